@@ -1,15 +1,15 @@
 //! The hot paths alone: datagrams from one endpoint to another, or a guest's packets from one card
-//! to another, without sockets and clocks, the same instructions in every run.
+//! to another. There are no sockets and no clocks, so each run executes the same instructions.
 //!
 //! ```sh
 //! hotpath count transport|express plain|sealed BYTES PACKETS
 //! hotpath speed transport|express plain|sealed BYTES SECONDS WORKERS
 //! ```
 //!
-//! `count` moves so many packets. `cargo xtask instructions` runs it under valgrind, which counts
-//! the instructions of the functions below whose names begin with `measured_`. `speed` runs as many
-//! threads as there are workers: each drives one shard of each of two nodes, so that what the
-//! shards of a node share is written from all threads.
+//! `count` moves the given number of packets. `cargo xtask instructions` runs it under valgrind,
+//! which counts the instructions of the functions below whose names begin with `measured_`.
+//! `speed` runs one thread for each worker. Each thread drives one shard of each of two nodes, so
+//! all threads write the data that the shards of a node share.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::process::ExitCode;
@@ -30,20 +30,20 @@ const PORT: u16 = 7471;
 const DELAY: Duration = Duration::from_micros(5);
 const LINK_BPS: u64 = 400_000_000_000;
 const PACKET_BYTES_MAX: u16 = 8_956;
-/// Datagrams, or a guest's packets, that are offered between two looks at what has arrived.
+/// Datagrams, or a guest's packets, that are sent between two checks for arrived packets.
 const BATCH: usize = 16;
 const HEADERS_BYTES: usize = 40;
-/// When real time begins: after all that the ends have told each other by then.
+/// Simulated time at which real time begins, after the handshakes of both ends.
 const REAL_TIME_NS: u64 = 1_000_000_000;
 
-/// What is measured.
+/// Part that is measured.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Stage {
     Transport,
     Express,
 }
 
-/// What a guest is given, counted.
+/// Counter of frames for a guest.
 #[derive(Default)]
 struct Sink(u64);
 
@@ -54,7 +54,7 @@ impl Guest for Sink {
     }
 }
 
-/// One side: an endpoint, and the card over it if there is one.
+/// One end: an endpoint, and the card over it if there is one.
 struct End {
     endpoint: Endpoint,
     express: Option<Express>,
@@ -105,7 +105,7 @@ impl End {
         Self { endpoint, express, peer, guest: Sink::default(), delivered: 0 }
     }
 
-    /// Runs timers, and takes events.
+    /// Runs timers, and handles events.
     fn settle(&mut self, now: Instant) {
         self.endpoint.handle_timeout(now);
         while let Some(event) = self.endpoint.poll_event() {
@@ -166,7 +166,8 @@ fn measured_receive<'a>(
     end.endpoint.handle_packet(now, meta, PacketRef::Whole(packet))
 }
 
-/// As [`measured_receive`], at the end that sends: nearly all that arrives are acknowledgements.
+/// Receives a packet as [`measured_receive`] does, at the sending end, where nearly all packets
+/// are acknowledgements.
 #[inline(never)]
 fn measured_ack<'a>(
     end: &mut End,
@@ -174,7 +175,7 @@ fn measured_ack<'a>(
     meta: PacketMeta,
     packet: &'a mut [u8],
 ) -> Option<Delivery<'a>> {
-    // Else the compiler makes one function of both.
+    // Without this line, the compiler would merge the two functions.
     std::hint::black_box(());
     end.endpoint.handle_packet(now, meta, PacketRef::Whole(packet))
 }
@@ -197,8 +198,8 @@ fn measured_ingress(end: &mut End, now: Instant, delivery: &Delivery<'_>) {
 struct Rig {
     ends: [End; 2],
     now: Instant,
-    /// Since when real time passes; without it time goes on by a delay from step to step. Shards
-    /// that lease the link from each other must agree about the time.
+    /// Start of real time; without it, time advances by a fixed delay at each step. Shards that
+    /// lease the link from each other must have the same time.
     began: Option<WallInstant>,
     buf: TransmitBuf,
     packet: Vec<u8>,
@@ -225,7 +226,7 @@ impl Rig {
         rig
     }
 
-    /// Takes all packets of one end to the other.
+    /// Moves all packets of one end to the other.
     fn carry(&mut self, from: usize) {
         let [a, b] = &mut self.ends;
         let (source, to) = if from == 0 { (a, b) } else { (b, a) };
@@ -262,7 +263,7 @@ impl Rig {
         }
     }
 
-    /// Lets time pass.
+    /// Advances the time.
     fn pass(&mut self) {
         self.now += match self.began {
             None => DELAY,
@@ -273,7 +274,7 @@ impl Rig {
         };
     }
 
-    /// Offers packets, and carries what may leave.
+    /// Sends packets, and moves those that may leave.
     fn turn(&mut self) {
         for _ in 0..BATCH {
             let end = &mut self.ends[0];
@@ -301,7 +302,7 @@ fn count(stage: Stage, is_sealed: bool, bytes: usize, packets: u64) {
     println!("{} packets of {bytes} bytes in {:?}", rig.done(), rig.now);
 }
 
-/// Packets per second and per thread of as many workers.
+/// Measures packets per second and per thread with this number of workers.
 fn speed(stage: Stage, is_sealed: bool, bytes: usize, seconds: f64, workers: u8) {
     let nodes = [0, 1].map(|end| node(end, is_sealed, workers));
     let (ready, stop) = (AtomicUsize::new(0), AtomicBool::new(false));

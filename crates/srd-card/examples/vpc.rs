@@ -8,9 +8,9 @@
 //! vpc memory FLOWS                    bytes of a flow, both directions
 //! ```
 //!
-//! WAY is `out`, to another host, which is one pass of the pipeline: a look-up, and the limits of
-//! one instance; or `hairpin`, to a guest of the same card, which is two. Time is that for which
-//! the thread has a core.
+//! WAY is `out`, to another host, which is one pass of the pipeline: a lookup, and the limits of
+//! one instance; or `hairpin`, to a guest of the same card, which is two passes. Time is the CPU
+//! time of the thread.
 
 use std::net::Ipv4Addr;
 use std::process::ExitCode;
@@ -29,11 +29,11 @@ use srd_vpc::judge::Service;
 use srd_vpc::object::*;
 
 const HOST: &str = "here";
-/// Frames that a device hands over at once.
+/// Frames that a device passes on at once.
 const TOGETHER: usize = 32;
 
-/// Seconds that this thread has had a core for: others on the machine do not count. Without the
-/// kernel's word for it, seconds of the wall clock.
+/// CPU time of this thread, without that of other threads of the machine. If the kernel does not
+/// report it, seconds of the wall clock.
 struct Clock(WallInstant);
 
 impl Clock {
@@ -48,7 +48,7 @@ impl Clock {
     }
 }
 
-/// Takes frames back, so that their memory is used again.
+/// Receiver that keeps frames, so that their memory is used again.
 #[derive(Default)]
 struct Sink {
     passed: u64,
@@ -77,9 +77,9 @@ fn block(text: &str) -> ipnet::IpNet {
     text.parse().expect("a block")
 }
 
-/// A cloud of one subnet, two instances of this host, one of another host, and a group of so many
-/// rules: all but the last are for other ports. The last names the group, which has so many
-/// members.
+/// A cloud of one subnet, two instances of this host, one of another host, and a group with
+/// `rules` rules. All except the last are for other ports. The last refers to the group itself,
+/// which has `members` members.
 fn world(rules: u16, members: u32) -> World {
     let mut world = World::default();
     let (vpc, subnet, acl, table, group) =
@@ -164,7 +164,7 @@ fn world(rules: u16, members: u32) -> World {
     world
 }
 
-/// Where packets go: by the number of the interface.
+/// Route of the packets, by the number of the receiving interface.
 #[derive(Clone, Copy, PartialEq)]
 enum Way {
     Hairpin = 1,
@@ -228,7 +228,7 @@ impl Run {
         (run, frames)
     }
 
-    /// As a device hands them over: several at once.
+    /// Sends several frames at once, as a device does.
     fn send_all(&mut self, frames: &mut Vec<Vec<u8>>) {
         self.now += Duration::from_nanos(100 * frames.len() as u64);
         self.card.from_guest_all(self.now, self.from, frames, &mut self.sink);
@@ -242,7 +242,7 @@ impl Run {
         }
     }
 
-    /// A frame of this flow, in the memory of one that has passed.
+    /// Copies a frame of a flow into the memory of a frame that has passed.
     fn of(&mut self, template: &[u8]) -> Vec<u8> {
         let mut frame = self.sink.frames.pop().unwrap_or_default();
         frame.clear();
@@ -250,8 +250,8 @@ impl Run {
         frame
     }
 
-    /// Packets that pass in so many seconds, and the seconds that it took. Not one flow after the
-    /// other: a flow's memory is rarely in the cache.
+    /// Sends packets for `seconds` seconds. Returns the number that passed, and the time. The
+    /// flows alternate, because the memory of a flow is rarely in the cache.
     fn pass(
         &mut self,
         frames: &[Vec<u8>],
@@ -312,7 +312,7 @@ fn new(way: Way, rules: u16, members: u32, seconds: u64) {
     report(packets, spent, &what);
 }
 
-/// What changes and changes back a thousand times a second.
+/// Objects that change, and change back, a thousand times a second.
 const CHANGES: [&str; 6] = [
     "nothing",
     "rules of another interface",
@@ -327,7 +327,7 @@ fn changed(change: &str) -> World {
     let spare = GroupId(2);
     let group = Group { rules: Vec::new(), ..other.groups[&GroupId(1)].clone() };
     other.groups.insert(spare, group);
-    // The fourth interface is here, with a group of its own.
+    // The fourth interface is on this host, with a group of its own.
     other.instances.get_mut(&InstanceId(3)).expect("it is there").host = Some(HOST.into());
     other.enis.get_mut(&EniId(3)).expect("it is there").groups = vec![spare];
     let one = |id: u64| GroupRule {
@@ -361,7 +361,7 @@ fn changed(change: &str) -> World {
     other
 }
 
-/// Each change is compiled before.
+/// The rules of each change are compiled before the measurement.
 fn mutation(flows: u32, seconds: u64) {
     let (mut run, frames) = Run::with_flows(Way::Hairpin, flows);
     let mut without = 0.0;
@@ -410,7 +410,7 @@ fn workers(flows: u32, seconds: u64) {
     );
 }
 
-/// Bytes of memory of this process.
+/// Resident memory of this process, in bytes.
 fn resident() -> u64 {
     let text = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
     let pages = text.split(' ').nth(1).and_then(|pages| pages.parse::<u64>().ok());

@@ -1,4 +1,4 @@
-//! Every knob of the stage, with unit, default and meaning.
+//! Parameters of the stage, with unit, default and meaning.
 
 use srd_proto::Secret;
 use srd_proto::time::Duration;
@@ -7,38 +7,41 @@ use crate::flow::table::ENTRY_BYTES;
 use crate::meta::FRAME_BYTES_MAX;
 use crate::order;
 
-/// How the stage behaves.
+/// Parameters of the stage.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// Largest inner packet that rides SRD, and that TCP connections are clamped to: the MTU of the
-    /// guest's interface. Larger UDP packets go plain.
+    /// Largest inner packet that SRD carries, and to which TCP connections are clamped: the MTU of
+    /// the guest's interface. Larger UDP packets go without SRD.
     pub mtu: u16,
     /// Whether SRD is on at all (`ena_srd_enabled`).
     pub express: bool,
-    /// Whether it is on for UDP, too (`ena_srd_udp_enabled`).
+    /// Whether SRD is on for UDP (`ena_srd_udp_enabled`).
     pub express_udp: bool,
-    /// Whether it is on for tunnels without ports, too: GRE, ESP, IP in IP.
+    /// Whether SRD is on for tunnels without ports: GRE, ESP, IP in IP.
     pub express_tunnels: bool,
-    /// Whether frames of clouds are sent and taken: a card of instances is behind this one.
+    /// Whether the stage sends and accepts frames of clouds: a card of instances is behind this
+    /// one.
     pub cloud: bool,
-    /// Whether UDP datagrams go up as they come, in any order.
+    /// Whether UDP datagrams go up in order of arrival.
     pub udp_bypass: bool,
-    /// Longest wait for a hole in one flow.
+    /// Longest wait for a missing frame of a flow.
     pub order_wait: Duration,
-    /// Queueing delay that is too long.
+    /// Queueing delay above which a queue is too long.
     pub queue_target: Duration,
-    /// Time above the target after which a flow has frames marked, or dropped if they cannot be.
+    /// Time above the target after which frames of a flow are marked, or dropped if they cannot be
+    /// marked.
     pub queue_interval: Duration,
-    /// Bytes that may wait for one peer.
+    /// Largest number of bytes that wait for one peer.
     pub queue_bytes_max: usize,
-    /// Flows in the flow table, and flows of peers whose order is kept. Peers share those that
-    /// they send.
+    /// Largest number of flows in the flow table, and of flows of peers whose order is kept. Peers
+    /// share those of their own flows.
     pub flows_max: u32,
-    /// Bytes that the order of peers' flows may take: arrived frames that wait for their turn or
-    /// for their other chunks, with the records of frames and flows. Half of it belongs to the
+    /// Largest number of bytes for the order of peers' flows: arrived frames that wait for their
+    /// turn or for more chunks, with the records of frames and flows. Half of it belongs to the
     /// peers in equal parts.
     pub receive_bytes_max: usize,
-    /// Flows are hashed under it. Programs draw their own: the default is known.
+    /// Secret under which flows are hashed. Programs draw their own, because the default is
+    /// public.
     pub secret: Secret,
 }
 
@@ -63,13 +66,14 @@ impl Default for Config {
 }
 
 impl Config {
-    /// Bytes of heap that the flow table takes at most, beside the frames in its queues.
+    /// Returns the largest number of heap bytes of the flow table, without the frames in its
+    /// queues.
     pub fn flow_table_bytes_max(&self) -> usize {
         self.flows_max as usize * ENTRY_BYTES
     }
 
-    /// Bytes of heap that the receiving side takes at most, whatever peers send:
-    /// `receive_bytes_max`, the flow table, and buffers that are kept for large frames.
+    /// Returns the largest number of heap bytes of the receiving side, whatever peers send:
+    /// `receive_bytes_max`, the flow table, and spare buffers for large frames.
     pub fn receive_memory_bytes_max(&self) -> usize {
         let spare = order::SPARE_MAX * FRAME_BYTES_MAX;
         self.receive_bytes_max + self.flow_table_bytes_max() + spare

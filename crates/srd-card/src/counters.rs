@@ -1,5 +1,5 @@
-//! Counters, under ENA's names where ENA has them: `ena_srd_*` count packets of the guest, a
-//! super-packet as the packets that it stands for.
+//! Counters, with ENA's names where ENA has them: `ena_srd_*` count packets of the guest, a
+//! super-packet as the packets that it represents.
 
 use crate::order::OrderCounts;
 
@@ -20,9 +20,9 @@ pub struct Traffic {
     pub plain_tx_pkts: u64,
     /// Packets that came by plain encapsulation.
     pub plain_rx_pkts: u64,
-    /// Their bytes.
+    /// Bytes of packets that left by plain encapsulation.
     pub plain_tx_bytes: u64,
-    /// Their bytes.
+    /// Bytes of packets that came by plain encapsulation.
     pub plain_rx_bytes: u64,
     /// Packets marked by our queue: congestion experienced.
     pub queue_marked: u64,
@@ -30,12 +30,12 @@ pub struct Traffic {
     pub queue_dropped_late: u64,
     /// Frames dropped because the peer's queue was full.
     pub queue_dropped_full: u64,
-    /// Packets that came from an inner address which the peer is not allowed.
+    /// Packets that came from an inner address which the peer may not use.
     pub refused_pkts: u64,
 }
 
 impl Traffic {
-    /// Packets leave, by SRD or plainly, and are eligible or not.
+    /// Counts packets that leave, by SRD or without it, eligible or not.
     #[inline]
     pub(crate) fn count_sent(
         &mut self,
@@ -53,7 +53,7 @@ impl Traffic {
         *of_them += bytes;
     }
 
-    /// Packets have arrived, by SRD or plainly.
+    /// Counts packets that have arrived, by SRD or without it.
     #[inline]
     pub(crate) fn count_received(&mut self, packets: u64, bytes: u64, by_srd: bool) {
         let (all, of_them) = if by_srd {
@@ -66,39 +66,39 @@ impl Traffic {
     }
 }
 
-/// Why packets went nowhere, and everything that is not about one peer.
+/// Counters of dropped packets, and all counters that do not belong to one peer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Counters {
     /// All peers together.
     pub traffic: Traffic,
-    /// From the guest: no IP packet, or its offload header contradicts it.
+    /// Frames from the guest that are no IP packet, or whose offload header contradicts it.
     pub guest_malformed: u64,
-    /// From the guest: for an address behind no peer.
+    /// Packets from the guest for an address behind no peer.
     pub guest_no_peer: u64,
-    /// From the guest: too large for any encapsulation, and may not be cut; it was answered,
-    /// as far as such packets may be answered.
+    /// Packets from the guest that were too large for any encapsulation, and that may not be
+    /// fragmented. The guest got an ICMP error, within the rate limit.
     pub guest_too_big: u64,
-    /// From the guest: too large for any encapsulation; they went in parts.
+    /// Packets from the guest that were too large for any encapsulation, and were fragmented.
     pub guest_cut: u64,
-    /// From a peer: no IP packet, or its offload header contradicts it.
+    /// Frames from a peer that are no IP packet, or whose offload header contradicts it.
     pub peer_malformed: u64,
-    /// From a peer: from an inner address that it is not allowed.
+    /// Packets from a peer with an inner source address that the peer may not use.
     pub peer_bad_source: u64,
     /// TCP connections whose segment size was lowered.
     pub mss_clamped: u64,
-    /// Packets that found the table of flows full: they went plain.
+    /// Packets that found the flow table full, and went without SRD.
     pub flows_full: u64,
-    /// Datagrams that the transport did not take.
+    /// Datagrams that the transport did not accept.
     pub send_refused: u64,
-    /// Datagrams that the transport gave up: their frames are lost.
+    /// Datagrams that the transport gave up; their frames are lost.
     pub send_failed: u64,
-    /// Frames of clouds for a peer that takes none.
+    /// Frames of clouds for a peer that does not accept them.
     pub cloud_refused: u64,
-    /// The receiving side's order.
+    /// Counters of the receiving side's order.
     pub order: OrderCounts,
 }
 
-/// Which of the counters are of lost packets.
+/// Names of the counters that count lost packets.
 const DROPS: [&str; 13] = [
     "queue_dropped_late",
     "queue_dropped_full",
@@ -116,7 +116,7 @@ const DROPS: [&str; 13] = [
 ];
 
 impl Counters {
-    /// Every counter that is a plain number, by the name that tools show.
+    /// Returns each counter that is a plain number, with the name that tools show.
     pub fn named(&self) -> [(&'static str, u64); 25] {
         let t = &self.traffic;
         let o = &self.order;
@@ -149,7 +149,7 @@ impl Counters {
         ]
     }
 
-    /// Those of them that count packets which were lost here.
+    /// Returns the counters of packets that were lost here.
     pub fn drops(&self) -> impl Iterator<Item = (&'static str, u64)> + use<> {
         self.named().into_iter().filter(|(name, _)| DROPS.contains(name))
     }

@@ -1,5 +1,5 @@
-//! The hash of tables whose keys others choose: SipHash-1-3 under a secret, so that no peer can
-//! aim many flows at one bucket. And a keyed product, for a choice of few.
+//! Hash of tables whose keys other hosts choose: SipHash-1-3 with a secret, so that no peer can
+//! direct many flows to one bucket. There is also a keyed product, for a choice among a few.
 
 use core::hash::{BuildHasher, Hasher};
 
@@ -17,7 +17,7 @@ impl Keyed {
         Self { secret }
     }
 
-    /// The hash of bytes at once; `hash_one` copies what it is given into a buffer.
+    /// Hash of bytes in one call; `hash_one` would copy its input into a buffer.
     #[inline]
     pub(crate) fn of(&self, bytes: &[u8]) -> u64 {
         self.build_hasher().hash(bytes)
@@ -33,9 +33,9 @@ impl BuildHasher for Keyed {
     }
 }
 
-/// A product under a secret, which takes a tenth of the time of SipHash. It gives no guarantee
-/// against an attacker who sees results, so no table has it for an index. It chooses one of few
-/// paths, of which an attacker gets no more than by sending a single flow.
+/// A product with a secret, which takes a tenth of the time of SipHash. It gives no guarantee
+/// against an attacker who sees results, so no table uses it as an index. It chooses one of a few
+/// paths, where an attacker gains no more than by sending a single flow.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Product {
     secret: Secret,
@@ -46,9 +46,9 @@ impl Product {
         Self { secret }
     }
 
-    /// A number that follows from two. Its upper bits are the best ones.
+    /// Derives a number from two. Its upper bits are the best ones.
     #[inline]
-    #[allow(clippy::cast_possible_truncation)] // each half is what its cast keeps
+    #[allow(clippy::cast_possible_truncation)] // each cast keeps its half
     pub(crate) fn of(&self, a: u64, b: u64) -> u64 {
         let key = u128::from_le_bytes(*self.secret.bytes());
         let product = u128::from(a ^ key as u64) * u128::from(b ^ (key >> 64) as u64);
@@ -56,7 +56,7 @@ impl Product {
     }
 }
 
-/// A secret that follows from another one and a number: it says nothing of that one, nor of those
+/// Derives a secret from another one and a number. It reveals neither the other secret nor those
 /// of other numbers.
 pub(crate) fn part(secret: &Secret, number: u64) -> Secret {
     let half = |half: u64| {

@@ -1,8 +1,8 @@
-//! The card, pure: it stands between a guest's network interface and the fabric.
+//! The card, as pure code: it is between a guest's network interface and the fabric.
 //!
 //! # One pipeline for both directions
-//! A packet is read once; its flow is found in one table, or judged by the rules and entered there;
-//! then the stages work with what was found.
+//! A packet is read once. Its flow is found in one table, or judged by the rules and added to the
+//! table. Then the stages use this data.
 //!
 //! ```text
 //!  guest --> read --> flow table --> Express: queue of the peer --+--> SRD datagrams
@@ -15,16 +15,16 @@
 //! ```
 //!
 //! # The ENA Express stage
-//! [`Express`] carries ordinary IP packets of a guest to peers. TCP and UDP packets ride SRD
-//! where both ends want it: their flows take every path, losses are made good within
-//! microseconds, and each flow's order is restored before the other guest sees it. All other
-//! packets, and all packets as soon as a rule stops holding, ride plain encapsulation, one datagram
-//! a packet, on one path chosen by the flow's hash. Switching between the two loses nothing.
+//! [`Express`] carries ordinary IP packets of a guest to peers. SRD carries TCP and UDP packets if
+//! both ends permit it: their flows use all paths, losses are repaired within microseconds, and
+//! each flow's order is restored before the packets reach the other guest. All other packets use
+//! plain encapsulation, one datagram a packet, on one path chosen by the flow's hash. If a rule
+//! stops permitting SRD, all packets do so. Switching between the two loses no packet.
 //!
 //! # The card of an instance
-//! [`limits`], [`track`], [`device`] and [`profile`] are what an instance type allows: bandwidth
-//! and packets a second, tracked connections, queues and rings. They stand alone; the rules are
-//! those of `docs/spec/card.md`.
+//! [`limits`], [`track`], [`device`] and [`profile`] contain what an instance type allows:
+//! bandwidth and packets a second, tracked connections, queues and rings. They do not depend on
+//! the stage. Their rules are in `docs/spec/card.md`.
 //!
 //! # How a world drives it
 //! The world owns the guest's interface and an [`srd_proto::Endpoint`]:
@@ -39,14 +39,15 @@
 //! }
 //! ```
 //!
-//! A frame is a packet behind its [`offload`] header. Time is an argument, randomness a secret.
+//! A frame is a packet behind its [`offload`] header. The time and the secret for random choices
+//! are arguments.
 #![no_std]
 #![forbid(unsafe_code)]
 
 extern crate alloc;
 #[cfg(test)]
 extern crate std;
-// Worlds of tests are written for users of the crate.
+// The test code refers to the crate by its external name.
 #[cfg(test)]
 extern crate self as srd_card;
 

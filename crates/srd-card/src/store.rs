@@ -1,8 +1,8 @@
-//! State as bytes, for the program that goes on with it: numbers in little-endian order, tables
-//! behind their lengths.
+//! State as bytes, for the program that continues: numbers in little-endian order, tables behind
+//! their lengths.
 //!
-//! Both ends are this program, in one version of the format: nothing is skipped, and no default
-//! stands for what is missing. Bound: reading takes memory in proportion to the bytes.
+//! Writer and reader are this program, with the same version of the format: no field is skipped,
+//! and no missing field gets a default. Bound: reading takes memory in proportion to the bytes.
 
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -12,27 +12,27 @@ use core::net::{IpAddr, Ipv4Addr};
 use srd_proto::time::{Duration, Instant};
 use srd_vpc::id::{EniId, NatGatewayId};
 
-/// Counters are below this.
+/// Bound of valid counters: they are smaller.
 const COUNTER_END: u64 = 1 << 62;
 
-/// Why bytes are no state.
+/// Reason why bytes are not accepted as state.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum StoredError {
-    /// They are something else.
+    /// The bytes are not the state of a card.
     NotOurs,
-    /// They are of another version of the format.
+    /// The bytes have another version of the format.
     Version {
-        /// Theirs.
+        /// Version of the bytes.
         found: u16,
-        /// Ours.
+        /// Version of this program.
         wanted: u16,
     },
-    /// They end too early.
+    /// The bytes end too early.
     Short,
-    /// There are more than what was written.
+    /// The bytes continue after the end of the state.
     Long,
-    /// This part says what cannot be.
+    /// This part contains an impossible value.
     Wrong(&'static str),
 }
 
@@ -54,42 +54,43 @@ impl fmt::Display for StoredError {
 
 impl core::error::Error for StoredError {}
 
-/// Bytes that are read.
+/// Reader of stored bytes.
 pub(crate) struct Reader<'a>(pub(crate) &'a [u8]);
 
 impl<'a> Reader<'a> {
-    /// The next bytes.
+    /// Returns the next `count` bytes.
     pub(crate) fn bytes(&mut self, count: usize) -> Result<&'a [u8], StoredError> {
         let (head, rest) = self.0.split_at_checked(count).ok_or(StoredError::Short)?;
         self.0 = rest;
         Ok(head)
     }
 
-    /// How many items follow, each of at least one byte.
+    /// Reads the number of items that follow, each of at least one byte.
     pub(crate) fn count(&mut self) -> Result<usize, StoredError> {
         let count = u32::read(self)? as usize;
         if count > self.0.len() { Err(StoredError::Short) } else { Ok(count) }
     }
 
-    /// A counter, which can count on: nobody has seen as many packets, or bytes.
+    /// Reads a counter. Larger values are refused, because no real counter reaches them, and the
+    /// counter must be able to continue.
     pub(crate) fn counter(&mut self) -> Result<u64, StoredError> {
         let count = u64::read(self)?;
         if count < COUNTER_END { Ok(count) } else { Err(StoredError::Wrong("a counter")) }
     }
 
-    /// That nothing follows.
+    /// Checks that no bytes follow.
     pub(crate) fn end(&self) -> Result<(), StoredError> {
         if self.0.is_empty() { Ok(()) } else { Err(StoredError::Long) }
     }
 }
 
-/// What can be written and read.
+/// A value that can be written and read.
 pub(crate) trait Stored: Sized {
     fn write(&self, out: &mut Vec<u8>);
     fn read(from: &mut Reader<'_>) -> Result<Self, StoredError>;
 }
 
-/// Writes how many items follow: tables here have at most millions.
+/// Writes the number of items that follow: tables here have at most millions.
 pub(crate) fn write_count(count: usize, out: &mut Vec<u8>) {
     u32::try_from(count).unwrap_or(u32::MAX).write(out);
 }
@@ -110,7 +111,7 @@ macro_rules! numbers {
 }
 numbers!(u8, u16, u32, u64, i64, i128);
 
-/// The members of a struct, each of which has to be named.
+/// Implements `Stored` for a struct; each member has to be named.
 macro_rules! stored {
     ($name:ident { $($member:ident),* $(,)? }) => {
         impl $crate::store::Stored for $name {
@@ -127,7 +128,7 @@ macro_rules! stored {
     };
 }
 
-/// A struct of counters, none of which is near its end.
+/// Implements `Stored` for a struct of counters, which are checked to be far from overflow.
 macro_rules! stored_counters {
     ($name:ident { $($member:ident),* $(,)? }) => {
         impl $crate::store::Stored for $name {
@@ -144,11 +145,12 @@ macro_rules! stored_counters {
     };
 }
 
-/// The values of an enum, each of which has to be named: the place in the list is its number.
+/// Implements `Stored` for an enum. Each value has to be named; its position in the list is its
+/// number.
 macro_rules! stored_values {
     ($name:ident: $([$($value:tt)+]),* $(,)?) => {
         impl $name {
-            /// Each value at the place that is its number.
+            /// All values; each position is the number of the value.
             pub(crate) const ALL: &'static [Self] = &[$($($value)+),*];
         }
 
@@ -171,7 +173,7 @@ macro_rules! stored_values {
     };
 }
 
-/// What is one other value inside.
+/// Implements `Stored` for a type that is stored as a value of another type.
 macro_rules! stored_as {
     ($($name:ty: $read:expr, $write:expr;)*) => {$(
         impl Stored for $name {

@@ -14,7 +14,7 @@ use crate::meta::offload::OFFLOAD_BYTES;
 use crate::meta::packet::{IPV6_BYTES, Packet, protocol};
 use crate::rewrite::checksum;
 
-/// A packet with correct IP header and no transport checksum.
+/// Builds a packet with correct IP header and no transport checksum.
 pub(crate) fn v4(protocol: u8, ports: (u16, u16), payload: &[u8]) -> Vec<u8> {
     let transport = transport(protocol, ports, payload);
     let mut p = vec![0x45, 0, 0, 0, 0, 7, 0x40, 0, 64, protocol, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2];
@@ -56,17 +56,17 @@ fn transport(protocol: u8, ports: (u16, u16), payload: &[u8]) -> Vec<u8> {
     t
 }
 
-/// A packet behind a header that leaves nothing to hardware.
+/// Puts an offload header that leaves no work to hardware before a packet.
 pub(crate) fn framed(bytes: &[u8]) -> Vec<u8> {
     [&[0; OFFLOAD_BYTES], bytes].concat()
 }
 
-/// The layout of a packet that leaves nothing to hardware.
+/// Layout of a packet that leaves no work to hardware.
 pub(crate) fn layout(bytes: &[u8]) -> Layout {
     Layout::of(&Packet::read(bytes).unwrap(), bytes).unwrap()
 }
 
-/// What the guest's packet is that leaves nothing to hardware.
+/// Reads a packet of the guest that leaves no work to hardware.
 pub(crate) fn meta(bytes: &[u8]) -> Meta {
     Meta::parse(&framed(bytes), Direction::Egress).unwrap()
 }

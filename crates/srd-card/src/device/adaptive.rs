@@ -1,23 +1,23 @@
-//! Moderation that follows the traffic: the kernel's dynamic interrupt moderation (DIM) for packets
-//! that come, with its profile for events.
+//! Moderation that adapts to the traffic: the kernel's dynamic interrupt moderation (DIM) for
+//! received packets, with its profile for events.
 //!
 //! Source: the Linux kernel's documentation of DIM, and `net_dim.c` as the ENA driver ships it.
-//! After each 64 interrupts the rates since the last decision are compared with those before; a
-//! step that made things better is repeated, another is taken back, and between two worse
+//! After each 64 interrupts, the rates since the last decision are compared with those before. A
+//! step that improved the rates is repeated; any other step is reversed. Between two worse
 //! neighbours the search parks until the traffic changes.
 
 use srd_proto::time::{Duration, Instant};
 
 /// Delays in microseconds, from the shortest.
 const PROFILE_US: [u64; 5] = [1, 8, 64, 128, 256];
-/// Where it begins.
+/// Index of the first delay.
 const START: usize = 1;
 /// Interrupts between two decisions.
 const EVENTS: u32 = 64;
-/// Steps without parking after which the search rests.
+/// Number of steps without parking after which the search pauses.
 const TIRED: usize = 2 * PROFILE_US.len();
 
-/// Rates since the last decision, in a second.
+/// Rates since the last decision, a second.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 struct Rates {
     bytes: u64,
@@ -27,9 +27,9 @@ struct Rates {
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Search {
-    /// The neighbours were worse.
+    /// The neighbouring delays were worse.
     Parked,
-    /// It went to and fro for too long.
+    /// The search changed direction for too long, and pauses.
     Resting,
     /// Towards longer delays.
     Longer,
@@ -44,16 +44,16 @@ enum Change {
     Same,
 }
 
-/// The delay of one queue.
+/// Adaptive delay of one queue.
 #[derive(Clone, Debug)]
 pub struct Adaptive {
     index: usize,
     search: Search,
-    /// Steps to longer and to shorter delays since the last turn in that direction.
+    /// Steps to longer and to shorter delays, each since the last turn to that direction.
     steps: (u32, u32),
     tired: usize,
     before: Rates,
-    /// Since the last decision.
+    /// Time of the last decision.
     since: Instant,
     events: u32,
     packets: u64,
@@ -61,7 +61,7 @@ pub struct Adaptive {
 }
 
 impl Adaptive {
-    /// Packets that raise an interrupt whatever the delay (D7).
+    /// Number of packets that raise an interrupt before the delay is over (D7).
     pub const PACKETS: u32 = 256;
 
     /// Begins with the second of the delays (D7).
@@ -79,18 +79,18 @@ impl Adaptive {
         }
     }
 
-    /// The delay of the next interrupt.
+    /// Returns the delay of the next interrupt.
     pub fn delay(&self) -> Duration {
         Duration::from_micros(PROFILE_US[self.index])
     }
 
-    /// A packet came.
+    /// Counts a packet.
     pub fn packet(&mut self, bytes: u32) {
         self.packets += 1;
         self.bytes += u64::from(bytes);
     }
 
-    /// An interrupt was raised; decides after each 64.
+    /// Counts an interrupt, and decides after each 64.
     pub fn interrupt(&mut self, now: Instant) {
         self.events += 1;
         let elapsed = now.since(self.since).as_nanos();
@@ -133,7 +133,7 @@ impl Adaptive {
                 }
             }
         }
-        // While it is parked, rates are compared with those that it parked at.
+        // While the search is parked, rates are compared with those at the time of parking.
         if !(was_parked && self.search == Search::Parked) {
             self.before = now;
         }
@@ -185,7 +185,8 @@ impl Adaptive {
     }
 }
 
-/// More bytes are better, then more packets, then fewer interrupts; a tenth is no difference.
+/// Compares rates: first by bytes, then by packets, then by interrupts, of which fewer are better.
+/// A difference of up to a tenth does not count.
 fn compare(now: Rates, before: Rates) -> Change {
     let differs = |a: u64, b: u64| a.abs_diff(b).saturating_mul(100) / b.max(1) > 10;
     let better = |is: bool| if is { Change::Better } else { Change::Worse };
@@ -208,7 +209,7 @@ fn compare(now: Rates, before: Rates) -> Change {
 mod tests {
     use super::*;
 
-    /// A decision after 64 interrupts over `us`, with so many packets of 1,000 bytes.
+    /// Causes a decision after 64 interrupts over `us`, with `packets` packets of 1,000 bytes.
     fn decide(adaptive: &mut Adaptive, now: &mut Instant, us: u64, packets: u32) -> u64 {
         (0..packets).for_each(|_| adaptive.packet(1000));
         for _ in 0..EVENTS {
@@ -231,7 +232,8 @@ mod tests {
         assert!(seen.iter().all(|us| PROFILE_US.contains(us)) && seen.len() > 1, "{seen:?}");
     }
 
-    /// A packet each microsecond: longer delays mean fewer interrupts, up to the longest.
+    /// With a packet each microsecond, a longer delay means fewer interrupts, up to the longest
+    /// delay.
     #[test]
     fn steady_traffic_parks_at_the_longest_delay() {
         let mut now = Instant::ZERO;
@@ -244,7 +246,7 @@ mod tests {
         assert!(delays[20..].iter().all(|us| *us == 256), "{delays:?}");
     }
 
-    /// Where every delay is as good as another, the search rests now and then.
+    /// If all delays are equally good, the search pauses now and then.
     #[test]
     fn a_search_without_an_end_rests() {
         let mut now = Instant::ZERO;

@@ -1,11 +1,11 @@
-//! How long the headers of a packet may be that a guest sends.
+//! Longest headers of packets that a guest sends.
 //!
-//! Source: the ENA Linux driver. Headers are pushed into the device's memory with the descriptor
+//! Source: the ENA Linux driver. Headers are written into the device's memory with the descriptor
 //! ("low latency queue"): 96 bytes into an entry of 128, 224 into one of 256.
 
 use core::fmt;
 
-/// How much of a packet is pushed with its descriptor.
+/// Number of bytes of a packet that are written with its descriptor.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum HeaderLimit {
     /// Entries of 128 bytes.
@@ -15,10 +15,10 @@ pub enum HeaderLimit {
     Large,
 }
 
-/// Another limit than the two.
+/// Error: the limit is neither of the two.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct HeaderLimitError {
-    /// The limit, in bytes.
+    /// Requested limit, in bytes.
     pub bytes: u32,
 }
 
@@ -31,7 +31,7 @@ impl fmt::Display for HeaderLimitError {
 impl core::error::Error for HeaderLimitError {}
 
 impl HeaderLimit {
-    /// The limit of so many bytes (`tx-push-buf-len` of `ethtool -G`).
+    /// Returns the limit of this number of bytes (`tx-push-buf-len` of `ethtool -G`).
     ///
     /// # Errors
     /// [`HeaderLimitError`] if the device has no such entries.
@@ -43,7 +43,7 @@ impl HeaderLimit {
         }
     }
 
-    /// Most bytes of all headers of a packet.
+    /// Largest number of bytes of all headers of a packet.
     pub fn bytes(self) -> usize {
         match self {
             Self::Normal => 96,
@@ -51,7 +51,7 @@ impl HeaderLimit {
         }
     }
 
-    /// Whether a packet with so many bytes of headers is sent; the others are dropped (D5).
+    /// Whether a packet with this number of header bytes is sent; otherwise it is dropped (D5).
     pub fn admits(self, header_bytes: usize) -> bool {
         header_bytes <= self.bytes()
     }

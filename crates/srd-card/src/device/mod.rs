@@ -5,9 +5,9 @@
 //! | [`rss`] | Toeplitz hash and indirection table: the queue of a flow |
 //! | [`steering`] | n-tuple rules, which come before the hash |
 //! | [`ring`] | bounded rings that count their overflow |
-//! | [`moderation`] | how long interrupts are held back |
+//! | [`moderation`] | delay of interrupts |
 //! | [`adaptive`] | moderation that follows the traffic |
-//! | [`header`] | how long headers may be |
+//! | [`header`] | longest headers |
 //!
 //! The rules are those of `docs/spec/card.md`, section 3.
 

@@ -1,7 +1,7 @@
-//! How long the card holds interrupts back.
+//! Interrupt moderation: the time for which the card delays interrupts.
 //!
-//! Source: the ENA Linux driver: 64 us for packets that left, 20 us for packets that came, and for
-//! the latter, if the user wants, the kernel's dynamic moderation.
+//! Source: the ENA Linux driver. The delay is 64 us for sent packets and 20 us for received
+//! packets; for the latter, the user may switch on the kernel's dynamic moderation.
 
 use srd_proto::time::{Duration, Instant};
 
@@ -18,17 +18,17 @@ pub struct Settings {
     pub adaptive_rx: bool,
 }
 
-/// As the driver has them (D6).
+/// Defaults of the driver (D6).
 impl Default for Settings {
     fn default() -> Self {
         Self { tx: Duration::from_micros(64), rx: Duration::from_micros(20), adaptive_rx: false }
     }
 }
 
-/// The interrupts of one direction of a queue pair.
+/// Interrupts of one direction of a queue pair.
 ///
-/// An interrupt is due when the time has passed since the first packet that none was raised for, or
-/// when there are as many packets as the adaptive profile allows.
+/// An interrupt is due after the delay since the first packet without an interrupt, or when the
+/// number of packets reaches the limit of the adaptive profile.
 #[derive(Clone, Debug)]
 pub struct Moderation {
     delay: Duration,
@@ -39,18 +39,18 @@ pub struct Moderation {
 }
 
 impl Moderation {
-    /// For packets that left the guest.
+    /// Creates the moderation of packets that the guest sends.
     pub fn tx(settings: &Settings) -> Self {
         Self { delay: settings.tx, adaptive: None, due: None, pending: 0, raised: 0 }
     }
 
-    /// For packets that go to the guest.
+    /// Creates the moderation of packets that the guest receives.
     pub fn rx(settings: &Settings, now: Instant) -> Self {
         let adaptive = settings.adaptive_rx.then(|| Adaptive::new(now));
         Self { delay: settings.rx, adaptive, due: None, pending: 0, raised: 0 }
     }
 
-    /// A packet is in the ring.
+    /// Counts a packet that was added to the ring.
     pub fn packet(&mut self, now: Instant, bytes: u32) {
         let delay = self.adaptive.as_ref().map_or(self.delay, Adaptive::delay);
         self.pending = self.pending.saturating_add(1);
@@ -63,12 +63,12 @@ impl Moderation {
         }
     }
 
-    /// When to raise the next interrupt.
+    /// Time of the next interrupt.
     pub fn poll_timeout(&self) -> Option<Instant> {
         self.due
     }
 
-    /// Whether an interrupt is raised now; the packets before it are reported by it (D6).
+    /// Whether an interrupt is raised now. The interrupt reports all packets before it (D6).
     pub fn raise(&mut self, now: Instant) -> bool {
         if self.due.is_none_or(|due| due > now) {
             return false;
@@ -81,7 +81,7 @@ impl Moderation {
         true
     }
 
-    /// Interrupts raised.
+    /// Number of interrupts raised.
     pub fn raised(&self) -> u64 {
         self.raised
     }
@@ -133,7 +133,8 @@ mod tests {
         assert!(moderation.raise(at(0)));
     }
 
-    /// At a full stream of packets the adaptive profile raises fewer interrupts than the first.
+    /// With a continuous stream of packets, the adaptive profile raises fewer interrupts than at
+    /// the beginning.
     #[test]
     fn adaptive_moderation_holds_back_more_under_load() {
         let settings = Settings { adaptive_rx: true, ..Settings::default() };

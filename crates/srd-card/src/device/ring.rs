@@ -1,11 +1,11 @@
-//! Rings between guest and card: bounded, and their overflow is counted.
+//! Rings between guest and card. They are bounded, and their overflows are counted.
 //!
 //! Source: the ENA Linux driver. Sizes are powers of two.
 
 use alloc::collections::VecDeque;
 use core::fmt;
 
-/// Which ring.
+/// Direction of a ring.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Side {
     /// From the guest.
@@ -15,7 +15,7 @@ pub enum Side {
 }
 
 impl Side {
-    /// Least and most entries (D4).
+    /// Smallest and largest number of entries (D4).
     pub fn bounds(self) -> (u32, u32) {
         match self {
             Self::Tx => (256, 1024),
@@ -24,12 +24,12 @@ impl Side {
     }
 }
 
-/// A size that a ring cannot have.
+/// Error: a ring cannot have this size.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SizeError {
-    /// Which ring.
+    /// Direction of the ring.
     pub side: Side,
-    /// The size, in entries.
+    /// Requested size, in entries.
     pub entries: u32,
 }
 
@@ -47,29 +47,29 @@ impl fmt::Display for SizeError {
 
 impl core::error::Error for SizeError {}
 
-/// A size that a ring can have.
+/// Valid size of a ring.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct RingSize(u32);
 
 impl RingSize {
-    /// A ring to the guest, as the driver has it.
+    /// Default size of a ring to the guest, as in the driver.
     pub const RX_DEFAULT: Self = Self(1024);
-    /// A ring from the guest, without large headers.
+    /// Default size of a ring from the guest, without large headers.
     pub const TX_DEFAULT: Self = Self(1024);
-    /// A ring from the guest, with large headers, which take twice the memory.
+    /// Default size of a ring from the guest with large headers, which take twice the memory.
     pub const TX_WIDE_DEFAULT: Self = Self(512);
 
-    /// A size in entries (D4).
+    /// Checks a size in entries (D4).
     ///
     /// # Errors
-    /// [`SizeError`] names the bounds.
+    /// [`SizeError`] with the bounds.
     pub fn new(side: Side, entries: u32) -> Result<Self, SizeError> {
         let (least, most) = side.bounds();
         let fits = entries.is_power_of_two() && (least..=most).contains(&entries);
         if fits { Ok(Self(entries)) } else { Err(SizeError { side, entries }) }
     }
 
-    /// Entries.
+    /// Number of entries.
     pub fn entries(self) -> u32 {
         self.0
     }
@@ -84,15 +84,15 @@ pub struct Ring<T> {
 }
 
 impl<T> Ring<T> {
-    /// An empty ring.
+    /// Creates an empty ring.
     pub fn new(size: RingSize) -> Self {
         Self { items: VecDeque::new(), size, overruns: 0 }
     }
 
-    /// Puts a packet at the end (D4).
+    /// Adds a packet at the end (D4).
     ///
     /// # Errors
-    /// The packet if the ring is full; it is counted.
+    /// The packet if the ring is full; the overflow is counted.
     pub fn push(&mut self, item: T) -> Result<(), T> {
         if self.items.len() >= self.size.0 as usize {
             self.overruns += 1;
@@ -102,27 +102,27 @@ impl<T> Ring<T> {
         Ok(())
     }
 
-    /// Takes the first packet.
+    /// Removes the first packet.
     pub fn pop(&mut self) -> Option<T> {
         self.items.pop_front()
     }
 
-    /// Packets in the ring.
+    /// Number of packets in the ring.
     pub fn len(&self) -> usize {
         self.items.len()
     }
 
-    /// Whether there is none.
+    /// Whether the ring is empty.
     pub fn is_empty(&self) -> bool {
         self.items.is_empty()
     }
 
-    /// Its size.
+    /// Size of the ring.
     pub fn size(&self) -> RingSize {
         self.size
     }
 
-    /// Packets that found it full: `rx_overruns` of a ring to the guest.
+    /// Number of packets that found the ring full: `rx_overruns` of a ring to the guest.
     pub fn overruns(&self) -> u64 {
         self.overruns
     }
@@ -156,7 +156,7 @@ mod tests {
         assert!(ring.is_empty());
     }
 
-    /// A burst that a small ring loses fits into a deeper one.
+    /// A larger ring absorbs a burst that overflows a small one.
     #[test]
     fn a_deeper_ring_absorbs_a_burst() {
         let lost = |entries| {

@@ -1,4 +1,4 @@
-//! Receive side scaling: which queue a flow's packets go to.
+//! Receive side scaling: selection of the queue for a flow's packets.
 //!
 //! Source: the ENA Linux driver, and the hash calculator of Amazon's ENA utilities, whose results
 //! are the tests below.
@@ -13,28 +13,28 @@ pub const KEY_BYTES: usize = 40;
 /// Entries of the indirection table.
 pub const TABLE_ENTRIES: usize = 128;
 
-/// The key of adapters whose key cannot be changed: the words of Microsoft's verification key from
-/// the last to the first.
+/// Key of adapters whose key cannot be changed: the words of Microsoft's verification key from the
+/// last to the first.
 pub const FIXED_KEY: [u8; KEY_BYTES] = [
     0xbe, 0xac, 0x01, 0xfa, 0x6a, 0x42, 0xb7, 0x3b, 0x80, 0x30, 0xf2, 0x0c, 0x77, 0xcb, 0x2d, 0xa3,
     0xae, 0x7b, 0x30, 0xb4, 0xd0, 0xca, 0x2b, 0xcb, 0x43, 0xa3, 0x8f, 0xb0, 0x41, 0x67, 0x25, 0x3d,
     0x25, 0x5b, 0x0e, 0xc2, 0x6d, 0x5a, 0x56, 0xda,
 ];
 
-/// How the hash is computed.
+/// Method of the hash.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Hash {
-    /// As the standard says: the key as it is, beginning from zero (DPDK, FreeBSD).
+    /// The standard method: the key in order, with the initial value zero (DPDK, FreeBSD).
     Standard([u8; KEY_BYTES]),
-    /// As ENA adapters compute it for Linux and Windows: the key's bytes from the last to the
-    /// first, beginning from all ones.
+    /// The method of ENA adapters for Linux and Windows: the key's bytes from the last to the
+    /// first, with all bits of the initial value set.
     Reversed([u8; KEY_BYTES]),
-    /// As adapters with a fixed key do: both directions of a flow have one hash.
+    /// The method of adapters with a fixed key: both directions of a flow have one hash.
     Symmetric,
 }
 
 impl Hash {
-    /// The hash of a flow's packets: over addresses and, where there are some, ports (D1).
+    /// Hash of a flow's packets: of the addresses and, if the flow has ports, of the ports (D1).
     pub fn of(&self, flow: &FlowKey) -> u32 {
         match self {
             Self::Standard(key) => toeplitz(key, 0, flow),
@@ -58,17 +58,18 @@ impl Hash {
     }
 }
 
-/// What adapters do by themselves.
+/// Method of adapters without further settings.
 impl Default for Hash {
     fn default() -> Self {
         Self::Symmetric
     }
 }
 
-/// Each bit of the input that is set adds the 32 bits of the key that begin at its place.
+/// Toeplitz hash: each set bit of the input adds the 32 bits of the key that begin at its
+/// position.
 struct Toeplitz<'a> {
     key: &'a [u8; KEY_BYTES],
-    /// The next 32 bits of the key, then the bits of the bytes that follow.
+    /// Next 32 bits of the key, then the bits of the bytes that follow.
     window: u64,
     next: usize,
     hash: u32,
@@ -105,12 +106,12 @@ fn toeplitz(key: &[u8; KEY_BYTES], initial: u32, flow: &FlowKey) -> u32 {
     hash.hash
 }
 
-/// A queue that the adapter does not have.
+/// Error: the adapter does not have this queue.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct NoQueue {
-    /// The queue that was asked for.
+    /// Queue that was requested.
     pub queue: u16,
-    /// How many queues there are.
+    /// Number of queues.
     pub queues: u16,
 }
 
@@ -123,8 +124,8 @@ impl fmt::Display for NoQueue {
 
 impl core::error::Error for NoQueue {}
 
-/// A table whose queues, from 0 on, have entries in proportion to their weights, as
-/// `ethtool -X weight` fills it; `None` if no weight is more than zero.
+/// Builds a table in which each queue, from 0 on, has entries in proportion to its weight, as
+/// `ethtool -X weight` does. Returns `None` if no weight is more than zero.
 pub fn weighted(weights: &[u32]) -> Option<[u16; TABLE_ENTRIES]> {
     let sum: u64 = weights.iter().copied().map(u64::from).sum();
     let mut table = [0; TABLE_ENTRIES];
@@ -140,7 +141,7 @@ pub fn weighted(weights: &[u32]) -> Option<[u16; TABLE_ENTRIES]> {
     Some(table)
 }
 
-/// The hash, and the table from hash to queue.
+/// Hash method, and table from hash to queue.
 #[derive(Clone, Debug)]
 pub struct Rss {
     hash: Hash,
@@ -149,7 +150,7 @@ pub struct Rss {
 }
 
 impl Rss {
-    /// Spreads flows evenly over so many queues, at least one (D2).
+    /// Spreads flows evenly over `queues` queues, at least one (D2).
     pub fn new(hash: Hash, queues: u16) -> Self {
         let queues = queues.max(1);
         let mut table = [0; TABLE_ENTRIES];
@@ -162,7 +163,7 @@ impl Rss {
     /// Replaces the table.
     ///
     /// # Errors
-    /// [`NoQueue`] if an entry names a queue that is not there; the table is as before.
+    /// [`NoQueue`] if an entry has a queue that does not exist; the table is unchanged.
     pub fn set_table(&mut self, table: [u16; TABLE_ENTRIES]) -> Result<(), NoQueue> {
         if let Some(&queue) = table.iter().find(|queue| **queue >= self.queues) {
             return Err(NoQueue { queue, queues: self.queues });
@@ -171,22 +172,22 @@ impl Rss {
         Ok(())
     }
 
-    /// The entry of the table that a flow uses (D2).
+    /// Returns the entry of the table that a flow uses (D2).
     pub fn entry(&self, flow: &FlowKey) -> usize {
         self.hash.of(flow) as usize % TABLE_ENTRIES
     }
 
-    /// The queue of a flow.
+    /// Returns the queue of a flow.
     pub fn queue(&self, flow: &FlowKey) -> u16 {
         self.table[self.entry(flow)]
     }
 
-    /// The queue of each entry.
+    /// Returns the queue of each entry.
     pub fn table(&self) -> &[u16; TABLE_ENTRIES] {
         &self.table
     }
 
-    /// How many queues there are.
+    /// Number of queues.
     pub fn queues(&self) -> u16 {
         self.queues
     }

@@ -1,7 +1,7 @@
-//! n-tuple rules: flows that go to a queue by their fields, whatever their hash.
+//! n-tuple rules: flows that go to a queue by their fields instead of their hash.
 //!
-//! Source: the ENA Linux driver (`ethtool -N`, from Nitro v5 on). A rule has a place in the table,
-//! which the user has to give; rules are tried in the order of their places.
+//! Source: the ENA Linux driver (`ethtool -N`, from Nitro v5 on). The user has to give each rule a
+//! location in the table; rules are tried in the order of their locations.
 
 use alloc::collections::BTreeMap;
 use core::fmt;
@@ -12,7 +12,7 @@ use crate::meta::key::FlowKey;
 use crate::meta::packet::protocol;
 use crate::rules::prefix::Prefix;
 
-/// What packets a rule is for: `flow-type` of `ethtool -N`.
+/// Type of the packets that a rule applies to: `flow-type` of `ethtool -N`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum FlowType {
     /// TCP over IPv4.
@@ -23,26 +23,26 @@ pub enum FlowType {
     Tcp6,
     /// UDP over IPv6.
     Udp6,
-    /// Anything over IPv4.
+    /// Any protocol over IPv4.
     Ip4,
-    /// Anything over IPv6.
+    /// Any protocol over IPv6.
     Ip6,
 }
 
-/// A rule. A field that is `None` is not looked at.
+/// A rule. A field that is `None` matches all packets.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Rule {
     /// Protocol and family.
     pub flow_type: FlowType,
-    /// Where packets come from.
+    /// Source addresses.
     pub source: Option<Prefix>,
-    /// Where packets go to.
+    /// Destination addresses.
     pub destination: Option<Prefix>,
-    /// Source port; only of TCP and UDP.
+    /// Source port; only for TCP and UDP.
     pub source_port: Option<u16>,
-    /// Destination port; only of TCP and UDP.
+    /// Destination port; only for TCP and UDP.
     pub destination_port: Option<u16>,
-    /// The queue, `action` of `ethtool -N`.
+    /// Queue of the packets, `action` of `ethtool -N`.
     pub queue: u16,
 }
 
@@ -74,24 +74,24 @@ impl Rule {
     }
 }
 
-/// Why a rule was refused.
+/// Reason why a rule was refused.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum RuleError {
-    /// It has no place.
+    /// The rule has no location.
     NoLocation,
-    /// Its place is beyond the table.
+    /// The location is beyond the end of the table.
     Location {
-        /// The place.
+        /// Location of the rule.
         location: u32,
-        /// Places of the table.
+        /// Size of the table.
         size: u32,
     },
-    /// Its queue is not there.
+    /// The queue of the rule does not exist.
     Queue(NoQueue),
-    /// It names ports of a flow type without ports.
+    /// The rule has ports, and its flow type is without ports.
     Ports,
-    /// It names an address of the other family.
+    /// The rule has an address of the other family.
     Family,
 }
 
@@ -113,7 +113,7 @@ impl fmt::Display for RuleError {
 
 impl core::error::Error for RuleError {}
 
-/// The rules of the ENIs of an instance. Bound: the places of the table.
+/// Rules of the ENIs of an instance. Bound: the size of the table.
 #[derive(Clone, Debug)]
 pub struct Steering {
     rules: BTreeMap<u32, (u16, Rule)>,
@@ -121,15 +121,16 @@ pub struct Steering {
 }
 
 impl Steering {
-    /// A table with so many places, which all ENIs share (D3).
+    /// Creates a table with `size` locations, which all ENIs share (D3).
     pub fn new(size: u32) -> Self {
         Self { rules: BTreeMap::new(), size }
     }
 
-    /// Puts a rule of an ENI with so many queues into its place, instead of the rule there (D3).
+    /// Sets the rule at a location, for an ENI with `queues` queues. An earlier rule there is
+    /// replaced (D3).
     ///
     /// # Errors
-    /// [`RuleError`] says what to change; the table is as before.
+    /// [`RuleError`] contains the field to change; the table is unchanged.
     pub fn set(
         &mut self,
         location: Option<u32>,
@@ -155,28 +156,28 @@ impl Steering {
         Ok(())
     }
 
-    /// How many places there are.
+    /// Number of locations.
     pub fn size(&self) -> u32 {
         self.size
     }
 
-    /// The rules of an ENI by their places.
+    /// Returns the rules of an ENI with their locations.
     pub fn rules(&self, eni: u16) -> impl Iterator<Item = (u32, &Rule)> {
         let own = self.rules.iter().filter(move |(_, (owner, _))| *owner == eni);
         own.map(|(location, (_, rule))| (*location, rule))
     }
 
-    /// Takes the rule out of a place; returns whether there was one.
+    /// Removes the rule at a location; returns whether there was one.
     pub fn remove(&mut self, location: u32) -> bool {
         self.rules.remove(&location).is_some()
     }
 
-    /// Takes all rules of an ENI out, as when it is detached.
+    /// Removes all rules of an ENI, for example when it is detached.
     pub fn remove_eni(&mut self, eni: u16) {
         self.rules.retain(|_, (owner, _)| *owner != eni);
     }
 
-    /// The queue that a rule gives to a flow of an ENI, before the hash is asked (D3).
+    /// Returns the queue that a rule gives to a flow of an ENI. Rules come before the hash (D3).
     pub fn queue(&self, eni: u16, flow: &FlowKey) -> Option<u16> {
         let of_eni = self.rules.values().filter(|(owner, _)| *owner == eni);
         of_eni.map(|(_, rule)| rule).find(|rule| rule.matches(flow)).map(|rule| rule.queue)
@@ -204,7 +205,7 @@ mod tests {
         FlowKey { source, destination, protocol: number, ports: (4000, port) }
     }
 
-    /// SSH to queue 1, all other TCP to 2, UDP to 3; everything else by its hash.
+    /// SSH to queue 1, all other TCP to 2, UDP to 3; all other packets by their hash.
     #[test]
     fn rules_are_tried_in_the_order_of_their_places() {
         let mut steering = Steering::new(8);

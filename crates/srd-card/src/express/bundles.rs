@@ -1,18 +1,19 @@
-//! Frames of clouds that go plainly, many small ones in a datagram; and the last step of all frames
-//! of clouds to the transport, apart from the frames of a guest, which do not pay for it.
+//! Frames of clouds outside of SRD, many small ones in a datagram; and the last step of all frames
+//! of clouds to the transport. This step is separate from that of a guest's frames, so that they
+//! do not carry its cost.
 //!
-//! Plain packets of an interface take few paths to a host (C5). The small ones of a path wait in
-//! one queue, whatever flows they are of, and join the last one there if that goes to the same
-//! interface: a datagram fills while it waits for its turn, and waits for nothing else (C6). A
-//! larger frame waits in the queue of its flow (Q1). All plain frames of a flow are in one of the
-//! two queues at a time, so that they leave in their order (C7):
+//! Packets of an interface outside of SRD use a few paths to a host (C5). The small ones of a path
+//! wait in one queue, whatever their flows. A frame joins the last one there if that goes to the
+//! same interface. So a datagram fills while it waits for its turn, without an additional wait
+//! (C6). A larger frame waits in the queue of its flow (Q1). All frames of a flow outside of SRD
+//! are in one of the two queues at a time, so that they leave in order (C7):
 //!
-//! - A small frame waits in its path's queue. It waits in its flow's if frames of the flow do, or
-//!   if a large frame is in the path's queue, and none of the flow.
-//! - A larger frame waits in its flow's queue. It waits in its path's if frames of the flow are
-//!   there.
+//! - A small frame waits in its path's queue. It waits in its flow's queue if that has frames, or
+//!   if the path's queue has a large frame and no frame of the flow.
+//! - A larger frame waits in its flow's queue. It waits in its path's queue if that has frames of
+//!   the flow.
 //!
-//! Bound: as many queues as the table of flows has places.
+//! Bound: as many queues as the flow table has entries.
 
 use alloc::vec::Vec;
 
@@ -37,7 +38,7 @@ use crate::wire::queue_pairs::{CLOUD_QPN, FRAME_QPN};
 
 /// To the queues.
 impl Express {
-    /// Queues a frame of a cloud that goes plainly.
+    /// Queues a frame of a cloud outside of SRD.
     pub(super) fn plainly_from_cloud(
         &mut self,
         now: Instant,
@@ -56,7 +57,8 @@ impl Express {
         self.put_in_line(line, &parcel.trailer, Waiting { frame, layout, at: now, kind, path });
     }
 
-    /// The queue for a plain frame of a cloud. `None`: the peer has gone. // C7
+    /// Returns the queue for a frame of a cloud outside of SRD; `None` if the peer was removed.
+    /// // C7
     fn line_of_path(
         &mut self,
         now: Instant,
@@ -67,7 +69,7 @@ impl Express {
         let Parcel { to: PeerSlot(to), tenant, interface, .. } = parcel;
         let peer = self.peers.get_mut(to as usize).and_then(Option::as_mut)?;
         if peer.scheduler.is_empty() {
-            // No queue has a frame of any flow.
+            // All queues are empty.
             peer.drained += 1;
         }
         let drained = peer.drained;
@@ -94,14 +96,15 @@ impl Express {
         Some(Line { peer: to, slot, tenant })
     }
 
-    /// The queue for all flows to a peer that find no place in the table.
+    /// Returns the queue for all flows to a peer without an entry in the table.
     #[cold]
     pub(super) fn line_of_many(&mut self, peer: u32) -> Option<Line> {
         self.counters.flows_full += 1; // X2
         Some(Line { peer, slot: self.peer(peer)?.overflow?, tenant: OVERLAY })
     }
 
-    /// Whether a packet of so many bytes, or each of its parts, goes plainly; counted if not. // C3
+    /// Whether a packet of `bytes` bytes, or each of its segments, fits outside of SRD; counted if
+    /// not. // C3
     pub(super) fn goes_plainly(&mut self, to: PeerSlot, layout: &Layout, bytes: usize) -> bool {
         let fits = self.cloud_bytes_max(to);
         let goes = bytes <= fits || segment::largest(&fitted(layout, fits)) <= fits;
@@ -109,8 +112,7 @@ impl Express {
         goes
     }
 
-    /// Puts a frame of a cloud in line: in one datagram with the last frame there if it may be. //
-    /// C6
+    /// Queues a frame of a cloud, in one datagram with the last frame there if permitted. // C6
     pub(super) fn put_in_line(&mut self, line: Line, trailer: &Trailer, mut waiting: Waiting) {
         let bytes_max = self.bundle_bytes_max(line.peer);
         if let Some(peer) = self.peers.get_mut(line.peer as usize).and_then(Option::as_mut) {
@@ -125,7 +127,7 @@ impl Express {
         self.enqueue(line, waiting);
     }
 
-    /// Bytes of the largest datagram to a peer that is sent plainly.
+    /// Largest datagram to a peer outside of SRD, in bytes.
     fn bundle_bytes_max(&self, peer: u32) -> usize {
         self.plain_bytes_max.saturating_sub(self.peer(peer).map_or(0, |peer| peer.bytes_lost))
     }
@@ -133,7 +135,7 @@ impl Express {
 
 /// To the transport.
 impl Express {
-    /// Sends one frame of a cloud, or a bundle of frames, by SRD or plainly.
+    /// Sends one frame of a cloud, or a bundle of frames, by SRD or without it.
     #[inline(never)]
     pub(super) fn send_of_cloud(
         &mut self,
@@ -168,7 +170,7 @@ impl Express {
         }
     }
 
-    /// Sends the frames of a bundle one by one: the network passes less than it did. // G2a
+    /// Sends the frames of a bundle one by one, after the path MTU has become smaller. // G2a
     #[cold]
     #[inline(never)]
     fn send_apart(
@@ -214,7 +216,7 @@ fn amount(outgoing: &Outgoing, trailer: &Trailer) -> Amount {
     let eligible = *kind == Kind::Cloud; // C2
     let (packets, bytes) = match trailer.frames() {
         1 => (layout.packets(), layout.packet_bytes()),
-        // Without offload headers and lengths.
+        // Offload headers and lengths do not count.
         frames => (frames as u64, frame.len() - TRAILER_BYTES - bundle_overhead(frames)),
     };
     Amount { packets, bytes: bytes as u64, eligible }

@@ -1,9 +1,8 @@
-//! Frames between interfaces of a cloud on different hosts: the card of instances has judged them,
-//! and names the host that each goes to; the card of the receiver judges them once more.
+//! Frames between interfaces of a cloud on different hosts. The card of instances has judged them,
+//! and names the host that each goes to. The card of the receiver judges them once more.
 //!
-//! No address is looked at here: two clouds may have the same ones. A flow is its 5-tuple together
-//! with the interface that sends it, and a peer's queue is shared by tenants before it is shared by
-//! flows (Q5).
+//! Addresses are not used here, because two clouds may have the same ones. A flow is its 5-tuple
+//! together with the sending interface. Tenants share a peer's queue first, then flows (Q5).
 
 use alloc::vec::Vec;
 
@@ -27,45 +26,46 @@ use crate::wire::cloud::{BUNDLE_FRAMES_MAX, TRAILER_BYTES, Trailer, unbundle};
 use crate::wire::frame::Place;
 use crate::wire::queue_pairs::CLOUD_QPN;
 
-/// A frame of a cloud on its way to another host, beside its bytes.
+/// A frame of a cloud to another host, without its bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Parcel {
     /// The host.
     pub to: PeerSlot,
-    /// The tenant that sends it: tenants share the way to a host. Number zero is nobody's.
+    /// Tenant that sends the frame; tenants share the path to a host. Number zero belongs to no
+    /// tenant.
     pub tenant: u32,
-    /// The interface that sends it.
+    /// Interface that sends the frame.
     pub interface: u64,
-    /// From where to where it goes.
+    /// Sender and receiver of the frame.
     pub trailer: Trailer,
-    /// Whether SRD carries it: both interfaces have ENA Express for packets of this kind.
+    /// Whether SRD carries the frame: both interfaces have ENA Express for packets of this kind.
     pub express: bool,
 }
 
-/// How a frame came.
+/// Origin of a frame that has arrived.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Arrived {
-    /// The host that has sent it.
+    /// Host that has sent the frame.
     pub from: PeerSlot,
-    /// Packets that it stands for.
+    /// Packets that the frame represents.
     pub packets: u64,
-    /// Whether it came by SRD.
+    /// Whether the frame came by SRD.
     pub by_srd: bool,
 }
 
-/// The receiver of frames that other hosts send.
+/// Receiver of frames that other hosts send.
 pub trait Arrivals {
     /// Takes a frame of a peer, without its trailer.
     fn arrived(&mut self, how: Arrived, trailer: Trailer, frame: &[u8]);
 }
 
-/// Hands whole frames to the card of instances.
+/// Passes complete frames to the card of instances.
 struct Inward<'a, A> {
     arrivals: &'a mut A,
     counters: &'a mut Counters,
     peers: &'a mut [Option<Peer>],
     by_srd: bool,
-    /// The network marked what is handed over, and nothing else has dealt with it.
+    /// Whether the network marked the frames, and the transport has not reacted to the mark.
     marked: bool,
 }
 
@@ -79,7 +79,7 @@ impl<A: Arrivals> Inward<'_, A> {
     }
 }
 
-/// The frames that came together, and the trailer of each.
+/// Frames that arrived together, and the trailer of each.
 struct Opened<'a> {
     frames: [&'a [u8]; BUNDLE_FRAMES_MAX],
     count: usize,
@@ -87,7 +87,7 @@ struct Opened<'a> {
 }
 
 impl<'a> Opened<'a> {
-    /// None if the lengths of a bundle contradict it.
+    /// Splits a bundle; `None` if its lengths contradict it.
     fn of(bytes: &'a [u8]) -> Option<Self> {
         let (rest, trailer) = Trailer::split(bytes)?;
         let (frames, count) = unbundle(rest, trailer.frames())?;
@@ -124,7 +124,7 @@ impl<A: Arrivals> Sink for Inward<'_, A> {
 }
 
 impl<A: Arrivals> Inward<'_, A> {
-    /// Hands frames over, the first of which was read.
+    /// Passes on all frames of a bundle, the first of which was read already.
     fn hand_all(&mut self, peer: u32, first: &Meta, opened: &Opened<'_>) {
         let Opened { frames, count, trailer } = opened;
         let (mut packets, mut bytes) = (0, 0);
@@ -141,7 +141,7 @@ impl<A: Arrivals> Inward<'_, A> {
         self.count(peer, packets, bytes);
     }
 
-    /// Hands one frame over.
+    /// Passes on one frame.
     fn hand(&mut self, peer: u32, packets: u64, frame: &[u8], trailer: Trailer) {
         let how = Arrived { from: PeerSlot(peer), packets, by_srd: self.by_srd };
         if self.marked {
@@ -154,19 +154,20 @@ impl<A: Arrivals> Inward<'_, A> {
 }
 
 impl Express {
-    /// The slot of a peer by its name in the transport.
+    /// Returns the slot of a peer by its identifier in the transport.
     pub fn slot(&self, id: PeerId) -> Option<PeerSlot> {
         self.slot_of(id).map(PeerSlot)
     }
 
-    /// Bytes of the largest packet of a cloud that goes to a peer plainly.
+    /// Largest packet of a cloud that goes to a peer outside of SRD, in bytes.
     pub fn cloud_bytes_max(&self, to: PeerSlot) -> usize {
         let lost = self.peer(to.0).map_or(0, |peer| peer.bytes_lost);
         self.plain_bytes_max.saturating_sub(OFFLOAD_BYTES + TRAILER_BYTES + lost)
     }
 
-    /// Queues a frame of a cloud for the host that its receiver is on. It is counted if it is no
-    /// packet, is for no peer, or is too large to go plainly and may not ride SRD.
+    /// Queues a frame of a cloud for the host of its receiver. A frame is counted and dropped if
+    /// it is no packet, is for no peer, or is too large for plain encapsulation and may not be
+    /// carried by SRD.
     pub fn from_cloud(&mut self, now: Instant, parcel: Parcel, frame: Vec<u8>) {
         let Some(peer) = self.peer(parcel.to.0) else {
             self.counters.guest_no_peer += 1;
@@ -198,7 +199,7 @@ impl Express {
         self.put_in_line(line, &parcel.trailer, waiting);
     }
 
-    /// Takes a frame that is longer than any may be with its trailer: in halves, if it can be cut.
+    /// Takes a frame that is too long with its trailer, in halves if it can be segmented.
     #[cold]
     #[inline(never)]
     fn longest_of_cloud(&mut self, now: Instant, parcel: Parcel, frame: &[u8]) {
@@ -210,7 +211,7 @@ impl Express {
         }
     }
 
-    /// The queue for a frame of a cloud, by its flow. `None`: the peer has gone.
+    /// Returns the queue for a frame of a cloud, by its flow; `None` if the peer was removed.
     pub(super) fn line_of_cloud(
         &mut self,
         now: Instant,
@@ -227,9 +228,9 @@ impl Express {
         }
     }
 
-    /// A datagram has arrived, perhaps with a frame of a cloud, from one of a node's shards.
-    /// `delivery.peer` is the peer that stands for the node. Returns whether it was for the
-    /// queue pair of clouds; another one is for [`Express::delivered_by`].
+    /// Takes a datagram that may contain a frame of a cloud, from one of a node's shards.
+    /// `delivery.peer` is the peer that represents the node. Returns whether the datagram was for
+    /// the queue pair of clouds; otherwise it is for [`Express::delivered_by`].
     pub fn delivered_of_cloud(
         &mut self,
         now: Instant,
@@ -252,7 +253,7 @@ impl Express {
         true
     }
 
-    /// Ends waits for holes in flows of clouds that have lasted too long.
+    /// Ends waits for missing frames in flows of clouds that have lasted too long.
     pub fn handle_cloud_timeout(&mut self, now: Instant, arrivals: &mut impl Arrivals) {
         let order = &self.cloud_order;
         if order.poll_timeout().is_none_or(|at| at > now) && !order.sweep_is_due(now) {
@@ -262,7 +263,7 @@ impl Express {
         order.handle_timeout(now, &mut inward);
     }
 
-    /// The order of flows of clouds, and what takes the frames that it lets go.
+    /// Returns the order of flows of clouds, and the receiver of the frames that it releases.
     fn inward<'a, A: Arrivals>(
         &'a mut self,
         arrivals: &'a mut A,

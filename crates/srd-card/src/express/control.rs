@@ -1,5 +1,5 @@
-//! Changes of the rules, and what they mean for the peers. Frames that wait go by the new rules
-//! (X4); flows are judged again when their next packet comes.
+//! Changes of the rules, and their effects on the peers. The new rules apply to frames that wait
+//! (X4); flows are judged again at their next packet.
 
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -14,15 +14,15 @@ use crate::rules::prefix::Prefix;
 use crate::rules::snapshot::{PeerSettings, PeerSlot, Rules};
 
 impl Express {
-    /// The rules of now.
+    /// Returns the present rules.
     pub fn rules(&self) -> &Arc<Rules> {
         &self.rules
     }
 
-    /// Replaces all rules by a snapshot, which must be a later one: a changed copy of these.
+    /// Replaces all rules by a snapshot, which must be later: a changed copy of the present rules.
     ///
     /// # Panics
-    /// If the epoch of the snapshot is not greater than that of the rules of now.
+    /// If the epoch of the snapshot is not greater than that of the present rules.
     pub fn set_rules(&mut self, now: Instant, rules: Arc<Rules>) {
         assert!(rules.epoch() > self.rules.epoch(), "a snapshot that is not later");
         let before = core::mem::replace(&mut self.rules, rules);
@@ -43,7 +43,7 @@ impl Express {
         }
     }
 
-    /// Adds a peer and offers SRD to it at once.
+    /// Adds a peer, and offers SRD to it at once.
     pub fn add_peer(&mut self, now: Instant, settings: PeerSettings) -> PeerSlot {
         let id = settings.id;
         let slot = Arc::make_mut(&mut self.rules).add_peer(settings);
@@ -51,25 +51,25 @@ impl Express {
         slot
     }
 
-    /// Forgets a peer; frames that wait for it, and frames of it that wait, are lost. The next peer
-    /// may take its slot, and meets nothing of it.
+    /// Removes a peer. Frames for it and from it that wait are lost. The next peer may get the
+    /// same slot, and inherits no state.
     pub fn remove_peer(&mut self, slot: PeerSlot) {
         Arc::make_mut(&mut self.rules).remove_peer(slot);
         self.leave(slot.0);
     }
 
-    /// Changes the addresses that a peer may send from, and that are sent to it.
+    /// Changes the addresses from which a peer may send, and which are sent to the peer.
     pub fn set_allowed(&mut self, slot: PeerSlot, allowed: Vec<Prefix>) {
         Arc::make_mut(&mut self.rules).set_allowed(slot, allowed);
     }
 
-    /// Turns SRD towards a peer on or off. Frames that wait go by the new rule.
+    /// Turns SRD towards a peer on or off. The new rule applies to frames that wait.
     pub fn set_express(&mut self, now: Instant, slot: PeerSlot, express: bool, udp: bool) {
         Arc::make_mut(&mut self.rules).set_express(slot, express, udp);
         self.offer_anew(now, slot.0);
     }
 
-    /// Turns SRD on or off as a whole.
+    /// Turns SRD on or off for all peers.
     pub fn set_enabled(&mut self, now: Instant, express: bool, udp: bool) {
         Arc::make_mut(&mut self.rules).set_enabled(express, udp);
         for slot in self.rules.slots() {
@@ -85,7 +85,7 @@ impl Express {
         }
     }
 
-    /// Whether UDP goes up in any order, and how long a hole is waited for.
+    /// Sets whether UDP goes up in order of arrival, and the longest wait for a missing frame.
     pub fn set_order(&mut self, udp_bypass: bool, wait: Duration) {
         self.config.udp_bypass = udp_bypass;
         self.config.order_wait = wait;
@@ -93,13 +93,13 @@ impl Express {
         self.cloud_order.set_wait(wait);
     }
 
-    /// The queueing delay that is too long.
+    /// Sets the queueing delay above which a queue is too long.
     pub fn set_queue_target(&mut self, target: Duration) {
         self.config.queue_target = target;
         self.aqm.target = target;
     }
 
-    /// The peer that packets to an address go to.
+    /// Returns the peer to which packets to an address go.
     pub fn peer_of(&self, address: IpAddr) -> Option<PeerSlot> {
         self.rules.peer_of(address)
     }
@@ -131,7 +131,7 @@ impl Express {
         self.share();
     }
 
-    /// So many peers share the limits now. // O5
+    /// Updates the number of peers that share the limits. // O5
     fn share(&mut self) {
         let peers = self.by_id.len();
         self.order.set_peers(peers);
@@ -139,7 +139,7 @@ impl Express {
         self.table.set_peers(peers);
     }
 
-    /// We have another offer to make. // X5
+    /// Schedules a new offer, because ours has changed. // X5
     fn offer_anew(&mut self, now: Instant, slot: u32) {
         if let Some(peer) = self.peer_mut(slot) {
             peer.offer_at = now;

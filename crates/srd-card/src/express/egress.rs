@@ -1,4 +1,4 @@
-//! From the guest to the queues: read, classify, and put in line, or answer.
+//! From the guest to the queues: packets are read, classified, and queued or answered.
 
 use alloc::vec::Vec;
 
@@ -15,22 +15,22 @@ use crate::queue::scheduler::{Kind, Lane, QueueCounts, Waiting};
 use crate::rewrite::segment::{self, Segments, fitted};
 use crate::rewrite::{checksum, fragment, mss, too_big};
 
-/// The tenant whose packets the overlay's are, and those of all that find no entry.
+/// Tenant of the overlay's packets, and of all flows without an entry of their own.
 pub(super) const OVERLAY: u32 = 0;
 
-/// The queue that a packet waits in.
+/// Queue in which a packet waits.
 #[derive(Clone, Copy)]
 pub(super) struct Line {
-    /// The peer whose it is.
+    /// Peer of the queue.
     pub(super) peer: u32,
-    /// The entry of the packet's flow.
+    /// Entry of the packet's flow.
     pub(super) slot: u32,
-    /// The tenant that sends it.
+    /// Tenant that sends the packet.
     pub(super) tenant: u32,
 }
 
 impl Express {
-    /// Takes a frame from the guest: queues it for its peer, or answers it.
+    /// Takes a frame from the guest: queues the frame for its peer, or answers it.
     pub fn from_guest(&mut self, now: Instant, frame: Vec<u8>, guest: &mut impl Guest) {
         // G5
         if frame.len() > FRAME_BYTES_MAX {
@@ -39,7 +39,7 @@ impl Express {
         self.one_from_guest(now, frame, guest);
     }
 
-    /// Takes a frame that is longer than any may be: in halves, if it can be cut.
+    /// Takes a frame that is longer than allowed, in halves if it can be segmented.
     #[cold]
     #[inline(never)]
     fn longest_from_guest(&mut self, now: Instant, frame: Vec<u8>, guest: &mut impl Guest) {
@@ -62,7 +62,7 @@ impl Express {
         let Some(peer) = self.peer(line.peer) else { return };
         let layout = meta.layout;
         let kind = self.kind(line.slot, &layout);
-        // The most that one datagram carries, if the packet goes plainly; SRD cuts any frame.
+        // Largest packet that one datagram carries without SRD; SRD divides any frame into chunks.
         let fits = self.plain_bytes_max.saturating_sub(OFFLOAD_BYTES + peer.bytes_lost);
         let lane = peer.scheduler.lane(kind, frame.len());
         if lane == Lane::Srd || segment::largest(&fitted(&layout, fits)) <= fits {
@@ -72,7 +72,8 @@ impl Express {
         }
     }
 
-    /// The queue for a packet of the guest; `None`, counted, if its address is behind no peer.
+    /// Returns the queue for a packet of the guest. Returns `None`, and counts the packet, if its
+    /// address is behind no peer.
     fn line(&mut self, now: Instant, meta: &Meta) -> Option<Line> {
         let Some(found) = self.table.classify(now, meta, &self.rules, None, None) else {
             self.counters.guest_no_peer += 1;
@@ -87,7 +88,7 @@ impl Express {
         Some(Line { peer, slot: flow.slot(), tenant: OVERLAY })
     }
 
-    /// The kind of a frame, by which the rule decides how it is carried. // X1, X2
+    /// Returns the kind of a frame, on which the rule bases the lane. // X1, X2
     fn kind(&self, slot: u32, layout: &Layout) -> Kind {
         let fits =
             layout.offload.gso.is_some() || layout.packet_bytes() <= usize::from(self.config.mtu);
@@ -100,7 +101,7 @@ impl Express {
         }
     }
 
-    /// Puts a frame in line.
+    /// Appends a frame to its queue.
     pub(super) fn enqueue(&mut self, line: Line, waiting: Waiting) {
         let Some(peer) = self.peers.get_mut(line.peer as usize).and_then(Option::as_mut) else {
             return;
@@ -115,7 +116,7 @@ impl Express {
         self.count_queue(line.peer, counts);
     }
 
-    /// A packet fits no datagram: it goes in parts, if it may be cut, or is answered.
+    /// Handles a packet that fits no datagram: it is fragmented if permitted, or answered.
     fn too_big(
         &mut self,
         now: Instant,
@@ -158,7 +159,7 @@ impl Express {
     }
 }
 
-/// A packet behind an offload header that leaves nothing to hardware.
+/// Puts an offload header that leaves no work to hardware before a packet.
 fn framed(packet: &[u8]) -> Vec<u8> {
     let mut frame = Vec::with_capacity(OFFLOAD_BYTES + packet.len());
     frame.extend_from_slice(&[0; OFFLOAD_BYTES]);
@@ -166,8 +167,8 @@ fn framed(packet: &[u8]) -> Vec<u8> {
     frame
 }
 
-/// The parts of the packets that a frame stands for, each of which fits; none if they may not
-/// be cut.
+/// Returns fragments that fit, of all packets that a frame represents; empty if the packets may
+/// not be fragmented.
 fn parts(frame: &[u8], layout: &Layout, fits: usize) -> Vec<(Vec<u8>, Layout)> {
     let mut out = Vec::new();
     if layout.dont_fragment() {
@@ -177,7 +178,7 @@ fn parts(frame: &[u8], layout: &Layout, fits: usize) -> Vec<(Vec<u8>, Layout)> {
     for index in 0..segments.count() {
         let mut segment = segments.write(index).to_vec();
         let bytes = &mut segment[OFFLOAD_BYTES..];
-        // The checksum covers all parts, so it cannot be added up later.
+        // The checksum covers all fragments, so hardware cannot complete it later.
         checksum::complete(bytes, &segments.layout());
         let parts = fragment::parts(bytes, layout, fits).unwrap_or_default();
         out.extend(parts.iter().map(|part| (framed(part), layout.of_part(part.len()))));

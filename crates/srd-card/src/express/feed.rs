@@ -1,5 +1,5 @@
-//! From the queues to the transport: whose turn it is, while the transport has room, by SRD or
-//! plainly.
+//! From the queues to the transport: frames are passed on in turn, by SRD or without it, while the
+//! transport has free space.
 
 use alloc::vec::Vec;
 
@@ -21,28 +21,28 @@ use crate::wire::cloud::{TRAILER_BYTES, Trailer};
 use crate::wire::frame::{CHUNKS_MAX, Place, chunk_bytes};
 use crate::wire::queue_pairs::{CLOUD_QPN, FRAME_QPN, FRESH_QPN};
 
-/// Bytes that may wait in the transport for their first sending, before more is handed to it:
-/// within these bounds, as much as a peer takes in the given time. Frames that wait here instead
-/// can still be marked, dropped, or overtaken by a flow that has just begun. // Q1
+/// Bytes that may wait in the transport for their first transmission before more are passed to it:
+/// as many as a peer receives in the given time, within these bounds. Frames that wait in the card
+/// instead can still be marked, dropped, or overtaken by a new flow. // Q1
 const FEED_BYTES_MIN: u64 = 16 * 1024;
 const FEED_BYTES_MAX: u64 = 256 * 1024;
 const FEED_NS: u64 = 1_000_000;
-/// Plain packets that may wait in the transport. // Q1
+/// Largest number of packets outside of SRD that wait in the transport. // Q1
 const FEED_PLAIN_MAX: usize = 128;
-/// A frame up to this size of a flow that has just begun goes before bulk.
+/// Largest frame of a new flow that is sent before bulk data.
 const FRESH_BYTES_MAX: usize = 9000;
 
-/// The frames that a peer takes now.
+/// Frames that a peer accepts now.
 #[derive(Clone, Copy)]
 pub(super) struct Feed {
     pub(super) reach: Reach,
     /// Payload bytes of the largest chunk.
     chunk_bytes_max: usize,
-    /// Bytes that may wait in the transport.
+    /// Largest number of bytes that wait in the transport.
     bytes: u64,
-    /// Whether the peer takes frames of clouds.
+    /// Whether the peer accepts frames of clouds.
     pub(super) cloud: bool,
-    /// Whether a frame of which some packets have gone plainly waits.
+    /// Whether a frame waits of which some packets were sent outside of SRD.
     is_cut: bool,
 }
 
@@ -67,7 +67,7 @@ pub(super) struct Amount {
 }
 
 impl Express {
-    /// Hands frames over to the transport, as many as it should have. Returns how many.
+    /// Passes frames to the transport, as many as it should have. Returns their number.
     pub fn pump(&mut self, now: Instant, endpoint: &mut Endpoint) -> usize {
         self.send_offers(now, endpoint);
         let mut handed = 0;
@@ -87,8 +87,8 @@ impl Express {
         !self.ready.is_empty()
     }
 
-    /// One peer's share: from each lane, while its queue in the transport has room. Returns
-    /// whether the peer has more.
+    /// Passes frames of one peer, from each lane while its queue in the transport has free space.
+    /// Returns whether the peer has more frames.
     fn pump_peer(
         &mut self,
         now: Instant,
@@ -126,8 +126,8 @@ impl Express {
         more
     }
 
-    /// The frames that a peer takes now, by the rules of now, under which its queue is put, too. //
-    /// X4
+    /// Returns the frames that a peer accepts now, by the present rules, and applies these rules
+    /// to the peer's queue. // X4
     fn feed(&mut self, slot: u32, endpoint: &Endpoint) -> Option<Feed> {
         let enabled = self.rules.enabled_for(PeerSlot(slot));
         let peer = self.peers.get_mut(slot as usize).and_then(Option::as_mut)?;
@@ -150,7 +150,7 @@ impl Express {
         Some(Feed { reach, chunk_bytes_max, bytes, cloud: rule.cloud, is_cut: peer.cut.is_some() })
     }
 
-    /// Sends one frame, by SRD or plainly.
+    /// Sends one frame, by SRD or without it.
     fn send(&mut self, now: Instant, outgoing: Outgoing, feed: Feed, endpoint: &mut Endpoint) {
         if outgoing.kind.is_of_cloud() {
             return self.send_of_cloud(now, outgoing, feed, endpoint);
@@ -185,8 +185,8 @@ impl Express {
         }
     }
 
-    /// Sends a frame plainly on a path, in packets that fit, each with the trailer behind it if
-    /// there is one.
+    /// Sends a frame outside of SRD on a path, in packets that fit, each with the trailer if there
+    /// is one.
     pub(super) fn send_plain(
         &mut self,
         now: Instant,
@@ -203,7 +203,7 @@ impl Express {
         self.resume_cut(now, slot, endpoint);
     }
 
-    /// Sends a frame by SRD, to this queue pair.
+    /// Sends a frame by SRD, to the queue pair `dst_qpn`.
     pub(super) fn send_srd(
         &mut self,
         now: Instant,
@@ -240,7 +240,7 @@ impl Express {
                 user: u64::from(slot),
             };
             if endpoint.send(now, peer.id, datagram).is_err() {
-                // The receiver would wait for the rest of this frame.
+                // The receiver would wait for the other chunks of this frame.
                 self.counters.send_refused += 1;
                 numbering.renumber();
                 return;
@@ -252,7 +252,8 @@ impl Express {
         }
     }
 
-    /// Sends packets of the frame that is going plainly, as many as there is room for. // X3
+    /// Continues with the frame whose packets are sent outside of SRD, while there is free space.
+    /// // X3
     fn resume_cut(&mut self, now: Instant, slot: u32, endpoint: &mut Endpoint) {
         let Some(peer) = self.peers.get_mut(slot as usize).and_then(Option::as_mut) else {
             return;
@@ -285,7 +286,7 @@ impl Express {
     }
 }
 
-/// Whether the transport should take the frame of a turn now.
+/// Whether the transport should accept the next frame now.
 fn has_room(peer: &Peer, lane: Lane, turn: Turn, feed: Feed, endpoint: &Endpoint) -> bool {
     match lane {
         Lane::Srd => {
@@ -296,7 +297,7 @@ fn has_room(peer: &Peer, lane: Lane, turn: Turn, feed: Feed, endpoint: &Endpoint
     }
 }
 
-/// Plain packets for a peer that the transport should take now.
+/// Number of packets outside of SRD that the transport should accept for a peer now.
 fn plain_room(peer: &Peer, endpoint: &Endpoint) -> usize {
     let most = endpoint.config().unreliable_queue_datagrams_max as usize;
     most.min(FEED_PLAIN_MAX).saturating_sub(endpoint.unreliable_waiting(peer.id))

@@ -1,5 +1,5 @@
-//! From the transport to the guest: order by flow, and packets of a peer from its own addresses
-//! only.
+//! From the transport to the guest: packets are ordered by flow, and accepted only from the peer's
+//! own addresses.
 
 use alloc::vec::Vec;
 
@@ -20,16 +20,16 @@ use crate::rules::snapshot::Rules;
 use crate::wire::frame::Place;
 use crate::wire::queue_pairs::{FRAME_QPN, OFFER_QPN};
 
-/// The context that a datagram came by, where the peer's node has several shards.
+/// Context by which a datagram arrived, for a peer whose node has several shards.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Partner {
-    /// The context's own name in the transport.
+    /// Identifier of the context in the transport.
     pub context: PeerId,
-    /// The shard of the peer's node: each gives out flow numbers by itself (F4).
+    /// Shard of the peer's node. Each shard assigns its flow numbers independently (F4).
     pub shard: u8,
 }
 
-/// Hands whole frames to the guest: checks, counts, clamps.
+/// Passes complete frames to the guest: checks, counts, clamps.
 struct Upward<'a, G> {
     now: Instant,
     guest: &'a mut G,
@@ -40,21 +40,21 @@ struct Upward<'a, G> {
     mtu: u16,
     udp_bypass: bool,
     by_srd: bool,
-    /// The network marked what is handed up, and nothing else has dealt with it.
+    /// Whether the network marked the packets, and the transport has not reacted to the mark.
     marked: bool,
 }
 
 impl<G: Guest> Upward<'_, G> {
-    /// Reads a frame, if it is one. Anything else is counted.
+    /// Reads a frame. An invalid frame is counted.
     fn parse(&mut self, frame: &[u8]) -> Option<Meta> {
         let meta = Meta::parse(frame, Direction::Ingress);
         self.counters.peer_malformed += u64::from(meta.is_none()); // F1
         meta
     }
 
-    /// The peer's flow that a packet belongs to, if the table has room for it. `None`, counted, if
-    /// the peer may not send it. // G1
-    #[allow(clippy::option_option)] // refused, and without an entry
+    /// Returns the peer's flow of a packet, if the table has an entry for it. Returns `None`, and
+    /// counts the packet, if the peer may not send it. // G1
+    #[allow(clippy::option_option)] // refused, or without an entry
     fn classify(&mut self, peer: u32, near: &mut Near, meta: &Meta) -> Option<Option<FlowId>> {
         let found = self.table.classify(self.now, meta, self.rules, Some(peer), *near);
         let Some(found) = found else {
@@ -72,7 +72,7 @@ impl<G: Guest> Upward<'_, G> {
         self.counters.traffic.refused_pkts += packets;
         if let Some(peer) = self.peers.get_mut(peer as usize).and_then(Option::as_mut) {
             peer.traffic.refused_pkts += packets;
-            // The key is that of the direction to the peer.
+            // The key has the direction to the peer.
             peer.refused_from = Some(meta.key.destination);
         }
     }
@@ -122,14 +122,14 @@ impl<G: Guest> Sink for Upward<'_, G> {
 }
 
 impl Express {
-    /// A datagram has arrived for one of the stage's queue pairs, from a node of one shard.
+    /// Takes a datagram for one of the stage's queue pairs, from a node with one shard.
     pub fn delivered(&mut self, now: Instant, delivery: &Delivery<'_>, guest: &mut impl Guest) {
         let by = Partner { context: delivery.peer, shard: 0 };
         self.delivered_by(now, by, delivery, guest);
     }
 
-    /// A datagram has arrived from one of a node's shards. `delivery.peer` is the peer that stands
-    /// for the node: the one that the rules name.
+    /// Takes a datagram from one of a node's shards. `delivery.peer` is the peer that represents
+    /// the node in the rules.
     pub fn delivered_by(
         &mut self,
         now: Instant,
@@ -157,7 +157,7 @@ impl Express {
         }
     }
 
-    /// Ends waits for holes that have lasted too long.
+    /// Ends waits for missing frames that have lasted too long.
     pub fn handle_timeout(&mut self, now: Instant, guest: &mut impl Guest) {
         if self.order.poll_timeout().is_none_or(|at| at > now) && !self.order.sweep_is_due(now) {
             return;
@@ -166,7 +166,7 @@ impl Express {
         order.handle_timeout(now, &mut upward);
     }
 
-    /// The order of flows, and what takes the frames that it lets go.
+    /// Returns the order of flows, and the receiver of the frames that it releases.
     fn upward<'a, G: Guest>(
         &'a mut self,
         now: Instant,

@@ -1,10 +1,10 @@
-//! The Express stage: packets that ride SRD, and those that go plainly.
+//! The Express stage: packets that SRD carries, and packets with plain encapsulation.
 //!
-//! `stage` holds its state, `peer` that of each peer; `control` changes the rules; `egress` takes
-//! packets from the guest to the queues, `feed` from there to the transport; `ingress` takes them
-//! from the transport to the guest; `cloud` does both for frames of clouds, `paths` chooses those
-//! of plain ones, and `bundles` lets them share datagrams; `offers` are what cards agree on;
-//! `report` is for people.
+//! `stage` contains its state, `peer` that of each peer. `control` changes the rules. `egress`
+//! moves packets from the guest to the queues, `feed` from there to the transport; `ingress` moves
+//! them from the transport to the guest. `cloud` does both for frames of clouds. For their frames
+//! outside of SRD, `paths` selects the path, and `bundles` puts several into one datagram.
+//! `offers` contains the agreement between cards, `report` the reports for users.
 
 mod bundles;
 mod cloud;

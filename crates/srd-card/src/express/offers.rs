@@ -1,4 +1,4 @@
-//! The agreement between cards on what rides SRD, and events of the transport.
+//! Agreement between cards on the packets that SRD carries, and events of the transport.
 
 use alloc::vec::Vec;
 use core::iter::once;
@@ -14,9 +14,9 @@ use crate::wire::queue_pairs::OFFER_QPN;
 
 /// Time between two offers to a peer that has not answered.
 const OFFER_INTERVAL: Duration = Duration::from_secs(1);
-/// The number that an offer's completion carries: no flow has it.
+/// User value of an offer's completion, which no flow has.
 const OFFER_USER: u64 = u64::MAX;
-/// Contexts of one node with further shards than the one that the rules name.
+/// Largest number of contexts of a node's shards, beside the one in the rules.
 const PARTNERS_MAX: usize = SHARDS_MAX as usize - 1;
 
 fn datagram(offer: Offer) -> Datagram {
@@ -31,7 +31,7 @@ fn datagram(offer: Offer) -> Datagram {
 }
 
 impl Express {
-    /// Something happened in the transport.
+    /// Handles an event of the transport.
     pub fn event(&mut self, now: Instant, event: &Event) {
         match event {
             Event::Completed { status: Status::Ok, user, .. } if *user != OFFER_USER => {}
@@ -69,7 +69,7 @@ impl Express {
         self.offer_at = self.offer_at.min(now + OFFER_INTERVAL);
     }
 
-    /// A datagram has ended otherwise than well, or an offer has.
+    /// Handles a datagram that has failed, or the end of an offer.
     fn on_completed(&mut self, now: Instant, id: PeerId, user: u64, status: Status) {
         let Some(peer) = self.slot_of(id).and_then(|slot| self.peer_mut(slot)) else { return };
         if user == OFFER_USER {
@@ -88,13 +88,13 @@ impl Express {
         }
     }
 
-    /// A peer's offer has arrived by this context.
+    /// Handles a peer's offer, which has arrived by this context.
     pub(super) fn on_offer(&mut self, now: Instant, slot: u32, context: PeerId, bytes: &[u8]) {
         let ours = self.rules.enabled_for(PeerSlot(slot));
         let (Some(offer), Some(peer)) = (Offer::decode(bytes), self.peer_mut(slot)) else { return };
         peer.offer = Some(offer);
         if !peer.queued && !peer.scheduler.is_empty() {
-            // Frames have waited for it. // C4
+            // Frames have waited for the offer. // C4
             peer.queued = true;
             self.ready.push_back(slot);
         }
@@ -113,7 +113,7 @@ impl Express {
             peer.offer_at = now;
             self.offer_at = now;
         } else if !peer.offering && peer.offered == Some(ours) {
-            // It knows ours, or will ask.
+            // The peer has our offer, or will request it.
             peer.offer_at = Instant::FAR_FUTURE;
         }
     }
@@ -138,7 +138,8 @@ impl Express {
             let Carried { express, udp, tunnels } = ours;
             let (cloud, asks) = (self.config.cloud, peer.offer.is_none());
             let offer = Offer { express, udp, tunnels, cloud, asks };
-            // Further shards ask again until they have an answer; they are not asked.
+            // Further shards repeat their request until they have an answer; no request is sent to
+            // them.
             let partners = self.partners.get(&slot).map_or(&[][..], Vec::as_slice);
             for to in once(&peer.id).chain(partners) {
                 let asks = offer.asks && *to == peer.id;

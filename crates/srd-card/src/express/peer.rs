@@ -1,4 +1,4 @@
-//! The state that the stage keeps for each peer.
+//! State that the stage keeps for each peer.
 
 use alloc::vec::Vec;
 use core::net::IpAddr;
@@ -13,33 +13,33 @@ use crate::rules::snapshot::Carried;
 use crate::wire::cloud::Trailer;
 use crate::wire::offer::Offer;
 
-/// How packets reach a peer now.
+/// Encapsulation of packets to a peer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Reach {
-    /// TCP by SRD.
+    /// SRD for TCP.
     Express {
-        /// Whether UDP rides as well.
+        /// Whether SRD carries UDP.
         udp: bool,
-        /// Whether tunnels without ports do.
+        /// Whether SRD carries tunnels without ports.
         tunnels: bool,
     },
-    /// Plainly: one of the two sides has SRD off.
+    /// No SRD: it is off on one of the two sides.
     Off,
-    /// Plainly, until the peer has made its offer.
+    /// No SRD until the peer has made its offer.
     Waiting,
 }
 
-/// A super-packet of which some packets have gone plainly, and the rest waits for room.
+/// A super-packet of which some packets were sent outside of SRD, and the others wait.
 #[derive(Debug)]
 pub(super) struct Cut {
     pub(super) frame: Vec<u8>,
-    /// Where things are in it, and how it is cut.
+    /// Offsets of the packet, and its segmentation.
     pub(super) layout: Layout,
-    /// The path of its packets.
+    /// Path of the packets.
     pub(super) path: Entropy,
-    /// The trailer of its packets, if it is of a cloud.
+    /// Trailer of the packets, for a frame of a cloud.
     pub(super) trailer: Option<Trailer>,
-    /// The packet that goes next.
+    /// Number of the next packet.
     pub(super) next: usize,
 }
 
@@ -50,26 +50,28 @@ pub(super) struct Peer {
     pub(super) offer: Option<Offer>,
     /// Our last offer, unless it was lost.
     pub(super) offered: Option<Carried>,
-    /// An offer of ours is on its way.
+    /// Whether an offer of ours is in flight.
     pub(super) offering: bool,
-    /// When to offer (again), if we know no answer or have another offer to make.
+    /// Time of the next offer, if the peer's answer is missing or our offer has changed.
     pub(super) offer_at: Instant,
-    /// Changes when frames on their way may be lost: flows take new numbers then. No two peers
-    /// have the same one, so that no peer inherits the numbers of one that is gone.
+    /// Number that changes when frames in flight may be lost: flows take new numbers then. Each
+    /// peer has a different one, so that a new peer does not inherit the flow numbers of a removed
+    /// one.
     pub(super) generation: u64,
-    /// Bytes by which datagrams must be smaller than configured, if the fabric passes less.
+    /// Bytes by which datagrams must be smaller than configured, if the network has a smaller MTU.
     pub(super) bytes_lost: usize,
     pub(super) scheduler: Scheduler,
-    /// The frame of which some packets have gone plainly.
+    /// Frame of which some packets were sent outside of SRD.
     pub(super) cut: Option<Cut>,
-    /// One, and one more for each plain frame of a cloud that found its queue empty.
+    /// Counter that begins at one, and counts cloud frames outside of SRD that found the peer's
+    /// queues empty.
     pub(super) drained: u64,
-    /// Whether it is in the list of peers with frames in their queues.
+    /// Whether the peer is in the list of peers with frames in their queues.
     pub(super) queued: bool,
-    /// The entry of flows that find no room in the table.
+    /// Entry of flows without an entry of their own.
     pub(super) overflow: Option<u32>,
     pub(super) traffic: Traffic,
-    /// The inner source address of the packet that was refused last.
+    /// Inner source address of the packet that was refused last.
     pub(super) refused_from: Option<IpAddr>,
 }
 
@@ -93,7 +95,7 @@ impl Peer {
         }
     }
 
-    /// How packets reach it, by its offer and ours. // X1
+    /// Returns the encapsulation of packets to the peer, by both offers. // X1
     pub(super) fn reach(&self, ours: Carried) -> Reach {
         match self.offer {
             _ if !ours.express => Reach::Off,

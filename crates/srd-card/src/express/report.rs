@@ -1,4 +1,4 @@
-//! Reports for people and monitoring, and the next time-out.
+//! Reports for users and monitoring, and the next timeout.
 
 use alloc::vec::Vec;
 use core::net::IpAddr;
@@ -12,51 +12,51 @@ use crate::meta::key::{Direction, FlowKey};
 use crate::rules::snapshot::{Carried, PeerSlot};
 use crate::wire::offer::Offer;
 
-/// One peer, for people and monitoring.
+/// Report of one peer, for users and monitoring.
 #[derive(Clone, Copy, Debug)]
 pub struct PeerReport {
-    /// How packets reach it.
+    /// Encapsulation of packets to the peer.
     pub reach: Reach,
-    /// Its offer, if it has made one.
+    /// Offer of the peer, if it has made one.
     pub offer: Option<Offer>,
-    /// Its share of the counters.
+    /// Counters of the peer.
     pub traffic: Traffic,
-    /// Bytes that wait in its queue.
+    /// Bytes that wait in the peer's queue.
     pub queued_bytes: usize,
-    /// The inner source address, which it is not allowed, of its packet that was refused last.
+    /// Inner source address, not allowed for the peer, of its packet that was refused last.
     pub refused_from: Option<IpAddr>,
 }
 
-/// One flow that the guest sends, for people and monitoring.
+/// Report of one flow that the guest sends, for users and monitoring.
 #[derive(Clone, Copy, Debug)]
 pub struct FlowReport {
-    /// The fields that its packets have in common.
+    /// Fields that all packets of the flow have in common.
     pub key: FlowKey,
-    /// The peer that they go to.
+    /// Peer to which the packets go.
     pub peer: PeerSlot,
-    /// Whether they ride SRD.
+    /// Whether SRD carries the packets.
     pub rides_srd: bool,
-    /// Bits per second when rates were last taken.
+    /// Bits per second at the last computation of rates.
     pub bps: u64,
     /// Packets sent.
     pub pkts: u64,
     /// Bytes sent.
     pub bytes: u64,
-    /// Packets received of the other direction.
+    /// Packets received in the other direction.
     pub rx_pkts: u64,
-    /// Bytes received of the other direction.
+    /// Bytes received in the other direction.
     pub rx_bytes: u64,
 }
 
 impl Express {
-    /// When [`Express::handle_timeout`] (or [`Express::pump`], for offers) wants to be called.
+    /// Time of the next call of [`Express::handle_timeout`] (or of [`Express::pump`], for offers).
     pub fn poll_timeout(&self) -> Option<Instant> {
         let offer = Some(self.offer_at).filter(|at| *at != Instant::FAR_FUTURE);
         let orders = [self.order.poll_timeout(), self.cloud_order.poll_timeout()];
         offer.into_iter().chain(orders.into_iter().flatten()).min()
     }
 
-    /// The counters.
+    /// Returns the counters.
     pub fn counters(&self) -> Counters {
         let order = self.order.counts() + self.cloud_order.counts();
         Counters { order, ..self.counters }
@@ -74,12 +74,12 @@ impl Express {
         orders.max(self.table.utilization())
     }
 
-    /// Takes the rates of flows, which were last taken `elapsed` ago.
+    /// Computes the rates of flows since the last call, which was `elapsed` ago.
     pub fn take_rates(&mut self, elapsed: Duration) {
         self.table.take_rates(elapsed);
     }
 
-    /// The flows that the guest sends with the highest rates, busiest first.
+    /// Returns the flows with the highest rates of what the guest sends, busiest first.
     pub fn busiest(&self, most: usize) -> Vec<FlowReport> {
         let report = |(key, peer, counts): (FlowKey, u32, crate::flow::counts::Counts)| {
             let (tx, rx) = (counts.of(Direction::Egress), counts.of(Direction::Ingress));
@@ -97,12 +97,12 @@ impl Express {
         self.table.busiest(most).into_iter().map(report).collect()
     }
 
-    /// Flows known, and flows of peers whose order is kept.
+    /// Number of flows in the flow table, and of flows of peers whose order is kept.
     pub fn flow_counts(&self) -> (usize, usize) {
         (self.table.len(), self.order.flows() + self.cloud_order.flows())
     }
 
-    /// One peer's state.
+    /// Returns the report of one peer.
     pub fn report(&self, slot: PeerSlot) -> Option<PeerReport> {
         let peer = self.peer(slot.0)?;
         Some(PeerReport {

@@ -1,4 +1,4 @@
-//! The state of the stage.
+//! State of the stage.
 
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::sync::Arc;
@@ -20,52 +20,53 @@ use crate::rewrite::too_big::Limit;
 use crate::rules::snapshot::{Carried, Rules};
 use crate::wire::queue_pairs::{CLOUD_QPN, FRAME_QPN, OFFER_QPN};
 
-/// The number of the secret that flow numbers begin at: peers see those, and the tables' not.
+/// Number of the secret from which the first flow number follows. Peers see flow numbers, so the
+/// tables' secret is not used.
 const NUMBERS: u64 = 1;
-/// The number of the secret that chooses the paths of plain packets of clouds.
+/// Number of the secret that selects the paths of clouds' packets outside of SRD.
 const PATHS: u64 = 2;
 
-/// Where frames for the guest go.
+/// Receiver of frames for the guest.
 pub trait Guest {
     /// Takes a frame: an offload header and its packet.
     fn deliver(&mut self, frame: &[u8]);
 }
 
 /// The stage. Bounds: `flows_max` flows in each direction, `queue_bytes_max` bytes waiting for
-/// each peer, `receive_bytes_max` bytes waiting for the guest, and as many for instances of a
-/// cloud.
+/// each peer, `receive_bytes_max` bytes waiting for the guest, and the same number for instances
+/// of a cloud.
 #[derive(Debug)]
 pub struct Express {
     pub(super) config: Config,
     pub(super) aqm: Aqm,
     pub(super) rules: Arc<Rules>,
-    /// By slot: those that the rules name.
+    /// Peers of the rules, by slot.
     pub(super) peers: Vec<Option<Peer>>,
     pub(super) by_id: BTreeMap<PeerId, u32>,
-    /// By slot: contexts that further shards of the peer's node have asked by for our offer.
+    /// Contexts of further shards of the peer's node that have requested our offer, by slot.
     pub(super) partners: BTreeMap<u32, Vec<PeerId>>,
-    /// The generation that was given last.
+    /// Last generation that was given to a peer.
     pub(super) generation: u64,
-    /// No offer is due before.
+    /// Earliest time of the next offer.
     pub(super) offer_at: Instant,
     pub(super) table: FlowTable,
     pub(super) numbers: Numbers,
-    /// The paths of plain packets of clouds.
+    /// Paths of clouds' packets outside of SRD.
     pub(super) paths: Paths,
     /// Peers with frames in their queues.
     pub(super) ready: VecDeque<u32>,
     pub(super) order: Order,
-    /// The order of frames of clouds, which have their own limits.
+    /// Order of frames of clouds, which have their own limits.
     pub(super) cloud_order: Order,
     pub(super) counters: Counters,
-    /// How often the guest may be answered that a packet is too big.
+    /// Rate limit of answers to the guest for packets that are too big.
     pub(super) answers: Limit,
     /// Bytes that one unreliable datagram carries.
     pub(super) plain_bytes_max: usize,
 }
 
 impl Express {
-    /// A stage without peers. Opens its queue pairs at the endpoint that it will be used with.
+    /// Creates a stage without peers, and opens its queue pairs at the endpoint that it will use.
     pub fn new(config: Config, endpoint: &mut Endpoint) -> Self {
         endpoint.open_qp(FRAME_QPN, ReceiveBuffers::Unlimited);
         endpoint.open_qp(OFFER_QPN, ReceiveBuffers::Unlimited);
@@ -119,7 +120,7 @@ impl Express {
         self.by_id.get(&id).copied()
     }
 
-    /// A generation that no peer has had.
+    /// Returns a generation that no peer has had.
     pub(super) fn next_generation(&mut self) -> u64 {
         self.generation += 1;
         self.generation

@@ -1,4 +1,4 @@
-//! Two stages over two endpoints and a wire that misbehaves: which packets ride SRD, and which
+//! Two stages over two endpoints and an imperfect link: which packets SRD carries, and which
 //! arrive.
 
 use super::*;
@@ -38,7 +38,8 @@ impl Guest for Frames {
     }
 }
 
-/// A frame of a cloud that arrived: its sender's slot, its trailer, and whether it came by SRD.
+/// A frame of a cloud that arrived: slot of its sender, trailer, frame, and whether it came by
+/// SRD.
 type Came = (PeerSlot, Trailer, Vec<u8>, bool);
 
 #[derive(Default)]
@@ -66,9 +67,9 @@ struct Rig {
     rng: Rng,
     loss_permille: u32,
     jitter_us: u32,
-    /// The delay by which paths differ.
+    /// Difference of delay between paths.
     path_delay_us: u64,
-    /// Larger outer packets vanish.
+    /// Largest outer packet that is not lost.
     passes_bytes: usize,
     epoch: u64,
 }
@@ -78,7 +79,7 @@ fn outer(end: usize) -> SocketAddr {
 }
 
 fn inner(end: usize) -> Prefix {
-    // Packets of `v4` go from 10.0.0.1 to 10.0.0.2.
+    // Packets of `v4` have the addresses 10.0.0.1 and 10.0.0.2.
     Prefix::new(IpAddr::V4(Ipv4Addr::new(10, 0, 0, u8::try_from(end + 1).unwrap())), 32).unwrap()
 }
 
@@ -156,7 +157,7 @@ impl Rig {
         express.from_guest(self.now, frame.to_vec(), guest);
     }
 
-    /// Takes a batch of an end's packets to the wire. Returns whether one was left.
+    /// Puts a batch of an end's packets on the link. Returns whether there was one.
     fn carry(&mut self, end: usize, buf: &mut TransmitBuf) -> bool {
         buf.clear();
         let Some(t) = self.ends[end].endpoint.poll_transmit(self.now, buf) else { return false };
@@ -238,7 +239,7 @@ impl Rig {
     }
 }
 
-/// A TCP segment whose payload says which it is.
+/// Builds a TCP segment whose payload is its number.
 fn tcp(n: u32) -> Vec<u8> {
     v4(protocol::TCP, (5, 80), &n.to_be_bytes())
 }
@@ -276,7 +277,8 @@ fn it_begins_plain_and_moves_to_srd_when_the_peer_has_agreed() {
 fn packets_that_ride_srd_and_packets_that_count_as_eligible() {
     let off = Config { express: false, ..settings() };
     let no_udp = Config { express_udp: false, ..settings() };
-    // Per kind: whether it rides SRD, whether it is eligible. Kinds: TCP, UDP, ICMP, oversize.
+    // For each kind: whether SRD carries it, and whether it is eligible. Kinds: TCP, UDP, ICMP,
+    // oversize.
     let cases = [
         (settings(), settings(), [(1, 1), (1, 1), (0, 0), (0, 1)]),
         (off.clone(), settings(), [(0, 0); 4]),
@@ -321,7 +323,7 @@ fn tunnels_ride_srd_in_order_if_both_ends_carry_them() {
         assert_eq!(after.eligible_tx_pkts - before.eligible_tx_pkts, rides);
         assert_eq!(rig.ends[1].guest.0.len(), 5, "everything arrives, whatever it rides");
     }
-    // A wire that loses and overtakes: the packets of a tunnel come up in order all the same.
+    // With loss and reordering on the link, the packets of a tunnel come up in order.
     let mut rig = Rig::new(tunnels(), tunnels());
     rig.run_ms(20);
     (rig.loss_permille, rig.jitter_us) = (200, 300);
@@ -335,7 +337,7 @@ fn tunnels_ride_srd_in_order_if_both_ends_carry_them() {
         .map(|frame| u16::from_be_bytes(frame[frame.len() - 2..].try_into().unwrap()))
         .collect();
     assert_eq!(numbers, (0..200).collect::<Vec<u16>>());
-    // Turned off, they go plainly, at once.
+    // After SRD is turned off for tunnels, packets go without it at once.
     let now = rig.now;
     rig.ends[1].express.set_tunnels(now, false);
     rig.run_ms(20);
@@ -585,7 +587,7 @@ fn flows_beyond_the_table_go_plain_and_arrive() {
     assert!(counters.flows_full >= 4, "{counters:?}");
     assert_eq!((t.eligible_tx_pkts, t.srd_tx_pkts + t.plain_tx_pkts), (8, 8));
     assert!(rig.ends[0].express.resource_utilization() >= 75);
-    // A second later their places are free.
+    // A second later, new flows may replace theirs.
     rig.run_ms(1500);
     rig.send(0, &udp(9, 99));
     rig.run_ms(5);

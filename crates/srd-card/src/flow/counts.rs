@@ -1,4 +1,4 @@
-//! The column of a flow's counters, of both directions, and its rate.
+//! Column of the flow table with the counters of a flow: both directions, and its rate.
 
 use srd_proto::time::Duration;
 
@@ -11,20 +11,20 @@ pub(crate) struct Count {
     pub(crate) bytes: u64,
 }
 
-/// What has passed of one flow.
+/// Packets and bytes of one flow.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Counts {
     egress: Count,
     ingress: Count,
-    /// Whether the last packet that left rode SRD.
+    /// Whether the last packet that left was carried by SRD.
     pub(crate) rides_srd: bool,
-    /// Bits per second that left, when rates were last taken.
+    /// Bits per second that left, at the last call of `take_rate`.
     pub(crate) bps: u64,
     bytes_before: u64,
 }
 
 impl Counts {
-    /// Counts packets that pass, and notes whether they rode SRD.
+    /// Counts packets that pass, and notes whether SRD carried them.
     pub(crate) fn add(&mut self, direction: Direction, pkts: u64, bytes: u64, by_srd: bool) {
         let count = match direction {
             Direction::Egress => {
@@ -37,7 +37,7 @@ impl Counts {
         count.bytes += bytes;
     }
 
-    /// What has passed in one direction.
+    /// Returns the packets and bytes of one direction.
     pub(crate) fn of(&self, direction: Direction) -> Count {
         match direction {
             Direction::Egress => self.egress,
@@ -45,7 +45,7 @@ impl Counts {
         }
     }
 
-    /// Takes the rate, which was last taken `elapsed` ago.
+    /// Computes the rate since the last call, which was `elapsed` ago.
     pub(crate) fn take_rate(&mut self, elapsed: Duration) {
         let bits = u128::from(self.egress.bytes - self.bytes_before) * 8;
         let bps = bits * 1_000_000_000 / u128::from(elapsed.as_nanos().max(1));

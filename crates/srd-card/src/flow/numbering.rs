@@ -1,35 +1,36 @@
-//! The column of a flow that leaves by SRD: the number under which the peer knows it, and how many
-//! frames it has sent under that number.
+//! Column of the flow table for flows that leave by SRD: the peer identifies a flow by a number,
+//! and a sequence number counts the frames sent under this number.
 
 use srd_proto::time::{Duration, Instant};
 
 use crate::wire::frame::FLOW_NUMBERS;
 
-/// A flow that was silent for so long takes a new number: the receiver may have forgotten it.
+/// Silence after which a flow takes a new number, because the receiver may have removed the old
+/// one.
 const RENUMBER_AFTER: Duration = Duration::from_secs(60);
 
-/// A flow's number at its peer.
+/// Number of a flow at its peer.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Numbering {
-    /// The peer whose queue the flow's frames wait in.
+    /// Peer in whose queue the flow's frames wait.
     pub(crate) peer: u32,
-    /// Its number on the wire, taken with its first frame by SRD.
+    /// Number of the flow on the wire, taken with its first frame by SRD.
     number: Option<u32>,
-    /// The next frame's sequence number.
+    /// Sequence number of the next frame.
     sequence: u16,
-    /// The peer's generation when the number was taken.
+    /// Generation of the peer when the number was taken.
     generation: u64,
     sent_at: Instant,
 }
 
-/// The numbers of flows that are not taken yet.
+/// Allocator of flow numbers.
 #[derive(Debug)]
 pub(crate) struct Numbers {
     next: u32,
 }
 
 impl Numbers {
-    /// Numbers from anywhere: a restarted card must not use those that its peers remember.
+    /// Begins at a random number: a restarted card must not use numbers that its peers still keep.
     pub(crate) fn new(word: u64) -> Self {
         #[allow(clippy::cast_possible_truncation)] // masked
         let next = (word >> 13) as u32 & (FLOW_NUMBERS - 1);
@@ -44,17 +45,19 @@ impl Numbers {
 }
 
 impl Numbering {
-    /// Frames wait in the queue of another peer from now on, which knows no number of the flow.
+    /// Moves the flow to the queue of another peer, where it has no number yet.
     pub(crate) fn move_to(&mut self, peer: u32) {
         *self = Self { peer, ..Self::default() };
     }
 
-    /// A frame was lost: the next ones begin anew, for the receiver would wait for it. // F4
+    /// Drops the number after the loss of a frame: the receiver would wait for this frame under
+    /// the old number. // F4
     pub(crate) fn renumber(&mut self) {
         self.number = None;
     }
 
-    /// The number and sequence number for the flow's next frame to a peer of this generation.
+    /// Returns the number and sequence number of the flow's next frame to a peer of this
+    /// generation.
     pub(crate) fn next(
         &mut self,
         now: Instant,

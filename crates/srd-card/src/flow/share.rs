@@ -1,23 +1,23 @@
-//! A limit that peers share so that none can take all of it. // O5
+//! A limit that peers share so that no peer can take all of it. // O5
 //!
-//! Half of the limit belongs to the peers in equal parts, which no other peer can take; the other
-//! half goes to the peers that ask first. A single peer may have everything. A peer that holds
-//! nothing may take one thing of any size while there is room at all: with many peers its part
-//! may be smaller than one frame.
+//! Half of the limit belongs to the peers in equal parts, which no other peer can take. The other
+//! half goes to the peers that request it first. A single peer may have the whole limit. A peer
+//! that holds nothing may take one thing of any size while anything is free: with many peers, its
+//! part may be smaller than one frame.
 //!
 //! Bound: the limit itself, and one number per peer.
 
 use alloc::vec::Vec;
 
-/// What each peer holds of one limit.
+/// Amounts of one limit that the peers hold.
 #[derive(Debug)]
 pub(crate) struct Shares {
     max: usize,
     peers: usize,
-    /// By the peer's slot.
+    /// Amount that each peer holds, by the peer's slot.
     held: Vec<usize>,
     total: usize,
-    /// The sum of all that peers hold beyond their own parts.
+    /// Sum of the amounts that peers hold beyond their own parts.
     beyond: usize,
 }
 
@@ -26,25 +26,26 @@ impl Shares {
         Self { max, peers: 1, held: Vec::new(), total: 0, beyond: 0 }
     }
 
-    /// The limit is shared by so many peers from now on. A peer keeps all that it holds.
+    /// Sets the number of peers that share the limit. A peer keeps all that it holds.
     pub(crate) fn set_peers(&mut self, peers: usize) {
         self.peers = peers.max(1);
         let own = self.own();
         self.beyond = self.held.iter().map(|held| held.saturating_sub(own)).sum();
     }
 
-    /// The part that no other peer can take from a peer.
+    /// Part of each peer that no other peer can take.
     fn own(&self) -> usize {
         self.max / 2 / self.peers
     }
 
-    /// The amount by which a peer would be further beyond its own part if it took so much more.
+    /// Increase of the amount beyond the peer's own part if it took `amount` more.
     fn more_beyond(&self, peer: u32, amount: usize) -> usize {
         let (held, own) = (self.held(peer), self.own());
         (held + amount).saturating_sub(own) - held.saturating_sub(own)
     }
 
-    /// Whether a peer may take so much. It counts as one that holds nothing if it holds `beside`.
+    /// Whether a peer may take `amount`. A peer that holds at most `beside` counts as one that
+    /// holds nothing.
     pub(crate) fn has_room(&self, peer: u32, amount: usize, beside: usize) -> bool {
         let more = self.more_beyond(peer, amount);
         let common = self.max - self.own() * self.peers;
@@ -52,12 +53,13 @@ impl Shares {
         within && self.total + amount <= self.max
     }
 
-    /// Takes so much for a peer. Returns whether it may have that.
+    /// Takes `amount` for a peer. Returns whether the peer may have it.
     pub(crate) fn take(&mut self, peer: u32, amount: usize) -> bool {
         self.take_beside(peer, amount, 0)
     }
 
-    /// Takes so much for a peer, which counts as one that holds nothing if it holds `beside`.
+    /// Takes `amount` for a peer, which counts as one that holds nothing if it holds at most
+    /// `beside`.
     pub(crate) fn take_beside(&mut self, peer: u32, amount: usize, beside: usize) -> bool {
         if !self.has_room(peer, amount, beside) {
             return false;
@@ -72,7 +74,7 @@ impl Shares {
         true
     }
 
-    /// Gives back what a peer took.
+    /// Returns an amount that a peer took.
     pub(crate) fn give_back(&mut self, peer: u32, amount: usize) {
         let own = self.own();
         let Some(held) = self.held.get_mut(peer as usize) else { return };
@@ -82,7 +84,7 @@ impl Shares {
         self.total -= amount;
     }
 
-    /// The amount that a peer holds.
+    /// Amount that a peer holds.
     pub(crate) fn held(&self, peer: u32) -> usize {
         self.held.get(peer as usize).copied().unwrap_or(0)
     }
@@ -93,19 +95,19 @@ impl Shares {
         held > 0 && held >= self.own()
     }
 
-    /// The peer that holds most.
+    /// Peer that holds the largest amount.
     pub(crate) fn largest(&self) -> Option<u32> {
         let most = (0u32..).zip(&self.held).max_by_key(|(_, held)| **held);
         most.filter(|(_, held)| **held > 0).map(|(peer, _)| peer)
     }
 
-    /// What all peers hold.
+    /// Amount that all peers hold.
     #[cfg(test)]
     pub(crate) fn total(&self) -> usize {
         self.total
     }
 
-    /// The part of the limit that is in use, in percent.
+    /// Part of the limit that is in use, in percent.
     pub(crate) fn utilization(&self) -> u64 {
         (self.total * 100 / self.max.max(1)) as u64
     }
@@ -116,7 +118,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// Takes one by one until it is refused.
+    /// Takes units until one is refused, and returns their number.
     fn fill(shares: &mut Shares, peer: u32) -> usize {
         (0..).take_while(|_| shares.take(peer, 1)).count()
     }

@@ -1,4 +1,4 @@
-//! The table itself: keys, verdicts, and which entry gives way to another.
+//! The table itself: keys, verdicts, and the replacement of entries.
 
 use alloc::vec::Vec;
 use core::cmp::Reverse;
@@ -17,15 +17,15 @@ use crate::meta::key::{Direction, FlowKey};
 use crate::queue::scheduler::FlowQueue;
 use crate::rules::snapshot::{Rules, Verdict};
 
-/// A flow that was silent for so long may lose its place to another.
+/// Silence of a flow after which another flow may replace it.
 const UNUSED_AFTER: Duration = Duration::from_secs(1);
-/// Places that the hand looks at for one newcomer.
+/// Entries that the clock hand examines for one new flow.
 const HAND_STEPS_MAX: u32 = 64;
-/// Places that are made room for at first.
+/// Entries that the first allocation has room for.
 const PLACES_MIN: usize = 64;
 
-/// Memory of one entry: its columns, a ring that its queue keeps, and its place in the index, which
-/// may be half empty and is copied when it grows.
+/// Memory of one entry: its columns, the ring that its queue keeps, and its part of the index,
+/// which may be half empty and is copied when it grows.
 pub(crate) const ENTRY_BYTES: usize = size_of::<Entry>()
     + size_of::<Numbering>()
     + size_of::<FlowQueue>()
@@ -61,12 +61,12 @@ impl FlowId {
     }
 }
 
-/// Where a packet belongs.
+/// Peer and flow of a packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Found {
-    /// The peer behind its remote address.
+    /// Peer behind the packet's remote address.
     pub(crate) peer: u32,
-    /// The entry of its flow, unless the table has no room for it.
+    /// Entry of the packet's flow, unless the table has no free entry for it.
     pub(crate) flow: Option<FlowId>,
 }
 
@@ -74,7 +74,7 @@ pub(crate) struct Found {
 #[derive(Debug)]
 struct Entry {
     key: FlowKey,
-    /// The number space that the key's addresses are of: zero, or a cloud's sending interface.
+    /// Number space of the key's addresses: zero, or the sending interface of a cloud.
     space: u64,
     hash: u64,
     verdict: Verdict,
@@ -83,7 +83,7 @@ struct Entry {
 }
 
 impl Entry {
-    /// The content of a place until it is filled.
+    /// Content of an unused entry.
     const EMPTY: Self = Self {
         key: NO_FLOW,
         space: 0,
@@ -100,20 +100,21 @@ impl Entry {
     }
 }
 
-/// The side to which the place of an entry is charged.
+/// Owner to which an entry is charged.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Owner {
     /// The guest, which uses the flow.
     Guest,
-    /// A peer, which alone has used it.
+    /// A peer, and only this peer has used the flow.
     Peer(u32),
-    /// A path of an interface: it stands for flows of small packets that share a queue.
+    /// A path of an interface; the entry stands for flows of small packets that share a queue.
     Path,
-    /// No one of them: it stands for every flow of a peer that finds no room, and stays.
+    /// The card: the entry stands for all flows of a peer that find no free entry, and is never
+    /// replaced.
     Overflow,
 }
 
-/// The table.
+/// The flow table.
 #[derive(Debug)]
 pub(crate) struct FlowTable {
     index: HashTable<u32>,
@@ -122,9 +123,9 @@ pub(crate) struct FlowTable {
     pub(crate) numbering: Vec<Numbering>,
     pub(crate) queues: Vec<FlowQueue>,
     counts: Vec<Counts>,
-    /// Entries that stood for flows of peers which are gone.
+    /// Overflow entries of peers that were removed, for reuse.
     overflow_free: Vec<u32>,
-    /// Places that peers have opened.
+    /// Entries that peers have opened.
     opened: Shares,
     flows_max: usize,
     hand: u32,
@@ -147,7 +148,7 @@ impl FlowTable {
         }
     }
 
-    /// Flows known.
+    /// Number of flows in the table.
     pub(crate) fn len(&self) -> usize {
         self.index.len()
     }
@@ -156,14 +157,15 @@ impl FlowTable {
         (self.len() * 100 / self.flows_max.max(1)) as u64
     }
 
-    /// So many peers share the table from now on.
+    /// Sets the number of peers that share the table.
     pub(crate) fn set_peers(&mut self, peers: usize) {
         self.opened.set_peers(peers);
     }
 
-    /// The flow of a packet, and its peer, by the rules. `from`: the peer that the packet came
-    /// from, or none if the guest sent it; `near`: a slot that is probably the right one. `None`:
-    /// the remote address belongs to no peer, or not to the one that sent it.
+    /// Returns the flow of a packet, and its peer, by the rules. `from` is the peer that sent the
+    /// packet, or `None` if the guest sent it. `near` is a slot that is probably the right one.
+    /// Returns `None` if the remote address belongs to no peer, or not to the peer that sent the
+    /// packet.
     #[inline]
     pub(crate) fn classify(
         &mut self,
@@ -193,8 +195,9 @@ impl FlowTable {
         Some(Found { peer, flow: slot.map(|slot| FlowId::new(slot, meta.direction)) })
     }
 
-    /// The flow of a packet that an interface of a cloud sends to a peer; none if the table has no
-    /// room for it. Two clouds may have the same addresses, and no interface is in both.
+    /// Returns the flow of a packet that an interface of a cloud sends to a peer, or `None` if the
+    /// table has no free entry for it. Two clouds may use the same addresses, but each interface
+    /// belongs to one cloud only.
     pub(crate) fn of_cloud(
         &mut self,
         now: Instant,
@@ -215,8 +218,9 @@ impl FlowTable {
         Some(FlowId::new(slot, Direction::Egress))
     }
 
-    /// The entry of a path, by its number among few, that plain packets of an interface take to a
-    /// peer; none if the table has no room for it. `near`: a slot that is probably the right one.
+    /// Returns the entry of a path that plain packets of an interface take to a peer, or `None` if
+    /// the table has no free entry for it. `path` is one of a few numbers; `near` is a slot that
+    /// is probably the right one.
     #[inline]
     pub(crate) fn of_path(
         &mut self,
@@ -251,7 +255,7 @@ impl FlowTable {
         self.index.find(hash, |slot| self.entries[*slot as usize].is(key, space)).copied()
     }
 
-    /// The verdict of an entry, given again if the rules have changed since.
+    /// Returns the verdict of an entry, and judges the flow again if the rules have changed.
     #[inline]
     fn verdict(&mut self, slot: u32, meta: &Meta, rules: &Rules) -> Verdict {
         let entry = &mut self.entries[slot as usize];
@@ -261,7 +265,7 @@ impl FlowTable {
         entry.verdict
     }
 
-    /// The guest uses a flow: its place counts as no peer's any more.
+    /// Charges an entry to the guest, which uses the flow, instead of to a peer.
     fn adopt(&mut self, slot: u32) {
         let entry = &mut self.entries[slot as usize];
         if let Owner::Peer(peer) = entry.owner {
@@ -270,7 +274,7 @@ impl FlowTable {
         }
     }
 
-    /// Makes an entry, if there is room.
+    /// Opens an entry if one is free.
     #[cold]
     fn open(
         &mut self,
@@ -291,7 +295,7 @@ impl FlowTable {
         Some(slot)
     }
 
-    /// A place: a new one, or that of a flow which has been unused for a while.
+    /// Returns a slot: a new one, or that of a flow which has been unused for a while.
     fn place(&mut self, now: Instant) -> Option<u32> {
         if self.len() < self.flows_max {
             return self.push();
@@ -304,8 +308,8 @@ impl FlowTable {
         Some(slot)
     }
 
-    /// A place for a flow that a peer opens, charged to it. A peer that has used up its part gives
-    /// up a flow that it has opened itself, whose charge the newcomer takes over.
+    /// Returns a slot for a flow that a peer opens, and charges the peer. If the peer has used up
+    /// its part, the new flow replaces an unused flow of the same peer, and takes over its charge.
     fn place_of_peer(&mut self, now: Instant, peer: u32) -> Option<u32> {
         if !self.opened.take(peer, 1) {
             let slot = self.unused(now, |owner| owner == Owner::Peer(peer))?;
@@ -319,7 +323,7 @@ impl FlowTable {
         slot
     }
 
-    /// A flow that can go.
+    /// Returns the slot of an unused flow that may be replaced.
     fn unused(&mut self, now: Instant, may_go: impl Fn(Owner) -> bool) -> Option<u32> {
         for _ in 0..HAND_STEPS_MAX {
             let slot = self.hand;
@@ -334,7 +338,7 @@ impl FlowTable {
         None
     }
 
-    /// Takes an entry out of the index.
+    /// Removes an entry from the index.
     fn forget(&mut self, slot: u32) {
         let hash = self.entries[slot as usize].hash;
         if let Ok(found) = self.index.find_entry(hash, |other| *other == slot) {
@@ -342,14 +346,14 @@ impl FlowTable {
         }
     }
 
-    /// An entry that stands for every flow of a peer that finds no room.
+    /// Opens an entry that stands for all flows of a peer that find no free entry.
     pub(crate) fn open_overflow(&mut self, now: Instant, peer: u32) -> Option<u32> {
         let slot = match self.overflow_free.pop() {
             Some(slot) => slot,
             None => self.push()?,
         };
-        // Flows without places of their own take one path to each peer.
-        #[allow(clippy::cast_possible_truncation)] // each half is what its cast keeps
+        // All flows without an entry of their own take the same path to a peer.
+        #[allow(clippy::cast_possible_truncation)] // each cast keeps its half
         let key = FlowKey { ports: ((peer >> 16) as u16, peer as u16), ..NO_FLOW };
         let hash = key.hash_under(&self.secret, 0);
         let verdict = Verdict { peer: Some(peer), epoch: 0 };
@@ -359,12 +363,12 @@ impl FlowTable {
         Some(slot)
     }
 
-    /// The peer is gone that this entry belonged to; nothing waits for it any more.
+    /// Releases the overflow entry of a peer that was removed. No frame waits for this peer.
     pub(crate) fn close_overflow(&mut self, slot: u32) {
         self.overflow_free.push(slot);
     }
 
-    /// A place at the end of all columns.
+    /// Adds a slot at the end of all columns.
     fn push(&mut self) -> Option<u32> {
         let slot = u32::try_from(self.entries.len()).ok().filter(|slot| *slot < 1 << 31)?;
         if self.entries.len() == self.entries.capacity() {
@@ -377,7 +381,7 @@ impl FlowTable {
         Some(slot)
     }
 
-    /// Makes room for twice as many entries, but not for more than there may be.
+    /// Doubles the number of allocated entries, up to `flows_max`.
     fn grow(&mut self) {
         let places = self.entries.len();
         let most = self.flows_max.saturating_sub(self.len()).max(1);
@@ -388,7 +392,8 @@ impl FlowTable {
         self.counts.reserve_exact(more);
     }
 
-    /// Puts an entry into a place. Nothing of the previous entry stays, nor the ring of its queue.
+    /// Writes an entry into a slot, and resets all columns of the slot, the ring of its queue
+    /// included.
     fn fill(&mut self, slot: u32, entry: Entry) {
         let slot = slot as usize;
         self.numbering[slot] = Numbering::default();
@@ -397,8 +402,8 @@ impl FlowTable {
         self.entries[slot] = entry;
     }
 
-    /// The peer in whose queue a flow's next frame waits: that of its verdict, unless frames still
-    /// wait for the previous peer: then the frame follows them.
+    /// Returns the peer in whose queue the flow's next frame waits: that of the verdict. While
+    /// earlier frames of the flow wait for the previous peer, the frame follows them.
     pub(crate) fn queue_of(&mut self, flow: FlowId, peer: u32) -> u32 {
         let slot = flow.slot() as usize;
         let numbering = &mut self.numbering[slot];
@@ -408,44 +413,45 @@ impl FlowTable {
         numbering.peer
     }
 
-    /// Whether an entry stands for flows that found no room.
+    /// Whether an entry stands for flows without an entry of their own.
     pub(crate) fn is_overflow(&self, slot: u32) -> bool {
         self.entries[slot as usize].owner == Owner::Overflow
     }
 
-    /// The hash of a flow: the path that it takes when it goes plainly.
+    /// Returns the hash of a flow, which selects its path outside of SRD.
     pub(crate) fn hash(&self, slot: u32) -> u64 {
         self.entries[slot as usize].hash
     }
 
-    /// Counts packets of a flow that pass, and whether they ride SRD.
+    /// Counts packets of a flow that pass, and notes whether SRD carried them.
     #[inline]
     pub(crate) fn count(&mut self, flow: FlowId, pkts: u64, bytes: u64, by_srd: bool) {
         self.counts[flow.slot() as usize].add(flow.direction(), pkts, bytes, by_srd);
     }
 
-    /// A frame of this flow was lost on its way out. A slot that is unknown is not minded.
+    /// Gives a flow a new number after the loss of one of its frames. An unknown slot is ignored.
     pub(crate) fn renumber(&mut self, slot: u32) {
         if let Some(numbering) = self.numbering.get_mut(slot as usize) {
             numbering.renumber();
         }
     }
 
-    /// Takes the rates of all flows, which were last taken `elapsed` ago.
+    /// Computes the rates of all flows since the last call, which was `elapsed` ago.
     pub(crate) fn take_rates(&mut self, elapsed: Duration) {
         for counts in &mut self.counts {
             counts.take_rate(elapsed);
         }
     }
 
-    /// The flows that the guest sends with the highest rates, busiest first, at most `most`.
+    /// Returns at most `most` flows with the highest rates of what the guest sends, busiest first.
     pub(crate) fn busiest(&self, most: usize) -> Vec<(FlowKey, u32, Counts)> {
         let flows = self.entries.iter().zip(&self.numbering).zip(&self.counts);
         let is_flow = |owner| !matches!(owner, Owner::Overflow | Owner::Path);
         let active = flows.filter(|((e, _), counts)| counts.bps > 0 && is_flow(e.owner));
         let mut active = active.map(|((e, n), counts)| (e.key, n.peer, *counts));
         let order = |(key, _, counts): &(FlowKey, u32, Counts)| (Reverse(counts.bps), *key);
-        // Never more than twice as many as are asked for, so that the rest is not sorted.
+        // At most twice as many as requested are kept at a time, so that the others are not
+        // sorted.
         let mut kept: Vec<_> = Vec::new();
         loop {
             let room = most.saturating_mul(2).saturating_sub(kept.len());
@@ -459,7 +465,7 @@ impl FlowTable {
     }
 }
 
-/// The key of a path to a peer. No packet has it: protocol zero has no ports.
+/// Key of a path to a peer. No packet has this key: protocol zero has no ports.
 fn path_key(peer: u32, path: u8) -> FlowKey {
     let destination = IpAddr::V4(Ipv4Addr::from_bits(peer));
     FlowKey { destination, ports: (u16::from(path) + 1, 0), ..NO_FLOW }

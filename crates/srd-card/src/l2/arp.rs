@@ -1,4 +1,4 @@
-//! ARP (RFC 826): every address of the subnet is at the gateway.
+//! ARP (RFC 826): every address of the subnet resolves to the gateway.
 
 use core::net::Ipv4Addr;
 
@@ -7,12 +7,12 @@ use smoltcp::wire::{ArpOperation, ArpPacket, ArpRepr, EthernetAddress};
 use super::dhcp::mask;
 use super::{ARP, Framed, GATEWAY, Link};
 
-/// Addresses of the network's own services.
+/// Prefix of the addresses of the network's own services.
 const SERVICES: [u8; 3] = [169, 254, 169];
 
 impl Link {
-    /// The answer to a question. Nobody answers for the guest's own address, or else it would think
-    /// that another has it. // E3
+    /// Returns the answer to a request. A request for the guest's own address gets no answer;
+    /// otherwise the guest would detect an address conflict. // E3
     pub(super) fn arp(&self, bytes: &[u8]) -> Option<Framed> {
         let asked = ArpRepr::parse(&ArpPacket::new_checked(bytes).ok()?).ok()?;
         let ArpRepr::EthernetIpv4 {

@@ -1,4 +1,4 @@
-//! DHCP (RFC 2131, RFC 2132): the guest learns its own address, and no other is handed out.
+//! DHCP (RFC 2131, RFC 2132): the guest gets its own address, and no other address is assigned.
 
 use alloc::format;
 use core::net::Ipv4Addr;
@@ -14,24 +14,24 @@ use crate::meta::packet::{Packet, protocol};
 
 const SERVER_PORT: u16 = 67;
 const CLIENT_PORT: u16 = 68;
-/// How long an address is the guest's before it asks again, as on EC2.
+/// Lease time of an address, as on EC2.
 const LEASE_S: u32 = 3600;
-/// The domain of private names, as in a region without one of its own.
+/// Domain of private names, as in a region without a domain of its own.
 const DOMAIN: &str = "ec2.internal";
 const UDP_BYTES: usize = 8;
 const IPV4_BYTES: usize = 20;
 const HOPS: u8 = 64;
 
-/// Options by their numbers.
+/// Numbers of DHCP options.
 const RESOLVER: u8 = 6;
 const HOST_NAME: u8 = 12;
 const DOMAIN_NAME: u8 = 15;
 const INTERFACE_MTU: u8 = 26;
 
 impl Link {
-    /// What a packet of IPv4 is, if it is for the server of addresses.
+    /// Handles an IPv4 packet if it is for the DHCP server.
     pub(super) fn dhcp(&self, bytes: &[u8]) -> Option<Sent> {
-        // Most packets are none, which two fields say.
+        // Two fields are sufficient to recognize most packets as other traffic.
         let header_bytes = usize::from(*bytes.first()? & 15) * 4;
         let port = bytes.get(header_bytes + 2..)?.first_chunk::<2>()?;
         if bytes.get(9) != Some(&protocol::UDP) || u16::from_be_bytes(*port) != SERVER_PORT {
@@ -56,7 +56,7 @@ impl Link {
         Some(Ipv4Addr::from((u32::from(own) & mask).wrapping_add(1)))
     }
 
-    /// The answer to a client.
+    /// Returns the answer to a client.
     fn lease(&self, asked: &[u8]) -> Option<Framed> {
         use DhcpMessageType as Kind;
         let asked = DhcpPacket::new_checked(asked).ok()?;
@@ -87,7 +87,7 @@ impl Link {
         router: Ipv4Addr,
     ) -> Framed {
         let is_nak = kind == DhcpMessageType::Nak;
-        // A client that asks for advice only has its address by other means.
+        // A client that sends an INFORM message has its address by other means.
         let leased = !is_nak && asked.message_type != DhcpMessageType::Inform;
         let host = format!("ip-{own}").replace('.', "-");
         let (resolver, mtu) = (self.resolver.octets(), MTU.to_be_bytes());
@@ -145,7 +145,7 @@ impl Link {
             ip.emit(&mut Ipv4Packet::new_unchecked(&mut packet[..]), &all);
             let mut datagram = UdpPacket::new_unchecked(&mut packet[IPV4_BYTES..]);
             let write = |payload: &mut [u8]| {
-                // The buffer has the length that it says it needs.
+                // The buffer has the length that `buffer_len` returned.
                 let _ = said.emit(&mut DhcpPacket::new_unchecked(payload));
             };
             udp.emit(&mut datagram, &from.into(), &to.into(), bytes, write, &all);

@@ -1,5 +1,5 @@
-//! Work that a guest's device leaves to us: a driver that takes no super-packets gets the packets
-//! that they stand for, and one that adds up no checksums gets them filled in.
+//! Work that a guest's device leaves to the card. A driver without super-packets gets the single
+//! packets; a driver without checksum offload gets complete checksums.
 
 use alloc::vec::Vec;
 
@@ -10,23 +10,23 @@ use crate::meta::offload::{GSO_ECN, Gso, OFFLOAD_BYTES};
 use crate::rewrite::checksum;
 use crate::rewrite::segment::Segments;
 
-/// What a guest's device takes.
+/// Abilities of a guest's device.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Accepts {
-    /// Checksums that are not filled in.
+    /// Packets whose checksums are not complete.
     pub checksum: bool,
     /// Super-packets of TCP over IPv4.
     pub tso_v4: bool,
     /// Super-packets of TCP over IPv6.
     pub tso_v6: bool,
-    /// Super-packets of TCP whose first segment alone carries CWR.
+    /// Super-packets of TCP of which only the first segment carries CWR.
     pub ecn: bool,
     /// Super-packets of UDP.
     pub uso: bool,
 }
 
 impl Accepts {
-    /// A device that takes all that there is.
+    /// A device with all abilities.
     pub const ALL: Self = Self { checksum: true, tso_v4: true, tso_v6: true, ecn: true, uso: true };
 
     fn whole(&self, gso: Gso, is_v4: bool) -> bool {
@@ -39,8 +39,8 @@ impl Accepts {
     }
 }
 
-/// Gives the packets that a packet stands for to a device that takes so much. Returns whether it
-/// was a packet.
+/// Passes a packet to `give`, in several packets if the device needs that. Returns whether the
+/// packet was valid.
 pub(super) fn parts(mut packet: Vec<u8>, accepts: Accepts, mut give: impl FnMut(Vec<u8>)) -> bool {
     let Some([flags, gso, ..]) = packet.first_chunk::<OFFLOAD_BYTES>().copied() else {
         return false;
@@ -68,7 +68,7 @@ pub(super) fn parts(mut packet: Vec<u8>, accepts: Accepts, mut give: impl FnMut(
     true
 }
 
-/// Fills in a checksum for a device that adds up none.
+/// Completes the checksum for a device that does not do so.
 fn finish(packet: &mut [u8], layout: &Layout, accepts: Accepts) {
     if !accepts.checksum {
         checksum::complete(&mut packet[OFFLOAD_BYTES..], layout);

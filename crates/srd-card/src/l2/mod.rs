@@ -1,5 +1,5 @@
-//! The Ethernet link of a guest that sees one: a virtual machine, or a DPDK program. The cloud has
-//! no link layer; this is what such a guest is shown in its place.
+//! The Ethernet link of a guest that needs one: a virtual machine, or a DPDK program. The cloud
+//! has no link layer; this module emulates one for such a guest.
 //!
 //! ```text
 //!  frame of the guest --> from_guest --> a packet for the card
@@ -9,15 +9,15 @@
 //!  packet of the card --> to_guest   --> frames that the guest's device can take
 //! ```
 //!
-//! All of a subnet is at the gateway's address, so each packet comes to the card. The rules are
-//! those of `docs/spec/card.md`, section 8.
+//! All addresses of a subnet resolve to the gateway, so each packet comes to the card. The rules
+//! are those of `docs/spec/card.md`, section 8.
 //!
 //! | file | what |
 //! |---|---|
 //! | `arp` | addresses of IPv4 |
 //! | `neighbour` | addresses and routers of IPv6 |
 //! | `dhcp` | the guest's own address |
-//! | [`fit`] | work that a guest's device leaves to us |
+//! | [`fit`] | work that a guest's device leaves to the card |
 
 mod arp;
 mod dhcp;
@@ -35,7 +35,7 @@ use crate::meta::packet::{IPV6_BYTES, u16_at};
 
 /// Bytes of an Ethernet header.
 pub const ETHERNET_BYTES: usize = 14;
-/// The address of the gateway, locally administered. Those of interfaces begin with 02.
+/// Hardware address of the gateway, locally administered. Those of interfaces begin with 02.
 pub const GATEWAY: Mac = [0x0a, b'S', b'R', b'D', 0, 1];
 /// Bytes of the largest packet (EC2 User Guide, *Network MTU*).
 pub const MTU: u16 = 9001;
@@ -49,52 +49,52 @@ pub type Mac = [u8; 6];
 /// An Ethernet header: destination, source, type.
 pub type Ethernet = [u8; ETHERNET_BYTES];
 
-/// The link of one interface.
+/// Ethernet link of one interface.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Link {
     /// The interface's hardware address.
     pub mac: Mac,
-    /// Its primary address, and the length of its subnet's prefix.
+    /// Primary address of the interface, and the length of its subnet's prefix.
     pub ipv4: Option<(Ipv4Addr, u8)>,
-    /// The resolver of its cloud.
+    /// Resolver of the interface's cloud.
     pub resolver: Ipv4Addr,
-    /// The network of its subnet in IPv6, and the length of the prefix.
+    /// IPv6 network of the interface's subnet, and the length of the prefix.
     pub ipv6: Option<(Ipv6Addr, u8)>,
 }
 
-/// A frame for a guest: its Ethernet header; what it leaves to hardware, counted from that header
-/// on, and the rest.
+/// A frame for a guest: its Ethernet header, and the offload header with the packet. Offsets in
+/// the offload header count from the Ethernet header on.
 pub type Framed = (Ethernet, Vec<u8>);
 
-/// What a frame of a guest is.
+/// Result for a frame of a guest.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Sent {
     /// A packet behind its offload header, for the card.
     Packet(Vec<u8>),
-    /// A question, which this answers.
+    /// The answer to a request of the guest.
     Answer(Framed),
-    /// A question that gets no answer, as nobody else would give one.
+    /// A request that gets no answer, because no other host would answer either.
     Nothing,
-    /// It is dropped.
+    /// The frame is dropped.
     Drop(Cause),
 }
 
-/// Why a frame of a guest was dropped.
+/// Cause of a dropped frame of a guest.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Cause {
-    /// Its source is not the interface's hardware address.
+    /// The source is not the interface's hardware address.
     Source,
-    /// It is for many, or for a hardware address that is not the gateway's: a cloud carries
-    /// neither.
+    /// The destination is multicast, broadcast, or a hardware address other than the gateway's. A
+    /// cloud carries none of these.
     Destination,
-    /// It is none of IPv4, IPv6 and ARP.
+    /// The type is neither IPv4 nor IPv6 nor ARP.
     Type,
-    /// It is shorter than it says, or what it leaves to hardware lies before its packet.
+    /// The frame is shorter than its length field, or its offload offsets lie before the packet.
     Malformed,
 }
 
 impl Cause {
-    /// The name under which such frames are counted, for people.
+    /// Name of the cause, for users.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Source => "wrong source",
@@ -106,8 +106,8 @@ impl Cause {
 }
 
 impl Link {
-    /// Says what a frame of the guest is. `packet` is what the frame leaves to hardware, counted
-    /// from the Ethernet header on, and what stands behind that header.
+    /// Handles a frame of the guest. `packet` is the offload header, with offsets from the
+    /// Ethernet header on, and the bytes behind the Ethernet header.
     pub fn from_guest(&self, ethernet: &Ethernet, mut packet: Vec<u8>) -> Sent {
         let (destination, source) = (&ethernet[..6], &ethernet[6..12]);
         if source != self.mac {
@@ -129,8 +129,8 @@ impl Link {
         if destination != GATEWAY {
             return Sent::Drop(Cause::Destination); // E2
         }
-        // What an Ethernet frame is padded with is no part of its packet. That checksums were
-        // checked is for a device to say, not for a guest.
+        // The padding of an Ethernet frame is no part of its packet. Only a device, not a guest,
+        // may declare checksums as verified.
         packet.truncate(OFFLOAD_BYTES + length);
         packet[0] &= !offload::CHECKSUM_VALID;
         if !shift(&mut packet, |place| place.checked_sub(ETHERNET_BYTES)) {
@@ -139,8 +139,8 @@ impl Link {
         Sent::Packet(packet)
     }
 
-    /// Makes frames of a packet of the card's for a device that accepts so much, and gives them to
-    /// `give`. Returns whether it was one.
+    /// Converts a packet of the card into frames for a device with these abilities, and passes
+    /// them to `give`. Returns whether the packet was valid.
     pub fn to_guest(
         &self,
         packet: Vec<u8>,
@@ -155,7 +155,7 @@ impl Link {
         })
     }
 
-    /// The header of a frame from the gateway.
+    /// Ethernet header of a frame from the gateway.
     fn ethernet(&self, kind: u16) -> Ethernet {
         let mut header = [0; ETHERNET_BYTES];
         header[..6].copy_from_slice(&self.mac);
@@ -164,7 +164,7 @@ impl Link {
         header
     }
 
-    /// An answer, for which `write` fills in so many bytes.
+    /// Builds an answer of `bytes` bytes, which `write` fills in.
     fn answer(&self, kind: u16, bytes: usize, write: impl FnOnce(&mut [u8])) -> Framed {
         let mut packet = alloc::vec![0; OFFLOAD_BYTES + bytes];
         write(&mut packet[OFFLOAD_BYTES..]);
@@ -173,13 +173,14 @@ impl Link {
 }
 
 impl Cause {
-    /// Of a frame of this type whose packet is none.
+    /// Returns the cause for a frame of this type without a valid packet.
     fn of(kind: u16) -> Self {
         if matches!(kind, IPV4 | IPV6 | ARP) { Self::Malformed } else { Self::Type }
     }
 }
 
-/// Bytes of the packet in a frame of this type; `None` if there is none.
+/// Returns the bytes of the packet in a frame of this type; `None` if the frame contains no valid
+/// packet.
 fn length(kind: u16, bytes: &[u8]) -> Option<usize> {
     let version = bytes.first()? >> 4;
     let length = match (kind, version) {
@@ -191,13 +192,13 @@ fn length(kind: u16, bytes: &[u8]) -> Option<usize> {
     (length >= 20 && length <= bytes.len()).then_some(length)
 }
 
-/// Moves the places of an offload header by the bytes of an Ethernet header. Returns whether they
-/// are still places.
+/// Moves the offsets of an offload header by the length of an Ethernet header. Returns whether the
+/// offsets are valid afterwards.
 fn shift(packet: &mut [u8], by: impl Fn(usize) -> Option<usize>) -> bool {
     if let [flags, 0, ..] = packet
         && *flags & offload::NEEDS_CHECKSUM == 0
     {
-        // Nothing is left to hardware: there are no places.
+        // Without work for hardware there are no offsets.
         return true;
     }
     let mut moved = |at: usize| {
@@ -207,7 +208,7 @@ fn shift(packet: &mut [u8], by: impl Fn(usize) -> Option<usize>) -> bool {
         place.copy_from_slice(&to.to_le_bytes());
         Some(())
     };
-    // Bytes of all headers are a hint, and may be none.
+    // The length of all headers is a hint, and may be missing.
     let _ = moved(2);
     let moved = moved(6).is_some();
     moved || packet.first().is_some_and(|flags| flags & offload::NEEDS_CHECKSUM == 0)

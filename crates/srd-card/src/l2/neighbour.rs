@@ -1,4 +1,4 @@
-//! Neighbour discovery (RFC 4861): every address of the subnet is at the gateway, which is a
+//! Neighbour discovery (RFC 4861): every address of the subnet resolves to the gateway, which is a
 //! router.
 
 use core::net::Ipv6Addr;
@@ -14,15 +14,15 @@ use super::{Framed, GATEWAY, IPV6, Link, MTU, Sent};
 use crate::meta::packet::{IPV6_BYTES, protocol};
 use crate::rules::prefix::Prefix;
 
-/// Packets of neighbour discovery come from the link itself: no router has passed them on.
+/// Hop limit of neighbour discovery: it proves that no router has forwarded the packet.
 const HOPS: u8 = 255;
-/// How long a guest may take the gateway for a router.
+/// Time for which a guest may use the gateway as a router.
 const ROUTER_LIFETIME: Duration = Duration::from_secs(1800);
 const ROUTER_SOLICIT: u8 = 133;
 const REDIRECT: u8 = 137;
 
 impl Link {
-    /// What a packet of IPv6 is, if it is one of neighbour discovery.
+    /// Handles an IPv6 packet if it is a packet of neighbour discovery.
     pub(super) fn neighbour(&self, bytes: &[u8]) -> Option<Sent> {
         let kind = *bytes.get(IPV6_BYTES)?;
         let is_neighbour = bytes[6] == protocol::ICMP_V6
@@ -43,8 +43,8 @@ impl Link {
         };
         let lladdr = Some(EthernetAddress(GATEWAY).into());
         match asked {
-            // A guest that has no address yet asks whether another has the one that it would take:
-            // nobody has it. // E3
+            // A guest without an address probes whether its future address is in use. No host uses
+            // it, so the probe gets no answer. // E3
             NdiscRepr::NeighborSolicit { target_addr, .. }
                 if !from.is_unspecified() && target_addr != from && self.is_here(target_addr) =>
             {
@@ -74,7 +74,7 @@ impl Link {
         }
     }
 
-    /// Whether an address is of this link.
+    /// Whether an address belongs to this link.
     fn is_here(&self, address: Ipv6Addr) -> bool {
         let subnet = self.ipv6.and_then(|(network, n)| Prefix::new(network.into(), n));
         let of_subnet = subnet.is_some_and(|subnet| subnet.contains(address.into()));
@@ -99,7 +99,7 @@ impl Link {
     }
 }
 
-/// The gateway's own address on the link, made of its hardware address (RFC 4291, appendix A).
+/// Address of the gateway on the link, derived from its hardware address (RFC 4291, appendix A).
 fn gateway() -> Ipv6Addr {
     let word = |high: u8, low: u8| u16::from_be_bytes([high, low]);
     let [a, b, c, d, e, f] = GATEWAY;

@@ -50,7 +50,7 @@ fn a_packet_for_the_gateway_comes_to_the_card_without_padding() {
 #[test]
 fn a_checksum_that_is_left_to_hardware_lies_where_the_packet_has_it() {
     let packet = udp(OWN, [10, 0, 1, 11].into(), (5, 6), b"x");
-    // Flags, and the places of all headers' end, of the checksum's begin: from Ethernet on.
+    // Flags and the offset where the checksum starts, counted from the Ethernet header on.
     let begin = u16::try_from(ETHERNET_BYTES + 20).unwrap().to_le_bytes();
     let mut offload = [0; OFFLOAD_BYTES];
     offload[0] = NEEDS_CHECKSUM;
@@ -59,13 +59,13 @@ fn a_checksum_that_is_left_to_hardware_lies_where_the_packet_has_it() {
     let sent = link().from_guest(&header(GATEWAY, MAC, IPV4), frame.clone());
     let Sent::Packet(sent) = sent else { panic!("{sent:?}") };
     assert_eq!(sent[6..8], 20_u16.to_le_bytes());
-    // And back, for a device that adds up checksums itself.
+    // And back, for a device with checksum offload.
     let mut frames = Vec::new();
     assert!(link().to_guest(sent, Accepts::ALL, |frame| frames.push(frame)));
     let [(ethernet, back)] = &frames[..] else { panic!("{frames:?}") };
     assert_eq!((ethernet, &back[4..]), (&header(MAC, GATEWAY, IPV4), &frame[4..]));
     assert_eq!(back[0], NEEDS_CHECKSUM);
-    // One that lies in the Ethernet header is none.
+    // An offset inside of the Ethernet header is invalid.
     let mut wrong = frame;
     wrong[6..8].copy_from_slice(&13_u16.to_le_bytes());
     let sent = link().from_guest(&header(GATEWAY, MAC, IPV4), wrong);
@@ -77,7 +77,7 @@ fn a_device_that_adds_up_no_checksums_gets_them_filled_in() {
     let mut packet = udp(OWN, [10, 0, 1, 11].into(), (5, 6), b"x");
     let sum = checksum::of(&packet[..20]);
     packet[10..12].copy_from_slice(&sum.to_be_bytes());
-    // In the place of the checksum stands the sum of what the packet's bytes are not part of.
+    // The checksum field contains the sum of the pseudo-header.
     let pseudo = !checksum::of(&[&packet[12..20], &[0, 17, 0, 9]].concat());
     packet[26..28].copy_from_slice(&pseudo.to_be_bytes());
     let mut offload = [0; OFFLOAD_BYTES];
@@ -108,7 +108,7 @@ fn frames_of_others_for_others_and_of_other_kinds_are_dropped() {
     for kind in [0x8100, 0x88cc, 60] {
         assert_eq!(send(&link, GATEWAY, kind, &packet), Sent::Drop(Cause::Type));
     }
-    // Of the wrong version, and shorter than they say.
+    // Packets of the wrong version, and packets that are shorter than their length field.
     assert_eq!(send(&link, GATEWAY, IPV6, &packet), Sent::Drop(Cause::Malformed));
     for cut in 0..packet.len() {
         assert_eq!(send(&link, GATEWAY, IPV4, &packet[..cut]), Sent::Drop(Cause::Malformed));
@@ -129,7 +129,8 @@ fn every_address_of_the_subnet_and_of_services_is_at_the_gateway() {
         assert_eq!((&answer[8..14], &answer[14..18]), (&GATEWAY[..], &target[..]));
         assert_eq!((&answer[18..24], &answer[24..28]), (&MAC[..], &OWN.octets()[..]));
     }
-    // Its own address, one that is not here, one of another's asking, and an answer.
+    // Requests for the guest's own address, for an address outside of the subnet, and from another
+    // hardware address; and a reply.
     for question in [
         arp(1, MAC, OWN),
         arp(1, MAC, [10, 0, 2, 1].into()),
@@ -143,7 +144,7 @@ fn every_address_of_the_subnet_and_of_services_is_at_the_gateway() {
     assert_eq!(send(&v6_only, BROADCAST, ARP, &question), Sent::Nothing);
 }
 
-/// A client's message: its kind, the address that it asks for, and the server that it names.
+/// Builds a client's message with its type, the requested address, and the server.
 fn client(kind: u8, mac: Mac, wanted: Option<Ipv4Addr>, server: Option<Ipv4Addr>) -> Vec<u8> {
     let mut message = vec![1, 1, 6, 0, 0xaa, 0xbb, 0xcc, 0xdd];
     message.resize(28, 0);
@@ -160,7 +161,7 @@ fn client(kind: u8, mac: Mac, wanted: Option<Ipv4Addr>, server: Option<Ipv4Addr>
     udp(Ipv4Addr::UNSPECIFIED, Ipv4Addr::BROADCAST, (68, 67), &message)
 }
 
-/// The options of an answer, by their numbers.
+/// Returns the options of an answer, by their numbers.
 fn options(answer: &[u8]) -> alloc::collections::BTreeMap<u8, Vec<u8>> {
     let mut rest = &answer[28 + 240..];
     let mut found = alloc::collections::BTreeMap::new();
@@ -214,13 +215,13 @@ fn a_guest_learns_its_own_address_and_no_other() {
             assert_eq!(options[&12], b"ip-10-0-1-10");
         }
     }
-    // Of another hardware address, for another server, a release, and what is cut off.
+    // From another hardware address, for another server, a release, and a truncated message.
     let discover = client(discover, MAC, None, None);
     assert_eq!(ask(&client(1, [2, 9, 9, 9, 9, 9], None, None)), None);
     assert_eq!(ask(&client(3, MAC, Some(OWN), Some(other))), None);
     assert_eq!(ask(&client(7, MAC, None, None)), None);
     assert_eq!(ask(&udp(OWN, Ipv4Addr::BROADCAST, (68, 67), &discover[28..200])), None);
-    // To another port or address it is a packet as any other.
+    // A packet to another port or address is an ordinary packet.
     let elsewhere = udp(OWN, [10, 0, 1, 9].into(), (68, 67), b"x");
     assert!(matches!(send(&link, GATEWAY, IPV4, &elsewhere), Sent::Packet(_)));
 }
@@ -254,14 +255,16 @@ fn neighbours_and_routers_of_ipv6_are_at_the_gateway() {
     assert_eq!(said[said.len() - 6..], GATEWAY);
     let said = answer(&icmpv6(OWN_V6, all, 255, &[133, 0, 0, 0, 0, 0, 0, 0]));
     assert_eq!((said[40], &said[46..48]), (134, &1800_u16.to_be_bytes()[..]));
-    // Nobody has the address that a guest would take, or has; nor those of elsewhere.
+    // Requests without an answer: an address that the guest probes, its own address, an address
+    // outside of the subnet.
     let elsewhere = Ipv6Addr::new(0xfd01, 0, 0, 0, 0, 0, 0, 1);
     for (from, target) in
         [(Ipv6Addr::UNSPECIFIED, neighbour), (OWN_V6, OWN_V6), (OWN_V6, elsewhere)]
     {
         assert_eq!(send(&icmpv6(from, all, 255, &solicit(target))), Sent::Nothing);
     }
-    // What a router has passed on is no neighbour's: a packet as any other, for many here.
+    // A packet that a router has forwarded is no neighbour discovery. As an ordinary multicast
+    // packet, it is dropped.
     let passed_on = icmpv6(OWN_V6, all, 64, &solicit(neighbour));
     assert_eq!(send(&passed_on), Sent::Drop(Cause::Destination));
     let v4_only = Link { ipv6: None, ..link.clone() };
@@ -273,8 +276,7 @@ fn neighbours_and_routers_of_ipv6_are_at_the_gateway() {
     assert_eq!(sent, Sent::Nothing);
 }
 
-/// A guest's bytes never panic, whatever they are, and what is cut off anywhere is answered by
-/// nothing that was not asked.
+/// No bytes of a guest cause a panic, and truncated requests get no answer.
 #[test]
 fn no_bytes_of_a_guest_do_harm() {
     let link = link();

@@ -27,7 +27,7 @@ pub enum Limit {
 }
 
 impl Limit {
-    /// The counter that counts packets which it held up or dropped.
+    /// Name of the counter of packets that this limit held up or dropped.
     pub fn counter(self) -> &'static str {
         match self {
             Self::BandwidthIn => "bw_in_allowance_exceeded",
@@ -41,8 +41,9 @@ impl Limit {
     }
 }
 
-/// The counters of one ENI. All but the gauge count packets that were queued or dropped; a packet
-/// counts once for each limit that held it up, a super-packet as the packets it stands for (L9).
+/// Counters of one ENI. All except the gauge count packets that were queued or dropped. A packet
+/// counts once for each limit that held it up; a super-packet counts as the packets that it
+/// represents (L9).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Allowances {
     /// Packets queued or dropped because of the instance's bandwidth to the guest.
@@ -76,8 +77,8 @@ impl Allowances {
         *counter = counter.saturating_add(packets);
     }
 
-    /// What `ethtool -S` shows, in the driver's order (L10). The gauge is of the tracking table:
-    /// [`crate::track::Table::available`].
+    /// Counters that `ethtool -S` shows, in the driver's order (L10). The gauge comes from the
+    /// tracking table: [`crate::track::Table::available`].
     pub fn ethtool(&self, conntrack_available: u64) -> [(&'static str, u64); 6] {
         [
             ("bw_in_allowance_exceeded", self.bw_in_allowance_exceeded),
@@ -89,7 +90,7 @@ impl Allowances {
         ]
     }
 
-    /// The counters that ENA does not have.
+    /// Counters that ENA does not have.
     pub fn ours(&self) -> [(&'static str, u64); 2] {
         [
             ("flow_allowance_exceeded", self.flow_allowance_exceeded),

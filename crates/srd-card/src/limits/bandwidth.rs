@@ -1,7 +1,7 @@
 //! The bandwidth of one direction of an instance: a peak rate, and credits above a baseline.
 //!
-//! Source: Amazon EC2 User Guide, *Amazon EC2 instance network bandwidth*. Rate of accrual and size
-//! of the bucket are unpublished; the guide says that a burst lasts 5 to 60 minutes.
+//! Source: Amazon EC2 User Guide, *Amazon EC2 instance network bandwidth*. The rate of accrual and
+//! the size of the bucket are unpublished; according to the guide, a burst lasts 5 to 60 minutes.
 
 use alloc::vec::Vec;
 
@@ -13,18 +13,18 @@ use crate::store::{Reader, Stored, StoredError};
 /// The rates of one direction.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Rates {
-    /// Rate that never ends, bits a second.
+    /// Rate that is available without limit in time, bits a second.
     pub baseline_bps: u64,
-    /// Rate while there are credits, bits a second.
+    /// Rate while credits are left, bits a second.
     pub peak_bps: u64,
-    /// T: how long a full bucket of credits carries the peak rate.
+    /// T: time for which a full bucket of credits sustains the peak rate.
     pub burst: Duration,
-    /// What may pass at once above the peak rate, in time at the peak rate.
+    /// Largest burst above the peak rate, in time at the peak rate.
     pub tolerance: Duration,
 }
 
 impl Rates {
-    /// The capacity for credits, in bits: (peak - baseline) x T (L2).
+    /// Capacity for credits, in bits: (peak - baseline) x T (L2).
     pub fn credits_bits_max(&self) -> u64 {
         bits_in(self.peak_bps.saturating_sub(self.baseline_bps), self.burst)
     }
@@ -36,16 +36,16 @@ pub(crate) fn bits_in(rate_bps: u64, time: Duration) -> u64 {
     u64::try_from(bits).unwrap_or(u64::MAX)
 }
 
-/// One direction of an instance. In and out have one each (L2).
+/// Bandwidth of one direction of an instance. Each direction has its own (L2).
 #[derive(Clone, Copy, Debug)]
 pub struct Bandwidth {
     peak: Bucket,
-    /// Earns the baseline rate and pays for every bit; there is none if the peak is the baseline.
+    /// Earns the baseline rate and pays for every bit; absent if the peak is the baseline.
     credits: Option<Bucket>,
 }
 
 impl Bandwidth {
-    /// With all credits, as at launch (L2).
+    /// Creates the bandwidth of one direction with all credits, as at launch (L2).
     pub fn new(rates: &Rates, now: Instant) -> Self {
         let depth = bits_in(rates.peak_bps, rates.tolerance);
         let bursts = rates.peak_bps > rates.baseline_bps;
@@ -56,21 +56,22 @@ impl Bandwidth {
         }
     }
 
-    /// Whether so many bits need not wait: then [`Bandwidth::pay`] is all that `take` would do.
+    /// Whether this number of bits passes without a wait. If so, [`Bandwidth::pay`] does all that
+    /// `take` would do.
     #[inline]
     pub(super) fn has(&mut self, now: Instant, bits: u64) -> bool {
         self.peak.has(now, bits)
             && self.credits.as_mut().is_none_or(|credits| credits.has(now, bits))
     }
 
-    /// Takes bits that are there.
+    /// Takes bits that both buckets have.
     #[inline]
     pub(super) fn pay(&mut self, bits: u64) {
         self.peak.pay(bits);
         self.credits.iter_mut().for_each(|credits| credits.pay(bits));
     }
 
-    /// Takes `bits`, and returns how long the packet waits.
+    /// Takes `bits`, and returns the time that the packet waits.
     ///
     /// # Errors
     /// [`TooLong`] if the wait would exceed `wait_max`; nothing is taken then.
@@ -90,24 +91,24 @@ impl Bandwidth {
         Ok(peak.max(credits.take(now, bits, wait_max)?))
     }
 
-    /// As [`Bucket::set_late`].
+    /// Sets the time by which the caller is late, as [`Bucket::set_late`] does.
     pub(super) fn set_late(&mut self, late: Duration) {
         self.peak.set_late(late);
         self.credits.iter_mut().for_each(|credits| credits.set_late(late));
     }
 
-    /// Credits left, in bits; zero for a direction without bursts.
+    /// Returns the credits that are left, in bits; zero for a direction without bursts.
     pub fn credits_bits(&mut self, now: Instant) -> u64 {
         self.credits.as_mut().map_or(0, |credits| credits.tokens(now))
     }
 
-    /// The instance stops: nothing is earned (L3).
+    /// Stops the instance: nothing is earned (L3).
     pub fn stop(&mut self, now: Instant) {
         self.peak.stop(now);
         self.credits.iter_mut().for_each(|credits| credits.stop(now));
     }
 
-    /// The instance starts with the credits that it stopped with (L3).
+    /// Starts the instance with the credits that it had when it stopped (L3).
     pub fn start(&mut self, now: Instant) {
         self.peak.start(now);
         self.credits.iter_mut().for_each(|credits| credits.start(now));
@@ -122,7 +123,7 @@ impl Bandwidth {
         self.credits.iter().for_each(|credits| credits.export(out));
     }
 
-    /// Goes on with the levels of another, as far as this one has the buckets.
+    /// Reads the levels of another direction, as far as this one has the buckets.
     pub(super) fn import(&mut self, from: &mut Reader<'_>) -> Result<(), StoredError> {
         self.peak.import(from)?;
         if bool::read(from)? {

@@ -1,9 +1,9 @@
 //! One token bucket in exact integers: no rounding, hence no drift.
 //!
 //! The level is kept in billionths of a token. A rate of `r` tokens a second earns exactly `r`
-//! billionths in a nanosecond, so earning is one multiplication and nothing is ever divided. A
-//! token is a bit or a packet. The level may go below zero: that debt is the queue before the
-//! bucket, in tokens.
+//! billionths in a nanosecond, so earning is one multiplication without any division. A token is a
+//! bit or a packet. The level may go below zero: this debt is the queue before the bucket, in
+//! tokens.
 
 use alloc::vec::Vec;
 
@@ -14,31 +14,31 @@ use crate::store::{Reader, Stored, StoredError};
 /// Billionths of a token in a token, which is also nanoseconds in a second.
 const NANO: i128 = 1_000_000_000;
 
-/// A token bucket that is full when it is made.
+/// A token bucket that is full when it is created.
 ///
-/// A caller that was late reads at once what arrived over a time in which the bucket earned. So
-/// long the bucket keeps what it earns beyond its depth (`set_late`): no more passes than
-/// the rate and the depth allow from the time of arrival.
+/// A caller that was late reads at once the packets that arrived while it did not poll. For this
+/// time the bucket keeps what it earns beyond its depth (`set_late`). So it admits as many packets
+/// as the rate and the depth allow from the time of arrival.
 ///
-/// Bound: the debt never exceeds what the rate earns in the delay that [`take`](Self::take) allows,
-/// or the tokens of one packet.
+/// Bound: the debt never exceeds what the rate earns in the delay that [`take`](Self::take)
+/// allows, or the tokens of one packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Bucket {
     /// Billionths of a token; negative while packets wait.
     level: i128,
-    /// Most that `level` can be, of a caller that is not late.
+    /// Maximum of `level` for a caller that is in time.
     full: i128,
-    /// The level above the depth: the rate's earnings in the time by which the caller is late.
+    /// Allowed level above `full`: what the rate earns in the time by which the caller is late.
     late: i128,
     /// Tokens earned in a second, at least one.
     rate: u64,
-    /// Up to when the rate was earned.
+    /// Time up to which the rate has been earned.
     at: Instant,
-    /// Whether nothing is earned.
+    /// Whether earning is stopped.
     stopped: bool,
 }
 
-/// A packet that would wait longer than it may. The bucket is as before.
+/// Error: the packet would wait longer than allowed. The bucket is unchanged.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct TooLong;
 
@@ -49,39 +49,40 @@ impl Bucket {
         Self { level: full, full, late: 0, rate: rate.max(1), at: now, stopped: false }
     }
 
-    /// A bucket that continues from a level, in billionths of a token, at a time, of a caller that
-    /// is late.
+    /// Creates a bucket that continues from a level, in billionths of a token, at the time `at`.
+    /// The caller is late by `late`.
     pub(super) fn resume(rate: u64, depth: u64, level: i128, at: Instant, late: Duration) -> Self {
         let mut bucket = Self::new(rate, depth, at);
         bucket.set_late(late);
         Self { level: level.min(bucket.full.saturating_add(bucket.late)), ..bucket }
     }
 
-    /// From now on packets may have arrived so long before they are offered (L11). What is kept
-    /// beyond the depth is lost when this is zero again.
+    /// Sets the time by which a packet may have arrived before it is offered (L11). When this is
+    /// zero again, tokens above the depth are lost.
     #[inline]
     pub(super) fn set_late(&mut self, late: Duration) {
         self.late = i128::from(late.as_nanos()) * i128::from(self.rate);
     }
 
-    /// Whether so many tokens are there: then [`Bucket::pay`] is all that `take` would do.
+    /// Whether the bucket has this number of tokens. If so, [`Bucket::pay`] does all that `take`
+    /// would do.
     #[inline]
     pub(super) fn has(&mut self, now: Instant, tokens: u64) -> bool {
         self.earn(now);
         self.level >= cost(tokens)
     }
 
-    /// Takes tokens that are there.
+    /// Takes tokens that the bucket has.
     #[inline]
     pub(super) fn pay(&mut self, tokens: u64) {
         self.level -= cost(tokens);
     }
 
-    /// Takes `tokens`, and returns how long from `now` the packet has to wait for them: no time if
-    /// they were there. Packets are served in the order of the calls (L1).
+    /// Takes `tokens`, and returns how long from `now` the packet waits for them: zero if the
+    /// bucket has them. Packets are served in the order of the calls (L1).
     ///
     /// # Errors
-    /// [`TooLong`] if [`admits`](Self::admits) says no; nothing is taken then.
+    /// [`TooLong`] if [`admits`](Self::admits) returns `false`; nothing is taken then.
     pub fn take(
         &mut self,
         now: Instant,
@@ -99,9 +100,9 @@ impl Bucket {
         Ok(self.time_to_earn(self.level.saturating_neg()))
     }
 
-    /// Whether a packet of `tokens` may wait for them: not longer than `wait_max`; but a packet
-    /// that nothing waits before may, so that no packet is too large for ever. If `wait_max` is
-    /// zero, none waits (L5).
+    /// Whether a packet of `tokens` may wait for them, at most `wait_max`. A packet that finds no
+    /// debt may always wait; otherwise a packet that is larger than the queue would never pass. If
+    /// `wait_max` is zero, no packet waits (L5).
     pub fn admits(&mut self, now: Instant, tokens: u64, wait_max: Duration) -> bool {
         self.earn(now);
         let missing = cost(tokens).saturating_sub(self.level);
@@ -109,40 +110,40 @@ impl Bucket {
         first || self.time_to_earn(missing) <= wait_max
     }
 
-    /// The level in billionths of a token, and of which time it is.
+    /// Returns the level in billionths of a token, and its time.
     pub(super) fn level(&self) -> (i128, Instant) {
         (self.level, self.at)
     }
 
-    /// Whole tokens in the bucket; none while packets wait.
+    /// Returns the whole tokens in the bucket; zero while packets wait.
     pub fn tokens(&mut self, now: Instant) -> u64 {
         self.earn(now);
         u64::try_from(self.level.max(0) / NANO).unwrap_or(u64::MAX)
     }
 
-    /// From now on nothing is earned (L3).
+    /// Stops earning from now on (L3).
     pub fn stop(&mut self, now: Instant) {
         self.earn(now);
         self.stopped = true;
     }
 
-    /// Earns again, from now on.
+    /// Starts earning again from now on.
     pub fn start(&mut self, now: Instant) {
         self.earn(now);
         self.stopped = false;
     }
 
-    /// Time that runs backwards stands still.
+    /// Earns up to `now`. A time before the last one changes nothing.
     #[inline]
     fn earn(&mut self, now: Instant) {
-        // Packets of one batch have one time.
+        // Packets of one batch have the same time.
         if now <= self.at {
             return;
         }
         let elapsed = now.since(self.at).as_nanos();
         self.at = now;
         if !self.stopped {
-            // A product of two words is one multiplication.
+            // The product of two 64-bit words is one multiplication.
             let earned = u128::from(elapsed) * u128::from(self.rate);
             let earned = i128::try_from(earned).unwrap_or(i128::MAX);
             let most = self.full.saturating_add(self.late);
@@ -150,7 +151,7 @@ impl Bucket {
         }
     }
 
-    /// Whole nanoseconds, rounded up, in which so many billionths are earned.
+    /// Time in which `missing` billionths are earned, in whole nanoseconds, rounded up.
     fn time_to_earn(&self, missing: i128) -> Duration {
         if missing <= 0 {
             return Duration::ZERO;
@@ -161,14 +162,14 @@ impl Bucket {
     }
 }
 
-/// Billionths of so many tokens.
+/// Billionths of a token in this number of tokens.
 #[inline]
 fn cost(tokens: u64) -> i128 {
     i128::from(tokens) * NANO
 }
 
 impl Bucket {
-    /// Writes what another bucket goes on with.
+    /// Writes the state with which another bucket continues.
     pub(super) fn export(&self, out: &mut Vec<u8>) {
         let Self { level, full: _, late: _, rate: _, at, stopped } = self;
         level.write(out);
@@ -176,7 +177,8 @@ impl Bucket {
         stopped.write(out);
     }
 
-    /// Goes on where another bucket ended, with this one's rate, and not above its depth.
+    /// Reads the state of another bucket. The rate of `self` stays, and its depth bounds the
+    /// level.
     pub(super) fn import(&mut self, from: &mut Reader<'_>) -> Result<(), StoredError> {
         self.level = self.full.min(i128::read(from)?);
         self.at = Instant::read(from)?;
@@ -194,8 +196,9 @@ mod tests {
         rng.next_u64() % n
     }
 
-    /// The level as a fraction with the denominator 10^9, from the sums of everything earned and
-    /// taken since the beginning: a bucket lacks the net taken less the least that this ever was.
+    /// Exact model of the level, as a fraction with the denominator 10^9. It keeps the sums of all
+    /// tokens earned and taken since the beginning. The deficit of the bucket is the net amount
+    /// taken, less the smallest net amount so far.
     struct Model {
         rate: i128,
         taken: i128,
@@ -210,7 +213,7 @@ mod tests {
         }
     }
 
-    /// L1: no drift over ten million steps, against sums that are never rounded.
+    /// L1: ten million steps show no drift against sums that are never rounded.
     #[test]
     fn ten_million_random_steps_leave_no_drift() {
         for (seed, rate, largest) in [
@@ -227,7 +230,7 @@ mod tests {
             let (mut now, mut refused, mut full, mut waited) = (0_u64, 0, 0, 0);
             let span = largest * 1_000_000_000 / rate;
             for step in 0..2_000_000_u64 {
-                // Phases of overload and of idleness, so that both borders are touched.
+                // Phases of overload and of idleness, so that the level reaches both bounds.
                 let pace = if step / 1000 % 3 == 0 { span * 9 } else { span / 2 };
                 now += below(&mut rng, pace.max(2));
                 let tokens = below(&mut rng, largest);
@@ -262,7 +265,8 @@ mod tests {
         assert_eq!(bucket.tokens(later + Duration::from_millis(4)), 4);
     }
 
-    /// L11: what is read late has been earned for; a caller that is in time keeps the depth.
+    /// L11: a late caller keeps what was earned meanwhile; a caller that is in time keeps the
+    /// depth.
     #[test]
     fn a_late_caller_keeps_what_was_earned_meanwhile_and_no_more() {
         let ms = Duration::from_millis;
@@ -276,7 +280,7 @@ mod tests {
         assert_eq!(bucket.tokens(Instant::ZERO + ms(901)), 10);
     }
 
-    /// A packet that needs more tokens than the queue may owe would otherwise never pass.
+    /// Without this rule, a packet that needs more tokens than the queue may owe would never pass.
     #[test]
     fn a_packet_larger_than_the_queue_passes_when_nothing_waits() {
         let mut bucket = Bucket::new(1000, 0, Instant::ZERO);

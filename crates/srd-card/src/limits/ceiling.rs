@@ -1,4 +1,4 @@
-//! Ceilings below the instance's: of one flow, and of everything through a gateway.
+//! Ceilings below that of the instance: of one flow, and of all traffic through a gateway.
 //!
 //! Source: Amazon EC2 User Guide, *Amazon EC2 instance network bandwidth* and *ENA Express*.
 
@@ -8,14 +8,14 @@ use crate::limits::bandwidth::bits_in;
 use crate::limits::bucket::{Bucket, TooLong};
 use crate::store::stored;
 
-/// Bits a second of a gigabit a second.
+/// Bits a second in one gigabit a second.
 const GBPS: u64 = 1_000_000_000;
 /// Instances with fewer vCPUs have [`GATEWAY_SMALL_BPS`] through gateways.
 const GATEWAY_VCPUS: u32 = 32;
-/// Least cap of traffic through gateways, bits a second.
+/// Smallest cap of traffic through gateways, bits a second.
 const GATEWAY_SMALL_BPS: u64 = 5 * GBPS;
 
-/// Where a flow goes, which decides its ceiling.
+/// Route of a flow, which decides its ceiling.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Hash)]
 pub enum FlowKind {
     /// Outside of the instance's cluster placement group: 5 Gb/s.
@@ -27,7 +27,7 @@ pub enum FlowKind {
 }
 
 impl FlowKind {
-    /// The ceiling of one flow in one direction, in bits a second, never above the peak of the
+    /// Ceiling of one flow in one direction, in bits a second, never above the peak of the
     /// instance (L4). `scale` divides the ceiling as [`crate::profile::Profile::scaled`] divides
     /// the profile; 1 outside of a lab.
     pub fn ceiling_bps(self, peak_bps: u64, scale: u32) -> u64 {
@@ -40,15 +40,15 @@ impl FlowKind {
     }
 }
 
-/// The cap of all traffic through an internet or local gateway, in bits a second (L6). `scale` as
-/// in [`FlowKind::ceiling_bps`].
+/// Cap of all traffic through an internet or local gateway, in bits a second (L6). `scale` is
+/// defined as in [`FlowKind::ceiling_bps`].
 pub fn gateway_bps(vcpus: u32, peak_bps: u64, scale: u32) -> u64 {
     let small = GATEWAY_SMALL_BPS / u64::from(scale.max(1));
     let cap = if vcpus < GATEWAY_VCPUS { small } else { small.max(peak_bps / 2) };
     cap.min(peak_bps)
 }
 
-/// The rate of a kind of flow, which its flows share.
+/// Rate and depth of a kind of flow; all flows of the kind use the same values.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Ceiling {
     rate_bps: u64,
@@ -56,14 +56,15 @@ pub struct Ceiling {
 }
 
 impl Ceiling {
-    /// A rate (see [`FlowKind::ceiling_bps`]), and the time at that rate that may pass at once.
+    /// Creates a ceiling from a rate (see [`FlowKind::ceiling_bps`]) and the largest burst, in
+    /// time at that rate.
     pub fn new(rate_bps: u64, tolerance: Duration) -> Self {
         Self { rate_bps, depth_bits: bits_in(rate_bps, tolerance) }
     }
 }
 
-/// The bandwidth of one direction of a flow, 16 bytes. The caller keeps it with the flow, and may
-/// use it under another ceiling when the flow's kind changes.
+/// Bandwidth meter of one direction of a flow, 16 bytes. The caller keeps it with the flow. When
+/// the flow's kind changes, the caller may use the meter with another ceiling.
 #[derive(Clone, Copy, Debug)]
 pub struct FlowMeter {
     /// Level of the bucket, in billionths of a bit.
@@ -72,14 +73,14 @@ pub struct FlowMeter {
 }
 
 impl FlowMeter {
-    /// A meter that has not been used.
+    /// Creates a meter that has not been used.
     pub fn new(now: Instant) -> Self {
-        // More than any bucket holds, which the first packet reduces to what its bucket holds.
+        // More than any bucket holds; the first packet reduces it to the depth of its bucket.
         Self { level: i64::MAX, at: now }
     }
 
-    /// Takes bits, or nothing if the packet would wait too long (L4). It may have arrived by `late`
-    /// before now.
+    /// Takes bits, or nothing if the packet would wait too long (L4). The packet may have arrived
+    /// up to `late` before `now`.
     pub(super) fn take(
         &mut self,
         ceiling: &Ceiling,
@@ -91,7 +92,7 @@ impl FlowMeter {
         let mut bucket = Bucket::resume(rate_bps, depth_bits, self.level.into(), self.at, late);
         let wait = bucket.take(now, bits, wait_max)?;
         let (level, at) = bucket.level();
-        // A level that does not fit owes 9 Gbit: no queue is that long.
+        // A level that does not fit owes 9 Gbit, and no queue is that long.
         self.level = i64::try_from(level).map_err(|_| TooLong)?;
         self.at = at;
         Ok(wait)

@@ -1,12 +1,12 @@
-//! What an instance may send and receive: token buckets, and queues before they drop.
+//! Limits of what an instance may send and receive: token buckets, each with a queue before it.
 //!
 //! | file | what |
 //! |---|---|
 //! | [`bucket`] | one token bucket in exact integers |
 //! | [`bandwidth`] | peak rate and credits of one direction |
-//! | [`ceiling`] | most of one flow, and of traffic through a gateway |
+//! | [`ceiling`] | the ceilings of one flow, and of traffic through a gateway |
 //! | [`allowances`] | the counters, under the names of `ethtool -S` |
-//! | `waiting` | packets that wait, by the time at which they may go on |
+//! | `waiting` | packets that wait, by the time at which they may continue |
 //! | [`stages`] | the limits one after the other |
 //!
 //! The rules are those of `docs/spec/card.md`, section 1. All times are arguments; nothing here

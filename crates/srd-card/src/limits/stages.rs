@@ -7,13 +7,13 @@
 //!                   | too long, or too many: dropped
 //! ```
 //!
-//! A packet that a limit holds up waits before that limit only, and enters the next one when its
-//! wait is over. So a flow beyond its own ceiling does not delay the flows beside it.
+//! A packet that a limit holds up waits before that limit only. When its wait is over, it enters
+//! the next limit. So a flow beyond its own ceiling does not delay other flows.
 //!
 //! Invariants: packets leave each limit in the order in which they entered it. Bound: each limit
-//! holds at most [`Settings::queue_packets_max`] frames, and offers are refused while as many are
-//! through and wait to be popped; so there are at most six times as many in all, and one call moves
-//! no more than these.
+//! holds at most [`Settings::queue_packets_max`] frames. Offers are refused while the same number
+//! of frames have passed all limits and wait for [`Limits::pop`]. So the limits hold at most six
+//! times this number of frames, and one call moves no more than these.
 
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
@@ -30,13 +30,14 @@ use crate::meta::key::Direction;
 /// Packets a second of an ENI to link-local services, and of egress fragments.
 /// Sources: Amazon VPC quotas; ENA Linux driver, README.
 pub const ENI_PACKETS_PER_SECOND: u64 = 1024;
-/// Packets of either sort that may pass at once: an eighth of a second.
+/// Depth of the buckets of one ENI, in packets: an eighth of a second at that rate.
 const ENI_PACKETS_DEPTH: u64 = ENI_PACKETS_PER_SECOND / 8;
-/// Frames that are kept until [`Limits::pop_late`].
+/// Capacity of the list of late drops, which [`Limits::pop_late`] empties.
 const DROPPED_LATE_MAX: usize = 64;
-/// A caller is late by this at most: a guest whose devices hold more than that has lost packets.
+/// Longest delay of a caller that the limits take into account. A guest whose devices hold more
+/// than this has lost packets.
 pub const LATE_MAX: Duration = Duration::from_millis(100);
-/// Limits, as an index.
+/// Number of limits with a queue, by index.
 const LIMITS: usize = Limit::Gateway as usize + 1;
 
 /// The limits of an instance. [`crate::profile::Profile::limits`] makes them from a type.
@@ -50,63 +51,64 @@ pub struct Settings {
     pub gateway_bps: u64,
     /// Packets a second, both directions together.
     pub packets_per_second: u64,
-    /// What may pass at once above a rate, in time at that rate.
+    /// Largest burst above a rate, in time at that rate.
     pub tolerance: Duration,
     /// Longest wait before one limit.
     pub queue_delay_max: Duration,
     /// Most frames that wait before one limit.
     pub queue_packets_max: u32,
-    /// By what the limits of an ENI are divided; 1 outside of a lab.
+    /// Divisor of the limits of an ENI; 1 outside of a lab.
     pub scale: u32,
 }
 
-/// What the limits need to know of a frame.
+/// Properties of a frame that the limits depend on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Offer {
-    /// Which way it goes.
+    /// Direction of the frame.
     pub direction: Direction,
-    /// Its bytes from the IP header on; of a super-packet those of all packets it stands for.
+    /// Bytes from the IP header on; for a super-packet, the bytes of all packets that it
+    /// represents.
     pub bytes: u32,
-    /// The packets that it stands for, at least one (L8).
+    /// Packets that the frame represents, at least one (L8).
     pub packets: u32,
-    /// The ENI, below the number that [`Limits::new`] was given.
+    /// Index of the ENI, below the number that [`Limits::new`] was given.
     pub eni: u16,
-    /// Whether it passes an internet or local gateway.
+    /// Whether the frame passes an internet or local gateway.
     pub gateway: bool,
-    /// Whether it goes to a link-local service: the resolver, metadata, time.
+    /// Whether the frame goes to a link-local service: the resolver, metadata, time.
     pub link_local: bool,
-    /// Whether it is a fragment.
+    /// Whether the frame is a fragment.
     pub fragment: bool,
 }
 
-/// What became of an offered frame.
+/// Result of an offer.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Outcome<T> {
-    /// It is through all limits.
+    /// The frame has passed all limits.
     Passed(T),
-    /// It waits before this limit, or behind frames that are through already, and [`Limits::pop`]
-    /// returns it when its time has come.
+    /// The frame waits before this limit, or, without a limit, behind frames that have passed and
+    /// wait for [`Limits::pop`], which returns it later.
     Taken(Option<Limit>),
-    /// It is over this limit, and counted there.
+    /// The frame exceeds this limit, and is counted there.
     Dropped(Limit, T),
-    /// The caller has not popped the frames before it: nothing is counted.
+    /// The caller has not popped earlier frames. Nothing is counted.
     Undrained(T),
 }
 
-/// What the limits say of a frame, before they have it.
+/// Result of [`Limits::ask`] for a frame that stays with its caller.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Asked {
-    /// It is through all limits.
+    /// The frame has passed all limits.
     Through,
-    /// It is, but behind frames that wait to be popped.
+    /// The frame has passed all limits, but earlier frames wait for [`Limits::pop`].
     Behind,
-    /// The caller has not popped the frames before it.
+    /// The caller has not popped earlier frames.
     Undrained,
-    /// A limit holds it up.
+    /// A limit holds the frame up.
     Held(HeldUp),
 }
 
-/// Which limit holds a frame up, and for how long.
+/// Limit that holds a frame up, and the time of the wait.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct HeldUp {
     before: Limit,
@@ -114,16 +116,16 @@ pub struct HeldUp {
     next: Stage,
 }
 
-/// Packets that a limit held up.
+/// Counters of packets that a limit held up.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Held {
-    /// They waited.
+    /// Packets that waited.
     pub queued: u64,
-    /// They were dropped.
+    /// Packets that were dropped.
     pub dropped: u64,
 }
 
-/// Limits that have held a frame up.
+/// Set of the limits that have held a frame up.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Holds(u8);
 
@@ -132,7 +134,7 @@ impl Holds {
         Self(self.0 | 1 << limit as u8)
     }
 
-    /// The limits in the order in which a frame comes to them (L5).
+    /// Returns the limits in the order in which a frame meets them (L5).
     pub fn limits(self) -> impl Iterator<Item = Limit> {
         let all =
             [Limit::Flow, Limit::Gateway, Limit::BandwidthIn, Limit::BandwidthOut, Limit::Packets];
@@ -161,7 +163,7 @@ impl Stage {
     }
 }
 
-/// The limits of one ENI, and its counters.
+/// Limits and counters of one ENI.
 #[derive(Clone)]
 struct Eni {
     link_local: Bucket,
@@ -170,18 +172,18 @@ struct Eni {
     allowances: Allowances,
 }
 
-/// A frame before a limit: which one, and where it goes then.
+/// A frame that waits: the limit before which it waits, and the stage that follows.
 struct Parcel<T> {
     before: Limit,
     next: Stage,
     frame: Frame<T>,
 }
 
-/// A frame on its way.
+/// A frame between two limits.
 struct Frame<T> {
     offer: Offer,
     item: T,
-    /// With the limit that it waits before.
+    /// Limits that have held the frame up, the one before which it waits included.
     held: Holds,
 }
 
@@ -199,14 +201,14 @@ pub struct Limits<T> {
     /// [`DROPPED_LATE_MAX`].
     dropped_late: VecDeque<(Limit, T)>,
     now: Instant,
-    /// How long before they are offered packets may have arrived.
+    /// Time by which a packet may have arrived before it is offered.
     late: Duration,
     queue_delay_max: Duration,
     queue_packets_max: u32,
 }
 
 impl<T> Limits<T> {
-    /// The limits of an instance with so many ENIs, as at launch.
+    /// Creates the limits of an instance with `enis` ENIs, as at launch.
     pub fn new(settings: &Settings, enis: u16, now: Instant) -> Self {
         let bucket = |rate, tolerance| Bucket::new(rate, bits_in(rate, tolerance), now);
         let gateway = bucket(settings.gateway_bps, settings.tolerance);
@@ -237,9 +239,9 @@ impl<T> Limits<T> {
         }
     }
 
-    /// From now on frames may have arrived so long before they are offered, [`LATE_MAX`] at most:
-    /// the caller did not look for them meanwhile. What limits have earned in that time is theirs;
-    /// zero: the caller is in time (L11).
+    /// From now on, a frame may have arrived up to `late` before it is offered, because the caller
+    /// did not poll meanwhile; the maximum is [`LATE_MAX`]. The buckets keep what they earn in
+    /// this time beyond their depth. Zero means that the caller is in time (L11).
     #[inline]
     pub fn set_late(&mut self, late: Duration) {
         let late = late.min(LATE_MAX);
@@ -252,8 +254,8 @@ impl<T> Limits<T> {
         self.packets.set_late(late);
     }
 
-    /// Offers a frame. `flow` is the meter of its direction of its flow with its ceiling; `None`
-    /// if the flow has none.
+    /// Offers a frame. `flow` is the meter of the frame's flow in this direction, with its
+    /// ceiling, or `None` for a flow without a ceiling.
     ///
     /// # Panics
     /// If the ENI is not below the number given to [`Limits::new`].
@@ -270,9 +272,9 @@ impl<T> Limits<T> {
         }
     }
 
-    /// What the limits say of a frame, which has then paid to those that let it on. The frame
-    /// stays with the caller: nearly all go on at once. With any other answer than
-    /// [`Asked::Through`] it goes to [`Limits::keep`] next, before anything else happens here.
+    /// Checks a frame against the limits, and charges those that it passes. The frame stays with
+    /// the caller, since nearly all frames continue at once. If the result is not
+    /// [`Asked::Through`], the caller passes the frame to [`Limits::keep`] before any other call.
     ///
     /// # Panics
     /// If the ENI is not below the number given to [`Limits::new`].
@@ -300,13 +302,13 @@ impl<T> Limits<T> {
         };
         match held {
             Ok(()) if self.ready.is_empty() => Asked::Through,
-            // Those that are through already come first.
+            // Earlier frames that have passed the limits come first.
             Ok(()) => Asked::Behind,
             Err(held) => Asked::Held(held),
         }
     }
 
-    /// Keeps a frame that does not go on at once, or says that it is dropped.
+    /// Keeps a frame that does not continue at once, or drops it.
     #[cold]
     pub fn keep(&mut self, asked: Asked, offer: Offer, item: T) -> Outcome<T> {
         match asked {
@@ -322,8 +324,9 @@ impl<T> Limits<T> {
         }
     }
 
-    /// Pays for a packet that may be lost: it passes now, or not at all, and not while a frame
-    /// waits for bandwidth of its direction or for packets a second. // M4
+    /// Charges the limits for a packet that may be lost. Returns whether it passes now. It never
+    /// waits, and does not pass while a frame waits for bandwidth of its direction or for packets
+    /// a second. // M4
     pub fn spare(&mut self, now: Instant, offer: &Offer) -> bool {
         self.advance(now);
         let limit = match offer.direction {
@@ -340,43 +343,43 @@ impl<T> Limits<T> {
             && self.packets.take(now, packets, Duration::ZERO).is_ok()
     }
 
-    /// The next frame that is through all limits. Frames that a limit drops after they waited
-    /// before an earlier one are counted and freed.
+    /// Returns the next frame that has passed all limits. A frame that a later limit drops after
+    /// it waited before an earlier one is counted and freed.
     pub fn pop(&mut self, now: Instant) -> Option<(Offer, T)> {
         self.pop_held(now).map(|(offer, item, _)| (offer, item))
     }
 
-    /// The same, with the limits that have held it up.
+    /// Returns the next frame that has passed all limits, with the limits that held it up.
     pub fn pop_held(&mut self, now: Instant) -> Option<(Offer, T, Holds)> {
         self.advance(now);
         self.ready.pop_front()
     }
 
-    /// The next frame that had waited before one limit and was dropped by another, for callers that
-    /// want to say so. A few are kept.
+    /// Returns the next frame that one limit dropped after it had waited before another. Callers
+    /// that report such drops use this. At most a few frames are kept.
     pub fn pop_late(&mut self) -> Option<(Limit, T)> {
         self.dropped_late.pop_front()
     }
 
-    /// When to call [`Limits::pop`] next.
+    /// Time of the next call of [`Limits::pop`].
     pub fn poll_timeout(&self) -> Option<Instant> {
         if self.ready.is_empty() { self.waiting.next() } else { Some(self.now) }
     }
 
-    /// The instance stops: nothing is earned until it starts (L3).
+    /// Stops the instance: the buckets earn nothing until it starts again (L3).
     pub fn stop(&mut self, now: Instant) {
         self.advance(now);
         self.bandwidth.iter_mut().for_each(|direction| direction.stop(now));
     }
 
-    /// The instance starts again (L3).
+    /// Starts the instance again (L3).
     pub fn start(&mut self, now: Instant) {
         self.advance(now);
         self.bandwidth.iter_mut().for_each(|direction| direction.start(now));
     }
 
-    /// Whether egress fragments of an ENI pass without their limit (`enable_frag_bypass` of the
-    /// driver) (L7).
+    /// Sets whether egress fragments of an ENI pass without their limit (`enable_frag_bypass` of
+    /// the driver) (L7).
     pub fn set_fragment_bypass(&mut self, eni: u16, bypass: bool) {
         if let Some(eni) = self.enis.get_mut(usize::from(eni)) {
             eni.bypass = bypass;
@@ -393,12 +396,12 @@ impl<T> Limits<T> {
         self.count(eni, Limit::Packets, packets, true);
     }
 
-    /// The counters of an ENI.
+    /// Returns the counters of an ENI.
     pub fn allowances(&self, eni: u16) -> Allowances {
         self.enis.get(usize::from(eni)).map(|eni| eni.allowances).unwrap_or_default()
     }
 
-    /// What a limit held up, of all ENIs.
+    /// Returns the counters of packets that a limit held up, of all ENIs.
     pub fn held(&self, limit: Limit) -> Held {
         self.held[limit as usize]
     }
@@ -408,7 +411,7 @@ impl<T> Limits<T> {
         self.bandwidth[index(direction)].credits_bits(now)
     }
 
-    /// Lets all frames on whose wait ends by `now`, in the order of those ends.
+    /// Continues with all frames whose wait ends by `now`, in the order of these times.
     fn advance(&mut self, now: Instant) {
         self.now = self.now.max(now);
         while let Some((due, parcel)) = self.waiting.pop(self.now) {
@@ -424,7 +427,7 @@ impl<T> Limits<T> {
         }
     }
 
-    /// Takes a frame that waited through the limits from `stage` on, as far as it may go.
+    /// Continues a frame that has waited, from `stage` on, until a limit holds it up again.
     fn run(&mut self, at: Instant, stage: Stage, frame: Frame<T>) -> Outcome<T> {
         match self.pass(at, stage, &frame.offer) {
             Ok(()) => Outcome::Passed(frame.item),
@@ -432,8 +435,8 @@ impl<T> Limits<T> {
         }
     }
 
-    /// A frame that needs to wait nowhere pays at each limit behind that of its flow; any other
-    /// pays nothing.
+    /// Charges all limits behind that of the flow if the frame needs to wait at none of them.
+    /// Otherwise nothing is charged. Returns whether the frame has passed.
     #[inline]
     fn pays_at_once(&mut self, offer: &Offer) -> bool {
         if offer.gateway || offer.link_local || offer.fragment {
@@ -449,7 +452,7 @@ impl<T> Limits<T> {
         true
     }
 
-    /// A frame pays at each limit from `stage` on, until one holds it up.
+    /// Charges each limit from `stage` on, until one holds the frame up.
     fn pass(&mut self, at: Instant, mut stage: Stage, offer: &Offer) -> Result<(), HeldUp> {
         while stage != Stage::Done {
             let (before, wait) = self.enter(at, stage, offer);
@@ -461,7 +464,8 @@ impl<T> Limits<T> {
         Ok(())
     }
 
-    /// What a limit says of a frame: how long it waits.
+    /// Charges one limit for a frame, and returns the limit and the time that the frame waits for
+    /// it.
     fn enter(
         &mut self,
         at: Instant,
@@ -491,7 +495,7 @@ impl<T> Limits<T> {
         }
     }
 
-    /// The limits of an ENI have no queue (L7).
+    /// Charges the limits of an ENI, which have no queue (L7).
     fn enter_eni(&mut self, at: Instant, offer: &Offer) -> (Limit, Result<Duration, TooLong>) {
         let eni = &mut self.enis[usize::from(offer.eni)];
         let packets = u64::from(offer.packets);
@@ -528,7 +532,7 @@ impl<T> Limits<T> {
         Outcome::Taken(Some(before))
     }
 
-    /// How long a frame may wait before a limit: not at all if its queue is full.
+    /// Longest wait of a frame before a limit: zero if the queue of the limit is full.
     fn wait_max(&self, limit: Limit) -> Duration {
         let full = self.counts[limit as usize] >= self.queue_packets_max;
         if full { Duration::ZERO } else { self.queue_delay_max }

@@ -1,6 +1,6 @@
-//! Packets that wait, by the time at which each may go on.
+//! Packets that wait, in the order of the times at which they may continue.
 //!
-//! Bound: the callers count what each limit has here, and refuse beyond their bound.
+//! Bound: the callers count the packets of each limit, and refuse more than their bound.
 
 use alloc::collections::BinaryHeap;
 use alloc::vec::Vec;
@@ -8,10 +8,10 @@ use core::cmp::{Ordering, Reverse};
 
 use srd_proto::time::Instant;
 
-/// A packet and when it may go on.
+/// A packet and the time at which it may continue.
 struct Entry<T> {
     due: Instant,
-    /// Number of the entry: packets of one time keep their order.
+    /// Number of the entry: entries of the same time keep their order.
     sequence: u64,
     item: T,
 }
@@ -42,7 +42,7 @@ impl<T> Ord for Entry<T> {
     }
 }
 
-/// The earliest first; those of one time in the order in which they came.
+/// Queue of packets, the earliest first; packets of the same time keep their order.
 pub(super) struct Waiting<T> {
     heap: BinaryHeap<Reverse<Entry<T>>>,
     sequence: u64,
@@ -58,19 +58,19 @@ impl<T> Waiting<T> {
         self.heap.push(Reverse(Entry { due, sequence: self.sequence, item }));
     }
 
-    /// All that wait, in the order in which they go on.
+    /// Returns all packets that wait, in the order in which they continue.
     pub(super) fn all(&self) -> Vec<(Instant, &T)> {
         let mut all: Vec<_> = self.heap.iter().map(|Reverse(entry)| entry).collect();
         all.sort_unstable_by_key(|entry| entry.key());
         all.into_iter().map(|entry| (entry.due, &entry.item)).collect()
     }
 
-    /// When the first may go on.
+    /// Time at which the first packet may continue.
     pub(super) fn next(&self) -> Option<Instant> {
         self.heap.peek().map(|Reverse(entry)| entry.due)
     }
 
-    /// The first that may go on by `now`, with its time.
+    /// Returns the first packet that may continue by `now`, with its time.
     pub(super) fn pop(&mut self, now: Instant) -> Option<(Instant, T)> {
         if self.next()? > now {
             return None;

@@ -1,5 +1,5 @@
-//! Inner flows: the fields that identify them, and the hash of these fields, which names an entry
-//! of the flow table, and the path of a flow that goes plainly.
+//! Inner flows: the fields that identify them, and the hash of these fields. The hash selects an
+//! entry of the flow table, and the path of a flow that goes without SRD.
 
 use core::hash::{BuildHasher, Hash, Hasher};
 use core::net::IpAddr;
@@ -8,7 +8,7 @@ use crate::hash::{Keyed, Product};
 use crate::meta::packet::Packet;
 use crate::store::stored_values;
 
-/// Which way a packet goes, seen from the guest.
+/// Direction of a packet, seen from the guest.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Hash)]
 pub enum Direction {
     /// From the guest to the network.
@@ -17,8 +17,8 @@ pub enum Direction {
     Ingress,
 }
 
-/// The fields that a flow's packets have in common: the 5-tuple of TCP and UDP; of everything else
-/// (GRE, ESP, ICMP, fragments) the three fields that each packet has.
+/// Fields that are equal in all packets of a flow: the 5-tuple for TCP and UDP; for all other
+/// packets (GRE, ESP, ICMP, fragments) addresses and protocol.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct FlowKey {
     /// Source address.
@@ -27,14 +27,14 @@ pub struct FlowKey {
     pub destination: IpAddr,
     /// Transport protocol.
     pub protocol: u8,
-    /// Source and destination port; zeros where there are none.
+    /// Source and destination port; zeros for a protocol without ports.
     pub ports: (u16, u16),
 }
 
 stored_values!(Direction: [Direction::Egress], [Direction::Ingress]);
 
 impl FlowKey {
-    /// The flow that a packet belongs to.
+    /// Returns the flow of a packet.
     pub fn of(packet: &Packet) -> Self {
         Self {
             source: packet.source,
@@ -44,7 +44,7 @@ impl FlowKey {
         }
     }
 
-    /// The key of packets that go the other way.
+    /// Returns the key of packets in the other direction.
     pub fn reversed(&self) -> Self {
         let (source, destination) = self.ports;
         Self {
@@ -55,7 +55,7 @@ impl FlowKey {
         }
     }
 
-    /// A hash that packets of one flow share, under a secret. Flows of two number spaces have two.
+    /// Hash of a flow under a secret. The same flow in two number spaces has two hashes.
     #[inline]
     pub(crate) fn hash_under(&self, secret: &Keyed, space: u64) -> u64 {
         let mut hasher = secret.build_hasher();
@@ -66,9 +66,9 @@ impl FlowKey {
         hasher.finish()
     }
 
-    /// A number that packets of one flow share, for the choice of one path of few.
+    /// Number that all packets of a flow have in common, for the choice of one of a few paths.
     #[inline]
-    #[allow(clippy::cast_possible_truncation)] // each half is what its cast keeps
+    #[allow(clippy::cast_possible_truncation)] // each cast keeps its half
     pub(crate) fn product_under(&self, secret: &Product) -> u64 {
         if let Some(addresses) = self.addresses_v4() {
             return secret.of(addresses, self.rest());
@@ -80,7 +80,7 @@ impl FlowKey {
         secret.of(from ^ to.rotate_left(32), self.rest() | 1)
     }
 
-    /// Both addresses in a word, if they are of IPv4.
+    /// Returns both addresses in a word, if they are IPv4.
     #[inline]
     fn addresses_v4(&self) -> Option<u64> {
         let (IpAddr::V4(from), IpAddr::V4(to)) = (self.source, self.destination) else {
@@ -89,7 +89,7 @@ impl FlowKey {
         Some(u64::from(from.to_bits()) << 32 | u64::from(to.to_bits()))
     }
 
-    /// Protocol and ports in a word, whose lowest byte is free.
+    /// Returns protocol and ports in a word, whose lowest byte is free.
     #[inline]
     fn rest(&self) -> u64 {
         let (from, to) = self.ports;
@@ -106,7 +106,7 @@ fn bits(address: IpAddr) -> u128 {
 }
 
 impl Hash for FlowKey {
-    /// As few words as hold the key: the table is asked for every packet.
+    /// Hashes as few words as contain the key, because each packet needs a lookup in the table.
     #[inline]
     fn hash<H: Hasher>(&self, state: &mut H) {
         if let Some(addresses) = self.addresses_v4() {
@@ -149,7 +149,7 @@ mod tests {
         assert_eq!(paths.len(), 64);
     }
 
-    /// C5: flows that differ by a port or by an address only.
+    /// C5: flows that differ only by a port or by an address.
     #[test]
     fn products_spread_flows_over_eight_paths_whatever_the_secret() {
         for number in 0..200 {
@@ -169,7 +169,7 @@ mod tests {
                 let [source, destination] = [address(1), address(n)];
                 counts[3][path(FlowKey { source, destination, ..key })] += 1;
             }
-            // 64 each, with a deviation of 7.5 if they were drawn.
+            // The average is 64; the standard deviation of a random choice would be 7.5.
             let all = counts.iter().flatten();
             assert!(all.clone().all(|n| (24..=112).contains(n)), "{number}: {counts:?}");
         }

@@ -1,5 +1,5 @@
-//! Where things are in a packet, what kind of packet it is, and what it leaves to hardware: all
-//! that a stage needs beside the key of the flow. It is small, since it waits in queues with its
+//! Layout of a packet: offsets, kind, and the work that is left to hardware. Together with the
+//! flow's key, this is all that a stage needs. It is small, because it waits in queues with its
 //! packet.
 
 use crate::meta::offload::{Gso, Header, OFFLOAD_BYTES, Offload, PACKETS_MAX};
@@ -14,28 +14,28 @@ const SYN: u8 = 32;
 
 /// Bytes of a TCP header without options.
 const TCP_BYTES: usize = 20;
-/// Where a TCP header has its flags, and the flag that begins a connection.
+/// Offset of the flags in a TCP header, and the flag that begins a connection.
 const TCP_FLAGS_AT: usize = 13;
 const TCP_SYN: u8 = 0x02;
 const UDP_BYTES: usize = 8;
 
-/// Where things are in a packet.
+/// Offsets and properties of a packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Layout {
-    /// Transport protocol; behind IPv6 extension headers the first that is none.
+    /// Transport protocol; with IPv6, the first protocol that is not an extension header.
     pub(crate) protocol: u8,
     flags: u8,
     packet_bytes: u16,
     transport_at: u16,
-    /// Where the payload begins. It may lie beyond the end of a packet that was cut off.
+    /// Offset of the payload. It may be larger than the length of a packet that was cut off.
     payload_at: u16,
-    /// The work that is left to hardware.
+    /// Work that is left to hardware.
     pub(crate) offload: Offload,
 }
 
 impl Layout {
-    /// Where things are in a packet that leaves nothing to hardware; `None` if it is longer than
-    /// any frame.
+    /// Reads the layout of a packet that leaves no work to hardware. Returns `None` if the packet
+    /// is longer than any frame.
     #[inline(always)]
     pub(crate) fn of(packet: &Packet, bytes: &[u8]) -> Option<Self> {
         let tcp_bytes = packet.tcp_header_bytes(bytes);
@@ -62,14 +62,15 @@ impl Layout {
         })
     }
 
-    /// The layout with what the header before the packet leaves to hardware; `None` if the header
+    /// Adds the work that the offload header leaves to hardware. Returns `None` if the header
     /// contradicts itself or the packet.
     #[inline(always)]
     pub(crate) fn with_offload(self, header: &[u8; OFFLOAD_BYTES]) -> Option<Self> {
         let raw = Header::decode(header);
         if let Some((start, field)) = raw.checksum {
             let field = usize::from(start) + usize::from(field);
-            // A checksum of an inner packet begins later; one of the IP header is not left.
+            // A checksum of an inner packet begins later. The checksum of the IP header is never
+            // left to hardware.
             if usize::from(start) < self.transport_at() || field + 2 > self.packet_bytes() {
                 return None;
             }
@@ -80,10 +81,11 @@ impl Layout {
         (layout.packets() <= PACKETS_MAX).then_some(layout)
     }
 
-    /// How a super-packet is to be cut, if it can be cut in that way.
+    /// Returns how a super-packet is segmented, or `None` if the header's kind does not fit the
+    /// packet.
     fn segments_of(&self, raw: &Header) -> Option<(Gso, u16)> {
         let gso = raw.segments_of(self.protocol, self.is_v4())?;
-        // Segments need their checksums filled in one by one.
+        // Each segment needs its own checksum.
         let own_checksum = raw.checksum == Some((self.transport_at, gso.checksum_field()));
         let possible = own_checksum && raw.segment_bytes > 0 && !self.is_fragment();
         possible.then_some((gso, raw.segment_bytes))
@@ -98,33 +100,34 @@ impl Layout {
         self.has(V4)
     }
 
-    /// Whether it is TCP or UDP with its ports in sight.
+    /// Whether the packet is TCP or UDP and contains its ports.
     pub(crate) fn has_ports(&self) -> bool {
         self.has(PORTS)
     }
 
-    /// Whether it is a whole packet of a tunnel without ports: GRE, ESP, IP in IP.
+    /// Whether the packet is a whole packet of a tunnel without ports: GRE, ESP, IP in IP.
     pub(crate) fn is_tunnel(&self) -> bool {
         let known = [protocol::GRE, protocol::ESP, protocol::IPV4, protocol::IPV6];
         known.contains(&self.protocol) && !self.is_fragment()
     }
 
-    /// Whether it is a part of a fragmented packet.
+    /// Whether the packet is a fragment.
     pub(crate) fn is_fragment(&self) -> bool {
         self.has(FRAGMENT)
     }
 
-    /// Whether it begins with the packet's first byte, as all but later fragments do.
+    /// Whether the packet contains the first byte of the original packet, as all except later
+    /// fragments do.
     pub(crate) fn is_first(&self) -> bool {
         self.has(FIRST)
     }
 
-    /// Whether a router may not fragment it (always so with IPv6).
+    /// Whether a router may not fragment the packet (always so with IPv6).
     pub(crate) fn dont_fragment(&self) -> bool {
         self.has(DONT_FRAGMENT)
     }
 
-    /// Whether it begins a TCP connection, or accepts one, and its TCP header is whole.
+    /// Whether the packet begins or accepts a TCP connection, and contains its whole TCP header.
     pub(crate) fn is_syn(&self) -> bool {
         self.has(SYN)
     }
@@ -134,7 +137,7 @@ impl Layout {
         self.packet_bytes.into()
     }
 
-    /// Where the transport header begins.
+    /// Offset of the transport header.
     pub(crate) fn transport_at(&self) -> usize {
         self.transport_at.into()
     }
@@ -149,24 +152,24 @@ impl Layout {
         self.packet_bytes().saturating_sub(self.header_bytes())
     }
 
-    /// How many packets it stands for: more than one, if it is a super-packet.
+    /// Number of packets that this one represents: more than one for a super-packet.
     pub(crate) fn packets(&self) -> u64 {
         let Some((_, segment_bytes)) = self.offload.gso else { return 1 };
         (self.payload_bytes() as u64).div_ceil(segment_bytes.into()).max(1)
     }
 
-    /// The addresses in a packet of this layout, source first, as they stand there.
+    /// Returns the addresses of a packet of this layout, source first, in network byte order.
     pub(crate) fn addresses<'a>(&self, bytes: &'a [u8]) -> &'a [u8] {
         if self.is_v4() { &bytes[12..20] } else { &bytes[8..40] }
     }
 
-    /// The same packet, of which something else is left to hardware.
+    /// Returns the layout with other work left to hardware.
     pub(crate) fn leaving(&self, offload: Offload) -> Self {
         Self { offload, ..*self }
     }
 
-    /// The layout of a part of so many bytes of this packet: nothing is left to hardware, and ports
-    /// are out of sight.
+    /// Returns the layout of a fragment of this packet with this number of bytes. The fragment
+    /// leaves no work to hardware, and does not show its ports.
     pub(crate) fn of_part(&self, packet_bytes: usize) -> Self {
         let flags = self.flags & !(PORTS | SYN) | FRAGMENT;
         let packet_bytes = u16::try_from(packet_bytes).unwrap_or(u16::MAX);
@@ -207,7 +210,7 @@ mod tests {
     #[test]
     fn contradictions_are_refused() {
         let bytes = v4(protocol::UDP, (1, 2), &[7; 30]);
-        // TCP segments of a UDP packet; a checksum beyond the end; segments of no bytes;
+        // TCP segments of a UDP packet; a checksum beyond the end; segments of zero bytes;
         // segmentation without checksums; an unknown kind.
         for header in [
             [1, 1, 0, 0, 9, 0, 20, 0, 6, 0],
@@ -215,7 +218,7 @@ mod tests {
             [1, 5, 0, 0, 0, 0, 20, 0, 6, 0],
             [0, 5, 0, 0, 9, 0, 20, 0, 6, 0],
             [0, 77, 0, 0, 9, 0, 20, 0, 6, 0],
-            // A checksum of the IP header; segments whose checksums are elsewhere.
+            // A checksum of the IP header; segments whose checksum field is at another offset.
             [1, 0, 0, 0, 0, 0, 0, 0, 10, 0],
             [1, 5, 0, 0, 9, 0, 20, 0, 7, 0],
             [1, 5, 0, 0, 9, 0, 28, 0, 6, 0],

@@ -1,6 +1,6 @@
-//! What the card knows of a packet. A frame is read once, as it enters, and every stage works with
-//! the [`Meta`] that was found: no other part of the card reads headers to find out what a packet
-//! is. [`crate::rewrite`] changes bytes at the offsets that are written down here.
+//! Metadata of a packet. A frame is read once, when it enters, and every stage uses the resulting
+//! [`Meta`]: no other part of the card reads headers in order to classify a packet.
+//! [`crate::rewrite`] changes bytes at the offsets that are stored here.
 
 pub(crate) mod key;
 pub(crate) mod layout;
@@ -12,28 +12,29 @@ use self::layout::Layout;
 use self::offload::OFFLOAD_BYTES;
 use self::packet::Packet;
 
-/// The most bytes of a frame, offload header included.
+/// Largest frame in bytes, offload header included.
 pub const FRAME_BYTES_MAX: usize = 65_535;
 
 /// A packet of the guest or of a peer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Meta {
-    /// The flow as the guest sends it: the same for packets of both directions.
+    /// Flow key in the direction in which the guest sends: the same for packets of both
+    /// directions.
     pub(crate) key: FlowKey,
-    /// The direction of this packet.
+    /// Direction of this packet.
     pub(crate) direction: Direction,
-    /// Where things are in it, and what is left to hardware.
+    /// Offsets and properties of the packet, and the work that is left to hardware.
     pub(crate) layout: Layout,
 }
 
 impl Meta {
-    /// Reads a frame; `None` if it is no packet, or if its offload header contradicts it.
+    /// Reads a frame; returns `None` if it is no packet, or if its offload header contradicts it.
     pub(crate) fn parse(frame: &[u8], direction: Direction) -> Option<Self> {
         if frame.len() > FRAME_BYTES_MAX {
             return None;
         }
         let (header, bytes) = frame.split_first_chunk::<OFFLOAD_BYTES>()?;
-        // Each family its own way, so that no field is copied to where both ways meet.
+        // Each family has its own code, so that no field is copied where the two meet.
         match bytes.first()? >> 4 {
             4 => Self::of(&Packet::read_v4(bytes)?, (header, bytes), direction),
             6 => Self::of_v6((header, bytes), direction),
@@ -61,7 +62,7 @@ impl Meta {
         Some(Self { key, direction, layout })
     }
 
-    /// The same for the parts of this packet, when it is cut into parts.
+    /// Returns the metadata of the fragments of this packet.
     pub(crate) fn of_parts(&self) -> Self {
         let key = FlowKey { ports: (0, 0), ..self.key };
         Self { key, layout: self.layout.of_part(self.layout.packet_bytes()), ..*self }

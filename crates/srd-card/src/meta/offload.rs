@@ -1,5 +1,5 @@
-//! What a packet leaves to hardware: the 10 bytes that stand before each packet of a TUN device
-//! with `IFF_VNET_HDR`, the legacy `virtio_net_hdr`.
+//! Work that a packet leaves to hardware: the 10 bytes before each packet of a TUN device with
+//! `IFF_VNET_HDR`, the legacy `virtio_net_hdr`.
 //!
 //! ```text
 //!  0               1               2               4
@@ -12,15 +12,15 @@
 //! +-------------------------------+          little-endian
 //! ```
 //!
-//! It travels to the peer as it is: a super-packet that is not cut stays one, and a checksum
-//! that is not added up yet need not be, since SRD carries every byte unchanged.
+//! The header is sent to the peer unchanged. SRD carries every byte unchanged, so a super-packet
+//! need not be segmented, and a checksum that is left to hardware need not be computed.
 
 use crate::meta::packet::protocol;
 
 /// Bytes of the header.
 pub const OFFLOAD_BYTES: usize = 10;
-/// Packets that a super-packet may stand for at most: 64 KB of the smallest segments that a
-/// kernel makes (Linux's `tcp_min_snd_mss`, 48 bytes).
+/// Largest number of packets that a super-packet may represent: 64 KB of the smallest segments
+/// that a kernel makes (Linux's `tcp_min_snd_mss`, 48 bytes).
 pub const PACKETS_MAX: u64 = 65_535 / 48 + 1;
 
 pub(crate) const NEEDS_CHECKSUM: u8 = 1;
@@ -30,42 +30,44 @@ const GSO_TCP_V6: u8 = 4;
 const GSO_UDP: u8 = 5;
 pub(crate) const GSO_ECN: u8 = 0x80;
 
-/// What kind of segments a super-packet is to be cut into.
+/// Kind of the segments of a super-packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Gso {
     /// TCP segments.
     Tcp {
-        /// The first segment alone carries CWR.
+        /// Whether only the first segment carries CWR.
         ecn: bool,
     },
     /// UDP datagrams (`UDP_SEGMENT`).
     Udp,
 }
 
-/// The header, read and found consistent with its packet.
+/// Offload header that was read and is consistent with its packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Offload {
-    /// How it is to be cut, if it is, and payload bytes per segment.
+    /// Kind and payload bytes of the segments, if the packet is a super-packet.
     pub gso: Option<(Gso, u16)>,
-    /// Where the checksum starts and where its field is from there, if it is to be filled in.
+    /// Offset where the checksum starts, and offset of its field from there, if it has to be
+    /// computed.
     pub checksum: Option<(u16, u16)>,
-    /// Whether the checksum was checked already.
+    /// Whether the checksum was verified already.
     pub checked: bool,
 }
 
-/// The header as it stands there, compared with nothing yet.
+/// Offload header that was decoded, but not compared with its packet.
 #[derive(Clone, Copy, Debug)]
 pub struct Header {
-    /// The GSO type, if the packet is to be cut.
+    /// GSO type, if the packet is a super-packet.
     gso: Option<u8>,
     pub(crate) segment_bytes: u16,
-    /// Where the checksum starts and where its field is from there, if it is to be filled in.
+    /// Offset where the checksum starts, and offset of its field from there, if it has to be
+    /// computed.
     pub checksum: Option<(u16, u16)>,
     pub(crate) checked: bool,
 }
 
 impl Header {
-    /// Reads the header.
+    /// Decodes the header.
     pub fn decode(header: &[u8; OFFLOAD_BYTES]) -> Self {
         let word = |at: usize| u16::from_le_bytes([header[at], header[at + 1]]);
         Self {
@@ -76,17 +78,18 @@ impl Header {
         }
     }
 
-    /// Payload bytes of each packet that it is to be cut into, if it is.
+    /// Returns the payload bytes of each segment, if the packet is a super-packet.
     pub fn segment(&self) -> Option<u16> {
         self.gso.map(|_| self.segment_bytes).filter(|bytes| *bytes > 0)
     }
 
-    /// Whether the packet is to be cut.
+    /// Whether the packet is a super-packet.
     pub(crate) fn is_super_packet(&self) -> bool {
         self.gso.is_some()
     }
 
-    /// How a packet of this protocol is to be cut; `None` if it cannot be cut in that way.
+    /// Returns the kind of segments for a packet of this protocol; `None` if the header's kind
+    /// does not fit.
     pub(crate) fn segments_of(&self, protocol: u8, is_v4: bool) -> Option<Gso> {
         let gso = self.gso?;
         match (gso & !GSO_ECN, protocol, is_v4) {
@@ -100,7 +103,7 @@ impl Header {
 }
 
 impl Gso {
-    /// Where in a segment's transport header its checksum is.
+    /// Offset of the checksum field in a segment's transport header.
     pub(crate) fn checksum_field(self) -> u16 {
         match self {
             Self::Tcp { .. } => 16,
@@ -110,7 +113,7 @@ impl Gso {
 }
 
 impl Offload {
-    /// The header for a packet whose headers are `header_bytes` long.
+    /// Encodes the header of a packet whose headers are `header_bytes` long.
     pub fn write(&self, is_v4: bool, header_bytes: usize) -> [u8; OFFLOAD_BYTES] {
         let mut out = [0; OFFLOAD_BYTES];
         if let Some((start, offset)) = self.checksum {

@@ -1,12 +1,12 @@
-//! An inner packet as the card sees it: addresses, protocol, ports, and where things are.
+//! An inner packet as the card reads it: addresses, protocol, ports and offsets.
 //!
-//! Reads only as far as it must, never trusts a length, and returns `None` unless there is a whole
-//! IPv4 or IPv6 header. A GSO super-packet is a packet like any other here: its IP length field
-//! may be stale, so lengths come from the buffer.
+//! The code reads only as far as necessary, never trusts a length, and returns `None` unless there
+//! is a whole IPv4 or IPv6 header. A GSO super-packet is handled like any other packet: its IP
+//! length field may be out of date, so lengths come from the buffer.
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// Protocol numbers that the card knows by name.
+/// Protocol numbers that the card uses.
 pub mod protocol {
     /// ICMP.
     pub const ICMP: u8 = 1;
@@ -26,7 +26,7 @@ pub mod protocol {
     pub const ICMP_V6: u8 = 58;
 }
 
-/// IPv6 extension headers looked through before the packet counts as unknown.
+/// IPv6 extension headers that are read before the packet counts as unknown.
 const EXTENSIONS_MAX: usize = 8;
 /// Bytes of an IPv6 header.
 pub(crate) const IPV6_BYTES: usize = 40;
@@ -38,17 +38,18 @@ pub struct Packet {
     pub source: IpAddr,
     /// Destination address.
     pub destination: IpAddr,
-    /// Transport protocol; behind IPv6 extension headers the first that is none.
+    /// Transport protocol; with IPv6, the first protocol that is not an extension header.
     pub protocol: u8,
-    /// Where the transport header begins.
+    /// Offset of the transport header.
     pub transport_at: usize,
-    /// Source and destination port, where the protocol has them and they are here.
+    /// Source and destination port, if the protocol has ports and the packet contains them.
     pub ports: Option<(u16, u16)>,
-    /// Whether this is a part of a fragmented packet.
+    /// Whether the packet is a fragment.
     pub fragment: bool,
-    /// Whether it begins with the packet's first byte, as all but later fragments do.
+    /// Whether the packet contains the first byte of the original packet, as all except later
+    /// fragments do.
     pub first: bool,
-    /// Whether a router may not fragment it (always so with IPv6).
+    /// Whether a router may not fragment the packet (always so with IPv6).
     pub dont_fragment: bool,
 }
 
@@ -66,7 +67,7 @@ impl Packet {
     /// Reads the headers of IPv4.
     #[inline]
     pub(crate) fn read_v4(bytes: &[u8]) -> Option<Self> {
-        // Of a known length, so that no field is looked for in vain.
+        // An array of fixed length, so that no field needs a check of its own.
         let header: &[u8; 20] = bytes.first_chunk()?;
         let header_bytes = usize::from(header[0] & 15) * 4;
         if header_bytes < 20 || bytes.len() < header_bytes {
@@ -74,8 +75,8 @@ impl Packet {
         }
         let flags = u16::from_be_bytes([header[6], header[7]]);
         let (fragment, protocol) = (flags & 0x3fff != 0, header[9]);
-        // Each field is written once: what is written in parts and read as a whole takes a
-        // processor long.
+        // Each field is written once: reading a whole value after writing its parts is slow on a
+        // processor.
         let has_ports = has_transport_ports(protocol) && !fragment;
         Some(Self {
             source: Ipv4Addr::new(header[12], header[13], header[14], header[15]).into(),
@@ -136,7 +137,7 @@ impl Packet {
         if self.fragment { None } else { self.ports_in_sight(bytes) }
     }
 
-    /// Source and destination port, which a first fragment has, too.
+    /// Returns source and destination port, also of a first fragment.
     pub(crate) fn ports_in_sight(&self, bytes: &[u8]) -> Option<(u16, u16)> {
         if !(has_transport_ports(self.protocol) && self.first) {
             return None;
@@ -144,8 +145,8 @@ impl Packet {
         ports_at(bytes, self.transport_at)
     }
 
-    /// The identification of the datagram that a fragment belongs to, which tells it from others
-    /// between the same two ends; `None` if this is a whole packet.
+    /// Returns the identification of a fragment's datagram, which distinguishes it from other
+    /// datagrams between the same two ends; `None` for a whole packet.
     pub(crate) fn fragment_id(&self, bytes: &[u8]) -> Option<u32> {
         if !self.fragment {
             return None;
@@ -168,8 +169,8 @@ impl Packet {
         None
     }
 
-    /// Whether the headers that rules look at are hidden: ports that are not in the first bytes, or
-    /// behind more IPv6 extension headers than are read. No host sends such packets.
+    /// Whether the headers that rules need are missing: the ports are not in the first bytes, or
+    /// are behind more IPv6 extension headers than are read. No host sends such packets.
     pub(crate) fn is_hidden(&self, bytes: &[u8]) -> bool {
         if self.ports.is_some() {
             return false;
@@ -180,12 +181,12 @@ impl Packet {
         self.first && (extension || without_ports)
     }
 
-    /// Whether it is IPv4.
+    /// Whether the packet is IPv4.
     pub fn is_v4(&self) -> bool {
         self.source.is_ipv4()
     }
 
-    /// Bytes of the TCP header, if this is TCP and all of it is here.
+    /// Returns the bytes of the TCP header, if the packet is TCP and contains the whole header.
     pub fn tcp_header_bytes(&self, bytes: &[u8]) -> Option<usize> {
         if self.protocol != protocol::TCP || self.fragment {
             return None;
@@ -200,7 +201,8 @@ fn has_transport_ports(protocol: u8) -> bool {
     matches!(protocol, protocol::TCP | protocol::UDP)
 }
 
-/// Source and destination port of a transport header, if as much of it is here as UDP's has.
+/// Source and destination port of a transport header, if at least the length of a UDP header is
+/// present.
 #[inline]
 fn ports_at(bytes: &[u8], transport_at: usize) -> Option<(u16, u16)> {
     let header: &[u8; 8] = bytes.get(transport_at..)?.first_chunk()?;
@@ -208,7 +210,7 @@ fn ports_at(bytes: &[u8], transport_at: usize) -> Option<(u16, u16)> {
     Some((port(0), port(2)))
 }
 
-/// The big-endian `u16` at `at`; the caller has checked the length.
+/// Reads the big-endian `u16` at `at`; the caller has checked the length.
 pub(crate) fn u16_at(bytes: &[u8], at: usize) -> u16 {
     u16::from_be_bytes([bytes[at], bytes[at + 1]])
 }

@@ -1,4 +1,4 @@
-//! What is written down of an interface's packets: flow logs.
+//! Flow logs: records of an interface's packets.
 //!
 //! ```text
 //!  packet --> Aggregator: flows of this window --> Window --> Record --> values, a line of text

@@ -11,31 +11,31 @@ use srd_vpc::object::{LogField, LoggedTraffic};
 
 use super::window::{Action, Count, FlowKey, Path, Window};
 
-/// Version of a record without fields of a later one.
+/// Version of a record that has no field of a later version.
 const VERSION_MIN: u8 = 2;
 
-/// What a log says of an interface in each of its records. Empty text is `-`.
+/// Fields that each record of an interface's log repeats. An empty text is written as `-`.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Facts {
-    /// The number of the account.
+    /// Number of the account.
     pub account: String,
-    /// The interface.
+    /// Identifier of the interface.
     pub interface: String,
-    /// Its cloud.
+    /// Cloud of the interface.
     pub vpc: String,
-    /// Its subnet.
+    /// Subnet of the interface.
     pub subnet: String,
-    /// Its instance.
+    /// Instance of the interface.
     pub instance: String,
-    /// The Region.
+    /// Region of the interface.
     pub region: String,
-    /// The availability zone.
+    /// Availability zone of the interface.
     pub zone: String,
-    /// Its primary address of each family.
+    /// Primary address of the interface, for each family.
     pub addresses: [Option<IpAddr>; 2],
-    /// Nanoseconds of Unix at [`Instant::ZERO`].
+    /// Unix time of [`Instant::ZERO`], in nanoseconds.
     pub unix_ns: u64,
-    /// Whether the instance is one of Nitro: gateways have numbers of their own.
+    /// Whether the instance is a Nitro instance; if so, gateways have numbers of their own.
     pub is_nitro: bool,
 }
 
@@ -51,7 +51,7 @@ impl Facts {
     }
 }
 
-/// A record.
+/// A record of a flow log.
 #[derive(Clone, Copy, Debug)]
 pub struct Record<'a> {
     facts: &'a Facts,
@@ -70,7 +70,7 @@ enum What<'a> {
 /// A value of a field.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Value<'a> {
-    /// There is none: `-`.
+    /// No value: `-`.
     None,
     /// A number.
     Number(i64),
@@ -78,8 +78,8 @@ pub enum Value<'a> {
     Text(Cow<'a, str>),
 }
 
-/// The records of a window for a log of this traffic: accepted flows, refused flows, and the one
-/// that says that packets were skipped or that there were none. // F4, F5
+/// Returns the records of a window for a log of this traffic: accepted flows, refused flows, and
+/// one record if packets were skipped or if the window contains no packets. // F4, F5
 pub fn records<'a>(
     facts: &'a Facts,
     window: &'a Window,
@@ -108,12 +108,12 @@ pub fn records<'a>(
 }
 
 impl<'a> Record<'a> {
-    /// The record of a window that was lost whole.
+    /// Creates the record of a window that was lost completely.
     pub fn lost(facts: &'a Facts, window: &Window) -> Self {
         Self { facts, start: window.began, end: window.ended, what: What::SkipData }
     }
 
-    /// The value of a field; `version` is that of the format.
+    /// Returns the value of a field; `version` is the version of the format.
     pub fn value(&self, field: LogField, version: u8) -> Value<'a> {
         let facts = self.facts;
         match field {
@@ -141,7 +141,7 @@ impl<'a> Record<'a> {
         let address = |address: IpAddr| Value::Text(address.to_string().into());
         let number = |number: u64| Value::Number(i64::try_from(number).unwrap_or(i64::MAX));
         match field {
-            // The interface's own end is its primary address. // F3
+            // For the end of the interface itself, the record contains its primary address. // F3
             LogField::Srcaddr if key.egress => address(self.facts.primary(key.source)),
             LogField::Dstaddr if !key.egress => address(self.facts.primary(key.destination)),
             LogField::Srcaddr | LogField::PktSrcaddr => address(key.source),
@@ -181,12 +181,12 @@ fn word<'a>(word: &'static str) -> Value<'a> {
     Value::Text(word.into())
 }
 
-/// The version that records of these fields have: the highest of them. // F3
+/// Returns the version of records with these fields: the highest version of any field. // F3
 pub fn version_of(fields: &[LogField]) -> u8 {
     fields.iter().map(|field| field.version()).max().unwrap_or(VERSION_MIN).max(VERSION_MIN)
 }
 
-/// A record as a line, without its end.
+/// Returns a record as a line of text, without a line break.
 pub fn line(record: &Record<'_>, fields: &[LogField]) -> String {
     let version = version_of(fields);
     let mut line = String::new();
@@ -204,7 +204,7 @@ pub fn line(record: &Record<'_>, fields: &[LogField]) -> String {
     line
 }
 
-/// The line that a file begins with: the names of the fields.
+/// Returns the first line of a file: the names of the fields.
 pub fn header(fields: &[LogField]) -> String {
     let names: Vec<&str> = fields.iter().map(|field| field.name()).collect();
     names.join(" ")

@@ -1,8 +1,8 @@
 //! Packets and bytes by flow, for one window of time.
 //!
-//! An interface has one [`Aggregator`] for each length of window that its flow logs ask for. It
-//! begins a window, counts what it is told, and hands the window over when its time is over.
-//! Handing over costs the same however many flows there are.
+//! An interface has one [`Aggregator`] for each length of window that its flow logs use. The
+//! aggregator begins a window, counts packets, and returns the window when its time is over. The
+//! cost of returning a window does not depend on the number of flows.
 //!
 //! Bound: [`FLOWS_MAX`] flows in a window. Packets of more flows are counted as skipped.
 
@@ -16,10 +16,10 @@ use srd_proto::time::{Duration, Instant};
 use crate::hash::Keyed;
 use crate::meta::packet::{Packet, protocol};
 
-/// The most flows of a window; both directions of a connection are two.
+/// Largest number of flows in a window; both directions of a connection are two flows.
 pub const FLOWS_MAX: usize = 32_768;
 
-/// Flags of TCP that records show.
+/// Flags of TCP that records contain.
 const FIN_SYN_RST: u8 = 0x07;
 const SYN: u8 = 0x02;
 const ACK: u8 = 0x10;
@@ -27,19 +27,19 @@ const ACK: u8 = 0x10;
 /// A flow in one direction. // F3
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Hash)]
 pub struct FlowKey {
-    /// Whether the interface sends it.
+    /// Whether the interface sends the packets.
     pub egress: bool,
     /// The transport protocol.
     pub protocol: u8,
-    /// The source that packets have.
+    /// Source address of the packets.
     pub source: IpAddr,
-    /// The destination that packets have.
+    /// Destination address of the packets.
     pub destination: IpAddr,
-    /// Source and destination port; zeros of a protocol without ports, and of fragments.
+    /// Source and destination port; zeros for a protocol without ports, and for fragments.
     pub ports: (u16, u16),
 }
 
-/// How packets leave, by EC2's numbers for Nitro.
+/// Path of packets that leave, by EC2's numbers for Nitro.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Path {
     /// To a resource of the same cloud.
@@ -52,34 +52,35 @@ pub enum Path {
     Internet,
 }
 
-/// What became of a packet.
+/// Action of groups and lists on a packet.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Action {
-    /// It passed.
+    /// The packet passed.
     Accept,
-    /// Groups or lists refused it.
+    /// Groups or lists refused the packet.
     Reject,
 }
 
 /// One packet, or a super-packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Observed {
-    /// Its flow.
+    /// Flow of the packet.
     pub key: FlowKey,
-    /// What became of it.
+    /// Action of groups and lists on the packet.
     pub action: Action,
-    /// How it left, if it did.
+    /// Path by which the packet left, if it did.
     pub path: Option<Path>,
-    /// The flags of its TCP header; 0 of others.
+    /// Flags of the TCP header; 0 for other protocols.
     pub tcp_flags: u8,
-    /// Packets that it stands for.
+    /// Packets that this one represents.
     pub packets: u32,
-    /// Their bytes, from the IP headers on.
+    /// Bytes of these packets, from the IP headers on.
     pub bytes: u32,
 }
 
 impl Observed {
-    /// A packet whose headers were read; `None` if flow logs leave it out. // F6
+    /// Describes a packet whose headers were read. Returns `None` if flow logs omit the packet.
+    /// // F6
     pub fn of(packet: &Packet, bytes: &[u8], egress: bool) -> Option<Self> {
         let ports = packet.ports.unwrap_or_default();
         let is_dhcp = |port| matches!(port, 67 | 68 | 546 | 547);
@@ -101,18 +102,18 @@ impl Observed {
     }
 }
 
-/// What was counted of a flow with one action.
+/// Counters of a flow for one action.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Count {
-    /// Packets; none if this is 0.
+    /// Number of packets; the other fields are valid only if this is not 0.
     pub packets: u64,
-    /// Their bytes.
+    /// Bytes of the packets.
     pub bytes: u64,
-    /// When the first came.
+    /// Arrival of the first packet.
     pub first: Instant,
-    /// When the last came.
+    /// Arrival of the last packet.
     pub last: Instant,
-    /// FIN, SYN and RST of all together; ACK if one had SYN and ACK.
+    /// FIN, SYN and RST flags of all packets; ACK if one packet had both SYN and ACK.
     pub tcp_flags: u8,
 }
 
@@ -133,23 +134,23 @@ impl Count {
     }
 }
 
-/// What was counted of a flow.
+/// Counters of a flow, and its path.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Flow {
     /// Packets that passed.
     pub accepted: Count,
     /// Packets that groups or lists refused.
     pub rejected: Count,
-    /// How the last packet left.
+    /// Path by which the last packet left.
     pub path: Option<Path>,
 }
 
 /// A window of time that is over.
 #[derive(Clone, Debug)]
 pub struct Window {
-    /// When it began.
+    /// Beginning of the window.
     pub began: Instant,
-    /// When it ended.
+    /// End of the window.
     pub ended: Instant,
     /// Packets of flows beyond [`FLOWS_MAX`].
     pub skipped_packets: u64,
@@ -157,14 +158,14 @@ pub struct Window {
 }
 
 impl Window {
-    /// Flows in the order of their keys.
+    /// Returns the flows in the order of their keys.
     pub fn flows(&self) -> Vec<(&FlowKey, &Flow)> {
         let mut flows: Vec<_> = self.flows.iter().collect();
         flows.sort_unstable_by_key(|(key, _)| **key);
         flows
     }
 
-    /// How many flows there are.
+    /// Number of flows.
     pub fn len(&self) -> usize {
         self.flows.len()
     }
@@ -174,7 +175,7 @@ impl Window {
         self.flows.is_empty()
     }
 
-    /// Packets of the window, skipped ones as well.
+    /// Returns the number of packets in the window, skipped ones included.
     pub fn packets(&self) -> u64 {
         let flows = self.flows.values();
         flows.fold(self.skipped_packets, |sum, flow| {
@@ -182,13 +183,13 @@ impl Window {
         })
     }
 
-    /// Gives up the flows, for which there is no room: their packets are skipped ones.
+    /// Removes the flows if there is no memory for them: their packets count as skipped.
     pub fn forget_flows(&mut self) {
         self.skipped_packets = self.packets();
         self.flows = HashMap::with_hasher(*self.flows.hasher());
     }
 
-    /// Whether no packet came at all.
+    /// Whether the window contains no packet at all.
     pub fn is_silent(&self) -> bool {
         self.flows.is_empty() && self.skipped_packets == 0
     }
@@ -216,12 +217,12 @@ impl Aggregator {
         Window { began, ended: began + length, skipped_packets: 0, flows }
     }
 
-    /// The length of a window.
+    /// Length of each window.
     pub fn length(&self) -> Duration {
         self.length
     }
 
-    /// When the window is over.
+    /// End of the current window.
     pub fn ends(&self) -> Instant {
         self.current.ended
     }
@@ -243,20 +244,20 @@ impl Aggregator {
         flow.path = seen.path.or(flow.path);
     }
 
-    /// The window, if its time is over; another one has begun. // F2
+    /// Returns the window if its time is over, and begins another one. // F2
     pub fn roll(&mut self, now: Instant) -> Option<Window> {
         let ended = self.current.ended;
         if now < ended {
             return None;
         }
-        // After a pause of the program the windows that nobody looked at are left out.
+        // After a pause of the program, the windows that ended in the pause are omitted.
         let late = now.since(ended).as_nanos() / self.length.as_nanos().max(1);
         let began = ended + Duration::from_nanos(late * self.length.as_nanos());
         let next = Self::window(began, self.length, self.keyed);
         Some(core::mem::replace(&mut self.current, next))
     }
 
-    /// The window as it is now: the log ends.
+    /// Ends the log, and returns the current window.
     pub fn finish(mut self, now: Instant) -> Window {
         self.current.ended = now.min(self.current.ended);
         self.current

@@ -1,20 +1,20 @@
-//! The receiving side of flows: chunks become frames, frames of one flow come out in order, and
-//! a hole in one flow holds up that flow alone, for a bounded time.
+//! The receiving side of flows: chunks become frames, and the frames of a flow come out in order.
+//! A gap in one flow delays only that flow, for a bounded time.
 //!
-//! SRD delivers every chunk once and loses none for good, so a hole means a packet that is on
-//! its way again. If it does not come (the sender gave it up), the flow goes on without it after
-//! `order_wait`, and that is counted.
+//! SRD delivers every chunk once and loses none permanently, so a gap means that a packet is being
+//! sent again. If the packet does not arrive because the sender gave it up, the flow continues
+//! without it after `order_wait`, and the loss is counted.
 //!
-//! The flows here are those of the peers, by the peer and its number for the flow: before a frame
-//! is whole nothing else is known of its flow (see [`crate::flow`]). Every frame goes up under the
-//! peer that sent it, whether its turn came or time ended its wait; the [`Sink`] checks it against
-//! that peer, before it waits and again when it goes up.
+//! Flows are identified by the peer and the peer's number of the flow, because the key of a flow
+//! is not known before a frame is complete (see [`crate::flow`]). A frame goes up in sequence, or
+//! after the timeout of its wait, always under the peer that sent it. The [`Sink`] checks the
+//! frame against this peer before it waits, and again when it goes up.
 //!
-//! Bounds: `flows_max` flows, `receive_bytes_max` bytes of all that is kept (flows, buffers as
-//! large as they are allocated, and the records of frames and chunks), 4,096 frames per flow, one
-//! wait in line per flow, [`SPARE_MAX`] spare buffers. Peers share both limits. A peer that finds
-//! its part used up gives the place of a flow that has been silent for a second to the newcomer.
-//! Chunks that exceed the bounds are dropped and counted; the flow's wait then ends by time.
+//! Bounds: `flows_max` flows; `receive_bytes_max` bytes of all that is kept (flows, buffers as
+//! large as they are allocated, and the records of frames and chunks); 4,096 frames for each flow;
+//! one timer entry for each flow; [`SPARE_MAX`] spare buffers. Peers share the first two limits.
+//! If a peer has used up its part, a new flow replaces one that has been silent for a second.
+//! Chunks beyond the bounds are dropped and counted; the flow's wait then ends by timeout.
 
 mod budget;
 mod sink;

@@ -1,17 +1,18 @@
-//! The receiver of the frames that come out, and the counters of order.
+//! Receiver of frames in order, and the counters of order.
 
 use crate::meta::Meta;
 
-/// Events of order, counted.
+/// Counters of order.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct OrderCounts {
     /// Frames that arrived before one that was sent earlier, and waited.
     pub waited: u64,
-    /// Waits that ended by time: frames were given up.
+    /// Waits that ended by timeout: frames were given up.
     pub wait_timeouts: u64,
-    /// Frames given up.
+    /// Frames that were given up.
     pub given_up: u64,
-    /// Chunks that contradict their frame, came twice, or came after their frame was given up.
+    /// Chunks that contradict their frame, arrived twice, or arrived after their frame was given
+    /// up.
     pub bad_chunks: u64,
     /// Chunks dropped because a table or buffer was full.
     pub full: u64,
@@ -31,27 +32,27 @@ impl core::ops::Add for OrderCounts {
     }
 }
 
-/// A flow of a peer: the peer's slot, and the peer's number for it.
+/// Key of a peer's flow: the peer's slot, and the peer's number of the flow.
 pub(super) type Key = (u32, u32);
 
-/// The slot in the flow table where the last frame of a flow belonged: probably that of the next.
+/// Slot of a flow's last frame in the flow table, which is probably the slot of the next frame.
 pub(crate) type Near = Option<u32>;
 
 /// A frame that its peer may send.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Admission {
-    /// What was read from it.
+    /// Metadata of the frame.
     pub(crate) meta: Meta,
-    /// Whether it goes up as soon as it is whole, since its flow has asked for no order. // O1
+    /// Whether the frame goes up as soon as it is complete, because its flow needs no order. // O1
     pub(crate) at_once: bool,
 }
 
-/// The receiver of frames.
+/// Receiver of frames.
 pub(crate) trait Sink {
-    /// Reads and checks a whole frame of a peer that would wait. The sink counts those that it
+    /// Reads and checks a complete frame of a peer that would wait. The sink counts frames that it
     /// refuses.
     fn admit(&mut self, peer: u32, near: &mut Near, frame: &[u8]) -> Option<Admission>;
-    /// Takes a frame of a peer in its turn, if it is one and that peer may send it.
+    /// Takes a frame of a peer in order, if it is valid and the peer may send it.
     fn take(&mut self, peer: u32, near: &mut Near, frame: &[u8]);
     /// Takes a frame that was admitted, if its peer still may send it.
     fn release(&mut self, peer: u32, near: &mut Near, meta: &Meta, frame: &[u8]);

@@ -1,5 +1,5 @@
-//! What waits: the frames of a flow, and the buffers and records that all of them take, charged
-//! to the peers as large as they are allocated.
+//! Storage of waiting frames: the frames of a flow, and the buffers and records of all flows.
+//! Peers are charged for the allocated size.
 
 use alloc::boxed::Box;
 use alloc::collections::{BinaryHeap, VecDeque};
@@ -13,21 +13,21 @@ use super::sink::{Admission, Key, Near, OrderCounts, Sink};
 use crate::meta::{FRAME_BYTES_MAX, Meta};
 use crate::wire::frame::Place;
 
-/// Large buffers kept for the next frames.
+/// Number of large buffers that are kept for later frames.
 pub(crate) const SPARE_MAX: usize = 64;
-/// A frame of so many bytes is kept in a buffer of the largest size, which is used again.
+/// Size from which a frame is kept in a buffer of the largest size, which is used again.
 const LARGE_BYTES_MIN: usize = 32 * 1024;
-/// Places of frames that a flow is given when its first one waits; doubled when they are full.
+/// Initial number of entries for a flow's waiting frames; doubled when all are used.
 const ENTRIES_MIN: usize = 4;
 
-/// The state of a frame of which something has come.
+/// State of a frame of which something has arrived.
 #[derive(Debug)]
 pub(super) enum Content {
-    /// Some chunks of it.
+    /// Some chunks of the frame.
     Partial(Box<Partial>),
-    /// All of it, and what was read from it: it waits for earlier ones.
+    /// The complete frame with its metadata; it waits for earlier ones.
     Whole(Vec<u8>, Meta),
-    /// Nothing any more: it went up out of turn, or was refused.
+    /// The frame is not kept any more: it went up out of order, or was refused.
     Gone,
 }
 
@@ -36,11 +36,11 @@ pub(super) struct Partial {
     bytes: Vec<u8>,
     chunks: u128,
     received: usize,
-    /// Bytes of each chunk but the last.
+    /// Bytes of each chunk except the last.
     step: usize,
 }
 
-/// A frame of which something has come.
+/// A frame of which something has arrived.
 #[derive(Debug)]
 pub(super) struct Entry {
     sequence: u16,
@@ -49,32 +49,32 @@ pub(super) struct Entry {
 
 #[derive(Debug)]
 pub(super) struct Flow {
-    /// The frame that is next.
+    /// Sequence number of the next frame.
     pub(super) next: u16,
-    /// Frames that are not missing, in the order of their sequence numbers.
+    /// Frames of which something has arrived, in the order of their sequence numbers.
     pub(super) entries: VecDeque<Entry>,
-    /// Since when it has been waiting for the frame at the head.
+    /// Time since which the flow has waited for its next frame.
     pub(super) waits_since: Option<Instant>,
-    /// Whether a wait of it is in line.
+    /// Whether the flow has an entry in the queue of waits.
     pub(super) in_line: bool,
     pub(super) used_at: Instant,
-    /// Where in the flow table its last frame belonged.
+    /// Slot of the flow's last frame in the flow table.
     pub(super) near: Near,
 }
 
-/// State that flows share.
+/// State that all flows share.
 #[derive(Debug)]
 pub(super) struct Store {
     pub(super) wait: Duration,
     pub(super) budget: Budget,
     spare: Vec<Vec<u8>>,
-    /// Flows that wait or did: when to look at each, earliest first.
+    /// Timeouts of flows that wait or have waited, the earliest first.
     pub(super) waiting: BinaryHeap<Reverse<(Instant, Key)>>,
     pub(super) counts: OrderCounts,
 }
 
 impl Partial {
-    /// Whether a chunk fits those before it, and has not come yet. // F3
+    /// Whether a chunk is consistent with the earlier chunks of its frame, and new. // F3
     fn is_new(&self, chunk: u8, frame_bytes: usize, step: usize) -> bool {
         self.bytes.len() == frame_bytes && self.step == step && self.chunks & 1 << chunk == 0
     }
@@ -92,18 +92,18 @@ fn capacity(frame_bytes: usize) -> usize {
 }
 
 impl Flow {
-    /// A flow that waits for this frame.
+    /// Creates a flow that waits for the frame `next`.
     pub(super) fn new(next: u16, now: Instant) -> Self {
         let entries = VecDeque::new();
         Self { next, entries, waits_since: None, in_line: false, used_at: now, near: None }
     }
 
-    /// Whether something has come of the frame at the head.
+    /// Whether something has arrived of the frame at the head.
     pub(super) fn is_begun(&self, sequence: u16) -> bool {
         self.entries.front().is_some_and(|entry| entry.sequence == sequence)
     }
 
-    /// Where the entry of a frame is, or would have to be.
+    /// Returns the index of a frame's entry, or the index where the entry would be inserted.
     fn find(&self, sequence: u16) -> Result<usize, usize> {
         let ahead = |sequence: u16| sequence.wrapping_sub(self.next);
         match self.entries.back() {
@@ -126,7 +126,7 @@ impl Store {
         }
     }
 
-    /// A frame in one piece that waits for earlier ones.
+    /// Stores a complete frame in one chunk that waits for earlier ones.
     pub(super) fn put_whole(
         &mut self,
         peer: u32,
@@ -215,8 +215,8 @@ impl Store {
         self.recycle(peer, bytes);
     }
 
-    /// Takes bytes for a frame of a flow, and room for its record. Returns whether the peer may
-    /// have them.
+    /// Charges a peer for a frame of a flow, and for its record. Returns whether the bytes are
+    /// within the limits.
     fn reserve(&mut self, peer: u32, flow: &mut Flow, bytes: usize) -> bool {
         let entries = &mut flow.entries;
         let full = entries.len() == entries.capacity();
@@ -232,20 +232,20 @@ impl Store {
         true
     }
 
-    /// An empty buffer for a frame of so many bytes, which is charged already.
+    /// Returns an empty buffer for a frame of `bytes` bytes, which are charged already.
     fn buffer(&mut self, bytes: usize) -> Vec<u8> {
         let spare = if bytes >= LARGE_BYTES_MIN { self.spare.pop() } else { None };
         spare.unwrap_or_else(|| Vec::with_capacity(capacity(bytes)))
     }
 
-    /// A frame of which nothing has come yet, which is charged already.
+    /// Returns the state of a frame without chunks, whose bytes are charged already.
     fn partial(&mut self, frame_bytes: usize, step: usize) -> Box<Partial> {
         let mut bytes = self.buffer(frame_bytes);
         bytes.resize(frame_bytes, 0);
         Box::new(Partial { bytes, chunks: 0, received: 0, step })
     }
 
-    /// Takes back a frame's buffer.
+    /// Releases a frame's buffer, or keeps it as a spare.
     fn recycle(&mut self, peer: u32, mut bytes: Vec<u8>) {
         let large = bytes.len() >= LARGE_BYTES_MIN;
         self.budget.give_back(peer, capacity(bytes.len()));
@@ -255,7 +255,7 @@ impl Store {
         }
     }
 
-    /// Gives back what an entry holds.
+    /// Releases the memory of an entry.
     fn discard(&mut self, peer: u32, content: Content) {
         match content {
             Content::Partial(part) => {
@@ -267,7 +267,7 @@ impl Store {
         }
     }
 
-    /// Gives back the room for entries when there are none.
+    /// Frees the memory for entries of a flow that has no entries.
     fn shrink(&mut self, peer: u32, flow: &mut Flow) {
         if flow.entries.is_empty() && flow.entries.capacity() > 0 {
             self.budget.give_back(peer, flow.entries.capacity() * size_of::<Entry>());
@@ -275,7 +275,7 @@ impl Store {
         }
     }
 
-    /// Gives back everything of a flow that is forgotten.
+    /// Releases all memory of a flow that is removed.
     pub(super) fn clear(&mut self, peer: u32, flow: &mut Flow) {
         while let Some(entry) = flow.entries.pop_front() {
             self.discard(peer, entry.content);
@@ -284,7 +284,7 @@ impl Store {
         self.budget.close(peer);
     }
 
-    /// Hands up the frames whose turn has come, and notes whether the flow waits.
+    /// Passes up the frames that are in sequence, and notes whether the flow waits.
     pub(super) fn release(
         &mut self,
         now: Instant,
@@ -315,7 +315,7 @@ impl Store {
         }
     }
 
-    /// Skips the frames that are missing at the head of a flow. // O3
+    /// Skips the missing frames at the head of a flow. // O3
     pub(super) fn give_up(
         &mut self,
         now: Instant,

@@ -1,4 +1,4 @@
-//! The table of flows, and when they go on.
+//! The table of flows of peers, and their timeouts.
 
 #[cfg(test)]
 mod model;
@@ -19,24 +19,24 @@ use super::store::{Flow, Store};
 use crate::hash::Keyed;
 use crate::wire::frame::{FLOW_NUMBER_BITS, Place};
 
-/// Frames that may be ahead of the one that is waited for. // O3
+/// Largest distance of a frame from the next expected one. // O3
 const WINDOW: u16 = 4096;
-/// A flow that was silent for so long is forgotten. Senders take a new number well before. // F4
+/// Silence after which a flow is removed. Senders take a new number much earlier. // F4
 const IDLE: Duration = Duration::from_secs(120);
-/// A flow that was silent for so long may lose its place to another. // O4
+/// Silence after which another flow may replace a flow. // O4
 const UNUSED_AFTER: Duration = Duration::from_secs(1);
-/// Flows that are looked at to find a place for one newcomer.
+/// Flows that are examined to find a free entry for a new one.
 const LOOKS_MAX: u32 = 64;
-/// Time between two looks for idle flows.
+/// Time between two searches for idle flows.
 const SWEEP: Duration = Duration::from_secs(10);
 
-/// All flows from all peers.
+/// All flows of all peers.
 #[derive(Debug)]
 pub(crate) struct Order {
     flows: HashMap<Key, Flow, Keyed>,
     store: Store,
-    /// By peer, all its flows, those that may have been silent for longest first: when each was
-    /// last in use, as of the last look at it.
+    /// For each peer, all its flows, those that were probably silent for longest first. The time
+    /// is the last use of the flow when the flow was last examined.
     silent: Vec<VecDeque<(Instant, u32)>>,
     sweep_at: Instant,
 }
@@ -51,32 +51,32 @@ impl Order {
         }
     }
 
-    /// How long a hole is waited for from now on.
+    /// Sets the longest wait for a missing frame.
     pub(crate) fn set_wait(&mut self, wait: Duration) {
         self.store.wait = wait;
     }
 
-    /// So many peers share the limits from now on.
+    /// Sets the number of peers that share the limits.
     pub(crate) fn set_peers(&mut self, peers: usize) {
         self.store.budget.set_peers(peers);
     }
 
-    /// What has happened so far.
+    /// Returns the counters.
     pub(crate) fn counts(&self) -> OrderCounts {
         self.store.counts
     }
 
-    /// Flows known.
+    /// Number of flows in the table.
     pub(crate) fn flows(&self) -> usize {
         self.flows.len()
     }
 
-    /// The larger share of a limit that is in use, in percent.
+    /// Returns the larger utilization of the two limits, in percent.
     pub(crate) fn utilization(&self) -> u64 {
         self.store.budget.utilization()
     }
 
-    /// A chunk has arrived from a shard of a peer.
+    /// Takes a chunk from a shard of a peer.
     pub(crate) fn chunk(
         &mut self,
         now: Instant,
@@ -110,7 +110,7 @@ impl Order {
         }
         let whole = payload.len() == usize::from(place.frame_bytes);
         if ahead == 0 && whole && !flow.is_begun(place.sequence) {
-            // The common case: in turn and in one piece. It needs no room.
+            // The common case: in sequence, and in one chunk. It needs no storage.
             flow.next = flow.next.wrapping_add(1);
             flow.waits_since = None;
             sink.take(peer, &mut flow.near, payload);
@@ -125,7 +125,7 @@ impl Order {
         self.store.release(now, key, flow, sink);
     }
 
-    /// Makes an entry. Returns whether there is room.
+    /// Creates an entry. Returns whether the limits permit it.
     fn open(&mut self, now: Instant, key: Key, sequence: u16) -> bool {
         let (peer, number) = key;
         let budget = &mut self.store.budget;
@@ -133,7 +133,8 @@ impl Order {
         if !room {
             return false;
         }
-        // A flow that begins so late had its entry, and lost it: its earlier frames went up. // O4
+        // The entry of a flow that begins late was removed earlier: the earlier frames went up.
+        // // O4
         let next = if sequence < WINDOW { 0 } else { sequence };
         self.flows.insert(key, Flow::new(next, now));
         let index = peer as usize;
@@ -144,9 +145,9 @@ impl Order {
         true
     }
 
-    /// Forgets a flow that has been silent for a while and waits for nothing, if one is found:
-    /// one of the peer's own, or, if the peer holds less than its part, of the peer that holds
-    /// most.
+    /// Removes a flow that has been silent for a while and has no waiting frames, if one is found.
+    /// The flow belongs to the peer itself if the peer has used up its part, otherwise to the peer
+    /// that holds most.
     fn make_room(&mut self, now: Instant, peer: u32) -> bool {
         let Some(from) = self.store.budget.gives_way(peer) else { return false };
         let Some(silent) = self.silent.get_mut(from as usize) else { return false };
@@ -164,7 +165,8 @@ impl Order {
         false
     }
 
-    /// Forgets all flows of a peer that is gone: the next peer of its slot begins with none.
+    /// Removes all flows of a peer that is removed, so that the next peer in its slot begins
+    /// without flows.
     pub(crate) fn forget_peer(&mut self, peer: u32) {
         let Self { flows, store, silent, .. } = self;
         flows.retain(|key, flow| {
@@ -180,17 +182,17 @@ impl Order {
         }
     }
 
-    /// When [`Order::handle_timeout`] wants to be called.
+    /// Time of the next call of [`Order::handle_timeout`].
     pub(crate) fn poll_timeout(&self) -> Option<Instant> {
         self.store.waiting.peek().map(|Reverse((at, _))| *at)
     }
 
-    /// Whether it is time to look for idle flows.
+    /// Whether a search for idle flows is due.
     pub(crate) fn sweep_is_due(&self, now: Instant) -> bool {
         now >= self.sweep_at
     }
 
-    /// Ends waits that have lasted too long, and forgets flows that have gone.
+    /// Ends waits that have lasted too long, and removes idle flows.
     pub(crate) fn handle_timeout(&mut self, now: Instant, sink: &mut impl Sink) {
         while let Some(&Reverse((at, key))) = self.store.waiting.peek() {
             if at > now {
@@ -201,7 +203,7 @@ impl Order {
             flow.in_line = false;
             let Some(since) = flow.waits_since else { continue };
             if since + self.store.wait > now {
-                // It has waited for another hole since.
+                // Since then, the flow has begun to wait for another frame.
                 flow.in_line = true;
                 self.store.waiting.push(Reverse((since + self.store.wait, key)));
                 continue;
@@ -214,7 +216,7 @@ impl Order {
         }
     }
 
-    /// Forgets flows that have been silent for very long.
+    /// Removes flows that have been silent for very long.
     fn sweep(&mut self, now: Instant) {
         let Self { flows, store, silent, .. } = self;
         flows.retain(|key, flow| {

@@ -1,7 +1,7 @@
 //! All instance types, by name.
 //!
-//! Source: the EC2 API `DescribeInstanceTypes`; `data/README.md` says which column is which. The
-//! text is a part of the program, and a row is read when it is asked for.
+//! Source: the EC2 API `DescribeInstanceTypes`; `data/README.md` describes the columns. The text
+//! is a part of the program, and rows are read on demand.
 
 use alloc::vec::Vec;
 use core::fmt;
@@ -11,76 +11,76 @@ use crate::profile::generation::Generation;
 use crate::profile::suggest;
 use crate::track::timeouts::Timeouts;
 
-/// One row for each type, sorted by name.
+/// Table with one row for each type, sorted by name.
 const ROWS: &str = include_str!("../../data/instance-types.csv");
 
-/// How a type runs.
+/// Hypervisor of a type.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Hypervisor {
     /// The Nitro hypervisor.
     Nitro,
     /// Xen.
     Xen,
-    /// None: bare metal.
+    /// Without a hypervisor: bare metal.
     Metal,
 }
 
-/// Whether a type has the elastic network adapter.
+/// Support of a type for the elastic network adapter.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Ena {
-    /// It has no other.
+    /// The type has no other adapter.
     Required,
-    /// It may have another.
+    /// The type may use another adapter.
     Supported,
-    /// It does not have it.
+    /// The type does not have the adapter.
     Unsupported,
 }
 
 /// An instance type (P1).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct InstanceType {
-    /// Its name, as `c7i.large`.
+    /// Name of the type, such as `c7i.large`.
     pub name: &'static str,
-    /// How it runs.
+    /// Hypervisor of the type.
     pub hypervisor: Hypervisor,
-    /// vCPUs.
+    /// Number of vCPUs.
     pub vcpus: u32,
     /// Memory in MiB.
     pub memory_mib: u64,
-    /// Bandwidth that never ends, of each direction, bits a second.
+    /// Bandwidth that is available without limit in time, of each direction, bits a second.
     pub baseline_bps: u64,
-    /// Bandwidth while there are credits, of each direction, bits a second.
+    /// Bandwidth while credits are left, of each direction, bits a second.
     pub peak_bps: u64,
-    /// Network cards.
+    /// Number of network cards.
     pub network_cards: u16,
-    /// Most ENIs.
+    /// Largest number of ENIs.
     pub enis_max: u16,
-    /// Private IPv4 addresses of an ENI.
+    /// Number of private IPv4 addresses of an ENI.
     pub ipv4_per_eni: u16,
-    /// IPv6 addresses of an ENI.
+    /// Number of IPv6 addresses of an ENI.
     pub ipv6_per_eni: u16,
-    /// Queue pairs of an ENI, if the user says nothing.
+    /// Default number of queue pairs of an ENI.
     pub queues_default: u16,
-    /// Most queue pairs of an ENI; `None` if their number is fixed.
+    /// Largest number of queue pairs of an ENI; `None` if the number is fixed.
     pub queues_max_per_eni: Option<u16>,
-    /// Most queue pairs of all ENIs; `None` if their number is fixed.
+    /// Largest number of queue pairs of all ENIs; `None` if the number is fixed.
     pub queues_max: Option<u16>,
-    /// The elastic network adapter.
+    /// Support for the elastic network adapter.
     pub ena: Ena,
-    /// ENA Express.
+    /// Support for ENA Express.
     pub ena_srd: bool,
-    /// The elastic fabric adapter.
+    /// Support for the elastic fabric adapter.
     pub efa: bool,
-    /// Encryption of traffic between instances by the card.
+    /// Whether the card encrypts traffic between instances.
     pub encryption_in_transit: bool,
     /// Default idle times of tracked connections.
     pub timeouts: Timeouts,
 }
 
-/// A name of no type.
+/// Error: no type has this name.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct UnknownType {
-    /// Names like it, the most alike first.
+    /// Similar names, the most similar first.
     pub suggestions: Vec<&'static str>,
 }
 
@@ -97,27 +97,27 @@ impl fmt::Display for UnknownType {
 impl core::error::Error for UnknownType {}
 
 impl InstanceType {
-    /// The type of this name (P1).
+    /// Returns the type with this name (P1).
     ///
     /// # Errors
-    /// [`UnknownType`] with names like it.
+    /// [`UnknownType`] with similar names.
     pub fn find(name: &str) -> Result<Self, UnknownType> {
         let row = rows().find(|row| name_of(row) == name);
         row.and_then(parse)
             .ok_or_else(|| UnknownType { suggestions: suggest::like(name, rows().map(name_of)) })
     }
 
-    /// All types, by name.
+    /// Returns all types, by name.
     pub fn all() -> impl Iterator<Item = Self> {
         rows().filter_map(parse)
     }
 
-    /// The family: the name up to the point.
+    /// Returns the family: the name up to the point.
     pub fn family(&self) -> &'static str {
         self.name.split('.').next().unwrap_or_default()
     }
 
-    /// The version of its Nitro system, as far as its figures say.
+    /// Returns the version of the type's Nitro system, as far as its data show the version.
     pub fn generation(&self) -> Option<Generation> {
         let facts = (self.encryption_in_transit, self.ena_srd, self.timeouts);
         Generation::of(self.family(), self.hypervisor == Hypervisor::Xen, facts)
@@ -132,7 +132,7 @@ fn name_of(row: &'static str) -> &'static str {
     row.split(',').next().unwrap_or_default()
 }
 
-/// Reads a row; `None` if it is no row.
+/// Reads a row; `None` if the text is no valid row.
 fn parse(row: &'static str) -> Option<InstanceType> {
     let mut cells = row.split(',');
     let kind = InstanceType {
@@ -191,7 +191,7 @@ fn flag(cells: &mut Split<'_, char>) -> Option<bool> {
     }
 }
 
-/// Bits a second of a decimal number of Gb/s, exactly; at least one.
+/// Bits a second of a decimal number of Gb/s, exact; at least one.
 fn gbps(cell: &str) -> Option<u64> {
     let (whole, part) = cell.split_once('.').unwrap_or((cell, ""));
     if part.len() > 9 || !part.bytes().all(|digit| digit.is_ascii_digit()) {

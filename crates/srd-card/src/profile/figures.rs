@@ -1,23 +1,23 @@
-//! Packets a second and tracked connections: EC2 publishes neither.
+//! Packets a second and tracked connections, neither of which EC2 publishes.
 //!
-//! Sourced, both of c7i.large: 1,000,000 packets a second, and 136,812 connections
-//! (`conntrack_allowance_available` in NET402 and in the EC2 User Guide). The packets: NET402 shows
-//! 928 Mb/s for `iperf3 -M 128`, and Linux's segments of that size hold 116 bytes beside their
-//! timestamps. (The talk divides by 128, and so would have 906,000.)
-//! Everything else is an estimate from these by the share of a host that a type has: its baseline
-//! bandwidth for packets, its vCPUs for connections.
+//! Two figures have a source, both for c7i.large: 1,000,000 packets a second, and 136,812
+//! connections (`conntrack_allowance_available` in NET402 and in the EC2 User Guide). The packets
+//! follow from NET402, which shows 928 Mb/s for `iperf3 -M 128`; Linux's segments of that size
+//! hold 116 bytes beside their timestamps. (The talk divides by 128, which would give 906,000.)
+//! All other figures are estimates from these, in proportion to a type's share of a host: the
+//! baseline bandwidth for packets, the vCPUs for connections.
 
 use crate::profile::catalogue::InstanceType;
 
-/// The type of the sourced figures.
+/// Type of the figures that have a source.
 const SOURCED_TYPE: &str = "c7i.large";
 const SOURCED_PACKETS_PER_SECOND: u64 = 1_000_000;
 const SOURCED_CONNECTIONS: u64 = 136_812;
-/// Its baseline bandwidth in bits a second, and its vCPUs.
+/// Baseline bandwidth of this type in bits a second, and its vCPUs.
 const SOURCED_BASELINE_BPS: u64 = 781_000_000;
 const SOURCED_VCPUS: u64 = 2;
 
-/// Where a figure comes from.
+/// Origin of a figure.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Origin {
     /// A public source.
@@ -33,7 +33,7 @@ pub enum Origin {
 pub struct Figure {
     /// The figure.
     pub value: u64,
-    /// Where it comes from.
+    /// Origin of the figure.
     pub origin: Origin,
 }
 
@@ -45,12 +45,13 @@ fn figure(kind: &InstanceType, sourced: u64, share: u64, of: u64) -> Figure {
     Figure { value: u64::try_from(value).unwrap_or(u64::MAX).max(1), origin: Origin::Estimate }
 }
 
-/// Packets a second, both directions together; estimates follow the baseline bandwidth (P2).
+/// Packets a second, both directions together; estimates are in proportion to the baseline
+/// bandwidth (P2).
 pub(super) fn packets_per_second(kind: &InstanceType) -> Figure {
     figure(kind, SOURCED_PACKETS_PER_SECOND, kind.baseline_bps, SOURCED_BASELINE_BPS)
 }
 
-/// Connections that may be tracked; estimates follow the vCPUs (P2).
+/// Number of connections that may be tracked; estimates are in proportion to the vCPUs (P2).
 pub(super) fn tracking_allowance(kind: &InstanceType) -> Figure {
     figure(kind, SOURCED_CONNECTIONS, u64::from(kind.vcpus), SOURCED_VCPUS)
 }
@@ -76,7 +77,7 @@ mod tests {
         assert_eq!(packets_per_second(&twice).value, 2_000_000);
         assert_eq!(tracking_allowance(&large).value, 136_812);
         assert_eq!(tracking_allowance(&twice).value, 273_624);
-        // The constants are those of the type.
+        // The constants are the data of the type.
         assert_eq!(large.baseline_bps, SOURCED_BASELINE_BPS);
         assert_eq!(u64::from(large.vcpus), SOURCED_VCPUS);
     }

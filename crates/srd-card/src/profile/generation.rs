@@ -1,4 +1,4 @@
-//! What each version of the Nitro system can do.
+//! Abilities of each version of the Nitro system.
 //!
 //! Source: re:Invent 2024, NET402, for bandwidth and packet rates of versions 1 to 5; EC2 User
 //! Guide for encryption (3 and later) and ENA Express (4 and later).
@@ -8,22 +8,22 @@ use crate::track::timeouts::Timeouts;
 /// A version of the Nitro system.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Hash)]
 pub enum Generation {
-    /// As c4.
+    /// Example: c4.
     V1,
-    /// As c5.
+    /// Example: c5.
     V2,
-    /// As c5n.
+    /// Example: c5n.
     V3,
-    /// As c6in.
+    /// Example: c6in.
     V4,
-    /// As c7gn.
+    /// Example: c7gn.
     V5,
-    /// As c8i.
+    /// Example: c8i.
     V6,
 }
 
-/// The families that NET402 names. It sets n-tuple rules on a c8g.8xlarge, which versions from 5 on
-/// have.
+/// Families that NET402 names. The talk sets n-tuple rules on a c8g.8xlarge; versions from 5 on
+/// have such rules.
 const NAMED: [(&str, Generation); 6] = [
     ("c4", Generation::V1),
     ("c5", Generation::V2),
@@ -34,8 +34,9 @@ const NAMED: [(&str, Generation); 6] = [
 ];
 
 impl Generation {
-    /// The version of a family: named by the source, or the earliest that has what its types have;
-    /// `None` for types on Xen that are not named (P4). `facts`: encryption, ENA Express, times.
+    /// Returns the version of a family: the version that the source names, or the earliest one
+    /// with the abilities of the family's types. Returns `None` for types on Xen that the source
+    /// does not name (P4). `facts`: encryption, ENA Express, times.
     pub(super) fn of(family: &str, xen: bool, facts: (bool, bool, Timeouts)) -> Option<Self> {
         if let Some((_, version)) = NAMED.iter().find(|(name, _)| *name == family) {
             return Some(*version);
@@ -49,7 +50,7 @@ impl Generation {
         }
     }
 
-    /// Most bandwidth of a card, in Gb/s; unpublished of version 6.
+    /// Largest bandwidth of a card, in Gb/s; unpublished for version 6.
     pub fn card_gbps(self) -> Option<u32> {
         match self {
             Self::V1 => Some(10),
@@ -60,7 +61,7 @@ impl Generation {
         }
     }
 
-    /// Packets a second of a card, as a multiple of version 1; unpublished of version 6.
+    /// Packets a second of a card, as a multiple of version 1; unpublished for version 6.
     pub fn packet_rate(self) -> Option<u32> {
         match self {
             Self::V1 => Some(1),
@@ -82,7 +83,7 @@ impl Generation {
         self >= Self::V4
     }
 
-    /// Whether users may give n-tuple rules.
+    /// Whether users may set n-tuple rules.
     pub fn has_steering(self) -> bool {
         self >= Self::V5
     }
@@ -103,7 +104,7 @@ mod tests {
         assert_eq!(versions.map(Generation::has_express), [false, false, false, true, true]);
     }
 
-    /// No type has what its version does not have.
+    /// No type has an ability that its version lacks.
     #[test]
     fn versions_contradict_no_type() {
         for kind in InstanceType::all() {

@@ -1,13 +1,12 @@
-//! What an instance type has: the figures that EC2 publishes, and estimates of those that it does
-//! not.
+//! Profile of an instance type: the figures that EC2 publishes, and estimates of the others.
 //!
 //! | file | what |
 //! |---|---|
 //! | [`catalogue`] | all instance types, by name |
-//! | [`generation`] | what each version of the Nitro system can do |
+//! | [`generation`] | abilities of each version of the Nitro system |
 //! | [`figures`] | packets a second and tracked connections, sourced or estimated |
-//! | [`queues`] | how many queue pairs an ENI has |
-//! | `suggest` | names like a misspelt one |
+//! | [`queues`] | number of queue pairs of an ENI |
+//! | `suggest` | names similar to a misspelt one |
 //!
 //! The rules are those of `docs/spec/card.md`, section 4.
 
@@ -26,37 +25,37 @@ pub use generation::Generation;
 use crate::limits::ceiling::{Ceiling, FlowKind, gateway_bps};
 use crate::limits::{Rates, stages};
 
-/// T, the time for which full credits carry the peak rate. EC2 documents 5 to 60 minutes; NET402
-/// shows a c7i.large whose credits are gone after 304 s.
+/// T, the time for which full credits sustain the peak rate. EC2 documents 5 to 60 minutes; NET402
+/// shows a c7i.large whose credits are used up after 304 s.
 pub const BURST_DEFAULT: Duration = Duration::from_secs(300);
 
-/// Queues of a slower lab are longer in time by this factor at most: a super-packet of 64 KB takes
-/// 10 ms at a hundredth of 5 Gb/s.
+/// Largest factor by which the queues of a slower lab are longer in time: a super-packet of 64 KB
+/// takes 10 ms at a hundredth of 5 Gb/s.
 const LONGER_MAX: u32 = 20;
 
-/// The limits of one instance: those of its type, with what the user changed.
+/// Limits of one instance: those of its type, with the user's changes.
 #[derive(Clone, Debug)]
 pub struct Profile {
-    /// The type.
+    /// Type of the instance.
     pub instance: InstanceType,
     /// Packets a second, both directions together.
     pub packets_per_second: Figure,
-    /// Connections that may be tracked.
+    /// Number of connections that may be tracked.
     pub tracking_allowance: Figure,
     /// T of the credits.
     pub burst: Duration,
-    /// What may pass at once above a rate, in time at that rate. Ours: EC2 publishes nothing.
+    /// Largest burst above a rate, in time at that rate. Ours: EC2 publishes nothing.
     pub tolerance: Duration,
     /// Longest wait before one limit. Ours: EC2 publishes nothing.
     pub queue_delay_max: Duration,
-    /// Most frames that wait before one limit. Ours: EC2 publishes nothing.
+    /// Largest number of frames that wait before one limit. Ours: EC2 publishes nothing.
     pub queue_packets_max: u32,
-    /// By what all rates are divided; 1 outside of a lab.
+    /// Divisor of all rates; 1 outside of a lab.
     scale: u32,
 }
 
 impl Profile {
-    /// The profile of a type, with estimates where nothing is published (P2).
+    /// Returns the profile of a type, with estimates of unpublished figures (P2).
     pub fn of(instance: InstanceType) -> Self {
         Self {
             packets_per_second: figures::packets_per_second(&instance),
@@ -70,29 +69,29 @@ impl Profile {
         }
     }
 
-    /// The user's figure instead of packets a second (P2).
+    /// Replaces the packets a second by the user's figure (P2).
     #[must_use]
     pub fn with_packets_per_second(mut self, value: u64) -> Self {
         self.packets_per_second = Figure { value, origin: Origin::User };
         self
     }
 
-    /// The user's figure instead of the tracking allowance (P2).
+    /// Replaces the tracking allowance by the user's figure (P2).
     #[must_use]
     pub fn with_tracking_allowance(mut self, value: u32) -> Self {
         self.tracking_allowance = Figure { value: value.into(), origin: Origin::User };
         self
     }
 
-    /// The user's T of the credits (P2).
+    /// Replaces T of the credits by the user's value (P2).
     #[must_use]
     pub fn with_burst(mut self, burst: Duration) -> Self {
         self.burst = burst;
         self
     }
 
-    /// All rates divided by `scale`, for a lab that is so much slower. Counts stay; queues become
-    /// longer in time, since packets do not become smaller (P3).
+    /// Divides all rates by `scale`, for a slower lab. Counts stay the same. Queues become longer
+    /// in time, because packets do not become smaller (P3).
     #[must_use]
     pub fn scaled(mut self, scale: u32) -> Self {
         self.scale = scale.max(1);
@@ -103,27 +102,28 @@ impl Profile {
         self
     }
 
-    /// Bandwidth that never ends, of each direction, in bits a second of the lab.
+    /// Bandwidth that is available without limit in time, of each direction, in bits a second of
+    /// the lab.
     pub fn baseline_bps(&self) -> u64 {
         self.instance.baseline_bps / u64::from(self.scale)
     }
 
-    /// Bandwidth while there are credits, of each direction, in bits a second of the lab.
+    /// Bandwidth while credits are left, of each direction, in bits a second of the lab.
     pub fn peak_bps(&self) -> u64 {
         self.instance.peak_bps / u64::from(self.scale)
     }
 
-    /// The ceiling of one flow, in bits a second of the lab.
+    /// Ceiling of one flow, in bits a second of the lab.
     pub fn flow_bps(&self, kind: FlowKind) -> u64 {
         kind.ceiling_bps(self.peak_bps(), self.scale)
     }
 
-    /// The ceiling of flows of a kind.
+    /// Ceiling of flows of a kind.
     pub fn ceiling(&self, kind: FlowKind) -> Ceiling {
         Ceiling::new(self.flow_bps(kind), self.tolerance)
     }
 
-    /// Settings of limits that let nothing pass.
+    /// Settings of limits that admit no packet.
     pub(crate) fn of_nothing() -> stages::Settings {
         let rates = Rates {
             baseline_bps: 0,

@@ -1,18 +1,18 @@
-//! How many queue pairs an ENI has.
+//! Number of queue pairs of an ENI.
 //!
-//! Source: EC2 User Guide, *ENA queues*: the default, what users may ask for where the number is
-//! flexible, and the vCPUs, of which each serves at most one pair.
+//! Source: EC2 User Guide, *ENA queues*: the default, the range for types with a flexible number,
+//! and the vCPUs, each of which serves at most one pair.
 
 use core::fmt;
 
 use crate::profile::catalogue::InstanceType;
 
-/// A number of queue pairs that an ENI of the type cannot have.
+/// Error: an ENI of the type cannot have this number of queue pairs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct QueuesError {
-    /// The number.
+    /// Number of queue pairs that was requested.
     pub queues: u16,
-    /// The most of an ENI.
+    /// Largest number for an ENI.
     pub most: u16,
 }
 
@@ -24,11 +24,12 @@ impl fmt::Display for QueuesError {
 
 impl core::error::Error for QueuesError {}
 
-/// The queue pairs of an ENI of a type: those that were asked for, or its default (P5). The sum
-/// over all ENIs may not exceed [`InstanceType::queues_max`], which the caller counts.
+/// Returns the number of queue pairs of an ENI of a type: the requested number, or the type's
+/// default (P5). The sum over all ENIs may not exceed [`InstanceType::queues_max`], which the
+/// caller checks.
 ///
 /// # Errors
-/// [`QueuesError`] if there cannot be as many, or none were asked for.
+/// [`QueuesError`] if the requested number is zero, or too large for the type.
 pub fn queues(kind: &InstanceType, asked: Option<u16>) -> Result<u16, QueuesError> {
     let vcpus = u16::try_from(kind.vcpus).unwrap_or(u16::MAX).max(1);
     let Some(queues) = asked else { return Ok(kind.queues_default.min(vcpus)) };

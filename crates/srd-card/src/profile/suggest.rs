@@ -1,15 +1,15 @@
-//! Names like a misspelt one.
+//! Names similar to a misspelt one.
 
 use alloc::vec::Vec;
 
-/// Most suggestions.
+/// Largest number of suggestions.
 const SUGGESTIONS_MAX: usize = 3;
-/// Most letters that differ.
+/// Largest number of letters that differ.
 const DISTANCE_MAX: usize = 3;
-/// Longest name that is compared: no type has a longer one.
+/// Longest name that is compared; no type has a longer one.
 const NAME_BYTES_MAX: usize = 32;
 
-/// The names most like `name`, in the order of likeness.
+/// Returns the names most similar to `name`, the most similar first.
 pub(super) fn like(name: &str, names: impl Iterator<Item = &'static str>) -> Vec<&'static str> {
     if name.len() > NAME_BYTES_MAX {
         return Vec::new();
@@ -22,7 +22,7 @@ pub(super) fn like(name: &str, names: impl Iterator<Item = &'static str>) -> Vec
     found.into_iter().map(|(_, other)| other).take(SUGGESTIONS_MAX).collect()
 }
 
-/// Letters to insert, remove, replace or swap with their neighbour.
+/// Edit distance: letters to insert, remove, replace or swap with their neighbour.
 fn distance(a: &[u8], b: &[u8]) -> usize {
     let mut before = Vec::new();
     let mut last: Vec<usize> = (0..=b.len()).collect();

@@ -1,12 +1,12 @@
-//! CoDel's law (RFC 8289) for one flow: when the frame at the head of a queue that is too long is
-//! marked or dropped.
+//! CoDel's law (RFC 8289) for one flow: it decides when the frame at the head of a queue that is
+//! too long is marked or dropped.
 
 use srd_proto::time::{Duration, Instant};
 
-/// CoDel's law for one flow.
+/// State of CoDel's law for one flow.
 #[derive(Debug, Default)]
 pub(super) struct Codel {
-    /// When the queue will have been above the target for an interval.
+    /// Time at which the queue will have been above the target for an interval.
     above_until: Option<Instant>,
     striking: bool,
     strike_next: Instant,
@@ -31,7 +31,7 @@ impl Codel {
             if now < until {
                 return false;
             }
-            // Soon after the last episode: go on where it had to go.
+            // Soon after the last episode, the rate of marks continues near its last value.
             let recent = now.since(self.strike_next) < interval.times(16);
             self.strikes = if recent && self.strikes > 2 { self.strikes - 2 } else { 1 };
             self.striking = true;

@@ -1,15 +1,15 @@
-//! Which flow of a peer's queue holds most, without a look at all of them: flows are listed by
-//! size, four classes to each doubling, so that the one found holds at least four fifths of what
-//! the largest holds. Every step costs the same, however many flows there are.
+//! Search for the largest flow of a peer's queue without a scan of all flows. Flows are listed by
+//! size, four classes to each doubling, so the result holds at least four fifths of the largest
+//! flow's bytes. The cost of each step does not depend on the number of flows.
 //!
-//! Bound: one place in one list per flow, [`CLASSES`] lists.
+//! Bound: one entry in one list for each flow, [`CLASSES`] lists.
 
-/// Lists there are: sizes of up to 2^32 bytes, four to each doubling.
+/// Number of lists: sizes of up to 2^32 bytes, four to each doubling.
 const CLASSES: usize = 128;
-/// No flow.
+/// Marks the absence of a flow.
 const NONE: u32 = u32::MAX;
 
-/// A flow's place among those of its size.
+/// Links of a flow in the list of its size.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Link {
     class: Option<u8>,
@@ -23,17 +23,17 @@ impl Default for Link {
     }
 }
 
-/// What has links: the flows of a queue, by slot.
+/// Container of links: the flows of a queue, by slot.
 pub(crate) trait Linked {
-    /// The link of a flow.
+    /// Returns the link of a flow.
     fn link(&mut self, slot: u32) -> &mut Link;
 }
 
-/// The lists.
+/// Lists of flows by size.
 #[derive(Debug)]
 pub(crate) struct Fattest {
     first: [u32; CLASSES],
-    /// A bit for each list with a flow in it.
+    /// One bit for each list that is not empty.
     filled: u128,
 }
 
@@ -43,7 +43,7 @@ impl Default for Fattest {
     }
 }
 
-/// The list of flows of this size; none for those that hold nothing.
+/// List for flows of this size; `None` for an empty flow.
 fn class(bytes: usize) -> Option<u8> {
     let octave = bytes.checked_ilog2()?;
     let quarter = (bytes << 2 >> octave) & 3;
@@ -52,7 +52,7 @@ fn class(bytes: usize) -> Option<u8> {
 }
 
 impl Fattest {
-    /// A flow holds so much now.
+    /// Moves a flow to the list of its present size.
     #[inline]
     pub(crate) fn place<L: Linked + ?Sized>(&mut self, flows: &mut L, slot: u32, bytes: usize) {
         let class = class(bytes);
@@ -86,7 +86,7 @@ impl Fattest {
         *flows.link(slot) = link;
     }
 
-    /// A flow that holds (nearly) most.
+    /// Returns a flow of (nearly) the largest size.
     pub(crate) fn find(&self) -> Option<u32> {
         let class = self.filled.checked_ilog2()?;
         Some(self.first[class as usize])

@@ -1,4 +1,4 @@
-//! The frames of one flow that wait for a peer, and the law by which they are carried, marked and
+//! Frames of one flow that wait for a peer, and the rule by which they are carried, marked and
 //! dropped.
 
 use alloc::collections::VecDeque;
@@ -11,25 +11,25 @@ use super::fattest::{Link, Linked};
 use crate::meta::layout::Layout;
 use crate::wire::cloud::{self, Trailer};
 
-/// Bytes that a flow may send per round. // Q1
+/// Bytes that a flow may send in a round. // Q1
 pub(super) const QUANTUM_BYTES: i64 = 16 * 1024;
-/// The cost of a frame beside its bytes: its record, in a ring that may be half empty.
+/// Cost of a frame beside its bytes: its record, in a ring that may be half empty.
 pub(super) const RECORD_BYTES: usize = 2 * size_of::<Waiting>();
-/// A flow that runs dry keeps a ring for so many frames; a larger one is given back.
+/// Size of the ring that an empty flow keeps; a larger ring is freed.
 pub(super) const RING_KEPT: usize = 4;
 
-/// What decides about marks and drops.
+/// Parameters of marks and drops.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Aqm {
-    /// A queue that is longer is too long.
+    /// Queueing delay above which a queue is too long.
     pub target: Duration,
-    /// A flow above the target for so long has a frame marked or dropped.
+    /// Time above the target after which a frame of a flow is marked or dropped.
     pub interval: Duration,
-    /// Bytes that may wait for one peer.
+    /// Largest number of bytes that wait for one peer.
     pub bytes_max: usize,
 }
 
-/// The kind of a frame, by which the rule decides how it is carried.
+/// Kind of a frame, on which the rule bases the lane.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Kind {
     /// TCP that SRD may carry.
@@ -38,27 +38,27 @@ pub(crate) enum Kind {
     Udp,
     /// A packet of a tunnel without ports that SRD may carry.
     Tunnel,
-    /// What SRD never carries.
+    /// A packet that SRD never carries.
     Other,
-    /// A frame of a cloud, its trailer behind it, that SRD may carry.
+    /// A frame of a cloud with its trailer, which SRD may carry.
     Cloud,
-    /// A frame of a cloud, its trailer behind it, that goes plainly.
+    /// A frame of a cloud with its trailer, which goes without SRD.
     PlainCloud,
 }
 
 impl Kind {
-    /// Whether a trailer is behind the frame.
+    /// Whether the frame has a trailer.
     pub(crate) fn is_of_cloud(self) -> bool {
         matches!(self, Self::Cloud | Self::PlainCloud)
     }
 }
 
-/// How a frame is carried, and which of the transport's queues it goes through.
+/// Lane of a frame: the transport's queue, and with it the encapsulation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Lane {
     /// Datagrams of SRD.
     Srd,
-    /// One unreliable datagram per packet.
+    /// One unreliable datagram for each packet.
     Plain,
 }
 
@@ -66,18 +66,18 @@ impl Lane {
     pub(crate) const ALL: [Lane; 2] = [Lane::Srd, Lane::Plain];
 }
 
-/// The frames that ride SRD to a peer now. // X1, X2
+/// Frames that SRD carries to a peer now. // X1, X2
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Rule {
-    /// Whether TCP does.
+    /// Whether SRD carries TCP.
     pub tcp: bool,
-    /// Whether UDP does.
+    /// Whether SRD carries UDP.
     pub udp: bool,
-    /// Whether tunnels without ports do.
+    /// Whether SRD carries tunnels without ports.
     pub tunnels: bool,
-    /// Whether frames of clouds do that may.
+    /// Whether SRD carries frames of clouds of kind [`Kind::Cloud`].
     pub cloud: bool,
-    /// The largest frame that does.
+    /// Largest frame that SRD carries.
     pub frame_bytes_max: usize,
 }
 
@@ -98,24 +98,24 @@ impl Rule {
     }
 }
 
-/// A frame in line.
+/// A frame that waits.
 #[derive(Debug)]
 pub(crate) struct Waiting {
     /// Offload header and packet.
     pub frame: Vec<u8>,
-    /// Where things are in it.
+    /// Offsets and properties of its packet.
     pub layout: Layout,
-    /// When it came.
+    /// Arrival of the frame.
     pub at: Instant,
-    /// Its kind.
+    /// Kind of the frame.
     pub kind: Kind,
-    /// The path that it takes if it is of a cloud and goes plainly, by its number among those of
-    /// its interface.
+    /// Path of a frame of a cloud that goes without SRD, by its number among the paths of its
+    /// interface.
     pub path: u8,
 }
 
 impl Waiting {
-    /// Frames that it stands for: several, if it is a bundle.
+    /// Number of frames: several for a bundle.
     #[cold]
     pub(super) fn frames(&self) -> u64 {
         let trailer = Trailer::split(&self.frame).filter(|_| self.kind.is_of_cloud());
@@ -123,7 +123,7 @@ impl Waiting {
     }
 }
 
-/// Which list a flow is in.
+/// List of a tenant's lane that contains the flow.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(super) enum List {
     #[default]
@@ -132,27 +132,26 @@ pub(super) enum List {
     Old,
 }
 
-/// The flows whose small plain frames share the queue of a path. // C6
+/// Flows whose small plain frames share the queue of a path. // C6
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Members {
-    /// A bit for each flow that may have frames in the queue, by its hash. A flow without its bit
-    /// has no frame there.
+    /// One bit for each flow that may have frames in the queue, by the flow's hash. A flow whose
+    /// bit is not set has no frame there.
     pub(crate) bits: u64,
     /// Whether one of these frames may be large.
     pub(crate) has_large: bool,
-    /// The count of the peer's empty queues when a flow of this path last waited in a queue of its
-    /// own.
+    /// The peer's `drained` counter when a flow of this path last waited in a queue of its own.
     pub(crate) apart: u64,
 }
 
-/// The frames of one flow, or of flows that share a path.
+/// Frames of one flow, or of flows that share a path.
 #[derive(Debug, Default)]
 pub(crate) struct FlowQueue {
     pub(super) frames: VecDeque<Waiting>,
     pub(super) bytes: usize,
     pub(super) deficit: i64,
     pub(super) list: List,
-    /// The place of its tenant, while a list names it.
+    /// Index of the flow's tenant, while the flow is in a list.
     pub(super) tenant: u16,
     link: Link,
     pub(super) codel: Codel,
@@ -160,10 +159,10 @@ pub(crate) struct FlowQueue {
 }
 
 impl FlowQueue {
-    /// Bytes of heap that it keeps while nothing waits.
+    /// Heap bytes that the queue keeps while it is empty.
     pub(crate) const KEPT_BYTES: usize = RING_KEPT * size_of::<Waiting>();
 
-    /// Whether no list names it, so that its slot may become another flow's.
+    /// Whether the flow is in no list, so that its slot may be given to another flow.
     pub(crate) fn is_unlisted(&self) -> bool {
         self.list == List::None
     }
@@ -173,7 +172,7 @@ impl FlowQueue {
         !self.frames.is_empty()
     }
 
-    /// The flows that share it, if it is a path's.
+    /// Returns the flows that share the queue, for the queue of a path.
     #[inline]
     pub(crate) fn members(&mut self) -> &mut Members {
         if self.frames.is_empty() {
@@ -182,8 +181,9 @@ impl FlowQueue {
         &mut self.members
     }
 
-    /// Adds a frame of a cloud, whose trailer is apart, to the last one that waits, if the two may
-    /// share a datagram of so many bytes. Returns the bytes by which that has grown. // C6
+    /// Appends a frame of a cloud, whose trailer is separate, to the last waiting frame, if the
+    /// two may share a datagram of at most `bytes_max` bytes. Returns the bytes by which the last
+    /// frame has grown. // C6
     #[inline]
     pub(super) fn join(
         &mut self,
@@ -200,7 +200,7 @@ impl FlowQueue {
         added.then(|| last.frame.len() - before)
     }
 
-    /// The cost of its frames.
+    /// Cost of the frames.
     pub(super) fn cost(&self) -> usize {
         self.bytes + self.frames.len() * RECORD_BYTES
     }
@@ -212,25 +212,25 @@ impl Linked for [FlowQueue] {
     }
 }
 
-/// What happened to frames on their way through.
+/// Counters of frames that a queue marked or dropped.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct QueueCounts {
     pub marked: u64,
-    /// Dropped by the delay law.
+    /// Frames dropped by CoDel.
     pub dropped_late: u64,
-    /// Dropped because the peer's queue was full.
+    /// Frames dropped because the peer's queue was full.
     pub dropped_full: u64,
 }
 
-/// Whose turn it is.
+/// The flow that sends next.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Turn {
-    /// The place of its tenant.
+    /// Index of the flow's tenant.
     pub(super) tenant: u16,
-    /// The flow.
+    /// Slot of the flow.
     pub slot: u32,
-    /// Whether it has only just begun.
+    /// Whether the flow is new.
     pub fresh: bool,
-    /// Bytes of its next frame.
+    /// Bytes of the flow's next frame.
     pub frame_bytes: usize,
 }

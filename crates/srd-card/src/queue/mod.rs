@@ -1,6 +1,6 @@
-//! Frames that wait for one peer: `flow` those of a flow, `tenant` the flows of a tenant,
-//! `scheduler` the order in which all go, `codel` the law that marks them, `fattest` what holds
-//! most.
+//! Frames that wait for one peer: `flow` has the frames of a flow, `tenant` the flows of a tenant,
+//! `scheduler` the order of all frames, `codel` the law that marks frames, `fattest` the largest
+//! flow.
 
 mod codel;
 mod fattest;

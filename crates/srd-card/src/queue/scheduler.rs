@@ -1,18 +1,20 @@
-//! Frames that wait for one peer: fair between tenants, and between the flows of each; and short.
+//! Frames that wait for one peer. The order is fair between tenants, and between the flows of each
+//! tenant; and queues are kept short.
 //!
 //! Tenants share a peer by deficit round robin, whatever number of flows each has (Q5). The flows
-//! of a tenant are queued as in FQ-CoDel (RFC 8290): deficit round robin over flows with something
-//! to send, flows that have just begun first. A flow whose frames have waited for longer than the
-//! target, others behind them, for a whole interval, has frames marked by CoDel's law (RFC 8289),
-//! ever more often; or dropped, if its packets are not ECN-capable. Bursts pass unmarked: a hole
-//! that is filled lets go of all that waited behind it at once.
+//! of a tenant are queued as in FQ-CoDel (RFC 8290): deficit round robin over flows with frames,
+//! new flows first. If frames of a flow have waited longer than the target for a whole interval,
+//! with other frames behind them, CoDel's law (RFC 8289) marks frames of the flow with increasing
+//! frequency. Packets that are not ECN-capable are dropped instead. Bursts pass unmarked, because
+//! a flow that fills a gap in its order releases many frames at once.
 //!
-//! A peer has two lanes, for the transport has two queues: frames that ride SRD, and those that go
-//! plainly. A flow is in the lane that its next frame takes, so that a lane whose queue in the
-//! transport is full holds up no frame of the other.
+//! A peer has two lanes, because the transport has two queues: one for frames that SRD carries,
+//! one for the others. A flow is in the lane of its next frame. So a full queue of the transport
+//! does not delay frames of the other lane.
 //!
-//! Bound: `queue_bytes_max` per peer, frames and the records of them; beyond it the flow with
-//! (nearly) most bytes, of the tenant with most, loses its oldest frames. [`TENANTS_MAX`] tenants.
+//! Bound: `queue_bytes_max` for each peer, for frames and their records. Beyond this, the flow
+//! with (nearly) the most bytes, of the tenant with the most bytes, loses its oldest frames.
+//! [`TENANTS_MAX`] tenants.
 
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec;
@@ -26,27 +28,28 @@ use super::flow::{QUANTUM_BYTES, RECORD_BYTES};
 use super::tenant::{Held, Tenant};
 use crate::wire::cloud::Trailer;
 
-/// Bytes that a tenant owes at most: a frame of the largest size.
+/// Largest debt of a tenant, in bytes: a frame of the largest size.
 const DEBT_BYTES_MAX: i64 = 64 * 1024;
-/// Tenants with frames for one peer.
+/// Largest number of tenants with frames for one peer.
 pub(crate) const TENANTS_MAX: usize = 4096;
 
-/// The queue of one peer: which tenants have frames, and in which order they go. An overlay is one
-/// tenant, which takes turns with no other: all else is for clouds.
+/// Queue of one peer: the tenants with frames, and their order. An overlay is a single tenant
+/// without turns; the other tenants belong to clouds.
 #[derive(Debug)]
 pub(crate) struct Scheduler {
-    /// By place; the first one is number zero's.
+    /// Tenants by index; index zero belongs to tenant number zero.
     tenants: Vec<Tenant>,
     rule: Rule,
-    /// The places of the other numbers.
+    /// Indexes of the other tenant numbers.
     places: BTreeMap<u32, u16>,
-    /// Places of tenants that have no flows.
+    /// Free indexes, of tenants without flows.
     free: Vec<u16>,
-    /// By lane, the tenants that may have frames, the next one first; of several tenants.
+    /// For each lane, the tenants that may have frames, the next one first; used with several
+    /// tenants.
     turns: [VecDeque<u16>; 2],
-    /// Which of several tenants holds most.
+    /// Largest of several tenants.
     fattest: Fattest,
-    /// The frames of several tenants.
+    /// Frames of several tenants.
     held: Held,
 }
 
@@ -72,7 +75,7 @@ impl Scheduler {
         }
     }
 
-    /// Bytes that wait.
+    /// Number of bytes that wait.
     pub(crate) fn bytes(&self) -> usize {
         self.held().bytes
     }
@@ -82,8 +85,8 @@ impl Scheduler {
         self.held().frames == 0
     }
 
-    /// Whether any flow is in a lane; perhaps one that has run dry, or whose next frame takes
-    /// the other.
+    /// Whether any flow is in a lane. The flow may be empty, or its next frame may take the other
+    /// lane.
     pub(crate) fn has(&self, lane: Lane) -> bool {
         match &self.tenants[..] {
             [only] => only.has(lane),
@@ -91,12 +94,13 @@ impl Scheduler {
         }
     }
 
-    /// The lane that a frame would take.
+    /// Returns the lane that a frame would take.
     pub(crate) fn lane(&self, kind: Kind, frame_bytes: usize) -> Lane {
         self.rule.lane(kind, frame_bytes)
     }
 
-    /// From now on this rides SRD. Flows whose next frame takes another lane change over.
+    /// Sets the rule for frames that SRD carries. Flows whose next frame takes the other lane
+    /// change to it.
     #[inline]
     pub(crate) fn set_rule(&mut self, flows: &[FlowQueue], rule: Rule) {
         if rule != self.rule {
@@ -116,15 +120,15 @@ impl Scheduler {
         }
     }
 
-    /// Forgets all frames.
+    /// Removes all frames.
     pub(crate) fn clear(&mut self, flows: &mut [FlowQueue]) {
         for tenant in &mut core::mem::take(self).tenants {
             tenant.clear(flows);
         }
     }
 
-    /// Puts a frame of a tenant's flow in line; behind those of the flow that wait, if these are of
-    /// another tenant's.
+    /// Appends a frame to the queue of a tenant's flow. If frames of the flow wait under another
+    /// tenant, the frame follows them.
     #[inline(always)]
     pub(crate) fn push(
         &mut self,
@@ -146,9 +150,9 @@ impl Scheduler {
         self.push_beside(flows, (number, slot), waiting, aqm, counts);
     }
 
-    /// Adds a frame of a cloud, whose trailer is apart, to the last one of its queue, if the two
-    /// may share a datagram of so many bytes. Returns whether it was added; if not, push it, its
-    /// trailer behind it. // C6
+    /// Appends a frame of a cloud, whose trailer is separate, to the last frame of its queue, if
+    /// the two may share a datagram of at most `bytes_max` bytes. Returns whether the frame was
+    /// added. If not, the caller pushes the frame with its trailer. // C6
     pub(crate) fn join(
         &mut self,
         flows: &mut [FlowQueue],
@@ -171,7 +175,7 @@ impl Scheduler {
         true
     }
 
-    /// The flow of a lane whose turn it is.
+    /// Returns the flow of a lane that sends next.
     #[inline(always)]
     pub(crate) fn next(&mut self, flows: &mut [FlowQueue], lane: Lane) -> Option<Turn> {
         match &mut self.tenants[..] {
@@ -180,8 +184,8 @@ impl Scheduler {
         }
     }
 
-    /// Takes the frame of the flow that [`Scheduler::next`] named; `None` if the delay law took
-    /// what there was, or the frame behind it takes the other lane.
+    /// Takes a frame of the flow that [`Scheduler::next`] returned. Returns `None` if CoDel
+    /// dropped all frames, or if the next frame takes the other lane.
     #[inline(always)]
     pub(crate) fn take(
         &mut self,
@@ -199,9 +203,10 @@ impl Scheduler {
     }
 }
 
-/// Tenants beside each other. // Q5
+/// Scheduling between several tenants. // Q5
 impl Scheduler {
-    /// The place of a tenant, which may be a new one. None: there are [`TENANTS_MAX`].
+    /// Returns the index of a tenant, which may be new; `None` if there are [`TENANTS_MAX`]
+    /// tenants.
     fn place_of(&mut self, number: u32) -> Option<u16> {
         if number == 0 {
             return Some(0);
@@ -227,7 +232,7 @@ impl Scheduler {
         Some(place)
     }
 
-    /// Lists a tenant where it has flows.
+    /// Adds a tenant to the turns of each lane in which it has flows.
     fn list(&mut self, place: u16) {
         let tenant = &mut self.tenants[usize::from(place)];
         for lane in Lane::ALL {
@@ -241,7 +246,7 @@ impl Scheduler {
         }
     }
 
-    /// Takes a tenant that is first in a lane, and has no flows there, out of it.
+    /// Removes a tenant, which is first in a lane and has no flows there, from the lane's turns.
     fn unlist(&mut self, place: u16, lane: Lane) {
         self.turns[lane as usize].pop_front();
         let tenant = &mut self.tenants[usize::from(place)];
@@ -252,7 +257,7 @@ impl Scheduler {
         }
     }
 
-    /// A tenant holds more or less than before.
+    /// Updates the size of a tenant in the lists.
     fn resized(&mut self, place: u16) {
         let cost = self.tenants[usize::from(place)].cost();
         self.fattest.place(&mut self.tenants[..], place.into(), cost);
@@ -286,7 +291,7 @@ impl Scheduler {
         self.shorten(flows, aqm, counts);
     }
 
-    /// Drops frames until they take no more than they may.
+    /// Drops frames until the queue is within its bound.
     #[inline]
     fn shorten(&mut self, flows: &mut [FlowQueue], aqm: &Aqm, counts: &mut QueueCounts) {
         while self.held.bytes + self.held.frames * RECORD_BYTES > aqm.bytes_max
@@ -294,7 +299,7 @@ impl Scheduler {
         {}
     }
 
-    /// Drops the oldest half of the largest flow of the tenant that holds most.
+    /// Drops the oldest half of the largest flow of the largest tenant.
     fn drop_from_fattest(&mut self, flows: &mut [FlowQueue], counts: &mut QueueCounts) -> bool {
         // Q4
         let place = self.fattest.find().unwrap_or(0);
@@ -312,7 +317,7 @@ impl Scheduler {
             let &place = self.turns[lane as usize].front()?;
             let tenant = &mut self.tenants[usize::from(place)];
             let Some(found) = tenant.next(flows, lane, self.rule) else {
-                // Perhaps its flows have frames for the other lane.
+                // The tenant's flows may have frames for the other lane.
                 self.list(place);
                 self.unlist(place, lane);
                 continue;
@@ -342,7 +347,7 @@ impl Scheduler {
         self.held = self.held.less(before.less(tenant.held()));
         if let Some(waiting) = &taken {
             let bytes = i64::try_from(waiting.frame.len()).unwrap_or(i64::MAX);
-            // A tenant that was alone owes nothing to one that comes later.
+            // A tenant that was alone has no debt towards a tenant that comes later.
             tenant.deficit = (tenant.deficit - bytes).max(-DEBT_BYTES_MAX);
         }
         self.resized(turn.tenant);
@@ -350,7 +355,7 @@ impl Scheduler {
     }
 }
 
-/// Places are fewer than [`TENANTS_MAX`].
+/// Converts an index, which is smaller than [`TENANTS_MAX`].
 fn place_number(place: usize) -> u16 {
     u16::try_from(place).unwrap_or(u16::MAX)
 }

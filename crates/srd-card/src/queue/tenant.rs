@@ -1,5 +1,5 @@
-//! The frames of one tenant for one peer: its flows with something to send, by lane, and whose turn
-//! it is among them. The order is that of FQ-CoDel (RFC 8290): flows that have just begun first.
+//! Frames of one tenant for one peer: its flows with frames, by lane, and their order. The order
+//! is that of FQ-CoDel (RFC 8290): new flows first.
 
 use alloc::collections::VecDeque;
 
@@ -13,7 +13,7 @@ use super::flow::{
 use crate::meta::offload::OFFLOAD_BYTES;
 use crate::rewrite::ecn;
 
-/// The flows of one lane that have frames, or had some a moment ago.
+/// Flows of one lane that have frames, or had some a moment ago.
 #[derive(Debug, Default)]
 struct Lists {
     fresh: VecDeque<u32>,
@@ -26,7 +26,7 @@ impl Lists {
     }
 }
 
-/// Frames, and their bytes.
+/// Number of frames, and their bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(super) struct Held {
     pub(super) frames: usize,
@@ -34,24 +34,24 @@ pub(super) struct Held {
 }
 
 impl Held {
-    /// The difference to a smaller amount.
+    /// Returns the difference to a smaller amount.
     pub(super) fn less(self, other: Self) -> Self {
         Self { frames: self.frames - other.frames, bytes: self.bytes - other.bytes }
     }
 }
 
-/// A tenant's frames.
+/// Frames of a tenant.
 #[derive(Debug, Default)]
 pub(super) struct Tenant {
     pub(super) number: u32,
-    /// Bytes that it may send before the next tenant has its turn.
+    /// Bytes that the tenant may send before the next tenant's turn.
     pub(super) deficit: i64,
-    /// By lane, whether it is among the tenants whose turn comes.
+    /// For each lane, whether the tenant is in the list of turns.
     pub(super) listed: [bool; 2],
     lanes: [Lists; 2],
     fattest: Fattest,
     held: Held,
-    /// Its place among the tenants of its size.
+    /// Link of the tenant in the list of its size.
     pub(super) link: Link,
 }
 
@@ -66,7 +66,7 @@ impl Tenant {
         self.held
     }
 
-    /// The cost of its frames.
+    /// Cost of the frames.
     pub(super) fn cost(&self) -> usize {
         self.held.bytes + self.held.frames * RECORD_BYTES
     }
@@ -77,7 +77,7 @@ impl Tenant {
         !(lists.fresh.is_empty() && lists.old.is_empty())
     }
 
-    /// Flows whose next frame takes another lane by a rule change over.
+    /// Applies a rule: flows whose next frame takes the other lane change to it.
     pub(super) fn set_rule(&mut self, flows: &[FlowQueue], rule: Rule) {
         let before = core::mem::take(&mut self.lanes);
         for (lane, lists) in Lane::ALL.into_iter().zip(before) {
@@ -90,7 +90,7 @@ impl Tenant {
         }
     }
 
-    /// Forgets all frames.
+    /// Removes all frames.
     pub(super) fn clear(&mut self, flows: &mut [FlowQueue]) {
         for lists in core::mem::take(self).lanes {
             for slot in lists.fresh.into_iter().chain(lists.old) {
@@ -99,7 +99,7 @@ impl Tenant {
         }
     }
 
-    /// Puts a frame in line.
+    /// Appends a frame to the queue of its flow.
     #[inline(always)] // where there is one tenant, and apart where there are several
     pub(super) fn push(
         &mut self,
@@ -122,22 +122,22 @@ impl Tenant {
         self.resized(flows, slot);
     }
 
-    /// The last frame of a flow has grown by so many bytes.
+    /// Counts the bytes by which the last frame of a flow has grown.
     pub(super) fn grown(&mut self, flows: &mut [FlowQueue], slot: u32, bytes: usize) {
         self.held.bytes += bytes;
         flows[slot as usize].bytes += bytes;
         self.resized(flows, slot);
     }
 
-    /// A flow has more or fewer frames than before.
+    /// Updates the size of a flow in the lists.
     #[inline]
     fn resized(&mut self, flows: &mut [FlowQueue], slot: u32) {
         let cost = flows[slot as usize].cost();
         self.fattest.place(flows, slot, cost);
     }
 
-    /// Drops the oldest half of the flow that holds (nearly) most. Returns the part of the held
-    /// amount that has gone, and the number of frames, each of a bundle counted.
+    /// Drops the oldest half of the flow with (nearly) the most bytes. Returns the amount that was
+    /// removed, and the number of frames, in which each frame of a bundle counts.
     pub(super) fn drop_from_fattest(&mut self, flows: &mut [FlowQueue]) -> Option<(Held, u64)> {
         let (before, mut frames) = (self.held, 0);
         let fattest = self.fattest.find()?;
@@ -155,7 +155,7 @@ impl Tenant {
         Some((before.less(self.held), frames))
     }
 
-    /// The flow of a lane whose turn it is.
+    /// Returns the flow of a lane that sends next.
     #[inline(always)]
     pub(super) fn next(&mut self, flows: &mut [FlowQueue], lane: Lane, rule: Rule) -> Option<Turn> {
         loop {
@@ -165,8 +165,8 @@ impl Tenant {
             let &slot = list.front()?;
             let flow = &mut flows[slot as usize];
             let Some(waiting) = flow.frames.front() else {
-                // A flow that ran dry while fresh goes round once more as an old one, so that
-                // it cannot be fresh again at once.
+                // A new flow that has become empty is kept for one round as an old flow, so that
+                // it is not new again at once.
                 list.pop_front();
                 if fresh && !lists.old.is_empty() {
                     flow.list = List::Old;
@@ -195,7 +195,7 @@ impl Tenant {
         }
     }
 
-    /// Takes the first frame of a flow, if it takes this lane by this rule and the delay law leaves
+    /// Takes the first frame of a flow, if the rule puts it into this lane and CoDel does not drop
     /// it.
     #[inline(always)]
     pub(super) fn take(

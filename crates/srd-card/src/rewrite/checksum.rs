@@ -1,10 +1,9 @@
-//! The Internet checksum (RFC 1071), and changing one without adding up everything again
-//! (RFC 1624).
+//! The Internet checksum (RFC 1071), and its incremental update (RFC 1624).
 
 use crate::meta::layout::Layout;
 use crate::meta::packet::protocol;
 
-/// The sum of `bytes`, folded to 16 bits, not complemented.
+/// Sum of `bytes`, folded to 16 bits, not complemented.
 fn sum(bytes: &[u8], start: u32) -> u32 {
     let mut sum = u64::from(start);
     let mut words = bytes.chunks_exact(2);
@@ -24,38 +23,39 @@ fn fold(mut sum: u64) -> u32 {
     u32::try_from(sum).unwrap_or(0)
 }
 
-/// The checksum of `bytes`, whose checksum field holds zero. Zero over bytes that hold theirs.
+/// Checksum of `bytes`, whose checksum field contains zero. The result is zero for bytes with a
+/// correct checksum.
 pub fn of(bytes: &[u8]) -> u16 {
     !low(sum(bytes, 0))
 }
 
-/// The folded sum of a pseudo-header: the content of a transport checksum field while the rest is
-/// left to hardware. `addresses` are both of them, as they stand in the IP header.
+/// Folded sum of a pseudo-header: the content of a transport checksum field that is left to
+/// hardware. `addresses` are both addresses in the order of the IP header.
 pub fn pseudo_header(addresses: &[u8], protocol: u8, bytes: usize) -> u16 {
     let length = u32::try_from(bytes).unwrap_or(u32::MAX);
     let start = u32::from(protocol) + (length >> 16) + (length & 0xffff);
     low(sum(addresses, start))
 }
 
-/// The transport checksum of `transport`, whose checksum field holds zero.
+/// Transport checksum of `transport`, whose checksum field contains zero.
 pub fn transport(addresses: &[u8], protocol: u8, transport: &[u8]) -> u16 {
     let start = pseudo_header(addresses, protocol, transport.len());
     !low(sum(transport, start.into()))
 }
 
-/// `checksum` after a 16-bit word that it covers has changed.
+/// Updates `checksum` after the change of a 16-bit word that it covers.
 pub(crate) fn adjust(checksum: u16, before: u16, after: u16) -> u16 {
     let total = u64::from(!checksum) + u64::from(!before) + u64::from(after);
     !low(fold(total))
 }
 
-/// Fills in the checksum of a packet, if that was left to hardware: its field holds the sum of
-/// the pseudo-header.
+/// Completes the checksum of a packet that was left to hardware: its field contains the sum of the
+/// pseudo-header.
 pub(crate) fn complete(bytes: &mut [u8], layout: &Layout) {
     let Some((start, offset)) = layout.offload.checksum else { return };
     let (start, field) = (usize::from(start), usize::from(start) + usize::from(offset));
     let sum = match of(&bytes[start..]) {
-        // Zero means that there is none.
+        // Zero means that the datagram has no checksum.
         0 if layout.protocol == protocol::UDP => 0xffff,
         sum => sum,
     };

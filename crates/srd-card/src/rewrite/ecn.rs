@@ -1,14 +1,15 @@
-//! The mark of congestion in the IP header (RFC 3168).
+//! Congestion mark in the IP header (RFC 3168).
 
 use super::checksum;
 use crate::meta::packet::u16_at;
 
-/// The ECN field of an IP packet that [`crate::packet::Packet::read`] has accepted.
+/// ECN field of an IP packet that [`crate::packet::Packet::read`] has accepted.
 pub(crate) fn ecn(bytes: &[u8]) -> u8 {
     if bytes[0] >> 4 == 4 { bytes[1] & 3 } else { bytes[1] >> 4 & 3 }
 }
 
-/// Marks an ECN-capable packet: congestion experienced. Returns whether it is marked now.
+/// Marks an ECN-capable packet as congestion experienced. Returns whether the packet has the mark
+/// now.
 pub(crate) fn mark(bytes: &mut [u8]) -> bool {
     match ecn(bytes) {
         0 => false,

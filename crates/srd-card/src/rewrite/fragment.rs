@@ -1,10 +1,10 @@
-//! Cutting an IPv4 packet that may be cut (RFC 791): as a router does before a link that passes
-//! less than the packet has.
+//! Fragmentation of an IPv4 packet that permits it (RFC 791), as by a router before a link with a
+//! smaller MTU.
 //!
-//! A part of a packet is cut into smaller parts likewise. Options that belong to the first part
-//! alone become no-operations in the others, so that all have headers of one length.
+//! A fragment is divided into smaller fragments in the same way. Options that belong only to the
+//! first fragment become no-operations in the others, so that all headers have the same length.
 //!
-//! Bound: as many parts as the packet has eight bytes.
+//! Bound: one fragment for each eight bytes of the packet.
 
 use alloc::vec::Vec;
 
@@ -16,11 +16,11 @@ const MORE: u16 = 0x2000;
 const OFFSET: u16 = 0x1fff;
 const OPTION_END: u8 = 0;
 const OPTION_NOTHING: u8 = 1;
-/// An option with this bit stands in every part.
+/// Flag of an option that is copied into every fragment.
 const OPTION_COPIED: u8 = 0x80;
 
-/// The parts of a packet, each of at most `mtu` bytes. `None` if it may not be cut, or no part
-/// would hold anything.
+/// Returns the fragments of a packet, each of at most `mtu` bytes. Returns `None` if the packet
+/// may not be fragmented, or the fragments would contain no payload.
 pub(crate) fn parts(bytes: &[u8], layout: &Layout, mtu: usize) -> Option<Vec<Vec<u8>>> {
     if !layout.is_v4() || layout.dont_fragment() {
         return None;
@@ -56,7 +56,8 @@ pub(crate) fn parts(bytes: &[u8], layout: &Layout, mtu: usize) -> Option<Vec<Vec
     Some(payload.chunks(step).enumerate().map(part).collect())
 }
 
-/// Blanks the options that only the first part has. An option that cannot be read stays as it is.
+/// Replaces the options that only the first fragment has. An option that cannot be read stays as
+/// it is.
 fn blank_options(options: &mut [u8]) {
     let mut at = 0;
     while at < options.len() {
@@ -132,7 +133,7 @@ mod tests {
     fn options_of_the_first_part_are_not_in_the_others() {
         let mut packet = may_be_cut(&[9; 100]);
         packet[0] = 0x47;
-        // Record route, which the first part has alone, and the router alert, which all have.
+        // Record route, which only the first fragment has, and the router alert, which all have.
         let options = [7, 3, 4, 1, 0x94, 4, 0, 0];
         packet.splice(20..20, options);
         let parts = cut(&packet, 76).unwrap();

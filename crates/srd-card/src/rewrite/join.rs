@@ -1,10 +1,10 @@
-//! Joining TCP segments that follow each other, so that a guest's kernel takes one super-packet
-//! where it would take many packets: what the kernel calls generic receive offload.
+//! Joining of consecutive TCP segments into one super-packet, so that a guest's kernel processes
+//! one packet instead of many. Kernels call this generic receive offload.
 //!
-//! A super-packet stands for the very packets that it was made of: `segment.rs` cuts it into
-//! them again, but for the IPv4 identification. Segments are joined if their headers differ in
-//! nothing but lengths, checksums, sequence number, identification and PSH, if they forbid
-//! fragmentation, and if all but the last are equally long.
+//! A super-packet represents exactly the packets that were joined: `segment.rs` restores them,
+//! except for the IPv4 identification. Segments are joined if their headers differ only in
+//! lengths, checksums, sequence number, identification and PSH, if they forbid fragmentation, and
+//! if all except the last have the same length.
 
 use alloc::vec::Vec;
 
@@ -14,45 +14,45 @@ use crate::meta::layout::Layout;
 use crate::meta::offload::{Gso, OFFLOAD_BYTES, Offload, PACKETS_MAX};
 use crate::meta::packet::{IPV6_BYTES, Packet, protocol, u16_at};
 
-/// Super-packets of different flows that grow at the same time.
+/// Largest number of super-packets of different flows that grow at the same time.
 pub const OPEN_MAX: usize = 8;
 
 /// Bytes of an IPv4 header without options.
 const IPV4_BYTES: usize = 20;
-/// The largest packet that a length field of IPv4 can tell.
+/// Largest packet that a length field of IPv4 can express.
 const PACKET_BYTES_MAX: usize = 65_535;
-/// Flags of a segment that has nothing to say but data.
+/// Flags of a segment that carries only data.
 const TCP_ACK: u8 = 0x10;
 const TCP_PUSH: u8 = 0x08;
 const TCP_ECE: u8 = 0x40;
-/// Where a TCP header has its checksum.
+/// Offset of the checksum in a TCP header.
 const CHECKSUM_AT: u16 = 16;
 
-/// Super-packets that grow.
+/// Super-packets that may grow.
 #[derive(Debug, Default)]
 pub struct Joins {
     open: Vec<Open>,
 }
 
-/// A super-packet: a first segment, and the payload of those that followed.
+/// A super-packet: the first segment, and the payload of the segments that followed.
 #[derive(Debug)]
 struct Open {
     frame: Vec<u8>,
     layout: Layout,
-    /// Payload bytes of each segment but the last.
+    /// Payload bytes of all segments except the last.
     step: usize,
-    /// The sequence number of the segment that would be next.
+    /// Sequence number of the next segment.
     next: u32,
     segments: u64,
 }
 
 impl Joins {
-    /// Whether nothing is kept.
+    /// Whether no super-packet is kept.
     pub fn is_empty(&self) -> bool {
         self.open.is_empty()
     }
 
-    /// Takes a frame, an offload header before it, and gives those that can grow no more. Frames
+    /// Takes a frame with its offload header, and passes frames that cannot grow to `give`. Frames
     /// of a flow stay in order.
     pub fn push(&mut self, frame: Vec<u8>, mut give: impl FnMut(Vec<u8>)) {
         let Some(layout) = tcp(&frame) else {
@@ -73,7 +73,7 @@ impl Joins {
             }
             give(self.open.remove(at).close());
         }
-        // One that its sender pushes is the last of its kind.
+        // A segment with PSH ends a super-packet.
         if !joins || flags(&layout, bytes) & TCP_PUSH != 0 {
             return give(frame);
         }
@@ -84,7 +84,7 @@ impl Joins {
         self.open.push(Open { frame, layout, step, next, segments: 1 });
     }
 
-    /// Gives all that is kept.
+    /// Passes all frames that are kept to `give`.
     pub fn finish(&mut self, give: impl FnMut(Vec<u8>)) {
         self.open.drain(..).map(Open::close).for_each(give);
     }
@@ -95,7 +95,7 @@ impl Open {
         &self.frame[OFFLOAD_BYTES..]
     }
 
-    /// Whether a TCP packet is one of the same connection and direction.
+    /// Whether a TCP packet belongs to the same connection and direction.
     fn is_flow_of(&self, layout: &Layout, bytes: &[u8]) -> bool {
         let (own, at) = (&self.layout, layout.transport_at());
         let ports = |bytes: &[u8], at: usize| [u16_at(bytes, at), u16_at(bytes, at + 2)];
@@ -104,7 +104,7 @@ impl Open {
             && ports(self.bytes(), own.transport_at()) == ports(bytes, at)
     }
 
-    /// Whether a segment of the flow follows, and says nothing else but its data.
+    /// Whether a segment of the flow is the next one, and adds only data.
     fn takes(&self, layout: &Layout, bytes: &[u8]) -> bool {
         let at = layout.transport_at();
         let headers = layout.header_bytes();
@@ -125,13 +125,13 @@ impl Open {
             && self.segments < PACKETS_MAX
             && ip
             && tcp_flags
-            // Acknowledgement and length of the header; window; urgent pointer and options.
+            // Acknowledgement and header length; window; urgent pointer and options.
             && same(at + 8..at + 13)
             && same(at + 14..at + 16)
             && same(at + 18..headers)
     }
 
-    /// Adds a segment that it takes. Returns whether it can grow no more.
+    /// Adds a segment that `takes` accepted. Returns whether the super-packet is complete.
     fn add(&mut self, layout: &Layout, bytes: &[u8]) -> bool {
         let is_pushed = flags(layout, bytes) & TCP_PUSH != 0;
         if self.segments == 1 {
@@ -146,7 +146,7 @@ impl Open {
         is_pushed || layout.payload_bytes() < self.step
     }
 
-    /// The frame as it is to be given.
+    /// Returns the finished frame.
     fn close(self) -> Vec<u8> {
         let Self { mut frame, layout, step, segments, .. } = self;
         if segments == 1 {
@@ -168,7 +168,7 @@ impl Open {
     }
 }
 
-/// The layout of a whole TCP packet without IP options or extension headers.
+/// Returns the layout of a whole TCP packet without IP options or extension headers.
 fn tcp(frame: &[u8]) -> Option<Layout> {
     let header = frame.first_chunk::<OFFLOAD_BYTES>()?;
     let bytes = &frame[OFFLOAD_BYTES..];
@@ -185,14 +185,14 @@ fn tcp(frame: &[u8]) -> Option<Layout> {
     is_whole.then_some(layout)
 }
 
-/// Whether a frame belongs to no TCP connection for certain.
+/// Whether a frame certainly belongs to no TCP connection.
 fn is_of_another_protocol(frame: &[u8]) -> bool {
     let packet = frame.get(OFFLOAD_BYTES..).and_then(Packet::read);
     packet.is_some_and(|packet| packet.protocol != protocol::TCP && !packet.fragment)
 }
 
-/// Whether a TCP packet has data and says nothing that is for it alone, and its checksum needs no
-/// look.
+/// Whether a TCP packet carries data, has no flags or headers of its own, and has a checksum that
+/// needs no check.
 fn is_plain(layout: &Layout, bytes: &[u8]) -> bool {
     let told = if layout.is_v4() {
         usize::from(u16_at(bytes, 2))
@@ -218,7 +218,7 @@ fn sequence(layout: &Layout, bytes: &[u8]) -> u32 {
     u32::from_be_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
 }
 
-/// The sequence number behind a segment's data.
+/// Sequence number behind a segment's data.
 fn end_of(layout: &Layout, bytes: &[u8]) -> u32 {
     let data = u32::try_from(layout.payload_bytes()).unwrap_or(0);
     sequence(layout, bytes).wrapping_add(data)
@@ -231,7 +231,7 @@ mod tests {
     use crate::testing::{self, v4, v6};
     use std::vec;
 
-    /// Packets as a guest's kernel leaves them: a super-packet of so much data, cut.
+    /// Segments of a packet, with checksums left to hardware as by a guest's kernel.
     fn cut(bytes: &[u8], step: u16) -> Vec<Vec<u8>> {
         let layout = testing::layout(bytes);
         let start = u16::try_from(layout.transport_at()).unwrap();
@@ -249,7 +249,7 @@ mod tests {
         (0..segments.count()).map(|index| segments.write(index).to_vec()).collect()
     }
 
-    /// Data of a connection from a sequence number on.
+    /// Builds a packet with data of a connection, from a sequence number on.
     fn data(is_v4: bool, port: u16, sequence: u32, flags: u8, bytes: usize) -> Vec<u8> {
         let payload: Vec<u8> =
             (0..bytes).map(|i| u8::try_from((sequence as usize + i) % 251).unwrap()).collect();
@@ -273,7 +273,8 @@ mod tests {
         given
     }
 
-    /// What a frame stands for, without what joining does not keep.
+    /// Returns the packets that a frame represents, without the fields that joining does not
+    /// preserve.
     fn packets(frame: &[u8]) -> Vec<Vec<u8>> {
         let header = frame.first_chunk().unwrap();
         let bytes = &frame[OFFLOAD_BYTES..];

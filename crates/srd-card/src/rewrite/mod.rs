@@ -1,5 +1,5 @@
-//! Changes to packets, at the offsets that [`crate::meta`] has found: marks, cuts and answers. Each
-//! file holds one of them.
+//! Changes to packets, at the offsets of [`crate::meta`]: marks, segments, fragments and answers.
+//! Each file contains one kind of change.
 
 pub mod checksum;
 pub(crate) mod ecn;

@@ -1,4 +1,4 @@
-//! Clamping the maximum segment size that a new TCP connection announces, so that its packets
+//! Clamping of the maximum segment size that a new TCP connection announces, so that its packets
 //! fit without path MTU discovery.
 
 use super::checksum;
@@ -10,11 +10,11 @@ const OPTION_NOTHING: u8 = 1;
 const OPTION_MSS: u8 = 2;
 /// Bytes of a TCP header before its options.
 const TCP_BYTES: usize = 20;
-/// IPv4 and TCP headers without options.
+/// Bytes of IPv4 and TCP headers without options.
 const HEADERS_V4: u16 = 40;
 const HEADERS_V6: u16 = 60;
 
-/// Lowers the MSS option of a SYN so that segments fit into `mtu`. Returns whether anything
+/// Lowers the MSS option of a SYN so that segments fit into `mtu`. Returns whether the option was
 /// changed.
 pub(crate) fn clamp(bytes: &mut [u8], layout: &Layout, mtu: u16) -> bool {
     if !layout.is_syn() {
@@ -22,7 +22,7 @@ pub(crate) fn clamp(bytes: &mut [u8], layout: &Layout, mtu: u16) -> bool {
     }
     let headers = if layout.is_v4() { HEADERS_V4 } else { HEADERS_V6 };
     let mss_max = mtu.saturating_sub(headers);
-    // Where the checksum is left to hardware, its field covers no option.
+    // If the checksum is left to hardware, its field does not cover options yet.
     let left = layout.offload.checksum.is_some();
     let (at, end) = (layout.transport_at(), layout.header_bytes());
     let mut option = at + TCP_BYTES;
@@ -52,7 +52,7 @@ fn lower(bytes: &mut [u8], tcp: usize, at: usize, mss_max: u16, left: bool) -> b
     }
     bytes[at..at + 2].copy_from_slice(&mss_max.to_be_bytes());
     if !left {
-        // An option may begin at an odd offset: then it is the swapped word that changes.
+        // An option may begin at an odd offset; then the swapped word changes in the checksum.
         let odd = (at - tcp) % 2 == 1;
         let word = |mss: u16| if odd { mss.swap_bytes() } else { mss };
         let sum = checksum::adjust(u16_at(bytes, tcp + 16), word(mss), word(mss_max));
@@ -68,7 +68,7 @@ mod tests {
     use crate::testing::{layout, v4, v6};
     use std::vec::Vec;
 
-    /// A SYN with options; its checksum is right.
+    /// Builds a SYN with options and a correct checksum.
     fn syn(six: bool, options: &[u8]) -> Vec<u8> {
         assert_eq!(options.len() % 4, 0);
         let make = if six { v6 } else { v4 };

@@ -1,8 +1,8 @@
-//! Cutting a super-packet into the packets it stands for, in software: for peers that are
-//! reached by plain encapsulation, one packet per datagram.
+//! Segmentation of a super-packet in software, for peers that are reached by plain encapsulation,
+//! one packet a datagram.
 //!
-//! Each segment gets its own IP length and id, TCP sequence number and flags or UDP length, and
-//! leaves its transport checksum to the receiver, as the super-packet did.
+//! Each segment gets its own IP length and identification, and its own TCP sequence number and
+//! flags, or UDP length. The transport checksum is left to the receiver, as in the super-packet.
 
 use alloc::vec::Vec;
 
@@ -15,9 +15,10 @@ const TCP_FIN: u8 = 0x01;
 const TCP_PUSH: u8 = 0x08;
 const TCP_CWR: u8 = 0x80;
 
-/// How a packet is to be cut so that its segments are not larger than `fits`: TCP may be cut to
-/// any size, since the network may pass less than it did when the connection began; anything else
-/// stays as it is, and so does a packet that would become more than [`PACKETS_MAX`].
+/// Returns the layout that segments a packet into packets of at most `fits` bytes. TCP may be
+/// segmented to any size, because the path MTU may have become smaller since the connection began.
+/// Other packets stay as they are, and so does a packet that would become more than
+/// [`PACKETS_MAX`].
 pub(crate) fn fitted(layout: &Layout, fits: usize) -> Layout {
     let room = fits.saturating_sub(layout.header_bytes());
     let room = u16::try_from(room).unwrap_or(u16::MAX);
@@ -30,24 +31,25 @@ pub(crate) fn fitted(layout: &Layout, fits: usize) -> Layout {
         None if layout.packet_bytes() > fits => Some((cut, room)),
         None => return *layout,
     };
-    // A checksum that covers the whole covers no segment: that of each is left to the receiver.
+    // A checksum of the whole packet does not cover the segments; the checksum of each is left to
+    // the receiver.
     let start = u16::try_from(layout.transport_at()).unwrap_or(u16::MAX);
     let checksum = layout.offload.checksum.or(Some((start, cut.checksum_field())));
     let fitted = layout.leaving(Offload { gso, checksum, checked: false });
-    // Headers that leave hardly any room would be sent once for each few bytes.
+    // If headers take nearly all of the size, they would be sent again for each few bytes.
     if fitted.packets() > PACKETS_MAX { *layout } else { fitted }
 }
 
-/// Bytes of the largest packet that a frame of this layout is cut into.
+/// Returns the bytes of the largest packet into which a frame of this layout is segmented.
 pub(crate) fn largest(layout: &Layout) -> usize {
     let whole = layout.packet_bytes();
     let step = layout.offload.gso.map(|(_, step)| usize::from(step));
     step.map_or(whole, |step| whole.min(layout.header_bytes() + step))
 }
 
-/// A super-packet whose frame is longer than any may be, as two that are not: `UDP_SEGMENT` makes
-/// packets of up to 65,535 bytes, and a frame has its offload header beside them. `None`: it is no
-/// packet, or none that may be cut.
+/// Splits a super-packet whose frame is too long into two frames. `UDP_SEGMENT` makes packets of
+/// up to 65,535 bytes, and a frame contains an offload header as well. Returns `None` if the frame
+/// is no packet, or may not be segmented.
 pub(crate) fn halves(frame: &[u8]) -> Option<[Vec<u8>; 2]> {
     let (header, bytes) = frame.split_first_chunk::<OFFLOAD_BYTES>()?;
     let packet = Packet::read(bytes)?;
@@ -71,18 +73,18 @@ pub(crate) fn halves(frame: &[u8]) -> Option<[Vec<u8>; 2]> {
     }))
 }
 
-/// The packets that a frame stands for: itself, if it is no super-packet.
+/// The packets that a frame represents: only itself, if it is no super-packet.
 pub(crate) struct Segments<'a> {
     frame: &'a [u8],
     layout: &'a Layout,
-    /// Kind and payload bytes of segments.
+    /// Kind and payload bytes of the segments.
     gso: Option<(Gso, u16)>,
     count: usize,
     out: Vec<u8>,
 }
 
 impl<'a> Segments<'a> {
-    /// Those of a frame, whose layout says how it is to be cut.
+    /// Prepares the segments of a frame, according to its layout.
     pub(crate) fn new(frame: &'a [u8], layout: &'a Layout) -> Self {
         let payload_bytes = layout.payload_bytes();
         let gso = layout.offload.gso.filter(|_| payload_bytes > 0);
@@ -90,17 +92,17 @@ impl<'a> Segments<'a> {
         Self { frame, layout, gso, count, out: Vec::new() }
     }
 
-    /// How many there are.
+    /// Number of segments.
     pub(crate) fn count(&self) -> usize {
         self.count
     }
 
-    /// What each of them is.
+    /// Layout of each segment.
     pub(crate) fn layout(&self) -> Layout {
         self.layout.leaving(Offload { gso: None, ..self.layout.offload })
     }
 
-    /// One of them, its offload header before it.
+    /// Returns one segment with its offload header.
     pub(crate) fn write(&mut self, index: usize) -> &[u8] {
         let Some((gso, step)) = self.gso else { return self.frame };
         let (layout, headers) = (self.layout, self.layout.header_bytes());
@@ -124,7 +126,7 @@ impl<'a> Segments<'a> {
     }
 }
 
-/// Where in its super-packet a segment stands.
+/// Position of a segment in its super-packet.
 #[derive(Clone, Copy)]
 struct Place {
     index: usize,
@@ -152,7 +154,7 @@ fn size_udp(segment: &mut [u8], layout: &Layout) {
     segment[at + 4..at + 6].copy_from_slice(&length.to_be_bytes());
 }
 
-/// The checksum field holds the pseudo-header's sum, which the length is part of.
+/// Writes the sum of the pseudo-header, which includes the length, into the checksum field.
 pub(super) fn leave_checksum(segment: &mut [u8], layout: &Layout, gso: Gso) {
     let at = layout.transport_at();
     let addresses = layout.addresses(segment);
@@ -199,7 +201,7 @@ mod tests {
         (0..segments.count()).map(|index| segments.write(index).to_vec()).collect()
     }
 
-    /// What the receiver's kernel does with a checksum that was left to it.
+    /// Completes a checksum as the receiver's kernel does.
     fn completed(frame: &[u8]) -> Vec<u8> {
         let mut bytes = frame[OFFLOAD_BYTES..].to_vec();
         let start = usize::from(u16::from_le_bytes([frame[6], frame[7]]));
@@ -280,7 +282,7 @@ mod tests {
             let wanted: Vec<Vec<u8>> = payload.chunks(1400).map(<[u8]>::to_vec).collect();
             assert_eq!(seen, wanted);
         }
-        // An ordinary packet cannot be cut.
+        // An ordinary packet cannot be segmented.
         let whole = v4(protocol::UDP, (1, 2), &vec![0; 65_507]);
         let frame: Vec<u8> = [&[0; OFFLOAD_BYTES], &whole[..]].concat();
         assert_eq!(halves(&frame), None);
@@ -289,7 +291,7 @@ mod tests {
 
     #[test]
     fn regression_a_packet_whose_headers_fill_the_path_is_not_cut_into_bytes() {
-        // IPv6 destination options of 1,368 bytes, which leave twelve bytes to each segment.
+        // IPv6 destination options of 1,368 bytes, which leave twelve bytes for each segment.
         let mut bytes = v6(protocol::TCP, (1, 2), &[7; 60_000]);
         let mut options = vec![0; 1368];
         (options[0], options[1]) = (protocol::TCP, 170);

@@ -1,5 +1,5 @@
-//! "Packet too big": the answer to a packet that cannot be carried whole, ICMP (RFC 1191) or
-//! ICMPv6 (RFC 4443), written as if by the destination so that it needs no address of ours.
+//! "Packet too big": the answer to a packet that cannot be carried whole, as ICMP (RFC 1191) or
+//! ICMPv6 (RFC 4443). Its source is the destination of the packet, so the card needs no address.
 
 use alloc::vec;
 use alloc::vec::Vec;
@@ -14,25 +14,25 @@ use crate::meta::layout::Layout;
 use crate::meta::packet::protocol;
 use crate::store::stored;
 
-/// Bytes of the offending packet that the answer quotes: RFC 4443 allows up to the minimum MTU.
+/// Bytes of the packet that the answer quotes; RFC 4443 allows up to the minimum MTU.
 const QUOTED_BYTES_MAX: usize = 1200;
 
-/// Answers of which a second may see so many, and how many may come at once (RFC 4443 asks for
-/// a limit; these are Linux's).
+/// Largest number of answers a second, and in a burst. RFC 4443 requires a limit; these are the
+/// values of Linux.
 const ANSWERS_PER_SECOND: u64 = 1000;
 const ANSWERS_AT_ONCE: u64 = 50;
-/// Time in which one more answer may be given.
+/// Time in which one more answer is allowed.
 const ANSWER_NS: u64 = 1_000_000_000 / ANSWERS_PER_SECOND;
 
-/// How many answers may be given: a bucket of tokens.
+/// Rate limit of answers: a token bucket.
 #[derive(Debug, Default)]
 pub(crate) struct Limit {
-    /// When the bucket will be full again.
+    /// Time at which the bucket will be full again.
     full_at: Instant,
 }
 
 impl Limit {
-    /// Whether one more answer may be given now; if so, it counts.
+    /// Whether one more answer is allowed now; if so, the answer is counted.
     pub(crate) fn allows(&mut self, now: Instant) -> bool {
         let empty_at = now + Duration::from_nanos(ANSWER_NS * (ANSWERS_AT_ONCE - 1));
         let allowed = self.full_at <= empty_at;
@@ -45,13 +45,13 @@ impl Limit {
 
 stored!(Limit { full_at });
 
-/// The answer for `bytes`, which `mtu` bytes of would have fitted. `None` for packets that must not
-/// be answered (RFC 1122, 3.2.2; RFC 4443, 2.4): fragments other than the first, ICMP errors and
-/// redirects, packets that are not from one machine to one machine.
+/// Returns the answer to `bytes`, with the MTU that would have fitted. Returns `None` for packets
+/// that must not be answered (RFC 1122, 3.2.2; RFC 4443, 2.4): fragments other than the first,
+/// ICMP errors and redirects, and packets whose source or destination is not one host.
 pub(crate) fn answer(bytes: &[u8], meta: &Meta, mtu: u16) -> Option<Vec<u8>> {
     let Meta { key: FlowKey { source, destination, .. }, layout, .. } = meta;
     let icmp = matches!(layout.protocol, protocol::ICMP | protocol::ICMP_V6);
-    // Behind more headers than are looked through there may be an error, too.
+    // A packet with more headers than are read may be an ICMP error as well.
     let unknown = !layout.is_v4() && matches!(layout.protocol, 0 | 43 | 44 | 60);
     if !layout.is_first() || unknown || icmp && is_error(bytes, layout) {
         return None;
@@ -95,7 +95,7 @@ pub(crate) fn answer(bytes: &[u8], meta: &Meta, mtu: u16) -> Option<Vec<u8>> {
     }
 }
 
-/// Whether an ICMP packet reports an error itself (or cannot be read).
+/// Whether an ICMP packet reports an error (or cannot be read).
 fn is_error(bytes: &[u8], layout: &Layout) -> bool {
     let Some(kind) = bytes.get(layout.transport_at()) else { return true };
     const REDIRECT_V6: u8 = 137;
@@ -106,7 +106,7 @@ fn is_error(bytes: &[u8], layout: &Layout) -> bool {
     }
 }
 
-/// Whether an address stands for one machine on a network: not multicast, broadcast,
+/// Whether an address belongs to one host on a network: it is not multicast, broadcast,
 /// unspecified, loopback, or reserved.
 fn is_unicast(address: IpAddr) -> bool {
     match address {

@@ -1,4 +1,4 @@
-//! The rules of the card: `snapshot` holds them, `prefix` the addresses in them.
+//! Rules of the card: `snapshot` contains them, `prefix` the addresses in them.
 
 pub mod prefix;
 pub(crate) mod snapshot;

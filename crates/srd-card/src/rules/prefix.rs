@@ -1,6 +1,5 @@
-//! Which peer an inner address belongs to: longest-prefix match over the addresses that each
-//! peer is allowed. It decides both ways: to whom a packet goes, and whether a peer may send
-//! from the address that it uses.
+//! Mapping of inner addresses to peers: longest-prefix match over the addresses that each peer may
+//! use. It decides to which peer a packet goes, and whether a peer may send from an address.
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
@@ -8,7 +7,7 @@ use core::fmt;
 use core::net::IpAddr;
 use core::str::FromStr;
 
-/// An address and how many of its leading bits count.
+/// An address, and the number of its leading bits that count.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Prefix {
     address: IpAddr,
@@ -16,36 +15,36 @@ pub struct Prefix {
 }
 
 impl Prefix {
-    /// A prefix; `None` if the length is more than the address has bits, or bits beyond the
-    /// length are set.
+    /// Creates a prefix. Returns `None` if the length exceeds the bits of the address, or if bits
+    /// beyond the length are set.
     pub fn new(address: IpAddr, length: u8) -> Option<Self> {
         let bits = if address.is_ipv4() { 32 } else { 128 };
         let prefix = Self { address, length };
         (length <= bits && prefix.masked(address) == Some(key(address))).then_some(prefix)
     }
 
-    /// The address itself.
+    /// Returns the address.
     pub fn address(&self) -> IpAddr {
         self.address
     }
 
-    /// Leading bits that count.
+    /// Number of leading bits that count.
     pub fn length(&self) -> u8 {
         self.length
     }
 
-    /// Whether an address lies within.
+    /// Whether the prefix contains an address.
     pub fn contains(&self, address: IpAddr) -> bool {
         self.masked(address) == Some(key(self.address))
     }
 
-    /// The leading bits of an address of the same family, as a key.
+    /// Returns the leading bits of an address of the same family, as a key.
     fn masked(&self, address: IpAddr) -> Option<u128> {
         (address.is_ipv4() == self.address.is_ipv4()).then(|| key(address) & mask(self.length))
     }
 }
 
-/// The bits of an address, left-aligned.
+/// Bits of an address, left-aligned.
 fn key(address: IpAddr) -> u128 {
     match address {
         IpAddr::V4(a) => u128::from(u32::from(a)) << 96,
@@ -69,7 +68,7 @@ impl fmt::Debug for Prefix {
     }
 }
 
-/// Why text is no prefix.
+/// Error: the text is not a valid prefix.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct PrefixError;
 
@@ -96,8 +95,8 @@ impl FromStr for Prefix {
     }
 }
 
-/// A table from prefixes to values. A look-up asks once for each length in use, longest first;
-/// the card asks once per flow, not once per packet.
+/// A table from prefixes to values. A search needs one lookup for each length in use, longest
+/// first. The card searches once for each flow, not for each packet.
 #[derive(Clone, Debug, Default)]
 pub struct Routes<T> {
     v4: BTreeMap<(u8, u128), T>,
@@ -106,7 +105,7 @@ pub struct Routes<T> {
 }
 
 impl<T: Copy + PartialEq> Routes<T> {
-    /// Sets a prefix's value; returns the previous one.
+    /// Sets the value of a prefix; returns the previous one.
     pub fn insert(&mut self, prefix: Prefix, value: T) -> Option<T> {
         let family = usize::from(!prefix.address.is_ipv4());
         let lengths = &mut self.lengths[family];
@@ -116,13 +115,13 @@ impl<T: Copy + PartialEq> Routes<T> {
         self.table(prefix.address).insert((prefix.length, key(prefix.address)), value)
     }
 
-    /// Forgets every prefix of a value.
+    /// Removes every prefix with this value.
     pub fn remove(&mut self, value: T) {
         self.v4.retain(|_, v| *v != value);
         self.v6.retain(|_, v| *v != value);
     }
 
-    /// The value of the longest prefix that holds `address`.
+    /// Returns the value of the longest prefix that contains `address`.
     pub fn find(&self, address: IpAddr) -> Option<T> {
         let (table, lengths) = match address {
             IpAddr::V4(_) => (&self.v4, &self.lengths[0]),

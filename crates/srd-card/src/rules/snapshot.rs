@@ -1,9 +1,9 @@
 //! The rules of a card: its peers, the addresses behind each, and whether SRD is on.
 //!
-//! A snapshot of them is immutable and shared by reference counting: the card, and later each of
-//! its workers, holds one and swaps it as a whole. Each change makes another epoch. An entry of the
-//! flow table remembers the epoch under which its flow was judged, so that a change of rules costs
-//! the same however many flows there are: each flow is judged again before its next packet.
+//! A snapshot of the rules is immutable and shared by reference counting: the card, and later each
+//! of its workers, has one and replaces it as a whole. Each change increments the epoch. An entry
+//! of the flow table contains the epoch under which its flow was judged, and each flow is judged
+//! again before its next packet. So the cost of a change does not depend on the number of flows.
 
 use alloc::vec::Vec;
 use core::net::IpAddr;
@@ -13,40 +13,40 @@ use srd_proto::PeerId;
 use super::prefix::{Prefix, Routes};
 use crate::meta::Meta;
 
-/// A peer of the card.
+/// Slot of a peer of the card.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Hash)]
 pub struct PeerSlot(pub u32);
 
-/// The rules about one peer.
+/// Rules of one peer.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct PeerSettings {
-    /// Its name in the transport.
+    /// Identifier of the peer in the transport.
     pub id: PeerId,
-    /// Inner addresses behind it.
+    /// Inner addresses behind the peer.
     pub allowed: Vec<Prefix>,
-    /// Whether SRD is on towards it.
+    /// Whether SRD towards the peer is on.
     pub express: bool,
-    /// For UDP, too.
+    /// Whether SRD is on for UDP.
     pub express_udp: bool,
 }
 
-/// The packets that ride SRD.
+/// Kinds of packets that SRD carries.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Carried {
-    /// SRD is on: TCP does.
+    /// Whether SRD is on, and carries TCP.
     pub express: bool,
-    /// UDP does, too.
+    /// Whether SRD carries UDP.
     pub udp: bool,
-    /// Tunnels without ports do, too: GRE, ESP, IP in IP.
+    /// Whether SRD carries tunnels without ports: GRE, ESP, IP in IP.
     pub tunnels: bool,
 }
 
-/// How the rules judge a flow.
+/// Verdict of the rules about a flow.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Verdict {
-    /// The peer behind the flow's remote address, if there is one.
+    /// Peer behind the flow's remote address, if there is one.
     pub(crate) peer: Option<u32>,
-    /// The rules that say so.
+    /// Epoch of the rules that gave the verdict.
     pub(crate) epoch: u64,
 }
 
@@ -60,50 +60,50 @@ pub struct Rules {
 }
 
 impl Rules {
-    /// Rules without peers.
+    /// Creates rules without peers.
     pub fn new(carried: Carried) -> Self {
         Self { carried, ..Self::default() }
     }
 
-    /// A number that grows with each change.
+    /// Number that increases with each change.
     pub fn epoch(&self) -> u64 {
         self.epoch
     }
 
-    /// The packets that ride SRD at all.
+    /// Returns the kinds of packets that SRD carries in general.
     pub fn enabled(&self) -> Carried {
         self.carried
     }
 
-    /// The packets that ride SRD towards a peer.
+    /// Returns the kinds of packets that SRD carries to a peer.
     pub fn enabled_for(&self, slot: PeerSlot) -> Carried {
         let peer = self.peer(slot).map_or((false, false), |p| (p.express, p.express_udp));
         let Carried { express, udp, tunnels } = self.carried;
         Carried { express: express && peer.0, udp: udp && peer.1, tunnels }
     }
 
-    /// The peer of a slot.
+    /// Returns the peer of a slot.
     pub fn peer(&self, slot: PeerSlot) -> Option<&PeerSettings> {
         self.peers.get(slot.0 as usize)?.as_ref()
     }
 
-    /// Slots that have a peer, or had one.
+    /// Returns the slots that have a peer, or had one.
     pub fn slots(&self) -> impl Iterator<Item = PeerSlot> + use<> {
         (0..u32::try_from(self.peers.len()).unwrap_or(u32::MAX)).map(PeerSlot)
     }
 
-    /// The peer behind an address.
+    /// Returns the peer behind an address.
     pub fn peer_of(&self, address: IpAddr) -> Option<PeerSlot> {
         self.routes.find(address).map(PeerSlot)
     }
 
-    /// Judges a packet by itself: the peer behind its remote address is the one that packets of the
-    /// flow go to (X3), and the only one that may send them (G1).
+    /// Judges a packet without its flow. The peer behind the packet's remote address receives the
+    /// packets of the flow (X3), and only this peer may send them (G1).
     pub(crate) fn judge(&self, meta: &Meta) -> Verdict {
         Verdict { peer: self.routes.find(meta.key.destination), epoch: self.epoch }
     }
 
-    /// Adds a peer. It takes the first slot that is free.
+    /// Adds a peer, in the first free slot.
     pub fn add_peer(&mut self, settings: PeerSettings) -> PeerSlot {
         self.epoch += 1;
         let free = self.peers.iter().position(Option::is_none);
@@ -119,7 +119,7 @@ impl Rules {
         PeerSlot(slot)
     }
 
-    /// Removes a peer, and the way to its addresses.
+    /// Removes a peer, and the routes to its addresses.
     pub fn remove_peer(&mut self, slot: PeerSlot) {
         self.epoch += 1;
         self.routes.remove(slot.0);
@@ -149,7 +149,7 @@ impl Rules {
         }
     }
 
-    /// Turns SRD on or off as a whole.
+    /// Turns SRD on or off for all peers.
     pub fn set_enabled(&mut self, express: bool, udp: bool) {
         self.epoch += 1;
         (self.carried.express, self.carried.udp) = (express, udp);

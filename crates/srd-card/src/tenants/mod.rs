@@ -1,10 +1,10 @@
-//! The order in which a worker reads what instances send: they share its time by weight.
+//! Scheduling of a worker's time between instances: they share it by weight.
 //!
-//! A tenant is an instance, or whatever else has work for the worker. The tenant with work that has
-//! used the least time, in the measure of its weight, has the next turn; time is what its batches
-//! have cost, as the caller measured it, so that a packet which the rules have to judge costs what
-//! it costs. Time that a tenant has no work for goes to those that have. A tenant that comes back
-//! stands before all that have used their shares: it waits for the batch that runs, and no longer.
+//! A tenant is an instance, or another source of work for the worker. The next turn goes to the
+//! tenant with work that has used the least time relative to its weight. Time is the measured cost
+//! of the tenant's batches, so a packet that the rules have to judge counts with its real cost.
+//! Time that one tenant does not need goes to the others. A tenant that becomes active again comes
+//! before all tenants that have used their shares: it waits only for the current batch.
 //!
 //! ```text
 //! loop {
@@ -21,17 +21,18 @@
 //! }
 //! ```
 //!
-//! Work for a tenant that is no turn of its own, such as packets that arrive for it, is charged
-//! with [`Tenants::charge`]; or all that arrives from other hosts is a tenant of its own.
+//! Work for a tenant outside of its turns, such as packets that arrive for it, is charged with
+//! [`Tenants::charge`]. Alternatively, all packets from other hosts are one tenant.
 //!
 //! # Invariants
-//! Time used is compared along one line, virtual time, which moves with the tenant that has the
-//! turn. Unused time is kept for [`Settings::credit`] only, so that a long pause gives no right to
-//! hold up the others for as long.
+//! The time used is compared on one scale, virtual time, which advances with the tenant that has
+//! the turn. Unused time is kept only up to [`Settings::credit`], so a tenant cannot delay the
+//! others for long after a long pause.
 //!
 //! # Bounds
-//! [`TENANTS_MAX`] tenants; a turn is as many frames as are likely to take [`Settings::slice`], at
-//! least one and at most [`Settings::frames_max`]; a call costs a search among the tenants.
+//! At most [`TENANTS_MAX`] tenants. A turn has as many frames as probably take
+//! [`Settings::slice`], at least one and at most [`Settings::frames_max`]. A call costs one search
+//! among the tenants.
 //!
 //! The rules are those of `docs/spec/card.md`, section 9.
 
@@ -39,73 +40,74 @@ use alloc::collections::{BTreeMap, BTreeSet};
 
 use srd_proto::time::Duration;
 
-/// Most tenants of a worker.
+/// Largest number of tenants of a worker.
 pub const TENANTS_MAX: usize = 4096;
-/// Most weight of a tenant.
+/// Largest weight of a tenant.
 pub const WEIGHT_MAX: u32 = 1 << 16;
-/// A frame of a tenant of which nothing is known yet is taken to cost so much.
+/// Assumed cost of a frame, in nanoseconds, of a tenant without measurements.
 const FRAME_NS_FIRST: u64 = 1000;
-/// The part by which the cost of a frame falls with a cheaper turn: one of so many.
+/// Divisor of the decrease of a frame's cost after a cheaper turn.
 const FALLS_BY: u64 = 8;
 
-/// Names a tenant: for an instance of a card it is [`crate::vpc::Card::tenant_of`].
+/// Identifier of a tenant: for an instance of a card, the result of
+/// [`crate::vpc::Card::tenant_of`].
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Hash)]
 pub struct TenantId(pub u32);
 
-/// How time is divided.
+/// Parameters of the scheduling.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Settings {
-    /// How long a turn should take at most: a tenant that comes back waits so long.
+    /// Target for the longest turn, which is the wait of a tenant that becomes active again.
     pub slice: Duration,
-    /// Most frames of a turn.
+    /// Largest number of frames in a turn.
     pub frames_max: u32,
-    /// Unused time that a tenant keeps, in time of a tenant of weight 1: a short burst counts as
-    /// within its share.
+    /// Unused time that a tenant keeps, in time of a tenant of weight 1. A short burst counts as
+    /// within the tenant's share.
     pub credit: Duration,
 }
 
 impl Default for Settings {
-    /// As many frames as a card takes at once, twice; and bursts of a few hundred packets.
+    /// Twice as many frames as a card handles at once, and bursts of a few hundred packets.
     fn default() -> Self {
         let (slice, credit) = (Duration::from_micros(20), Duration::from_micros(200));
         Self { slice, frames_max: 32, credit }
     }
 }
 
-/// A tenant may be served.
+/// Permission for a tenant to send frames.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[must_use = "it ends with Tenants::end"]
 pub struct Turn {
     /// The tenant.
     pub tenant: TenantId,
-    /// Frames that it may send in this turn.
+    /// Number of frames that the tenant may send in this turn.
     pub frames: u32,
-    /// Its frames have waited since others had their turns: it has used up its share, and each
-    /// frame of this turn counts in `pps_allowance_exceeded` (N4).
+    /// Whether the tenant's frames have waited while others had their turns. If so, the tenant has
+    /// used up its share, and each frame of this turn counts in `pps_allowance_exceeded` (N4).
     pub waited: bool,
 }
 
-/// What a tenant has had.
+/// Time, turns and frames that a tenant has used.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Used {
-    /// Time.
+    /// Time used.
     pub spent: Duration,
-    /// Turns.
+    /// Number of turns.
     pub turns: u64,
-    /// Frames of its turns.
+    /// Frames sent in turns.
     pub frames: u64,
-    /// Those of them that had to wait for its share.
+    /// Frames that waited because the tenant had used up its share.
     pub waited: u64,
 }
 
-/// Where a tenant is.
+/// State of a tenant.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Place {
-    /// It has no work.
+    /// The tenant has no work.
     Idle,
-    /// It has work, and waits for its turn.
+    /// The tenant has work, and waits for its turn.
     Waits,
-    /// It has its turn.
+    /// The tenant has its turn.
     Runs,
 }
 
@@ -113,31 +115,31 @@ enum Place {
 struct Tenant {
     weight: u32,
     place: Place,
-    /// The time that it has used, in the measure of its weight.
+    /// Time used, relative to the tenant's weight.
     used: u128,
-    /// The likely cost of a frame.
+    /// Expected cost of a frame, in nanoseconds.
     frame_ns: u64,
-    /// The turns of all tenants in which frames were read, when its last one ended with work left.
+    /// Value of [`Tenants`]' turn counter when the tenant's last turn ended with work left.
     left_at: Option<u64>,
     total: Used,
 }
 
-/// The tenants of a worker.
+/// Tenants of a worker.
 #[derive(Debug)]
 pub struct Tenants {
     settings: Settings,
     tenants: BTreeMap<TenantId, Tenant>,
-    /// Those that wait for their turn, in the order of the time that they have used.
+    /// Tenants that wait for their turn, in the order of their used time.
     waiting: BTreeSet<(u128, TenantId)>,
     running: Option<TenantId>,
-    /// The time that the tenant which had the last turn had used then.
+    /// Virtual time: the used time of the tenant with the last turn, when the turn began.
     line: u128,
     /// Turns in which frames were read.
     turns: u64,
 }
 
 impl Tenants {
-    /// Without tenants.
+    /// Creates an empty set of tenants.
     pub fn new(settings: Settings) -> Self {
         Self {
             settings,
@@ -149,8 +151,9 @@ impl Tenants {
         }
     }
 
-    /// Adds a tenant, or gives it another weight: its share is its weight by the sum of the weights
-    /// of all that have work. Returns whether there is room for it ([`TENANTS_MAX`]).
+    /// Adds a tenant, or changes its weight. A tenant's share is its weight divided by the sum of
+    /// the weights of all tenants with work. Returns `false` if a new tenant would exceed
+    /// [`TENANTS_MAX`].
     pub fn add(&mut self, id: TenantId, weight: u32) -> bool {
         let weight = weight.clamp(1, WEIGHT_MAX);
         if let Some(tenant) = self.tenants.get_mut(&id) {
@@ -180,7 +183,7 @@ impl Tenants {
         self.running = self.running.filter(|running| *running != id);
     }
 
-    /// A tenant has work. Without effect if that is known.
+    /// Marks a tenant as having work. A tenant that is already marked is unchanged.
     pub fn wake(&mut self, id: TenantId) {
         let Some(tenant) = self.tenants.get_mut(&id).filter(|t| t.place == Place::Idle) else {
             return;
@@ -192,8 +195,9 @@ impl Tenants {
         self.waiting.insert((tenant.used, id));
     }
 
-    /// The next turn: of the tenant with work that has used the least of its share. A turn that was
-    /// not ended ends without cost, and with work left. `None` if no tenant has work.
+    /// Returns the next turn, for the tenant with work that has used the least of its share. If
+    /// the last turn was not ended, it ends without cost, and with work left. Returns `None` if no
+    /// tenant has work.
     #[allow(clippy::should_implement_trait)] // a turn has to be ended before the next one
     pub fn next(&mut self) -> Option<Turn> {
         if let Some(running) = self.running.take() {
@@ -211,8 +215,8 @@ impl Tenants {
         Some(Turn { tenant: id, frames, waited })
     }
 
-    /// Ends a turn in which so many frames were read, and which took so long. If there were fewer
-    /// frames than it had, the tenant has no more work until [`Tenants::wake`].
+    /// Ends a turn in which `frames` frames were read in the time `spent`. If the turn allowed
+    /// more frames, the tenant has no more work until [`Tenants::wake`].
     pub fn end(&mut self, turn: Turn, frames: u32, spent: Duration) {
         self.charge(turn.tenant, spent);
         let Some(tenant) = self.tenants.get_mut(&turn.tenant) else { return };
@@ -221,7 +225,7 @@ impl Tenants {
         tenant.total.waited += u64::from(frames) * u64::from(turn.waited);
         if frames > 0 {
             self.turns += 1;
-            // A turn that was too long must not come again: the cost rises at once, and falls
+            // A turn that was too long must not be repeated: the cost rises at once, and falls
             // slowly.
             let now = spent.as_nanos() / u64::from(frames);
             let falls = tenant.frame_ns.saturating_sub(now) / FALLS_BY;
@@ -238,7 +242,7 @@ impl Tenants {
         }
     }
 
-    /// A tenant has used time outside of its turns. // N1
+    /// Charges a tenant for time that was used outside of its turns. // N1
     pub fn charge(&mut self, id: TenantId, spent: Duration) {
         let Some(tenant) = self.tenants.get_mut(&id) else { return };
         let waits = self.waiting.remove(&(tenant.used, id));
@@ -261,13 +265,13 @@ impl Tenants {
         self.waiting.is_empty() && self.running.is_none()
     }
 
-    /// What a tenant has had.
+    /// Returns the time, turns and frames that a tenant has used.
     pub fn used(&self, id: TenantId) -> Used {
         self.tenants.get(&id).map(|tenant| tenant.total).unwrap_or_default()
     }
 }
 
-/// Time in the measure of a weight, in parts that are fine enough for any weight.
+/// Time relative to a weight, in units that are fine enough for any weight.
 fn scaled(spent: Duration, weight: u32) -> u128 {
     u128::from(spent.as_nanos()) * u128::from(WEIGHT_MAX) / u128::from(weight.max(1))
 }

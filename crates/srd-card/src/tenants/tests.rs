@@ -2,15 +2,15 @@ use super::*;
 use srd_proto::rng::Rng;
 use std::vec::Vec;
 
-/// A tenant of the simulation: packets that wait in its device, and when the next one comes.
+/// A tenant of the simulation: packets that wait in its device, and the time of its next packet.
 struct Load {
     id: TenantId,
     weight: u32,
-    /// Nanoseconds between packets; zero: there are always more.
+    /// Nanoseconds between packets; zero: packets are always waiting.
     gap_ns: u64,
-    /// Least and greatest cost of a packet.
+    /// Smallest and largest cost of a packet.
     cost_ns: (u64, u64),
-    /// It has work within these times only.
+    /// Times between which the tenant has work.
     active_ns: (u64, u64),
     next_ns: u64,
     arrived: Vec<u64>,
@@ -35,7 +35,7 @@ impl Load {
         Self { gap_ns, cost_ns: (cost_ns, cost_ns), ..Self::flood(id, (0, 0)) }
     }
 
-    /// Packets that have come by now.
+    /// Adds the packets that have arrived by `now_ns`.
     fn advance(&mut self, now_ns: u64, rng: &mut Rng) {
         let (from, to) = self.active_ns;
         if self.gap_ns == 0 {
@@ -106,8 +106,8 @@ impl World {
 
 const MS: u64 = 1_000_000;
 
-/// N1, N3: however many flood, and whatever their packets cost, one that uses less than half of its
-/// share waits for the turn that runs and no longer.
+/// N1, N3: with any number of floods at any cost of packets, a tenant that uses less than half of
+/// its share waits only for the current turn.
 #[test]
 fn a_quiet_tenant_waits_for_one_turn_however_many_flood() {
     for seed in 0..40 {
@@ -119,13 +119,14 @@ fn a_quiet_tenant_waits_for_one_turn_however_many_flood() {
         let gap_ns = 1000 * 2 * u64::from(floods + 1);
         loads.push(Load::quiet(0, gap_ns, 1000));
         let mut world = World::new(seed, loads);
-        // At first all are new, and have their first turns before a second one of the quiet one.
+        // At first all tenants are new, and have their first turns before the quiet tenant's
+        // second one.
         world.run(10 * MS);
         world.loads.last_mut().unwrap().delay_max_ns = 0;
         world.run(60 * MS);
         let quiet = world.loads.last().unwrap();
         assert!(quiet.delay_max_ns <= world.turn_max_ns, "{} {seed}", quiet.delay_max_ns);
-        // The first turns, of packets of unknown cost, may be longer.
+        // The first turns, with packets of unknown cost, may be longer.
         assert!(world.turn_max_ns <= 32 * 3200, "{}", world.turn_max_ns);
         let used = world.tenants.used(TenantId(0));
         assert!(used.frames >= 60 * MS / gap_ns * 9 / 10, "{used:?}");
@@ -153,15 +154,15 @@ fn those_that_flood_share_time_by_weight_whatever_their_packets_cost() {
         for load in &world.loads {
             let share = world.now_ns * u64::from(load.weight) / weights;
             let has = world.spent_ns(load.id.0);
-            // Each turn may take a tenant beyond its share, of any weight.
+            // Each turn may take a tenant of any weight beyond its share.
             let bound = 5 * world.turn_max_ns;
             assert!(has.abs_diff(share) <= bound, "seed {seed}: {has} of {share}");
         }
     }
 }
 
-/// Time that others do not use goes to one that floods; an owner that comes back has its share of
-/// each millisecond from then on.
+/// Time that others do not use goes to a flooding tenant. A tenant that becomes active again has
+/// its share of each millisecond from then on.
 #[test]
 fn unused_time_is_used_and_given_back_within_a_millisecond() {
     for weight in [1, 3] {
@@ -181,7 +182,7 @@ fn unused_time_is_used_and_given_back_within_a_millisecond() {
     }
 }
 
-/// Whatever comes and goes: the worker rests only when nothing waits.
+/// The worker is idle only when no work waits, for any sequence of active tenants.
 #[test]
 fn the_worker_never_rests_while_work_waits() {
     for seed in 0..20 {
@@ -192,14 +193,14 @@ fn the_worker_never_rests_while_work_waits() {
             let gap_ns = u64::from(rng.below(4)) * 5000;
             Load { gap_ns, active_ns, ..Load::flood(id, (100, 900)) }
         });
-        // `run` asserts it.
+        // `run` checks this.
         let mut world = World::new(seed, loads.collect());
         world.run(22 * MS);
         assert!(world.loads.iter().all(|load| load.arrived.is_empty()) && world.busy_ns > MS);
     }
 }
 
-/// N3: a pause of an hour gives no right to an hour.
+/// N3: a pause of an hour does not give credit for an hour.
 #[test]
 fn a_long_pause_gives_credit_for_a_short_burst_only() {
     let back_ns = 3_600_000 * MS;
@@ -220,12 +221,12 @@ fn a_long_pause_gives_credit_for_a_short_burst_only() {
     assert!(others + 2 * world.turn_max_ns >= share && others <= share + 2 * world.turn_max_ns);
 }
 
-/// N4: alone it has no share to be over; a burst within the credit is not over it either.
+/// N4: a single tenant cannot exceed its share, and a burst within the credit does not exceed it.
 #[test]
 fn only_frames_that_waited_for_others_are_over_the_share() {
     let mut alone = World::new(1, std::vec![Load::flood(0, (300, 300))]);
     alone.run(5 * MS);
-    // Devices that are asked in vain are turns without frames.
+    // A device without frames is a turn without frames.
     for _ in 0..10 {
         alone.tenants.add(TenantId(1), 1);
         alone.tenants.wake(TenantId(1));
@@ -253,8 +254,8 @@ fn only_frames_that_waited_for_others_are_over_the_share() {
     }
 }
 
-/// N2: a tenant whose packets become dear has turns of a few, at once; when they are cheap again,
-/// its turns grow.
+/// N2: a tenant whose packets become expensive has turns of a few frames at once; when they are
+/// cheap again, its turns grow.
 #[test]
 fn a_turn_has_as_many_frames_as_its_slice_has_time_for() {
     let mut tenants = Tenants::new(Settings::default());
@@ -305,7 +306,7 @@ fn no_more_tenants_than_there_are_places_and_none_that_is_gone_is_served() {
     assert_eq!(tenants.next(), None, "the new one has no work");
     assert!(tenants.is_idle());
     tenants.wake(TenantId(most));
-    // A turn that nobody ends ends with the next one.
+    // A turn without a call of `end` ends with the next one.
     let first = tenants.next().unwrap();
     assert_eq!(tenants.next(), Some(Turn { waited: false, ..first }));
 }

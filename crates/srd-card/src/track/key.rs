@@ -1,5 +1,5 @@
-//! What identifies a connection, seen from the instance: local and remote end, whichever way a
-//! packet goes. So both directions have one key, and one entry.
+//! Key of a connection, seen from the instance: local and remote end, independent of a packet's
+//! direction. So both directions have one key, and one entry.
 
 use core::net::IpAddr;
 
@@ -8,10 +8,10 @@ use crate::meta::key::Direction;
 use crate::meta::packet::{Packet, protocol};
 use crate::store::stored;
 
-/// Bytes of an ICMP header before what an error quotes.
+/// Bytes of an ICMP header before the quoted packet.
 const ICMP_BYTES: usize = 8;
 
-/// Which end of a connection sent a packet.
+/// End of a connection that sent a packet.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Way {
     /// The end that sent the first packet.
@@ -20,7 +20,7 @@ pub enum Way {
     Back,
 }
 
-/// A connection of an ENI (T1).
+/// Key of a connection of an ENI (T1).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Key {
     /// Addresses in two words each: a wider type would align the entry to 16 bytes.
@@ -33,21 +33,21 @@ pub struct Key {
 }
 
 impl Key {
-    /// Before all others.
+    /// The smallest key.
     pub(crate) const FIRST: Self =
         Self { local: [0; 2], remote: [0; 2], ports: (0, 0), eni: 0, protocol: 0, v6: false };
 
-    /// The connection that a packet of an ENI belongs to: TCP and UDP with their ports, echoes of
-    /// ICMP with their identifier, everything else by addresses and protocol, later fragments, too
-    /// (T1). `bytes` is the packet from its IP header on.
+    /// Returns the connection of a packet of an ENI: TCP and UDP with their ports, ICMP echoes
+    /// with their identifier, all other packets, later fragments included, by addresses and
+    /// protocol (T1). `bytes` is the packet from its IP header on.
     #[inline]
     pub fn of(packet: &Packet, bytes: &[u8], direction: Direction, eni: u16) -> Self {
         let ports = packet.ports.unwrap_or_else(|| Self::ports_of(packet, bytes));
         Self::with_ports(packet, ports, direction, eni)
     }
 
-    /// The ports that a packet shows, those of a first fragment included; the identifier of an echo
-    /// twice; zeros if there are none.
+    /// Returns the ports that a packet contains, those of a first fragment included. For an echo,
+    /// both are its identifier; for a packet without ports, zeros.
     pub(crate) fn ports_of(packet: &Packet, bytes: &[u8]) -> (u16, u16) {
         let echo = || {
             let id = echo_id(packet, bytes)?;
@@ -56,7 +56,7 @@ impl Key {
         packet.ports_in_sight(bytes).or_else(echo).unwrap_or_default()
     }
 
-    /// The connection of a packet that has these ports, whether it shows them or not.
+    /// Returns the connection of a packet with these ports, which the packet need not contain.
     #[inline]
     pub(crate) fn with_ports(
         packet: &Packet,
@@ -72,9 +72,9 @@ impl Key {
         Self { local, remote, ports, eni, protocol: packet.protocol, v6: !packet.is_v4() }
     }
 
-    /// The connection that an ICMP error is about, read from the packet that it quotes; `None` if
-    /// this is no ICMP error, quotes too little, or does not go to the sender of what it quotes
-    /// (T7).
+    /// Returns the connection of an ICMP error, from the packet that the error quotes. Returns
+    /// `None` if the packet is no ICMP error, if the quote is too short, or if the error does not
+    /// go to the sender of the quoted packet (T7).
     pub fn of_error(packet: &Packet, bytes: &[u8], direction: Direction, eni: u16) -> Option<Self> {
         if packet.fragment {
             return None;
@@ -93,7 +93,7 @@ impl Key {
         if inner.source != packet.destination {
             return None;
         }
-        // The quoted packet went the other way.
+        // The quoted packet had the opposite direction.
         let other = match direction {
             Direction::Egress => Direction::Ingress,
             Direction::Ingress => Direction::Egress,
@@ -101,24 +101,24 @@ impl Key {
         Some(Self::of(&inner, quoted, other, eni))
     }
 
-    /// The address of the other end.
+    /// Address of the other end.
     #[inline]
     pub(crate) fn remote_words(&self) -> [u64; 2] {
         self.remote
     }
 
-    /// An address as keys have it.
+    /// Returns an address in the form of keys.
     pub(crate) fn words(address: IpAddr) -> [u64; 2] {
         bits(address)
     }
 
-    /// The ENI.
+    /// Index of the ENI.
     pub fn eni(&self) -> u16 {
         self.eni
     }
 
-    /// The two ends as the instance sees them, local first: address and port. An echo's identifier
-    /// stands for both ports.
+    /// Returns the two ends, address and port, as the instance sees them, local first. The
+    /// identifier of an echo is both ports.
     pub fn ends(&self) -> [(IpAddr, u16); 2] {
         let address = |words: [u64; 2]| {
             let bits = u128::from(words[0]) << 64 | u128::from(words[1]);
@@ -131,7 +131,7 @@ impl Key {
         [(address(self.local), self.ports.0), (address(self.remote), self.ports.1)]
     }
 
-    /// The transport protocol.
+    /// Transport protocol.
     pub fn protocol(&self) -> u8 {
         self.protocol
     }
@@ -140,7 +140,7 @@ impl Key {
 stored!(Key { local, remote, ports, eni, protocol, v6 });
 
 impl Key {
-    /// The hash under a secret, of as few words as hold the key: two of IPv4, five of IPv6.
+    /// Hash under a secret, of as few words as contain the key: two for IPv4, five for IPv6.
     #[inline]
     pub(super) fn hash(&self, keyed: &Keyed) -> u64 {
         let (local, remote) = self.ports;
@@ -163,7 +163,7 @@ impl Key {
 
 #[cfg(test)]
 impl Key {
-    /// A key with another remote end, of IPv4.
+    /// Returns a key with another remote end, of IPv4.
     pub(super) fn with_remote(self, address: u32, port: u16) -> Self {
         Self { remote: [0, address.into()], ports: (self.ports.0, port), ..self }
     }
@@ -180,7 +180,7 @@ fn bits(address: IpAddr) -> [u64; 2] {
     }
 }
 
-/// The identifier of an echo request or reply.
+/// Identifier of an echo request or reply.
 fn echo_id(packet: &Packet, bytes: &[u8]) -> Option<u16> {
     if !packet.first {
         return None;

@@ -1,13 +1,13 @@
-//! Connection tracking: which connections an instance has, and until when.
+//! Connection tracking: the connections of an instance, and their idle times.
 //!
 //! | file | what |
 //! |---|---|
-//! | [`key`] | what identifies a connection, seen from the instance |
-//! | [`state`] | what packets make of a connection |
+//! | [`key`] | key of a connection, seen from the instance |
+//! | [`state`] | changes of a connection's state by its packets |
 //! | [`timeouts`] | idle times of an ENI, with EC2's bounds |
 //! | [`table`] | the connections, up to the allowance |
-//! | `wheel` | when they expire |
-//! | [`tracked`] | which connections are tracked at all |
+//! | `wheel` | expiry of entries |
+//! | [`tracked`] | selection of the connections that are tracked |
 //!
 //! The rules are those of `docs/spec/card.md`, section 2.
 

@@ -1,4 +1,4 @@
-//! What packets make of a connection.
+//! Changes of a connection's state by its packets.
 //!
 //! ```text
 //!  TCP   Opening ---- both ends seen, the first again ----> Established
@@ -27,13 +27,13 @@ mod flag {
 /// The state of a connection.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Hash)]
 pub enum State {
-    /// TCP before the handshake is over.
+    /// TCP before the handshake is complete.
     Opening,
     /// TCP with data.
     Established,
     /// TCP that one end finished.
     Closing,
-    /// TCP that both ends finished, or one reset.
+    /// TCP that both ends finished, or one end reset.
     Closed,
     /// UDP in one direction, or with a single exchange; ICMP; any other protocol.
     Single,
@@ -42,7 +42,7 @@ pub enum State {
 }
 
 impl State {
-    /// Its name, for people.
+    /// Name of the state, for users.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Opening => "opening",
@@ -55,7 +55,7 @@ impl State {
     }
 }
 
-/// What tracking needs to know of a packet.
+/// Properties of a packet that tracking depends on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Seen {
     /// A TCP segment with these flags.
@@ -78,25 +78,25 @@ impl Seen {
         }
     }
 
-    /// Whether this opens a TCP connection.
+    /// Whether the packet opens a TCP connection.
     pub(crate) fn opens(self) -> bool {
         matches!(self, Self::Tcp(flags) if flags & (flag::SYN | flag::ACK | flag::RST) == flag::SYN)
     }
 }
 
-/// The state of a connection with what led to it.
+/// State of a connection with its history.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Progress {
     pub(super) state: State,
-    /// TCP: ends that were seen since the last reset, bit 0 the first. UDP: packets that were
-    /// answers to each other, up to four.
+    /// For TCP, the ends that were seen since the last reset, bit 0 for the first. For UDP, the
+    /// number of packets in alternating directions, up to four.
     seen: u8,
-    /// TCP: ends that finished.
+    /// For TCP, the ends that finished.
     finished: u8,
 }
 
 impl Progress {
-    /// Of the first packet.
+    /// Returns the state after the first packet.
     pub(super) fn first(seen: Seen) -> Self {
         let state = if matches!(seen, Seen::Tcp(_)) { State::Opening } else { State::Single };
         let mut progress = Self { state, seen: 0, finished: 0 };
@@ -104,7 +104,7 @@ impl Progress {
         progress
     }
 
-    /// Another packet (T2).
+    /// Updates the state for another packet (T2).
     pub(super) fn packet(&mut self, seen: Seen, way: Way) {
         match seen {
             Seen::Tcp(flags) => self.tcp(flags, way),
@@ -119,7 +119,7 @@ impl Progress {
             (self.state, self.seen, self.finished) = (State::Closed, 0, 0);
             return;
         }
-        // The handshake is over when the first end answers the second.
+        // The handshake is complete when the first end answers the second.
         let again = self.seen == 3 && flags & flag::SYN == 0;
         if again && self.finished == 0 {
             self.state = State::Established;
@@ -131,7 +131,8 @@ impl Progress {
         }
     }
 
-    /// Each packet that goes the other way than the one before is an answer, or the next request.
+    /// Each packet in the opposite direction of the previous one is an answer, or the next
+    /// request.
     fn udp(&mut self, way: Way) {
         let expected = if self.seen.is_multiple_of(2) { Way::Forward } else { Way::Back };
         if way == expected && self.seen < 4 {
@@ -196,7 +197,8 @@ mod tests {
         tcp(ACK, &[(Forward, ACK, Opening), (Back, ACK, Opening), (Forward, ACK, Established)]);
     }
 
-    /// A reset may be forged; a late segment of one end alone does not revive the entry either.
+    /// A reset may be forged. A late segment of one end alone does not make the connection active
+    /// again.
     #[test]
     fn after_a_reset_both_ends_have_to_be_seen_again() {
         tcp(

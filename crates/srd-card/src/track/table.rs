@@ -1,12 +1,12 @@
-//! The connections of an instance, up to its allowance, and flows that are not tracked but
-//! remembered, so that rules need not judge each packet.
+//! Connections of an instance, up to its allowance, and flows that are not tracked but remembered,
+//! so that rules need not judge each packet.
 //!
-//! One entry is one flow in both directions, with a value of the caller's. Invariants: a full table
-//! refuses new connections and never gives up one that lives; an entry past its time is never
-//! found, and its memory is free again within one [`GRAIN`] if [`Table::expire`] is called with
-//! enough work. Bound: as many entries as the allowance and the room for untracked flows, of
-//! [`ENTRY_BYTES_MAX`] each and the size of the value; every call does bounded work, but for the
-//! growth of the index while it fills for the first time.
+//! One entry is one flow in both directions, with a value of the caller. Invariants: a full table
+//! refuses new connections and never gives up an active one. An expired entry is never found, and
+//! its memory is free again within one [`GRAIN`] if [`Table::expire`] is called with enough work.
+//! Bound: as many entries as the allowance and the limit of untracked flows, of
+//! [`ENTRY_BYTES_MAX`] each and the size of the value. Every call does bounded work, except for
+//! the growth of the index while it fills for the first time.
 
 use alloc::vec::Vec;
 
@@ -20,75 +20,76 @@ use crate::track::state::{Progress, Seen, State};
 use crate::track::timeouts::Timeouts;
 use crate::track::wheel::{Link, Links, Wheel};
 
-/// The grain of expiry.
+/// Grain of expiry.
 pub const GRAIN: Duration = Duration::from_secs(1);
-/// Most bytes of heap for each connection without a value, both directions together (T8): the entry
-/// and its place in the index at the lowest load.
+/// Largest number of heap bytes of a connection without a value, both directions together (T8):
+/// the entry and its part of the index at the lowest load.
 pub const ENTRY_BYTES_MAX: usize = size_of::<Place<()>>() + 21;
-/// Entries that are made room for at once: none is moved when the table grows.
+/// Entries that are allocated at once; no entry moves when the table grows.
 const CHUNK: usize = 1024;
-/// Work that an insertion into a full table spends on entries past their time.
+/// Steps of expiry for an insertion into a full table.
 const WORK_WHEN_FULL: u32 = 16;
 /// Latest tick, so that sums of ticks do not overflow.
 const TICK_MAX: u32 = u32::MAX - (1 << 20);
 
-/// A flow that nobody tracks may be silent for so many ticks.
+/// Idle time, in ticks, of a flow that is not tracked.
 const UNTRACKED_TICKS: u32 = 60;
 
-/// A flow.
+/// Entry of a flow.
 struct Entry<T> {
     key: Key,
     progress: Progress,
     /// Whether the local end sent the first packet.
     local_first: bool,
-    /// Whether it counts against the allowance.
+    /// Whether the entry counts against the allowance.
     tracked: bool,
-    /// The first tick at which it is past its time.
+    /// First tick at which the entry has expired.
     expires: u32,
     link: Link,
     value: T,
 }
 
-/// An entry, or the place of one.
+/// A slot of the table, used or free.
 enum Place<T> {
-    /// Nothing; the number is that of the next free place.
+    /// A free slot, with the number of the next free one.
     Free(u32),
     Used(Entry<T>),
 }
 
-/// No place is free.
+/// Number that stands for no slot.
 const NO_PLACE: u32 = u32::MAX;
 
-/// Names an entry while it lives.
+/// Identifier of an entry while it exists.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Hash)]
 pub struct TrackId(u32);
 
 impl TrackId {
-    /// Names none.
+    /// Identifier of no entry.
     pub(crate) const NONE: Self = Self(NO_PLACE);
 }
 
-/// What a packet is to the table.
+/// Result of the search for a packet's connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Found {
-    /// It begins a connection, which the rules have to judge before [`Table::insert`].
+    /// The packet begins a connection, which the rules have to judge before [`Table::insert`].
     New,
-    /// It belongs to this connection.
+    /// The packet belongs to this connection.
     Known {
         /// The entry.
         id: TrackId,
-        /// Its state after this packet.
+        /// State of the connection after this packet.
         state: State,
-        /// Which end sent the packet.
+        /// End that sent the packet.
         way: Way,
     },
 }
 
-/// The table is full. The packet is counted by [`crate::limits::Limits::count_refused_connection`].
+/// Error: the table is full. [`crate::limits::Limits::count_refused_connection`] counts the
+/// packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Full;
 
-/// Entries by number, in chunks that stay where they are.
+/// Entries by number, in chunks that do not move.
 struct Entries<T> {
     chunks: Vec<Vec<Place<T>>>,
     places: u32,
@@ -116,7 +117,7 @@ impl<T> Entries<T> {
         self.get_mut(entry).expect("the wheel and the index name entries that live")
     }
 
-    /// Puts an entry into a place; `None` if there are as many as numbers.
+    /// Stores an entry in a slot; `None` if all numbers are in use.
     fn put(&mut self, entry: Entry<T>) -> Option<u32> {
         if self.free != NO_PLACE {
             let number = self.free;
@@ -149,7 +150,7 @@ impl<T> Links for Entries<T> {
     }
 }
 
-/// An entry in the index, with its hash: the index grows without a look at the entries.
+/// An entry of the index, with its hash, so that the index grows without access to the entries.
 #[derive(Clone, Copy)]
 struct Slot {
     number: u32,
@@ -157,13 +158,13 @@ struct Slot {
 }
 
 impl Slot {
-    /// The index takes a place from the low bits, and a mark from the high ones.
+    /// The index takes a bucket from the low bits, and a tag from the high bits.
     fn hash(self) -> u64 {
         u64::from(self.hash) << 32 | u64::from(self.hash)
     }
 }
 
-/// The connections.
+/// Table of connections.
 pub struct Table<T = ()> {
     entries: Entries<T>,
     index: HashTable<Slot>,
@@ -173,16 +174,16 @@ pub struct Table<T = ()> {
     allowance: u32,
     untracked: u32,
     untracked_max: u32,
-    /// Ticks are counted from here.
+    /// Time of tick zero.
     epoch: Instant,
     now: u32,
-    /// The entry that the next packet is likely to belong to.
+    /// Entry that the next packet probably belongs to.
     expected: u32,
 }
 
 impl<T> Table<T> {
-    /// A table of an instance: its allowance of connections, the times of each of its ENIs, and a
-    /// secret.
+    /// Creates the table of an instance from its allowance of connections, the times of each of
+    /// its ENIs, and a secret.
     pub fn new(allowance: u32, timeouts: &[Timeouts], secret: Secret, now: Instant) -> Self {
         Self {
             entries: Entries { chunks: Vec::new(), places: 0, free: NO_PLACE },
@@ -199,38 +200,38 @@ impl<T> Table<T> {
         }
     }
 
-    /// With room for so many flows that are not tracked.
+    /// Sets the largest number of flows that are not tracked.
     #[must_use]
     pub fn with_untracked(mut self, flows: u32) -> Self {
         self.untracked_max = flows;
         self
     }
 
-    /// Connections that the table can still take: `conntrack_allowance_available` (T5).
+    /// Number of connections that the table can still take: `conntrack_allowance_available` (T5).
     pub fn available(&self) -> u32 {
         self.allowance.saturating_sub(self.tracked())
     }
 
-    /// Connections in the table.
+    /// Number of tracked connections.
     #[allow(clippy::cast_possible_truncation)] // the index holds u32 numbers
     pub fn tracked(&self) -> u32 {
         self.index.len() as u32 - self.untracked
     }
 
-    /// Flows in the table that are not tracked.
+    /// Number of flows that are not tracked.
     pub fn untracked(&self) -> u32 {
         self.untracked
     }
 
-    /// Changes the times of an ENI; its connections have the new ones from their next packet on.
+    /// Changes the times of an ENI; they apply to its connections from their next packet on.
     pub fn set_timeouts(&mut self, eni: u16, timeouts: Timeouts) {
         if let Some(there) = self.timeouts.get_mut(usize::from(eni)) {
             *there = timeouts;
         }
     }
 
-    /// Finds the connection of a packet, and moves its state and its time. `local` says whether
-    /// the instance sent the packet. A segment that opens a connection anew is [`Found::New`]
+    /// Finds the connection of a packet, and updates its state and its time. `local` means that
+    /// the instance sent the packet. A segment that opens a connection again is [`Found::New`]
     /// (T2).
     pub fn packet(&mut self, now: Instant, key: &Key, local: bool, seen: Seen) -> Found {
         let Some(id) = self.known(now, key, seen) else { return Found::New };
@@ -238,8 +239,8 @@ impl<T> Table<T> {
         Found::Known { id, state, way }
     }
 
-    /// Finds the connection of a packet as [`Table::packet`] does, and moves nothing: for a packet
-    /// that may still be refused.
+    /// Finds the connection of a packet as [`Table::packet`] does, without any update: for a
+    /// packet that may still be refused.
     #[inline]
     pub fn known(&mut self, now: Instant, key: &Key, seen: Seen) -> Option<TrackId> {
         let now = self.tick(now);
@@ -250,8 +251,8 @@ impl<T> Table<T> {
         (!is_new).then_some(TrackId(number))
     }
 
-    /// Moves state and time of a connection that [`Table::known`] has found for this packet, to the
-    /// time that was given there.
+    /// Updates state and time of a connection that [`Table::known`] has found for this packet. The
+    /// time is the one that was given there.
     #[inline]
     pub fn moved(&mut self, id: TrackId, local: bool, seen: Seen) -> (State, Way) {
         let entry = self.entries.of(id.0);
@@ -262,39 +263,39 @@ impl<T> Table<T> {
         (state, way)
     }
 
-    /// The entry that a packet is likely to belong to, for [`Table::expect`]. Only the index is
-    /// read: looks of several packets one after the other wait for memory together, and each of
-    /// them alone waits for its own.
+    /// Returns the entry that a packet probably belongs to, for [`Table::expect`]. Only the index
+    /// is read. If several packets are looked up one after the other, their cache misses overlap.
     pub fn look(&self, key: &Key) -> Option<TrackId> {
         let wanted = self.slot(key, NO_PLACE);
         let found = self.index.find(wanted.hash(), |slot| slot.hash == wanted.hash);
         found.map(|slot| TrackId(slot.number))
     }
 
-    /// The value of such an entry, if it is the packet's, and whether the flow is tracked.
+    /// Returns the value of such an entry if its key is the packet's, and whether the flow is
+    /// tracked.
     pub fn peek(&self, id: TrackId, key: &Key) -> Option<(&T, bool)> {
         let entry = self.entries.get(id.0).filter(|entry| entry.key == *key)?;
         (entry.expires > self.now).then_some((&entry.value, entry.tracked))
     }
 
-    /// The next packet is likely to belong to this entry, and need not be looked for then. The key
-    /// decides: if it belongs to another, this has cost a comparison.
+    /// Sets the entry that the next packet probably belongs to, which saves a search. The key is
+    /// compared: if the packet belongs to another entry, the hint has only cost this comparison.
     pub fn expect(&mut self, id: TrackId) {
         self.expected = id.0;
     }
 
-    /// The connection that an ICMP error is about; the error moves neither state nor time (T7).
+    /// Returns the connection of an ICMP error; the error changes neither state nor time (T7).
     pub fn related(&mut self, now: Instant, key: &Key) -> Option<TrackId> {
         let now = self.tick(now);
         let number = self.find(key)?;
         (self.entries.get(number)?.expires > now).then_some(TrackId(number))
     }
 
-    /// Enters a connection that was [`Found::New`] and that the rules admit; takes the place of
-    /// one of the same key that is over.
+    /// Inserts a connection that was [`Found::New`] and that the rules admit. It replaces an
+    /// expired one with the same key.
     ///
     /// # Errors
-    /// [`Full`] if the allowance is used up. No other connection is given up for it (T5).
+    /// [`Full`] if the allowance is used up. No other connection is replaced (T5).
     pub fn insert(
         &mut self,
         now: Instant,
@@ -308,8 +309,8 @@ impl<T> Table<T> {
         self.enter(now, key, local, seen, true, value).ok_or(Full)
     }
 
-    /// Remembers a flow that is not tracked; `None` if there is no room, and then each of its
-    /// packets is [`Found::New`].
+    /// Remembers a flow that is not tracked. Returns `None` if the table is full; then each of the
+    /// flow's packets is [`Found::New`].
     pub fn remember(
         &mut self,
         now: Instant,
@@ -328,7 +329,7 @@ impl<T> Table<T> {
         self.enter(now, key, local, seen, false, value)
     }
 
-    /// Tracks a flow from now on that was only remembered.
+    /// Begins to track a flow that was only remembered.
     ///
     /// # Errors
     /// [`Full`] if the allowance is used up (T5).
@@ -377,7 +378,7 @@ impl<T> Table<T> {
         Some(id)
     }
 
-    /// Puts an entry into a place and the index; it has to be filed then.
+    /// Stores an entry in a slot and in the index. The caller has to file it.
     fn place(&mut self, entry: Entry<T>) -> Option<TrackId> {
         let (key, tracked) = (entry.key, entry.tracked);
         let number = self.entries.put(entry)?;
@@ -387,7 +388,8 @@ impl<T> Table<T> {
         Some(TrackId(number))
     }
 
-    /// The value of a flow, and whether it is tracked and its first packet came from this side.
+    /// Returns the value of a flow, whether it is tracked, and whether the local end sent its
+    /// first packet.
     pub fn value(&mut self, id: TrackId) -> Option<(&mut T, bool, bool)> {
         let entry = self.entries.get_mut(id.0)?;
         Some((&mut entry.value, entry.tracked, entry.local_first))
@@ -403,21 +405,21 @@ impl<T> Table<T> {
         });
     }
 
-    /// Takes a connection out, as when its ENI is detached or a network ACL ends it.
+    /// Removes a connection, for example when its ENI is detached or a network ACL ends it.
     pub fn remove(&mut self, id: TrackId) {
         if self.entries.get(id.0).is_some() {
             self.drop_entry(id.0);
         }
     }
 
-    /// The key and the state of a connection.
+    /// Returns the key and the state of a connection.
     pub fn get(&self, id: TrackId) -> Option<(&Key, State)> {
         self.entries.get(id.0).map(|entry| (&entry.key, entry.progress.state))
     }
 
-    /// Flows from a place on, each with its state, its value, whether it is tracked, and whether
-    /// its first packet came from this side; those past their time are left out. The places of at
-    /// most `places` are looked at.
+    /// Returns the flows of at most `places` slots, beginning with slot `from`: key, state, value,
+    /// whether the flow is tracked, and whether the local end sent its first packet. Expired flows
+    /// are omitted.
     pub fn flows(
         &self,
         from: u32,
@@ -430,13 +432,13 @@ impl<T> Table<T> {
         })
     }
 
-    /// How many places there are, some of which may be free.
+    /// Number of slots, some of which may be free.
     pub fn places(&self) -> u32 {
         self.entries.places
     }
 
-    /// Frees entries past their time, with at most `work` steps; `expired` gets each. Returns
-    /// whether none is left (T6).
+    /// Removes expired entries, with at most `work` steps, and passes each to `expired`. Returns
+    /// whether all expired entries were removed (T6).
     pub fn expire(
         &mut self,
         now: Instant,
@@ -446,8 +448,8 @@ impl<T> Table<T> {
         self.expire_within(now, &mut work, expired)
     }
 
-    /// Removes entries as [`Table::expire`] does. `work`: the steps that are left to several
-    /// tables.
+    /// Removes entries as [`Table::expire`] does. `work` is the number of steps that are left for
+    /// several tables.
     pub(crate) fn expire_within(
         &mut self,
         now: Instant,
@@ -514,16 +516,16 @@ impl<T> Table<T> {
             true => timeouts.idle_ticks(entry.progress.state, entry.key.protocol()),
             false => UNTRACKED_TICKS,
         };
-        // One more, since the tick of now has begun.
+        // One more tick, because the present tick has begun.
         let expires = now + 1 + ticks.min(1 << 19);
         let before = core::mem::replace(&mut entry.expires, expires);
-        // It is filed under that time, or an earlier one.
+        // The entry is filed under this time, or an earlier one.
         if before > expires || before == 0 {
             self.wheel.file(&mut self.entries, number, expires);
         }
     }
 
-    /// The tick of a time. Time that runs backwards stands still.
+    /// Returns the tick of a time. A time before the last one counts as the last one.
     fn tick(&mut self, now: Instant) -> u32 {
         let tick = now.since(self.epoch).as_nanos() / GRAIN.as_nanos();
         self.now = self.now.max(u32::try_from(tick).unwrap_or(TICK_MAX).min(TICK_MAX));

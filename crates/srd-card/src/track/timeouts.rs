@@ -1,4 +1,4 @@
-//! How long connections of an ENI may be idle.
+//! Idle times of an ENI's connections.
 //!
 //! Source: EC2 API, *ConnectionTrackingSpecification*; EC2 User Guide, *Security group connection
 //! tracking*. The times of TCP that is opening or closing, and of ICMP, are unpublished and ours.
@@ -16,11 +16,11 @@ const TCP_ESTABLISHED_S: RangeInclusive<u32> = 60..=432_000;
 const UDP_STREAM_S: RangeInclusive<u32> = 60..=180;
 const UDP_S: RangeInclusive<u32> = 30..=60;
 
-/// TCP of which only one side was seen, or whose handshake is not over.
+/// TCP of which only one side was seen, or whose handshake is not complete.
 const TCP_OPENING_S: u32 = 120;
 /// TCP of which one side ended its stream.
 const TCP_CLOSING_S: u32 = 120;
-/// TCP that both sides ended, or one reset.
+/// TCP that both sides ended, or one side reset.
 const TCP_CLOSED_S: u32 = 10;
 /// Echoes of ICMP.
 const ICMP_S: u32 = 30;
@@ -35,14 +35,14 @@ pub struct Timeouts {
     udp_s: u32,
 }
 
-/// A time outside of EC2's bounds.
+/// Error: a time is outside of EC2's bounds.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct TimeoutsError {
-    /// The member of `ConnectionTrackingSpecification`.
+    /// Name of the member of `ConnectionTrackingSpecification`.
     pub name: &'static str,
-    /// The value, in seconds.
+    /// Requested value, in seconds.
     pub value_s: u32,
-    /// Least and greatest value, in seconds.
+    /// Smallest and largest value, in seconds.
     pub bounds_s: RangeInclusive<u32>,
 }
 
@@ -62,10 +62,10 @@ impl Timeouts {
     /// EC2's defaults from Nitro v6 on.
     pub const DEFAULT_V6: Self = Self { tcp_established_s: 350, ..Self::DEFAULT };
 
-    /// Times in seconds, each within EC2's bounds (T3).
+    /// Checks times in seconds against EC2's bounds (T3).
     ///
     /// # Errors
-    /// [`TimeoutsError`] names the first time out of its bounds.
+    /// [`TimeoutsError`] with the first time outside of its bounds.
     pub fn new(
         tcp_established_s: u32,
         udp_stream_s: u32,
@@ -83,17 +83,17 @@ impl Timeouts {
         Ok(Self { tcp_established_s, udp_stream_s, udp_s })
     }
 
-    /// The times that users set: TCP established, UDP streams, other UDP.
+    /// Returns the times that users set: TCP established, UDP streams, other UDP.
     pub fn seconds(&self) -> (u32, u32, u32) {
         (self.tcp_established_s, self.udp_stream_s, self.udp_s)
     }
 
-    /// How long a connection in this state may be idle (T3).
+    /// Longest idle time of a connection in this state (T3).
     pub fn idle(&self, state: State, number: u8) -> Duration {
         Duration::from_secs(self.idle_ticks(state, number).into())
     }
 
-    /// The same in seconds, of which each is a tick of the table.
+    /// Longest idle time in seconds, each of which is a tick of the table.
     pub(super) fn idle_ticks(&self, state: State, number: u8) -> u32 {
         match (state, number) {
             (State::Opening, _) => TCP_OPENING_S,

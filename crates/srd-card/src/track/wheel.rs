@@ -1,48 +1,48 @@
-//! When entries expire: a timing wheel of lists through a table of links.
+//! Expiry of entries: a timing wheel of lists through a table of links.
 //!
 //! Each slot is one tick. An entry whose time lies beyond one turn waits in the last slot before
-//! the cursor, and is filed again when the cursor arrives there. A time that moves later costs
-//! nothing until the cursor arrives; one that moves earlier moves the entry.
+//! the cursor, and is filed again when the cursor arrives there. If a time is postponed, the entry
+//! moves only when the cursor arrives. If a time becomes earlier, the entry moves at once.
 //!
 //! Bound: one list head for each slot, one link for each entry. One step of work visits one entry
-//! or leaves one slot, and a turn of the cursor leaves each slot once, however far time has jumped.
+//! or leaves one slot. A turn of the cursor leaves each slot once, however far time has jumped.
 
 use alloc::vec;
 use alloc::vec::Vec;
 
-/// Slots, and so ticks of one turn.
+/// Number of slots, and so of ticks in one turn.
 const SLOTS: u32 = 1024;
-/// No entry.
+/// Marks the absence of an entry.
 const NONE: u32 = u32::MAX;
 
-/// Where an entry stands in its slot's list.
+/// Links of an entry in its slot's list.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Link {
     before: u32,
     after: u32,
-    /// The tick that it is filed under; [`NONE`] if it is nowhere.
+    /// Tick under which the entry is filed; [`NONE`] if it is not filed.
     tick: u32,
 }
 
 impl Link {
     pub(super) const NONE: Self = Self { before: NONE, after: NONE, tick: NONE };
 
-    /// The tick that it is filed under.
+    /// Tick under which the entry is filed.
     pub(super) fn tick(&self) -> u32 {
         self.tick
     }
 }
 
-/// What holds the links.
+/// Container of links.
 pub(super) trait Links {
-    /// The link of an entry.
+    /// Returns the link of an entry.
     fn link(&mut self, entry: u32) -> &mut Link;
 }
 
-/// The slots.
+/// The timing wheel.
 pub(super) struct Wheel {
     heads: Vec<u32>,
-    /// Entries of all ticks before this one were visited.
+    /// Tick before which all entries were visited.
     cursor: u32,
 }
 
@@ -51,12 +51,12 @@ impl Wheel {
         Self { heads: vec![NONE; SLOTS as usize], cursor: tick }
     }
 
-    /// All entries of ticks before this one were visited.
+    /// Tick before which all entries were visited.
     pub(super) fn cursor(&self) -> u32 {
         self.cursor
     }
 
-    /// Files an entry, or files it again if its time has become earlier.
+    /// Files an entry, or moves it if its time has become earlier.
     pub(super) fn file(&mut self, links: &mut impl Links, entry: u32, tick: u32) {
         let filed = links.link(entry).tick;
         if filed != NONE {
@@ -75,7 +75,7 @@ impl Wheel {
         }
     }
 
-    /// Takes an entry out.
+    /// Removes an entry.
     pub(super) fn remove(&mut self, links: &mut impl Links, entry: u32) {
         let Link { before, after, tick } = core::mem::replace(links.link(entry), Link::NONE);
         if tick == NONE {
@@ -91,15 +91,15 @@ impl Wheel {
         }
     }
 
-    /// One step: takes out an entry whose slot `now` has reached, or leaves an empty slot. `None`
-    /// when all slots up to `now` are empty.
+    /// Does one step: removes an entry whose slot `now` has reached, or leaves an empty slot.
+    /// Returns `None` when all slots up to `now` are empty.
     pub(super) fn step(&mut self, links: &mut impl Links, now: u32) -> Option<Option<u32>> {
         if self.cursor > now {
             return None;
         }
         let entry = self.heads[(self.cursor % SLOTS) as usize];
         if entry == NONE {
-            // After a turn all slots are empty; further ticks of a jump have nothing in them.
+            // After a turn all slots are empty, so the other ticks of a jump are skipped.
             let behind = now - self.cursor;
             self.cursor += if behind > 2 * SLOTS { behind - 2 * SLOTS } else { 1 };
             return Some(None);

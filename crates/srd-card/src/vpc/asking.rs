@@ -1,13 +1,14 @@
-//! Packets that wait until it is known where an interface is.
+//! Packets that wait for an answer about the location of an interface.
 //!
-//! Tables that ask ([`Directory`](srd_vpc::compile::Directory)) do not know it beforehand: the card
-//! keeps the packet, what is around it takes the question
-//! ([`Card::poll_question`](super::card::Card::poll_question)) and brings the answer
-//! ([`Card::learn`](super::card::Card::learn)). Then the packet is judged as if it had just come.
-//! Each question is
-//! asked once while packets wait for it. Bounds: [`QUESTIONS_MAX`] for each interface, and for each
-//! other host, that asks; [`PACKETS_MAX`] packets for each question; [`WAIT`], after which they are
-//! dropped, and the next packet asks again. (V15)
+//! Tables with a [`Directory`](srd_vpc::compile::Directory) do not contain all locations in
+//! advance. The card keeps the packet, and the caller takes the question
+//! ([`Card::poll_question`](super::card::Card::poll_question)) and passes the answer to
+//! [`Card::learn`](super::card::Card::learn). Then the packet is judged as if it had just arrived.
+//! While packets wait for a question, it is sent once only.
+//!
+//! Bounds: [`QUESTIONS_MAX`] questions for each interface, and for each other host;
+//! [`PACKETS_MAX`] packets for each question; [`WAIT`], after which the packets are dropped, and
+//! the next packet causes the question again. (V15)
 
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
@@ -20,26 +21,26 @@ use super::flow::Sender;
 use super::port::PortId;
 use super::trace::Followed;
 
-/// Questions of one interface, or of one other host, that have no answer yet.
+/// Largest number of open questions of one interface, or of one other host.
 pub const QUESTIONS_MAX: u32 = 64;
-/// Packets that wait for one answer.
+/// Largest number of packets that wait for one answer.
 pub const PACKETS_MAX: usize = 16;
-/// How long packets wait for an answer.
+/// Longest wait of packets for an answer.
 pub const WAIT: Duration = Duration::from_millis(500);
-/// Answers that are kept however idle they are.
+/// Number of answers that are kept even if they are idle.
 pub(super) const KEPT: usize = 4096;
-/// From one look for idle answers to the next, if there are more.
+/// Time between two searches for idle answers, while more than [`KEPT`] are kept.
 pub(super) const SWEEP: Duration = Duration::from_secs(60);
 
-/// A packet that waits.
+/// A packet that waits for an answer.
 pub(super) struct Waiting {
     pub(super) frame: Vec<u8>,
     pub(super) port: PortId,
     pub(super) eni: EniId,
-    /// The host that has sent it; none: the guest of the port.
+    /// Sender of the packet; `None` for the guest of the port.
     pub(super) sender: Option<Sender>,
     pub(super) followed: Followed,
-    /// Whether it came by SRD.
+    /// Whether the packet came by SRD.
     pub(super) by_srd: bool,
 }
 
@@ -49,14 +50,14 @@ pub(super) struct Open {
     pub(super) packets: Vec<Waiting>,
 }
 
-/// Questions and the packets that wait for their answers.
+/// Open questions, and the packets that wait for their answers.
 #[derive(Default)]
 pub(super) struct Asking {
     pub(super) open: BTreeMap<Question, Open>,
-    /// In the order in which they end.
+    /// End times of the questions, in order.
     ends: VecDeque<(Instant, Question)>,
     of: BTreeMap<Asker, u32>,
-    /// Not taken yet.
+    /// Questions that the caller has not taken yet.
     pub(super) new: VecDeque<Question>,
     /// Answers that were found idle.
     pub(super) idle: Vec<Question>,
@@ -64,7 +65,7 @@ pub(super) struct Asking {
 }
 
 impl Asking {
-    /// Asks, unless that is done already; whether it is. // V15
+    /// Opens a question unless it is open already. Returns whether the question is open. // V15
     pub(super) fn ask(&mut self, now: Instant, asker: Asker, question: Question) -> bool {
         if self.open.contains_key(&question) {
             return true;
@@ -95,13 +96,14 @@ impl Asking {
         Some(open)
     }
 
-    /// A question that was to end by now. An answer may have come, and it may be asked again.
+    /// Returns a question whose time ends by now. The question may have been answered, and opened
+    /// again, meanwhile.
     pub(super) fn ended(&mut self, now: Instant) -> Option<Question> {
         self.ends.front().filter(|(at, _)| *at <= now)?;
         self.ends.pop_front().map(|(_, question)| question)
     }
 
-    /// When packets have waited long enough, or answers are looked through.
+    /// Time of the next timeout of a question, or of the next search for idle answers.
     pub(super) fn next(&self) -> Option<Instant> {
         let ends = self.ends.front().map(|(at, _)| *at);
         ends.into_iter().chain(self.sweep).min()

@@ -1,6 +1,6 @@
-//! Several frames of a guest, or of another host, at once. A flow's memory is rarely in the cache,
-//! and a packet looks into that of two ends: looks of several packets before the first is judged
-//! wait for memory together.
+//! Batches of frames of a guest, or of another host. The memory of a flow is rarely in the cache,
+//! and each packet needs the memory of two ends. Looking up several packets before the first is
+//! judged makes their cache misses overlap.
 
 use alloc::sync::Arc;
 use alloc::vec::{Drain, Vec};
@@ -18,10 +18,10 @@ use crate::meta::key::Direction;
 use crate::meta::offload::OFFLOAD_BYTES;
 use crate::track::{Key, TrackId};
 
-/// Frames that are looked at together: as many as a core waits for at a time.
+/// Frames that are looked up together: as many cache misses as a core can have at a time.
 const TOGETHER: usize = 16;
 
-/// A frame, and where its flow is.
+/// A frame, and the entry of its flow.
 struct Look {
     read: Read,
     key: Key,
@@ -29,13 +29,13 @@ struct Look {
     there: Option<There>,
 }
 
-/// The flow at the instance of this host that the frame is for.
+/// Flow at the instance of this host that receives the frame.
 struct There {
     port: PortId,
     instance: u32,
     key: Key,
     id: Option<TrackId>,
-    /// The entry at the sender is to say so.
+    /// Whether the sender's entry does not yet contain this hint, and has to store it.
     is_new: bool,
 }
 
@@ -49,7 +49,7 @@ struct Arriving {
 }
 
 impl Card {
-    /// Takes frames that another host has sent, in their order, as [`Card::from_host`] takes each.
+    /// Takes frames that another host has sent, in order, each as [`Card::from_host`] does.
     pub fn from_host_all(
         &mut self,
         now: Instant,
@@ -58,7 +58,7 @@ impl Card {
         around: &mut impl Around,
     ) {
         let mut looks: [Option<Arriving>; TOGETHER] = [const { None }; TOGETHER];
-        // Most frames are from one interface.
+        // Most frames come from the same interface.
         let mut last: Option<(EniId, Sender)> = None;
         while frames.len() > 0 {
             let together = &frames.as_slice()[..frames.len().min(TOGETHER)];
@@ -83,8 +83,9 @@ impl Card {
         }
     }
 
-    /// Reads frames of another host, and looks for the flow of each. Changes nothing. None: a frame
-    /// of another kind, or for nobody here, or one that is malformed.
+    /// Reads frames of another host, and looks up the flow of each. Nothing changes. The result is
+    /// `None` for a frame of another kind, for a frame to an unknown interface, and for a
+    /// malformed frame.
     fn look_at_arriving(&self, frames: &[(Envelope, Vec<u8>)], looks: &mut [Option<Arriving>]) {
         let mut last = None;
         for (look, (envelope, frame)) in looks.iter_mut().zip(frames) {
@@ -110,7 +111,7 @@ impl Card {
         }
     }
 
-    /// Takes frames that a guest sends, in their order, as [`Card::from_guest`] takes each.
+    /// Takes frames that a guest sends, in order, each as [`Card::from_guest`] does.
     pub fn from_guest_all(
         &mut self,
         now: Instant,
@@ -153,8 +154,8 @@ impl Card {
         }
     }
 
-    /// Reads frames, and looks for the flow of each where it is sent and where it arrives. Changes
-    /// nothing.
+    /// Reads frames, and looks up the flow of each at the sender and at the receiver. Nothing
+    /// changes.
     fn look(&self, port: PortId, frames: &[Vec<u8>], looks: &mut [Option<Look>]) {
         let port = &self.ports[port.0 as usize];
         let (instance, index) = (&self.instances[port.instance as usize], port.index);
@@ -187,7 +188,7 @@ impl Card {
             let flows = &self.instances[there.instance as usize].flows;
             there.id = there.id.filter(|id| flows.peek(*id, &there.key).is_some());
         }
-        // Where the sender's entry does not know it, the index does.
+        // Without a valid hint in the sender's entry, the index is searched.
         let all = looks.iter_mut().flatten().filter_map(|look| look.there.as_mut());
         for there in all.filter(|there| there.id.is_none()) {
             let flows = &self.instances[there.instance as usize].flows;

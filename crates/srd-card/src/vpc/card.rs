@@ -1,4 +1,4 @@
-//! Interfaces, instances and rules of one worker's card.
+//! Interfaces, instances and rules of the card of one worker.
 
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::sync::Arc;
@@ -36,24 +36,24 @@ pub(super) struct Port {
     pub(super) eni: EniId,
     pub(super) vpc: VpcId,
     pub(super) instance: u32,
-    /// The last changes that concern it.
+    /// Numbers of the last changes of rules that concern the interface.
     pub(super) since: Since,
-    /// The interface among those of its instance.
+    /// Index of the interface within its instance.
     pub(super) index: u16,
-    /// It was removed, and its place is free.
+    /// Whether the interface was removed and its slot is free.
     pub(super) is_gone: bool,
     pub(super) counts: PortCounts,
     pub(super) drops: Drops,
-    /// What flow logs count; none without a log.
+    /// Aggregators of the flow logs; empty without a log.
     pub(super) logs: Vec<Aggregator>,
-    /// Sessions that copy its packets, the lowest number first.
+    /// Mirror sessions that copy the interface's packets, the lowest number first.
     pub(super) mirrors: Vec<Mirror>,
-    /// Whether copies are for it.
+    /// Whether the interface is the target of a mirror session.
     pub(super) is_mirror_target: bool,
-    /// How often its guest is told that a packet was too big.
+    /// Rate limit of errors to the guest for packets that were too big.
     pub(super) answers: too_big::Limit,
     pub(super) firsts: Firsts,
-    /// The hosts whose NAT gateways its connections come from.
+    /// Hosts of the NAT gateways from which the interface's connections come.
     pub(super) returns: Returns,
 }
 
@@ -61,7 +61,7 @@ pub(super) struct Instance {
     pub(super) limits: Limits<Parcel>,
     pub(super) flows: Table<Flow>,
     ceilings: [Ceiling; 3],
-    /// When its limits let the next packet go, as the card's timers know it.
+    /// Time at which the limits release the next packet, as entered in the card's timers.
     timer: Option<Instant>,
 }
 
@@ -71,8 +71,8 @@ impl Instance {
     }
 }
 
-/// The card of one worker. Bounds: each instance has as many tracked connections as its type, as
-/// many flows besides, and the queues of its limits.
+/// The card of one worker. Bounds: each instance has at most as many tracked connections as its
+/// type allows, the same number of other flows, and the queues of its limits.
 pub struct Card {
     pub(super) host: Arc<str>,
     pub(super) rules: Arc<Rules>,
@@ -82,25 +82,25 @@ pub struct Card {
     pub(super) instances: Vec<Instance>,
     pub(super) ends: Ends,
     pub(super) edges: BTreeMap<Exit, Arc<str>>,
-    /// The most bytes of a packet that one datagram carries to another host.
+    /// Largest packet that one datagram carries to another host, in bytes.
     pub(super) host_bytes_max: usize,
     /// Drops that belong to no interface.
     pub(super) drops: Drops,
-    /// When instances have packets that may go on.
+    /// Times at which packets of instances may continue.
     timers: BTreeSet<(Instant, u32)>,
-    /// Places of interfaces and instances that were removed.
+    /// Slots of interfaces and instances that were removed.
     free_ports: Vec<PortId>,
     free_instances: Vec<u32>,
-    /// How long before they are handed in packets may have arrived.
+    /// Time by which packets may have arrived before they are handed in.
     pub(super) late: Duration,
     /// Whether frames that are handed in came by SRD.
     pub(super) by_srd: bool,
-    /// The instance where [`Card::expire`] goes on.
+    /// Index of the instance where [`Card::expire`] continues.
     expiring: usize,
     /// Instances whose limits have been offered packets.
     pub(super) busy: VecDeque<u32>,
     secret: Secret,
-    /// Tells copies of one flow from those of others, as their receivers see.
+    /// Hash key for the source ports of mirrored packets: copies of one flow have the same port.
     pub(super) of_mirrors: Keyed,
     pub(super) logs: Logs,
     pub(super) traces: Traces,
@@ -109,14 +109,14 @@ pub struct Card {
     pub(super) nat: Nat,
 }
 
-/// Numbers of secrets that follow from the card's: those of instances are below.
+/// Numbers of the secrets that are derived from the card's; the numbers of instances are smaller.
 const OF_LOGS: u64 = 1 << 62;
 const OF_MIRRORS: u64 = 1 << 63;
-/// Steps of expiry for each packet of a flow that is new.
+/// Steps of expiry for each packet that opens a flow.
 const EXPIRE_WORK: u32 = 2;
 
 impl Card {
-    /// A card without interfaces.
+    /// Creates a card without interfaces.
     pub fn new(host: &str, rules: Arc<Rules>, secret: Secret) -> Self {
         Self {
             host: host.into(),
@@ -145,7 +145,7 @@ impl Card {
         }
     }
 
-    /// Adds an instance with its interfaces; their places are in the order of `guests`.
+    /// Adds an instance with its interfaces, and returns their numbers in the order of `guests`.
     pub fn add_instance(
         &mut self,
         now: Instant,
@@ -201,8 +201,8 @@ impl Card {
         id
     }
 
-    /// Removes an instance with all its interfaces, of which this is one: its connections, and the
-    /// packets that wait for its limits, are gone.
+    /// Removes the instance of an interface, with all its interfaces, its connections, and the
+    /// packets that wait for its limits.
     pub fn remove_instance(&mut self, now: Instant, port: PortId) {
         let Some(number) = self.port(port).map(|port| port.instance) else { return };
         for (id, port) in (0..).map(PortId).zip(&mut self.ports) {
@@ -223,37 +223,38 @@ impl Card {
         self.forget_verdicts();
     }
 
-    /// For the next window of a flow log: no two have the same.
+    /// Derives a new secret for the next window of a flow log; each window has its own.
     pub(super) fn secret_of_log(&mut self) -> Secret {
         self.logs.number += 1;
         part(&self.secret, OF_LOGS | self.logs.number)
     }
 
-    /// An interface that is there.
+    /// Returns an interface unless it was removed.
     pub(super) fn port(&self, id: PortId) -> Option<&Port> {
         self.ports.get(id.0 as usize).filter(|port| !port.is_gone)
     }
 
-    /// Packets for other hosts that do not ride SRD have so many bytes at most: TCP connections are
-    /// clamped to that, and other packets are cut as a router does, or answered (V7). What cuts
-    /// super-packets is around the card. Without a call they have any size.
+    /// Sets the largest packet, in bytes, that goes to another host outside of SRD. TCP
+    /// connections are clamped to this size. Other packets are fragmented as by a router, or the
+    /// guest gets an ICMP error (V7). The code around the card segments super-packets. Without a
+    /// call, packets may have any size.
     pub fn set_host_bytes_max(&mut self, bytes: usize) {
         self.host_bytes_max = bytes;
     }
 
-    /// Whether frames that are handed in from now on came by SRD: those that their receivers take
-    /// count as `ena_srd_rx_pkts`. // V22
+    /// Sets whether frames that are handed in from now on came by SRD. Those that their receivers
+    /// accept count as `ena_srd_rx_pkts`. // V22
     pub fn set_by_srd(&mut self, by_srd: bool) {
         self.by_srd = by_srd;
     }
 
-    /// From now on packets may have arrived so long before they are handed in: the worker did not
-    /// look for them meanwhile. What an instance's limits have earned in that time is theirs (L11).
+    /// From now on, packets may have arrived up to `late` before they are handed in, because the
+    /// worker did not poll meanwhile. Limits keep what they have earned in this time (L11).
     pub fn set_late(&mut self, late: Duration) {
         self.late = late;
     }
 
-    /// Names the hosts where gateways have their edge.
+    /// Sets the hosts where gateways have their edge.
     pub fn set_edges(&mut self, edges: BTreeMap<Exit, Arc<str>>) {
         if self.edges != edges {
             self.edges = edges;
@@ -261,15 +262,16 @@ impl Card {
         }
     }
 
-    /// Gives the card other rules. When this returns, no packet is judged by the old ones any more:
-    /// not one that arrives, and not one that waits for a limit (V4). Verdicts that do not rest on
-    /// what has changed are kept: finding that out costs a walk along both rules.
+    /// Replaces the rules of the card. After the call, the old rules judge no packet, neither a
+    /// new one nor one that waits for a limit (V4). Verdicts that do not depend on the change are
+    /// kept; finding them costs one pass over both sets of rules.
     pub fn set_rules(&mut self, rules: Arc<Rules>) {
         let concern = self.rules.concern(&rules);
         self.set_rules_that_concern(rules, &concern);
     }
 
-    /// The same, if the caller knows what the change concerns.
+    /// Replaces the rules of the card if the caller has already determined what the change
+    /// concerns.
     pub fn set_rules_that_concern(&mut self, rules: Arc<Rules>, concern: &Concern) {
         self.rules = rules;
         for port in &mut self.ports {
@@ -283,13 +285,15 @@ impl Card {
         }
     }
 
-    /// All verdicts are of an epoch, so that forgetting them costs the same however many there are.
+    /// Makes all verdicts invalid. Verdicts carry the number of a change, so the cost does not
+    /// depend on the number of flows.
     fn forget_verdicts(&mut self) {
         let anew = self.epochs.begin();
         self.forget_all(anew);
     }
 
-    /// `anew`: flows are told, too.
+    /// Makes all verdicts invalid. If `anew` is set, the numbers begin anew, and each flow is
+    /// reset.
     fn forget_all(&mut self, anew: bool) {
         if anew {
             self.instances.iter_mut().for_each(|instance| instance.flows.each(Flow::forget));
@@ -299,7 +303,7 @@ impl Card {
         self.ends.clear();
     }
 
-    /// Forgets the verdicts that rest on what has changed.
+    /// Makes the verdicts invalid that depend on what has changed.
     fn forget_concerned(&mut self, Concerned { ways, groups, addresses }: &Concerned) {
         if ways.is_empty() && groups.is_empty() && addresses.is_empty() {
             return;
@@ -318,13 +322,14 @@ impl Card {
         addresses.iter().for_each(|address| self.epochs.concern(*address));
     }
 
-    /// The last changes that concern a flow of an interface.
+    /// Returns the numbers of the last changes that concern a flow of an interface.
     #[inline]
     pub(super) fn since(&self, port: &Port, key: &Key) -> Since {
         port.since.and(self.epochs.of_remote(key))
     }
 
-    /// Lets packets go on whose wait is over, and frees flows that are past their time.
+    /// Releases packets whose wait is over, ends windows of flow logs, and drops packets whose
+    /// questions have no answer in time.
     pub fn poll(&mut self, now: Instant, around: &mut impl Around) {
         self.roll_logs(now);
         self.poll_asking(now);
@@ -336,15 +341,15 @@ impl Card {
         }
     }
 
-    /// When to call [`Card::poll`] next.
+    /// Time of the next call of [`Card::poll`].
     pub fn poll_timeout(&self) -> Option<Instant> {
         let next = self.timers.first().map(|(at, _)| *at);
         next.into_iter().chain(self.logs.next()).chain(self.asking.next()).min()
     }
 
-    /// Frees flows that are past their time, with at most `work` steps of all instances together:
-    /// the next call goes on with the instance where this one ends. Returns whether all have been
-    /// looked at since the first of these calls.
+    /// Removes expired flows, with at most `work` steps for all instances together. The next call
+    /// continues with the instance where this call ends. Returns whether all instances have been
+    /// examined since the first of these calls.
     pub fn expire(&mut self, now: Instant, mut work: u32) -> bool {
         while let Some(instance) = self.instances.get_mut(self.expiring) {
             if !instance.flows.expire_within(now, &mut work, |_, _| ()) {
@@ -356,7 +361,7 @@ impl Card {
         true
     }
 
-    /// The timers know when an instance has its next packet.
+    /// Updates the timer of an instance to the time of its next packet.
     pub(super) fn arm(&mut self, number: u32) {
         let instance = &mut self.instances[number as usize];
         let next = instance.limits.poll_timeout();
@@ -370,29 +375,29 @@ impl Card {
         self.timers.extend(next.map(|at| (at, number)));
     }
 
-    /// A flow is new: some of those that are over make room.
+    /// Removes some expired flows of an instance to make room for a new flow.
     pub(super) fn make_room(&mut self, now: Instant, instance: u32) {
         self.instances[instance as usize].flows.expire(now, EXPIRE_WORK, |_, _| ());
     }
 
-    /// The interface of this host with this identifier.
+    /// Returns the interface of this host with this identifier.
     pub fn port_of(&self, eni: EniId) -> Option<PortId> {
         self.by_eni.get(&eni).copied()
     }
 
-    /// The identifier of an interface.
+    /// Returns the identifier of an interface.
     pub fn eni_of(&self, port: PortId) -> Option<EniId> {
         self.port(port).map(|port| port.eni)
     }
 
-    /// The instance of an interface, as one that shares a worker's time. The number is given to
-    /// another instance after [`Card::remove_instance`].
+    /// Returns the instance of an interface, as a tenant that shares a worker's time. After
+    /// [`Card::remove_instance`], another instance may get the same number.
     pub fn tenant_of(&self, port: PortId) -> Option<TenantId> {
         self.port(port).map(|port| TenantId(port.instance))
     }
 
-    /// Packets of an interface have waited for its instance's share of the worker's time: they
-    /// count in `pps_allowance_exceeded` (N4).
+    /// Counts packets of an interface that have waited for their instance's share of the worker's
+    /// time: they count in `pps_allowance_exceeded` (N4).
     pub fn count_over_share(&mut self, port: PortId, packets: u32) {
         let Some((number, index)) = self.port(port).map(|port| (port.instance, port.index)) else {
             return;
@@ -400,48 +405,52 @@ impl Card {
         self.instances[number as usize].limits.count_over_share(index, packets);
     }
 
-    /// What an interface has sent and received.
+    /// Returns the counters of the packets that an interface has sent and received.
     pub fn counts(&self, port: PortId) -> PortCounts {
         self.port(port).map(|port| port.counts).unwrap_or_default()
     }
 
-    /// Why packets of an interface, and packets for it, were dropped.
+    /// Returns the drops of packets from and to an interface, by cause.
     pub fn drops(&self, port: PortId) -> Drops {
         self.port(port).map(|port| port.drops.clone()).unwrap_or_default()
     }
 
-    /// Counts of the packets of an interface that were dropped, in the order of [`Cause::all`].
+    /// Returns the number of dropped packets of an interface for each cause, in the order of
+    /// [`Cause::all`].
     pub fn drop_counts(&self, port: PortId) -> [u64; Cause::COUNT] {
         self.port(port).map_or([0; Cause::COUNT], |port| port.drops.counts())
     }
 
-    /// Why packets were dropped that belong to no interface.
+    /// Returns the drops that belong to no interface, by cause.
     pub fn drops_of_none(&self) -> &Drops {
         &self.drops
     }
 
-    /// What limits held up of an interface, and how many connections its instance may still track.
+    /// Returns the limit counters of an interface, and the number of connections that its instance
+    /// may still track.
     pub fn allowances(&self, port: PortId) -> (Allowances, u32) {
         let Some(port) = self.port(port) else { return Default::default() };
         let instance = &self.instances[port.instance as usize];
         (instance.limits.allowances(port.index), instance.flows.available())
     }
 
-    /// Credits of an interface's instance in a direction, in bits.
+    /// Returns the credits of an interface's instance in a direction, in bits.
     pub fn credits_bits(&mut self, now: Instant, port: PortId, direction: Direction) -> u64 {
         let Some(number) = self.port(port).map(|port| port.instance) else { return 0 };
         self.instances[number as usize].limits.credits_bits(now, direction)
     }
 
-    /// Flows that are tracked, and flows that are only remembered, of an interface's instance.
+    /// Returns the number of tracked flows, and of flows that are only remembered, of an
+    /// interface's instance.
     pub fn flows(&self, port: PortId) -> (u32, u32) {
         let Some(port) = self.port(port) else { return (0, 0) };
         let flows = &self.instances[port.instance as usize].flows;
         (flows.tracked(), flows.untracked())
     }
 
-    /// Adds the flows of an interface that are at so many places of its instance's table from
-    /// `from` on. Returns the place to go on at; none if there are no more.
+    /// Adds the flows of an interface that are in `places` slots of its instance's table,
+    /// beginning with slot `from`. Returns the slot where the next call continues; `None` after
+    /// the last slot.
     pub fn list_flows(
         &self,
         id: PortId,

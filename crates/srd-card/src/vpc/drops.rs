@@ -1,4 +1,4 @@
-//! Why packets were dropped.
+//! Causes of dropped packets, and their counters.
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
@@ -8,51 +8,52 @@ use srd_vpc::judge::{Gone, Reason};
 use super::nat::NatError;
 use crate::store::{Reader, Stored, StoredError, stored_values};
 
-/// Why a packet was dropped. Limits count for themselves: [`crate::limits::Allowances`].
+/// Cause of a dropped packet. Drops of limits have counters of their own:
+/// [`crate::limits::Allowances`].
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Cause {
-    /// It is no packet, or its offload header contradicts it.
+    /// The frame is no packet, or its offload header contradicts it.
     Malformed,
-    /// The rules refuse it.
+    /// The rules refuse the packet.
     Rule(Reason),
-    /// It is for an interface that is not on this host.
+    /// The packet is for an interface that is not on this host.
     NotHere,
-    /// The host that sent it does not have the interface that it names, or is no edge.
+    /// The host that sent the packet is not the host of the sending interface, or is no edge.
     NotItsHost,
-    /// It begins a connection, and the instance has used up its allowance.
+    /// The packet begins a connection, and the instance has used up its allowance.
     Tracking,
-    /// The interface that it is for is on no host.
+    /// The interface that the packet is for is on no host.
     NotPlaced,
-    /// No host is the edge of the gateway that it leaves by.
+    /// No host is the edge of the gateway by which the packet leaves.
     NoEdge,
-    /// It came from the internet, and the rules changed while it waited for a limit.
+    /// The packet came from the internet, and the rules changed while it waited for a limit.
     Changed,
-    /// Where its receiver is, or its sender, was asked, and no answer came in time; or too many
-    /// packets waited for answers.
+    /// The location of the receiver, or of the sender, was requested, and no answer came in time;
+    /// or too many packets waited for answers.
     Unanswered,
-    /// The host knows of as many interfaces of other hosts as it may.
+    /// The host has reached its limit of known interfaces of other hosts.
     AnswersFull,
-    /// It is larger than what the gateway carries, and may not be cut.
+    /// The packet is larger than the gateway carries, and may not be fragmented.
     TooBig,
-    /// A later fragment whose first one has not come before it, or is forgotten: no rule admits it
-    /// without ports, or a type of ICMP.
+    /// A later fragment arrived before its first fragment, or after that was forgotten. Rules
+    /// admit it only with its ports, or its type of ICMP.
     FirstFragment,
-    /// A NAT gateway on its way to another interface does not translate it.
+    /// A NAT gateway on the path to another interface does not translate the packet.
     Nat(NatError),
-    /// It is for a NAT gateway, and no answer of a connection that the gateway knows.
+    /// The packet is for a NAT gateway, and belongs to no connection of the gateway.
     NoNatConnection,
 }
 
 impl Cause {
-    /// How many causes there are.
+    /// Number of causes.
     pub const COUNT: usize = Self::ALL.len();
 
-    /// All causes, in the order of [`Drops::counts`].
+    /// Returns all causes, in the order of [`Drops::counts`].
     pub fn all() -> impl Iterator<Item = Self> {
         Self::ALL.iter().copied()
     }
 
-    /// The name under which such packets are counted, for people.
+    /// Name of the cause, for users.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Malformed => "malformed",
@@ -73,8 +74,8 @@ impl Cause {
     }
 }
 
-/// How many packets were dropped for each cause; a super-packet counts as the packets it stands
-/// for.
+/// Number of dropped packets for each cause; a super-packet counts as the packets that it
+/// represents.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Drops(BTreeMap<Cause, u64>);
 
@@ -83,17 +84,17 @@ impl Drops {
         *self.0.entry(cause).or_default() += packets;
     }
 
-    /// Packets dropped for a cause.
+    /// Returns the number of packets dropped for a cause.
     pub fn of(&self, cause: Cause) -> u64 {
         self.0.get(&cause).copied().unwrap_or_default()
     }
 
-    /// All causes that occurred.
+    /// Returns all causes that occurred, with their numbers.
     pub fn all(&self) -> impl Iterator<Item = (Cause, u64)> + '_ {
         self.0.iter().map(|(cause, packets)| (*cause, *packets))
     }
 
-    /// Packets dropped for each cause, also those that did not occur, in the order of
+    /// Returns the number of packets dropped for each cause, zeros included, in the order of
     /// [`Cause::all`].
     pub fn counts(&self) -> [u64; Cause::COUNT] {
         let mut counts = [0; Cause::COUNT];
@@ -105,7 +106,7 @@ impl Drops {
         counts
     }
 
-    /// Packets dropped for any cause.
+    /// Returns the number of packets dropped for any cause.
     pub fn total(&self) -> u64 {
         self.0.values().sum()
     }

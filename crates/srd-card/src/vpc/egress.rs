@@ -1,4 +1,4 @@
-//! What guests send: read, judged or known, offered to the limits.
+//! Packets that guests send: read, judged or found in the flow table, offered to the limits.
 
 use alloc::vec::Vec;
 use core::net::IpAddr;
@@ -54,8 +54,9 @@ impl Card {
         self.run(now, around);
     }
 
-    /// A frame of a guest that was read: its rules, and its limits. Its flow here, and the flow at
-    /// an interface of this host that it is likely to be for, are known.
+    /// Sends a frame of a guest that was read through its rules and its limits. The flow here, and
+    /// the flow at the interface of this host that probably receives the frame, have been looked
+    /// up.
     pub(super) fn send(
         &mut self,
         now: Instant,
@@ -80,7 +81,7 @@ impl Card {
         let judged = self.ports[port.0 as usize].counts.judged;
         let target = self.target(now, port, read, bytes, key, seen);
         if read.packet.fragment {
-            // Later ones of a datagram that waits for an answer wait behind it.
+            // Later fragments of a datagram that waits for an answer wait behind it.
             let passes = matches!(target, Ok(_) | Err(Cause::Unanswered));
             self.note_first(now, port, None, (read, bytes), passes);
         }
@@ -125,7 +126,8 @@ impl Card {
         self.keep(now, instance, asked, offer, parcel);
     }
 
-    /// Where a packet of a guest goes, and the entry of its flow. State and time of the flow move.
+    /// Returns the target of a packet of a guest, and the entry of its flow. Updates state and
+    /// time of the flow.
     fn target(
         &mut self,
         now: Instant,
@@ -159,10 +161,10 @@ impl Card {
         self.judge_sent(now, port, read, bytes, key, seen, known)
     }
 
-    /// The slow path: asks the rules, and keeps what they say with the flow.
+    /// The slow path: judges the packet by the rules, and keeps the verdict with the flow.
     #[cold]
     #[inline(never)]
-    #[allow(clippy::too_many_arguments)] // one packet and what is known of it
+    #[allow(clippy::too_many_arguments)] // one packet and its state
     fn judge_sent(
         &mut self,
         now: Instant,
@@ -199,7 +201,8 @@ impl Card {
             Some(id) => {
                 if tracked && known.first_way && !known.tracked {
                     flows.track(now, id).map_err(|_| Cause::Tracking)?;
-                    // What was said of the other direction was said of a flow without memory. // V5
+                    // The verdict of the other direction was given while the flow was not tracked.
+                    // // V5
                     flows.value(id).into_iter().for_each(|(flow, ..)| flow.forget());
                 }
                 Some(id)
@@ -245,7 +248,7 @@ impl Card {
         quoted.and_then(|id| flows.value(id)).is_some_and(|(_, tracked, _)| tracked)
     }
 
-    /// What the rules say of a packet that a guest sends (V1, V2).
+    /// Judges a packet that a guest sends by the rules (V1, V2).
     pub(super) fn ask_sent(
         &self,
         port: PortId,
@@ -305,11 +308,11 @@ impl Card {
         Ok((target, tracking))
     }
 
-    /// What the tables ask of a packet that a guest sends.
+    /// Returns the question that the tables have about a packet that a guest sends.
     pub(super) fn question_of(&self, now: Instant, port: PortId, frame: &[u8]) -> Option<Question> {
         let packet = self.known_read(now, port, None, frame)?;
         let packet = packet.for_rules(&frame[OFFLOAD_BYTES..]);
-        // Groups have allowed it already.
+        // Groups have admitted the packet already.
         let sent = self.rules.send(self.port(port)?.eni, &packet, compile::Flow::Established);
         match sent.ok()?.next {
             Next::Ask(question) => Some(question),

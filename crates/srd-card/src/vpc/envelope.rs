@@ -1,7 +1,7 @@
-//! From where to where a packet between hosts goes: the meaning of a frame's [`Trailer`].
+//! Sender and receiver of a packet between hosts: the meaning of a frame's [`Trailer`].
 //!
-//! Nothing in it is believed: the receiver looks up whether the host may speak for the interface
-//! that sends (V6).
+//! The trailer is not trusted: the receiver checks whether the host may send for the interface
+//! (V6).
 
 use core::fmt;
 
@@ -10,24 +10,24 @@ use srd_vpc::judge::Exit;
 
 use crate::wire::cloud::{TRAILER_BYTES, Trailer};
 
-/// From where to where a packet goes.
+/// Sender and receiver of a packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Envelope {
-    /// From an interface to an interface.
+    /// From one interface to another.
     Between {
         /// The sender.
         from: EniId,
         /// The receiver.
         to: EniId,
     },
-    /// To the edge of a gateway; an IPv4 source is the public one.
+    /// To the edge of a gateway; an IPv4 source is the public address.
     Leaving {
         /// The sender.
         from: EniId,
         /// The gateway.
         exit: Exit,
     },
-    /// To the edge, by a NAT gateway: the source is the private one.
+    /// To the edge, through a NAT gateway: the source is the private address.
     ByNat {
         /// The sender.
         from: EniId,
@@ -36,13 +36,14 @@ pub enum Envelope {
     },
     /// From the internet, to a public address.
     Arriving,
-    /// The answer to a packet that went by a NAT gateway; the destination is the private one.
+    /// The answer to a packet that left through a NAT gateway; the destination is the private
+    /// address.
     FromNat {
         /// The gateway.
         nat: NatGatewayId,
         /// The receiver.
         to: EniId,
-        /// The port of the gateway that it came to; 0 if its protocol has none.
+        /// Port of the gateway to which the packet came; 0 for a protocol without ports.
         port: u16,
     },
     /// From an interface behind a NAT gateway to another interface: the source is the private
@@ -53,7 +54,7 @@ pub enum Envelope {
         /// The receiver.
         to: EniId,
     },
-    /// To a NAT gateway: the answer to a packet that came translated.
+    /// To a NAT gateway: the answer to a packet that it translated.
     ToNat {
         /// The sender.
         from: EniId,
@@ -62,7 +63,7 @@ pub enum Envelope {
     },
 }
 
-/// A trailer of a kind that this program does not know (V9).
+/// Error: the trailer is of an unknown kind (V9).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct UnknownKind(pub u8);
 
@@ -89,12 +90,12 @@ impl Envelope {
         }
     }
 
-    /// The identifier of the interface that sends, or of the gateway.
+    /// Identifier of the interface that sends, or of the gateway.
     pub fn sender(&self) -> u64 {
         self.fields().2
     }
 
-    /// As it travels behind its frame.
+    /// Returns the trailer that is sent behind the frame.
     pub fn trailer(&self) -> Trailer {
         let (kind, port, from, to) = self.fields();
         let mut out = [0; TRAILER_BYTES];
@@ -108,7 +109,7 @@ impl Envelope {
     /// Reads a trailer (V9).
     ///
     /// # Errors
-    /// Its kind is unknown.
+    /// [`UnknownKind`] if the kind is unknown.
     pub fn of(trailer: Trailer) -> Result<Self, UnknownKind> {
         let Trailer([kind, _, p0, p1, from @ .., t0, t1, t2, t3, t4, t5, t6, t7]) = trailer;
         let (from, to) = (u64::from_be_bytes(from), [t0, t1, t2, t3, t4, t5, t6, t7]);

@@ -1,51 +1,51 @@
-//! Which verdicts hold: those given since the last change that concerned what they rest on (V4).
+//! Validity of verdicts: a verdict is valid if no later change concerned what it depends on (V4).
 //!
-//! Each change of rules that concerns anything has a number. An interface remembers the last one
-//! that concerned its way, and the last one that concerned its way or its groups; what is at an
-//! address is remembered for all addresses of one hash together, so that more is judged again than
-//! needs be, and nothing less. A verdict has the number of the change before it.
+//! Each change of rules that concerns anything has a number. An interface keeps the number of the
+//! last change of its routes, and of the last change of its routes or groups. For addresses, all
+//! addresses of one hash share a number. So some verdicts are given again without need, but none
+//! remains valid too long. A verdict has the number of the last change before it.
 //!
-//! Bound: [`BUCKETS`] numbers for addresses. A flow keeps the low half of a number; when that
-//! begins anew, all flows are told ([`Epochs::begin`]).
+//! Bound: [`BUCKETS`] numbers for addresses. A flow keeps the low half of a number. When the low
+//! half begins anew, the verdicts of all flows are removed ([`Epochs::begin`]).
 
 use alloc::boxed::Box;
 use core::net::IpAddr;
 
 use crate::track::Key;
 
-/// Addresses are divided into so many.
+/// Number of hash buckets of addresses.
 const BUCKETS: usize = 1024;
 
-/// The last changes that concern an interface.
+/// Numbers of the last changes that concern an interface.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Since {
-    /// Its way: all of its flows.
+    /// Last change of the interface's routes, which concerns all of its flows.
     pub(super) ways: u64,
-    /// Its way or its groups: flows that are not tracked. // V2
+    /// Last change of the routes or groups, which concerns flows that are not tracked. // V2
     pub(super) groups: u64,
 }
 
 impl Since {
-    /// A change that concerns all flows.
+    /// Returns the numbers after a change that concerns all flows.
     pub(super) fn all(now: u64) -> Self {
         Self { ways: now, groups: now }
     }
 
-    /// Whether a verdict of this number holds for a flow.
+    /// Whether a verdict with this number is valid for a flow.
     #[inline]
     #[allow(clippy::cast_possible_truncation)] // both are of one turn of the low half
     pub(super) fn holds(self, epoch: u32, tracked: bool) -> bool {
         epoch >= if tracked { self.ways as u32 } else { self.groups as u32 }
     }
 
-    /// Together with the last change of what is at an address.
+    /// Adds the last change of what is at an address.
     #[inline]
     pub(super) fn and(self, address: u64) -> Self {
         Self { ways: self.ways.max(address), groups: self.groups.max(address) }
     }
 }
 
-/// The numbers of changes.
+/// Numbers of changes.
 #[derive(Debug)]
 pub(super) struct Epochs {
     now: u64,
@@ -57,19 +57,19 @@ impl Epochs {
         Self { now: 1, addresses: Box::new([0; BUCKETS]) }
     }
 
-    /// The last change.
+    /// Number of the last change.
     pub(super) fn now(&self) -> u64 {
         self.now
     }
 
-    /// What flows keep of it; never zero, which is older than any change.
+    /// Low half of the number, as flows keep it. It is never zero, which is older than any change.
     #[allow(clippy::cast_possible_truncation)] // the low half
     pub(super) fn kept(&self) -> u32 {
         self.now as u32
     }
 
-    /// Another change. Returns whether the low half begins anew: all that is kept of numbers has to
-    /// be forgotten then.
+    /// Begins another change. Returns whether the low half begins anew; then all stored numbers
+    /// have to be removed.
     pub(super) fn begin(&mut self) -> bool {
         self.now += 1;
         let anew = self.kept() == 0;
@@ -77,19 +77,19 @@ impl Epochs {
         anew
     }
 
-    /// The change concerns what is at an address.
+    /// Notes that the change concerns what is at an address.
     pub(super) fn concern(&mut self, address: IpAddr) {
         self.addresses[bucket(Key::words(address))] = self.now;
     }
 
-    /// The last change that concerns what is at the other end.
+    /// Returns the last change that concerns what is at the other end.
     #[inline]
     pub(super) fn of_remote(&self, key: &Key) -> u64 {
         self.addresses[bucket(key.remote_words())]
     }
 }
 
-/// The bits of an address, spread.
+/// Bucket of an address, by a hash of its bits.
 #[inline]
 fn bucket(words: [u64; 2]) -> usize {
     let mixed = (words[0].rotate_left(32) ^ words[1]).wrapping_mul(0x9e37_79b9_7f4a_7c15);
@@ -98,7 +98,7 @@ fn bucket(words: [u64; 2]) -> usize {
 
 #[cfg(test)]
 impl Epochs {
-    /// So many changes have been.
+    /// Sets the number of the last change.
     pub(super) fn set(&mut self, now: u64) {
         self.now = now;
     }

@@ -8,24 +8,25 @@ use super::flow::Sender;
 use super::fragments::{Datagram, First, Fragments};
 use crate::store::stored;
 
-/// First fragments of an interface: of what it sends, and of what it receives.
+/// First fragments of an interface: sent by it, and received by it.
 #[derive(Debug, Default)]
 pub(super) struct Firsts {
     sent: Fragments<First, (), Of>,
-    /// Each interface that sends to it owns places.
+    /// First fragments from other interfaces; each sender owns entries.
     received: Fragments<First, Sender, Of>,
-    /// Each address of the internet owns places; of IPv6, each network of 64 bits.
+    /// First fragments from the internet; each address owns entries, for IPv6 each network of 64
+    /// bits.
     from_outside: Fragments<First, IpAddr, Of>,
-    /// Those that the rules have refused: they take no place of those that pass.
+    /// First fragments that the rules have refused; they use no entry of those that pass.
     refused: Fragments<First, Option<Sender>, Of>,
 }
 
-/// A datagram, and the other end that has sent it; none if the interface has.
+/// A datagram, and the other end that has sent it; `None` if the interface has sent it.
 type Of = (Option<Sender>, Datagram);
 
 stored!(Firsts { sent, received, from_outside, refused });
 
-/// The owner of an address of the internet.
+/// Owner of the entries of an address of the internet.
 fn owner(address: IpAddr) -> IpAddr {
     match address {
         IpAddr::V4(_) => address,
@@ -34,8 +35,8 @@ fn owner(address: IpAddr) -> IpAddr {
 }
 
 impl Firsts {
-    /// Returns the facts of the first fragment of a datagram, and whether it has passed. `from`:
-    /// the other end, of a packet that the interface receives.
+    /// Returns the data of the first fragment of a datagram, and whether it has passed. `from` is
+    /// the other end, for a packet that the interface receives.
     pub(super) fn get(
         &self,
         now: Instant,
@@ -61,7 +62,7 @@ impl Firsts {
         passes: bool,
     ) {
         let key = (from.cloned(), datagram);
-        // An earlier one with the same identification is over.
+        // An earlier datagram with the same identification is over.
         self.refused.forget(&key);
         self.sent.forget(&key);
         self.received.forget(&key);

@@ -1,4 +1,4 @@
-//! What is kept with a flow: the verdict of each direction, under the number of the last change.
+//! State of a flow: the verdict of each direction, with the number of the last change of rules.
 
 use alloc::collections::BTreeMap;
 use alloc::sync::Arc;
@@ -17,10 +17,10 @@ use crate::observe::Path;
 use crate::store::{stored, stored_values};
 use crate::track::TrackId;
 
-/// A verdict of one direction of a flow.
+/// Verdict of one direction of a flow.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Side {
-    /// The last change before it, as flows keep it; 0: there is none.
+    /// Number of the last change before the verdict, as flows keep it; 0 if no verdict is kept.
     pub(super) epoch: u32,
     pub(super) verdict: Verdict,
 }
@@ -29,31 +29,31 @@ impl Side {
     const NONE: Self = Self { epoch: 0, verdict: Verdict::Take };
 }
 
-/// What the rules say of one direction.
+/// Verdict of the rules for one direction.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Verdict {
     /// Packets are dropped.
     Refuse(Reason),
-    /// Packets of the guest go to this target.
+    /// Packets of the guest go to the target with this number.
     Go(u32),
-    /// The guest takes packets.
+    /// Packets go to the guest.
     Take,
 }
 
-/// What is kept with a flow.
+/// State of a flow.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Flow {
     pub(super) out: Side,
     pub(super) into: Side,
-    /// What the guest sends of it.
+    /// Bandwidth meter of what the guest sends.
     pub(super) meter: FlowMeter,
-    /// The other end that may send its packets; [`NOBODY`] until one has.
+    /// Number of the sender that may send packets of the flow; [`NOBODY`] until one has.
     pub(super) sender: u32,
-    /// Where the instance of this host that takes its packets has its entry, as a hint.
+    /// Entry of the flow at the instance of this host that receives its packets, as a hint.
     pub(super) beside: TrackId,
 }
 
-/// No sender.
+/// Number that stands for no sender.
 pub(super) const NOBODY: u32 = u32::MAX;
 
 impl Flow {
@@ -67,41 +67,43 @@ impl Flow {
         }
     }
 
-    /// Forgets the verdicts of both directions.
+    /// Removes the verdicts of both directions.
     pub(super) fn forget(&mut self) {
         (self.out, self.into) = (Side::NONE, Side::NONE);
     }
 }
 
-/// Where packets of the guest go.
+/// Target of packets of the guest.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) struct Target {
     pub(super) to: To,
     pub(super) kind: FlowKind,
-    /// How flow logs call the way.
+    /// Path of the packets, as flow logs name it.
     pub(super) path: Path,
 }
 
-/// The next stop.
+/// Next stop of a packet.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) enum To {
     /// An interface of this host.
     Port(PortId),
     /// An interface of another host.
     Host { host: Arc<str>, eni: EniId, ride: Ride },
-    /// The edge of a gateway. `public`: the source that stands for the guest's outside.
+    /// The edge of a gateway. `public` is the source address that the guest has outside of the
+    /// cloud.
     Edge { exit: Exit, edge: Arc<str>, public: Option<Ipv4Addr>, nat: Option<NatGatewayId> },
-    /// A NAT gateway, which writes its private address as the source; then an interface of a host,
-    /// or of this one.
+    /// A NAT gateway, which writes its private address as the source, and then an interface of
+    /// this host or of another.
     ByNat { nat: NatGatewayId, private: Ipv4Addr, host: Option<Arc<str>>, eni: EniId },
-    /// A NAT gateway: an answer.
+    /// A NAT gateway, for an answer.
     BackByNat(NatGatewayId),
-    /// A service of the network's own.
+    /// A service of the network itself.
     Service(Service),
 }
 
 impl Target {
-    /// Whether packets that go there ride SRD; none if a service of the network's own answers.
+    /// Returns whether packets to this target are carried by SRD; `None` for a service of the
+    /// network itself.
     pub(super) fn ride(&self) -> Option<Ride> {
         match &self.to {
             To::Host { ride, .. } => Some(*ride),
@@ -111,7 +113,7 @@ impl Target {
         }
     }
 
-    /// The ceiling of a flow that rides SRD, or goes so far.
+    /// Returns the ceiling of a flow that SRD carries, or that has this reach.
     pub(super) fn kind(express: bool, reach: Reach) -> FlowKind {
         match reach {
             _ if express => FlowKind::Express,
@@ -124,34 +126,34 @@ impl Target {
 /// The other end of packets that arrive.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) struct Sender {
-    /// The host that has sent them; none if it is this one.
+    /// Host that has sent the packets; `None` for this host.
     pub(super) host: Option<Arc<str>>,
-    /// The interface that they are from; none if they are from the internet.
+    /// Interface that has sent the packets; `None` if they come from the internet.
     pub(super) eni: Option<EniId>,
-    /// The NAT gateway that they have passed, if any.
+    /// NAT gateway that the packets have passed, if any.
     pub(super) via: Via,
 }
 
-/// The way of packets from an interface to another one.
+/// Path of packets from one interface to another.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) enum Via {
-    /// By no NAT gateway.
+    /// Without a NAT gateway.
     Direct,
-    /// By a NAT gateway, whose address is their source.
+    /// Through a NAT gateway, whose address is their source.
     Nat,
-    /// Back by a NAT gateway, as answers.
+    /// Back through a NAT gateway, as answers.
     NatBack,
 }
 
 stored!(Sender { host, eni, via });
 stored_values!(Via: [Via::Direct], [Via::Nat], [Via::NatBack]);
 
-/// The most targets, and the most senders, that are kept over a change of rules.
+/// Largest number of targets, and of senders, that are kept over a change of rules.
 pub(super) const ENDS_MAX: usize = 1 << 16;
 
-/// The targets and the senders of flows, each once. Bound: [`ENDS_MAX`], and as many as interfaces,
-/// public addresses and gateways that the rules know; beyond that all are forgotten with the next
-/// change, and all verdicts with them.
+/// Targets and senders of flows, each stored once. Bound: [`ENDS_MAX`], and one more for each
+/// interface, public address and gateway of the rules. Beyond this, the next change removes all of
+/// them, and all verdicts with them.
 #[derive(Debug, Default)]
 pub(super) struct Ends {
     pub(super) targets: Numbered<Target>,
@@ -168,7 +170,7 @@ impl Ends {
     }
 }
 
-/// Values by number, and numbers by value.
+/// Values with their numbers, indexed in both directions.
 #[derive(Debug)]
 pub(super) struct Numbered<T> {
     all: Vec<T>,
@@ -197,14 +199,14 @@ impl<T: Ord + Clone> Numbered<T> {
     }
 }
 
-/// What is known of a packet's flow before the rules are asked.
+/// State of a packet's flow before the rules judge the packet.
 #[derive(Clone, Copy)]
 pub(super) struct Known {
-    /// Its entry, if it has one.
+    /// Entry of the flow, if there is one.
     pub(super) id: Option<TrackId>,
-    /// Whether the interface tracks it, or the connection that an ICMP error quotes.
+    /// Whether the interface tracks the flow, or the connection that an ICMP error quotes.
     pub(super) tracked: bool,
-    /// Whether its first packet went the way of this one.
+    /// Whether the first packet of the flow had the same direction as this packet.
     pub(super) first_way: bool,
 }
 

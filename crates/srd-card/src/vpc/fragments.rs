@@ -1,12 +1,14 @@
-//! First fragments, remembered for the later ones of their datagrams, which show neither ports nor
-//! a type of ICMP (T1).
+//! First fragments, stored for the later fragments of their datagrams, which contain neither ports
+//! nor a type of ICMP (T1).
 //!
-//! A later fragment is what its first one is: the same rules, the same flow. One whose first
-//! fragment has not come, or is forgotten, shows addresses and protocol only.
+//! A later fragment is treated as its first one: by the same rules, as part of the same flow. If
+//! the first fragment has not arrived, or is forgotten, only addresses and protocol of a later
+//! fragment are known.
 //!
-//! Bound: a table has [`DATAGRAMS_MAX`] datagrams, each with an owner. The owner that has most
-//! gives up its oldest one for an owner that has fewer, so that each keeps its part of the places,
-//! whatever the others do. A datagram is forgotten after [`KEPT`].
+//! Bound: a table has [`DATAGRAMS_MAX`] datagrams, each with an owner. A new datagram replaces the
+//! oldest one of the owner with the most datagrams, provided that this owner still has more than
+//! the new datagram's owner. So each owner keeps its part of the entries, whatever the others do.
+//! A datagram is forgotten after [`KEPT`].
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
@@ -19,13 +21,13 @@ use super::shares::Shares;
 use crate::meta::packet::Packet;
 use crate::store::{Reader, Stored, StoredError, stored, write_count};
 
-/// Datagrams whose first fragment is remembered: of what an interface sends, of what interfaces or
-/// the internet send to it, and of either side of the NAT gateways of a host.
+/// Largest number of datagrams in one table. There are tables for what an interface sends, for what
+/// interfaces or the internet send to it, and for either side of the NAT gateways of a host.
 pub(super) const DATAGRAMS_MAX: usize = 1024;
-/// How long a first fragment is remembered: as long as Linux waits for the rest of a datagram.
+/// Time after which a first fragment is forgotten: the reassembly timeout of Linux.
 pub(super) const KEPT: Duration = Duration::from_secs(30);
 
-/// The fields that all fragments of a datagram have in common (RFC 791, RFC 8200).
+/// Fields that are equal in all fragments of a datagram (RFC 791, RFC 8200).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) struct Datagram {
     pub(super) source: IpAddr,
@@ -37,29 +39,30 @@ pub(super) struct Datagram {
 stored!(Datagram { source, destination, protocol, id });
 
 impl Datagram {
-    /// The datagram that a packet is a fragment of; `None` if it is whole.
+    /// Returns the datagram that a packet is a fragment of; `None` for a packet that is not a
+    /// fragment.
     pub(super) fn of(packet: &Packet, bytes: &[u8]) -> Option<Self> {
         let Packet { source, destination, protocol, .. } = *packet;
         Some(Self { source, destination, protocol, id: packet.fragment_id(bytes)? })
     }
 }
 
-/// The facts that a first fragment shows.
+/// Data that only a first fragment contains.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct First {
-    /// As rules see it.
+    /// Protocol and ports in the form that rules use.
     pub(super) inner: Inner,
-    /// As flows are told apart: ports, or an echo's identifier twice.
+    /// Ports that identify the flow, or the identifier of an echo twice.
     pub(super) ports: (u16, u16),
 }
 
 stored!(First { inner, ports });
 
-/// Datagrams by what their fragments have in common. `O`: what owns a place.
+/// Datagrams by the fields of their fragments. `O` is the owner of an entry.
 #[derive(Debug)]
 pub(super) struct Fragments<T, O, K> {
     known: BTreeMap<K, Known<T, O>>,
-    /// The datagrams of each owner in the order in which they came.
+    /// Datagrams of each owner in order of arrival.
     order: BTreeMap<(O, u64), K>,
     shares: Shares<O>,
     number: u64,
@@ -81,13 +84,13 @@ impl<T, O, K> Default for Fragments<T, O, K> {
 }
 
 impl<T: Copy, O: Ord + Clone, K: Ord + Clone> Fragments<T, O, K> {
-    /// A first fragment has passed. A sender counts its datagrams in few bits, so that a new one
-    /// takes the place of an earlier one.
+    /// Stores a first fragment. Senders reuse identifications, so a new datagram replaces an
+    /// earlier one with the same identification.
     pub(super) fn put(&mut self, now: Instant, owner: O, datagram: K, what: T) {
         self.forget(&datagram);
         if self.known.len() >= DATAGRAMS_MAX {
             let other = self.shares.gives_way_to(&owner).cloned();
-            // Of an owner that has none yet, another one's place; else its own oldest.
+            // An owner with entries replaces its own oldest one if no other owner has to give way.
             let own = (self.shares.get(&owner) > 0).then(|| owner.clone());
             if let Some(of) = other.or(own).or_else(|| self.shares.most().cloned()) {
                 self.forget_oldest(&of);
@@ -107,7 +110,7 @@ impl<T: Copy, O: Ord + Clone, K: Ord + Clone> Fragments<T, O, K> {
         }
     }
 
-    /// A datagram has another first fragment, which has not passed.
+    /// Removes a datagram, because another first fragment with its identification was refused.
     pub(super) fn forget(&mut self, datagram: &K) {
         if let Some(Known { owner, number, .. }) = self.known.remove(datagram) {
             self.shares.remove(&owner);
@@ -115,7 +118,7 @@ impl<T: Copy, O: Ord + Clone, K: Ord + Clone> Fragments<T, O, K> {
         }
     }
 
-    /// The facts that the first fragment of a datagram has shown.
+    /// Returns the data of the first fragment of a datagram.
     pub(super) fn get(&self, now: Instant, datagram: &K) -> Option<T> {
         let Known { at, what, .. } = self.known.get(datagram)?;
         (now < *at + KEPT).then_some(*what)
@@ -127,8 +130,8 @@ impl<T: Copy, O: Ord + Clone, K: Ord + Clone> Fragments<T, O, K> {
     }
 }
 
-/// Datagrams are written in the order in which those of each owner came: in the other card the same
-/// one gives way next.
+/// Datagrams are written in the order of arrival for each owner, so that the next card replaces
+/// the same datagram first.
 impl<T, O, K> Stored for Fragments<T, O, K>
 where
     T: Stored + Copy,
@@ -220,7 +223,7 @@ mod tests {
         }
         assert_eq!(fragments.get(at(41), &datagram(1)), None, "the oldest has given way");
         assert_eq!(fragments.get(at(41), &datagram(100 + 1)), Some('c'));
-        // One that uses an identification again and again takes no more than one place.
+        // A sender that repeats an identification uses only one entry.
         (0..5 * MOST).for_each(|_| fragments.put(at(42), (), datagram(7), 'd'));
         assert!(fragments.len() <= DATAGRAMS_MAX);
         assert_eq!(fragments.get(at(42), &datagram(7)), Some('d'));
@@ -236,7 +239,7 @@ mod tests {
         (0..5 * MOST).for_each(|id| fragments.put(at(1), 'b', datagram(1000 + id), 'b'));
         assert_eq!(fragments.len(), DATAGRAMS_MAX);
         assert!((0..100).all(|id| fragments.get(at(2), &datagram(id)) == Some('a')));
-        // Owners that come later have their part, and no more than that.
+        // Owners that come later get their part, and no more.
         (0..5 * MOST).for_each(|id| fragments.put(at(2), 'c', datagram(10_000 + id), 'c'));
         assert!((0..100).all(|id| fragments.get(at(2), &datagram(id)) == Some('a')));
         let last = (1000 + 5 * MOST - 1, 10_000 + 5 * MOST - 1);
@@ -244,7 +247,7 @@ mod tests {
         assert_eq!(fragments.get(at(2), &datagram(last.1)), Some('c'));
         let [a, b, c] = ['a', 'b', 'c'].map(|owner| fragments.shares.get(&owner));
         assert!(a == 100 && b.abs_diff(c) <= 1, "{a} {b} {c}");
-        // An owner without any has one when all others have one.
+        // An owner without a datagram gets an entry even if all others have only one.
         let mut fragments = Fragments::default();
         (0..2 * MOST).for_each(|id| fragments.put(at(0), id, datagram(id), 'a'));
         assert_eq!(fragments.get(at(0), &datagram(2 * MOST - 1)), Some('a'));

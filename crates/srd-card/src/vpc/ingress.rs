@@ -1,4 +1,5 @@
-//! What arrives for guests: from interfaces of this host and of others, and from the internet.
+//! Packets that arrive for guests: from interfaces of this host and of others, and from the
+//! internet.
 
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -25,7 +26,7 @@ use crate::meta::offload::OFFLOAD_BYTES;
 use crate::track::{Key, Seen, TrackId};
 
 impl Card {
-    /// Takes a frame that another host has sent, or the edge of a gateway.
+    /// Takes a frame that another host, or the edge of a gateway, has sent.
     pub fn from_host(
         &mut self,
         now: Instant,
@@ -59,7 +60,7 @@ impl Card {
                     self.drop_of(None, Cause::NoNatConnection, 1);
                 }
             }
-            // This host is the edge of no gateway here; the program's edge takes these.
+            // This card is the edge of no gateway; the edge of the program handles such frames.
             Envelope::Leaving { .. } | Envelope::ByNat { .. } => {
                 self.drop_of(None, Cause::NoEdge, 1);
             }
@@ -67,8 +68,8 @@ impl Card {
         self.run(now, around);
     }
 
-    /// Takes a frame that a service of the network's own says to a guest. Neither groups nor lists
-    /// see it, nothing tracks it, and the instance's limits do not hold it up (V11).
+    /// Takes a frame that a service of the network itself sends to a guest. Groups and lists are
+    /// not applied, the connection is not tracked, and the limits do not delay the frame (V11).
     pub fn from_service(&mut self, port: PortId, frame: Vec<u8>, around: &mut impl Around) {
         if self.port(port).is_none() {
             return self.drop_of(None, Cause::NotHere, 1);
@@ -104,7 +105,7 @@ impl Card {
         }
     }
 
-    /// The destination is written before the flow is looked up: flows have private addresses.
+    /// Writes the destination before the flow is looked up, because flows have private addresses.
     fn arrive_from_internet(
         &mut self,
         now: Instant,
@@ -151,7 +152,7 @@ impl Card {
             || self.is_related(now, port, &read, bytes, Direction::Ingress)
     }
 
-    /// A frame for an interface of this host.
+    /// Takes a frame for an interface of this host.
     pub(super) fn arrive(
         &mut self,
         now: Instant,
@@ -167,13 +168,13 @@ impl Card {
         self.arrive_read(now, &sender, port, frame, (&read, &key), around);
     }
 
-    /// The flow of a frame at an interface that it is for.
+    /// Returns the flow of a frame at the interface that receives the frame.
     pub(super) fn key_at(&self, port: PortId, read: &Read, frame: &[u8]) -> Key {
         let index = self.ports[port.0 as usize].index;
         read.key(&frame[OFFLOAD_BYTES..], Direction::Ingress, index)
     }
 
-    /// The same for a frame that was read, with its flow at the receiver.
+    /// Takes a frame that was read already, with its flow at the receiver.
     pub(super) fn arrive_read(
         &mut self,
         now: Instant,
@@ -241,7 +242,8 @@ impl Card {
         self.keep(now, number, asked, offer, parcel);
     }
 
-    /// A packet of another host's NAT gateway was taken: answers go back there.
+    /// Stores the host to which answers go, for a packet that came through another host's NAT
+    /// gateway.
     #[inline]
     fn note_return(
         &mut self,
@@ -256,9 +258,10 @@ impl Card {
         self.ports[port.0 as usize].returns.put(now, key, host, sender.eni).map_err(Cause::Nat)
     }
 
-    /// Whether a guest takes a packet. State and time of the flow move, unless the packet comes
-    /// from a host that may not send for its sender (V6): a host moves no flows of others.
-    #[allow(clippy::too_many_arguments)] // one packet and what is known of it
+    /// Judges whether a guest accepts a packet. Updates state and time of the flow, except for a
+    /// packet from a host that may not send for its sender (V6), because such a host must not
+    /// change flows of others.
+    #[allow(clippy::too_many_arguments)] // one packet and its state
     fn take(
         &mut self,
         now: Instant,
@@ -298,10 +301,10 @@ impl Card {
         self.judge_received(now, sender, port, read, bytes, key, seen, known)
     }
 
-    /// The slow path: asks the rules, and keeps what they say with the flow.
+    /// The slow path: judges the packet by the rules, and keeps the verdict with the flow.
     #[cold]
     #[inline(never)]
-    #[allow(clippy::too_many_arguments)] // one packet and what is known of it
+    #[allow(clippy::too_many_arguments)] // one packet and its state
     fn judge_received(
         &mut self,
         now: Instant,
@@ -341,7 +344,7 @@ impl Card {
             Some(id) => {
                 if tracked && known.first_way && !known.tracked {
                     flows.track(now, id).map_err(|_| Cause::Tracking)?;
-                    // What was said of the other direction was said of a flow without memory.
+                    // The verdict of the other direction was given while the flow was not tracked.
                     flows.value(id).into_iter().for_each(|(flow, ..)| flow.forget());
                 }
                 Some(id)
@@ -362,8 +365,8 @@ impl Card {
         Ok(())
     }
 
-    /// Verdicts of what the rules say of the flow are kept; that a host is none of the sender's is
-    /// not, since the true one has the same flow.
+    /// Keeps the verdict of the rules with the flow. The verdict that a host may not send for the
+    /// sender is not kept, because packets from the true host have the same flow.
     fn keep_into(&mut self, instance: u32, id: TrackId, sender: &Sender, verdict: Verdict) {
         let (epoch, number) = (self.epochs.kept(), self.ends.senders.number_of(sender));
         if let Some((flow, ..)) = self.instances[instance as usize].flows.value(id) {
@@ -372,7 +375,7 @@ impl Card {
         }
     }
 
-    /// What the rules say of a packet that arrives for a guest.
+    /// Judges a packet that arrives for a guest by the rules.
     pub(super) fn ask_received(
         &self,
         sender: &Sender,
@@ -398,7 +401,8 @@ impl Card {
                 if place.host.as_ref() != Some(host) {
                     return Err(Cause::NotItsHost);
                 }
-                // Packets that return by a NAT gateway come from its subnet, which is another one.
+                // Packets that return through a NAT gateway come from its subnet, which differs
+                // from the receiver's.
                 sender.via == Via::NatBack || self.rules.crosses(place, to)
             }
         };

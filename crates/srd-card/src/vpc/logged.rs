@@ -1,5 +1,5 @@
-//! Packets that flow logs count: where they pass, and where the rules refuse them. An interface
-//! without a log costs the look at an empty list.
+//! Packets that flow logs count: admitted ones, and ones that the rules refuse. For an
+//! interface without a log, a packet costs one check of an empty list.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
@@ -23,8 +23,8 @@ use crate::meta::packet::protocol;
 use crate::observe::{Action, Aggregator, Observed, Path};
 
 impl Card {
-    /// Counts packets of these interfaces, in windows of these lengths, and of no others. What has
-    /// been counted of others can be taken; windows whose length stays go on.
+    /// Sets the interfaces whose packets are counted, and the lengths of their windows. Windows of
+    /// other logs end and can be taken. A window whose length stays continues.
     pub fn set_flow_logs(&mut self, now: Instant, lengths: &BTreeMap<EniId, BTreeSet<Duration>>) {
         self.roll_logs(now);
         let none = BTreeSet::new();
@@ -48,12 +48,12 @@ impl Card {
         self.arm_logs();
     }
 
-    /// The next window that is over.
+    /// Returns the next window that is over.
     pub fn take_window(&mut self) -> Option<LoggedWindow> {
         self.logs.done.pop_front()
     }
 
-    /// Windows that were given up, since more than [`super::logs::WINDOWS_MAX`] waited.
+    /// Number of windows that were dropped because more than [`super::logs::WINDOWS_MAX`] waited.
     pub fn windows_lost(&self) -> u64 {
         self.logs.lost
     }
@@ -78,7 +78,7 @@ impl Card {
         self.arm_logs();
     }
 
-    /// A packet has passed rules and limits. // F1
+    /// Counts a packet that has passed rules and limits. // F1
     #[inline]
     pub(super) fn log_passed(
         &mut self,
@@ -96,7 +96,7 @@ impl Card {
         self.log(now, port, &read, &frame[OFFLOAD_BYTES..], way, Action::Accept, path);
     }
 
-    /// The rules have refused a packet. // F1
+    /// Counts a packet that the rules have refused. // F1
     #[inline]
     pub(super) fn log_refusal(
         &mut self,
@@ -116,7 +116,7 @@ impl Card {
         }
     }
 
-    /// The rules have refused a packet that had waited.
+    /// Counts a packet that the rules have refused after its wait.
     pub(super) fn log_late_refusal(&mut self, now: Instant, parcel: &Parcel, cause: Cause) {
         let direction = match parcel.going {
             Going::Out(_) => Direction::Egress,
@@ -130,7 +130,7 @@ impl Card {
 
     #[cold]
     #[inline(never)]
-    #[allow(clippy::too_many_arguments)] // one packet and what became of it
+    #[allow(clippy::too_many_arguments)] // one packet and its action
     fn log(
         &mut self,
         now: Instant,

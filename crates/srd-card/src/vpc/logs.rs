@@ -1,6 +1,6 @@
-//! Windows of flow logs that are over, until they are taken.
+//! Windows of flow logs that are over, until the caller takes them.
 //!
-//! Bound: [`WINDOWS_MAX`] windows wait; later ones are counted and given up.
+//! Bound: [`WINDOWS_MAX`] windows wait; later ones are counted and dropped.
 
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
@@ -10,7 +10,7 @@ use srd_vpc::id::EniId;
 
 use crate::observe::{Aggregator, Window};
 
-/// Windows that wait until they are taken.
+/// Largest number of windows that wait for the caller.
 pub const WINDOWS_MAX: usize = 4096;
 
 /// A window of an interface that is over.
@@ -18,20 +18,20 @@ pub const WINDOWS_MAX: usize = 4096;
 pub struct LoggedWindow {
     /// The interface.
     pub eni: EniId,
-    /// How long its windows are.
+    /// Length of the log's windows.
     pub length: Duration,
-    /// What was counted.
+    /// The flows that were counted.
     pub window: Window,
 }
 
-/// Windows that are over, and when the next one is.
+/// Windows that are over, and the end of the next one.
 #[derive(Debug, Default)]
 pub(super) struct Logs {
     pub(super) done: VecDeque<LoggedWindow>,
     pub(super) next: Option<Instant>,
-    /// Windows given up, since nobody took those before.
+    /// Windows that were dropped because too many earlier ones were not taken.
     pub(super) lost: u64,
-    /// How many aggregators there were, for their secrets.
+    /// Number of aggregators so far, from which their secrets are derived.
     pub(super) number: u64,
 }
 
@@ -48,7 +48,7 @@ impl Logs {
         }
     }
 
-    /// Logs of an interface end.
+    /// Ends the logs of an interface.
     pub(super) fn end(&mut self, now: Instant, eni: EniId, logs: Vec<Aggregator>) {
         for log in logs {
             self.add(eni, log.length(), log.finish(now));

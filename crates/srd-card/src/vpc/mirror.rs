@@ -1,5 +1,5 @@
-//! Copies for mirror sessions: packets that a filter accepts travel once more, in VXLAN (RFC 7348),
-//! from the source's interface to the target's.
+//! Copies for mirror sessions. A packet that a filter accepts is sent once more, in VXLAN
+//! (RFC 7348), from the source's interface to the target's.
 //!
 //! ```text
 //!  0      IPv4, from the source's primary address to the target's
@@ -9,11 +9,11 @@
 //!  50     the packet, as far as the session and the MTU go
 //! ```
 //!
-//! A copy is judged by lists and routes as any packet of the source is, but not by the source's
-//! groups; it pays from the source's bandwidth what nobody else waits for.
+//! Lists and routes judge a copy as they judge any packet of the source; the source's groups do
+//! not. A copy uses only bandwidth of the source that no other packet waits for.
 //!
-//! Bound: a packet is copied once; a copy is never copied, since no interface is source and target;
-//! nor is what answers one.
+//! Bound: a packet is copied once. A copy is never copied, because no interface is both source and
+//! target; nor is an answer to a copy.
 
 use alloc::vec::Vec;
 use core::net::{IpAddr, Ipv4Addr};
@@ -27,39 +27,40 @@ use crate::meta::packet::{Packet, protocol};
 use crate::rewrite::checksum;
 use crate::track::Key;
 
-/// The port of VXLAN.
+/// UDP port of VXLAN.
 pub const VXLAN_PORT: u16 = 4789;
-/// Headers of IP, UDP and VXLAN.
+/// Bytes of the headers of IP, UDP and VXLAN.
 const OUTER_BYTES: usize = 36;
 const ETHERNET_BYTES: usize = 14;
-/// The largest packet in a cloud.
+/// Largest packet in a cloud, in bytes.
 const MTU: usize = 9001;
-/// Source ports of copies begin here, so that none is a service's.
+/// First source port of copies, above the ports of services.
 const SOURCE_PORT_FIRST: u16 = 0xc000;
-/// The address of the router that all subnets have.
+/// Hardware address of the router, which is the same in all subnets.
 const ROUTER_MAC: [u8; 6] = [2, 0, 0, 0, 0, 1];
 const VNI_FLAG: u8 = 8;
 const TTL: u8 = 64;
 
-/// A mirror session, as its source's card needs it.
+/// A mirror session, with the fields that the source's card needs.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Mirror {
-    /// Which packets.
+    /// Filter of the packets that are copied.
     pub filter: MirrorFilter,
-    /// 24 bits.
+    /// VXLAN network identifier, 24 bits.
     pub vni: u32,
-    /// Bytes behind the VXLAN header; as many as fit if none.
+    /// Bytes behind the VXLAN header; `None`: as many as fit.
     pub packet_length: Option<u16>,
-    /// The hardware address of the source.
+    /// Hardware address of the source.
     pub mac: [u8; 6],
-    /// The primary address of the source.
+    /// Primary address of the source.
     pub source: Ipv4Addr,
-    /// The primary address of the target.
+    /// Primary address of the target.
     pub target: Ipv4Addr,
 }
 
 impl Mirror {
-    /// A session of a world, and its source; `None` if it names what is not there.
+    /// Reads a session of a world, with its source and its number. Returns `None` if an object
+    /// that the session refers to does not exist.
     pub fn of(world: &World, session: MirrorSessionId) -> Option<(EniId, u16, Self)> {
         let session = world.mirror_sessions.get(&session)?;
         let target = world.mirror_targets.get(&session.target)?;
@@ -76,8 +77,8 @@ impl Mirror {
         Some((session.source, session.number, mirror))
     }
 
-    /// Whether a packet for the source answers a copy: a datagram from the target's VXLAN port, or
-    /// an ICMP error about a copy. // M2
+    /// Whether a packet for the source is an answer to a copy: a datagram from the target's VXLAN
+    /// port, or an ICMP error about a copy. // M2
     pub(super) fn is_answer(&self, packet: &Packet, bytes: &[u8]) -> bool {
         let about = match packet.protocol {
             protocol::UDP => Some(Key::of(packet, bytes, Direction::Ingress, 0)),
@@ -93,7 +94,7 @@ impl Mirror {
         })
     }
 
-    /// The copy of a packet, cut to the session's length and to the MTU. // M3
+    /// Creates the copy of a packet, cut to the session's length and to the MTU. // M3
     pub(super) fn copy(&self, packet: &[u8], egress: bool, hash: u64) -> Vec<u8> {
         let wanted = ETHERNET_BYTES + packet.len();
         let most = self.packet_length.map_or(usize::MAX, usize::from).min(MTU - OUTER_BYTES);
@@ -131,7 +132,7 @@ fn length(bytes: usize) -> [u8; 2] {
     u16::try_from(bytes).unwrap_or(u16::MAX).to_be_bytes()
 }
 
-/// Cuts a copy to what its way carries. // M3
+/// Cuts a copy to the size that its path carries. // M3
 pub(super) fn cut(frame: &mut Vec<u8>, most: usize) {
     let most = most.max(OUTER_BYTES + ETHERNET_BYTES);
     if frame.len() <= OFFLOAD_BYTES + most {

@@ -1,4 +1,4 @@
-//! Which packets are copied for mirror sessions, and where the copies go.
+//! Mirror sessions in the card: selection of packets, and sending of their copies.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
@@ -22,7 +22,7 @@ use crate::rewrite::checksum;
 use crate::rewrite::segment::Segments;
 
 impl Card {
-    /// Copies packets of its interfaces for the mirror sessions of a world, and for no others.
+    /// Sets the mirror sessions of the card's interfaces to those of a world.
     pub fn set_mirrors(&mut self, world: &World) {
         let mut of: BTreeMap<EniId, Vec<(u16, Mirror)>> = BTreeMap::new();
         for id in world.mirror_sessions.keys() {
@@ -42,7 +42,7 @@ impl Card {
         }
     }
 
-    /// A packet has passed rules and limits: it is copied if a session wants it. // M2
+    /// Copies a packet that has passed rules and limits, if it matches a session. // M2
     #[inline]
     pub(super) fn mirror(
         &mut self,
@@ -78,10 +78,9 @@ impl Card {
         if !egress && mirror.is_answer(&read.packet, bytes) {
             return;
         }
-        // Of ports where there are some, else of addresses and protocol. // M3
+        // Hash of the ports if the packet has any, otherwise of addresses and protocol. // M3
         let hash = FlowKey::of(&read.packet).hash_under(&self.of_mirrors, 0);
-        // A super-packet is many packets on the wire, with checksums that nothing is left to fill
-        // in.
+        // A super-packet is many packets on the wire, with complete checksums.
         let mut segments = Segments::new(frame, &read.layout);
         let layout = segments.layout();
         let mut copies = Vec::new();
@@ -105,7 +104,7 @@ impl Card {
         let there = &self.ports[port.0 as usize];
         let (instance, index) = (there.instance, there.index);
         let to = Read::frame(&frame).and_then(|read| {
-            // Groups of the source are not asked. // M5
+            // Groups of the source are not applied. // M5
             let flow = compile::Flow::Established;
             match self.ask_sent(port, &read, &frame[OFFLOAD_BYTES..], flow) {
                 Ok((target, _)) => Some(target.to),

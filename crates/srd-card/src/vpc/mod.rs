@@ -15,33 +15,33 @@
 //!                  rules: sender, lists, groups
 //! ```
 //!
-//! The first packet of a flow is judged by the compiled rules ([`srd_vpc::compile`]); what they say
-//! is kept with the flow, for each direction, under the number of the last change of rules. After a
-//! change each flow that it may concern is judged again before its next packet passes, packets that
-//! wait for a limit included (V4). Packets of ICMP and fragments are judged each time (V3), a later
-//! fragment as its first one.
+//! The compiled rules ([`srd_vpc::compile`]) judge the first packet of a flow. The verdict is kept
+//! with the flow, for each direction, with the number of the last change of rules. After a change,
+//! each flow that it may concern is judged again before its next packet passes; this includes
+//! packets that wait for a limit (V4). Packets of ICMP and fragments are judged each time (V3); a
+//! later fragment is judged as its first one.
 //!
 //! | file | what |
 //! |---|---|
 //! | [`card`] | interfaces, instances, rules |
-//! | `flow` | what is kept with a flow |
-//! | `epochs` | which verdicts hold |
-//! | `fragments`, `firsts`, `with_first` | what first fragments say for the later ones |
-//! | `egress`, `batch` | what guests send, one by one and several at once |
-//! | `ingress` | what arrives for them |
-//! | `returns` | to which host answers for a NAT gateway go |
-//! | `shares` | how many places of a table each owner has |
-//! | `onward`, `onward_by_nat` | limits, and what passed them; NAT gateways between interfaces |
-//! | [`port`], `read`, `parcel` | an interface, a frame, a packet on its way |
+//! | `flow` | state of a flow |
+//! | `epochs` | validity of verdicts |
+//! | `fragments`, `firsts`, `with_first` | data of first fragments, used for the later ones |
+//! | `egress`, `batch` | packets that guests send, one by one and in batches |
+//! | `ingress` | packets that arrive for guests |
+//! | `returns` | hosts to which answers for a NAT gateway go |
+//! | `shares` | number of entries of a table for each owner |
+//! | `onward`, `onward_by_nat` | limits and the path after them; NAT gateways between interfaces |
+//! | [`port`], `read`, `parcel` | an interface, a frame, a packet in the limits |
 //! | `translate` | addresses that gateways write |
-//! | `logged`, [`logs`] | what flow logs count, and its windows |
-//! | `mirrored`, [`mirror`] | what is copied for mirror sessions, and the copies |
-//! | [`asking`] | packets that wait until it is known where an interface is |
-//! | [`trace`], `traced` | packets that are followed, and where their way is noted |
+//! | `logged`, [`logs`] | packets that flow logs count, and the logs' windows |
+//! | `mirrored`, [`mirror`] | packets that mirror sessions copy, and the copies |
+//! | [`asking`] | packets that wait for the location of an interface |
+//! | [`trace`], `traced` | packets that are followed, and the recording of their events |
 //! | [`nat`], `nat_error` | ports that stand for connections through NAT gateways |
-//! | [`envelope`] | what hosts say of a packet to each other |
+//! | [`envelope`] | sender and receiver of a packet between hosts |
 //! | [`stored`] | state for another program: [`Card::export`] |
-//! | [`drops`] | why packets were dropped |
+//! | [`drops`] | causes of dropped packets |
 //!
 //! The rules are those of `docs/spec/card.md`, section 5.
 

@@ -1,21 +1,23 @@
-//! What a NAT gateway remembers: the ports of its public address that stand for connections.
+//! Connections of a NAT gateway: ports of its public address that stand for them.
 //!
-//! A port stands for one connection (V8) to each destination, so that an address has as many
-//! connections to each destination as ports. Source: Amazon VPC User Guide, *NAT gateways*: 55,000
-//! connections to each unique destination, 350 seconds of idle time; a TCP connection that goes on
-//! after it gets a reset; fragments of UDP pass, those of TCP and ICMP do not.
+//! A port stands for one connection (V8) to each destination. So an address has as many
+//! connections to each destination as it has ports. Source: Amazon VPC User Guide, *NAT gateways*:
+//! 55,000 connections to each unique destination, and 350 seconds of idle time. A TCP connection
+//! that continues after this time gets a reset. Fragments of UDP pass; those of TCP and ICMP do
+//! not.
 //!
 //! | file | what |
 //! |---|---|
 //! | `error`, `quoted` | ICMP errors about a connection (RFC 5508), and what they quote |
-//! | `reset` | the answer to a segment of no connection |
+//! | `reset` | the answer to a segment that belongs to no connection |
 //! | `stored` | connections for another program |
 //!
-//! Invariant: both tables have the same connections. Bound: [`ENTRIES_MAX`] connections, of which
-//! one interface has [`ENTRIES_OF_ONE_MAX`] at most; new ones beyond are refused. Of a full table,
-//! the interface that has most gives way to one that has fewer, and so does, of the ports that are
-//! tried, the interface that has most connections to the destination. Each call for a packet does
-//! bounded work.
+//! Invariant: both tables have the same connections. Bound: [`ENTRIES_MAX`] connections, at most
+//! [`ENTRIES_OF_ONE_MAX`] of them for one interface; further ones are refused. If the table is
+//! full, a new connection replaces one of the interface with the most connections, provided that
+//! this interface still has more than the new connection's interface. If all tried ports are in
+//! use, the rule is applied to the interfaces with connections to the destination. Each call for a
+//! packet does bounded work.
 
 use alloc::collections::BTreeMap;
 use alloc::collections::btree_map::Entry;
@@ -35,23 +37,23 @@ use crate::meta::offload::OFFLOAD_BYTES;
 use crate::meta::packet::{protocol, u16_at};
 use crate::track::Seen;
 
-/// Connections of all NAT gateways of an edge.
+/// Largest number of connections of all NAT gateways of an edge.
 pub const ENTRIES_MAX: usize = 1 << 18;
-/// Connections of one interface: a guest that asks everybody leaves the others their part.
+/// Largest number of connections of one interface, so that one guest cannot use up the table.
 pub const ENTRIES_OF_ONE_MAX: usize = ENTRIES_MAX / 4;
-/// A connection may be silent for so long.
+/// Time without packets after which a connection expires.
 pub const IDLE: Duration = Duration::from_secs(350);
-/// First port of a public address that stands for connections: 55,000 from here on.
+/// First port of a public address that stands for connections; there are 55,000 from here on.
 const PORT_FIRST: u16 = 10_000;
 const PORTS: u16 = 55_000;
-/// Ports that are tried for a new connection.
+/// Number of ports that are tried for a new connection.
 const TRIES: u16 = 256;
-/// From one of them to the next: without a divisor in common with their number.
+/// Distance from one tried port to the next. It has no common divisor with the number of ports.
 const PORT_STEP: u32 = 857;
-/// Entries that a new connection looks at to free those that are over.
+/// Entries that each new connection examines in order to remove expired ones.
 const SWEEP: usize = 4;
-/// Entries of the interface that has most that are looked at: the one that was silent for longest
-/// gives way.
+/// Entries that are examined of the interface with the most connections. The one with the longest
+/// silence is replaced.
 const LOOKED_AT: usize = 8;
 
 /// The private side of a connection.
@@ -80,7 +82,7 @@ struct Outside {
     protocol: u8,
 }
 
-/// A public address, and an end that it has connections to.
+/// A public address, and a remote end to which it has connections.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 struct Destination {
     public: Ipv4Addr,
@@ -95,22 +97,22 @@ impl Outside {
     }
 }
 
-/// The owner of a first fragment that has arrived: an interface that has sent it, or that it is
-/// for.
+/// Owner of a first fragment that has arrived: the interface that has sent the fragment, or, for a
+/// fragment from the internet, the receiver.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 enum End {
     Sender(Sender),
     Receiver(EniId),
 }
 
-/// The connection that a packet for a gateway's address answers.
+/// Connection to which a packet for a gateway's address belongs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Back {
     /// The gateway.
     pub nat: NatGatewayId,
-    /// The interface that it is for.
+    /// The interface behind the gateway.
     pub eni: EniId,
-    /// The gateway's port that it came to; 0 if its protocol has none.
+    /// Port of the gateway to which the packet came; 0 for a protocol without ports.
     pub port: u16,
 }
 
@@ -120,24 +122,24 @@ pub struct Nat {
     by_inside: BTreeMap<Inside, (Outside, Instant)>,
     by_outside: BTreeMap<Outside, Inside>,
     of_one: Shares<EniId>,
-    /// Connections of each interface to each destination from each address.
+    /// Number of connections of each interface to each destination from each address.
     to_one: BTreeMap<(Destination, EniId), u16>,
-    /// Where the sweep goes on.
+    /// Connection after which the sweep continues.
     swept: Option<Inside>,
-    /// The last one that gave way.
+    /// Last connection that was replaced.
     gave_way: Option<Inside>,
-    /// Where the search for a free port begins, from the interface's own: hosts whose gateways
-    /// share an address begin at places of their own.
+    /// Offset of the first port that is tried, from the interface's own port. Hosts whose gateways
+    /// share an address have different offsets.
     port_offset: u32,
-    /// First fragments that have left, and the address that they left with.
+    /// First fragments that have left, with the source address that they left with.
     leaving: Fragments<Ipv4Addr, EniId, (EniId, Datagram)>,
-    /// First fragments that have arrived from an interface, or from the internet, the interface
-    /// that they are for, and its address.
+    /// First fragments that have arrived, from an interface or from the internet, with the
+    /// interface that receives them, and its address.
     arriving: Fragments<(Back, Ipv4Addr), End, (Option<Sender>, Datagram)>,
 }
 
-/// The ports of a packet: of TCP and UDP both, of an ICMP echo its identifier twice, and where the
-/// own one is written when it goes out and when it comes back.
+/// Ports of a packet, and the offsets at which they are written: `source_at` when the packet
+/// leaves, `destination_at` when an answer returns. An ICMP echo has its identifier as both ports.
 struct Ports {
     ports: (u16, u16),
     source_at: usize,
@@ -168,13 +170,13 @@ fn ports(read: &Read, bytes: &[u8]) -> Option<Ports> {
     }
 }
 
-/// The other end of a connection: an echo has no port there.
+/// Remote end of a connection; an echo has no port there.
 fn remote(address: Ipv4Addr, port: u16, number: u8) -> (Ipv4Addr, u16) {
     (address, if number == protocol::ICMP { 0 } else { port })
 }
 
 impl Nat {
-    /// The gateways of a host that share their addresses with those of other hosts.
+    /// Creates the gateways of a host that share their addresses with gateways of other hosts.
     pub(super) fn of_host(host: &str) -> Self {
         let hash = host
             .bytes()
@@ -182,12 +184,12 @@ impl Nat {
         Self { port_offset: hash % u32::from(PORTS), ..Self::default() }
     }
 
-    /// With ports as those that another begins with.
+    /// Sets the same port offset as `other`.
     pub(super) fn like(self, other: &Self) -> Self {
         Self { port_offset: other.port_offset, ..self }
     }
 
-    /// Connections.
+    /// Number of connections.
     pub fn len(&self) -> usize {
         self.by_inside.len()
     }
@@ -248,12 +250,13 @@ impl Nat {
     }
 
     /// Writes the private destination into a frame that arrives from the internet for a gateway's
-    /// address, if it belongs to a connection: which, and the interface that it is for.
+    /// address. Returns the frame's connection, and `None` if the frame belongs to no connection.
     pub fn arrive(&mut self, now: Instant, frame: &mut [u8]) -> Option<Back> {
         self.arrive_from(now, None, frame)
     }
 
-    /// The same for a frame that an interface sends.
+    /// Writes the private destination into a frame for a gateway's address; `from` is the
+    /// interface that sends the frame, or `None` for the internet.
     pub(super) fn arrive_from(
         &mut self,
         now: Instant,
@@ -303,7 +306,7 @@ impl Nat {
         Some(back)
     }
 
-    /// The public side of a connection, a new one if need be.
+    /// Returns the public side of a connection, and creates the connection if necessary.
     fn outside(
         &mut self,
         now: Instant,
@@ -327,7 +330,7 @@ impl Nat {
             return Err(NatError::NoPort);
         }
         let Inside { source, remote, protocol, .. } = inside;
-        // The guest's own port, if it is free: programs that look at ports see theirs.
+        // The guest's own port is preferred, for programs that depend on their port.
         let first = u32::from(source.1.wrapping_sub(PORT_FIRST)) + self.port_offset;
         let port = |step: u16| (first + u32::from(step) * PORT_STEP) % u32::from(PORTS);
         let tried = (0..TRIES).map(|step| PORT_FIRST + u16::try_from(port(step)).unwrap_or(0));
@@ -355,9 +358,10 @@ impl Nat {
         *self.to_one.entry((outside.destination(), inside.eni)).or_default() += 1;
     }
 
-    /// Of ports that are all taken, that which an interface gives up for a new connection of
-    /// another: the interface that has most connections to the destination, if it has more even
-    /// then, and its port that was silent for longest.
+    /// Chooses one of the tried ports, all of which are in use. The port belongs to the interface
+    /// with the most connections to the destination, provided that this interface still has more
+    /// than `eni` with its new connection. Among its ports, the one with the longest silence is
+    /// chosen.
     fn of_the_greatest(
         &self,
         eni: EniId,
@@ -377,7 +381,7 @@ impl Nat {
         taken.max_by_key(|(rank, _)| *rank).map(|(_, outside)| outside)
     }
 
-    /// Forgets a connection of an interface.
+    /// Removes one connection of an interface, preferably one that has been silent for long.
     fn give_way(&mut self, eni: EniId) {
         use core::ops::Bound::{Excluded, Included, Unbounded};
         let first = Inside {
@@ -401,8 +405,8 @@ impl Nat {
         }
     }
 
-    /// Forgets the connections of gateways that are not there any more, or have another public
-    /// address now: an answer must not pass by a gateway that was taken away (V4).
+    /// Removes the connections of gateways that do not exist any more, or have another public
+    /// address now: an answer must not pass a gateway that was removed (V4).
     pub fn keep(&mut self, publics: &BTreeMap<NatGatewayId, Ipv4Addr>) {
         let over = |inside: &Inside, outside: &Outside| {
             publics.get(&inside.nat) != Some(&outside.public.0)
@@ -428,7 +432,7 @@ impl Nat {
         }
     }
 
-    /// Looks at a few connections, and forgets those that are over.
+    /// Examines a few connections, and removes those that have expired.
     fn sweep(&mut self, now: Instant) {
         use core::ops::Bound::{Excluded, Unbounded};
         let from = self.swept.map_or(Unbounded, Excluded);

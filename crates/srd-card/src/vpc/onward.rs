@@ -1,4 +1,4 @@
-//! The limits of instances, and what becomes of packets that have passed them.
+//! Limits of instances, and the path of packets that have passed them.
 
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -28,20 +28,20 @@ use crate::track::{Key, TrackId};
 /// A packet of a guest that has passed the limits.
 pub(super) struct Out<'a> {
     pub(super) port: PortId,
-    /// The number of its target.
+    /// Number of the packet's target.
     pub(super) slot: u32,
     pub(super) followed: Followed,
-    /// Its frame, if that has just been read.
+    /// The packet's frame, if it was just read.
     pub(super) read: Option<&'a Read>,
-    /// Its flow at an interface of this host, if that was looked for.
+    /// Flow of the packet at an interface of this host, if it was looked up.
     pub(super) there: Option<(PortId, &'a Key)>,
 }
 
-/// The MTU of guests whose packets SRD carries.
+/// MTU of guests whose packets SRD carries.
 const EXPRESS_MTU: u16 = 8900;
 
 impl Card {
-    /// What its instance's limits say of a packet.
+    /// Checks a packet against the limits of its instance, and charges them.
     #[inline]
     pub(super) fn ask(
         &mut self,
@@ -60,7 +60,7 @@ impl Card {
         instance.limits.ask(now, offer, metered)
     }
 
-    /// A packet does not go on at once: its limits keep it until `run`, or drop and count it.
+    /// Keeps a packet that has to wait until `run` releases it, or drops and counts it.
     #[cold]
     pub(super) fn keep(
         &mut self,
@@ -82,15 +82,15 @@ impl Card {
         }
     }
 
-    /// Takes packets on that have passed the limits of their instances. Bound: each packet passes
-    /// the limits of two instances at most.
+    /// Continues with packets that have passed the limits of their instances. Bound: each packet
+    /// passes the limits of at most two instances.
     pub(super) fn run(&mut self, now: Instant, around: &mut impl Around) {
         while let Some(number) = self.busy.pop_front() {
             while let Some((offer, parcel, held)) =
                 self.instances[number as usize].limits.pop_held(now)
             {
                 if parcel.followed.is_some() {
-                    // The first one was noted when it began.
+                    // The first limit was recorded when the wait began.
                     for limit in held.limits().skip(1) {
                         self.note(now, parcel.followed, || Event::Waits(Some(limit)));
                     }
@@ -104,8 +104,8 @@ impl Card {
         }
     }
 
-    /// A packet that waited has passed the limits. If the rules have changed meanwhile, they are
-    /// asked again. // V4
+    /// Continues with a packet that waited and has passed the limits. If the rules have changed
+    /// meanwhile, the packet is judged again. // V4
     fn onward(
         &mut self,
         now: Instant,
@@ -124,8 +124,8 @@ impl Card {
                     Going::Out(_) => None,
                     Going::In(sender) => Some(sender),
                 };
-                // It passes the limits once more.
-                // It was counted when it was taken first.
+                // When its answer arrives, the packet passes the limits once more. It was counted
+                // as received by SRD when it was first accepted.
                 let by_srd = false;
                 let waiting = Waiting { frame, port, eni, sender, followed, by_srd };
                 return self.wait(now, waiting, offer.packets.into());
@@ -144,7 +144,7 @@ impl Card {
         }
     }
 
-    /// A packet goes up to its guest.
+    /// Passes a packet to its guest.
     pub(super) fn gone_in(
         &mut self,
         now: Instant,
@@ -163,7 +163,7 @@ impl Card {
         around.to_guest(port, frame);
     }
 
-    /// A packet goes to its target.
+    /// Sends a packet to its target.
     pub(super) fn gone_out(
         &mut self,
         now: Instant,
@@ -186,7 +186,7 @@ impl Card {
             (&target.to, read, followed.is_some())
             && !read.layout.is_syn()
         {
-            // As nearly all packets for other hosts go.
+            // The most frequent case of packets for other hosts.
             let rides = rides_srd(ride.is_ok(), &read.layout);
             if rides || read.layout.packet_bytes() <= self.host_bytes_max {
                 let there = &mut self.ports[port.0 as usize];
@@ -200,7 +200,7 @@ impl Card {
         let next = followed.is_some().then(|| Next::of(&to));
         let stays = matches!(to, To::Port(_) | To::Service(_));
         if stays && let Some(next) = next.clone() {
-            // Before what becomes of it on this host.
+            // Recorded before the events at the receiver on this host.
             self.note(now, followed, || Event::Gone(next));
         }
         if let (To::Port(other), Some(read)) = (&to, read) {
@@ -222,7 +222,7 @@ impl Card {
         }
     }
 
-    /// Whether a change since a packet was judged may concern it.
+    /// Whether a change of rules since a packet was judged may concern the packet.
     #[cold]
     fn is_concerned(&self, parcel: &Parcel) -> bool {
         let Some(read) = Read::frame(&parcel.frame) else { return true };
@@ -257,7 +257,7 @@ impl Card {
                 let (target, _) = self.ask_sent(parcel.port, &read, bytes, flow)?;
                 *slot = self.ends.targets.number_of(&target);
             }
-            // Its public address is not known any more.
+            // The packet's public address is no longer known.
             Going::In(Sender { eni: None, .. } | Sender { via: Via::Nat | Via::NatBack, .. }) => {
                 return Err(Cause::Changed);
             }
@@ -273,7 +273,8 @@ impl Card {
         Ok(())
     }
 
-    /// Whether a packet belongs to a connection that an interface tracks; its state does not move.
+    /// Whether a packet belongs to a connection that an interface tracks. The state of the
+    /// connection does not change.
     pub(super) fn flow_of(
         &mut self,
         now: Instant,
@@ -291,10 +292,11 @@ impl Card {
         if tracked { OfFlow::Established } else { OfFlow::New }
     }
 
-    /// A packet leaves its guest.
+    /// Sends a packet of a guest to its next stop.
     ///
     /// # Errors
-    /// It is too large for the way, or a NAT gateway does not take it: it has to be counted.
+    /// The packet is too large for its path, or a NAT gateway does not accept it. The caller has
+    /// to count the packet.
     pub(super) fn leave(
         &mut self,
         now: Instant,
@@ -338,7 +340,7 @@ impl Card {
         Ok(())
     }
 
-    /// A packet goes to an interface of another host, in parts if it does not fit.
+    /// Sends a packet to an interface of another host, in fragments if it does not fit.
     pub(super) fn send_to_host(
         &mut self,
         now: Instant,
@@ -354,7 +356,7 @@ impl Card {
         mss::clamp(&mut frame[OFFLOAD_BYTES..], &read.layout, mtu);
         let rides = rides_srd(express, &read.layout);
         let way = Way { host, instance, envelope, express: rides };
-        // The transport cuts a super-packet, and TCP, where it does not ride SRD. // V10
+        // The transport segments a super-packet, and TCP, that SRD does not carry. // V10
         if rides || segment::largest(&segment::fitted(&read.layout, most)) <= most {
             let counts = &mut self.ports[port.0 as usize].counts;
             counts.count_express(express, rides, read.layout.packets());
@@ -368,8 +370,8 @@ impl Card {
         Ok(())
     }
 
-    /// The frame, or its parts, none of whose packets has more bytes than a gateway carries; the
-    /// guest gets an error if it may not be cut (V7).
+    /// Returns the frame, or its fragments, so that no packet has more than `bytes_max` bytes. If
+    /// the packet may not be fragmented, the guest gets an ICMP error (V7).
     pub(super) fn fitting(
         &mut self,
         now: Instant,
@@ -383,7 +385,7 @@ impl Card {
             return Ok(alloc::vec![frame]);
         }
         let mut whole = frame[OFFLOAD_BYTES..].to_vec();
-        // The checksum covers all parts, so it cannot be added up later.
+        // The checksum covers all fragments, so hardware cannot complete it later.
         checksum::complete(&mut whole, &read.layout);
         let bytes = &whole[..];
         if read.layout.packets() == 1
@@ -403,21 +405,22 @@ impl Card {
         Err(Cause::TooBig)
     }
 
-    /// Packets that a limit held up, of the instance that an interface belongs to.
+    /// Returns the counters of packets that a limit held up, of the instance that an interface
+    /// belongs to.
     pub fn held(&self, port: PortId, limit: Limit) -> crate::limits::stages::Held {
         let Some(port) = self.port(port) else { return Default::default() };
         self.instances[port.instance as usize].limits.held(limit)
     }
 }
 
-/// Whether packets of a frame ride SRD: those that may, if they are not too large for it.
+/// Whether SRD carries the packets of a frame: `express` permits it, and no packet is too large.
 #[inline]
 fn rides_srd(express: bool, layout: &Layout) -> bool {
     let most = usize::from(EXPRESS_MTU);
     express && (layout.packet_bytes() <= most || segment::largest(layout) <= most)
 }
 
-/// The most bytes of a packet that a gateway carries.
+/// Largest packet that a gateway carries, in bytes.
 pub(super) fn carried_bytes(exit: Exit) -> usize {
     match exit {
         Exit::InternetGateway(_) | Exit::EgressOnlyGateway(_) => 1500,

@@ -1,18 +1,19 @@
 //! NAT gateways between interfaces of clouds (V20): a private gateway in front of a peered cloud,
-//! whose interfaces know its address only.
+//! whose interfaces see only the address of the gateway.
 //!
 //! ```text
 //!  A --> rules --> limits --> gateway: its address --> rules --> B
 //!  A <-- rules <-- gateway: lists of its subnet, routes <-- limits <-- rules <-- B
 //! ```
 //!
-//! A gateway is on the host of the interface that uses it, with connections of its own there; the
-//! host of the other end remembers where answers go. A port that two hosts have taken for
-//! connections to one end is the first one's, and packets of the other are dropped and counted,
-//! unless the first one's interface has far more connections than the other one's.
+//! A gateway is on the host of the interface that uses it, with its own connections there. The
+//! host of the other end stores where answers go. If gateways of two hosts have taken the same
+//! port for connections to one end, the port belongs to the first one; packets of the other are
+//! dropped and counted. If the first one's interface has far more connections, however, the port
+//! goes to the other.
 //!
-//! Bound: connections as [`Nat`](super::nat) has them, and those of other hosts as
-//! [`Returns`](super::returns) has them.
+//! Bound: connections as in [`Nat`](super::nat), and connections of other hosts as in
+//! [`Returns`](super::returns).
 
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -35,7 +36,7 @@ use crate::meta::offload::OFFLOAD_BYTES;
 use crate::track::Key;
 
 impl Card {
-    /// A packet of a guest goes by a gateway to an interface.
+    /// Sends a packet of a guest through a gateway to an interface.
     pub(super) fn leave_by_nat(
         &mut self,
         now: Instant,
@@ -68,7 +69,7 @@ impl Card {
         }
     }
 
-    /// A packet of a guest goes by a gateway to the internet.
+    /// Sends a packet of a guest through a gateway to the internet.
     pub(super) fn leave_by_edge(
         &mut self,
         now: Instant,
@@ -89,7 +90,7 @@ impl Card {
         left
     }
 
-    /// A packet of a guest is for a gateway: an answer, or nothing.
+    /// Takes a packet of a guest for a gateway, which is an answer or belongs to no connection.
     pub(super) fn leave_to_nat(
         &mut self,
         now: Instant,
@@ -112,10 +113,10 @@ impl Card {
         self.send_to_host(now, port, (&host, Envelope::ToNat { from, nat }, false), frame, around)
     }
 
-    /// An answer for a gateway of this host goes on to the interface that its connection is from.
+    /// Sends an answer for a gateway of this host to the interface of its connection.
     ///
     /// # Errors
-    /// The gateways of this host know no such connection: the frame, as it was.
+    /// The gateways of this host have no such connection. The unchanged frame is returned.
     pub(super) fn back_by_nat(
         &mut self,
         now: Instant,
@@ -133,7 +134,7 @@ impl Card {
         Ok(())
     }
 
-    /// Whether lists and routes from a gateway on let an answer pass; counts it if they do not.
+    /// Whether the lists and routes behind a gateway admit an answer. A refused answer is counted.
     pub(super) fn passes_back(
         &mut self,
         now: Instant,
@@ -158,8 +159,11 @@ impl Card {
         judged.is_ok()
     }
 
-    /// Whether the interface that sends a packet by a NAT gateway is where it came from, and
-    /// whether the packet enters the receiver's subnet. // V6
+    /// Whether a packet that came through a NAT gateway enters the receiver's subnet.
+    ///
+    /// # Errors
+    /// The interface that sent the packet is not on the host from which the packet came, or its
+    /// location has to be requested first. // V6
     pub(super) fn is_sent_by_nat(
         &self,
         sender: &Sender,

@@ -1,4 +1,4 @@
-//! A packet on its way through the limits.
+//! A packet that passes the limits of its instance.
 
 use alloc::vec::Vec;
 
@@ -10,15 +10,15 @@ use super::trace::Followed;
 pub(super) struct Parcel {
     pub(super) frame: Vec<u8>,
     pub(super) port: PortId,
-    /// The last change before it was judged.
+    /// Number of the last change of rules before the packet was judged.
     pub(super) epoch: u64,
     pub(super) going: Going,
     pub(super) followed: Followed,
 }
 
-/// Which way a packet goes.
+/// Direction of a packet.
 pub(super) enum Going {
-    /// From the guest to the target of this number, while its verdict holds.
+    /// From the guest to the target with this number, while the packet's verdict is valid.
     Out(u32),
     /// To the guest.
     In(Sender),

@@ -1,4 +1,4 @@
-//! An interface of this host, and what is around the card.
+//! An interface of this host, and the environment of the card.
 
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -13,17 +13,17 @@ use super::nat_error::NatError;
 use crate::store::stored_counters;
 use crate::track::{State, Timeouts};
 
-/// An interface of this host, by its place in the card.
+/// An interface of this host, by its slot in the card.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Hash)]
 pub struct PortId(pub u32);
 
-/// What is around the card. A frame is an offload header and its packet.
+/// Environment of the card. A frame consists of an offload header and its packet.
 pub trait Around {
-    /// A frame for a guest.
+    /// Passes a frame to a guest.
     fn to_guest(&mut self, port: PortId, frame: Vec<u8>);
-    /// A frame for another host, or for the edge of a gateway.
+    /// Sends a frame to another host, or to the edge of a gateway.
     fn to_host(&mut self, way: Way<'_>, frame: Vec<u8>);
-    /// A frame for the edge of a gateway, where a NAT gateway translates it.
+    /// Sends a frame to the edge of a gateway, where a NAT gateway translates it.
     ///
     /// # Errors
     /// The edge is on this host, and its NAT gateway does not translate the frame.
@@ -31,62 +31,64 @@ pub trait Around {
         self.to_host(way, frame);
         Ok(())
     }
-    /// A frame for a service of the network's own.
+    /// Passes a frame to a service of the network itself.
     fn to_service(&mut self, port: PortId, service: Service, frame: Vec<u8>);
 }
 
-/// The way of a frame to another host, or to the edge of a gateway.
+/// Route of a frame to another host, or to the edge of a gateway.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Way<'a> {
-    /// The name of the host, or of the edge.
+    /// Name of the host, or of the edge.
     pub host: &'a Arc<str>,
-    /// The instance that sends it, by its number in this card.
+    /// Instance that sends the frame, by its number in this card.
     pub instance: u32,
-    /// From where to where it goes.
+    /// Sender and receiver of the frame.
     pub envelope: Envelope,
-    /// SRD carries it: both interfaces have ENA Express for packets of this kind.
+    /// Whether SRD carries the frame: both interfaces have ENA Express for packets of this kind.
     pub express: bool,
 }
 
-/// An interface of a guest, as it is added.
+/// An interface of a guest, when it is added.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Guest {
     /// The interface.
     pub eni: EniId,
-    /// Idle times of its connections.
+    /// Idle times of the interface's connections.
     pub timeouts: Timeouts,
 }
 
-/// Packets of an interface; a super-packet counts as the packets it stands for.
+/// Counters of an interface; a super-packet counts as the packets that it represents.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct PortCounts {
     /// Packets that the guest has sent and that passed.
     pub tx_packets: u64,
-    /// Their bytes, from the IP header on.
+    /// Bytes of these packets, from the IP header on.
     pub tx_bytes: u64,
     /// Packets that were handed to the guest.
     pub rx_packets: u64,
-    /// Their bytes, from the IP header on.
+    /// Bytes of these packets, from the IP header on.
     pub rx_bytes: u64,
-    /// Packets that the rules judged, since no verdict was kept for them.
+    /// Packets that the rules judged, because no verdict was kept for them.
     pub judged: u64,
-    /// Packets for other hosts that ride SRD (`ena_srd_tx_pkts`).
+    /// Packets to other hosts that SRD carries (`ena_srd_tx_pkts`).
     pub express_tx_packets: u64,
-    /// Packets for other hosts that ride SRD, or would if they were smaller
+    /// Packets to other hosts that SRD carries, or would carry if they were smaller
     /// (`ena_srd_eligible_tx_pkts`).
     pub express_eligible_packets: u64,
     /// Packets from other hosts that came by SRD (`ena_srd_rx_pkts`).
     pub express_rx_packets: u64,
-    /// Copies of its packets that mirror sessions have sent.
+    /// Copies of the interface's packets that mirror sessions have sent.
     pub mirrored_packets: u64,
-    /// Their bytes, with the headers around them.
+    /// Bytes of these copies, with the headers around them.
     pub mirrored_bytes: u64,
-    /// Copies that were dropped: no bandwidth was left, or no way leads to the target.
+    /// Copies that were dropped because no bandwidth was left, or because there is no route to the
+    /// target.
     pub mirror_dropped: u64,
 }
 
 impl PortCounts {
-    /// Packets leave for another host, which may ride SRD, and do or do not.
+    /// Counts packets that leave for another host: whether they may be carried by SRD, and whether
+    /// they are.
     #[inline]
     pub(super) fn count_express(&mut self, eligible: bool, rides: bool, packets: u64) {
         self.express_eligible_packets += u64::from(eligible) * packets;
@@ -108,38 +110,38 @@ stored_counters!(PortCounts {
     mirror_dropped,
 });
 
-/// Whether packets ride SRD, or why they go plainly.
+/// `Ok` for packets that SRD carries, or the reason why they go without SRD.
 pub type Ride = Result<(), Plainly>;
 
-/// What the card knows of a flow of an interface.
+/// State of a flow of an interface.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct FlowState {
-    /// The interface's end: address and port.
+    /// Address and port of the interface.
     pub local: (IpAddr, u16),
-    /// The other end.
+    /// Address and port of the other end.
     pub remote: (IpAddr, u16),
-    /// The transport protocol.
+    /// Transport protocol.
     pub protocol: u8,
-    /// The state of the connection, if it is tracked.
+    /// State of the connection, if it is tracked.
     pub connection: Option<State>,
     /// Whether the interface sent the first packet.
     pub local_first: bool,
-    /// What is kept of packets that the interface sends.
+    /// Verdict of packets that the interface sends.
     pub sent: Direct,
-    /// What is kept of packets that it receives.
+    /// Verdict of packets that the interface receives.
     pub received: Direct,
-    /// Whether packets that it sends ride SRD; none if nothing is kept of them, or if they go to a
-    /// service of the network's own.
+    /// Whether SRD carries packets that the interface sends; `None` if no verdict is kept for
+    /// them, or if they go to a service of the network itself.
     pub ride: Option<Ride>,
 }
 
-/// What is kept of one direction of a flow.
+/// Verdict of one direction of a flow.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Direct {
-    /// Nothing: the rules are asked at its next packet.
+    /// No verdict: the rules judge the next packet.
     Pending,
-    /// The rules let it pass.
+    /// The rules admit the packets.
     Complete,
-    /// The rules refuse it.
+    /// The rules refuse the packets.
     Refused(Reason),
 }

@@ -1,4 +1,4 @@
-//! A frame, read once.
+//! A frame whose headers have been read once.
 
 use super::fragments::First;
 use crate::meta::FRAME_BYTES_MAX;
@@ -8,26 +8,27 @@ use crate::meta::offload::OFFLOAD_BYTES;
 use crate::meta::packet::{Packet, protocol};
 use crate::track::Key;
 
-/// A frame that was read.
+/// A frame whose headers have been read.
 #[derive(Clone, Copy)]
 pub(super) struct Read {
     pub(super) packet: Packet,
     pub(super) layout: Layout,
-    /// Of a later fragment: what the first one has shown, if that has come.
+    /// For a later fragment: data of the first fragment, if that has arrived.
     pub(super) first: Option<First>,
-    /// Of a later fragment: whether the first one was refused.
+    /// For a later fragment: whether the first fragment was refused.
     pub(super) follows_refused: bool,
 }
 
 impl Read {
-    /// Reads a frame; `None` if it is no packet, or its offload header contradicts it, or if it
-    /// hides its ports, or is from an address to itself, which no host sends (V1).
+    /// Reads a frame. Returns `None` if the frame is no packet, if its offload header contradicts
+    /// it, if it hides its ports, or if its source and destination are equal, which no host sends
+    /// (V1).
     pub(super) fn frame(frame: &[u8]) -> Option<Self> {
         Self::of_frame::<false>(frame)
     }
 
-    /// The same for a frame that comes from the internet: where an interface sends to its own
-    /// public address, that stands for both ends until the gateway has written the private one.
+    /// Reads a frame that comes from the internet. If an interface sends to its own public
+    /// address, this address stands for both ends until the gateway has written the private one.
     pub(super) fn arriving(frame: &[u8]) -> Option<Self> {
         Self::of_frame::<true>(frame)
     }
@@ -37,7 +38,7 @@ impl Read {
             return None;
         }
         let (header, bytes) = frame.split_first_chunk::<OFFLOAD_BYTES>()?;
-        // Each family its own way, so that no field is copied to where both ways meet.
+        // Each family has its own code, so that no field is copied where the two meet.
         match bytes.first()? >> 4 {
             4 => Self::of::<TO_ITSELF>(Packet::read_v4(bytes)?, header, bytes),
             6 => Self::of_v6::<TO_ITSELF>(header, bytes),
@@ -64,7 +65,7 @@ impl Read {
         Some(Self { packet, layout, first: None, follows_refused: false })
     }
 
-    /// The packet as rules see it.
+    /// Returns the packet in the form that rules use.
     pub(super) fn for_rules(&self, bytes: &[u8]) -> srd_vpc::packet::Packet {
         use srd_vpc::packet::Inner;
         let Packet { source, destination, protocol: number, transport_at, .. } = self.packet;
@@ -84,7 +85,7 @@ impl Read {
         srd_vpc::packet::Packet { source, destination, inner }
     }
 
-    /// The flow that it belongs to at an interface.
+    /// Returns the flow of the frame at an interface.
     #[inline]
     pub(super) fn key(&self, bytes: &[u8], direction: Direction, eni: u16) -> Key {
         match self.first {
@@ -93,25 +94,25 @@ impl Read {
         }
     }
 
-    /// Whether it is a later fragment whose first one is not known, of a protocol whose rules ask
-    /// for what only that shows.
+    /// Whether the frame is a later fragment without a known first fragment, of a protocol whose
+    /// rules need the fields that only the first fragment contains.
     pub(super) fn is_headless(&self) -> bool {
         let asks = matches!(self.packet.protocol, protocol::TCP | protocol::UDP) || self.is_icmp();
         !self.packet.first && self.first.is_none() && asks
     }
 
-    /// Whether it is ICMP of its family.
+    /// Whether the frame is ICMP of its own IP version.
     fn is_icmp(&self) -> bool {
         self.packet.protocol == if self.packet.is_v4() { protocol::ICMP } else { protocol::ICMP_V6 }
     }
 
-    /// Whether all packets of its flow look alike to the rules (V3).
+    /// Whether the rules give the same verdict to all packets of the frame's flow (V3).
     pub(super) fn is_cacheable(&self) -> bool {
         !self.packet.fragment && !self.is_icmp()
     }
 }
 
-/// Bytes of the packets that a frame stands for, from their IP headers on.
+/// Bytes of the packets that a frame represents, from their IP headers on.
 pub(super) fn bytes_of(layout: &Layout) -> u32 {
     let more = layout.packets().saturating_sub(1) * layout.header_bytes() as u64;
     u32::try_from(layout.packet_bytes() as u64 + more).unwrap_or(u32::MAX)

@@ -1,9 +1,10 @@
-//! To which host answers go that are for a NAT gateway whose connections come from another host.
+//! Hosts to which answers for NAT gateways go, for connections of gateways on other hosts.
 //!
-//! Bound: [`RETURNS_MAX`] connections for each interface at this end. When all are taken, the
-//! interface that has most at the other end gives way to one that has fewer; if none has, a new one
-//! is refused. A port that gateways of two hosts have taken is the first one's, unless the
-//! interface there has [`MANY`] connections more.
+//! Bound: [`RETURNS_MAX`] connections for each interface at this end. If all are in use, a new
+//! connection replaces one of the interface at the other end with the most connections, provided
+//! that this interface still has more than the new one's; otherwise the new connection is refused.
+//! If gateways of two hosts have taken the same port, the port belongs to the first one, unless
+//! the interface there has [`MANY`] connections more.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::sync::Arc;
@@ -17,37 +18,37 @@ use super::shares::Shares;
 use crate::store::{Reader, Stored, StoredError, write_count};
 use crate::track::Key;
 
-/// Connections of other hosts' gateways to one interface.
+/// Largest number of connections of other hosts' gateways to one interface.
 pub(super) const RETURNS_MAX: usize = 1 << 16;
-/// Entries that a new one looks at to free those that are over.
+/// Entries that each new connection examines in order to remove expired ones.
 const SWEEP: usize = 4;
-/// Entries of the other end that has most that are looked at: the one that was silent for longest
-/// gives way.
+/// Entries that are examined of the end with the most connections. The one with the longest
+/// silence is replaced.
 const LOOKED_AT: usize = 8;
 
-/// An end that has so many connections more than another one gives up a port that the other one's
-/// gateway has taken, too: an end that takes all ports leaves some to the others.
+/// Surplus of connections from which an end gives up a port that the gateway of another end has
+/// taken as well. So an end that takes all ports leaves some to the others.
 const MANY: usize = 1 << 10;
 
 /// An interface behind a gateway of another host.
 pub(super) type End = (Arc<str>, Option<EniId>);
 
-/// To which host answers go that are for a NAT gateway, by their flow at the interface here.
+/// Hosts to which answers for a NAT gateway go, by their flow at the interface here.
 #[derive(Debug, Default)]
 pub(super) struct Returns {
     known: BTreeMap<Key, (End, Instant)>,
     of: BTreeSet<(End, Key)>,
     shares: Shares<End>,
     swept: Option<Key>,
-    /// The last one that gave way.
+    /// Last connection that was replaced.
     gave_way: Option<(End, Key)>,
 }
 
 impl Returns {
-    /// A packet of a gateway of another host has come.
+    /// Stores a connection after a packet from a gateway of another host.
     ///
     /// # Errors
-    /// A gateway of yet another host has the port, or there are too many.
+    /// A gateway of a different host has the port, or there are too many connections.
     pub(super) fn put(
         &mut self,
         now: Instant,
@@ -62,7 +63,7 @@ impl Returns {
                 return Ok(());
             }
             Some((of, at)) => {
-                // A host's gateway has given the port to another connection of its own.
+                // The gateway of the same host has given the port to another connection.
                 let is_over = of.0 == *host || *at + nat::IDLE <= now;
                 let is_of_many = self.shares.get(of) > self.shares.get(&end) + MANY;
                 if !is_over && !is_of_many {
@@ -86,7 +87,7 @@ impl Returns {
         self.known.insert(key, (end, at));
     }
 
-    /// The host that an answer goes to.
+    /// Returns the host to which an answer goes.
     pub(super) fn get(&mut self, now: Instant, key: &Key) -> Option<Arc<str>> {
         let ((host, _), at) = self.known.get_mut(key).filter(|(_, at)| now < *at + nat::IDLE)?;
         *at = now;
@@ -100,7 +101,7 @@ impl Returns {
         }
     }
 
-    /// Forgets a connection of an end.
+    /// Removes one connection of an end, preferably one that has been silent for long.
     fn give_way(&mut self, end: End) {
         use core::ops::Bound::{Excluded, Included, Unbounded};
         let first = (end.clone(), Key::FIRST);
@@ -188,7 +189,7 @@ mod tests {
         (0..=u16::MAX).for_each(|port| full.put(at(0), &udp(port), &one, ENI).unwrap());
         let other = key(protocol::TCP, 1);
         assert_eq!(full.put(at(1), &other, &one, ENI), Err(NatError::NoPort));
-        // Each try looks at a few that may be over.
+        // Each call examines a few connections that may have expired.
         let tries = RETURNS_MAX / SWEEP + 2;
         assert!((0..).take(tries).any(|_| full.put(at(400), &other, &one, ENI).is_ok()));
         let mut out = Vec::new();
@@ -214,12 +215,12 @@ mod tests {
         assert_eq!(returns.known.len(), RETURNS_MAX);
         let all = returns.known.values();
         assert_eq!(all.filter(|((_, eni), _)| *eni != greedy).count(), 2 * usize::from(part));
-        // What the others have stays, whatever the greedy one sends.
+        // The connections of the others stay, whatever the greedy end sends.
         for port in 0..=u16::MAX {
             let _ = returns.put(at(2), &udp(port), &one, greedy);
         }
         (0..2 * part).for_each(|port| assert!(returns.get(at(3), &tcp(port)).is_some()));
-        // A port that the greedy one's gateway has is given up for one that has few.
+        // A port of the greedy end's gateway goes to an end with few connections.
         let mut returns = Returns::default();
         (0..=5000).for_each(|port| returns.put(at(0), &udp(port), &one, greedy).unwrap());
         returns.put(at(1), &udp(7), &two, third).unwrap();

@@ -1,10 +1,10 @@
-//! How many entries of a table each owner has, so that no owner takes the places of the others.
+//! Number of entries of a table for each owner, so that no owner uses the entries of the others.
 //!
 //! Bound: as many owners as the table has entries.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 
-/// Entries by owner, and owners by the number of their entries.
+/// Number of entries of each owner, and owners by this number.
 #[derive(Debug)]
 pub(super) struct Shares<O> {
     of: BTreeMap<O, usize>,
@@ -18,17 +18,17 @@ impl<O> Default for Shares<O> {
 }
 
 impl<O: Ord + Clone> Shares<O> {
-    /// The entries of an owner.
+    /// Number of entries of an owner.
     pub(super) fn get(&self, owner: &O) -> usize {
         self.of.get(owner).copied().unwrap_or_default()
     }
 
-    /// An owner has one entry more.
+    /// Adds an entry of an owner.
     pub(super) fn add(&mut self, owner: &O) {
         self.set(owner, self.get(owner) + 1);
     }
 
-    /// An owner has one entry less.
+    /// Removes an entry of an owner.
     pub(super) fn remove(&mut self, owner: &O) {
         self.set(owner, self.get(owner).saturating_sub(1));
     }
@@ -43,14 +43,14 @@ impl<O: Ord + Clone> Shares<O> {
         }
     }
 
-    /// The owner that gives an entry up for a new one of `owner`: the owner that has most, if that
-    /// has fewer than it even then.
+    /// Returns the owner whose entry is replaced by a new one of `owner`: the owner with the most
+    /// entries, if it still has more than `owner` after that.
     pub(super) fn gives_way_to(&self, owner: &O) -> Option<&O> {
         let (most, of) = self.by_count.last()?;
         (*most > self.get(owner) + 1).then_some(of)
     }
 
-    /// An owner that has most.
+    /// Returns an owner with the most entries.
     pub(super) fn most(&self) -> Option<&O> {
         self.by_count.last().map(|(_, owner)| owner)
     }

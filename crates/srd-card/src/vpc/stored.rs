@@ -1,4 +1,5 @@
-//! What begins state that one program hands to another: whose it is, what it is, and in which form.
+//! Header of state that one program passes to another: the format's name, the kind of state, and
+//! the version.
 //!
 //! ```text
 //!  0  "SRDCARD" and the kind
@@ -10,10 +11,10 @@ use alloc::vec::Vec;
 
 use crate::store::StoredError;
 
-/// The version of the form. A change of what is written, or of its meaning, has another one.
+/// Version of the format. It changes with what is written, or with its meaning.
 pub const VERSION: u16 = 3;
 
-/// What is written.
+/// Kind of state.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Kind {
     Card = b'C' as isize,
@@ -31,7 +32,7 @@ pub(super) fn head(kind: Kind) -> Vec<u8> {
     [&kind.magic()[..], &VERSION.to_le_bytes()].concat()
 }
 
-/// What is behind the head.
+/// Returns the state behind the header.
 pub(super) fn body(kind: Kind, bytes: &[u8]) -> Result<&[u8], StoredError> {
     let (magic, rest) = bytes.split_first_chunk().ok_or(StoredError::Short)?;
     let (version, rest) = rest.split_first_chunk().ok_or(StoredError::Short)?;

@@ -1,9 +1,9 @@
-//! Packets that are followed through the card: what each table said of them, and what became of
-//! them.
+//! Traces of packets through the card: the result of each table, and the fate of each packet.
 //!
 //! A trace has a filter, follows a number of packets, and keeps records until they are taken.
-//! Bounds: [`TRACES_MAX`] traces; each keeps [`RECORDS_MAX`] records and [`BYTES_MAX`] bytes of
-//! packets, counts what it could not keep, and follows so many packets as it was made for.
+//! Bounds: [`TRACES_MAX`] traces. Each keeps [`RECORDS_MAX`] records and [`BYTES_MAX`] bytes of
+//! packets, and counts packets that it cannot follow because of these bounds. It follows the
+//! number of packets that was given when it began.
 
 use alloc::collections::{BTreeSet, VecDeque};
 use alloc::sync::Arc;
@@ -22,31 +22,31 @@ use crate::limits::Limit;
 use crate::meta::key::Direction;
 use crate::track::State;
 
-/// Traces at once.
+/// Largest number of traces at the same time.
 pub const TRACES_MAX: usize = 8;
-/// Records of a trace that wait to be taken.
+/// Largest number of records of a trace that wait to be taken.
 pub const RECORDS_MAX: usize = 1 << 15;
-/// Bytes of packets of a trace that wait to be taken.
+/// Largest number of packet bytes of a trace that wait to be taken.
 pub const BYTES_MAX: usize = 4 << 20;
 
-/// Which packets are followed: all conditions hold that are given.
+/// Filter of the packets that a trace follows. A packet has to meet all conditions that are given.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Filter {
-    /// Interfaces of this host; all if there are none.
+    /// Interfaces of this host; an empty list means all.
     pub interfaces: Vec<PortId>,
-    /// The transport protocol.
+    /// Transport protocol.
     pub protocol: Option<u8>,
-    /// The source address.
+    /// Source address.
     pub source: Option<IpAddr>,
-    /// The destination address.
+    /// Destination address.
     pub destination: Option<IpAddr>,
-    /// One of the two addresses.
+    /// Source or destination address.
     pub host: Option<IpAddr>,
-    /// The source port.
+    /// Source port.
     pub source_port: Option<u16>,
-    /// The destination port.
+    /// Destination port.
     pub destination_port: Option<u16>,
-    /// One of the two ports.
+    /// Source or destination port.
     pub port: Option<u16>,
 }
 
@@ -71,15 +71,15 @@ impl Filter {
     }
 }
 
-/// A trace of a card.
+/// Identifier of a trace of a card.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct TraceId(pub u64);
 
-/// There are [`TRACES_MAX`] traces already.
+/// Error: the card has [`TRACES_MAX`] traces already.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct TooManyTraces;
 
-/// A packet that is followed; 0: none.
+/// Number of a packet that is followed; 0 for a packet that is not followed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(super) struct Followed(u32);
 
@@ -91,43 +91,44 @@ impl Followed {
     }
 }
 
-/// Something that happened to a packet.
+/// Event of a packet, as a trace records it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Record {
-    /// The packet. One that goes from an interface of this host to another has a number on each.
+    /// Number of the packet. A packet from one interface of this host to another has a number at
+    /// each.
     pub packet: u32,
-    /// When.
+    /// Time of the event.
     pub at: Instant,
-    /// What.
+    /// The event.
     pub event: Event,
 }
 
-/// What happened to a packet.
+/// Event in the path of a packet through the card.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Event {
-    /// The card has read it: the first record of each packet.
+    /// The card has read the packet: the first record of each packet.
     Arrived(Arrived),
-    /// Groups, lists and routes have spoken.
+    /// Groups, lists and routes have judged the packet.
     Judged {
-        /// Whether the rules were asked; else the verdict was kept with the flow.
+        /// Whether the rules judged the packet; otherwise the verdict was kept with the flow.
         by_rules: bool,
-        /// Where it goes, or why not.
+        /// Next stop of the packet, or the cause of its drop.
         verdict: Result<Next, Cause>,
-        /// Its flow after it.
+        /// State of the flow after this packet.
         flow: Option<FlowSeen>,
     },
-    /// A limit holds it up.
+    /// The packet waits before this limit; `None`: behind packets that have passed the limits.
     Waits(Option<Limit>),
-    /// The packet is held until the place of its receiver is known, or of its sender if it is for
-    /// the interface. (V15)
+    /// The packet is held until the location of its receiver is known, or, for a packet to the
+    /// interface, the location of its sender. (V15)
     Asks,
-    /// A limit has dropped it: the last record.
+    /// A limit has dropped the packet: the last record.
     OverLimit(Limit),
-    /// The rules changed while it waited, and refuse it now; or it is too large for its way, or a
-    /// NAT gateway does not translate it; or it was dropped before the interface's rules: the last
-    /// record.
+    /// The packet was dropped: the last record. Possible reasons are a change of rules during its
+    /// wait, a packet that is too large for its path, a NAT gateway that does not translate, and a
+    /// drop before the interface's rules.
     Dropped(Cause),
-    /// It is through: the last record.
+    /// The packet has left the card: the last record.
     Gone(Next),
 }
 
@@ -145,59 +146,60 @@ impl Event {
     }
 }
 
-/// A packet as it came.
+/// A packet at its arrival.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Arrived {
-    /// The interface that sends it, or that it is for.
+    /// Interface that sends or receives the packet.
     pub interface: PortId,
-    /// From the interface, or to it.
+    /// Whether the packet comes from the interface or goes to it.
     pub direction: Direction,
-    /// Its addresses, protocol and ports.
+    /// Addresses, protocol and ports of the packet.
     pub packet: Packet,
-    /// Whether it is a fragment.
+    /// Whether the packet is a fragment.
     pub is_fragment: bool,
-    /// Its bytes, from the IP header on; those of all packets that a super-packet stands for.
+    /// Bytes from the IP header on; for a super-packet, the bytes of all packets that it
+    /// represents.
     pub bytes: u32,
-    /// How many packets it stands for.
+    /// Number of packets that it represents.
     pub packets: u32,
-    /// Its flow before it; none if the card knew none.
+    /// State of the flow before this packet; `None` if the card had no entry for the flow.
     pub flow: Option<FlowSeen>,
-    /// Its first bytes.
+    /// First bytes of the packet.
     pub head: Vec<u8>,
 }
 
-/// The state of a flow.
+/// State of a flow at a packet of a trace.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct FlowSeen {
-    /// The state of its connection.
+    /// State of the connection.
     pub state: State,
-    /// Whether it is tracked, or only remembered.
+    /// Whether the connection is tracked, or only remembered.
     pub tracked: bool,
-    /// Whether the interface sent its first packet.
+    /// Whether the interface sent the first packet of the flow.
     pub local_first: bool,
 }
 
-/// Where a packet goes.
+/// Next stop of a packet.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Next {
-    /// To the guest.
+    /// The guest.
     Guest,
-    /// To an interface of this host.
+    /// An interface of this host.
     Interface(PortId),
-    /// To an interface of another host.
+    /// An interface of another host.
     Host {
         /// The host.
         host: Arc<str>,
         /// The interface.
         eni: EniId,
-        /// Whether it rides SRD, or why not.
+        /// Whether the packet is carried by SRD, or the reason why it is not.
         ride: Ride,
     },
-    /// To the edge of a gateway.
+    /// The edge of a gateway.
     Edge(Exit, Arc<str>),
-    /// To a NAT gateway, and from there to this interface; none: it is an answer for the gateway.
+    /// A NAT gateway, and the interface behind it; `None` for an answer to the gateway.
     Nat(NatGatewayId, Option<EniId>),
-    /// To a service of the network's own.
+    /// A service of the network itself.
     Service(Service),
 }
 
@@ -216,14 +218,14 @@ impl Next {
     }
 }
 
-/// What a trace has kept since it was last asked.
+/// Records of a trace since the last call that took them.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Taken {
-    /// The records in the order of their times.
+    /// Records in the order of their times.
     pub records: Vec<Record>,
-    /// Packets that it could not follow since it was last asked: too many records waited.
+    /// Packets that the trace did not follow since the last call, because too many records waited.
     pub lost: u64,
-    /// No further record comes: it has followed all packets that it was made for.
+    /// Whether the trace has ended: it has followed all its packets, and no further record comes.
     pub is_over: bool,
 }
 
@@ -231,15 +233,15 @@ pub struct Taken {
 struct Trace {
     id: TraceId,
     filter: Filter,
-    /// Packets that it will follow yet.
+    /// Packets that the trace will still follow.
     left: u32,
-    /// First bytes of each packet that are kept.
+    /// Number of bytes that are kept of the beginning of each packet.
     head_bytes: usize,
     records: VecDeque<Record>,
     /// Bytes of packets in the records.
     bytes: usize,
     lost: u64,
-    /// Packets that have not had their last record.
+    /// Packets whose last record has not been written.
     followed: BTreeSet<u32>,
 }
 
@@ -249,7 +251,7 @@ pub(super) struct Traces {
     all: Vec<Trace>,
     made: u64,
     packets: u32,
-    /// The packet that is read next, if it was held.
+    /// Number of the packet that is read next, if it was held.
     resumed: Followed,
 }
 
@@ -295,23 +297,23 @@ impl Traces {
         Some(Taken { records, lost, is_over })
     }
 
-    /// How many bytes of a packet are to be kept; none if no trace wants it.
+    /// Number of bytes of a packet that the traces keep; `None` if no filter accepts the packet.
     pub(super) fn wanted_bytes(&self, interface: PortId, packet: &Packet) -> Option<usize> {
         let wants = |trace: &&Trace| trace.left > 0 && trace.filter.takes(interface, packet);
         self.all.iter().filter(wants).map(|trace| trace.head_bytes).max()
     }
 
-    /// The packet that is read next is this one, which was held; none any more.
+    /// Sets the number of the packet that is read next, which was held; `Followed::NO` clears it.
     pub(super) fn resume(&mut self, packet: Followed) {
         self.resumed = packet;
     }
 
-    /// The packet that is read, if it was held: it is followed already.
+    /// Takes the number of the packet that is read now if it was held. It is followed already.
     pub(super) fn take_resumed(&mut self) -> Option<Followed> {
         Some(core::mem::take(&mut self.resumed)).filter(|packet| packet.is_some())
     }
 
-    /// Follows a packet.
+    /// Begins to follow a packet.
     pub(super) fn follow(&mut self, now: Instant, arrived: &Arrived) -> Followed {
         self.packets = self.packets.checked_add(1).unwrap_or(1);
         let (packet, mut is_followed) = (self.packets, false);
@@ -335,8 +337,8 @@ impl Traces {
         if is_followed { Followed(packet) } else { Followed::NO }
     }
 
-    /// Something happened to a packet. A packet has few records, so that their number stays in
-    /// proportion to [`RECORDS_MAX`].
+    /// Records an event of a packet. A packet has few records, so their number stays in proportion
+    /// to [`RECORDS_MAX`].
     pub(super) fn note(&mut self, now: Instant, packet: Followed, event: &Event) {
         for trace in &mut self.all {
             if !trace.followed.contains(&packet.0) {

@@ -1,5 +1,5 @@
-//! Packets that traces follow: where the card notes what happens to them. A packet costs the look
-//! at an empty list if there is no trace.
+//! Traces of packets: the places where the card records the events of a packet. Without a trace, a
+//! packet costs one check of an empty list.
 
 use srd_proto::time::Instant;
 
@@ -14,10 +14,10 @@ use crate::meta::key::Direction;
 use crate::track::Key;
 
 impl Card {
-    /// Follows so many packets from now on, and keeps the first bytes of each.
+    /// Follows `packets` packets from now on, and keeps the first bytes of each.
     ///
     /// # Errors
-    /// There are too many traces.
+    /// [`TooManyTraces`] if the card has too many traces.
     pub fn begin_trace(
         &mut self,
         filter: Filter,
@@ -27,8 +27,8 @@ impl Card {
         self.traces.begin(filter, packets, head_bytes)
     }
 
-    /// At most so many records of a trace, with at most so many bytes of packets, but at least one;
-    /// none if there is no such trace.
+    /// Returns at most `most` records of a trace, with at most `bytes` bytes of packets, but at
+    /// least one record; `None` if there is no such trace.
     pub fn take_trace(&mut self, id: TraceId, most: usize, bytes: usize) -> Option<Taken> {
         self.traces.take(id, most, bytes)
     }
@@ -38,7 +38,7 @@ impl Card {
         self.traces.end(id);
     }
 
-    /// Follows a packet if a trace wants it.
+    /// Follows a packet if it matches a trace.
     #[inline]
     pub(super) fn follow(
         &mut self,
@@ -86,7 +86,7 @@ impl Card {
         self.traces.follow(now, &arrived)
     }
 
-    /// Drops a packet for an interface that the interface's own rules are not asked about.
+    /// Drops a packet for an interface before the interface's own rules judge it.
     #[cold]
     pub(super) fn drop_before(
         &mut self,
@@ -111,7 +111,7 @@ impl Card {
         Some(FlowSeen { state, tracked, local_first })
     }
 
-    /// Something happened to a packet.
+    /// Records an event of a packet.
     #[inline]
     pub(super) fn note(&mut self, now: Instant, packet: Followed, event: impl FnOnce() -> Event) {
         if packet.is_some() {
@@ -119,8 +119,8 @@ impl Card {
         }
     }
 
-    /// Groups, lists and routes have spoken. `judged`: how many packets the rules had judged
-    /// before.
+    /// Records that groups, lists and routes have judged a packet. `judged` is the number of
+    /// packets that the rules had judged before.
     #[inline]
     pub(super) fn note_judged(
         &mut self,

@@ -6,13 +6,13 @@ use crate::meta::layout::Layout;
 use crate::meta::packet::{protocol, u16_at};
 use crate::rewrite::checksum::adjust;
 
-/// Where an IPv4 header has its checksum, its source and its destination.
+/// Offsets of the checksum, the source and the destination in an IPv4 header.
 const CHECKSUM_AT: usize = 10;
 pub(super) const SOURCE_AT: usize = 12;
 pub(super) const DESTINATION_AT: usize = 16;
 
-/// Writes another address into an IPv4 packet, and mends the checksums of the IP header and of TCP
-/// or UDP. `bytes` is the packet from its IP header on.
+/// Writes another address into an IPv4 packet, and updates the checksums of the IP header and of
+/// TCP or UDP. `bytes` is the packet from its IP header on.
 pub(super) fn write(bytes: &mut [u8], layout: &Layout, at: usize, address: Ipv4Addr) {
     let before = [u16_at(bytes, at), u16_at(bytes, at + 2)];
     bytes[at..at + 4].copy_from_slice(&address.octets());
@@ -31,7 +31,7 @@ pub(super) fn write(bytes: &mut [u8], layout: &Layout, at: usize, address: Ipv4A
         return;
     }
     if layout.offload.checksum.is_some() {
-        // The field holds the sum of the pseudo-header, not complemented.
+        // The field contains the sum of the pseudo-header, not complemented.
         let mut sum = !u16_at(bytes, field);
         for (before, after) in before.into_iter().zip(after) {
             sum = adjust(sum, before, after);
@@ -39,7 +39,7 @@ pub(super) fn write(bytes: &mut [u8], layout: &Layout, at: usize, address: Ipv4A
         bytes[field..field + 2].copy_from_slice(&(!sum).to_be_bytes());
         return;
     }
-    // A datagram whose field is zero has no checksum.
+    // A UDP datagram with a zero field has no checksum.
     if layout.protocol == protocol::UDP && u16_at(bytes, field) == 0 {
         return;
     }
@@ -49,7 +49,7 @@ pub(super) fn write(bytes: &mut [u8], layout: &Layout, at: usize, address: Ipv4A
     }
 }
 
-/// Writes another port, or identifier of an ICMP echo, and mends the checksum that covers it.
+/// Writes another port, or identifier of an ICMP echo, and updates the checksum that covers it.
 pub(super) fn write_port(
     bytes: &mut [u8],
     layout: &Layout,
@@ -60,7 +60,8 @@ pub(super) fn write_port(
     let before = u16_at(bytes, at);
     bytes[at..at + 2].copy_from_slice(&port.to_be_bytes());
     let is_udp = layout.protocol == protocol::UDP;
-    // What is left to hardware covers no ports; a datagram whose field is zero has no checksum.
+    // A checksum that hardware completes does not cover ports yet, and a UDP datagram with a zero
+    // field has no checksum.
     if layout.offload.checksum.is_some() || is_udp && u16_at(bytes, checksum_at) == 0 {
         return;
     }

@@ -1,8 +1,8 @@
-//! Frames of interfaces, read together with what their first fragments have said.
+//! Frames of interfaces, read together with the data of their first fragments.
 //!
-//! A first fragment is remembered when the rules have judged it, and only for later ones of the
-//! same sender: a sender that writes another one's addresses changes nothing for that. Those that
-//! pass have places that no refused one takes.
+//! A first fragment is stored when the rules have judged it, and applies only to later fragments
+//! of the same sender. So a sender that forges the addresses of another one does not affect that
+//! sender. Refused first fragments do not use entries of those that pass.
 
 use srd_proto::time::Instant;
 use srd_vpc::judge::Reason;
@@ -18,8 +18,8 @@ use crate::meta::offload::OFFLOAD_BYTES;
 use crate::track::Key;
 
 impl Card {
-    /// A fragment that an interface sends, or gets from a sender: a later one is what its first one
-    /// is.
+    /// Reads a fragment that an interface sends, or receives from a sender. A later fragment gets
+    /// the ports and the flow of its first fragment.
     #[cold]
     #[inline(never)]
     pub(super) fn with_first(
@@ -34,7 +34,7 @@ impl Card {
         let mut read = *read;
         if !read.packet.first
             && let Some(datagram) = Datagram::of(&read.packet, bytes)
-            // Where both ends are here, the sender's side knows it, too.
+            // If both ends are on this host, the sender's side has the first fragment as well.
             && let Some((first, passed)) = there.firsts.get(now, from, datagram)
         {
             (read.first, read.follows_refused) = (Some(first), !passed);
@@ -44,7 +44,7 @@ impl Card {
         (read, key)
     }
 
-    /// The rules have let a first fragment pass, or refused it.
+    /// Stores a first fragment that the rules have admitted or refused.
     #[cold]
     #[inline(never)]
     pub(super) fn note_first(
@@ -66,7 +66,8 @@ impl Card {
         }
     }
 
-    /// Reads a frame of an interface once more; a later fragment is what its first one is.
+    /// Reads a frame of an interface once more. A later fragment gets the ports of its first
+    /// fragment.
     pub(super) fn known_read(
         &self,
         now: Instant,
@@ -86,9 +87,9 @@ impl Card {
     }
 }
 
-/// Returns the cause of the refusal of a later fragment whose first one was refused. The rules may
-/// admit it by now, or a connection between the same ports may have begun since: the datagram is
-/// lost nevertheless, and its fragments belong to no flow.
+/// Returns the cause of the refusal of a later fragment whose first fragment was refused. The
+/// rules may have changed, or a connection between the same ports may have begun since then. Even
+/// so, the datagram is lost, and its fragments belong to no flow.
 pub(super) fn after_refused<T>(asked: Result<T, Cause>) -> Cause {
     match asked {
         Ok(_) | Err(Cause::Unanswered) => Cause::FirstFragment,
@@ -97,7 +98,8 @@ pub(super) fn after_refused<T>(asked: Result<T, Cause>) -> Cause {
 }
 
 impl Read {
-    /// The cause of a refusal. Rules cannot admit by its ports, or type, what does not show them.
+    /// Returns the cause of a refusal. Rules that need ports, or a type of ICMP, cannot admit a
+    /// packet that does not contain them.
     pub(super) fn cause(&self, cause: Cause) -> Cause {
         let asked = matches!(
             cause,

@@ -1,4 +1,4 @@
-//! The trailer of a frame of a cloud: from where to where it goes, behind the frame.
+//! Trailer of a frame of a cloud: sender and receiver, behind the frame.
 //!
 //! ```text
 //!  0                   1                   2                   3
@@ -14,11 +14,11 @@
 //! +---------------------------------------------------------------+
 //! ```
 //!
-//! It stands behind the frame, so that a frame that was read from a device is neither copied nor
-//! moved. The stage carries it; [`crate::vpc::Envelope`] is its meaning.
+//! The trailer is behind the frame, so that a frame that was read from a device is neither copied
+//! nor moved. The stage carries the trailer; [`crate::vpc::Envelope`] is its meaning.
 //!
-//! Small frames of one flow, or of one path, travel in a bundle: the first one, then `more` others,
-//! each with its length in two bytes behind it, then the trailer of all.
+//! Small frames of one flow, or of one path, travel in a bundle: the first frame; then `more`
+//! other frames, each followed by its length in two bytes; then one trailer for all.
 //!
 //! ```text
 //! | frame | frame | length | frame | length | ... | trailer |
@@ -33,43 +33,43 @@ use crate::meta::offload::OFFLOAD_BYTES;
 /// Bytes of a trailer.
 pub const TRAILER_BYTES: usize = 20;
 
-/// Where a trailer has the number of further frames.
+/// Offset of the number of further frames in a trailer.
 const MORE_AT: usize = 1;
-/// The most frames of a bundle.
+/// Largest number of frames in a bundle.
 pub(crate) const BUNDLE_FRAMES_MAX: usize = 32;
-/// Bytes of the length of a further frame.
+/// Bytes of the length field of a further frame.
 const LENGTH_BYTES: usize = 2;
 
-/// A trailer.
+/// Trailer of a frame or of a bundle.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Trailer(pub [u8; TRAILER_BYTES]);
 
 impl Trailer {
-    /// A frame, and the trailer behind it.
+    /// Splits bytes into a frame and the trailer behind it.
     pub(crate) fn split(bytes: &[u8]) -> Option<(&[u8], Self)> {
         let (frame, trailer) = bytes.split_last_chunk()?;
         Some((frame, Self(*trailer)))
     }
 
-    /// Frames of the bundle that this is the trailer of; one without a bundle.
+    /// Number of frames of the trailer's bundle; one without a bundle.
     pub(crate) fn frames(&self) -> usize {
         1 + usize::from(self.0[MORE_AT])
     }
 
-    /// The first of the paths that the sender's plain packets take.
+    /// Returns the first of the paths of the sender's plain packets.
     pub(crate) fn first_path(&self) -> u64 {
         let [_, _, _, _, a, b, c, d, e, f, g, h, ..] = self.0;
-        // Identifiers of interfaces are drawn, or counted from one.
+        // Identifiers of interfaces are random, or consecutive from one on.
         u64::from_be_bytes([a, b, c, d, e, f, g, h]).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32
     }
 
-    /// The trailer of a frame by itself.
+    /// Returns the trailer for a single frame.
     pub(crate) fn of_one(mut self) -> Self {
         self.0[MORE_AT] = 0;
         self
     }
 
-    /// The trailer behind a copy of a frame.
+    /// Returns a copy of a frame with the trailer behind it.
     pub(crate) fn behind(&self, frame: &[u8]) -> Bytes {
         let mut bytes = Vec::with_capacity(frame.len() + TRAILER_BYTES);
         bytes.extend_from_slice(frame);
@@ -78,13 +78,14 @@ impl Trailer {
     }
 }
 
-/// Bytes of a bundle's frames that are no packets: offload headers and lengths.
+/// Bytes of offload headers and lengths in a bundle of this number of frames.
 pub(crate) fn bundle_overhead(frames: usize) -> usize {
     frames * OFFLOAD_BYTES + (frames - 1) * LENGTH_BYTES
 }
 
-/// Adds a frame, whose trailer is apart, to another one with its trailer, or to a bundle, if both
-/// go from and to the same interfaces and there is room. Returns whether it was added.
+/// Appends a frame, whose trailer is separate, to another frame with its trailer, or to a bundle.
+/// Both need the same sender and receiver, and the result must fit `bytes_max`. Returns whether
+/// the frame was added.
 pub(crate) fn join(bytes: &mut Vec<u8>, frame: &[u8], trailer: &Trailer, bytes_max: usize) -> bool {
     let Some((rest, mut own)) = Trailer::split(bytes) else { return false };
     let at = rest.len();
@@ -102,7 +103,8 @@ pub(crate) fn join(bytes: &mut Vec<u8>, frame: &[u8], trailer: &Trailer, bytes_m
     true
 }
 
-/// The frames of a bundle without its trailer, in their order; none if lengths contradict it.
+/// Returns the frames of a bundle without its trailer, in order; `None` if the lengths contradict
+/// the bundle.
 pub(crate) fn unbundle(
     mut bytes: &[u8],
     frames: usize,

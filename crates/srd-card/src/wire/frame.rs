@@ -1,6 +1,6 @@
-//! A frame: one packet of the guest, with its offload header, as it travels over SRD. It is cut
-//! into as many chunks as datagrams are needed, all of one size but the last, and each
-//! datagram's eight opaque bytes say where its chunk belongs.
+//! A frame on the wire: one packet of the guest, with its offload header, carried by SRD. The
+//! frame is divided into as many chunks as datagrams are needed. All chunks except the last have
+//! the same size. The eight opaque bytes of each datagram contain the position of its chunk.
 //!
 //! ```text
 //!  63                       40               24           17 16              0
@@ -9,36 +9,36 @@
 //! +---------------------------+----------------+------------+--+-------------+
 //! ```
 //!
-//! `flow` is the sender's number for the inner flow, never used twice within minutes; `sequence`
-//! counts the flow's frames from zero; `length` is the whole frame's, so that the last chunk
-//! (`L`) knows where it begins, whichever arrives first.
+//! `flow` is the sender's number of the inner flow, which is not used twice within minutes.
+//! `sequence` counts the frames of the flow from zero. `length` is the length of the whole frame,
+//! so that the offset of the last chunk (`L`) is known even if this chunk arrives first.
 
 pub use crate::meta::FRAME_BYTES_MAX;
 
-/// The most chunks of a frame.
+/// Largest number of chunks of a frame.
 pub const CHUNKS_MAX: usize = 128;
-/// Flow numbers there are.
+/// Number of different flow numbers.
 pub const FLOW_NUMBERS: u32 = 1 << FLOW_NUMBER_BITS;
 /// Bits of a flow number.
 pub(crate) const FLOW_NUMBER_BITS: u32 = 24;
 
-/// Where a chunk belongs.
+/// Position of a chunk in its flow and frame.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Place {
-    /// The sender's number of the flow.
+    /// Sender's number of the flow.
     pub flow: u32,
-    /// Which frame of the flow.
+    /// Sequence number of the frame in the flow.
     pub sequence: u16,
-    /// Which chunk of the frame.
+    /// Number of the chunk in the frame.
     pub chunk: u8,
-    /// Whether it is the frame's last.
+    /// Whether the chunk is the last of its frame.
     pub last: bool,
     /// Bytes of the whole frame.
     pub frame_bytes: u16,
 }
 
 impl Place {
-    /// As a datagram carries it.
+    /// Encodes the position for a datagram.
     pub fn encode(&self) -> u64 {
         u64::from(self.flow & (FLOW_NUMBERS - 1)) << 40
             | u64::from(self.sequence) << 24
@@ -47,7 +47,7 @@ impl Place {
             | u64::from(self.frame_bytes)
     }
 
-    /// From a datagram.
+    /// Decodes the position from a datagram.
     #[allow(clippy::cast_possible_truncation)] // each field is masked by its cast
     pub fn decode(imm: u64) -> Self {
         Self {
@@ -59,7 +59,8 @@ impl Place {
         }
     }
 
-    /// Where in its frame a chunk of so many bytes begins; `None` if that cannot be.
+    /// Returns the offset in its frame of a chunk of `bytes` bytes; `None` for an impossible
+    /// combination.
     pub fn offset(&self, bytes: usize) -> Option<usize> {
         let frame_bytes = usize::from(self.frame_bytes);
         let at = if self.last {
@@ -70,7 +71,7 @@ impl Place {
         let within = bytes > 0 && at + bytes <= frame_bytes;
         let chunk = usize::from(self.chunk);
         let right_end = if self.last {
-            // Those before it are all of one size, and none is smaller than it.
+            // All earlier chunks have the same size, and none is smaller than the last.
             chunk == 0 || at % chunk == 0 && bytes <= at / chunk
         } else {
             at + bytes < frame_bytes
@@ -78,8 +79,8 @@ impl Place {
         (within && right_end && (chunk > 0) == (at > 0)).then_some(at)
     }
 
-    /// Bytes of every chunk of the frame but the last, as a chunk of so many bytes that has an
-    /// offset says.
+    /// Returns the size of all chunks except the last, derived from one chunk of `bytes` bytes
+    /// that has a valid offset.
     pub fn step(&self, bytes: usize) -> usize {
         match (self.last, usize::from(self.chunk)) {
             (true, chunk @ 1..) => usize::from(self.frame_bytes).saturating_sub(bytes) / chunk,
@@ -88,8 +89,8 @@ impl Place {
     }
 }
 
-/// How a frame is cut: chunks of equal size, as few as fit, the last perhaps shorter. `None` if
-/// that would be more than there are numbers for ([`CHUNKS_MAX`]).
+/// Returns the chunk size of a frame: chunks of equal size, as few as possible; the last one may
+/// be shorter. Returns `None` for more than [`CHUNKS_MAX`] chunks.
 pub fn chunk_bytes(frame_bytes: usize, chunk_bytes_max: usize) -> Option<usize> {
     let chunks = frame_bytes.div_ceil(chunk_bytes_max.max(1)).max(1);
     (chunks <= CHUNKS_MAX).then(|| frame_bytes.div_ceil(chunks))

@@ -1,4 +1,4 @@
-//! What cards write to each other: frames in chunks, and offers, and to which queue pairs.
+//! Wire formats between cards: frames in chunks, offers, and their queue pairs.
 
 pub(crate) mod cloud;
 pub mod frame;

@@ -1,5 +1,5 @@
-//! The offer of a card to another: whether SRD is on, and for which packets. Sent reliably to queue
-//! pair [`crate::OFFER_QPN`] when a peer is met and whenever the answer changes.
+//! Offer of a card to another one: whether SRD is on, and for which packets. It is sent reliably
+//! to queue pair [`crate::OFFER_QPN`] when the card meets a peer, and after each change.
 //!
 //! ```text
 //! +---------------+---------------+
@@ -16,30 +16,30 @@ const ASKS: u8 = 4;
 const TUNNELS: u8 = 8;
 const CLOUD: u8 = 16;
 
-/// The packets that a card is willing to carry by SRD.
+/// Packets that a card is willing to carry by SRD.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Offer {
-    /// SRD is on.
+    /// Whether SRD is on.
     pub express: bool,
-    /// For UDP, too.
+    /// Whether SRD is on for UDP.
     pub udp: bool,
-    /// For tunnels without ports, too.
+    /// Whether SRD is on for tunnels without ports.
     pub tunnels: bool,
-    /// Frames of clouds are taken: a card of instances is behind this one.
+    /// Whether frames of clouds are accepted: a card of instances is behind this one.
     pub cloud: bool,
-    /// The sender does not know the other's offer, and asks for it.
+    /// Whether the sender requests the other card's offer, because it does not have it.
     pub asks: bool,
 }
 
 impl Offer {
-    /// As it travels.
+    /// Encodes the offer.
     pub fn encode(&self) -> [u8; 2] {
         let bit = |set: bool, bit: u8| if set { bit } else { 0 };
         let kinds = bit(self.express, EXPRESS) | bit(self.udp, UDP) | bit(self.tunnels, TUNNELS);
         [VERSION, kinds | bit(self.cloud, CLOUD) | bit(self.asks, ASKS)]
     }
 
-    /// Reads one; `None` if it is none that we understand.
+    /// Decodes an offer; `None` if the version or the length is not supported.
     pub fn decode(bytes: &[u8]) -> Option<Self> {
         match bytes {
             [version, flags, ..] if *version >= VERSION => Some(Self {

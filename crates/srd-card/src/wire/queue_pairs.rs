@@ -1,12 +1,12 @@
-//! The queue pairs that cards use at each other's endpoints.
+//! Queue pairs that cards use at each other's endpoints.
 
 use srd_proto::Qpn;
 
-/// Queue pair that frames are sent to, by SRD or plainly.
+/// Queue pair to which frames are sent, by SRD or without it.
 pub const FRAME_QPN: Qpn = Qpn(1);
-/// Queue pair that frames of flows which have just begun are sent from: they go first.
+/// Queue pair from which frames of new flows are sent: they go first.
 pub const FRESH_QPN: Qpn = Qpn(2);
 /// Queue pair for offers.
 pub const OFFER_QPN: Qpn = Qpn(3);
-/// Queue pair that frames of clouds are sent to, by SRD or plainly.
+/// Queue pair to which frames of clouds are sent, by SRD or without it.
 pub const CLOUD_QPN: Qpn = Qpn(4);

@@ -1,4 +1,4 @@
-//! Cards do with flows in small clouds of chance as `explain` says, and for the same reason.
+//! In random small clouds, cards treat flows as in the output of `explain`, for the same reason.
 #![allow(clippy::unwrap_used)]
 
 use crate::agree::{Reached, agree};
@@ -52,7 +52,7 @@ fn the_card_does_what_explain_says_of_a_million_flows() {
     println!("{:?}", run(1_000, 50_000));
 }
 
-/// Inputs that a fuzzer has found, or that reach much with few bytes.
+/// Inputs that a fuzzer has found, or that cover much code with few bytes.
 #[test]
 fn seeds_replay() {
     seeds::replay("agree", agree);

@@ -1,4 +1,4 @@
-//! Packets that wait until it is known where an interface is, and the bounds of that (V15).
+//! Packets that wait for the location of an interface, and the bounds of this wait (V15).
 #![allow(clippy::unwrap_used)] // helpers of tests are tests
 
 use crate::lane;
@@ -18,7 +18,7 @@ use srd_vpc::id::*;
 use srd_vpc::judge::Service;
 use srd_vpc::object::{GroupRule, World};
 
-/// What leaves the card: frames for guests, and the hosts of frames for others.
+/// Frames that left the card: those for guests, and the hosts of the others.
 #[derive(Default)]
 struct Out {
     guests: usize,
@@ -35,7 +35,7 @@ impl Around for Out {
     fn to_service(&mut self, _: PortId, _: Service, _: Vec<u8>) {}
 }
 
-/// A host with one interface, and others elsewhere: their last bytes are 100 and above.
+/// A host with one interface, and interfaces on other hosts, whose last bytes are 100 and above.
 struct Lab {
     directory: Directory,
     card: Card,
@@ -50,7 +50,7 @@ fn world() -> World {
     world_with(open())
 }
 
-/// With these rules for the interface of this host.
+/// Creates a world with these rules for the interface of this host.
 fn world_with(rules: Vec<GroupRule>) -> World {
     let mut world = lane::world(&[], [rules, open(), open()]);
     let (one, instance) = (world.enis[&EniId(0)].clone(), world.instances[&InstanceId(0)].clone());
@@ -137,8 +137,8 @@ fn a_sender_is_asked_for_and_believed_of_its_own_host_only() {
     assert_eq!((lab.out.guests, lab.drops(Cause::NotItsHost)), (1, 1));
 }
 
-/// A host that may not send for an interface moves no connection of it: neither its state, as a RST
-/// would, nor its time.
+/// A host that may not send for an interface must not change a connection of this interface:
+/// neither its state, for example by a RST, nor its time.
 #[test]
 fn regression_a_refused_host_moves_no_connection() {
     const RST: u8 = 4;
@@ -170,7 +170,7 @@ fn regression_a_refused_host_moves_no_connection() {
     segment(&mut lab, "elsewhere", RST);
     assert_eq!(lab.drops(Cause::NotItsHost), 1);
     assert_eq!(flows(&lab), before);
-    // The host that may does end it.
+    // The host of the interface may end it.
     segment(&mut lab, "there", RST);
     assert_ne!(flows(&lab), before);
 }
@@ -184,7 +184,7 @@ fn an_address_that_nobody_has_is_asked_for_once() {
     lab.send(99);
     assert_eq!(lab.questions(), []);
     assert_eq!(lab.drops(Cause::Rule(srd_vpc::judge::Reason::NoInterface)), 2);
-    // Until somebody has it.
+    // Then an interface gets the address.
     let mut eni = lab.directory.world().enis[&EniId(ELSEWHERE.into())].clone();
     eni.ipv4.push(v4(99));
     let edit = Edit::Interface(EniId(ELSEWHERE.into()), Some(eni));
@@ -206,12 +206,12 @@ fn packets_that_wait_are_bounded_in_number_and_in_time() {
     lab.card.poll(lab.now, &mut lab.out);
     assert_eq!(lab.drops(Cause::Unanswered), 3 + PACKETS_MAX as u64);
     assert_eq!(lab.questions().len(), 1);
-    // The next packet asks again.
+    // The next packet causes the question again.
     lab.send(ELSEWHERE);
     let questions = lab.questions();
     lab.answer(questions[0]).unwrap();
     assert_eq!(lab.out.hosts.len(), 1);
-    // What has become of the first question ends nothing any more.
+    // The timeout of the first question has no effect any more.
     lab.now += WAIT;
     lab.card.poll(lab.now, &mut lab.out);
     assert_eq!(lab.drops(Cause::Unanswered), 3 + PACKETS_MAX as u64);
@@ -231,7 +231,7 @@ fn a_guest_that_asks_for_everything_and_a_host_that_does_hinder_nobody_else() {
     assert_eq!(lab.questions().len(), 1, "another host has questions of its own");
 }
 
-/// Packets held memory for as long as they would have waited for an answer that was refused.
+/// Earlier, packets were kept until the end of their wait, although their answer was refused.
 #[test]
 fn regression_packets_do_not_wait_for_an_answer_that_was_refused() {
     let mut lab = Lab::new();
@@ -241,15 +241,15 @@ fn regression_packets_do_not_wait_for_an_answer_that_was_refused() {
     lab.card.refuse(lab.now, questions[0]);
     assert_eq!((lab.card.unanswered(), lab.drops(Cause::Unanswered)), (0, 2));
     lab.card.refuse(lab.now, questions[0]);
-    // The next packet asks again.
+    // The next packet causes the question again.
     lab.send(ELSEWHERE);
     assert_eq!(lab.questions(), questions);
     lab.answer(questions[0]).unwrap();
     assert_eq!(lab.out.hosts.len(), 1);
 }
 
-/// A trace showed a packet that waited as dropped, or without an end, and followed it a second time
-/// as another packet when it went on.
+/// Earlier, a trace recorded a waiting packet as dropped, or without an end, and followed it as
+/// another packet when it continued.
 #[test]
 fn regression_a_trace_follows_a_packet_that_waits_up_to_its_end() {
     let mut lab = Lab::new();
@@ -284,7 +284,7 @@ fn regression_a_trace_follows_a_packet_that_waits_up_to_its_end() {
         panic!("{went:?}")
     };
     assert_eq!(*gone_at, lab.now);
-    // Another one waits in vain.
+    // Another packet waits until its timeout.
     lab.send(ELSEWHERE + 2);
     lab.now += WAIT;
     lab.card.poll(lab.now, &mut lab.out);
@@ -294,7 +294,7 @@ fn regression_a_trace_follows_a_packet_that_waits_up_to_its_end() {
         panic!("{lost:?}")
     };
     assert_eq!(*at, lab.now);
-    // One that does not even wait.
+    // A packet that is dropped without a wait.
     lab.now += WAIT;
     (0..=PACKETS_MAX).for_each(|_| lab.send(ELSEWHERE + 3));
     let all = ends(&mut lab);
@@ -303,7 +303,8 @@ fn regression_a_trace_follows_a_packet_that_waits_up_to_its_end() {
     assert_eq!(asks, PACKETS_MAX);
 }
 
-/// Some that asked for everything took all answers, and no other reached anybody new. // V16
+/// Earlier, a few interfaces with many questions used up all answers, so that other interfaces
+/// could not reach new addresses. // V16
 #[test]
 fn regression_a_full_table_makes_room_for_one_that_has_less() {
     let mut lab = Lab::new();
@@ -341,7 +342,7 @@ fn an_instance_that_was_removed_gets_no_packet_that_waited() {
 fn idle_answers_are_forgotten_and_the_control_plane_hears_it() {
     let mut lab = Lab::new();
     let mut all = Vec::new();
-    // Other addresses of the cloud: nobody has them.
+    // Other addresses of the cloud, which no interface has.
     for n in 0..5_000u32 {
         let to = std::net::Ipv4Addr::from(0x0a01_0000 + n);
         let mut bytes = packet((0, 1), TCP, 0, &ports(5000, 80));

@@ -1,4 +1,4 @@
-//! Frames that a card takes several at once: it says of each what it says when they come alone.
+//! Batches of frames: the card treats each frame as if it came alone.
 #![allow(clippy::unwrap_used)]
 
 use crate::generate;
@@ -20,7 +20,7 @@ use std::sync::Arc;
 const HOST: &str = "here";
 const INTERFACES: u64 = 24;
 
-/// What left the card, in its order.
+/// Frames that left the card, in order.
 #[derive(Default, PartialEq, Debug)]
 struct Seen(Vec<(String, Vec<u8>)>);
 
@@ -36,7 +36,7 @@ impl Around for Seen {
     }
 }
 
-/// All interfaces are on this host, so that packets pass both halves of the card.
+/// Creates a world with all interfaces on this host, so that packets pass both halves of the card.
 fn world(dice: &mut Dice) -> World {
     let mut world = generate::world(dice);
     for instance in world.instances.values_mut() {
@@ -45,7 +45,7 @@ fn world(dice: &mut Dice) -> World {
     world
 }
 
-/// A card with the instances that are here.
+/// Creates a card with the instances of this host.
 fn card(world: &World, packets_per_second: u64) -> Card {
     let here = |eni: &Eni| {
         let instance = eni.attachment.as_ref().and_then(|at| world.instances.get(&at.instance));
@@ -88,7 +88,7 @@ fn frame(dice: &mut Dice, packet: &Packet) -> Vec<u8> {
     bytes
 }
 
-/// Frames of one interface: new ones, some of which come several times.
+/// Frames of one interface: new ones, some of which are repeated.
 fn frames(dice: &mut Dice, world: &World) -> (EniId, Vec<Vec<u8>>) {
     let sender = EniId(dice.below(INTERFACES));
     let mut frames: Vec<Vec<u8>> = Vec::new();
@@ -109,7 +109,8 @@ fn frames(dice: &mut Dice, world: &World) -> (EniId, Vec<Vec<u8>>) {
     (sender, frames)
 }
 
-/// The packets of half the rounds are answers to what was delivered before: flows are known.
+/// Compares both cards. In half of the rounds, the packets are answers to delivered packets, so
+/// that their flows have entries.
 fn compare(seed: u64, packets_per_second: u64) -> usize {
     let dice = &mut Dice(seed);
     let mut world = world(dice);
@@ -158,7 +159,7 @@ fn answer(frame: &[u8]) -> Vec<u8> {
     answer
 }
 
-/// Gives frames to both cards, and what both have then said and counted.
+/// Passes frames to both cards, and compares their output and their counters.
 fn same(
     [one, all]: &mut [Card; 2],
     now: Instant,
@@ -199,7 +200,7 @@ fn frames_at_once_wait_and_are_dropped_as_each_of_them_would_be() {
     assert!(passed > 2_000, "{passed}");
 }
 
-/// Envelopes of another host: its own interfaces' packets, those of others, and other kinds.
+/// Envelopes of another host: packets of its own interfaces, packets of others, and other kinds.
 fn from_there(dice: &mut Dice, world: &World) -> Vec<(Envelope, Vec<u8>)> {
     let mut frames: Vec<(Envelope, Vec<u8>)> = Vec::new();
     for _ in 0..dice.below(40) {

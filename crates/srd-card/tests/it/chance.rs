@@ -1,11 +1,11 @@
-//! What the card's fuzz target does, with scripts of chance: for machines without a fuzzer.
+//! Runs the card's fuzz target with random scripts: for machines without a fuzzer.
 
 #![allow(clippy::unwrap_used)] // helpers of tests are tests
 
 use crate::bodies;
 use srd_proto::rng::Rng;
 
-/// Scripts of chance, each of so many bytes.
+/// Runs random scripts, each of `bytes` bytes.
 fn by_chance(seeds: std::ops::Range<u64>, bytes: usize) {
     for seed in seeds {
         println!("seed {seed}");

@@ -1,4 +1,4 @@
-//! A change of rules has the flows that it may concern judged again, and no others.
+//! After a change of rules, only the flows that it may concern are judged again.
 #![allow(clippy::unwrap_used)] // helpers of tests are tests
 
 use crate::lane;
@@ -9,8 +9,8 @@ use srd_vpc::compile::Rules;
 use srd_vpc::id::*;
 use srd_vpc::object::*;
 
-/// The web port is for everybody, so that nobody tracks its connections; the rest is for members of
-/// the third instance's group.
+/// The web port is open for all addresses, so its connections are not tracked. The other port is
+/// open for members of the third instance's group.
 fn server() -> Vec<GroupRule> {
     let mut of_members = rule(1, false, Traffic::Tcp(22, 22), "0.0.0.0/0");
     of_members.peer = RulePeer::Group(GroupId(2));
@@ -27,7 +27,7 @@ struct Run {
 }
 
 impl Run {
-    /// A fourth interface, elsewhere, is in the third group.
+    /// Creates a world in which a fourth interface, on another host, is in the third group.
     fn new() -> Self {
         let mut world = lane::world(&[], [open(), server(), open()]);
         let mut away = world.enis[&EniId(2)].clone();
@@ -46,7 +46,8 @@ impl Run {
         self.lab.card.set_rules(Arc::new(Rules::compile(&self.world, HOST)));
     }
 
-    /// A packet between two instances: how often rules were asked at the first, and at the second.
+    /// Sends a packet between two instances. Returns how many packets the rules judged at the
+    /// first and at the second instance.
     fn judged(&mut self, ends: (u8, u8), to: u16) -> (u64, u64) {
         let counts = |lab: &Lab| -> Vec<u64> {
             lab.ports.iter().map(|port| lab.card.counts(*port).judged).collect()
@@ -58,7 +59,7 @@ impl Run {
         (of(ends.0), if ends.1 < 3 { of(ends.1) } else { 0 })
     }
 
-    /// A flow that is not tracked, and one that is at its receiver.
+    /// Packets of two established flows: one is not tracked, the other is tracked at its receiver.
     fn known(&mut self) -> [(u64, u64); 2] {
         [self.judged((0, 1), 80), self.judged((2, 1), 22)]
     }
@@ -75,19 +76,20 @@ fn a_change_that_concerns_another_interface_has_no_flow_judged_again() {
     let mut run = Run::new();
     assert_eq!(run.known(), [(1, 1); 2]);
     assert_eq!(run.known(), NOTHING);
-    // A group that none of the flows' interfaces has, and that none of their rules names.
+    // A change of a group that is neither a group of the interfaces nor named in their rules.
     run.change(|world| {
         let spare = Group { rules: open(), ..world.groups[&GroupId(0)].clone() };
         world.groups.insert(GroupId(9), spare);
     });
     assert_eq!(run.known(), NOTHING);
-    // Rules of the first: not tracked there, so its groups are asked again, and no others.
+    // A change of the first instance's rules. The flow is not tracked there, so only its groups
+    // judge again.
     run.change(|world| group(world, 0).push(rule(7, false, Traffic::Udp(1, 1), "192.0.2.0/24")));
     assert_eq!(run.known(), [(1, 0), (0, 0)]);
-    // Rules of the third, whose flow is not tracked there either.
+    // A change of the third instance's rules; its flow is not tracked there either.
     run.change(|world| group(world, 2).push(rule(7, false, Traffic::Udp(1, 1), "192.0.2.0/24")));
     assert_eq!(run.known(), [(0, 0), (1, 0)]);
-    // Another interface has another address, elsewhere.
+    // An interface on another host gets another address.
     run.judged((2, 3), 80);
     run.change(|world| world.enis.get_mut(&EniId(3)).unwrap().groups.clear());
     run.change(|world| world.enis.get_mut(&EniId(3)).unwrap().ipv4 = vec![lane::v4(14)]);
@@ -99,13 +101,14 @@ fn a_change_that_concerns_another_interface_has_no_flow_judged_again() {
 fn a_change_of_a_group_that_rules_name_has_flows_judged_again_that_groups_are_asked_about() {
     let mut run = Run::new();
     run.known();
-    // A member less: the receiver's rules name the group, and its web flow is not tracked.
+    // The group loses a member. The receiver's rules name the group, and its web flow is not
+    // tracked.
     run.change(|world| world.enis.get_mut(&EniId(3)).unwrap().groups.clear());
     assert_eq!(run.known(), [(0, 1), (0, 0)]);
-    // Its own rules.
+    // A change of the receiver's own rules.
     run.change(|world| group(world, 1).push(rule(8, false, Traffic::Udp(1, 1), "192.0.2.0/24")));
     assert_eq!(run.known(), [(0, 1), (0, 0)]);
-    // The connection that is tracked outlives its rule, the other ends at once.
+    // The tracked connection continues without its rule; the other flow ends at once.
     run.change(|world| group(world, 1).retain(|rule| rule.egress));
     assert_eq!(run.lab.send(2, &packet((2, 1), TCP, 0, &ports(5000, 22))), Some(1));
     assert_eq!(run.lab.send(0, &packet((0, 1), TCP, 0, &ports(5000, 80))), None);
@@ -124,7 +127,7 @@ fn a_list_or_a_place_that_changes_concerns_tracked_flows_too() {
     });
     assert_eq!(run.known(), [(1, 1); 2]);
     assert_eq!(run.known(), NOTHING);
-    // The receiver's address goes to an interface of another host.
+    // The receiver's address moves to an interface of another host.
     run.change(|world| {
         let taken = world.enis[&EniId(1)].ipv4.clone();
         world.enis.get_mut(&EniId(1)).unwrap().ipv4 = vec![lane::v4(40)];
@@ -136,7 +139,7 @@ fn a_list_or_a_place_that_changes_concerns_tracked_flows_too() {
     assert_eq!(run.lab.card.counts(run.lab.ports[0]).tx_packets, before + 1, "to the other host");
 }
 
-/// Only what its host's time has kept waiting counts, and where it counts.
+/// Only packets that waited for their share of the host's time count, and only in this counter.
 #[test]
 fn packets_that_waited_for_their_share_count_in_packets_a_second_alone() {
     let mut run = Run::new();

@@ -1,5 +1,4 @@
-//! Replays the fuzzer's corpus of the card on a stable toolchain, through the same
-//! function.
+//! Replays the fuzzer's corpus of the card on a stable toolchain, through the same function.
 
 use crate::{bodies, seeds};
 

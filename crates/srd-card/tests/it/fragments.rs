@@ -1,4 +1,4 @@
-//! Fragments and rules: a later fragment is what its first one is (T1).
+//! Fragments and rules: a later fragment is treated as its first one (T1).
 #![allow(clippy::unwrap_used)]
 
 use std::sync::Arc;
@@ -21,7 +21,7 @@ use srd_vpc::packet::Inner;
 const MORE: u16 = 0x2000;
 const ICMPV6: u8 = 58;
 
-/// Everything out, and this in, from everywhere.
+/// Rules that admit all packets out, and this traffic in, for all addresses.
 fn admits(traffic: Traffic) -> Vec<GroupRule> {
     vec![
         rule(0, true, Traffic::All, "0.0.0.0/0"),
@@ -90,29 +90,29 @@ fn regression_a_later_fragment_passes_where_its_first_one_does() {
     for fragment in datagram6(UDP, 1, &ports(9, 5201)) {
         assert_eq!(lab.send(0, &fragment), Some(1));
     }
-    // No fragment of a datagram passes whose first one is refused.
+    // If the first fragment is refused, no fragment of the datagram passes.
     for fragment in datagram(UDP, 2, &ports(9, 5202)) {
         assert_eq!(lab.send(0, &fragment), None);
     }
     assert_eq!(refused(&lab, Cause::Rule(Reason::GroupsIn)), 3, "all for the same reason");
-    // Nor one whose first one nobody has seen, and that is counted apart.
+    // A fragment without a first fragment does not pass either, and has a counter of its own.
     let [_, later, last] = datagram(UDP, 3, &ports(9, 5201));
     assert_eq!((lab.send(0, &later), lab.send(0, &last)), (None, None));
     assert_eq!(refused(&lab, Cause::FirstFragment), 2);
-    // Where all ports are admitted, it passes.
+    // If all ports are admitted, the fragment passes.
     let mut lab = self::lab(Traffic::Udp(0, u16::MAX));
     assert_eq!(lab.send(0, &last), Some(1));
 }
 
-/// A connection that began between the same ports after the first fragment was refused used to take
-/// the later ones along, and they its state.
+/// Earlier, if a connection between the same ports began after the first fragment was refused,
+/// later fragments passed and changed its state.
 #[test]
 fn regression_a_later_fragment_of_a_refused_datagram_joins_no_flow() {
     let mut lab = lab(Traffic::Udp(5201, 5201));
     let [first, later, last] = datagram(UDP, 1, &ports(9, 5202));
     assert_eq!(lab.send(0, &first), None);
     assert_eq!(lab.send(0, &later), None);
-    // The receiver begins a connection from that port: its answers are admitted.
+    // The receiver begins a connection from that port: answers are admitted.
     assert_eq!(lab.send(1, &packet((1, 0), UDP, 0, &ports(5202, 9))), Some(0));
     let flow = |lab: &Lab| lab.card.flows(lab.ports[1]);
     let before = flow(&lab);
@@ -133,7 +133,7 @@ fn regression_a_later_fragment_of_a_refused_datagram_joins_no_flow() {
     assert_eq!(refused(&lab, Cause::FirstFragment), counted + 1);
 }
 
-/// Fragments that are read together: a later one finds what the first one has said.
+/// Fragments in one batch: a later one uses the data of the first one.
 #[test]
 fn fragments_of_one_batch_are_one_datagram() {
     let mut lab = lab(Traffic::Udp(5201, 5201));
@@ -179,7 +179,7 @@ fn a_trace_shows_a_later_fragment_with_the_ports_of_its_datagram() {
     assert_eq!(arrived, [both, both].concat());
 }
 
-/// Two senders of another host, and a receiver here.
+/// Two senders on another host, and a receiver on this one.
 struct Far {
     card: Card,
     delivered: usize,
@@ -198,7 +198,7 @@ impl Far {
         Self { card, delivered: 0 }
     }
 
-    /// Whether a packet that the other host says is of this interface reaches the receiver.
+    /// Sends a packet of an interface of the other host. Returns whether it reaches the receiver.
     fn send(&mut self, milliseconds: u64, from: u64, packet: &[u8]) -> bool {
         let now = Instant::ZERO + Duration::from_millis(milliseconds);
         let envelope = Envelope::Between { from: EniId(from), to: EniId(1) };
@@ -229,7 +229,7 @@ fn regression_fragments_of_one_sender_leave_what_another_one_has_shown() {
         }
         assert_eq!(far.delivered > 1024, far_port == 5201);
         assert!(far.send(5002, 0, &later), "its first fragment is remembered");
-        // One that writes the address of another sender.
+        // A fragment with the forged address of another sender.
         let [forged, ..] = datagram(UDP, 1, &ports(9, 5202));
         assert!(!far.send(5003, 2, &forged));
         assert!(far.send(5004, 0, &last), "it is the other sender's");
@@ -243,13 +243,14 @@ fn the_last_first_fragment_of_an_identification_counts() {
     let [refused, ..] = datagram(UDP, 1, &ports(9, 5202));
     assert!(!far.send(0, 0, &refused) && !far.send(1, 0, &later));
     assert!(far.send(2, 0, &first) && far.send(3, 0, &last));
-    // The identification is used again: the datagram is another one.
+    // The identification is used again for another datagram.
     assert!(!far.send(4, 0, &refused) && !far.send(5, 0, &last));
     let port = far.card.port_of(EniId(1)).unwrap();
     assert_eq!(far.card.drops(port).of(Cause::Rule(Reason::GroupsIn)), 4);
 }
 
-/// Later fragments of a datagram wait behind the first one until its receiver's place is known.
+/// Later fragments of a datagram wait behind the first one until the location of the receiver is
+/// known.
 #[test]
 fn fragments_wait_together_for_an_answer() {
     let mut world = world(&[], [open(), open(), open()]);
@@ -272,7 +273,7 @@ fn fragments_wait_together_for_an_answer() {
     assert_eq!((around.0, card.drops(port).total()), (3, 0));
 }
 
-/// Frames that left for other hosts.
+/// Number of frames that left for other hosts.
 #[derive(Default)]
 struct Sent(usize);
 

@@ -1,5 +1,5 @@
-//! No inner packet leads into another cloud: whatever bytes a guest sends, they stay in its cloud,
-//! also if another cloud on the same host has the same addresses.
+//! No inner packet enters another cloud: all bytes that a guest sends stay in its cloud, even if
+//! another cloud on the same host has the same addresses.
 #![allow(clippy::unwrap_used)] // helpers of tests are tests
 
 use crate::generate;
@@ -21,7 +21,7 @@ use srd_vpc::object::{RulePeer, Traffic, World};
 
 const HOST: &str = "h0";
 
-/// Where frames go.
+/// Receivers of frames.
 #[derive(Default)]
 struct Out {
     guests: Vec<PortId>,
@@ -38,7 +38,7 @@ impl Around for Out {
     fn to_service(&mut self, _: PortId, _: Service, _: Vec<u8>) {}
 }
 
-/// A world of which no two clouds are peered, and whose groups let much pass.
+/// Creates a world without peerings, with groups that admit many packets.
 fn world(dice: &mut Dice) -> World {
     let mut world = generate::world(dice);
     world.peerings.clear();
@@ -75,20 +75,20 @@ fn card(world: &World, rules: Rules) -> (Card, Vec<(PortId, EniId)>) {
     (card, ports)
 }
 
-/// A packet of the generator, changed in a few bytes, cut, or joined to another one.
+/// A packet of the generator, with a few changed bytes, truncated, or joined to another one.
 fn bytes(dice: &mut Dice, world: &World, eni: EniId) -> Vec<u8> {
     let mut packet = generate::packet(dice, world);
     if let Origin::Eni(other) = packet.0
         && dice.one_in(2)
     {
-        // Its own source, if it would be another's.
+        // Replaces a source that belongs to another interface by the interface's own.
         let own = &world.enis[&eni];
         let is_v4 = packet.1.source.is_ipv4() && other != eni;
         packet.1.source = if is_v4 { own.ipv4[0].into() } else { packet.1.source };
     }
     let mut frame = reference::frame(&packet.1);
     if dice.one_in(3) {
-        // What an ICMP error quotes, a tunnel carries, or options say.
+        // Content of an ICMP error, of a tunnel, or of options.
         let (_, quoted) = generate::packet(dice, world);
         frame.extend_from_slice(&reference::frame(&quoted)[OFFLOAD_BYTES..]);
     }

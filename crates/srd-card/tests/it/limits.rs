@@ -1,4 +1,4 @@
-//! The limits of instance types in simulated time: what NET402 measures on a c7i.large, with
+//! Limits of instance types in simulated time: the measurements of NET402 on a c7i.large, with
 //! packets instead of programs.
 #![allow(clippy::unwrap_used)] // helpers of tests are tests
 
@@ -8,7 +8,7 @@ use srd_card::profile::{InstanceType, Profile};
 use srd_proto::rng::Rng;
 use srd_proto::time::{Duration, Instant};
 
-/// A flow that sends packets of one size, with pauses of a half to one and a half of the mean.
+/// A flow that sends packets of one size, with pauses between half and one and a half of the mean.
 #[derive(Clone, Copy)]
 struct Load {
     bytes: u32,
@@ -16,10 +16,10 @@ struct Load {
     kind: FlowKind,
 }
 
-/// What arrived in one interval, of each flow.
+/// Bits that arrived in one interval, for each flow.
 type Interval = Vec<u64>;
 
-/// Packets of all flows over the limits of an instance.
+/// Packets of all flows through the limits of an instance.
 struct Run {
     limits: Limits<usize>,
     flows: Vec<(FlowMeter, Ceiling)>,
@@ -45,7 +45,7 @@ impl Run {
         }
     }
 
-    /// Sends for a while; bits that each flow brought through.
+    /// Sends for the given time. Returns the bits of each flow that passed.
     fn send(&mut self, time: Duration) -> Interval {
         let end = self.now_ns + time.as_nanos();
         let mut bits = vec![0; self.loads.len()];
@@ -100,7 +100,7 @@ fn load(bytes: u32, mbps: u64, kind: FlowKind) -> Load {
     Load { bytes, bps: mbps * 1_000_000, kind }
 }
 
-/// Within a tenth of a percent and the tolerance at the beginning.
+/// Checks that the bits are within a tenth of a percent and the tolerance at the beginning.
 fn assert_near(bits: u64, rate_bps: u64, time: Duration) {
     let expected = rate_bps * (time.as_nanos() / 1_000_000) / 1000;
     let off = bits.abs_diff(expected) * 1000 / expected;
@@ -110,8 +110,8 @@ fn assert_near(bits: u64, rate_bps: u64, time: Duration) {
 const SECOND: Duration = Duration::from_secs(1);
 const TENTH: Duration = Duration::from_millis(100);
 
-/// One flow is held at 5, 10 or 25 Gb/s, and only the counter of flows moves. NET402 sees 9.54 Gb/s
-/// of payload below the ceiling of 10.
+/// One flow is limited to 5, 10 or 25 Gb/s, and only the counter of flows changes. NET402 measures
+/// 9.54 Gb/s of payload below the ceiling of 10.
 #[test]
 fn one_flow_is_held_at_the_ceiling_of_its_kind() {
     for (kind, gbps) in
@@ -149,7 +149,7 @@ fn two_flows_have_the_instances_peak() {
 }
 
 /// Packets of 128 bytes: a million a second, with one flow and with two; only the counter of
-/// packets moves.
+/// packets changes.
 #[test]
 fn packets_a_second_are_those_of_the_instance_with_one_flow_and_with_two() {
     for flows in [1, 2] {
@@ -163,8 +163,8 @@ fn packets_a_second_are_those_of_the_instance_with_one_flow_and_with_two() {
     }
 }
 
-/// A lab of a hundredth: the whole curve of credits. 12.5 Gb/s for T, then 0.781 Gb/s; an idle time
-/// earns credits back, and a stop does not. The other direction keeps its own credits.
+/// A lab of a hundredth: the whole curve of credits. 12.5 Gb/s for T, then 0.781 Gb/s; idle time
+/// earns credits again, and a stop does not. The other direction keeps its own credits.
 #[test]
 fn credits_carry_the_peak_for_t_and_then_the_baseline() {
     let mut profile = profile("c7i.large").scaled(100);
@@ -200,7 +200,7 @@ fn credits_carry_the_peak_for_t_and_then_the_baseline() {
     assert!(earned.abs_diff(7_810_000 * 600) < 7_810_000, "{earned}");
 }
 
-/// Throughput over packet size is the least of packets, ceiling and instance.
+/// Throughput for a packet size is the smallest of the limits of packets, ceiling and instance.
 #[test]
 fn throughput_over_packet_size_is_the_least_of_all_limits() {
     for (kind, ceiling) in

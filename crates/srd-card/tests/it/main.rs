@@ -1,5 +1,5 @@
-//! The card from outside: packets of guests and of peers go in, verdicts, packets and counters
-//! come out.
+//! Tests of the card through its public interface: packets of guests and of peers go in; verdicts,
+//! packets and counters come out.
 
 #![allow(clippy::unwrap_used)] // a test may fail loudly
 

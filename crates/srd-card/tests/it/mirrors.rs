@@ -1,4 +1,4 @@
-//! Copies for mirror sessions: which packets, in what form, and what they cost (M1 to M5).
+//! Copies for mirror sessions: selection of packets, format, and cost (M1 to M5).
 #![allow(clippy::unwrap_used)]
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -20,8 +20,8 @@ const OTHER: usize = 1;
 const TARGET: usize = 2;
 const VNI: u32 = 0x0012_3456;
 
-/// The first instance is the source of a session whose target is the third. Copied is what it
-/// sends, and TCP to port 80 that it receives.
+/// A world in which the first instance is the source of a session whose target is the third. The
+/// filter accepts all packets that the source sends, and TCP to port 80 that it receives.
 fn mirrored(groups: [Vec<GroupRule>; 3], length: Option<u16>) -> World {
     let mut world = world(&[], groups);
     let name = String::new;
@@ -52,7 +52,8 @@ fn mirrored(groups: [Vec<GroupRule>; 3], length: Option<u16>) -> World {
         vni,
         packet_length: length,
     };
-    // A later session gets what the first leaves: nothing here, for it has the same filter.
+    // A later session gets the packets that the first does not accept: none here, because it has
+    // the same filter.
     world.mirror_sessions.insert(MirrorSessionId(1), session(7, 99, 1));
     world.mirror_sessions.insert(MirrorSessionId(2), session(1, VNI, 1));
     world
@@ -68,7 +69,8 @@ impl Mirrors {
         Self(lab)
     }
 
-    /// The packets that guests get when one sends a frame: whose, and without the offload header.
+    /// Sends a frame. Returns the packets that guests receive, with the guest, without the offload
+    /// header.
     fn frame(&mut self, from: usize, frame: Vec<u8>) -> Vec<(usize, Vec<u8>)> {
         let mut around = Delivered::default();
         self.0.card.from_guest(Instant::ZERO, self.0.ports[from], frame, &mut around);
@@ -81,7 +83,7 @@ impl Mirrors {
         self.frame(from, [&[0; OFFLOAD_BYTES][..], packet].concat())
     }
 
-    /// The copies among what guests get.
+    /// Returns the copies among the received packets.
     fn copies(&mut self, from: usize, packet: &[u8]) -> Vec<Vec<u8>> {
         let all = self.send(from, packet).into_iter();
         all.filter(|(guest, _)| *guest == TARGET).map(|(_, bytes)| bytes).collect()
@@ -112,11 +114,11 @@ fn a_copy_is_the_packet_in_vxlan_from_the_source_to_the_target() {
     assert_eq!((&copy[12..16], &copy[16..20]), (&v4(10).octets()[..], &v4(12).octets()[..]));
     assert_eq!(copy[22..24], 4789_u16.to_be_bytes());
     assert_eq!(copy[28..36], [8, 0, 0, 0, 0x12, 0x34, 0x56, 0]);
-    // From the source's address at the Ethernet level, and IPv4.
+    // The Ethernet source is that of the source interface, and the type is IPv4.
     assert_eq!((&copy[42..48], &copy[48..50]), (&[2; 6][..], &[8, 0][..]));
     assert_eq!(copy[50..], sent);
     assert_eq!(lab.counts(), [2, 2 * copy.len() as u64, 0]);
-    // Copies of a flow have one source port, and flows have several.
+    // All copies of a flow have one source port, and flows have different ones.
     let port = |lab: &mut Mirrors, to| lab.copies(SOURCE, &tcp((0, 1), to))[0][20..22].to_vec();
     assert_eq!(port(&mut lab, 443), copy[20..22]);
     let all: BTreeSet<_> = (1000..1064).map(|to| port(&mut lab, to)).collect();
@@ -140,9 +142,9 @@ fn copied_is_what_the_filter_accepts_and_what_was_not_refused() {
     ] {
         assert_eq!(lab.copies(from, &tcp(ends, to)).len(), copies, "{from} {to}");
     }
-    // What goes to the target itself is copied as well, once.
+    // Packets to the target itself are copied as well, once.
     assert_eq!(lab.copies(SOURCE, &tcp((0, 2), 443)).len(), 2);
-    // DHCP is not.
+    // DHCP is not copied.
     let dhcp = packet((0, 1), UDP, 0, &[0, 68, 0, 67, 0, 8, 0, 0]);
     assert_eq!(lab.copies(SOURCE, &dhcp).len(), 0);
     // IPv6 is copied in IPv4.
@@ -156,7 +158,7 @@ fn copied_is_what_the_filter_accepts_and_what_was_not_refused() {
 
 #[test]
 fn groups_of_the_target_are_asked_and_those_of_the_source_are_not() {
-    // The source may send TCP only, and the target takes VXLAN only.
+    // The source may send only TCP, and the target accepts only VXLAN.
     let only_tcp = vec![rule(0, true, Traffic::Tcp(0, 65535), "0.0.0.0/0")];
     let only_vxlan = vec![rule(0, false, Traffic::Udp(4789, 4789), "0.0.0.0/0")];
     let mut lab = Mirrors::new([only_tcp.clone(), open(), only_vxlan], None);
@@ -181,7 +183,7 @@ fn copies_are_cut_to_the_session_and_to_the_mtu() {
     assert_eq!(u16::from_be_bytes([copy[24], copy[25]]), 8 + 8 + 64, "the length of UDP");
 }
 
-/// What leaves for other hosts, and what guests get.
+/// Frames that leave for other hosts, and frames for guests.
 #[derive(Default)]
 struct Between {
     hosts: Vec<Vec<u8>>,
@@ -198,8 +200,8 @@ impl Around for Between {
     fn to_service(&mut self, _: PortId, _: Service, _: Vec<u8>) {}
 }
 
-/// Copies that did not fit were lost without being counted, and the source's guest was told of a
-/// packet that it had not sent.
+/// Earlier, copies that did not fit were lost without being counted, and the source's guest got an
+/// error about a packet that it had not sent.
 #[test]
 fn regression_copies_for_another_host_are_cut_to_the_way_there() {
     let mut world = mirrored([open(), open(), open()], None);
@@ -221,7 +223,7 @@ fn regression_copies_for_another_host_are_cut_to_the_way_there() {
     assert_eq!((counts.mirrored_packets, counts.mirrored_bytes), (1, 1428));
 }
 
-/// A copy of the answer to a copy would be answered, too, for ever.
+/// A copy of the answer to a copy would be answered as well, without end.
 #[test]
 fn regression_what_answers_a_copy_is_not_copied() {
     let mut world = mirrored([open(), open(), open()], None);
@@ -243,19 +245,19 @@ fn regression_what_answers_a_copy_is_not_copied() {
         let got = lab.send(TARGET, sent);
         assert_eq!(got, [(SOURCE, sent.clone())], "it arrives, and that is all");
     }
-    // What else the target sends is copied, errors about other packets, too.
+    // All other packets of the target are copied, errors about other packets included.
     let other = packet((2, 0), UDP, 0, &[&ports(53, from)[..], &[0; 4]].concat());
     for sent in [other, quoting(&tcp((0, 2), 443))] {
         assert_eq!(lab.send(TARGET, &sent).len(), 2);
     }
 }
 
-/// Copies pay from the source's bandwidth, and nothing waits for them: when packets wait, copies
-/// are lost, and no packet is.
+/// Copies use the source's bandwidth, and no packet waits for them: while packets wait, copies are
+/// lost, and no packet is.
 #[test]
 fn copies_are_dropped_first_when_bandwidth_is_short() {
     let mut lab = Mirrors::new([open(), open(), open()], None);
-    // Each packet is of a flow of its own: the instance is what is short, and not a flow.
+    // Each packet has a flow of its own, so that the instance is the limit, not a flow.
     let large = |from| packet((0, 1), TCP, 0, &[&ports(from, 443)[..], &[7; 8900]].concat());
     let bytes = large(0).len() as u64;
     let (mut own, mut copies, mut sent) = (0_u64, 0, 0_u64);
@@ -267,7 +269,7 @@ fn copies_are_dropped_first_when_bandwidth_is_short() {
         assert!(sent < 10_000);
     }
     assert!(copies > 0 && copies == lab.counts()[0], "{copies} {:?}", lab.counts());
-    // A copy pays what a packet pays.
+    // A copy costs as much as a packet.
     let credits = |lab: &mut Mirrors| {
         lab.0.card.credits_bits(Instant::ZERO, lab.0.ports[SOURCE], Direction::Egress)
     };
@@ -275,7 +277,7 @@ fn copies_are_dropped_first_when_bandwidth_is_short() {
     let full = without.card.credits_bits(Instant::ZERO, without.ports[SOURCE], Direction::Egress);
     let paid = lab.counts()[1] + sent * bytes;
     assert_eq!(full - credits(&mut lab), paid * 8);
-    // What waits passes later; none of the guest's own was dropped.
+    // Packets that wait pass later; none of the guest's own was dropped.
     let mut around = Delivered::default();
     lab.0.card.poll(Instant::ZERO + Duration::from_secs(1), &mut around);
     own += around.0.iter().filter(|(port, _)| *port == lab.0.ports[OTHER]).count() as u64;
@@ -313,8 +315,8 @@ fn a_target_that_cannot_be_reached_costs_the_copy_only() {
     assert_eq!(lab.counts(), [0, 0, 1]);
 }
 
-/// Each packet of a super-packet is a copy of its own, with its checksum; Wireshark's dissectors
-/// agree about all of them.
+/// Each packet of a super-packet has a copy of its own, with its checksum; Wireshark's dissectors
+/// accept all of them.
 #[test]
 fn tshark_decodes_copies_of_packets_and_of_super_packets() {
     if Command::new("tshark").arg("--version").output().is_err() {

@@ -1,5 +1,5 @@
 //! A private NAT gateway in front of a peered cloud, on one host and on two: connections work, and
-//! the other side opens none. The lists of a gateway's subnet judge answers.
+//! the other side cannot open any. The lists of a gateway's subnet judge answers.
 #![allow(clippy::unwrap_used)]
 
 use crate::lane::{open, rule};
@@ -103,8 +103,8 @@ fn interface(world: &mut World, id: u64, subnet: u64, at: Ipv4Addr, host: &str) 
     world.enis.insert(EniId(id), eni);
 }
 
-/// Two clouds that are peered; the far one routes back to the gateway's subnet only, and lets the
-/// gateway's address in.
+/// Two clouds that are peered. The far one has a route back to the gateway's subnet only, and
+/// admits the gateway's address.
 fn world(hosts: [&str; 2]) -> World {
     let mut world = World::default();
     let (nat, peering) = (NatGatewayId(1), PeeringId(1));
@@ -143,7 +143,7 @@ impl Around for Out {
     fn to_service(&mut self, _: PortId, _: Service, _: Vec<u8>) {}
 }
 
-/// A card for each host.
+/// One card for each host.
 struct Lab(Vec<(&'static str, Card)>);
 
 impl Lab {
@@ -165,7 +165,7 @@ impl Lab {
         all.find_map(|(n, (_, card))| Some((n, card.port_of(EniId(eni))?))).unwrap()
     }
 
-    /// The interface that a packet reaches, and the packet there.
+    /// Sends a packet. Returns the interface that receives it, and the packet there.
     fn send(&mut self, seconds: u64, eni: u64, packet: Vec<u8>) -> Option<(u64, Vec<u8>)> {
         let now = Instant::ZERO + Duration::from_secs(seconds);
         let frame = [&[0; OFFLOAD_BYTES][..], &packet].concat();
@@ -220,12 +220,12 @@ fn regression_connections_by_a_private_gateway_work() {
         assert_eq!((at, source, destination, to), (2, GATEWAY, FAR, 443));
         let (at, back) = lab.send(0, 2, tcp(FAR, GATEWAY, (443, port), SYN | ACK)).unwrap();
         assert_eq!((at, ends(&back)), (1, (FAR, APP, (443, 40_000))));
-        // It goes on for as long as a gateway remembers it.
+        // The connection continues as long as a gateway keeps it.
         assert!(lab.send(349, 1, tcp(APP, FAR, (40_000, 443), ACK)).is_some());
         assert!(lab.send(698, 2, tcp(FAR, GATEWAY, (443, port), ACK)).is_some());
         let (at, reset) = lab.send(1049, 1, tcp(APP, FAR, (40_000, 443), ACK)).unwrap();
         assert_eq!((at, ends(&reset), reset[33]), (1, (FAR, APP, (443, 40_000)), RST));
-        // The far side opens none, and no other port is an answer.
+        // The far side cannot open a connection, and packets to other ports are no answers.
         for ports in [(443, port), (443, 1), (50_000, 443)] {
             let late = lab.send(1050, 2, tcp(FAR, GATEWAY, ports, SYN));
             assert_eq!(late, None, "{ports:?}");
@@ -234,8 +234,8 @@ fn regression_connections_by_a_private_gateway_work() {
     }
 }
 
-/// A list of the gateway's subnet that denies the gateway's port loses the answer, as `explain`
-/// says.
+/// If a list of the gateway's subnet denies the gateway's port, the answer is dropped, as in the
+/// output of `explain`.
 #[test]
 fn regression_lists_of_the_gateways_subnet_judge_answers() {
     let mut world = world(["one"; 2]);

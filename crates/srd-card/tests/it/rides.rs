@@ -1,4 +1,5 @@
-//! ENA Express: which packets of an interface ride SRD to another host, and how they are counted.
+//! ENA Express: selection of an interface's packets that SRD carries to another host, and their
+//! counters.
 
 use std::sync::Arc;
 
@@ -16,12 +17,12 @@ use crate::lane::{self, ICMP, Lab, TCP, UDP, open, packet, ports};
 const OFF: ExpressSpec = ExpressSpec { enabled: false, udp: false };
 const ON: ExpressSpec = ExpressSpec { enabled: true, udp: false };
 const ON_FOR_UDP: ExpressSpec = ExpressSpec { enabled: true, udp: true };
-/// Bytes of packets that go to the other host plainly.
+/// Largest packet to the other host outside of SRD, in bytes.
 const BYTES_MAX: usize = 1400;
-/// A word of flags and offset: do not fragment.
+/// Word of flags and offset: do not fragment.
 const WHOLE: u16 = 0x4000;
 
-/// The frames for the other host, and whether each rides SRD.
+/// Frames for the other host, and whether SRD carries each.
 #[derive(Default)]
 struct Sent(Vec<(bool, usize)>);
 
@@ -33,8 +34,8 @@ impl Around for Sent {
     fn to_service(&mut self, _: PortId, _: Service, _: Vec<u8>) {}
 }
 
-/// Three instances, the second of which is on another host; the first two have these settings. What
-/// is for 192.168.0.0/16 goes to the second one, which forwards it.
+/// A world with three instances, the second of which is on another host. The first two have these
+/// settings. Packets for 192.168.0.0/16 go to the second one, which forwards them.
 fn world(settings: [ExpressSpec; 2], zone: &str) -> World {
     let mut world = lane::world(&[], [open(), open(), open()]);
     world.instances.get_mut(&InstanceId(1)).unwrap().host = Some("there".into());
@@ -58,7 +59,7 @@ fn world(settings: [ExpressSpec; 2], zone: &str) -> World {
     world
 }
 
-/// Packets counted when the transport had them, also those that the card of the receiver refused.
+/// Earlier, packets that the card of the receiver refused were counted as received.
 #[test]
 fn regression_packets_that_are_refused_do_not_count_as_received_by_srd() {
     let mut lab = Lab::new(&world([ON, ON], "a"));
@@ -101,8 +102,8 @@ fn to(mut packet: Vec<u8>, at: usize, address: [u8; 4]) -> Vec<u8> {
     packet
 }
 
-/// Sends a packet of the first instance. Returns the frames, how much its counters have grown
-/// (SRD, eligible), and what the card says of its flow.
+/// Sends a packet of the first instance. Returns the frames, the increase of its counters (SRD,
+/// eligible), and whether SRD carries its flow.
 fn send(lab: &mut Lab, bytes: &[u8]) -> (Vec<(bool, usize)>, [u64; 2], Option<Ride>) {
     let own = lab.ports[0];
     let counts = |lab: &Lab| {
@@ -140,7 +141,7 @@ fn both_interfaces_and_the_protocol_decide() {
     for (own, other, of_tcp, of_udp) in all {
         let mut lab = lab(&world([own, other], "a"));
         for (bytes, ride) in [(tcp(), of_tcp), (udp(100, 0), of_udp), (ping(), Err(Protocol))] {
-            // Twice: judged, and known.
+            // Twice: with a judgement of the rules, and with a kept verdict.
             for _ in 0..2 {
                 let counted = u64::from(ride.is_ok());
                 let sent = vec![(ride.is_ok(), bytes.len())];
@@ -157,7 +158,7 @@ fn zones_make_no_difference() {
     assert_eq!(send(&mut lab, &tcp()), (vec![(true, 40)], [1, 1], Some(Ok(()))));
 }
 
-/// EC2 User Guide: no middlebox is on the way.
+/// EC2 User Guide: there must be no middlebox on the path.
 #[test]
 fn what_a_middlebox_forwards_goes_plainly() {
     let plainly = Some(Err(Plainly::Middlebox));
@@ -182,8 +183,8 @@ fn packets_of_one_host_do_not_ride() {
     assert_eq!((sent, counted, ride), (Vec::new(), [0, 0], Some(Err(Plainly::OneHost))));
 }
 
-/// A packet above the MTU of ENA Express goes in parts, or not at all, and counts as eligible if it
-/// goes.
+/// A packet above the MTU of ENA Express is fragmented, or not sent; if it is sent, it counts as
+/// eligible.
 #[test]
 fn packets_above_8900_bytes_are_eligible_and_go_plainly() {
     let mut lab = lab(&world([ON_FOR_UDP, ON_FOR_UDP], "a"));
@@ -196,7 +197,7 @@ fn packets_above_8900_bytes_are_eligible_and_go_plainly() {
     assert_eq!((sent, counted), (Vec::new(), [0, 0]), "its sender is answered");
 }
 
-/// Another setting is in force for the next packet of a flow that is known.
+/// A changed setting applies to the next packet of an established flow.
 #[test]
 fn a_change_of_either_end_reaches_flows_that_are_known() {
     let steps = [[OFF, ON], [ON, ON], [ON, OFF], [ON, ON], [OFF, OFF]];

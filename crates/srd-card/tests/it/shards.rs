@@ -1,5 +1,5 @@
-//! Cards of nodes with different numbers of shards: a shard that the other node has none for sends
-//! by SRD like the others, and flows of different shards are never taken for one.
+//! Cards of nodes with different numbers of shards: a shard without a counterpart on the other
+//! node sends by SRD like the others, and flows of different shards are never confused.
 
 #![allow(clippy::unwrap_used, clippy::cast_possible_truncation)]
 
@@ -18,7 +18,7 @@ use srd_proto::{
 const PORT: u16 = 7471;
 const DELAY: Duration = Duration::from_micros(10);
 
-/// What a guest received: source port and content of each packet.
+/// Packets that a guest received: source port and content of each.
 #[derive(Default)]
 struct Inbox(Vec<(u16, u8)>);
 
@@ -36,7 +36,7 @@ struct Shard {
     guest: Inbox,
 }
 
-/// Two nodes and a wire. Each packet finds the shard that its bytes name.
+/// Two nodes and a link. Each packet goes to the shard that its bytes name.
 struct Net {
     nodes: [Vec<Shard>; 2],
     now: Instant,
@@ -56,7 +56,7 @@ fn node(at: usize, shards: u8, now: Instant) -> Vec<Shard> {
         let mut endpoint =
             Endpoint::of_node(node.clone(), shard, [at as u8 * 16 + shard + 1; 32], now);
         let id = endpoint.add_peer(now, PeerConfig::at(address(1 - at))).unwrap();
-        // The default secret for all: cards that give out the same flow numbers.
+        // All cards have the default secret, so they assign the same flow numbers.
         let mut express = Express::new(Config::default(), &mut endpoint);
         let other = [10, 77, 0, 2 - at as u8];
         let allowed = vec![Prefix::new(other.into(), 32).unwrap()];
@@ -73,7 +73,7 @@ impl Net {
         Self { nodes, now, wire: VecDeque::new(), dropped: 0 }
     }
 
-    /// A shard of the first node sends a UDP packet.
+    /// Sends a UDP packet from a shard of the first node.
     fn send(&mut self, shard: usize, port: u16, content: u8) {
         let shard = &mut self.nodes[0][shard];
         shard.express.from_guest(self.now, frame(port, content), &mut shard.guest);
@@ -135,14 +135,14 @@ impl Net {
         }
     }
 
-    /// What arrived at all shards of the second node from one port, in order.
+    /// Returns the packets from one port that arrived at all shards of the second node, in order.
     fn received(&self, port: u16) -> Vec<u8> {
         let all = self.nodes[1].iter().flat_map(|shard| &shard.guest.0);
         all.filter(|(from, _)| *from == port).map(|(_, content)| *content).collect()
     }
 }
 
-/// A UDP packet from the first node's guest to the second's, behind its offload header.
+/// A UDP packet from the first node's guest to the second's, with its offload header.
 fn frame(port: u16, content: u8) -> Vec<u8> {
     let mut packet = vec![0x45, 0, 0, 0, 0, 0, 0x40, 0, 64, 17, 0, 0, 10, 77, 0, 1, 10, 77, 0, 2];
     packet.extend(port.to_be_bytes());

@@ -1,5 +1,5 @@
-//! Packets that are followed: each has one beginning and one end, and the records say what the card
-//! did.
+//! Traces of packets: each packet has one beginning and one end, and the records describe the
+//! actions of the card.
 #![allow(clippy::unwrap_used)]
 
 use crate::lane::*;
@@ -63,10 +63,10 @@ fn a_packet_between_two_interfaces_is_followed_on_both() {
     assert_eq!((sent.flow, sent.bytes as usize, sent.packets), (None, syn.len(), 1));
     assert_eq!(sent.head, syn[..28]);
     assert_eq!((to, gone), (&Next::Interface(lab.ports[1]), &Next::Interface(lab.ports[1])));
-    // Rules that let everything pass both ways track nothing.
+    // Rules that admit all packets in both directions track no connections.
     assert_eq!((after.state, after.tracked, after.local_first), (State::Opening, false, true));
 
-    // The next packet of the flow: nothing is asked, and the state before is known.
+    // The next packet of the flow: the rules do not judge, and the previous state is recorded.
     send(&mut lab, Instant::ZERO, 0, &syn);
     let records = take(&mut lab, id);
     let asked = records.iter().any(|r| matches!(r.event, Event::Judged { by_rules: true, .. }));
@@ -128,8 +128,9 @@ fn each_condition_of_a_filter_holds() {
     assert_eq!(at, [lab.ports[1]]);
 }
 
-/// Packets of four flows until limits have held some up and dropped others: each that is followed
-/// has exactly one end, and limits are named as often as the card's counters say.
+/// Sends packets of four flows until limits have delayed some and dropped others. Each packet of
+/// the trace has exactly one end, and the number of records of each limit equals the card's
+/// counter.
 #[test]
 fn what_limits_hold_up_and_drop_is_noted() {
     let mut lab = lab();
@@ -208,11 +209,11 @@ fn a_trace_ends_after_its_packets_and_its_bounds_hold() {
     for (head, most) in [(0, RECORDS_MAX / 3 + 2), (1500, BYTES_MAX / 1400 + 2)] {
         let mut lab = self::lab();
         let id = lab.card.begin_trace(Filter::default(), ALL, head).unwrap();
-        // A slow pace: no limit holds anything up.
+        // A low rate, so that no limit delays a packet.
         for number in 0..most as u64 {
             send(&mut lab, Instant::ZERO + Duration::from_millis(number), 0, &syn);
         }
-        // A part that is asked for by its bytes, then the rest.
+        // A part that is limited by its bytes, then the remainder.
         let part_bytes = if head > 0 { 2000 } else { usize::MAX };
         let mut taken = lab.card.take_trace(id, usize::MAX, part_bytes).unwrap();
         if head > 0 {
@@ -226,7 +227,7 @@ fn a_trace_ends_after_its_packets_and_its_bounds_hold() {
         assert!(taken.records.iter().map(bytes).sum::<usize>() <= BYTES_MAX);
         let all = taken.records.iter().filter(|r| matches!(r.event, Event::Arrived(_))).count();
         assert_eq!(all as u64 + taken.lost, 2 * most as u64);
-        // It goes on once records were taken.
+        // The trace continues after records were taken.
         send(&mut lab, Instant::ZERO + Duration::from_secs(100), 0, &syn);
         assert_eq!(take(&mut lab, id).len(), 6);
     }
@@ -237,7 +238,7 @@ fn a_trace_ends_after_its_packets_and_its_bounds_hold() {
     assert!(begin(&mut lab).is_ok());
 }
 
-/// The rules are asked once for each direction of a flow, and not again in a million packets.
+/// The rules judge each direction of a flow once, and never again in a million packets.
 #[test]
 fn a_flow_is_judged_once_and_then_carries_a_million_packets() {
     let mut lab = lab();
@@ -245,7 +246,7 @@ fn a_flow_is_judged_once_and_then_carries_a_million_packets() {
     let judged = |lab: &Lab| [0, 1].map(|n| lab.card.counts(lab.ports[n]).judged);
     let (mut delivered, mut now) = (0, Instant::ZERO);
     for n in 0..1_000_000_usize {
-        // A pace that no limit holds up.
+        // A rate at which no limit delays a packet.
         now += Duration::from_micros(10);
         delivered += send(&mut lab, now, n % 2, &sent[n % 2]);
         if n == 1 {

@@ -1,5 +1,5 @@
-//! The card against a reference that keeps nothing: each packet is judged anew by a walk over all
-//! objects, and only what connection tracking is about is remembered, in a map.
+//! Comparison of the card with a reference without caches: each packet is judged by a search of
+//! all objects, and only the state of connection tracking is kept, in a map.
 #![allow(clippy::unwrap_used)]
 
 use crate::generate;
@@ -11,7 +11,7 @@ use srd_vpc::object::*;
 use srd_vpc::packet::Packet;
 use std::collections::BTreeMap;
 
-/// A world whose addresses are unique within each cloud: an address names its interface.
+/// A world whose addresses are unique within each cloud: an address identifies its interface.
 fn world(dice: &mut Dice) -> World {
     let mut world = generate::world(dice);
     for (id, eni) in &mut world.enis {
@@ -36,7 +36,7 @@ fn world(dice: &mut Dice) -> World {
     world
 }
 
-/// Anything that does not move an interface to another host.
+/// Changes anything except the host of an interface.
 fn change(dice: &mut Dice, world: &mut World) {
     let eni = EniId(dice.below(24));
     let group = GroupId(dice.below(12));
@@ -73,7 +73,7 @@ fn change(dice: &mut Dice, world: &mut World) {
     }
 }
 
-/// A packet: a new one, one of those before again, or the answer to one.
+/// A packet: a new one, a repeated one, or the answer to an earlier one.
 fn packet(dice: &mut Dice, world: &World, before: &[(Origin, Packet, Said)]) -> (Origin, Packet) {
     if before.is_empty() || dice.one_in(3) {
         return generate::packet(dice, world);
@@ -90,8 +90,7 @@ fn packet(dice: &mut Dice, world: &World, before: &[(Origin, Packet, Said)]) -> 
     }
 }
 
-/// Changes of what is where: addresses that interfaces of a subnet give each other, public
-/// addresses, gateways.
+/// Changes locations: addresses that interfaces of a subnet exchange, public addresses, gateways.
 fn move_things(dice: &mut Dice, world: &mut World) {
     let eni = EniId(dice.below(24));
     let other = generate::world(dice);
@@ -216,16 +215,16 @@ fn cards_that_ask_say_what_the_reference_says_of_ten_million_packets() {
     println!("{:?}", compare_with(Fabric::asking, both, 0, 10_000, 1000));
 }
 
-/// A flow that was not tracked, whose answers a change of rules refused, is tracked from its next
-/// packet on: then answers pass again.
+/// A flow was not tracked, and a change of rules refused its answers. From its next packet on it
+/// is tracked, and its answers pass again.
 #[test]
 fn regression_a_flow_that_is_tracked_later_has_its_answers_judged_again() {
     compare(232, 1, 200);
 }
 
-/// A host may say what it wants: only packets of interfaces that the mapping places there arrive,
-/// from their own addresses, and from their own cloud or one that is peered with the receiver's
-/// (V6).
+/// V6: of the packets that a host sends, only those of interfaces that the mapping places on this
+/// host arrive. They need the interface's own address, and the receiver's cloud or one that is
+/// peered with it.
 #[test]
 fn a_host_speaks_for_no_interface_but_its_own() {
     forge(Fabric::new);

@@ -1,5 +1,5 @@
-//! What guests and other machines try against the rules: packets whose headers are hidden, and
-//! errors about connections that are not theirs.
+//! Attacks of guests and other machines against the rules: packets with hidden headers, and errors
+//! about connections of others.
 #![allow(clippy::unwrap_used)]
 
 use std::sync::Arc;
@@ -31,7 +31,7 @@ fn denies_22() -> Vec<AclEntry> {
 
 #[test]
 fn regression_a_first_fragment_is_judged_by_its_ports() {
-    // A list holds between subnets, so the far end has one of its own.
+    // A list applies between subnets, so the far end has a subnet of its own.
     let mut world = world(&[], [open(), open(), open()]);
     let near = world.subnets[&SubnetId(1)].clone();
     let mut entries = denies_22();
@@ -57,18 +57,19 @@ fn regression_a_first_fragment_is_judged_by_its_ports() {
     let sent = packet6((0, 1), FRAGMENT, &fragment(1, &ports(5, 23)));
     assert_eq!(lab.send(0, &sent), Some(1));
 
-    // A first fragment whose ports are in the second: no host makes one, and rules could not judge.
+    // A first fragment whose ports are in the second fragment: no host sends one, and rules could
+    // not judge it.
     for short in [&[][..], &[0, 5, 0]] {
         let before = lab.malformed(0);
         assert_eq!(lab.send(0, &packet((0, 1), TCP, MORE, short)), None);
         assert_eq!(lab.malformed(0), before + 1);
     }
-    // Options that reach beyond the end of the first fragment hide the ports, too.
+    // Options beyond the end of the first fragment hide the ports as well.
     let hidden = [&[DESTINATION_OPTIONS, 0, 0, 1, 0, 0, 0, 7][..], &[TCP, 200, 0, 0, 0, 0, 0, 0]];
     let before = lab.malformed(0);
     assert_eq!(lab.send(0, &packet6((0, 1), FRAGMENT, &hidden.concat())), None);
     assert_eq!(lab.malformed(0), before + 1);
-    // And so do more headers than are read.
+    // So do more headers than are read.
     for headers in [1, 8, 9, 40] {
         let mut rest = Vec::new();
         for n in 1..=headers {
@@ -81,7 +82,7 @@ fn regression_a_first_fragment_is_judged_by_its_ports() {
     }
 }
 
-/// A guest that has sent a datagram in fragments has not thereby opened all its ports.
+/// A guest that has sent a fragmented datagram has not opened all its ports.
 #[test]
 fn regression_fragments_do_not_open_other_ports() {
     let only_out = vec![rule(0, true, Traffic::All, "0.0.0.0/0")];
@@ -98,7 +99,8 @@ fn regression_fragments_do_not_open_other_ports() {
     );
 }
 
-/// An ICMP error says that a packet did not arrive, and so goes back to its sender (T7).
+/// T7: an ICMP error reports that a packet did not arrive, and so goes back to the packet's
+/// sender.
 #[test]
 fn regression_an_error_goes_to_the_sender_of_what_it_quotes() {
     let rules = vec![
@@ -111,18 +113,18 @@ fn regression_an_error_goes_to_the_sender_of_what_it_quotes() {
     let asked = packet((1, 0), UDP, 0, &ports(6, 1000));
     assert_eq!(lab.send(1, &asked), Some(0));
     let error = |quoted: &[u8]| [&[3, 3, 0, 0, 0, 0, 0, 0][..], quoted].concat();
-    // The guest may say so to the other end of a connection, and to nobody else.
+    // The guest may send an error to the other end of a connection, and to no other host.
     assert_eq!(lab.send(0, &packet((0, 1), ICMP, 0, &error(&asked))), Some(1));
     assert_eq!(lab.send(0, &packet((0, 2), ICMP, 0, &error(&asked))), None, "to another guest");
-    // Any router on the way may say so to the guest.
+    // Any router on the path may send an error to the guest.
     assert_eq!(lab.send(1, &packet((1, 0), ICMP, 0, &error(&query))), Some(0));
     assert_eq!(lab.send(2, &packet((2, 0), ICMP, 0, &error(&query))), Some(0));
     let strange = packet((1, 2), UDP, 0, &ports(5, 53));
     assert_eq!(lab.send(2, &packet((2, 0), ICMP, 0, &error(&strange))), None);
 }
 
-/// V4: packets that wait for a limit are judged by the rules that hold when their wait ends, by
-/// those of the sender as by those of the receiver.
+/// V4: packets that wait for a limit are judged by the rules at the end of their wait, by those of
+/// the sender and by those of the receiver.
 #[test]
 fn a_packet_that_waits_is_judged_by_the_rules_at_the_end_of_its_wait() {
     let narrow = |side: usize, egress: bool| {

@@ -1,8 +1,8 @@
 //! Three instances of one subnet, and packets between them.
-#![allow(dead_code)] // each test uses some of it
+#![allow(dead_code)] // each test uses a part of it
 
 use std::net::Ipv4Addr;
-#[allow(unused_imports)] // tests inside of the crate are without this prelude
+#[allow(unused_imports)] // tests inside of the crate have no such prelude
 use std::prelude::v1::*;
 use std::sync::Arc;
 #[allow(unused_imports)]
@@ -52,8 +52,8 @@ pub(crate) fn rule(n: u64, egress: bool, traffic: Traffic, block: &str) -> Group
     GroupRule { id: GroupRuleId(n), egress, traffic, peer, description: String::new() }
 }
 
-/// Three instances of one subnet, whose list has these entries before it allows all; the group
-/// `n` is that of the instance `n`.
+/// A world with three instances of one subnet. The list of the subnet has these entries before an
+/// entry that allows all packets. The group `n` is that of the instance `n`.
 pub(crate) fn world(entries: &[AclEntry], groups: [Vec<GroupRule>; 3]) -> World {
     let mut world = World::default();
     let (vpc, subnet, acl, table) = (VpcId(1), SubnetId(1), AclId(1), RouteTableId(1));
@@ -154,7 +154,7 @@ impl Lab {
         Self { card, ports }
     }
 
-    /// The guest that a packet of a guest reaches.
+    /// Sends a packet from a guest, and returns the guest that receives it.
     pub(crate) fn send(&mut self, from: usize, packet: &[u8]) -> Option<usize> {
         let frame = [&[0; OFFLOAD_BYTES][..], packet].concat();
         let mut around = Delivered::default();
@@ -168,7 +168,7 @@ impl Lab {
     }
 }
 
-/// An IPv4 packet between instances; `fragment` is the word of flags and offset.
+/// Builds an IPv4 packet between instances; `fragment` is the word of flags and offset.
 pub(crate) fn packet(ends: (u8, u8), protocol: u8, fragment: u16, transport: &[u8]) -> Vec<u8> {
     let total = u16::try_from(20 + transport.len()).unwrap().to_be_bytes();
     let fragment = fragment.to_be_bytes();
@@ -180,7 +180,7 @@ pub(crate) fn packet(ends: (u8, u8), protocol: u8, fragment: u16, transport: &[u
     out
 }
 
-/// An IPv6 packet between instances that begins with these headers.
+/// Builds an IPv6 packet between instances with these headers.
 pub(crate) fn packet6(ends: (u8, u8), next: u8, rest: &[u8]) -> Vec<u8> {
     let length = u16::try_from(rest.len()).unwrap().to_be_bytes();
     let mut out = vec![0x60, 0, 0, 0, length[0], length[1], next, 64];

@@ -1,5 +1,5 @@
-//! Bounds on peers and guests: the addresses that a peer may send from, the state that outlives a
-//! peer, and the queue that a packet waits in.
+//! Bounds on peers and guests: the addresses that a peer may send from, the state that remains
+//! after a peer, and the queue in which a packet waits.
 
 use super::*;
 use crate::FRAME_QPN;
@@ -7,13 +7,13 @@ use crate::rewrite::checksum;
 use crate::wire::frame::Place;
 use srd_proto::Delivery;
 
-/// A frame of its own, in one datagram.
+/// Position of a frame in one datagram.
 fn whole(flow: u32, sequence: u16, frame: &[u8]) -> u64 {
     let frame_bytes = u16::try_from(frame.len()).unwrap();
     Place { flow, sequence, chunk: 0, last: true, frame_bytes }.encode()
 }
 
-/// A packet that stands behind an empty offload header, from 10.0.0.`source`.
+/// A packet from 10.0.0.`source` behind an empty offload header.
 fn framed(source: u8, packet: &[u8]) -> Vec<u8> {
     let mut frame = [&[0; OFFLOAD_BYTES], packet].concat();
     frame[OFFLOAD_BYTES + 15] = source;
@@ -21,7 +21,7 @@ fn framed(source: u8, packet: &[u8]) -> Vec<u8> {
 }
 
 impl Rig {
-    /// A third machine that node 1 knows, behind 10.0.0.`host`.
+    /// Adds a third machine as a peer of node 1, behind 10.0.0.`host`.
     fn third(&mut self, host: u8) -> (PeerId, PeerSlot) {
         let end = &mut self.ends[1];
         let id = end.endpoint.add_peer(self.now, known(usize::from(host))).unwrap();
@@ -30,7 +30,7 @@ impl Rig {
         (id, end.express.add_peer(self.now, settings))
     }
 
-    /// Node 1 receives a datagram of a peer, with any content.
+    /// Delivers a datagram of a peer with any content to node 1.
     fn receive(&mut self, peer: PeerId, imm: u64, reliable: bool, payload: &[u8]) {
         let End { express, guest, .. } = &mut self.ends[1];
         let (src_qpn, dst_qpn) = (FRAME_QPN, FRAME_QPN);
@@ -66,7 +66,7 @@ fn regression_a_frame_that_waited_in_vain_is_checked_against_the_peer_that_sent_
     rig.time_out(150);
     assert!(rig.ends[1].guest.0.is_empty(), "a peer sent from another's address");
     assert_eq!(rig.ends[1].express.counters().peer_bad_source, 2);
-    // A frame of its own that waits in vain is delivered, and counted as that peer's.
+    // A frame from its own address is delivered after the timeout, and counted for this peer.
     let own = framed(1, &tcp(2));
     rig.receive(first, whole(11, 1, &own), true, &own);
     rig.time_out(150);
@@ -74,7 +74,7 @@ fn regression_a_frame_that_waited_in_vain_is_checked_against_the_peer_that_sent_
     let slot = rig.ends[1].peer;
     let report = rig.ends[1].express.report(slot).unwrap();
     assert_eq!(report.traffic.srd_rx_pkts, 1);
-    // What was refused is counted at the peer that sent it, with its source.
+    // Refused packets are counted for the peer that sent them, with their source.
     assert_eq!(report.traffic.refused_pkts, 2);
     assert_eq!(report.refused_from, Packet::read(&forged[OFFLOAD_BYTES..]).map(|of| of.source));
 }
@@ -134,7 +134,7 @@ fn a_mark_on_a_plain_packet_reaches_the_inner_one_and_one_on_a_packet_of_srd_doe
     assert_eq!(deliver(false, false, 0, &capable), Some(2));
     assert_eq!(deliver(false, true, 0, &capable), Some(3), "congestion experienced");
     assert_eq!(deliver(false, true, 0, &incapable), Some(0), "it has no field for that");
-    // The transport has slowed down for it.
+    // The transport has reduced its rate because of the mark.
     assert_eq!(deliver(true, true, 0, &capable), Some(2));
 }
 
@@ -163,7 +163,7 @@ fn without_udp() -> Rig {
 }
 
 impl Rig {
-    /// Node 0 hands over the frames that may leave, while the wire takes nothing.
+    /// Passes frames of node 0 to the transport, while the link takes no packet.
     fn pump(&mut self) -> (u64, usize) {
         let End { endpoint, express, .. } = &mut self.ends[0];
         express.pump(self.now, endpoint);
@@ -182,7 +182,8 @@ fn regression_udp_that_does_not_ride_srd_waits_in_the_fair_queue() {
     assert_eq!(rig.ends[0].express.counters().send_refused, 0);
     assert!((1..=128).contains(&waiting), "{waiting}");
     assert!(rig.ends[0].express.report(rig.ends[0].peer).unwrap().queued_bytes > 100_000);
-    // Frames that are too large for SRD but not for a plain datagram go the same way.
+    // Frames that are too large for SRD, but not for a datagram outside of it, have the same
+    // bound.
     let mut rig = Rig::both();
     for _ in 0..3000 {
         rig.send(0, &v4(protocol::UDP, (1, 2), &[7; 1405 - 28]));
@@ -322,7 +323,7 @@ fn entries_of_peers_take_no_place_in_the_table_of_flows() {
 fn a_packet_of_a_super_packet_that_fits_no_datagram_is_answered_when_it_goes_plainly() {
     let mut rig = Rig::new(Config { express: false, ..settings() }, settings());
     rig.run_ms(20);
-    // TCP would be cut further; datagrams of UDP are what they are.
+    // TCP would be segmented further; datagrams of UDP keep their size.
     let packet = v4(protocol::UDP, (5, 80), &[0; 9000]);
     let gso = Some((Gso::Udp, 3000));
     let offload = Offload { gso, checksum: Some((20, 6)), checked: false };

@@ -1,4 +1,5 @@
-//! Plain frames of clouds: small ones share datagrams, and those of each flow keep their order.
+//! Frames of clouds outside of SRD: small ones share datagrams, and those of each flow keep their
+//! order.
 
 use super::cloud::{between, both};
 use super::*;
@@ -6,11 +7,11 @@ use crate::wire::cloud::TRAILER_BYTES;
 use proptest::prelude::*;
 use std::collections::BTreeSet;
 
-/// Payload bytes of a segment, the last four of which are its number.
+/// Payload bytes of a segment; the last four are its number.
 const SEGMENT: usize = 100;
 
-/// Packets that may be under way together: those of a slow path are too old for the receiver if
-/// too many of others overtake them.
+/// Packets that may be in flight together. If more packets overtake those of a slow path, these
+/// are too old for the receiver.
 const UNDER_WAY_MAX: u32 = 800;
 
 /// A step of a case.
@@ -18,18 +19,18 @@ const UNDER_WAY_MAX: u32 = 800;
 enum Step {
     /// An interface sends packets of one flow.
     Ship(Shipment),
-    /// The stage hands frames over, as many as the transport takes.
+    /// The stage passes frames to the transport, as many as it accepts.
     Pump,
-    /// Batches of packets leave, as many as this number, and make room for others.
+    /// Batches of packets leave, this number at most, and free space for others.
     Leave(u8),
-    /// Time passes, all leaves.
+    /// Time passes, and all packets leave.
     Run,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Shipment {
     interface: u8,
-    /// The number of the receiver, of those of the interface.
+    /// Number of the receiver, among those of the interface.
     to: u8,
     flow: u8,
     size: Size,
@@ -40,7 +41,7 @@ struct Shipment {
 enum Size {
     Small(u8),
     Large(u16),
-    /// Segments of a super-packet.
+    /// Number of segments of a super-packet.
     Segments(u8),
 }
 
@@ -62,18 +63,18 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// A flow of an interface to one of its receivers, and the numbers of its packets.
+/// Numbers of the packets of each flow, by interface, receiver and flow.
 type Numbers = BTreeMap<(u8, u8, u8), Vec<u32>>;
 
 struct Case {
     rig: Rig,
     next: u32,
-    /// The number of the next packet when all had arrived.
+    /// Number of the next packet when all earlier ones had arrived.
     arrived: u32,
     sent: Numbers,
 }
 
-/// From an interface to one of its receivers.
+/// Trailer from an interface to one of its receivers.
 fn trailer(interface: u8, to: u8) -> Trailer {
     let mut trailer = between(u64::from(interface) * 16);
     trailer.0[TRAILER_BYTES - 1] += to;
@@ -87,7 +88,7 @@ impl Case {
         Self { rig, next: 0, arrived: 0, sent: Numbers::new() }
     }
 
-    /// The payload of as many packets.
+    /// Builds the payload of this number of packets.
     fn payload(&mut self, key: (u8, u8, u8), bytes: usize, packets: u32) -> Vec<u8> {
         let mut payload = Vec::new();
         for _ in 0..packets {
@@ -147,7 +148,7 @@ impl Case {
         self.arrived = self.next;
     }
 
-    /// Lets all arrive, and returns the numbers as they came.
+    /// Waits until all packets arrive, and returns their numbers in order of arrival.
     fn arrived(&mut self) -> Numbers {
         self.rig.run_ms(50);
         let mut arrived = Numbers::new();
@@ -165,13 +166,13 @@ impl Case {
 }
 
 impl Rig {
-    /// The first stage hands frames over, and nothing leaves.
+    /// Passes frames of the first stage to the transport; no packet leaves.
     fn hand_over(&mut self) {
         let End { express, endpoint, .. } = &mut self.ends[0];
         express.pump(self.now, endpoint);
     }
 
-    /// The source ports of packets that are on their way.
+    /// Returns the source ports of packets in flight.
     fn paths(&self) -> BTreeSet<u16> {
         self.wire.values().map(|(_, source, _)| source.port()).collect()
     }
@@ -203,7 +204,7 @@ proptest! {
     }
 }
 
-/// C6: a packet waits for no other.
+/// C6: a packet does not wait for others.
 #[test]
 fn a_plain_packet_by_itself_leaves_at_once() {
     let mut rig = both();
@@ -226,7 +227,7 @@ fn plain_flows_of_an_interface_take_eight_paths_and_fill_datagrams() {
     }
     rig.drain();
     assert_eq!(rig.paths().len(), 8);
-    // Of 1,400 bytes, with 21 packets each.
+    // Datagrams of 1,400 bytes, with 21 packets each.
     let datagrams = rig.ends[0].endpoint.stats().unreliable_tx_pkts - before;
     assert!(datagrams <= 6400_u64.div_ceil(20) + 8, "{datagrams}");
     rig.run_ms(5);
@@ -249,7 +250,7 @@ fn plain_flows_of_an_interface_take_eight_paths_and_fill_datagrams() {
     assert!(firsts.len() > 8, "{firsts:?}");
 }
 
-/// Q1: bulk of one flow delays no small packets of others.
+/// Q1: bulk data of one flow does not delay small packets of others.
 #[test]
 fn small_plain_packets_go_before_bulk_whatever_its_path() {
     let mut rig = both();
@@ -265,17 +266,17 @@ fn small_plain_packets_go_before_bulk_whatever_its_path() {
     let all = &rig.ends[1].instances.0;
     let last = all.iter().rposition(|(_, _, frame, _)| frame.len() < 100).unwrap();
     assert_eq!(all.len(), 1032);
-    // The transport had 128 packets of bulk; then all others come.
+    // The transport had 128 packets of bulk data; then all others follow.
     assert!(last < 128 + 32 + 20, "the last small packet is number {last}");
 }
 
-/// Q1: a flow with small and large packets, which share the queue of its path, delays no flow that
-/// begins.
+/// Q1: a flow with small and large packets, which share the queue of its path, does not delay a
+/// new flow.
 #[test]
 fn a_flow_that_begins_goes_before_a_path_with_large_packets() {
     let mut rig = both();
     for n in 0..400_u32 {
-        // The first one is small: the others follow it.
+        // The first packet is small: the others follow it.
         let payload = [&vec![7; if n == 0 { 0 } else { 1000 }][..], &n.to_be_bytes()].concat();
         rig.ship_packet(1, false, &v4(protocol::UDP, (9, 9), &payload));
     }
@@ -288,12 +289,12 @@ fn a_flow_that_begins_goes_before_a_path_with_large_packets() {
     let port = |frame: &Vec<u8>| Packet::read(&frame[OFFLOAD_BYTES..]).unwrap().ports.unwrap().0;
     let of_others = all.iter().enumerate().filter(|(_, (_, _, frame, _))| port(frame) != 9);
     let behind = of_others.filter(|(at, _)| *at > 128 + 32 + 20).count();
-    // A flow whose bit is that of the large one waits with it.
+    // A flow with the same bit as the flow with large packets waits behind it.
     assert!(behind <= 3, "{behind} of 32 packets wait behind bulk");
     assert_eq!(all.len(), 432);
 }
 
-/// C7: although a flow that begins goes before one that has had its share.
+/// C7: the order is kept, although a new flow goes before one that has used its share.
 #[test]
 fn a_large_plain_packet_follows_the_small_ones_of_its_flow() {
     let mut rig = both();
@@ -306,7 +307,7 @@ fn a_large_plain_packet_follows_the_small_ones_of_its_flow() {
     assert_eq!(numbers(&frames.collect::<Vec<_>>()), (0..400).collect::<Vec<_>>());
 }
 
-/// G2a: the network passes less than when frames joined a bundle.
+/// G2a: the path MTU became smaller after frames had joined a bundle.
 #[test]
 fn a_bundle_that_fits_no_datagram_any_more_goes_in_packets_that_fit() {
     let mut rig = both();
@@ -327,7 +328,7 @@ fn a_bundle_that_fits_no_datagram_any_more_goes_in_packets_that_fit() {
     assert_eq!(rig.ends[0].express.counters().send_refused, 0);
 }
 
-/// X2: flows for which there is no place keep their order, too.
+/// X2: flows without an entry of their own keep their order as well.
 #[test]
 fn plain_packets_beyond_the_table_of_flows_share_one_queue() {
     let mut rig = Rig::new(Config { flows_max: 4, ..super::cloud::cloud() }, super::cloud::cloud());

@@ -1,4 +1,4 @@
-//! Frames of clouds: by SRD and plainly, in order, apart from those of other tenants.
+//! Frames of clouds, by SRD and without it: in order, and independent of other tenants.
 
 use super::*;
 use crate::wire::cloud::TRAILER_BYTES;
@@ -14,7 +14,7 @@ pub(super) fn both() -> Rig {
     rig
 }
 
-/// From an interface to the next one.
+/// Trailer from an interface to the next one.
 pub(super) fn between(interface: u64) -> Trailer {
     let mut bytes = [0; TRAILER_BYTES];
     bytes[4..12].copy_from_slice(&interface.to_be_bytes());
@@ -23,7 +23,7 @@ pub(super) fn between(interface: u64) -> Trailer {
 }
 
 impl Rig {
-    /// A tenant's interface, whose number is the tenant's, sends a frame.
+    /// Sends a frame from a tenant's interface, which has the tenant's number.
     pub(super) fn ship(&mut self, tenant: u32, express: bool, frame: &[u8]) {
         let interface = u64::from(tenant);
         let End { express: stage, peer, .. } = &mut self.ends[0];
@@ -36,7 +36,7 @@ impl Rig {
         self.ship(tenant, express, &[&[0; OFFLOAD_BYTES], packet].concat());
     }
 
-    /// The numbers of the packets that came for a tenant's interface.
+    /// Returns the numbers of the packets that arrived for a tenant's interface.
     fn arrived(&self, tenant: u32) -> Vec<u32> {
         let all = self.ends[1].instances.0.iter();
         let own = all.filter(|(_, trailer, ..)| *trailer == between(tenant.into()));
@@ -78,7 +78,7 @@ fn the_largest_super_packet_travels_whole_by_srd_and_cut_plainly() {
         parts.iter().flat_map(|(_, _, part, _)| part[OFFLOAD_BYTES + 40..].to_vec()).collect();
     assert_eq!(payload, frame[OFFLOAD_BYTES + 40..]);
     assert!(parts.iter().all(|(_, trailer, ..)| *trailer == between(1)));
-    // One that would be longer than a frame may be travels in halves. // G5
+    // A frame that would be too long with its trailer is sent in halves. // G5
     rig.ends[1].instances.0.clear();
     rig.ship(1, true, &super_packet(65_535 - OFFLOAD_BYTES - 40 - TRAILER_BYTES + 1));
     rig.run_ms(20);
@@ -103,7 +103,7 @@ fn clouds_with_the_same_addresses_do_not_meet() {
     assert_eq!(rig.arrived(2), (10_000..10_600).collect::<Vec<_>>());
     assert!(rig.ends[1].express.counters().order.waited > 0);
     assert_eq!(rig.ends[1].express.flow_counts().1, 2);
-    // Together with a flow of the overlay that has the same key, three.
+    // With a flow of the overlay that has the same key, there are three flows.
     rig.send(0, &tcp(1));
     rig.run_ms(20);
     assert_eq!(rig.ends[1].express.flow_counts().1, 3);
@@ -152,7 +152,7 @@ fn a_peer_without_a_cloud_gets_no_frame_of_one() {
     rig.run_ms(20);
     assert_eq!(rig.ends[0].express.counters().cloud_refused, 2);
     assert_eq!(rig.traffic(0).srd_tx_pkts + rig.traffic(0).plain_tx_pkts, 0);
-    // Packets of the overlay go on.
+    // Packets of the overlay still pass.
     rig.send(0, &tcp(3));
     rig.run_ms(20);
     assert_eq!(numbers(&rig.ends[1].guest.0), [3]);
@@ -185,13 +185,13 @@ fn bytes_that_are_no_frame_with_a_trailer_are_counted() {
         let by = Partner { context: peer, shard: 0 };
         assert!(express.delivered_of_cloud(rig.now, by, &delivery, instances));
     }
-    // A packet that was cut off is one all the same: the card that gets it finds out.
+    // A frame that was cut off may still be valid here: the receiving card detects the error.
     let malformed = rig.ends[1].express.counters().peer_malformed;
     assert!(malformed + rig.ends[1].instances.0.len() as u64 >= good.len() as u64);
     assert!(malformed > TRAILER_BYTES as u64 + 20, "{malformed}");
 }
 
-/// Q5: a tenant with many flows and large frames, and one that sends a packet now and then.
+/// Q5: one tenant with many flows and large frames, and one that rarely sends a packet.
 #[test]
 fn a_tenant_that_floods_delays_no_other() {
     let mut rig = both();
@@ -216,7 +216,7 @@ fn a_tenant_that_floods_delays_no_other() {
     assert_eq!(rig.arrived(2).len(), 200);
     let all = &rig.ends[1].instances.0;
     let place = |of: &Trailer| all.iter().rposition(|(_, trailer, ..)| trailer == of).unwrap();
-    // The last packet of the quiet one has not waited for all frames of the other.
+    // The last packet of the quiet tenant has not waited for all frames of the other.
     assert!(place(&between(2)) < all.len() / 2, "{} of {}", place(&between(2)), all.len());
 }
 
@@ -228,7 +228,7 @@ fn small_packets_of_a_flow_share_datagrams_and_arrive_one_by_one() {
         let before = rig.ends[0].endpoint.stats().tx_pkts;
         for n in 0..1000 {
             rig.ship_packet(1, express, &udp(n, 7));
-            // One of another flow, which is too large to share.
+            // A frame of another flow that is too large to share a datagram.
             if n % 100 == 0 {
                 rig.ship_packet(1, express, &v4(protocol::UDP, (9, 9), &[7; 1300]));
             }

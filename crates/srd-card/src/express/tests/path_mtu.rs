@@ -1,11 +1,11 @@
-//! What the stage does when the network passes less than it did, and more again.
+//! Reactions of the stage to a path MTU that becomes smaller, and larger again.
 
 use super::*;
 use crate::meta::packet::u16_at;
 
-/// Packets of the guests, and outer packets that carry them whole.
+/// MTU of the guests; outer packets of this size are not fragmented.
 const MTU: u16 = 8900;
-/// Outer packets that a link of 1500 bytes passes, of UDP payload.
+/// UDP payload of outer packets that pass a link of 1500 bytes.
 const PASSES: usize = 1472;
 
 fn jumbo() -> Config {
@@ -30,7 +30,7 @@ fn ping(n: u32) -> Vec<u8> {
     v4(protocol::ICMP, (8, 0), &body)
 }
 
-/// The path MTU in the answer to the guest, if there is one.
+/// Path MTU in the answer to the guest, if there is one.
 fn answered_mtu(frames: &[Vec<u8>]) -> Option<u16> {
     let answer = frames.iter().find(|f| f[OFFLOAD_BYTES + 9] == protocol::ICMP)?;
     let icmp = &answer[OFFLOAD_BYTES + 20..];
@@ -40,7 +40,7 @@ fn answered_mtu(frames: &[Vec<u8>]) -> Option<u16> {
 #[test]
 fn regression_small_plain_packets_go_on_while_nothing_large_passes() {
     let mut rig = rig(jumbo());
-    // Less than anything is cut to: packets that ride SRD stand still, their queues fill.
+    // Smaller than any segment: packets that SRD carries do not advance, and their queues fill.
     rig.passes_bytes = 500;
     let mut arrived = 0;
     for n in 0..600 {
@@ -119,7 +119,7 @@ fn regression_plain_tcp_is_cut_to_what_passes() {
         rig.run_ms(50);
     }
     rig.ends[1].guest.0.clear();
-    // One packet whole, and one that the kernel has left to be cut into two.
+    // One whole packet, and a super-packet that is segmented into two.
     let whole = large(protocol::TCP, 1);
     rig.send(0, &whole);
     let gso = Some((Gso::Tcp { ecn: false }, 4002));

@@ -1,4 +1,4 @@
-//! What the soak found: each test is named for what went wrong.
+//! Faults that the soak test found; each test is named after the fault.
 
 use super::*;
 use crate::OFFER_QPN;
@@ -42,7 +42,7 @@ fn regression_a_flow_takes_a_new_number_when_its_peer_was_removed() {
     let end = &mut rig.ends[0];
     end.endpoint.remove_peer(rig.now, id_of(end));
     end.express.remove_peer(end.peer);
-    // Meanwhile the other begins anew, and remembers nothing.
+    // Meanwhile the other end restarts without its state.
     rig.epoch += 1;
     rig.ends[1] = stage(1, rig.epoch, rig.now, &settings());
     rig.wire.clear();
@@ -65,7 +65,7 @@ fn regression_an_offer_of_the_peer_does_not_keep_a_change_of_ours_from_it() {
     let mut rig = Rig::both();
     let (now, end) = (rig.now, &mut rig.ends[0]);
     end.express.set_express(now, end.peer, false, false);
-    // Before our offer leaves, one of the peer arrives, which needs no answer.
+    // Before our offer leaves, an offer of the peer arrives, which needs no answer.
     let (peer, src_qpn, dst_qpn) = (id_of(end), OFFER_QPN, OFFER_QPN);
     let payload = &Offer { express: true, udp: true, ..Offer::default() }.encode();
     let delivery = Delivery { peer, src_qpn, dst_qpn, imm: 0, reliable: true, ce: false, payload };

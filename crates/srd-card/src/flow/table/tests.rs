@@ -1,4 +1,4 @@
-//! Entries of flows: which packets share one, when it is judged again, and which gives way.
+//! Entries of flows: packets that share an entry, repeated judgement, and replacement.
 
 use super::*;
 use crate::meta::packet::protocol;
@@ -18,7 +18,7 @@ fn prefix(text: &str) -> Prefix {
     text.parse().unwrap()
 }
 
-/// Two peers: behind the first is 10.0.0.2, behind the second 10.0.0.3.
+/// Rules with two peers: 10.0.0.2 is behind the first, 10.0.0.3 behind the second.
 fn rules() -> Rules {
     let mut rules = Rules::new(Carried { express: true, udp: true, tunnels: false });
     for (id, address) in peer_ids(2).into_iter().zip(["10.0.0.2", "10.0.0.3"]) {
@@ -28,20 +28,20 @@ fn rules() -> Rules {
     rules
 }
 
-/// A packet of the guest's flow from a port.
+/// A packet that the guest sends from a port.
 fn egress(port: u16) -> Meta {
     let packet = v4(protocol::UDP, (port, 53), b"");
     Meta::parse(&framed(&packet), Direction::Egress).unwrap()
 }
 
-/// A packet of the same flow that comes back.
+/// A packet of the same flow in the other direction.
 fn ingress(port: u16) -> Meta {
     let mut packet = v4(protocol::UDP, (53, port), b"");
     (packet[15], packet[19]) = (2, 1);
     Meta::parse(&framed(&packet), Direction::Ingress).unwrap()
 }
 
-/// A table, its rules, and what they find.
+/// A table with its rules.
 struct Rig {
     table: FlowTable,
     rules: Rules,
@@ -148,11 +148,11 @@ fn peers_open_half_of_the_table_at_most_and_the_guest_takes_over() {
     let opened = (0..10).filter(|port| rig.back(*port).is_some()).count();
     assert_eq!((opened, rig.table.len()), (4, 4));
     assert!(rig.classify(&ingress(9), Some(0)).is_some(), "it passes without an entry");
-    // The guest answers two of them: these are its own now.
+    // The guest answers two of them; their entries are charged to the guest now.
     assert!(rig.out(0).is_some() && rig.out(1).is_some());
     let opened = (10..20).filter(|port| rig.back(*port).is_some()).count();
     assert_eq!((opened, rig.table.len()), (2, 6));
-    // A flow that a peer opened gives way to another one of that peer.
+    // A new flow of a peer replaces another flow of this peer.
     rig.now = after(2000);
     assert!(rig.back(20).is_some());
     assert_eq!(rig.table.len(), 6);
@@ -187,7 +187,7 @@ fn the_table_takes_no_more_bytes_than_are_said() {
 }
 
 impl FlowTable {
-    /// Heap that it takes.
+    /// Heap bytes of the table.
     fn bytes(&self) -> usize {
         self.entries.capacity() * size_of::<Entry>()
             + self.numbering.capacity() * size_of::<Numbering>()
@@ -220,9 +220,11 @@ fn regression_an_address_that_moves_takes_no_flow_out_of_its_old_queue() {
         let counts = &mut QueueCounts::default();
         old.take(&mut table.queues, turn, Lane::Plain, START, &AQM, counts).map(|_| turn.slot)
     };
-    // The short flow runs dry while the other has more: it is in line without a frame.
+    // The short flow becomes empty while the other has more frames: it stays in a list without a
+    // frame.
     assert_eq!([take(&mut rig.table), take(&mut rig.table)], [Some(bulk), Some(short)]);
-    // Its address moves to another peer: it follows when the line of the old one does not name it.
+    // The flow's address moves to another peer. The flow follows when it is in no list of the old
+    // peer.
     rig.rules.set_allowed(PeerSlot(0), vec![]);
     rig.rules.set_allowed(PeerSlot(1), vec![prefix("10.0.0.2")]);
     let line = |table: &mut FlowTable| {

@@ -44,7 +44,7 @@ impl Eni {
 }
 
 impl<T> Limits<T> {
-    /// Writes what other limits go on with, the frames by `item`.
+    /// Writes the state with which another card continues; `item` writes a frame.
     pub(crate) fn export(&self, out: &mut Vec<u8>, item: impl Fn(&T, &mut Vec<u8>)) {
         self.bandwidth.iter().for_each(|way| way.export(out));
         self.gateway.iter().for_each(|way| way.export(out));
@@ -77,7 +77,7 @@ impl<T> Limits<T> {
         }
     }
 
-    /// The same limits, with nothing that waits.
+    /// Copies the limits without the frames that wait.
     pub(crate) fn unused(&self) -> Self {
         Self {
             bandwidth: self.bandwidth,
@@ -96,7 +96,8 @@ impl<T> Limits<T> {
         }
     }
 
-    /// Goes on where other limits of as many interfaces ended, with the rates of these.
+    /// Reads the state of other limits with the same number of interfaces. The rates of `self`
+    /// stay.
     pub(crate) fn import(
         &mut self,
         from: &mut Reader<'_>,

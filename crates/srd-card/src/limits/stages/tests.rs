@@ -3,14 +3,14 @@ use crate::limits::ceiling::{Ceiling, FlowMeter};
 use srd_proto::rng::Rng;
 use std::collections::BTreeMap;
 
-/// A number below `n`.
+/// Random number below `n`.
 fn below(rng: &mut Rng, n: u64) -> u64 {
     rng.next_u64() % n
 }
 
 const MBPS: u64 = 1_000_000;
 
-/// Nothing is limited.
+/// Settings without effective limits.
 fn open() -> Settings {
     let rates = Rates {
         baseline_bps: 1_000_000 * MBPS,
@@ -42,7 +42,7 @@ fn packet(direction: Direction) -> Offer {
     }
 }
 
-/// A thousand packets of 1,000 bytes within 10 ms, both ways: 400 Mb/s each.
+/// A thousand packets of 1,000 bytes within 10 ms, in both directions: 400 Mb/s each.
 fn load(settings: &Settings, flow_bps: Option<u64>, change: impl Fn(&mut Offer)) -> Allowances {
     let mut limits = Limits::new(settings, 1, Instant::ZERO);
     let ceiling = flow_bps.map(|bps| Ceiling::new(bps, Duration::ZERO));
@@ -58,7 +58,7 @@ fn load(settings: &Settings, flow_bps: Option<u64>, change: impl Fn(&mut Offer))
     limits.allowances(0)
 }
 
-/// L9: each limit that is exceeded alone moves its own counter alone.
+/// L9: each limit that is exceeded alone changes only its own counter.
 #[test]
 fn each_limit_moves_its_counter_alone() {
     let moved = |allowances: Allowances| {
@@ -87,8 +87,9 @@ fn each_limit_moves_its_counter_alone() {
     assert_eq!(moved(limits.allowances(0)), ["conntrack_allowance_exceeded"]);
 }
 
-/// Packets of so many a second, read all at once after pauses, for two seconds: how many were held
-/// up by packets a second, by the flow's ceiling and by bandwidth, and how many passed at once.
+/// Reads packets of this rate in batches after pauses, for two seconds. Returns the counters of
+/// packets a second, of the flow's ceiling and of bandwidth, and the number of packets that passed
+/// at once.
 fn read_late(settings: &Settings, packets_per_second: u64, pause_ms: u64) -> (Allowances, u64) {
     let pause = Duration::from_millis(pause_ms);
     let mut limits = Limits::new(settings, 1, Instant::ZERO);
@@ -114,7 +115,8 @@ fn read_late(settings: &Settings, packets_per_second: u64, pause_ms: u64) -> (Al
     (limits.allowances(0), passed)
 }
 
-/// L11: a sender far below the limit is not held up because the worker came late, however late.
+/// L11: a sender far below the limit is not delayed because the worker was late, whatever the
+/// delay.
 #[test]
 fn regression_packets_that_are_read_late_count_by_the_time_in_which_they_arrived() {
     let settings = Settings { packets_per_second: 1_000_000, ..open() };
@@ -127,8 +129,8 @@ fn regression_packets_that_are_read_late_count_by_the_time_in_which_they_arrived
     }
 }
 
-/// L11: a sender above the limit is counted and held to it, as if all were read in time: what is
-/// earned once is spent once.
+/// L11: a sender above the limit is counted and limited as if all packets were read in time:
+/// earned tokens are spent once only.
 #[test]
 fn a_sender_above_the_limit_is_held_to_it_by_a_worker_that_is_late() {
     let settings = Settings { packets_per_second: 100_000, ..open() };
@@ -142,7 +144,7 @@ fn a_sender_above_the_limit_is_held_to_it_by_a_worker_that_is_late() {
     }
 }
 
-/// L5: over a limit packets wait first, and are dropped when the queue is full; both are counted.
+/// L5: packets above a limit wait first, and are dropped when the queue is full; both are counted.
 #[test]
 fn packets_are_queued_first_and_then_dropped() {
     let settings = Settings { packets_per_second: 1000, tolerance: Duration::ZERO, ..open() };
@@ -175,7 +177,7 @@ fn a_queue_holds_no_more_frames_than_its_bound() {
         limits.offer(Instant::ZERO, packet(Direction::Egress), None, n);
     }
     assert_eq!(limits.held(Limit::Packets), Held { queued: 3, dropped: 6 });
-    // Frames whose wait is over and that are not popped do not pile up either.
+    // Frames whose wait is over and that are not popped do not accumulate either.
     let later = Instant::ZERO + Duration::from_secs(1);
     let undrained = (0..9).filter(|n| {
         let outcome = limits.offer(later, packet(Direction::Egress), None, *n);
@@ -185,7 +187,7 @@ fn a_queue_holds_no_more_frames_than_its_bound() {
     assert_eq!(std::iter::from_fn(|| limits.pop(later)).count(), 3);
 }
 
-/// A flow over its ceiling waits alone: the flow beside it is not delayed (L4).
+/// L4: a flow above its ceiling waits alone, and does not delay another flow.
 #[test]
 fn a_flow_over_its_ceiling_delays_no_other() {
     let mut limits = Limits::new(&open(), 1, Instant::ZERO);
@@ -199,7 +201,7 @@ fn a_flow_over_its_ceiling_delays_no_other() {
     assert!(limits.pop(Instant::ZERO).is_none());
 }
 
-/// A packet that waited before one limit meets every later one: all queue in turn.
+/// A packet that waited before one limit meets every later one: all of them queue it in turn.
 #[test]
 fn a_packet_that_waited_enters_each_of_the_later_limits() {
     let slow = Rates { baseline_bps: 8 * MBPS, peak_bps: 8 * MBPS, ..open().rates_out };
@@ -215,7 +217,7 @@ fn a_packet_that_waited_enters_each_of_the_later_limits() {
     let mut flow = FlowMeter::new(Instant::ZERO);
     let offer = Offer { gateway: true, ..packet(Direction::Egress) };
     limits.offer(Instant::ZERO, offer, Some((&mut flow, &ceiling)), ());
-    // A millisecond of each: 8,000 bits at 8 Mb/s three times, one packet at 1,000 a second.
+    // A millisecond each: 8,000 bits at 8 Mb/s three times, one packet at 1,000 a second.
     for milliseconds in 1..=4 {
         let due = limits.poll_timeout().unwrap();
         assert_eq!(due, Instant::ZERO + Duration::from_millis(milliseconds));
@@ -264,7 +266,7 @@ fn fragments_may_bypass_their_limit() {
     assert_eq!(limits.allowances(0), Allowances::default());
 }
 
-/// L8: a super-packet counts as the packets that it stands for.
+/// L8: a super-packet counts as the packets that it represents.
 #[test]
 fn a_super_packet_counts_as_its_packets() {
     let settings = Settings { packets_per_second: 1000, tolerance: Duration::ZERO, ..open() };
@@ -275,7 +277,7 @@ fn a_super_packet_counts_as_its_packets() {
     assert_eq!(limits.allowances(0).pps_allowance_exceeded, 5);
 }
 
-/// Nothing is lost but what is counted, each flow keeps its order, and no bound is passed.
+/// All losses are counted, each flow keeps its order, and no bound is exceeded.
 #[test]
 fn random_traffic_is_popped_in_order_or_counted() {
     for seed in 0..40 {
@@ -303,7 +305,7 @@ fn random_traffic_is_popped_in_order_or_counted() {
             now += below(&mut rng, 60_000);
             let at = Instant::from_nanos(now);
             let flow = usize::try_from(below(&mut rng, 6)).unwrap();
-            // A flow keeps to one way, one ENI and one gateway.
+            // A flow has one direction, one ENI, and uses a gateway always or never.
             let way = [Direction::Egress, Direction::Ingress][flow % 2];
             let mut offer = packet(way);
             offer.bytes = u32::try_from(below(&mut rng, 1500)).unwrap();

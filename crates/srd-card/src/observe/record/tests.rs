@@ -1,4 +1,4 @@
-//! Lines of EC2's documentation, byte for byte.
+//! Comparison with the lines in EC2's documentation, byte for byte.
 
 use super::*;
 use crate::observe::window::{Aggregator, FLOWS_MAX, Observed};
@@ -41,7 +41,7 @@ fn lines(facts: &Facts, window: &Window, fields: &[LogField]) -> Vec<String> {
     all
 }
 
-/// Packets of a flow from one second to another, as lines.
+/// Returns the lines for packets of a flow between two times, in seconds.
 fn flow(facts: &Facts, seen: Observed, [first, last]: [u64; 2], fields: &[LogField]) -> String {
     let mut log = Aggregator::new(at(first), INTERVAL, Secret::known(1));
     log.count(at(first), &Observed { packets: seen.packets - 1, ..seen });
@@ -80,7 +80,7 @@ fn golden_silent_and_skipped_windows() {
     );
 }
 
-/// Groups refuse a ping: one record, and no second one for an answer.
+/// Groups refuse a ping: one record, and no record of an answer.
 #[test]
 fn golden_ping_that_groups_refuse() {
     let ping = key(false, ["203.0.113.12", "172.31.16.139"], (0, 0), 1);
@@ -94,7 +94,7 @@ fn golden_ping_that_groups_refuse() {
     );
 }
 
-/// The list of the subnet refuses the answer to a ping that groups let in.
+/// The list of the subnet refuses the answer to a ping that groups admit.
 #[test]
 fn golden_ping_whose_answer_a_list_refuses() {
     let ping = key(false, ["203.0.113.12", "172.31.16.139"], (0, 0), 1);
@@ -230,7 +230,7 @@ fn flows_beyond_the_limit_are_skipped_and_said_so() {
     for n in 0..FLOWS_MAX + 3 {
         log.count(at(1), &seen(with(n), 1, 40, Action::Accept));
     }
-    // A flow that is known goes on.
+    // Packets of a flow that has an entry still count.
     log.count(at(1), &seen(with(0), 1, 40, Action::Accept));
     let window = log.finish(at(2));
     assert_eq!((window.len(), window.skipped_packets), (FLOWS_MAX, 3));

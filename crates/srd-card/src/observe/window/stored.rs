@@ -1,4 +1,4 @@
-//! Windows as bytes: what flow logs have counted so far.
+//! Windows of flow logs as bytes, with the flows counted so far.
 
 use alloc::vec::Vec;
 
@@ -16,7 +16,7 @@ stored!(FlowKey { egress, protocol, source, destination, ports });
 stored_values!(Path: [Path::Cloud], [Path::Peering], [Path::Endpoint], [Path::Internet]);
 
 impl Aggregator {
-    /// Writes the window as it is now.
+    /// Writes the current window.
     pub(crate) fn export(&self, out: &mut Vec<u8>) {
         let Window { began, ended, skipped_packets, flows } = &self.current;
         self.length.write(out);
@@ -30,7 +30,7 @@ impl Aggregator {
         }
     }
 
-    /// Goes on with a window of another.
+    /// Continues with the current window of another aggregator.
     pub(crate) fn import(from: &mut Reader<'_>, secret: Secret) -> Result<Self, StoredError> {
         let keyed = Keyed::new(secret);
         let length = Duration::read(from)?;

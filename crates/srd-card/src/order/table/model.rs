@@ -1,8 +1,8 @@
-//! Order beside a naive reference: the same chunks at the same times, and the same frames must
-//! come out, in the same order, with the same counts.
+//! Comparison with a naive reference: for the same chunks at the same times, the same frames must
+//! come out in the same order, with the same counters.
 //!
-//! The reference keeps every frame in a map, knows the sequence numbers of its flows without
-//! wrapping, and looks at everything each time. It knows no limits: sizes stay below them.
+//! The reference keeps every frame in a map, uses sequence numbers that do not wrap, and scans
+//! everything each time. It has no limits: the test sizes stay below them.
 
 use super::*;
 use crate::meta::Meta;
@@ -11,13 +11,13 @@ use crate::testing::{meta, v4};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 
-/// A peer's flow.
+/// Key of a peer's flow.
 type Name = (u32, u32);
 
 #[derive(Default)]
 struct NaiveFlow {
     next: u64,
-    /// Chunks that have come of each frame; frames that are whole; frames that are over.
+    /// Received chunks of each incomplete frame.
     parts: BTreeMap<u64, BTreeMap<u8, Vec<u8>>>,
     whole: BTreeMap<u64, Vec<u8>>,
     waits_since: Option<Instant>,
@@ -33,7 +33,7 @@ struct Naive {
 const WAIT: Duration = Duration::from_millis(100);
 const CHUNK: usize = 10;
 
-/// The bytes of a frame: the first is its flow, and the rest says which it is.
+/// Bytes of a frame: the first is its flow, and the others follow from its number.
 fn frame(name: Name, sequence: u64) -> Vec<u8> {
     let mut rng = srd_proto::rng::Rng::new(u64::from(name.1) << 32 | sequence);
     let bytes = 1 + rng.below(45) as usize;
@@ -41,7 +41,7 @@ fn frame(name: Name, sequence: u64) -> Vec<u8> {
     core::iter::once(u8::try_from(name.1).unwrap()).chain(rest).collect()
 }
 
-/// Frames by flow: what flows do to each other in the same moment does not matter.
+/// Groups frames by flow: the order between flows at the same time does not matter.
 fn by_flow(up: &[(u32, Vec<u8>)]) -> BTreeMap<(u32, u8), Vec<&[u8]>> {
     let mut flows: BTreeMap<_, Vec<&[u8]>> = BTreeMap::new();
     for (peer, frame) in up {
@@ -53,7 +53,7 @@ fn by_flow(up: &[(u32, Vec<u8>)]) -> BTreeMap<(u32, u8), Vec<&[u8]>> {
 impl Naive {
     fn chunk(&mut self, now: Instant, name: Name, sequence: u64, chunk: u8) {
         let flow = self.flows.entry(name).or_insert_with(|| {
-            // One that begins late was forgotten: it goes on where it is.
+            // A flow that begins late was removed before: it continues at this frame.
             let next = if sequence < u64::from(WINDOW) { 0 } else { sequence };
             NaiveFlow { next, ..NaiveFlow::default() }
         });
@@ -92,7 +92,7 @@ impl Naive {
     }
 
     fn handle_timeout(&mut self, now: Instant) {
-        // The flow that has waited longest goes first.
+        // The flow that has waited longest comes first.
         loop {
             let over = self.flows.iter().filter_map(|(name, f)| Some((f.waits_since?, *name)));
             let over = over.filter(|(since, _)| *since + WAIT <= now).min();
@@ -132,10 +132,11 @@ impl Sink for Up {
     }
 }
 
-/// What happens next.
+/// Next step of a test.
 #[derive(Clone, Debug)]
 enum Step {
-    /// The chunks of a frame that is so far ahead of what was sent of its flow, from one on.
+    /// Sends the chunks of a frame, from the chunk `first` on. The frame is `ahead` frames beyond
+    /// the last one of its flow that was sent.
     Send {
         peer: u32,
         flow: u32,
@@ -143,7 +144,7 @@ enum Step {
         first: u8,
         missing: Option<u8>,
     },
-    /// A frame that was left out, or has gone, comes (again).
+    /// Sends a frame that was omitted before, or one that has gone up (again).
     Late {
         peer: u32,
         flow: u32,
@@ -178,7 +179,7 @@ proptest! {
         let limits = Limits { wait: WAIT, flows_max: 100, bytes_max: 100 << 20 };
         let (mut order, mut up) = (Order::new(limits, Secret::known(1)), Up::default());
         let (mut naive, mut now) = (Naive::default(), Instant::ZERO);
-        // The next frame that each flow's sender would send.
+        // Next frame of each flow's sender.
         let mut sent: BTreeMap<Name, u64> = BTreeMap::new();
         for step in steps {
             let mut put = |name: Name, sequence: u64, chunk: u8| {
@@ -233,7 +234,7 @@ proptest! {
             prop_assert_eq!(by_flow(&up.0), by_flow(&naive.up));
             prop_assert_eq!(order.counts(), naive.counts);
         }
-        // Waits end, and all that was charged is given back.
+        // Waits end, and all charged memory is released.
         for _ in 0..300 {
             now += WAIT;
             order.handle_timeout(now, &mut up);

@@ -1,4 +1,4 @@
-//! Order under every arrival sequence, and its limits.
+//! Order for every sequence of arrivals, and its limits.
 
 use super::*;
 use crate::meta::Meta;
@@ -37,7 +37,7 @@ fn limits() -> Limits {
     Limits { wait: Duration::from_millis(100), flows_max: 4, bytes_max: 100_000 }
 }
 
-/// The chunks of frame `sequence`, whose every byte is its number.
+/// Returns the chunks of frame `sequence`; every byte of the frame is its number.
 fn chunks(flow: u32, sequence: u16, bytes: usize, size: usize) -> Vec<(Place, Vec<u8>)> {
     let payload = vec![u8::try_from(sequence % 251).unwrap(); bytes];
     let count = bytes.div_ceil(size);
@@ -202,7 +202,8 @@ fn regression_a_full_table_takes_a_newcomer_in_place_of_a_silent_flow() {
         put(0, flow, 0);
     }
     assert_eq!(put(900, 3, 1), 5);
-    // Everybody but flow 3 has been silent for more than a second: three newcomers, not four.
+    // All flows except flow 3 have been silent for more than a second: three new flows fit, not
+    // four.
     let arrived: Vec<_> = (10..14).map(|flow| put(1500, flow, 0)).collect();
     assert_eq!(arrived, [6, 7, 8, 8]);
     assert_eq!((order.flows(), order.counts().full), (4, 1));
@@ -224,7 +225,7 @@ fn regression_a_flow_that_always_waits_for_something_is_in_line_once() {
     let mut order = Order::new(limits(), Secret::known(1));
     let mut up = Up::default();
     for n in 0..10_000u16 {
-        // Each hole is filled at once, and the next one is there already.
+        // Each gap is filled at once, and the next gap exists already.
         for sequence in [2 * n + 1, 2 * n] {
             let (place, payload) = chunks(1, sequence, 10, 10).remove(0);
             order.chunk(ms(n.into()), (0, 0), place, &payload, &mut up);
@@ -246,7 +247,7 @@ fn regression_a_large_frame_in_chunks_arrives_while_another_peer_holds_all_that_
         order.chunk(ms(0), (0, 0), place, &payload, &mut up);
     }
     assert!(order.counts().full > 0, "the first peer has used up its part, and the common one");
-    // A flow of which nothing waits does not count against the frame.
+    // A flow without waiting frames does not count against the frame.
     for (place, payload) in [(0, 10), (1, 60_000)]
         .into_iter()
         .flat_map(|(sequence, bytes)| chunks(7, sequence, bytes, 6000))

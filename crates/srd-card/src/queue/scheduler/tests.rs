@@ -74,7 +74,8 @@ fn a_flow_that_begins_goes_before_those_that_queue() {
     assert_eq!(bench.take(Instant::ZERO).unwrap().0, 1);
 }
 
-/// A queue that grows for a second: how many frames were marked and dropped by then, by ms.
+/// A queue that grows for a second: the counters of marked and dropped frames after each
+/// millisecond.
 fn grows(ecn: u8) -> Vec<QueueCounts> {
     let mut bench = Bench::new(1);
     let mut counts = Vec::new();
@@ -179,7 +180,7 @@ fn a_full_queue_takes_from_the_flow_that_holds_most() {
     assert!(!bench.flows[1].frames.is_empty());
 }
 
-/// Q5: bytes are shared by tenants, whatever number of flows and size of frames each has.
+/// Q5: tenants share bytes equally, whatever their numbers of flows and sizes of frames.
 #[test]
 fn tenants_share_bytes_whatever_flows_they_have() {
     let mut bench = Bench::new(21);
@@ -200,7 +201,7 @@ fn tenants_share_bytes_whatever_flows_they_have() {
     assert!(bytes[0].abs_diff(bytes[1]) < 120_000, "{bytes:?}");
 }
 
-/// Q5: the tenant that holds most loses frames, and no other.
+/// Q5: only the tenant with the most bytes loses frames.
 #[test]
 fn a_full_queue_takes_from_the_tenant_that_holds_most() {
     let mut bench = Bench::new(30);
@@ -222,7 +223,7 @@ fn a_full_queue_takes_from_the_tenant_that_holds_most() {
     }
     assert_eq!(of_quiet, 40);
     assert!(bench.scheduler.is_empty() && bench.scheduler.bytes() == 0);
-    // Its place is another's now, and it may come again.
+    // Another tenant has its index now, and the first one may return.
     for tenant in [3, 2, 1] {
         push(&mut bench, tenant, tenant);
     }
@@ -230,7 +231,7 @@ fn a_full_queue_takes_from_the_tenant_that_holds_most() {
     assert_eq!(slots, [3, 2, 1]);
 }
 
-/// A flow whose interface moves to another tenant while frames wait keeps its line.
+/// A flow whose interface moves to another tenant while frames wait keeps its order.
 #[test]
 fn frames_of_a_flow_stay_together_when_its_tenant_changes() {
     let mut bench = Bench::new(1);
@@ -256,7 +257,7 @@ fn tenants_beyond_the_bound_find_no_place() {
     assert_eq!(std::iter::from_fn(|| bench.take(Instant::ZERO)).count(), TENANTS_MAX);
 }
 
-/// Q4: a bundle that grows counts, and each frame of one that is dropped.
+/// Q4: a bundle that grows counts, and so does each frame of a dropped bundle.
 #[test]
 fn regression_bundles_that_grow_keep_the_bound_of_the_queue() {
     let mut bench = Bench::new(1000);

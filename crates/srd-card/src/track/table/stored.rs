@@ -1,7 +1,7 @@
-//! The connections as bytes: keys, states, and until when.
+//! The connections as bytes: keys, states, and expiry times.
 //!
-//! Numbers of entries and the order in one slot of the wheel are not kept: they decide which of two
-//! entries that are past their time is freed first.
+//! Numbers of entries, and their order in a slot of the wheel, are not kept: they only decide
+//! which of two expired entries is removed first.
 
 use alloc::vec::Vec;
 
@@ -13,11 +13,11 @@ use crate::track::key::Key;
 use crate::track::state::Progress;
 use crate::track::wheel::{Link, Wheel};
 
-/// No entry lives for more ticks.
+/// Longest life of an entry, in ticks.
 const TICKS_MAX: u32 = (1 << 19) + 2;
 
 impl<T> Table<T> {
-    /// Writes all entries, the values by `value`.
+    /// Writes all entries; `value` writes a value.
     pub(crate) fn export(&self, out: &mut Vec<u8>, value: impl Fn(&T, &mut Vec<u8>)) {
         self.epoch.write(out);
         self.now.write(out);
@@ -36,16 +36,16 @@ impl<T> Table<T> {
         }
     }
 
-    /// A table with the allowance, the times and the secret of this one, and without entries.
+    /// Creates an empty table with the same allowance, times and secret.
     pub(crate) fn unused(&self) -> Self {
         let known = Secret::known(0);
         let empty = Self::new(self.allowance, &self.timeouts, known, self.epoch);
         Self { hash: self.hash, ..empty }.with_untracked(self.untracked_max)
     }
 
-    /// Takes the entries of another table of an instance with so many interfaces into this one,
-    /// which has none; its allowance and its times are this one's. Connections beyond the allowance
-    /// stay: none that lives is given up (T5).
+    /// Reads the entries of another table of an instance with this number of interfaces. This
+    /// table must be empty; its allowance and times stay. Connections beyond the allowance stay as
+    /// well: no active one is given up (T5).
     pub(crate) fn import(
         &mut self,
         from: &mut Reader<'_>,
@@ -95,7 +95,8 @@ mod tests {
         Key::of(&Packet::read(&bytes).unwrap(), &bytes, Direction::Egress, 0)
     }
 
-    /// Connections in all states, begun at different times, some of them over.
+    /// Builds a table with connections in all states, begun at different times, some of them
+    /// expired.
     fn table() -> (Table, Vec<Key>, Instant) {
         let times = Timeouts::new(60, 60, 30).unwrap();
         let mut table =

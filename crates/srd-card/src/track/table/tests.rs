@@ -6,7 +6,7 @@ use srd_proto::rng::Rng;
 use std::collections::BTreeMap;
 use std::vec::Vec;
 
-/// A number below `n`.
+/// Random number below `n`.
 fn below(rng: &mut Rng, n: u64) -> u64 {
     rng.next_u64() % n
 }
@@ -33,14 +33,15 @@ fn is_known(table: &mut Table, seconds: u64, key: &Key, local: bool, seen: Seen)
     table.packet(at(seconds), key, local, seen) != Found::New
 }
 
-/// T8: the memory of a connection, both directions, leaves a value of 75 bytes within the design's
-/// 160.
+/// T8: the memory of a connection, both directions, permits a value of 75 bytes within the
+/// design's 160.
 #[test]
 fn a_connection_takes_at_most_85_bytes_without_its_value() {
     assert_eq!(ENTRY_BYTES_MAX, 85);
 }
 
-/// T4: flows that are not tracked take nothing from the allowance, and have a bound of their own.
+/// T4: flows that are not tracked do not count against the allowance, and have a bound of their
+/// own.
 #[test]
 fn untracked_flows_take_no_entry_of_the_allowance() {
     let mut table = table(10).with_untracked(5);
@@ -51,12 +52,12 @@ fn untracked_flows_take_no_entry_of_the_allowance() {
     let Found::Known { id, .. } = table.packet(at(1), &flow(0), false, ACK) else { panic!() };
     assert_eq!(table.track(at(1), id), Ok(()));
     assert_eq!((table.tracked(), table.untracked()), (1, 4));
-    // It now has the time of a connection, the others that of flows without one.
+    // This flow now has the idle time of a connection, the others that of untracked flows.
     assert!(table.expire(at(100), 4000, |_, _| ()));
     assert_eq!((table.tracked(), table.untracked()), (1, 0));
 }
 
-/// T5: a flow that is to be tracked from now on needs room in the allowance as a new one does.
+/// T5: a flow that becomes tracked counts against the allowance like a new one.
 #[test]
 fn a_full_table_does_not_begin_to_track_a_flow() {
     let mut table = table(1).with_untracked(5);
@@ -66,7 +67,7 @@ fn a_full_table_does_not_begin_to_track_a_flow() {
     assert_eq!((table.tracked(), table.untracked()), (1, 1));
 }
 
-/// T5: with an allowance of 100 and 150 connections, 50 are refused and the others live.
+/// T5: with an allowance of 100 and 150 connections, 50 are refused and the others stay.
 #[test]
 fn a_full_table_refuses_new_connections_and_keeps_the_old() {
     let mut table = table(100);
@@ -96,7 +97,7 @@ fn an_entry_past_its_time_makes_room_in_a_full_table() {
     let mut table = table(1);
     table.insert(at(0), &key(protocol::UDP, 1), true, UDP, ()).unwrap();
     assert_eq!(table.insert(at(29), &key(protocol::UDP, 2), true, UDP, ()), Err(Full));
-    // The steps of one insertion may not reach it; those of a few do.
+    // The steps of one insertion may not reach the expired entry; those of a few do.
     let tries =
         (0..8).find(|_| table.insert(at(33), &key(protocol::UDP, 2), true, UDP, ()).is_ok());
     assert!(tries.is_some());
@@ -135,7 +136,7 @@ fn an_established_connection_lives_for_days_and_a_closed_one_for_seconds() {
     assert_eq!((gone, table.tracked()), (1, 0), "an earlier time moves the entry");
 }
 
-/// T2: a port that is used again begins a new connection, which the rules judge.
+/// T2: a reused port begins a new connection, which the rules judge.
 #[test]
 fn a_port_used_again_is_a_new_connection() {
     let mut table = table(1);
@@ -189,8 +190,9 @@ fn a_jump_of_years_costs_bounded_work() {
     assert!(table.expire(Instant::FAR_FUTURE, 4000, |_, _| panic!("time stands still")));
 }
 
-/// T6: against a map that knows when each connection ends. None is found after its time by more
-/// than the grain, none before it is lost, and none is kept longer than the grain and one call.
+/// T6: comparison with a map of the end of each connection. No connection is found after its time
+/// by more than the grain, none is lost before its time, and none is kept longer than the grain
+/// and one call.
 #[test]
 fn no_entry_outlives_its_time_by_more_than_the_grain() {
     for seed in 0..20 {
@@ -207,7 +209,7 @@ fn no_entry_outlives_its_time_by_more_than_the_grain() {
                 1 => (47, Seen::Other, 600),
                 _ => (protocol::TCP, SYN, 120),
             };
-            // Keys of other protocols have no port: one connection for all of them.
+            // Keys of other protocols have no port: they share one connection.
             let name = if number == 47 { 1 } else { port };
             let key = key(number, port);
             let lives = model.get(&name).copied();
@@ -232,7 +234,7 @@ fn no_entry_outlives_its_time_by_more_than_the_grain() {
     }
 }
 
-/// The links stay whole whatever is inserted, moved and removed.
+/// The links stay consistent for any sequence of insertions, changes and removals.
 #[test]
 fn random_removals_leave_the_lists_whole() {
     let mut rng = Rng::new(5);
@@ -256,9 +258,9 @@ fn random_removals_leave_the_lists_whole() {
     assert_eq!((table.tracked(), table.available()), (0, 200));
 }
 
-/// Measures the worth of a guessed secret to an attacker: look-ups of flows that were chosen so
-/// that they all begin at one place of the index, beside as many chance ones. The figures are
-/// printed and not judged: `cargo test -p srd-card --lib -- --ignored --nocapture one_chain`.
+/// Measures the value of a guessed secret for an attacker: lookups of flows that were chosen to
+/// begin at one bucket of the index, beside lookups of random flows. The results are printed,
+/// without a check: `cargo test -p srd-card --lib -- --ignored --nocapture one_chain`.
 #[test]
 #[ignore = "a measurement of a minute"]
 fn flows_of_one_chain_beside_chance_ones() {
@@ -267,7 +269,7 @@ fn flows_of_one_chain_beside_chance_ones() {
         let keyed = Keyed::new(secret);
         let first = key(6, 1);
         let candidates = (0..u32::MAX).map(|n| first.with_remote(n / 60_000, (n % 60_000) as u16));
-        // The index looks at sixteen places at once.
+        // The index examines sixteen buckets at once.
         let begins = |key: &Key| key.hash(&keyed) & u64::from(places - 1) & !15 == 0;
         let chosen: Vec<Key> = candidates.clone().filter(begins).take(flows as usize).collect();
         let chance: Vec<Key> = candidates.take(flows as usize).collect();
@@ -278,7 +280,7 @@ fn flows_of_one_chain_beside_chance_ones() {
                 table.insert(at(0), key, true, SYN, ()).unwrap();
             }
             let began = std::time::Instant::now();
-            // Some of them, as a chain costs its length for each.
+            // Only a part of the keys, because each lookup costs the length of the chain.
             let looked = keys.iter().step_by((keys.len() / 1000).max(1));
             let known = looked.filter(|key| is_known(&mut table, 0, key, true, SYN)).count();
             began.elapsed().as_secs_f64() / known as f64

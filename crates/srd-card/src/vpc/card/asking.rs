@@ -1,5 +1,4 @@
-//! What a card does with questions, with their answers, and with the packets that wait for these.
-//! (V15)
+//! Questions of a card, their answers, and the packets that wait for them. (V15)
 
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -15,28 +14,29 @@ use crate::vpc::read::Read;
 use crate::vpc::trace::{Event, Followed};
 
 impl Card {
-    /// The next question that tables ask; its answer comes by [`Card::learn`].
+    /// Returns the next question of the tables. The answer is passed to [`Card::learn`].
     pub fn poll_question(&mut self) -> Option<Question> {
         self.asking.new.pop_front()
     }
 
-    /// Packets that wait for answers.
+    /// Number of packets that wait for answers.
     pub fn unanswered(&self) -> usize {
         self.asking.open.values().map(|open| open.packets.len()).sum()
     }
 
-    /// Answers that the card has forgotten, since no packet has needed them for a while or another
-    /// interface needed their room: whatever answers need not tell it of changes any more.
+    /// Returns answers that the card has removed, because no packet has needed them for a while,
+    /// or because another interface needed their space. The source of the answers may stop sending
+    /// updates for them.
     pub fn take_forgotten(&mut self) -> Vec<Question> {
         core::mem::take(&mut self.asking.idle)
     }
 
-    /// Whether the card holds the answer to a question.
+    /// Whether the card has the answer to a question.
     pub fn knows(&self, question: Question) -> bool {
         self.rules.knows(question)
     }
 
-    /// The tables by which packets are judged.
+    /// Returns the tables by which packets are judged.
     pub fn rules(&self) -> &Rules {
         &self.rules
     }
@@ -44,8 +44,8 @@ impl Card {
     /// Takes an answer, and judges the packets that have waited for it.
     ///
     /// # Errors
-    /// The card has not kept it: whatever answers need not tell it of changes, unless the card
-    /// [knows](Card::knows) the answer from before.
+    /// The card has not kept the answer. The source of the answers need not send updates for it,
+    /// unless [`Card::knows`] returns `true` because of an earlier answer.
     pub fn learn(
         &mut self,
         now: Instant,
@@ -86,8 +86,8 @@ impl Card {
         learned
     }
 
-    /// A question gets no answer: the packets that have waited for it are dropped. The next packet
-    /// asks again.
+    /// Ends a question without an answer, and drops the packets that have waited for it. The next
+    /// packet opens the question again.
     pub fn refuse(&mut self, now: Instant, question: Question) {
         let open = self.asking.close(question);
         self.drop_waiting(now, open.into_iter().flat_map(|open| open.packets));
@@ -102,14 +102,15 @@ impl Card {
         }
     }
 
-    /// Follows a change of the rules as [`Card::set_rules`] does (V4), without other tables.
+    /// Applies a change to the current rules, with the same guarantees as [`Card::set_rules`]
+    /// (V4).
     pub fn follow_delta(&mut self, delta: Delta) {
         let concern = Arc::make_mut(&mut self.rules).apply(delta);
         let rules = self.rules.clone();
         self.set_rules_that_concern(rules, &concern);
     }
 
-    /// A packet waits for an answer, or is dropped if too many do.
+    /// Makes a packet wait for an answer, or drops it if too many packets wait.
     #[cold]
     pub(in crate::vpc) fn wait(&mut self, now: Instant, packet: Waiting, packets: u64) {
         let question = match &packet.sender {
@@ -133,7 +134,7 @@ impl Card {
         }
     }
 
-    /// Asks where a packet of a guest goes, which does not wait for the answer.
+    /// Opens the question about the target of a guest's packet that does not wait for the answer.
     #[cold]
     pub(in crate::vpc) fn only_ask(&mut self, now: Instant, port: PortId, frame: &[u8]) {
         let Some(eni) = self.eni_of(port) else { return };
@@ -142,7 +143,7 @@ impl Card {
         }
     }
 
-    /// Drops packets that have waited too long, and forgets answers that are idle.
+    /// Drops packets that have waited too long, and removes idle answers.
     pub(in crate::vpc) fn poll_asking(&mut self, now: Instant) {
         while let Some(question) = self.asking.ended(now) {
             let is_over = self.asking.open.get(&question).is_some_and(|open| open.until <= now);
@@ -153,7 +154,7 @@ impl Card {
             let idle = Arc::make_mut(&mut self.rules).sweep(); // V16
             self.asking.idle.extend(idle);
             self.asking.sweep = (self.rules.answers() > KEPT).then_some(now + SWEEP);
-            // What is in use is asked for again before the next look.
+            // All flows are judged again, which marks the answers in use before the next search.
             self.set_rules_that_concern(self.rules.clone(), &Concern::Everything);
         }
     }

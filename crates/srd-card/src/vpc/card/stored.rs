@@ -1,9 +1,9 @@
-//! The card as bytes, for the program that goes on with it: connections, levels, counters, windows
-//! of flow logs, first fragments, and packets that wait for a limit.
+//! The state of the card as bytes, for the program that continues: connections, levels, counters,
+//! windows of flow logs, first fragments, and packets that wait for a limit.
 //!
-//! Verdicts are not among them: the next card has rules of its own, and judges each flow once more,
-//! as after a change of rules (V4, V14). A packet from the internet that waits for a limit is
-//! dropped then, and counted. Traces end.
+//! Verdicts are not included. The next card has its own rules, and judges each flow once more, as
+//! after a change of rules (V4, V14). A packet from the internet that waits for a limit is then
+//! dropped and counted. Traces end.
 
 use alloc::vec::Vec;
 
@@ -30,7 +30,7 @@ use crate::vpc::returns::Returns;
 use crate::vpc::stored::{Kind, body, head};
 use crate::vpc::trace::Followed;
 
-/// What is known of an interface besides what its instance knows.
+/// State of an interface, except the state that its instance keeps.
 struct PortState {
     counts: PortCounts,
     drops: Drops,
@@ -63,17 +63,17 @@ impl PortState {
 }
 
 impl Instance {
-    /// With the limits of this one, and nothing that it knows.
+    /// Creates an instance with the same limits, without flows.
     fn without_flows(&self) -> Self {
         let (limits, flows) = (self.limits.unused(), self.flows.unused());
         Self { limits, flows, ceilings: self.ceilings, timer: None }
     }
 
-    /// One that is not here.
+    /// Creates an instance that stands for one that this card does not have.
     fn of_nothing(enis: u16) -> Self {
         Self {
             limits: Limits::new(&Profile::of_nothing(), enis, Instant::ZERO),
-            // It is empty, and stays so.
+            // The table is empty, and stays empty.
             flows: Table::new(0, &[], Secret::known(0), Instant::ZERO),
             ceilings: [Ceiling::new(0, Duration::ZERO); 3],
             timer: None,
@@ -81,7 +81,7 @@ impl Instance {
     }
 }
 
-/// An instance that is here, as it was on the other card.
+/// An instance that this card has, with its state on the other card.
 struct Known {
     number: u32,
     ports: Vec<PortId>,
@@ -89,12 +89,12 @@ struct Known {
     instance: Instance,
 }
 
-/// A packet of another card was judged before all changes of this one.
+/// Epoch of packets of another card: they were judged before all changes of this card.
 const NO_EPOCH: u64 = 0;
 
 impl Card {
-    /// All that another card needs to go on: [`Card::import`]. Windows of flow logs that are over
-    /// have to be taken before; they are left out.
+    /// Returns all state that another card needs in order to continue with [`Card::import`].
+    /// Windows of flow logs that are over are not included, and have to be taken before.
     pub fn export(&self) -> Vec<u8> {
         let mut out = head(Kind::Card);
         self.drops.write(&mut out);
@@ -131,13 +131,14 @@ impl Card {
         out.extend_from_slice(frame);
     }
 
-    /// Goes on where another card ended. Instances that are here with the same interfaces in the
-    /// same order get what was theirs, with the limits that they have here; others begin anew.
+    /// Continues with the state of another card. An instance that this card has with the same
+    /// interfaces in the same order gets its earlier state, with the limits of this card. Other
+    /// instances begin anew.
     ///
-    /// Returns how many instances went on.
+    /// Returns the number of instances that continue.
     ///
     /// # Errors
-    /// The bytes are not what [`Card::export`] writes. Nothing has changed then.
+    /// The bytes were not written by [`Card::export`]. Nothing has changed then.
     pub fn import(&mut self, bytes: &[u8]) -> Result<usize, StoredError> {
         let mut from = Reader(body(Kind::Card, bytes)?); // V14
         let (drops, lost) = (Drops::read(&mut from)?, from.counter()?);
@@ -167,7 +168,7 @@ impl Card {
         Ok(count)
     }
 
-    /// Reads an instance; none if it is not here.
+    /// Reads an instance; `None` if this card does not have it.
     fn read_instance(&mut self, from: &mut Reader<'_>) -> Result<Option<Known>, StoredError> {
         let enis = Vec::<EniId>::read(from)?;
         let here = self.instance_of(&enis);
@@ -191,7 +192,8 @@ impl Card {
         Ok(here.map(|(number, ports)| Known { number, ports, states, instance }))
     }
 
-    /// The instance with just these interfaces in this order, and where they are.
+    /// Returns the instance with exactly these interfaces in this order, and the interfaces'
+    /// slots.
     fn instance_of(&self, enis: &[EniId]) -> Option<(u32, Vec<PortId>)> {
         let ports: Option<Vec<PortId>> = enis.iter().map(|eni| self.port_of(*eni)).collect();
         let ports = ports?;
@@ -204,7 +206,7 @@ impl Card {
     }
 }
 
-/// A packet that waits; the rules that judged it are not these.
+/// Reads a packet that waits. Other rules than those of this card have judged it.
 fn read_parcel(
     from: &mut Reader<'_>,
     offer: Option<&Offer>,
@@ -219,7 +221,7 @@ fn read_parcel(
     if !fits || Read::frame(&frame).is_none() {
         return Err(StoredError::Wrong("a packet that waits"));
     }
-    // Of an instance that is not here the packet is dropped, wherever it says that it is from.
+    // If this card does not have the instance, the packet is dropped, whatever interface it names.
     let port = ports.get(usize::from(index)).or(ports.first()).copied().unwrap_or(PortId(0));
     let going = sender.map_or(Going::Out(0), Going::In);
     Ok(Parcel { frame, port, epoch: NO_EPOCH, going, followed: Followed::NO })

@@ -1,4 +1,4 @@
-//! Bounds that would take a test from outside millions of changes.
+//! Tests of bounds that would take millions of changes through the public interface.
 
 use super::*;
 use crate::limits::FlowKind;
@@ -9,7 +9,8 @@ use crate::vpc::flow::{ENDS_MAX, Target, To};
 mod lane;
 use lane::{Lab, TCP, open, packet, ports};
 
-/// A packet of a known flow: whether it arrives, and how often rules were asked.
+/// Sends a packet of an established flow. Returns whether it arrives, and how many packets the
+/// rules judged.
 fn send(lab: &mut Lab) -> (bool, u64) {
     let judged = |lab: &Lab| lab.ports.iter().map(|port| lab.card.counts(*port).judged).sum();
     let before: u64 = judged(lab);
@@ -17,7 +18,7 @@ fn send(lab: &mut Lab) -> (bool, u64) {
     (arrives, judged(lab) - before)
 }
 
-/// When the numbers that flows keep begin anew, an old verdict must not look like a new one.
+/// After the kept numbers begin anew, an old verdict must not have a valid number.
 #[test]
 fn the_changes_of_two_numbers_that_look_alike_are_told_apart() {
     let mut lab = Lab::new(&lane::world(&[], [open(), open(), open()]));
@@ -29,7 +30,7 @@ fn the_changes_of_two_numbers_that_look_alike_are_told_apart() {
     assert_eq!(lab.card.epochs.kept(), 1);
     assert_eq!((send(&mut lab), send(&mut lab)), ((true, 2), (true, 0)));
 
-    // The same with a change that concerns nobody here.
+    // A change that concerns no interface of the card.
     lab.card.epochs.set((2 << 32) - 1);
     lab.card.ports.iter_mut().for_each(|port| port.since = Since::all((2 << 32) - 1));
     assert_eq!((send(&mut lab), send(&mut lab)), ((true, 2), (true, 0)));
@@ -60,8 +61,8 @@ fn ends_that_are_too_many_are_forgotten_with_the_next_change() {
     assert_eq!((send(&mut lab), send(&mut lab)), ((true, 2), (true, 0)));
 }
 
-/// Each instance used to have as many steps of its own, so that flows of many instances that were
-/// over at once kept all packets waiting.
+/// Earlier, each instance had this number of steps of its own. If flows of many instances expired
+/// at the same time, all packets waited.
 #[test]
 fn regression_expiry_takes_its_steps_of_all_instances_together() {
     const INSTANCES: usize = 1000;
@@ -71,7 +72,7 @@ fn regression_expiry_takes_its_steps_of_all_instances_together() {
     let left = |card: &Card| card.instances.iter().map(|of| of.flows.tracked()).sum::<u32>();
     let all = u32::try_from(INSTANCES).unwrap() * u32::from(FLOWS);
     assert_eq!(left(&card), all);
-    // All are over at once.
+    // All flows expire at the same time.
     let later = Instant::ZERO + Duration::from_secs(3600);
     let (mut before, mut calls, mut is_done) = (all, 0, false);
     while !is_done {
@@ -82,14 +83,14 @@ fn regression_expiry_takes_its_steps_of_all_instances_together() {
         before = now;
     }
     assert_eq!(before, 0);
-    // A step for each flow and each slot of a wheel at least.
+    // At least one step for each flow and each slot of a wheel.
     assert!(calls >= INSTANCES * usize::from(FLOWS) / WORK as usize, "{calls}");
     // The next round begins at the first instance.
     assert!((0..2 * INSTANCES).any(|_| card.expire(later, WORK)));
     assert_eq!(card.expiring, 0);
 }
 
-/// A card of so many instances with so many flows each.
+/// Creates a card with this number of instances, each with this number of flows.
 fn crowded(instances: usize, flows: u16) -> Card {
     use crate::meta::packet::Packet;
     use crate::profile::InstanceType;
@@ -116,9 +117,9 @@ fn crowded(instances: usize, flows: u16) -> Card {
     card
 }
 
-/// The longest call of expiry where the flows of 4,000 instances end together, and all calls: as
-/// long as one call took before. Printed, not judged:
-/// `cargo test -p srd-card --lib -- --ignored --nocapture longest_call`.
+/// Measures expiry when the flows of 4,000 instances end together: the longest call, and the sum of
+/// all calls, which was the time of a single call in earlier versions. The result is printed,
+/// without a check: `cargo test -p srd-card --lib -- --ignored --nocapture longest_call`.
 #[test]
 #[ignore = "a measurement"]
 fn the_longest_call_of_expiry() {

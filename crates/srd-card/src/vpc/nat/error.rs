@@ -1,6 +1,6 @@
-//! ICMP errors about connections through a gateway (RFC 5508): the packet that an error quotes gets
-//! the address and the port that its sender knows, and checksums that are right again. An error
-//! does not prolong a connection.
+//! ICMP errors about connections through a gateway (RFC 5508). The packet that an error quotes
+//! gets the address and the port that its sender uses, and correct checksums. An error does not
+//! prolong a connection.
 
 use core::net::{IpAddr, Ipv4Addr};
 
@@ -13,7 +13,8 @@ use crate::vpc::read::Read;
 use crate::vpc::translate;
 
 impl Nat {
-    /// An error of an interface behind a gateway, about a packet that it got.
+    /// Translates an error from an interface behind a gateway, about a packet that the interface
+    /// received.
     pub(super) fn error_leaves(
         &self,
         now: Instant,
@@ -41,7 +42,7 @@ impl Nat {
         Ok(())
     }
 
-    /// An error for a gateway's address, about a packet that left by it.
+    /// Translates an error for a gateway's address, about a packet that left through the gateway.
     pub(super) fn error_arrives(
         &self,
         now: Instant,

@@ -1,4 +1,4 @@
-//! The packet that an ICMP error quotes: read, and written as its sender knows it.
+//! The packet that an ICMP error quotes: reading it, and restoring the addresses of its sender.
 
 use core::net::{IpAddr, Ipv4Addr};
 
@@ -6,11 +6,11 @@ use crate::meta::packet::{Packet, protocol, u16_at};
 use crate::rewrite::checksum::{self, adjust};
 use crate::vpc::read::Read;
 
-/// Bytes of an ICMP header before what an error quotes.
+/// Bytes of an ICMP header before the quoted packet.
 const ICMP_BYTES: usize = 8;
 
 /// Whether a packet reports an error: destination unreachable, source quench, time exceeded,
-/// parameter problem. (A redirect is a router's word to its own neighbours.)
+/// parameter problem. (A redirect is a message of a router to its own neighbours.)
 pub(super) fn is_error(packet: &Packet, bytes: &[u8]) -> bool {
     let kind = bytes.get(packet.transport_at);
     packet.protocol == protocol::ICMP
@@ -18,20 +18,20 @@ pub(super) fn is_error(packet: &Packet, bytes: &[u8]) -> bool {
         && kind.is_some_and(|kind| matches!(kind, 3 | 4 | 11 | 12))
 }
 
-/// The packet that an error quotes.
+/// The packet that an ICMP error quotes.
 pub(super) struct Quoted {
-    /// Where its IP header begins.
+    /// Offset of the quoted IP header.
     at: usize,
-    /// Where its transport header begins.
+    /// Offset of the quoted transport header.
     transport_at: usize,
-    /// Where the error ends.
+    /// End of the ICMP error.
     end: usize,
     pub(super) protocol: u8,
     pub(super) source: (Ipv4Addr, u16),
     pub(super) destination: (Ipv4Addr, u16),
 }
 
-/// The end of a quoted packet that is written.
+/// End of a quoted packet whose address and port are written.
 #[derive(Clone, Copy)]
 pub(super) enum End {
     Source,
@@ -39,7 +39,8 @@ pub(super) enum End {
 }
 
 impl Quoted {
-    /// Reads what an error quotes; `None` if that shows no ports, or the error is damaged.
+    /// Reads the packet that an error quotes. Returns `None` if the quote shows no ports, or the
+    /// error is damaged.
     pub(super) fn of(read: &Read, bytes: &[u8]) -> Option<Self> {
         let icmp = read.packet.transport_at;
         let end = usize::from(u16_at(bytes, 2)).min(bytes.len());
@@ -72,8 +73,8 @@ impl Quoted {
         })
     }
 
-    /// Writes another end into the quoted packet, with checksums as its sender would have written
-    /// them, and the checksum of the error.
+    /// Writes another address and port into the quoted packet. The checksums become those that the
+    /// quoted packet's sender would have written, and the checksum of the error is updated.
     pub(super) fn write(
         &self,
         read: &Read,
@@ -102,7 +103,8 @@ impl Quoted {
         let (port_at, sum_at) = (self.transport_at + port_at, self.transport_at + sum_at);
         let ports = [(u16_at(bytes, port_at), port)];
         bytes[port_at..port_at + 2].copy_from_slice(&port.to_be_bytes());
-        // The quote may end before it, and a datagram whose field is zero has none.
+        // The quote may end before the checksum, and a UDP datagram with a zero field has no
+        // checksum.
         let is_there = sum_at + 2 <= self.end
             && !(self.protocol == protocol::UDP && u16_at(bytes, sum_at) == 0);
         if is_there {

@@ -1,5 +1,5 @@
 //! The answer of a gateway to a segment that belongs to no connection: a reset (RFC 9293, section
-//! 3.10.7.1), as if from the other end.
+//! 3.10.7.1) in the name of the other end.
 
 use alloc::vec::Vec;
 use core::net::IpAddr;
@@ -16,7 +16,7 @@ const ACK: u8 = 16;
 const HEADER_BYTES: usize = 20;
 const TTL: u8 = 64;
 
-/// The reset that answers a frame; `None` if it is no TCP of IPv4, or a reset itself.
+/// Returns the reset that answers a frame; `None` if the frame is no TCP over IPv4, or is a reset.
 pub fn reset(frame: &[u8]) -> Option<Vec<u8>> {
     let read = Read::frame(frame)?;
     let (IpAddr::V4(source), IpAddr::V4(destination)) =

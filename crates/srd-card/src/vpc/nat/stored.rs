@@ -30,7 +30,7 @@ impl Stored for End {
 }
 
 impl Nat {
-    /// All connections and first fragments, for another program: [`Nat::import`].
+    /// Writes all connections and first fragments, for [`Nat::import`] in another program.
     pub fn export(&self) -> Vec<u8> {
         let mut out = stored::head(stored::Kind::Nat);
         self.swept.write(&mut out);
@@ -45,7 +45,7 @@ impl Nat {
         out
     }
 
-    /// Goes on where another ended.
+    /// Continues with the connections of another program.
     ///
     /// # Errors
     /// The bytes are not what [`Nat::export`] writes.

@@ -59,7 +59,8 @@ fn an_answer_finds_its_way_back_with_right_checksums() {
     let read = Read::frame(&back).unwrap();
     assert_eq!(read.packet.destination, IpAddr::from([10, 0, 2, 10]));
     assert_eq!(read.packet.ports, Some((443, 40_000)));
-    // Another machine, and another port of the same, are no part of the connection.
+    // Another remote address, and another port of the same address, do not belong to the
+    // connection.
     for (from, port) in [([8, 8, 4, 4], 443), ([8, 8, 8, 8], 444)] {
         let mut other = tcp(from, PUBLIC.octets(), (port, 40_000));
         assert_eq!(nat.arrive(at(1), &mut other), None);
@@ -142,21 +143,22 @@ fn regression_guests_that_ask_everybody_leave_others_their_part() {
     for eni in 2..=4 {
         (0..ENTRIES_OF_ONE_MAX).for_each(|n| leave(eni, n, 1).unwrap());
     }
-    // Four that have taken all share with a fifth one, and none of them has more than another
-    // in the end: their oldest connections give way.
+    // Four interfaces that have used up the table share it with a fifth one. Their oldest
+    // connections are replaced until all have the same number.
     let part = ENTRIES_MAX / 5;
     (0..part).for_each(|n| leave(5, n, 2).unwrap());
     assert_eq!(leave(5, part, 2), Err(NatError::NoPort), "it has as many as the others");
     leave(5, 0, 2).unwrap();
     leave(6, 0, 2).unwrap();
-    // Each try looks at a few connections, so that those that are over make room in the end.
+    // Each call examines a few connections, so that expired ones are removed after some calls.
     let tries = ENTRIES_MAX.div_ceil(SWEEP) + 1;
     assert!((0..tries).any(|_| leave(1, ENTRIES_OF_ONE_MAX, 351).is_ok()));
     leave(5, 0, 351).unwrap();
     assert!(nat.len() <= ENTRIES_MAX);
 }
 
-/// Each interface has its part of the ports for a destination, and one that is alone has them all.
+/// Each interface gets its part of the ports to a destination; a single interface may use all of
+/// them.
 #[test]
 fn regression_a_guest_that_takes_all_ports_to_a_destination_leaves_others_their_part() {
     let mut nat = Nat::default();
@@ -174,7 +176,7 @@ fn regression_a_guest_that_takes_all_ports_to_a_destination_leaves_others_their_
     let wanted = 20_000;
     (0..wanted).for_each(|port| leave(&mut nat, 2, 10, port, 2).unwrap());
     assert_eq!(ports_of(&nat, 2), usize::from(wanted));
-    // What the second one has stays, whatever the first one sends.
+    // The connections of the second interface stay, whatever the first one sends.
     for port in PORT_FIRST..PORT_FIRST + PORTS {
         let _ = leave(&mut nat, 1, 10, port, 3);
     }
@@ -206,8 +208,8 @@ fn regression_a_gateway_that_was_taken_away_passes_no_answers() {
     assert_eq!(answer(&[(other, PUBLIC)], others), None, "the gateway has another");
 }
 
-/// Amazon VPC User Guide, *Compare NAT gateways and NAT instances*: a connection that has timed out
-/// gets a reset when the interface goes on with it.
+/// Amazon VPC User Guide, *Compare NAT gateways and NAT instances*: if the interface continues a
+/// connection after its timeout, it gets a reset.
 #[test]
 fn regression_a_connection_that_was_idle_for_too_long_is_reset() {
     let mut nat = Nat::default();
@@ -223,7 +225,7 @@ fn regression_a_connection_that_was_idle_for_too_long_is_reset() {
     let (refused, frame) = leave(700, ACK);
     assert_eq!(refused, Err(NatError::NoConnection), "idle for 350 s");
     assert_eq!(source(&frame).0, IpAddr::from(inside), "unchanged");
-    // It comes from the other end, with the number that the segment asks for.
+    // The reset comes from the other end, with the sequence number that the segment acknowledges.
     let answer = reset(&frame).unwrap();
     check(&answer);
     let read = Read::frame(&answer).unwrap();
@@ -232,10 +234,10 @@ fn regression_a_connection_that_was_idle_for_too_long_is_reset() {
     let (asked, tcp) = (&frame[OFFLOAD_BYTES + 20..], &answer[OFFLOAD_BYTES + 20..]);
     assert_eq!((&tcp[4..8], tcp[13]), (&asked[8..12], RST));
     assert_eq!(reset(&answer), None, "a reset is not answered");
-    // Without an acknowledgement it acknowledges all that the segment has.
+    // If the segment has no acknowledgement, the reset acknowledges all of its data.
     let answer = reset(&segment(0, inside, far, ports)).unwrap();
     assert_eq!(answer[OFFLOAD_BYTES + 28..][..6], [0, 0, 0, 5, 0x50, RST | ACK]);
-    // The next connection begins as any other does.
+    // The next connection begins like any other.
     assert_eq!(leave(701, ACK).0, Err(NatError::NoConnection));
     leave(702, SYN).0.unwrap();
     leave(703, ACK).0.unwrap();
@@ -274,7 +276,7 @@ fn fragments(source: [u8; 4], destination: [u8; 4], ports: (u16, u16)) -> [Vec<u
     [part(0, 0x20, &whole[20..44]), part(3, 0, &whole[44..])]
 }
 
-/// The datagram that fragments make up has a right checksum.
+/// Checks the checksum of the datagram that fragments form.
 fn check_whole(parts: &[Vec<u8>; 2]) {
     let [first, last] = parts.each_ref().map(|part| &part[OFFLOAD_BYTES..]);
     assert_eq!((checksum::of(&first[..20]), checksum::of(&last[..20])), (0, 0));
@@ -313,7 +315,7 @@ fn fragments_of_udp_pass_both_ways_and_those_of_tcp_and_icmp_do_not() {
     }
 }
 
-/// A guest that sends, or gets, many first fragments takes no place of another one's.
+/// A guest that sends, or receives, many first fragments does not use entries of others.
 #[test]
 fn regression_first_fragments_of_a_guest_leave_those_of_others() {
     let mut nat = Nat::default();
@@ -344,7 +346,7 @@ fn regression_first_fragments_of_a_guest_leave_those_of_others() {
     assert_eq!(Nat::import(&bytes).unwrap().export(), bytes);
 }
 
-/// An ICMP error that quotes a packet.
+/// Builds an ICMP error that quotes a packet.
 fn error(source: [u8; 4], destination: [u8; 4], quoted: &[u8]) -> Vec<u8> {
     let mut bytes = v4(protocol::ICMP, (0, 0), &[]);
     bytes.truncate(20);
@@ -374,7 +376,7 @@ fn udp(source: [u8; 4], destination: [u8; 4], ports: (u16, u16)) -> Vec<u8> {
     framed(&bytes)
 }
 
-/// An error quotes, byte for byte, the packet that its sender knows.
+/// An error quotes, byte for byte, the packet as its sender sent it.
 #[test]
 fn regression_an_error_is_translated_both_ways_with_what_it_quotes() {
     let (inside, far, router) = ([10, 0, 2, 10], [8, 8, 8, 8], [9, 9, 9, 9]);
@@ -387,11 +389,11 @@ fn regression_an_error_is_translated_both_ways_with_what_it_quotes() {
             let own = make(inside, far, (500, 443));
             let mut left = own.clone();
             nat.leave(at(0), GATEWAY, PUBLIC, EniId(7), &mut left).unwrap();
-            // From a router on the way, about what has left.
+            // From a router on the path, about a packet that has left.
             let mut arriving = error(router, PUBLIC.octets(), &quoted(&left));
             assert_eq!(nat.arrive(at(1), &mut arriving), Some(back(7, 0)));
             assert_eq!(arriving, error(router, inside, &quoted(&own)));
-            // From the interface, about an answer.
+            // From the interface, about an answer that has arrived.
             let port = source(&left).1;
             let answer = make(far, PUBLIC.octets(), (443, port));
             let mut arrived = answer.clone();

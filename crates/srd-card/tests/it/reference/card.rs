@@ -1,5 +1,5 @@
-//! A card as the specification reads: each packet is read anew, rules are walked from first to
-//! last, frames wait in a list. It has no flow table, no caches, no limits.
+//! A card that follows the specification literally: each packet is read again, rules are searched
+//! from first to last, frames wait in a list. It has no flow table, no caches, no limits.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -11,19 +11,19 @@ use srd_proto::time::{Duration, Instant};
 use super::order::{Chunk, Decision, Order};
 use super::packets::{ICMP, ICMP_V6, OFFLOAD_BYTES, TCP, TUNNELS, UDP, pseudo_sum, sum};
 
-/// A flow that was silent for so long takes a new number.
+/// Silence after which a flow takes a new number.
 const RENUMBER_AFTER: Duration = Duration::from_secs(60);
-/// Answers come one per millisecond, and fifty at once.
+/// Rate limit of answers: one per millisecond, and fifty at once.
 const ANSWER: Duration = Duration::from_millis(1);
 const ANSWERS: u64 = 50;
 
-/// What a frame's headers say.
+/// Data of a frame's headers.
 struct Read {
     packet: Packet,
     /// Bytes of the packet, and of its headers.
     bytes: usize,
     headers: usize,
-    /// Payload bytes per segment of a super-packet.
+    /// Payload bytes of each segment of a super-packet.
     step: Option<usize>,
 }
 
@@ -60,17 +60,17 @@ impl Read {
     }
 }
 
-/// What goes to a peer.
+/// A frame or packet that goes to a peer.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) enum Sent {
-    /// A frame by SRD: the number of its flow (ours, in the order of their first use), and which of
-    /// the frames under that number it is.
+    /// A frame by SRD: the number of its flow (ours, in the order of their first use), the number
+    /// of the frame under that flow number, and the frame.
     Srd(u64, u64, Vec<u8>),
-    /// A packet by itself.
+    /// A single packet outside of SRD.
     Plain(Vec<u8>),
 }
 
-/// The number of a flow at its peer.
+/// Number of a flow at its peer.
 struct Numbering {
     machine: usize,
     number: u64,
@@ -78,23 +78,23 @@ struct Numbering {
     at: Instant,
 }
 
-/// A peer, and the rules about it.
+/// A peer, and its rules.
 pub(crate) struct Peer {
     pub(crate) allowed: Vec<Prefix>,
     pub(crate) express: bool,
     pub(crate) udp: bool,
-    /// Its offer: SRD is on, for UDP, for tunnels.
+    /// Offer of the peer: SRD is on, for UDP, for tunnels.
     pub(crate) offer: Option<(bool, bool, bool)>,
-    /// Whether the transport knows it.
+    /// Whether the peer exists in the transport.
     pub(crate) connected: bool,
     pub(crate) traffic: Traffic,
     waiting: Vec<Vec<u8>>,
 }
 
-/// The card.
+/// The naive card.
 pub(crate) struct Card {
     pub(crate) mtu: usize,
-    /// Bytes of a packet that one datagram carries.
+    /// Largest packet that one datagram carries, in bytes.
     pub(crate) fits: usize,
     pub(crate) wait: Duration,
     pub(crate) express: bool,
@@ -108,7 +108,7 @@ pub(crate) struct Card {
     counters: Counters,
     numbers: BTreeMap<FlowKey, Numbering>,
     next_number: u64,
-    /// Time for which no answer was given, of which each answer takes some.
+    /// Time without answers, from which each answer takes a part.
     answers: Duration,
     answered_at: Instant,
 }
@@ -170,7 +170,7 @@ impl Card {
         self.numbers.retain(|_, numbering| numbering.machine != machine);
     }
 
-    /// A frame of a flow was lost on its way.
+    /// Handles the loss of a frame of a flow.
     pub(crate) fn send_failed(&mut self, machine: usize, key: &FlowKey) {
         if self.peers.contains_key(&machine) {
             self.numbers.remove(key);
@@ -178,7 +178,7 @@ impl Card {
         }
     }
 
-    /// The peer whose longest prefix holds an address.
+    /// Returns the peer whose longest prefix contains an address.
     fn owner(&self, address: IpAddr) -> Option<usize> {
         let all = self.peers.iter().flat_map(|(at, p)| p.allowed.iter().map(move |a| (a, *at)));
         let holding = all.filter(|(prefix, _)| prefix.contains(address));
@@ -217,7 +217,7 @@ impl Card {
         self.answered_at = now;
         if self.answers >= ANSWER {
             self.answers = Duration::from_nanos(self.answers.as_nanos() - ANSWER.as_nanos());
-            // Of an answer only what it is about is compared: who sent which packet.
+            // Only the packet that an answer quotes is compared, and its sender.
             let key = FlowKey::of(&read.packet);
             let key = FlowKey { source: key.destination, destination: key.source, ..key };
             let key = FlowKey { protocol: answer_protocol(&read.packet), ports: (0, 0), ..key };
@@ -247,7 +247,7 @@ impl Card {
         self.eligible(peer, read) && (read.step.is_some() || read.bytes <= self.mtu)
     }
 
-    /// Everything that waits is sent.
+    /// Sends all waiting frames.
     pub(crate) fn drain(&mut self, now: Instant) {
         for machine in self.peers.keys().copied().collect::<Vec<_>>() {
             let waiting = std::mem::take(&mut self.peers.get_mut(&machine).unwrap().waiting);
@@ -298,14 +298,14 @@ impl Card {
         (numbering.frames, numbering.at) = (numbering.frames + 1, now);
     }
 
-    /// A peer's datagram that was sent plainly.
+    /// Handles a datagram that a peer sent outside of SRD.
     pub(crate) fn plain(&mut self, machine: usize, frame: &[u8]) {
         if self.peers.contains_key(&machine) {
             self.up(machine, frame, false);
         }
     }
 
-    /// A peer's chunk.
+    /// Handles a chunk of a peer.
     pub(crate) fn chunk(&mut self, now: Instant, chunk: Chunk) {
         let machine = chunk.name.0;
         if !self.peers.contains_key(&machine) {
@@ -327,7 +327,7 @@ impl Card {
         }
     }
 
-    /// Reads a frame of a peer that may send it. Others are counted.
+    /// Reads a frame of a peer that may send it. Other frames are counted.
     fn admit(&mut self, machine: usize, frame: &[u8]) -> Option<Read> {
         let read = Read::of(frame);
         self.counters.peer_malformed += u64::from(read.is_none());
@@ -342,7 +342,7 @@ impl Card {
         own.then_some(read)
     }
 
-    /// A frame goes up to the guest.
+    /// Passes a frame up to the guest.
     fn up(&mut self, machine: usize, frame: &[u8], by_srd: bool) {
         let Some(read) = self.admit(machine, frame) else { return };
         let (packets, bytes) = (read.packets(), read.bytes as u64);
@@ -360,18 +360,18 @@ impl Card {
     }
 }
 
-/// The protocol of an answer.
+/// Protocol of an answer.
 fn answer_protocol(packet: &Packet) -> u8 {
     if packet.is_v4() { ICMP } else { ICMP_V6 }
 }
 
-/// Writes the sum that a field holds: the complement of all that it covers.
+/// Writes the sum into a checksum field: the complement of all that it covers.
 fn set_sum(bytes: &mut [u8], at: usize, sum: u32) {
     bytes[at..at + 2].copy_from_slice(&u16::try_from(sum).unwrap().to_be_bytes());
 }
 
-/// Lowers the segment size of a SYN, whose option comes first. The checksum, whatever it was, stays
-/// as right as it was.
+/// Lowers the segment size of a SYN whose first option is the MSS. The checksum is updated, so a
+/// correct one stays correct, and a wrong one stays wrong.
 fn clamp(frame: &mut [u8], read: &Read, mtu: usize) -> bool {
     let bytes = &mut frame[OFFLOAD_BYTES..];
     let at = read.packet.transport_at;
@@ -400,7 +400,7 @@ fn set_ip_length(packet: &mut [u8], is_v4: bool) {
     }
 }
 
-/// The packets that a frame which goes plainly becomes.
+/// Returns the packets of a frame that is sent outside of SRD.
 fn segments(frame: &[u8], read: &Read, fits: usize) -> Vec<Vec<u8>> {
     let Some(step) = read.step.filter(|_| read.bytes > read.headers) else {
         return vec![frame.to_vec()];
@@ -434,7 +434,7 @@ fn segments(frame: &[u8], read: &Read, fits: usize) -> Vec<Vec<u8>> {
     payload.chunks(step).enumerate().map(segment).collect()
 }
 
-/// The parts of an IPv4 packet without options; none if it may not be cut.
+/// Returns the fragments of an IPv4 packet without options; empty if it may not be fragmented.
 fn parts(frame: &[u8], read: &Read, fits: usize) -> Vec<Vec<u8>> {
     if read.packet.dont_fragment {
         return Vec::new();

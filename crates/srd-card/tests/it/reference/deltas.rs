@@ -1,6 +1,6 @@
-//! What one thing that happens changes: each test names every number that changes, and by how much.
-//! All others must stay as they were: the counters, the entries of both tables, what the guest saw
-//! and what peers got.
+//! Effects of single events: each test lists every number that changes, and the difference. All
+//! other numbers must stay the same: the counters, the entries of both tables, the guest's frames
+//! and the frames to peers.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ use super::order::Chunk;
 use super::packets::{ICMP, OFFLOAD_BYTES, Spec, TCP, TUNNELS, UDP, address};
 use super::world::{MACHINES, World};
 
-/// A world in which SRD is agreed with every peer, for UDP, too.
+/// Creates a world in which SRD is agreed with every peer, UDP included.
 fn agreed() -> World {
     let mut world = World::new(1);
     for peer in 1..MACHINES {
@@ -40,7 +40,7 @@ fn numbers(world: &World) -> BTreeMap<&'static str, i64> {
     all.map(|(name, value)| (name, i64::try_from(value).unwrap())).collect()
 }
 
-/// Does something, and compares all that has changed with what is declared.
+/// Does something, and compares all changes with the declared ones.
 #[track_caller]
 fn changes(world: &mut World, action: impl FnOnce(&mut World), declared: &[(&'static str, i64)]) {
     let before = numbers(world);
@@ -85,7 +85,7 @@ fn a_segment_that_rides_srd() {
         [("srd_tx_pkts", 1), ("eligible_tx_pkts", 1), ("srd_tx_bytes", 140), ("peer_frames", 1)];
     let first = [&one[..], &[("flows", 1)]].concat();
     changes(&mut world, |w| w.give(&out(TCP, 100)), &first);
-    // The next finds the entry of its flow, and so does one that comes back.
+    // The next packet finds the entry of its flow, and so does a packet in the other direction.
     changes(&mut world, |w| w.give(&out(TCP, 100)), &one);
     let reply = [("plain_rx_pkts", 1), ("plain_rx_bytes", 140), ("guest_frames", 1)];
     changes(&mut world, |w| w.receive_plain(1, &back(TCP, 100)), &reply);
@@ -98,7 +98,7 @@ fn a_datagram_that_is_eligible_for_no_srd() {
     let plain = [("plain_tx_pkts", 1), ("plain_tx_bytes", 128), ("peer_frames", 1), ("flows", 1)];
     changes(&mut world, |w| w.give(&out(UDP, 100)), &plain);
     changes(&mut world, |w| w.give(&out(ICMP, 100)), &plain);
-    // Too large for the guest's MTU, but not for a datagram.
+    // Larger than the guest's MTU, but small enough for a datagram.
     world.receive_offer(1, (true, true, false), false);
     let large = [("plain_tx_pkts", 1), ("plain_tx_bytes", 1410), ("eligible_tx_pkts", 1)];
     let large = [&large[..], &[("peer_frames", 1)]].concat();
@@ -145,7 +145,7 @@ fn a_packet_that_fits_no_datagram() {
     changes(&mut world, |w| w.give(&out(UDP, 3000)), &answered);
     let mut may_fragment = spec(UDP, (0, 2), 3000);
     may_fragment.may_fragment = true;
-    // The packet has a flow, and its parts have one.
+    // The packet has a flow, and its fragments have one.
     let cut = [("guest_cut", 1), ("plain_tx_pkts", 3), ("plain_tx_bytes", 3068)];
     let cut = [&cut[..], &[("peer_frames", 3), ("flows", 2)]].concat();
     changes(&mut world, |w| w.give(&may_fragment.frame()), &cut);
@@ -213,7 +213,7 @@ fn a_frame_whose_address_moves_while_it_waits() {
         world.express.set_allowed(slot, Vec::new());
         world.naive.peers.get_mut(&1).unwrap().allowed.clear();
     };
-    // A change of the rules costs nothing at once: the frame is judged when its turn comes.
+    // A change of the rules does no work at once: the frame is judged when its turn comes.
     changes(&mut world, moves, &[]);
     let ends = [("order_wait_timeouts", 1), ("order_given_up", 1), ("peer_bad_source", 1)];
     changes(&mut world, |w| w.pass(Duration::from_millis(100)), &ends);

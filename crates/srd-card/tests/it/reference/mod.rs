@@ -1,7 +1,7 @@
-//! The card beside a naive one, which does what the specification says in the simplest way that
-//! there is. The same happens to both, by chance: packets of the guest and of peers, in any order,
-//! with losses and duplicates, changes of the rules, peers that come and go, time, refused and
-//! failed sends. What the guest sees, what goes to peers and what is counted must be the same.
+//! Comparison of the card with a naive one, which implements the specification in the simplest
+//! way. Both get the same random input: packets of the guest and of peers, in any order, with
+//! losses and duplicates, changes of the rules, added and removed peers, time, refused and failed
+//! sends. The guest's frames, the frames to peers and the counters must be equal.
 
 #![allow(clippy::unwrap_used)] // helpers of tests are tests
 
@@ -25,20 +25,20 @@ use self::order::{Chunk, Name};
 use self::packets::{OFFLOAD_BYTES, Spec, TCP};
 use self::world::{MACHINES, World, own_addresses};
 
-/// Steps of one story.
+/// Number of steps of one story.
 const STEPS: u32 = 300;
 
-/// Two cards, and input that they have not got yet.
+/// Two cards, and input that they have not received yet.
 struct Story {
     world: World,
     rng: Rng,
-    /// The number of the next packet.
+    /// Number of the next packet.
     number: u32,
-    /// By flow of a peer: the sequence number of its next frame.
+    /// Sequence number of the next frame of each peer's flow.
     next: BTreeMap<Name, u64>,
-    /// Chunks on their way, and whether each is its frame's last.
+    /// Chunks in flight, and whether each is its frame's last.
     air: Vec<(Chunk, bool)>,
-    /// Flows that fell silent take new numbers: those that a peer uses begin here.
+    /// First flow number that a peer uses now: silent flows take new numbers.
     first_flow: u32,
     was_long_silent: bool,
 }
@@ -68,7 +68,7 @@ impl Story {
         1 + self.below(3) as usize
     }
 
-    /// A packet between the guest and a host behind a peer.
+    /// Builds a packet between the guest and a host behind a peer.
     fn packet(&mut self, from: usize, to: usize, host: u32) -> Vec<u8> {
         self.number += 1;
         let host = u8::try_from(1 + host % 4).unwrap();
@@ -100,7 +100,7 @@ impl Story {
     fn guest_gives(&mut self) {
         for _ in 0..1 + self.below(6) {
             let to = 1 + self.below(4) as usize;
-            // Few flows, so that each has a story.
+            // A few flows only, so that each has many events.
             let host = self.below(2);
             let frame = self.packet(0, to, host);
             self.world.give(&frame);
@@ -110,15 +110,15 @@ impl Story {
         }
     }
 
-    /// Frames of one flow: some of their chunks arrive now, in any order, some later, some twice,
-    /// some never.
+    /// Sends frames of one flow. Some of their chunks arrive now, in any order, some later, some
+    /// twice, some never.
     fn peer_sends(&mut self) {
         let peer = self.peer();
         let name = (peer, self.first_flow + self.below(4));
         for _ in 0..1 + self.below(4) {
             // Sometimes from an address of another peer.
             let from = if self.below(30) == 0 { self.peer() } else { peer };
-            // Flows of one number are those of one host: no two numbers share one.
+            // A flow number belongs to one host, so that two numbers never have the same flow.
             let frame = self.packet(from, 0, name.1);
             let next = self.next.entry(name).or_default();
             *next += u64::from(self.rng.below(40) == 0) * 5000 + u64::from(self.rng.below(12) == 0);
@@ -154,7 +154,7 @@ impl Story {
         self.world.receive_plain(peer, &frame);
     }
 
-    /// A chunk that is longer than its frame.
+    /// Sends a chunk that is longer than its frame.
     fn noise(&mut self) {
         let name = (self.peer(), self.below(8));
         let (sequence, chunk, bytes) = (u64::from(self.below(9)), 0, vec![7; 60]);
@@ -163,7 +163,8 @@ impl Story {
         self.world.receive_chunk(chunk, last);
     }
 
-    /// Flows fall silent: for so long that senders take new numbers, or that receivers forget.
+    /// Passes time without packets, so that senders take new numbers, or that receivers remove
+    /// flows.
     fn silence(&mut self) {
         let forgets = self.bit();
         if !forgets && self.was_long_silent || self.below(4) > 0 {
@@ -173,7 +174,7 @@ impl Story {
         self.world.drain();
         self.world.pass(Duration::from_secs(if forgets { 140 } else { 61 }));
         self.world.drain();
-        // Peers do as the specification says, too.
+        // Peers take new numbers as well, as in the specification.
         self.first_flow += 10;
         self.air.clear();
     }
@@ -207,7 +208,7 @@ impl Story {
         }
     }
 
-    /// Several rules change at once.
+    /// Changes several rules at once.
     fn switch_by_snapshot(&mut self) {
         self.world.drain();
         let mut rules = Rules::clone(self.world.express.rules());
@@ -237,10 +238,10 @@ impl Story {
         self.world.express.set_rules(now, Arc::new(rules));
     }
 
-    /// Other addresses are behind a peer than before, none that another has; perhaps within the
-    /// prefix of another.
+    /// Changes the addresses behind a peer. No other peer has a new address as its own, but it may
+    /// be within the prefix of another peer.
     fn move_addresses(&mut self) {
-        // Frames that wait follow those of their flow that wait for the peer before.
+        // Waiting frames of a flow would keep later ones at the previous peer.
         self.world.drain();
         let peer = self.peer();
         let Some(slot) = self.slot(peer) else { return };
@@ -264,14 +265,14 @@ impl Story {
         if self.slot(peer).is_some() {
             self.world.remove_peer(peer);
         } else {
-            // Its addresses are its own again.
+            // The peer gets back its own addresses.
             self.world.drain();
             self.take_back_addresses(peer);
             self.world.add_peer(peer);
         }
     }
 
-    /// No other peer has the address of this one.
+    /// Removes the addresses of a peer from all other peers.
     fn take_back_addresses(&mut self, peer: usize) {
         let own = own_addresses(peer);
         for other in (1..MACHINES).filter(|other| *other != peer) {
@@ -302,7 +303,7 @@ impl Story {
         self.world.event(&Event::PeerDown { peer: id, reason: DownReason::Unresponsive });
     }
 
-    /// A datagram of a flow is given up.
+    /// Gives up a datagram of a flow.
     fn fail(&mut self) {
         self.world.drain();
         let peer = self.peer();
@@ -350,7 +351,7 @@ fn run_story(seed: u64) -> Counters {
 #[test]
 fn the_card_does_what_the_naive_card_does() {
     let counted: Vec<Counters> = (0..40).map(run_story).collect();
-    // Stories in which something never happens show nothing about it.
+    // Events that never happen in the stories are not tested by them.
     let limits = [
         "queue_marked",
         "queue_dropped_late",

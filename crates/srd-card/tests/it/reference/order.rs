@@ -1,36 +1,36 @@
-//! Order, naively: every frame in a map, everything looked at each time, sequence numbers that
-//! never wrap, no limits.
+//! Naive implementation of order: every frame in a map, a complete scan each time, sequence
+//! numbers that never wrap, no limits.
 
 use std::collections::BTreeMap;
 
 use srd_proto::time::{Duration, Instant};
 
-/// Frames that may be ahead of the one that is waited for.
+/// Largest distance of a frame from the next expected one.
 const WINDOW: u64 = 4096;
-/// A flow that was silent for so long is forgotten.
+/// Silence after which a flow is removed.
 const IDLE: Duration = Duration::from_secs(120);
 
-/// A peer, and its number for a flow.
+/// A peer, and its number of a flow.
 pub(crate) type Name = (usize, u32);
 
-/// A chunk, as it came.
+/// A chunk that has arrived.
 #[derive(Clone, Debug)]
 pub(crate) struct Chunk {
     pub(crate) name: Name,
-    /// The number of its frame, without wrapping.
+    /// Number of the chunk's frame, without wrapping.
     pub(crate) sequence: u64,
     pub(crate) chunk: u8,
     pub(crate) frame_bytes: usize,
     pub(crate) bytes: Vec<u8>,
-    /// Whether it fits its frame.
+    /// Whether the chunk is consistent with its frame.
     pub(crate) fits: bool,
 }
 
-/// What there is of a frame.
+/// Content of a frame.
 enum Content {
     Parts(BTreeMap<u8, Vec<u8>>),
     Whole(Vec<u8>),
-    /// It went up, or never will.
+    /// The frame went up, or never will.
     Gone,
 }
 
@@ -41,7 +41,7 @@ struct Flow {
     used_at: Instant,
 }
 
-/// How a whole frame that would wait is decided about.
+/// Decision about a complete frame that would wait.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Decision {
     Waits,
@@ -49,7 +49,7 @@ pub(crate) enum Decision {
     Refused,
 }
 
-/// What is counted.
+/// Counters of order.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Counts {
     pub(crate) waited: u64,
@@ -83,7 +83,7 @@ impl Order {
             return up;
         }
         let sequence = chunk.sequence;
-        // A flow that begins late was forgotten: it goes on where it is.
+        // A flow that begins late was removed before: it continues at this frame.
         let next = if sequence < WINDOW { 0 } else { sequence };
         let flow = self.flows.entry(chunk.name).or_insert(Flow {
             next,
@@ -123,7 +123,7 @@ impl Order {
         up
     }
 
-    /// Ends waits that have lasted for so long. Returns the frames that go up, and whose they are.
+    /// Ends waits that have lasted for `wait`. Returns the frames that go up, with their peers.
     pub(crate) fn handle_timeout(&mut self, now: Instant, wait: Duration) -> Vec<(usize, Vec<u8>)> {
         let mut all = Vec::new();
         for (name, flow) in &mut self.flows {

@@ -1,4 +1,4 @@
-//! Packets for the comparison: written here, byte by byte, without the code under test.
+//! Packets for the comparison, written byte by byte, without the code under test.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -31,7 +31,7 @@ pub(crate) fn pseudo_sum(addresses: &[u8], protocol: u8, bytes: usize) -> u32 {
     sum(addresses, sum(&[0, protocol], sum(&u32::try_from(bytes).unwrap().to_be_bytes(), 0)))
 }
 
-/// An address of a machine: the card under test is 0, its peers follow.
+/// Address of a machine: the card under test is 0, its peers follow.
 pub(crate) fn address(machine: usize, host: u8, v6: bool) -> IpAddr {
     let machine = u8::try_from(machine).unwrap();
     if v6 {
@@ -43,7 +43,7 @@ pub(crate) fn address(machine: usize, host: u8, v6: bool) -> IpAddr {
     }
 }
 
-/// A packet that is to be written.
+/// Description of a packet.
 #[derive(Clone, Debug)]
 pub(crate) struct Spec {
     pub(crate) source: IpAddr,
@@ -51,10 +51,10 @@ pub(crate) struct Spec {
     pub(crate) protocol: u8,
     pub(crate) ports: (u16, u16),
     pub(crate) payload: Vec<u8>,
-    /// Whether it begins a connection, and which segment size it announces.
+    /// Segment size that the packet announces, if it begins a connection.
     pub(crate) syn: Option<u16>,
     pub(crate) may_fragment: bool,
-    /// Payload bytes per segment, if it is a super-packet of TCP.
+    /// Payload bytes of each segment, for a super-packet of TCP.
     pub(crate) step: Option<u16>,
 }
 
@@ -65,7 +65,7 @@ impl Spec {
         Self { source, destination, protocol, ports, payload, syn, may_fragment, step }
     }
 
-    /// The packet behind its offload header.
+    /// Builds the packet with its offload header.
     pub(crate) fn frame(&self) -> Vec<u8> {
         let transport = self.transport();
         let (mut ip, field) = match (self.source, self.destination) {
@@ -129,8 +129,8 @@ impl Spec {
     }
 }
 
-/// A frame by chance from one machine to another, of which one is 0, and the other has hosts
-/// behind it. Frames are numbered, so that no two are alike.
+/// A random frame from one machine to another. One of the two is machine 0; the other has hosts
+/// behind it. Frames are numbered, so that no two are equal.
 pub(crate) fn random(rng: &mut Rng, (from, to): (usize, usize), host: u8, number: u32) -> Vec<u8> {
     let v6 = rng.below(8) == 0;
     let icmp = if v6 { ICMP_V6 } else { ICMP };

@@ -1,4 +1,4 @@
-//! Three cards with a fabric between them, and the reference that they are compared with.
+//! Three cards with a network between them, and the reference for the comparison.
 
 use srd_card::offload::OFFLOAD_BYTES;
 use srd_card::profile::{InstanceType, Profile};
@@ -18,7 +18,7 @@ use std::sync::Arc;
 const HOSTS: [&str; 3] = ["h0", "h1", "h2"];
 const EDGE: &str = "edge";
 
-/// What both must say.
+/// Result that the card and the reference must have in common.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Said {
     Dropped,
@@ -32,7 +32,7 @@ fn put(bytes: &mut Vec<u8>, address: IpAddr) {
     }
 }
 
-/// A frame that is this packet. A packet of TCP or UDP without ports is a later fragment.
+/// Builds a frame of this packet. A packet of TCP or UDP without ports is a later fragment.
 pub(crate) fn frame(packet: &Packet) -> Vec<u8> {
     let mut transport = vec![0u8; 20];
     let mut fragment = false;
@@ -68,7 +68,7 @@ pub(crate) fn frame(packet: &Packet) -> Vec<u8> {
     bytes
 }
 
-/// The addresses of a frame, with what else a packet is.
+/// Returns the packet with the addresses of a frame.
 fn with_addresses(packet: &Packet, frame: &[u8]) -> Packet {
     let bytes = &frame[OFFLOAD_BYTES..];
     let (source, destination) = if bytes[0] >> 4 == 4 {
@@ -100,12 +100,13 @@ impl Around for Seen {
     }
 }
 
-/// Three cards.
+/// Three cards and a network.
 pub(crate) struct Fabric {
     cards: Vec<Card>,
-    /// What answers cards that ask where interfaces are; none: they know all.
+    /// Directory that answers the cards' questions about locations; `None` if the cards have all
+    /// of them.
     directory: Option<Directory>,
-    /// How many questions were answered.
+    /// Number of answered questions.
     pub(crate) questions: u64,
     now: Instant,
 }
@@ -115,7 +116,7 @@ impl Fabric {
         Self::of(world, None)
     }
 
-    /// Cards that know of interfaces elsewhere what they ask.
+    /// Creates cards that request the locations of interfaces on other hosts.
     pub(crate) fn asking(world: &World) -> Self {
         Self::of(world, Some(Directory::new(world.clone())))
     }
@@ -166,7 +167,7 @@ impl Fabric {
         }
     }
 
-    /// Answers what a card asks.
+    /// Answers the questions of a card.
     fn answer(&mut self, index: usize, seen: &mut Seen) {
         let Some(directory) = &mut self.directory else { return };
         while let Some(question) = self.cards[index].poll_question() {
@@ -176,7 +177,7 @@ impl Fabric {
         }
     }
 
-    /// Packets that rules judged, and packets that passed.
+    /// Returns the number of packets that rules judged, and of packets that passed.
     pub(crate) fn judged_and_passed(&self) -> (u64, u64) {
         let mut sums = (0, 0);
         for card in &self.cards {
@@ -190,7 +191,7 @@ impl Fabric {
         sums
     }
 
-    /// Why packets were dropped so far, of all cards.
+    /// Returns the dropped packets of all cards, by cause.
     pub(crate) fn drops(&self) -> BTreeMap<srd_card::vpc::Cause, u64> {
         let mut sums = BTreeMap::new();
         for card in &self.cards {
@@ -228,8 +229,8 @@ impl Fabric {
         said.pop().unwrap_or(Said::Dropped)
     }
 
-    /// A host sends this packet to all others, as if from one interface to another: the interface
-    /// that got it.
+    /// Sends a packet from a host to all others, as if from one interface to another. Returns the
+    /// interface that received the packet.
     pub(crate) fn forge(
         &mut self,
         host: &str,
@@ -290,10 +291,10 @@ impl Fabric {
     }
 }
 
-/// Stands for the gateway of packets that a NAT gateway sends.
+/// Verdict of packets that leave through a NAT gateway.
 const LEFT_BY_NAT: Verdict = Verdict::Left(Exit::InternetGateway(InternetGatewayId(u64::MAX)));
 
-/// What identifies a connection at an interface: local and remote address, protocol, ports.
+/// Key of a connection at an interface: local and remote address, protocol, ports.
 type Key = (EniId, IpAddr, IpAddr, u8, (u16, u16));
 
 fn key(eni: EniId, direction: Direction, packet: &Packet) -> Key {
@@ -314,11 +315,11 @@ struct Flow {
     local_first: bool,
 }
 
-/// The reference.
+/// The reference implementation.
 #[derive(Default)]
 pub(crate) struct Reference {
     flows: BTreeMap<Key, Flow>,
-    /// Packets that passed since they belong to a connection.
+    /// Packets that passed because they belong to a connection.
     pub(crate) established: u64,
 }
 
@@ -339,7 +340,7 @@ impl Reference {
             matches!(step, Step::SameSubnet(_) | Step::Mapping { eni: Some(_), .. })
                 || matches!(step, Step::Middlebox { takes: true, .. })
         });
-        // A NAT gateway translates neither fragments nor errors about nothing.
+        // A NAT gateway translates neither fragments nor errors that quote no packet.
         let is_carried =
             matches!(packet.inner, Inner::Tcp(..) | Inner::Udp(..) | Inner::Icmp(0 | 8, _));
         let is_lost = by_nat && !is_carried;
@@ -365,7 +366,7 @@ impl Reference {
         }
     }
 
-    /// An interface has let a packet pass.
+    /// Records that an interface has admitted a packet.
     fn note(&mut self, judgement: &Judgement, eni: EniId, direction: Direction, packet: &Packet) {
         let tracking = judgement.steps.iter().find_map(|step| match step {
             Step::Groups { direction: of, tracking, .. } if *of == direction => *tracking,

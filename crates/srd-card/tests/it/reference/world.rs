@@ -1,5 +1,5 @@
-//! The card under test and the naive one, side by side: each gets the same input, and what the
-//! guest sees, what goes to peers, and all counters must be the same.
+//! The card under test and the naive card, side by side. Both get the same input. The guest's
+//! frames, the frames to peers, and all counters must be equal.
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
@@ -20,16 +20,16 @@ use super::card::{Card, Sent};
 use super::order::Chunk;
 use super::packets::OFFLOAD_BYTES;
 
-/// Machines: the card under test is 0, its peers follow.
+/// Number of machines: the card under test is 0, its peers follow.
 pub(crate) const MACHINES: usize = 4;
 const MTU: u16 = 1400;
 const PACKET_BYTES_MAX: u16 = 1472;
-/// Time between two looks at everything that runs.
+/// Time between two steps of all that runs.
 const STEP: Duration = Duration::from_micros(20);
-/// So many looks without a packet: nothing runs any more.
+/// Steps without a packet after which all activity has ended.
 const QUIET_STEPS: u32 = 40;
 
-/// What the guest sees, by flow, and how many frames it has seen in all.
+/// Frames that the guest received, by flow, and their total number.
 #[derive(Default)]
 pub(crate) struct Seen(BTreeMap<FlowKey, Vec<Vec<u8>>>, u64);
 
@@ -46,17 +46,17 @@ impl Guest for Seen {
     }
 }
 
-/// Chunks of a frame, and where in it each begins.
+/// Chunks of a frame, each with its offset.
 type Parts = Vec<(usize, Vec<u8>)>;
 
-/// A peer: an endpoint that keeps what it gets.
+/// A peer: an endpoint that keeps the frames that it receives.
 pub(crate) struct Machine {
     endpoint: Endpoint,
     pub(crate) id: Option<PeerId>,
     pub(crate) slot: Option<PeerSlot>,
-    /// Frames of which some chunks have come, by number and sequence.
+    /// Frames of which some chunks have arrived, by number and sequence.
     parts: BTreeMap<(u32, u16), Parts>,
-    /// The last offer that it got.
+    /// Last offer that the peer received.
     offer: Option<u8>,
 }
 
@@ -68,11 +68,11 @@ pub(crate) struct World {
     pub(crate) now: Instant,
     guest: Seen,
     sent: BTreeMap<(usize, FlowKey), Vec<Sent>>,
-    /// Frames that peers have got in all.
+    /// Number of frames that peers have received.
     arrived: u64,
-    /// The numbers of each flow on the wire, and in the naive card's account.
+    /// Numbers of the flows on the wire, and in the naive card.
     numbers: [BTreeMap<u64, (usize, FlowKey)>; 2],
-    /// The last datagram of a flow that has ended.
+    /// User value of the last datagram of a flow that has ended.
     pub(crate) last_user: Option<u64>,
     buf: TransmitBuf,
 }
@@ -81,7 +81,7 @@ fn outer(machine: usize) -> SocketAddr {
     SocketAddr::from(([192, 0, 2, 1 + u8::try_from(machine).unwrap()], 7471))
 }
 
-/// Two accounts by flow must be the same; a difference is shown in short.
+/// Compares two maps by flow; a difference is printed in short form.
 fn assert_same<K: Ord + Debug, T: PartialEq + Debug>(
     what: &str,
     card: &BTreeMap<K, Vec<T>>,
@@ -97,7 +97,7 @@ fn assert_same<K: Ord + Debug, T: PartialEq + Debug>(
     }
 }
 
-/// The addresses behind a machine.
+/// Addresses behind a machine.
 pub(crate) fn own_addresses(machine: usize) -> Vec<Prefix> {
     let texts = [format!("10.0.{machine}.0/24"), format!("fd00:{machine}::/32")];
     texts.iter().map(|text| text.parse().unwrap()).collect()
@@ -167,7 +167,7 @@ impl World {
         self.naive.remove_peer(machine);
     }
 
-    /// The transport knows a peer no more.
+    /// Removes a peer from the transport.
     pub(crate) fn disconnect(&mut self, machine: usize) {
         if let Some(id) = self.machines[machine].id.take() {
             self.endpoint.remove_peer(self.now, id);
@@ -207,7 +207,7 @@ impl World {
         }
     }
 
-    /// An offer arrives: SRD is on, for UDP, for tunnels.
+    /// Delivers an offer: SRD is on, for UDP, for tunnels.
     pub(crate) fn receive_offer(&mut self, machine: usize, kinds: (bool, bool, bool), asks: bool) {
         let (express, udp, tunnels) = (u8::from(kinds.0), u8::from(kinds.1), u8::from(kinds.2));
         let flags = express | udp << 1 | u8::from(asks) << 2 | tunnels << 3;
@@ -219,7 +219,7 @@ impl World {
         }
     }
 
-    /// Something happened in the transport.
+    /// Handles an event of the transport.
     pub(crate) fn event(&mut self, event: &Event) {
         self.express.event(self.now, event);
         match event {
@@ -234,7 +234,7 @@ impl World {
         }
     }
 
-    /// A flow's datagram was given up.
+    /// Reports that a flow's datagram was given up.
     pub(crate) fn fail(&mut self, machine: usize, key: &FlowKey, user: u64) {
         let Some(peer) = self.machines[machine].id else { return };
         let (id, status) = (srd_proto::DatagramId(0), Status::RemoteAbort);
@@ -252,7 +252,7 @@ impl World {
         }
     }
 
-    /// Everything that waits is sent, and arrives.
+    /// Sends all waiting frames, and waits until they arrive.
     pub(crate) fn drain(&mut self) {
         self.naive.drain(self.now);
         let mut quiet = 0;
@@ -268,7 +268,7 @@ impl World {
         panic!("there always is more to send");
     }
 
-    /// Everything that can be done at this moment. Returns whether there was anything.
+    /// Does all that is possible at this moment. Returns whether there was anything to do.
     fn turn(&mut self) -> bool {
         let mut busy = self.express.pump(self.now, &mut self.endpoint) > 0;
         while let Some(event) = self.endpoint.poll_event() {
@@ -337,7 +337,8 @@ impl World {
         *arrived += 1;
     }
 
-    /// What went to peers since the last look, with numbers counted from each flow's first.
+    /// Returns the frames to peers since the last call, with numbers that count from each flow's
+    /// first.
     fn normal(
         &mut self,
         which: usize,
@@ -362,12 +363,12 @@ impl World {
         normal
     }
 
-    /// Frames that the guest and that peers have got.
+    /// Returns the numbers of frames that the guest and the peers have received.
     pub(crate) fn frames(&self) -> (u64, u64) {
         (self.guest.1, self.arrived)
     }
 
-    /// Both cards must have done the same.
+    /// Checks that both cards have done the same.
     pub(crate) fn compare(&mut self) {
         assert_same("what the guest sees", &self.guest.0, &self.naive.guest);
         self.guest.0.clear();
@@ -391,7 +392,7 @@ impl World {
         }
     }
 
-    /// The last offer that each peer got must be what we are willing to do now.
+    /// Checks that the last offer to each peer equals what the card is willing to do now.
     pub(crate) fn compare_offers(&self) {
         for (machine, peer) in self.naive.peers.iter().filter(|(_, peer)| peer.connected) {
             let express = self.naive.express && peer.express;
