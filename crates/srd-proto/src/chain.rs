@@ -1,19 +1,19 @@
-//! Lists through the entries of a table: each entry stands in one list at a time, and leaves it in
-//! constant time from wherever it stands.
+//! Doubly linked lists through the entries of a table. An entry is in one list at a time, and can
+//! be removed from any position in constant time.
 //!
 //! Invariant: an entry is in at most one of the chains that share a [`Links`]; the caller keeps
-//! track of which. Bound: a link for each entry of the table.
+//! track of which one. Bound: one link for each entry of the table.
 
 use alloc::vec::Vec;
 
-/// The end of a chain.
+/// End of a chain.
 const NONE: u32 = u32::MAX;
 
-/// The links of a table's entries, as many as there are entries.
+/// Links of a table's entries, one for each entry.
 #[derive(Debug, Default)]
 pub(crate) struct Links(Vec<[u32; 2]>);
 
-/// One list. Entries are numbers of the table.
+/// A list. The entries are indices into the table.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Chain {
     first: u32,
@@ -24,7 +24,7 @@ const BEFORE: usize = 0;
 const AFTER: usize = 1;
 
 impl Links {
-    /// The table has one entry more, in no chain.
+    /// Adds an entry, which is in no chain.
     pub(crate) fn grow(&mut self) {
         self.0.push([NONE; 2]);
     }
@@ -45,14 +45,14 @@ impl Chain {
         (self.first != NONE).then_some(self.first)
     }
 
-    /// The entries from first to last.
+    /// Iterates over the entries from first to last.
     #[cfg(any(test, debug_assertions))]
     pub(crate) fn iter(self, links: &Links) -> impl Iterator<Item = u32> {
         let after = |at: &u32| Some(links.0[*at as usize][AFTER]).filter(|next| *next != NONE);
         core::iter::successors(self.first(), after)
     }
 
-    /// Puts an entry that is in no chain at the end.
+    /// Appends an entry that is in no chain.
     pub(crate) fn push_back(&mut self, links: &mut Links, at: u32) {
         links.0[at as usize] = [self.last, NONE];
         match self.last {
@@ -62,7 +62,7 @@ impl Chain {
         self.last = at;
     }
 
-    /// Takes an entry of this chain out.
+    /// Removes an entry of this chain.
     pub(crate) fn remove(&mut self, links: &mut Links, at: u32) {
         let [before, after] = core::mem::replace(&mut links.0[at as usize], [NONE; 2]);
         match before {
@@ -75,7 +75,7 @@ impl Chain {
         }
     }
 
-    /// Takes the first entry out.
+    /// Removes and returns the first entry.
     pub(crate) fn pop_front(&mut self, links: &mut Links) -> Option<u32> {
         let first = self.first()?;
         self.remove(links, first);

@@ -1,4 +1,5 @@
-//! Every knob, with unit, default and bound, checked once in [`Config::check`].
+//! The parameters of an endpoint, with unit, default and bounds. [`Config::check`] checks them
+//! once.
 
 use core::net::IpAddr;
 
@@ -7,27 +8,27 @@ use zeroize::Zeroize as _;
 use crate::error::ConfigError;
 use crate::time::Duration;
 
-/// Nanoseconds.
+/// Units of time, in nanoseconds.
 const US: u64 = 1_000;
 const MS: u64 = 1_000 * US;
 const S: u64 = 1_000 * MS;
 const DAY: u64 = 86_400 * S;
 
-/// Most addresses of one peer, and most local addresses of an endpoint.
+/// Maximum number of addresses of one peer, and of local addresses of an endpoint.
 pub const ADDRESSES_MAX: usize = 4;
 
 const WINDOW_PACKETS_LEAST: u64 = 128;
 const WINDOW_PACKETS_MOST: u64 = 4096;
 
-/// How packets of an endpoint are protected.
+/// Protection of an endpoint's packets.
 #[derive(Clone, Debug)]
 pub enum Protection {
     /// Neither authenticated nor encrypted. For trusted fabrics and simulation only.
     Plain,
-    /// A key that every member of a job shares, 32 uniformly random bytes: authenticated,
-    /// encrypted, no handshake trip. Any member can pose as any other (S21).
+    /// A key that every member of a job has, 32 uniformly random bytes. Packets are authenticated
+    /// and encrypted. Any member can impersonate any other (S21).
     JobKey([u8; 32]),
-    /// A static key pair per node (Noise IK): this is our private key.
+    /// A static key pair for each node (Noise IK). This is our private key.
     Static([u8; 32]),
 }
 
@@ -38,7 +39,7 @@ impl Drop for Protection {
 }
 
 impl Protection {
-    /// Whether packets are protected at all.
+    /// Whether packets are protected.
     pub const fn is_on(&self) -> bool {
         !matches!(self, Self::Plain)
     }
@@ -52,72 +53,73 @@ impl Protection {
     }
 }
 
-/// The peers that a node with a static key accepts.
+/// Set of peers that a node with a static key accepts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Admission {
     /// Only peers that were added with their public key.
     Known,
-    /// Any peer that holds some key: peers are told apart by it, nobody vouches for them.
+    /// Any peer that has a key. Peers are distinguished by their keys; the owners of the keys are
+    /// unknown.
     Anyone,
 }
 
-/// How the next packet's path is chosen.
+/// Rule by which the path of the next packet is chosen.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Spray {
-    /// Recently confirmed good paths first, else the next unpenalised one in a rotation.
+    /// Paths that were confirmed recently first, then the next path without a penalty in a
+    /// rotation.
     Adaptive,
-    /// The next path in a rotation, whatever it did.
+    /// The next path in a rotation, whatever its state.
     Oblivious,
-    /// One path, until it is found dead.
+    /// One path. A retransmission timeout selects another entropy value for it.
     Single,
 }
 
-/// The configuration of an endpoint. [`Config::default`] suits a 100 Gb/s fabric with
-/// microsecond links; [`Config::sockets`] suits kernel sockets.
+/// Configuration of an endpoint. [`Config::default`] is for a 100 Gb/s fabric with links of
+/// microseconds; [`Config::sockets`] is for kernel sockets.
 #[derive(Clone, Debug)]
 pub struct Config {
     /// Protection of every packet.
     pub protection: Protection,
-    /// The peers that are accepted, with static keys.
+    /// Peers that are accepted, with static keys.
     pub admission: Admission,
-    /// The well-known UDP port we receive on; it travels in the greeting, since data comes
+    /// The well-known UDP port at which we receive. The greeting contains it, because data leaves
     /// from other ports. 1..=65,535.
     pub local_port: u16,
-    /// Local addresses that packets leave from, in turns over the entropies. 1..=4.
+    /// Local addresses from which packets leave, in turns over the entropies. 1..=4.
     pub local_addresses: u8,
     /// Largest UDP payload of a packet, header and tag included. 256..=65,000.
     pub packet_bytes_max: u16,
-    /// An IP address of ours, if peers at it are on this machine too: packets to them never meet an
-    /// interface, whatever `packet_bytes_max` is because of one.
+    /// An IP address of this machine, if peers at it are on this machine too. Packets to them use
+    /// no interface, so the limit of an interface in `packet_bytes_max` does not apply to them.
     pub own_ip: Option<IpAddr>,
-    /// Largest UDP payload of a packet to a peer at `own_ip`. Zero: as to all others.
-    /// 0..=65,000.
+    /// Largest UDP payload of a packet to a peer at `own_ip`. Zero: the same as for all other
+    /// peers. 0..=65,000.
     pub own_packet_bytes_max: u16,
-    /// Speed of our own link, bits per second. Zero: unknown, estimated from delivery.
+    /// Rate of our own link, bits per second. Zero: unknown, estimated from delivery.
     pub link_rate_bps: u64,
     /// Whether data leaves the endpoint no faster than `link_rate_bps`, if that is known. Switch
     /// this on if the endpoint is the only user of its link and the host does not keep the queue of
     /// the interface short.
     pub egress_pacing: bool,
-    /// Bytes below UDP payload that a packet costs (IP and UDP; where links are emulated, what they
-    /// count). 0..=200.
+    /// Bytes of a packet on the wire in addition to its UDP payload (IP and UDP; on emulated links,
+    /// the bytes that they count). 0..=200.
     pub wire_overhead_bytes: u16,
-    /// Round-trip time assumed until one is measured. 100 ns..=10 s.
+    /// Round-trip time assumed before the first measurement. 100 ns..=10 s.
     pub rtt_initial: Duration,
-    /// How paths are chosen.
+    /// Rule by which paths are chosen.
     pub spray: Spray,
     /// Number of paths (entropy values) per context. 1..=256.
     pub paths: u16,
-    /// Most consecutive packets that ride one path; also at most a quarter of the window, what
-    /// leaves in 50 us, and 64 KB. 1..=64.
+    /// Maximum number of consecutive packets on one path. A run is also limited to a quarter of the
+    /// window, to the bytes that leave in 50 us, and to 64 KB. 1..=64.
     pub spray_burst_packets: u8,
     /// Target queueing delay as a percentage of the base round trip. 5..=400.
     pub delay_target_percent: u32,
-    /// Least target queueing delay: twice the host's own timing jitter. Counts as transit time
+    /// Least target queueing delay: twice the host's own timing jitter. It counts as transit time
     /// in the bandwidth-delay product. 0..=1 s.
     pub delay_target_min: Duration,
-    /// Window before anything is known, in bytes; zero: 2.25 bandwidth-delay products.
-    /// 0..=4 GiB.
+    /// Window of a new context, in bytes; zero: 2.25 bandwidth-delay products. 0..=4 GiB.
     pub window_initial_bytes: u64,
     /// Largest window, as a percentage of the bandwidth-delay product. 50..=1000.
     pub window_max_percent: u32,
@@ -125,63 +127,65 @@ pub struct Config {
     pub receiver_share: bool,
     /// Receiver's outstanding credit, as a percentage of its bandwidth-delay product. 50..=400.
     pub credit_percent: u32,
-    /// Acknowledge at least every so many packets. 1..=256.
+    /// Maximum number of packets before an acknowledgement is sent. 1..=256.
     pub ack_packets: u16,
-    /// Acknowledge at least every so many bytes. 1..=16 MiB.
+    /// Maximum number of bytes before an acknowledgement is sent. 1..=16 MiB.
     pub ack_bytes: u32,
-    /// Acknowledge at most so long after an arrival. 0..=1 s.
+    /// Maximum time from an arrival to its acknowledgement. 0..=1 s.
     pub ack_delay: Duration,
-    /// Acknowledge at most so long after an arrival in interactive mode, where the peer's answer
-    /// shows the sender that its packet arrived. Less than `ack_delay` means `ack_delay`. 0..=1 s.
+    /// Maximum time from an arrival to its acknowledgement in interactive mode, in which the peer's
+    /// answer shows that the packet arrived. A value below `ack_delay` means `ack_delay`. 0..=1 s.
     pub ack_delay_interactive: Duration,
     /// Path tuples per acknowledgement. 1..=16.
     pub ack_tuples_max: u8,
     /// Lower bound of the retransmission timeout. It exceeds the delay of an answer behind a full
-    /// port of a switch (160 us with 2 MB at 100 Gb/s, 340 us measured with 8 MB): a shorter one
-    /// declares everything in flight lost although it only waits. 1 us..=10 s.
+    /// port of a switch (160 us with 2 MB at 100 Gb/s, 340 us measured with 8 MB): a shorter
+    /// timeout declares everything in flight lost while it only waits. 1 us..=10 s.
     pub rto_min: Duration,
     /// Upper bound of the retransmission timeout's back-off. `rto_min`..=60 s.
     pub rto_max: Duration,
-    /// How long a peer may be silent with data outstanding before it is declared down.
-    /// 1 ms..=1 day.
+    /// Longest silence of a peer, with data outstanding, before it is declared down. 1 ms..=1 day.
     pub peer_timeout: Duration,
-    /// How long a peer that has never answered may leave data unanswered; zero means
+    /// Longest silence of a peer that has never answered, before it is declared down; zero means
     /// `peer_timeout`. 1 ms..=1 day.
     pub answer_timeout: Duration,
-    /// Silence after which an idle context sends a probe, at least 100 us; a quarter of it while
-    /// something is sent to the peer, an eighth from probe to probe. [`Duration::MAX`]: never.
+    /// Silence after which an idle context sends a probe, at least 100 us. After a packet was sent
+    /// to the peer a quarter of this time counts instead, and an eighth between probes.
+    /// [`Duration::MAX`]: never.
     pub keepalive: Duration,
-    /// Idle time after which a context gives its memory back. Longer than `peer_timeout`, ours
-    /// and any peer's, or a datagram that is repeated after it could be delivered again.
+    /// Idle time after which a context releases its memory. It must be longer than `peer_timeout`,
+    /// ours and any peer's, otherwise a datagram that is retransmitted after it could be delivered
+    /// again.
     pub idle_reclaim: Duration,
-    /// Idle time, at least 100 us, after which a context hibernates: it gives back the tables that
-    /// it sends with, and keeps what the protocol must not forget. With this set, contexts with
+    /// Idle time, at least 100 us, after which a context hibernates: it releases the tables of its
+    /// sender and keeps the state that the protocol needs later. With this parameter, contexts with
     /// peers that the application named are never reclaimed. [`Duration::MAX`]: never. Contexts
     /// with a keepalive do not hibernate.
     pub idle_hibernate: Duration,
-    /// RNR verdicts before a datagram fails; 7 means for ever, as in EFA. 0..=7.
+    /// RNR verdicts before a datagram fails; 7 means without limit, as in EFA. 0..=7.
     pub rnr_retries: u8,
     /// Peers per endpoint. 1..=1,000,000.
     pub peers_max: u32,
-    /// Queue pairs that may send to one peer, each class counted apart. 1..=65,536.
+    /// Queue pairs that may send to one peer, counted separately in each class. 1..=65,536.
     pub flows_max: u32,
     /// Datagrams that may wait or be in flight per peer. 1..=1,048,576.
     pub send_queue_datagrams_max: u32,
     /// Unreliable datagrams that may wait per peer. 1..=65,536.
     pub unreliable_queue_datagrams_max: u32,
-    /// Packets in flight per peer, also the receiver's window. A power of two, 128..=4096.
+    /// PSN window: maximum distance between the floor and the newest PSN of a peer, for sending and
+    /// for receiving. A power of two, 128..=4096.
     pub window_packets_max: u16,
-    /// Undelivered events that an endpoint holds before it stops accepting sends. 1..=2^30.
+    /// Events that may wait in an endpoint before it refuses sends. 1..=2^30.
     pub events_max: u32,
     /// New contexts per second beyond which strangers must return a cookie. 0..=1,000,000.
     pub handshakes_per_second_max: u32,
-    /// Packets under one key before it is replaced. 1..=2^48.
+    /// Packets sealed under one key before it is replaced. 1..=2^48.
     pub key_packets_max: u64,
-    /// Time under one key before it is replaced. 100 us..=1 day.
+    /// Lifetime of a key before it is replaced. 100 us..=1 day.
     pub key_lifetime: Duration,
-    /// Whether data packets ask switches to mark (ECT).
+    /// Whether data packets are sent as ECN-capable (ECT).
     pub ecn: bool,
-    /// Whether contexts probe for the largest packet that the fabric passes.
+    /// Whether contexts discover the largest packet size that the fabric passes.
     pub mtu_discovery: bool,
 }
 
@@ -237,8 +241,9 @@ impl Default for Config {
 }
 
 impl Config {
-    /// Defaults for kernel UDP sockets: longer runs on a path so that segmentation offload
-    /// pays, acknowledgements per batch, floors above the host's scheduling jitter.
+    /// Defaults for kernel UDP sockets: longer runs on a path, so that segmentation offload is
+    /// effective, acknowledgements for whole batches, and minimum times above the host's scheduling
+    /// jitter.
     pub fn sockets() -> Self {
         Self {
             link_rate_bps: 0,
@@ -260,39 +265,39 @@ impl Config {
         }
     }
 
-    /// E3c. The largest packet to a peer at this address, of UDP payload bytes, as far as this
-    /// machine knows.
+    /// E3c. Largest packet to a peer at this address, in UDP payload bytes, as far as this machine
+    /// can derive it.
     pub fn packet_bytes_to(&self, ip: IpAddr) -> u16 {
         let own = self.own_ip == Some(ip);
         if own { self.packet_bytes_most() } else { self.packet_bytes_max }
     }
 
-    /// The largest packet to any peer.
+    /// Largest packet to any peer.
     pub fn packet_bytes_most(&self) -> u16 {
         self.packet_bytes_max.max(self.own_packet_bytes_max)
     }
 
-    /// How long a peer may be silent, which has answered before or has not.
+    /// Longest silence of a peer, depending on whether it has answered before.
     pub(crate) fn patience(&self, has_received: bool) -> Duration {
         let known = has_received || self.answer_timeout == Duration::ZERO;
         if known { self.peer_timeout } else { self.answer_timeout }
     }
 
-    /// How late a call must come to be the end of a pause of our own: a quarter of the shortest
-    /// time that a peer has to answer. What is shorter leaves enough of it.
+    /// Lateness of a call that counts as a pause of this endpoint: a quarter of the shortest time
+    /// that a peer has to answer. A shorter pause leaves enough of that time.
     pub(crate) fn own_pause_min(&self) -> Duration {
         self.peer_timeout.min(self.patience(false)).over(4).max(Duration::from_millis(1))
     }
 
-    /// How long an acknowledgement that was not asked for may wait.
+    /// Maximum wait of an acknowledgement that the sender did not request at once.
     pub(crate) fn ack_wait(&self, interactive: bool) -> Duration {
         if interactive { self.ack_delay.max(self.ack_delay_interactive) } else { self.ack_delay }
     }
 
-    /// Checks every bound.
+    /// Checks all bounds.
     ///
     /// # Errors
-    /// The first knob that is out of range.
+    /// Returns the first parameter that is out of range.
     pub fn check(&self) -> Result<(), ConfigError> {
         // E4
         for (field, value, min, max) in self.bounds() {
@@ -311,8 +316,8 @@ impl Config {
         Ok(())
     }
 
-    /// Each number with its least and most. Every knob is named here, so that one without a bound
-    /// does not compile.
+    /// Each number with its minimum and maximum. The pattern names every parameter, so that a new
+    /// one without a bound does not compile.
     #[rustfmt::skip] // a table
     fn bounds(&self) -> [(&'static str, u64, u64, u64); 36] {
         let Self {
@@ -328,7 +333,7 @@ impl Config {
             events_max, handshakes_per_second_max, key_packets_max, key_lifetime,
         } = self;
         let ns = |d: &Duration| d.as_nanos();
-        // Zero stands for `peer_timeout`.
+        // Zero means `peer_timeout`.
         let answer_min = if *answer_timeout == Duration::ZERO { 0 } else { MS };
         [
             ("local_port", (*local_port).into(), 1, 65_535),
@@ -362,7 +367,7 @@ impl Config {
             ("flows_max", (*flows_max).into(), 1, 65_536),
             ("send_queue_datagrams_max", (*send_queue_datagrams_max).into(), 1, 1 << 20),
             ("unreliable_queue_datagrams_max", (*unreliable_queue_datagrams_max).into(), 1, 65_536),
-            // One bitmap word of the window is kept free, so it needs two.
+            // One bitmap word of the window stays free, so at least two are needed.
             ("window_packets_max", (*window_packets_max).into(), WINDOW_PACKETS_LEAST,
              WINDOW_PACKETS_MOST),
             ("events_max", (*events_max).into(), 1, 1 << 30),

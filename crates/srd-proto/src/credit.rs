@@ -1,20 +1,20 @@
-//! The receiver's share: when several contexts send to one receiver, it divides a window of
+//! The receiver's share: if several contexts send to one receiver, it divides a window of
 //! `credit_percent` of its own bandwidth-delay product among them, round robin.
 //!
-//! Each sender's credit limit is counted from what this receiver has *received*, so a lost packet
-//! loses no credit: the sender repeats it under the same limit. Arrivals free credit; credit is
-//! granted in quanta to the next sender that has more to send, and that holds no more than its part
-//! of the credit if there is such a one. A sender alone has no credit limit.
-//! A sender that leaves a grant unused is set aside until it uses it, or for a time that doubles.
+//! Each sender's credit limit is counted from the bytes that this receiver has *received*, so a
+//! lost packet loses no credit: the sender retransmits it under the same limit. Arrivals free
+//! credit. Credit is granted in quanta to the next sender that has more to send; senders with less
+//! than an equal part of the credit come first. A lone sender has no credit limit. A sender that
+//! leaves a grant unused is set aside until it uses the grant, or for a time that doubles.
 //!
-//! The round trip in that product is the largest base round trip of the contexts that send now.
-//! A context counts with the least that it has written during the last five to ten seconds, and
-//! only with what it has measured, so that one late packet, or a context that has gone, sizes
-//! nothing for longer.
+//! The round trip in that product is the largest base round trip of the contexts that are sending.
+//! A context counts with the least value that its packets carried during the last five to ten
+//! seconds, and only with a measured value. So one late packet, or a context that has ended, does
+//! not enlarge the product for longer.
 //!
-//! Bounds: each context waits in the ring once, and stands once in the list of grants that were
-//! not answered; both hold at most `2 * peers_max` entries, those of contexts that have ended
-//! included. Each arrival grants at most two quanta for each sender.
+//! Bounds: each context has at most one entry in the ring and one in the list of unanswered grants.
+//! Both hold at most `2 * peers_max + 16` entries, including those of contexts that have
+//! ended. Each arrival grants at most two quanta to each sender.
 
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
@@ -29,51 +29,52 @@ use crate::wire::{self, RTT_UNKNOWN};
 pub(crate) const QUANTUM_PACKETS: u64 = 4;
 /// Least outstanding credit: enough for a few packets on each of a few slow paths.
 const BUDGET_PACKETS_MIN: u64 = 8;
-/// Round trips after which a grant that its sender has not used counts for nothing.
+/// Round trips after which a grant that its sender has not used is withdrawn.
 const SILENT_ROUND_TRIPS: u64 = 20;
-/// A sender is set aside after at least and at most so long.
+/// Shortest and longest time for which a sender is set aside.
 const SILENT_MIN: Duration = Duration::from_micros(100);
 const SILENT_MAX: Duration = Duration::from_secs(1);
-/// No round trip counts as a longer one: a sender that writes nonsense can make the share too
-/// generous while it sends, but within a bound.
+/// Longest round trip that counts. A sender that writes nonsense can make the share too generous
+/// while it sends, up to this bound.
 const RTT_MAX_NS: u64 = 1_000_000_000;
-/// How long a generation of a sender's least round trip lives.
+/// Lifetime of a generation of a sender's least round trip.
 const RTT_GENERATION: Duration = Duration::from_secs(5);
-/// Entries of ended contexts that the lists may hold beside those of `peers_max` live ones.
+/// Entries of ended contexts that the lists may hold in addition to twice `peers_max`.
 const STALE_MIN: usize = 16;
-/// How long the number of senders is remembered for those that start afresh.
+/// Time for which the number of senders is remembered, for senders that start again.
 const SENDERS_MEMORY: Duration = Duration::from_millis(10);
 
-/// What the receiver knows of one sender. Lives in the context, so the table is free.
+/// The receiver's state of one sender. It is part of the context, so it needs no table of its own.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Share {
     /// Datagram bytes received, each datagram once.
     pub received: u64,
-    /// Bytes the sender has ever queued, as its packets report.
+    /// Bytes that the sender has ever queued, as its packets report.
     pub queued: u64,
-    /// Bytes received plus bytes in flight may reach this credit limit.
+    /// Credit limit: upper bound of the sender's received and in-flight bytes.
     pub credit_limit: u64,
-    /// Bytes of the limit that count as outstanding now.
+    /// Bytes of the credit limit that count as outstanding now.
     outstanding: u64,
-    /// Since when the sender has left a quantum unused that it was granted, and what will have been
-    /// received when it has used it.
+    /// Time since which the sender has left a granted quantum unused; `FAR_FUTURE`: there is no
+    /// such grant.
     unanswered_since: Instant,
+    /// Value of `received` at which the sender has used this quantum.
     answered_at: u64,
-    /// Until then it does not count, because it left a grant unused, and how long that lasts: twice
-    /// as long each time until it uses one.
+    /// Time until which the sender does not count, because it left a grant unused.
     aside_until: Instant,
+    /// Length of that time: it doubles each time, until the sender uses a grant.
     aside: Duration,
-    /// When the present generation of `rtt` ends.
+    /// End of the present generation of `rtt`.
     rtt_until: Instant,
     /// Least round trip, as a code, of this and of the previous generation.
     rtt: [u8; 2],
-    /// The code that counts in the endpoint's round trip.
+    /// Code that counts in the endpoint's round trip.
     rtt_counted: u8,
     /// Whether the sender has more to send.
     pub active: bool,
-    /// Whether it waits in the ring.
+    /// Whether the sender has an entry in the ring.
     in_ring: bool,
-    /// Whether it stands in the list of grants.
+    /// Whether the sender has an entry in the list of grants.
     in_granted: bool,
 }
 
@@ -99,9 +100,9 @@ impl Default for Share {
 }
 
 impl Share {
-    /// A packet of the sender arrived. That is not enough: a grant is used when what is left
-    /// of it is too little for a packet, or when there is nothing more to send. Then the next
-    /// quantum is waited for.
+    /// Accounts for a packet of the sender. The packet alone does not count as use: a grant is used
+    /// when its remainder is too small for a packet, or when the sender has nothing more to send.
+    /// Then the next quantum is expected.
     fn note_use(&mut self, now: Instant, packet_bytes: u64) {
         // R7
         let wants = self.queued > self.received;
@@ -114,7 +115,7 @@ impl Share {
         (self.aside_until, self.aside) = (Instant::ZERO, Duration::ZERO);
     }
 
-    /// What will have been received when the sender has used the next quantum of its grant.
+    /// Value of `received` at which the sender has used the next quantum of its grant.
     fn quantum_end(&self, packet_bytes: u64) -> u64 {
         self.credit_limit.min(self.received + QUANTUM_PACKETS * packet_bytes)
     }
@@ -137,11 +138,11 @@ impl Share {
     }
 }
 
-/// The largest of the senders' round trips: how many senders there are for each code.
+/// The largest of the senders' round trips, with the number of senders for each code.
 #[derive(Debug)]
 struct RoundTrips {
     senders: Box<[u32; 256]>,
-    /// No larger code has a sender; the code itself has, unless it is `RTT_UNKNOWN`.
+    /// Largest code that a sender has; `RTT_UNKNOWN`: no sender has a code.
     largest: u8,
 }
 
@@ -150,7 +151,7 @@ impl RoundTrips {
         Self { senders: Box::new([0; 256]), largest: RTT_UNKNOWN }
     }
 
-    /// A sender's code changes; `RTT_UNKNOWN` is that of a sender that does not count.
+    /// Changes the code of a sender; `RTT_UNKNOWN` is the code of a sender that does not count.
     fn replace(&mut self, before: u8, after: u8) {
         if after != RTT_UNKNOWN {
             self.senders[usize::from(after)] += 1;
@@ -169,16 +170,16 @@ impl RoundTrips {
     }
 }
 
-/// The receiver's side of the bargain.
+/// The receiver's share of one shard.
 #[derive(Debug)]
 pub(crate) struct ReceiverShare {
     enabled: bool,
     link_rate_bps: u64,
     percent: u32,
     packet_bytes: u64,
-    /// What hosts add to the round trip.
+    /// Time that hosts add to the round trip.
     host_time: Duration,
-    /// The round trip while no sender has measured one.
+    /// Round trip while no sender has measured one.
     rtt_initial: Duration,
     rtt_code_max: u8,
     entries_max: usize,
@@ -188,18 +189,19 @@ pub(crate) struct ReceiverShare {
     round_trips: RoundTrips,
     senders_recent: u32,
     senders_until: Instant,
-    /// What this shard reports to the others of its node, and how many senders those have.
+    /// Number of senders that this shard reports to the other shards of its node.
     count: SenderCount,
+    /// Number of senders of the other shards.
     others: u32,
-    /// Contexts with a grant, each with the time of the oldest that was not answered when it was
-    /// put here: what nothing came of is found from the front.
+    /// Contexts with a grant, each with the time of its oldest unanswered grant when the entry was
+    /// added. Grants that were not used are found at the front.
     granted: VecDeque<(PeerId, Instant)>,
 }
 
-/// Access to the shares of other contexts.
+/// Access to the shares of all contexts.
 pub(crate) trait Shares {
     fn share(&mut self, peer: PeerId) -> Option<&mut Share>;
-    /// The peer's credit limit moved: an acknowledgement carries it to the peer.
+    /// Announces a changed credit limit: an acknowledgement carries it to the peer.
     fn announce(&mut self, peer: PeerId);
 }
 
@@ -233,12 +235,12 @@ impl ReceiverShare {
         self.enabled && self.sending() >= 2
     }
 
-    /// How many contexts of the node are sending.
+    /// Number of contexts of the node that are sending.
     fn sending(&self) -> u32 {
         self.active.saturating_add(self.others)
     }
 
-    /// How many contexts of the node are sending, or were within the last 10 ms.
+    /// Number of contexts of the node that are sending, or were within the last 10 ms.
     pub(crate) fn senders(&self, now: Instant) -> u32 {
         // R9
         self.recent(now).saturating_add(self.others)
@@ -248,20 +250,21 @@ impl ReceiverShare {
         if now < self.senders_until { self.senders_recent.max(self.active) } else { self.active }
     }
 
-    /// Exchanges the numbers of senders with the node's other shards: each
-    /// shard grants as large a part of the whole as it has of the senders.
+    /// Exchanges the numbers of senders with the node's other shards: each shard grants a part of
+    /// the whole credit in proportion to its number of senders.
     pub(crate) fn sync(&mut self, now: Instant) {
         if self.enabled {
             self.others = self.count.say(self.recent(now));
         }
     }
 
-    /// When fewer senders are reported to the other shards, unless something arrives before.
+    /// Time when a smaller number of senders is reported to the other shards, unless a packet
+    /// arrives earlier.
     pub(crate) fn sync_at(&self) -> Option<Instant> {
         (self.count.said() > self.active).then_some(self.senders_until)
     }
 
-    /// The largest base round trip of those that send.
+    /// Largest base round trip of the active senders.
     fn rtt(&self) -> Duration {
         self.round_trips.largest().unwrap_or(self.rtt_initial)
     }
@@ -282,15 +285,15 @@ impl ReceiverShare {
         part.max(BUDGET_PACKETS_MIN * self.packet_bytes)
     }
 
-    /// What a sender without a grant may have in flight.
+    /// Bytes that a sender without a grant may have in flight.
     pub(crate) fn unsolicited_bytes(&self, now: Instant) -> u64 {
         let senders = u64::from(self.senders(now).max(1));
         let share = self.bdp_bytes().saturating_mul(3) / 2 / senders;
         share.min(self.bdp_bytes()).max(self.packet_bytes)
     }
 
-    /// Something arrived from `from`, whose share the caller has updated (received, queued), in
-    /// a packet that carried `rtt_code`.
+    /// Accounts for a packet of `from` with the code `rtt_code`. The caller has already updated the
+    /// sender's share (received, queued).
     pub(crate) fn on_arrival(
         &mut self,
         now: Instant,
@@ -316,7 +319,7 @@ impl ReceiverShare {
                 share.credit_limit = share.credit_limit.max(share.received);
             } else {
                 self.active -= 1;
-                // R6. What it may send of the next message before our next acknowledgement.
+                // R6. Bytes of the next message that it may send before our next acknowledgement.
                 share.credit_limit = share.received + unsolicited;
             }
             if self.active >= self.senders_recent || now >= self.senders_until {
@@ -327,7 +330,7 @@ impl ReceiverShare {
             share.credit_limit = share.received + unsolicited;
         }
         if comes_back {
-            // Perhaps its next datagram is larger than what is left to it.
+            // Its next datagram may be larger than the rest of its credit.
             share.unanswered_since = now;
             share.credit_limit =
                 (share.credit_limit + quantum).min(share.queued + self.packet_bytes);
@@ -353,7 +356,7 @@ impl ReceiverShare {
         }
     }
 
-    /// Credit limits do not apply any more: each sender that waits for a grant is notified.
+    /// Ends the credit limits: each sender that waits for a grant gets an acknowledgement.
     fn release(&mut self, shares: &mut impl Shares) {
         // R8
         while let Some(peer) = self.ring.pop_front() {
@@ -370,7 +373,7 @@ impl ReceiverShare {
         }
     }
 
-    /// A share's round trip counts while its sender is active.
+    /// Updates the sender's round trip in the sums: it counts while the sender is active.
     fn count_rtt(&mut self, share: &mut Share) {
         let code = if share.active { share.rtt_least() } else { RTT_UNKNOWN };
         if code != share.rtt_counted {
@@ -381,17 +384,17 @@ impl ReceiverShare {
 
     fn recount(&mut self, share: &mut Share) {
         let granted = share.credit_limit.min(share.queued).saturating_sub(share.received);
-        // What is too little for a packet may never be used: if it counted, a few such rests
-        // could leave no room to grant anything to anyone.
+        // A remainder that is too small for a packet may never be used. If it counted, a few of
+        // them could use up the budget, and no sender would get a grant.
         let usable = granted >= self.packet_bytes || share.credit_limit >= share.queued;
         let now_out = if share.active && usable { granted } else { 0 };
         self.outstanding = self.outstanding + now_out - share.outstanding;
         share.outstanding = now_out;
     }
 
-    /// Grants quanta round robin while there is room: first to senders that hold less than their
-    /// equal part of it, then to the others. A sender that leaves its grants unused, because it is
-    /// slow or because it wants to, would else come to hold all of the room.
+    /// Grants quanta round robin while the budget lasts: first to senders that hold less than their
+    /// equal part of it, then to the others. Otherwise a sender that leaves its grants unused,
+    /// because it is slow or on purpose, would in time hold the whole budget.
     fn grant(&mut self, now: Instant, quantum: u64, shares: &mut impl Shares) {
         // R3
         let budget = self.budget_bytes();
@@ -415,12 +418,12 @@ impl ReceiverShare {
         }
     }
 
-    /// Grants a quantum to a sender, which stands in the ring again if it wants more.
+    /// Grants a quantum to a sender, which enters the ring again if it has more to send.
     fn grant_to(&mut self, now: Instant, next: PeerId, quantum: u64, shares: &mut impl Shares) {
         let Some(share) = shares.share(next) else { return };
         // R3
         share.credit_limit = (share.credit_limit.max(share.received) + quantum).min(
-            share.queued + self.packet_bytes, // never far past what it has
+            share.queued + self.packet_bytes, // at most one packet beyond its queued bytes
         );
         let more = share.credit_limit < share.queued;
         share.in_ring = more;
@@ -432,7 +435,7 @@ impl ReceiverShare {
         shares.announce(next);
     }
 
-    /// Notes that a sender has a grant, which it should use soon.
+    /// Records that a sender has a grant, which it should use soon.
     fn await_use(&mut self, now: Instant, id: PeerId, shares: &mut impl Shares) {
         let Some(share) = shares.share(id) else { return };
         if share.unanswered_since == Instant::FAR_FUTURE {
@@ -447,7 +450,7 @@ impl ReceiverShare {
         }
     }
 
-    /// Sets aside the grants of senders that have gone silent: looks at the oldest few.
+    /// Sets aside senders that leave their grants unused: checks the oldest two.
     fn set_aside_silent(&mut self, now: Instant, shares: &mut impl Shares) {
         // R7
         let patience = self.rtt().times(SILENT_ROUND_TRIPS).clamp(SILENT_MIN, SILENT_MAX);
@@ -460,7 +463,7 @@ impl ReceiverShare {
             let Some(share) = shares.share(peer) else { continue };
             let since = share.unanswered_since;
             if share.active && since != Instant::FAR_FUTURE && now.since(since) <= patience {
-                // It used the grant, and was granted something again, since it was put here.
+                // The sender used its grant, and got another, after this entry was added.
                 self.granted.push_back((peer, since));
                 continue;
             }
@@ -473,10 +476,10 @@ impl ReceiverShare {
         }
     }
 
-    /// Looks whether the sums are those of all shares.
+    /// Checks that the sums are those of all shares.
     ///
     /// # Panics
-    /// If they are not.
+    /// Panics if they differ.
     #[cfg(debug_assertions)]
     pub(crate) fn audit<'a>(&self, shares: impl Iterator<Item = &'a Share>) {
         let (mut active, mut outstanding, mut counted) = (0, 0, [0; 256]);
@@ -493,7 +496,7 @@ impl ReceiverShare {
         assert!(listed <= self.entries_max, "{listed} entries");
     }
 
-    /// A context is gone, or its sender silent: its grant counts no more.
+    /// Removes the grant of a context that has ended, or whose sender is silent.
     pub(crate) fn forget(&mut self, share: &mut Share) {
         if share.active {
             self.active -= 1;
@@ -505,8 +508,8 @@ impl ReceiverShare {
     }
 }
 
-/// Drops the entries of contexts that have ended, and all but one of each other: `mark` is the
-/// flag of a share that stands in this list.
+/// Drops the entries of contexts that have ended, and all but one of each other context. `mark` is
+/// the flag of a share with an entry in this list.
 #[cold]
 fn tidy<T>(
     list: &mut VecDeque<T>,

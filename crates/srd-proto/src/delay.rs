@@ -1,35 +1,36 @@
 //! Delay and round-trip estimators.
 //!
-//! The forward one-way delay is taken relative to its own minimum over all paths, so that
-//! clock offset cancels and the return path stays out. Packets of unlike size take unlike
-//! time to serialise, so each power of two of sizes has its own minimum. A minimum lives five
-//! to ten seconds: long enough to be found, short enough for clocks that drift.
+//! The forward one-way delay is measured relative to its own minimum over all paths. So the clock
+//! offset cancels, and the return path is not included. Packets of different sizes take different
+//! times to serialise, therefore each size class (powers of two) has its own minimum. A minimum is
+//! remembered for five to ten seconds: long enough to be found, short enough for clocks that drift.
 
 use crate::time::{Duration, Instant};
 
-/// How long a generation of minima lives.
+/// Lifetime of a generation of minima.
 const GENERATION: Duration = Duration::from_secs(5);
 /// Size classes: powers of two from 64 bytes.
 const CLASSES: usize = 11;
-/// Samples that a median is taken over.
+/// Number of samples of which the median is taken.
 const SAMPLES: usize = 16;
-/// Round trips that were measured before the least of them counts as the base (R10).
+/// Number of round trips measured before the least of them counts as the base (R10).
 const BASE_SAMPLES: u8 = 8;
-/// Until then what is reported is at most so much of the configured guess, in percent: enough that
-/// the receiver's share is not too small, too little for its senders to fill a switch's queue
-/// (`docs/perf-notes.md`, 2026-11-23).
+/// Upper bound of the reported round trip before that, in percent of the configured guess: enough
+/// for a receiver's share that is not too small, too little for its senders to fill a switch's
+/// queue (`docs/perf-notes.md`, 2026-11-23).
 const FEW_SAMPLES_PERCENT: u64 = 275;
-/// Of the farthest that a packet was overtaken, such a part is forgotten with each that arrives.
+/// Of the longest recent overtaking, one part in this number is forgotten with each acknowledged
+/// packet.
 const OVERTAKEN_PART: u64 = 64;
-/// What the order of packets bears out is so many times that.
+/// Upper bound of the spread by order, as a multiple of the longest recent overtaking.
 const OVERTAKEN_TIMES: u64 = 2;
 
-/// The one-way delays of a direction.
+/// One-way delays of a direction.
 #[derive(Debug)]
 pub(crate) struct DelayEstimator {
     /// Per size class: minimum of this and of the previous generation (raw clock difference).
     minima: [[Option<u32>; 2]; CLASSES],
-    /// The longest delay of this and of the previous generation.
+    /// Longest delay of this and of the previous generation.
     longest: [Option<u32>; 2],
     generation_ends: Instant,
     recent: [u32; SAMPLES],
@@ -37,9 +38,10 @@ pub(crate) struct DelayEstimator {
     recent_at: usize,
     median: u32,
     newest: u32,
-    /// Smoothed difference of one sample to the next, times eight.
+    /// Smoothed difference between one sample and the next, times eight.
     difference_x8: u64,
-    /// How much later than a packet that arrived lately others had been sent that arrived before.
+    /// Longest recent overtaking: time by which a packet was sent later than one that arrived after
+    /// it.
     overtaken_ns: u64,
 }
 
@@ -59,8 +61,8 @@ impl DelayEstimator {
         }
     }
 
-    /// Takes a raw sample (receive clock minus send clock, modulo 2^32 ns) of a packet of
-    /// `bytes`; returns its queueing delay in nanoseconds.
+    /// Records a raw sample (receive clock minus send clock, modulo 2^32 ns) of a packet of
+    /// `bytes`. Returns its queueing delay in nanoseconds.
     #[allow(clippy::cast_possible_wrap, clippy::cast_sign_loss)] // modular difference
     pub(crate) fn sample(&mut self, now: Instant, bytes: u16, raw: u32) -> u32 {
         if now >= self.generation_ends {
@@ -112,38 +114,38 @@ impl DelayEstimator {
         }
     }
 
-    /// The median queueing delay of the last sixteen samples: what most paths see.
+    /// Median queueing delay of the last sixteen samples: the delay of most paths.
     pub(crate) fn median(&self) -> Duration {
         Duration::from_nanos(self.median.into())
     }
 
-    /// The longest queueing delay of the last five to ten seconds, if any was seen.
+    /// Longest queueing delay of the last five to ten seconds; `None` before the first sample.
     pub(crate) fn longest(&self) -> Option<Duration> {
         let [newer, older] = self.longest;
         newer.max(older).map(|ns| Duration::from_nanos(ns.into()))
     }
 
-    /// A packet arrived, and one that was sent so much later had arrived before it (zero: none).
+    /// Records an arrival that was overtaken by a packet sent this much later (zero: by none).
     pub(crate) fn on_arrival(&mut self, overtaken: Duration) {
         let kept = self.overtaken_ns - self.overtaken_ns / OVERTAKEN_PART;
         self.overtaken_ns = kept.max(overtaken.as_nanos());
     }
 
-    /// How far apart paths are (C4): four times the smoothed difference between one packet and the
-    /// next, which ride different paths. A queue that all paths share moves both alike and does
-    /// not count.
+    /// Difference between paths (C4): four times the smoothed difference between one packet and the
+    /// next, which use different paths. A queue that all paths share changes both delays equally
+    /// and does not count.
     pub(crate) fn spread(&self) -> Duration {
         Duration::from_nanos(self.difference_x8 / 2)
     }
 
-    /// The same, but no more than the order of packets bears out (C4): a common queue that grows
-    /// from one packet to the next is a difference, too, but leaves their order alone.
+    /// The spread, but no more than the order of packets shows (C4). A common queue that grows from
+    /// one packet to the next causes a difference too, but does not change the order of packets.
     pub(crate) fn spread_by_order(&self) -> Duration {
         self.spread().min(Duration::from_nanos(OVERTAKEN_TIMES * self.overtaken_ns))
     }
 }
 
-/// Round-trip times: smoothed (RFC 6298) and least over the last five to ten seconds.
+/// Round-trip times: smoothed (RFC 6298), and the least of the last five to ten seconds.
 #[derive(Debug)]
 pub(crate) struct RttEstimator {
     smoothed_ns: u64,
@@ -151,7 +153,7 @@ pub(crate) struct RttEstimator {
     least: [Option<u64>; 2],
     generation_ends: Instant,
     initial: Duration,
-    /// Samples so far, up to [`BASE_SAMPLES`].
+    /// Number of samples, up to [`BASE_SAMPLES`].
     samples: u8,
 }
 
@@ -189,15 +191,15 @@ impl RttEstimator {
         self.smoothed_ns != 0
     }
 
-    /// The base round trip: the least of the last seconds, or the configured guess.
+    /// Base round trip: the least of the last seconds, or the configured guess.
     pub(crate) fn base(&self) -> Duration {
         // A7
         let least = self.least[0].into_iter().chain(self.least[1]).min();
         least.map_or(self.initial, Duration::from_nanos)
     }
 
-    /// The base round trip that packets carry to the peer. The least of a few samples may be no
-    /// base: in a crowd that begins at once the first packet of most senders has waited in a queue.
+    /// Base round trip that packets carry to the peer. The least of a few samples may be no base:
+    /// when many senders begin at once, the first packet of most of them has waited in a queue.
     pub(crate) fn reported(&self) -> Option<Duration> {
         let most = self.initial.times(FEW_SAMPLES_PERCENT).over(100);
         match self.samples {
@@ -207,12 +209,12 @@ impl RttEstimator {
         }
     }
 
-    /// The smoothed round trip.
+    /// Smoothed round trip.
     pub(crate) fn smoothed(&self) -> Duration {
         if self.is_measured() { Duration::from_nanos(self.smoothed_ns) } else { self.initial }
     }
 
-    /// Retransmission timeout before floor and back-off: 2 srtt + 4 var.
+    /// Retransmission timeout before lower bound and back-off: 2 srtt + 4 var.
     pub(crate) fn timeout(&self) -> Duration {
         if self.is_measured() {
             Duration::from_nanos(2 * self.smoothed_ns + 4 * self.variance_ns)
@@ -253,7 +255,8 @@ mod tests {
         assert!(d.spread() > Duration::from_micros(10));
     }
 
-    /// A burst of many senders: each packet of one finds a much longer queue than its last.
+    /// A burst of many senders: each packet of a sender meets a much longer queue than the previous
+    /// one.
     #[test]
     fn regression_a_queue_that_grows_is_no_spread_of_paths() {
         let mut d = DelayEstimator::new(Instant::ZERO);

@@ -1,10 +1,10 @@
-//! Our own link. Data leaves no faster than it carries, so that what has to wait waits in the
-//! endpoint, where acknowledgements pass it and peers take turns, and not in a queue of the
-//! host's, where both would stand behind it.
+//! Our own link. Data leaves no faster than the link carries it. So packets wait in the endpoint,
+//! where acknowledgements overtake data and peers take turns, and not in a queue of the host, where
+//! acknowledgements would wait behind data.
 //!
-//! The link belongs to the node. A node of one shard paces as it sends. Where there are several,
-//! each leases the link for [`LEASE_BYTES`] at a time, so that they write to what they share once
-//! for many packets.
+//! The link belongs to the node. A node of one shard paces as it sends. In a node of several
+//! shards, each leases the link for [`LEASE_BYTES`] at a time, so that shards write to shared
+//! memory once for many packets.
 
 use alloc::collections::VecDeque;
 
@@ -14,43 +14,43 @@ use crate::pacer::{Pacer, time_for};
 use crate::time::{Duration, Instant};
 use crate::transmit::Transmit;
 
-/// What Ethernet adds to an IP packet on the wire: preamble, header, check sequence and gap.
+/// Bytes that Ethernet adds to an IP packet on the wire: preamble, header, check sequence and gap.
 const ETHERNET_BYTES: u64 = 38;
-/// Packets of full size that may leave at once, beside what leaves while the host's timers are
-/// late.
+/// Packets of full size that may leave at once, in addition to the bytes that leave while the
+/// host's timers are late.
 const BURST_PACKETS: u64 = 2;
 
-/// What a shard leases of the link at a time: as much as one batch of packets.
+/// Bytes of one lease of the link: as many as in one batch of packets.
 const LEASE_BYTES: u64 = 64 * 1024;
-/// A lease that is not used within this ends: if each shard kept one for later, all could be used
+/// Time after which an unused lease ends. If each shard kept a lease for later, all could be used
 /// at once.
 const LEASE_LIFETIME: Duration = Duration::from_micros(100);
 
-/// How the link is kept from being sent more than it carries.
+/// Method by which the data rate is limited to the rate of the link.
 #[derive(Debug)]
 enum Pace {
-    /// Its rate is not known, or keeping the host's queue short is left to the host.
+    /// No limit: the rate is not known, or the host keeps its own queue short.
     Free,
-    /// This is the node's only shard.
+    /// A pacer, because this is the node's only shard.
     Alone(Pacer),
-    /// The node has several shards.
+    /// Leases, because the node has several shards.
     Leased(Lease),
 }
 
-/// A shard's part of a link.
+/// One shard's part of a link.
 #[derive(Debug)]
 struct Lease {
     rate_bps: u64,
-    /// How much time may be owed, as [`Pacer`] has it.
+    /// Time by which the leases may be ahead of the clock when this shard leases the link.
     burst: Duration,
-    /// Bytes that are leased and were not sent; below zero, what the last packet took beyond the
-    /// lease, which the next lease pays.
+    /// Bytes that are leased and were not sent. Below zero: bytes that the last packet took beyond
+    /// the lease, which are added to the next one.
     left_bytes: i64,
-    /// When what is left of the lease ends.
+    /// Time when the rest of the lease ends.
     ends_at: Instant,
-    /// Until when the link was sold when this shard last leased it.
+    /// Time until which the link was leased after this shard's last lease.
     sold_until: Instant,
-    /// How long the link takes for a lease of each shard.
+    /// Time that the link needs for one lease of each shard.
     round: Duration,
 }
 
@@ -59,8 +59,8 @@ impl Lease {
         (self.left_bytes > 0 && now < self.ends_at) || self.opens_at(node) <= now
     }
 
-    /// When this shard may lease the link. A shard that has leased it lately waits a little longer
-    /// than one that has not, so that they take turns.
+    /// Time when this shard may lease the link. A shard that has leased it recently waits a little
+    /// longer than the others, so that they take turns.
     fn opens_at(&self, node: &Node) -> Instant {
         let sold_until = node.link_sold_until();
         let round_ns = self.round.as_nanos().max(1);
@@ -85,12 +85,12 @@ impl Lease {
     }
 }
 
-/// When the link takes more, and which peers wait for it.
+/// State of the link: whether it accepts data, and the peers that wait for it.
 #[derive(Debug)]
 pub(crate) struct Egress {
     pace: Pace,
     overhead_bytes: u64,
-    /// Peers with data that only the link holds up, each once. Bound: the peers.
+    /// Peers with data that only the link delays, each once. Bound: the number of peers.
     pub(crate) waiting: VecDeque<PeerId>,
 }
 
@@ -132,7 +132,7 @@ impl Egress {
         }
     }
 
-    /// When those that wait may go on.
+    /// Time when the waiting peers may send again.
     pub(crate) fn opens_at(&self, node: &Node) -> Option<Instant> {
         match &self.pace {
             _ if self.waiting.is_empty() => None,
@@ -142,7 +142,8 @@ impl Egress {
         }
     }
 
-    /// A batch left. Packets that did not have to wait take their part of the link, too.
+    /// Accounts for a batch that left. Packets that do not wait for the link use their part of it,
+    /// too.
     pub(crate) fn on_sent(&mut self, node: &Node, now: Instant, batch: &Transmit) {
         let bytes = batch.total_bytes as u64 + self.overhead_bytes * batch.segments as u64;
         match &mut self.pace {
@@ -173,7 +174,7 @@ mod tests {
         Transmit { destination, entropy, ecn, segments, segment_bytes, total_bytes, control: false }
     }
 
-    /// What so many shards, all with more than enough to send, send within 10 ms.
+    /// Bytes that each of `active` shards sends within 10 ms, if all have more than enough to send.
     fn sent_bytes(shards: u8, active: usize) -> Vec<u64> {
         let config = Config { link_rate_bps: 10_000_000_000, ..Config::sockets() };
         let config = Config { egress_pacing: true, ..config };
@@ -200,7 +201,7 @@ mod tests {
         for (shards, active) in [(2, 1), (2, 2), (8, 3), (16, 16)] {
             let sent = sent_bytes(shards, active);
             let sum: u64 = sent.iter().sum();
-            // A lease that each has bought and not used yet, and half a burst.
+            // The tolerance: a lease that each shard has bought and not used yet, and half a burst.
             let over = (active as u64 + 1) * LEASE_BYTES;
             assert!(sum > alone - over && sum < alone + over, "{sent:?} beside {alone}");
             let (least, most) = (sent.iter().min().unwrap(), sent.iter().max().unwrap());

@@ -1,18 +1,18 @@
-//! What can go wrong, one small enum per call; what the network does wrong is a
-//! [`DropReason`] counter instead.
+//! Errors that calls return, one small enum for each call. Faulty packets from the network are
+//! counted by [`DropReason`] instead.
 
 use core::fmt;
 
-/// Why a configuration was refused. The text names the knob, the value and the range.
+/// Reason for refusing a configuration. The text contains the parameter, its value and the range.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ConfigError {
-    /// The knob.
+    /// Name of the parameter.
     pub field: &'static str,
-    /// What it was.
+    /// Value of the parameter.
     pub value: u64,
-    /// The least that is accepted.
+    /// Minimum of the range.
     pub min: u64,
-    /// The most that is accepted.
+    /// Maximum of the range.
     pub max: u64,
 }
 
@@ -25,21 +25,21 @@ impl fmt::Display for ConfigError {
 
 impl core::error::Error for ConfigError {}
 
-/// Why a peer was not added.
+/// Reason for not adding a peer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum AddPeerError {
-    /// The endpoint has `peers_max` peers already.
+    /// The endpoint already has `peers_max` peers.
     TooManyPeers,
     /// A peer with this address exists.
     AddressInUse,
-    /// The endpoint runs encrypted, or the peer has no address, and no key was given for it.
+    /// Protection is on, or the peer has no address, and the peer was named without a key.
     KeyMissing,
-    /// Another peer holds this key.
+    /// Another peer has this key.
     KeyInUse,
-    /// The peer at this address has another public key than the one that was named.
+    /// The peer at this address has a public key different from the one in the call.
     KeyMismatch,
-    /// The public key is of small order: every secret shared with it would be zero.
+    /// The public key is of small order: each secret shared with it would be zero.
     WeakKey,
 }
 
@@ -58,20 +58,22 @@ impl fmt::Display for AddPeerError {
 
 impl core::error::Error for AddPeerError {}
 
-/// Why a datagram was not accepted.
+/// Reason for not accepting a datagram.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum SendError {
-    /// No such peer.
+    /// There is no such peer.
     UnknownPeer,
-    /// Larger than one packet carries: segmentation lives in the layer above.
+    /// The datagram is larger than one packet can carry. Segmentation is a task of the layer above.
     TooLarge {
-        /// The most bytes that fit.
+        /// Maximum number of bytes that fit.
         max_bytes: usize,
     },
-    /// The context's send queue is full; [`crate::Event::Writable`] follows when it is not.
+    /// The context's send queue is full. [`crate::Event::Writable`] follows when it has space
+    /// again.
     QueueFull,
-    /// More queue pairs, each class counted apart, send to this peer than `flows_max` allows.
+    /// `flows_max` flows have datagrams waiting for this peer, and this would be another one. A
+    /// queue pair has one flow in each class.
     TooManyFlows,
     /// The endpoint has been closed.
     Closed,
@@ -93,40 +95,40 @@ impl fmt::Display for SendError {
 
 impl core::error::Error for SendError {}
 
-/// Why a received packet was dropped. Each has a counter in [`crate::Stats`].
+/// Reason for dropping a received packet. Each reason has a counter in [`crate::Stats`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub enum DropReason {
     /// Shorter than its header claims, or with fields that no sender writes.
     Malformed,
-    /// A version of the protocol that we do not speak.
+    /// The packet has another version of the protocol.
     Version,
-    /// For a context that does not exist (a reset was sent, within its rate limit).
+    /// The packet names a context that does not exist. A Reset was sent, within its rate limit.
     UnknownContext,
-    /// Failed authentication.
+    /// The packet failed authentication.
     Unauthentic,
-    /// A packet number seen before.
+    /// The packet number was received before.
     Replay,
-    /// A packet number outside the receive window.
+    /// The packet number is outside of the receive window.
     OutsideWindow,
-    /// Plain where the configuration demands encryption, or the reverse.
+    /// A plain packet while protection is on, or the reverse.
     WrongProtection,
-    /// No room for another peer.
+    /// The table of peers is full.
     PeersFull,
-    /// Handshake refused under load until the sender returns its cookie.
+    /// An opening was answered by a Retry: its sender must first return the cookie.
     CookieDemanded,
-    /// From an earlier epoch of the peer.
+    /// The packet is from an earlier epoch of the peer.
     StaleEpoch,
-    /// A verdict was due and too many verdicts wait for acknowledgement.
+    /// The packet needed a verdict, and too many verdicts wait to be settled.
     VerdictsFull,
-    /// An unreliable datagram for a queue pair that is not there or has no receive buffer.
+    /// An unreliable datagram for a queue pair that does not exist or has no receive buffer.
     NoReceiver,
 }
 
 impl DropReason {
-    /// How many reasons there are.
+    /// Number of reasons.
     pub const COUNT: usize = 12;
-    /// Every reason, in counter order.
+    /// Each reason, in the order of the counters.
     pub const ALL: [Self; Self::COUNT] = [
         Self::Malformed,
         Self::Version,

@@ -1,4 +1,4 @@
-//! What the core reports to the application: arrivals at once, everything else as events.
+//! Reports of the core to the application: deliveries at once, everything else as events.
 
 use core::fmt;
 
@@ -6,67 +6,69 @@ use bytes::Bytes;
 
 use crate::ids::{DatagramId, PeerId, Qpn};
 
-/// Which of a context's queues a datagram waits in.
+/// Class of a datagram, which selects the queue of the context in which it waits.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
 pub enum Class {
-    /// Shares the context by deficit round robin over queue pairs.
+    /// Queue pairs share this class by deficit round robin.
     #[default]
     Bulk,
-    /// Goes before bulk, up to a quarter of the bytes while bulk waits.
+    /// Is sent before bulk, up to a quarter of the bytes while bulk waits.
     LowLatency,
 }
 
-/// A datagram to send: at most one packet.
+/// A datagram to be sent: at most one packet.
 #[derive(Clone, Debug)]
 pub struct Datagram {
-    /// The local queue pair it is sent from. Fairness inside a context is between these.
+    /// The local queue pair that sends it. Queue pairs share the context fairly.
     pub src_qpn: Qpn,
-    /// The remote queue pair it is for.
+    /// The remote queue pair that receives it.
     pub dst_qpn: Qpn,
-    /// Eight bytes that travel in the header, opaque to SRD: message and segment numbers of
-    /// the layer above.
+    /// Eight bytes of the header that are opaque to SRD: message and segment numbers of the layer
+    /// above.
     pub imm: u64,
-    /// The payload, at most [`crate::Endpoint::payload_bytes_max`] bytes. Let go of before the
-    /// completion is told, but for batches that were written and not yet sent.
+    /// The payload, at most [`crate::Endpoint::payload_bytes_max`] bytes. The core releases it
+    /// before it reports the completion, except in batches that were written and have not been sent
+    /// yet.
     pub payload: Bytes,
-    /// Its queue.
+    /// Class in which it waits.
     pub class: Class,
-    /// Handed back in the completion.
+    /// A value that the completion returns.
     pub user: u64,
 }
 
-/// How a datagram ended. Numbers and meanings are those of EFA's completions
+/// Result of a datagram. Numbers and meanings are those of EFA's completions
 /// (`EFA_IO_COMP_STATUS_*`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 #[repr(u8)]
 pub enum Status {
-    /// The peer acknowledged it.
+    /// The peer acknowledged the datagram.
     Ok = 0,
-    /// Its queue pair or peer was destroyed before it completed.
+    /// The queue pair or the peer was removed here before the datagram completed.
     Flushed = 1,
-    /// The fabric turned out to pass no packet of this size; see [`Event::PathMtu`].
+    /// The fabric passes no packet of this size; see [`Event::PathMtu`].
     LocalBadLength = 6,
-    /// The layer above the peer's transport refused it: no such key, or out of its bounds.
+    /// The layer above at the peer refused the datagram: there is no such key, or it is out of
+    /// bounds.
     RemoteBadAddress = 7,
-    /// The peer restarted while it was in flight, and it may or may not have been delivered; or
-    /// the layer above the peer's transport had given up what it belongs to.
+    /// The peer restarted while the datagram was in flight, and it is unknown whether it was
+    /// delivered. Or the layer above at the peer had given up the operation of the datagram.
     RemoteAbort = 8,
     /// The peer has no such queue pair.
     BadDestQpn = 9,
-    /// The peer's queue pair had no receive buffer, as often as the sender would retry.
+    /// The peer's queue pair had no receive buffer, in as many attempts as the sender would make.
     RemoteRnr = 10,
-    /// The layer above the peer's transport refused it: its receive buffer is too small.
+    /// The layer above at the peer refused the datagram: the receive buffer is too small.
     RemoteBadLength = 11,
-    /// The peer answered before and has gone silent.
+    /// The peer answered before and has become silent.
     UnrespRemote = 13,
-    /// The layer above the peer's transport refused it: it does not know us.
+    /// The layer above at the peer refused the datagram: it has no entry for this sender.
     UnknownPeer = 14,
     /// The peer never answered.
     UnreachRemote = 15,
 }
 
 impl Status {
-    /// The status that a verdict on the wire stands for.
+    /// Status of a verdict's number on the wire.
     pub(crate) fn of_verdict(number: u8) -> Self {
         let verdicts = [
             Self::RemoteBadAddress,
@@ -97,18 +99,19 @@ impl fmt::Display for Status {
     }
 }
 
-/// Why a peer went down.
+/// Reason for declaring a peer down.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum DownReason {
-    /// It never answered. A peer that holds another key than was configured, or does not know ours,
-    /// does not answer either. An [`Event::Diagnosis`] reports what is known of the reason.
+    /// The peer never answered. A peer that has a key other than the configured one, or does not
+    /// accept ours, does not answer either. An [`Event::Diagnosis`] reports the evidence for the
+    /// reason.
     Unreachable,
-    /// It stopped answering.
+    /// The peer stopped answering.
     Unresponsive,
-    /// It came back with a later epoch: a new process, or a new machine under its address. Or this
-    /// endpoint has begun another run ([`crate::Endpoint::reseed`]).
+    /// The peer has a larger epoch: it is a new process, or a new machine under the address. Or
+    /// this endpoint has begun another run ([`crate::Endpoint::reseed`]).
     Restarted,
-    /// It sent a Close: its endpoint has ended, or has removed us.
+    /// The peer sent a Close: its endpoint has ended, or has removed us.
     Closed,
 }
 
@@ -123,27 +126,29 @@ impl fmt::Display for DownReason {
     }
 }
 
-/// What speaks against a session with a peer. Only the first cannot be forged by a host that
-/// writes from the peer's address: the others are for people, not for programs to act on.
+/// Evidence for the reason why there is no session with a peer. Only the first kind cannot be
+/// forged by a host that sends from the peer's address. The others are for users; programs should
+/// not act on them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum Diagnosis {
-    /// From the peer's address an opening came that was made with this key, which is not the key of
-    /// any peer here: the peer's key is configured wrongly here, or another node has its address.
-    /// The holder of the key made the opening, though perhaps at another time.
+    /// An opening came from the peer's address and was made with this key, which belongs to no peer
+    /// of this endpoint. Either the peer's key is configured wrongly here, or another node has its
+    /// address. The owner of the key made the opening, possibly at another time.
     UnknownKey([u8; 32]),
-    /// From the peer's address an opening came that was made for another key than ours (with a job
-    /// key: under another job key): our key is configured wrongly there, or it is noise.
+    /// An opening came from the peer's address and was made for a key that is not ours (with a job
+    /// key: under another job key). Either our key is configured wrongly there, or the packet is
+    /// noise.
     OtherKeyForUs,
-    /// Answers to our openings came and did not authenticate: the two sides have different
-    /// preshared keys (with a job key: different job keys), or they were forged.
+    /// Answers to our openings arrived and did not authenticate. Either the two sides have
+    /// different pre-shared keys (with a job key: different job keys), or the answers were forged.
     AnswerUnauthentic,
-    /// From the peer's address a packet of another version of the protocol came.
+    /// A packet of another version of the protocol came from the peer's address.
     OtherVersion,
-    /// From the peer's address a plain packet came and we demand protection, or the reverse.
+    /// A plain packet came from the peer's address while protection is on here, or the reverse.
     OtherProtection,
-    /// Nothing came from the peer's address while we tried to reach it: its host or endpoint is
-    /// down, or the network does not pass the packets.
+    /// No packet came from the peer's address during our attempts to reach it: its host or endpoint
+    /// is down, or the network does not pass the packets.
     NothingReceived,
 }
 
@@ -163,7 +168,7 @@ impl fmt::Display for Diagnosis {
 }
 
 impl Diagnosis {
-    /// One bit for each.
+    /// A bit for each kind.
     pub(crate) const fn bit(self) -> u8 {
         match self {
             Self::UnknownKey(_) => 1,
@@ -176,16 +181,16 @@ impl Diagnosis {
     }
 }
 
-/// Why the network did not deliver a packet (ICMP destination unreachable).
+/// Reason why the network did not deliver a packet (ICMP destination unreachable).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Unreachable {
-    /// The peer's host answers, and nothing listens at the port.
+    /// The peer's host answers, and no socket is open at the port.
     Port,
     /// The peer's host does not answer its neighbours.
     Host,
     /// There is no route to the peer's network.
     Network,
-    /// A firewall refuses packets to the peer.
+    /// A firewall rejects packets to the peer.
     Prohibited,
 }
 
@@ -200,18 +205,18 @@ impl core::fmt::Display for Unreachable {
     }
 }
 
-/// Something that happened, other than an arrival.
+/// An event other than a delivery.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Event {
     /// A datagram ended.
     Completed {
-        /// The peer it was for.
+        /// Peer to which the datagram was sent.
         peer: PeerId,
-        /// Which one.
+        /// The datagram.
         id: DatagramId,
-        /// The number given with it.
+        /// Value given with the datagram.
         user: u64,
-        /// How it ended.
+        /// Result.
         status: Status,
     },
     /// A context exists: the peer has answered or, at a receiver, has sent a packet.
@@ -219,54 +224,56 @@ pub enum Event {
         /// The peer.
         peer: PeerId,
     },
-    /// Everything outstanding to this peer has been completed with an error. The peer stays
-    /// usable: the next send starts afresh.
+    /// Everything outstanding to this peer has been completed with an error. The peer stays usable:
+    /// the next send begins a new context.
     PeerDown {
         /// The peer.
         peer: PeerId,
-        /// Why.
+        /// Reason.
         reason: DownReason,
     },
-    /// Evidence of why there is no session with a peer: each at most once in 30 seconds, and none
-    /// while there is one. `NothingReceived` comes just before the `PeerDown` that it explains.
+    /// Evidence for the reason why there is no session with a peer. Each kind is reported at most
+    /// once in 30 seconds, and only while there is no session. `NothingReceived` comes directly
+    /// before the `PeerDown` that it explains.
     Diagnosis {
         /// The peer.
         peer: PeerId,
-        /// What was seen.
+        /// The evidence.
         what: Diagnosis,
     },
-    /// A send to this peer was refused with `QueueFull`, and there is room again.
+    /// A send to this peer was refused with `QueueFull`, and there is space again.
     Writable {
         /// The peer.
         peer: PeerId,
     },
-    /// The fabric passes less than the configured packet size to this peer.
+    /// The fabric passes only packets smaller than the configured size to this peer.
     PathMtu {
         /// The peer.
         peer: PeerId,
-        /// UDP payload bytes that work.
+        /// UDP payload bytes that pass.
         works_bytes: u16,
         /// UDP payload bytes that were configured.
         configured_bytes: u16,
     },
 }
 
-/// A datagram that arrived. Delivery is at once, in whatever order packets arrive; the
+/// A received datagram. Datagrams are delivered at once, in the order in which packets arrive; the
 /// payload borrows the packet that carried it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Delivery<'a> {
-    /// The peer that sent it.
+    /// Sender of the datagram.
     pub peer: PeerId,
-    /// The remote queue pair it came from.
+    /// The remote queue pair that sent it.
     pub src_qpn: Qpn,
-    /// The local queue pair it is for.
+    /// The local queue pair that it is for.
     pub dst_qpn: Qpn,
-    /// The header's eight opaque bytes.
+    /// Eight opaque bytes of the header.
     pub imm: u64,
-    /// Whether it came by the reliable service: acknowledged, repeated if lost, delivered once.
+    /// Whether it was sent by the reliable service: acknowledged, retransmitted if lost, delivered
+    /// once.
     pub reliable: bool,
-    /// Whether the network marked the packet: congestion experienced (CE). Of the reliable service
-    /// the transport has dealt with it.
+    /// Whether the network marked the packet: congestion experienced (CE). For the reliable
+    /// service, the transport has already processed the mark.
     pub ce: bool,
     /// The payload.
     pub payload: &'a [u8],

@@ -1,15 +1,15 @@
-//! Identifiers: one newtype per idea, so that none can stand in for another.
+//! Identifiers: one type for each kind, so that the compiler detects a confusion of two kinds.
 
-/// A peer (a remote node and its context) of one endpoint. Local, never on the wire. Never
-/// given out twice: one that is kept for longer than its peer names no peer.
+/// A peer (a remote node and its context) of one endpoint. Local, never on the wire, and never
+/// assigned twice: an identifier that is kept for longer than its peer matches no other peer.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Hash)]
 pub struct PeerId {
     index: u32,
     generation: u32,
 }
 
-/// A packet sequence number: one space per direction of a context, never reused. A
-/// retransmission travels under a new one.
+/// A packet sequence number. Each direction of a context has its own number space. No number is
+/// used twice: a retransmission has a new one.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Hash, Default)]
 pub struct Psn(pub u64);
 
@@ -17,13 +17,13 @@ pub struct Psn(pub u64);
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Hash)]
 pub struct PathId(pub u8);
 
-/// What the switches' ECMP hash sees of a path: an index that the world maps to a UDP source
-/// port (base + index) and an IPv6 flow label.
+/// Index of the value by which the ECMP hash of switches distinguishes a path. The world maps it to
+/// a UDP source port (base + index) and an IPv6 flow label.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Hash)]
 pub struct Entropy(pub u16);
 
-/// The number of a queue pair, unique within its endpoint. Flows of one context are told
-/// apart by the sending queue pair.
+/// Number of a queue pair, unique within its endpoint. The flows of one context are distinguished
+/// by the sending queue pair.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Hash)]
 pub struct Qpn(pub u16);
 
@@ -31,8 +31,8 @@ pub struct Qpn(pub u16);
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Hash)]
 pub struct DatagramId(pub u64);
 
-/// Which run of an endpoint a context belongs to. A restarted endpoint must present a larger
-/// one; a socket driver uses nanoseconds of wall-clock time at start.
+/// The run of an endpoint to which a context belongs. A restarted endpoint must present a larger
+/// epoch; a socket driver uses the nanoseconds of the wall clock at its start.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Hash)]
 pub struct Epoch(pub u64);
 
@@ -41,8 +41,8 @@ impl PeerId {
         Self { index, generation }
     }
 
-    /// A small dense number, for tables beside the endpoint's own. Peers that are forgotten
-    /// leave theirs to others: such a table must compare the whole.
+    /// A small dense number, an index for tables outside of the endpoint. A new peer may have the
+    /// index of a removed one, so such a table must compare the whole identifier.
     pub const fn index(self) -> u32 {
         self.index
     }

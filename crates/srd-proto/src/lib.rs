@@ -1,8 +1,8 @@
 //! SRD: a reliable, unordered datagram transport that sprays each flow over many paths.
 //!
-//! This crate is the whole protocol as a pure state machine: no clock, no socket, no thread,
-//! no randomness of its own. The world calls in with time and packets and takes out what is
-//! to be sent:
+//! This crate is the whole protocol as a pure state machine. It has no clock, no socket, no thread
+//! and no source of randomness. The world calls in with the time and with received packets, and
+//! takes out the packets to be sent:
 //!
 //! ```text
 //! loop {
@@ -19,11 +19,15 @@
 //! }
 //! ```
 //!
-//! The life of a datagram: [`Endpoint::send`] queues it under its queue pair; the peer's
-//! windows, limit and pacer let it go; a path is chosen as it leaves; the receiver delivers
-//! it as it arrives, in whatever order, once; an acknowledgement settles it, or its loss is
-//! found and it travels again under a new packet number on another path; its completion comes
-//! out of [`Endpoint::poll_event`].
+//! The life of a datagram:
+//!
+//! 1. [`Endpoint::send`] queues it under its queue pair.
+//! 2. It leaves when congestion window, packet window, credit limit and pacer allow it. Its path is
+//!    chosen at that moment.
+//! 3. The receiver delivers it as soon as it arrives, in any order, and once.
+//! 4. An acknowledgement settles it. If it is declared lost instead, it is sent again, under a new
+//!    packet number and on another path.
+//! 5. [`Endpoint::poll_event`] returns its completion.
 //!
 //! `docs/spec/srd.md` is the specification; modules cite its rules.
 #![no_std]

@@ -1,13 +1,13 @@
-//! **A node**: what the endpoints of one machine's process have in common.
+//! **A node**: state that the endpoints of one process have in common.
 //!
-//! A node has one endpoint for each thread that moves packets: a **shard**. Shards share no peers,
-//! no queues and no timers, so no call on one waits for another. What belongs to the machine and
-//! not to a thread is here: the configuration, the epoch, and the two budgets that all shards draw
-//! on, the rate of the link and the receiver's share.
+//! A node has one endpoint for each thread that processes packets: a **shard**. Shards share no
+//! peers, queues or timers, so no call on one waits for another. This module contains the state
+//! that belongs to the node and not to a thread: the configuration, the epoch, and the two budgets
+//! that all shards use, the rate of the link and the receiver's share.
 //!
-//! A context is between one shard here and one shard there. The number of the shard stands in the
-//! top bits of the context numbers that it gives out, so a packet names the shard that it is for:
-//! [`shard_of`]. A node of one shard touches nothing that is shared.
+//! A context is between one shard here and one shard of the peer's node. The highest bits of a
+//! context number are the number of the shard that assigned it. So a packet identifies the shard
+//! that it is for: [`shard_of`]. In a node of one shard the shared state is not used.
 
 use alloc::sync::Arc;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -18,32 +18,32 @@ use crate::ids::Epoch;
 use crate::time::{Duration, Instant};
 use crate::wire::{HEADER_BYTES, Kind, VERSION, handshake, u32_at};
 
-/// Most shards of a node.
+/// Maximum number of shards of a node.
 pub const SHARDS_MAX: u8 = 1 << SHARD_BITS;
-/// Bits of a context number that name the shard that gave it out: the highest.
+/// Highest bits of a context number: they identify the shard that assigned it.
 pub const SHARD_BITS: u32 = 4;
-/// How far the shard's number is shifted in a context number, and its bits.
+/// Position of the shard's number in a context number, and the mask of its bits.
 const SHARD_SHIFT: u32 = 32 - SHARD_BITS;
 const SHARD_MASK: u32 = u32::MAX << SHARD_SHIFT;
 
-/// What the shards of a node have in common.
+/// State that the shards of a node have in common.
 #[derive(Debug)]
 pub struct Node {
     pub(crate) config: Config,
     pub(crate) epoch: Epoch,
     shards: u8,
-    /// Until when the link is sold, in nanoseconds. Written once for a lease of many packets.
+    /// Time until which the link is leased, in nanoseconds. One write is a lease for many packets.
     link_sold_ns: AtomicU64,
-    /// Senders of all shards, as each shard last reported. Written when that changes.
+    /// Number of senders of all shards, as each shard last reported. Written when it changes.
     senders: AtomicU32,
 }
 
 impl Node {
-    /// A node whose work is done by so many shards. `epoch` must be larger than at any earlier run
+    /// Creates a node with this number of shards. `epoch` must be larger than at any earlier run
     /// under the same address.
     ///
     /// # Errors
-    /// The first setting that is out of range; the number of shards is one of them.
+    /// Returns the first parameter that is out of range; the number of shards is one of them.
     pub fn new(config: Config, epoch: Epoch, shards: u8) -> Result<Self, ConfigError> {
         config.check()?;
         if shards == 0 || shards > SHARDS_MAX {
@@ -54,7 +54,7 @@ impl Node {
         Ok(Self { config, epoch, shards, link_sold_ns, senders })
     }
 
-    /// How many shards there are.
+    /// Number of shards.
     pub fn shards(&self) -> u8 {
         self.shards
     }
@@ -64,13 +64,13 @@ impl Node {
         &self.config
     }
 
-    /// Whether anything has to be shared.
+    /// Whether there are several shards, so that budgets have to be shared.
     pub(crate) fn is_sharded(&self) -> bool {
         self.shards > 1
     }
 
-    /// Sells the link for `time`, from now on or from the end of what was sold before. Returns
-    /// until when it is sold now.
+    /// Leases the link for `time`, from now or from the end of the last lease. Returns the end of
+    /// the new lease.
     pub(crate) fn lease_link(&self, now: Instant, time: Duration) -> Instant {
         let until = |sold: u64| sold.max(now.as_nanos()).saturating_add(time.as_nanos());
         let sell = |sold| Some(until(sold));
@@ -79,13 +79,13 @@ impl Node {
         Instant::from_nanos(until(before.unwrap_or_else(|sold| sold)))
     }
 
-    /// Until when the link is sold.
+    /// Time until which the link is leased.
     pub(crate) fn link_sold_until(&self) -> Instant {
         Instant::from_nanos(self.link_sold_ns.load(Ordering::Relaxed))
     }
 }
 
-/// How many senders one shard has reported. Withdrawn when the shard ends.
+/// The number of senders that one shard has reported. It is withdrawn when the shard ends.
 #[derive(Debug)]
 pub(crate) struct SenderCount {
     node: Arc<Node>,
@@ -97,7 +97,8 @@ impl SenderCount {
         Self { node, said: 0 }
     }
 
-    /// Reports how many senders this shard has now. Returns how many the other shards have.
+    /// Reports the number of senders of this shard. Returns the number of senders of the other
+    /// shards.
     pub(crate) fn say(&mut self, senders: u32) -> u32 {
         if !self.node.is_sharded() {
             return 0;
@@ -111,7 +112,7 @@ impl SenderCount {
         total.load(Ordering::Relaxed).wrapping_sub(self.said)
     }
 
-    /// How many this shard last reported.
+    /// The number that this shard last reported.
     pub(crate) fn said(&self) -> u32 {
         self.said
     }
@@ -123,28 +124,29 @@ impl Drop for SenderCount {
     }
 }
 
-/// The shard that gave out a context number.
+/// Shard that assigned a context number.
 pub(crate) const fn shard_of_context(context: u32) -> u8 {
     (context >> SHARD_SHIFT) as u8
 }
 
-/// How one run of a shard numbers its contexts: from the highest bits down by the shard, a
-/// generation, and the peer's slot. A plain packet that names a context tells its run by this
-/// number alone, so runs begin at random in all bits but the shard's.
+/// Numbering of the contexts in one run of a shard. From the highest bits down a number consists of
+/// the shard, a generation, and the peer's slot. A plain packet that names a context identifies the
+/// run by this number alone. Therefore the first numbers of a run are random in all bits except the
+/// shard's.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ContextNumbers {
     shard: u8,
-    /// The bits that tell the slot are never all zero; they have so many other values, at least as
-    /// many as there may be peers. One more is the unit of the generation.
+    /// Number of values of the bits for the slot, at least `peers_max`. These bits are never all
+    /// zero, so the unit of the generation is this number plus one.
     slots: u32,
-    /// Added to each slot, modulo `slots`.
+    /// Offset added to each slot, modulo `slots`.
     slot: u32,
-    /// Added to the first generation of each slot.
+    /// Offset added to the first generation of each slot.
     generation: u32,
 }
 
 impl ContextNumbers {
-    /// The numbers of a run for at most so many peers; `random` is another in each.
+    /// Creates the numbering of a run for at most `peers_max` peers; `random` differs in each run.
     #[allow(clippy::cast_possible_truncation)] // both halves are used
     pub(crate) const fn new(shard: u8, peers_max: u32, random: u64) -> Self {
         let slots = u32::MAX >> peers_max.leading_zeros();
@@ -152,20 +154,21 @@ impl ContextNumbers {
         Self { shard, slots, slot: (random >> 32) as u32 % slots, generation: random as u32 }
     }
 
-    /// The first number for the peer in slot `index`, in a generation whose bits are taken from
-    /// `random`, so that a number does not reveal its age.
+    /// First number for the peer in slot `index`. The bits of its generation are taken from
+    /// `random`, so that the number does not reveal its age.
     pub(crate) const fn first(self, random: u32, index: u32) -> u32 {
         let generation = random.wrapping_add(self.generation) & !self.slots & !SHARD_MASK;
         // W6
         (self.shard as u32) << SHARD_SHIFT | generation | ((index + self.slot) % self.slots + 1)
     }
 
-    /// The number of the same slot in the next generation.
+    /// Number of the same slot in the next generation.
     pub(crate) const fn next(self, context: u32) -> u32 {
         context & SHARD_MASK | context.wrapping_add(self.slots + 1) & !SHARD_MASK
     }
 
-    /// The slot of the peer that a number of ours is for; no slot is as large as that of zero.
+    /// Slot of the peer to which one of our numbers belongs; for zero, an index larger than any
+    /// slot.
     pub(crate) const fn index(self, context: u32) -> u32 {
         match context & self.slots {
             0 => u32::MAX,
@@ -175,20 +178,20 @@ impl ContextNumbers {
     }
 }
 
-/// Whether a context number is a later one than another of the same shard's: numbers below the
-/// shard's bits are compared by serial arithmetic.
+/// Whether one context number is newer than another of the same shard. The bits below the shard's
+/// are compared by serial arithmetic (RFC 1982).
 pub(crate) const fn is_newer_context(context: u32, than: u32) -> bool {
     let ahead = (context << SHARD_BITS).wrapping_sub(than << SHARD_BITS).cast_signed();
     shard_of_context(context) == shard_of_context(than) && ahead > 0
 }
 
-/// Where in a packet, after its first byte, the number of a context stands that says which of the
-/// receiver's shards the packet is for. [`shard_of`] uses it; a filter in the kernel or on a
-/// network card can do the same with one comparison and one load.
+/// Offset in a packet of the context number that selects the receiver's shard, from the first byte
+/// of the packet and whether the packet names the receiver's context. [`shard_of`] uses it; a
+/// filter in the kernel or on a network card can do the same with one comparison and one load.
 ///
-/// A packet that names the receiver's context is for the shard that gave out this number. Any
-/// other packet carries a number of its sender's, except a demand for a cookie, which repeats the
-/// receiver's; shard `i` calls shard `i`, modulo the number of shards.
+/// A packet that names the receiver's context is for the shard that assigned this number. Each
+/// other packet carries a context number of its sender, except a Retry, which repeats the
+/// receiver's. Shard `i` contacts shard `i`, modulo the number of shards.
 pub const fn steering_offset(first_byte: u8, names_context: bool) -> usize {
     let kind = first_byte & 15;
     if names_context {
@@ -200,8 +203,8 @@ pub const fn steering_offset(first_byte: u8, names_context: bool) -> usize {
     }
 }
 
-/// The shard, of so many, that a received packet is for (H16). Bytes that are no packet are for
-/// the first, which counts them.
+/// Shard, of `shards`, that a received packet is for (H16). Bytes that are no SRD packet are for
+/// the first shard, which counts them.
 pub fn shard_of(packet: &[u8], shards: u8) -> u8 {
     let number = |at: usize| packet.get(at..at + 4).map_or(0, |_| u32_at(packet, at));
     let first = packet.first().copied().unwrap_or(0);

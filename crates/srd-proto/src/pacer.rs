@@ -1,14 +1,14 @@
-//! Departure times: a bucket of one burst that refills at the pacing rate.
+//! Departure times of packets: a token bucket of one burst that refills at the pacing rate.
 
 use crate::time::{Duration, Instant};
 
-/// When the next packet may leave.
+/// Pacer of a context: computes the earliest time of the next departure.
 #[derive(Debug)]
 pub(crate) struct Pacer {
-    /// When the bytes sent so far would have left at the pacing rate.
+    /// Time at which all bytes sent so far would have left at the pacing rate.
     virtual_time: Instant,
     rate_bps: u64,
-    /// How much time may be owed.
+    /// Time by which `virtual_time` may be ahead of the clock: that of one burst.
     burst: Duration,
 }
 
@@ -17,24 +17,24 @@ impl Pacer {
         Self { virtual_time: now, rate_bps: 1, burst: Duration::ZERO }
     }
 
-    /// From now on packets leave at this rate, beyond a burst that leaves at once.
+    /// Sets the pacing rate, and the burst that may leave at once beyond it.
     pub(crate) fn set_pace(&mut self, rate_bps: u64, burst_bytes: u64) {
         self.rate_bps = rate_bps.max(1);
         self.burst = time_for(burst_bytes, self.rate_bps);
     }
 
-    /// When the next packet may leave: at once while less than a burst is owed.
+    /// Earliest time of the next departure; it has passed while the debt is less than a burst.
     pub(crate) fn next_departure(&self) -> Instant {
         self.virtual_time - self.burst
     }
 
-    /// A packet of `bytes` left.
+    /// Accounts for a packet of `bytes` that left.
     pub(crate) fn on_sent(&mut self, now: Instant, bytes: u64) {
         self.virtual_time = self.virtual_time.max(now) + time_for(bytes, self.rate_bps);
     }
 }
 
-/// How long so many bytes take at a rate, which is not zero.
+/// Time that `bytes` take at a rate, which must not be zero.
 pub(crate) fn time_for(bytes: u64, rate_bps: u64) -> Duration {
     Duration::from_nanos(bytes.saturating_mul(8_000_000_000) / rate_bps)
 }

@@ -1,20 +1,20 @@
-//! The local queue pairs: which may receive, and with how many buffers.
+//! The local queue pairs, and their receive buffers.
 
 use alloc::vec::Vec;
 
 use crate::event::Status;
 use crate::ids::Qpn;
 
-/// How a queue pair accounts for receive buffers.
+/// Accounting of a queue pair's receive buffers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ReceiveBuffers {
-    /// It takes whatever comes.
+    /// Every datagram is accepted.
     Unlimited,
-    /// Each datagram uses one of so many buffers; without one it is refused (RNR).
+    /// Number of buffers left. Each datagram uses one; without a buffer it is refused (RNR).
     Counted(u32),
 }
 
-/// The table, by queue pair number. Bound: 65,536 entries, as many as there are numbers.
+/// Table of queue pairs, by number. Bound: 65,536 entries, one for each possible number.
 #[derive(Debug, Default)]
 pub(crate) struct QueuePairs {
     open: Vec<Option<ReceiveBuffers>>,
@@ -41,7 +41,7 @@ impl QueuePairs {
         }
     }
 
-    /// Uses one buffer, or returns why there is none.
+    /// Uses one buffer, or returns the reason for the refusal.
     pub(crate) fn take_buffer(&mut self, qpn: Qpn) -> Status {
         // D8
         match self.open.get_mut(usize::from(qpn.0)) {

@@ -1,35 +1,37 @@
-//! What has arrived: a window over the peer's PSN space, `[floor, floor + window)`.
+//! The received packets: a window over the peer's PSN space, `[floor, floor + window)`.
 //!
-//! Two bits per PSN: *received* (this packet arrived, for the SACK) and *delivered* (the
-//! datagram with this identity was handed up, for at-most-once). The floor that every packet
-//! carries moves the window on, so nothing that is lost for ever can block it.
+//! There are two bits per PSN: *received* (this packet arrived, for the SACK) and *delivered* (the
+//! datagram with this identity was delivered, for at-most-once). The floor that every packet
+//! carries moves the window, so a packet that is lost for ever cannot block it.
 //!
-//! The bits are as many as the PSNs between the floor and the highest that arrived need: a sender
-//! that has a packet under way now and then costs a word of each kind.
+//! The number of bits depends on the distance between the floor and the highest received PSN: for a
+//! sender with few packets in flight, one word of each kind is enough.
 
 use alloc::boxed::Box;
 use alloc::vec;
 
-/// How a packet relates to what has arrived before.
+/// Relation of a packet to the packets received before.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Arrival {
-    /// A datagram not seen before.
+    /// The first packet of its datagram.
     New,
-    /// This very packet was received before.
+    /// A packet that was received before.
     Replay,
-    /// A new packet whose datagram had been delivered before.
+    /// A new packet of a datagram that was delivered before.
     Duplicate,
-    /// Below the floor or beyond the window.
+    /// A packet below the floor or beyond the window.
     Outside,
 }
 
-/// The window.
+/// The receive window.
 #[derive(Debug)]
 pub(crate) struct Received {
-    /// A power of two of words, which cover the PSNs from the floor to the highest.
+    /// *Received* bits of the PSNs from the floor to the highest; the number of words is a power of
+    /// two.
     received: Box<[u64]>,
+    /// *Delivered* bits of the same PSNs.
     delivered: Box<[u64]>,
-    /// PSNs that the sender may use at a time.
+    /// Number of PSNs that the sender may use at a time.
     window: u64,
     floor: u64,
     cumulative: u64,
@@ -38,7 +40,7 @@ pub(crate) struct Received {
 }
 
 impl Received {
-    /// A window of `packets` PSNs, a power of two from 64.
+    /// Creates a window of `packets` PSNs, a power of two of at least 64.
     pub(crate) fn new(packets: u16) -> Self {
         debug_assert!(packets >= 64 && packets.is_power_of_two());
         Self {
@@ -51,12 +53,12 @@ impl Received {
         }
     }
 
-    /// The lowest PSN not settled.
+    /// Cumulative point: the lowest PSN that is not settled.
     pub(crate) fn cumulative(&self) -> u64 {
         self.cumulative
     }
 
-    /// The lowest PSN that may still arrive.
+    /// Lowest PSN that may still arrive.
     #[cfg(debug_assertions)]
     pub(crate) fn floor(&self) -> u64 {
         self.floor
@@ -67,7 +69,7 @@ impl Received {
         self.highest
     }
 
-    /// PSNs from the floor on that there are bits for.
+    /// Number of PSNs, from the floor, for which there are bits.
     fn covered(&self) -> u64 {
         self.received.len() as u64 * 64
     }
@@ -83,7 +85,7 @@ impl Received {
         self.received[word] & bit != 0
     }
 
-    /// What accepting packet `psn` of datagram `first` would mean. `first <= psn`.
+    /// Relation of packet `psn` of datagram `first` to those received before. `first <= psn`.
     pub(crate) fn classify(&self, psn: u64, first: u64, floor: u64) -> Arrival {
         let floor = floor.max(self.floor);
         // D6
@@ -101,7 +103,7 @@ impl Received {
         Arrival::New
     }
 
-    /// Moves the floor up, forgetting what lies below.
+    /// Raises the floor, and removes everything below it.
     pub(crate) fn advance_floor(&mut self, floor: u64) {
         if floor <= self.floor {
             return;
@@ -115,7 +117,7 @@ impl Received {
             while psn < floor {
                 let (word, _) = self.index(psn);
                 let end = (psn | 63) + 1;
-                // Bits below the old floor belong to the window's far end already.
+                // Bits below the old floor already belong to the far end of the window.
                 let far = (1 << (psn % 64)) - 1;
                 let keep = far | if end <= floor { 0 } else { u64::MAX << (floor % 64) };
                 self.received[word] &= keep;
@@ -131,7 +133,7 @@ impl Received {
         }
     }
 
-    /// Records packet `psn` of datagram `first`, both inside the window.
+    /// Records packet `psn` of datagram `first`, both within the window.
     pub(crate) fn record(&mut self, psn: u64, first: u64) {
         if psn >= self.floor + self.covered() {
             self.resize(psn + 1);
@@ -152,17 +154,17 @@ impl Received {
         usize::try_from(words).unwrap_or(usize::MAX)
     }
 
-    /// Whether there are bits that are not needed now.
+    /// Whether there are more bits than needed now.
     pub(crate) fn may_shrink(&self) -> bool {
         self.words_for(self.highest) < self.received.len()
     }
 
-    /// Gives them back.
+    /// Releases the bits that are not needed now.
     pub(crate) fn shrink(&mut self) {
         self.resize(self.highest);
     }
 
-    /// Makes room for the PSNs below `end`, and no more.
+    /// Resizes the bits to those of the PSNs below `end`.
     #[cold]
     fn resize(&mut self, end: u64) {
         let words = self.words_for(end);
@@ -174,7 +176,7 @@ impl Received {
         let mask = |len: usize| len as u64 - 1;
         let mut start = self.floor & !63;
         while start < self.highest {
-            // Both ends of the window may lie in one word: each keeps to its own bits.
+            // Both ends of the window may be in one word: each copies only its own bits.
             let mut bits = u64::MAX << (self.floor.max(start) - start);
             if self.highest - start < 64 {
                 bits &= (1 << (self.highest - start)) - 1;
@@ -201,7 +203,7 @@ impl Received {
         }
     }
 
-    /// The SACK words from a PSN, at most the cumulative point, up to the highest.
+    /// SACK words from a PSN, which is at most the cumulative point, up to the highest.
     pub(crate) fn sack(&self, from: u64, out: &mut [u64]) -> usize {
         let start = from & !63;
         let mut n = 0;
@@ -210,7 +212,7 @@ impl Received {
             let (word, _) = self.index(psn);
             let mut bits = self.received[word];
             if psn < self.floor {
-                // The low part of this word holds the far end of the window.
+                // The low part of this word contains the far end of the window.
                 bits &= u64::MAX << (self.floor % 64);
             }
             if self.highest - psn < 64 {

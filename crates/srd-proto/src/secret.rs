@@ -1,26 +1,26 @@
-//! A secret of a program: sixteen bytes that nobody outside can guess, for hashes of tables whose
-//! keys others choose.
+//! A secret of a program: sixteen bytes that no other host can guess. It keys the hashes of tables
+//! whose entries have keys that other hosts choose.
 //!
-//! It is a type, and no number, so that a part of a random seed cannot be taken for all of it: only
-//! sixteen bytes make one. A program of a network draws it from the kernel
-//! (`srd_net::clock::secret`).
+//! It is a type of its own, and not a number, so that a part of a random seed cannot be used by
+//! mistake: a secret is created from sixteen bytes only. A program on a network draws them from the
+//! kernel (`srd_net::clock::secret`).
 
 use core::fmt;
 
 use crate::rng::Rng;
 
-/// A secret. Its text shows nothing of it.
+/// A secret. Its debug text contains no part of it.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Secret([u8; 16]);
 
 impl Secret {
-    /// Of bytes from a generator for cryptography.
+    /// Creates a secret from bytes of a cryptographic generator.
     pub const fn new(bytes: [u8; 16]) -> Self {
         Self(bytes)
     }
 
-    /// One that follows from a number and is therefore known: of tests and simulations, which run
-    /// again as they ran. `cargo xtask tidy` finds it in programs.
+    /// Creates a secret that follows from a number, and is therefore public. It is for tests and
+    /// simulations, which must be repeatable. `cargo xtask tidy` reports its use in programs.
     pub fn known(number: u64) -> Self {
         let mut rng = Rng::new(number);
         let words = [rng.next_u64(), rng.next_u64()].map(u64::to_le_bytes);
@@ -32,7 +32,7 @@ impl Secret {
         &self.0
     }
 
-    /// Half of it, for interfaces that take a number.
+    /// The first half of the secret, for interfaces that accept a number.
     #[allow(clippy::cast_possible_truncation)] // the lower half
     pub const fn word(&self) -> u64 {
         u128::from_le_bytes(self.0) as u64

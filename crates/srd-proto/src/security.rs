@@ -1,9 +1,9 @@
-//! The endpoint's side of protection: which mode, whose keys, and what a stranger may cost.
+//! Protection of an endpoint: the mode, the keys, and the cost that strangers may cause.
 //!
-//! Both protected modes open a session with two messages: Noise IK with static keys, or two
-//! sealed greetings under a job key that bind both sides' salts. Neither delivers a datagram
-//! before a packet under the new session has authenticated, so a recorded opening, played
-//! again, makes a pending session that nobody can confirm, and nothing else.
+//! Both protected modes open a session with two messages: Noise IK with static keys, or two sealed
+//! greetings under a job key that bind the salts of both sides. In both modes no datagram is
+//! delivered before a packet under the new session has authenticated. Therefore a replay of a
+//! recorded opening creates only a pending session, which an attacker cannot confirm.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -25,20 +25,20 @@ use crate::wire::handshake::{MAC_BYTES, Token};
 /// Bytes of a job-key opening before its sealed greeting: salt and epoch.
 const JOB_HEAD_BYTES: usize = SALT_BYTES + 8;
 
-/// Writes random bytes that no copy of this process has.
+/// A function that fills its argument with random bytes that no copy of this process has.
 pub(crate) type Fresh = fn(&mut [u8; FRESH_BYTES]);
 
-/// Bytes that are mixed in before each opening and answer.
+/// Number of random bytes that are mixed in before each opening and answer.
 pub(crate) const FRESH_BYTES: usize = 16;
 
-/// The endpoint's keys and its guard.
+/// Keys of the endpoint, and its limits for handshakes.
 pub(crate) struct Security {
     mode: Protection,
     public: [u8; 32],
-    /// What openings to us are checked with, if packets are protected.
+    /// Key with which openings to us are checked, if protection is on.
     hello_key: Option<HelloKey>,
     drbg: Drbg,
-    /// Where further random bytes come from.
+    /// Source of further random bytes.
     fresh: Option<Fresh>,
     cookies: CookieJar,
     load: HandshakeLoad,
@@ -47,7 +47,7 @@ pub(crate) struct Security {
 
 impl fmt::Debug for Security {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Security") // keys stay out of logs
+        f.write_str("Security") // no keys in logs
     }
 }
 
@@ -57,24 +57,24 @@ pub(crate) enum Opening {
     Job(JobSide),
 }
 
-/// A stranger's opening, read but not answered.
+/// A stranger's opening that was read and not yet answered.
 pub(crate) struct Request {
-    /// Whose static key opened, in that mode.
+    /// Static key of the sender, in that mode.
     pub public: Option<[u8; 32]>,
     pub greeting: Greeting,
-    /// Which opening of the sender's run this is: they rise.
+    /// Number of this opening in the sender's run; numbers rise.
     pub number: u64,
     reading: Reading,
 }
 
 impl Request {
-    /// What openings of one sender are ordered by.
+    /// Order of the openings of one sender.
     pub(crate) fn stamp(&self) -> Stamp {
         (self.greeting.epoch, self.number)
     }
 }
 
-/// The run of a sender and the number of an opening in it: later ones are larger.
+/// Epoch of a sender and number of an opening in this run: newer openings have larger stamps.
 pub(crate) type Stamp = (u64, u64);
 
 enum Reading {
@@ -111,19 +111,20 @@ impl Security {
         }
     }
 
-    /// Draws anew all that was drawn: nothing that follows is known to a copy of the state before.
+    /// Draws new values for everything that was drawn. A copy of the earlier state cannot compute
+    /// the new values.
     pub(crate) fn reseed(&mut self, seed: &[u8; 32], now: Instant) {
         // S31
         self.drbg.mix_in(seed);
         self.cookies = CookieJar::new(self.drbg.array(), now);
     }
 
-    /// Further random bytes come from here.
+    /// Sets the source of further random bytes.
     pub(crate) fn mix_in(&mut self, fresh: Fresh) {
         self.fresh = Some(fresh);
     }
 
-    /// To be called before anything is drawn that a session depends on.
+    /// Mixes further random bytes in; called before drawing values on which a session depends.
     fn stir(&mut self) {
         // S31
         if let Some(fresh) = self.fresh {
@@ -133,7 +134,7 @@ impl Security {
         }
     }
 
-    /// Whether packets are protected.
+    /// Whether protection is on.
     pub(crate) fn is_on(&self) -> bool {
         !matches!(self.mode, Protection::Plain)
     }
@@ -143,17 +144,18 @@ impl Security {
         matches!(self.mode, Protection::Static(_)).then_some(self.public)
     }
 
-    /// Whether every holder of the key that protects us is of one job.
+    /// Whether the mode is that of a job key, so that every owner of the key is a member of one
+    /// job.
     pub(crate) fn is_job(&self) -> bool {
         matches!(self.mode, Protection::JobKey(_))
     }
 
-    /// Whether an opening was made for us, as its MAC over `rest` shows.
+    /// Whether an opening was made for us, according to its MAC over `rest`.
     pub(crate) fn is_for_us(&self, mac: &[u8; MAC_BYTES], rest: &[u8]) -> bool {
         self.hello_key.as_ref().is_some_and(|key| key.check(rest, mac))
     }
 
-    /// The MAC of an opening for the holder of a key, or for any member of our job.
+    /// MAC of an opening to the owner of a key, or to any member of our job.
     pub(crate) fn hello_mac(&self, to: Option<&[u8; 32]>, rest: &[u8]) -> [u8; MAC_BYTES] {
         match (&self.mode, to, &self.hello_key) {
             (Protection::Static(_), Some(public), _) => HelloKey::of(public).mac(rest),
@@ -172,7 +174,7 @@ impl Security {
         self.drbg.array()
     }
 
-    /// Whether a source has shown, by this cookie, that it receives what is sent to it.
+    /// Whether this cookie proves that a source receives the packets that are sent to it.
     pub(crate) fn is_proven(
         &mut self,
         now: Instant,
@@ -182,22 +184,22 @@ impl Security {
         *cookie != [0; 16] && self.cookies.check(now, &address_bytes(source), cookie)
     }
 
-    /// Whether an opening is looked at now.
+    /// Whether the load allows an opening to be processed now.
     pub(crate) fn admit(&mut self, now: Instant, proof: Proof) -> Admission {
         self.load.admit(now, proof)
     }
 
-    /// The cookie that a source must return.
+    /// Cookie that a source must return.
     pub(crate) fn cookie_for(&mut self, now: Instant, source: SocketAddr) -> [u8; 16] {
         self.cookies.cookie_for(now, &address_bytes(source))
     }
 
-    /// The keys of a new session.
+    /// Creates the keys of a new session.
     pub(crate) fn keys(&self, secrets: SessionSecrets, now: Instant) -> Box<SessionKeys> {
         Box::new(SessionKeys::new(secrets, self.limits, now))
     }
 
-    /// Opens a session: the message to send, and what to keep for the answer.
+    /// Opens a session. Returns the state to keep for the answer, and the message to send.
     pub(crate) fn open(
         &mut self,
         remote_public: Option<&[u8; 32]>,
@@ -247,7 +249,7 @@ impl Security {
         }
     }
 
-    /// Answers an opening: the message to send and the session's secrets.
+    /// Answers an opening. Returns the message to send and the session's secrets.
     pub(crate) fn answer(
         &mut self,
         request: Request,
@@ -299,15 +301,15 @@ impl Security {
     }
 }
 
-/// What an opening brings: the greeting, and which opening of its run it is.
+/// Reads the payload of an opening: the greeting, and the number of the opening in its run.
 fn numbered(payload: &[u8]) -> Result<(Greeting, u64), DropReason> {
     let (greeting, rest) = Greeting::decode(payload)?;
     let number = rest.try_into().map_err(|_| DropReason::Malformed)?;
     Ok((greeting, u64::from_be_bytes(number)))
 }
 
-/// A source in canonical form: an IPv4 address mapped into IPv6 is the IPv4 address. Without
-/// the port: openings, repeated over different paths, come from different ones.
+/// Source address in canonical form: an IPv4 address mapped into IPv6 is the IPv4 address. It does
+/// not contain the port, because copies of an opening on different paths come from different ports.
 fn address_bytes(source: SocketAddr) -> Vec<u8> {
     // S23
     match source.ip().to_canonical() {
@@ -316,7 +318,7 @@ fn address_bytes(source: SocketAddr) -> Vec<u8> {
     }
 }
 
-/// Keys for the one packet of a side's opening.
+/// Keys for the single packet of a side's opening.
 fn early_keys(
     key: &[u8; 32],
     side: &JobSide,
@@ -329,8 +331,8 @@ fn early_keys(
     SessionKeys::new(SessionSecrets { send: secret(), receive: secret() }, limits, now)
 }
 
-/// Salt and epoch in the clear, then the greeting, sealed. `context` is the salt that this
-/// answers, if it is an answer.
+/// Creates a message: salt and epoch in clear text, then the sealed greeting. `context` is the salt
+/// of the opening, if this is its answer.
 fn seal_job(
     key: &[u8; 32],
     side: &JobSide,

@@ -1,13 +1,16 @@
-//! Datagrams that wait, travel, or wait to travel again.
+//! Datagrams that wait, are in flight, or wait to be sent again.
 //!
-//! Retransmissions go first. Then low-latency flows, up to a quarter of the bytes while bulk
-//! waits; then bulk, by deficit round robin over queue pairs (Shreedhar, Varghese 1995). What a
-//! queue pair sends in one class does not stand behind what it sends in the other.
-//! Deciding (`peek`) reads; moving on (`take`) writes. Each call takes constant time, but for the
-//! look-up of a flow and for those that return every datagram.
+//! Retransmissions are sent first. Then come low-latency flows, up to a quarter of the bytes while
+//! bulk waits. Then comes bulk, by deficit round robin over queue pairs (Shreedhar, Varghese 1995).
+//! Datagrams of a queue pair in one class do not wait behind its datagrams in the other.
+//!
+//! `peek` selects a datagram and changes nothing; `take` records it as in flight. Each call takes
+//! constant time, except the look-up of a flow and the calls that return every datagram.
+//!
 //! Bounds: `send_queue_datagrams_max` datagrams, `flows_max` flows.
-//! Invariants: a datagram stands in the chain that its place names and in no other; a flow is in
-//! its class's ring while something waits in it, and otherwise in the chain of idle flows.
+//!
+//! Invariants: a datagram is in the chain that its `place` names and in no other. A flow is in the
+//! ring of its class while a datagram waits in it, and otherwise in the chain of idle flows.
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
@@ -19,56 +22,57 @@ use crate::error::SendError;
 use crate::event::{Class, Datagram};
 use crate::ids::{DatagramId, Qpn};
 
-/// Stands for the PSN of a datagram that has none: it was never sent, or may get another identity.
+/// PSN of a datagram without a PSN: it was never sent, or may get another identity.
 const NOT_SENT: u64 = u64::MAX;
 /// Bytes that a flow may send per round.
 const QUANTUM_BYTES: i64 = 9000;
 
-/// Where a datagram is.
+/// State of a datagram.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Place {
     /// The slot is free.
     Free,
-    /// Waiting in its flow.
+    /// Waiting in its flow for its first transmission.
     Queued,
     /// Sent, not settled.
     InFlight,
     /// Waiting to be sent again.
     Retransmit,
-    /// Refused because there was no receive buffer, waiting until it may be sent again.
+    /// Refused because there was no receive buffer, and waiting for its next attempt.
     Refused,
     /// Lost, and waiting until it is known whether packets of its size pass.
     Aside,
 }
 
-/// A datagram in the queue's care.
+/// A datagram in the queue.
 #[derive(Debug)]
 pub(crate) struct Held {
     /// The payload.
     pub payload: Bytes,
-    /// The caller's number.
+    /// The caller's value, which the completion returns.
     pub user: u64,
     /// Opaque header bytes.
     pub imm: u64,
     /// Its id.
     pub id: DatagramId,
-    /// PSN of the first sending: its identity; `u64::MAX` before.
+    /// PSN of the first transmission: its identity; `u64::MAX` before.
     first_psn: u64,
-    /// PSN of the newest sending.
+    /// PSN of the newest transmission.
     pub last_psn: u64,
     /// Destination queue pair.
     pub dst_qpn: Qpn,
     /// Source queue pair.
     pub src_qpn: Qpn,
-    /// The flow that it waits in, as long as it waits for its first sending.
+    /// Flow in which it waits for its first transmission.
     flow: u16,
-    /// Which of the context's queues it waits in.
+    /// Class in which it waits.
     pub class: Class,
-    /// Its completion has been given already; it travels on for the window's sake.
+    /// Whether its completion was already returned. It remains in the transport for the windows'
+    /// sake.
     pub orphan: bool,
     /// RNR verdicts so far.
     pub rnr_count: u8,
-    /// Where it is.
+    /// State of the datagram.
     pub place: Place,
 }
 
@@ -79,7 +83,7 @@ impl Held {
     }
 }
 
-/// What a queue pair sends in a class.
+/// Datagrams of a queue pair in one class.
 #[derive(Debug)]
 struct Flow {
     qpn: Qpn,
@@ -92,25 +96,25 @@ struct Flow {
 #[derive(Debug, Default)]
 pub(crate) struct SendQueue {
     held: Vec<Held>,
-    /// The datagrams' place in their flow, in `retransmit` or in `rnr`.
+    /// Links of the datagrams in their flow, in `retransmit`, `rnr` or `aside`.
     held_links: Links,
     free: Vec<u32>,
     flows: Vec<Flow>,
-    /// The flows' place in `low_latency`, `bulk` or `idle`.
+    /// Links of the flows in `low_latency`, `bulk` or `idle`.
     flow_links: Links,
     flow_of: BTreeMap<(Qpn, Class), u16>,
     retransmit: Chain,
-    /// Refused because there was no receive buffer; sent again when their wait is over.
+    /// Datagrams refused because there was no receive buffer; they are sent again after a pause.
     rnr: Chain,
-    /// Lost while it is in doubt whether packets of their size pass.
+    /// Lost datagrams while it is in doubt whether packets of their size pass.
     aside: Chain,
     low_latency: Chain,
     bulk: Chain,
-    /// Flows with nothing waiting, the one that has been so for longest first.
+    /// Flows without a waiting datagram, the longest idle one first.
     idle: Chain,
     /// Bulk bytes sent minus three times the low-latency bytes sent while bulk waited.
     low_latency_credit: i64,
-    /// Payload bytes that wait for their first sending.
+    /// Payload bytes that wait for their first transmission.
     unsent_bytes: u64,
     refused: bool,
 }
@@ -119,7 +123,7 @@ pub(crate) struct SendQueue {
 const LOW_LATENCY_BURST_BYTES: i64 = 64 * 1024;
 
 impl SendQueue {
-    /// Takes a datagram.
+    /// Appends a datagram to its flow.
     pub(crate) fn push(
         &mut self,
         id: DatagramId,
@@ -183,7 +187,7 @@ impl SendQueue {
             self.idle.push_back(&mut self.flow_links, flow.into());
             flow
         } else {
-            // E7. A flow that has nothing waiting gives its place to one that has.
+            // E7. A flow without a waiting datagram gives its entry to the new one.
             let idle = self.idle.first().and_then(|flow| u16::try_from(flow).ok());
             let flow = idle.ok_or(SendError::TooManyFlows)?;
             let before = core::mem::replace(&mut self.flows[usize::from(flow)], fresh);
@@ -194,7 +198,7 @@ impl SendQueue {
         Ok(flow)
     }
 
-    /// Which datagram goes next.
+    /// Slot of the datagram to be sent next.
     pub(crate) fn peek(&self) -> Option<u32> {
         let next = || self.flows[self.next_flow()? as usize].waiting.first();
         // D12
@@ -210,7 +214,7 @@ impl SendQueue {
         }
     }
 
-    /// Takes the datagram that `peek` named, to be sent under `psn` in a packet of `bytes`.
+    /// Takes the datagram that `peek` returned, to be sent under `psn` in a packet of `bytes`.
     pub(crate) fn take(&mut self, slot: u32, psn: u64, bytes: usize) {
         let bytes = i64::try_from(bytes).unwrap_or(i64::MAX);
         if self.retransmit.first() == Some(slot) {
@@ -252,19 +256,19 @@ impl SendQueue {
         }
     }
 
-    /// A slot's datagram.
+    /// Datagram in a slot.
     pub(crate) fn held(&self, slot: u32) -> &Held {
         &self.held[slot as usize]
     }
 
-    /// Whether the datagram whose identity was `first_psn` has ended, or has no identity any more:
-    /// its `slot` is free or holds another.
+    /// Whether the datagram with the identity `first_psn` has ended or has no identity any more. In
+    /// both cases its `slot` is free or holds another identity.
     pub(crate) fn is_settled(&self, slot: u32, first_psn: u64) -> bool {
         let held = &self.held[slot as usize];
         held.place == Place::Free || held.first_psn != first_psn
     }
 
-    /// Puts a lost datagram in line to be sent again.
+    /// Appends a lost datagram to the retransmissions.
     pub(crate) fn requeue(&mut self, slot: u32) {
         let held = &mut self.held[slot as usize];
         if held.place == Place::InFlight {
@@ -273,9 +277,10 @@ impl SendQueue {
         }
     }
 
-    /// Makes a datagram that was refused a new one: same slot, no identity, to be retried.
+    /// Turns a refused datagram into a new one in the same slot: it loses its identity and waits to
+    /// be sent again.
     pub(crate) fn renew(&mut self, slot: u32) {
-        // It may have been taken for lost and be in line already.
+        // It may have been declared lost and be in a chain already.
         self.unlink(slot);
         let held = &mut self.held[slot as usize];
         held.place = Place::Refused;
@@ -284,7 +289,7 @@ impl SendQueue {
         self.rnr.push_back(&mut self.held_links, slot);
     }
 
-    /// Takes a datagram out of the chain that it waits in.
+    /// Removes a datagram from the chain in which it waits.
     fn unlink(&mut self, slot: u32) {
         let held = &self.held[slot as usize];
         match held.place {
@@ -308,8 +313,8 @@ impl SendQueue {
         }
     }
 
-    /// Everything that was sent and not settled is certainly not delivered: it has no identity
-    /// any more and may get a new one.
+    /// Removes the identities of all datagrams that were sent and not settled: they are certainly
+    /// not delivered, so they may get new ones.
     pub(crate) fn forget_identities(&mut self) {
         let waits = |h: &&mut Held| matches!(h.place, Place::Retransmit | Place::Aside);
         for held in self.held.iter_mut().filter(waits) {
@@ -317,7 +322,7 @@ impl SendQueue {
         }
     }
 
-    /// Keeps a lost datagram from going again until [`SendQueue::take_back`].
+    /// Holds a lost datagram back until [`SendQueue::take_back`].
     pub(crate) fn set_aside(&mut self, slot: u32) {
         let held = &mut self.held[slot as usize];
         if held.place == Place::InFlight {
@@ -326,7 +331,7 @@ impl SendQueue {
         }
     }
 
-    /// What was set aside goes again.
+    /// Moves all datagrams that were set aside to the retransmissions.
     pub(crate) fn take_back(&mut self) {
         while let Some(slot) = self.aside.pop_front(&mut self.held_links) {
             self.held[slot as usize].place = Place::Retransmit;
@@ -334,12 +339,12 @@ impl SendQueue {
         }
     }
 
-    /// Whether refused datagrams wait.
+    /// Whether datagrams wait after an RNR refusal.
     pub(crate) fn has_rnr(&self) -> bool {
         !self.rnr.is_empty()
     }
 
-    /// Their wait is over.
+    /// Moves all datagrams that wait after an RNR refusal to the retransmissions.
     pub(crate) fn retry_rnr(&mut self) {
         while let Some(slot) = self.rnr.pop_front(&mut self.held_links) {
             self.held[slot as usize].place = Place::Retransmit;
@@ -347,8 +352,8 @@ impl SendQueue {
         }
     }
 
-    /// Ends a datagram and frees its slot: returns (id, user), or nothing if its completion
-    /// has been given.
+    /// Ends a datagram and frees its slot. Returns (id, user), or `None` if its completion was
+    /// already returned.
     pub(crate) fn finish(&mut self, slot: u32) -> Option<(DatagramId, u64)> {
         if self.held[slot as usize].place == Place::Free {
             return None;
@@ -361,8 +366,8 @@ impl SendQueue {
         (!held.orphan).then_some((held.id, held.user))
     }
 
-    /// Gives a sent datagram's completion now and lets it travel on, with a copy of its payload:
-    /// what the application gave is not referred to beyond the completion.
+    /// Returns a sent datagram's completion now, and keeps the datagram in the transport with a
+    /// copy of its payload: the application's memory is not used after the completion.
     pub(crate) fn orphan(&mut self, slot: u32) -> Option<(DatagramId, u64)> {
         let held = &mut self.held[slot as usize];
         if !held.orphan {
@@ -371,14 +376,15 @@ impl SendQueue {
         self.abandon(slot)
     }
 
-    /// Gives a sent datagram's completion now; the queue itself goes next.
+    /// Returns a sent datagram's completion now, without a copy of the payload: the caller removes
+    /// the queue next.
     pub(crate) fn abandon(&mut self, slot: u32) -> Option<(DatagramId, u64)> {
         let held = &mut self.held[slot as usize];
         let first = !core::mem::replace(&mut held.orphan, true);
         first.then_some((held.id, held.user))
     }
 
-    /// Every slot that holds a datagram of the given queue pair, or of any.
+    /// Slots of all datagrams, or of those of one queue pair.
     pub(crate) fn slots(&self, of: Option<Qpn>) -> Vec<u32> {
         (0u32..)
             .zip(&self.held)
@@ -387,16 +393,16 @@ impl SendQueue {
             .collect()
     }
 
-    /// Entries of the table, used and free.
+    /// Number of entries of the table, used and free.
     #[cfg(debug_assertions)]
     pub(crate) fn slots_used(&self) -> usize {
         self.held.len()
     }
 
-    /// Checks that each datagram and each flow is in the list that it names.
+    /// Checks that each datagram and each flow is in the chain that its state names.
     ///
     /// # Panics
-    /// If one does not.
+    /// Panics if one is not.
     #[cfg(debug_assertions)]
     pub(crate) fn audit(&self) {
         let count = |place| self.held.iter().filter(|held| held.place == place).count();
@@ -427,12 +433,12 @@ impl SendQueue {
         assert_eq!((flows, self.flow_of.len()), (self.flows.len(), self.flows.len()));
     }
 
-    /// Payload bytes that wait for their first sending.
+    /// Payload bytes that wait for their first transmission.
     pub(crate) fn unsent_bytes(&self) -> u64 {
         self.unsent_bytes
     }
 
-    /// Datagrams in the queue's care.
+    /// Number of datagrams in the queue.
     pub(crate) fn len(&self) -> usize {
         self.held.len() - self.free.len()
     }
@@ -442,12 +448,12 @@ impl SendQueue {
         self.refused = true;
     }
 
-    /// Whether a send was refused and room has not been reported since.
+    /// Whether a send was refused, and free space has not been reported since.
     pub(crate) fn has_refused(&self) -> bool {
         self.refused
     }
 
-    /// Whether a send was refused and there is room again; answers true once per refusal.
+    /// Whether a send was refused and there is space again; returns true once per refusal.
     pub(crate) fn take_writable(&mut self, datagrams_max: u32) -> bool {
         // E7
         let room = self.refused && self.len() * 4 <= datagrams_max as usize * 3;

@@ -1,64 +1,64 @@
 //! The packets in flight: a ring of small records, indexed by PSN.
 //!
-//! Invariant: the ring covers `[base, next)`. A record leaves from the front when nothing can
-//! ask for it again: it is acknowledged, or lost and its datagram is settled. `base` is the
-//! floor that every packet carries.
+//! Invariant: the ring covers `[base, next)`. A record is removed from the front when it is not
+//! needed any more: its packet is acknowledged, or it is lost and the datagram is settled. `base`
+//! is the floor that every packet carries.
 
 use alloc::collections::VecDeque;
 
 use crate::ids::{PathId, Psn};
 use crate::time::Instant;
 
-/// What became of a packet.
+/// State of a sent packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Fate {
-    /// Not known yet.
+    /// Neither acknowledged nor declared lost.
     InFlight,
-    /// The peer has it.
+    /// Acknowledged by the peer.
     Acked,
-    /// Declared lost; the datagram travels on under another PSN.
+    /// Declared lost; the datagram is sent again under another PSN.
     Lost,
 }
 
 /// One sent packet.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Sent {
-    /// When it left.
+    /// Time of sending.
     pub sent_at: Instant,
     /// Slot of its datagram in the send queue.
     pub slot: u32,
     /// UDP payload bytes.
     pub bytes: u16,
-    /// The path it took.
+    /// Path on which it was sent.
     pub path: PathId,
-    /// Low bits of the path's generation then.
+    /// Low bits of the path's generation at that time.
     pub generation: u8,
-    /// What became of it.
+    /// State of the packet.
     pub fate: Fate,
-    /// Whether this PSN is the datagram's identity (its first sending).
+    /// Whether this PSN is the datagram's identity (its first transmission).
     pub first: bool,
     /// Whether its acknowledgement is not delayed, so that it measures the round-trip time.
     pub asks: bool,
 }
 
-/// The ring.
+/// The ring of sent packets.
 #[derive(Debug, Default)]
 pub(crate) struct SentPackets {
     ring: VecDeque<Sent>,
     base: u64,
     in_flight_bytes: u64,
     in_flight_packets: u32,
-    /// No packet below this is in flight.
+    /// Lower bound of the PSNs in flight.
     scan_from: u64,
 }
 
 impl SentPackets {
-    /// An empty ring: the next packet will have this PSN.
+    /// Creates an empty ring; the next packet will have this PSN.
     pub(crate) fn from(next: Psn) -> Self {
         Self { base: next.0, scan_from: next.0, ..Self::default() }
     }
 
-    /// The lowest PSN that matters: the floor.
+    /// The floor: the lowest PSN that is not settled.
     pub(crate) fn base(&self) -> Psn {
         Psn(self.base)
     }
@@ -90,14 +90,14 @@ impl SentPackets {
         self.ring.push_back(sent);
     }
 
-    /// The record of a PSN, if it is still kept.
+    /// Record of a PSN, if it is still in the ring.
     pub(crate) fn record(&self, psn: u64) -> Option<&Sent> {
         let index = psn.checked_sub(self.base)?;
         self.ring.get(usize::try_from(index).ok()?)
     }
 
-    /// Settles a packet: returns its record as it was before, unless it was acknowledged
-    /// already or is not kept.
+    /// Settles a packet. Returns its record as it was before, unless it had this fate already, was
+    /// acknowledged, or is not in the ring.
     pub(crate) fn settle(&mut self, psn: u64, fate: Fate) -> Option<Sent> {
         let index = usize::try_from(psn.checked_sub(self.base)?).ok()?;
         let record = self.ring.get_mut(index)?;
@@ -113,7 +113,8 @@ impl SentPackets {
         Some(before)
     }
 
-    /// Drops records from the front while `settled` says that nothing needs them.
+    /// Removes records from the front as long as they are not needed. `settled` returns whether the
+    /// datagram of a lost packet is settled.
     pub(crate) fn advance(&mut self, settled: impl Fn(&Sent, Psn) -> bool) {
         while let Some(front) = self.ring.front() {
             let done = match front.fate {
@@ -130,18 +131,18 @@ impl SentPackets {
         self.scan_from = self.scan_from.max(self.base);
     }
 
-    /// Every record that is kept, with its PSN.
+    /// Each record in the ring, with its PSN.
     #[cfg(debug_assertions)]
     pub(crate) fn iter(&self) -> impl Iterator<Item = (u64, &Sent)> {
         (self.base..).zip(&self.ring)
     }
 
-    /// When the newest packet left, if any is kept.
+    /// Time of sending of the newest packet in the ring.
     pub(crate) fn newest_sent_at(&self) -> Option<Instant> {
         self.ring.back().map(|s| s.sent_at)
     }
 
-    /// Forgets every packet; none is in flight.
+    /// Removes all records; no packet may be in flight.
     pub(crate) fn abandon(&mut self) {
         debug_assert!(self.in_flight_packets == 0, "what is in flight cannot be forgotten");
         self.base += self.ring.len() as u64;

@@ -1,5 +1,5 @@
-//! What the peers of one endpoint share: configuration, counters, events, keys, and their parts of
-//! the link and of the receiver's share. Every call on a peer is handed this.
+//! State that the peers of one endpoint share: configuration, counters, events, keys, and its parts
+//! of the link and of the receiver's share. Every call on a peer receives it.
 
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::format;
@@ -15,34 +15,34 @@ use crate::security::Security;
 use crate::stats::Stats;
 use crate::time::Instant;
 
-/// An endpoint but for its peers.
+/// The state of an endpoint, without its peers.
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub node: Arc<Node>,
-    /// Which of the node's shards this is.
+    /// Index of this shard in its node.
     pub shard: u8,
-    /// The epoch of this run. The node's, until this shard begins another run.
+    /// Epoch of this run. It is the node's, until this shard begins another run.
     pub epoch: Epoch,
-    /// What this run numbers its contexts by.
+    /// Numbering of the contexts of this run.
     pub numbers: ContextNumbers,
-    /// The time of the newest call.
+    /// Time of the newest call.
     pub now: Instant,
     pub stats: Stats,
     pub events: VecDeque<Event>,
     pub security: Security,
     pub egress: Egress,
     pub share: ReceiverShare,
-    /// The numbers that peers have for our contexts, each with the peer's slot.
+    /// Numbers that peers have assigned to our contexts, each with the peer's slot.
     pub contexts: BTreeSet<(u32, u32)>,
-    /// RNR retries of sending queue pairs that have a number of their own. Bound: as many entries
-    /// as there are queue pair numbers.
+    /// RNR retries of the sending queue pairs that have a value of their own. Bound: one entry for
+    /// each queue pair number.
     pub rnr_retries: BTreeMap<Qpn, u8>,
 }
 
 impl Shared {
-    /// A shard of a node. `seed` must be fresh, and secret where packets are protected.
+    /// Creates a shard of a node. `seed` must be fresh, and secret if protection is on.
     pub(crate) fn new(node: Arc<Node>, shard: u8, seed: &[u8; 32], now: Instant) -> Self {
-        // H2a, S1. The epoch is another in each run even where the seed is not.
+        // H2a, S1. The epoch differs in each run, even if the seed is the same.
         let purpose = format!("context numbers of run {}", node.epoch.0);
         let random = Drbg::new(seed, &purpose).next_u64();
         Self {
@@ -61,12 +61,12 @@ impl Shared {
         }
     }
 
-    /// Whether our own link takes data now.
+    /// Whether our own link accepts data now.
     pub(crate) fn link_open(&self) -> bool {
         self.egress.is_open(&self.node, self.now)
     }
 
-    /// How many senders share us.
+    /// Number of senders that share this receiver.
     pub(crate) fn senders(&self) -> u16 {
         u16::try_from(self.share.senders(self.now)).unwrap_or(u16::MAX)
     }

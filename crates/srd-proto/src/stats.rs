@@ -1,19 +1,19 @@
-//! Counters. Where EFA has a counter of the same meaning, ours has its name.
+//! Counters. Each counter with the same meaning as one of EFA has the name of that counter.
 
 use crate::error::DropReason;
 
-/// An endpoint's counters, since it was made.
+/// Counters of an endpoint, since its creation.
 #[derive(Clone, Debug, Default)]
 pub struct Stats {
-    /// UDP payload bytes sent, every packet.
+    /// UDP payload bytes of all packets sent.
     pub tx_bytes: u64,
     /// Packets sent.
     pub tx_pkts: u64,
-    /// UDP payload bytes received, every packet that was accepted.
+    /// UDP payload bytes of all accepted packets.
     pub rx_bytes: u64,
     /// Packets accepted.
     pub rx_pkts: u64,
-    /// Packets dropped, for whatever reason.
+    /// Packets dropped, for any reason.
     pub rx_drops: u64,
     /// Payload bytes of datagrams completed with success.
     pub send_bytes: u64,
@@ -27,16 +27,16 @@ pub struct Stats {
     pub retrans_bytes: u64,
     /// Data packets sent again.
     pub retrans_pkts: u64,
-    /// Times that the retransmission timer, not an acknowledgement, found the loss.
+    /// Times that a retransmission timeout, not an acknowledgement, detected a loss.
     pub retrans_timeout_events: u64,
     /// Times a peer was declared unreachable or unresponsive.
     pub unresponsive_remote_events: u64,
-    /// Times more than half of a context's paths were bad for 10 ms.
+    /// Times that half of a context's paths or more were bad for 10 ms.
     pub impaired_remote_conn_events: u64,
-    /// Packets held for lost that arrived after all: no part of those sent again, since the
-    /// acknowledgement of some comes before they are.
+    /// Packets that were declared lost and were acknowledged later. Not all of their datagrams were
+    /// sent again: some were acknowledged before the retransmission left.
     pub spurious_losses: u64,
-    /// Duplicates received: datagrams that had been delivered before.
+    /// Duplicates received: datagrams that were already delivered.
     pub rx_duplicates: u64,
     /// Datagrams refused because there was no receive buffer.
     pub rx_rnr: u64,
@@ -56,7 +56,7 @@ pub struct Stats {
     pub address_moves: u64,
     /// Times that `now` ran backwards and was clamped.
     pub clock_clamped: u64,
-    /// Pauses of this endpoint's own: calls that came much later than a timer was due.
+    /// Pauses of this endpoint: calls that came much later than a timer was due.
     pub own_pauses: u64,
     /// ICMP errors that reported a peer as unreachable.
     pub unreachable_hints: u64,
@@ -72,12 +72,12 @@ impl Stats {
     }
 }
 
-/// The state of one context, for people and monitoring.
+/// The state of one context, for users and monitoring.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct PeerStats {
-    /// Base round trip, ns; 0 if none was measured.
+    /// Base round trip, ns; 0 before the first measurement.
     pub rtt_base_ns: u64,
-    /// Smoothed round trip, ns; 0 if none was measured.
+    /// Smoothed round trip, ns; 0 before the first measurement.
     pub rtt_smoothed_ns: u64,
     /// Median queueing delay over paths, ns.
     pub delay_median_ns: u64,
@@ -89,32 +89,33 @@ pub struct PeerStats {
     pub in_flight_bytes: u64,
     /// Datagrams waiting or in flight.
     pub queued_datagrams: usize,
-    /// Bytes that the receiver's credit limit still allows beyond what is in flight; negative:
-    /// none.
+    /// Bytes that the receiver's credit limit allows beyond those in flight; negative if more are
+    /// in flight than it allows.
     pub credit_left_bytes: i64,
     /// Whether a credit limit of the receiver applies.
     pub credit_limited: bool,
-    /// Delivery rate measured, bits per second.
+    /// Measured delivery rate, bits per second.
     pub delivery_rate_bps: u64,
     /// Data packets sent again since this context began.
     pub retrans_pkts: u64,
     /// Paths in each state: good, skipped, assumed bad, denied.
     pub paths: [u16; 4],
-    /// Paths that pass packets as far as is known: those good and skipped, if the peer has
+    /// Paths that pass packets, as far as is known: the good and skipped ones, if the peer has
     /// answered.
     pub paths_passing: u16,
 }
 
-/// One path, for people and monitoring.
+/// The state of one path, for users and monitoring.
 #[derive(Clone, Copy, Debug)]
 pub struct PathReport {
-    /// Its entropy.
+    /// Entropy of the path.
     pub entropy: u16,
-    /// `good`: nothing speaks against it, whether or not anything was sent on it. `skip`: later
-    /// than most, or in doubt, within the last second, and passed over for now. `assumed-bad`: what
-    /// was sent on it did not arrive, and it carries probes only. `denied`: by the operator.
+    /// State of the path. `good`: there is no indication of a problem; the path may be unused so
+    /// far. `skip`: the path was later than most, or in doubt, within the last second, and is
+    /// passed over for now. `assumed-bad`: packets on the path were lost; it carries probes only.
+    /// `denied`: the operator has excluded it.
     pub state: &'static str,
-    /// Its last queueing delay, ns.
+    /// Its latest queueing delay, ns.
     pub delay_ns: u32,
     /// Packets sent on it.
     pub sent_pkts: u64,

@@ -1,10 +1,10 @@
-//! What the core hands to a world to send: a [`Transmit`] that describes a batch, and the
-//! [`TransmitBuf`] that holds its bytes.
+//! Output of the core: a [`Transmit`] that describes a batch to be sent, and the [`TransmitBuf`]
+//! with its bytes.
 //!
-//! A batch is a run of segments that share destination and entropy, all of one size except
-//! that the last may be shorter: just what UDP segmentation offload accepts. In plain mode a
-//! payload stays where the application put it (a reference-counted [`Bytes`]), so a world
-//! that gathers (`sendmsg` with an iovec, or the simulator) copies nothing. In encrypted mode
+//! A batch is a run of segments with the same destination and entropy. All have one size, except
+//! that the last may be shorter: this is the form that UDP segmentation offload accepts. In plain
+//! mode a payload stays in the application's memory (a reference-counted [`Bytes`]), so a world
+//! that gathers (`sendmsg` with an iovec, or the simulator) copies nothing. With protection on,
 //! header and payload are contiguous, sealed in place.
 
 use alloc::vec::Vec;
@@ -20,41 +20,41 @@ pub enum Ecn {
     /// Not ECN-capable.
     #[default]
     NotEct,
-    /// ECN-capable: switches may mark instead of drop.
+    /// ECN-capable: switches may mark the packet instead of dropping it.
     Ect,
-    /// Congestion experienced: a switch marked it.
+    /// Congestion experienced: a switch marked the packet.
     Ce,
 }
 
-/// One batch to put on the wire.
+/// A batch of packets to be sent.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Transmit {
     /// The peer's address and well-known port.
     pub destination: SocketAddr,
-    /// Which source port (base + entropy) and flow label to use.
+    /// Value that selects the source port (base + entropy) and the flow label.
     pub entropy: Entropy,
-    /// What to put into the ECN field.
+    /// Value of the ECN field.
     pub ecn: Ecn,
-    /// UDP payload bytes of each segment but possibly the last.
+    /// UDP payload bytes of each segment; the last may be shorter.
     pub segment_bytes: usize,
-    /// How many segments.
+    /// Number of segments.
     pub segments: usize,
     /// UDP payload bytes of all segments together.
     pub total_bytes: usize,
-    /// Whether every segment is a control packet (acknowledgement, probe, handshake): a world
-    /// that can should send these in a higher class.
+    /// Whether every segment is a control packet (acknowledgement, probe, handshake). A world
+    /// should send these in a higher class if it can.
     pub control: bool,
 }
 
-/// One segment of a batch: bytes in the buffer, then a payload by reference (may be empty).
+/// A segment of a batch: bytes in the buffer, then a payload by reference (may be empty).
 #[derive(Debug)]
 struct Segment {
     head_end: usize,
     payload: Bytes,
 }
 
-/// The caller-owned buffer that a batch is built in. Reuse it: after [`TransmitBuf::clear`]
-/// it keeps its allocation.
+/// The caller's buffer in which a batch is built. It can be used again: [`TransmitBuf::clear`]
+/// keeps its allocation.
 #[derive(Debug)]
 pub struct TransmitBuf {
     pub(crate) bytes: Vec<u8>,
@@ -65,7 +65,7 @@ pub struct TransmitBuf {
 }
 
 impl TransmitBuf {
-    /// A buffer for batches of at most `segments_max` segments and `bytes_max` UDP payload
+    /// Creates a buffer for batches of at most `segments_max` segments and `bytes_max` UDP payload
     /// bytes. Linux refuses UDP_SEGMENT batches above 65,507 bytes or 128 segments.
     pub fn new(segments_max: usize, bytes_max: usize) -> Self {
         assert!(segments_max > 0, "a batch needs room for one segment");
@@ -78,7 +78,7 @@ impl TransmitBuf {
         }
     }
 
-    /// Forgets the batch, keeps the memory.
+    /// Removes the batch and keeps the memory.
     pub fn clear(&mut self) {
         self.bytes.clear();
         self.segments.clear();
@@ -90,17 +90,17 @@ impl TransmitBuf {
         self.segments.len()
     }
 
-    /// Whether the batch holds nothing.
+    /// Whether the batch contains no segment.
     pub fn is_empty(&self) -> bool {
         self.segments.is_empty()
     }
 
-    /// Whether the batch holds nothing, not even a part of a segment.
+    /// Whether the batch contains nothing, not even a part of a segment.
     pub(crate) fn is_untouched(&self) -> bool {
         self.is_empty() && self.bytes.is_empty()
     }
 
-    /// The segments in order, each as (contiguous bytes, payload by reference).
+    /// Segments in order, each as (contiguous bytes, payload by reference).
     pub fn segments(&self) -> impl Iterator<Item = (&[u8], &Bytes)> {
         let mut start = 0;
         self.segments.iter().map(move |s| {
@@ -110,13 +110,13 @@ impl TransmitBuf {
         })
     }
 
-    /// Takes the payload of segment `index` out, leaving an empty one (for worlds that move
-    /// packets rather than copy them).
+    /// Takes out the payload of segment `index` and leaves an empty one (for worlds that move
+    /// packets instead of copying them).
     pub fn take_payload(&mut self, index: usize) -> Bytes {
         core::mem::take(&mut self.segments[index].payload)
     }
 
-    /// Copies the payloads: a batch that has to wait may be kept for longer than they live.
+    /// Copies the payloads, so that a batch that has to wait does not depend on the originals.
     pub fn own_payloads(&mut self) {
         for segment in &mut self.segments {
             segment.payload = Bytes::copy_from_slice(&segment.payload);
@@ -144,12 +144,12 @@ impl TransmitBuf {
         self.segments.len() < self.segments_max && self.total + size <= self.bytes_max
     }
 
-    /// Where the bytes of the segment being written begin.
+    /// Offset of the first byte of the segment that is being written.
     pub(crate) fn head_start(&self) -> usize {
         self.segments.last().map_or(0, |s| s.head_end)
     }
 
-    /// Ends the segment whose bytes were appended to `self.bytes`.
+    /// Completes the segment whose bytes were appended to `self.bytes`.
     pub(crate) fn finish_segment(&mut self, payload: Bytes) {
         let head = self.bytes.len() - self.head_start();
         self.total += head + payload.len();
@@ -157,26 +157,27 @@ impl TransmitBuf {
     }
 }
 
-/// A received packet as the world holds it.
+/// A received packet, as the world passes it to the core.
 #[derive(Debug)]
 pub enum PacketRef<'a> {
     /// The whole UDP payload.
     Whole(&'a mut [u8]),
-    /// Header and payload apart, as header-splitting interfaces and the simulator deliver
-    /// plain packets. The header part must contain at least the whole SRD header.
+    /// Header and payload in separate buffers, as header-splitting interfaces and the simulator
+    /// deliver plain packets. The first part must contain at least the whole SRD header.
     Split(&'a [u8], &'a [u8]),
 }
 
-/// What the world knows of a received packet beside its bytes.
+/// Data about a received packet that is not in its bytes.
 #[derive(Clone, Copy, Debug)]
 pub struct PacketMeta {
-    /// The sender's address and (entropy-carrying) source port.
+    /// The sender's address and source port (which carries the entropy).
     pub source: SocketAddr,
-    /// Which of the endpoint's local addresses it came to: answers to strangers leave from there.
+    /// Index of the endpoint's local address at which it arrived: answers to strangers leave from
+    /// there.
     pub local: u8,
     /// The ECN field on arrival.
     pub ecn: Ecn,
-    /// When it arrived: the kernel's receive timestamp where there is one, mapped to the
-    /// clock that `now` uses. Only delay measurement reads it.
+    /// Time of arrival: the receive timestamp of the kernel, if there is one, on the clock of
+    /// `now`. It is used for delay measurement only.
     pub received_at: crate::time::Instant,
 }

@@ -1,9 +1,9 @@
 //! Congestion control of a context: one window in bytes for all its paths.
 //!
-//! The input of the controller are acknowledged bytes, of the median queueing delay over paths, of
-//! marks and of losses; it answers with a window. It does not know paths. The law is NSCC's
-//! (Ultra Ethernet) with "median delay above target" in the place of marks where the fabric
-//! does not mark, so that one late path moves nothing.
+//! The inputs of the controller are acknowledged bytes, the median queueing delay over paths, marks
+//! and losses. The output is a window. The controller does not distinguish paths. The law is that
+//! of NSCC (Ultra Ethernet), with "median delay above target" instead of marks if the fabric does
+//! not mark. So one late path does not change the window.
 
 mod rate;
 mod window;

@@ -1,24 +1,25 @@
-//! The network's rate, as far as what was delivered shows it.
+//! Estimate of the network's rate, from the delivery rate.
 //!
-//! What a sender with little to send delivers says nothing, so only periods count in which it
-//! used its window. A period is a few packets where packets take long, acknowledgements come in
-//! bursts, and shapers let some packets pass at once before they hold to their rate: what counts is
-//! an average over [`SPAN`], the highest of the last seconds. Until so much time has been watched,
-//! the average over the last few periods stands for it, so that a fast link is known soon.
+//! The delivery rate of a sender with little to send is no measure of the network. Therefore only
+//! periods count in which the sender used its window. On slow links a period is a few packets, and
+//! acknowledgements come in bursts. Shapers pass some packets at once before they enforce their
+//! rate. Therefore the rate is averaged over [`SPAN`], and the estimate is the highest average of
+//! the last seconds. Until enough time was observed, the average of the last few periods replaces
+//! it, so that the rate of a fast link is available soon.
 
 // Rates and times are far below 2^53; conversions are clamped.
 #![allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, clippy::cast_precision_loss)]
 
 use crate::time::{Duration, Instant};
 
-/// Time that a rate is taken over.
+/// Time over which a rate is averaged.
 const SPAN: Duration = Duration::from_millis(50);
-/// Periods that it is taken over at first.
+/// Periods over which the first rate is averaged.
 const PERIODS: f64 = 8.0;
-/// How long a generation of highest rates lives.
+/// Lifetime of a generation of highest rates.
 const GENERATION: Duration = Duration::from_secs(5);
 
-/// Bits and the time they took; each period counts for less than the next.
+/// Bits and the time that they took; each period has less weight than the next.
 #[derive(Clone, Copy, Debug, Default)]
 struct Average {
     bits: f64,
@@ -26,7 +27,7 @@ struct Average {
 }
 
 impl Average {
-    /// Takes a period in, and keeps a share of what was there.
+    /// Adds a period, and keeps a share of the previous sum.
     fn take(&mut self, bits: f64, ns: f64, keep: f64) {
         self.bits = self.bits * keep + bits;
         self.ns = self.ns * keep + ns;
@@ -37,12 +38,14 @@ impl Average {
     }
 }
 
-/// The estimator.
+/// The estimator of a context.
 #[derive(Debug)]
 pub(crate) struct Rate {
+    /// Average over the last few periods, used before `long` covers enough time.
     first: Average,
+    /// Average over [`SPAN`].
     long: Average,
-    /// The highest of this and the former generation.
+    /// Highest rates of the present and the previous generation.
     highest_bps: [u64; 2],
     generation_ends: Instant,
 }
@@ -57,7 +60,7 @@ impl Rate {
         }
     }
 
-    /// A period of a sender that used its window has passed.
+    /// Adds a period in which the sender used its window.
     pub(crate) fn on_period(&mut self, now: Instant, bytes: u64, elapsed: Duration) {
         // C6
         let (bits, ns) = (bytes as f64 * 8.0, elapsed.as_nanos() as f64);
@@ -74,7 +77,7 @@ impl Rate {
         self.highest_bps[0] = self.highest_bps[0].max(self.long.bps());
     }
 
-    /// Bits per second; zero: not known.
+    /// Estimated rate in bits per second; zero: not known.
     pub(crate) fn bps(&self) -> u64 {
         let highest = self.highest_bps[0].max(self.highest_bps[1]);
         if highest > 0 { highest } else { self.first.bps() }
@@ -89,8 +92,8 @@ mod tests {
         Instant::ZERO + Duration::from_micros(us)
     }
 
-    /// On slow links a period is a few packets, and several acknowledgements may fall into one
-    /// and none into the next: their fastest is not the network's rate.
+    /// On slow links a period is a few packets. Several acknowledgements may fall into one period
+    /// and none into the next, so the fastest period is not the network's rate.
     #[test]
     fn regression_bursts_of_acknowledgements_do_not_teach_twice_the_rate() {
         let mut rate = Rate::new(Instant::ZERO);
@@ -106,7 +109,7 @@ mod tests {
         assert!((0.95..1.1).contains(&gbps), "{gbps}");
     }
 
-    /// A shaper that was idle lets 200 KB pass at 1 Gb/s and then holds to 250 Mb/s.
+    /// An idle shaper passes 200 KB at 1 Gb/s and then enforces 250 Mb/s.
     #[test]
     fn regression_what_a_shaper_lets_pass_at_first_is_not_its_rate() {
         let mut rate = Rate::new(Instant::ZERO);

@@ -1,15 +1,15 @@
-//! The window law. Per base round trip `R`, with bandwidth-delay product `B`, target `T` and
-//! median queueing delay `d`:
+//! The window law. Per base round trip `R`, with bandwidth-delay product `B`, target `T` and median
+//! queueing delay `d`:
 //!
 //! * `d < T`: grows by `GROWTH * B * (1 - d / T)`;
-//! * `d >= T`: times `max(1 - 0.4 (d - T) / d, 1/2)`, at most once in `R + d`, which is when
-//!   the effect of the last decrease is seen;
-//! * always: grows by `FAIR * B`, which moves windows towards each other;
-//! * loss of most of what was sent: the bytes that did arrive (quick adaptation).
+//! * `d >= T`: times `max(1 - 0.4 (d - T) / d, 1/2)`, at most once in `R + d`, because the effect
+//!   of the last decrease is visible only then;
+//! * always: grows by `FAIR * B`, which moves unequal windows towards each other;
+//! * loss of most of the sent bytes: the window becomes the bytes that arrived (quick adaptation).
 //!
-//! While a receiver's credit limit applies, the delay is mostly the receiver's own queue, so the
-//! target is wider and no decrease goes below a quarter of B, or below a grant: one that cannot be
-//! used is taken from someone else.
+//! While a receiver's credit limit applies, the delay is mostly the receiver's own queue. Therefore
+//! the target is wider, and no decrease goes below a quarter of B or below a grant: a grant that
+//! cannot be used is lost to another sender.
 
 // Windows are far below 2^53 bytes; conversions are clamped.
 #![allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, clippy::cast_precision_loss)]
@@ -19,8 +19,8 @@ use crate::config::Config;
 use crate::credit::QUANTUM_PACKETS;
 use crate::time::{Duration, Instant};
 
-/// The first window, in bandwidth-delay products: a sprayed packet that takes the longest
-/// queue, and its acknowledgement, are out for about that long.
+/// The first window, in bandwidth-delay products. A sprayed packet that meets the longest queue,
+/// and its acknowledgement, take about that many base round trips.
 const INITIAL: f64 = 2.25;
 /// Growth per round trip with empty queues, as a share of B.
 const GROWTH: f64 = 0.08;
@@ -30,23 +30,24 @@ const FAIR: f64 = 0.01;
 const DECREASE: f64 = 0.4;
 /// The strongest decrease.
 const DECREASE_FLOOR: f64 = 0.5;
-/// The target queueing delay is at least the time of so many packets of full size at the known
-/// rate: on slow links a packet that waits for a few others has met no congestion.
+/// The target queueing delay is at least the time of this number of packets of full size at the
+/// known rate. On slow links a packet that waits for a few others has met no congestion.
 const TARGET_PACKETS: u64 = 16;
-/// Of the target's packets so many may wait however soon packets are lost. Links lose packets at
-/// random too, and with fewer a link that does would not be filled (`docs/perf-notes.md`).
+/// Number of the target's packets that may wait even if the queue turns out to be short. Links also
+/// lose packets at random, and with a smaller number such a link would not be filled
+/// (`docs/perf-notes.md`).
 const HELD_PACKETS: u64 = 6;
-/// The target as a share of the delay at which a queue turned out to be full.
+/// The target as a share of the delay at which a queue was found to be full.
 const HELD_SHARE: f64 = 0.5;
-/// By how much the delay at which queues are taken to be full rises in a period without a loss.
+/// Factor by which the delay of a full queue is raised in each period without a loss.
 const HELD_GROWTH: f64 = 1.1;
-/// The largest window is at least so many packets of full size: room for the target's, and for
-/// those that are being sent on each of eight slow paths.
+/// The largest window is at least this number of packets of full size: enough for the target's
+/// packets, and for the packets that are being sent on each of eight slow paths.
 const MAX_PACKETS: f64 = 48.0;
-/// How much wider the target is while a credit limit applies.
+/// Factor by which the target is wider while a credit limit applies.
 const CREDIT_TARGET: u64 = 4;
 
-/// The input of the controller from one acknowledgement.
+/// Input of the controller from one acknowledgement.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct AckSignal {
     pub now: Instant,
@@ -59,7 +60,7 @@ pub(crate) struct AckSignal {
     pub credit_limited: bool,
 }
 
-/// The controller.
+/// The window controller of a context.
 #[derive(Debug)]
 pub(crate) struct Window {
     bytes: f64,
@@ -71,25 +72,25 @@ pub(crate) struct Window {
     max_percent: u32,
     made_at: Instant,
     decreased_at: Instant,
-    /// Start of the period that quick adaptation and the delivery rate are measured over.
+    /// Start of the period over which quick adaptation and the delivery rate are measured.
     period_start: Instant,
     period_acked: u64,
     period_lost: u64,
-    /// What was lost in the period before.
+    /// Bytes lost in the previous period.
     lost_before: u64,
     /// Whether the sender used at least half of its window at any time in the period.
     period_limited: bool,
     rate_bps: u64,
     rate: Rate,
     rtt: Duration,
-    /// The time of the target's packets at the known rate; zero until a rate is known.
+    /// Time of the target's packets at the known rate; zero until a rate is known.
     target_packets: Duration,
-    /// The queueing delay, in nanoseconds, at which packets were lost on a slow link: its queue
-    /// holds fewer than the target's packets. Infinite before that.
+    /// Queueing delay, in nanoseconds, at which packets were lost on a slow link whose queue holds
+    /// fewer than the target's packets. Infinite until such a loss.
     full_at_ns: f64,
-    /// The window to take up again after a timeout; zero: none.
+    /// Window that is restored after a timeout; zero: there was no timeout.
     restore: f64,
-    /// Until then delays are still those of the queue of a receiver that had several senders.
+    /// Until this time delays are still those of the queue of a receiver that had several senders.
     limited_until: Instant,
 }
 
@@ -142,12 +143,13 @@ impl Window {
         self.bdp as u64
     }
 
-    /// The delivery rate over the last round trip or two.
+    /// Delivery rate of the last complete period.
     pub(crate) fn delivery_rate_bps(&self) -> u64 {
         self.rate_bps
     }
 
-    /// Whether it knows more of the network than a new one: the rate, or that it is congested.
+    /// Whether the controller has more information than a new one: the rate, or that the network is
+    /// congested.
     pub(crate) fn has_learnt(&self) -> bool {
         self.rate.bps() > 0 || self.restore > 0.0 || self.decreased_at > self.made_at
     }
@@ -158,26 +160,26 @@ impl Window {
         self.target_share().max(self.target_least())
     }
 
-    /// The least target, for the host's jitter and for slow links.
+    /// Least target, for the host's jitter and for slow links.
     fn target_least(&self) -> Duration {
         self.target_min.max(self.target_packets)
     }
 
-    /// The target where links are fast: a share of the round trip.
+    /// Target on fast links: a share of the round trip.
     fn target_share(&self) -> Duration {
         self.rtt.times(self.target_percent.into()).over(100)
     }
 
-    /// The queueing delay that is no congestion yet: more while a credit limit applies, since then
-    /// it is mostly the receiver's own queue.
+    /// Queueing delay that does not count as congestion yet. It is longer while a credit limit
+    /// applies, because the delay is then mostly the receiver's own queue.
     pub(crate) fn allowed(&self, credit_limited: bool) -> Duration {
         // C13
         let target = self.target();
         if credit_limited { target.times(CREDIT_TARGET) } else { target }
     }
 
-    /// How fast to send: a quarter more than the window per round trip, so that the window,
-    /// not the pacer, is what binds.
+    /// Pacing rate: a quarter more than the window per round trip, so that the window limits the
+    /// sender, not the pacer.
     pub(crate) fn pacing_rate_bps(&self, rtt_smoothed: Duration) -> u64 {
         // C12
         let rtt = rtt_smoothed.max(Duration::from_nanos(1000)).as_nanos() as f64;
@@ -193,13 +195,13 @@ impl Window {
         let packets = TARGET_PACKETS * 8_000_000_000 * self.bytes_min as u64;
         if let Some(packets_ns) = packets.checked_div(rate) {
             self.target_packets = Duration::from_nanos(packets_ns);
-            // A host takes its time beside the wire's: its jitter counts as transit.
+            // The time that the host needs in addition to the wire, its jitter, counts as transit.
             let bdp = rate as f64 * (rtt + self.target_min).as_nanos() as f64 / 8e9;
             self.bdp = bdp.max(2.0 * self.bytes_min);
         }
     }
 
-    /// An acknowledgement arrived.
+    /// Updates the window after an acknowledgement.
     pub(crate) fn on_ack(&mut self, s: &AckSignal) {
         let s = &self.with_credit_memory(s);
         self.update_bdp(s.rtt_base);
@@ -207,20 +209,20 @@ impl Window {
         self.period_lost += s.lost_bytes;
         let delay = s.median.as_nanos() as f64;
         let target = self.held(s, self.allowed(s.credit_limited).as_nanos() as f64);
-        // A mark shows that a queue is long; most paths being late shows that it is ours, and
-        // suffices (C14).
+        // A mark shows that a queue is long. If most paths are late, the queue is that of this
+        // context, and this suffices without marks (C14).
         let congested = delay >= target || s.marked && delay * 2.0 >= target;
         if s.acked_bytes > 0 && self.restore > 0.0 {
             self.bytes = self.bytes.max(self.restore);
             self.restore = 0.0;
         }
-        // C8. Growth only while the window is what limits the sender.
+        // C8. The window grows only while it is what limits the sender.
         let used = (s.in_flight_bytes + s.acked_bytes) as f64;
         let limited = used * 1.25 >= self.bytes || used + self.bytes_min > self.bytes;
         self.period_limited |= used * 2.0 >= self.bytes;
         let share = s.acked_bytes as f64 / self.bytes;
         if !congested && limited {
-            // What a slow link holds at the target is many B.
+            // The bytes that a slow link holds at the target are many B.
             let slow = self.target_least() > self.rtt;
             let gain = if self.link_rate_bps == 0 || slow { 4.0 * GROWTH } else { GROWTH };
             self.bytes += gain * self.bdp * (1.0 - delay / target) * share;
@@ -231,7 +233,7 @@ impl Window {
         // C9
         if congested && s.now.since(self.decreased_at) >= s.rtt_base + s.median {
             self.decreased_at = s.now;
-            // With marks half the delay counts as much.
+            // With a mark, half of the target suffices.
             let over = if delay >= target { target } else { target / 2.0 };
             let factor = 1.0 - DECREASE * (delay - over) / delay;
             // C13
@@ -244,8 +246,9 @@ impl Window {
         self.clamp();
     }
 
-    /// The signal of a sender whose credit limit has just been lifted, as that of one that has a
-    /// limit: the delays of the last round trips are still those of the receiver's own queue.
+    /// Treats the signal of a sender whose credit limit was lifted recently like that of a sender
+    /// with a limit: the delays of the last round trips are still those of the receiver's own
+    /// queue.
     fn with_credit_memory(&mut self, s: &AckSignal) -> AckSignal {
         // C13
         if s.credit_limited {
@@ -254,11 +257,12 @@ impl Window {
         AckSignal { credit_limited: s.credit_limited || s.now < self.limited_until, ..*s }
     }
 
-    /// The target that the queues hold: packets that are lost while many wait were dropped by a
-    /// full queue, and a window that grows until then loses some in each round trip. One loss alone
-    /// says nothing: links lose packets at random.
+    /// The target that the queues can hold. If packets are lost while many wait, a full queue
+    /// dropped them, and a window that grows until then loses some packets in each round trip. A
+    /// single loss is no evidence, because links lose packets at random.
     fn held(&mut self, s: &AckSignal, target: f64) -> f64 {
-        // C16. Where the sixteen packets do not set the target, fabrics hold it.
+        // C16. If the sixteen packets do not determine the target, the queues of the fabric can
+        // hold it.
         let share = self.target_share().max(self.target_min);
         if self.target_packets <= share {
             return target;
@@ -273,7 +277,7 @@ impl Window {
         target.min((self.full_at_ns * HELD_SHARE).max(least))
     }
 
-    /// Once per round trip plus target: the delivery rate, and quick adaptation.
+    /// Updates the delivery rate, and applies quick adaptation, once per round trip plus target.
     fn end_period(&mut self, s: &AckSignal, delay: f64, target: f64) {
         let elapsed = s.now.since(self.period_start);
         if elapsed < s.rtt_base + self.target() {
@@ -297,15 +301,16 @@ impl Window {
         self.lost_before = core::mem::take(&mut self.period_lost);
     }
 
-    /// Nothing came back for a whole timeout: one packet at a time until something does, then
-    /// half of what it was.
+    /// Reduces the window to one packet after a retransmission timeout. The first acknowledgement
+    /// restores half of the former window.
     pub(crate) fn on_timeout(&mut self) {
         // C11
         self.restore = self.restore.max(self.bytes / 2.0);
         self.bytes = self.bytes_min;
     }
 
-    /// Keeps the window between a packet and a few times what is under way and may wait.
+    /// Keeps the window between one packet and a multiple of the bytes that are in transit and may
+    /// wait.
     fn clamp(&mut self) {
         // C7
         let waits = if self.link_rate_bps > 0 { 0.0 } else { self.waiting_bytes() };
@@ -314,8 +319,8 @@ impl Window {
         self.bytes = self.bytes.clamp(self.bytes_min, max);
     }
 
-    /// What waits in queues at the target delay. Where the rate is measured and not known, a window
-    /// without it could hold the rate down that it is derived from.
+    /// Bytes that wait in queues at the target delay. If the rate is measured and not configured, a
+    /// maximum without these bytes could limit the rate from which it is derived.
     fn waiting_bytes(&self) -> f64 {
         self.rate.bps() as f64 * self.target().as_nanos() as f64 / 8e9
     }
@@ -332,7 +337,7 @@ mod tests {
         Window::new(&config, Instant::ZERO)
     }
 
-    /// An acknowledgement of one packet of a sender that uses its window.
+    /// An acknowledgement of one packet, for a sender that uses its window.
     fn ack(window: &Window, now: Instant, median: Duration) -> AckSignal {
         AckSignal {
             now,
@@ -369,8 +374,8 @@ mod tests {
         assert!(w.bytes() > 2 * first, "{} from {first}", w.bytes());
     }
 
-    /// A path whose round trip under load is six times that of the idle one: the rate that a
-    /// window reached must not be the reason why it goes no higher.
+    /// A path whose round trip under load is six times that of the idle path. The rate that a
+    /// window has reached must not prevent it from growing further.
     #[test]
     fn regression_a_measured_rate_does_not_hold_the_window_down() {
         let config = Config { packet_bytes_max: 1472, ..Config::sockets() };
@@ -422,7 +427,7 @@ mod tests {
     fn a_mark_never_makes_it_grow() {
         let mut w = window(400_000_000_000);
         let before = w.bytes();
-        // Between half the target and all of it, where only the mark counts.
+        // Between half of the target and the target, where only the mark counts.
         let signal = AckSignal { marked: true, ..ack(&w, after(R.times(10)), R.times(3).over(4)) };
         w.on_ack(&signal);
         assert!(w.bytes() < before, "{} after {before}", w.bytes());
@@ -435,8 +440,8 @@ mod tests {
         assert_eq!(window(1_000_000_000).target(), packet.times(TARGET_PACKETS));
     }
 
-    /// A queue of eleven packets before a slow link, where sixteen might wait, and four times as
-    /// many under a credit limit.
+    /// A slow link with a queue of eleven packets, where the target allows sixteen, and four times
+    /// as many under a credit limit.
     #[test]
     fn regression_a_target_that_no_queue_holds_comes_down_to_what_it_holds() {
         for credit_limited in [false, true] {
@@ -508,7 +513,7 @@ mod tests {
             lossy.on_ack(&AckSignal { lost_bytes, ..ack(&lossy, at, packet) });
         }
         assert_eq!(lossy.bytes(), clean.bytes());
-        // Where the target is a round trip's, fabrics hold it.
+        // If a share of the round trip determines the target, the queues of the fabric can hold it.
         let mut w = window(400_000_000_000);
         let late = R.times(3).over(4);
         let before = w.bytes();

@@ -9,7 +9,7 @@ fn nanos(ns: u64) -> Duration {
     Duration::from_nanos(ns)
 }
 
-/// How each number is set. Values beyond a knob's type are not tried.
+/// Setters of the numbers. Values beyond the type of a parameter are not tested.
 #[rustfmt::skip] // a table
 #[allow(clippy::cast_possible_truncation)] // a value that does not fit is not tried
 const KNOBS: [(&str, u64, Set); 36] = [
@@ -52,7 +52,7 @@ const KNOBS: [(&str, u64, Set); 36] = [
     ("key_lifetime", u64::MAX, |c, v| c.key_lifetime = nanos(v)),
 ];
 
-/// A configuration in which no knob but the one that is tried stands in the way.
+/// A configuration in which only the parameter under test can be out of range.
 fn roomy() -> Config {
     Config {
         rto_max: nanos(60 * S),
@@ -76,7 +76,7 @@ fn every_number_is_accepted_at_its_bounds_and_refused_beyond() {
         {
             let mut config = roomy();
             set(&mut config, value);
-            // Zero stands for something else.
+            // Zero means `peer_timeout`.
             if (name, value) == ("answer_timeout", 0) {
                 continue;
             }
@@ -119,7 +119,7 @@ fn the_presets_are_within_their_bounds() {
     }
 }
 
-/// A configuration is copied into each endpoint.
+/// Each endpoint has a copy of the configuration.
 #[test]
 fn regression_keys_are_overwritten_when_they_are_dropped() {
     const { assert!(core::mem::needs_drop::<Protection>()) };

@@ -8,7 +8,7 @@ use crate::ids::Epoch;
 const MS: Duration = Duration::from_millis(1);
 const LINK_BPS: u64 = 100_000_000_000;
 
-/// Shares by peer, and who was told of a limit.
+/// Shares by peer, and the peers to which a credit limit was announced.
 #[derive(Default)]
 struct Table {
     shares: BTreeMap<PeerId, Share>,
@@ -42,8 +42,8 @@ impl Rig {
         Self { share: ReceiverShare::new(&node), table: Table::default(), now: Instant::ZERO }
     }
 
-    /// `bytes` more arrive of `index`, which has `left` bytes more to send and says that its
-    /// round trip takes `rtt`.
+    /// `bytes` more arrive from `index`, which has `left` bytes more to send and reports the round
+    /// trip `rtt`.
     fn arrive(&mut self, index: u32, bytes: u64, left: u64, rtt: Option<Duration>) {
         let id = PeerId::new(index, 1);
         let share = self.table.shares.entry(id).or_default();
@@ -59,7 +59,7 @@ impl Rig {
         }
     }
 
-    /// What a link of `LINK_BPS` holds in `time`.
+    /// Bytes that a link of `LINK_BPS` carries in `time`.
     fn held_in(time: Duration) -> u64 {
         LINK_BPS / 8 * time.as_nanos() / 1_000_000_000
     }
@@ -140,8 +140,8 @@ fn a_sender_that_is_silent_on_its_grant_is_set_aside_and_one_that_waits_is_not()
     }
     let granted = rig.share.granted.iter().map(|(id, _)| id.index()).collect::<Vec<_>>();
     assert!(!granted.is_empty() && granted.len() < 19, "{granted:?}");
-    // One that got no grant asks again and again, and uses what it gets then; those with a grant
-    // are silent.
+    // A sender without a grant sends a packet in each round trip, and uses each grant that it gets.
+    // The senders with a grant are silent.
     for _ in 0..200 {
         rig.now += RTT;
         let share = rig.table.shares[&PeerId::new(19, 1)];
@@ -181,11 +181,11 @@ fn a_context_that_begins_anew_does_not_multiply_in_the_ring() {
     assert!(rig.share.ring.len() <= rig.share.entries_max, "{}", rig.share.ring.len());
 }
 
-/// Round trips, a third of a second of them.
+/// Number of round trips: a third of a second.
 const ROUNDS: u64 = 10_000;
 
-/// What part of the link a sender gets that uses what it is granted, in percent, beside `misers`
-/// that are heard in each round trip and use nothing.
+/// Share of the link, in percent, of a sender that uses its grants. Beside it `misers` other
+/// senders send packets without data in each round trip and use no grant.
 fn percent_beside_misers(misers: u32, link_bps: u64) -> u64 {
     let mut rig = Rig::over(100, link_bps);
     let honest = PeerId::new(0, 1);
@@ -204,7 +204,7 @@ fn percent_beside_misers(misers: u32, link_bps: u64) -> u64 {
         for _ in 0..packets.min(most) {
             rig.arrive(0, 8900, LOTS, Some(RTT));
         }
-        // It asks, as a sender does that waits.
+        // A packet without data, as of a sender that waits for a credit limit to rise.
         rig.arrive(0, 0, LOTS, Some(RTT));
     }
     let got = rig.table.shares[&honest].received - before;

@@ -1,6 +1,6 @@
-//! Where peers are: by the address that they were named with, by the IP address that they have
-//! now, and by the number that they have for us. Whatever a stranger's packet asks of these costs
-//! the logarithm of the number of peers.
+//! Look-up of peers: by the address that the application named, by the present IP address, and by
+//! the number that they have assigned to our context. The look-up for a stranger's packet costs no
+//! more than the logarithm of the number of peers.
 
 use alloc::vec::Vec;
 use core::net::{IpAddr, SocketAddr};
@@ -14,14 +14,14 @@ use crate::node::SHARDS_MAX;
 use crate::peer::{Peer, same_ip};
 use crate::time::Instant;
 
-/// Of the peers with one IP address, so many are looked at for a stranger's packet.
+/// Number of peers with one IP address that are examined for a stranger's packet.
 const NEIGHBOURS_MAX: usize = 8;
-/// Of the contexts that peers give one number, so many are looked at for a reset.
+/// Number of contexts with one number, assigned by different peers, that are examined for a Reset.
 const NAMESAKES_MAX: usize = 256;
 
 impl Endpoint {
-    /// Keeps a peer that introduced itself as if it had been added: its number stays its own
-    /// however long it is silent.
+    /// Keeps a peer that introduced itself as if the application had added it: its number stays
+    /// assigned to it, however long it is silent.
     pub fn keep_peer(&mut self, id: PeerId) {
         if let Some(peer) = self.peers.peer(id) {
             peer.configured = true;
@@ -29,11 +29,12 @@ impl Endpoint {
         }
     }
 
-    /// The peer at an address, made known if there is none, if it has this public key; without a
-    /// key whichever peer is there. Sends nothing.
+    /// The peer at an address, if it has this public key; without a key, the peer at the address,
+    /// whatever its key. Adds the peer if the address belongs to no peer. Sends nothing.
     ///
     /// # Errors
-    /// When the peer that is there has another key, or as [`Endpoint::add_peer`].
+    /// Returns an error if the peer at this address has another key, and the errors of
+    /// [`Endpoint::add_peer`].
     pub fn peer_with(
         &mut self,
         now: Instant,
@@ -45,7 +46,7 @@ impl Endpoint {
         };
         let known = self.public_key_of(id);
         let authenticates = matches!(self.shared.node.config.protection, Protection::Static(_));
-        // Without static keys no peer has shown one.
+        // Without static keys no peer has proved the ownership of one.
         let differs = known != public_key && (authenticates || known.is_some());
         if public_key.is_some() && differs {
             return Err(AddPeerError::KeyMismatch);
@@ -53,9 +54,9 @@ impl Endpoint {
         Ok(id)
     }
 
-    /// Lets go of a peer that was kept or added, without removing it: when it has been idle for
-    /// `idle_reclaim`, it is forgotten, as one that introduced itself. With keys of its peers the
-    /// endpoint does not let go of any: they would be lost.
+    /// Stops keeping a peer that was kept or added, without removing it. When it has been idle for
+    /// `idle_reclaim`, it is removed, like a peer that introduced itself. An endpoint with static
+    /// keys keeps all its peers, because their keys would be lost.
     pub fn release_peer(&mut self, now: Instant, id: PeerId) {
         let now = self.at(now);
         let keyed = matches!(self.shared.node.config.protection, Protection::Static(_));
@@ -67,7 +68,8 @@ impl Endpoint {
         }
     }
 
-    /// The static public key of a peer: the one that was named for it or that it has shown.
+    /// Static public key of a peer: the one that the application named, or that the peer has
+    /// proved.
     pub fn public_key_of(&self, peer: PeerId) -> Option<[u8; 32]> {
         self.peers.look(peer)?.keys.as_ref()?.public_key
     }
@@ -77,24 +79,24 @@ impl Endpoint {
         self.by_address.get(&(address, self.shared.shard)).copied()
     }
 
-    /// How many peers are known, each context of a node that has several counted.
+    /// Number of peers. If a node has several contexts, each counts.
     pub fn peer_count(&self) -> usize {
         self.peers.slots.len() - self.free.len()
     }
 
-    /// The peer that stands for a remote node here, whichever of the node's shards a context of it
-    /// is with: the peer itself, unless the node has more shards than ours (H16).
+    /// The peer that represents a remote node here, whichever shard of the node the context is
+    /// with. It is the peer itself, unless the node has more shards than ours (H16).
     pub fn node_of(&self, peer: PeerId) -> PeerId {
         self.context_with(peer, self.shared.shard).unwrap_or(peer)
     }
 
-    /// The shard of the peer's node that this context is with: shard `i` calls shard `i`, but a
-    /// node with more shards than ours has contexts from each of them with one of ours (H16).
+    /// Shard of the peer's node that this context is with. Shard `i` contacts shard `i`. A node
+    /// with more shards than ours has several contexts with one of our shards (H16).
     pub fn partner_of(&self, peer: PeerId) -> u8 {
         self.peers.look(peer).map_or(0, |peer| peer.partner)
     }
 
-    /// A peer, and the contexts that other shards of its node have with this one.
+    /// A peer, and the contexts of other shards of its node with this shard.
     pub(super) fn contexts_with(&self, peer: PeerId) -> Vec<PeerId> {
         let mut all: Vec<PeerId> =
             (0..SHARDS_MAX).filter_map(|partner| self.context_with(peer, partner)).collect();
@@ -104,7 +106,7 @@ impl Endpoint {
         all
     }
 
-    /// The context that a shard of a peer's node has with this one.
+    /// The context of one shard of a peer's node with this shard.
     fn context_with(&self, id: PeerId, partner: u8) -> Option<PeerId> {
         let peer = self.peers.look(id)?;
         let key = peer.keys.as_ref().and_then(|keys| keys.public_key);
@@ -115,17 +117,17 @@ impl Endpoint {
         }
     }
 
-    /// The address of a peer: where packets to it go. Of several, the first.
+    /// Address of a peer, to which its packets are sent. Of several addresses, the first.
     pub fn address_of(&self, peer: PeerId) -> Option<SocketAddr> {
         self.peers.look(peer).map(|p| p.address)
     }
 
-    /// Where packets to a peer go on the path with this entropy.
+    /// Destination of packets to a peer on the path with this entropy.
     pub fn destination(&self, peer: PeerId, entropy: Entropy) -> Option<SocketAddr> {
         self.peers.look(peer).map(|p| p.destination(entropy))
     }
 
-    /// Every address of a peer, in the order in which it was named.
+    /// All addresses of a peer, in the order in which they were named.
     pub fn addresses_of(&self, peer: PeerId) -> Vec<SocketAddr> {
         self.peers.look(peer).map(|p| p.addresses().collect()).unwrap_or_default()
     }
@@ -148,12 +150,12 @@ impl Endpoint {
             self.by_address.remove(&(former, partner));
         }
         self.by_address.insert((address, partner), id);
-        // The application has named these, and no other peer is listed there.
+        // The application has named these addresses, and no other peer is listed there.
         let further = peer.addresses().skip(1);
         self.by_address.extend(further.map(|address| ((address, partner), id)));
     }
 
-    /// Takes a peer out of every list.
+    /// Removes a peer from all lists.
     pub(super) fn unlist(&mut self, peer: &Peer) {
         for address in peer.listed_at.into_iter().chain(peer.addresses().skip(1)) {
             self.by_address.remove(&(address, peer.partner));
@@ -164,7 +166,7 @@ impl Endpoint {
         self.shared.contexts.remove(&(peer.remote_context, peer.id.index()));
     }
 
-    /// A peer that the application names is found by its IP address from now on.
+    /// Lists a peer that the application named by its IP address.
     pub(super) fn watch(&mut self, id: PeerId) {
         if let Some(peer) = self.peers.look(id).filter(|p| p.address.port() != 0) {
             let places = peer.addresses().map(|at| (at.ip().to_canonical(), id.index()));
@@ -172,7 +174,7 @@ impl Endpoint {
         }
     }
 
-    /// Follows a peer whose address has perhaps changed.
+    /// Updates the lists of a peer whose address may have changed.
     pub(super) fn follow(&mut self, id: PeerId, before: SocketAddr) {
         let shared = &mut self.shared;
         let Some(peer) = self.peers.peer(id) else { return };
@@ -191,7 +193,7 @@ impl Endpoint {
         self.peers.make_ready(id);
     }
 
-    /// The peers that the application has named and that are at an IP address: the first few.
+    /// The first few of the peers that the application has named and that are at an IP address.
     pub(super) fn neighbours(&self, ip: IpAddr) -> impl Iterator<Item = PeerId> {
         let ip = ip.to_canonical();
         let slots = self.by_ip.range((ip, 0)..=(ip, u32::MAX)).map(|(_, slot)| *slot);
@@ -199,7 +201,7 @@ impl Endpoint {
         peers.map(|peer| peer.id).take(NEIGHBOURS_MAX)
     }
 
-    /// The peer at an IP address whose packet a Reset names.
+    /// The peer at an IP address to which the packet belongs that a Reset names.
     pub(super) fn named_by_reset(&self, ip: IpAddr, context: u32, number: u32) -> Option<PeerId> {
         let theirs =
             self.shared.contexts.range((context, 0)..=(context, u32::MAX)).map(|(_, slot)| *slot);
@@ -214,7 +216,7 @@ impl Endpoint {
         peers.find(named).map(|p| p.id)
     }
 
-    /// Reports what a stranger's packet from a known peer's address shows.
+    /// Reports the evidence of a stranger's packet from a known peer's address.
     pub(super) fn diagnose(&mut self, now: Instant, ip: IpAddr, what: Diagnosis) {
         let lost = |id: &PeerId| self.peers.look(*id).is_some_and(|p| !p.has_received);
         let Some(id) = self.neighbours(ip).find(lost) else { return };
@@ -224,7 +226,7 @@ impl Endpoint {
         }
     }
 
-    /// As [`Endpoint::diagnose`], for those reasons for a drop that are a diagnosis.
+    /// Reports the drop reasons that are evidence for a diagnosis.
     pub(super) fn diagnose_drop(&mut self, now: Instant, ip: IpAddr, reason: DropReason) {
         match reason {
             DropReason::Version => self.diagnose(now, ip, Diagnosis::OtherVersion),

@@ -1,8 +1,8 @@
-//! What must hold after every call, looked at in debug builds.
+//! Invariants after every call, which debug builds check.
 //!
-//! Each call earns steps, and they are spent on one peer after another and on the endpoint's own
-//! tables, whole tables at a time: on average a call costs some [`STEPS`] more, however much there
-//! is to look at.
+//! Each call earns steps, which pay for the check of one peer after another and of the endpoint's
+//! tables, whole tables at a time. On average a call costs about [`STEPS`] more, whatever the size
+//! of the tables.
 
 use alloc::collections::BTreeSet;
 
@@ -10,22 +10,22 @@ use super::Endpoint;
 use crate::ids::PeerId;
 use crate::time::Instant;
 
-/// Entries that a call may look at, on average.
+/// Number of entries that a call may check, on average.
 const STEPS: usize = 64;
 
-/// What was earned and not spent.
+/// Steps that were earned and not used yet.
 #[derive(Debug, Default)]
 pub(super) struct Audit {
     peer_steps: usize,
     table_steps: usize,
-    /// The slot to look at next.
+    /// Index of the slot to be checked next.
     next: usize,
-    /// When timers last ran.
+    /// Time when the timers last ran.
     timers_ran_at: Option<Instant>,
 }
 
 impl Endpoint {
-    /// A call has ended.
+    /// Checks a part of the state at the end of a call.
     pub(super) fn audit(&mut self) {
         self.audit.peer_steps += STEPS;
         self.audit.table_steps += STEPS / 4;
@@ -50,7 +50,7 @@ impl Endpoint {
         self.audit();
     }
 
-    /// There is nothing to send: what was due has been done.
+    /// Checks, when there is nothing to send, that no timer stays due.
     pub(super) fn audit_drained(&mut self) {
         if self.audit.timers_ran_at == Some(self.shared.now) {
             let next = self.poll_timeout();
@@ -63,10 +63,10 @@ impl Endpoint {
         self.audit();
     }
 
-    /// Looks at everything, however long it takes.
+    /// Checks all invariants, however long this takes.
     ///
     /// # Panics
-    /// If anything is not as it must be.
+    /// Panics if an invariant is violated.
     #[doc(hidden)]
     pub fn check_invariants(&self) {
         self.peers.slots.iter().flatten().for_each(|peer| peer.audit(&self.shared.node.config));
@@ -100,7 +100,8 @@ impl Endpoint {
 }
 
 impl super::peers::Peers {
-    /// Each peer is once in the ready queue if it says so, and has one wake-up that counts.
+    /// Checks that each peer is in the ready queue as often as its flag indicates, and has a valid
+    /// wake-up.
     fn audit(&self) {
         let ready: BTreeSet<PeerId> = self.ready.iter().copied().collect();
         let wakes = self.wakes();

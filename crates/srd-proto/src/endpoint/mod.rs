@@ -1,4 +1,4 @@
-//! The endpoint: owns the peers and everything they share, and is what the caller drives.
+//! The endpoint: owns the peers and the state that they share. The caller drives it.
 
 mod addresses;
 #[cfg(debug_assertions)]
@@ -34,32 +34,33 @@ use crate::stats::{PathReport, PeerStats, Stats};
 use crate::time::Instant;
 use crate::transmit::{Transmit, TransmitBuf};
 
-/// The address of a peer that has not called yet.
+/// The address of a peer whose address is not known yet.
 const NOWHERE: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0);
 
-/// What is known of a peer beforehand.
+/// Data of a peer that is known in advance.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct PeerConfig {
-    /// Its address and well-known port. `None`: not known until it calls, which takes a key.
+    /// The peer's address and well-known port. `None`: unknown until its first opening; this
+    /// requires a key.
     pub address: Option<SocketAddr>,
-    /// Its other addresses, with their ports. Its paths take turns over all of them, and it does
-    /// not roam.
+    /// The peer's other addresses, with their ports. Its paths take turns over all addresses, and
+    /// the peer cannot move to another one.
     pub further: [Option<SocketAddr>; ADDRESSES_MAX - 1],
-    /// Its static public key, when the endpoint runs with static keys.
+    /// The peer's static public key, if the endpoint uses static keys.
     pub public_key: Option<[u8; 32]>,
-    /// A secret that both share beside their keys (`psk2` of Noise): a recorded session stays
-    /// secret even if the curve is broken.
+    /// A secret that both nodes have in addition to their keys (`psk2` of Noise): a recorded
+    /// session stays secret even if the curve is broken.
     pub preshared_key: Option<[u8; 32]>,
 }
 
 impl PeerConfig {
-    /// A peer at an address, without keys.
+    /// A peer with one address, without keys.
     pub fn at(address: SocketAddr) -> Self {
         Self { address: Some(address), ..Self::default() }
     }
 
-    /// A peer at one or several addresses, without keys. `None` if there are none, or more than
-    /// [`ADDRESSES_MAX`].
+    /// A peer with one or several addresses, without keys. `None` if the list is empty or longer
+    /// than [`ADDRESSES_MAX`].
     pub fn at_each(addresses: &[SocketAddr]) -> Option<Self> {
         let (first, others) = addresses.split_first()?;
         let mut peer = Self::at(*first);
@@ -69,39 +70,39 @@ impl PeerConfig {
         Some(peer)
     }
 
-    /// With its public key.
+    /// Returns this configuration with the public key.
     pub fn with_key(self, public_key: Option<[u8; 32]>) -> Self {
         Self { public_key, ..self }
     }
 }
 
-/// One node's end of every context it has.
+/// One node's side of all its contexts, or of those of one shard.
 #[derive(Debug)]
 pub struct Endpoint {
-    /// What the peers share.
+    /// State that the peers share.
     shared: Shared,
     rng: Rng,
     peers: Peers,
-    /// Peers by the address that they were named with, and by which of their node's shards calls
-    /// this one.
+    /// Peers by the address that the application named, and by the shard of their node that
+    /// contacts this one.
     by_address: BTreeMap<(SocketAddr, u8), PeerId>,
-    /// Slots of the peers that the application named, by the IP address that they have now.
+    /// Slots of the peers that the application named, by their present IP address.
     by_ip: BTreeSet<(IpAddr, u32)>,
-    /// Slots that are free, each as the number of the last context there.
+    /// Free slots, each represented by the number of its last context.
     free: Vec<u32>,
-    /// How many peers there have been.
+    /// Number of peers so far, which gives each a generation.
     generation: u32,
     queue_pairs: QueuePairs,
     /// Peers whose sends were refused because too many events waited.
     refused: Vec<PeerId>,
     next_datagram: u64,
-    /// Above the epoch bump of every peer that was removed: a context that is made anew must
-    /// not be taken for its former self.
+    /// More than the epoch bump of each removed peer: a new context must not be treated as a
+    /// removed one.
     epoch_bump_next: u64,
-    /// Peers by their static key, and by the same number.
+    /// Peers by static key and shard.
     by_key: BTreeMap<([u8; 32], u8), PeerId>,
     replies: Replies,
-    /// Closes to peers that were removed.
+    /// Closes to removed peers.
     queued_closes: VecDeque<QueuedClose>,
     closed: bool,
     #[cfg(debug_assertions)]
@@ -109,11 +110,11 @@ pub struct Endpoint {
 }
 
 impl Endpoint {
-    /// An endpoint with no peers. `epoch` must be larger than at any earlier run under the
-    /// same address; `seed` must be fresh, and secret where packets are protected.
+    /// Creates an endpoint without peers. `epoch` must be larger than at any earlier run under the
+    /// same address; `seed` must be fresh, and secret if protection is on.
     ///
     /// # Errors
-    /// The first knob that is out of range.
+    /// Returns the first parameter that is out of range.
     pub fn new(
         config: Config,
         epoch: Epoch,
@@ -124,14 +125,14 @@ impl Endpoint {
         Ok(Self::of_node(Arc::new(node), 0, seed, now))
     }
 
-    /// A shard of a node, with no peers. Each shard takes a seed of its own.
+    /// Creates a shard of a node, without peers. Each shard needs a seed of its own.
     ///
     /// # Panics
-    /// If the node has no such shard.
+    /// Panics if the node has no such shard.
     pub fn of_node(node: Arc<Node>, shard: u8, seed: [u8; 32], now: Instant) -> Self {
         assert!(shard < node.shards(), "the node has {} shards", node.shards());
-        // S1: what this generator chooses is seen on the wire, so its eight bytes may become known;
-        // the generator of keys takes all 32.
+        // S1: the values of this generator are visible on the wire, so its eight bytes may become
+        // known. The generator of keys uses all 32.
         let mut low = [0; 8];
         low.copy_from_slice(&seed[..8]);
         let mut shared = Shared::new(node, shard, &seed, now);
@@ -157,11 +158,11 @@ impl Endpoint {
         }
     }
 
-    /// Makes a peer known. The context itself is made by the first packet.
+    /// Adds a peer. The first packet creates the context.
     ///
     /// # Errors
-    /// When there is no room, one of the addresses or the key has a peer, an address was given
-    /// twice, or the key is none.
+    /// Returns an error if the table of peers is full, or if an address occurs twice. Also if one
+    /// of the addresses or the key belongs to a peer, or if the key is missing or weak.
     pub fn add_peer(&mut self, now: Instant, peer: PeerConfig) -> Result<PeerId, AddPeerError> {
         let now = self.at(now);
         let addresses = || peer.address.into_iter().chain(peer.further.into_iter().flatten());
@@ -228,7 +229,7 @@ impl Endpoint {
         let (seed, random) = (self.rng.next_u64(), self.rng.next_u64());
         let numbers = self.shared.numbers;
         let (index, context) = match self.free.pop() {
-            // H2a. What was sent to the former peer there may still arrive.
+            // H2a. Packets to the former peer of this slot may still arrive.
             Some(last) => (numbers.index(last), numbers.next(last)),
             None => {
                 let index = u32::try_from(self.peers.slots.len()).ok()?;
@@ -257,14 +258,15 @@ impl Endpoint {
         self.queue_pairs.post(qpn, n);
     }
 
-    /// RNR verdicts before a datagram of this sending queue pair fails, in place of the
-    /// endpoint's `rnr_retries`; 7 and above mean for ever. Until the queue pair is closed.
+    /// Sets the number of RNR verdicts before a datagram of this sending queue pair fails, instead
+    /// of the endpoint's `rnr_retries`; 7 and above mean without limit. It applies until the queue
+    /// pair is closed.
     pub fn set_rnr_retries(&mut self, qpn: Qpn, retries: u8) {
         self.shared.rnr_retries.insert(qpn, retries.min(7));
     }
 
-    /// Closes a queue pair: what it has outstanding completes as flushed, what arrives for it
-    /// is refused.
+    /// Closes a queue pair: its outstanding datagrams complete as flushed, and datagrams that
+    /// arrive for it are refused.
     pub fn close_qp(&mut self, now: Instant, qpn: Qpn) {
         self.at(now);
         self.queue_pairs.close(qpn);
@@ -276,20 +278,20 @@ impl Endpoint {
         self.audit();
     }
 
-    /// The most payload bytes that one datagram carries.
+    /// Maximum payload of one datagram, in bytes.
     pub fn payload_bytes_max(&self) -> usize {
         usize::from(self.shared.node.config.packet_bytes_max)
             - packet_overhead(&self.shared.node.config)
     }
 
-    /// The most payload bytes that one datagram to this peer carries now: fewer than
-    /// [`Endpoint::payload_bytes_max`] where the network is known to pass less.
+    /// Maximum payload of one datagram to this peer at present, in bytes. It is less than
+    /// [`Endpoint::payload_bytes_max`] if the network is known to pass less.
     pub fn payload_bytes_max_to(&self, peer: PeerId) -> usize {
         let known = self.peers.look(peer).map(|p| p.payload_bytes_max(&self.shared.node.config));
         known.unwrap_or_else(|| self.payload_bytes_max())
     }
 
-    /// The largest packet that is sent to this peer now, of UDP payload bytes.
+    /// Maximum packet size to this peer at present, in UDP payload bytes.
     pub fn packet_bytes_max_to(&self, peer: PeerId) -> u16 {
         let known = self.peers.look(peer).map(|p| p.packet_bytes_max(&self.shared.node.config));
         known.unwrap_or(self.shared.node.config.packet_bytes_max)
@@ -303,7 +305,7 @@ impl Endpoint {
     /// Accepts a datagram for sending. Its completion follows as an event.
     ///
     /// # Errors
-    /// When the peer is unknown, the datagram too large, or the queue full.
+    /// Returns an error if the peer is unknown, the datagram too large, or the queue full.
     pub fn send(
         &mut self,
         now: Instant,
@@ -343,24 +345,24 @@ impl Endpoint {
         Ok(id)
     }
 
-    /// The most payload bytes that one unreliable datagram carries. Plain contexts carry a
-    /// greeting beside the first ones, which the configured packet size leaves room for.
+    /// Maximum payload of one unreliable datagram, in bytes. In plain mode the first ones also
+    /// carry a greeting, for which the configured packet size leaves space.
     pub fn unreliable_bytes_max(&self) -> usize {
         usize::from(self.shared.node.config.packet_bytes_max)
             - unreliable_overhead(&self.shared.node.config)
     }
 
-    /// The most payload bytes that one unreliable datagram to this peer carries now.
+    /// Maximum payload of one unreliable datagram to this peer at present, in bytes.
     pub fn unreliable_bytes_max_to(&self, peer: PeerId) -> usize {
         usize::from(self.packet_bytes_max_to(peer)) - unreliable_overhead(&self.shared.node.config)
     }
 
-    /// Accepts a datagram to be sent once, on the path with this entropy: never repeated,
-    /// never acknowledged, outside of window and pacer, in order on its path. No completion
-    /// follows.
+    /// Accepts a datagram to be sent once, on the path with this entropy. It is never retransmitted
+    /// and never acknowledged, is sent outside of window and pacer, and stays in order on its path.
+    /// No completion follows.
     ///
     /// # Errors
-    /// When the peer is unknown, the datagram too large, or too many wait already.
+    /// Returns an error if the peer is unknown, the datagram too large, or the queue full.
     pub fn send_unreliable(
         &mut self,
         now: Instant,
@@ -382,15 +384,15 @@ impl Endpoint {
         Ok(())
     }
 
-    /// Payload bytes of datagrams to this peer that wait for their first sending: what a caller
-    /// with queues of its own keeps low.
+    /// Payload bytes of datagrams to this peer that wait for their first transmission. A caller
+    /// with queues of its own keeps this number low.
     pub fn unsent_bytes(&self, peer: PeerId) -> u64 {
         let tx = self.peers.look(peer).and_then(|p| p.tx.as_ref());
         tx.map_or(0, |tx| tx.queue.unsent_bytes())
     }
 
-    /// Datagrams that [`Endpoint::send`] would take for this peer now; none while events wait
-    /// to be taken.
+    /// Number of datagrams that [`Endpoint::send`] would accept for this peer now; zero while
+    /// `events_max` events wait.
     pub fn send_room(&self, peer: PeerId) -> usize {
         if self.shared.events.len() >= self.shared.node.config.events_max as usize {
             return 0;
@@ -400,19 +402,19 @@ impl Endpoint {
         most.saturating_sub(tx.map_or(0, |tx| tx.queue.len()))
     }
 
-    /// Unreliable datagrams to this peer that wait to be sent.
+    /// Number of unreliable datagrams to this peer that wait to be sent.
     pub fn unreliable_waiting(&self, peer: PeerId) -> usize {
         let tx = self.peers.look(peer).and_then(|p| p.tx.as_ref());
         tx.map_or(0, |tx| tx.unreliable.len())
     }
 
-    /// The rate at which this peer has been taking data, in bits per second.
+    /// Recent delivery rate of this peer, in bits per second.
     pub fn delivery_rate_bps(&self, peer: PeerId) -> u64 {
         let tx = self.peers.look(peer).and_then(|p| p.tx.as_ref());
         tx.map_or(0, |tx| tx.window.delivery_rate_bps())
     }
 
-    /// Runs every timer that is due.
+    /// Runs all timers that are due.
     pub fn handle_timeout(&mut self, now: Instant) {
         let now = self.at(now);
         while let Some(id) = self.peers.take_due(now) {
@@ -440,8 +442,8 @@ impl Endpoint {
         self.peers.schedule(id, now, &self.shared.node.config);
     }
 
-    /// When to call [`Endpoint::handle_timeout`] at the latest. May be early, never late, once
-    /// [`Endpoint::poll_transmit`] has returned `None`.
+    /// Latest time of the next call of [`Endpoint::handle_timeout`]. It may be early but is never
+    /// late, once [`Endpoint::poll_transmit`] has returned `None`.
     pub fn poll_timeout(&self) -> Option<Instant> {
         let link = self.shared.egress.opens_at(&self.shared.node);
         let wakes = self.peers.next_wake().into_iter().chain(link);
@@ -487,7 +489,7 @@ impl Endpoint {
                 let unwatched = peer.wake_at == Instant::FAR_FUTURE;
                 self.peers.ready.rotate_left(1);
                 if unwatched {
-                    // A socket that never empties must not keep a silent peer from being found out.
+                    // Timers must detect a silent peer even if the caller's socket never empties.
                     self.peers.schedule(id, now, &self.shared.node.config);
                 }
                 return Some(transmit);
@@ -503,7 +505,8 @@ impl Endpoint {
         }
     }
 
-    /// If the link takes more, the peer that has waited longest for it is the next to send.
+    /// Makes the peer that has waited longest for the link the next to send, if the link accepts
+    /// more.
     fn let_one_on(&mut self) {
         if !self.shared.link_open() {
             return;
@@ -517,7 +520,7 @@ impl Endpoint {
         }
     }
 
-    /// The next event.
+    /// Returns the next event.
     pub fn poll_event(&mut self) -> Option<Event> {
         if self.shared.events.is_empty() && !self.refused.is_empty() {
             for id in core::mem::take(&mut self.refused) {
@@ -530,25 +533,25 @@ impl Endpoint {
         self.shared.events.pop_front()
     }
 
-    /// The counters.
+    /// Counters of the endpoint.
     pub fn stats(&self) -> &Stats {
         &self.shared.stats
     }
 
-    /// Takes a path out of use, or puts it back: an operator's decision, which no probe overrules.
-    /// Returns whether there is such a path.
+    /// Excludes a path from use, or allows it again: an operator's decision, which no probe
+    /// changes. Returns whether there is such a path.
     pub fn deny_path(&mut self, peer: PeerId, entropy: Entropy, denied: bool) -> bool {
         let tx = self.peers.peer(peer).and_then(|p| p.tx.as_mut());
         tx.is_some_and(|tx| tx.paths.deny(entropy, denied))
     }
 
-    /// One context's state, if there is one.
+    /// The state of a context, if there is one.
     pub fn peer_stats(&self, peer: PeerId) -> Option<PeerStats> {
         let peer = self.peers.look(peer)?;
         peer.has_context().then(|| peer.stats(self.shared.now))
     }
 
-    /// The paths to a peer; empty before anything was sent to it.
+    /// The paths to a peer; empty before the first transmission.
     pub fn paths(&self, peer: PeerId) -> Vec<PathReport> {
         let peer = self.peers.look(peer);
         peer.and_then(|p| p.tx.as_ref())

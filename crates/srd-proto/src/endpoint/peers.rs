@@ -1,4 +1,4 @@
-//! The peers, with the ready queue that `poll_transmit` walks and the wake-ups.
+//! The peers, with the ready queue of `poll_transmit` and the wake-ups.
 
 use alloc::boxed::Box;
 use alloc::collections::{BinaryHeap, VecDeque};
@@ -11,25 +11,25 @@ use crate::ids::PeerId;
 use crate::peer::Peer;
 use crate::time::{Duration, Instant};
 
-/// When to look again at something that was due and could not be done.
+/// Time after which something that was due and could not be done is tried again.
 const RETRY_AFTER: Duration = Duration::from_micros(10);
 
 /// The heap may hold two entries for each peer and this many more; beyond that, outdated entries
 /// are removed.
 const WAKES_SPARE: usize = 16;
 
-/// The peers, with what `poll_transmit` and `poll_timeout` walk.
+/// The peers of an endpoint, with their ready queue and wake-ups.
 #[derive(Debug, Default)]
 pub(super) struct Peers {
     pub(super) slots: Vec<Option<Box<Peer>>>,
     pub(super) ready: VecDeque<PeerId>,
-    /// When each peer has to be polled. Only the entry that equals the peer's `wake_at` is valid;
-    /// the others are outdated, and removed when there are more of them than valid ones.
+    /// Times when peers have to be polled. Only the entry that equals the peer's `wake_at` is
+    /// valid; the others are outdated, and removed when there are more of them than valid ones.
     wakes: BinaryHeap<Reverse<(Instant, u32)>>,
 }
 
 impl Peers {
-    /// The peer of this name, unless it has been forgotten.
+    /// The peer with this identifier, unless it was removed.
     pub(super) fn peer(&mut self, id: PeerId) -> Option<&mut Peer> {
         self.at(id.index()).filter(|peer| peer.id == id)
     }
@@ -39,7 +39,7 @@ impl Peers {
         self.slots.get_mut(index as usize)?.as_deref_mut()
     }
 
-    /// As [`Peers::peer`], to look only.
+    /// The peer with this identifier, for reading only.
     pub(super) fn look(&self, id: PeerId) -> Option<&Peer> {
         self.slots.get(id.slot())?.as_deref().filter(|peer| peer.id == id)
     }
@@ -54,7 +54,7 @@ impl Peers {
         }
     }
 
-    /// Puts a peer at the head of the ready queue, unless it is in it.
+    /// Puts a peer at the head of the ready queue, unless it is in the queue already.
     pub(super) fn make_next(&mut self, id: PeerId) {
         if let Some(peer) = self.peer(id)
             && !peer.queued_ready
@@ -64,12 +64,12 @@ impl Peers {
         }
     }
 
-    /// When the first peer has to be polled.
+    /// Earliest time when a peer has to be polled.
     pub(super) fn next_wake(&self) -> Option<Instant> {
         self.wakes.peek().map(|Reverse((at, _))| *at)
     }
 
-    /// The next peer that is due.
+    /// Takes the next peer that is due.
     pub(super) fn take_due(&mut self, now: Instant) -> Option<PeerId> {
         while let Some(&Reverse((at, index))) = self.wakes.peek().filter(|next| next.0.0 <= now) {
             self.wakes.pop();
@@ -81,21 +81,22 @@ impl Peers {
         None
     }
 
-    /// Takes a peer out.
+    /// Takes a peer out of its slot.
     pub(super) fn take(&mut self, id: PeerId) -> Option<Box<Peer>> {
         self.look(id)?;
         self.slots[id.slot()].take()
     }
 
-    /// Makes sure that a peer is woken in time. One that is woken too early finds out by itself
-    /// that nothing is due, so a later time need not be noted. What a packet or a sending changes
-    /// waits until the peer's turn in the ready queue finds nothing to send.
+    /// Schedules the wake-up of a peer. A later time than the scheduled one is not recorded: a peer
+    /// that is polled too early has nothing due, and is scheduled again. After a packet or a send,
+    /// the peer is scheduled when its turn in the ready queue finds nothing to send.
     pub(super) fn schedule(&mut self, id: PeerId, now: Instant, config: &Config) {
         if let Some(peer) = self.peer(id) {
             let mut at = peer.next_timeout(config);
             if at <= now {
-                // E9. What is due is something to send. While the peer is in the ready queue,
-                // `poll_transmit` sees to it; if it could not, it tries again shortly.
+                // E9. A timer that is due means that there is something to send. While the peer is
+                // in the ready queue, `poll_transmit` sends it; if it could not, the peer is polled
+                // again shortly.
                 if peer.queued_ready {
                     return;
                 }
@@ -112,7 +113,7 @@ impl Peers {
 
 #[cfg(debug_assertions)]
 impl Peers {
-    /// Every wake-up, by time and slot.
+    /// All wake-ups, by time and slot.
     pub(super) fn wakes(&self) -> alloc::collections::BTreeSet<(Instant, u32)> {
         self.wakes.iter().map(|Reverse(wake)| *wake).collect()
     }

@@ -9,8 +9,9 @@ use crate::peer::same_ip;
 use crate::time::{Duration, Instant};
 
 impl Endpoint {
-    /// Time as this endpoint knows it: never backwards. Every call with a time comes
-    /// here, so a call that comes much later than a timer was due ends a pause of our own.
+    /// Returns the time of a call as this endpoint uses it: it never runs backwards. Every call
+    /// with a time comes here, so a call that comes much later than a timer was due ends a pause of
+    /// this endpoint.
     pub(super) fn at(&mut self, now: Instant) -> Instant {
         // E8
         if now < self.shared.now {
@@ -24,7 +25,8 @@ impl Endpoint {
         now
     }
 
-    /// Nobody called for long. While no timer was due that was in order; the rest was a pause.
+    /// Computes the pause before a late call, and excludes it from the silence of peers. Time in
+    /// which no timer was due does not belong to it.
     #[cold]
     fn forgive_own_pause(&mut self, now: Instant) {
         let due = self.poll_timeout().unwrap_or(Instant::FAR_FUTURE);
@@ -38,24 +40,23 @@ impl Endpoint {
         }
     }
 
-    /// An ICMP error: a packet to `to` did not arrive. That is
-    /// forgeable, so it is a hint: a peer that answered before and is silent now is given up 700 ms
-    /// after the first of several hints, and anything authentic from the peer takes them
-    /// back. The time that a peer has which never answered stays as it is: it may be about to
-    /// start.
+    /// Processes an ICMP error: a packet to `to` was not delivered. Such errors are forgeable, so
+    /// they are hints. A peer that answered before and is silent now is given up 700 ms after the
+    /// first of several hints, and any authentic packet of the peer cancels them. Hints do not
+    /// shorten the time of a peer that has never answered, because it may be about to start.
     pub fn handle_unreachable(&mut self, now: Instant, to: SocketAddr, kind: Unreachable) {
         let now = self.at(now);
         self.shared.stats.unreachable_hints += 1;
         let Some(id) = self.peer_at(to) else { return };
-        // An error about an address that the peer has left is no hint.
+        // An error about an address that the peer has left is not a hint.
         if let Some(peer) = self.peers.peer(id).filter(|p| same_ip(p.address.ip(), to.ip())) {
             peer.on_unreachable(now, kind);
             self.peers.schedule(id, now, &self.shared.node.config);
         }
     }
 
-    /// The last ICMP error about a peer that could not be reached; `None` once a packet of the peer
-    /// arrived again, and if there was none.
+    /// The last ICMP error about a peer. `None` if there was no error since the last packet of the
+    /// peer.
     pub fn last_unreachable(&self, peer: PeerId) -> Option<Unreachable> {
         self.peers.look(peer).and_then(crate::peer::Peer::unreachable)
     }

@@ -1,4 +1,4 @@
-//! From packet to peer: finds the peer of a packet, and processes it there.
+//! Finds the peer of a received packet, and processes the packet there.
 
 use core::net::SocketAddr;
 
@@ -25,7 +25,7 @@ struct Call<'m, J> {
 }
 
 impl Endpoint {
-    /// Takes a received packet. A datagram is delivered at once, borrowed from the packet.
+    /// Processes a received packet. A datagram is delivered at once, borrowed from the packet.
     pub fn handle_packet<'a>(
         &mut self,
         now: Instant,
@@ -35,11 +35,12 @@ impl Endpoint {
         self.handle_packet_with(now, meta, packet, |_| Status::Ok)
     }
 
-    /// As [`Endpoint::handle_packet`], with a layer above that may refuse a datagram: `admit` is
-    /// called once for a datagram that is new and that its queue pair would take. A status other
-    /// than `Ok` travels back as the datagram's verdict and ends it at its sender (after
-    /// retries, if it is `RemoteRnr`); an unreliable datagram is dropped. A admit that refuses
-    /// must have changed nothing: it may see the datagram again.
+    /// Processes a received packet like [`Endpoint::handle_packet`], with a layer above that may
+    /// refuse a datagram. `admit` is called once for a datagram that is new and that its queue pair
+    /// accepts. A status other than `Ok` is returned to the sender as the datagram's verdict and
+    /// ends the datagram there (after retries, if it is `RemoteRnr`); an unreliable datagram is
+    /// dropped. An `admit` that refuses must change nothing: it may be called with the datagram
+    /// again.
     pub fn handle_packet_with<'a>(
         &mut self,
         now: Instant,
@@ -68,7 +69,7 @@ impl Endpoint {
                 delivery
             }
             Err(reason) => {
-                // E1. What cannot be used is counted and dropped.
+                // E1. A packet that cannot be used is counted and dropped.
                 self.shared.stats.drop(reason);
                 self.diagnose_drop(now, meta.source.ip(), reason);
                 None
@@ -76,7 +77,7 @@ impl Endpoint {
         }
     }
 
-    /// A packet in one piece: a handshake, or sealed, or plain.
+    /// Processes a packet in one piece: a handshake packet, a sealed one, or a plain one.
     fn take_whole<'a, J: FnMut(&Delivery<'a>) -> Status>(
         &mut self,
         call: &mut Call<'_, J>,
@@ -123,7 +124,7 @@ impl Endpoint {
             if !fresh && taken.is_ok() {
                 peer.on_authentic(now, true, shared);
             }
-            // A session that has just begun has settled where the peer is.
+            // At the first packet of a session the peer's address was updated already.
             if !begins && peer.has_keys() && (data > newest.0 || control > newest.1) {
                 peer.came_from(now, meta, shared);
             }
@@ -132,7 +133,7 @@ impl Endpoint {
         taken
     }
 
-    /// A plain packet, in one piece or two.
+    /// Processes a plain packet, in one piece or two.
     fn take_plain<'a, J: FnMut(&Delivery<'a>) -> Status>(
         &mut self,
         call: &mut Call<'_, J>,
@@ -161,7 +162,7 @@ impl Endpoint {
         self.dispatch(call, id, &header, body, payload)
     }
 
-    /// An authentic packet of a known peer.
+    /// Processes an authentic packet of a known peer.
     fn dispatch<'a, J: FnMut(&Delivery<'a>) -> Status>(
         &mut self,
         call: &mut Call<'_, J>,
@@ -175,7 +176,7 @@ impl Endpoint {
             Kind::Data => self.on_data(call, id, header, body, payload)?,
             Kind::Unreliable => Some(self.on_unreliable(call, id, body, payload)?),
             Kind::Ack => {
-                // A5. Nothing here makes an acknowledgement due.
+                // A5. Nothing in this branch makes an acknowledgement due.
                 let ack = AckView::decode(body)?;
                 let shared = &mut self.shared;
                 if let Some(peer) = self.peers.peer(id) {
@@ -208,7 +209,7 @@ impl Endpoint {
         Ok(delivery)
     }
 
-    /// The peer whose context a packet names.
+    /// Finds the peer whose context a packet names.
     pub(super) fn find_named(
         &mut self,
         now: Instant,
@@ -219,8 +220,8 @@ impl Endpoint {
         let (is_on, ip) = (self.shared.security.is_on(), meta.source.ip());
         let may_come_from = |peer: &Peer| is_on || peer.address.ip() == ip || peer.is_at(ip);
         match self.peers.at(self.shared.numbers.index(header.dst_context)) {
-            // H6. A plain number is no proof: a node that has restarted may meet packets for
-            // another peer's context, under the number that it has given out since.
+            // H6. In plain mode a number is no proof: after a restart, packets for another peer's
+            // context may arrive under a number that the new run has assigned since.
             Some(peer) if peer.is_named(header.dst_context) && may_come_from(peer) => Ok(peer.id),
             _ => {
                 self.queue_reset(now, meta, header, greeting);
@@ -229,7 +230,7 @@ impl Endpoint {
         }
     }
 
-    /// The peer that a packet belongs to, made if the packet introduces it.
+    /// Finds the peer of a packet, and adds a peer if the packet introduces it.
     fn find_peer(
         &mut self,
         now: Instant,
@@ -244,7 +245,7 @@ impl Endpoint {
             let greeting = greeting.ok_or(DropReason::Malformed)?;
             let address = SocketAddr::new(meta.source.ip(), greeting.port);
             let partner = shard_of_context(greeting.context);
-            // H1. One context for each node, whatever queue pairs talk through it.
+            // H1. One context for each node, whatever the number of queue pairs.
             match self.by_address.get(&(address, partner)) {
                 Some(id) => *id,
                 None => self.introduce(now, address, partner).ok_or(DropReason::PeersFull)?,
@@ -263,7 +264,7 @@ impl Endpoint {
             if let Some(greeting) = greeting {
                 let greeted = peer.on_greeting(now, greeting, named, shared);
                 if let Err(reason) = greeted {
-                    self.peers.make_ready(id); // it may have something to ask
+                    self.peers.make_ready(id); // it may have a probe to send
                     return Err(reason);
                 }
             }
@@ -307,14 +308,14 @@ impl Endpoint {
             refusal => refusal,
         };
         let accepted = peer.on_data(*now, meta, &packet, shared, verdict);
-        // A11. Not of a duplicate: it was applied before.
+        // A11. Not for a duplicate: its acknowledgement was applied before.
         if let (Ok(_), Some(ack)) = (&accepted, beside) {
             peer.on_ack(*now, &ack, shared);
         }
         self.count_arrival(*now, id, header);
         match accepted {
             Ok(Accepted::Noted) => Ok(None),
-            // D1. In whatever order: no datagram waits for another.
+            // D1. In any order: no datagram waits for another.
             Ok(Accepted::Deliver) => {
                 self.shared.stats.recv_wrs += 1;
                 self.shared.stats.recv_bytes += payload.len() as u64;
@@ -327,14 +328,14 @@ impl Endpoint {
         }
     }
 
-    /// Data or a probe arrived: the sender's part of the receiver's share may change.
+    /// Updates the sender's part of the receiver's share after data or a probe.
     fn count_arrival(&mut self, now: Instant, id: PeerId, header: &Header) {
         let share = &mut self.shared.share;
         share.on_arrival(now, id, rtt_code(header), &mut self.peers);
         share.sync(now);
     }
 
-    /// An unreliable datagram is delivered if its queue pair and the layer above admit it.
+    /// Delivers an unreliable datagram if its queue pair and the layer above accept it.
     fn on_unreliable<'a, J: FnMut(&Delivery<'a>) -> Status>(
         &mut self,
         call: &mut Call<'_, J>,
@@ -357,7 +358,7 @@ impl Endpoint {
         Ok(delivery)
     }
 
-    /// A packet names a context that does not exist here: queues a Reset, within the bound.
+    /// Queues a Reset, within the bound, because a packet names a context that does not exist here.
     fn queue_reset(
         &mut self,
         now: Instant,
@@ -365,8 +366,8 @@ impl Endpoint {
         header: &Header,
         greeting: Option<&Greeting>,
     ) {
-        // Data comes from an entropy port: the answer goes to the port of the greeting if there is
-        // one, else to the port it used, which it listens on as well.
+        // Data comes from the port of its path. The Reset is sent to the port of the greeting if
+        // there is one, otherwise to the source port, at which the peer receives as well.
         let port = greeting.map_or(meta.source.port(), |g| g.port);
         let reset = Reset { context: header.dst_context, number: header.number };
         let to = SocketAddr::new(meta.source.ip(), port);
@@ -374,8 +375,8 @@ impl Endpoint {
     }
 }
 
-/// The round trip that a packet carries, if its sender has proved, by naming our context, that it
-/// receives our packets.
+/// Code of the round trip that a packet carries, if the packet names our context: this proves that
+/// the sender receives our packets.
 fn rtt_code(header: &Header) -> u8 {
     if header.dst_context == 0 { RTT_UNKNOWN } else { header.rtt_code }
 }

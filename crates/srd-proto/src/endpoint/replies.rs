@@ -1,5 +1,5 @@
-//! Answers to strangers: resets and demands for a cookie. No state is kept for a stranger, and the
-//! answers that wait, or leave in a millisecond, are bounded.
+//! Answers to strangers: Resets and Retries. No state is kept for a stranger. The number of answers
+//! that wait, and of those that leave in a millisecond, is bounded.
 
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
@@ -15,23 +15,25 @@ use crate::transmit::{Ecn, Transmit, TransmitBuf};
 use crate::wire::Kind;
 use crate::wire::handshake::{COOKIE_BYTES, Hello, RETRIED_MAX, Reset, encode_retried, token_of};
 
-/// Resets that may be sent per millisecond.
+/// Maximum number of Resets per millisecond.
 const RESETS_MAX: usize = 6;
-/// Demands for a cookie per millisecond. Each costs a system call on its own, for no two go to the
-/// same place, and most go to addresses that never wrote; more handshakes than about as many would
-/// not be answered anyway.
+/// Maximum number of Retries to strangers per millisecond. Each costs a separate system call,
+/// because no two have the same destination, and most go to forged addresses. More Retries would be
+/// useless, because the rate of handshakes is limited as well.
 const RETRIES_MAX: usize = 2;
-/// The same, to addresses of known peers: what strangers write from other addresses leaves them
-/// alone.
+/// Maximum number of Retries per millisecond to addresses of known peers. Packets that strangers
+/// send from other addresses do not reduce it.
 const RETRIES_KNOWN_MAX: usize = 8;
-/// The same, to members of our job: other senders cannot cause such a demand.
+/// Maximum number of Retries per millisecond to members of our job: other senders cannot cause
+/// them.
 const RETRIES_JOB_MAX: usize = 64;
-/// Parts that the address space is cut into by a keyed hash of prefixes, and the time between two
-/// demands to one part: a stranger with many addresses in one place gets a part of what there is.
+/// Number of parts into which a keyed hash of prefixes divides the address space. A stranger with
+/// many addresses of one prefix gets only a part of the Retries.
 const PARTS: u32 = 64;
+/// Minimum time between two Retries to one part.
 const PART_PAUSE: Duration = Duration::from_millis(1);
 
-/// The recipient of a demand for a cookie.
+/// Kind of recipient of a Retry.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Recipient {
     /// Any other address.
@@ -42,22 +44,23 @@ pub(super) enum Recipient {
     Member,
 }
 
-/// An answer that waits.
+/// An answer that waits to be sent.
 #[derive(Debug)]
 struct Reply {
     route: ReplyRoute,
-    /// The openings that it answers, if it is a demand for a cookie, and of which shard they are.
+    /// Number of openings that it answers, if it is a Retry; zero: it is a Reset.
     retried: usize,
+    /// Shard of those openings.
     shard: u8,
     bytes: Vec<u8>,
 }
 
-/// Answers that wait.
+/// Answers that wait to be sent, and their allowances.
 #[derive(Debug)]
 pub(super) struct Replies {
     waiting: VecDeque<Reply>,
     resets_left: usize,
-    /// Of each [`Recipient`].
+    /// Retries that are left in this millisecond, for each [`Recipient`].
     retries_left: [usize; 3],
     refill_at: Instant,
     parts_at: [Instant; PARTS as usize],
@@ -65,9 +68,9 @@ pub(super) struct Replies {
     key: u64,
 }
 
-/// What may be sent in a millisecond.
+/// Maximum number of Retries per millisecond, for each [`Recipient`].
 const RETRIES: [usize; 3] = [RETRIES_MAX, RETRIES_KNOWN_MAX, RETRIES_JOB_MAX];
-/// Answers that may wait.
+/// Maximum number of waiting answers.
 const REPLIES_MAX: usize = RESETS_MAX + RETRIES_MAX + RETRIES_KNOWN_MAX + RETRIES_JOB_MAX;
 
 impl Replies {
@@ -82,7 +85,7 @@ impl Replies {
         }
     }
 
-    /// Queues a Reset: there is no such context here.
+    /// Queues a Reset: the context that the packet names does not exist here.
     pub(super) fn push_reset(&mut self, now: Instant, route: ReplyRoute, reset: &Reset) {
         // E5
         if self.has_room(now) && self.resets_left > 0 {
@@ -94,8 +97,8 @@ impl Replies {
         }
     }
 
-    /// Queues a demand for a cookie, in answer to an opening, or lets one that waits answer it as
-    /// well. `cookie` is asked for only if there is room.
+    /// Queues a Retry in answer to an opening, or adds the opening to a waiting Retry. `cookie` is
+    /// called only if a new Retry is queued.
     pub(super) fn push_retry(
         &mut self,
         now: Instant,
@@ -128,7 +131,7 @@ impl Replies {
         }
     }
 
-    /// The part of the address space that a prefix (24 bits of IPv4, 48 of IPv6) belongs to.
+    /// Part of the address space to which a prefix (24 bits of IPv4, 48 of IPv6) belongs.
     fn part_of(&self, ip: IpAddr) -> usize {
         let prefix = match ip.to_canonical() {
             IpAddr::V4(ip) => u64::from(ip.to_bits() >> 8),
@@ -157,7 +160,7 @@ impl Replies {
     }
 }
 
-/// Writes one packet that no peer's state goes with.
+/// Writes one packet that does not depend on the state of a peer.
 pub(super) fn write_alone(
     destination: SocketAddr,
     entropy: Entropy,
@@ -205,7 +208,7 @@ mod tests {
         ReplyRoute { to: SocketAddr::new(IpAddr::V4(ip), 7471), local: 0 }
     }
 
-    /// How many of 500 to ports of many prefixes, or of one, are sent at a moment.
+    /// Number of Retries at a moment, for 500 openings from ports of many prefixes, or of one.
     fn retries(replies: &mut Replies, now: Instant, recipient: Recipient, prefixes: u64) -> usize {
         let mut cookies = 0;
         for n in 0..500 {

@@ -1,9 +1,9 @@
-//! Another run of an endpoint whose state may exist twice: a virtual machine was restored to an
-//! earlier state or cloned, a process was restored from a checkpoint.
+//! Another run of an endpoint whose state may exist twice, because a virtual machine was restored
+//! to an earlier state or cloned, or a process was restored from a checkpoint.
 //!
-//! Both copies hold the same keys and would seal different packets under the same numbers, which
-//! gives an observer the exclusive or of their contents and the key that authenticates them. The
-//! core cannot find out that it was copied; the world does, and says so.
+//! Both copies hold the same keys and would seal different packets under the same numbers. This
+//! reveals to an observer the exclusive or of their contents, and the key that authenticates them.
+//! The core cannot detect that it was copied; the world detects it, and calls [`Endpoint::reseed`].
 
 use super::Endpoint;
 use super::replies::Replies;
@@ -14,13 +14,13 @@ use crate::security::FRESH_BYTES;
 use crate::time::Instant;
 
 impl Endpoint {
-    /// Begins another run: draws all randomness anew and ends every session, so that nothing is
-    /// sealed under a key that a copy of this endpoint may have. To be called, on each copy, when
-    /// the state may have been copied, with a `seed` that no copy was given, and with an `epoch` as
-    /// at a start. Datagrams that were sent and are not settled end as
-    /// [`crate::Status::RemoteAbort`], those that were not sent wait for the new session, and each
-    /// peer that was up goes down once, as [`crate::DownReason::Restarted`]. The next packet to a
-    /// peer or from it opens a session.
+    /// Begins another run: draws all randomness again and ends every session, so that nothing is
+    /// sealed under a key that a copy of this endpoint may have. It must be called on each copy
+    /// when the state may have been copied, with a `seed` that no copy has received, and with an
+    /// `epoch` as at a start. Datagrams that were sent and are not settled end as
+    /// [`crate::Status::RemoteAbort`]; unsent ones wait for the new session. Each peer that was up
+    /// goes down once, as [`crate::DownReason::Restarted`]. The next packet to a peer or from it
+    /// opens a session.
     pub fn reseed(&mut self, now: Instant, epoch: Epoch, seed: [u8; 32]) {
         // S31
         let now = self.at(now);
@@ -30,7 +30,7 @@ impl Endpoint {
         let shared = &mut self.shared;
         shared.security.reseed(&seed, now);
         self.rng = Rng::new(shared.security.word());
-        // They were sealed under the keys of sessions that end.
+        // The Closes were sealed under the keys of the sessions that end.
         self.queued_closes.clear();
         self.replies = Replies::new(now, shared.security.word());
         // H4
@@ -57,15 +57,15 @@ impl Endpoint {
         self.audit();
     }
 
-    /// Has `fresh` called before each opening of a session and before each answer to one, and mixes
-    /// what it writes into the generator that draws their keys: a copy of this process that has not
-    /// been noticed yet makes other sessions than this one.
+    /// Sets a source of random bytes. `fresh` is called before each opening of a session and each
+    /// answer to one, and its bytes are mixed into the generator of keys. So a copy of this process
+    /// that has not been detected yet creates other sessions than this one.
     pub fn mix_in(&mut self, fresh: fn(&mut [u8; FRESH_BYTES])) {
         self.shared.security.mix_in(fresh);
     }
 }
 
-/// A few random bits of a context number.
+/// Random bits for a context number.
 #[allow(clippy::cast_possible_truncation)] // half of the word is enough
 fn random_bits(rng: &mut Rng) -> u32 {
     rng.next_u64() as u32

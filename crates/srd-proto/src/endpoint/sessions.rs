@@ -1,8 +1,8 @@
-//! How sessions are opened, and what a Reset does.
+//! Opening of sessions, and the effect of a Reset.
 //!
-//! What a stranger's opening costs, in this order: one MAC, or nothing more; a demand for a cookie,
-//! from an allowance; a handshake, from another. A stranger gets memory here only once it has
-//! shown by a cookie that it receives at its address.
+//! The costs of a stranger's opening are, in this order: one MAC, and possibly nothing more; a
+//! Retry, from one allowance; a handshake, from another. This endpoint keeps state for a stranger
+//! only after a cookie has proved that the stranger receives at its address.
 
 use core::net::{IpAddr, SocketAddr};
 
@@ -20,9 +20,10 @@ use crate::transmit::PacketMeta;
 use crate::wire::handshake::{Hello, Reset, decode_hello_reply, decode_retry};
 use crate::wire::{Header, Kind};
 
-/// Openings from one IP address of a known peer that are looked at before those of others: ten a
-/// second, and so many at once.
+/// Time after which one more opening from an IP address of a known peer is processed before those
+/// of others: ten a second.
 const OPENING_PAUSE: Duration = Duration::from_millis(100);
+/// Number of such openings that may come at once.
 const OPENINGS_AT_ONCE: u64 = 10;
 
 impl Endpoint {
@@ -52,7 +53,7 @@ impl Endpoint {
         Ok(())
     }
 
-    /// A responder demands a cookie of openings, of which one may be ours.
+    /// Processes a Retry: a responder demands a cookie for openings, of which some may be ours.
     fn on_retry(&mut self, now: Instant, body: &[u8]) -> Result<(), DropReason> {
         let (cookie, retried) = decode_retry(body)?;
         let mut taken = Err(DropReason::Unauthentic);
@@ -68,7 +69,7 @@ impl Endpoint {
         taken
     }
 
-    /// An opening of a session arrived.
+    /// Processes an opening of a session.
     fn on_hello(&mut self, now: Instant, meta: &PacketMeta, body: &[u8]) -> Result<(), DropReason> {
         let hello = Hello::decode(body)?;
         let ip = meta.source.ip();
@@ -89,9 +90,8 @@ impl Endpoint {
         let request = self.shared.security.read(hello.noise, now)?;
         let address = SocketAddr::new(ip, request.greeting.port);
         let partner = shard_of_context(request.greeting.context);
-        // H16. The number outside the sealed greeting, by which the packet was steered, is not
-        // authenticated: an opening that was sealed for another shard was recorded and played
-        // again.
+        // H16. The number outside of the sealed greeting, by which the packet was steered, is not
+        // authenticated: an opening that was sealed for another shard is a replay.
         if partner % self.shared.node.shards() != self.shared.shard {
             return Err(DropReason::Replay);
         }
@@ -116,7 +116,7 @@ impl Endpoint {
                 self.share_secret(sibling, id);
                 self.set_key(id, key);
                 if key.is_none() {
-                    self.list(id); // its address is all that it is known by
+                    self.list(id); // only its address identifies it
                 }
                 id
             }
@@ -126,14 +126,14 @@ impl Endpoint {
         let again = peer.repeats_answer(hello.noise, address);
         if !again {
             if peer.opening_wins(hello.noise, ip) {
-                return Err(DropReason::Replay); // ours is on its way and wins
+                return Err(DropReason::Replay); // ours was sent already and wins
             }
             let stale = peer.remote_epoch.is_some_and(|e| e.0 > request.greeting.epoch);
             if stale
                 || request.public.is_some() && peer.has_newer_session(&request.greeting, ip)
                 || peer.has_newer_opening(request.stamp(), now, &shared.node.config)
             {
-                // An old one, or the clock of a peer that restarted was set back.
+                // An old opening, or the clock of a peer that restarted was set back.
                 peer.probe_known_run(now, shared);
                 self.peers.make_ready(id);
                 return Err(if stale { DropReason::StaleEpoch } else { DropReason::Replay });
@@ -150,8 +150,7 @@ impl Endpoint {
         Ok(())
     }
 
-    /// What is known of a node beforehand holds for each context with it, whichever of its shards
-    /// that is with.
+    /// Gives the context with one shard of a node the keys that are known for another one.
     fn share_secret(&mut self, known: Option<PeerId>, id: PeerId) {
         let keys = known.and_then(|known| self.peers.look(known)?.keys.clone());
         if let (Some(keys), Some(peer)) = (keys, self.peers.peer(id)) {
@@ -159,7 +158,7 @@ impl Endpoint {
         }
     }
 
-    /// A plain peer that introduces itself.
+    /// Adds a plain peer that introduces itself.
     pub(super) fn introduce(
         &mut self,
         now: Instant,
@@ -181,8 +180,8 @@ impl Endpoint {
             && owner.is_none_or(|p| !p.configured)
     }
 
-    /// What becomes of an opening that a peer at this address has had answered: the last one is
-    /// answered again, an earlier one is a recorded one.
+    /// Processes an opening that was already answered for a peer at this address. The last one is
+    /// answered again; an earlier one is a replay. `None`: the opening is new.
     fn seen_before(
         &mut self,
         now: Instant,
@@ -208,7 +207,7 @@ impl Endpoint {
         Some(Ok(()))
     }
 
-    /// Whether an opening is worth a handshake now.
+    /// Decides whether an opening is processed now.
     fn admit(&mut self, now: Instant, ip: IpAddr, proven: bool) -> Admission {
         let known = if proven { self.neighbours(ip).next() } else { None };
         let mut proof = if proven { Proof::Cookie } else { Proof::None };
@@ -223,7 +222,7 @@ impl Endpoint {
         self.shared.security.admit(now, proof)
     }
 
-    /// Demands proof that the sender of an opening receives at its source address.
+    /// Demands a proof that the sender of an opening receives at its source address.
     fn demand_cookie(
         &mut self,
         now: Instant,
@@ -238,13 +237,14 @@ impl Endpoint {
         let alone = near.next().is_none();
         drop(near);
         if let Some(peer) = known.and_then(|id| self.peers.look(id)) {
-            // A forged opening may name any shard. The one that calls this shard, of a node with as
-            // many, is not held up by those of others.
+            // A forged opening may name any shard. The allowance for known peers is reserved for
+            // openings of the shard that contacts this one if both nodes have the same number of
+            // shards.
             if shard_of_context(hello.context) == self.shared.shard {
                 recipient = Recipient::Known;
             }
             if alone {
-                // One demand answers all that came from there, by whatever paths.
+                // One Retry answers all openings from this address, whatever their paths.
                 to.set_port(peer.port_at(to.ip()));
             }
         }
@@ -254,9 +254,9 @@ impl Endpoint {
         Err(DropReason::CookieDemanded)
     }
 
-    /// A Reset: the peer does not know the context that a packet of ours named, or has removed what
-    /// it received from ours. It has restarted, or has given us up. Believed only if it names that
-    /// context and a packet that is in flight there.
+    /// Processes a Reset: the peer does not have the context that our packet named, or has removed
+    /// its part of ours. It has restarted, or has given us up. A Reset is accepted only if it names
+    /// that context and a packet that is in flight there.
     pub(super) fn on_reset(
         &mut self,
         now: Instant,
@@ -269,10 +269,10 @@ impl Endpoint {
         let shared = &mut self.shared;
         let Some(peer) = self.peers.peer(id) else { return Ok(()) };
         if shared.security.is_on() {
-            // S26. A Reset is not signed: it is a hint to open a new session, no more.
+            // S26. A Reset is not signed: it is only a hint to open a new session.
             peer.protected.reopen = true;
         } else if reset.context == peer.remote_context {
-            // H7a. The context of the peer is over, or ours.
+            // H7a. Either the context of the peer has ended, or ours.
             peer.restart(now, shared, DownReason::Restarted);
         } else {
             peer.begin_anew(now, shared);

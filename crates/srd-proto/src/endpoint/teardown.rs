@@ -1,4 +1,4 @@
-//! How contexts end: peers that are removed, memory that is given back, and the end of all.
+//! The end of contexts: removal of peers, release of memory, and the end of the endpoint.
 
 use alloc::vec::Vec;
 use core::net::SocketAddr;
@@ -15,11 +15,11 @@ use crate::wire::greeting::Greeting;
 use crate::wire::handshake::Token;
 use crate::wire::{Header, Kind};
 
-/// Closes to removed peers that may wait to be sent. Beyond this bound a removed peer gets none,
-/// and times out.
+/// Maximum number of Closes to removed peers that wait to be sent. Beyond this bound a removed peer
+/// gets no Close, and detects the end by its timeout.
 const QUEUED_CLOSES_MAX: usize = 1024;
 
-/// A packet to a peer that is gone.
+/// A packet to a removed peer.
 #[derive(Debug)]
 pub(super) struct QueuedClose {
     pub(super) to: SocketAddr,
@@ -28,8 +28,8 @@ pub(super) struct QueuedClose {
 }
 
 impl Endpoint {
-    /// Removes a peer and sends it a Close: everything outstanding to it completes as flushed.
-    /// The peer reports [`crate::DownReason::Closed`].
+    /// Removes a peer and sends it a Close: everything outstanding to it completes as flushed. The
+    /// peer reports [`crate::DownReason::Closed`].
     pub fn remove_peer(&mut self, now: Instant, id: PeerId) {
         let now = self.at(now);
         for id in self.contexts_with(id) {
@@ -40,10 +40,10 @@ impl Endpoint {
         self.audit();
     }
 
-    /// Ends the endpoint: everything outstanding completes as flushed, and a Close for each peer
-    /// that has a context is queued; [`Endpoint::poll_transmit`] hands them out. Each peer reports
-    /// [`crate::DownReason::Closed`] at once, and learns which of its datagrams arrived. From now
-    /// on nothing is accepted for sending, and nothing that arrives is looked at.
+    /// Ends the endpoint: everything outstanding completes as flushed, and
+    /// [`Endpoint::poll_transmit`] returns Closes for each peer that has a context. Each peer
+    /// reports [`crate::DownReason::Closed`] at once; the Close shows it which of its datagrams
+    /// arrived. From now on sends are refused, and received packets are dropped.
     pub fn close(&mut self, now: Instant) {
         self.at(now);
         self.closed = true;
@@ -88,8 +88,8 @@ impl Endpoint {
         self.free.push(peer.newest_context());
     }
 
-    /// A context has been idle for long enough: its memory goes. A peer that the application
-    /// named stays known, with its number and key.
+    /// Releases the memory of a context that has been idle for long enough. A peer that the
+    /// application named stays, with its number and key.
     pub(super) fn reclaim(&mut self, id: PeerId) {
         let shared = &mut self.shared;
         match self.peers.peer(id) {
@@ -98,7 +98,7 @@ impl Endpoint {
         }
     }
 
-    /// The peer has ended the context.
+    /// Processes a Close of the peer.
     pub(super) fn on_close(
         &mut self,
         now: Instant,
@@ -113,8 +113,8 @@ impl Endpoint {
         Ok(())
     }
 
-    /// A Close in plain mode: it is not signed, so it must carry what only the peer, and observers
-    /// of its packets, know.
+    /// Processes a Close in plain mode. It is not signed, so it must contain data that only the
+    /// peer, and observers of its packets, can have.
     pub(super) fn on_plain_close(
         &mut self,
         now: Instant,
@@ -136,7 +136,7 @@ impl Endpoint {
         Ok(())
     }
 
-    /// A challenge, or the answer to one.
+    /// Processes a challenge, or the answer to one.
     pub(super) fn on_token(
         &mut self,
         id: PeerId,

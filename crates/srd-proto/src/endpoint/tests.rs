@@ -1,4 +1,4 @@
-//! What takes the inside of an endpoint to bring about.
+//! Tests that need the internal state of an endpoint.
 
 use std::vec::Vec;
 
@@ -36,7 +36,7 @@ fn send(from: &mut Endpoint, now: Instant, to: PeerId, bytes: usize) {
     from.send(now, to, datagram).unwrap();
 }
 
-/// Carries everything between the first node and the others for so long.
+/// Exchanges all packets between the nodes for `span`.
 fn exchange(nodes: &mut [Endpoint], from: Instant, span: Duration) -> Instant {
     let (mut now, step) = (from, Duration::from_micros(20));
     let mut buf = TransmitBuf::new(16, 65_000);
@@ -62,7 +62,7 @@ fn exchange(nodes: &mut [Endpoint], from: Instant, span: Duration) -> Instant {
     now
 }
 
-/// For each transmit its destination and the contexts that its packets name.
+/// Destination of each transmit, and the contexts that its packets name.
 fn transmits(endpoint: &mut Endpoint, now: Instant) -> Vec<(SocketAddr, Vec<u32>)> {
     let mut buf = TransmitBuf::new(16, 65_000);
     let mut all = Vec::new();
@@ -109,7 +109,7 @@ fn regression_a_batch_that_a_used_up_key_cuts_short_goes_to_its_own_peer() {
     }
 }
 
-/// The number that a plain endpoint has for a context with a peer that it is told of.
+/// A peer that is added to a plain endpoint, and our number for its context.
 fn greets_as(endpoint: &mut Endpoint) -> (PeerId, u32) {
     let now = Instant::ZERO;
     let peer = endpoint.add_peer(now, PeerConfig::at(address(1))).unwrap();
@@ -125,7 +125,7 @@ fn greets_as(endpoint: &mut Endpoint) -> (PeerId, u32) {
 fn neither_the_runs_of_a_node_nor_the_contexts_of_a_slot_have_a_number_in_common() {
     let mut numbers = BTreeSet::new();
     for epoch in 0..1000 {
-        // Nobody looks at what the seed of a plain endpoint is.
+        // The seed of a plain endpoint is not secret, and may be the same in each run.
         let mut endpoint =
             Endpoint::new(Config::default(), Epoch(epoch), [7; 32], Instant::ZERO).unwrap();
         for _ in 0..if epoch == 0 { 1000 } else { 1 } {

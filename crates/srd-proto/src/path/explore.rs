@@ -1,20 +1,21 @@
-//! Is there a better path than those in use? A window that is full of confirmed paths' packets
-//! would never find out that the links beside them are idle.
+//! Search for paths that are better than those in use. A window that is full of packets of
+//! confirmed paths would otherwise never find idle links.
 //!
-//! So from time to time a packet does not follow the confirmation that lets it go, but takes the
-//! next path in rotation. If that one turns out to be much faster than most it stays in use; else
-//! the confirmed one comes back, for among paths that are alike each change would only unsettle how
-//! the packets in flight are spread.
+//! From time to time a packet does not use the confirmed path that lets it leave, but the next path
+//! in rotation. If this path turns out to be much faster than most, it stays in use. Otherwise the
+//! confirmed path returns: among equal paths a change would only disturb the distribution of the
+//! packets in flight.
 
 use super::{PathId, PathSet};
 use crate::time::Instant;
 
-/// Of so many confirmations one leads elsewhere: often while better paths are found, ever more
-/// rarely while none is.
+/// Minimum number of confirmations before a search, used after a search that found a better path.
+/// The number doubles after each search without a result.
 pub(super) const EVERY_MIN: u32 = 64;
+/// Maximum number of confirmations before a search.
 const EVERY_MAX: u32 = 1024;
 
-/// How far a look at another path has come.
+/// State of the search for another path.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Exploration {
     stage: Stage,
@@ -23,11 +24,12 @@ pub(super) struct Exploration {
 
 #[derive(Clone, Copy, Debug)]
 enum Stage {
-    /// So many confirmations until the next.
+    /// Number of confirmations until the next search.
     Counting(u32),
-    /// The next packet shall not take this path, but another.
+    /// The next packet must use another path than this one.
     Wanted(PathId),
-    /// A packet took the second path in place of the first; it counts down until it is confirmed.
+    /// A packet used the second path instead of the first. The number counts the further
+    /// confirmations to wait for its observation.
     Out(PathId, PathId, u32),
 }
 
@@ -38,7 +40,7 @@ impl Exploration {
 }
 
 impl PathSet {
-    /// A path was confirmed. Which one shall be used again, if any.
+    /// Processes a confirmation of a path. Returns the path to be used again, if any.
     pub(super) fn explore(&mut self, path: PathId, early: bool) -> Option<PathId> {
         // P4a
         let every = self.exploration.every;
@@ -58,7 +60,7 @@ impl PathSet {
                 self.exploration = Exploration::after(every);
                 Some(if early { to } else { from })
             }
-            // The packet was lost, or is late by so many others.
+            // The packet was lost, or `EVERY_MAX` confirmations came before its own.
             Stage::Out(_, _, 0) => {
                 self.exploration = Exploration::after(every);
                 Some(path)
@@ -70,7 +72,7 @@ impl PathSet {
         }
     }
 
-    /// The path to look at with this packet, if it is time.
+    /// Path to test with this packet, if a search is due.
     pub(super) fn pick_unknown(&mut self, now: Instant) -> Option<PathId> {
         let Stage::Wanted(from) = self.exploration.stage else { return None };
         let to = self.rotate_usable(now);
@@ -91,8 +93,8 @@ mod tests {
 
     const LINKS: usize = 4;
 
-    /// Packets of a constant window on four links, each of which serves one packet at a time.
-    /// Every fourth path takes the same link.
+    /// Packets of a constant window on four links, each of which serves one packet at a time. Each
+    /// fourth path uses the same link.
     struct Fabric {
         paths: PathSet,
         queues: [VecDeque<PathId>; LINKS],
@@ -111,7 +113,7 @@ mod tests {
             fabric
         }
 
-        /// Each link serves a packet; each that was served is confirmed, and another leaves.
+        /// Each link serves a packet; the packet's path is confirmed, and another packet leaves.
         fn tick(&mut self) {
             self.now += Duration::from_nanos(10);
             let mut lengths: Vec<usize> = self

@@ -1,11 +1,11 @@
-//! How paths perform: confirmations, penalties, silent losses, and mass failure.
+//! Performance of paths: confirmations, penalties, losses, and mass failure.
 
 use super::{DEAD_AFTER, PENALTY_LASTS, PENALTY_MAX, PathId, PathSet, PathState, Slot};
 use crate::config::Spray;
 use crate::ids::Entropy;
 use crate::time::{Duration, Instant};
 
-/// How long most paths may be bad before it is called an impairment.
+/// Time for which half of the paths must be bad before the connection counts as impaired.
 const IMPAIRED_AFTER: Duration = Duration::from_millis(10);
 
 /// The latency of a path's packet, compared with the median of all paths.
@@ -15,12 +15,12 @@ pub(crate) enum PathLatency {
     Early,
     /// About the median.
     Typical,
-    /// Higher: the rotation passes over the path this many times.
+    /// Higher: the rotation skips the path this many times.
     Late(u8),
 }
 
 impl Slot {
-    /// Something that went this way has arrived.
+    /// Records that a packet passed the path.
     pub(super) fn prove(&mut self, now: Instant) {
         self.confirmed_at = now;
         (self.passed, self.fails) = (true, 0);
@@ -31,7 +31,7 @@ impl Slot {
         }
     }
 
-    /// Whether the rotation passes it over now.
+    /// Whether the rotation skips the path now.
     pub(super) fn is_penalised(&self, now: Instant) -> bool {
         self.penalty > 0 && now.since(self.penalised_at) < PENALTY_LASTS
     }
@@ -40,7 +40,7 @@ impl Slot {
         (self.penalty, self.penalised_at) = (penalty, now);
     }
 
-    /// Something that left at `sent_at` did not arrive. Counts once a round trip.
+    /// Records that a packet sent at `sent_at` did not arrive. Counts once in a round trip.
     pub(super) fn fail(&mut self, now: Instant, sent_at: Instant) {
         if sent_at >= self.failed_at {
             self.fails = self.fails.saturating_add(1);
@@ -50,14 +50,14 @@ impl Slot {
 }
 
 impl PathSet {
-    /// A packet left on a path.
+    /// Records a packet that left on a path.
     pub(crate) fn on_sent(&mut self, path: PathId) {
         let slot = &mut self.slots[path.0 as usize];
         slot.sent_pkts = slot.sent_pkts.wrapping_add(1);
         slot.unproven = true;
     }
 
-    /// A packet on a path was acknowledged.
+    /// Records the acknowledgement of a packet on a path.
     pub(crate) fn on_acked(&mut self, now: Instant, path: PathId, generation: u8, psn: u64) {
         let slot = &mut self.slots[path.0 as usize];
         if slot.generation != generation {
@@ -74,8 +74,8 @@ impl PathSet {
         }
     }
 
-    /// A path observation: ordinary paths are used again soon, outliers (later than most)
-    /// are passed over.
+    /// Records a path observation: typical paths are used again soon, paths that are later than
+    /// most are skipped for a while.
     pub(crate) fn on_delay(
         &mut self,
         now: Instant,
@@ -89,8 +89,8 @@ impl PathSet {
             return;
         }
         slot.delay_ns = delay_ns;
-        // P4. A late path gives up one of the packets it has in flight, not all: the others come
-        // round again, so that a slow path goes on carrying what it can.
+        // P4. Of the packets in flight on a late path only one does not confirm the path; the
+        // others do, so that a slow path continues to carry as much as it can.
         let gives_up = match latency {
             PathLatency::Late(penalty) if slot.penalty == 0 => {
                 slot.penalise(now, penalty.min(PENALTY_MAX));
@@ -107,8 +107,8 @@ impl PathSet {
         }
     }
 
-    /// A packet was lost without a mark: the path is assumed bad at once, unless so many
-    /// went bad together that the fault must be the peer's or the first hop's.
+    /// Records a lost packet: its path is assumed bad at once. If many paths lose packets together,
+    /// the cause is probably the peer or the first hop, and the paths stay in use.
     pub(crate) fn on_loss(
         &mut self,
         now: Instant,
@@ -129,12 +129,13 @@ impl PathSet {
         }
         // P7
         if slot.confirmed_at > sent_at + rtt {
-            // Something sent later came through: it lost a packet but it is not dead.
+            // A packet that was sent later arrived: the path lost a packet, but it is not dead.
             slot.penalise(now, PENALTY_MAX);
             return;
         }
         slot.fail(now, sent_at);
-        // Others passed what was sent since: then it is the path, however many there are like it.
+        // Other paths passed packets sent since: the cause is this path, whatever the number of bad
+        // paths.
         let dead = slot.fails >= DEAD_AFTER && self.confirmed_at > sent_at + rtt;
         if now.since(self.burst_since) > rtt.times(2) {
             (self.burst_since, self.burst_bad) = (now, 0);
@@ -157,8 +158,8 @@ impl PathSet {
         self.probe_due = self.probe_due.min(now + rtt);
     }
 
-    /// Three quarters went bad within two round trips: bring them back with a penalty, but for the
-    /// dead, and keep to what was confirmed for a while.
+    /// Handles a mass failure: three quarters of the paths lost packets within two round trips. All
+    /// except the dead paths return with a penalty, and for a while only confirmed paths are used.
     fn freeze(&mut self, now: Instant, rtt: Duration) {
         // P8
         self.frozen_until = now + rtt.times(4).max(Duration::from_micros(50));
@@ -175,8 +176,8 @@ impl PathSet {
         self.burst_bad = 0;
     }
 
-    /// Nothing came back for a whole timeout. A context that has but one path takes another
-    /// entropy; its old colour is forgotten.
+    /// Handles a timeout without any answer: a context with a single path chooses another entropy,
+    /// and forgets the state of the old one.
     pub(crate) fn on_timeout(&mut self) {
         if self.policy != Spray::Single {
             return;
@@ -189,7 +190,7 @@ impl PathSet {
         slot.acked = [0; 2];
     }
 
-    /// Takes a path out of use, or puts it back.
+    /// Excludes a path from use, or allows it again.
     pub(crate) fn deny(&mut self, entropy: Entropy, denied: bool) -> bool {
         let Some(slot) = self.slots.iter_mut().find(|s| s.entropy == entropy.0) else {
             return false;
@@ -204,8 +205,8 @@ impl PathSet {
         true
     }
 
-    /// Whether the context has just been impaired: more than half its paths bad for 10 ms.
-    /// True once per impairment.
+    /// Whether the context has just become impaired: half of its paths or more have been bad for 10
+    /// ms. Returns true once per impairment.
     pub(crate) fn newly_impaired(&mut self, now: Instant) -> bool {
         // P14
         if usize::from(self.bad) * 2 < self.slots.len() {

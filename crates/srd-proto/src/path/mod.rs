@@ -1,14 +1,14 @@
-//! The paths of a context: a table of slots, each with the entropy that is its current
-//! colour, its recent latency and losses, and whether it may carry data.
+//! The paths of a context: a table of slots. Each slot has its present entropy, its recent latency
+//! and losses, and a state that decides whether it may carry data.
 //!
-//! | state | meaning | leaves it when |
+//! | state | meaning | ends when |
 //! |---|---|---|
-//! | `Good` | carries data | penalised, or a packet on it is lost |
-//! | `Skip` (`Good`, penalty) | passed over so many times | visited so often, or after a second |
-//! | `AssumedBad` | lost a packet silently, or did not answer: carries probes only | two probes are answered |
-//! | `Denied` | taken out by the operator | put back by the operator |
+//! | `Good` | carries data | it gets a penalty, or a packet on it is lost |
+//! | `Skip` (`Good`, penalty) | skipped as often as its penalty | it was skipped, or after 1 s |
+//! | `AssumedBad` | packet or probe lost: carries probes only | two probes in a row are answered |
+//! | `Denied` | excluded by the operator | the operator allows it again |
 //!
-//! Congestion control does not know paths; path selection does not know windows.
+//! Congestion control does not distinguish paths; path selection does not depend on windows.
 
 mod explore;
 mod health;
@@ -35,15 +35,15 @@ pub(crate) enum PathState {
     Denied,
 }
 
-/// Penalties stop here.
+/// Maximum penalty.
 const PENALTY_MAX: u8 = 15;
-/// A penalty that is older than this does not count.
+/// Time after which a penalty counts as zero.
 const PENALTY_LASTS: Duration = Duration::from_secs(1);
-/// A path that swallowed so much in a row, while others passed packets, is dead: that it is one of
-/// many does not speak for it.
+/// Losses and unanswered probes in a row, while other paths pass packets, that make a path dead. A
+/// dead path is condemned whatever the number of condemned paths.
 const DEAD_AFTER: u8 = 3;
 
-/// One path.
+/// A path.
 #[derive(Debug)]
 struct Slot {
     state: PathState,
@@ -51,24 +51,25 @@ struct Slot {
     generation: u8,
     penalty: u8,
     penalised_at: Instant,
-    /// Losses and unanswered probes since something was last confirmed, a round trip apart.
+    /// Losses and unanswered probes since the path was last confirmed, a round trip apart.
     fails: u8,
     failed_at: Instant,
-    /// Whether anything was ever confirmed.
+    /// Whether any packet ever passed the path.
     passed: bool,
     /// Probes answered in a row while assumed bad.
     answers: u8,
-    /// Whether it is asked for itself, by a rule of unreliable packets, and not along with all.
+    /// Whether it was probed alone, because of unreliable packets (P16), and not along with all
+    /// paths.
     watched: bool,
-    /// Whether a probe is out and not answered.
+    /// Whether a probe is unanswered.
     awaiting: bool,
-    /// Whether the path waits in the ring already.
+    /// Whether the path has an entry in the ring.
     in_ring: bool,
     delay_ns: u32,
     /// The two highest PSNs of this generation that were acknowledged (plus one; 0: none).
     acked: [u64; 2],
     confirmed_at: Instant,
-    /// Whether a packet left on this path since that is not confirmed.
+    /// Whether a packet or a probe left on this path after its last confirmation.
     unproven: bool,
     probe_at: Instant,
     probe_interval: Duration,
@@ -80,39 +81,43 @@ struct Slot {
 #[derive(Debug)]
 pub(crate) struct PathSet {
     slots: Vec<Slot>,
-    /// Slot numbers in rotation order, reshuffled at each turn.
+    /// Slot numbers in rotation order, shuffled again at each turn.
     order: Vec<u8>,
     cursor: usize,
-    /// Paths that were confirmed lately, oldest first. Bound: each path once.
+    /// Ring of the paths that were confirmed recently, oldest first. Bound: one entry for each
+    /// path.
     ring: VecDeque<(u8, Instant)>,
     exploration: Exploration,
     policy: Spray,
-    /// Entropy values to choose from.
+    /// Number of entropy values to choose from.
     entropies: u16,
     rng: Rng,
     bad: u16,
     denied: u16,
-    /// Losses of the last two round trips: the mass-failure test.
+    /// Start of the interval of the test for mass failure (two round trips).
     burst_since: Instant,
+    /// Losses in this interval.
     burst_bad: u16,
     frozen_until: Instant,
     impaired_since: Option<Instant>,
-    /// Earliest probe that is due.
+    /// Time of the earliest probe.
     probe_due: Instant,
-    /// Until then all paths are not asked again; and how long that was.
+    /// Time until which all paths are not probed together again.
     asked_until: Instant,
+    /// Length of the pause that ends at this time.
     ask_pause: Duration,
-    /// Times in a row.
+    /// Number of times in a row that all paths were probed after a short pause.
     asks_alike: u8,
-    /// Senders that share the receiver.
+    /// Number of senders that share the receiver.
     senders: u16,
-    /// Senders that share this endpoint as a receiver: the answers to its probes share their queue.
+    /// Number of senders that share this endpoint as a receiver: answers to its probes wait in
+    /// their queue.
     own_senders: u16,
-    /// When anything was last confirmed, on whatever path.
+    /// Time of the newest confirmation of any path.
     confirmed_at: Instant,
-    /// Until then no path is probed because of unreliable packets.
+    /// Time until which no path is probed because of unreliable packets.
     watch_at: Instant,
-    /// Whether the last safe choice was one of the few paths that ever passed anything.
+    /// Whether the last safe choice was one of the few paths that ever passed a packet.
     rare_turn: bool,
 }
 
@@ -176,40 +181,40 @@ impl PathSet {
         }
     }
 
-    /// The entropy of a path now, which the switches hash.
+    /// Present entropy of a path, which switches hash.
     pub(crate) fn entropy(&self, path: PathId) -> Entropy {
         Entropy(self.slots[path.0 as usize].entropy)
     }
 
-    /// The path that has this entropy, where every one has a path.
+    /// Path with this entropy, if each entropy has a path.
     pub(crate) fn path_of(&self, entropy: Entropy) -> PathId {
         let count = u16::try_from(self.slots.len()).unwrap_or(u16::MAX).max(1);
         PathId(u8::try_from(entropy.0 % count).unwrap_or(0))
     }
 
-    /// Whether this way is assumed bad, or has been asked and not answered.
+    /// Whether the path with this entropy is assumed bad, or was probed and has not answered yet.
     pub(crate) fn avoids(&self, entropy: Entropy) -> bool {
         let slot = self.slots.get(usize::from(entropy.0)).filter(|s| s.entropy == entropy.0);
         slot.is_some_and(|s| s.awaiting || s.state == PathState::AssumedBad)
     }
 
-    /// The generation of the path: acknowledgements of older ones do not count for it.
+    /// Generation of the path: acknowledgements of older generations do not count for it.
     pub(crate) fn generation(&self, path: PathId) -> u8 {
         self.slots[path.0 as usize].generation
     }
 
-    /// One past the second-highest PSN acknowledged on a path: everything below on the same
-    /// path and generation has been overtaken twice.
+    /// Second-highest PSN acknowledged on a path. Each smaller PSN on the same path and in the same
+    /// generation was overtaken twice (L1).
     pub(crate) fn overtaken_twice_below(&self, path: PathId) -> u64 {
         self.slots[path.0 as usize].acked[1].saturating_sub(1)
     }
 
-    /// Whether nothing is known of a path that must not be forgotten.
+    /// Whether no path is bad or denied, so that the state of paths may be forgotten.
     pub(crate) fn may_be_forgotten(&self) -> bool {
         self.policy != Spray::Single && self.bad == 0 && self.denied == 0
     }
 
-    /// Counts: good, skipped, assumed bad, denied.
+    /// Number of paths in each state: good, skipped, assumed bad, denied.
     pub(crate) fn counts(&self, now: Instant) -> [u16; 4] {
         let mut counts = [0; 4];
         for slot in &self.slots {
@@ -223,7 +228,7 @@ impl PathSet {
         counts
     }
 
-    /// Every path, for monitoring.
+    /// Reports of all paths, for monitoring.
     pub(crate) fn reports(&self, now: Instant) -> Vec<PathReport> {
         let state = |s: &Slot| match s.state {
             PathState::Good if !s.is_penalised(now) => "good",

@@ -1,28 +1,29 @@
-//! Probes of paths: whether a bad one has come back, and, when a timer had to find a loss, which of
-//! all paths are alive.
+//! Probes of paths. They find out whether a bad path works again, and, after a timer found a loss,
+//! which of all paths are alive.
 
 use super::{DEAD_AFTER, PENALTY_MAX, PathId, PathSet, PathState, Slot};
 use crate::config::Spray;
 use crate::time::{Duration, Instant};
 
-/// Answers in a row that bring a path back.
+/// Number of answers in a row that restore a path.
 const ANSWERS_NEEDED: u8 = 2;
-/// Probes back off to this.
+/// Maximum pause between two probes of a bad path.
 const PROBE_INTERVAL_MAX: Duration = Duration::from_secs(1);
-/// The same, of paths on which nothing ever passed: those that a firewall blocks.
+/// Maximum pause between two probes of a path that never passed a packet: a firewall may block it.
 const PROBE_INTERVAL_NEVER_PASSED: Duration = Duration::from_secs(16);
-/// Paths that are asked together.
+/// Number of paths that are probed in each base round trip.
 const ASKED_AT_ONCE: u64 = 16;
-/// From so many times on all are asked again at pauses that double up to this, until as many pauses
-/// passed without a reason.
+/// Number of probings of all paths in a row after which the pauses double.
 const ASKS_ALIKE: u8 = 3;
+/// Maximum of these pauses.
 const ASK_PAUSE_MAX: Duration = Duration::from_millis(50);
+/// Number of such pauses without a reason to probe after which they are short again.
 const ASK_PAUSES_QUIET: u64 = 4;
-/// A path that carries unreliable packets, and that was not confirmed for so long, is probed;
-/// one in each of the shorter time.
+/// Time without a confirmation after which a path that carries unreliable packets is probed.
 const WATCH_EVERY: Duration = Duration::from_millis(20);
+/// Time between two such probes of any path.
 const WATCH_PAUSE: Duration = Duration::from_millis(2);
-/// The least time for its answer.
+/// Minimum time for the answer to such a probe.
 const WATCH_ANSWER_MIN: Duration = Duration::from_millis(10);
 
 /// A probe that is due.
@@ -32,12 +33,13 @@ pub(crate) struct PathProbe {
 }
 
 impl PathSet {
-    /// A packet that left at `sent_at` was missed for so long that a timer found it: where one path
-    /// died others did, and each would cost a packet more, and such a wait. So all paths that were
-    /// not confirmed since are probed, some in each `rtt_base`, and passed over until they answer;
-    /// those that have not after `pause` are assumed bad. Where many senders share the receiver it
-    /// is more likely their crowd that lost the packet than a path: together they ask as often as
-    /// one alone.
+    /// Probes all paths because of the packet sent at `sent_at`: a timer, not an acknowledgement,
+    /// found its loss. Other paths have probably failed as well, and each would cost another lost
+    /// packet and another timeout. So all paths without a confirmation since `sent_at` are probed,
+    /// several in each `rtt_base`, and skipped until they answer. Those without an answer after
+    /// `pause` are assumed bad. If many senders share the receiver, the loss is more likely caused
+    /// by their number than by a path; therefore all of them together probe as often as one sender
+    /// alone.
     pub(crate) fn ask_all(
         &mut self,
         now: Instant,
@@ -62,8 +64,8 @@ impl PathSet {
             slot.probe_at = at;
             self.probe_due = now;
         }
-        // A reason that comes back at once, such as a host that answers late because it is busy
-        // with probes, is one that asking does not help against.
+        // If the reason returns at once, more probes do not help: for example, a host that is busy
+        // with probes answers them late.
         let quiet = now > self.asked_until + self.ask_pause.times(ASK_PAUSES_QUIET);
         self.asks_alike = if quiet { 0 } else { self.asks_alike.saturating_add(1) };
         let double = self.asks_alike >= ASKS_ALIKE;
@@ -82,8 +84,8 @@ impl PathSet {
         self.own_senders = senders;
     }
 
-    /// An unreliable packet left on a path, which is never acknowledged: is the path alive? An
-    /// answer may take `pause`.
+    /// Checks whether a path is alive on which an unreliable packet left: such packets are never
+    /// acknowledged. An answer may take `pause`.
     pub(crate) fn watch(&mut self, now: Instant, path: PathId, pause: Duration) {
         let slot = &mut self.slots[path.0 as usize];
         // P16
@@ -102,13 +104,13 @@ impl PathSet {
         }
     }
 
-    /// Whether so many paths are bad that silence alone condemns no more of them.
+    /// Whether so many paths are bad that silence alone condemns no further path.
     fn most_are_bad(&self) -> bool {
         usize::from(self.bad) * 2 >= self.slots.len()
     }
 
-    /// Asks the path that was confirmed last together with another, where silence alone does not
-    /// condemn that one: if this one answers, others pass.
+    /// Probes the path that was confirmed last along with the path `beside`, which silence alone
+    /// does not condemn. An answer shows that other paths pass packets.
     fn ask_witness(&mut self, now: Instant, beside: u8, pause: Duration) {
         let may_tell = |i: u8, s: &Slot| i != beside && s.state == PathState::Good && s.passed;
         let witness = (0u8..=u8::MAX)
@@ -124,18 +126,18 @@ impl PathSet {
         }
     }
 
-    /// A tail probe or an MTU probe left on a path: if it is not answered, the next takes
-    /// another.
+    /// Records a tail probe or an MTU probe that left on a path. If it is not answered, the next
+    /// one uses another path.
     pub(crate) fn on_probe_sent(&mut self, path: PathId) {
         self.slots[path.0 as usize].unproven = true;
     }
 
-    /// When the next probe is due.
+    /// Time when the next probe is due.
     pub(crate) fn probe_due(&self) -> Instant {
         self.probe_due
     }
 
-    /// A path that is due for a probe: a bad one, or one of those that [`PathSet::ask_all`] asks.
+    /// Path that is due for a probe: a bad one, or one that [`PathSet::ask_all`] selected.
     pub(crate) fn next_probe(&mut self, now: Instant) -> Option<PathProbe> {
         if now < self.probe_due {
             return None;
@@ -166,7 +168,7 @@ impl PathSet {
         if slot.state == PathState::Good && slot.awaiting {
             let others_pass = passed_at > asked_at;
             if most && !others_pass {
-                // Not the path's fault, as far as known: it keeps its penalty.
+                // As far as is known, the cause is not the path: it keeps its penalty.
                 slot.awaiting = false;
                 slot.probe_at = Instant::FAR_FUTURE;
                 return false;
@@ -187,14 +189,14 @@ impl PathSet {
             slot.probe_interval = slot.probe_interval.times(2).min(longest);
         }
         if condemned {
-            // Where one path died others did.
+            // Other paths have probably failed as well.
             self.ask_all(now, asked_at, pause.over(ASKED_AT_ONCE), pause);
         }
         true
     }
 
-    /// A probe on a path was answered. The second answer in a row restores it; the first asks
-    /// for another at once.
+    /// Processes the answer to a probe on a path. The second answer in a row restores the path; the
+    /// first causes another probe at once.
     pub(crate) fn on_probe_answer(&mut self, now: Instant, path: PathId) {
         self.confirmed_at = now;
         let slot = &mut self.slots[path.0 as usize];
@@ -238,8 +240,8 @@ mod tests {
         path.0 % 4 == 1
     }
 
-    /// Sends what is due in each round trip of a span, and has all but the dead answer in the next;
-    /// returns how many probes left.
+    /// Sends the probes that are due in each round trip of a span. All paths except the dead ones
+    /// answer in the next. Returns the number of probes.
     fn probe(paths: &mut PathSet, span: Duration, dead: impl Fn(PathId) -> bool) -> usize {
         let (mut now, mut sent) = (START, 0);
         while now < START + span {
@@ -273,7 +275,7 @@ mod tests {
         let mut paths = paths();
         paths.set_own_senders(48);
         paths.ask_all(START, START, RTT, PAUSE);
-        // A path in three round trips: 48 contexts probe sixteen paths in each.
+        // A path in three round trips: 48 contexts together probe sixteen paths in each.
         assert_eq!(probe(&mut paths, RTT.times(30), |_| false), 10);
     }
 
@@ -296,7 +298,7 @@ mod tests {
         }
         paths.ask_all(START + RTT, START, RTT, PAUSE);
         assert_eq!(probe(&mut paths, PAUSE, |_| false), 24);
-        // Nor is anything asked again at once: everybody may have answered late.
+        // All paths may have answered late, so no path is probed again at once.
         paths.ask_all(START + PAUSE, START + PAUSE, RTT, PAUSE);
         assert_eq!(probe(&mut paths, PAUSE, |_| false), 0);
         paths.ask_all(START + PAUSE.times(3), START + PAUSE, RTT, PAUSE);
@@ -344,8 +346,8 @@ mod tests {
         assert!((63..=63 * 3).contains(&asked), "{asked} in 32 s: what never passed, seldom");
     }
 
-    /// Probes that leave in a second if each is answered after `late`, and a loss has all paths
-    /// asked every millisecond if `again`.
+    /// Number of probes in a second if each is answered after `late`. If `again` is set, a loss
+    /// causes a probing of all paths each millisecond.
     fn asked_in_a_second(late: Duration, again: bool) -> usize {
         let mut paths = paths();
         paths.ask_all(START, START, RTT, PAUSE);
@@ -371,7 +373,7 @@ mod tests {
 
     #[test]
     fn regression_a_host_that_answers_late_is_not_asked_ever_more() {
-        // Both hosts were busy with 80,000 probes a second, and so answered late.
+        // Both hosts were busy with 80,000 probes a second, and therefore answered late.
         let once = asked_in_a_second(PAUSE.times(3), false);
         assert!(once <= 64 * 12, "{once}");
         let often = asked_in_a_second(PAUSE.times(3), true);

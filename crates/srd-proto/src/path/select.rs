@@ -1,6 +1,7 @@
-//! Which path the next packet takes: a recently confirmed one first (REPS: each clean
-//! acknowledgement lets its path be used once more), else the next in a shuffled rotation that
-//! is neither bad nor penalised. Chosen at transmit time, never at queueing.
+//! Selection of the next packet's path. A recently confirmed path comes first (REPS: each clean
+//! acknowledgement allows its path to be used once more), then the next path in a shuffled rotation
+//! that is neither bad nor penalised. The path is selected when a packet leaves, not when it is
+//! queued.
 
 use super::{PENALTY_MAX, PathId, PathSet, PathState, Slot};
 use crate::config::Spray;
@@ -8,7 +9,7 @@ use crate::ids::Entropy;
 use crate::time::{Duration, Instant};
 
 impl PathSet {
-    /// The path for the next packet. `fresh` is how long a confirmation counts.
+    /// Selects the path of the next packet. `fresh` is the age up to which a confirmation counts.
     pub(crate) fn pick(&mut self, now: Instant, fresh: Duration) -> PathId {
         match self.policy {
             Spray::Single => PathId(0),
@@ -23,9 +24,9 @@ impl PathSet {
         }
     }
 
-    /// A path for a packet that should arrive: a recently confirmed one if there is any; else, for
-    /// after a timeout nothing is recent, the last that was confirmed and has not been tried since.
-    /// Does not use up the confirmation.
+    /// Selects a path for a packet that should arrive: a recently confirmed one if there is any.
+    /// After a timeout no confirmation is recent; then it is the last confirmed path that was not
+    /// tried since. The confirmation stays in the ring.
     pub(crate) fn pick_safe(&mut self, now: Instant, fresh: Duration) -> PathId {
         if self.policy != Spray::Adaptive {
             return self.pick(now, fresh);
@@ -46,8 +47,8 @@ impl PathSet {
         }
     }
 
-    /// The path for an unreliable packet that is to take the one with this entropy, or the next
-    /// that is alive: one flow keeps to one path for as long as nothing speaks against it.
+    /// Selects the path of an unreliable packet: the one with this entropy, or the next that is
+    /// alive. So a flow stays on one path as long as there is no indication of a problem.
     pub(crate) fn pick_near(&self, wanted: Entropy) -> PathId {
         if self.policy == Spray::Single {
             return PathId(0);
@@ -59,7 +60,7 @@ impl PathSet {
         alive.or_else(|| near().find(|path| self.usable(*path))).unwrap_or(PathId(0))
     }
 
-    /// Whether a path is in doubt because others are found dead.
+    /// Whether a path is in doubt because other paths were found dead.
     fn is_asked(&self, path: PathId) -> bool {
         let slot = &self.slots[path.0 as usize];
         slot.penalty == PENALTY_MAX && slot.probe_at != Instant::FAR_FUTURE
@@ -82,7 +83,7 @@ impl PathSet {
             .map(|(i, _)| PathId(i))
     }
 
-    /// The path that was confirmed last, of those on which all that was sent has arrived.
+    /// Path that was confirmed last, of those on which all sent packets have arrived.
     fn last_proven(&self) -> Option<PathId> {
         (0u8..=u8::MAX)
             .zip(&self.slots)
@@ -92,8 +93,9 @@ impl PathSet {
             .map(|(i, _)| PathId(i))
     }
 
-    /// Every second time, the path that was confirmed last, where few were ever: behind a firewall
-    /// one lost packet does not make the one way through worse than those that never worked.
+    /// Every second time, the path that was confirmed last, if few paths were ever confirmed.
+    /// Behind a firewall a lost packet does not make the only working path worse than paths that
+    /// never worked.
     fn rare_passing(&mut self) -> Option<PathId> {
         let good = self.slots.iter().filter(|s| s.state == PathState::Good);
         let (all, passed) = good.fold((0, 0), |(n, p), s| (n + 1, p + usize::from(s.passed)));
@@ -111,7 +113,7 @@ impl PathSet {
         None
     }
 
-    /// Puts a path into the ring of confirmed ones, unless it waits there already.
+    /// Puts a path into the ring of confirmed ones, unless it has an entry already.
     pub(super) fn push_confirmed(&mut self, path: PathId, now: Instant) {
         let slot = &mut self.slots[path.0 as usize];
         if slot.in_ring || slot.state != PathState::Good {
@@ -121,8 +123,8 @@ impl PathSet {
         self.ring.push_back((path.0, now));
     }
 
-    /// The next path in rotation that carries data and is not penalised; a penalised one is
-    /// passed over and its penalty taken down. While frozen, only confirmed paths.
+    /// Next path in rotation that carries data and has no penalty; a path with a penalty is skipped
+    /// and its penalty reduced. While frozen, the path that was confirmed last.
     fn rotate_adaptive(&mut self, now: Instant) -> PathId {
         if now < self.frozen_until
             && let Some(path) = self.best_confirmed(now, Duration::MAX)
@@ -149,8 +151,8 @@ impl PathSet {
         })
     }
 
-    /// Walks the rotation to the first slot that `takes`; at most `PENALTY_MAX` turns, then
-    /// whatever comes next.
+    /// Walks the rotation to the first slot that `takes` accepts. After 1 + `PENALTY_MAX` turns it
+    /// returns the next path, whatever its penalty.
     fn rotate(&mut self, mut takes: impl FnMut(&mut Slot) -> bool) -> PathId {
         // P5
         for _ in 0..self.slots.len() * (1 + PENALTY_MAX as usize) {

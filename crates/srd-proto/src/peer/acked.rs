@@ -1,5 +1,5 @@
-//! What an acknowledgement changes: datagrams complete, paths are evaluated, losses are found,
-//! the window moves.
+//! Effects of an acknowledgement: datagrams complete, paths are evaluated, losses are detected, and
+//! the window changes.
 
 use super::timeout::FirstProbe;
 use super::{DATAGRAM_HEADER_BYTES, OutProbe, Peer, ProbeKind, Tx};
@@ -14,39 +14,41 @@ use crate::time::{Duration, Instant};
 use crate::wire::ack::AckView;
 use crate::wire::expand;
 
-/// What one acknowledgement added up to.
+/// Sums over one acknowledgement.
 #[derive(Debug, Default)]
 struct Tally {
     acked_bytes: u64,
     lost_bytes: u64,
     marked: bool,
-    /// The largest packet that this acknowledgement is the first to cover, as windows count it.
+    /// Largest packet that this acknowledgement is the first to cover, in bytes as windows count
+    /// them.
     largest_bytes: u16,
-    /// The newest packet that this acknowledgement is the first to cover.
+    /// Newest packet that this acknowledgement is the first to cover.
     newest: Option<(u64, Sent)>,
     progress: bool,
 }
 
-/// First and longest wait after a refusal because there was no receive buffer.
+/// First and longest wait after an RNR refusal.
 const RNR_FIRST: Duration = Duration::from_micros(50);
 const RNR_MAX: Duration = Duration::from_secs(1);
-/// So many probes that are answered, and nothing else is, ask all paths.
+/// Number of answered probes in a row without acknowledged data up to which a loss causes all paths
+/// to be probed.
 const FUTILE_ASKED: u8 = 2;
-/// A refusal that RNR may retry.
+/// The only verdict after which a datagram is sent again.
 const STATUS_RNR: u8 = Status::RemoteRnr as u8;
 
 impl Peer {
-    /// An acknowledgement.
+    /// Processes an acknowledgement.
     pub(crate) fn on_ack(&mut self, now: Instant, ack: &AckView<'_>, shared: &mut Shared) {
         let id = self.id;
         let Some(tx) = self.tx.as_deref_mut() else { return };
         let mut tally = Tally::default();
         let cumulative = expand(ack.head.cumulative, tx.cumulative);
         if cumulative > tx.sent.next().0 {
-            return; // A6: acknowledges what was never sent
+            return; // A6: acknowledges a PSN that was never sent
         }
         tx.take_tuples(now, ack, &mut tally);
-        // D9. Before the SACK, so that a refused datagram is never taken for a delivered one.
+        // D9. Before the SACK, so that a refused datagram is never treated as a delivered one.
         tx.take_verdicts(now, id, ack, shared, &mut tally);
         tx.take_sack(now, id, cumulative, ack, shared, &mut tally);
         let answered = tx.take_echo(now, ack, &mut tally);
@@ -74,8 +76,9 @@ impl Peer {
             tx.probe_backoff = 0;
             tx.first_probe = tx.first_probe.answered();
             tx.rto_backoff = 0;
-            // What is lost again and again while probes pass is not sent at the pace of probes.
-            // Several answers in one round trip count once. Credit has a pace of its own.
+            // Data that is lost again and again while probes are answered is not sent at the rate
+            // of probes. Several answers in one round trip count once. A credit limit limits the
+            // rate itself.
             let futile = tally.acked_bytes == 0 && tally.lost_bytes > 0 && !tx.credit_limited;
             if tally.acked_bytes > 0 {
                 tx.futile = 0;
@@ -110,7 +113,7 @@ impl Peer {
 }
 
 impl Tx {
-    /// Path observations, before the records they refer to are settled.
+    /// Processes the path observations, before the records that they name are settled.
     fn take_tuples(&mut self, now: Instant, ack: &AckView<'_>, tally: &mut Tally) {
         let expected = self.sent.next().0;
         for tuple in ack.tuples() {
@@ -120,9 +123,9 @@ impl Tx {
             let median = self.delay.median();
             let target = self.window.target();
             let late = Duration::from_nanos(delay_ns.into());
-            // A path is passed over once if it is half a target later than most, and once more
-            // for each quarter beyond. Tighter thresholds throw out more paths than they find
-            // better ones (`docs/perf-notes.md`).
+            // A path is skipped once if it is half a target later than most, and once more for each
+            // further quarter. Tighter thresholds reject more paths than they find better ones
+            // (`docs/perf-notes.md`).
             let quarters = (late - median).as_nanos() * 4 / target.as_nanos().max(1);
             let latency = match u8::try_from(quarters.saturating_sub(1)).unwrap_or(u8::MAX) {
                 0 if (median - late).times(2) >= target => PathLatency::Early,
@@ -134,7 +137,7 @@ impl Tx {
         }
     }
 
-    /// Datagrams that arrived and were refused: they fail alone, or are tried again.
+    /// Processes the verdicts: each refused datagram fails alone, or is sent again.
     fn take_verdicts(
         &mut self,
         now: Instant,
@@ -169,8 +172,8 @@ impl Tx {
         }
     }
 
-    /// The receiver has no buffer: refused datagrams wait 50 us, then twice as long each time
-    /// until one gets through, up to a second.
+    /// Delays the retries of refused datagrams after an RNR refusal: 50 us, then twice as long each
+    /// time until a datagram is accepted, up to a second.
     fn back_off_rnr(&mut self, now: Instant) {
         if now < self.rnr_until {
             return;
@@ -180,7 +183,7 @@ impl Tx {
         self.rnr_until = now + self.rnr_backoff;
     }
 
-    /// Whether a record's slot has since gone to another datagram.
+    /// Whether the slot of a record belongs to another datagram now.
     fn is_stale(&self, record: &Sent, psn: u64) -> bool {
         let held = self.queue.held(record.slot);
         if held.place == Place::Free {
@@ -194,7 +197,7 @@ impl Tx {
         }
     }
 
-    /// Everything newly covered by the cumulative point and the bitmap.
+    /// Processes the packets that the cumulative point and the bitmap are the first to cover.
     fn take_sack(
         &mut self,
         now: Instant,
@@ -214,8 +217,8 @@ impl Tx {
         let mut start = cumulative & !63;
         for word in ack.sack() {
             let index = self.known_index(start);
-            // Bits that a former turn of the ring left behind are below the base: harmless,
-            // since `advance` clears each word as the base leaves it.
+            // Bits that a former turn of the ring left behind are below the base. They are
+            // harmless, because `advance` clears each word as the base leaves it.
             let mut new = word & !self.known[index];
             while new != 0 {
                 let psn = start + u64::from(new.trailing_zeros());
@@ -236,7 +239,7 @@ impl Tx {
         usize::try_from((psn / 64) & mask).unwrap_or(0)
     }
 
-    /// The peer has this packet.
+    /// Records that the peer has received this packet.
     fn cover(
         &mut self,
         now: Instant,
@@ -256,7 +259,7 @@ impl Tx {
             // L3
             self.reorder_eighths = (self.reorder_eighths + 2).min(32);
         }
-        // The datagram may have been settled by another of its packets, its slot reused.
+        // Another packet of the datagram may have settled it, and its slot may be used again.
         if self.is_stale(&record, psn) {
             return;
         }
@@ -283,7 +286,8 @@ impl Tx {
         Some(record)
     }
 
-    /// The answer to a probe: as good as an acknowledged packet sent then.
+    /// Processes the answer to a probe: it counts like the acknowledgement of a packet sent at that
+    /// time.
     fn take_echo(
         &mut self,
         now: Instant,
@@ -315,7 +319,8 @@ impl Tx {
         self.credit_received = true;
     }
 
-    /// Round trip of the newest packet covered, if it is of ordinary size; returns the base.
+    /// Measures the round trip of the newest covered packet, if it has an ordinary size. Returns
+    /// the base.
     fn take_rtt(&mut self, now: Instant, tally: &Tally) -> Duration {
         if let Some((_, Sent { sent_at, bytes, asks, .. })) = tally.newest {
             self.newest_acked_sent_at = self.newest_acked_sent_at.max(sent_at);
@@ -328,8 +333,8 @@ impl Tx {
         self.rtt.base()
     }
 
-    /// Lost is what two later packets of its own path overtook, or what was sent too long
-    /// before the newest packet that arrived.
+    /// Declares packets lost: those that two later packets of their own path have overtaken, and
+    /// those sent too long before the newest packet that arrived.
     fn find_losses(&mut self, now: Instant, tally: &mut Tally) {
         let Some((mut psn, mut record)) = self.sent.oldest_in_flight() else { return };
         let deadline = self.loss_deadline();
@@ -351,14 +356,14 @@ impl Tx {
         }
     }
 
-    /// A packet is lost: its datagram goes again, its path is evaluated.
+    /// Declares a packet lost: its datagram is sent again, and its path is evaluated.
     fn lose(&mut self, now: Instant, psn: u64, tally: &mut Tally) {
         let Some(record) = self.sent.settle(psn, Fate::Lost) else { return };
         tally.lost_bytes += u64::from(record.bytes);
         self.mtu.on_lost(now, record.bytes);
         let rtt = self.rtt.smoothed();
         self.paths.on_loss(now, record.path, record.generation, record.sent_at, rtt);
-        // Where probes pass and nothing else does it is not the paths.
+        // If probes are answered and no data is acknowledged, the cause is not a path.
         let probed = self.probe_backoff > 0 || self.first_probe == FirstProbe::Out;
         if probed && self.rto_backoff <= 1 && self.futile <= FUTILE_ASKED {
             self.ask_all_paths(now, record.sent_at);
@@ -373,7 +378,7 @@ impl Tx {
         }
     }
 
-    /// Everything in flight is lost.
+    /// Declares everything in flight lost.
     pub(super) fn lose_all(&mut self, now: Instant) {
         let mut tally = Tally::default();
         while let Some((psn, _)) = self.sent.oldest_in_flight() {
@@ -381,7 +386,7 @@ impl Tx {
         }
     }
 
-    /// Lets go of records that nothing needs, and clears the bits they leave.
+    /// Drops the records that are not needed any more, and clears their bits.
     fn advance(&mut self) {
         let before = self.sent.base().0;
         let queue = &self.queue;

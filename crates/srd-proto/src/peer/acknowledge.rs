@@ -1,4 +1,4 @@
-//! **Acknowledges**: in a packet of its own, or beside a datagram that leaves anyway.
+//! **Acknowledges**: in a separate packet, or in a data packet that leaves at this time.
 
 use alloc::vec::Vec;
 
@@ -14,18 +14,18 @@ use crate::transmit::TransmitBuf;
 use crate::wire::ack::{self, AckHead, SACK_WORDS_MAX, Verdict};
 use crate::wire::{self, Kind};
 
-/// Acknowledgements rotate over entropies by this prime, so that a stretch of dead ones does
-/// not swallow many in a row.
+/// Acknowledgements rotate over entropies in steps of this prime, so that a group of neighbouring
+/// dead ones does not lose many in a row.
 const ACK_STRIDE: u16 = 37;
-/// An acknowledgement travels beside a datagram whose payload is at most this long...
+/// An acknowledgement is sent in a data packet whose payload is at most this long...
 const BESIDE_PAYLOAD_MAX: usize = 512;
-/// ...if its bitmap spans at most so many words.
+/// ...if its bitmap spans at most this number of words.
 const BESIDE_SPAN_WORDS: usize = 4;
-/// Bytes of the largest such acknowledgement: the span may touch one word more.
+/// Bytes of the largest such acknowledgement: the span may extend into one word more.
 const BESIDE_BYTES_MAX: usize =
     ack::ACK_BYTES + (BESIDE_SPAN_WORDS + 1) * 8 + ack::TUPLES_MAX * ack::TUPLE_BYTES;
 
-/// Bytes that an acknowledgement has for its verdicts, SACK words and tuples.
+/// Bytes of an acknowledgement that are available for verdicts, SACK words and tuples.
 pub(super) fn ack_room(config: &Config) -> usize {
     let around = if config.protection.is_on() {
         crate::wire::TAG_BYTES
@@ -48,7 +48,7 @@ impl Peer {
             && self.rx.as_ref().is_some_and(|rx| rx.fits_beside())
     }
 
-    /// An acknowledgement in a packet of its own.
+    /// Writes an acknowledgement in a separate packet.
     pub(super) fn write_ack(
         &mut self,
         now: Instant,
@@ -77,7 +77,7 @@ impl Peer {
     }
 }
 
-/// The next in rotation that is not `avoided`; where all are, the next.
+/// Next entropy in rotation that is not `avoided`; if all are, the next one.
 fn next_entropy(last: Entropy, count: u16, avoided: impl Fn(Entropy) -> bool) -> Entropy {
     // P11
     let next = |e: &Entropy| Some(Entropy((e.0 + ACK_STRIDE) % count));
@@ -86,9 +86,9 @@ fn next_entropy(last: Entropy, count: u16, avoided: impl Fn(Entropy) -> bool) ->
 }
 
 impl Rx {
-    /// The acknowledgement's picture: SACK words, cumulative point and verdicts. A refused PSN
-    /// whose verdict does not fit is left out of the picture, as if it had not arrived: its
-    /// turn comes with another acknowledgement.
+    /// Returns cumulative point, SACK words and verdicts of an acknowledgement. A refused PSN whose
+    /// verdict does not fit is left out, as if it had not arrived: a later acknowledgement names
+    /// it.
     fn picture(&mut self, config: &Config, words: &mut [u64]) -> (u64, usize, Vec<Verdict>) {
         let count = self.verdicts.len();
         let room = ack_room(config) - self.tuples.len() * ack::TUPLE_BYTES;
@@ -118,8 +118,7 @@ impl Rx {
         self.ack_now || self.ack_due <= now
     }
 
-    /// Whether there is something to acknowledge that fits into
-    /// [`BESIDE_BYTES_MAX`].
+    /// Whether there is something to acknowledge that fits into [`BESIDE_BYTES_MAX`].
     fn fits_beside(&self) -> bool {
         let span = self.received.highest() - self.received.cumulative();
         self.unacked_packets > 0
@@ -128,8 +127,7 @@ impl Rx {
             && span <= BESIDE_SPAN_WORDS as u64 * 64
     }
 
-    /// Appends an acknowledgement with all that is known; nothing is due any more but further
-    /// echoes.
+    /// Appends a complete acknowledgement. Afterwards only further echoes are due.
     pub(super) fn write(&mut self, shared: &Shared, out: &mut Vec<u8>) {
         // A1
         let mut words = [0; SACK_WORDS_MAX];

@@ -1,4 +1,4 @@
-//! What must hold of a peer between two calls: debug builds look.
+//! Invariants of a peer between two calls, which debug builds check.
 
 use super::{DATAGRAM_HEADER_BYTES, ECHOES_MAX, PROBES_MAX, Peer, Rx, Tx, psn_window};
 use crate::config::Config;
@@ -6,13 +6,13 @@ use crate::send_queue::Place;
 use crate::sent_packets::Fate;
 
 impl Peer {
-    /// Entries that [`Peer::audit`] looks at.
+    /// Number of entries that [`Peer::audit`] checks.
     pub(crate) fn audit_cost(&self) -> usize {
         1 + self.tx.as_ref().map_or(0, |tx| tx.sent.span() + 2 * tx.queue.slots_used())
     }
 
     /// # Panics
-    /// If anything is not as it must be.
+    /// Panics if an invariant is violated.
     pub(crate) fn audit(&self, config: &Config) {
         assert!(
             self.tx.is_none() || self.hibernated.is_none(),

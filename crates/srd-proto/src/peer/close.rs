@@ -1,11 +1,11 @@
-//! The end of a context by a Close packet: it carries an acknowledgement of everything that
-//! arrived, so that the peer knows what of its datagrams was delivered, and ends the context there
+//! The end of a context by a Close packet. It carries an acknowledgement of all received packets,
+//! so that the peer can complete the datagrams that were delivered, and it ends the context there
 //! at once.
 //!
-//! With protection on it is sealed and has a number like any control packet: one that is forged
-//! does not open, and one that is replayed finds its session gone. In plain mode it carries the
-//! greeting, and is believed from the peer's IP address only, with the context numbers of both
-//! sides and the peer's epoch: 64 bits that a Reset does not have to know.
+//! With protection on, a Close is sealed and has a number like any control packet. A forged one
+//! does not authenticate; when one is replayed, its session does not exist any more. In plain mode
+//! it carries the greeting. It is accepted only from the peer's IP address, with the context
+//! numbers of both sides and the peer's epoch: these are 64 bits that a Reset does not need.
 
 use bytes::Bytes;
 
@@ -20,19 +20,19 @@ use crate::wire::ack::AckView;
 use crate::wire::greeting::Greeting;
 use crate::wire::{FLAG_GREETING, Kind};
 
-/// How often it is sent, each time on another path: it is never retransmitted.
+/// Number of copies, each on another path: a Close is never retransmitted.
 pub(crate) const CLOSES: u8 = 3;
-/// The paths of the second and the third lie so far from the first: see the stride of Acks.
+/// Distance between the paths of the copies: see the stride of Acks.
 const CLOSE_STRIDE: u16 = 37;
 
 impl Peer {
-    /// Whether there is a context that the peer knows of.
+    /// Whether the peer has a context with us that a Close can end.
     pub(crate) fn may_close(&self, shared: &Shared) -> bool {
         let reachable = self.address.port() != 0 && self.remote_context != 0;
         reachable && (!shared.security.is_on() || self.protected.session.is_some())
     }
 
-    /// Ends everything; the next packets to this peer are Closes.
+    /// Ends all datagrams; the next packets to this peer are Closes.
     pub(crate) fn begin_close(&mut self, shared: &mut Shared) {
         self.fail_all(Status::Flushed, None, shared);
         // H15
@@ -43,7 +43,7 @@ impl Peer {
         }
     }
 
-    /// One Close; after the last the context is removed.
+    /// Writes one Close; after the last one the context is removed.
     pub(crate) fn write_close(
         &mut self,
         now: Instant,
@@ -69,7 +69,7 @@ impl Peer {
         done.map(|()| entropy)
     }
 
-    /// The peer has ended our context.
+    /// Processes a Close: the peer has ended our context.
     pub(crate) fn on_close(
         &mut self,
         now: Instant,
@@ -83,7 +83,7 @@ impl Peer {
         self.end(Status::RemoteAbort, DownReason::Closed, shared);
     }
 
-    /// Whether a plain Close is this peer's.
+    /// Whether the greeting of a plain Close is that of this peer's context.
     pub(crate) fn is_closed_by(&self, greeting: &Greeting) -> bool {
         let known = self.remote_epoch.is_some_and(|epoch| epoch.0 == greeting.epoch);
         known && self.remote_context == greeting.context

@@ -1,45 +1,45 @@
-//! **Control paths**: which entropies openings, answers and acknowledgements take. The sending half
-//! may know nothing of paths yet.
+//! **Control paths**: the entropies of openings, answers and acknowledgements. The sending half may
+//! not exist yet.
 //!
-//! A firewall may let through some source ports and no others. So the copies of an opening take one
-//! entropy after another, the first few dozen in bursts that double, until all have been tried; an
-//! answer takes the entropy that the opening came by, since rules for ports are mostly alike in
-//! both directions.
+//! A firewall may pass only some source ports. So the copies of an opening use one entropy after
+//! another, in bursts that double, until all were used. An answer uses the entropy of the opening,
+//! because rules for ports are mostly the same in both directions.
 
 use super::{Peer, Rx};
 use crate::ids::Entropy;
 
-/// Of so many acknowledgements in a row, the last goes round in rotation; the others take the
-/// entropy of the newest packet. The two answers to one probe take both.
+/// Of this number of acknowledgements in a row, the last uses the next entropy in rotation; the
+/// others use that of the newest packet. Of the two answers to one probe, each uses one kind.
 const ROTATES_EVERY: u8 = 4;
 
-/// What the next opening and answer take.
+/// Entropies of the next openings and answers.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct ControlPaths {
-    /// The entropy of the next opening: at first the one by which something last arrived.
+    /// Entropy of the next opening: at first the one on which a packet last passed.
     opening: u16,
     /// Copies sent since there was a session, up to the number of paths.
     sent: u16,
-    /// Copies of this burst that have not left.
+    /// Copies of this burst that are still to be sent.
     left: u16,
-    /// Whether the next burst begins with a copy by the port that we listen at.
+    /// Whether the next burst begins with a copy from the port at which we listen.
     base_next: bool,
-    /// The entropy that the peer's opening came by, if it is one of ours.
+    /// Entropy of the peer's opening, if it is one of ours.
     received_by: Option<u16>,
-    /// The entropy of the next answer that goes elsewhere, and how many do.
+    /// Entropy of the next answer that uses another path.
     answer: u16,
+    /// Number of answers to be sent on another path.
     more_answers: u8,
 }
 
 impl ControlPaths {
-    /// Whether copies of the opening are to leave now, beside the first.
+    /// Whether further copies of the opening have to leave now.
     pub(crate) fn has_left(&self) -> bool {
         self.left > 0
     }
 
-    /// A copy of the opening leaves. `begins`: it is due by time, so a burst begins; every second
-    /// one by the port that we listen at, since a peer that does not know us demands a cookie of
-    /// the port that the opening came from.
+    /// Takes the entropy of the next copy of the opening. `begins`: the copy is due by time, so a
+    /// burst begins. Every second burst begins with the port at which we listen: a peer to
+    /// which our key is unknown sends its demand for a cookie to the port of the opening.
     pub(super) fn take_opening(&mut self, paths: u16, begins: bool) -> Entropy {
         if begins {
             // S16
@@ -57,20 +57,20 @@ impl ControlPaths {
         Entropy(taken)
     }
 
-    /// Something arrived that left by this entropy: openings begin with it.
+    /// Records that a packet with this entropy reached the peer: the next opening uses it first.
     pub(super) fn on_passed(&mut self, entropy: Entropy) {
         self.opening = entropy.0;
         (self.sent, self.left, self.base_next) = (0, 0, false);
     }
 
-    /// An opening of the peer's came from one port, and it listens on another. `again`: it has been
-    /// answered before, so that the answer may have been lost.
+    /// Records the source port of the peer's opening, and the port at which the peer listens.
+    /// `again`: it was answered before, so the answer may have been lost.
     pub(crate) fn note_opening(&mut self, from: u16, listens: u16, paths: u16, again: bool) {
         self.received_by = from.checked_sub(listens).filter(|entropy| *entropy < paths);
         self.more_answers = u8::from(again || self.received_by.is_none());
     }
 
-    /// The entropy of the next answer to an opening, and whether another copy is to follow.
+    /// Takes the entropy of the next answer to an opening, and whether another copy must follow.
     pub(super) fn take_answer(&mut self, paths: u16) -> (Entropy, bool) {
         if let Some(entropy) = self.received_by.take() {
             return (Entropy(entropy), self.more_answers > 0);
@@ -82,8 +82,8 @@ impl ControlPaths {
 }
 
 impl Rx {
-    /// The entropy of the newest packet, if the next acknowledgement should take it as well.
-    /// `answers`: it answers a probe.
+    /// Entropy of the newest packet, if the next acknowledgement should use it as well. `answers`:
+    /// the acknowledgement answers a probe.
     pub(super) fn return_path(
         &mut self,
         listens: u16,
@@ -101,7 +101,7 @@ impl Rx {
 }
 
 impl Peer {
-    /// An acknowledgement covers a packet that left by this entropy.
+    /// Records that a packet with this entropy was acknowledged.
     pub(super) fn on_entropy_acked(&mut self, entropy: Entropy) {
         self.control_paths.on_passed(entropy);
     }

@@ -1,4 +1,4 @@
-//! **Writes** what was planned, and records it as sent. No decisions but the path.
+//! **Writes** the planned packet, and records it as sent. The only decision here is the path.
 
 use core::net::SocketAddr;
 
@@ -23,23 +23,23 @@ use crate::wire::{
     self, FLAG_ACK, FLAG_ACK_LATER, FLAG_ACK_NOW, FLAG_GREETING, Header, Kind, RTT_UNKNOWN,
 };
 
-/// A run of packets on one path is at most this part of the window, what leaves in this time,
-/// and this many bytes.
+/// A run of packets on one path is at most this part of the window, the bytes that leave in this
+/// time, and this number of bytes.
 const RUN_WINDOW_PART: u64 = 4;
 const RUN_TIME: Duration = Duration::from_micros(50);
 const RUN_BYTES_MAX: usize = 64_000;
-/// A packet as small as this, sent in answer to another, is sent in interactive mode: it does not
-/// ask to be acknowledged at once, since the peer's next packet will acknowledge several.
+/// Size up to which an answer to another packet is sent in interactive mode. Such a packet does not
+/// request an acknowledgement at once, because the next packet of the peer acknowledges several.
 const INTERACTIVE_BYTES_MAX: usize = 512;
-/// So many more pauses are as long as the first before they double: where a path is dead the next
-/// try takes another, and so does its answer.
+/// Number of further pauses as long as the first one, before they double. If a path is dead, the
+/// next attempt uses another, and so does its answer.
 const PAUSES_ALIKE: u8 = 2;
-/// A payload up to this size is copied behind its header: cheaper than to count who holds it,
-/// and than for a kernel to gather packets from two pieces each.
+/// A payload up to this size is copied behind its header. This costs less than a reference count,
+/// and less than gathering each packet from two parts in the kernel.
 const COPIED_BYTES_MAX: usize = 2048;
 
 impl Peer {
-    /// Plans, writes and records one batch. Where it returns nothing it has written nothing.
+    /// Plans, writes and records one batch. If it returns `None`, it has written nothing.
     pub(crate) fn poll_transmit(
         &mut self,
         now: Instant,
@@ -74,7 +74,7 @@ impl Peer {
             }
             Plan::Ack => (self.write_ack(now, shared, buf)?, Ecn::NotEct, true),
             Plan::PathProbe => {
-                // The path that was due may have been let go since: then plan again.
+                // The path that was due may not be due any more: then plan again.
                 let Some(probe) = self.tx.as_mut()?.paths.next_probe(now) else {
                     return self.poll_transmit(now, shared, buf);
                 };
@@ -128,8 +128,8 @@ impl Peer {
         }
     }
 
-    /// Ends a segment that began at `start`: in protected modes the payload joins the body and
-    /// all after the header is sealed in place.
+    /// Completes a segment that began at `start`. In protected modes the payload is appended to the
+    /// body, and everything behind the header is sealed in place.
     pub(super) fn finish(
         &mut self,
         buf: &mut TransmitBuf,
@@ -155,7 +155,7 @@ impl Peer {
         Some(())
     }
 
-    /// The opening of a session.
+    /// Writes an opening.
     fn write_hello(
         &mut self,
         now: Instant,
@@ -163,7 +163,8 @@ impl Peer {
         buf: &mut TransmitBuf,
         begins: bool,
     ) -> Option<Entropy> {
-        // Also where no hello can be made: what waits for the session must end.
+        // Also if no Hello can be created: the datagrams that wait for the session must end at some
+        // time.
         let tx = self.tx.as_mut()?;
         tx.silence.begin(now);
         let body = self.hello(now, shared)?;
@@ -173,7 +174,7 @@ impl Peer {
         Some(self.control_paths.take_opening(shared.node.config.paths, begins))
     }
 
-    /// The answer to the peer's opening; returns its destination and entropy.
+    /// Writes the answer to the peer's opening. Returns its destination and entropy.
     fn write_hello_reply(
         &mut self,
         paths: u16,
@@ -201,8 +202,9 @@ impl Peer {
         }
     }
 
-    /// If only the pacer holds the next datagram, remembers until when. If a credit limit does, and
-    /// nothing is in flight whose acknowledgement could lift it, a probe must ask.
+    /// Records the time until which the pacer alone delays the next datagram. If a credit limit
+    /// delays it and there are no packets in flight whose acknowledgement could raise the limit,
+    /// arms a probe.
     fn note_departure(&mut self, now: Instant, config: &Config) {
         let Some(tx) = self.tx.as_deref_mut() else { return };
         let blocked = tx.plan_data(now, config);
@@ -247,7 +249,8 @@ impl Peer {
         let path = match kind {
             ProbeKind::Path(path) | ProbeKind::Mtu(_, path) => path,
             ProbeKind::Tail if self.remote_context == 0 => {
-                // Nothing was ever received: as with openings, one path after another.
+                // The peer has not sent any packet yet: as with openings, use one path after
+                // another.
                 let begins = !self.control_paths.has_left();
                 let entropy = self.control_paths.take_opening(shared.node.config.paths, begins);
                 tx.probe_due = self.control_paths.has_left();
@@ -273,8 +276,8 @@ impl Peer {
         Some(entropy)
     }
 
-    /// A run of datagrams on one path: as many as the run length, the buffer, the windows and
-    /// equal sizes allow.
+    /// Writes a run of datagrams on one path, as long as the run length, the buffer, the windows
+    /// and equal sizes allow.
     fn write_run(
         &mut self,
         now: Instant,
@@ -290,17 +293,17 @@ impl Peer {
         let run_bytes = self.tx.as_ref()?.run_bytes();
         let payload_bytes = self.tx.as_ref()?.queue.held(first).payload.len();
         let beside = self.carries_ack(payload_bytes, &shared.node.config);
-        // If the key is used up, what was sealed before leaves all the same.
+        // If the key is used up, the packets that were sealed before leave nevertheless.
         while let Some((bytes, next)) = self.write_data(now, shared, buf, slot, path, beside) {
             left -= 1;
-            // What carries an acknowledgement has no packets of its size to follow it.
+            // A packet that carries an acknowledgement is alone in its run.
             // P6
             let full = beside || left == 0 || buf.total_bytes() >= run_bytes;
             if full || (size != 0 && bytes < size) {
                 break;
             }
             size = bytes;
-            // The next one joins if it is allowed, fits, and is not larger.
+            // The next datagram joins if it may leave, fits, and is not larger.
             let Some(next) = next else { break };
             let held = self.tx.as_ref()?.queue.held(next);
             let greeting = if self.greeted { 0 } else { GREETING_BYTES };
@@ -315,8 +318,8 @@ impl Peer {
         Some(tx.paths.entropy(path))
     }
 
-    /// One datagram, with an acknowledgement `beside` it; returns its UDP payload bytes, and the
-    /// slot that may go next.
+    /// Writes one datagram, with an acknowledgement if `beside` is set. Returns its UDP payload
+    /// bytes, and the slot of the datagram that may follow.
     fn write_data(
         &mut self,
         now: Instant,
@@ -395,19 +398,19 @@ impl Peer {
     }
 }
 
-/// The header of a packet outside of any session.
+/// Header of a packet outside of any session.
 pub(crate) fn bare_header(kind: Kind, dst_context: u32) -> Header {
     Header { kind, flags: 0, key_phase: 0, rtt_code: RTT_UNKNOWN, dst_context, number: 0 }
 }
 
-/// How often a pause has been doubled after so many of them in vain.
+/// Number of times that a pause is doubled after `pauses` without success.
 fn doublings(pauses: u8) -> u8 {
     pauses.saturating_sub(PAUSES_ALIKE).min(16)
 }
 
 impl Tx {
-    /// How many bytes may leave in a row on one path: a small part of the window, so that the
-    /// paths stay balanced, and at most what one segmentation batch holds.
+    /// Maximum number of bytes in a row on one path: a small part of the window, so that the paths
+    /// stay balanced, and at most one segmentation batch.
     fn run_bytes(&self) -> usize {
         let rate_bps = self.window.pacing_rate_bps(self.rtt.smoothed());
         let timely = rate_bps / 8 * RUN_TIME.as_nanos() / 1_000_000_000;
@@ -452,21 +455,22 @@ impl Tx {
         self.arm(&shared.node.config);
     }
 
-    /// How long after its sending a packet may still be under way: in a queue that congestion
-    /// control allows, but not for longer than any packet was lately, or the smoothed round trip.
+    /// Time after its transmission for which a packet may still be in transit. It may wait in a
+    /// queue as long as congestion control allows, but no longer than the longest recent delay, or
+    /// the smoothed round trip if that is longer.
     pub(super) fn tail_wait(&self) -> Duration {
         let (allowed, smoothed) = (self.window.allowed(self.credit_limited), self.rtt.smoothed());
         let queued = self.delay.longest().map_or(allowed, |d| d.max(smoothed).min(allowed));
         self.rtt.base() + queued + self.delay.spread_by_order()
     }
 
-    /// What left at `sent_at` was missed by a timer.
+    /// Probes all paths, because a timer found the loss of a packet sent at `sent_at`.
     pub(super) fn ask_all_paths(&mut self, now: Instant, sent_at: Instant) {
         let pause = self.tail_wait().max(self.rtt.smoothed());
         self.paths.ask_all(now, sent_at, self.rtt.base(), pause);
     }
 
-    /// When what was lost goes again: at once, but where it was lost again and again.
+    /// Time of the next retransmission: at once, except after repeated losses.
     pub(super) fn repeats_at(&self, now: Instant, config: &Config) -> Instant {
         // E3a
         match doublings(self.futile) {
@@ -475,7 +479,7 @@ impl Tx {
         }
     }
 
-    /// Sets the tail probe and retransmission timers after a send or an acknowledgement.
+    /// Sets the timers for the tail probe and the retransmission timeout.
     pub(crate) fn arm(&mut self, config: &Config) {
         let Config { rto_min, rto_max, .. } = *config;
         let waits = self.sent.in_flight_packets() > 0;

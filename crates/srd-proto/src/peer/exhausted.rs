@@ -1,29 +1,29 @@
-//! When the PSN window is full of packets that were all lost.
+//! Resolution of an exhausted PSN window, which is full of lost packets.
 //!
-//! A datagram keeps the PSN of its first sending as its identity until it is settled, and the
-//! window spans from the oldest identity to the newest packet. Where losses fill it, nothing
-//! can be sent any more, retransmissions included. Then, in two steps:
+//! A datagram keeps the PSN of its first transmission as its identity until it is settled, and the
+//! window spans from the oldest identity to the newest packet. If losses fill it, no packet can be
+//! sent any more, not even a retransmission. Then there are two steps:
 //!
-//! 1. The answer to a probe shows what the receiver has. If the window is still full, the rest
-//!    of it is given up: the floor moves past it, so that no packet of it can be delivered any
-//!    more once the receiver knows the floor.
-//! 2. The answer to a probe with that floor shows, by the receiver's count of bytes, whether
-//!    anything was delivered in between. If nothing was, the datagrams are certainly not
-//!    delivered and travel on under new identities. Otherwise it is not known which were: the
-//!    peer is given up.
+//! 1. The answer to a probe shows which packets the receiver has. If the window is still full, the
+//!    rest of it is given up: the floor moves past it. No packet of it can be delivered any more
+//!    once the receiver has received this floor.
+//! 2. The answer to a probe with that floor contains the receiver's count of bytes, and so shows
+//!    whether a datagram was delivered in between. If not, the datagrams are certainly not
+//!    delivered and are sent again under new identities. Otherwise it is unknown which were
+//!    delivered, and the peer is given up.
 
 use super::{OutProbe, Tx, psn_window};
 use crate::config::Config;
 
 impl Tx {
-    /// Whether there is no PSN left to send with.
+    /// Whether the sender has no PSN left.
     pub(super) fn is_exhausted(&self, config: &Config) -> bool {
         // One word less than the window, so that its two ends never share a bitmap word.
         self.abandoned.is_some() || self.sent.span() + 64 >= psn_window(config)
     }
 
-    /// A probe was answered by an acknowledgement that counts `received` bytes. Returns false
-    /// if the fate of what was sent can never be known.
+    /// Processes the answer to a probe, an acknowledgement that counts `received` bytes. Returns
+    /// false if the fate of the sent datagrams can never be determined.
     pub(super) fn resolve_exhaustion(
         &mut self,
         probe: &OutProbe,
@@ -43,7 +43,7 @@ impl Tx {
             self.abandoned = Some(received);
             self.sent.abandon();
             self.known.fill(0);
-            // Only answers to probes with the new floor count from here on.
+            // From here on only answers to probes with the new floor count.
             self.probes.clear();
             self.probe_due = true;
         }

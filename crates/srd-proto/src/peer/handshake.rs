@@ -1,12 +1,11 @@
-//! Opening a session with a peer: hello, answer, and the moment a new session takes over.
+//! Handshake with a peer: opening, answer, and the change to the new session.
 //!
-//! The initiator repeats one and the same hello until it is answered. The responder answers a
-//! repeated hello with the same answer, where that one came from, and keeps the session pending,
-//! beside the one that may be in use and beside its own opening, until a packet under it
-//! authenticates.
+//! The initiator repeats the same Hello until it is answered. The responder answers a repeated
+//! Hello with the same answer, to the source of the Hello. It keeps the new session pending, beside
+//! the one in use and beside its own opening, until a packet under the new session authenticates.
 //!
-//! Bound: an opening of ours takes [`COOKIES_MAX`] cookies and works on [`ANSWERS_MAX`] answers;
-//! one of the peer's is answered at [`ANSWERS_AT_ONCE`] addresses at a time.
+//! Bound: an opening of ours accepts [`COOKIES_MAX`] cookies and processes [`ANSWERS_MAX`] answers;
+//! the answer to one of the peer's waits for at most [`ANSWERS_AT_ONCE`] addresses at a time.
 
 use alloc::boxed::Box;
 use alloc::vec;
@@ -30,47 +29,49 @@ use crate::wire::greeting::Greeting;
 use crate::wire::handshake::{COOKIE_BYTES, Hello, MAC_BYTES, Token, token_of};
 use crate::wire::{HEADER_BYTES, Header, Kind, expand};
 
-/// First wait for an answer, doubling.
+/// First wait for an answer; it doubles.
 const RETRY_FIRST: Duration = Duration::from_millis(5);
-/// How long we leave it to a peer that is opening a session.
+/// Time for which our own opening waits while the peer opens a session.
 const HOLD: Duration = Duration::from_millis(20);
-/// How long after such a wait another may begin.
+/// Minimum time between the end of such a wait and the next one.
 const HOLD_PAUSE: Duration = Duration::from_secs(1);
-/// The longest wait.
+/// Longest wait for an answer.
 const RETRY_MAX: Duration = Duration::from_secs(1);
-/// Cookies that one opening is sent again for.
+/// Number of cookies for which one opening is sent again.
 const COOKIES_MAX: u8 = 8;
-/// Answers to one opening that are worked on: the dearer half of a handshake each.
+/// Number of answers to one opening that are processed: each costs the expensive half of a
+/// handshake.
 const ANSWERS_MAX: u8 = 8;
-/// Addresses that one answer waits to be sent to.
+/// Number of addresses to which one answer may wait to be sent.
 const ANSWERS_AT_ONCE: usize = 4;
-/// How often ours was sent in vain before one of the peer's that comes from where ours does not go
-/// is answered although ours would win.
+/// Number of transmissions without success after which our opening loses to one of the peer's that
+/// comes from another address, even if ours is larger.
 const YIELDS_AFTER: u8 = 3;
-/// Openings of the peer's that are known again before they are read.
+/// Number of former openings of the peer that are recognised before they are read.
 const FORMER_MAX: usize = 8;
-/// An answer is repeated unchecked at most so often.
+/// Minimum time between two repetitions of an answer without further checks.
 const REPEAT_PAUSE: Duration = Duration::from_millis(1);
 
-/// What protection a peer has.
+/// State of a peer's protection.
 #[derive(Default)]
 pub(crate) struct Protected {
     /// The session in use.
     pub session: Option<Box<SessionKeys>>,
-    /// A session that the peer has opened and not yet used.
+    /// Session that the peer has opened and not used yet.
     pending: Option<Box<Pending>>,
-    /// Our own opening, not yet answered. It stays while one of the peer's is pending: that may be
-    /// a recorded one.
+    /// Our own unanswered opening. It stays while a session of the peer is pending, because the
+    /// peer's opening may be a replay.
     opening: Option<Box<OurOpening>>,
-    /// The last opening that we answered, and the answer.
+    /// The last opening that we answered, and its answer.
     answered: Option<Box<Answered>>,
-    /// The peer is opening a session, or ours cannot be made: ours can wait.
+    /// Time until which our own opening waits: the peer is opening a session, or ours cannot be
+    /// created.
     hold_until: Instant,
-    /// A Reset claims that the peer does not know our session any more: open another.
+    /// Whether to open another session, because a Reset reports that the peer has lost ours.
     pub reopen: bool,
-    /// Where the peer may have moved to.
+    /// Address to which the peer may have moved.
     pub roam: Option<Box<Roam>>,
-    /// The token of the peer's challenge, to be returned.
+    /// Token of the peer's challenge, to be returned.
     pub echo: Option<Token>,
 }
 
@@ -85,37 +86,42 @@ struct OurOpening {
     message: Vec<u8>,
     retry_at: Instant,
     interval: Duration,
-    /// How often its time to be sent has come.
+    /// Number of times that the opening was due.
     rounds: u8,
-    /// Cookies that are still taken, and answers that are still worked on.
+    /// Number of cookies that are still accepted.
     cookies_left: u8,
+    /// Number of answers that are still processed.
     answers_left: u8,
 }
 
-/// An opening of the peer's that we have answered.
+/// An opening of the peer that we have answered.
 struct Answered {
-    /// Its first bytes: a repeated one gets the same answer.
+    /// First bytes of the opening: a repeated opening gets the same answer.
     id: [u8; 32],
-    /// Those before it: they are recorded ones, which need not be read to know it.
+    /// Tokens of the openings before it. A copy of one of them is a replay, which is recognised
+    /// without being read.
     former: [Token; FORMER_MAX],
     stamp: Stamp,
     answer: Vec<u8>,
-    /// The context that it named, and the peer's port.
+    /// Context that the opening named.
     context: u32,
+    /// Port at which the peer listens.
     port: u16,
-    /// Where the answer is to be sent now.
+    /// Addresses to which the answer is still to be sent.
     to: Vec<SocketAddr>,
-    /// Where it was first sent, and whether it was sent elsewhere, too.
+    /// Address to which it was first sent.
     first_to: SocketAddr,
+    /// Whether it was sent to other addresses, too.
     several: bool,
-    /// When it was first sent.
+    /// Time when it was first sent.
     made_at: Instant,
-    /// When one that comes from the peer's own address is next repeated without further checks.
+    /// Time from which a copy of the opening from the peer's own address is answered again without
+    /// checks.
     again_at: Instant,
 }
 
 impl Answered {
-    /// The answer is to go to `to` as well.
+    /// Adds `to` to the destinations of the answer.
     fn send_to(&mut self, to: SocketAddr) {
         self.several |= to != self.first_to;
         if !self.to.contains(&to) && self.to.len() < ANSWERS_AT_ONCE {
@@ -132,7 +138,7 @@ impl fmt::Debug for Protected {
 }
 
 impl Protected {
-    /// Whether a session must be opened before anything else can be sent.
+    /// Whether a session must be opened before any other packet can be sent.
     pub(crate) fn must_open(&self) -> bool {
         self.session.is_none() || self.reopen
     }
@@ -142,25 +148,26 @@ impl Protected {
         self.reopen && self.opening.is_some()
     }
 
-    /// When the hello is to be sent, again or for the first time.
+    /// Time when the Hello is due, for the first time or again.
     pub(crate) fn hello_at(&self) -> Instant {
         self.opening.as_ref().map_or(self.hold_until, |o| o.retry_at.max(self.hold_until))
     }
 
-    /// Whether an answer is to be sent now.
+    /// Whether an answer is due.
     pub(crate) fn answer_due(&self) -> bool {
         self.answered.as_ref().is_some_and(|a| !a.to.is_empty())
     }
 
-    /// The next answer to send: where to, under which of the peer's contexts, token and answer.
-    /// `keep`: it is sent once more.
+    /// Takes the next answer: its destination, the peer's context, token and message. `keep`: the
+    /// answer is sent once more.
     pub(crate) fn take_answer(&mut self, keep: bool) -> Option<(SocketAddr, u32, Token, &[u8])> {
         let answered = self.answered.as_deref_mut()?;
         let to = if keep { *answered.to.last()? } else { answered.to.pop()? };
         Some((to, answered.context, token_of(&answered.id), &answered.answer))
     }
 
-    /// Leaves it to the peer to open. Not twice in a row: openings may be recorded ones.
+    /// Lets our own opening wait for that of the peer. Not twice in a row, because the peer's
+    /// opening may be a replay.
     fn hold(&mut self, now: Instant) {
         // S25
         if self.hold_until == Instant::ZERO || now >= self.hold_until + HOLD_PAUSE {
@@ -170,7 +177,7 @@ impl Protected {
 }
 
 impl Peer {
-    /// How we present ourselves in a handshake, under the given context number.
+    /// Our greeting in a handshake, with the given context number.
     fn greeting(&self, context: u32, shared: &Shared) -> Greeting {
         Greeting {
             context,
@@ -184,8 +191,8 @@ impl Peer {
         self.keys.as_deref().copied().unwrap_or_default()
     }
 
-    /// The body of the hello to send now, made at first. `None` if we cannot open: the next try is
-    /// a long pause away.
+    /// Returns the body of the Hello to be sent now, and creates the opening at first. `None` if no
+    /// opening can be created: the next attempt follows after a long pause.
     pub(crate) fn hello(&mut self, now: Instant, shared: &mut Shared) -> Option<Vec<u8>> {
         let PeerKeys { public_key, preshared_key, .. } = self.known_keys();
         if self.protected.opening.is_none() {
@@ -211,7 +218,7 @@ impl Peer {
             self.protected.opening = Some(Box::new(opening));
         }
         let opening = self.protected.opening.as_mut()?;
-        // S16. Copies that leave by other ways leave at once.
+        // S16. Copies on other paths leave at once.
         if opening.retry_at <= now {
             opening.rounds = opening.rounds.saturating_add(1);
             opening.retry_at = now + opening.interval;
@@ -231,12 +238,12 @@ impl Peer {
         Some(body)
     }
 
-    /// Whether an answer with this token is to our opening.
+    /// Whether an answer with this token is that to our opening.
     pub(crate) fn awaits(&self, token: Token) -> bool {
         self.protected.opening.as_ref().is_some_and(|ours| token_of(&ours.message) == token)
     }
 
-    /// The responder demands this cookie. It is kept for later openings.
+    /// Processes a Retry: the responder demands this cookie, which is kept for later openings.
     pub(crate) fn on_retry(
         &mut self,
         now: Instant,
@@ -253,7 +260,7 @@ impl Peer {
         Ok(())
     }
 
-    /// The answer to our hello.
+    /// Processes the answer to our Hello.
     pub(crate) fn on_hello_reply(
         &mut self,
         now: Instant,
@@ -275,7 +282,7 @@ impl Peer {
                 opening.answers_left -= 1;
                 // S17
                 if opening.answers_left == 0 {
-                    // Another opening, which the forger of these answers has not seen.
+                    // The next opening is another one: the forger of these answers has not seen it.
                     self.protected.hold_until = opening.retry_at;
                     self.protected.opening = None;
                 }
@@ -285,7 +292,7 @@ impl Peer {
         }
     }
 
-    /// An opening by this peer: answers it, keeps the session pending.
+    /// Processes an opening by this peer: answers it, and keeps the session pending.
     pub(crate) fn on_hello(
         &mut self,
         now: Instant,
@@ -324,7 +331,7 @@ impl Peer {
         Ok(())
     }
 
-    /// Whether this opening has been answered; if so the answer goes to `to` now.
+    /// Whether this opening is the last that was answered; if so, the answer is sent to `to` now.
     pub(crate) fn repeats_answer(&mut self, message: &[u8], to: SocketAddr) -> bool {
         let answered = self.protected.answered.as_deref_mut();
         let Some(same) = answered.filter(|a| a.id == opening_id(message)) else { return false };
@@ -332,15 +339,16 @@ impl Peer {
         true
     }
 
-    /// Whether this opening has been answered: as the last, or before that.
+    /// Whether this opening was answered: `Some(true)` if it is the last one, `Some(false)` if an
+    /// earlier one.
     pub(crate) fn has_answered(&self, message: &[u8]) -> Option<bool> {
         let answered = self.protected.answered.as_ref()?;
         let last = answered.id == opening_id(message);
         (last || answered.former.contains(&token_of(message))).then_some(last)
     }
 
-    /// Repeats the answer to an opening that has not been read again, at the peer's own IP address:
-    /// often enough for a peer that has not got it.
+    /// Repeats the answer to an opening that was not read again, to the peer's own IP address. It
+    /// is repeated often enough for a peer that has not received it.
     pub(crate) fn repeat_at_once(&mut self, now: Instant, ip: IpAddr) {
         if let Some(answered) = self.protected.answered.as_deref_mut()
             && now >= answered.again_at
@@ -350,9 +358,9 @@ impl Peer {
         }
     }
 
-    /// Whether an opening was made before one that we have answered: it is a recorded one. Or the
-    /// newer one was, of a run that is gone: where no context came of that, nobody could be asked
-    /// whether it lives, so it counts for `peer_timeout` only.
+    /// Whether an opening is older than one that we have answered: then it is a replay. The newer
+    /// one may itself be a replay, from a later run that has ended. If no context resulted from the
+    /// newer one, the peer cannot be probed to find this out, so it counts for `peer_timeout` only.
     pub(crate) fn has_newer_opening(&self, stamp: Stamp, now: Instant, config: &Config) -> bool {
         self.protected.answered.as_ref().is_some_and(|answered| {
             // S16
@@ -361,10 +369,10 @@ impl Peer {
         })
     }
 
-    /// Whether an opening was made before the peer answered ours with the session in use: the two
-    /// have crossed, and it comes late. A run gives each context with the owner of a key a later
-    /// number. An opening from elsewhere is of a peer that has moved, and did not get what we have
-    /// sent. // S25
+    /// Whether an opening is older than the peer's answer to ours from which the session in use
+    /// resulted: the two have crossed, and the opening is late. A run gives each context with the
+    /// owner of a key a later number. An opening from another address is that of a peer that has
+    /// moved and has not received our packets (S25).
     pub(crate) fn has_newer_session(&self, greeting: &Greeting, from: IpAddr) -> bool {
         self.protected.session.is_some()
             && self.may_be_at(from)
@@ -372,7 +380,7 @@ impl Peer {
             && is_newer_context(self.remote_context, greeting.context)
     }
 
-    /// Whether both sides have opened at once and ours is to win: the larger message does, unless
+    /// Whether both sides have opened at once and our opening wins. The larger message wins, unless
     /// the peer has moved, so that ours will not arrive.
     pub(crate) fn opening_wins(&self, theirs: &[u8], from: IpAddr) -> bool {
         let Some(ours) = &self.protected.opening else { return false };
@@ -387,19 +395,19 @@ impl Peer {
             || self.protected.pending.as_ref().is_some_and(|p| p.context == context)
     }
 
-    /// The last number that was given out for this peer.
+    /// The last context number that was assigned for this peer.
     pub(crate) fn newest_context(&self) -> u32 {
         self.protected.pending.as_ref().map_or(self.local_context, |p| p.context)
     }
 
-    /// Whether there are keys for packets that name this peer: a run of us that has just begun
-    /// may, by chance, have the number of the one before.
+    /// Whether there are keys for packets that name this peer. A new run of this endpoint may, by
+    /// chance, use a number of the previous run.
     pub(crate) fn has_keys(&self) -> bool {
         self.protected.session.is_some() || self.protected.pending.is_some()
     }
 
-    /// Opens a packet in place, and returns whether it is the first that opens under the pending
-    /// session: then that is in use.
+    /// Opens a packet in place. Also returns whether it is the first packet under the pending
+    /// session, which is then in use.
     pub(crate) fn unseal<'a>(
         &mut self,
         now: Instant,
@@ -447,8 +455,9 @@ impl Peer {
         Ok((body, false))
     }
 
-    /// The session that the peer opened is in use, by a packet from `from`. If our answer went
-    /// there and nowhere else, the peer receives there: it could not have used the session.
+    /// Updates the address after the first packet, from `from`, under a session that the peer
+    /// opened. If our answer was sent there and nowhere else, the peer receives there: it could not
+    /// have used the session otherwise.
     fn settle_at(&mut self, now: Instant, from: SocketAddr, shared: &mut Shared) {
         if !self.roams() {
             return;
@@ -474,7 +483,7 @@ impl Peer {
         Ok(())
     }
 
-    /// A new session takes the place of whatever was.
+    /// Replaces the present session, if there is one, by a new one.
     fn take_over(
         &mut self,
         now: Instant,
@@ -499,7 +508,7 @@ impl Peer {
     }
 }
 
-/// Openings are told apart by their first bytes: an ephemeral key, or a salt.
+/// The first bytes of an opening, which identify it: an ephemeral key, or a salt.
 fn opening_id(message: &[u8]) -> [u8; 32] {
     let mut id = [0; 32];
     let n = message.len().min(32);

@@ -1,10 +1,10 @@
-//! A hibernated context: after it has been idle for a while, it gives back the tables that it works
-//! with and keeps what the protocol must not forget. The next datagram wakes it.
+//! A hibernated context: after it has been idle for a while, it releases the tables of its sender
+//! and keeps the state that the protocol needs later. The next datagram wakes it.
 //!
-//! A node that exchanges a few messages with thousands of others works with few of them at a time,
-//! so the memory of a hibernated context matters most. Which paths are fast, and how late packets
-//! usually are, is learnt anew. A context that knows a bad path, or still has something under way,
-//! does not hibernate.
+//! A node that exchanges a few messages with thousands of others uses few contexts at a time, so
+//! the memory of a hibernated context matters most. After hibernation the context measures again
+//! which paths are fast and how late packets usually are. A context with a bad path, or with
+//! anything in progress, does not hibernate.
 
 use alloc::boxed::Box;
 use core::net::IpAddr;
@@ -19,10 +19,10 @@ use crate::sent_packets::SentPackets;
 use crate::time::{Duration, Instant};
 use crate::wire::{self, RTT_UNKNOWN};
 
-/// What is kept of a sending half.
+/// State that is kept of a sending half.
 #[derive(Debug)]
 pub(crate) struct Hibernated {
-    /// The PSN that the next packet will have: none is ever used twice.
+    /// PSN of the next packet: no PSN is ever used twice.
     next: Psn,
     unreliable_sent: u64,
     queued_bytes: u64,
@@ -31,17 +31,17 @@ pub(crate) struct Hibernated {
     credit_limited: bool,
     credit_received: bool,
     largest_packet: u16,
-    /// What datagrams must fit.
+    /// Maximum size of a packet.
     mtu_limit: u16,
     rtt: RttEstimator,
-    /// If it had learnt anything.
+    /// The window, if it had any information.
     window: Option<Box<Window>>,
     last_sent_at: Instant,
     retrans_pkts: u64,
 }
 
 impl Peer {
-    /// Whether there are tables that could be given back.
+    /// Whether there are tables that could be released.
     pub(super) fn may_hibernate(&self, config: &Config) -> bool {
         if config.idle_hibernate == Duration::MAX || config.keepalive != Duration::MAX {
             return false;
@@ -50,7 +50,7 @@ impl Peer {
         self.tx.as_ref().map_or_else(receives, |tx| tx.may_hibernate())
     }
 
-    /// Gives them back, those of the receiving half as well.
+    /// Releases the tables of both halves.
     pub(super) fn hibernate(&mut self) {
         if let Some(tx) = self.tx.take() {
             self.hibernated = Some(Box::new(Hibernated::of(*tx)));
@@ -63,7 +63,7 @@ impl Peer {
         }
     }
 
-    /// The least round trip of the last seconds, as packets carry it.
+    /// Base round trip, as packets carry it.
     pub(super) fn rtt_code(&self) -> u8 {
         let hibernated = self.hibernated.as_ref().map(|kept| &kept.rtt);
         let rtt = self.tx.as_ref().map(|tx| &tx.rtt).or(hibernated);
@@ -73,7 +73,7 @@ impl Peer {
 }
 
 impl Tx {
-    /// Whether nothing is under way, asked, or to be watched.
+    /// Whether there is nothing in progress, unanswered or in doubt.
     fn may_hibernate(&self) -> bool {
         !self.has_work()
             && !self.queue.has_refused()
@@ -105,9 +105,9 @@ impl Hibernated {
         }
     }
 
-    /// The sending half as it was, with tables that know nothing.
+    /// Creates the sending half again, with empty tables.
     pub(super) fn wake(self, config: &Config, ip: IpAddr, seed: u64, now: Instant) -> Tx {
-        // Another order of paths each time.
+        // The order of paths differs each time.
         let mut tx = Tx::new(config, ip, seed.wrapping_add(self.next.0), now);
         tx.sent = SentPackets::from(self.next);
         tx.cumulative = self.next.0;

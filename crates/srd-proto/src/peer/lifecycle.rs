@@ -1,4 +1,4 @@
-//! The life of a context: the first packet of a peer, its restart, giving it up.
+//! The life of a context: its first packet, a restart of the peer, and its end.
 
 use super::Peer;
 use crate::config::Config;
@@ -11,12 +11,12 @@ use crate::shared::Shared;
 use crate::time::{Duration, Instant};
 use crate::wire::greeting::Greeting;
 
-/// One thing about one peer is reported once in so long.
+/// Period in which one kind of diagnosis of one peer is reported at most once.
 const DIAGNOSIS_PERIOD: Duration = Duration::from_secs(30);
 
 impl Peer {
-    /// A greeting of the peer. A larger epoch means that the peer restarted; a packet with a
-    /// smaller one comes from an earlier run. `named`: the packet names our present context.
+    /// Processes a greeting of the peer. A larger epoch means that the peer restarted; a packet
+    /// with a smaller one comes from an earlier run. `named`: the packet names our present context.
     pub(crate) fn on_greeting(
         &mut self,
         now: Instant,
@@ -32,9 +32,9 @@ impl Peer {
                 return Err(DropReason::StaleEpoch);
             }
             Some(known) if epoch > known => self.restart(now, shared, DownReason::Restarted),
-            // It began anew when it learnt of our present context, so all that we sent under
-            // this is known to it; only what it sends starts from zero. (If both sides took
-            // this for a restart, they could take turns for ever.)
+            // The peer began anew when it received our present context number. So it has the state
+            // of all that we sent under this number, and only its own packets start from zero. (If
+            // both sides treated this as a restart, they could restart each other for ever.)
             Some(_) if self.is_newer_context(greeting.context) && named => self.drop_rx(shared),
             Some(_) if self.is_newer_context(greeting.context) => {
                 self.restart(now, shared, DownReason::Restarted);
@@ -49,8 +49,8 @@ impl Peer {
         Ok(())
     }
 
-    /// A greeting of an earlier run: an old packet, or a peer whose clock was set back. The run
-    /// that is known is probed; without an answer it is given up, and the other is
+    /// Processes a greeting of an earlier run: an old packet, or a peer whose clock was set back.
+    /// The known run is probed. If it does not answer, it is given up, and the other run is
     /// accepted.
     pub(crate) fn probe_known_run(&mut self, now: Instant, shared: &Shared) {
         if !self.has_context() {
@@ -63,9 +63,9 @@ impl Peer {
         }
     }
 
-    /// Whether this greeting is of a context that was removed here: the peer must begin another. A
-    /// greeting of an earlier run is refused for as long as its packets may be in the network,
-    /// since the run that is known may send again.
+    /// Whether this greeting is that of a context that was removed here: the peer must begin
+    /// another. A greeting of an earlier run is refused as long as its packets may be in the
+    /// network, because the known run may send again.
     pub(crate) fn has_tombstone_of(
         &self,
         greeting: &Greeting,
@@ -80,14 +80,14 @@ impl Peer {
         })
     }
 
-    /// Whether the peer has begun its context anew, under the epoch that we know: it has learnt
-    /// of our restart and numbers its packets from zero. What it sent before that may have
-    /// arrived first.
+    /// Whether the peer has begun its context anew, under the known epoch: it has detected our
+    /// restart and numbers its packets from zero. Packets that it sent before may have arrived
+    /// first.
     fn is_newer_context(&self, context: u32) -> bool {
         self.remote_context != 0 && is_newer_context(context, self.remote_context)
     }
 
-    /// Whether a packet with these low number bits may be on its way to the peer.
+    /// Whether a packet with these low number bits may be in flight to the peer.
     pub(crate) fn has_outstanding(&self, number: u32) -> bool {
         let Some(tx) = &self.tx else { return false };
         let psn = crate::wire::expand(number, tx.sent.next().0);
@@ -96,7 +96,7 @@ impl Peer {
             || self.sent_unreliable(number)
     }
 
-    /// Something authentic came from the peer.
+    /// Records an authentic packet of the peer.
     pub(crate) fn on_authentic(&mut self, now: Instant, named_us: bool, shared: &mut Shared) {
         self.received_at_last = now;
         self.first_sent_at = Instant::FAR_FUTURE;
@@ -108,7 +108,7 @@ impl Peer {
         }
     }
 
-    /// Notes the number that the peer has for our context, also in the endpoint's index.
+    /// Sets the peer's number for our context, also in the endpoint's index.
     pub(crate) fn set_remote_context(&mut self, context: u32, shared: &mut Shared) {
         if context == self.remote_context {
             return;
@@ -121,7 +121,7 @@ impl Peer {
         }
     }
 
-    /// Reports what speaks against a session with this peer, each thing once in a while.
+    /// Reports evidence against a session with this peer, each kind once in a while.
     pub(crate) fn diagnose(&mut self, now: Instant, what: Diagnosis, shared: &mut Shared) {
         if self.has_received || shared.events.len() >= shared.node.config.events_max as usize {
             return;
@@ -137,8 +137,8 @@ impl Peer {
         }
     }
 
-    /// The peer has lost its memory of us: what was in flight is undecided and fails; what was
-    /// never sent goes to the new run.
+    /// Handles a peer that has lost the context: for sent datagrams it is unknown whether they were
+    /// delivered, so they fail; unsent datagrams move to the new context.
     pub(crate) fn restart(&mut self, now: Instant, shared: &mut Shared, reason: DownReason) {
         self.drop_rx(shared);
         let had_received = self.has_received;
@@ -146,8 +146,8 @@ impl Peer {
         self.send_anew(now, shared, had_received.then_some(reason));
     }
 
-    /// This endpoint begins another run, under this context number: the session ends, and what was
-    /// in flight with it.
+    /// Begins another run of this endpoint, under this context number: the session ends, and so do
+    /// the datagrams in flight.
     pub(crate) fn begin_run(&mut self, now: Instant, context: u32, seed: u64, shared: &mut Shared) {
         self.restart(now, shared, DownReason::Restarted);
         (self.local_context, self.seed) = (context, seed);
@@ -156,8 +156,8 @@ impl Peer {
         self.control_window = None;
     }
 
-    /// The peer has removed our context, and has sent a Reset: another one begins. The peer's own
-    /// context goes on: if it were taken to be over, it would have to begin another in turn, which
+    /// Begins another context, because the peer sent a Reset for ours. The peer's own context
+    /// continues: if it were treated as ended, the peer would have to begin another in turn, which
     /// would make us begin another, for ever.
     pub(crate) fn begin_anew(&mut self, now: Instant, shared: &mut Shared) {
         let had_received = self.has_received;
@@ -165,8 +165,9 @@ impl Peer {
         self.send_anew(now, shared, had_received.then_some(DownReason::Restarted));
     }
 
-    /// Our context begins anew: what was sent is undecided and fails, what was not goes to the new
-    /// one. `down`: the reason that is reported to the application.
+    /// Begins our context anew: sent datagrams fail, because it is unknown whether they were
+    /// delivered; unsent ones move to the new context. `down`: the reason that is reported to the
+    /// application.
     fn send_anew(&mut self, now: Instant, shared: &mut Shared, down: Option<DownReason>) {
         let refused = self.tx.as_ref().is_some_and(|tx| tx.queue.has_refused());
         let waiting = self.take_unsent(shared);
@@ -185,14 +186,14 @@ impl Peer {
         }
         for (id, datagram) in waiting {
             tx.queued_bytes += (datagram.payload.len() + super::DATAGRAM_HEADER_BYTES) as u64;
-            // The queue held them before, so it holds them now.
+            // The old queue had space for these datagrams, so the new one has, too.
             let _ = tx.queue.push(id, datagram, u32::MAX, u32::MAX);
         }
         tx.arm(&shared.node.config);
         self.notify_writable(shared);
     }
 
-    /// Reports that there is room again, if a send was refused.
+    /// Reports that there is space again, if a send was refused.
     pub(crate) fn notify_writable(&mut self, shared: &mut Shared) {
         let datagrams_max = shared.node.config.send_queue_datagrams_max;
         if self.tx.as_deref_mut().is_some_and(|tx| tx.queue.take_writable(datagrams_max)) {
@@ -200,7 +201,7 @@ impl Peer {
         }
     }
 
-    /// Fails everything that was sent, and returns what was not, leaving no sending half.
+    /// Fails all sent datagrams and returns the unsent ones. Afterwards there is no sending half.
     fn take_unsent(
         &mut self,
         shared: &mut Shared,
@@ -210,8 +211,8 @@ impl Peer {
         let mut unsent = alloc::vec::Vec::new();
         for slot in tx.queue.slots(None) {
             let held = tx.queue.held(slot);
-            // H5. What was never sent goes to the new context, and so does what was certainly not
-            // delivered (D14). What has ended (H11) does not.
+            // H5. Datagrams that were never sent move to the new context, and so do those that were
+            // certainly not delivered (D14). Those that have ended (H11) do not.
             if held.first_psn().is_none() && held.rnr_count == 0 && !held.orphan {
                 unsent.push((
                     held.id,
@@ -233,8 +234,8 @@ impl Peer {
         unsent
     }
 
-    /// The peer has been silent for too long with something outstanding: everything to it
-    /// fails, and the next send starts afresh.
+    /// Gives up a peer that was silent for too long with something outstanding: everything to it
+    /// fails, and the next send begins a new context.
     pub(crate) fn give_up(&mut self, now: Instant, shared: &mut Shared) {
         shared.stats.unresponsive_remote_events += 1;
         if self.has_received {
@@ -249,7 +250,7 @@ impl Peer {
         self.end(Status::UnreachRemote, DownReason::Unreachable, shared);
     }
 
-    /// The context is over: everything outstanding ends with a status, and nothing is kept.
+    /// Ends the context: everything outstanding ends with a status, and no state is kept.
     pub(crate) fn end(&mut self, status: Status, reason: DownReason, shared: &mut Shared) {
         self.fail_all(status, None, shared);
         shared.events.push_back(Event::PeerDown { peer: self.id, reason });
@@ -263,14 +264,14 @@ impl Peer {
         self.renumber(shared);
     }
 
-    /// The receiving half goes, and with it what it was granted.
+    /// Removes the receiving half and its grants.
     pub(crate) fn drop_rx(&mut self, shared: &mut Shared) {
         if let Some(mut rx) = self.rx.take() {
             shared.share.forget(&mut rx.share);
         }
     }
 
-    /// The context is given up, and nothing is reported, since nothing is outstanding.
+    /// Removes the context without a report, because nothing is outstanding.
     pub(crate) fn forget(&mut self, shared: &mut Shared) {
         self.tx = None;
         self.hibernated = None;
@@ -279,8 +280,8 @@ impl Peer {
         self.renumber(shared);
     }
 
-    /// The context begins anew: another number and another PSN space, so that nothing still in
-    /// the network can be taken for what comes next.
+    /// Begins the context anew, with another number and another PSN space, so that packets which
+    /// are still in the network cannot be applied to it.
     fn renumber(&mut self, shared: &mut Shared) {
         self.renumber_ours(shared);
         if let Some(epoch) = self.remote_epoch {
@@ -292,7 +293,7 @@ impl Peer {
         self.protected = super::Protected::default();
     }
 
-    /// Our own number for the context, which the peer does not know yet.
+    /// Assigns another number of our own to the context; the peer has not received it yet.
     fn renumber_ours(&mut self, shared: &Shared) {
         // H2
         self.local_context = shared.numbers.next(self.local_context);
@@ -300,14 +301,16 @@ impl Peer {
         self.has_received = false;
     }
 
-    /// Ends every datagram, or those of one queue pair, with a status. What has been sent
-    /// travels on, so that the peer's windows stay whole; its completion is not reported again.
+    /// Ends all datagrams, or those of one queue pair, with a status. Sent datagrams of a queue
+    /// pair remain in the transport, so that the peer's windows stay complete; they have no further
+    /// completion.
     pub(crate) fn fail_all(&mut self, status: Status, of: Option<Qpn>, shared: &mut Shared) {
         let Some(tx) = self.tx.as_deref_mut() else { return };
         for slot in tx.queue.slots(of) {
             let bytes = tx.queue.held(slot).payload.len() + super::DATAGRAM_HEADER_BYTES;
             let sent = tx.queue.held(slot).place != Place::Queued;
-            // H11. Only a queue pair's datagrams travel on; those of a whole peer are dropped next.
+            // H11. Only datagrams of a queue pair remain in the transport; the caller drops those
+            // of a peer next.
             let travels = sent && of.is_some();
             let ended = match (sent, travels) {
                 (_, true) => tx.queue.orphan(slot),

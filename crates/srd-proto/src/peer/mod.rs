@@ -1,8 +1,8 @@
-//! A peer: everything kept about one remote node, shared by every queue pair that talks to
-//! it. This file holds the fields; the verbs are in the files beside it.
+//! A peer: the state of one remote node, shared by every queue pair that communicates with it. This
+//! file contains the fields; the methods are in the modules of this folder.
 //!
-//! Sending and receiving halves are made when first used, so that a node which only receives
-//! from ten thousand others does not keep ten thousand path tables.
+//! The sending and the receiving half are created at first use. So a node that only receives from
+//! ten thousand others does not keep ten thousand tables of paths.
 
 mod acked;
 mod acknowledge;
@@ -62,120 +62,124 @@ use silence::{Hints, Silence};
 use timeout::FirstProbe;
 pub(crate) use unreliable::{read_unreliable, unreliable_overhead};
 
-/// Datagram header bytes: what a datagram costs beside its payload, in windows and credit.
+/// Bytes of a datagram's header. Windows and credit count them in addition to the payload.
 pub(crate) const DATAGRAM_HEADER_BYTES: usize =
     crate::wire::HEADER_BYTES + crate::wire::data::DATA_BYTES;
-/// What a new context may send before the first packet of the receiver, in percent of the
+/// Bytes that a new context may send before the first packet of the receiver, in percent of the
 /// bandwidth-delay product.
 const UNSOLICITED_PERCENT: u64 = 150;
-/// Probes that may be unanswered at a time.
+/// Maximum number of unanswered probes.
 const PROBES_MAX: usize = 256;
-/// Echoes that may wait for an acknowledgement to carry them.
+/// Maximum number of echoes that wait for an acknowledgement.
 const ECHOES_MAX: usize = 128;
 
 /// Packets of interactive mode that may wait for one acknowledgement together.
 pub(crate) const INTERACTIVE_PACKETS_MAX: u64 = 32;
 
-/// One remote node.
+/// The state of one remote node.
 #[derive(Debug)]
 pub(crate) struct Peer {
     pub id: PeerId,
     pub address: SocketAddr,
-    /// The number of the shard of its node that calls this one. Ours, if the application named the
-    /// peer: shard `i` calls shard `i` where there is one (H16).
+    /// Number of the shard of the peer's node that contacts this shard. If the application named
+    /// the peer, it is our own number: shard `i` contacts shard `i` if it exists (H16).
     pub partner: u8,
-    /// Where it was named, if it has left that address.
+    /// The address that the application named, if the peer has left it.
     pub home: Option<Box<Home>>,
-    /// Our number for this context: what the peer writes into its packets.
+    /// Our number for this context: packets of the peer name it.
     pub local_context: u32,
-    /// The peer's number, zero until it is known.
+    /// The peer's number for this context, zero until it is known.
     pub remote_context: u32,
     pub remote_epoch: Option<Epoch>,
-    /// The run and context of the peer whose receiving half was removed: packets of it must not be
-    /// taken for new ones.
+    /// Run and context of the peer whose receiving half was removed: its packets must not create a
+    /// new context.
     pub tombstone: Option<(Epoch, u32)>,
-    /// Added to the endpoint's epoch: how often this context was begun anew.
+    /// Number of times that this context began anew; added to the endpoint's epoch.
     pub epoch_bump: u64,
-    /// The application named it, so it stays when its context goes.
+    /// Whether the application named the peer, so that it stays when its context ends.
     pub configured: bool,
-    /// The peer has used our number, so it needs no greeting any more.
+    /// Whether the peer has named our context number, so that it needs no greeting any more.
     pub greeted: bool,
-    /// Anything has come from the peer in this session.
+    /// Whether a packet of the peer has arrived in this session.
     pub has_received: bool,
     pub received_at_last: Instant,
-    /// When data was first sent to it since then; [`Instant::FAR_FUTURE`]: none was.
+    /// Time when data was first sent after `received_at_last`; [`Instant::FAR_FUTURE`]: none was
+    /// sent.
     pub first_sent_at: Instant,
-    /// ICMP errors about the peer since then.
+    /// ICMP errors about the peer after `received_at_last`.
     pub hints: Option<Hints>,
-    /// Datagrams that the peer has sent us and that we may be about to answer, up to a bound.
+    /// Datagrams received from the peer less data packets sent since, up to a bound (A4).
     pub to_answer: u64,
     /// Whether the endpoint has this peer in its ready queue.
     pub queued_ready: bool,
-    /// Whether it stands in the queue for the endpoint's own link.
+    /// Whether the peer is in the queue for the endpoint's own link.
     pub awaits_link: bool,
-    /// When the endpoint wakes it.
+    /// Time when the endpoint polls the peer.
     pub wake_at: Instant,
-    /// The paths that openings and answers to them take.
+    /// Paths of openings and of answers to them.
     pub control_paths: ControlPaths,
-    /// Next control packet number.
+    /// Number of the next control packet.
     pub control_number: u64,
-    /// Highest control number seen, plus one.
+    /// Highest control number received, plus one.
     pub control_seen: u64,
-    /// Control numbers seen under the session, once there are any.
+    /// Control numbers received in the session; `None` before the first.
     pub control_window: Option<Box<ReplayWindow>>,
     pub protected: Protected,
-    /// The cookie that the peer has last demanded; zero: none. Outlives openings and sessions.
+    /// The newest cookie that the peer demanded; zero: none. It is kept beyond openings and
+    /// sessions.
     pub cookie: [u8; COOKIE_BYTES],
-    /// Sessions that we have begun to open.
+    /// Number of openings that we have begun.
     pub openings: u64,
     pub guard: Guard,
-    /// Closes that are still to be sent.
+    /// Number of Closes that are still to be sent.
     pub close_left: u8,
-    /// Where the endpoint lists it, which its address may have left.
+    /// Address under which the endpoint lists the peer; the peer may have left it.
     pub listed_at: Option<SocketAddr>,
-    /// What was known of it beforehand.
+    /// Keys and further addresses that were known in advance.
     pub keys: Option<Box<PeerKeys>>,
     pub seed: u64,
     pub tx: Option<Box<Tx>>,
-    /// What is kept of the sending half while the context hibernates. Never beside `tx`.
+    /// State that is kept of the sending half while the context hibernates. Never present beside
+    /// `tx`.
     pub hibernated: Option<Box<Hibernated>>,
     pub rx: Option<Box<Rx>>,
 }
 
-/// What senders from a peer's address may still cost: a sender does not have to be the peer to
-/// write from there.
+/// Limits for packets from a peer's address. Their sender may be another host that uses this
+/// address.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Guard {
-    /// When an allowance of openings would be full again.
+    /// Time when an allowance of openings would be full again.
     pub openings_due: Instant,
-    /// What has been reported, and until when that counts.
+    /// Kinds of diagnosis that were reported.
     pub diagnosed: u8,
+    /// Time until which `diagnosed` counts.
     pub diagnosed_until: Instant,
 }
 
-/// What a peer is known by, and where it is beside its address.
+/// Keys of a peer, and its addresses other than the first.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct PeerKeys {
-    /// Its static public key.
+    /// The peer's static public key.
     pub public_key: Option<[u8; 32]>,
-    /// What we share with it beside; all zeros: nothing.
+    /// Pre-shared key of both nodes; all zeros: none.
     pub preshared_key: [u8; 32],
-    /// Its other addresses, if it was named with several: the first ones.
+    /// The second to last of the addresses that the application named, if it named several.
     pub further: Further,
 }
 
-/// Why a probe was sent.
+/// Purpose of a probe.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum ProbeKind {
-    /// To learn what became of the tail.
+    /// To find out which packets of the tail have arrived.
     Tail,
-    /// To learn whether a bad path has come back.
+    /// To find out whether a bad path works again.
     Path(PathId),
-    /// To learn whether the fabric passes packets of this many UDP payload bytes, on a path.
+    /// To find out whether a path passes packets of this many UDP payload bytes.
     Mtu(u16, PathId),
 }
 
-/// A probe that is out.
+/// An unanswered probe.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct OutProbe {
     pub number: u32,
@@ -184,13 +188,13 @@ pub(crate) struct OutProbe {
     pub sent_at: Instant,
 }
 
-/// The sending half.
+/// The sending half of a context.
 #[derive(Debug)]
 pub(crate) struct Tx {
     pub queue: SendQueue,
-    /// Unreliable datagrams that wait, each with the path that it is to take.
+    /// Unreliable datagrams that wait, each with the entropy that its sender named.
     pub unreliable: VecDeque<(Entropy, Datagram)>,
-    /// The number of the newest of them that was sent, plus one.
+    /// Number of the newest unreliable datagram that was sent, plus one.
     pub unreliable_sent: u64,
     pub sent: SentPackets,
     pub paths: PathSet,
@@ -198,69 +202,70 @@ pub(crate) struct Tx {
     pub rtt: RttEstimator,
     pub window: Window,
     pub pacer: Pacer,
-    /// Which PSNs the peer has acknowledged, over the same window as its own.
+    /// Bitmap of the PSNs that the peer has acknowledged, as long as the peer's receive window.
     pub known: Box<[u64]>,
-    /// Everything below was processed as cumulative.
+    /// Every PSN below was processed as cumulative.
     pub cumulative: u64,
-    /// Bytes ever queued; less those that were withdrawn.
+    /// Bytes ever queued, less those that were withdrawn.
     pub queued_bytes: u64,
-    /// Bytes of datagrams that have been settled by the peer.
+    /// Bytes of datagrams that the peer has settled.
     pub settled_bytes: u64,
-    /// Bytes settled plus bytes in flight may reach this credit limit.
+    /// Credit limit: upper bound of the settled and in-flight bytes.
     pub credit_limit: u64,
     pub credit_limited: bool,
-    /// Whether the receiver has sent a credit limit yet, or that there is none.
+    /// Whether the receiver has sent a credit limit, or has lifted it.
     pub credit_received: bool,
-    /// When the newest acknowledged packet (or answered probe) had been sent.
+    /// Time of sending of the newest acknowledged packet (or answered probe).
     pub newest_acked_sent_at: Instant,
-    /// When the newest answered probe had been sent.
+    /// Time of sending of the newest answered probe.
     pub newest_answered_sent_at: Instant,
     pub largest_acked: Option<u64>,
     pub last_sent_at: Instant,
     /// Data packets sent again.
     pub retrans_pkts: u64,
     pub last_progress_at: Instant,
-    /// How long the peer has owed an answer.
+    /// The time for which the peer has owed an answer.
     pub silence: Silence,
     pub probe_at: Instant,
     pub first_probe: FirstProbe,
     pub probe_backoff: u8,
     pub rto_at: Instant,
     pub rto_backoff: u8,
-    /// How often in a row a probe was answered and nothing else: the peer is there, and what was
-    /// sent to it is not.
+    /// Number of times in a row that the answer to a probe revealed losses and no acknowledged
+    /// data: the peer is reachable, and the data is lost.
     pub futile: u8,
     pub futile_at: Instant,
-    /// What is sent again waits until then.
+    /// Time until which retransmissions wait.
     pub again_at: Instant,
     pub probes: VecDeque<OutProbe>,
-    /// The tail probe that is due now.
+    /// Whether a tail probe is due now.
     pub probe_due: bool,
-    /// The newest packet was sent in interactive mode: its acknowledgement may be delayed.
+    /// Whether the newest packet was sent in interactive mode, so that its acknowledgement may be
+    /// delayed.
     pub interactive: bool,
-    /// Widening of the reordering window after losses that were none, in eighths.
+    /// Reordering window in eighths of its first size; spurious losses widen it.
     pub reorder_eighths: u32,
     pub largest_packet: u16,
-    /// Refused datagrams wait until then.
+    /// Time until which refused datagrams wait.
     pub rnr_until: Instant,
     pub rnr_backoff: Duration,
     pub mtu: Mtu,
-    /// The PSN window was used up and given up; the receiver's count of bytes then.
+    /// The receiver's count of bytes at the time when the exhausted PSN window was given up (D14).
     pub abandoned: Option<u32>,
-    /// When the pacer lets the next datagram go, if that is what it waits for.
+    /// Time when the pacer allows the next datagram, if only the pacer delays it.
     pub departure_at: Instant,
 }
 
-/// A packet that arrived and whose datagram was refused.
+/// A received packet whose datagram was refused.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Refusal {
     pub psn: u64,
-    /// The datagram's identity: another packet of it gets the same verdict.
+    /// The datagram's identity: another packet of the datagram gets the same verdict.
     pub first: u64,
     pub status: Status,
 }
 
-/// The receiving half.
+/// The receiving half of a context.
 #[derive(Debug)]
 pub(crate) struct Rx {
     pub received: Received,
@@ -274,23 +279,23 @@ pub(crate) struct Rx {
     /// Source port of the newest data packet or probe.
     pub newest_port: u16,
     pub ack_turn: u8,
-    /// Refused PSNs above the floor. Every acknowledgement names as many as fit, and leaves
-    /// the others out of what it acknowledges.
+    /// Refused PSNs above the floor. Every acknowledgement contains as many of them as fit, and
+    /// does not acknowledge the others.
     pub verdicts: Vec<Refusal>,
-    /// Where the next acknowledgement begins in that list.
+    /// Index in that list of the first verdict in the next acknowledgement.
     pub verdict_cursor: usize,
     pub echoes: VecDeque<(u32, u32)>,
     pub ack_entropy: u16,
 }
 
-/// What a datagram's packet holds beside the payload.
+/// Bytes of a datagram's packet in addition to the payload.
 pub(crate) fn packet_overhead(config: &Config) -> usize {
     let tag = if config.protection.is_on() { crate::wire::TAG_BYTES } else { 0 };
     DATAGRAM_HEADER_BYTES + tag
 }
 
-/// PSNs that a context's sender may use at a time: no more than the peer's acknowledgements,
-/// which keep to the packet size, have SACK words for.
+/// Number of PSNs that a context's sender may use at a time. The SACK words of the peer's
+/// acknowledgements, which have at most the packet size, must cover them.
 pub(crate) fn psn_window(config: &Config) -> usize {
     // D6
     let tuples = usize::from(config.ack_tuples_max) * ack::TUPLE_BYTES;
@@ -344,7 +349,7 @@ impl Peer {
         }
     }
 
-    /// The sending half, made on first use, and again after hibernation.
+    /// Returns the sending half. Creates it at first use, and again after hibernation.
     pub(crate) fn tx(&mut self, config: &Config, now: Instant) -> &mut Tx {
         let (seed, ip, hibernated) = (self.seed, self.address.ip(), &mut self.hibernated);
         self.tx.get_or_insert_with(|| match hibernated.take() {
@@ -353,19 +358,19 @@ impl Peer {
         })
     }
 
-    /// The receiving half, made on first use.
+    /// Returns the receiving half. Creates it at first use.
     pub(crate) fn rx(&mut self, config: &Config) -> &mut Rx {
         let seed = self.seed;
         self.rx.get_or_insert_with(|| Box::new(Rx::new(config, seed)))
     }
 
-    /// Whether there is anything to remember of it.
+    /// Whether the peer has any state of a context.
     pub(crate) fn has_context(&self) -> bool {
         let sends = self.tx.is_some() || self.hibernated.is_some();
         sends || self.rx.is_some() || self.protected.session.is_some()
     }
 
-    /// A summary for monitoring.
+    /// Returns a summary for monitoring.
     pub(crate) fn stats(&self, now: Instant) -> PeerStats {
         let Some(tx) = &self.tx else { return PeerStats::default() };
         let paths = tx.paths.counts(now);
@@ -400,7 +405,7 @@ impl Tx {
             paths: PathSet::new(config, seed),
             delay: DelayEstimator::new(now),
             rtt: RttEstimator::new(now, config.rtt_initial),
-            // R5. At least one packet, or the context could never begin.
+            // R5. At least one packet, otherwise the context could never begin.
             credit_limit: (window.bdp_bytes() * UNSOLICITED_PERCENT / 100)
                 .max(config.packet_bytes_to(ip).into()),
             window,
@@ -441,12 +446,12 @@ impl Tx {
         tx
     }
 
-    /// How long a path's confirmation counts.
+    /// Age up to which the confirmation of a path counts.
     pub(crate) fn fresh(&self) -> Duration {
         self.rtt.base().times(2) + self.delay.median()
     }
 
-    /// Takes over what the window and the round trip have become.
+    /// Updates the pacing rate after a change of the window or the round trip.
     pub(crate) fn set_pace(&mut self, config: &Config) {
         // C12
         let burst_bytes =
@@ -455,14 +460,14 @@ impl Tx {
         self.pacer.set_pace(rate_bps, burst_bytes);
     }
 
-    /// Time by which a packet may be overtaken before it counts as lost (L2), where paths are as
-    /// far apart as `spread`.
+    /// The reordering window (L2): the time by which a packet may be overtaken before it counts as
+    /// lost. `spread` is the difference between the delays of paths.
     fn reordering_window(&self, spread: Duration) -> Duration {
         let base = self.rtt.base();
         base.over(4).max(spread + base.over(8)).times(self.reorder_eighths.into()).over(8)
     }
 
-    /// What was sent before this is lost if it has not arrived (L2).
+    /// Packets that were sent before this time and have not arrived are lost (L2).
     fn loss_deadline(&self) -> Instant {
         let acked = self.newest_acked_sent_at - self.reordering_window(self.delay.spread());
         let window = self.reordering_window(self.delay.spread_by_order());

@@ -1,19 +1,19 @@
-//! Path MTU: the largest packet that the network passes to this peer, now. It is asked for as a
-//! context begins, doubted when large packets are lost and smaller ones are not, and asked for
-//! again upward once it is known to be less than configured.
+//! Path MTU: the largest packet that the network passes to this peer at present. It is probed when
+//! a context begins. It is doubted when large packets are lost and smaller ones are not. While it
+//! is less than configured, larger sizes are probed from time to time.
 //!
-//! | stage | what is asked | ends with |
+//! | stage | probes | ends with |
 //! |---|---|---|
-//! | `Settled` | nothing | three large packets lost in a row, or eight; unproven unreliable ones |
+//! | `Settled` | none | three large packets lost in a row, or eight; unproven unreliable ones |
 //! | `First` | the size in use, once | an answer, or `Search` |
-//! | `Search` | up to seven sizes at a time, and one that every path passes | the largest that is answered |
+//! | `Search` | up to seven sizes at once, and one that every path passes | the largest answered |
 //! | `Raise` | the configured size, and a little more than is in use | `Settled`, or `Search` |
 //!
-//! A size is condemned only by a round in which smaller probes were answered and this one was not,
-//! twice; eight times where any of the smaller was lost, too, or where this size has passed before.
-//! On one path each time, and while no datagram as large was acknowledged. What a dead path
-//! swallows, it swallows whatever its size; a queue that is full of large packets has mostly room
-//! for small ones only, and now and then for a large one.
+//! A size is found not to pass by two rounds in each of which smaller probes were answered and this
+//! size was not. Eight rounds are needed if any of the smaller ones was lost, too, or if this size
+//! has passed before. Each round uses one path. A datagram as large that is acknowledged ends the
+//! search. There are two reasons. A dead path loses packets of all sizes. A queue that is full of
+//! large packets mostly has space for small ones only.
 
 use core::net::IpAddr;
 
@@ -25,38 +25,41 @@ use crate::send_queue::Place;
 use crate::shared::Shared;
 use crate::time::{Duration, Instant};
 
-/// What nearly every path passes, and a search begins at: the least IPv6 MTU less its headers.
+/// Size that nearly every path passes, at which a search begins: the least IPv6 MTU less its
+/// headers.
 const USUAL_MIN: u16 = 1232;
-/// What every path is taken to pass: the 576 bytes that each host takes in IPv4, less its headers.
-/// A search goes down to it once several rounds, the usual least among their sizes, were void.
+/// Size that every path is assumed to pass: the 576 bytes that each host accepts in IPv4, less its
+/// headers. A search uses it after several rounds without any answer from `USUAL_MIN` up.
 pub(super) const WORKS_MIN: u16 = 548;
+/// Number of these rounds.
 const VOIDS_USUAL: u8 = 2;
-/// The search ends when it is this close.
+/// Distance between two sizes at which a search ends.
 const RESOLUTION: u16 = 16;
-/// Sizes asked for together: one that passes everywhere, and seven of interest.
+/// Number of sizes in a round: one that passes everywhere, and seven under test.
 const SIZES: usize = 8;
-/// What usual links pass: 1460, 1480 and 1500 bytes over IPv4, 1500 over IPv6; and one that only
-/// larger ones do.
+/// Sizes that usual links pass: 1460, 1480 and 1500 bytes over IPv4, 1500 over IPv6; and one that
+/// only larger links pass.
 const USUAL: [u16; 5] = [USUAL_MIN, 1432, 1452, 1472, 1488];
-/// Rounds that condemn a size, and those that do where probes that should pass were lost, too, or
-/// where it has passed before.
+/// Number of rounds without an answer after which a size counts as not passing.
 const TRIES: u8 = 2;
+/// The number if probes that should pass were lost, too, or if the size has passed before.
 const TRIES_DOUBTED: u8 = 8;
-/// Packets lost in a row that raise doubt: of those larger than the usual least, and of all.
+/// Number of packets larger than `USUAL_MIN`, lost in a row, that cause doubt.
 const DOUBTFUL: u8 = 3;
+/// Number of packets of at most this size, lost in a row, that cause doubt.
 const DOUBTFUL_SMALL: u8 = 8;
-/// Rounds in which nothing was answered at all before the question is dropped.
+/// Number of rounds without any answer after which a search ends.
 const VOIDS_MAX: u8 = 8;
-/// The least time for an answer, and the longest.
+/// Minimum and maximum time for an answer.
 const WAIT_MIN: Duration = Duration::from_millis(2);
 const WAIT_MAX: Duration = Duration::from_secs(1);
-/// Time between two looks upward, while anything is sent.
+/// Time between two probes of larger sizes, while packets are sent.
 const RAISE_EVERY: Duration = Duration::from_secs(1);
-/// A larger size that lasts for less than this was not one of all paths: the next look is at twice
-/// the distance, up to a most.
+/// A larger size that lasts for less than this passes on some paths only: the time to the next
+/// probe doubles, up to a maximum.
 const RAISED_LASTS: Duration = Duration::from_secs(30);
 const RAISE_EVERY_MAX: Duration = Duration::from_secs(64);
-/// Large unreliable packets are sent for so long on the strength of one proof.
+/// Time for which large unreliable packets need no further proof.
 const PROOF_LASTS: Duration = Duration::from_millis(250);
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -78,51 +81,57 @@ impl Losses {
     const NONE: Self = Self { count: 0, bytes: u16::MAX };
 }
 
-/// What is known of the size that the network passes. All sizes are UDP payload bytes.
+/// State of the search for the size that the network passes. All sizes are UDP payload bytes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Mtu {
     configured: u16,
-    /// What a packet has beside what windows count.
+    /// Bytes of a packet that windows do not count.
     tag_bytes: u16,
-    /// What datagrams must fit.
+    /// Maximum size of a packet.
     limit: u16,
-    /// The smallest size that is asked for.
+    /// Smallest size that is probed.
     floor: u16,
-    /// In a search: what is known to pass, and the least that is not known to.
+    /// In a search: the largest size that is known to pass.
     low: u16,
+    /// In a search: the smallest size that is not known to pass.
     high: u16,
     /// Whether `high` was found not to pass.
     bounded: bool,
     stage: Stage,
-    /// The sizes of this round; zero: none. A bit for each that was answered in this try.
+    /// Sizes of this round; zero: none.
     sizes: [u16; SIZES],
+    /// A bit for each size that was answered in this try.
     answered: u8,
-    /// Known to pass when this try began: of the others all were asked, and the first.
+    /// Value of `low` when this try began: the try probes the first size, and those larger than
+    /// this.
     low_before: u16,
-    /// The next of them to be sent.
+    /// Index of the next size to be sent.
     next: u8,
     tries: u8,
     voids: u8,
-    /// Whether a probe was lost in this search that was smaller than what passes.
+    /// Whether a probe was lost in this search that was smaller than a size that passes.
     lossy: bool,
-    /// The path of this round.
+    /// Path of this round.
     path: PathId,
-    /// Of those larger than the usual least, and of the others above the least of all.
+    /// Losses of packets larger than `USUAL_MIN`.
     large: Losses,
+    /// Losses of the others that are larger than `WORKS_MIN`.
     small: Losses,
-    /// Whether datagrams that are too large may still be held.
+    /// Whether datagrams that are too large may still be in the queue.
     culls: bool,
-    /// The largest packet that passed lately, and when.
+    /// Largest packet that passed recently.
     proved_bytes: u16,
+    /// Time when it passed.
     proved_at: Instant,
-    /// The largest size that has passed since one that had was found not to.
+    /// Largest size that passed since a size that had passed was found not to.
     passed_bytes: u16,
-    /// When to look upward, at the next departure, and how long after that again.
+    /// Time from which the next departure causes a probe of larger sizes.
     raise_at: Instant,
+    /// Time from such a probe to the next.
     raise_every: Duration,
-    /// When a look upward last found more.
+    /// Time when such a probe last found a larger size.
     raised_at: Option<Instant>,
-    /// When to send the next probe.
+    /// Time of the next probe.
     pub probe_at: Instant,
 }
 
@@ -162,13 +171,13 @@ impl Mtu {
         if config.mtu_discovery && configured > WORKS_MIN {
             mtu.ask_first(now);
         } else {
-            // Never doubted.
+            // The size is never doubted.
             mtu.proved_bytes = u16::MAX;
         }
         mtu
     }
 
-    /// Of a context that hibernated: the size is known.
+    /// Creates the state of a context that hibernated: the size is known.
     pub(crate) fn known(config: &Config, ip: IpAddr, now: Instant, limit: u16) -> Self {
         let mut mtu = Self::new(config, ip, now);
         if !mtu.is_fixed() {
@@ -179,12 +188,12 @@ impl Mtu {
         mtu
     }
 
-    /// What datagrams must fit, the header and the tag included.
+    /// Maximum size of a packet, header and tag included.
     pub(crate) fn limit(&self) -> u16 {
         self.limit
     }
 
-    /// Whether a packet that was lost, of so many bytes as windows count, may be too large.
+    /// Whether a lost packet of `bytes`, as windows count them, may be too large.
     pub(crate) fn doubts(&self, bytes: u16) -> bool {
         let searches = self.stage == Stage::Search && self.low < self.limit;
         searches && bytes.saturating_add(self.tag_bytes) > self.low
@@ -194,7 +203,7 @@ impl Mtu {
         self.proved_bytes == u16::MAX
     }
 
-    /// Asks whether the size in use passes.
+    /// Probes the size in use.
     fn ask_first(&mut self, now: Instant) {
         self.stage = Stage::First;
         self.large.bytes = self.limit;
@@ -203,18 +212,18 @@ impl Mtu {
         self.begin_round(now);
     }
 
-    /// The least that a search begins at, below the size in use.
+    /// Size below that in use at which a search begins.
     fn least(&self) -> u16 {
         if self.limit > USUAL_MIN { USUAL_MIN } else { WORKS_MIN }
     }
 
-    /// Looks for the largest size that passes, of all.
+    /// Searches for the largest size that passes, among all sizes.
     fn search_all(&mut self, now: Instant) {
         self.floor = self.least();
         self.search(now, self.floor, self.limit.saturating_add(1));
     }
 
-    /// Looks for the largest size between what passes and what may.
+    /// Searches for the largest size that passes, from `low`, which passes, to below `high`.
     fn search(&mut self, now: Instant, low: u16, high: u16) {
         self.stage = Stage::Search;
         (self.low, self.high, self.bounded, self.voids) = (low, high, false, 0);
@@ -233,8 +242,8 @@ impl Mtu {
         (self.next, self.answered, self.low_before) = (0, 0, self.low);
     }
 
-    /// The sizes of a round, rising: the least, usual ones if they may be it, and others at equal
-    /// distances; the highest itself unless it was found not to pass.
+    /// Sizes of a round, in rising order: the smallest, usual ones in the range of the search, and
+    /// others at equal distances. The highest is included, unless it was found not to pass.
     fn choose(&self) -> [u16; SIZES] {
         let mut sizes = [0; SIZES];
         sizes[0] = self.floor;
@@ -254,7 +263,8 @@ impl Mtu {
         sizes
     }
 
-    /// Puts a size into a free place of a round, if it is of interest and not there yet.
+    /// Adds a size to a free entry of a round, if it is in the range of the search and not included
+    /// yet.
     fn add(&self, sizes: &mut [u16; SIZES], size: u16) {
         let wanted = size > self.low && size < self.high && !sizes.contains(&size);
         if let Some(free) = sizes.iter_mut().find(|free| wanted && **free == 0) {
@@ -262,7 +272,7 @@ impl Mtu {
         }
     }
 
-    /// A packet left: is it time to look upward?
+    /// Begins a probe of larger sizes when a packet leaves, if one is due.
     pub(crate) fn on_departure(&mut self, now: Instant) {
         if self.stage == Stage::Settled && self.limit < self.configured && now >= self.raise_at {
             self.stage = Stage::Raise;
@@ -274,7 +284,7 @@ impl Mtu {
         }
     }
 
-    /// An unreliable packet of this size left, which is never acknowledged.
+    /// Records an unreliable packet of this size that left: such packets are never acknowledged.
     pub(crate) fn on_unreliable(&mut self, now: Instant, bytes: u16) {
         self.on_departure(now);
         let proven = self.proved_bytes >= bytes && now.since(self.proved_at) < PROOF_LASTS;
@@ -283,7 +293,7 @@ impl Mtu {
         }
     }
 
-    /// A datagram's packet was lost, of so many bytes as windows count.
+    /// Records the loss of a datagram's packet of `bytes`, as windows count them.
     pub(crate) fn on_lost(&mut self, now: Instant, bytes: u16) {
         let bytes = bytes.saturating_add(self.tag_bytes);
         if bytes <= WORKS_MIN || bytes > self.limit || self.is_fixed() {
@@ -304,7 +314,8 @@ impl Mtu {
         }
     }
 
-    /// A datagram's packet was acknowledged: what is as large passes, whatever became of probes.
+    /// Records that a datagram's packet was acknowledged: its size passes, whatever the results of
+    /// probes.
     fn on_passed(&mut self, now: Instant, bytes: u16) {
         let bytes = bytes.saturating_add(self.tag_bytes);
         if self.is_fixed() {
@@ -331,7 +342,7 @@ impl Mtu {
         }
     }
 
-    /// The end of a search.
+    /// Ends a search with the size `limit`.
     fn settle(&mut self, now: Instant, limit: u16) {
         let before = self.limit;
         self.limit = limit.min(self.configured);
@@ -340,15 +351,16 @@ impl Mtu {
         } else if self.limit < before {
             self.fell(now);
         }
-        // A doubt that comes to nothing does not put off the look upward.
+        // A doubt without a result does not delay the probe of larger sizes.
         self.raise_at = self.raise_at.min(now + self.raise_every);
         self.stage = Stage::Settled;
         (self.large, self.small) = (Losses::NONE, Losses::NONE);
         self.probe_at = Instant::FAR_FUTURE;
     }
 
-    /// Less passes than before. If a look upward had just found more, that was true of some paths
-    /// only, and each such look costs what is lost until it is taken back (E3b).
+    /// Handles a size that is smaller than before. If a probe of larger sizes found the previous
+    /// one a short time ago, only some paths pass it. Each such probe costs the packets that are
+    /// lost until the size falls again (E3b).
     fn fell(&mut self, now: Instant) {
         let lasted = self.raised_at.take().map_or(RAISED_LASTS, |raised| now.since(raised));
         self.raise_every = if lasted < RAISED_LASTS {
@@ -359,7 +371,7 @@ impl Mtu {
         self.raise_at = now + self.raise_every;
     }
 
-    /// A probe of `size` was answered.
+    /// Processes the answer to a probe of `size`.
     fn on_answer(&mut self, now: Instant, size: u16) {
         if self.is_fixed() {
             return;
@@ -392,7 +404,7 @@ impl Mtu {
         }
     }
 
-    /// The wait for a round's answers is over.
+    /// Ends the wait for the answers of a round.
     fn end_wait(&mut self, now: Instant) {
         match self.stage {
             Stage::First => self.search_all(now),
@@ -401,7 +413,7 @@ impl Mtu {
         }
     }
 
-    /// Whether the usual least is asked for, and nothing was ever answered.
+    /// Whether `USUAL_MIN` is the smallest size in a search without any answer so far.
     fn is_floored_by_usual(&self) -> bool {
         let is_unheard = self.tries == 0 && !self.bounded && self.low == self.floor;
         is_unheard && self.floor > WORKS_MIN && self.voids >= VOIDS_USUAL
@@ -409,7 +421,7 @@ impl Mtu {
 
     fn evaluate_round(&mut self, now: Instant) {
         if self.answered == 0 {
-            // If nothing passes, the size is not the reason.
+            // If no probe passes, the size is not the reason.
             self.voids += 1;
             self.begin_try();
             if self.voids >= VOIDS_MAX {
@@ -446,7 +458,7 @@ impl Mtu {
         }
     }
 
-    /// Whether a size is, or was, part of this try.
+    /// Whether a size is part of this try.
     fn was_asked(&self, at: usize) -> bool {
         self.sizes[at] > 0 && (at == 0 || self.sizes[at] > self.low_before)
     }
@@ -456,19 +468,19 @@ impl Mtu {
         self.sizes[at] <= self.low && self.answered & 1 << at == 0
     }
 
-    /// The next size of the try.
+    /// Takes the next size of the try.
     fn take_size(&mut self) -> Option<u16> {
         let at = (self.next.into()..SIZES).find(|at| self.was_asked(*at))?;
         self.next = u8::try_from(at + 1).unwrap_or(u8::MAX);
         Some(self.sizes[at])
     }
 
-    /// Whether every size of the try was sent.
+    /// Whether all sizes of the try were sent.
     fn is_sent(&self) -> bool {
         !(self.next.into()..SIZES).any(|at| self.was_asked(at))
     }
 
-    /// How long a round's answers may take.
+    /// Time that the answers of a round may take.
     fn wait(&self, timeout: Duration, config: &Config) -> Duration {
         let least = WAIT_MIN.max(config.rto_min.times(5));
         timeout.max(least).times(1 << self.voids.min(VOIDS_MAX)).min(WAIT_MAX)
@@ -476,7 +488,7 @@ impl Mtu {
 }
 
 impl Peer {
-    /// The size to ask for now, and the path to ask on.
+    /// Returns the size to probe now, and the path of the probe.
     pub(super) fn next_mtu_probe(
         &mut self,
         now: Instant,
@@ -493,7 +505,7 @@ impl Peer {
             return None;
         }
         if tx.mtu.next == 0 {
-            // Answers to what was asked before would be taken for answers to this.
+            // Answers to earlier probes would otherwise count as answers to this round.
             tx.probes.retain(|p: &OutProbe| !matches!(p.kind, ProbeKind::Mtu(..)));
             let fresh = tx.fresh();
             tx.mtu.path = tx.paths.pick_safe(now, fresh);
@@ -511,7 +523,7 @@ impl Peer {
         Some((size, tx.mtu.path))
     }
 
-    /// A probe of `size` was answered.
+    /// Processes the answer to a probe of `size`.
     pub(super) fn on_mtu_answer(&mut self, now: Instant, size: u16, shared: &mut Shared) {
         let Some(tx) = self.tx.as_deref_mut() else { return };
         let before = tx.mtu.limit;
@@ -519,7 +531,7 @@ impl Peer {
         self.apply_mtu(before, shared);
     }
 
-    /// A packet of so many bytes, as windows count, was acknowledged.
+    /// Records that a packet of `bytes`, as windows count them, was acknowledged.
     pub(super) fn on_passed(&mut self, now: Instant, bytes: u16, shared: &mut Shared) {
         if let Some(tx) = self.tx.as_deref_mut().filter(|_| bytes > 0) {
             let before = tx.mtu.limit;
@@ -528,8 +540,8 @@ impl Peer {
         }
     }
 
-    /// Releases what waited for the end of a search, reports a new size, and begins to fail
-    /// what is too large now.
+    /// Releases the datagrams that waited for the end of a search, reports a new size, and begins
+    /// to fail the datagrams that are too large now.
     fn apply_mtu(&mut self, before: u16, shared: &mut Shared) {
         let Some(tx) = self.tx.as_deref_mut() else { return };
         let configured_bytes = tx.mtu.configured;
@@ -549,8 +561,8 @@ impl Peer {
         }
     }
 
-    /// Fails what is held, not under way, and known never to get through. What is under way fails
-    /// when it is found to be lost, which a probe now asks for.
+    /// Fails the datagrams that are too large and not in flight. Those in flight fail when they are
+    /// found to be lost, for which a probe is sent now.
     pub(super) fn fail_oversize(&mut self, shared: &mut Shared) {
         let overhead = super::packet_overhead(&shared.node.config);
         let Some(tx) = self.tx.as_deref_mut().filter(|tx| tx.mtu.culls) else { return };
@@ -566,8 +578,8 @@ impl Peer {
                 under_way = true;
                 continue;
             }
-            // D13. It never arrived: for the receiver it was never queued. Its completion may have
-            // been given, when its queue pair was closed.
+            // D13. The receiver does not count a datagram that never arrived as queued. Its
+            // completion may have been reported already, when its queue pair was closed.
             tx.queued_bytes -= (bytes + super::DATAGRAM_HEADER_BYTES) as u64;
             if let Some((id, user)) = tx.queue.finish(slot) {
                 let status = Status::LocalBadLength;
@@ -579,14 +591,14 @@ impl Peer {
         tx.arm(&shared.node.config);
     }
 
-    /// The size of packet that this peer takes now, of UDP payload bytes.
+    /// Maximum packet size to this peer at present, in UDP payload bytes.
     pub(crate) fn packet_bytes_max(&self, config: &Config) -> u16 {
         let hibernated = self.hibernated.as_ref().map(|kept| kept.mtu_limit());
         let working = self.tx.as_ref().map(|tx| tx.mtu.limit());
         working.or(hibernated).unwrap_or_else(|| config.packet_bytes_to(self.address.ip()))
     }
 
-    /// The most payload that one datagram to this peer carries.
+    /// Maximum payload of one datagram to this peer.
     pub(crate) fn payload_bytes_max(&self, config: &Config) -> usize {
         usize::from(self.packet_bytes_max(config)) - super::packet_overhead(config)
     }

@@ -1,14 +1,14 @@
-//! **Decides** the next packet. No bytes, no mutation.
+//! **Decides** the next packet. Writes no bytes and changes nothing.
 
 use super::{DATAGRAM_HEADER_BYTES, Peer, Tx};
 use crate::config::Config;
 use crate::shared::Shared;
 use crate::time::Instant;
 
-/// What to send next.
+/// The packet to be sent next.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Plan {
-    /// Nothing may be sent now.
+    /// No packet may be sent now.
     Nothing,
     /// The opening of a session.
     Hello,
@@ -16,37 +16,37 @@ pub(crate) enum Plan {
     HelloReply,
     /// The end of the context.
     Close,
-    /// A question to an address that the peer may have moved to.
+    /// A challenge to an address to which the peer may have moved.
     Challenge,
-    /// The answer to such a question of the peer's.
+    /// The answer to the peer's challenge.
     ChallengeReply,
     /// An acknowledgement.
     Ack,
-    /// A probe: for a bad path that is due, else for the tail.
+    /// A probe of a path that is due.
     PathProbe,
     /// A probe of a packet size.
     MtuProbe,
-    /// A probe for the tail.
+    /// A tail probe.
     TailProbe,
-    /// Unreliable datagrams that wait.
+    /// Waiting unreliable datagrams.
     Unreliable,
     /// The datagram in this slot.
     Data(u32),
 }
 
-/// Why no data may be sent.
+/// Reason why no data may be sent.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Blocked {
-    /// Nothing waits.
+    /// The queue is empty.
     Empty,
-    /// PSN window, congestion window or credit limit.
+    /// The PSN window, the congestion window or the credit limit.
     Window,
-    /// Not yet: the pacer, or what is lost again and again.
+    /// The pacer, or the pause after repeated losses, until this time.
     Until(Instant),
 }
 
 impl Peer {
-    /// The next packet.
+    /// Returns the next packet.
     pub(crate) fn plan(&self, now: Instant, shared: &Shared) -> Plan {
         let config = &shared.node.config;
         if self.close_left > 0 {
@@ -93,7 +93,7 @@ impl Peer {
         tx.plan_data(now, config).map_or(Plan::Nothing, Plan::Data)
     }
 
-    /// Whether the endpoint's own link is all that holds up the next datagram.
+    /// Whether only the endpoint's own link delays the next datagram.
     pub(crate) fn is_held_by_link(&self, now: Instant, shared: &Shared) -> bool {
         let session = !shared.node.config.protection.is_on() || self.protected.session.is_some();
         let tx = self.tx.as_ref().filter(|_| session && !shared.link_open());
@@ -102,18 +102,18 @@ impl Peer {
 }
 
 impl Peer {
-    /// Whether the acknowledgement that is due leaves with the next datagram.
+    /// Whether the next datagram will carry the acknowledgement that is due.
     fn ack_rides(&self, now: Instant, config: &Config) -> bool {
         let Some(tx) = &self.tx else { return false };
         let next = tx.plan_data(now, config);
         next.is_ok_and(|slot| self.carries_ack(tx.queue.held(slot).payload.len(), config))
     }
 
-    /// Whether we should be opening a session: there is something to send, or the peer has
-    /// forgotten the one we have.
+    /// Whether to open a session: there is something to send, or the peer has lost the present
+    /// session.
     pub(crate) fn wants_session(&self) -> bool {
         let reachable = self.address.port() != 0;
-        // What is sent meanwhile under a session that the peer has lost leaves nothing that waits.
+        // A session that the peer has lost is still used meanwhile, so its queue may be empty.
         let goes_on = self.protected.reopens();
         reachable
             && self.protected.must_open()
@@ -122,12 +122,12 @@ impl Peer {
 }
 
 impl Tx {
-    /// Whether there is anything that waits or travels.
+    /// Whether a datagram waits or is in flight.
     pub(crate) fn has_work(&self) -> bool {
         self.queue.len() > 0 || !self.unreliable.is_empty()
     }
 
-    /// The next datagram, or why there is none.
+    /// Returns the next datagram, or the reason why no data may be sent.
     pub(crate) fn plan_data(&self, now: Instant, config: &Config) -> Result<u32, Blocked> {
         let slot = self.queue.peek().ok_or(Blocked::Empty)?;
         let bytes = (self.queue.held(slot).payload.len() + DATAGRAM_HEADER_BYTES) as u64;

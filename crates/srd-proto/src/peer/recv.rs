@@ -1,4 +1,5 @@
-//! Decode and dispatch: data into the receive window, acknowledgements and probes onward.
+//! Decodes and dispatches packets: data into the receive window, acknowledgements and probes to
+//! their handlers.
 
 use alloc::collections::VecDeque;
 
@@ -14,15 +15,15 @@ use crate::wire::data::Data;
 use crate::wire::probe::Probe;
 use crate::wire::{FLAG_ACK_LATER, FLAG_ACK_NOW, Header, expand};
 
-/// A probe is answered so often, each time on another path: one of them may be dead, too.
+/// Number of answers to a probe, each on another path: one of them may be dead.
 const ANSWERS: usize = 2;
 
-/// What became of a data packet.
+/// Result of a data packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Accepted {
-    /// Its datagram is new and goes up.
+    /// The datagram is new and is delivered.
     Deliver,
-    /// It was taken note of, nothing goes up.
+    /// The packet was recorded, and no datagram is delivered.
     Noted,
 }
 
@@ -34,8 +35,8 @@ pub(crate) struct DataPacket<'a> {
 }
 
 impl Peer {
-    /// A data packet. `verdict` is that of the destination queue pair, asked only for a
-    /// datagram that is new.
+    /// Processes a data packet. `verdict` returns that of the destination queue pair; it is called
+    /// only for a new datagram.
     pub(crate) fn on_data(
         &mut self,
         now: Instant,
@@ -54,13 +55,13 @@ impl Peer {
         match arrival {
             Arrival::Outside => return Err(DropReason::OutsideWindow),
             Arrival::Replay => {
-                // Perhaps our acknowledgement was lost: send another.
+                // Our acknowledgement may have been lost: send another.
                 rx.ack_now = true;
                 return Err(DropReason::Replay);
             }
             Arrival::New | Arrival::Duplicate => {}
         }
-        // The floor first: it is what empties the list of verdicts.
+        // The floor first, because it empties the list of verdicts.
         rx.move_floor(floor);
         let status = if arrival == Arrival::New {
             verdict()
@@ -103,7 +104,7 @@ impl Peer {
         }
     }
 
-    /// A probe: answered at once, whatever its purpose.
+    /// Processes a probe: it is answered at once, whatever its purpose.
     pub(crate) fn on_probe(
         &mut self,
         meta: &PacketMeta,
@@ -114,8 +115,8 @@ impl Peer {
         let rx = self.rx(&shared.node.config);
         rx.share.queued = rx.share.queued.max(expand(probe.queued_bytes, rx.share.queued));
         let floor = expand(probe.floor, rx.received.cumulative());
-        // A9. A floor beyond what was ever received would empty the window: believe the peer only
-        // as far as one window.
+        // A9. A floor beyond all received PSNs would empty the window: accept it only up to one
+        // window beyond the highest.
         if floor <= rx.received.highest() + u64::from(shared.node.config.window_packets_max) {
             rx.move_floor(floor);
         }
@@ -137,14 +138,15 @@ fn push_bounded(echoes: &mut VecDeque<(u32, u32)>, echo: (u32, u32)) {
 }
 
 impl Rx {
-    /// Everything below is settled at the sender: verdicts on it have arrived there.
+    /// Moves the floor. Everything below is settled at the sender, so the verdicts on it have
+    /// arrived there.
     fn move_floor(&mut self, floor: u64) {
         self.received.advance_floor(floor);
         self.verdicts.retain(|r| r.psn >= floor);
     }
 
-    /// Keeps a path observation for the next acknowledgement; packets in a row from one source
-    /// port are one path and leave one observation, the newest.
+    /// Keeps a path observation for the next acknowledgement. Consecutive packets from one source
+    /// port are on one path and leave one observation, the newest.
     fn observe(&mut self, meta: &PacketMeta, psn: u64, data: &Data, tuples_max: usize) {
         let delay = meta.received_at.wire().wrapping_sub(data.sent_at);
         #[allow(clippy::cast_possible_truncation)] // the wire carries the low half
@@ -160,7 +162,7 @@ impl Rx {
         } else if self.tuples.len() < tuples_max {
             self.tuples.push(tuple);
         } else {
-            // Full: forget the oldest, its packet is still in the SACK.
+            // Full: drop the oldest; its packet is still in the SACK.
             self.tuples.rotate_left(1);
             if let Some(last) = self.tuples.last_mut() {
                 *last = tuple;
@@ -180,8 +182,8 @@ impl Rx {
         self.unacked_bytes = self.unacked_bytes.saturating_add(u32::try_from(bytes).unwrap_or(0));
         // A2
         let config = &shared.node.config;
-        // A mark is worth hearing about at once, but not once per packet of a marked queue:
-        // tuples carry each of them.
+        // A mark is reported at once, but not once per packet of a marked queue: the tuples contain
+        // each mark.
         let enough = self.unacked_packets >= config.ack_packets
             || self.unacked_bytes >= config.ack_bytes
             || ecn == Ecn::Ce && self.tuples.len() >= usize::from(config.ack_tuples_max);

@@ -1,16 +1,18 @@
-//! A peer that moves: its address follows it only once the new one has been shown to be its own.
+//! Address changes of a peer. Its address changes only after a proof that the peer receives at the
+//! new one.
 //!
-//! An authentic packet that is newer than any before, and comes from another IP address, makes us
-//! send a **challenge** there: a sealed packet with a random token. Until the peer has returned the
-//! token all other packets go to the old address. So a packet that was recorded, or overtaken by
-//! its own copy from elsewhere, draws one small packet and moves nothing.
+//! An authentic packet that is newer than any before, and comes from another IP address, causes a
+//! **challenge** to that address: a sealed packet with a random token. Until the peer has returned
+//! the token, all other packets are sent to the old address. So a packet that was recorded, or
+//! overtaken by its own copy from another address, causes one small packet and no change.
 //!
-//! The address that the application named, its **home**, is kept when the peer leaves it: while the
-//! peer does not answer, it may have gone back there without sending a packet, as a new run of it
-//! does that knows no peer. So a part of the openings and of the tail probes goes there.
+//! The address that the application named, the **home** of the peer, is kept when the peer leaves
+//! it. While the peer does not answer, it may have returned there without sending a packet: a new
+//! run of it has no state of its peers. So a part of the openings and of the tail probes is sent
+//! there.
 //!
-//! Bound: one challenge at a time per peer, sent again at most every [`PAUSE`], and each time only
-//! because a packet came that is longer than the challenge.
+//! Bound: one challenge at a time per peer. It is sent again at most every [`PAUSE`], and only when
+//! such a packet arrives, which is longer than the challenge.
 
 use alloc::boxed::Box;
 use core::net::{IpAddr, SocketAddr};
@@ -26,41 +28,42 @@ use crate::transmit::{PacketMeta, TransmitBuf};
 use crate::wire::Kind;
 use crate::wire::handshake::Token;
 
-/// The least time between two challenges of a peer.
+/// Minimum time between two challenges of a peer.
 const PAUSE: Duration = Duration::from_millis(10);
-/// How long a challenge that is not answered keeps another address from being tried.
+/// Time for which an unanswered challenge prevents a challenge to another address.
 const PATIENCE: Duration = Duration::from_millis(250);
 
-/// An address that the peer may have moved to.
+/// An address to which the peer may have moved.
 #[derive(Debug)]
 pub(crate) struct Roam {
     pub(crate) to: SocketAddr,
     token: Token,
-    /// The challenge is to be sent now.
+    /// Whether the challenge is to be sent now.
     pub(crate) due: bool,
-    /// When this address was first, and last, challenged.
+    /// Time of the first challenge to this address.
     since: Instant,
+    /// Time of the last challenge to this address.
     sent_at: Instant,
 }
 
-/// Where the application said that a peer is, once the peer has moved away from there.
+/// Address that the application named, once the peer has left it.
 #[derive(Debug)]
 pub(crate) struct Home {
     pub(crate) address: SocketAddr,
-    /// Which of both addresses is next to be tried.
+    /// Counter that selects the address to be used next.
     turn: u8,
 }
 
-/// The highest numbers that have arrived: of data, and of control packets.
+/// Highest received numbers, plus one: of data, and of control packets.
 pub(crate) type Newest = (u64, u64);
 
 impl Peer {
-    /// What the newest packets so far were.
+    /// Returns the highest received numbers.
     pub(crate) fn newest(&self) -> Newest {
         (self.rx.as_ref().map_or(0, |rx| rx.received.highest()), self.control_seen)
     }
 
-    /// A packet that is newer than any before it came from this address.
+    /// Records the address of a packet that is newer than any before it.
     pub(crate) fn came_from(&mut self, now: Instant, meta: &PacketMeta, shared: &mut Shared) {
         let ip = meta.source.ip();
         if self.is_at(ip) {
@@ -70,7 +73,7 @@ impl Peer {
         }
     }
 
-    /// Asks for proof that the peer receives at an address.
+    /// Requests a proof that the peer receives at an address.
     pub(super) fn challenge(&mut self, now: Instant, to: SocketAddr, shared: &mut Shared) {
         // H12
         match self.protected.roam.as_deref_mut() {
@@ -88,14 +91,15 @@ impl Peer {
         }
     }
 
-    /// The peer returns a token: if it is that of our challenge, the peer is where that went.
+    /// Processes the answer to a challenge: if the token is that of ours, the peer has moved to its
+    /// address.
     pub(crate) fn on_challenge_reply(&mut self, token: Token) {
         if let Some(roam) = self.protected.roam.take_if(|roam| roam.token == token) {
             self.move_to(roam.to);
         }
     }
 
-    /// The peer is at this address from now on.
+    /// Changes the peer's address.
     pub(super) fn move_to(&mut self, to: SocketAddr) {
         let before = core::mem::replace(&mut self.address, to);
         if self.configured && before.port() != 0 && self.home.is_none() {
@@ -104,15 +108,15 @@ impl Peer {
         self.home.take_if(|home| home.address == to);
     }
 
-    /// Whether the peer is, or was named, at an IP address.
+    /// Whether this is the IP address of the peer, or the one that the application named.
     pub(crate) fn may_be_at(&self, ip: IpAddr) -> bool {
         let home = self.home.as_ref().is_some_and(|home| same_ip(home.address.ip(), ip));
         home || same_ip(self.address.ip(), ip)
     }
 
-    /// Where an opening goes, if the peer is away from home. Of four in a row two go to either
-    /// address: every second one leaves by the port that we listen at, and each address is to get
-    /// such ones.
+    /// Destination of an opening, if the peer is away from home. Of four in a row two are sent to
+    /// each address. Every second one leaves from the port at which we listen, and each address
+    /// must get such ones.
     pub(super) fn opening_to(&mut self, begins: bool) -> Option<SocketAddr> {
         // H12a
         let home = self.home.as_deref_mut()?;
@@ -120,8 +124,8 @@ impl Peer {
         Some(if home.turn & 2 == 0 { self.address } else { home.address })
     }
 
-    /// Where a tail probe goes, if the peer is away from home and one was not answered: by turns to
-    /// either address.
+    /// Destination of a tail probe, if the peer is away from home and a tail probe was not
+    /// answered: the two addresses take turns.
     pub(super) fn tail_probe_to(&mut self) -> Option<SocketAddr> {
         // H12a
         let unanswered = self.tx.as_ref().is_some_and(|tx| tx.probe_backoff > 1);
@@ -130,7 +134,7 @@ impl Peer {
         Some(if home.turn & 1 == 0 { self.address } else { home.address })
     }
 
-    /// After a move: what was in flight went to where the peer no longer is.
+    /// After a move: packets in flight were sent to an address that the peer has left.
     pub(crate) fn on_moved(&mut self, shared: &mut Shared) {
         shared.stats.address_moves += 1;
         if let Some(tx) = self.tx.as_deref_mut()
@@ -183,7 +187,7 @@ impl Peer {
         Some(self.control_entropy(now))
     }
 
-    /// A path for a packet that nothing is measured by.
+    /// Path of a packet with which nothing is measured.
     pub(super) fn control_entropy(&mut self, now: Instant) -> Entropy {
         self.tx.as_deref_mut().map_or(Entropy(0), |tx| {
             let fresh = tx.fresh();
@@ -193,7 +197,7 @@ impl Peer {
     }
 }
 
-/// Whether two addresses are one, however they are written.
+/// Whether two addresses are the same, in whatever notation.
 pub(crate) fn same_ip(a: IpAddr, b: IpAddr) -> bool {
     a.to_canonical() == b.to_canonical()
 }

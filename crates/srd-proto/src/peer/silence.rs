@@ -1,31 +1,31 @@
-//! **Silence**: how long a peer has owed an answer, and when it is given up for that.
+//! **Silence**: the time for which a peer has owed an answer, and when it is given up because of
+//! it.
 //!
-//! The time in which this endpoint itself was not called although a timer was due (a stopped
-//! process, a suspended machine, a stalled thread) is not the peer's: it is taken off. An
-//! ICMP error that reports a peer as unreachable is forgeable, so it is a hint: it shortens
-//! the time only of a peer that answered before, and anything authentic from the peer takes it
-//! back.
+//! A pause of this endpoint itself does not count: time in which it was not called although a timer
+//! was due (a stopped process, a suspended machine, a stalled thread). An ICMP error that reports a
+//! peer as unreachable is forgeable, so it is a hint. Hints shorten the time only of a peer that
+//! answered before, and any authentic packet of the peer cancels them.
 
 use super::Peer;
 use crate::config::Config;
 use crate::event::Unreachable;
 use crate::time::{Duration, Instant};
 
-/// Pauses of our own that are taken off one silence. A caller that is late every time must still
-/// find out that its peer is dead.
+/// Maximum number of own pauses that do not count in one silence. A caller that is late every time
+/// must nevertheless detect that its peer is dead.
 const PAUSES_MAX: u8 = 16;
-/// ICMP errors since the last packet of the peer that are needed to be believed.
+/// Number of ICMP errors since the last packet of the peer that are needed to act on them.
 const HINTS_MIN: u32 = 2;
-/// How long a peer has to prove hints wrong. Several probes and repetitions leave meanwhile, and a
+/// Time for the peer to disprove hints. Several probes and retransmissions leave in it, and a
 /// process may be restarted.
 const HINTED_PATIENCE: Duration = Duration::from_millis(700);
 
-/// How long a peer has owed an answer.
+/// Time for which a peer has owed an answer.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Silence {
-    /// When something was first outstanding with no answer since.
+    /// Time since which something has been outstanding without an answer.
     since: Instant,
-    /// Pauses of our own in it.
+    /// Own pauses in this time that do not count.
     paused: Duration,
     pauses: u8,
 }
@@ -39,28 +39,28 @@ pub(crate) struct Hints {
 }
 
 impl Silence {
-    /// No answer is owed.
+    /// The peer owes no answer.
     pub(crate) const NONE: Self =
         Self { since: Instant::FAR_FUTURE, paused: Duration::ZERO, pauses: 0 };
 
-    /// Whether an answer is owed.
+    /// Whether the peer owes an answer.
     pub(crate) fn is_on(&self) -> bool {
         self.since != Instant::FAR_FUTURE
     }
 
-    /// Something is outstanding: an answer is owed from now on, if it was not before.
+    /// Begins a silence when something becomes outstanding, unless an answer is owed already.
     pub(crate) fn begin(&mut self, now: Instant) {
         if !self.is_on() {
             self.since = now;
         }
     }
 
-    /// An answer came; whether more is owed.
+    /// Records an answer. `more`: something is still outstanding.
     pub(crate) fn answered(&mut self, now: Instant, more: bool) {
         *self = if more { Self { since: now, ..Self::NONE } } else { Self::NONE };
     }
 
-    /// Takes off a pause of our own, unless that makes more than `most` of them.
+    /// Excludes an own pause, unless the excluded pauses together would exceed `most`.
     fn forgive(&mut self, pause: Duration, most: Duration) {
         let paused = self.paused + pause;
         // H8
@@ -72,8 +72,8 @@ impl Silence {
 }
 
 impl Peer {
-    /// When the peer is given up, if nothing arrives from it; [`Instant::FAR_FUTURE`]: it owes
-    /// nothing.
+    /// Time when the peer is given up if no packet arrives from it; [`Instant::FAR_FUTURE`]: it
+    /// owes no answer.
     pub(super) fn given_up_at(&self, config: &Config) -> Instant {
         let Some(tx) = self.tx.as_deref().filter(|tx| tx.silence.is_on()) else {
             return Instant::FAR_FUTURE;
@@ -88,9 +88,10 @@ impl Peer {
         }
     }
 
-    /// This endpoint stood still for so long. Not forgiven where the peer may have forgotten the
-    /// context meanwhile, for it would take what is repeated for new: hibernated contexts of named
-    /// peers are never forgotten, others after `idle_reclaim`.
+    /// Excludes a pause of this endpoint from the peer's silence. A pause is not excluded if the
+    /// peer may have forgotten the context meanwhile, because it would then treat retransmissions
+    /// as new. If contexts hibernate, those of named peers are never forgotten; all others are
+    /// after `idle_reclaim`.
     pub(crate) fn forgive(&mut self, pause: Duration, config: &Config) {
         let kept = self.configured && config.idle_hibernate != Duration::MAX;
         let most = if kept { Duration::MAX } else { config.idle_reclaim.over(2) };
@@ -100,13 +101,13 @@ impl Peer {
         self.hints = None;
     }
 
-    /// An ICMP error reports the peer as unreachable.
+    /// Records an ICMP error that reports the peer as unreachable.
     pub(crate) fn on_unreachable(&mut self, now: Instant, kind: Unreachable) {
         let before = self.hints.unwrap_or(Hints { kind, first_at: now, count: 0 });
         self.hints = Some(Hints { kind, count: before.count.saturating_add(1), ..before });
     }
 
-    /// The last ICMP error about the peer, unless a packet of the peer arrived since.
+    /// Kind of the last ICMP error about the peer, unless a packet of the peer arrived since.
     pub(crate) fn unreachable(&self) -> Option<Unreachable> {
         self.hints.map(|hints| hints.kind)
     }

@@ -1,42 +1,43 @@
-//! One short arm per timer.
+//! Timers of a peer.
 
 use super::{Peer, Tx};
 use crate::config::Config;
 use crate::shared::Shared;
 use crate::time::{Duration, Instant};
 
-/// A peer that does not answer what is sent to it is probed after this part of the keepalive...
+/// Part of the keepalive time after which a peer is probed if it does not answer...
 const UNANSWERED_PART: u64 = 4;
-/// ...and again after each such part of it, on other paths, until it answers or is given up.
+/// ...and part of it after which it is probed again, on other paths, until it answers or is given
+/// up.
 const PROBED_PART: u64 = 8;
-/// After so many tail probes in a row that were not answered all paths are probed. A receiver that
-/// is shared by many may answer one late.
+/// Number of tail probes in a row without an answer after which all paths are probed. A receiver
+/// with many senders may answer one of them late.
 const PROBES_IN_VAIN: u8 = 2;
-/// Beyond a round trip the first tail probe after data waits for this part of the target delay:
-/// with half of it, and with all of it, a burst that was lost is repaired later, and a path that is
-/// dead from the start is missed for longer (`docs/perf-notes.md`, 2026-11-23).
+/// Part of the target delay for which the first tail probe after data waits, in addition to a round
+/// trip. With half of it, or all of it, the repair of a lost burst takes longer, and a path that is
+/// dead from the start is detected later (`docs/perf-notes.md`, 2026-11-23).
 const FIRST_PROBE_TARGET_PART: u64 = 4;
 
-/// The first tail probe after data (L5): it follows what was sent last through the same queues.
+/// The first tail probe after data (L5): it follows the last data through the same queues.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum FirstProbe {
-    /// None has left since this data packet.
+    /// The probe has not left since this data packet.
     After(Instant),
-    /// It is out.
+    /// The probe is unanswered.
     Out,
-    /// A packet of the peer has arrived since it left.
+    /// A packet of the peer has arrived since the probe left.
     Answered,
 }
 
 impl FirstProbe {
-    /// A packet of the peer has arrived.
+    /// Records that a packet of the peer has arrived.
     pub(super) fn answered(self) -> Self {
         if self == Self::Out { Self::Answered } else { self }
     }
 }
 
 impl Peer {
-    /// The earliest moment at which a timer of this peer is due.
+    /// Earliest time at which a timer of this peer is due.
     pub(crate) fn next_timeout(&self, shared_config: &Config) -> Instant {
         let mut at = Instant::FAR_FUTURE;
         if let Some(rx) = &self.rx {
@@ -57,7 +58,8 @@ impl Peer {
         at.min(self.given_up_at(shared_config)).min(self.idle_at(shared_config))
     }
 
-    /// When the context will have been idle for long enough to do something about it.
+    /// Time when the context will have been idle for long enough to hibernate, to be removed, or to
+    /// be probed.
     fn idle_at(&self, config: &Config) -> Instant {
         let reclaim =
             if self.may_be_forgotten(config) { config.idle_reclaim } else { Duration::MAX };
@@ -69,7 +71,7 @@ impl Peer {
         idle.min(self.keepalive_at(config))
     }
 
-    /// When the keepalive probe is due, if there is one.
+    /// Time of the keepalive probe, if a keepalive is configured.
     fn keepalive_at(&self, config: &Config) -> Instant {
         let keepalive = config.keepalive;
         let Some(tx) = self.tx.as_deref().filter(|_| keepalive != Duration::MAX) else {
@@ -86,14 +88,14 @@ impl Peer {
         }
     }
 
-    /// The last time a packet was sent or received.
+    /// Time when a packet was last sent or received.
     pub(crate) fn active_at(&self) -> Instant {
         let hibernated = self.hibernated.as_ref().map_or(Instant::ZERO, |kept| kept.last_sent_at());
         let sent = self.tx.as_ref().map_or(hibernated, |tx| tx.last_sent_at);
         self.received_at_last.max(sent)
     }
 
-    /// Runs what is due. Returns whether the peer may have something to send.
+    /// Runs the timers that are due. Returns whether the peer may have something to send.
     pub(crate) fn on_timeout(&mut self, now: Instant, shared: &mut Shared) -> bool {
         let mut ready = self.rx.as_ref().is_some_and(|rx| rx.ack_is_due(now))
             || self.wants_session() && self.protected.hello_at() <= now;
@@ -140,8 +142,8 @@ impl Peer {
         ready
     }
 
-    /// If a keepalive is configured, an idle context, and one whose peer does not answer, sends a
-    /// probe.
+    /// Sends a probe of an idle context, or of one whose peer does not answer, if a keepalive is
+    /// configured and due.
     fn keep_alive(&mut self, now: Instant, shared: &Shared) -> bool {
         if now < self.keepalive_at(&shared.node.config) {
             return false;
@@ -154,22 +156,23 @@ impl Peer {
         true
     }
 
-    /// Whether the context has been idle, with nothing outstanding, for long enough to let
-    /// its memory go.
+    /// Whether the context has been idle, with nothing outstanding, for long enough to release its
+    /// memory.
     pub(crate) fn is_reclaimable(&self, now: Instant, config: &Config) -> bool {
         self.may_be_forgotten(config)
             && config.idle_reclaim != Duration::MAX
             && now >= self.active_at() + config.idle_reclaim
     }
 
-    /// Whether it is idle, and not to hibernate instead: both ends would never forget at the same
-    /// moment, and what one of them sends in between would fail.
+    /// Whether the context is idle and may be removed. Contexts that hibernate instead may not: the
+    /// two ends would not remove theirs at the same moment, and datagrams sent in between would
+    /// fail.
     fn may_be_forgotten(&self, config: &Config) -> bool {
         let hibernates = self.configured && config.idle_hibernate != Duration::MAX;
         self.is_idle() && !hibernates
     }
 
-    /// Whether nothing is outstanding and there is something to let go of.
+    /// Whether nothing is outstanding, and there is state to remove.
     fn is_idle(&self) -> bool {
         let idle = self.tx.as_ref().is_none_or(|tx| !tx.has_work());
         idle && (self.has_context() || !self.configured)
@@ -177,7 +180,7 @@ impl Peer {
 }
 
 impl Tx {
-    /// When the first tail probe is due, if it has not left (L5).
+    /// Time of the first tail probe, if it has not left yet (L5).
     pub(super) fn first_probe_at(&self, ack_wait: Duration, config: &Config) -> Instant {
         let FirstProbe::After(sent_at) = self.first_probe else { return Instant::FAR_FUTURE };
         let round_trip = self.rtt.base().max(self.rtt.smoothed());
@@ -185,7 +188,8 @@ impl Tx {
         sent_at + round_trip + late + ack_wait
     }
 
-    /// A tail probe leaves: the first one only asks, before each further one was a pause in vain.
+    /// Counts a tail probe that leaves. The first one only requests an Ack; before each further
+    /// one, a pause passed without an answer.
     fn count_probe(&mut self, now: Instant) {
         if matches!(self.first_probe, FirstProbe::After(_)) {
             self.first_probe = FirstProbe::Out;

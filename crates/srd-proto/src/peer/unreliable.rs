@@ -1,9 +1,9 @@
-//! Unreliable datagrams: sent once, each on the path that its sender names, outside of window,
-//! credit and pacer; never acknowledged, never repeated. They share the context's session, so
-//! they are sealed as everything else, and count in the control space, whose replay window
-//! keeps a captured one from being delivered again.
+//! Unreliable datagrams: each is sent once, on the path that its sender names, outside of window,
+//! credit and pacer. They are never acknowledged and never retransmitted. They use the context's
+//! session, so they are sealed like all other packets. They are numbered in the control space,
+//! whose replay window prevents that a captured one is delivered again.
 //!
-//! Bound: `unreliable_queue_datagrams_max` wait per peer.
+//! Bound: `unreliable_queue_datagrams_max` datagrams wait per peer.
 
 use bytes::Bytes;
 
@@ -20,17 +20,17 @@ use crate::wire::greeting::GREETING_BYTES;
 use crate::wire::unreliable::{UNRELIABLE_BYTES, Unreliable};
 use crate::wire::{HEADER_BYTES, Kind, TAG_BYTES};
 
-/// A reset that names an unreliable packet is believed for so many of the newest.
+/// Number of the newest unreliable packets for which a Reset is accepted.
 const RESETTABLE: u64 = 1024;
 
-/// What an unreliable datagram's packet holds beside the payload.
+/// Bytes of an unreliable datagram's packet in addition to the payload.
 pub(crate) fn unreliable_overhead(config: &Config) -> usize {
     let tag = if config.protection.is_on() { TAG_BYTES } else { 0 };
     HEADER_BYTES + UNRELIABLE_BYTES + tag
 }
 
 impl Peer {
-    /// Accepts a datagram, to leave on the path with this entropy.
+    /// Accepts a datagram that is to leave on the path with this entropy.
     pub(crate) fn push_unreliable(
         &mut self,
         now: Instant,
@@ -47,7 +47,7 @@ impl Peer {
         Ok(())
     }
 
-    /// Writes those that wait for one path, as far as they make one batch.
+    /// Writes the waiting datagrams for one path, as many as fit into one batch.
     pub(crate) fn write_unreliable(
         &mut self,
         now: Instant,
@@ -70,7 +70,7 @@ impl Peer {
             }
             let (_, datagram) = tx.unreliable.pop_front()?;
             if self.write_one_unreliable(now, shared, buf, &datagram).is_none() {
-                break; // the key is used up; what was sealed before leaves all the same
+                break; // the key is used up; packets sealed before leave nevertheless
             }
             first = Some(path);
         }
@@ -114,7 +114,7 @@ impl Peer {
     }
 }
 
-/// Reads an unreliable datagram's fields and payload; `rest` is the payload's second half.
+/// Reads an unreliable datagram's fields and payload; `rest` is the second part of the payload.
 pub(crate) fn read_unreliable<'a>(
     body: &'a [u8],
     rest: &'a [u8],

@@ -108,8 +108,8 @@ fn a_full_queue_refuses_and_says_when_there_is_room() {
     );
 }
 
-/// Every call that ends one datagram takes constant time: where each looked through its flow, or
-/// through the ring of flows, this took half an hour.
+/// Each call that ends one datagram takes constant time. When each call searched its flow, or the
+/// ring of flows, this test took half an hour.
 #[test]
 fn regression_ending_all_of_the_longest_queue_does_not_hold_up_the_endpoint() {
     const DATAGRAMS: u32 = 1 << 20;
@@ -153,7 +153,8 @@ fn regression_with_all_flows_in_use_the_one_idle_for_longest_is_given_up() {
     let class = Class::LowLatency;
     let refused = q.push(DatagramId(0), datagram(0, class, 1), 1 << 20, max);
     assert_eq!(refused, Err(SendError::TooManyFlows));
-    // Only the last flow runs dry: others come and go in its place, as often as there are flows.
+    // Only the last flow becomes empty. Other flows take its entry, one after the other, as often
+    // as there are flows.
     let last = u32::from(FLOWS - 1);
     assert!(q.finish(last).is_some());
     for qpn in 0..FLOWS {

@@ -1,4 +1,4 @@
-//! An acknowledgement: what has arrived, how late each path was, and what may be sent.
+//! An acknowledgement: the packets that have arrived, the delay of each path, and the credit limit.
 //!
 //! ```text
 //! +---------------------------------------------------------------+
@@ -35,32 +35,32 @@ pub const ECHO_BYTES: usize = 8;
 pub const TUPLE_BYTES: usize = 8;
 /// Bytes of a verdict.
 pub const VERDICT_BYTES: usize = 5;
-/// Most SACK words: 4,096 PSNs.
+/// Maximum number of SACK words: 4,096 PSNs.
 pub const SACK_WORDS_MAX: usize = 65;
-/// Most tuples: as many as there are CE bits.
+/// Maximum number of tuples: there is one CE bit for each.
 pub const TUPLES_MAX: usize = 16;
-/// Most verdicts.
+/// Maximum number of verdicts.
 pub const VERDICTS_MAX: usize = 64;
 
 /// Flag: the credit limit applies; without it only the congestion window limits the sender.
 pub const ACK_CREDIT_LIMITED: u8 = 0x01;
-/// Flag: answers a probe.
+/// Flag: the Ack answers a probe.
 pub const ACK_ECHO: u8 = 0x02;
 
-/// The fixed part, with the probe's echo.
+/// The fixed part, with the echo of a probe.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct AckHead {
     /// Low 32 bits of the lowest PSN that is not settled.
     pub cumulative: u32,
     /// Datagram bytes received, modulo 2^32.
     pub received_bytes: u32,
-    /// Received plus in flight may reach this, modulo 2^32.
+    /// Credit limit: received plus in flight may reach it, modulo 2^32.
     pub credit_limit_bytes: u32,
     /// Whether `credit_limit_bytes` applies.
     pub credit_limited: bool,
-    /// How many senders share the receiver.
+    /// Number of senders that share the receiver.
     pub senders: u16,
-    /// (number, delay) of the probe that this answers.
+    /// (number, delay) of the probe that this Ack answers.
     pub echo: Option<(u32, u32)>,
 }
 
@@ -69,13 +69,14 @@ pub struct AckHead {
 pub struct Tuple {
     /// Low 32 bits of the PSN.
     pub psn: u32,
-    /// Receive time minus send time, modulo 2^32 ns; only differences mean anything.
+    /// Receive time minus send time, modulo 2^32 ns; only differences between delays have a
+    /// meaning.
     pub delay: u32,
-    /// Whether it arrived marked.
+    /// Whether a packet of the stretch arrived with a mark.
     pub ce: bool,
 }
 
-/// A datagram that arrived and was refused.
+/// The refusal of a datagram that arrived.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Verdict {
     /// Low 32 bits of the PSN.
@@ -84,7 +85,7 @@ pub struct Verdict {
     pub status: u8,
 }
 
-/// Appends an acknowledgement. The slices are at most as long as their `_MAX`.
+/// Appends an acknowledgement. No slice may be longer than its `_MAX`.
 #[allow(clippy::cast_possible_truncation)] // the lengths are bounded below 256
 pub fn encode(
     out: &mut Vec<u8>,
@@ -143,16 +144,16 @@ impl<'a> AckView<'a> {
     /// Reads an acknowledgement that is all of `bytes`.
     ///
     /// # Errors
-    /// When lengths do not agree, or a count or flag is beyond what a sender writes.
+    /// Returns an error if lengths do not agree, or if a count or flag is out of range.
     pub fn decode(bytes: &'a [u8]) -> Result<Self, WireError> {
         let (ack, rest) = Self::decode_first(bytes)?;
         if rest.is_empty() { Ok(ack) } else { Err(WireError::Malformed) }
     }
 
-    /// Reads an acknowledgement; what follows it is the second part.
+    /// Reads an acknowledgement at the start of `bytes`; the second part is the rest.
     ///
     /// # Errors
-    /// As [`Self::decode`].
+    /// Returns the errors of [`Self::decode`], except that bytes may follow.
     pub fn decode_first(bytes: &'a [u8]) -> Result<(Self, &'a [u8]), WireError> {
         let (b, mut rest) = bytes.split_first_chunk::<ACK_BYTES>().ok_or(WireError::Malformed)?;
         let flags = b[12];

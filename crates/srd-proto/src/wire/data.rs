@@ -1,4 +1,4 @@
-//! A datagram.
+//! A datagram in a Data packet.
 //!
 //! ```text
 //! +-------------------------------+-------------------------------+
@@ -15,8 +15,8 @@
 //! |                          payload ...                          |
 //! ```
 //!
-//! The PSN of the first sending is the datagram's identity: the receiver delivers each
-//! identity once. Every identity below the floor is settled.
+//! The PSN of the first transmission is the datagram's identity: the receiver delivers each
+//! identity once. Each identity below the floor is settled.
 
 use alloc::vec::Vec;
 
@@ -28,19 +28,19 @@ pub const DATA_BYTES: usize = 24;
 /// The fields between header and payload.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Data {
-    /// How far back the datagram's first sending is, in PSNs. Zero: this is it.
+    /// Distance back to the PSN of the datagram's first transmission. Zero: this is the first.
     pub first_delta: u16,
-    /// How far back the lowest unsettled PSN is. Not below `first_delta`.
+    /// Distance back to the lowest unsettled PSN, at least `first_delta`.
     pub floor_delta: u16,
-    /// The sender's clock at sending.
+    /// The sender's clock at the time of sending, low 32 bits, ns.
     pub sent_at: u32,
     /// Bytes that the sender has ever queued for this peer, modulo 2^32.
     pub queued_bytes: u32,
-    /// The queue pair it is for.
+    /// Destination queue pair.
     pub dst_qpn: u16,
-    /// The queue pair it is from.
+    /// Source queue pair.
     pub src_qpn: u16,
-    /// Opaque.
+    /// Eight bytes that are opaque to SRD.
     pub imm: u64,
 }
 
@@ -61,7 +61,7 @@ impl Data {
     /// Reads the fields; the rest is payload.
     ///
     /// # Errors
-    /// When the bytes are too few or the identity lies below the floor.
+    /// Returns an error if there are too few bytes, or if the identity is below the floor.
     pub fn decode(bytes: &[u8]) -> Result<(Self, &[u8]), WireError> {
         let (b, payload) = bytes.split_first_chunk::<DATA_BYTES>().ok_or(WireError::Malformed)?;
         let data = Self {

@@ -1,5 +1,6 @@
-//! A greeting: the identity of the sender. It follows the header of every packet until the peer has
-//! answered to our context number, so that the first packet that arrives makes the context.
+//! A greeting: the identity of the sender. In plain mode it follows the header of every packet
+//! until a packet from the peer has named our context number. So the first packet to arrive,
+//! whichever it is, can create the context. In protected modes the handshake contains it.
 //!
 //! ```text
 //! +---------------------------------------------------------------+
@@ -43,7 +44,7 @@ impl Greeting {
     /// Reads a greeting; the rest of the packet is the second part.
     ///
     /// # Errors
-    /// When the bytes are too few, or context or port is zero.
+    /// Returns an error if there are too few bytes, or if context or port is zero.
     pub fn decode(bytes: &[u8]) -> Result<(Self, &[u8]), WireError> {
         let (b, rest) = bytes.split_first_chunk::<GREETING_BYTES>().ok_or(WireError::Malformed)?;
         let greeting = Self {

@@ -8,10 +8,11 @@
 //! Challenge  | token (64) |
 //! ```
 //!
-//! The token of a HelloReply or Retry is the first eight bytes of the opening that it answers,
-//! which are random: an attacker that has not seen the opening cannot answer it. A Retry answers
-//! all openings that came from one address in a while: strangers that write from there, too, do
-//! not take the answer from the one that is there. The MAC is over everything behind it.
+//! The token of a HelloReply or Retry is the first eight bytes of the opening that it answers. They
+//! are random, so an attacker that has not received the opening cannot answer it. One Retry answers
+//! all openings that came from one address within a short time. So a stranger that sends from an
+//! initiator's address cannot take the initiator's Retry away. The MAC is computed over everything
+//! behind it.
 
 use alloc::vec::Vec;
 
@@ -23,18 +24,18 @@ pub const COOKIE_BYTES: usize = 16;
 pub const MAC_BYTES: usize = 16;
 /// Bytes of a token.
 pub const TOKEN_BYTES: usize = 8;
-/// Openings that one Retry answers.
+/// Maximum number of openings that one Retry answers.
 pub const RETRIED_MAX: usize = 64;
-/// Longest opening accepted. The shortest is a token long.
+/// Maximum length of an opening. The minimum is the length of a token.
 pub const NOISE_BYTES_MAX: usize = 256;
 
-/// Identifies the opening that an answer belongs to, or a challenge.
+/// Identifies the opening to which an answer belongs, or a challenge.
 pub type Token = [u8; TOKEN_BYTES];
 
 /// The first handshake packet's body.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Hello<'a> {
-    /// Shows that the sender knows the key of the responder.
+    /// Proves that the sender has the responder's public key or the job key.
     pub mac: [u8; MAC_BYTES],
     /// The initiator's number for the context, not zero.
     pub context: u32,
@@ -51,7 +52,7 @@ impl<'a> Hello<'a> {
         self.encode_rest(out);
     }
 
-    /// Appends what the MAC is over: everything behind it.
+    /// Appends the part that the MAC covers: everything behind it.
     pub fn encode_rest(&self, out: &mut Vec<u8>) {
         out.extend_from_slice(&self.context.to_be_bytes());
         out.extend_from_slice(&self.cookie);
@@ -61,7 +62,7 @@ impl<'a> Hello<'a> {
     /// Reads the body.
     ///
     /// # Errors
-    /// When the bytes are too few or too many, or the context is zero.
+    /// Returns an error if there are too few or too many bytes, or if the context is zero.
     pub fn decode(bytes: &'a [u8]) -> Result<Self, WireError> {
         let (mac, rest) = bytes.split_first_chunk::<MAC_BYTES>().ok_or(WireError::Malformed)?;
         let (context, rest) = rest.split_first_chunk::<4>().ok_or(WireError::Malformed)?;
@@ -75,7 +76,7 @@ impl<'a> Hello<'a> {
     }
 }
 
-/// The token of an opening: its first bytes.
+/// Token of an opening: its first bytes.
 pub fn token_of(opening: &[u8]) -> Token {
     opening.first_chunk().copied().unwrap_or_default()
 }
@@ -83,26 +84,26 @@ pub fn token_of(opening: &[u8]) -> Token {
 /// Splits a HelloReply into token and answer.
 ///
 /// # Errors
-/// When the bytes are too few.
+/// Returns an error if there are too few bytes.
 pub fn decode_hello_reply(bytes: &[u8]) -> Result<(Token, &[u8]), WireError> {
     let (token, answer) = bytes.split_first_chunk().ok_or(WireError::Malformed)?;
     Ok((*token, answer))
 }
 
-/// Reads the token of a challenge or of the answer to one.
+/// Reads the token of a Challenge or ChallengeReply.
 ///
 /// # Errors
-/// When the length is wrong.
+/// Returns an error if the length is wrong.
 pub fn decode_token(bytes: &[u8]) -> Result<Token, WireError> {
     bytes.try_into().map_err(|_| WireError::Malformed)
 }
 
-/// A refusal of a packet whose context is not known.
+/// Refusal of a packet that names a context that does not exist.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Reset {
-    /// The context that the packet named.
+    /// Context that the packet named.
     pub context: u32,
-    /// The packet's number.
+    /// Number of the packet.
     pub number: u32,
 }
 
@@ -116,7 +117,7 @@ impl Reset {
     /// Reads the body.
     ///
     /// # Errors
-    /// When the length is wrong.
+    /// Returns an error if the length is wrong.
     pub fn decode(bytes: &[u8]) -> Result<Self, WireError> {
         if bytes.len() != 8 {
             return Err(WireError::Malformed);
@@ -125,7 +126,7 @@ impl Reset {
     }
 }
 
-/// An opening in a Retry: the context that it named, and its token.
+/// An opening in a Retry: the context of its sender, and its token.
 pub type Retried = (u32, Token);
 
 /// Bytes of one [`Retried`].
@@ -140,7 +141,7 @@ pub fn encode_retried(out: &mut Vec<u8>, (context, token): Retried) {
 /// Reads a Retry: the cookie, and the openings that it answers.
 ///
 /// # Errors
-/// When the length is wrong, or a context is zero.
+/// Returns an error if the length is wrong, or if a context is zero.
 pub fn decode_retry(
     bytes: &[u8],
 ) -> Result<([u8; COOKIE_BYTES], impl Iterator<Item = Retried>), WireError> {

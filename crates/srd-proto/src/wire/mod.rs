@@ -1,6 +1,6 @@
-//! The wire format: every packet is a [`Header`], perhaps a [`greeting::Greeting`], then a body
-//! whose layout the packet type fixes. All integers are big-endian. `docs/spec/srd.md` has the
-//! diagrams side by side.
+//! The wire format: every packet is a [`Header`], possibly a [`greeting::Greeting`], then a body
+//! whose layout depends on the packet type. All integers are big-endian. `docs/spec/srd.md` shows
+//! all diagrams together.
 //!
 //! ```text
 //!  0                   1                   2                   3
@@ -14,8 +14,8 @@
 //! +---------------------------------------------------------------+
 //! ```
 //!
-//! The header (and greeting) is authenticated and travels in the clear; the rest is sealed in
-//! encrypted modes. What switches hash, the UDP source port, is outside of both.
+//! The header (and greeting) is authenticated and sent in clear text; the rest is sealed in
+//! protected modes. The UDP source port, which switches hash, is outside of both.
 
 pub mod ack;
 pub mod data;
@@ -26,14 +26,14 @@ pub mod unreliable;
 
 use alloc::vec::Vec;
 
-/// The protocol version that this code speaks.
+/// Version of the protocol.
 pub const VERSION: u8 = 2;
 /// Bytes of the header.
 pub const HEADER_BYTES: usize = 12;
-/// Bytes of the authentication tag in encrypted modes.
+/// Bytes of the authentication tag in protected modes.
 pub const TAG_BYTES: usize = 16;
 
-/// What a packet is.
+/// Type of a packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub enum Kind {
@@ -41,23 +41,23 @@ pub enum Kind {
     Data = 1,
     /// An acknowledgement.
     Ack = 2,
-    /// A question that an acknowledgement with an echo answers.
+    /// A request for an acknowledgement, which echoes the probe's number.
     Probe = 3,
     /// First handshake message.
     Hello = 4,
     /// Second handshake message.
     HelloReply = 5,
-    /// A demand to return a cookie first.
+    /// A request to return a cookie first.
     Retry = 6,
-    /// A packet named a context that does not exist.
+    /// The refusal of a packet that named a context that does not exist.
     Reset = 7,
-    /// A datagram that is neither acknowledged nor repeated.
+    /// A datagram that is neither acknowledged nor retransmitted.
     Unreliable = 8,
-    /// The end of a context, with an acknowledgement of all that arrived.
+    /// The end of a context, with an acknowledgement of all received packets.
     Close = 9,
-    /// A token to be returned, to prove an address. Protected modes only.
+    /// A token to be returned as a proof of an address. Protected modes only.
     Challenge = 10,
-    /// The token of a challenge.
+    /// The token of a Challenge.
     ChallengeReply = 11,
 }
 
@@ -84,37 +84,37 @@ impl Kind {
 pub const FLAG_GREETING: u8 = 0x01;
 /// Header flag: acknowledge at once.
 pub const FLAG_ACK_NOW: u8 = 0x02;
-/// Header flag: sent in interactive mode, its acknowledgement may wait for more like it.
+/// Header flag: interactive mode; the acknowledgement may wait for more packets of this kind.
 pub const FLAG_ACK_LATER: u8 = 0x04;
-/// Header flag: an acknowledgement stands before the payload (data only).
+/// Header flag: an acknowledgement is between the fields and the payload (Data only).
 pub const FLAG_ACK: u8 = 0x08;
-/// Every flag with a meaning.
+/// All flags with a meaning.
 pub const FLAGS_KNOWN: u8 = FLAG_GREETING | FLAG_ACK_NOW | FLAG_ACK_LATER | FLAG_ACK;
 
 /// The first twelve bytes of every packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Header {
-    /// What the packet is.
+    /// Type of the packet.
     pub kind: Kind,
     /// `FLAG_*`.
     pub flags: u8,
-    /// Which generation of keys sealed it. Zero in plain mode.
+    /// Generation of the sealing key, modulo 256. Zero in plain mode.
     pub key_phase: u8,
-    /// The sender's base round-trip time, see [`encode_rtt`]; [`RTT_UNKNOWN`] until it has
-    /// measured one.
+    /// The sender's base round-trip time, see [`encode_rtt`]; [`RTT_UNKNOWN`] until it has measured
+    /// one.
     pub rtt_code: u8,
-    /// The receiver's number for this context, zero while the sender does not know it.
+    /// The receiver's number for this context; zero until the sender has received it.
     pub dst_context: u32,
     /// Low 32 bits of the packet's number.
     pub number: u32,
 }
 
-/// Why bytes are not a packet.
+/// Reason why bytes are not a valid packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum WireError {
-    /// Too short, or a field holds what no sender writes.
+    /// The packet is too short, or a field has a value that no sender writes.
     Malformed,
-    /// Another version of the protocol.
+    /// The packet has another version of the protocol.
     Version,
 }
 
@@ -134,7 +134,7 @@ impl Header {
     /// Reads the header from the start of a packet; the rest of the packet is the second part.
     ///
     /// # Errors
-    /// When the bytes are too few, of another version, or of no known kind or flag.
+    /// Returns an error if there are too few bytes, or if version, type or a flag is unknown.
     pub fn decode(bytes: &[u8]) -> Result<(Self, &[u8]), WireError> {
         let (head, rest) = bytes.split_first_chunk::<HEADER_BYTES>().ok_or(WireError::Malformed)?;
         // E2
@@ -158,11 +158,11 @@ impl Header {
     }
 }
 
-/// The code of a round trip that has not been measured.
+/// Code of a round trip that was not measured.
 pub const RTT_UNKNOWN: u8 = 0;
 
-/// Codes a time in one byte: five bits of exponent, three of mantissa, unit 16 ns, within 12 %
-/// and, from 144 ns on, never more than the time itself. Never [`RTT_UNKNOWN`].
+/// Encodes a time in one byte: five bits of exponent, three of mantissa, unit 16 ns. The code is
+/// within 12 % of the time and, from 144 ns on, never above it. It is never [`RTT_UNKNOWN`].
 #[allow(clippy::cast_possible_truncation)] // exponent is below 32, mantissa below 8
 pub fn encode_rtt(ns: u64) -> u8 {
     let units = (ns / 16).clamp(9, 15 << 31);
@@ -171,12 +171,12 @@ pub fn encode_rtt(ns: u64) -> u8 {
     (exponent as u8) << 3 | mantissa as u8
 }
 
-/// The time in nanoseconds that [`encode_rtt`] coded; meaningless for [`RTT_UNKNOWN`].
+/// Time in nanoseconds of a code of [`encode_rtt`]; without meaning for [`RTT_UNKNOWN`].
 pub const fn decode_rtt(code: u8) -> u64 {
     ((8 | (code as u64 & 7)) << (code >> 3)) * 16
 }
 
-/// The 64-bit number whose low 32 bits are `low` and that lies nearest to `expected`.
+/// The 64-bit number nearest to `expected` whose low 32 bits are `low`.
 pub const fn expand(low: u32, expected: u64) -> u64 {
     // W4
     let base = expected & !0xffff_ffff | low as u64;
@@ -190,17 +190,17 @@ pub const fn expand(low: u32, expected: u64) -> u64 {
     }
 }
 
-/// The big-endian `u16` at `at`; the caller has checked the length.
+/// Reads the big-endian `u16` at `at`; the caller has checked the length.
 pub(crate) fn u16_at(bytes: &[u8], at: usize) -> u16 {
     u16::from_be_bytes([bytes[at], bytes[at + 1]])
 }
 
-/// The big-endian `u32` at `at`; the caller has checked the length.
+/// Reads the big-endian `u32` at `at`; the caller has checked the length.
 pub(crate) fn u32_at(bytes: &[u8], at: usize) -> u32 {
     u32::from_be_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
 }
 
-/// The big-endian `u64` at `at`; the caller has checked the length.
+/// Reads the big-endian `u64` at `at`; the caller has checked the length.
 pub(crate) fn u64_at(bytes: &[u8], at: usize) -> u64 {
     u64::from(u32_at(bytes, at)) << 32 | u64::from(u32_at(bytes, at + 4))
 }

@@ -1,5 +1,5 @@
-//! A probe: asks for an acknowledgement that echoes its number. It needs no receive buffer
-//! and no PSN.
+//! A probe: requests an acknowledgement that echoes its number. It needs no receive buffer and no
+//! PSN.
 //!
 //! ```text
 //! +---------------------------------------------------------------+
@@ -22,7 +22,7 @@ pub const PROBE_BYTES: usize = 12;
 /// The fields of a probe.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Probe {
-    /// The sender's clock at sending.
+    /// The sender's clock at the time of sending, low 32 bits, ns.
     pub sent_at: u32,
     /// Bytes that the sender has ever queued for this peer, modulo 2^32.
     pub queued_bytes: u32,
@@ -42,7 +42,7 @@ impl Probe {
     /// Reads the fields; padding is ignored.
     ///
     /// # Errors
-    /// When the bytes are too few.
+    /// Returns an error if there are too few bytes.
     pub fn decode(bytes: &[u8]) -> Result<Self, WireError> {
         let (b, _padding) = bytes.split_first_chunk::<PROBE_BYTES>().ok_or(WireError::Malformed)?;
         Ok(Self { sent_at: u32_at(b, 0), queued_bytes: u32_at(b, 4), floor: u32_at(b, 8) })

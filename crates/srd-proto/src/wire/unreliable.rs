@@ -19,11 +19,11 @@ pub const UNRELIABLE_BYTES: usize = 12;
 /// The fields between header and payload.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Unreliable {
-    /// The queue pair it is for.
+    /// Destination queue pair.
     pub dst_qpn: u16,
-    /// The queue pair it is from.
+    /// Source queue pair.
     pub src_qpn: u16,
-    /// Opaque.
+    /// Eight bytes that are opaque to SRD.
     pub imm: u64,
 }
 
@@ -38,7 +38,7 @@ impl Unreliable {
     /// Reads the fields; the rest is payload.
     ///
     /// # Errors
-    /// When the bytes are too few.
+    /// Returns an error if there are too few bytes.
     pub fn decode(bytes: &[u8]) -> Result<(Self, &[u8]), WireError> {
         let (b, payload) =
             bytes.split_first_chunk::<UNRELIABLE_BYTES>().ok_or(WireError::Malformed)?;

@@ -5,8 +5,8 @@ use core::net::Ipv4Addr;
 use super::*;
 use alloc::vec::Vec;
 
-/// One of two paths passes less than the other: a look upward asks on one path, finds more,
-/// and what is sent then on the other is lost.
+/// One of two paths passes less than the other. A probe of larger sizes uses one path and finds
+/// more; packets that then use the other path are lost.
 #[test]
 fn regression_a_size_that_only_some_paths_pass_is_tried_ever_more_rarely() {
     let config = Config { packet_bytes_max: 1472, ..Config::sockets() };
@@ -25,7 +25,7 @@ fn regression_a_size_that_only_some_paths_pass_is_tried_ever_more_rarely() {
     }
     assert!(falls[0] <= second(3) && falls[1] <= second(6), "at first it is tried soon");
     assert!(falls.len() < 65, "{} falls in an hour", falls.len());
-    // What lasts is believed again.
+    // A size that lasts counts again.
     let last = *falls.last().unwrap();
     let found = last + RAISE_EVERY_MAX + Duration::from_secs(1);
     mtu.on_departure(found);
@@ -36,8 +36,8 @@ fn regression_a_size_that_only_some_paths_pass_is_tried_ever_more_rarely() {
     assert_eq!(mtu.stage, Stage::Raise);
 }
 
-/// A queue that is full of large packets has room for small ones only, nearly always: what has
-/// passed before is not condemned by two rounds, and is once it never passes again.
+/// A queue that is full of large packets nearly always has space for small ones only. A size that
+/// has passed before is not rejected by two rounds; it is once it never passes again.
 #[test]
 fn regression_a_full_queue_is_not_taken_for_a_smaller_path_mtu() {
     let config = Config { packet_bytes_max: 8972, ..Config::sockets() };
@@ -61,7 +61,7 @@ fn regression_a_full_queue_is_not_taken_for_a_smaller_path_mtu() {
     let mut there = mtu;
     round(&mut there, at(1090), 8972);
     assert_eq!((there.limit(), there.stage), (8972, Stage::Settled));
-    // A path that has become narrower: the doubt is settled, and two rounds decide from here on.
+    // A path that has become narrower: the doubt is settled, and from here on two rounds decide.
     for n in 0..20 {
         round(&mut mtu, at(1090 + 10 * n), 1449);
     }
