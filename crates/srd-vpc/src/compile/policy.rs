@@ -229,8 +229,9 @@ impl AclRules {
             Direction::Egress => (&self.egress, packet.destination),
         };
         let mut entries = entries.iter();
-        let first =
-            entries.find(|(of, block, _)| block.contains(&other) && traffic::is_of(*of, packet));
+        let first = entries.find(|(of, block, allow)| {
+            block.contains(&other) && traffic::applies(*of, *allow, packet)
+        });
         first.is_some_and(|(.., allow)| *allow)
     }
 }

@@ -36,8 +36,43 @@ pub(super) fn first_match(acl: &Acl, direction: Direction, packet: &Packet) -> (
     let entries = acl.entries.iter().filter(|entry| {
         entry.egress == egress
             && entry.block.contains(&other)
-            && traffic::is_of(entry.traffic, packet)
+            && traffic::applies(entry.traffic, entry.allow, packet)
     });
     let first = entries.min_by_key(|entry| entry.number);
     first.map_or((None, false), |entry| (Some(entry.number), entry.allow))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::id::VpcId;
+    use crate::object::{AclEntry, Traffic};
+    use crate::packet::Inner;
+
+    /// A later fragment whose first one is not known has no ports: it passes if all ports pass.
+    #[test]
+    fn regression_a_fragment_without_ports_passes_no_entry_that_denies_some_ports() {
+        let entry = |number, allow, traffic| AclEntry {
+            number,
+            egress: false,
+            allow,
+            traffic,
+            block: "0.0.0.0/0".parse().unwrap(),
+        };
+        let of = |entries: Vec<AclEntry>, protocol: u8| {
+            let acl = Acl { name: String::new(), vpc: VpcId(1), entries };
+            let [source, destination] = [1, 2].map(|last| [10, 0, 0, last].into());
+            let packet = Packet { source, destination, inner: Inner::Other(protocol) };
+            first_match(&acl, Direction::Ingress, &packet)
+        };
+        let (all, udp) = (Traffic::All, Traffic::Udp(1024, 65_535));
+        let denies_some = || vec![entry(1, false, udp), entry(100, true, all)];
+        assert_eq!(of(denies_some(), 17), (Some(1), false));
+        assert_eq!(of(denies_some(), 6), (Some(100), true), "entries for UDP do not concern TCP");
+        assert_eq!(of(denies_some(), 47), (Some(100), true), "nor other protocols");
+        let allows_some = vec![entry(1, true, udp), entry(2, false, Traffic::Udp(0, 65_535))];
+        assert_eq!(of(allows_some, 17), (Some(2), false));
+        let echo = vec![entry(1, false, Traffic::Icmp(Some(8), None)), entry(2, true, all)];
+        assert_eq!(of(echo, 1), (Some(1), false));
+    }
 }

@@ -31,6 +31,26 @@ pub(crate) fn is_of(traffic: Traffic, packet: &Packet) -> bool {
     }
 }
 
+/// Whether an entry of a list applies to a packet. A fragment without ports may belong to any ports
+/// of its protocol: an entry that allows applies if it names all of them, and one that denies if it
+/// names any of them. So the fragment passes if all ports pass (T1 of card.md).
+pub(crate) fn applies(traffic: Traffic, allow: bool, packet: &Packet) -> bool {
+    is_of(traffic, packet) || (!allow && may_be_of(traffic, packet))
+}
+
+/// Whether a fragment without ports, or without a type of ICMP, may belong to this traffic.
+fn may_be_of(traffic: Traffic, packet: &Packet) -> bool {
+    let Inner::Other(number) = packet.inner else { return false };
+    number
+        == match traffic {
+            Traffic::Tcp(..) => protocol::TCP,
+            Traffic::Udp(..) => protocol::UDP,
+            Traffic::Icmp(..) if packet.source.is_ipv4() => protocol::ICMP,
+            Traffic::Icmpv6(..) if packet.source.is_ipv6() => protocol::ICMPV6,
+            _ => return false,
+        }
+}
+
 /// Whether this traffic is every packet of a packet's protocol, on all ports.
 pub(crate) fn is_all_of_protocol(traffic: Traffic, packet: &Packet) -> bool {
     match (traffic, packet.inner) {
