@@ -150,14 +150,10 @@ counters! {
     queue_bytes: Gauge,
     /// Inner packets that waited for an earlier one of their flow.
     order_waits: Counter,
-    /// Holes in a flow that closed in time.
-    order_holes_closed: Counter,
     /// Times that waiting for a hole was given up after the longest wait.
     order_timeouts: Counter,
     /// Inner packets that arrived after their hole was given up.
     order_late_pkts: Counter,
-    /// Inner packets that wait for an earlier one now.
-    order_waiting_pkts: Gauge,
     /// Inner packets lost because a piece of them did not arrive, or too many were incomplete.
     reassembly_drops: Counter,
     /// Received packets that did not authenticate.
@@ -168,8 +164,6 @@ counters! {
     retransmission_timeouts: Counter,
     /// Packets held for lost that arrived after all. Not all of them were sent again.
     spurious_losses: Counter,
-    /// Handshakes that we began.
-    handshakes_begun: Counter,
     /// Handshakes that ended with a session.
     handshakes_done: Counter,
     /// Times that a peer was declared unreachable or unresponsive.
@@ -329,8 +323,6 @@ pub struct PeerSnapshot {
     pub refused_pkts: u64,
     /// Source address of the last refused packet.
     pub refused_from: Option<String>,
-    /// Inner packets that wait to be sent to the peer.
-    pub queue_pkts: u64,
     /// Bytes of inner packets that wait to be sent to the peer.
     pub queue_bytes: u64,
     /// Congestion window.

@@ -54,7 +54,7 @@ pub(super) fn snapshot(pages: &Pages, detail: &Detail) -> Result<Snapshot, Plane
         uptime_s: seconds(now.since(about.started_at)),
         udp_ordering: directory.udp_ordering,
         link_rate_bps: about.link_rate_bps,
-        counters: Counters { queue_bytes, ..counters(&totals) },
+        counters: counters(&totals, queue_bytes),
         drops: drops(&totals),
         flows_total: totals.flows,
         flows: flows(pages, &directory, detail.flows_max)?,
@@ -144,7 +144,7 @@ pub(super) fn paths_together(rows: Vec<PathRow>) -> BTreeMap<PeerNumber, Vec<Pat
     paths
 }
 
-fn counters(totals: &Totals) -> Counters {
+fn counters(totals: &Totals, queue_bytes: u64) -> Counters {
     let Totals { transport, card, work, mode, utilization, .. } = totals;
     let (traffic, order) = (card.traffic, card.order);
     Counters {
@@ -176,6 +176,7 @@ fn counters(totals: &Totals) -> Counters {
             + work.refused,
         queue_drops: traffic.queue_dropped_late + traffic.queue_dropped_full,
         ecn_marks: traffic.queue_marked,
+        queue_bytes,
         order_waits: order.waited,
         order_timeouts: order.wait_timeouts,
         order_late_pkts: order.bad_chunks,
@@ -190,7 +191,6 @@ fn counters(totals: &Totals) -> Counters {
         outer_tx_bytes: transport.tx_bytes,
         outer_rx_pkts: transport.rx_pkts,
         outer_rx_bytes: transport.rx_bytes,
-        ..Counters::default()
     }
 }
 
@@ -257,7 +257,7 @@ fn peer_snapshot(directory: &Directory, peer: &Listed, now: Instant) -> PeerSnap
         credit_limited: stats.credit_limited,
         packet_bytes_max: all.packet_bytes_max.into(),
         paths: PathCounts { good, skip, assumed_bad, denied, passing: stats.paths_passing },
-        ..PeerSnapshot::default()
+        path_reports: Vec::new(),
     }
 }
 
