@@ -413,6 +413,7 @@ impl SendQueue {
         assert_eq!(count(Place::Free), self.free.len());
         assert_eq!(count(Place::Retransmit), in_place(self.retransmit, Place::Retransmit));
         assert_eq!(count(Place::Refused), in_place(self.rnr, Place::Refused));
+        assert_eq!(count(Place::Aside), in_place(self.aside, Place::Aside));
         let waiting = |flow: &Flow| in_place(flow.waiting, Place::Queued);
         assert_eq!(count(Place::Queued), self.flows.iter().map(waiting).sum::<usize>());
         let unsent = self.held.iter().filter(|held| held.place == Place::Queued);

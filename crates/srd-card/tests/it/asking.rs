@@ -336,6 +336,7 @@ fn an_instance_that_was_removed_gets_no_packet_that_waited() {
         lab.answer(question).unwrap();
     }
     assert_eq!((lab.out.guests, lab.out.hosts.len()), (0, 0));
+    assert_eq!(lab.card.drops_of_none().of(Cause::NotHere), 2, "both are counted");
 }
 
 #[test]

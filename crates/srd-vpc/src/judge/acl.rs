@@ -44,6 +44,10 @@ pub(super) fn first_match(acl: &Acl, direction: Direction, packet: &Packet) -> (
 
 #[cfg(test)]
 mod tests {
+    use alloc::string::String;
+    use alloc::vec;
+    use alloc::vec::Vec;
+
     use super::*;
     use crate::id::VpcId;
     use crate::object::{AclEntry, Traffic};

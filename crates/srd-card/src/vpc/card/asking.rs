@@ -65,7 +65,9 @@ impl Card {
         }
         for Waiting { frame, port, eni, sender, followed, by_srd } in open.packets {
             if self.eni_of(port) != Some(eni) {
+                let packets = Read::frame(&frame).map_or(1, |read| read.layout.packets());
                 self.note(now, followed, || Event::Dropped(Cause::NotHere));
+                self.drop_of(None, Cause::NotHere, packets);
                 continue;
             }
             self.traces.resume(followed);
@@ -97,7 +99,8 @@ impl Card {
         for waiting in packets {
             self.note(now, waiting.followed, || Event::Dropped(Cause::Unanswered));
             let packets = Read::frame(&waiting.frame).map_or(1, |read| read.layout.packets());
-            let port = Some(waiting.port).filter(|port| self.port(*port).is_some());
+            // Its port may be another interface's by now.
+            let port = Some(waiting.port).filter(|port| self.eni_of(*port) == Some(waiting.eni));
             self.drop_of(port, Cause::Unanswered, packets);
         }
     }
