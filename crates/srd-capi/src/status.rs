@@ -204,7 +204,7 @@ thread_local! {
     static LAST: RefCell<Cow<'static, CStr>> = const { RefCell::new(Cow::Borrowed(c"")) };
 }
 
-/// The text of the last error of this thread: valid until its next one.
+/// Text of the last error of this thread. The pointer is valid until the next error of this thread.
 #[must_use]
 pub fn last() -> *const c_char {
     LAST.try_with(|last| last.borrow().as_ptr()).unwrap_or(c"".as_ptr())

@@ -254,10 +254,10 @@ impl Endpoint {
         }
     }
 
-    /// Bytes that may be injected.
+    /// Largest message that can be injected, in bytes.
     ///
     /// # Errors
-    /// What is wrong with the endpoint.
+    /// The endpoint is closed or has failed.
     pub fn inject_bytes_max(&self) -> Outcome<u64> {
         // SAFETY: names no memory.
         unsafe { self.submit(|submitter| Ok(submitter.rdm.inject_bytes_max())) }

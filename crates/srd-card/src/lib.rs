@@ -23,7 +23,7 @@
 //!
 //! # The card of an instance
 //! [`limits`], [`track`], [`device`] and [`profile`] contain what an instance type allows:
-//! bandwidth and packets a second, tracked connections, queues and rings. They do not depend on
+//! bandwidth and packets per second, tracked connections, queues and rings. They do not depend on
 //! the stage. Their rules are in `docs/spec/card.md`.
 //!
 //! # How a world drives it

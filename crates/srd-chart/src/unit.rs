@@ -104,7 +104,8 @@ pub fn quantity(value: f64, unit: &str) -> String {
     Unit::fitting(unit, [value]).show(value)
 }
 
-/// A value of one unit in another one of its family.
+/// Converts a value between units of the same quantity, such as `ms` and `s`. `None` if a unit is
+/// not known, or if they measure different quantities.
 #[must_use]
 pub fn converted(value: f64, from: &str, to: &str) -> Option<f64> {
     let ((family, from), (other, to)) = (known(from)?, known(to)?);

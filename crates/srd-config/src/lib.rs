@@ -5,7 +5,7 @@ use std::fmt;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
-/// Most characters of a line that are shown.
+/// Largest number of characters of a line that are shown.
 const SHOWN_CHARS_MAX: usize = 100;
 
 /// Reason why a configuration was refused.

@@ -229,9 +229,9 @@ pub struct FloorLimits {
 }
 
 impl FloorLimits {
-    /// Most 16-byte blocks that one key seals, the tag counted as one.
+    /// Largest number of 16-byte blocks that one key seals, the tag counted as one.
     pub const BLOCKS_MAX: u64 = 1 << 35;
-    /// Most forgeries that one key meets.
+    /// Largest number of forgeries that one key meets.
     pub const FORGERIES_MAX: u64 = 1 << 52;
 
     /// Records a packet of `body_bytes` that the key sealed or opened.

@@ -54,7 +54,7 @@ use super::kdf::{LABEL, SessionSecret, SessionSecrets, derive, wipe};
 use super::resolver::{Resolver, SplitKeys, resolve_dh};
 use super::rng::Drbg;
 
-/// Most bytes of a greeting.
+/// Largest number of bytes of a greeting.
 pub const PAYLOAD_BYTES_MAX: usize = 64;
 /// Bytes of message 1 beyond its greeting.
 pub const MESSAGE1_OVERHEAD_BYTES: usize = 96;

@@ -13,7 +13,7 @@ use ring::hmac;
 
 use super::kdf::{LABEL, wipe};
 
-/// Most bytes per request, by the standard; longer fills are several requests.
+/// Largest number of bytes per request, by the standard; longer fills are several requests.
 const REQUEST_BYTES_MAX: usize = 1 << 16;
 
 /// A deterministic cryptographic generator. Not `Clone`: a copy would repeat its output.

@@ -37,9 +37,9 @@ use nix::sys::signal::{SigSet, Signal, killpg};
 use nix::unistd::Pid;
 use serde::{Deserialize, Serialize};
 
-/// Most commands at one point.
+/// Largest number of commands at one point.
 pub const HOOKS_MAX: usize = 16;
-/// Most bytes of one command.
+/// Largest number of bytes of one command.
 pub const HOOK_BYTES_MAX: usize = 4096;
 /// Longest time that one command may run.
 pub const HOOK_WAIT_MAX: Duration = Duration::from_secs(10);

@@ -24,7 +24,7 @@ use crate::capture::{Filter, TapReader};
 use crate::config::{Config, ReloadReport, UdpOrdering};
 use crate::snapshot::Snapshot;
 
-/// Most commands that may wait for the control thread.
+/// Largest number of commands that may wait for the control thread.
 pub const COMMANDS_MAX: usize = 64;
 /// Longest time that a caller waits for an answer.
 pub const ANSWER_WAIT_MAX: Duration = Duration::from_secs(10);
@@ -71,7 +71,7 @@ pub enum Command {
 pub struct Detail {
     /// Peers whose paths are listed.
     pub paths: PathsOf,
-    /// Most flows that are listed.
+    /// Largest number of flows that are listed.
     pub flows_max: usize,
 }
 

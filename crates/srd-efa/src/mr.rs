@@ -11,7 +11,7 @@ use crate::error::CreateError;
 use crate::hash::Keyed;
 use crate::slots::{Key, Slots};
 
-/// Most registrations: as many as a key has slots.
+/// Largest number of registrations: as many as a key has slots.
 pub const MRS_MAX: u32 = 1 << 20;
 const GENERATION_BITS: u32 = 12;
 const GENERATION_MASK: u32 = (1 << GENERATION_BITS) - 1;

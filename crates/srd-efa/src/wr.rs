@@ -5,9 +5,9 @@ use srd_proto::Qpn;
 use crate::handle::Ah;
 use crate::memory::Sge;
 
-/// Most bytes of one RDMA read or write.
+/// Largest number of bytes of one RDMA read or write.
 pub const RDMA_BYTES_MAX: u32 = 1 << 30;
-/// Most pieces of a message.
+/// Largest number of pieces of a message.
 pub const SGES_MAX: usize = 2;
 /// Source of a message's bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -192,9 +192,10 @@ impl Owned {
         self.is_found
     }
 
-    /// Removes obstacles for these devices from a found namespace. The devices of the previous card
-    /// ended with their descriptors, and their addresses and routes as well; rules are left. A
-    /// program may have made devices with the same names.
+    /// Prepares a namespace that an earlier card has left for these devices. The earlier card's
+    /// devices, addresses and routes disappeared when its descriptors were closed, but its routing
+    /// rules remain: they are deleted. A device with the name of one of these devices was created
+    /// by another program, and is deleted, too.
     pub(crate) fn clear(&self, devices: &[Device]) -> Result<()> {
         let inside = &self.inside;
         for Device { name, .. } in devices {
@@ -316,7 +317,7 @@ fn within<T: Send>(file: &File, work: impl FnOnce() -> T + Send) -> Result<T> {
 }
 
 impl Inside {
-    /// Returns the access to the namespace with this name.
+    /// Gives access to the namespace with this name. The namespace need not exist yet.
     pub(crate) fn of(name: NamespaceName) -> Self {
         Self { name }
     }

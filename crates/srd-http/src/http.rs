@@ -7,9 +7,9 @@ use std::io::{self, ErrorKind, Read, Write};
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
-/// Most bytes of a request up to its empty line.
+/// Largest number of bytes of a request up to its empty line.
 pub const HEAD_BYTES_MAX: usize = 8192;
-/// Most headers of a request.
+/// Largest number of headers of a request.
 pub const HEADERS_MAX: usize = 64;
 /// Time within which a client must have sent its request.
 pub const HEAD_WAIT_MAX: Duration = Duration::from_secs(5);

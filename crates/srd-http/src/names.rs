@@ -6,11 +6,11 @@
 
 use std::fs;
 
-/// Most characters of a host name in DNS.
+/// Largest number of characters of a host name in DNS.
 const NAME_CHARS_MAX: usize = 255;
-/// Most characters of a label of a name.
+/// Largest number of characters of a label of a name.
 const LABEL_CHARS_MAX: usize = 63;
-/// Most names of this machine that are taken from its files.
+/// Largest number of names of this machine that are taken from its files.
 const NAMES_MAX: usize = 32;
 
 /// A name as names are compared, if it is one: without a port, a final dot and capitals.

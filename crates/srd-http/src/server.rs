@@ -37,7 +37,7 @@ impl Listener {
     /// machine's names.
     ///
     /// # Errors
-    /// The system's, with an explanation for the user.
+    /// An error of the system, with an explanation for the user.
     pub fn bind(at: SocketAddr, allow_remote: bool) -> io::Result<Self> {
         let because = |e: io::Error| {
             let remedy = match e.kind() {
@@ -71,7 +71,7 @@ impl Listener {
     /// Address of the listening socket.
     ///
     /// # Errors
-    /// The system's.
+    /// An error of the system.
     pub fn address(&self) -> io::Result<SocketAddr> {
         self.listener.local_addr()
     }
@@ -113,7 +113,7 @@ impl Server {
     /// Serves a listener.
     ///
     /// # Errors
-    /// There is no thread to be had.
+    /// The thread cannot be started.
     pub fn start(listener: Listener, answer: Box<Answer>) -> io::Result<Self> {
         Self::with(listener, answer, source)
     }

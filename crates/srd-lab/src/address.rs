@@ -14,7 +14,7 @@
 use crate::id::{Family, HostId, LinkId};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// Most extra IPv4 addresses a host can have for MPTCP subflows.
+/// Largest number of extra IPv4 addresses a host can have for MPTCP subflows.
 pub const EXTRA_ADDRESSES_MAX: u16 = 4;
 
 /// End of a cable.

@@ -27,7 +27,7 @@ use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Most hosts of one overlay.
+/// Largest number of hosts of one overlay.
 pub const HOSTS_MAX: usize = 64;
 /// UDP port the daemons listen on.
 pub const PORT: u16 = 7471;

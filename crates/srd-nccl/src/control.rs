@@ -14,8 +14,9 @@ use crate::flow::{End, Flow, Link, Purpose};
 use crate::port::Submitter;
 use crate::wire::{self, Control};
 
-/// Most control messages that wait to be sent. At this bound, no more messages of peers are
-/// accepted: it limits the memory that a peer takes which sends requests and accepts no answers.
+/// Largest number of control messages that wait to be sent. At this bound, no more messages of
+/// peers are accepted: it limits the memory that a peer takes which sends requests and accepts no
+/// answers.
 pub const OUTGOING_MAX: usize = 4096;
 /// Connections that wait for `accept`, of one listener. NCCL makes one.
 pub const BACKLOG_MAX: usize = 128;

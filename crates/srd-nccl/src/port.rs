@@ -17,7 +17,7 @@ use crate::{Fault, Outcome, log};
 pub const OPERATIONS_MAX: u32 = 1 << 16;
 /// Receives of an endpoint that may be posted.
 const RECEIVES_MAX: u32 = 1 << 16;
-/// Most of these operations that are receives for control messages.
+/// Largest number of these operations that may be receives for control messages.
 pub const CONTROL_RECEIVES: usize = 256;
 /// Time that closing a connection waits for requests under way. A transfer with a live peer ends
 /// sooner, unless it is very long.

@@ -146,12 +146,12 @@ impl Assembler {
         self.add(0x77, to, 0, 0, bits);
     }
 
-    /// The 16 bits of `to` from the packet's order into the machine's.
+    /// Converts the low 16 bits of `to` from network byte order to the byte order of the machine.
     pub(crate) fn swap_from_network_16(&mut self, to: u8) {
         self.add(0xdc, to, 0, 0, 16);
     }
 
-    /// `r0 = function(r1, r2, ...)`, by the number of a function of the kernel's.
+    /// `r0 = function(r1, r2, ...)`. `function` is the number of a function of the kernel.
     pub(crate) fn call(&mut self, function: i32) {
         self.add(0x85, 0, 0, 0, function);
     }

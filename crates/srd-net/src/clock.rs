@@ -1,8 +1,8 @@
-//! Time: one axis for the core, for timers and for the kernel's receive stamps.
+//! Time: one clock for the core, for timers and for the kernel's receive stamps.
 //!
-//! The axis is `CLOCK_MONOTONIC` in nanoseconds. The kernel stamps arrivals with
-//! `CLOCK_REALTIME`, which may be slewed or stepped, so the difference of the two is measured
-//! anew every few milliseconds, and a mapped stamp never lies in the future nor far back.
+//! The clock is `CLOCK_MONOTONIC` in nanoseconds. The kernel stamps arrivals with `CLOCK_REALTIME`,
+//! which may be slewed or stepped. Therefore the difference of the two clocks is measured again
+//! every few milliseconds, and a converted stamp is never in the future, and never far in the past.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read as _, Write as _};
@@ -38,20 +38,20 @@ impl Default for Clock {
 }
 
 impl Clock {
-    /// A clock with the present difference of wall and monotonic time.
+    /// A clock with the current difference of wall and monotonic time.
     pub fn new() -> Self {
         let mut clock = Self { offset_ns: 0, measured_at: Instant::ZERO };
         clock.measure();
         clock
     }
 
-    /// The present.
+    /// The current time.
     pub fn now(&self) -> Instant {
         Instant::from_nanos(os::monotonic_ns())
     }
 
-    /// Arrival time of a packet with the kernel's wall-clock stamp `stamp_ns`. Without a stamp,
-    /// or with an absurd one, the result is the present, `now`.
+    /// Arrival time of a packet with the kernel's wall-clock stamp `stamp_ns`. Without a stamp, or
+    /// with an impossible one, the result is the current time, `now`.
     pub fn arrival(&mut self, stamp_ns: u64, now: Instant) -> Instant {
         if stamp_ns == 0 {
             return now;
@@ -105,7 +105,7 @@ const EPOCH_FILE_BYTES_MAX: u64 = 64;
 /// daemons with the same directory are waited for, ten seconds at most.
 ///
 /// # Errors
-/// The system's, when the file cannot be written, or the directory is locked for longer.
+/// An error of the system, when the file cannot be written, or the directory is locked for longer.
 pub fn lasting_epoch(file: &Path) -> io::Result<Epoch> {
     let _alone = alone_beside(file)?;
     let least = last_epoch(file).map_or(0, |last| last.saturating_add(EPOCH_STEP));
@@ -140,7 +140,7 @@ fn alone_beside(file: &Path) -> io::Result<File> {
     }
 }
 
-/// The epoch that an ordinary file holds.
+/// The epoch in a file; `None` if it is not a regular file, or holds no epoch.
 fn last_epoch(file: &Path) -> Option<u64> {
     // Without O_NONBLOCK opening a pipe waits for its writer.
     let flags = libc::O_NONBLOCK | libc::O_NOCTTY;
@@ -153,7 +153,7 @@ fn last_epoch(file: &Path) -> Option<u64> {
     text.trim().parse().ok().filter(|last| *last <= EPOCH_MAX)
 }
 
-/// The present, on the axis of every endpoint of this machine.
+/// The current time (`CLOCK_MONOTONIC`), by the clock that all endpoints of this machine use.
 pub fn now() -> Instant {
     Instant::from_nanos(os::monotonic_ns())
 }
@@ -161,7 +161,7 @@ pub fn now() -> Instant {
 /// Thirty-two bytes from the kernel's random generator.
 ///
 /// # Errors
-/// The kernel's, on systems without `getrandom`.
+/// An error of the kernel, on systems without `getrandom`.
 pub fn seed() -> std::io::Result<[u8; 32]> {
     let mut bytes = [0; 32];
     os::random(&mut bytes)?;
@@ -177,7 +177,7 @@ pub(crate) fn fresh(bytes: &mut [u8; 16]) {
 /// A secret from the kernel's random generator.
 ///
 /// # Errors
-/// The kernel's, on systems without `getrandom`.
+/// An error of the kernel, on systems without `getrandom`.
 pub fn secret() -> io::Result<Secret> {
     let mut bytes = [0; 16];
     os::random(&mut bytes)?;

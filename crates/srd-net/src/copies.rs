@@ -59,7 +59,7 @@ pub enum Copied {
     GenerationId,
     /// The machine has another boot id.
     BootId,
-    /// The wall clock was set, by so many seconds.
+    /// The wall clock was set, by this many seconds.
     ClockStep {
         /// Forward or back.
         seconds: u64,

@@ -74,11 +74,11 @@ impl Segments for Run {
 }
 
 impl Datagrams {
-    /// Over a socket that is bound, with kernel buffers of so many bytes each way: past the
+    /// Over a socket that is bound, with kernel buffers of this many bytes each way: past the
     /// system's limit if this process may (`CAP_NET_ADMIN`), else up to it.
     ///
     /// # Errors
-    /// The operating system's.
+    /// An error of the operating system.
     pub fn new(socket: UdpSocket, buffer_bytes: u32) -> io::Result<Self> {
         let is_v6 = socket.local_addr()?.is_ipv6();
         let socket = Socket::from_fd(socket.into(), is_v6);
@@ -103,7 +103,7 @@ impl Datagrams {
     /// Sends by these sockets from now on, each of which is bound, and receives nothing by them.
     ///
     /// # Errors
-    /// The operating system's.
+    /// An error of the operating system.
     pub fn send_by(&mut self, sockets: Vec<UdpSocket>, buffer_bytes: u32) -> io::Result<()> {
         self.flush();
         self.senders.clear();
@@ -225,7 +225,7 @@ impl Datagrams {
         self.current.at < self.current.end || self.next < self.messages
     }
 
-    /// Hands datagrams over that have come as one message, at most so many, with their sender.
+    /// Hands datagrams over that have arrived as one message, at most this many, with their sender.
     /// Returns how many there were; 0: none has arrived.
     pub fn receive_some(&mut self, most: usize, mut read: impl FnMut(SocketAddr, &[u8])) -> usize {
         if most == 0 || !self.has_message() {

@@ -49,7 +49,7 @@ impl Endpoint {
     /// Opens the sockets and starts the thread.
     ///
     /// # Errors
-    /// The operating system's, or a knob of the configuration that is out of range.
+    /// An error of the operating system, or a knob of the configuration that is out of range.
     pub fn bind(options: &BindOptions) -> Result<Self, BindError> {
         let busy_poll = options.poll == PollMode::Spin;
         let shared = driver::start(options.open()?, options.receive_queue_datagrams, busy_poll);
@@ -59,7 +59,7 @@ impl Endpoint {
     /// An endpoint over any back end.
     ///
     /// # Errors
-    /// The operating system's, or a knob of the configuration that is out of range.
+    /// An error of the operating system, or a knob of the configuration that is out of range.
     pub fn over<I: PacketIo + Send + 'static>(io: I, config: Config) -> Result<Self, BindError> {
         let defaults = BindOptions::default();
         let engine = engine_over(io, config)?;
@@ -162,7 +162,7 @@ impl Endpoint {
     /// woken.
     ///
     /// A future of [`Endpoint::recv_async`] that is dropped wakes no task; a program that polls
-    /// once and goes on calls this.
+    /// once and continues calls this.
     ///
     /// # Errors
     /// The endpoint has ended and nothing is left.

@@ -62,7 +62,7 @@ pub struct Context<'a> {
 }
 
 impl Context<'_> {
-    /// The present.
+    /// The current time.
     pub fn now(&self) -> Instant {
         self.now
     }

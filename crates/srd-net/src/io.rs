@@ -14,8 +14,8 @@ use srd_proto::transmit::{PacketMeta, Transmit, TransmitBuf};
 use crate::clock::Clock;
 use crate::copies::Copied;
 
-/// Most UDP payload bytes in a batch: IP and UDP headers and a link-layer header must fit into
-/// the 65,536 bytes that devices segment.
+/// Largest number of UDP payload bytes in a batch: IP and UDP headers and a link-layer header must
+/// fit into the 65,536 bytes that devices segment.
 pub(crate) const BATCH_BYTES_MAX: usize = 65_400;
 
 /// The bytes of a batch, where they are.
@@ -45,7 +45,7 @@ pub enum PollMode {
     Block,
     /// Poll without sleeping: least latency, one core always busy.
     Spin,
-    /// Spin for so long after the last packet, then sleep.
+    /// Spin for this time after the last packet, then sleep.
     Adaptive(Duration),
 }
 
@@ -112,7 +112,7 @@ impl Wait {
 pub enum Sent {
     /// Every batch was handed over (or refused for good and counted).
     All,
-    /// The socket was full after so many batches. Offer the rest again later.
+    /// The socket was full after this many batches. Offer the rest again later.
     Blocked {
         /// Batches that went.
         batches: usize,
@@ -146,7 +146,7 @@ pub enum Notice {
         /// UDP payload bytes that fit, as far as this machine can determine.
         works_bytes: Option<u16>,
     },
-    /// The kernel or the device refuses segmentation offload; sending goes on without it.
+    /// The kernel or the device refuses segmentation offload; sending continues without it.
     SegmentationOff,
     /// This process may exist twice, as a restored or cloned virtual machine does. Every session
     /// was ended and begins anew, under fresh keys.
@@ -266,7 +266,7 @@ pub trait PacketIo {
     /// Number of paths (source ports).
     fn paths(&self) -> u16;
 
-    /// Most segments in one batch that pays.
+    /// Largest number of segments in a batch; larger batches are not faster.
     fn batch_segments_max(&self) -> usize;
 
     /// Compares the configured packet size with this machine's MTU towards a new destination; a
@@ -298,6 +298,6 @@ pub trait PacketIo {
     /// A handle that ends a wait from another thread.
     ///
     /// # Errors
-    /// The operating system's, if it has no descriptor left.
+    /// An error of the operating system, if it has no descriptor left.
     fn waker(&mut self) -> io::Result<std::sync::Arc<crate::wake::IoWaker>>;
 }

@@ -7,7 +7,8 @@ use std::path::Path;
 use srd_trust::private;
 use zeroize::Zeroizing;
 
-/// Most bytes of a key file: a key is at most 64 characters, the rest may be white space.
+/// Largest number of bytes of a key file: a key is at most 64 characters, the rest may be white
+/// space.
 const BYTES_MAX: u64 = 1024;
 
 /// Reason why a key file was refused.

@@ -128,7 +128,7 @@ impl SecretKey {
     /// Thirty-two random bytes from the kernel: a preshared key.
     ///
     /// # Errors
-    /// The kernel's.
+    /// An error of the kernel.
     pub fn draw() -> io::Result<Self> {
         crate::clock::seed().map(Self)
     }
@@ -136,7 +136,7 @@ impl SecretKey {
     /// A new private key, clamped for X25519 as WireGuard clamps it.
     ///
     /// # Errors
-    /// The kernel's.
+    /// An error of the kernel.
     pub fn draw_private() -> io::Result<Self> {
         let Self(mut key) = Self::draw()?;
         key[0] &= 248;

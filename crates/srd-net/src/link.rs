@@ -45,7 +45,7 @@ impl Link {
     /// Queries the kernel for the way to `destination`. Sends nothing.
     ///
     /// # Errors
-    /// The operating system's, for instance that there is no route.
+    /// An error of the operating system, for instance that there is no route.
     pub fn towards(destination: SocketAddr) -> io::Result<Self> {
         let mut destination = destination;
         if destination.port() == 0 {
@@ -96,7 +96,7 @@ pub struct LocalAddress {
 /// Every IP address of every interface that is up, as the kernel orders them.
 ///
 /// # Errors
-/// The operating system's.
+/// An error of the operating system.
 pub fn local_addresses() -> io::Result<Vec<LocalAddress>> {
     let up = interface::addresses()?.into_iter().filter(|address| address.up);
     let known =
@@ -107,7 +107,7 @@ pub fn local_addresses() -> io::Result<Vec<LocalAddress>> {
 /// Whether an interface is set up.
 ///
 /// # Errors
-/// The operating system's: no interface has this name.
+/// An error of the operating system, for instance that no interface has this name.
 pub fn is_up(interface: &str) -> io::Result<bool> {
     interface::is_up(interface)
 }
@@ -116,7 +116,7 @@ pub fn is_up(interface: &str) -> io::Result<bool> {
 /// unspecified address, from any interface but loopback.
 ///
 /// # Errors
-/// The operating system's.
+/// An error of the operating system.
 pub fn local_packet_bytes(ip: IpAddr) -> io::Result<u16> {
     let addresses = interface::addresses()?;
     // A socket at `::` carries both families.
@@ -148,7 +148,7 @@ pub fn local_rate(ip: IpAddr) -> Option<u64> {
 /// reports it. Virtual interfaces report invented figures (veth: 10 Gb/s) or nothing: unknown.
 ///
 /// # Errors
-/// The operating system's, for instance that there is no route.
+/// An error of the operating system, for instance that there is no route.
 pub fn detect_link_rate(destination: SocketAddr) -> io::Result<Option<u64>> {
     Link::towards(destination).map(|link| link.rate_bps)
 }
@@ -169,8 +169,8 @@ fn parse_speed(text: &str) -> Option<u64> {
     (mbps > 0 && mbps < u64::from(u32::MAX)).then(|| mbps * 1_000_000)
 }
 
-/// Most segments that the kernel accepts in one batch: 128 since Linux 6.9, 64 before. Determined
-/// once by sending a batch of one-byte segments to ourselves.
+/// Largest number of segments that the kernel accepts in one batch: 128 since Linux 6.9, 64 before.
+/// Determined once by sending a batch of one-byte segments to ourselves.
 pub(crate) fn segments_max() -> usize {
     static FOUND: OnceLock<usize> = OnceLock::new();
     *FOUND.get_or_init(|| if takes_segments(128).unwrap_or(false) { 128 } else { 64 })

@@ -61,7 +61,7 @@ impl LocalEndpoint {
     /// Opens the sockets. The calling thread's timers are made precise.
     ///
     /// # Errors
-    /// The operating system's, or a knob of the configuration that is out of range.
+    /// An error of the operating system, or a knob of the configuration that is out of range.
     pub fn bind(options: &BindOptions) -> Result<Self, BindError> {
         os::timer_slack_minimum();
         Ok(Self { engine: options.open()? })
@@ -75,7 +75,7 @@ impl LocalEndpoint {
     /// that are left.
     ///
     /// # Errors
-    /// The operating system's, or a setting that is out of range: `shards` is from 1 to
+    /// An error of the operating system, or a setting that is out of range: `shards` is from 1 to
     /// [`srd_proto::SHARDS_MAX`].
     pub fn bind_shards(options: &BindOptions, shards: u8) -> Result<Vec<Self>, BindError> {
         os::timer_slack_minimum();
@@ -87,7 +87,7 @@ impl LocalEndpoint {
     /// Only to be waited on: packets are received by a round.
     ///
     /// # Errors
-    /// The operating system's, if it has no descriptor left.
+    /// An error of the operating system, if it has no descriptor left.
     pub fn arrivals(&self) -> io::Result<OwnedFd> {
         self.engine.io_ref().arrivals()
     }
@@ -114,7 +114,7 @@ impl LocalEndpoint<NearIo> {
     /// they were last received. Only to be waited on.
     ///
     /// # Errors
-    /// The operating system's, if it has no descriptor left.
+    /// An error of the operating system, if it has no descriptor left.
     pub fn arrivals(&self) -> io::Result<OwnedFd> {
         self.engine.io_ref().arrivals()
     }
@@ -172,7 +172,7 @@ impl<I: PacketIo> LocalEndpoint<I> {
         self.engine.io_ref().refusal(destination)
     }
 
-    /// The present.
+    /// The current time.
     pub fn now(&self) -> Instant {
         self.engine.now()
     }
@@ -292,7 +292,7 @@ impl<I: PacketIo> LocalEndpoint<I> {
     /// A handle that ends a wait from another thread.
     ///
     /// # Errors
-    /// The operating system's, if it has no descriptor left.
+    /// An error of the operating system, if it has no descriptor left.
     pub fn waker(&mut self) -> io::Result<std::sync::Arc<crate::IoWaker>> {
         self.engine.io().waker()
     }

@@ -55,7 +55,7 @@ impl Reader<'_> {
 }
 
 impl Page {
-    /// A page of so many words, all zero.
+    /// A page of this many words, all zero.
     pub fn new(words: usize) -> Self {
         let words = (0..words).map(|_| AtomicU64::new(0)).collect();
         Self { version: AtomicU64::new(0), words }

@@ -70,7 +70,7 @@ fn bind_shards(
     Ok(bound)
 }
 
-/// The sockets of one of so many shards.
+/// The sockets of one shard of several.
 fn bind_run(
     options: &UdpOptions,
     (shard, shards): (u8, u8),

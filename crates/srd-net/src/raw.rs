@@ -12,7 +12,7 @@ use crate::sys::{os, socket};
 /// Lets the kernel cut every send on a UDP socket into datagrams of `bytes`.
 ///
 /// # Errors
-/// The operating system's.
+/// An error of the operating system.
 pub fn udp_segment(socket: &impl AsFd, bytes: u16) -> io::Result<()> {
     socket::set_int(socket.as_fd(), libc::SOL_UDP, UDP_SEGMENT, i32::from(bytes))
 }
@@ -20,7 +20,7 @@ pub fn udp_segment(socket: &impl AsFd, bytes: u16) -> io::Result<()> {
 /// Accepts several datagrams coalesced into one on a UDP socket.
 ///
 /// # Errors
-/// The operating system's.
+/// An error of the operating system.
 pub fn udp_gro(socket: &impl AsFd) -> io::Result<()> {
     socket::set_int(socket.as_fd(), libc::SOL_UDP, UDP_GRO, 1)
 }
@@ -28,7 +28,7 @@ pub fn udp_gro(socket: &impl AsFd) -> io::Result<()> {
 /// Requests buffers of `bytes` in both directions, past the system's limit if privileged.
 ///
 /// # Errors
-/// The operating system's.
+/// An error of the operating system.
 pub fn buffers(socket: &impl AsFd, bytes: i32) -> io::Result<()> {
     let fd = socket.as_fd();
     socket::set_int(fd, libc::SOL_SOCKET, libc::SO_SNDBUFFORCE, bytes)
@@ -41,7 +41,8 @@ pub fn buffers(socket: &impl AsFd, bytes: i32) -> io::Result<()> {
 /// connecting is not the same: a connection that began under BBR stays paced.)
 ///
 /// # Errors
-/// The operating system's; the name may be unknown, or not allowed without privilege.
+/// An error of the operating system, for instance that the name is not known, or is allowed with
+/// privilege only.
 pub fn tcp_connect(address: SocketAddr, congestion: &str) -> io::Result<TcpStream> {
     let socket = Socket::stream(&address)?;
     socket::set_text(socket.as_fd(), libc::IPPROTO_TCP, libc::TCP_CONGESTION, congestion)?;
@@ -58,7 +59,7 @@ pub fn timer_slack_minimum() {
 /// included that this process was itself started with.
 ///
 /// # Errors
-/// The operating system's.
+/// An error of the operating system.
 pub fn keep_descriptors_from_children() -> io::Result<()> {
     os::close_on_exec_from(3)
 }

@@ -94,7 +94,7 @@ impl Waiters {
         let is_known = futures.wakers.get(&key).is_some_and(|known| known.will_wake(waker));
         let old = if is_known { None } else { futures.wakers.insert(key, waker.clone()) };
         self.has_futures.store(true, Ordering::SeqCst);
-        // What a waker does when it is dropped is the executor's, and not done under the lock.
+        // Dropping a waker runs code of the executor. That code must not run under the lock.
         drop(futures);
         drop(old);
     }

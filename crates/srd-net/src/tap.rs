@@ -37,11 +37,11 @@ pub struct Tap {
 }
 
 impl Tap {
-    /// Begins to look at the interface. `kept_bytes`: the most bytes of a packet that are copied,
-    /// link header included; `ring_bytes`: memory for those that wait to be read.
+    /// Begins to capture packets of the interface. `kept_bytes`: the most bytes of a packet that
+    /// are copied, link header included; `ring_bytes`: memory for those that wait to be read.
     ///
     /// # Errors
-    /// The operating system's: without `CAP_NET_RAW` it is refused.
+    /// An error of the operating system, for instance that `CAP_NET_RAW` is missing.
     pub fn open(interface: &str, kept_bytes: u32, ring_bytes: u32) -> io::Result<Self> {
         let index = interface::index_of(interface)?;
         Ok(Self { ring: PacketRing::open(index, kept_bytes, ring_bytes)?, lost: 0 })
@@ -73,7 +73,7 @@ impl Tap {
     /// Packets since the beginning that found no room in the ring and were not shown.
     ///
     /// # Errors
-    /// The operating system's, such as that the interface is gone.
+    /// An error of the operating system, for instance that the interface is gone.
     pub fn lost(&mut self) -> io::Result<u64> {
         self.ring.error()?;
         let (_, lost) = self.ring.statistics()?;
@@ -81,10 +81,11 @@ impl Tap {
         Ok(self.lost)
     }
 
-    /// Waits until one of `taps` has packets, or `timeout_ns` has passed; without any, for so long.
+    /// Waits until one of `taps` has packets, or `timeout_ns` has passed; without any, for this
+    /// time.
     ///
     /// # Errors
-    /// The operating system's.
+    /// An error of the operating system.
     pub fn wait<'a>(taps: impl IntoIterator<Item = &'a Self>, timeout_ns: u64) -> io::Result<()> {
         let readable = taps.into_iter().map(|tap| Interest::readable(tap.ring.as_fd()));
         let mut interests: Vec<Interest<'_>> = readable.collect();
@@ -104,7 +105,7 @@ impl DriverStatistics {
     /// Queries their names.
     ///
     /// # Errors
-    /// The operating system's: some drivers have no statistics.
+    /// An error of the operating system. Some drivers have no statistics.
     pub fn open(interface: &str) -> io::Result<Self> {
         let ethtool = Ethtool::new()?;
         let names = ethtool.names(interface)?;
@@ -119,7 +120,7 @@ impl DriverStatistics {
     /// Their values, in the same order.
     ///
     /// # Errors
-    /// The operating system's; and if the driver has other statistics than it had at the beginning.
+    /// An error of the operating system, or the driver has other statistics than at the beginning.
     pub fn values(&self) -> io::Result<Vec<u64>> {
         self.ethtool.values(&self.interface, self.names.len())
     }

@@ -31,7 +31,7 @@ impl Tun {
     /// closed. From then on the process keeps up to 32 MiB of unused heap for frames.
     ///
     /// # Errors
-    /// The operating system's: without `CAP_NET_ADMIN` it is refused.
+    /// An error of the operating system, for instance that `CAP_NET_ADMIN` is missing.
     pub fn open(name: &str) -> io::Result<Self> {
         Self::open_queue(name, false)
     }
@@ -89,7 +89,7 @@ impl Tun {
     /// The next frame that the guest sends; `None`: no frame waits.
     ///
     /// # Errors
-    /// The operating system's: the device is gone.
+    /// An error of the operating system, for instance that the device is gone.
     pub fn read(&mut self) -> io::Result<Option<Vec<u8>>> {
         if self.buffer.capacity() < FRAME_BYTES_MAX {
             self.buffer = Vec::with_capacity(FRAME_BYTES_MAX);
@@ -106,7 +106,7 @@ impl Tun {
     /// Gives a frame to the guest.
     ///
     /// # Errors
-    /// The operating system's: it finds the frame wrong, or the interface is down.
+    /// An error of the operating system: the frame is malformed, or the interface is down.
     pub fn write(&self, frame: &[u8]) -> io::Result<()> {
         tun::write(&self.fd, frame)
     }

@@ -99,7 +99,7 @@ impl UdpIo {
     /// Opens the sockets.
     ///
     /// # Errors
-    /// The operating system's, with the port that was refused in its text.
+    /// An error of the operating system. Its text names the port that was refused.
     pub fn open(options: &UdpOptions) -> io::Result<Self> {
         Self::open_shards(options, 1)?.pop().ok_or_else(|| io::Error::other("no shard"))
     }
@@ -182,7 +182,7 @@ impl UdpIo {
     /// Another descriptor of the socket that everything arrives at.
     ///
     /// # Errors
-    /// The operating system's, and that there are several such sockets.
+    /// An error of the operating system, or there are several such sockets.
     pub(crate) fn arrivals(&self) -> io::Result<OwnedFd> {
         if self.inputs.len() > 1 {
             let text = "packets arrive at several local addresses, each with its descriptor";

@@ -62,7 +62,7 @@ fn answer(stream: impl Read + Write) {
     }
 }
 
-/// Writes for this time, and returns the bytes a second that were acknowledged.
+/// Writes for this time, and returns the bytes per second that were acknowledged.
 fn write(mut stream: impl Read + Write, time: Duration) -> f64 {
     let mut data = call(0, RECORD_BYTES).bytes().to_vec();
     let (began, mut sent, mut answered) = (Instant::now(), 0_usize, 0_usize);

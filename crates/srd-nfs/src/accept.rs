@@ -36,9 +36,9 @@ pub type Serve = dyn Fn(TcpStream, &Place) + Send + Sync;
 /// The connections that are taken.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Admission {
-    /// Most connections at once; a further one is closed at once.
+    /// Largest number of connections at once; a further one is closed at once.
     pub clients_max: usize,
-    /// Most connections of one source address.
+    /// Largest number of connections of one source address.
     pub address_max: usize,
     /// Whether each connection is evictable until [`Place::keep`] is called.
     pub strangers: bool,
@@ -150,10 +150,10 @@ impl fmt::Debug for Acceptor {
 }
 
 impl Acceptor {
-    /// Takes connections.
+    /// Starts the thread that accepts connections.
     ///
     /// # Errors
-    /// There is no thread to be had.
+    /// The thread cannot be started.
     pub fn start(
         listener: TcpListener,
         admission: Admission,
@@ -182,7 +182,7 @@ impl Acceptor {
     /// Address of the listening socket.
     ///
     /// # Errors
-    /// The system's.
+    /// An error of the system.
     pub fn address(&self) -> io::Result<SocketAddr> {
         self.listener.local_addr()
     }

@@ -38,7 +38,7 @@ impl Default for Pacing {
 /// Sets what all connections have.
 ///
 /// # Errors
-/// The system's.
+/// An error of the system.
 pub fn prepare(socket: &TcpStream, pacing: Pacing) -> io::Result<()> {
     socket.set_nodelay(pacing.nodelay)?;
     socket.set_read_timeout(Some(RECORD_STALL_MAX))?;
@@ -86,7 +86,7 @@ impl Link {
     /// The socket below, to end it from elsewhere.
     ///
     /// # Errors
-    /// The system's.
+    /// An error of the system.
     pub fn socket(&self) -> io::Result<TcpStream> {
         self.socket.try_clone()
     }
@@ -196,7 +196,7 @@ impl WriteHalf {
     /// Sends all bytes.
     ///
     /// # Errors
-    /// The system's.
+    /// An error of the system.
     pub fn send(&mut self, bytes: &[u8]) -> io::Result<()> {
         let Self { link, sealed } = self;
         if link.tls.is_none() {

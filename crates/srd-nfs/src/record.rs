@@ -124,7 +124,7 @@ pub enum RecordError {
     TooLarge {
         /// Least number of its bytes.
         bytes: u64,
-        /// Most bytes that are allowed.
+        /// Largest number of bytes that are allowed.
         bytes_max: usize,
     },
     /// The record has more than [`FRAGMENTS_MAX`] fragments.

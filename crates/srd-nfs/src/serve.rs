@@ -97,7 +97,7 @@ fn load(files: &TlsFiles, pacing: Pacing) -> Result<Arc<ServerConfig>> {
 /// Starts to serve. Without `certificates` connections are plain.
 ///
 /// # Errors
-/// There is no thread to be had.
+/// The thread cannot be started.
 pub fn start(
     listener: TcpListener,
     dialer: Arc<Dialer>,

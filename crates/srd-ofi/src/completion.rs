@@ -19,7 +19,7 @@ use crate::{Errno, Outcome};
 
 /// Time for which a waiting call polls before it sleeps.
 const SPIN: Duration = Duration::from_micros(20);
-/// Most completions that a queue can be created for.
+/// Largest number of completions that a queue can be created for.
 pub const COMPLETIONS_MAX: usize = 1 << 20;
 
 /// Completion of an operation.

@@ -37,7 +37,8 @@ pub const ATOMIC_BYTES: usize = 512;
 const HEADERS_BYTES: usize = 128;
 /// The largest message of all: lengths travel in 64 bits, and differences of pointers are signed.
 const MESSAGE_BYTES_MAX: usize = isize::MAX as usize;
-/// Most bytes of an inject, whose buffer may be used again at once, if a packet holds as many.
+/// Largest number of bytes of an inject, whose buffer may be used again at once, if a packet holds
+/// as many.
 const INJECT_BYTES_MAX: usize = 4096;
 
 /// The protocols of the services, version 1.

@@ -12,7 +12,7 @@ use crate::traffic::{Found, Kind};
 const NEAR: f64 = 0.8;
 /// The largest packet of a network without large packets.
 const MTU_SMALL: u32 = 1500;
-/// Traffic from which on large packets matter, in bits a second.
+/// Traffic from which on large packets matter, in bits per second.
 const LARGE_BPS: f64 = 100e6;
 /// Bytes of packets on average from which on it is bulk that larger packets would carry.
 const BULK_BYTES: f64 = 700.0;

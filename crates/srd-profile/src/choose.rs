@@ -3,7 +3,7 @@
 //!
 //! A type is sufficient if every limit carries the traffic with headroom: bandwidth of each
 //! direction (the peak for bursts, the baseline for the mean, credits for the rates between),
-//! packets a second, tracked connections, gateways, and the ceiling of one flow.
+//! packets per second, tracked connections, gateways, and the ceiling of one flow.
 
 use serde::Serialize;
 use srd_card::limits::FlowKind;

@@ -30,7 +30,7 @@ pub struct FlowShare {
     pub bytes: u64,
     /// Packets.
     pub packets: u64,
-    /// Most bits in a second.
+    /// Largest number of bits in a second.
     pub second_bps_max: Option<u64>,
 }
 
@@ -39,11 +39,11 @@ pub struct FlowShare {
 pub struct Needs {
     /// Headroom that limits must have: 0.2 for a fifth.
     pub headroom: f64,
-    /// Bandwidth at which no packet waits, in bits a second.
+    /// Bandwidth at which no packet waits, in bits per second.
     pub bandwidth_bps: Directed,
-    /// The mean, in bits a second.
+    /// The mean, in bits per second.
     pub mean_bps: Directed,
-    /// Bandwidth to public addresses at which no packet waits, in bits a second.
+    /// Bandwidth to public addresses at which no packet waits, in bits per second.
     pub gateway_bps: Directed,
     /// Packets a second of both directions at which no packet waits.
     pub packets_per_second: f64,

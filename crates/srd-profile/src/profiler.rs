@@ -37,7 +37,7 @@ const LINE_NS: u64 = 1_000_000;
 const SEEN_NS_MIN: u64 = PERIODS_NS[0];
 /// Length of a bin of what credits pay for.
 const SLOW_NS: u64 = 100_000_000;
-/// The slowest and the fastest rate of ladders: bits and packets a second.
+/// The slowest and the fastest rate of ladders: bits and packets per second.
 const BPS: (f64, f64) = (1e6, 4e12);
 const PPS: (f64, f64) = (1e2, 1e10);
 /// Flows that are named.

@@ -21,11 +21,11 @@ pub const OPAQUE_SHARE: f64 = 0.05;
 pub const SHORT_MS: f64 = 1_000.0;
 /// Shortest time, in nanoseconds, that allows a statement about the life of connections.
 pub const LONG_NS: u64 = 1_000_000_000;
-/// New connections a second, over a second, that are many.
+/// New connections per second, over a second, that are many.
 pub const CONNECTIONS_MANY: f64 = 100.0;
 /// The need in bandwidth is so many times the highest mean of a second, or of a minute: bursts.
 pub const BURST_TIMES: f64 = 4.0;
-/// Bursts below that bandwidth matter to no instance type, in bits a second.
+/// Bursts below that bandwidth matter to no instance type, in bits per second.
 pub const BURST_BPS: f64 = 100e6;
 /// Bytes of packets that are small on average.
 pub const SMALL_BYTES: f64 = 300.0;

@@ -185,13 +185,15 @@ pub(crate) const fn is_newer_context(context: u32, than: u32) -> bool {
     shard_of_context(context) == shard_of_context(than) && ahead > 0
 }
 
-/// Offset in a packet of the context number that selects the receiver's shard, from the first byte
-/// of the packet and whether the packet names the receiver's context. [`shard_of`] uses it; a
-/// filter in the kernel or on a network card can do the same with one comparison and one load.
+/// Returns the offset, from the beginning of a packet, of the context number that selects the
+/// receiver's shard. The offset depends on the first byte of the packet, and on whether the packet
+/// names the receiver's context. [`shard_of`] uses it; a filter in the kernel or on a network card
+/// can do the same with one comparison and one load.
 ///
-/// A packet that names the receiver's context is for the shard that assigned this number. Each
-/// other packet carries a context number of its sender, except a Retry, which repeats the
-/// receiver's. Shard `i` contacts shard `i`, modulo the number of shards.
+/// A packet that names the receiver's context is for the shard that assigned this context number. A
+/// Retry repeats the number that the receiver put into its opening, so it is for the shard that
+/// sent the opening. Any other packet carries a context number of its sender: shard `i` of the
+/// sender contacts shard `i` of the receiver, modulo the receiver's number of shards.
 pub const fn steering_offset(first_byte: u8, names_context: bool) -> usize {
     let kind = first_byte & 15;
     if names_context {

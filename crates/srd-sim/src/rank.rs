@@ -23,9 +23,9 @@ use crate::node::{Delivered, Failed, FlowId, FlowSpec, HostId, Node, Outcomes, P
 use crate::pattern;
 use crate::workload::Workload;
 
-/// Most operations of a rank in progress; further messages wait in the program.
+/// Largest number of operations of a rank in progress; further messages wait in the program.
 const OPERATIONS_MAX: u32 = 4096;
-/// Most receives that a rank has posted.
+/// Largest number of receives that a rank has posted.
 const RECEIVES_MAX: u32 = 1024;
 /// Address space of a message in a rank's memory; a longer flow is refused.
 const MESSAGE_BYTES_MAX: u64 = 1 << 32;

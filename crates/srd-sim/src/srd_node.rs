@@ -28,15 +28,15 @@ use crate::pattern::{PATTERN, PATTERN_BYTES};
 /// The queue pair that receives all datagrams.
 const RECEIVE_QPN: Qpn = Qpn(0);
 
-/// Most queue pairs of a host that send at a time: their numbers have sixteen bits, and one
-/// receives.
+/// Largest number of queue pairs of a host that send at a time: their numbers have sixteen bits,
+/// and one receives.
 const FLOWS_MAX: usize = u16::MAX as usize;
 
 /// Datagrams of a flow that wait in the endpoint, in addition to those in flight.
 const AHEAD: u64 = 32;
 
-/// Most datagrams that the flows to one peer keep in the endpoint, unless there are so many flows
-/// that a few datagrams for each are more.
+/// Largest number of datagrams that the flows to one peer keep in the endpoint, unless there are so
+/// many flows that a few datagrams for each are more.
 const PER_PEER: u64 = 512;
 
 /// Content of a datagram.

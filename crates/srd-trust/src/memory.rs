@@ -9,7 +9,7 @@ use rustix::process::{DumpableBehavior, set_dumpable_behavior};
 /// `fs.suid_dumpable`, which may permit core files: call this afterwards.
 ///
 /// # Errors
-/// The system's.
+/// An error of the system.
 pub fn forbid_core_dumps() -> io::Result<()> {
     Ok(set_dumpable_behavior(DumpableBehavior::NotDumpable)?)
 }

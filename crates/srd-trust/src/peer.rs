@@ -33,7 +33,7 @@ impl std::error::Error for Stranger {}
 /// Finds out whether root, this process's own user or one of `also` is at the other end.
 ///
 /// # Errors
-/// The system's; one of another user is a [`Stranger`], of the kind
+/// An error of the system; one of another user is a [`Stranger`], of the kind
 /// [`PermissionDenied`](io::ErrorKind::PermissionDenied).
 pub fn check(stream: &UnixStream, also: &[u32]) -> io::Result<()> {
     let user = socket_peercred(stream)?.uid.as_raw();

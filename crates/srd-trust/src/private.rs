@@ -60,7 +60,7 @@ impl Exposed {
 /// pipe would wait for its writer.
 ///
 /// # Errors
-/// The system's.
+/// An error of the system.
 pub fn open(path: &Path) -> io::Result<Option<File>> {
     let flags = (OFlags::NONBLOCK | OFlags::NOCTTY).bits();
     let flags = i32::try_from(flags).map_err(io::Error::other)?;
@@ -73,7 +73,7 @@ pub fn open(path: &Path) -> io::Result<Option<File>> {
 /// to another file by now.
 ///
 /// # Errors
-/// The system's; the inner error describes the fault of the file.
+/// An error of the system; the inner error describes the fault of the file.
 pub fn check(file: &File, also: Option<u32>) -> io::Result<Result<(), Exposed>> {
     let facts = file.metadata()?;
     let mode = facts.mode() & 0o7777;

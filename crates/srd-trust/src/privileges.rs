@@ -46,7 +46,7 @@ pub fn may_administer() -> bool {
 /// Returns the name of the user that could not, for a warning.
 ///
 /// # Errors
-/// The operating system's.
+/// An error of the operating system.
 pub fn leave_root(can_reload: impl FnOnce() -> bool) -> io::Result<Option<String>> {
     if !geteuid().is_root() {
         return Ok(None);
@@ -86,7 +86,7 @@ fn become_user(
 /// before any is started.
 ///
 /// # Errors
-/// The operating system's.
+/// An error of the operating system.
 pub fn drop_all() -> io::Result<()> {
     restrict(CapabilitySet::empty())
 }
@@ -94,7 +94,7 @@ pub fn drop_all() -> io::Result<()> {
 /// Keeps `CAP_NET_ADMIN` alone, for good; a process of root becomes `nobody`.
 ///
 /// # Errors
-/// The operating system's.
+/// An error of the operating system.
 pub fn keep_network_only() -> io::Result<()> {
     let keep = CapabilitySet::NET_ADMIN;
     if geteuid().is_root() {
@@ -118,7 +118,7 @@ pub fn keep_network_only() -> io::Result<()> {
 /// it, for good.
 ///
 /// # Errors
-/// The operating system's.
+/// An error of the operating system.
 pub fn keep_helper_only() -> io::Result<()> {
     let has = thread::capabilities(None).map_err(failed("cannot read capabilities"))?;
     restrict(HELPER.intersection(has.permitted))

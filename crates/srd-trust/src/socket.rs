@@ -111,7 +111,7 @@ pub fn place_of(address: &Path) -> Option<PathBuf> {
 /// another user may have filled the queue to stop this process.
 ///
 /// # Errors
-/// The system's.
+/// An error of the system.
 pub fn connect(path: &Path) -> io::Result<UnixStream> {
     let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
     let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;

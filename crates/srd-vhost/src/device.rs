@@ -131,7 +131,7 @@ impl Device {
     /// Listens in the place of another process, which ends: its front end has to connect anew.
     ///
     /// # Errors
-    /// The system's.
+    /// An error of the system.
     pub fn replace(path: &Path) -> io::Result<Self> {
         Self::of(path, listen(path, true)?)
     }

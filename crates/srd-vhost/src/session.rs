@@ -77,8 +77,8 @@ pub(crate) const NOT_DONE: u64 = 1;
 
 /// Pairs of rings that a device has at most.
 pub const PAIRS_MAX: usize = 8;
-/// Most rings. Each pair has one ring for frames to the driver, followed by one for frames of the
-/// driver.
+/// Largest number of rings. Each pair has one ring for frames to the driver, followed by one for
+/// frames of the driver.
 pub const RINGS_MAX: usize = PAIRS_MAX * 2;
 /// The first pair's ring of frames for the driver.
 pub const RECEIVE: usize = 0;

@@ -14,7 +14,9 @@ use rustix::net::{
 use crate::kind::{Foreign, Known};
 use crate::message::{DESCRIPTORS_MAX, HEADER_BYTES, Header, Request, answer};
 
-/// Descriptors of one message: the kernel closes what there is no room for, and may wait then.
+/// Space for descriptors in the receive buffer: as many as the kernel allows in one message
+/// (`SCM_MAX_FD`). With less space the kernel would close the other descriptors in `recvmsg`, and
+/// closing one may block.
 const RIGHTS_MAX: usize = 253;
 /// Messages that are taken from a socket before it is closed, bytes of each at once, and
 /// descriptors after which the rest is left to the thread that closes them.

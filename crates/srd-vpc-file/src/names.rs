@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-/// Most names of about the same length that are compared with an unknown one.
+/// Largest number of names of about the same length that are compared with an unknown one.
 const COMPARED_MAX: usize = 1000;
 
 /// The kinds of objects that a file has tables for.

@@ -6,7 +6,7 @@ use hdrhistogram::Histogram;
 
 /// Parts of a span that are kept apart.
 const SLOTS: u64 = 1000;
-/// Most bytes of a period that the histogram distinguishes.
+/// Largest number of bytes of a period that the histogram distinguishes.
 const BYTES_MAX: u64 = 1 << 48;
 
 /// Bytes of the last so many nanoseconds, exact to a thousandth of that time.
@@ -35,7 +35,7 @@ impl Trailing {
         }
     }
 
-    /// The mean in bits a second when so much time has been seen.
+    /// The mean in bits per second when so much time has been seen.
     pub(crate) fn mean_bps(&self, seen_ns: u64) -> u64 {
         rate_bps(self.bytes, self.span_ns.min(seen_ns))
     }
@@ -86,7 +86,7 @@ impl Periods {
         self.histogram.len()
     }
 
-    /// The rate that this share of all periods does not exceed, in bits a second.
+    /// The rate that this share of all periods does not exceed, in bits per second.
     pub(crate) fn quantile_bps(&self, share: f64) -> u64 {
         rate_bps(self.histogram.value_at_quantile(share), self.period_ns)
     }

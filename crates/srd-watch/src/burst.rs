@@ -13,7 +13,7 @@ pub struct Reached {
     pub counter: &'static str,
     /// Name of the limit, for people.
     pub name: &'static str,
-    /// The limit in bits a second; `None` for a limit of packets.
+    /// The limit in bits per second; `None` for a limit of packets.
     pub bps: Option<u64>,
     /// Whether the model held packets up; otherwise arrivals came as near to it as the threshold.
     pub exceeded: bool,
@@ -91,9 +91,9 @@ pub struct Burst {
     pub bytes: u64,
     /// Packets; a super-packet counts as those that it stands for.
     pub packets: u64,
-    /// The rate of the largest bin, in bits a second.
+    /// The rate of the largest bin, in bits per second.
     pub peak_bps: u64,
-    /// The mean rate over the burst, in bits a second.
+    /// The mean rate over the burst, in bits per second.
     pub mean_bps: u64,
     /// The mean rate over the second that ends with it.
     pub second_bps: u64,
@@ -101,7 +101,7 @@ pub struct Burst {
     pub minute_bps: u64,
     /// Time of that minute that was seen, in nanoseconds.
     pub minute_seen_ns: u64,
-    /// The limit of its direction when it began, in bits a second.
+    /// The limit of its direction when it began, in bits per second.
     pub limit_bps: u64,
     /// Packets that the model let wait before their first limit.
     pub queued: u64,
@@ -113,7 +113,7 @@ pub struct Burst {
     pub flows: Vec<Share>,
     /// Flows that were counted; if `flows_error_bytes` is not zero, there were more.
     pub flows_counted: u64,
-    /// Most bytes of one flow that its figure may lack.
+    /// Largest number of bytes of one flow that its figure may lack.
     pub flows_error_bytes: u64,
     /// Tunnels whose flows share one ceiling, where that was exceeded.
     pub whales: Vec<Whale>,
@@ -121,7 +121,7 @@ pub struct Burst {
     pub allowances: Vec<Increment>,
     /// Packets that this program has missed meanwhile, in both directions.
     pub missed: u64,
-    /// Rate of bins over time: nanoseconds from its beginning (before it, if negative), bits a
+    /// Rate of bins over time: nanoseconds from its beginning (before it, if negative), bits per
     /// second.
     #[serde(skip)]
     pub shape: Vec<(i64, u64)>,
@@ -143,7 +143,7 @@ impl Burst {
         self.dropped as f64 / self.packets.max(1) as f64
     }
 
-    /// The limit that its rate is compared with, by its name and in bits a second: the exceeded
+    /// The limit that its rate is compared with, by its name and in bits per second: the exceeded
     /// limit that held up most packets, otherwise the limit of its direction.
     pub fn limit(&self) -> (&'static str, u64) {
         let exceeded = self.limits.iter().filter(|limit| limit.exceeded && limit.bps.is_some());

@@ -41,7 +41,7 @@ pub(crate) struct Sizes {
     pub(crate) gap: u64,
     /// Bins after which a burst that goes on is announced.
     pub(crate) announce: u64,
-    /// Most bins of a run.
+    /// Largest number of bins of a run.
     pub(crate) run_max: u64,
 }
 
@@ -95,7 +95,7 @@ pub(crate) struct Run {
     pub(crate) means: Means,
     /// The limit when it began.
     pub(crate) limit_bps: u64,
-    /// Whether bandwidth, and packets a second, came near their limits.
+    /// Whether bandwidth, and packets per second, came near their limits.
     pub(crate) near: [bool; 2],
     pub(crate) missed: u64,
     pub(crate) continues: bool,

@@ -106,7 +106,7 @@ impl Kept {
     /// Writes a file of its own for the burst into a directory; returns its name.
     ///
     /// # Errors
-    /// The operating system's.
+    /// An error of the operating system.
     pub fn save(&self, burst: &Burst, directory: &Path) -> io::Result<PathBuf> {
         let (seconds, rest) = (burst.start_ns / 1_000_000_000, burst.start_ns % 1_000_000_000);
         let interface = burst.interface.replace(|c: char| !c.is_ascii_alphanumeric(), "_");

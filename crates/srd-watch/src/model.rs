@@ -61,7 +61,7 @@ impl Model {
         InstanceType::find(name).map(Profile::of)
     }
 
-    /// A rate of either direction, in bits a second, and if given packets a second of both
+    /// A rate of either direction, in bits per second, and if given packets per second of both
     /// together.
     pub fn of_rate(rate_bps: u64, packets_per_second: Option<u64>) -> Self {
         let rate_bps = rate_bps.max(1);
@@ -87,7 +87,7 @@ impl Model {
         }
     }
 
-    /// Sets the ceiling of one flow, in bits a second.
+    /// Sets the ceiling of one flow, in bits per second.
     #[must_use]
     pub fn with_flow_rate(mut self, flow_bps: u64) -> Self {
         self.flow_bps = Some(flow_bps.max(1));
@@ -115,12 +115,12 @@ impl Model {
         self.buckets.tolerance
     }
 
-    /// The bandwidth of a direction while there are credits, in bits a second.
+    /// The bandwidth of a direction while there are credits, in bits per second.
     pub fn peak_bps(&self, way: Way) -> u64 {
         self.rates(way).peak_bps
     }
 
-    /// The bandwidth of a direction that never ends, in bits a second.
+    /// The bandwidth of a direction that never ends, in bits per second.
     pub fn baseline_bps(&self, way: Way) -> u64 {
         self.rates(way).baseline_bps
     }
@@ -130,7 +130,7 @@ impl Model {
         Some(self.buckets.packets_per_second).filter(|rate| *rate < u64::MAX)
     }
 
-    /// The ceiling of one flow in bits a second, if there is one.
+    /// The ceiling of one flow in bits per second, if there is one.
     pub fn flow_bps(&self) -> Option<u64> {
         self.flow_bps
     }

@@ -10,7 +10,7 @@ use std::fmt;
 
 use crate::units::grouped;
 
-/// Most kinds that are counted separately; further ones count together.
+/// Largest number of kinds that are counted separately; further ones count together.
 pub const KINDS_MAX: usize = 24;
 
 /// Reason why a packet is in no figure.

@@ -18,7 +18,7 @@ use crate::arrival::Flow;
 
 /// Entries that stay when there are too many.
 pub const FLOWS_KEPT: usize = 1024;
-/// Most entries; twice as many while two are put together.
+/// Largest number of entries; twice as many while two are put together.
 pub const FLOWS_MAX: usize = 2 * FLOWS_KEPT;
 
 /// Traffic of a flow.

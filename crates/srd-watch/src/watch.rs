@@ -82,7 +82,7 @@ pub struct Totals {
     pub dropped: u64,
     /// Bins whose rate was above the limit of bandwidth.
     pub bins_above: u64,
-    /// The largest bin, in bits a second.
+    /// The largest bin, in bits per second.
     pub peak_bps: u64,
 }
 
@@ -286,7 +286,7 @@ impl Watch {
     }
 
     /// The rate that this share of all whole periods of a length (see [`PERIODS_NS`]) does not
-    /// exceed, in bits a second, and how many periods there are.
+    /// exceed, in bits per second, and how many periods there are.
     pub fn quantile_bps(&self, way: Way, period: usize, share: f64) -> (u64, u64) {
         let periods = &self.sides[index(way)].periods[period];
         (periods.quantile_bps(share), periods.len())

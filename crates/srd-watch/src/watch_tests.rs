@@ -208,7 +208,7 @@ fn eight_flows_of_a_second_are_all_named_and_more_than_half_is_held_up() {
 fn small_packets_exceed_packets_a_second_alone() {
     let model = Model::of_type(&Model::find("c7i.large").unwrap(), FlowKind::Exterior, 1);
     let mut watch = Watch::new("if", Settings::default(), &model, Instant::ZERO);
-    // Two million packets a second of 64 bytes: 1 Gb/s.
+    // Two million packets per second of 64 bytes: 1 Gb/s.
     send(&mut watch, SECOND_NS, SECOND_NS + 20 * MS, 1_024_000_000, 64, &[flow(1), flow(2)]);
     watch.finish(Instant::from_nanos(2 * SECOND_NS));
     let bursts = ended(&mut watch);

@@ -17,13 +17,13 @@ use std::time::{Duration, Instant};
 
 /// Placeholder for the server's address in the arguments of a command.
 pub const SERVER: &str = "{server}";
-/// Most bytes of a command's output that are kept.
+/// Largest number of bytes of a command's output that are kept.
 const KEPT_BYTES: usize = 16 << 20;
 /// Time between SIGTERM and SIGKILL.
 const LEAVE_MAX: Duration = Duration::from_secs(2);
 /// Interval at which a wait checks whether to stop.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
-/// Most characters of the command's error output that are shown.
+/// Largest number of characters of the command's error output that are shown.
 const COMPLAINT_CHARS: usize = 600;
 
 /// Program and arguments of a command, which usually contain the server's address.

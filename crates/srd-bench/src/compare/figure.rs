@@ -5,7 +5,7 @@ use regex::Regex;
 use serde_json::Value;
 use std::str::FromStr;
 
-/// Most characters of a command's output in an error.
+/// Largest number of characters of a command's output in an error.
 const SHOWN_CHARS: usize = 200;
 
 /// A number to find: `NAME=REGEX` or `NAME=/JSON/POINTER`.

@@ -12,7 +12,7 @@ use srd_lab::config::FabricConfig;
 
 /// Runs that are listed one by one.
 const RUNS_MAX: usize = 200;
-/// Most notes that are shown unfolded.
+/// Largest number of notes that are shown unfolded.
 const NOTES_FEW: usize = 3;
 /// A limit is drawn if it is at most this many times the greatest value.
 const LIMIT_FAR: f64 = 4.0;

@@ -1,6 +1,6 @@
 //! Durations, counted in memory that does not grow with their number.
 //!
-//! A run of eight hours at 20,000 requests a second has 576 million latencies: a list would take
+//! A run of eight hours at 20,000 requests per second has 576 million latencies: a list would take
 //! 4.6 GB, and this histogram takes 0.3 MB. The cost is a loss of precision: values have three
 //! digits. A value is reported as the upper bound of its bucket, so it is at most [`ERROR_MAX`]
 //! above the true value.

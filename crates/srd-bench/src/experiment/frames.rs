@@ -3,7 +3,7 @@
 //! A frame is complete when its last datagram has arrived. The frame is *late* if this happens
 //! more than one frame time after its sending began: at that moment the next frame is due.
 
-/// Most datagrams of a frame.
+/// Largest number of datagrams of a frame.
 pub(super) const PACKETS_MAX: u16 = 64;
 
 /// The frames of one run. Times are in seconds since the start.

@@ -34,8 +34,9 @@ pub(super) fn flow_mbps(variant: Variant) -> u32 {
 pub(super) struct FlowLimit<'a> {
     fabric: &'a Fabric,
     namespace: String,
-    /// Whether the limit is at the host's own link, whose rate is restored; an interface of `srd
-    /// up` is removed anyway.
+    /// Whether the limit is on the host's own link. If so, `drop` restores the link's rate.
+    /// Otherwise the limit is on the interface of `srd up`, which is removed together with its
+    /// limit.
     own: bool,
 }
 

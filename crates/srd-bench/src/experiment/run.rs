@@ -25,7 +25,7 @@ use std::time::{Duration, Instant};
 const PAUSE: Duration = Duration::from_millis(200);
 /// Marker file in the directory of a run, until the directory is removed or kept on purpose.
 const IN_USE: &str = "in-use";
-/// Most directory names of this process that are tried.
+/// Largest number of directory names of this process that are tried.
 const DIRECTORIES_MAX: u32 = 100;
 
 /// Runs an experiment; calls `say` with a line when a part begins and when it has ended.

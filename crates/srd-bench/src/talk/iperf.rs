@@ -14,7 +14,7 @@ use super::cloud::{Cloud, address};
 
 /// Time that iperf3 may take beyond the requested duration.
 const GRACE: Duration = Duration::from_secs(30);
-/// Most checks whether a server listens.
+/// Largest number of checks whether a server listens.
 const TRIES_MAX: u32 = 100;
 const TRY_EACH: Duration = Duration::from_millis(20);
 const PORT: u16 = 5201;

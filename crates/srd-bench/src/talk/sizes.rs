@@ -1,4 +1,4 @@
-//! Throughput by packet size: limited by packets a second first, then by the ceiling of the flow.
+//! Throughput by packet size: limited by packets per second first, then by the ceiling of the flow.
 
 use crate::experiment::programs::IPERF3;
 use anyhow::Result;

@@ -99,7 +99,7 @@ fn run(context: &Context<'_>) -> Result<Found> {
         let figure = Figure::new("  of one that comes back: p99", "us", back);
         found.figures.push(figure.wanted(1000.0, Near::AtMost, AIM));
         if flood == Flood::Small {
-            // The other pair sends a thousand packets a second, and leaves nearly all of its time
+            // The other pair sends a thousand packets per second, and leaves nearly all of its time
             // unused.
             let rate = noisy.rate(Duration::from_secs(seconds.into()));
             let figure = Figure::new("  share of an idle neighbour's time used", "", rate / least);

@@ -100,11 +100,12 @@ fn untracked(context: &Context<'_>) -> Result<Found> {
 
 /// Allowance that the talk's counter shows.
 const ALLOWANCE: f64 = 136_812.0;
-/// Most flows that are opened, and flows that are opened beyond a full table.
+/// Largest number of flows that are opened, and flows that are opened beyond a full table.
 const FLOWS_MAX: u32 = 200_000;
 const BEYOND: u32 = 1000;
-/// Flows that are opened in a row, and the pause after them. Their rate stays below the packets a
-/// second of the instance at this scale.
+/// Number of flows that are opened without a pause, and the pause after them. Their rate stays
+/// below the instance's limit of packets per second, which is divided by the scale of the
+/// experiment.
 const AT_ONCE: u32 = 80;
 const PAUSE: Duration = Duration::from_millis(10);
 /// Flows between two reads of the counter.

@@ -22,12 +22,12 @@ const CONNECT_MAX: Duration = Duration::from_secs(10);
 const SETTLE: Duration = Duration::from_millis(200);
 /// Connections the listener queues.
 const BACKLOG: i32 = 512;
-/// Most attempts to listen, one each millisecond.
+/// Largest number of attempts to listen, one each millisecond.
 const LISTEN_TRIES_MAX: u32 = 500;
 /// The port receivers listen on.
 const PORT: u16 = 7000;
 
-/// Most flows of one measurement.
+/// Largest number of flows of one measurement.
 pub const FLOWS_MAX: u64 = 1024;
 
 /// Parameters of a set of connections.

@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Most intervals of one timeline.
+/// Largest number of intervals of one timeline.
 pub const INTERVALS_MAX: u64 = 1_000_000;
 /// Bytes given to, or taken from, the kernel at a time.
 const CHUNK_BYTES: usize = 256 << 10;

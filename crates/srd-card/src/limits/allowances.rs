@@ -12,9 +12,9 @@ pub enum Limit {
     BandwidthIn,
     /// Bandwidth of the instance, from the guest.
     BandwidthOut,
-    /// Packets a second of the instance, both directions together.
+    /// Packets per second of the instance, both directions together.
     Packets,
-    /// Egress fragments of an ENI; counted with packets a second.
+    /// Egress fragments of an ENI; counted with packets per second.
     Fragments,
     /// Tracked connections of the instance.
     Tracking,
@@ -50,7 +50,8 @@ pub struct Allowances {
     pub bw_in_allowance_exceeded: u64,
     /// Packets queued or dropped because of the instance's bandwidth from the guest.
     pub bw_out_allowance_exceeded: u64,
-    /// Packets queued or dropped because of packets a second, and egress fragments dropped.
+    /// Packets that the limit of packets per second queued or dropped, and egress fragments
+    /// dropped.
     pub pps_allowance_exceeded: u64,
     /// Packets dropped because the table of connections was full.
     pub conntrack_allowance_exceeded: u64,

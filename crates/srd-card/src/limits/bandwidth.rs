@@ -13,9 +13,9 @@ use crate::store::{Reader, Stored, StoredError};
 /// The rates of one direction.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Rates {
-    /// Rate that is available without limit in time, bits a second.
+    /// Rate that is available without limit in time, bits per second.
     pub baseline_bps: u64,
-    /// Rate while credits are left, bits a second.
+    /// Rate while credits are left, bits per second.
     pub peak_bps: u64,
     /// T: time for which a full bucket of credits sustains the peak rate.
     pub burst: Duration,

@@ -1,6 +1,6 @@
 //! One token bucket in exact integers: no rounding, hence no drift.
 //!
-//! The level is kept in billionths of a token. A rate of `r` tokens a second earns exactly `r`
+//! The level is kept in billionths of a token. A rate of `r` tokens per second earns exactly `r`
 //! billionths in a nanosecond, so earning is one multiplication without any division. A token is a
 //! bit or a packet. The level may go below zero: this debt is the queue before the bucket, in
 //! tokens.
@@ -43,7 +43,7 @@ pub struct Bucket {
 pub struct TooLong;
 
 impl Bucket {
-    /// A full bucket of `depth` tokens that earns `rate` tokens a second (at least one).
+    /// A full bucket of `depth` tokens that earns `rate` tokens per second (at least one).
     pub fn new(rate: u64, depth: u64, now: Instant) -> Self {
         let full = i128::from(depth) * NANO;
         Self { level: full, full, late: 0, rate: rate.max(1), at: now, stopped: false }

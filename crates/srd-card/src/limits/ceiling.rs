@@ -8,11 +8,11 @@ use crate::limits::bandwidth::bits_in;
 use crate::limits::bucket::{Bucket, TooLong};
 use crate::store::stored;
 
-/// Bits a second in one gigabit a second.
+/// Bits per second in one gigabit per second.
 const GBPS: u64 = 1_000_000_000;
 /// Instances with fewer vCPUs have [`GATEWAY_SMALL_BPS`] through gateways.
 const GATEWAY_VCPUS: u32 = 32;
-/// Smallest cap of traffic through gateways, bits a second.
+/// Smallest cap of traffic through gateways, bits per second.
 const GATEWAY_SMALL_BPS: u64 = 5 * GBPS;
 
 /// Route of a flow, which decides its ceiling.
@@ -27,7 +27,7 @@ pub enum FlowKind {
 }
 
 impl FlowKind {
-    /// Ceiling of one flow in one direction, in bits a second, never above the peak of the
+    /// Ceiling of one flow in one direction, in bits per second, never above the peak of the
     /// instance (L4). `scale` divides the ceiling as [`crate::profile::Profile::scaled`] divides
     /// the profile; 1 outside of a lab.
     pub fn ceiling_bps(self, peak_bps: u64, scale: u32) -> u64 {
@@ -40,7 +40,7 @@ impl FlowKind {
     }
 }
 
-/// Cap of all traffic through an internet or local gateway, in bits a second (L6). `scale` is
+/// Cap of all traffic through an internet or local gateway, in bits per second (L6). `scale` is
 /// defined as in [`FlowKind::ceiling_bps`].
 pub fn gateway_bps(vcpus: u32, peak_bps: u64, scale: u32) -> u64 {
     let small = GATEWAY_SMALL_BPS / u64::from(scale.max(1));

@@ -27,7 +27,7 @@ use crate::limits::ceiling::{Ceiling, FlowMeter};
 use crate::limits::waiting::Waiting;
 use crate::meta::key::Direction;
 
-/// Packets a second of an ENI to link-local services, and of egress fragments.
+/// Packets per second of an ENI to link-local services, and of egress fragments.
 /// Sources: Amazon VPC quotas; ENA Linux driver, README.
 pub const ENI_PACKETS_PER_SECOND: u64 = 1024;
 /// Depth of the buckets of one ENI, in packets: an eighth of a second at that rate.
@@ -47,15 +47,15 @@ pub struct Settings {
     pub rates_in: Rates,
     /// Bandwidth from the guest to the network.
     pub rates_out: Rates,
-    /// Bandwidth through gateways, of each direction, bits a second.
+    /// Bandwidth through gateways, of each direction, bits per second.
     pub gateway_bps: u64,
-    /// Packets a second, both directions together.
+    /// Packets per second, both directions together.
     pub packets_per_second: u64,
     /// Largest burst above a rate, in time at that rate.
     pub tolerance: Duration,
     /// Longest wait before one limit.
     pub queue_delay_max: Duration,
-    /// Most frames that wait before one limit.
+    /// Largest number of frames that may wait for one limit.
     pub queue_packets_max: u32,
     /// Divisor of the limits of an ENI; 1 outside of a lab.
     pub scale: u32,
@@ -326,7 +326,7 @@ impl<T> Limits<T> {
 
     /// Charges the limits for a packet that may be lost. Returns whether it passes now. It never
     /// waits, and does not pass while a frame waits for bandwidth of its direction or for packets
-    /// a second. // M4
+    /// per second. // M4
     pub fn spare(&mut self, now: Instant, offer: &Offer) -> bool {
         self.advance(now);
         let limit = match offer.direction {

@@ -47,9 +47,9 @@ pub struct InstanceType {
     pub vcpus: u32,
     /// Memory in MiB.
     pub memory_mib: u64,
-    /// Bandwidth that is available without limit in time, of each direction, bits a second.
+    /// Bandwidth that is available without limit in time, of each direction, bits per second.
     pub baseline_bps: u64,
-    /// Bandwidth while credits are left, of each direction, bits a second.
+    /// Bandwidth while credits are left, of each direction, bits per second.
     pub peak_bps: u64,
     /// Number of network cards.
     pub network_cards: u16,
@@ -191,7 +191,7 @@ fn flag(cells: &mut Split<'_, char>) -> Option<bool> {
     }
 }
 
-/// Bits a second of a decimal number of Gb/s, exact; at least one.
+/// Bits per second of a decimal number of Gb/s, exact; at least one.
 fn gbps(cell: &str) -> Option<u64> {
     let (whole, part) = cell.split_once('.').unwrap_or((cell, ""));
     if part.len() > 9 || !part.bytes().all(|digit| digit.is_ascii_digit()) {

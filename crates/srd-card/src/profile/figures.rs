@@ -1,11 +1,11 @@
-//! Packets a second and tracked connections, neither of which EC2 publishes.
+//! Packets per second and tracked connections, neither of which EC2 publishes.
 //!
-//! Two figures have a source, both for c7i.large: 1,000,000 packets a second, and 136,812
+//! Two figures have a source, both for c7i.large: 1,000,000 packets per second, and 136,812
 //! connections (`conntrack_allowance_available` in NET402 and in the EC2 User Guide). The packets
-//! follow from NET402, which shows 928 Mb/s for `iperf3 -M 128`; Linux's segments of that size
-//! hold 116 bytes beside their timestamps. (The talk divides by 128, which would give 906,000.)
-//! All other figures are estimates from these, in proportion to a type's share of a host: the
-//! baseline bandwidth for packets, the vCPUs for connections.
+//! follow from NET402, which shows 928 Mb/s for `iperf3 -M 128`; Linux's segments of that size hold
+//! 116 bytes beside their timestamps. (The talk divides by 128, which would give 906,000.) All
+//! other figures are estimates from these, in proportion to a type's share of a host: the baseline
+//! bandwidth for packets, the vCPUs for connections.
 
 use crate::profile::catalogue::InstanceType;
 
@@ -13,7 +13,7 @@ use crate::profile::catalogue::InstanceType;
 const SOURCED_TYPE: &str = "c7i.large";
 const SOURCED_PACKETS_PER_SECOND: u64 = 1_000_000;
 const SOURCED_CONNECTIONS: u64 = 136_812;
-/// Baseline bandwidth of this type in bits a second, and its vCPUs.
+/// Baseline bandwidth of this type in bits per second, and its vCPUs.
 const SOURCED_BASELINE_BPS: u64 = 781_000_000;
 const SOURCED_VCPUS: u64 = 2;
 
@@ -45,7 +45,7 @@ fn figure(kind: &InstanceType, sourced: u64, share: u64, of: u64) -> Figure {
     Figure { value: u64::try_from(value).unwrap_or(u64::MAX).max(1), origin: Origin::Estimate }
 }
 
-/// Packets a second, both directions together; estimates are in proportion to the baseline
+/// Packets per second, both directions together; estimates are in proportion to the baseline
 /// bandwidth (P2).
 pub(super) fn packets_per_second(kind: &InstanceType) -> Figure {
     figure(kind, SOURCED_PACKETS_PER_SECOND, kind.baseline_bps, SOURCED_BASELINE_BPS)

@@ -61,7 +61,7 @@ impl Generation {
         }
     }
 
-    /// Packets a second of a card, as a multiple of version 1; unpublished for version 6.
+    /// Packets per second of a card, as a multiple of version 1; unpublished for version 6.
     pub fn packet_rate(self) -> Option<u32> {
         match self {
             Self::V1 => Some(1),

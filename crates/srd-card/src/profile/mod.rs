@@ -4,7 +4,7 @@
 //! |---|---|
 //! | [`catalogue`] | all instance types, by name |
 //! | [`generation`] | abilities of each version of the Nitro system |
-//! | [`figures`] | packets a second and tracked connections, sourced or estimated |
+//! | [`figures`] | packets per second and tracked connections, sourced or estimated |
 //! | [`queues`] | number of queue pairs of an ENI |
 //! | `suggest` | names similar to a misspelt one |
 //!
@@ -38,7 +38,7 @@ const LONGER_MAX: u32 = 20;
 pub struct Profile {
     /// Type of the instance.
     pub instance: InstanceType,
-    /// Packets a second, both directions together.
+    /// Packets per second, both directions together.
     pub packets_per_second: Figure,
     /// Number of connections that may be tracked.
     pub tracking_allowance: Figure,
@@ -69,7 +69,7 @@ impl Profile {
         }
     }
 
-    /// Replaces the packets a second by the user's figure (P2).
+    /// Replaces the limit of packets per second by the user's figure (P2).
     #[must_use]
     pub fn with_packets_per_second(mut self, value: u64) -> Self {
         self.packets_per_second = Figure { value, origin: Origin::User };
@@ -102,18 +102,18 @@ impl Profile {
         self
     }
 
-    /// Bandwidth that is available without limit in time, of each direction, in bits a second of
+    /// Bandwidth that is available without limit in time, of each direction, in bits per second of
     /// the lab.
     pub fn baseline_bps(&self) -> u64 {
         self.instance.baseline_bps / u64::from(self.scale)
     }
 
-    /// Bandwidth while credits are left, of each direction, in bits a second of the lab.
+    /// Bandwidth while credits are left, of each direction, in bits per second of the lab.
     pub fn peak_bps(&self) -> u64 {
         self.instance.peak_bps / u64::from(self.scale)
     }
 
-    /// Ceiling of one flow, in bits a second of the lab.
+    /// Ceiling of one flow, in bits per second of the lab.
     pub fn flow_bps(&self, kind: FlowKind) -> u64 {
         kind.ceiling_bps(self.peak_bps(), self.scale)
     }

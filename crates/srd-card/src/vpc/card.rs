@@ -254,7 +254,8 @@ impl Card {
         self.late = late;
     }
 
-    /// Sets the hosts where gateways have their edge.
+    /// Sets the edge of each gateway: the name of the host to which packets that leave through the
+    /// gateway are sent.
     pub fn set_edges(&mut self, edges: BTreeMap<Exit, Arc<str>>) {
         if self.edges != edges {
             self.edges = edges;
@@ -328,8 +329,8 @@ impl Card {
         port.since.and(self.epochs.of_remote(key))
     }
 
-    /// Releases packets whose wait is over, ends windows of flow logs, and drops packets whose
-    /// questions have no answer in time.
+    /// Releases packets that have waited long enough for a limit, closes the windows of flow logs
+    /// that have ended, and drops packets whose [question](super::asking) was not answered in time.
     pub fn poll(&mut self, now: Instant, around: &mut impl Around) {
         self.roll_logs(now);
         self.poll_asking(now);

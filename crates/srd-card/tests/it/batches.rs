@@ -193,7 +193,7 @@ fn a_card_says_of_frames_at_once_what_it_says_of_each() {
     assert!(passed > 5_000, "{passed}");
 }
 
-/// Packets wait for the limit of packets a second, and are dropped by it.
+/// Packets wait for the limit of packets per second, and are dropped by it.
 #[test]
 fn frames_at_once_wait_and_are_dropped_as_each_of_them_would_be() {
     let passed: usize = (150..300).map(|seed| compare(seed, 2_000)).sum();

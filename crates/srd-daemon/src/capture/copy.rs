@@ -7,7 +7,7 @@ use srd_pcapng::{
     BLOCK_OVERHEAD_BYTES, PACKET, STATISTICS, STATISTICS_DROPPED, STATISTICS_HEAD_BYTES,
 };
 
-/// Most bytes of a block: more than a packet of the largest size needs.
+/// Largest number of bytes of a block: more than a packet of the largest size needs.
 const BLOCK_BYTES_MAX: usize = 1 << 20;
 /// Bytes that are read at once.
 const READ_BYTES: usize = 64 << 10;

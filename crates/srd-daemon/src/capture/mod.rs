@@ -32,13 +32,13 @@ pub use headers::Outer;
 pub use stream::stream;
 pub use tap::{Captures, Direction, Tap, TapReader, Taps};
 
-/// Most captures that may run at once.
+/// Largest number of captures that may run at once.
 pub const TAPS_MAX: usize = 4;
-/// Most packets of one capture and one worker that may wait to be written.
+/// Largest number of packets of one capture and one worker that may wait to be written.
 pub const QUEUE_PACKETS_MAX: usize = 4096;
-/// Most bytes of one capture and one worker that may wait to be written.
+/// Largest number of bytes of one capture and one worker that may wait to be written.
 pub const QUEUE_BYTES_MAX: usize = 16 << 20;
-/// Most bytes of one packet that are stored.
+/// Largest number of bytes of one packet that are stored.
 pub const SNAPLEN_MAX: u32 = 65_535 + 40;
 
 /// Selects inner packets, outer packets, or both.
@@ -62,7 +62,7 @@ pub struct Filter {
     pub layers: Layers,
     /// Only packets of this peer, by name or by the beginning of its key.
     pub peer: Option<String>,
-    /// Most bytes that are stored of each packet.
+    /// Largest number of bytes that are stored of each packet.
     pub snaplen: u32,
     /// Number of packets after which the capture ends.
     pub count: Option<u64>,

@@ -29,9 +29,9 @@ use crate::units::parse_rate;
 use srd_config::{ConfigError, Source};
 use srd_trust::privileges;
 
-/// Most bytes of an interface's name in Linux.
+/// Largest number of bytes of an interface's name in Linux.
 const INTERFACE_NAME_BYTES_MAX: usize = 15;
-/// Most characters of a peer's name.
+/// Largest number of characters of a peer's name.
 const PEER_NAME_CHARS_MAX: usize = 64;
 /// Smallest MTU that IPv6 works with, and largest that a TUN device accepts.
 const MTU: RangeInclusive<i64> = 1280..=65_535;

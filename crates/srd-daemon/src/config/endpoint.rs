@@ -10,10 +10,10 @@
 use std::fmt;
 use std::net::{IpAddr, SocketAddr, SocketAddrV6, ToSocketAddrs as _};
 
-/// Most characters of a name, and of one of its labels, as in DNS.
+/// Largest number of characters of a name, and of one of its labels, as in DNS.
 const NAME_CHARS_MAX: usize = 253;
 const LABEL_CHARS_MAX: usize = 63;
-/// Most addresses of one name that are tried.
+/// Largest number of addresses of one name that are tried.
 pub const ADDRESSES_MAX: usize = 16;
 
 /// A name with a port.

@@ -65,15 +65,15 @@ pub use srd_config::ConfigError;
 /// Number of paths if the file sets none.
 const PATHS_DEFAULT: i64 = 64;
 
-/// Most bytes of a configuration file.
+/// Largest number of bytes of a configuration file.
 pub const FILE_BYTES_MAX: usize = 1 << 20;
-/// Most peers.
+/// Largest number of peers.
 pub const PEERS_MAX: usize = 1024;
 /// The interface of `srd up --try`, which leaves nothing behind.
 pub const TRY_INTERFACE: &str = "srdtry0";
-/// Most host names of the metrics server.
+/// Largest number of host names of the metrics server.
 pub const HOST_NAMES_MAX: usize = 16;
-/// Most prefixes behind one peer.
+/// Largest number of prefixes behind one peer.
 pub const ALLOWED_MAX: usize = 256;
 
 /// Word that means all peers in commands. No peer may have this name.

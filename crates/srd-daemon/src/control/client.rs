@@ -20,7 +20,7 @@ use srd_trust::privileges;
 
 /// Longest wait for an answer of the daemon: longer than that for the control thread.
 const ANSWER_WAIT_MAX: Duration = Duration::from_secs(15);
-/// Most bytes of an answer; a thousand peers with all their paths need fewer.
+/// Largest number of bytes of an answer; a thousand peers with all their paths need fewer.
 const ANSWER_BYTES_MAX: u64 = 256 << 20;
 
 /// A connection to a daemon, for one request.

@@ -11,11 +11,11 @@ use crate::config::PeerForm;
 use crate::plane::{Change, PlaneError};
 use crate::snapshot::Counters;
 
-/// Most bytes of a request, including its line break.
+/// Largest number of bytes of a request, including its line break.
 pub const REQUEST_BYTES_MAX: usize = 4096;
 /// Milliseconds between two answers to a watch.
 pub const WATCH_INTERVAL_MS: RangeInclusive<u64> = 100..=60_000;
-/// Most flows that a request may list.
+/// Largest number of flows that a request may list.
 pub const FLOWS_MAX: usize = 1000;
 
 /// A request to the daemon.
@@ -27,7 +27,7 @@ pub enum Request {
         /// Whether to list each path of every peer.
         #[serde(default)]
         paths: bool,
-        /// Most flows to list.
+        /// Largest number of flows to list.
         #[serde(default)]
         flows: usize,
     },
@@ -58,7 +58,7 @@ pub enum Request {
         /// Whether to list each path of every peer.
         #[serde(default)]
         paths: bool,
-        /// Most flows to list.
+        /// Largest number of flows to list.
         #[serde(default)]
         flows: usize,
     },

@@ -7,9 +7,10 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use crate::config::{Config, ConfigError};
 use crate::plane::PlaneHandle;
 
-/// Most connections at once.
+/// Largest number of connections at once.
 pub const CONNECTIONS_MAX: usize = 16;
-/// Most long-lived connections: watches and captures. The other slots are left for short requests.
+/// Largest number of long-lived connections: watches and captures. The other slots are left for
+/// short requests.
 pub const STREAMS_MAX: usize = 8;
 
 /// Reads the configuration file again for a reload.

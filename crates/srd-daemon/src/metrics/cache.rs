@@ -11,7 +11,7 @@ use crate::snapshot::Snapshot;
 pub const PLANE_PAUSE: Duration = Duration::from_millis(20);
 /// Greatest age of a snapshot that is returned again.
 pub const AGE_MAX: Duration = Duration::from_millis(250);
-/// Most snapshots, each of different detail, in the cache.
+/// Largest number of snapshots, each of different detail, in the cache.
 pub const KEPT_MAX: usize = 8;
 
 /// The last snapshots.

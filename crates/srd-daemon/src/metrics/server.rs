@@ -9,9 +9,9 @@ use super::exposition;
 use crate::config::Metrics;
 use crate::plane::{Detail, PathsOf, PlaneHandle};
 
-/// Most paths of all peers together for which `/metrics` has metrics of each path.
+/// Largest number of paths of all peers together for which `/metrics` has metrics of each path.
 pub const PATH_SERIES_MAX: usize = 16_384;
-/// Most flows in `/status.json`.
+/// Largest number of flows in `/status.json`.
 pub const FLOWS_MAX: usize = 50;
 
 /// Opens the listening socket. Call it while the process has its privileges.

@@ -29,7 +29,7 @@ const METRIC: u32 = 1;
 const FEATURE_ECN: u32 = 1;
 /// `RT_TABLE_COMPAT`: the number of the table is in an attribute.
 const TABLE_ELSEWHERE: u8 = 252;
-/// Most errors that one synchronisation reports.
+/// Largest number of errors that one synchronisation reports.
 const ERRORS_MAX: usize = 8;
 
 /// The required routes: prefix and source.

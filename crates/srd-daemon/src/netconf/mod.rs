@@ -42,9 +42,9 @@ pub use client::Network;
 pub use plan::{GUARDED_MAX, Route, Spec};
 pub use serve::{release, serve};
 
-/// Most bytes of one request or answer.
+/// Largest number of bytes of one request or answer.
 pub const LINE_BYTES_MAX: usize = 128 * 1024;
-/// Most changes in one request: each takes less than 200 bytes.
+/// Largest number of changes in one request: each takes less than 200 bytes.
 pub const CHANGES_MAX: usize = 512;
 
 /// A request to the child.

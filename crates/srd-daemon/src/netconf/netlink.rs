@@ -15,7 +15,8 @@ use rustix::net::sockopt;
 
 /// Longest wait for an answer. The kernel answers at once; after this time no answer will arrive.
 const ANSWER_WAIT_MAX: Duration = Duration::from_secs(5);
-/// Most messages of one dump: 1024 peers with 256 prefixes each, and the same number of others.
+/// Largest number of messages of one dump: 1024 peers with 256 prefixes each, and the same number
+/// of others.
 const DUMP_MESSAGES_MAX: usize = 1 << 19;
 
 /// A socket for requests to the kernel's network configuration.

@@ -39,10 +39,10 @@ use crate::config::{ALLOWED_MAX, PEERS_MAX};
 
 /// The kernel's number of its main table.
 pub(super) const MAIN: u32 = 254;
-/// Most prefixes behind all peers together.
+/// Largest number of prefixes behind all peers together.
 pub(super) const PREFIXES_MAX: usize = PEERS_MAX * ALLOWED_MAX;
-/// Most prefixes, after neighbours are joined, that `kill_switch` may guard: each is a rule that
-/// the kernel checks for each new flow.
+/// Largest number of prefixes, after neighbours are joined, that `kill_switch` may guard: each is a
+/// rule that the kernel checks for each new flow.
 pub const GUARDED_MAX: usize = 256;
 /// Preference of our first rules.
 const FIRST: u32 = 7471;

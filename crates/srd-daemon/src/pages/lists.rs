@@ -19,7 +19,7 @@ use crate::run::orders::{Order, Orders};
 
 /// Shortest time between two lists.
 pub(crate) const LIST_PAUSE: Duration = Duration::from_millis(20);
-/// Most flows of each worker in a list.
+/// Largest number of flows of each worker in a list.
 pub(crate) const FLOWS_LISTED_MAX: usize = 1000;
 
 /// Requests lists from the workers.

@@ -24,9 +24,9 @@ use crate::pages::peer::PeerPage;
 use crate::pages::rows::{FlowList, PathList};
 use crate::plane::{Oneshot, PeerNumber};
 
-/// Most orders that may wait for a worker.
+/// Largest number of orders that may wait for a worker.
 pub(crate) const ORDERS_MAX: usize = 64;
-/// Most reports of each worker that may wait for the control thread.
+/// Largest number of reports of each worker that may wait for the control thread.
 pub(crate) const REPORTS_MAX: usize = 1024;
 /// Interval at which a sender tries again if a worker's queue of orders is full.
 const ORDER_RETRY: Duration = Duration::from_millis(1);

@@ -27,7 +27,7 @@ const HOLD: Duration = Duration::from_secs(2);
 const SETTLED: Duration = Duration::from_secs(10);
 /// Shortest interruption whose length is reported.
 const BLIP_MIN: Duration = Duration::from_millis(100);
-/// Most peers at a time that get a line of their own.
+/// Largest number of peers at a time that get a line of their own.
 const LINES_MAX: usize = 4;
 
 /// One line of the log.

@@ -50,7 +50,7 @@ impl Queues {
     /// The queues of one worker, at most [`QUEUES`].
     ///
     /// # Errors
-    /// The operating system's: there is no descriptor left.
+    /// An error of the operating system: there is no descriptor left.
     pub(super) fn new(queues: Vec<Tun>) -> io::Result<Self> {
         assert!(queues.len() <= usize::from(QUEUES), "a worker has {QUEUES} queues");
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;

@@ -25,7 +25,7 @@ use srd_proto::{Duration, Instant};
 
 use crate::config::{HostPort, PEERS_MAX};
 
-/// Most names that are resolved at once.
+/// Largest number of names that are resolved at once.
 const THREADS: usize = 4;
 /// Time without an answer from an address after which the next is tried.
 const TRY: Duration = Duration::from_secs(3);

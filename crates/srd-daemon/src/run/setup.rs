@@ -39,9 +39,9 @@ const KEEPALIVE: Duration = Duration::from_millis(300);
 const PEER_TIMEOUT: Duration = Duration::from_millis(600);
 /// Directory in which a run stores its epoch for the next one, if systemd names no other.
 const STATE_DIRECTORY: &str = "/var/lib/srd";
-/// Most handshakes per second with unknown hosts, and separately with hosts that have returned a
-/// cookie. Each costs 0.1 to 0.3 ms of a thread that carries packets. A cluster of a thousand nodes
-/// that starts at once is served in five seconds.
+/// Largest number of handshakes per second with unknown hosts, and separately with hosts that have
+/// returned a cookie. Each costs 0.1 to 0.3 ms of a thread that carries packets. A cluster of a
+/// thousand nodes that starts at once is served in five seconds.
 const HANDSHAKES_PER_SECOND_MAX: u32 = 200;
 /// Receive buffer of the base port, for packets that arrive while the thread does not run.
 const RECEIVE_BUFFER_BYTES: u32 = 32 << 20;

@@ -19,7 +19,7 @@ pub enum Purpose {
 }
 
 impl Purpose {
-    /// The word of `--for`.
+    /// The value of `--for` that selects this purpose.
     pub(crate) fn word(self) -> &'static str {
         match self {
             Self::Ena => "ena",

@@ -33,7 +33,7 @@ use std::time::{Duration, Instant};
 
 /// Time limit for a program's answer.
 const ANSWER_MAX: Duration = Duration::from_secs(20);
-/// Most bytes of an answer that are kept, per stream.
+/// Largest number of bytes of an answer that are kept, per stream.
 const ANSWER_BYTES_MAX: usize = 4 << 20;
 /// Time that a program gets to end after SIGTERM.
 const LEAVE_MAX: Duration = Duration::from_secs(2);

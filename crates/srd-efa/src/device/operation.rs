@@ -114,7 +114,8 @@ impl Op {
         true
     }
 
-    /// Whether a write has bytes to send that nothing keeps.
+    /// Whether a write has bytes to send and need not wait for an acknowledgement. If such a write
+    /// has no next datagram, its memory was deregistered.
     pub(super) fn is_unfinished(&self) -> bool {
         match self.work {
             Work::Write { stage: Stage::Unsent, .. } => true,

@@ -44,7 +44,7 @@ pub(super) struct Outbox {
     /// Peers for which something waits.
     pub(super) peers: HashMap<PeerId, PeerQueue, Keyed>,
     pub(super) ready: VecDeque<PeerId>,
-    /// Most payload bytes of a message, to any peer.
+    /// Largest number of payload bytes of a message, to any peer.
     pub(super) payload_bytes_max: usize,
 }
 

@@ -5,7 +5,7 @@ use bytes::{Bytes, BytesMut};
 use crate::layer::request::{Iov, RmaIov};
 use crate::memory::Memory;
 
-/// Most pieces of a buffer.
+/// Largest number of pieces of a buffer.
 pub(crate) const IOV_COUNT_MAX: usize = 4;
 
 /// A buffer of the application's.
@@ -18,7 +18,8 @@ pub(crate) struct IoVec {
 }
 
 impl IoVec {
-    /// `None` if there are more than [`IOV_COUNT_MAX`], or one reaches beyond the last address.
+    /// `None` if there are more than [`IOV_COUNT_MAX`] pieces, or if a piece exceeds the address
+    /// space.
     pub(crate) fn of(iov: &[Iov]) -> Option<Self> {
         let mut list = [Iov { addr: 0, length: 0 }; IOV_COUNT_MAX];
         let mut length = 0u64;
@@ -108,7 +109,8 @@ pub(crate) struct RmaIoVec {
 }
 
 impl RmaIoVec {
-    /// `None` if there are more than [`IOV_COUNT_MAX`], or one reaches beyond the last address.
+    /// `None` if there are more than [`IOV_COUNT_MAX`] pieces, or if a piece exceeds the address
+    /// space.
     pub(crate) fn of(iov: &[RmaIov]) -> Option<Self> {
         let mut list = [RmaIov { addr: 0, length: 0, rkey: 0 }; IOV_COUNT_MAX];
         for (to, from) in list.get_mut(..iov.len())?.iter_mut().zip(iov) {

@@ -21,7 +21,7 @@
 //!
 //! Bounds: a stack has 48 connections, of some 6 KB each while it exists, and 40 KB besides. The
 //! stack is made at the first request of its interface, and is removed with the interface. Requests
-//! are limited before they come here, to 1,024 packets a second and interface.
+//! are limited before they come here, to 1,024 packets per second and interface.
 
 mod by_tcp;
 mod device;

@@ -306,7 +306,7 @@ pub struct Instance {
     pub untracked: u32,
     /// Credits left, in bits, to the guest and from it.
     pub credits_bits: [u64; 2],
-    /// Peak and baseline bandwidth of each direction, bits a second.
+    /// Peak and baseline bandwidth of each direction, bits per second.
     pub bandwidth_bps: [u64; 2],
     /// Packets a second.
     pub packets_per_second: u64,

@@ -35,11 +35,11 @@ use std::process::Command;
 pub use wire::Carried;
 use wire::Wire;
 
-/// Most paths of a wire.
+/// Largest number of paths of a wire.
 pub const PATHS_MAX: u16 = 1024;
 /// Longest delay and longest jitter: a second.
 pub const DELAY_NS_MAX: u64 = 1_000_000_000;
-/// Most packets under way in one direction.
+/// Largest number of packets under way in one direction.
 pub const QUEUE_PACKETS_MAX: u32 = 65_536;
 /// Loss of all packets, in parts per million.
 const MILLION: u32 = 1_000_000;

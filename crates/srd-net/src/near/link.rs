@@ -133,7 +133,7 @@ impl Link {
 }
 
 impl Rings {
-    /// Hands over what has come, up to a bound.
+    /// Hands over what has arrived, up to a bound.
     pub(super) fn receive(
         &mut self,
         now: Instant,

@@ -158,7 +158,7 @@ pub(super) fn say(
     Ok(())
 }
 
-/// The next message of the other end; `None` if no message has come yet.
+/// The next message of the other end; `None` if no message has arrived yet.
 pub(super) fn receive(
     socket: BorrowedFd<'_>,
     closing: &mut Closing,

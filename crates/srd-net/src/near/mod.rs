@@ -17,7 +17,7 @@
 //! | `ring` | packets through memory: one writes, one reads, and believes nothing |
 //! | `meet` | how two endpoints find each other and hand memory over |
 //! | `link` | one endpoint of this machine, from the first call to its end |
-//! | `table` | which addresses have a link, and which are called again when |
+//! | `table` | which addresses have a link, and which are contacted again when |
 //!
 //! Bounds: links of a process, by the descriptors that it may have ([`links_max`]); two rings of 1
 //! MiB for each; addresses that are remembered. What is beyond them travels by UDP.
@@ -117,7 +117,7 @@ impl NearIo {
         NearStats { links: met.links, broken: met.broken, ..self.stats }
     }
 
-    /// Receives packets that have come through memory.
+    /// Receives packets that have arrived through memory.
     fn receive_near(
         &mut self,
         now: Instant,

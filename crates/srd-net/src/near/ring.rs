@@ -197,7 +197,7 @@ impl Reader {
         self.segment.word(self.base + READ_AT).store(self.read, Ordering::Release);
     }
 
-    /// Requests a wake-up by the next packet. Look for one afterwards: it may have come before.
+    /// Requests a wake-up by the next packet. Look for one afterwards: it may have arrived before.
     pub(super) fn sleeps(&self, sleeps: bool) {
         self.segment.word(self.base + SLEEPS_AT).store(sleeps.into(), Ordering::Relaxed);
     }
@@ -219,7 +219,7 @@ fn length(header: &[u8; HEADER_BYTES as usize]) -> u32 {
     u32::from_ne_bytes([header[0], header[1], header[2], header[3]])
 }
 
-/// Bytes of a record with a packet of so many bytes.
+/// Bytes of a record with a packet of this many bytes.
 fn record_bytes(packet_bytes: u32) -> u32 {
     HEADER_BYTES + packet_bytes.next_multiple_of(8)
 }

@@ -20,19 +20,19 @@ use crate::sys::os;
 
 /// Interval at which connections are checked while no thread sleeps on them.
 const LOOK: Duration = Duration::from_millis(1);
-/// Pause before an address without an endpoint is called again; afterwards each pause is four
+/// Pause before an address without an endpoint is contacted again; afterwards each pause is four
 /// times as long.
 const AGAIN: Duration = Duration::from_millis(100);
-/// The longest time until it is called again.
+/// The longest time until it is contacted again.
 const AGAIN_MAX: Duration = Duration::from_secs(30);
 /// Addresses that are remembered.
 const ADDRESSES_MAX: usize = 4096;
 /// Connections that are looked at in one turn.
 const EVENTS_MAX: usize = 16;
-/// A link takes two descriptors while it is made, and all of them together at most this part of a
-/// process's.
+/// A link takes two descriptors while it is made. All links together take at most this part of the
+/// descriptors that a process may have.
 const DESCRIPTORS_PART: u64 = 16;
-/// The most links of a process, however many descriptors it may have.
+/// Largest number of links of a process, however many descriptors it may have.
 const LINKS_MAX: u32 = 256;
 
 /// The descriptor of the set that is no link.
@@ -41,7 +41,7 @@ const LISTENER: u64 = u64::MAX;
 /// Links of this process.
 static LINKS: AtomicU32 = AtomicU32::new(0);
 
-/// The most links of this process: each end of a link has a descriptor and maps 2 MiB.
+/// Largest number of links of this process: each end of a link has a descriptor and maps 2 MiB.
 pub fn links_max() -> u32 {
     let part = os::descriptors_max() / DESCRIPTORS_PART / 2;
     u32::try_from(part).unwrap_or(LINKS_MAX).min(LINKS_MAX)
@@ -52,7 +52,7 @@ pub fn links_max() -> u32 {
 enum Reach {
     /// The place of its link.
     Link(usize),
-    /// By UDP, until it is called again.
+    /// By UDP, until it is contacted again.
     Far { again: Instant, wait: Duration },
 }
 
@@ -63,7 +63,7 @@ pub(super) struct Counts {
     pub(super) broken: u64,
 }
 
-/// A link that counts against the process's.
+/// A link that counts towards the limit of links of this process.
 #[derive(Debug)]
 struct Place {
     link: Link,
@@ -215,7 +215,7 @@ impl Table {
         Some(place)
     }
 
-    /// Hands over what has come, of each link in turn.
+    /// Hands over what has arrived, of each link in turn.
     pub(super) fn receive(
         &mut self,
         now: Instant,

@@ -57,7 +57,7 @@ fn payload(n: u16, bytes: usize) -> Vec<u8> {
     payload
 }
 
-/// Sends so many datagrams, and waits until all have arrived, each once and as it was.
+/// Sends this many datagrams, and waits until all have arrived, each once and as it was.
 fn exchange(from: &mut End, to: PeerId, far: &mut End, count: u16, bytes: usize) {
     (0..count).for_each(|n| send(from, to, payload(n, bytes)));
     let (mut got, mut answers) = (Got::default(), Got::default());

@@ -20,7 +20,7 @@ fn length(result: c_long) -> isize {
 /// # Safety
 /// The header and all it points to must be readable.
 pub(super) unsafe fn sendmsg(fd: RawFd, header: *const libc::msghdr) -> isize {
-    // SAFETY: the caller's.
+    // SAFETY: the caller ensures it (see above).
     length(unsafe { libc::syscall(libc::SYS_sendmsg, fd, header, FLAGS) })
 }
 
@@ -29,7 +29,7 @@ pub(super) unsafe fn sendmsg(fd: RawFd, header: *const libc::msghdr) -> isize {
 /// # Safety
 /// The `count` headers and all they point to must be readable, and their lengths writable.
 pub(super) unsafe fn sendmmsg(fd: RawFd, headers: *mut libc::mmsghdr, count: c_uint) -> isize {
-    // SAFETY: the caller's.
+    // SAFETY: the caller ensures it (see above).
     length(unsafe { libc::syscall(libc::SYS_sendmmsg, fd, headers, count, FLAGS) })
 }
 
@@ -38,7 +38,7 @@ pub(super) unsafe fn sendmmsg(fd: RawFd, headers: *mut libc::mmsghdr, count: c_u
 /// # Safety
 /// The header and all it points to must be writable.
 pub(super) unsafe fn recvmsg(fd: RawFd, header: *mut libc::msghdr) -> isize {
-    // SAFETY: the caller's.
+    // SAFETY: the caller ensures it (see above).
     length(unsafe { libc::syscall(libc::SYS_recvmsg, fd, header, FLAGS) })
 }
 
@@ -48,6 +48,6 @@ pub(super) unsafe fn recvmsg(fd: RawFd, header: *mut libc::msghdr) -> isize {
 /// The `count` headers and all they point to must be writable.
 pub(super) unsafe fn recvmmsg(fd: RawFd, headers: *mut libc::mmsghdr, count: c_uint) -> isize {
     let forever = std::ptr::null_mut::<libc::timespec>();
-    // SAFETY: the caller's.
+    // SAFETY: the caller ensures it (see above).
     length(unsafe { libc::syscall(libc::SYS_recvmmsg, fd, headers, count, FLAGS, forever) })
 }

@@ -16,7 +16,7 @@ pub(crate) fn realtime_ns() -> u64 {
     clock_ns(libc::CLOCK_REALTIME)
 }
 
-/// `CLOCK_BOOTTIME` in nanoseconds: it goes on while the machine is suspended.
+/// `CLOCK_BOOTTIME` in nanoseconds: it continues while the machine is suspended.
 pub(crate) fn boottime_ns() -> u64 {
     clock_ns(libc::CLOCK_BOOTTIME)
 }

@@ -157,7 +157,8 @@ impl AsFd for PacketRing {
     }
 }
 
-/// Reads the packets of a block that is this process's. Offsets that leave the block end it.
+/// Reads the packets of a block that the kernel has passed to this process. Reading ends at an
+/// offset outside of the block.
 fn each_packet(block: &[u8], see: &mut impl FnMut(Frame<'_>)) {
     let head = std::mem::offset_of!(libc::tpacket_block_desc, hdr);
     let field = |offset: usize| u32_at(block, head + offset);
@@ -238,7 +239,7 @@ fn bind(fd: BorrowedFd<'_>, index: u32) -> io::Result<()> {
     Ok(())
 }
 
-/// A filter that takes every packet, and so many bytes of it.
+/// A filter that takes every packet, and this many bytes of it.
 fn keep_only(fd: BorrowedFd<'_>, bytes: u32) -> io::Result<()> {
     let code = u16::try_from(libc::BPF_RET | libc::BPF_K).unwrap_or(0);
     let mut filter = [libc::sock_filter { code, jt: 0, jf: 0, k: bytes }];

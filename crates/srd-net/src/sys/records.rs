@@ -9,7 +9,7 @@
 //!
 //! A record belongs to the kernel until the first bit of its length is cleared, and then to this
 //! process until it publishes its read position: no byte is ever read and written at a time. A
-//! program that finds no room gets an error, and goes on without a record. The bound is the
+//! program that finds no room gets an error, and continues without a record. The bound is the
 //! ring's size.
 
 use std::io;
@@ -59,7 +59,7 @@ pub(crate) struct RecordRing {
 }
 
 impl RecordRing {
-    /// A ring of so many bytes, or of the next smaller power of two; a page at least.
+    /// A ring of this many bytes, or of the next smaller power of two; a page at least.
     pub(crate) fn new(bytes: u32) -> io::Result<Self> {
         let page = page_bytes();
         let bytes = bytes.checked_ilog2().map_or(1, |bits| 1 << bits).max(page);
@@ -111,7 +111,7 @@ impl RecordRing {
         rest
     }
 
-    /// The bytes of the record at `place`, which is this process's.
+    /// The bytes of the record at `place`. The kernel has passed this record to this process.
     fn record(&self, place: usize, bytes: usize) -> &[u8] {
         let start = self.written.at(self.begin + place + HEADER_BYTES, bytes);
         // SAFETY: the range is inside of the mapping. The record is finished, and the kernel does

@@ -117,7 +117,7 @@ struct Ring<T> {
     flags: usize,
     slots_at: usize,
     slots: u32,
-    /// The index that this side writes, as far as it has come.
+    /// Current value of the index that this side writes.
     own: u32,
     /// The other side's index when it was last read.
     other: u32,
@@ -191,7 +191,7 @@ impl<T: Copy> Producer<T> {
         self.0.index(self.0.consumer).load(Ordering::Acquire) == self.0.own
     }
 
-    /// Whether the kernel goes on only after a system call.
+    /// Whether the kernel continues only after a system call.
     pub(super) fn needs_wakeup(&self) -> bool {
         self.0.index(self.0.flags).load(Ordering::Relaxed) & libc::XDP_RING_NEED_WAKEUP != 0
     }

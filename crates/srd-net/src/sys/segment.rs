@@ -22,7 +22,7 @@ pub(crate) struct Segment {
 }
 
 impl Segment {
-    /// New memory of so many bytes, all zero, and the descriptor that another process maps it by.
+    /// New memory of this many bytes, all zero, and the descriptor that another process maps it by.
     pub(crate) fn create(bytes: usize) -> io::Result<(Self, OwnedFd)> {
         let file = memfd_create("srd", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
         rustix::fs::ftruncate(&file, bytes as u64)?;
@@ -31,7 +31,7 @@ impl Segment {
         Ok((Self { mapping }, file))
     }
 
-    /// Memory that another process has made. It must have exactly so many bytes for ever: a file
+    /// Memory that another process has made. It must have exactly this many bytes for ever: a file
     /// that could shrink would kill this process at the next access.
     pub(crate) fn open(file: BorrowedFd<'_>, bytes: usize) -> io::Result<Self> {
         let sealed = fcntl_get_seals(file)?.contains(SEALS);

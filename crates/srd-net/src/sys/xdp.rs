@@ -17,7 +17,7 @@ pub(crate) const FRAME_BYTES: usize = 4096;
 const HEADROOM_BYTES: usize = 256;
 /// Bytes of a packet, link-layer header included, that one frame receives.
 pub(crate) const FRAME_RECEIVES_BYTES: usize = FRAME_BYTES - HEADROOM_BYTES;
-/// Most frames of either direction.
+/// Largest number of frames for each direction.
 const FRAMES_MAX: u32 = 1 << 17;
 /// Calls that one doorbell makes at most. In copy mode each sends 32 frames.
 const DOORBELL_CALLS_MAX: usize = 64;
@@ -37,7 +37,7 @@ pub(crate) struct Piece {
     pub(crate) offset: usize,
     /// Its bytes.
     pub(crate) length: usize,
-    /// Whether the packet goes on in the next piece.
+    /// Whether the packet continues in the next piece.
     pub(crate) more: bool,
 }
 
@@ -236,7 +236,7 @@ impl XdpSocket {
     }
 
     /// Queues the first `length` bytes of a frame to be sent by the next doorbell. `more`: the
-    /// packet goes on in the next frame.
+    /// packet continues in the next frame.
     pub(crate) fn queue(&mut self, frame: Frame, length: usize, more: bool) {
         let options = if more { libc::XDP_PKT_CONTD } else { 0 };
         let len = u32::try_from(length).unwrap_or(u32::MAX);

@@ -112,7 +112,8 @@ pub struct Probe {
 }
 
 impl Probe {
-    /// Begins to look at the interface. `ring_bytes`: memory for records that wait to be read.
+    /// Begins to capture packets of the interface. `ring_bytes`: memory for records that wait to be
+    /// read.
     ///
     /// # Errors
     /// The kernel is older than 6.6 or without BPF, a right is missing, or the interface is of

@@ -11,9 +11,9 @@
 //! ```
 //!
 //! Length and bytes are those behind the link header. Time is `CLOCK_MONOTONIC`; EtherType is in
-//! the packet's order; segment is `gso_size`, zero if it is one packet. It looks at the packet's
-//! linear part only to choose how many bytes to keep, and leaves the copy to a function of the
-//! kernel's, which also reads the non-linear part. It causes no wake-up.
+//! network byte order; segment is `gso_size`, zero if it is one packet. The program examines the
+//! packet's linear part only to choose how many bytes to keep. A function of the kernel makes the
+//! copy, because it also reads the non-linear part. The program wakes no process.
 
 use crate::assembler::{
     ARGUMENT_1, ARGUMENT_2, ARGUMENT_3, ARGUMENT_4, Assembler, If, Place, RESULT, Width,
@@ -71,7 +71,7 @@ const CONTEXT_DATA: i16 = 76;
 const CONTEXT_END: i16 = 80;
 const CONTEXT_SEGMENT: i16 = 176;
 
-/// Functions of the kernel's: `bpf_ktime_get_ns`, `bpf_skb_load_bytes`, `bpf_ringbuf_reserve`,
+/// Functions of the kernel: `bpf_ktime_get_ns`, `bpf_skb_load_bytes`, `bpf_ringbuf_reserve`,
 /// `bpf_ringbuf_submit`.
 const KTIME: i32 = 5;
 const LOAD_BYTES: i32 = 26;

@@ -32,7 +32,7 @@ impl Loaded {
         Some(Self { ring, lost, program })
     }
 
-    /// Runs it on a packet, which goes on to the next program.
+    /// Runs it on a packet, which continues to the next program.
     fn run(&self, packet: &[u8]) {
         assert_eq!(self.program.run(packet).unwrap(), NEXT.cast_unsigned());
     }

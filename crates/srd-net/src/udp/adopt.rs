@@ -13,7 +13,8 @@ impl UdpIo {
     /// them: one for each path, at one address.
     ///
     /// # Errors
-    /// The operating system's; there is no socket, or there are more than paths.
+    /// An error of the operating system; or there is no socket; or there are more sockets than
+    /// paths.
     pub fn adopt(options: &UdpOptions, sockets: Vec<OwnedFd>) -> io::Result<Self> {
         check(options)?;
         if sockets.is_empty() || sockets.len() > usize::from(options.paths) {
@@ -24,10 +25,10 @@ impl UdpIo {
         Self::over(options, ports::Bound { sockets, receivers: vec![0] })
     }
 
-    /// The sockets of all paths, for another process that goes on with them.
+    /// The sockets of all paths, for another process that continues with them.
     ///
     /// # Errors
-    /// The operating system's, if it has no descriptor left.
+    /// An error of the operating system, if it has no descriptor left.
     pub fn sockets(&self) -> io::Result<Vec<OwnedFd>> {
         self.sockets.iter().map(|socket| socket.as_fd().try_clone_to_owned()).collect()
     }

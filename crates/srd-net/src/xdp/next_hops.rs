@@ -23,8 +23,8 @@ const REFRESH: Duration = Duration::from_secs(1);
 const UNKNOWN_REFRESH: Duration = Duration::from_millis(2);
 /// Interval of checks for changes. Between two checks each hop is looked up once at most.
 const CHANGES_LOOK: Duration = Duration::from_millis(10);
-/// Most destinations that are cached. Beyond that, the cache is cleared, and destinations are
-/// queried again.
+/// Largest number of destinations that are cached. Beyond that, the cache is cleared, and
+/// destinations are queried again.
 const NEXT_HOPS_MAX: usize = 4096;
 
 /// The source of packets: interface, address and mark.

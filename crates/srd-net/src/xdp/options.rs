@@ -47,7 +47,7 @@ impl XdpOptions {
 
 /// Fewest frames of either direction: a batch of large packets.
 pub(super) const FRAMES_MIN: u32 = 64;
-/// Most frames of either direction: 512 MiB.
+/// Largest number of frames for each direction: 512 MiB.
 pub(super) const FRAMES_MAX: u32 = 1 << 17;
 
 /// Reason why an [`XdpIo`](super::XdpIo) could not be opened.
@@ -158,7 +158,7 @@ impl From<XdpError> for io::Error {
 const BPF_RIGHTS: &str = "the capabilities CAP_BPF and CAP_NET_ADMIN";
 
 impl XdpError {
-    /// A refused step of the socket's.
+    /// The error for a step that was refused when the socket was set up.
     pub(super) fn socket(refused: Refused) -> Self {
         let Refused { step, error } = refused;
         let needs = match error.raw_os_error() {
@@ -172,7 +172,7 @@ impl XdpError {
         Self::Forbidden { step, needs }
     }
 
-    /// A refused step of the program's.
+    /// The error for a step that was refused when the BPF program was loaded.
     pub(super) fn bpf(step: &'static str, error: io::Error, log: String) -> Self {
         match error.raw_os_error() {
             Some(libc::EPERM) => Self::Forbidden { step, needs: BPF_RIGHTS },

@@ -22,7 +22,7 @@ const SLEEP_MIN: Duration = Duration::from_micros(3);
 /// The longest packet in several pieces.
 const GATHER_BYTES_MAX: usize = 65_536 + 64;
 
-/// A packet that came in several pieces, as far as it has come.
+/// A packet that arrives in several pieces, as far as it has arrived.
 #[derive(Debug, Default)]
 pub(super) struct Gather {
     bytes: Vec<u8>,

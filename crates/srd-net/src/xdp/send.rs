@@ -130,7 +130,7 @@ impl XdpIo {
         None
     }
 
-    /// Whether so many frames are free, if need be after the kernel was notified of those in the
+    /// Whether this many frames are free, if need be after the kernel was notified of those in the
     /// ring.
     fn has_free(&mut self, frames: usize) -> bool {
         if self.free.len() < frames {

@@ -12,7 +12,7 @@ use crate::sys::os::{self, Interest};
 /// Pause before a send is tried again whose end causes no event: a full UDP socket, or frames
 /// that the device did not accept.
 const RETRY: Duration = Duration::from_micros(200);
-/// Most descriptors that end a sleep.
+/// Largest number of descriptors whose readiness ends a sleep.
 const INTERESTS_MAX: usize = 6;
 
 impl XdpIo {

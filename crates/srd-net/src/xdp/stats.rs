@@ -24,9 +24,10 @@ pub struct XdpStats {
     pub dropped_no_frame: u64,
     /// Lost: the receive ring was full.
     pub dropped_ring_full: u64,
-    /// Lost for another reason of the kernel's: too large for the frames, mostly.
+    /// Lost because the kernel dropped it for another reason: mostly it was larger than a frame.
     pub dropped_by_kernel: u64,
-    /// Lost batches: no hardware address, and the UDP sockets are another queue's.
+    /// Lost batches: the hardware address of the next hop was not known, and another queue has the
+    /// UDP sockets.
     pub lost_no_way: u64,
     /// Lost batches: the interface took nothing, and every frame was in use.
     pub lost_interface_down: u64,

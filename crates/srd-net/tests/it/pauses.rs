@@ -224,7 +224,7 @@ fn regression_what_arrived_in_a_stall_does_not_wait_for_a_timer() {
 const PEERS: usize = 300;
 /// Time for which it is stopped: longer than any peer's time to answer.
 const STOPPED: Duration = Duration::from_secs(5);
-/// Most stops, until it has gone on at once.
+/// Largest number of attempts: the process is stopped again until it continues at once.
 const STOPS_MAX: usize = 3;
 /// Set in the process that is stopped.
 const HUB: &str = "SRD_TEST_HUB";

@@ -64,7 +64,7 @@ pub struct Options {
 /// Starts to serve.
 ///
 /// # Errors
-/// There is no thread to be had.
+/// The thread cannot be started.
 pub fn start(
     listener: TcpListener,
     dialer: Arc<Dialer>,

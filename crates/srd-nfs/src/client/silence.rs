@@ -61,7 +61,7 @@ impl Watch {
     /// Starts to watch.
     ///
     /// # Errors
-    /// There is no thread to be had.
+    /// The thread cannot be started.
     pub(super) fn start() -> io::Result<Arc<Self>> {
         let watch = Arc::new(Self::default());
         let kept = Arc::downgrade(&watch);
@@ -79,7 +79,7 @@ impl Watch {
     /// Watches a connection until its progress is dropped.
     ///
     /// # Errors
-    /// There are no more files to be had.
+    /// The limit of open files is reached.
     pub(super) fn add(&self, socket: &TcpStream) -> io::Result<Arc<Progress>> {
         let socket = socket.try_clone()?;
         sockopt::set_socket_keepalive(&socket, true)?;

@@ -101,7 +101,7 @@ fn header(
 
 type Sink<'a> = &'a mut dyn FnMut(&Made);
 
-/// Repeats something at a steady rate of so many bits a second.
+/// Repeats something at a steady rate of so many bits per second.
 fn steady(bps: f64, bits: f64, (from_ns, to_ns): (u64, u64), mut each: impl FnMut(u64, u64)) {
     let apart = bits / bps * 1e9;
     let count = ((to_ns - from_ns) as f64 / apart) as u64;
@@ -120,7 +120,7 @@ fn whale(see: Sink<'_>) {
     });
 }
 
-/// 5000 UDP flows of small packets that share 2.5 million packets a second evenly, for 200 ms.
+/// 5000 UDP flows of small packets that share 2.5 million packets per second evenly, for 200 ms.
 fn entropy(see: Sink<'_>) {
     // Five packets of 100 bytes at a time.
     let (length, segment) = (28 + 5 * 72, Some(72));
@@ -141,7 +141,7 @@ fn tunnel(see: Sink<'_>) {
     });
 }
 
-/// 15,000 TCP connections a second that end after 20 ms, for ten seconds: they fill the table.
+/// 15,000 TCP connections per second that end after 20 ms, for ten seconds: they fill the table.
 fn short_lived(see: Sink<'_>) {
     let each = SECOND / 15_000;
     let steps = [

@@ -48,7 +48,7 @@ pub enum Ports {
 pub struct Datagrams {
     /// Payload bytes of each datagram.
     pub payload_bytes: u16,
-    /// Payload bits a second.
+    /// Payload bits per second.
     pub rate_bps: u64,
     /// Ports of the datagrams.
     pub ports: Ports,

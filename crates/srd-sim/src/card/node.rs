@@ -27,7 +27,7 @@ use crate::tcp::{TcpConfig, TcpNode, TcpStats};
 pub const OUTER_BYTES: u16 = 38 + 20 + 8;
 /// Packets that leave before the node takes packets of the guest again.
 const TURN_PACKETS: u32 = 16;
-/// Most steps of expiry in one call of the timer.
+/// Largest number of steps of expiry in one call of the timer.
 const EXPIRE_WORK: u32 = 16;
 
 /// Configuration of a [`CardNode`].

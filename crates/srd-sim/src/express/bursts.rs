@@ -12,7 +12,7 @@ use crate::tcp::segment::{FLAG_CWR, FLAG_PSH};
 #[allow(clippy::cast_possible_truncation)] // below 64 KiB
 const PAYLOAD_BYTES_MAX: u32 = (FRAME_BYTES_MAX - OFFLOAD_BYTES) as u32 - HEADER_BYTES;
 
-/// Most segments of a connection in one super-packet.
+/// Largest number of segments of a connection in one super-packet.
 pub(crate) fn segments_max(mss_bytes: u32) -> u32 {
     (PAYLOAD_BYTES_MAX / mss_bytes).max(1)
 }

@@ -12,7 +12,7 @@ const POINTS_OF_MANY_MAX: usize = 130;
 const STEPS_MAX: usize = 1000;
 /// Lines of a chart of many flows, at most.
 const CROWD_MAX: usize = 96;
-/// Most flows for which each flow has a colour and a name.
+/// Largest number of flows for which each flow has a colour and a name.
 const NAMED_MAX: usize = 12;
 
 /// Time from which charts are in milliseconds.

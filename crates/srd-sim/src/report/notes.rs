@@ -9,7 +9,7 @@ use crate::run::RunResult;
 
 /// Intervals of a timeline in one text line.
 const ACROSS: usize = 10;
-/// Most intervals that are listed; of a longer series, only the worst are.
+/// Largest number of intervals that are listed; of a longer series, only the worst are.
 const INTERVALS_MAX: usize = 40;
 
 /// The tables of a run.

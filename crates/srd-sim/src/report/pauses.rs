@@ -7,7 +7,7 @@ use serde::Serialize;
 use super::columns::{align, row};
 use crate::world::{Deadlock, HeldFlow, PauseReport, PausedLink};
 
-/// Most links that are listed; of more, only those that were paused longest.
+/// Largest number of links that are listed; of more, only those that were paused longest.
 const LINKS_MAX: usize = 8;
 
 /// A flow that pauses held although it crosses no congested port.

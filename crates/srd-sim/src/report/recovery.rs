@@ -18,7 +18,7 @@ const BOUND_US: f64 = 100.0;
 /// Span of the timeline: from this time before the fault to `AFTER_US` after it.
 const BEFORE_US: f64 = 50.0;
 const AFTER_US: f64 = 500.0;
-/// Most intervals of the timeline.
+/// Largest number of intervals of the timeline.
 const TIMELINE_MAX: usize = 1000;
 
 /// Effect of a fault. Levels are relative to the goodput before the fault; times count from the

@@ -4,7 +4,8 @@ use super::columns::{align, row};
 use super::notes::notes;
 use crate::run::RunResult;
 
-/// Most runs for which each run has a line; more runs have one line for each transport.
+/// Largest number of runs for which each run has a line; more runs have one line for each
+/// transport.
 const ROWS_MAX: usize = 32;
 
 /// Writes the results: a line for each run, or for each transport if there are many; then the

@@ -62,14 +62,14 @@ pub struct RoceConfig {
     /// Shortest time between two notifications of a receiver for one connection: 50 us in the
     /// paper.
     pub cnp_gap: Duration,
-    /// Most packets that one acknowledgement covers.
+    /// Largest number of packets that one acknowledgement covers.
     pub ack_packets: u32,
     /// Time without an acknowledgement after which a sender goes back. Verbs programs commonly set
     /// 14, which is 4.096 us times 2^14.
     pub timeout: Duration,
     /// Timeouts in a row after which a connection fails: 7.
     pub retries_max: u32,
-    /// Most unacknowledged packets of a connection: half of the 24-bit number space.
+    /// Largest number of unacknowledged packets of a connection: half of the 24-bit number space.
     pub window_packets: u64,
 }
 

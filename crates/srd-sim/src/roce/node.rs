@@ -24,7 +24,7 @@ use crate::tcp::timers::Timers;
 
 /// The UDP port of RoCEv2.
 pub const PORT: u16 = 4791;
-/// Most acknowledgements, and most notifications, that wait for the link.
+/// Largest number of acknowledgements, and of notifications, that wait for the link.
 const REPLIES_MAX: usize = 4096;
 /// Number of source ports over which connections spread.
 const PORTS: u64 = 1 << 14;

@@ -262,7 +262,7 @@ pub struct Measure {
     /// Ports whose packets are captured, by name; this does not depend on `interval_us`.
     #[serde(default)]
     pub capture: Vec<String>,
-    /// Most packets that are captured; 100,000 if absent.
+    /// Largest number of packets that are captured; 100,000 if absent.
     pub capture_packets: Option<u64>,
 }
 

@@ -48,7 +48,7 @@ pub struct RoceKnobs {
     pub hyper_mbps: Option<f64>,
     /// Lower bound of the rate.
     pub rate_min_mbps: Option<f64>,
-    /// Most packets that one acknowledgement covers.
+    /// Largest number of packets that one acknowledgement covers.
     pub ack_packets: Option<u32>,
     /// Silence after which a sender goes back.
     pub timeout_us: Option<f64>,

@@ -31,7 +31,7 @@ const SEND_QPN: u16 = 1000;
 const GREETING_BYTES: usize = 16;
 /// A queue pair that is never opened.
 const NOBODY_QPN: Qpn = Qpn(999);
-/// Most wake-ups of a host's endpoint in a millisecond without packets.
+/// Largest number of wake-ups of a host's endpoint in a millisecond without packets.
 const WAKES_MAX: u64 = 1000;
 
 /// Data that all hosts of a world share.

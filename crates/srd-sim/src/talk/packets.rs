@@ -79,7 +79,7 @@ fn counters(world: &World<CardNode>) -> [u64; 2] {
     sums
 }
 
-/// Throughput by segment size: limited by packets a second, then by the ceiling of the flow.
+/// Throughput by segment size: limited by packets per second, then by the ceiling of the flow.
 fn sizes(options: &Options, pair: &Pair, found: &mut Found) -> Result<(), String> {
     let time_ps = options.quick_or(50 * MS, 500 * MS);
     let steps: &[u32] = options.quick_or(&[256, 1152, 1408], &STEPS);

@@ -26,7 +26,7 @@ pub(super) const UNTRACKED: Experiment = Experiment {
 const ALLOWANCE: u64 = 136_812;
 /// Flows beyond a full table.
 const BEYOND: u64 = 1000;
-/// Flows opened in a second: fewer than the packets a second of the receiver.
+/// Flows opened in a second: fewer than the packets per second of the receiver.
 const FLOWS_PER_SECOND: u64 = 400_000;
 const PAYLOAD_BYTES: u16 = 64;
 /// Time for the connection to settle before flows are opened, and time of a rate measurement.

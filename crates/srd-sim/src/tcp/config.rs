@@ -52,7 +52,7 @@ pub struct TcpConfig {
     pub frame_bytes: u32,
     /// Initial window, in segments (RFC 6928).
     pub window_initial_segments: u32,
-    /// Most unacknowledged bytes; stands for the peer's window and for our buffer.
+    /// Largest number of unacknowledged bytes; stands for the peer's window and for our buffer.
     pub window_bytes_max: u64,
     /// Segments of one connection that leave back to back when several connections have data: one
     /// GSO super-packet.

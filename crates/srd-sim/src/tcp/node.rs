@@ -25,7 +25,8 @@ use crate::node::{
 pub const LISTEN_PORT: u16 = 5001;
 /// The first source port; connections count up from it.
 pub const SOURCE_PORT_FIRST: u16 = 10_000;
-/// Most acknowledgements and resets that wait for the link; beyond it the oldest are dropped.
+/// Largest number of acknowledgements and resets that wait for the link; beyond it the oldest are
+/// dropped.
 pub const REPLIES_MAX: usize = 4096;
 
 /// Reasons for which a flow failed, as [`Failed::status`].

@@ -17,7 +17,7 @@ use super::segment::{
     TcpSegment,
 };
 
-/// Most blocks that are remembered in order of age; Linux keeps four.
+/// Largest number of blocks that are remembered in order of age; Linux keeps four.
 const RECENT_MAX: usize = 4;
 
 /// Part of the configuration that a receiver needs.

@@ -3,7 +3,7 @@
 //! Data flows one way in the model, so a segment is either data (`payload_bytes > 0`) or an
 //! acknowledgement. Offsets are those of the stream, 64 bits wide, so nothing wraps.
 
-/// Most SACK blocks that fit beside a timestamp option (RFC 2018 section 3).
+/// Largest number of SACK blocks that fit beside a timestamp option (RFC 2018 section 3).
 pub const SACK_BLOCKS_MAX: usize = 3;
 
 /// Opens the connection: first segment of a handshake, or data of a connection whose peer has not

@@ -38,7 +38,7 @@ pub struct ClosSpec {
     pub tiers: Vec<TierSpec>,
 }
 
-/// Most hosts or ports of a network.
+/// Largest number of hosts or ports of a network.
 pub const PORTS_MAX: u32 = 1 << 24;
 
 impl ClosSpec {

@@ -6,7 +6,7 @@
 
 use super::{End, Port, Switch, Tier, Topology, TopologyError};
 
-/// Most switches: a path crosses fewer than sixteen links.
+/// Largest number of switches: then a path crosses fewer than sixteen links.
 pub const SWITCHES_MAX: u32 = 12;
 
 /// Parameters of a ring.

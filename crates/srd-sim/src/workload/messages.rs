@@ -10,11 +10,11 @@ use super::pattern::FLOWS_MAX;
 use super::schedule::{Operation, Schedule, Wait, What};
 use super::{FlowPlan, Start, Workload};
 
-/// Most operations of a schedule, and most waits.
+/// Largest number of operations of a schedule, and of waits.
 pub(super) const OPERATIONS_MAX: usize = 60_000_000;
-/// Most bytes of a message: a terabyte.
+/// Largest number of bytes of a message: a terabyte.
 pub(super) const BYTES_MAX: u64 = 1 << 40;
-/// Most nanoseconds of a calculation: a day.
+/// Largest number of nanoseconds of a calculation: a day.
 pub(super) const CALC_NS_MAX: u64 = 86_400_000_000_000;
 
 /// One end of a message.
@@ -73,7 +73,7 @@ pub(super) struct Messages {
     receives: HashMap<Channel, VecDeque<End>>,
     /// Bytes of the ends in `sends` and `receives`.
     ends_bytes: usize,
-    /// Most bytes of memory in total; if absent, the bounds of the parts are enough.
+    /// Largest number of bytes of memory in total; if absent, the bounds of the parts are enough.
     memory_bytes_max: Option<usize>,
     /// Bytes that the reader holds in addition.
     pub(super) others_bytes: usize,

@@ -6,7 +6,7 @@ use srd_proto::rng::Rng;
 use super::sizes::Sizes;
 use super::{FlowPlan, Start, TriggerId, TriggerKind, Workload, WorkloadError};
 
-/// Most flows of a pattern.
+/// Largest number of flows of a pattern.
 pub const FLOWS_MAX: u64 = 20_000_000;
 
 fn fail<T>(text: String) -> Result<T, WorkloadError> {

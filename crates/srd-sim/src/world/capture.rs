@@ -13,7 +13,7 @@ use crate::wire_image;
 pub struct CaptureRules {
     /// Names of ports.
     pub ports: Vec<String>,
-    /// Most packets that are kept, of all ports together.
+    /// Largest number of packets that are kept, of all ports together.
     pub packets_max: u64,
 }
 

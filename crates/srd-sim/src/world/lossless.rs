@@ -37,7 +37,8 @@ use crate::topology::{End, Topology, serialize_ps};
 
 /// Bytes of a pause frame on the wire: the shortest Ethernet frame.
 pub const PAUSE_BYTES: u16 = 64;
-/// Most bytes of control packets that wait at a port; they are not paused, and may be lost.
+/// Largest number of bytes of control packets that wait at a port; they are not paused, and may be
+/// lost.
 pub const CONTROL_BYTES_MAX: u64 = 64 * 1024;
 
 /// Thresholds of lossless switches, in bytes of one link into the switch.

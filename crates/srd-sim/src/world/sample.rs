@@ -10,7 +10,7 @@ use super::{World, WorldError, agenda};
 use crate::event::Kind;
 use crate::node::Node;
 
-/// Most values that are recorded, including the overhead of each sample.
+/// Largest number of values that are recorded, including the overhead of each sample.
 const VALUES_MAX: usize = 1 << 25;
 /// Overhead of a sample apart from its values, in values.
 const SAMPLE_VALUES: usize = 16;
@@ -90,7 +90,7 @@ pub(super) struct Sampler {
     queue_peaks: Vec<u64>,
     load_ports: Vec<u32>,
     load_totals: Vec<u64>,
-    /// Most samples that are kept.
+    /// Largest number of samples that are kept.
     pub(super) samples_max: usize,
 }
 

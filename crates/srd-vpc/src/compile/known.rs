@@ -19,7 +19,8 @@ pub const KNOWN_MAX: usize = 65_536;
 /// The most answers that one interface, or one other host, has requested: a guest that tries all
 /// addresses of its cloud takes no other guest's entries.
 pub const SHARE_MAX: u32 = 16_384;
-/// Most answers that are on the way to a host, or whose receipt it has not reported yet.
+/// Largest number of answers that are on the way to a host, or whose receipt it has not reported
+/// yet.
 pub(super) const ON_THE_WAY_MAX: usize = 8192;
 
 /// A query of tables to the directory.

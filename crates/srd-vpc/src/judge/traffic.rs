@@ -51,7 +51,7 @@ fn may_be_of(traffic: Traffic, packet: &Packet) -> bool {
         }
 }
 
-/// Whether this traffic is every packet of a packet's protocol, on all ports.
+/// Whether this traffic includes every packet of the same protocol as `packet`, on all ports.
 pub(crate) fn is_all_of_protocol(traffic: Traffic, packet: &Packet) -> bool {
     match (traffic, packet.inner) {
         (Traffic::All, _)

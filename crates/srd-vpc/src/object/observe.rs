@@ -149,6 +149,6 @@ pub struct MirrorSession {
     pub number: u16,
     /// The VXLAN network identifier of the copies, 24 bits.
     pub vni: u32,
-    /// Most bytes of a packet that are copied; `None`: all.
+    /// Largest number of bytes of a packet that are copied; `None`: all.
     pub packet_length: Option<u16>,
 }

@@ -14,7 +14,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 
 const HOSTS: [&str; 3] = ["h0", "h1", "h2"];
-/// Most queries of a packet on its way: one near the sender, and one at the target of its route.
+/// Largest number of queries of a packet on its way: one near the sender, and one at the target of
+/// its route.
 const QUESTIONS_MAX: usize = 2;
 
 /// A control plane and three hosts.

@@ -28,7 +28,7 @@ pub(super) enum Through {
     Stunnel,
     /// `srd nfs-proxy` at each end.
     Proxy {
-        /// Most connections to the server.
+        /// Largest number of connections to the server.
         connections: u16,
     },
     /// `srd nfs-proxy` without TCP_NODELAY, which writes each TLS record of 8 KiB separately.

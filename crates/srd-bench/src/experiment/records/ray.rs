@@ -77,7 +77,7 @@ fn measure(stage: &Stage<'_>, job: &Job, cache: &Path) -> Result<Measured> {
     Ok(Said::of(&printed, job)?.measured(job, stage.fabric.config()))
 }
 
-/// Most directories of earlier runs that are skipped.
+/// Largest number of directories of earlier runs that are skipped.
 const DIRECTORIES_MAX: u32 = 100;
 
 /// Creates a private directory: all users can write to /tmp.

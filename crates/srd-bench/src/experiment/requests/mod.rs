@@ -40,14 +40,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Most connections of one load.
+/// Largest number of connections of one load.
 const CONNECTIONS_MAX: u64 = 10_000;
-/// Most requests per second of one load.
+/// Largest number of requests per second of one load.
 pub(super) const RATE_MAX: u32 = 1_000_000;
-/// Most threads of one load.
+/// Largest number of threads of one load.
 pub(super) const THREADS_MAX: u32 = 64;
-/// Most unanswered requests of all threads together: about 100 MB. A load that reaches this bound
-/// exceeds the server's capacity, and ends.
+/// Largest number of unanswered requests of all threads together: about 100 MB. A load that reaches
+/// this bound exceeds the server's capacity, and ends.
 const OPEN_MAX: usize = 500_000;
 /// Real-time priority of the threads.
 const PRIORITY: u8 = 20;

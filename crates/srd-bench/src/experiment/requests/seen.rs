@@ -13,7 +13,7 @@ use hdrhistogram::Histogram;
 use std::ops::Range;
 use std::time::Duration;
 
-/// Most steps of one run.
+/// Largest number of steps of one run.
 pub(super) const STEPS_MAX: u64 = 600;
 /// Length of a step in most runs.
 const STEP_MS: u64 = 1000;

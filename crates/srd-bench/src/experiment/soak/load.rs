@@ -28,7 +28,7 @@ const SERVERS: usize = 4;
 const CLIENTS: usize = 2;
 /// Mean rate of short connections of a thread, per second.
 const SHORT_PER_S: u32 = 12;
-/// Most bytes of an answer.
+/// Largest number of bytes of an answer.
 const ANSWER_BYTES_MAX: usize = 40_000;
 /// Longest time for any step of a short connection.
 const SHORT_MAX: Duration = Duration::from_secs(5);

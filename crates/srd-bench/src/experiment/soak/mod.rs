@@ -41,7 +41,7 @@ const GRACE: Duration = Duration::from_secs(10);
 const RECOVER_MAX: Duration = Duration::from_secs(30);
 /// Network device of the daemons.
 const DEVICE: &str = "srd0";
-/// Most errors that a message names.
+/// Largest number of errors that a message names.
 const WRONGS_SHOWN: usize = 10;
 const NAP: Duration = Duration::from_millis(50);
 

@@ -88,12 +88,12 @@ fn each_limit_moves_its_counter_alone() {
 }
 
 /// Reads packets of this rate in batches after pauses, for two seconds. Returns the counters of
-/// packets a second, of the flow's ceiling and of bandwidth, and the number of packets that passed
-/// at once.
+/// packets per second, of the flow's ceiling and of bandwidth, and the number of packets that
+/// passed at once.
 fn read_late(settings: &Settings, packets_per_second: u64, pause_ms: u64) -> (Allowances, u64) {
     let pause = Duration::from_millis(pause_ms);
     let mut limits = Limits::new(settings, 1, Instant::ZERO);
-    // A tenth of a flow's 5 Gb/s at 1,000 bytes is 62,500 packets a second.
+    // A tenth of a flow's 5 Gb/s at 1,000 bytes is 62,500 packets per second.
     let ceiling = Ceiling::new(5000 * MBPS, settings.tolerance);
     let mut meter = FlowMeter::new(Instant::ZERO);
     let (mut now, mut passed, mut sent) = (Instant::ZERO, 0, 0);

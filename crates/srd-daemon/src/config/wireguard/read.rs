@@ -16,7 +16,7 @@ use crate::keys::{PublicKey, SecretKey};
 
 /// File with the names of ports.
 const SERVICES: &str = "/etc/services";
-/// Most bytes that are read from that file.
+/// Largest number of bytes that are read from that file.
 const SERVICES_BYTES_MAX: u64 = 1 << 20;
 
 /// The interface that a file describes.
@@ -275,7 +275,7 @@ fn unknown(key: &str, table: &str) -> String {
     format!("WireGuard knows no key `{}` in {table}", key.escape_debug())
 }
 
-/// Most characters of an unknown key that are shown.
+/// Largest number of characters of an unknown key that are shown.
 const KEY_CHARS_SHOWN: usize = 40;
 
 fn no_number(key: &str, value: &str) -> String {

@@ -17,7 +17,7 @@ use super::{Kernel, family};
 /// Largest super-packet, in bytes: a frame and the headers of its datagrams fit into one batch of
 /// the kernel (65,507 bytes).
 const GSO_BYTES_MAX: u32 = 61_440;
-/// Most frames that the interface queues while the daemon is busy.
+/// Largest number of frames that the interface queues while the daemon is busy.
 const QUEUE_FRAMES: u32 = 1000;
 
 impl Kernel {

@@ -12,7 +12,7 @@ use crate::pages::rows::{FlowList, FlowRow, PathList, PathRow};
 use crate::plane::PeerNumber;
 use crate::run::orders::{Batch, CardSettings, Change, NewPeer, Order, Refused};
 
-/// Most changes made in one turn.
+/// Largest number of changes made in one turn.
 pub(super) const CHANGES_PER_TURN_MAX: usize = 32;
 
 /// Interval at which a worker that waits for its peers checks whether it has to end.

@@ -43,7 +43,7 @@ use super::tapped::Tapped;
 use crate::capture::Direction;
 use std::sync::Arc;
 
-/// Most frames read between two checks for received packets.
+/// Largest number of frames read between two checks for received packets.
 const FRAMES_PER_TURN_MAX: usize = 64;
 
 /// A worker's part of the guest's interface.

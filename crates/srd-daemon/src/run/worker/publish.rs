@@ -20,7 +20,7 @@ use crate::plane::PeerNumber;
 const TOTALS_EVERY: Duration = Duration::from_millis(10);
 /// Interval at which the rows of peers are checked.
 const ROWS_EVERY: Duration = Duration::from_millis(100);
-/// Most rows that are checked in one turn.
+/// Largest number of rows that are checked in one turn.
 pub(super) const ROWS_PER_TURN_MAX: usize = 32;
 /// Interval at which rates of flows, and rows of peers without traffic, are updated.
 const TICK: Duration = Duration::from_secs(1);

@@ -39,7 +39,8 @@ impl Rdm {
         }
     }
 
-    /// Reads and writes are the device's.
+    /// Passes a datagram that is no frame of the messaging layer to the device, which handles reads
+    /// and writes.
     fn judge_transfer(
         &mut self,
         now: Instant,

@@ -23,7 +23,7 @@ use crate::slots::{Key, Slots};
 const BY_SOURCE: usize = 0;
 const ALL: usize = 1;
 
-/// Most receives and messages that may wait.
+/// Largest number of receives and messages that may wait.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Limits {
     /// Receives posted and not matched.

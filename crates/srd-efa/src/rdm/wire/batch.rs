@@ -12,7 +12,7 @@ use crate::rdm::wire::field::{BASE_BYTES, Reader, put_base};
 use crate::rdm::wire::message;
 use crate::rdm::wire::message::MessageFrame;
 
-/// Most messages in one frame.
+/// Largest number of messages in one frame.
 pub(crate) const BATCH_MESSAGES_MAX: usize = 32;
 /// Bytes before each message.
 pub(crate) const ENTRY_BYTES: usize = 2;

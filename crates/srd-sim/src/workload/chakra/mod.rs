@@ -31,11 +31,11 @@ use attribute::Attribute;
 use collective::{Kind, Member, expand};
 use trace::{Node, node_type};
 
-/// Most ranks of a trace.
+/// Largest number of ranks of a trace.
 const RANKS_MAX: usize = 1 << 16;
-/// Most bytes of all files of a trace.
+/// Largest number of bytes of all files of a trace.
 const FILES_BYTES_MAX: u64 = 1 << 30;
-/// Most bytes of memory for all data read from a trace, besides its files.
+/// Largest number of bytes of memory for all data read from a trace, besides its files.
 const MEMORY_BYTES_MAX: usize = 2 << 30;
 /// Approximate bytes of an entry of a table in memory, beyond the entry itself.
 const ENTRY_BYTES: usize = 64;

@@ -7,7 +7,7 @@ use prost::Message;
 
 use super::attribute::Attribute;
 
-/// Most bytes of a node.
+/// Largest number of bytes of a node.
 pub(super) const NODE_BYTES_MAX: usize = 1 << 20;
 
 /// Types of nodes.

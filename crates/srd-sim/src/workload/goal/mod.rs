@@ -33,7 +33,7 @@ use super::schedule::{Wait, What};
 use crate::topology::topo_file::ParseError;
 use text::{Text, Token};
 
-/// Most ranks of a file.
+/// Largest number of ranks in a file.
 const RANKS_MAX: u64 = 1 << 20;
 
 /// Reason for which a file was refused. The text contains the position, and a remedy.
