@@ -217,7 +217,86 @@ pub struct IoStats {
     pub undelivered: u64,
 }
 
-/// Something that moves packets: a set of sockets, or its twin in memory.
+/// A back end that sends and receives packets: a set of sockets, an AF_XDP device, or a network in
+/// memory. [`crate::LocalEndpoint`] drives an endpoint over it, on one thread.
+///
+/// # Contract
+///
+/// - A path is a source port: a batch with entropy `i` leaves from [`source`](Self::source) of `i`
+///   (W1 of `docs/spec/srd.md`). Nothing is fragmented (W2).
+/// - [`send`](Self::send) never waits. A full socket returns [`Sent::Blocked`] with the number of
+///   batches that were taken; the driver offers the others again. A packet that is refused for good
+///   is counted, and the core sees it as a loss.
+/// - [`receive`](Self::receive) is the only call that waits, until [`Wait::until`], a packet, or a
+///   wake-up by [`waker`](Self::waker) from another thread.
+/// - Times of packets are on [`clock`](Self::clock), from the kernel's or the device's receive
+///   timestamp if there is one (C2).
+///
+/// # Example
+///
+/// A back end around another one, which loses every tenth batch:
+///
+/// ```
+/// use std::{io, net::SocketAddr, sync::Arc};
+///
+/// use srd_net::io::{IoStats, Notice, PacketIo, Segments, Sent, Wait};
+/// use srd_net::{Clock, IoWaker};
+/// use srd_proto::{Instant, PacketMeta, Transmit};
+///
+/// struct Lossy<I> {
+///     inner: I,
+///     batches: u64,
+/// }
+///
+/// impl<I: PacketIo> PacketIo for Lossy<I> {
+///     fn send<S: Segments>(&mut self, batches: &[(Transmit, S)]) -> io::Result<Sent> {
+///         for (sent, batch) in batches.iter().enumerate() {
+///             let is_lost = self.batches % 10 == 9;
+///             if !is_lost && self.inner.send(std::slice::from_ref(batch))? != Sent::All {
+///                 return Ok(Sent::Blocked { batches: sent });
+///             }
+///             self.batches += 1;
+///         }
+///         Ok(Sent::All)
+///     }
+///
+///     fn receive(
+///         &mut self,
+///         wait: Wait,
+///         each: impl FnMut(Instant, PacketMeta, &mut [u8]),
+///     ) -> io::Result<usize> {
+///         self.inner.receive(wait, each)
+///     }
+///
+///     fn clock(&self) -> &Clock {
+///         self.inner.clock()
+///     }
+///     fn local_address(&self) -> SocketAddr {
+///         self.inner.local_address()
+///     }
+///     fn paths(&self) -> u16 {
+///         self.inner.paths()
+///     }
+///     fn batch_segments_max(&self) -> usize {
+///         self.inner.batch_segments_max()
+///     }
+///     fn take_notice(&mut self) -> Option<Notice> {
+///         self.inner.take_notice()
+///     }
+///     fn stats(&self) -> IoStats {
+///         self.inner.stats()
+///     }
+///     fn waker(&mut self) -> io::Result<Arc<IoWaker>> {
+///         self.inner.waker()
+///     }
+/// }
+///
+/// # use srd_net::{MemoryNet, MemoryOptions};
+/// let net = MemoryNet::new(MemoryOptions::default());
+/// let at = "10.0.0.1:7471".parse().unwrap();
+/// let lossy = Lossy { inner: net.node(at, 8), batches: 0 };
+/// assert_eq!((lossy.local_address(), lossy.paths()), (at, 8));
+/// ```
 pub trait PacketIo {
     /// Sends batches in order, as far as the socket takes them.
     ///

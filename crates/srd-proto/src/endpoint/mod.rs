@@ -76,7 +76,106 @@ impl PeerConfig {
     }
 }
 
-/// One node's side of all its contexts, or of those of one shard.
+/// One node's side of all its contexts, or of those of one shard: the protocol as a state machine
+/// without clock, socket or thread.
+///
+/// # Calls
+///
+/// The caller passes the present time to each call, and has four kinds of calls:
+///
+/// - **Application**: [`send`](Self::send), [`send_unreliable`](Self::send_unreliable),
+///   [`open_qp`](Self::open_qp), [`post_receives`](Self::post_receives),
+///   [`add_peer`](Self::add_peer), [`remove_peer`](Self::remove_peer), [`close`](Self::close).
+///   They queue work and send nothing.
+/// - **`handle_*`**: input of the network and of time: [`handle_packet`](Self::handle_packet) for
+///   each received packet, [`handle_timeout`](Self::handle_timeout) when the time of
+///   [`poll_timeout`](Self::poll_timeout) has come, and
+///   [`handle_unreachable`](Self::handle_unreachable) for ICMP errors.
+/// - **`poll_*`**: output: [`poll_transmit`](Self::poll_transmit) returns one batch of packets for
+///   each call, [`poll_event`](Self::poll_event) one event, and
+///   [`poll_timeout`](Self::poll_timeout) the time of the earliest timer.
+/// - **Getters**: statistics, paths, sizes. They change nothing.
+///
+/// # Order
+///
+/// After any call of the first two kinds, the caller drains `poll_transmit`, then `poll_event`,
+/// until each returns `None`, and then asks `poll_timeout`: the order between the two `poll_*` does
+/// not matter, but the timeout is valid only after `poll_transmit` returned `None`. Packets that
+/// have arrived should be handled before timers that are due (H8 of `docs/spec/srd.md`).
+///
+/// A received datagram is the return value of `handle_packet` and borrows the packet. No packet can
+/// make a call panic: a packet that cannot be used is counted in [`Stats::drops`].
+///
+/// # Limits
+///
+/// Each queue and table has a limit in [`Config`]. A full send queue refuses the datagram
+/// ([`SendError::QueueFull`]), and [`Event::Writable`] follows when there is space.
+///
+/// # Example
+///
+/// Two endpoints, and the network between them:
+///
+/// ```
+/// use bytes::Bytes;
+/// use srd_proto::*;
+///
+/// // Passes all packets of one endpoint to the other. Returns the payload that was delivered.
+/// fn deliver(now: Instant, from: &mut Endpoint, at: &str, to: &mut Endpoint) -> Option<Vec<u8>> {
+///     let mut buffer = TransmitBuf::new(1, 65_507);
+///     let mut delivered = None;
+///     while let Some(transmit) = from.poll_transmit(now, &mut buffer) {
+///         for (head, payload) in buffer.segments() {
+///             let mut packet = [head, payload].concat();
+///             let meta = PacketMeta {
+///                 source: at.parse().unwrap(),
+///                 local: 0,
+///                 ecn: transmit.ecn,
+///                 received_at: now,
+///             };
+///             let packet = PacketRef::Whole(&mut packet);
+///             if let Some(delivery) = to.handle_packet(now, meta, packet) {
+///                 delivered = Some(delivery.payload.to_vec());
+///             }
+///         }
+///         buffer.clear();
+///     }
+///     delivered
+/// }
+///
+/// let (client_at, server_at) = ("10.0.0.1:7471", "10.0.0.2:7471");
+/// let mut now = Instant::ZERO;
+/// let config = Config::default();
+/// let mut client = Endpoint::new(config.clone(), Epoch(1), [1; 32], now).unwrap();
+/// let mut server = Endpoint::new(config, Epoch(1), [2; 32], now).unwrap();
+/// server.open_qp(Qpn(7), ReceiveBuffers::Unlimited);
+/// client.open_qp(Qpn(7), ReceiveBuffers::Unlimited);
+///
+/// let peer = client.add_peer(now, PeerConfig::at(server_at.parse().unwrap())).unwrap();
+/// let datagram = Datagram {
+///     src_qpn: Qpn(7),
+///     dst_qpn: Qpn(7),
+///     imm: 0,
+///     payload: Bytes::from_static(b"hello"),
+///     class: Class::Bulk,
+///     user: 42,
+/// };
+/// let id = client.send(now, peer, datagram).unwrap();
+///
+/// // The packet arrives after 5 us, and its acknowledgement after 10 us.
+/// let mut received = None;
+/// for _ in 0..10 {
+///     received = deliver(now, &mut client, client_at, &mut server).or(received);
+///     now += Duration::from_micros(5);
+///     server.handle_timeout(now);
+///     deliver(now, &mut server, server_at, &mut client);
+///     now += Duration::from_micros(5);
+///     client.handle_timeout(now);
+/// }
+/// assert_eq!(received.as_deref(), Some(&b"hello"[..]));
+/// let ended = std::iter::from_fn(|| client.poll_event())
+///     .find(|event| matches!(event, Event::Completed { .. }));
+/// assert_eq!(ended, Some(Event::Completed { peer, id, user: 42, status: Status::Ok }));
+/// ```
 #[derive(Debug)]
 pub struct Endpoint {
     /// State that the peers share.
