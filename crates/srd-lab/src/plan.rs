@@ -318,6 +318,8 @@ fn host_sysctls() -> Vec<Sysctl> {
         // A run must not inherit what an earlier one learned about a path.
         sysctl("net/ipv4/tcp_no_metrics_save", 1),
         sysctl("net/ipv4/ip_local_port_range", "10000 60999"),
+        // Programs of experiments choose source ports here: the kernel must not assign them.
+        sysctl("net/ipv4/ip_local_reserved_ports", "20000-49999"),
     ]);
     all
 }

@@ -332,10 +332,10 @@ fn sorted(mut values: Vec<f64>) -> Vec<f64> {
     values
 }
 
-/// Returns the median; the upper of the two middle values if their number is even, so that it is
-/// always a measured value.
+/// Returns the median of sorted values; of an even number, the mean of the two in the middle.
 fn median(sorted: &[f64]) -> Option<f64> {
-    sorted.get(sorted.len() / 2).copied()
+    let last = sorted.len().checked_sub(1)?;
+    Some(f64::midpoint(sorted[last / 2], sorted[sorted.len() / 2]))
 }
 
 #[cfg(test)]
