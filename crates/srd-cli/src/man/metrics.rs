@@ -54,7 +54,9 @@ pub(super) fn page(version: &str) -> String {
         bold("srd card up"),
         roman(" serve these metrics at "),
         italic("/metrics"),
-        roman(" as OpenMetrics text, which Prometheus reads. Counters begin at zero when the program starts."),
+        roman(" as OpenMetrics text, which Prometheus reads. Counters begin at zero when the "),
+        roman("program starts. Counters of the ENA driver have the names and the type (unknown) that "),
+        roman("exporters give them on EC2."),
     ]);
     let parts = [
         ("METRICS OF SRD UP", srd_daemon::metrics::sample()),
