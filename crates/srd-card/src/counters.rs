@@ -6,15 +6,15 @@ use crate::order::OrderCounts;
 /// Packets and bytes of one peer, or of all of them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Traffic {
-    /// Packets that left by SRD (`ena_srd_tx_pkts`).
+    /// Packets that left over SRD (`ena_srd_tx_pkts`).
     pub srd_tx_pkts: u64,
-    /// Packets that left by SRD or could have (`ena_srd_eligible_tx_pkts`).
+    /// Packets that left over SRD or could have (`ena_srd_eligible_tx_pkts`).
     pub eligible_tx_pkts: u64,
-    /// Packets that came by SRD (`ena_srd_rx_pkts`).
+    /// Packets received over SRD (`ena_srd_rx_pkts`).
     pub srd_rx_pkts: u64,
-    /// Bytes of packets that left by SRD.
+    /// Bytes of packets that left over SRD.
     pub srd_tx_bytes: u64,
-    /// Bytes of packets that came by SRD.
+    /// Bytes of packets received over SRD.
     pub srd_rx_bytes: u64,
     /// Packets that left by plain encapsulation.
     pub plain_tx_pkts: u64,
@@ -35,7 +35,7 @@ pub struct Traffic {
 }
 
 impl Traffic {
-    /// Counts packets that leave, by SRD or without it, eligible or not.
+    /// Counts packets that leave, over SRD or without it, eligible or not.
     #[inline]
     pub(crate) fn count_sent(
         &mut self,
@@ -53,7 +53,7 @@ impl Traffic {
         *of_them += bytes;
     }
 
-    /// Counts packets that have arrived, by SRD or without it.
+    /// Counts packets that have arrived, over SRD or without it.
     #[inline]
     pub(crate) fn count_received(&mut self, packets: u64, bytes: u64, by_srd: bool) {
         let (all, of_them) = if by_srd {

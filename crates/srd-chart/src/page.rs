@@ -56,12 +56,12 @@ impl Page {
         let _ = writeln!(self.body, "<h3>{}</h3>", escape(text));
     }
 
-    /// A paragraph. What stands between backticks is code.
+    /// Adds a paragraph. Text between backticks is shown as code.
     pub fn paragraph(&mut self, text: &str) {
         let _ = writeln!(self.body, "<p>{}</p>", with_code(text));
     }
 
-    /// The answer, before all else: good news, bad news, or neither.
+    /// Adds the result at the beginning of the page. `is_good` selects its color; `None`: neutral.
     pub fn verdict(&mut self, is_good: Option<bool>, text: &str) {
         let class = match is_good {
             Some(true) => " good",
@@ -71,22 +71,23 @@ impl Page {
         let _ = writeln!(self.body, "<p class=\"verdict{class}\">{}</p>", with_code(&bound(text)));
     }
 
-    /// A paragraph under a name of its own. What stands between backticks is code.
+    /// Adds a paragraph that begins with `name` in bold. Text between backticks is shown as code.
     pub fn fact(&mut self, name: &str, text: &str) {
         let _ = writeln!(self.body, "<p><b>{}</b>: {}</p>", escape(name), with_code(text));
     }
 
-    /// The paragraph that a reader in a hurry reads. What stands between backticks is code.
+    /// Adds the summary for readers who read only one paragraph. Text between backticks is shown as
+    /// code.
     pub fn lead(&mut self, text: &str) {
         let _ = writeln!(self.body, "<p class=\"lead\">{}</p>", with_code(text));
     }
 
-    /// A remark. What stands between backticks is code.
+    /// Adds a remark. Text between backticks is shown as code.
     pub fn remark(&mut self, text: &str) {
         let _ = writeln!(self.body, "<p class=\"muted-text\">{}</p>", with_code(text));
     }
 
-    /// A chart under its caption.
+    /// Adds a chart below its caption.
     pub fn chart(&mut self, caption: &str, svg: &str) {
         let _ = writeln!(
             self.body,

@@ -405,7 +405,7 @@ fn is_ours(root: &Discipline) -> bool {
     root.kind == "htb" && root.handle == ROOT
 }
 
-/// Whether it is the kernel's default, which has no number.
+/// Whether a root discipline is the kernel's default, which has no number.
 fn is_default(root: &Discipline) -> bool {
     root.handle == "0:"
 }
@@ -427,8 +427,8 @@ fn class_rate(interface: &str) -> Result<Option<u64>> {
     class_value(interface, CLASS, "rate")
 }
 
-/// Returns the value behind a word in the line of a class, or `None` if there is no such class. tc
-/// prints this line only as text.
+/// Returns the value that follows a keyword in the line that `tc class show` prints for a class, or
+/// `None` if the class does not exist. tc prints this line only as text, not as JSON.
 fn class_value(interface: &str, class: &str, word: &str) -> Result<Option<u64>> {
     let text = tc(&["class", "show", "dev", interface].map(str::to_owned))?;
     let line = text.lines().find(|line| line.split_whitespace().nth(2) == Some(class));

@@ -123,7 +123,8 @@ impl Running {
         run_all("post_up", &self.post_up, &self.interface)
     }
 
-    /// Has the second process run the commands before the interface goes, and waits for them.
+    /// Sends the second process a request to run the commands before the interface is removed, and
+    /// waits for their end.
     pub(crate) fn pre_down(&mut self) {
         let Some(end) = &mut self.end else { return };
         let mut answer = String::new();

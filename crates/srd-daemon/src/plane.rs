@@ -93,11 +93,11 @@ pub enum PathsOf {
 pub struct Change {
     /// The peer's name or the beginning of its key; absent: the whole interface.
     pub peer: Option<String>,
-    /// Whether packets ride SRD.
+    /// Whether packets use SRD.
     pub express: Option<bool>,
-    /// Whether UDP packets ride SRD, too.
+    /// Whether UDP packets use SRD, too.
     pub udp: Option<bool>,
-    /// Whether tunnels without ports ride SRD, too. Only for the whole interface.
+    /// Whether tunnels without ports use SRD, too. Only for the whole interface.
     pub tunnels: Option<bool>,
     /// Order of UDP flows: kept or bypassed. Only for the whole interface.
     pub udp_ordering: Option<UdpOrdering>,

@@ -201,7 +201,7 @@ impl std::fmt::Display for PeerState {
     }
 }
 
-/// Whether packets to a peer ride SRD.
+/// Whether packets to a peer use SRD.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub enum ExpressState {
     /// Switched on at both ends.
@@ -267,11 +267,11 @@ pub struct PeerSnapshot {
     pub allowed: Vec<String>,
     /// Whether the peer can be reached.
     pub state: PeerState,
-    /// Whether packets to the peer ride SRD.
+    /// Whether packets to the peer use SRD.
     pub express: ExpressState,
-    /// Whether UDP rides SRD, too, on both sides.
+    /// Whether UDP uses SRD, too, on both sides.
     pub express_udp: bool,
-    /// Whether tunnels without ports ride SRD, too, on both sides.
+    /// Whether tunnels without ports use SRD, too, on both sides.
     pub express_tunnels: bool,
     /// Reason why the peer does not answer, as one word: `cannot-send`, `unknown-key`,
     /// `other-key-for-us`, `answer-unauthentic`, `other-version`, `other-protection`,
@@ -377,7 +377,7 @@ pub struct FlowSnapshot {
     pub source: String,
     /// Destination address and port.
     pub destination: String,
-    /// Whether the flow rides SRD.
+    /// Whether the flow uses SRD.
     pub srd: bool,
     /// Rate over the last second, bits per second.
     pub bps: u64,

@@ -85,7 +85,7 @@ impl Service {
         }
     }
 
-    /// Has the helper make the objects that a change needs.
+    /// Sends the helper a request to create the objects that a change needs.
     fn make_for(&mut self, now: Instant, step: Step, needs: Needs, then: Then) {
         let wanted = needs.wanted.iter().map(|of| of.name.clone());
         let names = wanted.chain(needs.sockets.iter().map(|(name, _)| name.clone())).collect();
@@ -159,7 +159,8 @@ impl Service {
         self.change(now, Ok(vpc), Then::Begun);
     }
 
-    /// Has the helper put back the parts of the instances that other programs have changed.
+    /// Sends the helper a request to restore the parts of the instances that other programs have
+    /// changed.
     fn restore(&self) {
         let running = self.guests.by_name.values().filter_map(|running| {
             let devices = running.interfaces.iter().map(|(.., device)| device.clone()).collect();

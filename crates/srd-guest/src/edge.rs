@@ -9,8 +9,8 @@
 //! answer its own connections. They reach its other addresses only if private addresses are
 //! carried. The packet rules here enforce this, and [`crate::own`] does so without them.
 //!
-//! Everything is given back when this process ends. If another program removes a part meanwhile, as
-//! a firewall does that reloads its rules, the helper puts it back ([`crate::helper`]).
+//! All changes are undone when this process ends. If another program removes a part meanwhile, as a
+//! firewall does that reloads its rules, the helper puts it back ([`crate::helper`]).
 
 use std::collections::BTreeSet;
 use std::fs;

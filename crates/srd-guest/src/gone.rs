@@ -103,7 +103,7 @@ impl Gone {
         loss.port.take()
     }
 
-    /// The device of the loss with this number.
+    /// Returns the device whose loss has this number.
     pub(crate) fn which(&self, number: u64) -> Option<Which> {
         let mut losses = self.losses.iter();
         losses.find(|(_, loss)| loss.number == number).map(|(which, _)| *which)

@@ -8,7 +8,7 @@
 //!  | ens5 (TUN) ----+--->|  flows                    |---------->+- ens5 (TUN)    |
 //!  +----------------+    |     |                     |           +----------------+
 //!                        |     +--> srd-igw (TUN): the network of this machine,
-//!                        +---------    which stands for the internet
+//!                        +---------    which plays the role of the internet
 //! ```
 //!
 //! | file | contents |

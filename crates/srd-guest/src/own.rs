@@ -356,7 +356,7 @@ mod tests {
         Own::with(shared)
     }
 
-    /// An IPv4 packet whose payload is `behind`.
+    /// Returns an IPv4 packet with the payload `behind`.
     fn packet(protocol: u8, from: Ipv4Addr, to: Ipv4Addr, behind: &[u8]) -> Vec<u8> {
         let mut bytes = vec![0x45, 0, 0, 0, 0, 0, 0, 0, 64, protocol, 0, 0];
         bytes.extend(from.octets());

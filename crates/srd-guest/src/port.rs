@@ -77,7 +77,7 @@ pub(crate) struct Bound {
 }
 
 impl Bound {
-    /// Has the helper make the socket.
+    /// Sends the helper a request for the socket.
     pub(crate) fn listen(path: &Path, meets: Meet, helper: &Helper) -> Result<Self> {
         let listener = Some(UnixListener::from(helper.vhost(path, meets)?));
         Ok(Self { path: path.to_owned(), listener, helper: helper.clone(), is_left: false })

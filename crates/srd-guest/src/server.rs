@@ -66,7 +66,8 @@ impl Drop for Place {
 pub(crate) struct Server {
     path: PathBuf,
     listener: UnixListener,
-    /// The permitted user beside root: the one that has made the socket.
+    /// The user, in addition to root, that is permitted to connect: the user that created the
+    /// socket.
     user: u32,
 }
 
@@ -114,7 +115,7 @@ pub(crate) fn make_directory_of(path: &Path) -> Result<()> {
     })
 }
 
-/// Removes sockets beside this one whose cards were killed during a take-over.
+/// Removes sockets in the directory of this one whose cards were killed during a take-over.
 fn remove_left_beside(path: &Path) {
     let (Some(directory), Some(name)) = (path.parent(), path.file_name()) else { return };
     for entry in std::fs::read_dir(directory).into_iter().flatten().flatten() {

@@ -57,7 +57,7 @@ impl Service {
     ///
     /// # Errors
     /// The file is wrong, a privilege or a program is missing, or another object is in the way.
-    /// Objects that were made are given back.
+    /// Objects that were already created are removed again.
     pub fn open(options: Options) -> Result<Self> {
         raise_descriptors();
         let vpc = options.vpc()?;
@@ -157,7 +157,7 @@ impl Service {
         Ok(service)
     }
 
-    /// Opens the sockets that need privileges and need not be given back.
+    /// Opens the sockets that need privileges and do not have to be removed at the end.
     #[allow(clippy::type_complexity)] // two things
     fn open_ports(options: &Options) -> Result<(Option<Transport>, Option<srd_http::Listener>)> {
         let metrics = options.metrics.as_ref().map(metrics::listen).transpose()?;

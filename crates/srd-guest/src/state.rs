@@ -48,7 +48,7 @@ pub struct Options {
     pub scale: u32,
     /// Time that a full stock of credits lasts at the peak rate, in seconds.
     pub credits_s: u32,
-    /// Whether the network of this machine stands for the internet.
+    /// Whether the network of this machine plays the role of the internet.
     pub internet: bool,
     /// Whether that internet carries private addresses; the real one does not.
     pub internet_private: bool,
@@ -89,7 +89,7 @@ pub struct Metrics {
     pub listen: SocketAddr,
     /// Whether other machines may send requests.
     pub allow_remote: bool,
-    /// Host names that requests may contain, beside addresses and the machine's own names.
+    /// Host names that requests may contain, in addition to addresses and the machine's own names.
     pub host_names: Vec<String>,
 }
 

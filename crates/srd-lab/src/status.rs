@@ -35,9 +35,9 @@ pub struct PortStatus {
     pub device: String,
     /// Position of the port.
     pub kind: PortKind,
-    /// Its rate as the kernel has it.
+    /// Rate of the port, as configured in the kernel.
     pub rate_mbps: f64,
-    /// Its queue limit.
+    /// Queue limit of the port.
     pub queue_bytes: u32,
     /// Bytes sent, 14 of Ethernet header included per packet.
     pub sent_bytes: u64,
@@ -52,7 +52,7 @@ pub struct PortStatus {
 /// One namespace.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NamespaceStatus {
-    /// Its name.
+    /// Name of the namespace.
     pub name: String,
     /// Whether the namespace exists; if not, another program has removed it.
     pub present: bool,

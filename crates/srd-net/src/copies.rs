@@ -10,11 +10,11 @@
 //!
 //! | events of the kernel were lost | among them may have been that of a generation id |
 //!
-//! The last two are only suspicions: an endpoint counts them if its owner has enabled that.
-//! Another run costs each peer a handshake, in which traffic pauses. So a clock that is set again
-//! and again counts [`SUSPICIONS_MAX`] times at once, and then once in [`SUSPICION_EVERY`]; an
-//! earlier suspicion counts at the end of that time. A pause (SIGSTOP, a suspended machine)
-//! copies nothing, and changes nothing in this table.
+//! The last two are only suspicions: an endpoint acts on them if its owner has enabled that.
+//! Another run costs each peer a handshake, in which traffic pauses. So the rate of suspicions is
+//! limited: [`SUSPICIONS_MAX`] may follow each other at once, and then one in each
+//! [`SUSPICION_EVERY`]. A suspicion beyond this rate waits until the end of that time. A pause
+//! (SIGSTOP, a suspended machine) copies nothing, and changes nothing in this table.
 //!
 //! One watch serves all endpoints of a process. Bounds: it queries the kernel every
 //! [`LOOK_EVERY`] at most, and reads [`EVENTS_MAX`] events each time.
@@ -39,9 +39,9 @@ const BOOT_ID_EVERY: Duration = Duration::from_secs(1);
 const EVENTS_MAX: usize = 64;
 /// The group of the kernel's own events; udev has another.
 const KERNEL_GROUP: u32 = 1;
-/// Suspicions that count however soon they come one after the other.
+/// Number of suspicions that may be reported without an interval between them.
 const SUSPICIONS_MAX: u32 = 3;
-/// After so long one more counts.
+/// Interval after which one more suspicion may be reported.
 const SUSPICION_EVERY: Duration = Duration::from_secs(300);
 /// Bytes of events that wait to be read, as far as the system grants them.
 const EVENT_BYTES: usize = 1 << 20;
@@ -85,7 +85,7 @@ pub(crate) struct Copies {
     found: u64,
     certain: u64,
     suspicions: u64,
-    /// Whether suspicions count.
+    /// Whether suspicions are reported to this endpoint.
     pub(crate) counts_suspicions: bool,
 }
 
@@ -156,7 +156,7 @@ struct Rate {
     left: u32,
     /// Time when the last suspicion was permitted.
     granted_at: Instant,
-    /// A suspicion that does not count yet.
+    /// A suspicion that the rate limit holds back.
     waits: Option<Copied>,
 }
 
@@ -165,7 +165,8 @@ impl Rate {
         Self { left: SUSPICIONS_MAX, granted_at: now, waits: None }
     }
 
-    /// Takes a suspicion, if there is one, and returns one that counts now.
+    /// Applies the rate limit to `suspicion`, or to the suspicion that already waits. Returns the
+    /// suspicion if it may be reported now. Otherwise it waits.
     fn admit(&mut self, now: Instant, suspicion: Option<Copied>) -> Option<Copied> {
         while self.left < SUSPICIONS_MAX && now.since(self.granted_at) >= SUSPICION_EVERY {
             self.left += 1;

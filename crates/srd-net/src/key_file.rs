@@ -38,8 +38,8 @@ pub fn read_key_file(path: &Path, make: &str) -> Result<Zeroizing<String>, KeyFi
     read_key_file_of(path, make, None)
 }
 
-/// The text of a key file that may also belong to the user `also`: the one that a service of
-/// root's becomes.
+/// Returns the text of a key file, as [`read_key_file`] does. The file may also belong to the user
+/// `also`: a service that root starts reads it before it changes to that user.
 ///
 /// # Errors
 /// As [`read_key_file`].

@@ -393,7 +393,7 @@ impl Semaphore {
     }
 }
 
-/// Items that have arrived and were not taken yet.
+/// A queue of items that have arrived and were not taken yet.
 #[derive(Debug)]
 pub(crate) struct Inbox<T> {
     state: Mutex<InboxState<T>>,
@@ -408,7 +408,7 @@ struct InboxState<T> {
     queue: VecDeque<T>,
 }
 
-/// An inbox that will never hold anything again.
+/// Error: the inbox is empty and closed, so no further item will arrive.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct InboxClosed;
 
@@ -461,22 +461,22 @@ impl<T> Inbox<T> {
         self.closed.load(Ordering::SeqCst)
     }
 
-    /// Takes the first, if there is one.
+    /// Takes the first item. `None`: the inbox is empty; an error: it is also closed.
     pub(crate) fn try_take(&self) -> Option<Result<T, InboxClosed>> {
         self.pop(&mut lock(&self.state))
     }
 
-    /// Blocks for the first. `None`: the time has passed.
+    /// Takes the first item, and blocks until there is one. `None`: the time has passed.
     pub(crate) fn take(&self, until: Option<Instant>) -> Option<Result<T, InboxClosed>> {
         self.waiters.wait(&self.state, until, |state| self.pop(state))
     }
 
-    /// Waits for the first.
+    /// Takes the first item, as soon as there is one.
     pub(crate) fn take_async(&self) -> impl Future<Output = Result<T, InboxClosed>> + '_ {
         self.waiters.until(|| self.try_take())
     }
 
-    /// The first, if there is one; else the caller is woken when there is.
+    /// Takes the first item, if there is one. Otherwise the caller is woken when an item arrives.
     pub(crate) fn poll_take(&self, context: &mut Context<'_>) -> Poll<Result<T, InboxClosed>> {
         self.waiters.poll(context, || self.try_take())
     }

@@ -20,7 +20,7 @@ pub trait Driven: Debug + Send + Sync {
     /// The progress thread does the work from now on.
     fn hand_over(&self);
 
-    /// Makes registered memory known.
+    /// Registers memory with the endpoint.
     ///
     /// # Errors
     /// `FI_ENOSPC` if there is no room for it.
@@ -30,7 +30,7 @@ pub trait Driven: Debug + Send + Sync {
     #[allow(unsafe_code, reason = "names memory of the application's")]
     unsafe fn share(&self, number: RegionNumber, spans: Box<[Span]>, shared: Shared) -> Outcome;
 
-    /// Takes registered memory back: nothing of it is used afterwards.
+    /// Ends the registration of memory. The endpoint does not access this memory afterwards.
     fn unshare(&self, key: u64, number: RegionNumber);
 
     /// The address with this number was removed from the endpoint's vector.

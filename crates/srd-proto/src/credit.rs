@@ -151,7 +151,8 @@ impl RoundTrips {
         Self { senders: Box::new([0; 256]), largest: RTT_UNKNOWN }
     }
 
-    /// Changes the code of a sender; `RTT_UNKNOWN` is the code of a sender that does not count.
+    /// Counts a sender under the round-trip code `after` instead of `before`. A sender with the
+    /// code `RTT_UNKNOWN` is not counted.
     fn replace(&mut self, before: u8, after: u8) {
         if after != RTT_UNKNOWN {
             self.senders[usize::from(after)] += 1;

@@ -45,7 +45,7 @@ pub const FLAG_TRIMMED: u16 = 4;
 pub const FLAG_CORRUPT: u16 = 8;
 /// The packet belongs to the control class.
 pub const FLAG_CONTROL: u16 = 16;
-/// The pause frame stops its port; without this flag, it lets the port go on.
+/// The pause frame stops its port; without this flag, it ends the pause of the port.
 pub const FLAG_XOFF: u16 = 32;
 
 /// The subject of an event, packed: three bits of kind, 29 bits of number.
@@ -67,7 +67,7 @@ pub enum Kind {
     Agenda,
     /// A port of a lossless switch has sent a packet.
     PortFree,
-    /// A pause frame arrives at the port that it stops, or lets go on.
+    /// A pause frame arrives at the port that it stops, or whose pause it ends.
     Pause,
 }
 
@@ -79,7 +79,7 @@ impl Target {
         Self(((kind as u32) << Self::KIND_SHIFT) | number)
     }
 
-    /// The kind.
+    /// Kind of the subject.
     #[inline]
     pub const fn kind(self) -> Kind {
         match self.0 >> Self::KIND_SHIFT {
@@ -93,7 +93,7 @@ impl Target {
         }
     }
 
-    /// The number.
+    /// Number of the subject.
     #[inline]
     pub const fn number(self) -> u32 {
         self.0 & ((1 << Self::KIND_SHIFT) - 1)

@@ -39,7 +39,7 @@ pub struct Job {
 pub struct FctUs {
     /// The fastest flow.
     pub min: f64,
-    /// The median.
+    /// Median of all flows.
     pub p50: f64,
     /// The average.
     pub mean: f64,

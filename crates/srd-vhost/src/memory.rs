@@ -20,8 +20,8 @@ use vm_memory::{
 use crate::message::Region;
 use crate::sys::guard::Guard;
 
-/// Regions of one memory: 8 in a table of all regions, and as many as this one by one
-/// (`CONFIGURE_MEM_SLOTS`).
+/// Maximum number of memory regions of a front end that adds them one at a time
+/// (`CONFIGURE_MEM_SLOTS`). A front end that sends all regions in one table may have 8.
 pub const REGIONS_MAX: usize = 32;
 /// Bytes that one front end may share. Files may be sparse, so that their size costs it nothing.
 pub const BYTES_MAX: u64 = 4 << 40;
@@ -206,7 +206,8 @@ impl Memory {
         Ok(u128::from_le_bytes(raw))
     }
 
-    /// Has the processor fetch the beginning of what is there, if anything is.
+    /// Prefetches the beginning of the bytes at `at` into the processor's cache, if the address is
+    /// mapped.
     pub(crate) fn touch(&self, at: u64, bytes: u32) {
         /// Bytes that the processor fetches at once.
         const LINE: usize = 64;

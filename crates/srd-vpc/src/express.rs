@@ -1,4 +1,4 @@
-//! ENA Express: which packets between two interfaces may ride SRD.
+//! ENA Express: which packets between two interfaces may use SRD.
 //!
 //! Source: Amazon EC2 User Guide, *Improve network performance between EC2 instances with ENA
 //! Express*. Zones make no difference: both ends are in one Region, as all of a cloud is.
@@ -18,15 +18,15 @@ pub enum Plainly {
     Sender,
     /// The interface that receives has ENA Express off.
     Receiver,
-    /// The interface that sends has it off for UDP.
+    /// The interface that sends has ENA Express off for UDP.
     SenderUdp,
-    /// The interface that receives has it off for UDP.
+    /// The interface that receives has ENA Express off for UDP.
     ReceiverUdp,
     /// The packets are neither TCP nor UDP.
     Protocol,
-    /// An interface that is neither their source nor their destination forwards them.
+    /// An interface that is neither the source nor the destination forwards the packets.
     Middlebox,
-    /// A gateway carries them.
+    /// A gateway forwards the packets.
     Gateway,
     /// Both interfaces are on one host: there is no network between them.
     OneHost,
@@ -47,7 +47,7 @@ impl fmt::Display for Plainly {
     }
 }
 
-/// Whether packets with this content, from one interface to another, may ride SRD.
+/// Whether packets with this content, from one interface to another, may use SRD.
 ///
 /// # Errors
 /// Why they may not.
@@ -62,7 +62,7 @@ pub fn between(from: ExpressSpec, to: ExpressSpec, inner: &Inner) -> Result<(), 
     }
 }
 
-/// Whether a packet that an interface sends, and that was judged so, rides SRD; none if it reaches
+/// Whether a packet that an interface sends, and that was judged so, uses SRD; none if it reaches
 /// no interface and leaves by no gateway.
 pub fn of_judged(
     world: &World,

@@ -113,13 +113,13 @@ pub struct Arrival {
     pub time: Instant,
     /// Direction of the packet.
     pub way: Way,
-    /// The flow that it belongs to.
+    /// Flow of the packet.
     pub flow: Flow,
-    /// Bytes from the IP header on, of all packets that it stands for.
+    /// Bytes of all packets that this arrival represents, each from its IP header on.
     pub bytes: u32,
-    /// Packets that it stands for, at least one.
+    /// Number of packets that this arrival represents, at least one.
     pub packets: u32,
-    /// Bytes of the largest packet among those, from the IP header on.
+    /// Bytes of the largest single packet of this arrival, from the IP header on.
     pub packet_bytes: u32,
     /// Whether it is a part of a fragmented packet.
     pub fragment: bool,

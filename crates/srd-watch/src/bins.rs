@@ -96,7 +96,7 @@ impl Sum {
     }
 }
 
-/// The larger of each.
+/// Returns the larger first element and the larger second element of two pairs.
 pub(crate) fn larger(one: (u64, u64), other: (u64, u64)) -> (u64, u64) {
     (one.0.max(other.0), one.1.max(other.1))
 }

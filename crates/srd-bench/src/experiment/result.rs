@@ -97,7 +97,7 @@ pub struct Spread {
     pub unit: &'static str,
     /// Length of a step.
     pub step_ms: u64,
-    /// The lowest line first.
+    /// Lines of the chart, beginning with the lowest percentile.
     pub lines: Vec<SpreadLine>,
     /// Events, in ms since the start.
     pub marks: Vec<(u64, String)>,
@@ -219,7 +219,7 @@ pub struct FigureSummary {
 }
 
 impl Measured {
-    /// Returns the figure of a run for counted failures: 1 if its command failed, otherwise 0.
+    /// Returns the figure `failed` of a run: 1 if the command of the run failed, otherwise 0.
     #[must_use]
     pub fn failed(is_failure: bool) -> Figure {
         Figure::new("failed", "of 1", f64::from(u8::from(is_failure)))

@@ -20,7 +20,7 @@ use std::time::Duration;
 const CONNECT_MAX: Duration = Duration::from_secs(10);
 /// Time for MPTCP to join its subflows, and for the last segments of the handshakes to arrive.
 const SETTLE: Duration = Duration::from_millis(200);
-/// Connections the listener queues.
+/// Backlog of the listener: maximum number of connections that wait for `accept`.
 const BACKLOG: i32 = 512;
 /// Largest number of attempts to listen, one each millisecond.
 const LISTEN_TRIES_MAX: u32 = 500;

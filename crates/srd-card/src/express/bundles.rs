@@ -135,7 +135,7 @@ impl Express {
 
 /// To the transport.
 impl Express {
-    /// Sends one frame of a cloud, or a bundle of frames, by SRD or without it.
+    /// Sends one frame of a cloud, or a bundle of frames, over SRD or without it.
     #[inline(never)]
     pub(super) fn send_of_cloud(
         &mut self,

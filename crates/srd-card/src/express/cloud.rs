@@ -49,7 +49,7 @@ pub struct Arrived {
     pub from: PeerSlot,
     /// Packets that the frame represents.
     pub packets: u64,
-    /// Whether the frame came by SRD.
+    /// Whether the frame was received over SRD.
     pub by_srd: bool,
 }
 

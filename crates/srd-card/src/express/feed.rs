@@ -1,5 +1,5 @@
-//! From the queues to the transport: frames are passed on in turn, by SRD or without it, while the
-//! transport has free space.
+//! From the queues to the transport: frames are passed on in turn, over SRD or without it, while
+//! the transport has free space.
 
 use alloc::vec::Vec;
 
@@ -150,7 +150,7 @@ impl Express {
         Some(Feed { reach, chunk_bytes_max, bytes, cloud: rule.cloud, is_cut: peer.cut.is_some() })
     }
 
-    /// Sends one frame, by SRD or without it.
+    /// Sends one frame, over SRD or without it.
     fn send(&mut self, now: Instant, outgoing: Outgoing, feed: Feed, endpoint: &mut Endpoint) {
         if outgoing.kind.is_of_cloud() {
             return self.send_of_cloud(now, outgoing, feed, endpoint);
@@ -203,7 +203,7 @@ impl Express {
         self.resume_cut(now, slot, endpoint);
     }
 
-    /// Sends a frame by SRD, to the queue pair `dst_qpn`.
+    /// Sends a frame over SRD, to the queue pair `dst_qpn`.
     pub(super) fn send_srd(
         &mut self,
         now: Instant,

@@ -1,4 +1,4 @@
-//! Column of the flow table for flows that leave by SRD: the peer identifies a flow by a number,
+//! Column of the flow table for flows that leave over SRD: the peer identifies a flow by a number,
 //! and a sequence number counts the frames sent under this number.
 
 use srd_proto::time::{Duration, Instant};
@@ -14,7 +14,7 @@ const RENUMBER_AFTER: Duration = Duration::from_secs(60);
 pub(crate) struct Numbering {
     /// Peer in whose queue the flow's frames wait.
     pub(crate) peer: u32,
-    /// Number of the flow on the wire, taken with its first frame by SRD.
+    /// Number of the flow on the wire, taken with its first frame over SRD.
     number: Option<u32>,
     /// Sequence number of the next frame.
     sequence: u16,

@@ -177,8 +177,8 @@ impl Bucket {
         stopped.write(out);
     }
 
-    /// Reads the state of another bucket. The rate of `self` stays, and its depth bounds the
-    /// level.
+    /// Reads the level, the time and the stopped state that another bucket exported. The rate and
+    /// the depth of `self` do not change; a level above this depth is reduced to it.
     pub(super) fn import(&mut self, from: &mut Reader<'_>) -> Result<(), StoredError> {
         self.level = self.full.min(i128::read(from)?);
         self.at = Instant::read(from)?;

@@ -53,8 +53,9 @@ impl Budget {
         self.bytes.give_back(peer, FLOW_BYTES);
     }
 
-    /// Charges a peer for the buffers and records of one frame or chunk. A peer without waiting
-    /// frames may take one thing of any size. Returns whether the bytes are within the limits.
+    /// Charges a peer for the buffers and records of one frame or chunk. A peer without frames that
+    /// wait may take a frame or chunk of any size that the total limit permits. Returns whether the
+    /// bytes are within the limits.
     pub(super) fn take(&mut self, peer: u32, bytes: usize) -> bool {
         self.bytes.take_beside(peer, bytes, self.flows.held(peer) * FLOW_BYTES)
     }

@@ -40,7 +40,7 @@ pub(super) struct Waiting {
     /// Sender of the packet; `None` for the guest of the port.
     pub(super) sender: Option<Sender>,
     pub(super) followed: Followed,
-    /// Whether the packet came by SRD.
+    /// Whether the packet was received over SRD.
     pub(super) by_srd: bool,
 }
 

@@ -93,7 +93,7 @@ pub struct Card {
     free_instances: Vec<u32>,
     /// Time by which packets may have arrived before they are handed in.
     pub(super) late: Duration,
-    /// Whether frames that are handed in came by SRD.
+    /// Whether frames that are handed in were received over SRD.
     pub(super) by_srd: bool,
     /// Index of the instance where [`Card::expire`] continues.
     expiring: usize,
@@ -242,8 +242,8 @@ impl Card {
         self.host_bytes_max = bytes;
     }
 
-    /// Sets whether frames that are handed in from now on came by SRD. Those that their receivers
-    /// accept count as `ena_srd_rx_pkts`. // V22
+    /// Sets whether the frames that are handed in after this call were received over SRD. Those
+    /// that their receivers accept count as `ena_srd_rx_pkts`. // V22
     pub fn set_by_srd(&mut self, by_srd: bool) {
         self.by_srd = by_srd;
     }

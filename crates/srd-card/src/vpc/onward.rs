@@ -125,7 +125,7 @@ impl Card {
                     Going::In(sender) => Some(sender),
                 };
                 // When its answer arrives, the packet passes the limits once more. It was counted
-                // as received by SRD when it was first accepted.
+                // as received over SRD when it was first accepted.
                 let by_srd = false;
                 let waiting = Waiting { frame, port, eni, sender, followed, by_srd };
                 return self.wait(now, waiting, offer.packets.into());

@@ -75,7 +75,7 @@ pub struct PortCounts {
     /// Packets to other hosts that SRD carries, or would carry if they were smaller
     /// (`ena_srd_eligible_tx_pkts`).
     pub express_eligible_packets: u64,
-    /// Packets from other hosts that came by SRD (`ena_srd_rx_pkts`).
+    /// Packets received from other hosts over SRD (`ena_srd_rx_pkts`).
     pub express_rx_packets: u64,
     /// Copies of the interface's packets that mirror sessions have sent.
     pub mirrored_packets: u64,

@@ -66,8 +66,8 @@ impl Card {
         }
     }
 
-    /// Reads a frame of an interface once more. A later fragment gets the ports of its first
-    /// fragment.
+    /// Parses a frame of an interface again, after it waited or was translated. A later fragment
+    /// gets the ports of its first fragment, as in [`with_first`](Self::with_first).
     pub(super) fn known_read(
         &self,
         now: Instant,

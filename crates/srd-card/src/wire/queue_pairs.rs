@@ -2,11 +2,11 @@
 
 use srd_proto::Qpn;
 
-/// Queue pair to which frames are sent, by SRD or without it.
+/// Queue pair to which frames are sent, over SRD or without it.
 pub const FRAME_QPN: Qpn = Qpn(1);
 /// Queue pair from which frames of new flows are sent: they go first.
 pub const FRESH_QPN: Qpn = Qpn(2);
 /// Queue pair for offers.
 pub const OFFER_QPN: Qpn = Qpn(3);
-/// Queue pair to which frames of clouds are sent, by SRD or without it.
+/// Queue pair to which frames of clouds are sent, over SRD or without it.
 pub const CLOUD_QPN: Qpn = Qpn(4);

@@ -57,7 +57,8 @@ struct Results<'a> {
     experiments: &'a [Outcome],
 }
 
-/// Runs the experiments. Returns the exit code: 1 if a figure is missed.
+/// Runs the experiments. Returns the exit code: 1 if a measured figure does not agree with that of
+/// the talk.
 pub(super) fn run(args: &LabArgs) -> Result<u8> {
     if args.list {
         output::say(show::list())?;

@@ -5,7 +5,7 @@ use srd_daemon::control::{Client, Request, socket};
 use srd_daemon::snapshot::Snapshot;
 
 /// Returns the names of all peers of the default daemon. The list is empty if the daemon does not
-/// run, or if this user may not connect to it.
+/// run, or if this user is not permitted to connect to it.
 pub(super) fn peer_names() -> Vec<CompletionCandidate> {
     let Ok(path) = socket::find(None, None) else { return Vec::new() };
     let Ok(client) = Client::connect(&path) else { return Vec::new() };

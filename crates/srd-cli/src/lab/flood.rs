@@ -27,7 +27,7 @@ const SOURCES: u64 = 64;
 const TICK: Duration = Duration::from_millis(1);
 /// Maximum number of late ticks that are sent at once; packets of a longer pause are not sent.
 const LATE_TICKS_MAX: u64 = 4;
-/// Bytes of an opening behind its header: MAC, context, cookie, and a Noise message with its
+/// Bytes of an opening after its header: MAC, context, cookie, and a Noise message with its
 /// greeting.
 const OPENING_BYTES: usize = 16 + 4 + 16 + 96 + 24;
 const IP_BYTES: usize = 20;

@@ -158,7 +158,7 @@ fn inlines(text: &str) -> Vec<Inline> {
     found
 }
 
-/// Returns the text between two signs and the rest behind them. `text` must begin with the first
+/// Returns the text between two signs and the text after them. `text` must begin with the first
 /// sign.
 fn between<'a>(text: &'a str, open: &str, close: &str) -> Option<(&'a str, &'a str)> {
     text.strip_prefix(open)?.split_once(close).filter(|(inner, _)| !inner.is_empty())

@@ -46,7 +46,7 @@ pub(super) fn bind(
     let mut options = BindOptions::at(local);
     options.config.protection = protection;
     options.config.paths = params.paths;
-    // The server's base port is given, and other programs may use the ports behind it.
+    // The server's base port is given, and other programs may use the ports after it.
     options.paths_anywhere = local.port() != 0;
     options.config.link_rate_bps = params.link_rate_bps;
     // A client that has the key of the server, or its address if plain, may measure.

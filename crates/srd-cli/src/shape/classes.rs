@@ -171,7 +171,7 @@ impl Assembler {
     }
 }
 
-/// Returns the program that finds the class of a packet, behind any header that precedes the IP
+/// Returns the program that finds the class of a packet, after any header that precedes the IP
 /// header.
 fn program() -> Vec<Instruction> {
     use code::*;

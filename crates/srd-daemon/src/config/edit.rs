@@ -32,10 +32,10 @@ pub struct PeerForm {
     /// Inner addresses behind the peer.
     #[serde(default)]
     pub allowed: Vec<String>,
-    /// Whether packets to the peer ride SRD.
+    /// Whether packets to the peer use SRD.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub express: Option<bool>,
-    /// Whether UDP packets ride SRD, too.
+    /// Whether UDP packets use SRD, too.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub express_udp: Option<bool>,
 }

@@ -122,11 +122,11 @@ pub struct Interface {
     pub poll: PollMode,
     /// Speed of our own link in bits per second. Absent: the kernel reports it. Zero: unknown.
     pub link_rate_bps: Option<u64>,
-    /// Whether packets ride SRD.
+    /// Whether packets use SRD.
     pub express: bool,
-    /// Whether UDP packets ride SRD, too.
+    /// Whether UDP packets use SRD, too.
     pub express_udp: bool,
-    /// Whether tunnels without ports ride SRD, too: GRE, ESP, IP in IP.
+    /// Whether tunnels without ports use SRD, too: GRE, ESP, IP in IP.
     pub express_tunnels: bool,
     /// Order of UDP flows: kept or bypassed.
     pub udp_ordering: UdpOrdering,
@@ -252,9 +252,9 @@ pub struct PeerSettings {
     pub endpoints_further: Vec<SocketAddr>,
     /// Inner addresses behind the peer. At least one.
     pub allowed: Vec<IpNet>,
-    /// Whether packets to the peer ride SRD.
+    /// Whether packets to the peer use SRD.
     pub express: bool,
-    /// Whether UDP packets ride SRD, too.
+    /// Whether UDP packets use SRD, too.
     pub express_udp: bool,
 }
 

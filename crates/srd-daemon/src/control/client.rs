@@ -36,7 +36,7 @@ pub struct Client {
 pub enum ClientError {
     /// No daemon serves this socket.
     NotRunning(PathBuf),
-    /// This user may not use the socket.
+    /// This user is not permitted to use the socket.
     Denied {
         /// The socket.
         socket: PathBuf,
@@ -99,7 +99,7 @@ impl Client {
     /// Connects to the daemon at a socket.
     ///
     /// # Errors
-    /// If no daemon serves the socket, or this user may not connect.
+    /// If no daemon serves the socket, or this user is not permitted to connect.
     pub fn connect(path: &Path) -> Result<Self, ClientError> {
         let stream = UnixStream::connect(path).map_err(|e| match e.kind() {
             ErrorKind::NotFound | ErrorKind::ConnectionRefused => {

@@ -149,7 +149,7 @@ pub enum RefusalKind {
     BadConfig,
     /// The daemon cannot fulfil the request.
     Refused,
-    /// This user may not make such a request.
+    /// This user is not permitted to make such a request.
     NotPermitted,
 }
 

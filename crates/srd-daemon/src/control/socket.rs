@@ -219,8 +219,9 @@ mod tests {
         assert_eq!(mode & 0o777, 0o600);
     }
 
-    /// Leaves the file of a socket as a daemon that died does. To close the socket is not enough:
-    /// if another test forks at this moment, the child shares the socket until it calls `exec`.
+    /// Creates the stale socket file that a killed daemon leaves. Closing the socket would not be
+    /// enough: if another test forks at this moment, the child process keeps the socket open until
+    /// it calls `exec`. So the socket is shut down.
     fn leave_stale(path: &Path) {
         let listener = UnixListener::bind(path).unwrap();
         rustix::net::shutdown(&listener, rustix::net::Shutdown::Both).unwrap();

@@ -29,7 +29,7 @@ pub struct Network {
 /// Source of answers.
 #[derive(Debug)]
 enum From {
-    /// The child's output, as long as this process may not have threads.
+    /// The child's output, read directly: at this time the process must not start threads.
     Pipe(BufReader<ChildStdout>),
     /// A thread that reads the output and logs notes.
     Thread(Receiver<Answer>),
@@ -125,8 +125,8 @@ fn read(pipe: &mut BufReader<ChildStdout>) -> Option<Answer> {
 }
 
 impl Drop for Network {
-    /// Has the child delete the interface and remove routes and rules, and waits until it has
-    /// ended.
+    /// Closes the pipe to the child, which then deletes the interface and removes routes and rules.
+    /// Waits until the child has ended.
     fn drop(&mut self) {
         self.to = None;
         let _ = self.child.wait();

@@ -175,7 +175,7 @@ fn link_of(links: impl Iterator<Item = Link>) -> Link {
     links.fold(Link::Untried, more)
 }
 
-/// Rank of a reach: if contexts differ, one that carries packets by SRD wins.
+/// Rank of a reach: if contexts differ, one that carries packets over SRD wins.
 fn rank(reach: &Reach) -> u8 {
     match reach {
         Reach::Off => 0,

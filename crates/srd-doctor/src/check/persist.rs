@@ -167,7 +167,7 @@ impl Plan {
         Ok(())
     }
 
-    /// Has the unit start at boot.
+    /// Enables the unit, so that it starts at boot.
     fn enable(&mut self, system: &System) {
         self.starts = true;
         if !system.is_link(UNIT_LINK) {

@@ -20,7 +20,7 @@
 //! | file | contents |
 //! |---|---|
 //! | `wire` | lines, descriptors, and the file with the state |
-//! | `state` | the state beside that of the card itself |
+//! | `state` | the state in addition to that of the card itself |
 //! | `asker` | checks of both processes |
 //! | `give` | the card that runs |
 //! | `take` | the card that takes over |

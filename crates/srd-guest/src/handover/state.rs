@@ -1,4 +1,4 @@
-//! The state of a card that is handed over, beside the state of its data plane.
+//! The state of a card that is handed over, in addition to the state of its data plane.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr};

@@ -267,8 +267,8 @@ impl Handed {
 }
 
 impl Service {
-    /// Takes everything that can be taken without a change: until the other card has let go, an end
-    /// of this process must change nothing.
+    /// Takes over everything that can be taken over without a change to the system. Until the other
+    /// card has released its objects, an end of this process must change nothing.
     fn adopt(&mut self, now: Instant, handed: &mut Handed, plan: Option<Plan>) -> Result<()> {
         let state = &handed.state;
         let routed = state.edge.iter().flat_map(|edge| edge.routed.iter().copied()).collect();
@@ -350,8 +350,8 @@ impl Service {
         Ok(())
     }
 
-    /// Continues when the other card has let go: everything belongs to this process now. Failures
-    /// here are logged, and the rest continues, so that connections of guests survive.
+    /// Continues after the other card has released its objects, which now belong to this process.
+    /// Failures here are logged, and the rest continues, so that connections of guests survive.
     fn begin(&mut self, now: Instant, handed: Handed) {
         let held = self.helper.take_on(&handed.heir).unwrap_or_else(|error| {
             tracing::error!("what the card before had is not given back at the end: {error:#}");

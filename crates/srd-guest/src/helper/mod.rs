@@ -8,10 +8,10 @@
 //!     ends, however  --- end of file -------->       gives everything back, and ends
 //! ```
 //!
-//! The start settings of the helper (`Spec`) list the objects that it may touch beside namespaces
-//! of instances: sockets, directories of flow logs, the configuration. Requests can name nothing
-//! else, and are checked before any work begins: `check`. Namespaces have names of instances,
-//! devices have names like `ens5`.
+//! The start settings of the helper (`Spec`) list the objects that it may touch in addition to
+//! namespaces of instances: sockets, directories of flow logs, the configuration. Requests can name
+//! nothing else, and are checked before any work begins: `check`. Namespaces have names of
+//! instances, devices have names like `ens5`.
 //!
 //! Another card that takes over starts its own helper, and the card that runs hands it an *heir's*
 //! end of its helper. A helper that has an heir gives nothing back until both ends are closed. The
@@ -73,7 +73,7 @@ pub(crate) const MADE_AT_ONCE: usize = 16;
 /// Maximum number of addresses, namespaces and devices in one request.
 pub(crate) const NAMED_MAX: usize = 2048;
 
-/// Objects that a helper may touch beside namespaces of instances.
+/// Objects that a helper may touch in addition to namespaces of instances.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Spec {

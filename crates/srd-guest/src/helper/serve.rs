@@ -189,8 +189,8 @@ impl Helping {
         })
     }
 
-    /// Has the thread restore settings after changes by other programs. A full queue means that the
-    /// thread is late anyway.
+    /// Sends the thread a request to restore settings that other programs have changed. A full
+    /// queue means that the thread is late anyway.
     fn tend(&mut self) {
         self.tended = Instant::now();
         let rules = self.notices.as_ref().is_none_or(Notices::drain);

@@ -2,7 +2,7 @@
 //!
 //! Each interface has a small TCP/IP stack of its own. So interfaces with the same address in
 //! different clouds never meet, and one interface cannot see another's answers. Only [`upstream`]
-//! touches the machine's network, and only if the machine stands for the internet.
+//! touches the machine's network, and only if the machine plays the role of the internet.
 //!
 //! | file | contents |
 //! |---|---|
@@ -73,8 +73,8 @@ pub(crate) struct Services {
 }
 
 impl Services {
-    /// Makes the services. If the machine stands for the internet, its resolver answers names
-    /// outside the cloud.
+    /// Makes the services. If the machine plays the role of the internet, its resolver answers
+    /// names outside the cloud.
     pub(crate) fn new(internet: bool) -> Result<Self> {
         let upstream = internet.then(|| Upstream::of_machine(clock::secret()?)).transpose();
         Ok(Self {

@@ -30,7 +30,7 @@ const DNS: u16 = 53;
 const NTP: u16 = 123;
 /// Hop limit: answers do not leave the instance.
 const HOPS: u8 = 1;
-/// Connections for instance metadata.
+/// Limits for connections to the instance metadata service.
 const METADATA: Bounds = Bounds {
     connections: 32,
     request_bytes: REQUEST_BYTES_MAX,
@@ -40,7 +40,8 @@ const METADATA: Bounds = Bounds {
 };
 /// Bytes of the length before a DNS message in a connection.
 const LENGTH_BYTES: usize = 2;
-/// Connections for names. The machine's resolver has some seconds for an answer.
+/// Limits for TCP connections to the DNS resolver. The resolver of the machine may take some
+/// seconds to answer.
 const NAMES: Bounds = Bounds {
     connections: 16,
     request_bytes: LENGTH_BYTES + QUESTION_BYTES_MAX,

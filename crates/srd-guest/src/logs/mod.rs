@@ -209,8 +209,8 @@ impl Logs {
         }
     }
 
-    /// Sends the plan to the thread if that has not succeeded yet. This is called repeatedly: a
-    /// hanging disk may recover.
+    /// Sends the plan to the thread, unless it has been sent. While the disk hangs the queue of the
+    /// thread may be full, so this is called repeatedly until it succeeds.
     pub(crate) fn send_plan(&mut self) {
         if self.owes_plan {
             self.owes_plan = !self.send(Message::Plan(Box::new(self.plan.clone())));

@@ -200,7 +200,7 @@ pub struct Status {
     pub host: String,
     /// The divisor of all rates.
     pub scale: u32,
-    /// Whether the network of this machine stands for the internet.
+    /// Whether the network of this machine plays the role of the internet.
     pub internet: bool,
     /// The version of the card.
     pub version: String,

@@ -33,7 +33,7 @@ impl NamespaceName {
         is_name(name).then(|| Self(format!("{PREFIX}{name}")))
     }
 
-    /// The name.
+    /// Name of the namespace.
     pub fn as_str(&self) -> &str {
         &self.0
     }

@@ -182,7 +182,8 @@ pub enum TraceHop {
         /// The reason why the packet is sent plainly.
         #[serde(default)]
         plainly: Option<String>,
-        /// Whether it waits on this host: there is no session with that one yet.
+        /// Whether the packet waits on this host, because there is no session with the other host
+        /// yet.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         waits: bool,
     },
@@ -192,7 +193,7 @@ pub enum TraceHop {
         gateway: String,
         /// The host that is the edge of the gateway.
         host: String,
-        /// Whether it waits on this host: there is no session with that one yet.
+        /// Whether the packet waits on this host, because there is no session with the edge yet.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         waits: bool,
     },

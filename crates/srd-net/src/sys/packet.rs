@@ -220,7 +220,7 @@ fn socket() -> io::Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-/// From now on the socket has the packets of this interface.
+/// Binds a packet socket to an interface, for packets of all protocols.
 fn bind(fd: BorrowedFd<'_>, index: u32) -> io::Result<()> {
     let every = u16::try_from(libc::ETH_P_ALL).unwrap_or(0).to_be();
     let address = libc::sockaddr_ll {

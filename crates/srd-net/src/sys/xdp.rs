@@ -281,7 +281,7 @@ impl XdpSocket {
             .map(drop)
     }
 
-    /// Has a device that waits for frames to receive into look for them.
+    /// Wakes the device if it waits for free frames: new ones are in the fill ring.
     pub(crate) fn wake_receive(&self) {
         if self.fill.needs_wakeup() {
             let (fd, flags, none) = (self.fd.as_raw_fd(), libc::MSG_DONTWAIT, std::ptr::null_mut());

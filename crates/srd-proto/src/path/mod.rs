@@ -181,7 +181,7 @@ impl PathSet {
         }
     }
 
-    /// Present entropy of a path, which switches hash.
+    /// Returns the present entropy of a path: the value that switches hash.
     pub(crate) fn entropy(&self, path: PathId) -> Entropy {
         Entropy(self.slots[path.0 as usize].entropy)
     }

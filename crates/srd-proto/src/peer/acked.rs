@@ -319,8 +319,8 @@ impl Tx {
         self.credit_received = true;
     }
 
-    /// Measures the round trip of the newest covered packet, if it has an ordinary size. Returns
-    /// the base.
+    /// Takes a round-trip sample from the newest packet that this acknowledgement covers first, if
+    /// the packet meets the conditions of A7. Returns the base round trip.
     fn take_rtt(&mut self, now: Instant, tally: &Tally) -> Duration {
         if let Some((_, Sent { sent_at, bytes, asks, .. })) = tally.newest {
             self.newest_acked_sent_at = self.newest_acked_sent_at.max(sent_at);

@@ -153,7 +153,7 @@ pub(crate) struct Guard {
     pub openings_due: Instant,
     /// Kinds of diagnosis that were reported.
     pub diagnosed: u8,
-    /// Time until which `diagnosed` counts.
+    /// Time at which `diagnosed` becomes outdated: each kind may then be reported again.
     pub diagnosed_until: Instant,
 }
 

@@ -6,7 +6,7 @@
 //!  Card <-Arrival--- stage: order by flow            <-- endpoint <--packets-- link of the world
 //! ```
 //!
-//! A frame rides SRD over all paths if ENA Express is on for its interfaces. Any other frame goes
+//! A frame uses SRD over all paths if ENA Express is on for its interfaces. Any other frame goes
 //! plainly, one datagram for each packet, on the path that its hash selects. Each host is a node of
 //! one shard. Frames wait until the peer has agreed to take them.
 //!
@@ -47,7 +47,7 @@ pub(crate) struct Arrival {
     pub(crate) from: Arc<str>,
     /// Sender, receiver and route of the frame.
     pub(crate) envelope: Envelope,
-    /// Whether the frame came by SRD.
+    /// Whether the frame was received over SRD.
     pub(crate) by_srd: bool,
     pub(crate) frame: Vec<u8>,
 }

@@ -9,7 +9,7 @@
 //! ```
 //!
 //! Frames are real IPv4 packets, super-packets among them. Between hosts they are packets of the
-//! transport, as `srd card up` sends them. A flow rides SRD over all paths if ENA Express is on for
+//! transport, as `srd card up` sends them. A flow uses SRD over all paths if ENA Express is on for
 //! its interfaces; a super-packet then takes as few datagrams as hold it. Any other flow goes
 //! plainly on one path, one datagram for each packet. The guest's driver delays interrupts as the
 //! one on EC2 does, and its kernel joins the segments that have arrived meanwhile.

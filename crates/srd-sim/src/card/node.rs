@@ -47,7 +47,7 @@ pub struct CardNodeConfig {
     pub seed: u64,
 }
 
-/// Counters of a host beside those of its card.
+/// Counters of a host, in addition to those of its card.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Counts {
     /// Arrived packets that do not belong to the transport.

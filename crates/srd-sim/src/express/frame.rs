@@ -57,7 +57,7 @@ pub struct Framed {
     pub ports: (u16, u16),
     /// The ECN field.
     pub ecn: Ecn,
-    /// The segment; longer than `mss_bytes` if it stands for several.
+    /// The segment; longer than `mss_bytes` if it represents several segments.
     pub segment: TcpSegment,
 }
 
@@ -244,7 +244,7 @@ fn word(bytes: &[u8], at: usize) -> u32 {
     u32::from_be_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
 }
 
-/// Latest time that a timestamp may stand for; a timestamp of zero means that there is no
+/// Latest time that a timestamp can represent; a timestamp of zero means that there is no
 /// timestamp.
 fn timestamp_ns(now: Instant, timestamp: u32) -> u64 {
     if timestamp == 0 {

@@ -8,7 +8,7 @@
 //!
 //! The guest's segments leave as real IPv4 packets. Several segments of one connection leave as one
 //! super-packet of up to 64 KB with an offload header, as a kernel hands them to a network
-//! interface. They arrive as the card delivers them: a super-packet that rode SRD arrives whole,
+//! interface. They arrive as the card delivers them: a super-packet that used SRD arrives whole,
 //! and one that went plainly arrives as its packets.
 //!
 //! As in `srd up`, the card reads every packet that its guest has sent. Packets that the transport

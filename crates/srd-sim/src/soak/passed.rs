@@ -11,7 +11,7 @@ pub struct Passed {
     pub packets: u64,
     /// Datagrams that were delivered.
     pub delivered: u64,
-    /// Frames of clouds that came from other hosts by SRD.
+    /// Frames of clouds that came from other hosts over SRD.
     pub by_srd: u64,
     /// Datagrams by status number.
     pub statuses: BTreeMap<u8, u64>,

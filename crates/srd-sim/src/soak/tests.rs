@@ -27,21 +27,25 @@ fn clouds_keep_their_rules_in_broken_networks() {
 
 /// 25,912: a host was woken a thousand times in a millisecond without a reason.
 ///
-/// 21,316: the first packet of a plain context names no run of its receiver. On a slow link its
-/// retransmission overtook it. It waited in a queue while its sender was notified of `Ok` and the
-/// receiver restarted, and was then a first contact to the new run.
+/// 21,316: the first packet of a plain context does not identify the run of its receiver. On a slow
+/// link this packet stayed in a queue, and its retransmission overtook it. The sender was notified
+/// of `Ok`, and the receiver restarted. Then the first packet arrived, and the new run accepted it
+/// as that of a new context.
 ///
-/// 21: a host without a call kept no timer. Its card handed over only when the first packet came,
-/// long after the faults, and lost that packet, which waited for a reply to a query.
+/// 21: a host did not set a timer before the simulator had called it for the first time. So its
+/// card was replaced only when the first packet arrived, long after the faults. This packet, which
+/// waited for a reply to a query, was lost.
 ///
-/// 9477: a card let a reply out since it remembered the request, and restarted while the reply was
-/// on its way. The oracle reported the reply as a violation of the card that had forgotten.
+/// 9477: a card had tracked a request, and let the reply out. It restarted, without the tracked
+/// connection, while the reply was in the network. The oracle evaluated the reply by the state
+/// after the restart, and reported a violation.
 ///
 /// 245: a restarted host numbered its flows as its earlier run had, so that its frames were taken
 /// for chunks of the earlier frames. Since then each run draws a secret of its own.
 ///
-/// 1413: a packet waited for its host until its sender might not send it any more. The oracle did
-/// not take into account that the groups of its receiver tracked the packet.
+/// 1413: a packet waited for its host, and meanwhile a change of the rules forbade its sender to
+/// send it. The oracle did not take into account that the groups of the receiver might have tracked
+/// the packet.
 #[test]
 fn regression_seeds_pass() {
     for seed in [25_912, 21_316, 1150, 21, 9477, 245, 1413] {

@@ -99,7 +99,8 @@ fn run(options: &Options) -> Result<Found, String> {
     Ok(found)
 }
 
-/// Share of the packets between hosts that came by SRD; `None` if it is zero, as required.
+/// Share of the packets between hosts that were received over SRD; `None` if it is zero, as
+/// required.
 pub(super) fn by_srd(pair: &Pair, world: &World<CardNode>) -> Option<Figure> {
     let came = world.nodes()[RECEIVER as usize].stage().traffic;
     let share = came.srd_rx_pkts as f64 / (came.srd_rx_pkts + came.plain_rx_pkts) as f64;

@@ -52,7 +52,7 @@ pub struct Cause {
 pub struct Figure {
     /// Name of the figure.
     pub name: String,
-    /// Its unit; empty for counts.
+    /// Unit of the figure; empty for counts.
     pub unit: &'static str,
     /// Measured value.
     pub here: f64,

@@ -47,12 +47,13 @@ pub struct TcpConfig {
     pub mtu_bytes: u32,
     /// IP and TCP headers with timestamps, in bytes: the part of an MTU that is not payload.
     pub header_bytes: u32,
-    /// Link framing that ports count beside the IP packet, in bytes. An Ethernet header is
+    /// Link framing that ports count in addition to the IP packet, in bytes. An Ethernet header is
     /// 14, as a Linux `tbf` counts it; 38 with FCS, preamble and gap.
     pub frame_bytes: u32,
     /// Initial window, in segments (RFC 6928).
     pub window_initial_segments: u32,
-    /// Largest number of unacknowledged bytes; stands for the peer's window and for our buffer.
+    /// Maximum number of unacknowledged bytes; models the receive window of the peer and our send
+    /// buffer.
     pub window_bytes_max: u64,
     /// Segments of one connection that leave back to back when several connections have data: one
     /// GSO super-packet.

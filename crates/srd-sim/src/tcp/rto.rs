@@ -159,9 +159,9 @@ impl RttEstimator {
     }
 }
 
-/// Time when a timer for `delay` fires that is armed at `now`. Without a tick the time is exact.
-/// Otherwise it follows Linux's timer wheel: the first tick boundary that cannot be early, and
-/// coarser boundaries beyond 63 ticks.
+/// Returns the time at which a timer fires that was armed at `now` for `delay`. If `tick` is zero
+/// this is exactly `now + delay`. Otherwise timers fire as in Linux's timer wheel: at a tick
+/// boundary, and never early. The boundaries are further apart for delays of 63 ticks or more.
 pub fn deadline(now: Instant, delay: Duration, tick: Duration) -> Instant {
     let tick_ns = tick.as_nanos();
     if tick_ns == 0 {

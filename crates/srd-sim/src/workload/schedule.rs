@@ -69,14 +69,14 @@ pub trait LeastCost {
     fn flow_ps(&self, flow: u32) -> (u64, u64);
 }
 
-/// Lists of operations by operation, in one allocation.
+/// For each operation a list of other operations. All lists share one allocation.
 pub struct Lists {
     first: Vec<u32>,
     items: Vec<u32>,
 }
 
 impl Lists {
-    /// Operations that wait, by the operation for which they wait; in the order of the waits.
+    /// Lists, for each operation, the operations that wait for it, in the order of `waits`.
     pub fn of(operations: usize, waits: &[Wait]) -> Self {
         let mut first = vec![0_u32; operations + 1];
         for wait in waits {

@@ -150,7 +150,7 @@ impl Lossless {
         !self.queues.is_empty()
     }
 
-    /// Whether a port may not send data now.
+    /// Whether a pause frame forbids a port to send data now.
     #[inline]
     pub(super) fn is_paused(&self, port: u32) -> bool {
         self.queues.get(port as usize).is_some_and(|queue| queue.paused_at_ps.is_some())

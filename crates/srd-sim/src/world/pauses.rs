@@ -89,9 +89,9 @@ impl Pauses {
 pub struct HeldFlow {
     /// Number of the flow.
     pub flow: FlowId,
-    /// Time for which it was held, in microseconds.
+    /// Time for which pauses delayed the flow, in microseconds.
     pub held_us: f64,
-    /// Whether it crosses no congested port.
+    /// Whether the flow crosses no congested port.
     pub is_victim: bool,
 }
 
@@ -208,8 +208,8 @@ impl<N: Node> World<N> {
 
     /// Ports that will never send again. Such a port is paused by a switch that holds more than XON
     /// of its bytes in queues of ports that will never send again either. The result is the largest
-    /// such set. The search removes ports that are let go on when all other ports drain, until
-    /// nothing changes.
+    /// such set. The search starts with all paused ports. It removes each port whose pause ends
+    /// when the ports outside of the set drain, until nothing changes.
     fn stuck(&self) -> BTreeSet<u32> {
         let (queues, ingress) = (&self.lossless.queues, &self.lossless.ingress);
         let is_stopped = |port: &u32| {

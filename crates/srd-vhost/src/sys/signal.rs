@@ -78,10 +78,10 @@ enum Signals {
 
 static SIGNALS: OnceLock<Mutex<Signals>> = OnceLock::new();
 
-/// Makes sure that signals can be given.
+/// Checks that this process can signal event descriptors.
 ///
 /// # Errors
-/// The kernel lets this process have neither asynchronous I/O nor a ring of requests.
+/// The kernel permits this process neither asynchronous I/O nor io_uring.
 pub(crate) fn prepare() -> io::Result<()> {
     signals().map(|_| ())
 }

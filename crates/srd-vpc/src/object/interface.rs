@@ -46,7 +46,7 @@ pub struct Attachment {
     pub express: ExpressSpec,
 }
 
-/// `EnaSrdSpecification`: which packets may ride SRD.
+/// `EnaSrdSpecification`: which packets may use SRD.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ExpressSpec {
     /// TCP.

@@ -1,4 +1,4 @@
-//! Frames of clouds, by SRD and without it: in order, and independent of other tenants.
+//! Frames of clouds, over SRD and without it: in order, and independent of other tenants.
 
 use super::*;
 use crate::wire::cloud::TRAILER_BYTES;

@@ -206,7 +206,8 @@ impl Card {
     }
 }
 
-/// Reads a packet that waits. Other rules than those of this card have judged it.
+/// Reads a packet that waited for a limit in the previous card. It has been evaluated by the rules
+/// of that card only, so its epoch is [`NO_EPOCH`]: this card evaluates it again.
 fn read_parcel(
     from: &mut Reader<'_>,
     offer: Option<&Offer>,

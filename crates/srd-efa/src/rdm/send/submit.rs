@@ -133,8 +133,8 @@ impl Rdm {
         Ok(())
     }
 
-    /// An injected operation succeeds at once for its caller. A later failure is reported, too
-    /// (H6).
+    /// Reports an injected operation as successful at once. If the operation fails later, the
+    /// failure is reported in another completion (H6).
     pub(crate) fn report_injected(&mut self, key: Key) {
         if let Some(op) = self.ops.get_mut(key) {
             op.reported = true;

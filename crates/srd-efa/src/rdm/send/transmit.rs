@@ -17,7 +17,7 @@ use crate::wire::Opaque;
 const SMALL_BYTES: usize = 2048;
 
 impl Rdm {
-    /// Hands a datagram over.
+    /// Passes a datagram to the transport.
     pub(crate) fn hand(&mut self, world: &mut World<'_>, index: u32, out: Out) -> Handed {
         let Some(conn) = self.conns.get_mut(index as usize).and_then(Option::as_deref_mut) else {
             return Handed::Never;
@@ -47,7 +47,7 @@ impl Rdm {
         }
     }
 
-    /// Hands over a datagram of an operation. `part`: which of them.
+    /// Passes datagram number `part` of an operation to the transport.
     pub(crate) fn hand_op(
         &mut self,
         world: &mut World<'_>,
@@ -60,7 +60,8 @@ impl Rdm {
         self.hand(world, index, Out { check, imm, payload, user: user_of(key, part) })
     }
 
-    /// Hands over a control frame; false if it has to wait.
+    /// Passes a control frame to the transport. Returns false if the frame has to wait for space in
+    /// the transport's queue.
     pub(crate) fn hand_control(&mut self, world: &mut World<'_>, key: Key) -> bool {
         let Some(control) = self.controls.get(key) else { return true };
         let index = control.conn;

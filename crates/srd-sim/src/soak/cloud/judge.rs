@@ -51,7 +51,7 @@ pub(super) struct Ends {
     pub(super) refused: u64,
     /// Packets that passed because their connection was remembered.
     pub(super) remembered: u64,
-    /// Packets between hosts: by SRD, and plainly.
+    /// Packets between hosts: over SRD, and plainly.
     pub(super) by_srd: u64,
     pub(super) plainly: u64,
 }
@@ -125,7 +125,7 @@ impl Judge {
     /// Puts other rules into force.
     pub(super) fn change(&mut self, world: World) {
         self.worlds.push(world);
-        // A packet that is still waiting is judged by the new rules.
+        // A packet that is still waiting is evaluated by the new rules.
         for number in 0..self.probes.len() {
             let probe = &self.probes[number];
             if probe.arrived + probe.left == 0 {
@@ -252,8 +252,8 @@ impl Judge {
             return self.is_wrong(number, &what);
         }
         self.ends.remembered += u64::from(self.tracked.contains(&ingress));
-        // The packet may have waited for its host for so long that its sender may not send it any
-        // more. The walk then ends at the sender, so it is unknown whether the receiver's groups
+        // The packet may have waited for its host until a change of the rules forbade its sender to
+        // send it. The walk then ends at the sender, so it is unknown whether the receiver's groups
         // track it.
         if tracked_in(&judgement, Direction::Ingress) || !judges(&judgement, Direction::Ingress) {
             self.tracked.insert(ingress);
@@ -267,8 +267,8 @@ impl Judge {
         }
     }
 
-    /// Checks a packet that has come to a host from an interface of another host. The packet must
-    /// come by SRD if both interfaces have ENA Express for its protocol, and plainly otherwise. No
+    /// Checks a packet that a host received from an interface of another host. The packet must use
+    /// SRD if both interfaces have ENA Express for its protocol, and must not use SRD otherwise. No
     /// rule changes that.
     pub(super) fn came(
         &mut self,

@@ -5,10 +5,10 @@
 //! the changes are drawn from a seed of their own. The oracle is [`judge`]. A packet must not
 //! arrive if the walk over all objects forbids it; at the receiver the rules of that moment apply.
 //! After the faults each packet of a new connection, and each reply, must end as the walk requires.
-//! Between hosts frames are packets of the transport: a frame must come by SRD if its interfaces
-//! have ENA Express for it, and otherwise plainly. Each card must account for all packets that it
-//! received. In half of the worlds the tables query the directory for missing entries and follow
-//! deltas; in the others they are compiled whole.
+//! Between hosts frames are packets of the transport: a frame must use SRD if both interfaces have
+//! ENA Express for its protocol, and must not use SRD otherwise. Each card must account for all
+//! packets that it received. In half of the worlds the tables query the directory for missing
+//! entries and follow deltas; in the others they are compiled whole.
 //!
 //! | file | what |
 //! |---|---|

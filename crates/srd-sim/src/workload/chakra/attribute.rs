@@ -8,10 +8,10 @@ use prost::{Message, Oneof};
 /// A name and a value.
 #[derive(Clone, PartialEq, Message)]
 pub struct Attribute {
-    /// The name.
+    /// Name of the attribute.
     #[prost(string, tag = "1")]
     pub name: String,
-    /// The value; a valid file has one.
+    /// Value of the attribute, which is always present in a valid file.
     #[prost(
         oneof = "Value",
         tags = "3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, \

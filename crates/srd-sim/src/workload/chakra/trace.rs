@@ -1,7 +1,7 @@
 //! The messages of a Chakra execution trace, as far as they are used.
 //!
-//! A file is a list of Protocol Buffers messages, each behind its length: one of metadata, then the
-//! nodes of one rank. Field numbers are those of MLCommons' `et_def.proto`.
+//! A file is a list of Protocol Buffers messages, each preceded by its length: one of metadata,
+//! then the nodes of one rank. Field numbers are those of MLCommons' `et_def.proto`.
 
 use prost::Message;
 
@@ -36,8 +36,8 @@ pub struct Node {
     /// Type of the node, as in [`node_type`].
     #[prost(int32, tag = "3")]
     pub kind: i32,
-    /// Parents in the call stack, which may not be in the file. The node does not wait for them, as
-    /// in Chakra's own reader, which only follows data dependencies.
+    /// Parents in the call stack, which the file might not contain. The node does not wait for
+    /// them, as in Chakra's own reader, which only follows data dependencies.
     #[prost(uint64, repeated, tag = "4")]
     pub control: Vec<u64>,
     /// Nodes whose results the node needs before it begins.

@@ -116,7 +116,7 @@ impl File<'_> {
         self.array(at).map(u64::from_le_bytes)
     }
 
-    /// Positions of the ranks: each inside the file, and behind the previous one.
+    /// Positions of the ranks: each inside the file, and after the previous one.
     fn ranks(self, hosts: usize) -> Result<Vec<Rank>, Fault> {
         let ranks = self.u32(ORIGIN)?;
         let length = self.0.len();

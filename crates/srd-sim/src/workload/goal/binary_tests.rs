@@ -135,7 +135,7 @@ fn what_is_wrong_is_named_with_its_byte() {
     let sample = sample();
     let rank = |n: usize| ORIGIN + usize::from(sample[TABLE_AT + n * 16]);
     let zero = rank(0);
-    // First operation of the rank: behind the head and one root.
+    // First operation of the rank: after the head and one root.
     let (first, second) = (zero + 12, zero + 12 + 39);
     let any = u32::MAX.to_le_bytes();
     for (bytes, offset, said) in [
