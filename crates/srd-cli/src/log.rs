@@ -104,7 +104,7 @@ where
         if self.place {
             write!(line, "{}: ", event.metadata().target())?;
         }
-        let mut words = Words::default();
+        let mut words = EventText::default();
         event.record(&mut words);
         line.write_str(&one_line(words.message.trim_end()))?;
         if !words.rest.is_empty() {
@@ -150,12 +150,12 @@ fn severity(level: Level) -> u8 {
 
 /// An event's message, and its other fields as `name value, name value`.
 #[derive(Debug, Default)]
-struct Words {
+struct EventText {
     message: String,
     rest: String,
 }
 
-impl Words {
+impl EventText {
     fn add(&mut self, field: &Field, value: fmt::Arguments<'_>) {
         if field.name() == "message" {
             let _ = write!(self.message, "{value}");
@@ -166,7 +166,7 @@ impl Words {
     }
 }
 
-impl Visit for Words {
+impl Visit for EventText {
     fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
         self.add(field, format_args!("{value:?}"));
     }

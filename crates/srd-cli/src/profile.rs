@@ -442,14 +442,14 @@ mod tests {
         let file = directory.path().join("file");
         let args = |extra: &[&str]| {
             #[derive(clap::Parser)]
-            struct Line {
+            struct CommandLine {
                 #[command(flatten)]
                 args: ProfileArgs,
             }
             let words = ["srd", "--pcap"].into_iter().map(str::to_owned);
             let words = words.chain([file.display().to_string()]);
             let words = words.chain(extra.iter().map(|word| (*word).to_owned()));
-            <Line as clap::Parser>::try_parse_from(words).expect("a command line").args
+            <CommandLine as clap::Parser>::try_parse_from(words).expect("a command line").args
         };
         let code = |extra: &[&str]| match run(&args(extra)) {
             Ok(code) => (code, String::new()),

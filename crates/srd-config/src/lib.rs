@@ -14,16 +14,16 @@ pub struct ConfigError {
     /// The file.
     pub file: PathBuf,
     /// Position in the file, if a single one is the cause.
-    pub place: Option<Place>,
+    pub place: Option<Location>,
     /// Fault.
     pub what: String,
     /// Remedy.
     pub remedy: String,
 }
 
-/// A place in a file.
+/// A location in a file.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Place {
+pub struct Location {
     /// The line, from 1.
     pub line: usize,
     /// The column in characters, from 1.
@@ -38,11 +38,11 @@ impl fmt::Display for ConfigError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { file, place, what, remedy } = self;
         write!(f, "{}:", file.display())?;
-        if let Some(Place { line, column, .. }) = place {
+        if let Some(Location { line, column, .. }) = place {
             write!(f, "{line}:{column}:")?;
         }
         write!(f, " {what}")?;
-        if let Some(Place { line, column, width, text }) = place
+        if let Some(Location { line, column, width, text }) = place
             && text.chars().count() <= SHOWN_CHARS_MAX
         {
             let (number, indent) = (line.to_string(), column.saturating_sub(1));
@@ -80,7 +80,7 @@ impl Source<'_> {
         }
     }
 
-    fn place(&self, span: &Range<usize>) -> Place {
+    fn place(&self, span: &Range<usize>) -> Location {
         let begin = span.start.min(self.text.len());
         let before = self.text.get(..begin).unwrap_or_default();
         let line = before.matches('\n').count() + 1;
@@ -92,6 +92,6 @@ impl Source<'_> {
         // A tab is one character to count, and would be several to look at.
         let text = text.replace('\t', " ");
         let column = before.get(line_begin..).unwrap_or_default().chars().count() + 1;
-        Place { line, column, width: meant.chars().count(), text }
+        Location { line, column, width: meant.chars().count(), text }
     }
 }

@@ -48,7 +48,7 @@ const PAUSE: Duration = Duration::from_millis(200);
 
 /// Parameters of a measurement.
 #[derive(Clone, Copy)]
-struct Wanted {
+struct Parameters {
     flows: u16,
     seconds: u64,
     bytes: u16,
@@ -110,7 +110,7 @@ fn template(flow: u16, bytes: u16) -> Vec<u8> {
 
 /// The sending guest, which takes the flows in turns.
 struct Source {
-    wanted: Wanted,
+    wanted: Parameters,
     templates: Vec<Vec<u8>>,
     next: usize,
     number: u64,
@@ -238,7 +238,7 @@ fn hex(key: &[u8; 32]) -> String {
 
 /// Runs one card in its own process and namespace. The sending card ends after its measurement; the
 /// receiving one ends when it reads a line from standard input.
-fn card(host: &str, directory: &Path, wanted: Wanted) -> Result<()> {
+fn card(host: &str, directory: &Path, wanted: Parameters) -> Result<()> {
     let (own, name) = if host == "alpha" { (0, "a") } else { (1, "b") };
     let address = |at: usize| -> Result<IpAddr> { Ok(ADDRESSES[at].parse()?) };
     let other = if own == 0 { "beta" } else { "alpha" };
@@ -462,7 +462,7 @@ fn main() -> Result<()> {
     let is_card = words.first().is_some_and(|word| word == "card");
     let numbers = if is_card { &words[3..] } else { &words[..] };
     let number = |at: usize, default: u64| numbers.get(at).map_or(Ok(default), |word| word.parse());
-    let wanted = Wanted {
+    let wanted = Parameters {
         flows: u16::try_from(number(0, 64)?)?.clamp(1, 60_000),
         seconds: number(1, 4)?,
         bytes: u16::try_from(number(2, 64)?)?.clamp(64, 9000),

@@ -7,7 +7,7 @@ use srd_net::clock;
 use srd_proto::time::Instant;
 use srd_vpc::object::World;
 
-use crate::plane::{ENDED, Said};
+use crate::plane::{ENDED, OrderResult};
 use crate::state::Service;
 
 /// Longest time for which a card that hands over waits for answers.
@@ -28,8 +28,8 @@ impl Service {
         self.plane.forget(self.card.take_forgotten());
     }
 
-    fn learn(&mut self, now: Instant, said: Said) {
-        let Said::Answer(question, answer) = said else { return };
+    fn learn(&mut self, now: Instant, said: OrderResult) {
+        let OrderResult::Answer(question, answer) = said else { return };
         let Some(answer) = self.plane.answered(answer) else {
             self.card.refuse(now, question);
             return;
@@ -49,7 +49,7 @@ impl Service {
         self.plane.change(world.clone())?;
         loop {
             match self.plane.next().context(ENDED)? {
-                Said::Change(delta) => {
+                OrderResult::Change(delta) => {
                     if let Some(delta) = *delta {
                         self.card.follow_delta(delta);
                     }

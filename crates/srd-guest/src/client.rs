@@ -50,15 +50,15 @@ impl std::error::Error for Refused {}
 
 /// The card has ended since the connection was made.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Gone;
+pub struct CardEnded;
 
-impl fmt::Display for Gone {
+impl fmt::Display for CardEnded {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("the card has ended")
     }
 }
 
-impl std::error::Error for Gone {}
+impl std::error::Error for CardEnded {}
 
 impl Client {
     /// Connects.
@@ -104,14 +104,14 @@ impl Client {
             matches!(error.kind(), ErrorKind::BrokenPipe | ErrorKind::ConnectionReset)
         };
         match self.stream.get_mut().write_all(line.as_bytes()) {
-            Err(error) if has_gone(&error) => return Err(Gone.into()),
+            Err(error) if has_gone(&error) => return Err(CardEnded.into()),
             written => written.context("the card does not listen")?,
         }
         let mut answer = Vec::new();
         let limit = LINE_BYTES_MAX as u64 * 16;
         (&mut self.stream).take(limit).read_until(b'\n', &mut answer).map_err(|error| {
             if has_gone(&error) {
-                return Gone.into();
+                return CardEnded.into();
             }
             let what = match error.kind() {
                 ErrorKind::WouldBlock | ErrorKind::TimedOut => {
@@ -122,7 +122,7 @@ impl Client {
             anyhow::Error::new(error).context(what)
         })?;
         if answer.is_empty() {
-            return Err(Gone.into());
+            return Err(CardEnded.into());
         }
         clean_json(&mut answer);
         match serde_json::from_slice(&answer).context("the card's answer is not understood")? {

@@ -7,7 +7,7 @@ use srd_card::vpc::PortId;
 use srd_net::Tun;
 use srd_proto::time::Instant;
 
-use crate::adapter::{Facts, queues_max};
+use crate::adapter::{DeviceLimits, queues_max};
 use crate::maker::{DeviceAsked, More};
 use crate::memory::MemoryGuest;
 use crate::port::Port;
@@ -72,7 +72,7 @@ impl Service {
         let gone = || format!("the device {device} of `{instance}` is gone");
         let name = kernel.name().with_context(gone)?;
         if *change != DeviceChange::default() {
-            let facts = Facts { kind: &kind, eni, queues_of_others };
+            let facts = DeviceLimits { kind: &kind, eni, queues_of_others };
             let before = &kernel.adapter.settings;
             let (settings, steering) = before.changed(&running.steering, change, &facts)?;
             let more = settings.queues.saturating_sub(before.queues);

@@ -33,7 +33,7 @@ pub(crate) struct Part {
 }
 
 /// A part, and the channel that returns it.
-pub(crate) struct Wanted {
+pub(crate) struct PartRequest {
     pub(crate) part: Part,
     pub(crate) back: SyncSender<Part>,
 }

@@ -54,12 +54,12 @@ struct Loss {
 
 /// The devices that were lost.
 #[derive(Default)]
-pub(crate) struct Gone {
+pub(crate) struct LostDevices {
     losses: BTreeMap<Which, Loss>,
     number: u64,
 }
 
-impl Gone {
+impl LostDevices {
     /// Notes that a device is lost. Returns the pause before it is made again.
     pub(crate) fn lose(&mut self, now: Instant, which: Which, port: Option<Port>) -> Duration {
         self.number += 1;
@@ -143,7 +143,7 @@ mod tests {
 
     #[test]
     fn a_device_that_is_deleted_again_and_again_is_made_ever_more_rarely() {
-        let mut gone = Gone::default();
+        let mut gone = LostDevices::default();
         let mut now = at(100);
         let mut pauses = Vec::new();
         for _ in 0..9 {
@@ -166,7 +166,7 @@ mod tests {
 
     #[test]
     fn a_device_that_cannot_be_made_is_tried_again_and_said_once() {
-        let mut gone = Gone::default();
+        let mut gone = LostDevices::default();
         let pause = gone.lose(at(0), Which::Edge, None);
         let mut now = at(0) + pause;
         let mut said = 0;
@@ -183,7 +183,7 @@ mod tests {
 
     #[test]
     fn so_many_devices_are_made_at_once_and_none_for_another_loss() {
-        let mut gone = Gone::default();
+        let mut gone = LostDevices::default();
         for n in 0..DEVICES_AT_ONCE + 5 {
             gone.lose(at(0), Which::Of(PortId(u32::try_from(n).unwrap())), None);
         }

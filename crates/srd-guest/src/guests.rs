@@ -20,7 +20,7 @@ use crate::failure::WrongSettings;
 use crate::helper::Meet;
 use crate::maker::Needs;
 use crate::namespace::{Device, Namespace};
-use crate::place::{Place, Places, Wanted};
+use crate::place::{InstanceNetwork, NetworkRequest, Places};
 use crate::port::{Bound, Port};
 use crate::protocol::{DeviceSettings, is_name};
 use crate::resolv_conf::{Resolvers, resolver_of};
@@ -40,7 +40,7 @@ impl Service {
             let place = match places.remove(&name) {
                 Some(place) => place,
                 // The front ends of this instance listen already.
-                None if self.options.joins(&name) => Place::default(),
+                None if self.options.joins(&name) => InstanceNetwork::default(),
                 // The instance is left out, or is made again when its place exists.
                 None => continue,
             };
@@ -54,11 +54,17 @@ impl Service {
         Ok(())
     }
 
-    fn make(&mut self, now: Instant, id: InstanceId, name: &str, place: Place) -> Result<()> {
+    fn make(
+        &mut self,
+        now: Instant,
+        id: InstanceId,
+        name: &str,
+        place: InstanceNetwork,
+    ) -> Result<()> {
         let (kind, enis) = kind_of(&self.world, id)?;
         let profile = burst_of(Profile::of(kind), &self.options);
         let socket = self.options.vhost_user.get(name).cloned();
-        let Place { devices: queues, mut namespace, sockets } = place;
+        let InstanceNetwork { devices: queues, mut namespace, sockets } = place;
         let (mut queues, mut sockets) = (queues.into_iter(), sockets.into_iter());
         if let Some(namespace) = &mut namespace {
             namespace.set_ends_programs(self.options.end_programs);
@@ -272,7 +278,7 @@ impl Service {
                     running.interfaces.iter().map(|(port, ..)| *port).collect();
                 let devices = self.end(now, &ports);
                 let namespace = running.namespace;
-                self.maker.remove(Place { devices, namespace, sockets: Vec::new() });
+                self.maker.remove(InstanceNetwork { devices, namespace, sockets: Vec::new() });
             }
         }
     }
@@ -306,7 +312,7 @@ impl Service {
                 }
                 None => {
                     let may_find = self.guests.left_out.contains(&name);
-                    needs.wanted.push(Wanted { may_find, ..wanted(world, id, &name)? });
+                    needs.wanted.push(NetworkRequest { may_find, ..wanted(world, id, &name)? });
                 }
             }
         }
@@ -326,12 +332,12 @@ impl Service {
     }
 }
 
-fn wanted(world: &World, id: InstanceId, name: &str) -> Result<Wanted> {
+fn wanted(world: &World, id: InstanceId, name: &str) -> Result<NetworkRequest> {
     let (kind, enis) = kind_of(world, id)?;
     let settings = DeviceSettings::of(&kind);
     let devices = enis.iter().enumerate();
     let devices = devices.filter_map(|(n, eni)| Some(device(world, world.enis.get(eni)?, n)));
-    Ok(Wanted {
+    Ok(NetworkRequest {
         name: name.to_owned(),
         devices: devices.collect(),
         queues: settings.queues,

@@ -20,7 +20,7 @@ use srd_net::Tun;
 use crate::helper::{Helper, Meet};
 use crate::namespace::Device;
 use crate::orders::Orders;
-use crate::place::{Place, Places, Wanted};
+use crate::place::{InstanceNetwork, NetworkRequest, Places};
 use crate::port::Bound;
 use crate::protocol::{Answer, DeviceChange, NamespaceName};
 use crate::turns::INSTANCES_MAX;
@@ -35,7 +35,7 @@ const JOBS_MAX: usize = 2 * INSTANCES_MAX + DEVICES_AT_ONCE;
 #[derive(Debug, Default)]
 pub(crate) struct Needs {
     /// Places in namespaces.
-    pub(crate) wanted: Vec<Wanted>,
+    pub(crate) wanted: Vec<NetworkRequest>,
     /// Sockets of vhost-user, by instance.
     pub(crate) sockets: Vec<(String, Vec<PathBuf>)>,
     /// Public addresses that have to be routed to the internet's side.
@@ -44,7 +44,7 @@ pub(crate) struct Needs {
 
 /// A device of an instance that has to be made again.
 #[derive(Debug)]
-pub(crate) struct Again {
+pub(crate) struct DeviceRebuild {
     /// The number of the loss of this device.
     pub(crate) loss: u64,
     pub(crate) namespace: NamespaceName,
@@ -76,18 +76,18 @@ pub(crate) struct DeviceAsked {
 
 enum Job {
     Make(Needs),
-    Remove(Place),
+    Remove(InstanceNetwork),
     Edge(u64, BTreeSet<Ipv4Addr>),
     Route { add: BTreeSet<Ipv4Addr>, remove: BTreeSet<Ipv4Addr> },
     Resolvers(Vec<(NamespaceName, Option<Ipv4Addr>)>),
     Restore(Vec<(NamespaceName, Vec<Device>)>),
-    Device(Box<Again>),
+    Device(Box<DeviceRebuild>),
     Queues(Box<More>),
     Front(PortId, PathBuf),
 }
 
 /// A result of the thread.
-pub(crate) enum Made {
+pub(crate) enum JobResult {
     /// The places of the change under way, and the addresses that are routed for it.
     Places(Result<(Places, BTreeSet<Ipv4Addr>)>),
     /// The device of the internet's side for the loss with this number, and its routed addresses.
@@ -107,7 +107,7 @@ pub(crate) enum Made {
 pub(crate) struct Maker {
     jobs: Option<SyncSender<Job>>,
     /// `None` at the end, so that the thread does not wait for the loop.
-    made: Option<Receiver<Made>>,
+    made: Option<Receiver<JobResult>>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -120,7 +120,7 @@ impl Maker {
     fn with(
         orders: Orders,
         jobs_max: usize,
-        mut work: impl FnMut(Job) -> Option<Made> + Send + 'static,
+        mut work: impl FnMut(Job) -> Option<JobResult> + Send + 'static,
     ) -> Result<Self> {
         let (jobs, queue) = sync_channel(jobs_max);
         let (back, made) = sync_channel(jobs_max);
@@ -137,11 +137,11 @@ impl Maker {
     }
 
     /// Returns the next result, if there is one.
-    pub(crate) fn try_next(&self) -> Option<Made> {
+    pub(crate) fn try_next(&self) -> Option<JobResult> {
         self.made.as_ref()?.try_recv().ok()
     }
 
-    /// Begins to make the objects that a change needs. The result is [`Made::Places`].
+    /// Begins to make the objects that a change needs. The result is [`JobResult::Places`].
     pub(crate) fn make(&self, needs: Needs) -> Result<()> {
         self.give(Job::Make(needs))
     }
@@ -167,7 +167,7 @@ impl Maker {
     }
 
     /// Begins to make a device of an instance again; [`DEVICES_AT_ONCE`] at most.
-    pub(crate) fn make_device(&self, again: Again) -> Result<()> {
+    pub(crate) fn make_device(&self, again: DeviceRebuild) -> Result<()> {
         self.give(Job::Device(Box::new(again)))
     }
 
@@ -182,7 +182,7 @@ impl Maker {
     }
 
     /// Removes the place of an instance. A new place of the same name is made after that.
-    pub(crate) fn remove(&self, place: Place) {
+    pub(crate) fn remove(&self, place: InstanceNetwork) {
         // If the queue is full, the place is dropped here, which removes it.
         let _ = self.give(Job::Remove(place));
     }
@@ -222,7 +222,7 @@ impl Needs {
 
 fn make_places(
     helper: &Helper,
-    wanted: &[Wanted],
+    wanted: &[NetworkRequest],
     sockets: Vec<(String, Vec<PathBuf>)>,
 ) -> Result<Places> {
     let mut places = Places::new();
@@ -230,30 +230,30 @@ fn make_places(
         let listen = |path: &PathBuf| Bound::listen(path, Meet::Listens, helper);
         let sockets = paths.iter().map(listen).collect::<Result<_>>();
         let sockets = sockets.with_context(|| format!("instance `{name}`"))?;
-        places.insert(name, Place { sockets, ..Place::default() });
+        places.insert(name, InstanceNetwork { sockets, ..InstanceNetwork::default() });
     }
     places.extend(helper.make(wanted)?);
     Ok(places)
 }
 
-fn work(helper: &Helper, job: Job) -> Option<Made> {
+fn work(helper: &Helper, job: Job) -> Option<JobResult> {
     fn caught<T>(work: impl FnOnce() -> Result<T>) -> Result<T> {
         // After a panic the card still gets an answer, for which it waits.
         let done = catch_unwind(AssertUnwindSafe(work));
         done.unwrap_or_else(|_| Err(anyhow::anyhow!("it could not be made: see the log")))
     }
     match job {
-        Job::Make(needs) => Some(Made::Places(caught(|| needs.make(helper)))),
+        Job::Make(needs) => Some(JobResult::Places(caught(|| needs.make(helper)))),
         Job::Remove(place) => {
             drop(place);
             None
         }
         Job::Edge(loss, publics) => {
             let made = caught(|| Ok((helper.edge(&publics)?, publics)));
-            Some(Made::Edge(loss, made))
+            Some(JobResult::Edge(loss, made))
         }
         Job::Route { add, remove } => match caught(|| helper.route(&add, &remove)) {
-            Ok(()) => Some(Made::Routed(add)),
+            Ok(()) => Some(JobResult::Routed(add)),
             Err(error) => {
                 tracing::warn!("routes of public addresses: {error:#}");
                 None
@@ -272,19 +272,19 @@ fn work(helper: &Helper, job: Job) -> Option<Made> {
             None
         }
         Job::Device(again) => {
-            let Again { loss, namespace, place, device, queues, ring } = *again;
+            let DeviceRebuild { loss, namespace, place, device, queues, ring } = *again;
             let made = caught(|| helper.make_device(namespace, place, device, queues, ring));
-            Some(Made::Device(loss, made))
+            Some(JobResult::Device(loss, made))
         }
         Job::Queues(more) => {
             let More { namespace, name, queues, asked } = *more;
             let opened = caught(|| helper.open_more(namespace, name, queues));
-            Some(Made::Queues(asked, opened))
+            Some(JobResult::Queues(asked, opened))
         }
         Job::Front(port, path) => {
             // If nothing listens, the device tries again later.
             let front = caught(|| helper.vhost(&path, Meet::Joins)).ok();
-            Some(Made::Front(port, front.map(UnixStream::from)))
+            Some(JobResult::Front(port, front.map(UnixStream::from)))
         }
     }
 }
@@ -310,7 +310,7 @@ mod tests {
         let (go, gate) = sync_channel::<()>(0);
         let work = move |_| {
             let _ = gate.recv();
-            Some(Made::Places(Ok((Places::new(), BTreeSet::new()))))
+            Some(JobResult::Places(Ok((Places::new(), BTreeSet::new()))))
         };
         let maker = Maker::with(orders, 3, work).unwrap();
         // The thread may have taken the first job.

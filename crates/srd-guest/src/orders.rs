@@ -18,7 +18,7 @@ use rustix::event::{EventfdFlags, eventfd};
 use srd_proto::time::Instant;
 use srd_vpc_file::VpcFile;
 
-use crate::flows::Wanted;
+use crate::flows::PartRequest;
 use crate::helper::Helper;
 use crate::pages::{Pages, Stale};
 use crate::protocol::{Answer, Attach, Request};
@@ -38,7 +38,7 @@ pub(crate) enum Command {
     /// Add an instance. The answer is its name, or the reason of the failure.
     Attach(Attach, Sender<Result<String, String>>),
     /// Some flows of an interface.
-    Flows(Wanted),
+    Flows(PartRequest),
     /// Put the rules of a file in force. The time is that at which the file was read.
     Apply(Box<VpcFile>, Instant, Sender<Answer>),
     Detach(String),

@@ -13,10 +13,10 @@ use crate::namespace::{Device, Namespace, Owned, ip};
 use crate::port::Bound;
 use crate::protocol::NamespaceName;
 
-/// The requested place of an instance.
+/// The requested network of an instance.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Wanted {
+pub(crate) struct NetworkRequest {
     pub(crate) name: String,
     pub(crate) devices: Vec<Device>,
     /// Queue pairs of each device.
@@ -29,25 +29,25 @@ pub(crate) struct Wanted {
     pub(crate) may_find: bool,
 }
 
-/// The place of an instance: its namespace, and the queues of each of its devices; or sockets for
+/// The network of an instance: its namespace, and the queues of each of its devices; or sockets for
 /// its interfaces. The devices are dropped before the namespace.
 #[derive(Debug, Default)]
-pub(crate) struct Place {
+pub(crate) struct InstanceNetwork {
     pub(crate) devices: Vec<Vec<Tun>>,
     pub(crate) namespace: Option<Namespace>,
     pub(crate) sockets: Vec<Bound>,
 }
 
 /// Places by the names of their instances.
-pub(crate) type Places = BTreeMap<String, Place>;
+pub(crate) type Places = BTreeMap<String, InstanceNetwork>;
 
-/// The helper's objects of a place.
-type Made = (Owned, Vec<Vec<Tun>>);
+/// The helper's objects of an instance's network.
+type CreatedNetwork = (Owned, Vec<Vec<Tun>>);
 
-impl Wanted {
+impl NetworkRequest {
     /// Makes the place; `None` if a program in a found namespace prevents that. Any program may do
     /// so, and it must not keep the card from starting.
-    fn make(&self, locks: &Path) -> Result<Option<Made>> {
+    fn make(&self, locks: &Path) -> Result<Option<CreatedNetwork>> {
         let namespace = Owned::make(&self.name, self.may_find, locks)?;
         match self.furnish(&namespace) {
             Ok(devices) => Ok(Some((namespace, devices))),
@@ -82,11 +82,14 @@ impl Wanted {
 
 /// Makes the places of several instances in parallel. If one fails, the places that were made are
 /// removed. An instance that is left out has no place in the result.
-pub(crate) fn make_all(wanted: &[Wanted], locks: &Path) -> Result<BTreeMap<String, Made>> {
+pub(crate) fn make_all(
+    wanted: &[NetworkRequest],
+    locks: &Path,
+) -> Result<BTreeMap<String, CreatedNetwork>> {
     /// Threads that make places in parallel. The kernel's lock of devices takes most of the time.
     const AT_ONCE: usize = 4;
     let part = wanted.len().div_ceil(AT_ONCE).max(1);
-    let make = |some: &[Wanted]| {
+    let make = |some: &[NetworkRequest]| {
         let mut all = BTreeMap::new();
         for of in some {
             match of.make(locks).with_context(|| format!("instance `{}`", of.name)) {

@@ -44,7 +44,7 @@ pub(crate) enum Order {
 }
 
 /// A result of the thread.
-pub(crate) enum Said {
+pub(crate) enum OrderResult {
     Answer(Question, Option<Answer>),
     Change(Box<Option<Delta>>),
 }
@@ -67,7 +67,7 @@ pub(crate) struct Plane {
     /// Queries whose answers the card has dropped, and that still have to be reported to the
     /// thread.
     forgotten: Vec<Question>,
-    said: Receiver<Said>,
+    said: Receiver<OrderResult>,
     thread: Option<JoinHandle<()>>,
     waiting: usize,
     pub(crate) counts: Counts,
@@ -86,7 +86,7 @@ impl Plane {
 
     /// Starts a thread that runs `work` for each order, and returns the results in that order.
     fn with(
-        mut work: impl FnMut(Order) -> Option<Said> + Send + 'static,
+        mut work: impl FnMut(Order) -> Option<OrderResult> + Send + 'static,
         wake: Orders,
     ) -> Result<Self> {
         let (orders, queue) = sync_channel(ORDERS_MAX);
@@ -108,17 +108,17 @@ impl Plane {
     }
 
     /// Returns the next result of the thread, if there is one.
-    pub(crate) fn try_next(&self) -> Option<Said> {
+    pub(crate) fn try_next(&self) -> Option<OrderResult> {
         self.said.try_recv().ok()
     }
 
     /// Returns the next result of the thread, and waits for it at most this time.
-    pub(crate) fn next_within(&self, time: Duration) -> Result<Said, RecvTimeoutError> {
+    pub(crate) fn next_within(&self, time: Duration) -> Result<OrderResult, RecvTimeoutError> {
         self.said.recv_timeout(time)
     }
 
     /// Waits for the next result of the thread; `None` if the thread has ended.
-    pub(crate) fn next(&self) -> Option<Said> {
+    pub(crate) fn next(&self) -> Option<OrderResult> {
         self.said.recv().ok()
     }
 
@@ -127,8 +127,8 @@ impl Plane {
         self.waiting > 0
     }
 
-    /// Begins a change. The result is [`Said::Change`], which has to be taken before the next
-    /// change. This waits for space in the queue.
+    /// Begins a change. The result is [`OrderResult::Change`], which has to be taken before the
+    /// next change. This waits for space in the queue.
     pub(crate) fn change(&mut self, world: World) -> Result<()> {
         let orders = self.orders.as_ref().context(ENDED)?;
         let forgotten = std::mem::take(&mut self.forgotten);
@@ -197,9 +197,11 @@ impl Drop for Plane {
     }
 }
 
-fn work(directory: &mut Directory, host: &str, order: Order) -> Option<Said> {
+fn work(directory: &mut Directory, host: &str, order: Order) -> Option<OrderResult> {
     match order {
-        Order::Answer(question) => Some(Said::Answer(question, directory.answer(host, question))),
+        Order::Answer(question) => {
+            Some(OrderResult::Answer(question, directory.answer(host, question)))
+        }
         Order::Forget(questions) => {
             directory.forgotten(host, &questions);
             None
@@ -209,7 +211,7 @@ fn work(directory: &mut Directory, host: &str, order: Order) -> Option<Said> {
             // Deltas of other hosts are not needed here: each host has its own directory of the
             // file.
             let mut deltas = directory.apply(&edits);
-            Some(Said::Change(Box::new(deltas.remove(host))))
+            Some(OrderResult::Change(Box::new(deltas.remove(host))))
         }
     }
 }
@@ -236,7 +238,7 @@ mod tests {
         let work = move |order| {
             let Order::Answer(question) = order else { return None };
             let _ = gate.recv();
-            Some(Said::Answer(question, None))
+            Some(OrderResult::Answer(question, None))
         };
         let mut plane = Plane::with(work, wake()).unwrap();
         let asked = (0..WAITING_MAX + 3).filter(|n| plane.ask(question(*n))).count();
@@ -245,7 +247,7 @@ mod tests {
         assert!(plane.try_next().is_none() && plane.is_waiting());
         // One answer makes space for one query.
         go.send(()).unwrap();
-        let Some(Said::Answer(first, answer)) = plane.next() else { panic!("no answer") };
+        let Some(OrderResult::Answer(first, answer)) = plane.next() else { panic!("no answer") };
         assert!(first == question(0) && plane.answered(answer).is_none());
         assert!(plane.ask(question(0)) && !plane.ask(question(1)));
         assert_eq!((plane.counts.refused, plane.counts.not_asked), (1, 4));
@@ -262,7 +264,7 @@ mod tests {
             match order {
                 Order::Answer(question) => {
                     let _ = seen.send((false, vec![question]));
-                    return Some(Said::Answer(question, None));
+                    return Some(OrderResult::Answer(question, None));
                 }
                 Order::Forget(questions) => {
                     let _ = seen.send((true, questions));
@@ -315,8 +317,12 @@ mod tests {
         let _ = plane.ask(question(1));
         plane.change(World::default()).unwrap();
         let _ = plane.ask(question(2));
-        assert!(matches!(plane.next(), Some(Said::Answer(of, Some(_))) if of == question(1)));
-        assert!(matches!(plane.next(), Some(Said::Change(delta)) if delta.is_none()));
-        assert!(matches!(plane.next(), Some(Said::Answer(of, Some(_))) if of == question(2)));
+        assert!(
+            matches!(plane.next(), Some(OrderResult::Answer(of, Some(_))) if of == question(1))
+        );
+        assert!(matches!(plane.next(), Some(OrderResult::Change(delta)) if delta.is_none()));
+        assert!(
+            matches!(plane.next(), Some(OrderResult::Answer(of, Some(_))) if of == question(2))
+        );
     }
 }

@@ -12,7 +12,7 @@ use srd_vpc::id::EniId;
 
 use crate::adapter::queues_max;
 use crate::gateways::Gateways;
-use crate::gone::{Gone, Which};
+use crate::gone::{LostDevices, Which};
 use crate::hosts::Contact;
 use crate::pages::Pages;
 use crate::pages::directory::{
@@ -30,7 +30,7 @@ use crate::transport::Transport;
 struct Sources<'a> {
     card: &'a mut Card,
     devices: &'a BTreeMap<PortId, Port>,
-    gone: &'a Gone,
+    gone: &'a LostDevices,
     gateways: &'a Gateways,
     asked: plane::Counts,
     lasting: Tables,

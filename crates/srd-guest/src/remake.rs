@@ -12,7 +12,7 @@ use srd_proto::time::Instant;
 use crate::devices::close;
 use crate::edge;
 use crate::gone::Which;
-use crate::maker::Again;
+use crate::maker::DeviceRebuild;
 use crate::port::Port;
 use crate::state::{Running, Service};
 use crate::world::Vpc;
@@ -72,7 +72,7 @@ impl Service {
 
     /// Returns the device that has to be made again for an interface; `None` if it has no
     /// namespace.
-    fn again(&self, port: PortId, loss: u64) -> Option<Again> {
+    fn again(&self, port: PortId, loss: u64) -> Option<DeviceRebuild> {
         let (_, running) = self.guests.of_port(port)?;
         let (number, several, device) = running.at(port);
         let namespace = running.namespace.as_ref()?.name().clone();
@@ -80,7 +80,7 @@ impl Service {
         let settings = &lost.kernel()?.adapter.settings;
         let (queues, ring) = (settings.queues, settings.tx_ring);
         let (place, device) = ((number, several), device.clone());
-        Some(Again { loss, namespace, place, device, queues, ring })
+        Some(DeviceRebuild { loss, namespace, place, device, queues, ring })
     }
 
     /// Handles the result of making the device of the internet's side again.

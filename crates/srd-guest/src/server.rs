@@ -27,7 +27,7 @@ use srd_net::clock;
 
 use crate::pages::WRITTEN_WITHIN;
 use crate::protocol::{Answer, Attach, DeviceChange, LINE_BYTES_MAX, Request};
-use crate::trace::Words;
+use crate::trace::TraceFormatter;
 use crate::views;
 
 /// Maximum number of connections: each instance that `srd run` adds has one.
@@ -42,19 +42,19 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
 /// An entry among the connections, which is free again when this is dropped, even if no thread
 /// could be started.
-struct Place {
+struct ConnectionSlot {
     open: Arc<AtomicUsize>,
     number: usize,
 }
 
-impl Place {
+impl ConnectionSlot {
     fn take(open: &Arc<AtomicUsize>) -> Self {
         let number = open.fetch_add(1, Ordering::Relaxed) + 1;
         Self { open: Arc::clone(open), number }
     }
 }
 
-impl Drop for Place {
+impl Drop for ConnectionSlot {
     fn drop(&mut self) {
         self.open.fetch_sub(1, Ordering::Relaxed);
     }
@@ -173,7 +173,7 @@ impl Server {
                     continue;
                 };
                 let orders = orders.clone();
-                let place = Place::take(&connections);
+                let place = ConnectionSlot::take(&connections);
                 if place.number > CONNECTIONS_MAX {
                     continue;
                 }
@@ -195,7 +195,7 @@ impl Server {
 struct Begun<'a> {
     orders: &'a Orders,
     instances: Vec<String>,
-    traces: BTreeMap<u64, Words>,
+    traces: BTreeMap<u64, TraceFormatter>,
 }
 
 impl Drop for Begun<'_> {
@@ -239,7 +239,7 @@ fn serve(mut stream: UnixStream, orders: &Orders, user: u32) -> Result<()> {
             Err(error) => Answer::Failed { what: format!("this is no request: {error}") },
         };
         if let Answer::Tracing { id } = &answer {
-            begun.traces.insert(*id, Words::default());
+            begun.traces.insert(*id, TraceFormatter::default());
         }
         say(stream.get_mut(), &answer)?;
     }

@@ -20,9 +20,9 @@ use srd_proto::time::{Duration, Instant};
 use crate::client::is_default;
 use crate::earlier;
 use crate::edge::Edge;
-use crate::flows::Wanted;
+use crate::flows::PartRequest;
 use crate::gateways::Gateways;
-use crate::gone::Gone;
+use crate::gone::LostDevices;
 use crate::guests;
 use crate::helper::{Ending, Starting, spec};
 use crate::late::Late;
@@ -30,7 +30,7 @@ use crate::link_local::Services;
 use crate::logging::unix_ns_at_zero;
 use crate::logs::FlowLogs;
 use crate::logs::files::Files;
-use crate::maker::{DeviceAsked, Made, Maker};
+use crate::maker::{DeviceAsked, JobResult, Maker};
 use crate::metrics;
 use crate::orders::{Command, Orders, Stopper};
 use crate::outside::Shares;
@@ -121,7 +121,7 @@ impl Service {
             guests: Guests::default(),
             devices: BTreeMap::new(),
             held: BTreeSet::new(),
-            gone: Gone::default(),
+            gone: LostDevices::default(),
             late: Late::default(),
             shares: Shares::default(),
             maker: Maker::start(helper.clone(), orders)?,
@@ -296,17 +296,19 @@ impl Service {
         let _ = rustix::io::read(&self.wake, &mut count);
         while let Some(made) = self.maker.try_next() {
             match made {
-                Made::Places(made) => self.made(clock::now(), made),
-                Made::Edge(loss, made) => self.made_edge(now, loss, made),
-                Made::Device(loss, made) => self.made_device(now, loss, made),
-                Made::Queues(asked, Ok(opened)) => self.change_device(now, asked, Some(opened)),
-                Made::Queues(asked, Err(error)) => {
+                JobResult::Places(made) => self.made(clock::now(), made),
+                JobResult::Edge(loss, made) => self.made_edge(now, loss, made),
+                JobResult::Device(loss, made) => self.made_device(now, loss, made),
+                JobResult::Queues(asked, Ok(opened)) => {
+                    self.change_device(now, asked, Some(opened))
+                }
+                JobResult::Queues(asked, Err(error)) => {
                     let _ = asked.back.send(Answer::Failed { what: format!("{error:#}") });
                 }
-                Made::Routed(added) => {
+                JobResult::Routed(added) => {
                     self.gateways.edge.iter_mut().for_each(|edge| edge.has_routed(added.clone()));
                 }
-                Made::Front(port, front) => {
+                JobResult::Front(port, front) => {
                     if let Some(device) = self.devices.get_mut(&port) {
                         device.found(front);
                     }
@@ -330,7 +332,7 @@ impl Service {
                 }
                 Command::Apply(file, began, back) => self.replace_file(now, *file, began, back),
                 Command::Attach(attach, back) => self.attach(now, &attach, back),
-                Command::Flows(Wanted { mut part, back }) => {
+                Command::Flows(PartRequest { mut part, back }) => {
                     part.fill(&self.card);
                     // If the reader is gone, the part is dropped.
                     let _ = back.try_send(part);

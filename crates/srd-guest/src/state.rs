@@ -17,7 +17,7 @@ use srd_vpc::id::{EniId, InstanceId, NatGatewayId};
 use srd_vpc::object::World;
 
 use crate::gateways::Gateways;
-use crate::gone::Gone;
+use crate::gone::LostDevices;
 use crate::helper::Ending;
 use crate::late::Late;
 use crate::link_local::Services;
@@ -117,7 +117,7 @@ pub struct Service {
     /// Interfaces with packets that wait for an interrupt.
     pub(crate) held: BTreeSet<PortId>,
     /// Devices that were deleted.
-    pub(crate) gone: Gone,
+    pub(crate) gone: LostDevices,
     /// The delay of the loop.
     pub(crate) late: Late,
     /// The shares of the sources outside of this host in a turn.

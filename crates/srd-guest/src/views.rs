@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 
-use crate::flows::{self, Part, Wanted};
+use crate::flows::{self, Part, PartRequest};
 use crate::kernel_counts;
 use crate::logs;
 use crate::namespace::Device;
@@ -77,7 +77,7 @@ pub(crate) fn flows(orders: &Orders, instance: &str, most: usize) -> Result<Vec<
         let mut left = most;
         while left > 0 && part.has_next() {
             let (back, filled) = sync_channel(1);
-            if !orders.give(Command::Flows(Wanted { part, back })) {
+            if !orders.give(Command::Flows(PartRequest { part, back })) {
                 bail!("the service has ended");
             }
             part = filled.recv_timeout(ANSWER_WAIT_MAX).context("the service does not answer")?;

@@ -15,7 +15,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use srd_guest::Client;
-use srd_guest::client::Gone;
+use srd_guest::client::CardEnded;
 use srd_guest::config::scale;
 use srd_guest::protocol::{Attach, Instance, NamespaceName};
 
@@ -182,7 +182,7 @@ pub(crate) fn run(args: &RunArgs) -> Result<u8> {
         });
         match attached {
             // The first `srd run` held that card, and has just ended.
-            Err(error) if own.is_none() && error.is::<Gone>() && tries > 0 => {
+            Err(error) if own.is_none() && error.is::<CardEnded>() && tries > 0 => {
                 tries -= 1;
                 std::thread::sleep(PAUSE);
             }

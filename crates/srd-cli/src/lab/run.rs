@@ -155,10 +155,10 @@ pub(super) fn run(args: &RunArgs) -> Result<()> {
     // All programs are checked before the first experiment, which may run for an hour.
     named.iter().try_for_each(|experiment| experiment.require(&options))?;
     let _priority = args.high_priority.then(|| priority::raise(TURN_MAX)).transpose()?;
-    let mut found = Found::default();
+    let mut found = ExperimentResults::default();
     let measured = measure(args, &experiments, &options, &mut found);
     // Results are written even if something else fails, because they may have taken hours.
-    let Found { outcomes, failed } = found;
+    let ExperimentResults { outcomes, failed } = found;
     let is_something = !outcomes.is_empty() || measured.is_ok();
     let not_run: Vec<_> = failed.iter().map(|(name, _, why)| (*name, why.clone())).collect();
     let reported = match &args.report {
@@ -187,7 +187,7 @@ pub(super) fn run(args: &RunArgs) -> Result<()> {
 
 /// Results of experiments.
 #[derive(Default)]
-struct Found {
+struct ExperimentResults {
     outcomes: Vec<Outcome>,
     /// Failed experiments: the name, whether only a program is missing, and the reason.
     failed: Vec<(&'static str, bool, String)>,
@@ -198,7 +198,7 @@ fn measure(
     args: &RunArgs,
     experiments: &[&'static Experiment],
     options: &Options,
-    found: &mut Found,
+    found: &mut ExperimentResults,
 ) -> Result<()> {
     for experiment in experiments {
         let mut say = |text: &str| eprintln!("{}: {text}", experiment.name);

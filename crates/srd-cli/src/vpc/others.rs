@@ -5,10 +5,10 @@ use srd_vpc_file::words::traffic_text;
 use srd_vpc_file::{Kind, VpcFile};
 
 /// An object: its kind, number and identifier, and lines that describe it.
-pub(super) type Other = (Kind, u64, String, Vec<String>);
+pub(super) type ListedObject = (Kind, u64, String, Vec<String>);
 
 /// Returns all of these objects, in the order of their tables in docs/vpc.md.
-pub(super) fn all(file: &VpcFile) -> Vec<Other> {
+pub(super) fn all(file: &VpcFile) -> Vec<ListedObject> {
     let mut all = placed(file);
     all.extend(gateways(file));
     all.extend(observers(file));
@@ -19,7 +19,7 @@ fn named(file: &VpcFile, kind: Kind, number: u64) -> String {
     format!("{} {}", kind.word(), file.names.name(kind, number).unwrap_or("?"))
 }
 
-fn placed(file: &VpcFile) -> Vec<Other> {
+fn placed(file: &VpcFile) -> Vec<ListedObject> {
     let (world, mut all) = (&file.world, Vec::new());
     let texts = |list: &[std::net::IpAddr]| {
         list.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
@@ -51,7 +51,7 @@ fn placed(file: &VpcFile) -> Vec<Other> {
     all
 }
 
-fn gateways(file: &VpcFile) -> Vec<Other> {
+fn gateways(file: &VpcFile) -> Vec<ListedObject> {
     let (world, mut all) = (&file.world, Vec::new());
     let vpc = |id: srd_vpc::id::VpcId| named(file, Kind::Vpc, id.0);
     for (id, of) in &world.internet_gateways {
@@ -91,7 +91,7 @@ fn gateways(file: &VpcFile) -> Vec<Other> {
     all
 }
 
-fn observers(file: &VpcFile) -> Vec<Other> {
+fn observers(file: &VpcFile) -> Vec<ListedObject> {
     let (world, mut all) = (&file.world, Vec::new());
     for (id, of) in &world.flow_logs {
         let resource = match of.resource {

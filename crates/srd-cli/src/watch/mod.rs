@@ -18,7 +18,7 @@ use srd_watch::session::Session;
 use srd_watch::source::Choice;
 use srd_watch::{Model, Settings, file, live};
 
-use self::outputs::{Outputs, Wanted};
+use self::outputs::{OutputOptions, Outputs};
 use crate::failure::{self, Missing, named_once, of_interface, usage};
 use crate::units::{parse_bytes, parse_rate, parse_time};
 
@@ -208,7 +208,7 @@ pub(crate) fn run(args: &WatchArgs) -> Result<u8> {
     named_once(&args.interfaces)?;
     let names = args.interfaces.join(", ");
     let greeting = format!("watching {names} against {model}; Ctrl-C ends it");
-    let mut outputs = Outputs::open(Wanted { greeting: Some(greeting), ..args.wanted() })?;
+    let mut outputs = Outputs::open(OutputOptions { greeting: Some(greeting), ..args.wanted() })?;
     let stop = stop_on_signals()?;
     match &args.read {
         Some(file) => read(args, file, model, outputs, &stop),
@@ -342,8 +342,8 @@ impl WatchArgs {
         of_interface(error, ["watching", "watch"])
     }
 
-    fn wanted(&self) -> Wanted {
-        Wanted {
+    fn wanted(&self) -> OutputOptions {
+        OutputOptions {
             json: self.json.clone(),
             html: self.html.clone(),
             save_burst: self.save_burst.clone(),

@@ -23,7 +23,7 @@ use crate::output::{Attempts, check_writable, say};
 
 /// Outputs that the user requested.
 #[derive(Clone, Debug)]
-pub(super) struct Wanted {
+pub(super) struct OutputOptions {
     /// File for lines of JSON; `-` is standard output.
     pub(super) json: Option<PathBuf>,
     /// File for a page with charts.
@@ -57,7 +57,7 @@ pub(super) struct Outputs {
 }
 
 impl Outputs {
-    pub(super) fn open(wanted: Wanted) -> Result<Self> {
+    pub(super) fn open(wanted: OutputOptions) -> Result<Self> {
         let owns_stdout = wanted.json.as_deref() == Some(Path::new("-"));
         let json: Option<Box<dyn Write>> = match &wanted.json {
             None => None,

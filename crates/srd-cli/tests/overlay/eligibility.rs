@@ -146,7 +146,8 @@ fn is_checked_undisturbed(cell: Cell) -> bool {
     sent.expect("every datagram arrives");
     for end in [0, 1] {
         let since = |end: usize| Since { before: &before[end], after: &after[end] };
-        let way = Way { cell, from: end, captures: &seen, tx: since(end), rx: since(1 - end) };
+        let way =
+            CellDirection { cell, from: end, captures: &seen, tx: since(end), rx: since(1 - end) };
         let account = way.account();
         println!("{cell:?} from end {end}: {account}");
     }
@@ -305,7 +306,7 @@ impl Since<'_> {
 }
 
 /// One direction of one cell.
-struct Way<'a> {
+struct CellDirection<'a> {
     cell: Cell,
     from: usize,
     captures: &'a [Capture; 2],
@@ -313,7 +314,7 @@ struct Way<'a> {
     rx: Since<'a>,
 }
 
-impl Way<'_> {
+impl CellDirection<'_> {
     /// Compares traffic, captures and counters. Returns a summary.
     fn account(&self) -> String {
         let what = format!("{:?} from end {}", self.cell, self.from);

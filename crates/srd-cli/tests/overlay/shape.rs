@@ -4,9 +4,9 @@
 use std::process::{Command, Output};
 
 /// A namespace with both ends of one cable, removed with the test.
-struct Place(String);
+struct Namespace(String);
 
-impl Place {
+impl Namespace {
     fn new(name: &str) -> Option<Self> {
         if !rustix::process::geteuid().is_root() {
             assert!(std::env::var_os("CI").is_none(), "CI runs as root");
@@ -41,7 +41,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for Namespace {
     fn drop(&mut self) {
         let _ = Command::new("ip").args(["netns", "del", &self.0]).status();
     }
@@ -49,7 +49,7 @@ impl Drop for Place {
 
 #[test]
 fn a_rate_is_set_shown_changed_and_undone() {
-    let Some(place) = Place::new("a") else { return };
+    let Some(place) = Namespace::new("a") else { return };
     let before = place.roots();
     assert_eq!(place.srd("shape sh0 --off").0, 0, "nothing to undo is no error");
     let (code, said) = place.srd("shape sh0 --rate 100M");
@@ -69,7 +69,7 @@ fn a_rate_is_set_shown_changed_and_undone() {
 
 #[test]
 fn a_flows_rate_is_set_changed_and_undone() {
-    let Some(place) = Place::new("b") else { return };
+    let Some(place) = Namespace::new("b") else { return };
     let before = place.roots();
     // By `fq`, or by classes on a kernel without it.
     for (words, flow_bps) in [
@@ -90,7 +90,7 @@ fn a_flows_rate_is_set_changed_and_undone() {
 }
 
 /// Returns the packets that each class of flows has sent.
-fn sent_by_classes(place: &Place) -> Vec<u64> {
+fn sent_by_classes(place: &Namespace) -> Vec<u64> {
     let output = place.run("tc", "-s class show dev sh0");
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     let classes = text.split("class htb ").filter(|class| class.contains("leaf"));
@@ -105,7 +105,7 @@ fn sent_by_classes(place: &Place) -> Vec<u64> {
 fn a_flow_has_one_class_and_flows_have_many() {
     const FLOWS: u64 = 8;
     const PACKETS: u64 = 20;
-    let Some(place) = Place::new("h") else { return };
+    let Some(place) = Namespace::new("h") else { return };
     let shell = |lines: &str| {
         let mut command = Command::new("ip");
         command.args(["netns", "exec", &place.0, "bash", "-ec", lines]);
@@ -141,7 +141,7 @@ fn a_flow_has_one_class_and_flows_have_many() {
 
 #[test]
 fn what_others_have_set_stays() {
-    let Some(place) = Place::new("c") else { return };
+    let Some(place) = Namespace::new("c") else { return };
     let set = place.run("tc", "qdisc add dev sh0 root handle 1: htb");
     assert!(set.status.success());
     let before = place.roots();
@@ -153,7 +153,7 @@ fn what_others_have_set_stays() {
 
 #[test]
 fn wrong_words_are_usage() {
-    let Some(place) = Place::new("d") else { return };
+    let Some(place) = Namespace::new("d") else { return };
     for words in ["shape nowhere", "shape sh0 --rate 10M --flow 20M", "shape sh0 --flow 1M"] {
         let (code, said) = place.srd(words);
         assert_eq!(code, 2, "{words}: {said}");
@@ -165,7 +165,7 @@ fn wrong_words_are_usage() {
 
 #[test]
 fn regression_several_at_a_time_leave_one_of_their_rates() {
-    let Some(place) = Place::new("e") else { return };
+    let Some(place) = Namespace::new("e") else { return };
     let before = place.roots();
     let all: Vec<(i32, String)> = std::thread::scope(|scope| {
         let place = &place;
@@ -182,7 +182,7 @@ fn regression_several_at_a_time_leave_one_of_their_rates() {
 
 #[test]
 fn regression_what_a_killed_command_left_is_said_finished_and_undone() {
-    let Some(place) = Place::new("f") else { return };
+    let Some(place) = Namespace::new("f") else { return };
     let before = place.roots();
     for class in [false, true] {
         for end in ["--rate 10M", "--off"] {
@@ -213,7 +213,7 @@ fn regression_what_a_killed_command_left_is_said_finished_and_undone() {
 
 #[test]
 fn regression_changes_have_json_and_rates_have_bounds() {
-    let Some(place) = Place::new("g") else { return };
+    let Some(place) = Namespace::new("g") else { return };
     for (words, shaped) in [("--rate 10M", true), ("--rate 10000G", true), ("--off", false)] {
         let output = place.run(env!("CARGO_BIN_EXE_srd"), &format!("shape sh0 {words} --json -"));
         let shown: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
@@ -227,7 +227,7 @@ fn regression_changes_have_json_and_rates_have_bounds() {
 
 #[test]
 fn regression_a_rate_that_is_set_or_undone_is_said_to_programs_too() {
-    let Some(place) = Place::new("i") else { return };
+    let Some(place) = Namespace::new("i") else { return };
     let json = |words: &str| -> serde_json::Value {
         let output = place.run(env!("CARGO_BIN_EXE_srd"), words);
         let said = String::from_utf8_lossy(&output.stdout).into_owned();
@@ -246,7 +246,7 @@ fn regression_a_rate_that_is_set_or_undone_is_said_to_programs_too() {
 
 #[test]
 fn regression_the_commands_of_a_dry_run_are_those_that_would_run() {
-    let Some(place) = Place::new("j") else { return };
+    let Some(place) = Namespace::new("j") else { return };
     let shell = |lines: &str| {
         let mut command = Command::new("ip");
         command.args(["netns", "exec", &place.0, "sh", "-ec", lines]);

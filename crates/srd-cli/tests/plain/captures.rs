@@ -58,9 +58,9 @@ fn ethernet(rest: &[u8]) -> Vec<u8> {
     [&[0; 12][..], rest].concat()
 }
 
-struct Place(tempfile::TempDir);
+struct CaptureDir(tempfile::TempDir);
 
-impl Place {
+impl CaptureDir {
     fn new() -> Self {
         Self(tempfile::tempdir().unwrap())
     }
@@ -111,7 +111,7 @@ fn await_handler(child: &Child) {
 fn a_fifo_without_a_writer_ends_with_a_signal() {
     for words in READERS {
         for signal in [Signal::TERM, Signal::INT] {
-            let place = Place::new();
+            let place = CaptureDir::new();
             let child = srd(words, place.fifo().as_os_str(), Stdio::null());
             await_handler(&child);
             let output = end(child, signal);
@@ -146,7 +146,7 @@ fn a_stream_that_is_ended_has_the_result_so_far() {
 
 #[test]
 fn pipes_fifos_and_compressed_files_are_read_as_files_are() {
-    let place = Place::new();
+    let place = CaptureDir::new();
     let bytes = pcap(1, &ethernet(&[&[8, 0][..], &tcp()].concat()));
     let gzip = {
         let mut gzip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
@@ -161,7 +161,7 @@ fn pipes_fifos_and_compressed_files_are_read_as_files_are() {
     for words in READERS {
         is_read(read(words, &place.file("x.pcap", &bytes)), "a file");
         is_read(read(words, &place.file("x.pcap.gz", &gzip)), "gzip");
-        let fifo = Place::new();
+        let fifo = CaptureDir::new();
         let fifo = fifo.fifo();
         let child = srd(words, fifo.as_os_str(), Stdio::null());
         fs::write(&fifo, &bytes).unwrap();
@@ -181,7 +181,7 @@ fn pipes_fifos_and_compressed_files_are_read_as_files_are() {
 
 #[test]
 fn encapsulations_and_link_types_are_read() {
-    let place = Place::new();
+    let place = CaptureDir::new();
     let with = |before: &[u8]| [before, &tcp()].concat();
     let tags = [0x81, 0, 0, 7].repeat(3);
     for (name, link, frame) in [
@@ -206,7 +206,7 @@ fn encapsulations_and_link_types_are_read() {
 
 #[test]
 fn what_is_not_read_is_named_and_no_success() {
-    let place = Place::new();
+    let place = CaptureDir::new();
     let block = |kind: u32, body: &[u8]| {
         let length = u32::try_from(body.len() + 12).unwrap().to_le_bytes();
         [&kind.to_le_bytes()[..], &length, body, &length].concat()
@@ -255,7 +255,7 @@ fn what_is_not_read_is_named_and_no_success() {
 /// Regression: `srd watch -r` reported this, but exited with 0.
 #[test]
 fn regression_a_capture_without_packets_is_an_error_with_one_line() {
-    let place = Place::new();
+    let place = CaptureDir::new();
     // Only the header of a pcap file.
     let empty = place.file("empty.pcap", &pcap(1, &[])[..24]);
     for reader in READERS {
@@ -273,7 +273,7 @@ fn regression_a_capture_without_packets_is_an_error_with_one_line() {
 
 #[test]
 fn a_capture_without_bursts_has_a_line_and_an_interface_that_is_not_there_has_the_error_only() {
-    let place = Place::new();
+    let place = CaptureDir::new();
     let bytes = pcap(1, &ethernet(&[&[8, 0][..], &tcp()].concat()));
     let output = read(READERS[1], &place.file("x.pcap", &bytes));
     let line = String::from_utf8_lossy(&output.stdout);

@@ -34,7 +34,7 @@ struct Daemon {
 fn daemon() -> Daemon {
     let directory = tempfile::tempdir().expect("a directory");
     let path = directory.path().join("run/srd0.sock");
-    let (plane, commands) = PlaneHandle::new(Arc::new(|| {}), Arc::new(Known));
+    let (plane, commands) = PlaneHandle::new(Arc::new(|| {}), Arc::new(FixedStatistics));
     std::thread::spawn(move || run_plane(&commands));
     let socket = Socket::bind(&Control { socket: path.clone(), group: None }).expect("a socket");
     let loader = || Config::parse("[interface]\nmtu = '5'\n", Path::new("/etc/srd/srd.toml"));
@@ -43,9 +43,9 @@ fn daemon() -> Daemon {
 }
 
 /// Statistics that never change.
-struct Known;
+struct FixedStatistics;
 
-impl Statistics for Known {
+impl Statistics for FixedStatistics {
     fn snapshot(&self, detail: &Detail) -> Result<Snapshot, PlaneError> {
         Ok(snapshot(&detail.paths))
     }

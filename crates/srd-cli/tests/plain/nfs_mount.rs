@@ -6,7 +6,7 @@
 
 mod place;
 
-use place::{FAILS_TO_START, Place, SYSTEMCTL, ready};
+use place::{FAILS_TO_START, NfsHost, SYSTEMCTL, ready};
 use std::path::Path;
 use std::thread;
 use std::time::Duration;
@@ -17,7 +17,7 @@ fn regression_each_mount_has_a_port_and_a_proxy_of_its_own() {
     if !ready() {
         return;
     }
-    let place = Place::new();
+    let place = NfsHost::new();
     // At the same time, as at boot.
     let started: Vec<_> =
         ["a", "b", "c"].map(|name| place.mount(name, "plain", &[]).spawn().unwrap()).into();
@@ -53,7 +53,7 @@ fn regression_another_user_that_listens_first_is_not_mounted_from() {
         return;
     }
     // A systemd that starts nothing, and reports success.
-    let place = Place::with_systemd(FAILS_TO_START);
+    let place = NfsHost::with_systemd(FAILS_TO_START);
     place.program("systemd-run", "exit 0\n");
     let evil = place.serve("127.0.0.1:6666");
     let _nobody = place.nobody(&[
@@ -93,7 +93,7 @@ fn regression_other_users_cannot_use_the_proxy_of_a_mount() {
     if !ready() {
         return;
     }
-    let place = Place::new();
+    let place = NfsHost::new();
     place.mounts("a", "plain", &[]);
     let port = place.ports()[0];
     let probe = format!("srd nfs-proxy --plain --probe 127.0.0.1:{port}");
@@ -115,7 +115,7 @@ fn regression_the_port_of_a_mount_is_held_while_its_proxy_starts_again() {
     if !ready() {
         return;
     }
-    let place = Place::new();
+    let place = NfsHost::new();
     place.mounts("a", "plain", &[]);
     let port = place.ports()[0];
     let keeper = place.must(&format!("cat /run/srd-nfs/{port}/pid"));
@@ -134,7 +134,7 @@ fn an_unmount_ends_the_proxy_of_its_mount_alone() {
     if !ready() {
         return;
     }
-    let place = Place::new();
+    let place = NfsHost::new();
     place.mounts("a", "plain", &[]);
     let first = place.ports();
     place.mounts("b", "plain", &[]);
@@ -163,7 +163,7 @@ fn a_remount_keeps_the_proxy() {
     if !ready() {
         return;
     }
-    let place = Place::new();
+    let place = NfsHost::new();
     let error = place.refuses("a", "plain,remount,ro", &[], 32);
     assert!(error.contains("not mounted through srd nfs-proxy"), "{error}");
     place.mounts("a", "plain,suid,_netdev,x-systemd.automount,user", &[]);
@@ -191,7 +191,7 @@ fn options_of_mount_are_understood() {
     if !ready() {
         return;
     }
-    let place = Place::new();
+    let place = NfsHost::new();
     place.mounts("a", "plain", &["-f"]);
     assert!(place.noted("mount").is_empty() && place.ports().is_empty(), "-f does nothing");
     place.mounts(
@@ -226,7 +226,7 @@ fn a_mount_waits_for_its_server_if_it_is_told_to() {
     if !ready() {
         return;
     }
-    let place = Place::new();
+    let place = NfsHost::new();
     let at = place.at("a");
     let mount = |options: &str| {
         let words = ["mount.srd-nfs", "127.0.0.1:3049:/x", at.to_str().unwrap(), "-o", options];
@@ -247,7 +247,7 @@ fn with_systemd_the_units_of_the_package_are_used() {
     if !ready() {
         return;
     }
-    let place = Place::with_systemd(SYSTEMCTL);
+    let place = NfsHost::with_systemd(SYSTEMCTL);
     place.mounts("a", "plain", &[]);
     place.mounts("b", "plain", &[]);
     let ports = place.ports();
@@ -273,7 +273,7 @@ fn the_units_of_the_package_hold_the_port_and_end_with_the_mount() {
     if !ready() {
         return;
     }
-    let Some(place) = Place::with_real_systemd() else { return };
+    let Some(place) = NfsHost::with_real_systemd() else { return };
     place.mounts("a", "plain", &[]);
     place.mounts("b", "plain", &[]);
     let ports = place.ports();
@@ -314,7 +314,7 @@ fn regression_the_package_restarts_proxies_and_stops_them_when_it_goes() {
     if !ready() {
         return;
     }
-    let place = Place::with_systemd(SYSTEMCTL);
+    let place = NfsHost::with_systemd(SYSTEMCTL);
     place.program("adduser", "echo \"$*\" >>/run/test/adduser\n");
     let script = |words: &str| {
         let packaging = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../packaging");

@@ -352,9 +352,9 @@ fn peer(
             let remedy = "add endpoint = \"192.0.2.2:7471\"";
             return Err(source.error(Some(spanned.span()), what, remedy));
         }
-        None => several::Place::default(),
+        None => several::PeerEndpoint::default(),
     };
-    let several::Place { endpoint, further: endpoints_further, host } = place;
+    let several::PeerEndpoint { endpoint, further: endpoints_further, host } = place;
     let by_key = || public_key.as_ref().map(PublicKey::short);
     let name = match &table.name {
         Some(name) => peer_name(source, name)?,

@@ -113,7 +113,7 @@ pub(super) fn check_listen(
 
 /// Endpoint of a peer: addresses, or a name.
 #[derive(Debug, Default)]
-pub(super) struct Place {
+pub(super) struct PeerEndpoint {
     pub(super) endpoint: Option<SocketAddr>,
     pub(super) further: Vec<SocketAddr>,
     pub(super) host: Option<HostPort>,
@@ -128,12 +128,12 @@ pub(super) fn place(
     texts: &[Spanned<String>],
     found: Vec<Endpoint>,
     interface: &Interface,
-) -> Result<Place, ConfigError> {
+) -> Result<PeerEndpoint, ConfigError> {
     let refused = |at: usize, what: String, remedy: &str| {
         Err(source.error(texts.get(at).map(Spanned::span), what, remedy))
     };
     let count = found.len();
-    let mut place = Place::default();
+    let mut place = PeerEndpoint::default();
     for (at, endpoint) in found.into_iter().enumerate() {
         match endpoint {
             Endpoint::Name(host) if count == 1 => place.host = Some(host),

@@ -19,11 +19,11 @@ pub const KEPT_MAX: usize = 8;
 pub(super) struct Cache {
     plane: PlaneHandle,
     /// Snapshots, the newest last. Locked while a snapshot is made: other readers wait meanwhile.
-    kept: Mutex<Vec<Kept>>,
+    kept: Mutex<Vec<CachedSnapshot>>,
 }
 
 #[derive(Debug)]
-struct Kept {
+struct CachedSnapshot {
     detail: Detail,
     at: Instant,
     snapshot: Arc<Snapshot>,
@@ -37,7 +37,7 @@ impl Cache {
     /// A snapshot that is at most [`AGE_MAX`] old.
     pub(super) fn snapshot(&self, detail: Detail) -> Result<Arc<Snapshot>, PlaneError> {
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_good = |k: &&Kept| k.detail == detail && k.at.elapsed() <= AGE_MAX;
+        let is_good = |k: &&CachedSnapshot| k.detail == detail && k.at.elapsed() <= AGE_MAX;
         if let Some(good) = kept.iter().find(is_good) {
             return Ok(Arc::clone(&good.snapshot));
         }
@@ -49,7 +49,7 @@ impl Cache {
         if kept.len() >= KEPT_MAX {
             kept.remove(0);
         }
-        kept.push(Kept { detail, at: Instant::now(), snapshot: Arc::clone(&snapshot) });
+        kept.push(CachedSnapshot { detail, at: Instant::now(), snapshot: Arc::clone(&snapshot) });
         Ok(snapshot)
     }
 }

@@ -46,13 +46,13 @@ struct Installed {
 
 /// Result of a synchronisation.
 #[derive(Debug, Default)]
-pub(super) struct Done {
+pub(super) struct SyncReport {
     pub(super) routes_added: usize,
     pub(super) rules_added: usize,
     pub(super) errors: Vec<String>,
 }
 
-impl Done {
+impl SyncReport {
     fn note(&mut self, what: impl std::fmt::Display, done: io::Result<()>) {
         if let Err(e) = done
             && self.errors.len() < ERRORS_MAX
@@ -110,8 +110,8 @@ impl Kernel {
 
     /// Brings routes and rules to the required state. Those of an earlier run stay unless `prune`
     /// is set, so that no prefix is unguarded before all new ones are installed.
-    pub(super) fn synchronise(&mut self, wanted: &Routes, prune: bool) -> io::Result<Done> {
-        let mut done = Done::default();
+    pub(super) fn synchronise(&mut self, wanted: &Routes, prune: bool) -> io::Result<SyncReport> {
+        let mut done = SyncReport::default();
         if self.spec.table.is_none() {
             return Ok(done);
         }
@@ -133,7 +133,13 @@ impl Kernel {
         Ok(done)
     }
 
-    fn add_routes(&mut self, wanted: &Routes, installed: &[Installed], v6: bool, done: &mut Done) {
+    fn add_routes(
+        &mut self,
+        wanted: &Routes,
+        installed: &[Installed],
+        v6: bool,
+        done: &mut SyncReport,
+    ) {
         let key = |r: &Installed| (r.prefix, r.source, r.device);
         let there: BTreeSet<_> = installed.iter().filter(|r| r.is_ours).map(key).collect();
         for (prefix, source) in wanted.iter().filter(|(p, _)| p.addr().is_ipv6() == v6) {
@@ -254,7 +260,7 @@ impl Kernel {
         wanted: &Routes,
         v6: bool,
         prune: bool,
-        done: &mut Done,
+        done: &mut SyncReport,
     ) -> io::Result<()> {
         let there = self.our_rules(v6)?;
         let refused = self.refused(v6)?;

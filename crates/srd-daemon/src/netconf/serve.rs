@@ -15,7 +15,7 @@ use rustix::io::Errno;
 use rustix::net::{self, AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use rustix::process::Uid;
 
-use super::kernel::{Done, Kernel, Routes};
+use super::kernel::{Kernel, Routes, SyncReport};
 use super::netlink::Netlink;
 use super::plan::{PREFIXES_MAX, Spec};
 use super::sockets;
@@ -276,7 +276,7 @@ impl Keeper {
         Ok(())
     }
 
-    fn synchronise(&mut self) -> Result<Done, String> {
+    fn synchronise(&mut self) -> Result<SyncReport, String> {
         self.verify_at = Instant::now() + VERIFY_EVERY;
         let done = self.kernel.synchronise(&self.wanted, self.complete);
         done.map_err(|e| format!("routes and rules: {e}"))
@@ -358,7 +358,7 @@ impl Keeper {
 }
 
 /// Text about restored parts; `None` if nothing was restored.
-fn restored(addresses: usize, done: &Done) -> Option<String> {
+fn restored(addresses: usize, done: &SyncReport) -> Option<String> {
     let counts = [
         (addresses, "address", "addresses"),
         (done.routes_added, "route", "routes"),
@@ -372,7 +372,7 @@ fn restored(addresses: usize, done: &Done) -> Option<String> {
     (!words.is_empty()).then(|| words.join(" and "))
 }
 
-impl Done {
+impl SyncReport {
     fn verdict(self) -> Result<(), String> {
         if self.errors.is_empty() { Ok(()) } else { Err(self.errors.join("; ")) }
     }

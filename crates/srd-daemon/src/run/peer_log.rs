@@ -32,7 +32,7 @@ const LINES_MAX: usize = 4;
 
 /// One line of the log.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) struct Line {
+pub(super) struct LogLine {
     /// Whether the line is a warning.
     pub(super) is_warning: bool,
     pub(super) text: String,
@@ -100,7 +100,7 @@ impl PeerLog {
     }
 
     /// The lines to log now.
-    pub(super) fn lines(&mut self, now: Instant, show: impl Fn(&str) -> Shown) -> Vec<Line> {
+    pub(super) fn lines(&mut self, now: Instant, show: impl Fn(&str) -> Shown) -> Vec<LogLine> {
         if !std::mem::take(&mut self.is_stirred) {
             return Vec::new();
         }
@@ -158,8 +158,8 @@ impl PeerLog {
 }
 
 /// One line for each peer, or one line for all if there are too many.
-fn say(is_warning: bool, about: &[Say], [one, many]: [&str; 2]) -> Vec<Line> {
-    let line = |text| Line { is_warning, text };
+fn say(is_warning: bool, about: &[Say], [one, many]: [&str; 2]) -> Vec<LogLine> {
+    let line = |text| LogLine { is_warning, text };
     if about.len() <= LINES_MAX {
         let each = |(name, rest): &Say| line(format!("{name} {one}{rest}"));
         return about.iter().map(each).collect();
@@ -194,7 +194,8 @@ mod tests {
 
     fn texts(log: &mut PeerLog, ms: u64) -> Vec<String> {
         let name = |name: &str| Shown { name: name.to_owned(), problem: None };
-        let mark = |line: Line| format!("{}{}", if line.is_warning { "! " } else { "" }, line.text);
+        let mark =
+            |line: LogLine| format!("{}{}", if line.is_warning { "! " } else { "" }, line.text);
         log.lines(at(ms), name).into_iter().map(mark).collect()
     }
 
@@ -263,7 +264,7 @@ mod tests {
                 problem: Some(Problem { kind, text: format!("because {kind}") }),
             }
         };
-        let texts = |lines: Vec<Line>| lines.into_iter().map(|l| l.text).collect::<Vec<_>>();
+        let texts = |lines: Vec<LogLine>| lines.into_iter().map(|l| l.text).collect::<Vec<_>>();
         log.changed(at(0), "p1", PeerState::Down);
         assert_eq!(texts(log.lines(at(3000), with("a"))), ["p1 does not answer: because a"]);
         log.stir();

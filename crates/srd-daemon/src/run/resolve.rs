@@ -34,15 +34,15 @@ const BACKOFF_MIN: Duration = Duration::from_secs(1);
 const BACKOFF_MAX: Duration = Duration::from_secs(60);
 
 /// Addresses of a name, or the error of the resolver.
-pub(crate) type Found = std::result::Result<Vec<SocketAddr>, String>;
+pub(crate) type Resolution = std::result::Result<Vec<SocketAddr>, String>;
 /// Function that resolves a name.
-type Resolve = dyn Fn(&HostPort) -> Found + Send + Sync;
+type Resolve = dyn Fn(&HostPort) -> Resolution + Send + Sync;
 
 /// Threads that resolve names.
 #[derive(Debug)]
 pub(crate) struct Resolver {
     requests: SyncSender<HostPort>,
-    answers: Receiver<(HostPort, Found)>,
+    answers: Receiver<(HostPort, Resolution)>,
     /// Number of requests without an answer yet.
     outstanding: usize,
 }
@@ -77,7 +77,7 @@ impl Resolver {
     }
 
     /// The next answer, if one has arrived.
-    pub(crate) fn next(&mut self) -> Option<(HostPort, Found)> {
+    pub(crate) fn next(&mut self) -> Option<(HostPort, Resolution)> {
         if self.outstanding == 0 {
             return None;
         }
@@ -90,7 +90,7 @@ impl Resolver {
 /// Work of one thread, until the resolver is dropped.
 fn answer(
     wanted: &Mutex<Receiver<HostPort>>,
-    found: &Sender<(HostPort, Found)>,
+    found: &Sender<(HostPort, Resolution)>,
     resolve: &Resolve,
     wake: &(dyn Fn() + Send + Sync),
 ) {
@@ -168,7 +168,7 @@ impl Lookup {
     }
 
     /// Takes an answer of the resolver. Returns whether the result differs, so that it is logged.
-    pub(super) fn answered(&mut self, now: Instant, found: Found) -> bool {
+    pub(super) fn answered(&mut self, now: Instant, found: Resolution) -> bool {
         self.is_asking = false;
         match found {
             Ok(addresses) => {
@@ -203,7 +203,7 @@ mod tests {
         Lookup::new(HostPort { host: "b.example".into(), port: 7471 })
     }
 
-    fn addresses(list: &[&str]) -> Found {
+    fn addresses(list: &[&str]) -> Resolution {
         Ok(list.iter().map(|text| text.parse().unwrap()).collect())
     }
 

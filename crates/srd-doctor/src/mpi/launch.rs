@@ -95,7 +95,7 @@ impl Launch {
 
     fn open_mpi(&self, mpi: &Mpi) -> Started {
         let since_5 = mpi.major() >= 5;
-        let mut words = Words::default();
+        let mut words = Arguments::default();
         words.add(&["-np", &self.ranks().to_string(), "--host", &self.hosts()]);
         words.add(&["--map-by", "slot", "--bind-to", "none"]);
         let (runtime, agent, control) = if since_5 {
@@ -128,7 +128,7 @@ impl Launch {
     }
 
     fn hydra(&self, mpi: &Mpi) -> Started {
-        let mut words = Words::default();
+        let mut words = Arguments::default();
         let mut environment = Vec::new();
         if let Some((program, arguments)) = self.agent.split_first() {
             // Not `ssh`, to which it would add options of ssh's.
@@ -217,9 +217,9 @@ pub fn check_agent(agent: &Path) -> Result<(), String> {
 }
 
 #[derive(Default)]
-struct Words(Vec<String>);
+struct Arguments(Vec<String>);
 
-impl Words {
+impl Arguments {
     fn add(&mut self, words: &[&str]) {
         self.0.extend(words.iter().map(ToString::to_string));
     }

@@ -19,7 +19,7 @@ const COMPLAINT_LINES: usize = 6;
 
 /// Measurements of one run.
 #[derive(Clone, PartialEq, Debug)]
-pub struct Seen {
+pub struct Measurements {
     /// Start of counting, in ns of the monotonic clock.
     pub begin_ns: u64,
     /// The library's name and version.
@@ -92,7 +92,7 @@ pub fn begun(printed: &str) -> Option<u64> {
 ///
 /// # Errors
 /// The program did not come to its end, or data was wrong.
-pub fn parse(printed: &str) -> Result<Seen> {
+pub fn parse(printed: &str) -> Result<Measurements> {
     let lines = || printed.lines().filter(|line| line.starts_with('{'));
     let begin = lines().find_map(|line| serde_json::from_str::<Begin>(line).ok());
     let end = lines().find_map(|line| serde_json::from_str::<End>(line).ok());
@@ -105,10 +105,10 @@ pub fn parse(printed: &str) -> Result<Seen> {
         bail!("{} times and {} moments", end.us.len(), end.at_ms.len());
     }
     let Begin { begin_ns, mpi, hosts } = begin;
-    Ok(Seen { begin_ns, mpi, hosts, us: end.us, at_ms: end.at_ms })
+    Ok(Measurements { begin_ns, mpi, hosts, us: end.us, at_ms: end.at_ms })
 }
 
-impl Seen {
+impl Measurements {
     /// The middle iteration, in us.
     #[must_use]
     pub fn median_us(&self) -> f64 {

@@ -22,7 +22,7 @@ const SMALL_BYTES: &str = "8";
 const LARGE_BYTES: u64 = 1 << 20;
 
 /// Machines of the ranks, and the directory of files.
-pub(super) struct Place<'a> {
+pub(super) struct JobEnvironment<'a> {
     pub(super) host: &'a Host<'a>,
     /// The address by which the other machine reaches this one.
     pub(super) here: &'a str,
@@ -36,13 +36,13 @@ struct Copies<'a> {
 }
 
 /// Measurements.
-struct Seen {
+struct Performance {
     us: f64,
     mbps: f64,
 }
 
 /// Checks both.
-pub(super) fn check(place: &Place<'_>, machine: &Machine, list: &mut List) {
+pub(super) fn check(place: &JobEnvironment<'_>, machine: &Machine, list: &mut List) {
     let host = place.host.name;
     let name = |what: &str| format!("{host}: {what}");
     let why_tcp = "what fails here is not SRD's: the launcher, or the MPI there";
@@ -84,9 +84,9 @@ pub(super) fn check(place: &Place<'_>, machine: &Machine, list: &mut List) {
     list.add(name("srd"), why_srd, outcome);
 }
 
-fn outcome(class: Class, seen: &Result<Seen, String>, wanted: &str) -> Outcome {
+fn outcome(class: Class, seen: &Result<Performance, String>, wanted: &str) -> Outcome {
     match seen {
-        Ok(Seen { us, mbps }) => {
+        Ok(Performance { us, mbps }) => {
             let found = format!("{us:.1} us for 8 bytes one way, {mbps:.0} Mb/s");
             Outcome::ok(class, found, wanted)
         }
@@ -99,25 +99,25 @@ fn outcome(class: Class, seen: &Result<Seen, String>, wanted: &str) -> Outcome {
 }
 
 fn exchange(
-    place: &Place<'_>,
+    place: &JobEnvironment<'_>,
     mpi: &Mpi,
     copies: &Copies<'_>,
     transport: &Transport,
-) -> Result<Seen, String> {
+) -> Result<Performance, String> {
     let us = run(place, mpi, copies, transport, ["ping-pong", SMALL_BYTES])?.median_us();
     let large = LARGE_BYTES.to_string();
     let window_us = run(place, mpi, copies, transport, ["bandwidth", &large])?.median_us();
     let bits = (LARGE_BYTES * ranks::WINDOW * 8) as f64;
-    Ok(Seen { us, mbps: bits / window_us })
+    Ok(Performance { us, mbps: bits / window_us })
 }
 
 fn run(
-    place: &Place<'_>,
+    place: &JobEnvironment<'_>,
     mpi: &Mpi,
     copies: &Copies<'_>,
     transport: &Transport,
     what: [&str; 2],
-) -> Result<ranks::Seen, String> {
+) -> Result<ranks::Measurements, String> {
     let node = |address: &str| Node { address: address.to_owned(), ranks: 1 };
     let launch = Launch {
         nodes: vec![node(place.here), node(place.host.name)],
@@ -152,7 +152,7 @@ fn complaint(text: &str) -> Option<String> {
 }
 
 impl<'a> Copies<'a> {
-    fn make(place: &Place<'a>, program: &Path) -> Result<Self, String> {
+    fn make(place: &JobEnvironment<'a>, program: &Path) -> Result<Self, String> {
         let name = place.work.file_name().unwrap_or_default().to_string_lossy().into_owned();
         let directory = Path::new("/tmp").join(format!("{name}-ranks"));
         let here = directory.join("ranks");
@@ -200,7 +200,7 @@ mod tests {
         fs::set_permissions(&program, std::os::unix::fs::PermissionsExt::from_mode(0o700)).unwrap();
         let agent = ["sh", "-c", "eval \"$1\""].map(str::to_owned);
         let host = Host { name: "b", agent: &agent };
-        let place = Place { host: &host, here: "192.0.2.1", work: work.path() };
+        let place = JobEnvironment { host: &host, here: "192.0.2.1", work: work.path() };
         let copies = Copies::make(&place, &program).unwrap();
         let file = copies.directory.join("ranks");
         assert_eq!(fs::read_to_string(&file).unwrap(), "text");

@@ -1,7 +1,7 @@
 //! Other machines: whether they have an address, how they are reached, which packets pass, and
 //! whether a launcher's agent may log in.
 
-use super::exchange::{self, Place};
+use super::exchange::{self, JobEnvironment};
 use super::key::Variables;
 use super::local::Machine;
 use super::remote::Host;
@@ -64,7 +64,7 @@ fn check_one(host: &Host<'_>, system: &System, machine: &Machine, work: &Path, l
         list.add(name("job-key"), "machines with different keys do not hear each other", outcome);
     }
     let Some(route) = route else { return };
-    let place = Place { host, here: &route.source, work };
+    let place = JobEnvironment { host, here: &route.source, work };
     exchange::check(&place, machine, list);
 }
 

@@ -21,7 +21,7 @@ use crate::protocol::{DeviceRule, DeviceSettings};
 
 mod settings;
 
-pub(crate) use settings::{Facts, queues_max, steering_of};
+pub(crate) use settings::{DeviceLimits, queues_max, steering_of};
 
 /// Counters of a queue. Each packet of a super-packet counts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]

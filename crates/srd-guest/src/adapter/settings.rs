@@ -16,7 +16,7 @@ const RX_USECS_MAX: u32 = 10_000;
 const RULE_PLACES_PER_VCPU: u32 = 8;
 
 /// Limits that a change has to fit.
-pub(crate) struct Facts<'a> {
+pub(crate) struct DeviceLimits<'a> {
     pub(crate) kind: &'a InstanceType,
     /// Index of the interface among those of its instance.
     pub(crate) eni: u16,
@@ -60,7 +60,7 @@ impl DeviceSettings {
         &self,
         rules: &Steering,
         change: &DeviceChange,
-        facts: &Facts<'_>,
+        facts: &DeviceLimits<'_>,
     ) -> Result<(Self, Steering)> {
         // D10
         let (mut next, mut steering) = (self.clone(), rules.clone());
@@ -88,7 +88,7 @@ impl DeviceSettings {
         Ok((next, steering))
     }
 
-    fn set_queues(&mut self, asked: u16, facts: &Facts<'_>) -> Result<()> {
+    fn set_queues(&mut self, asked: u16, facts: &DeviceLimits<'_>) -> Result<()> {
         let kind = facts.kind;
         let name = kind.name;
         self.queues = queues::queues(kind, Some(asked))
@@ -157,9 +157,9 @@ impl DeviceSettings {
         &self,
         steering: &mut Steering,
         change: &DeviceChange,
-        facts: &Facts<'_>,
+        facts: &DeviceLimits<'_>,
     ) -> Result<()> {
-        let Facts { kind, eni, .. } = *facts;
+        let DeviceLimits { kind, eni, .. } = *facts;
         if steering.size() == 0 && !(change.rules.is_empty() && change.delete_rules.is_empty()) {
             bail!(
                 "a {} takes no n-tuple rules: types of Nitro v5 and later do, as c7gn, c8g or c8i",
@@ -268,7 +268,7 @@ mod tests {
 
     fn change(kind: &str, change: &DeviceChange) -> Result<(DeviceSettings, Steering), String> {
         let kind = InstanceType::find(kind).unwrap();
-        let facts = Facts { kind: &kind, eni: 0, queues_of_others: 0 };
+        let facts = DeviceLimits { kind: &kind, eni: 0, queues_of_others: 0 };
         let settings = DeviceSettings::of(&kind);
         let changed = settings.changed(&steering_of(&kind), change, &facts);
         changed.map_err(|error| format!("{error:#}"))
@@ -308,7 +308,7 @@ mod tests {
         assert_eq!(settings.moderation().unwrap().rx, Duration::from_micros(20));
         // Fewer queues than the highest queue in the table or in a rule.
         let kind = InstanceType::find("c8g.8xlarge").unwrap();
-        let facts = Facts { kind: &kind, eni: 0, queues_of_others: 0 };
+        let facts = DeviceLimits { kind: &kind, eni: 0, queues_of_others: 0 };
         let fewer = DeviceChange { queues: Some(2), ..DeviceChange::default() };
         let said = format!("{:#}", settings.changed(&steering, &fewer, &facts).unwrap_err());
         assert!(said.contains("--rss-default") && said.contains("no queue 3"), "{said}");
@@ -348,7 +348,7 @@ mod tests {
         let deleted = DeviceChange { delete_rules: vec![3], ..none() };
         assert!(said("c8g.8xlarge", deleted).contains("no rule at loc 3"));
         let kind = InstanceType::find("m6i.8xlarge").unwrap();
-        let facts = Facts { kind: &kind, eni: 1, queues_of_others: 40 };
+        let facts = DeviceLimits { kind: &kind, eni: 1, queues_of_others: 40 };
         let asked = DeviceChange { queues: Some(32), ..none() };
         let settings = DeviceSettings::of(&kind);
         let error = settings.changed(&steering_of(&kind), &asked, &facts).unwrap_err();

@@ -19,7 +19,7 @@ fn udp(from: u16, to: u16, payload: u16) -> Vec<u8> {
 
 fn adapter(kind: &str, change: DeviceChange) -> Adapter {
     let kind = InstanceType::find(kind).unwrap();
-    let facts = Facts { kind: &kind, eni: 0, queues_of_others: 0 };
+    let facts = DeviceLimits { kind: &kind, eni: 0, queues_of_others: 0 };
     let settings = DeviceSettings::of(&kind);
     let (settings, steering) = settings.changed(&steering_of(&kind), &change, &facts).unwrap();
     Adapter::new(Instant::ZERO, settings, Arc::new(steering), 0).unwrap()

@@ -10,7 +10,7 @@ use std::time::Duration;
 use anyhow::{Result, bail};
 
 use super::state::{DeviceState, Edge, Instance, Interface, Log, State};
-use super::wire::{DESCRIPTORS_MAX, Line, file_of};
+use super::wire::{DESCRIPTORS_MAX, LineConnection, file_of};
 use super::{GO, READY};
 use srd_net::{Tun, clock};
 
@@ -57,10 +57,10 @@ impl Service {
         let stream = stream.try_clone()?;
         stream.set_read_timeout(Some(READY_WAIT_MAX))?;
         stream.set_write_timeout(Some(WRITE_WAIT_MAX))?;
-        self.settle(&mut Line::new(stream), &all)
+        self.settle(&mut LineConnection::new(stream), &all)
     }
 
-    fn settle(&mut self, line: &mut Line, descriptors: &[BorrowedFd<'_>]) -> Result<()> {
+    fn settle(&mut self, line: &mut LineConnection, descriptors: &[BorrowedFd<'_>]) -> Result<()> {
         line.say(
             &serde_json::json!({ "answer": "state", "descriptors": descriptors.len() }).to_string(),
         )?;

@@ -20,7 +20,7 @@ use srd_proto::time::Instant;
 use srd_vpc::id::{EniId, FlowLogId, InstanceId};
 
 use super::state::{Instance, State};
-use super::wire::{DESCRIPTORS_MAX, Line, parts_of};
+use super::wire::{DESCRIPTORS_MAX, LineConnection, parts_of};
 use super::{GO, READY, VERSION, asker};
 use crate::adapter::{Adapter, steering_of};
 use crate::client::is_default;
@@ -28,7 +28,7 @@ use crate::earlier;
 use crate::edge::Edge;
 use crate::failure::WrongSettings;
 use crate::gateways::Gateways;
-use crate::gone::{Gone, Which};
+use crate::gone::{LostDevices, Which};
 use crate::guests::{burst_of, check, timeouts_of};
 use crate::helper::{Ending, Starting, spec};
 use crate::late::Late;
@@ -59,7 +59,7 @@ const WAIT_MAX: Duration = Duration::from_secs(10);
 /// First line of the card that runs.
 #[derive(Debug, Deserialize)]
 #[serde(tag = "answer", rename_all = "kebab-case")]
-enum Said {
+enum HandoverReply {
     State { descriptors: usize },
     Failed { what: String },
 }
@@ -129,7 +129,7 @@ impl Service {
             guests: Guests::default(),
             devices: BTreeMap::new(),
             held: BTreeSet::new(),
-            gone: Gone::default(),
+            gone: LostDevices::default(),
             late: Late::default(),
             shares: Shares::default(),
             changes: Changes::default(),
@@ -185,23 +185,23 @@ fn connect(options: &Options) -> Result<UnixStream> {
 }
 
 /// Requests the whole state of a card.
-fn ask(mut stream: UnixStream) -> Result<Line> {
+fn ask(mut stream: UnixStream) -> Result<LineConnection> {
     let mut request = serde_json::to_string(&Request::TakeOver { version: VERSION })?;
     request.push('\n');
     stream.write_all(request.as_bytes())?;
-    Ok(Line::new(stream))
+    Ok(LineConnection::new(stream))
 }
 
 impl Handed {
     /// Receives the whole state, and parses it.
-    fn receive(line: &mut Line) -> Result<Self> {
+    fn receive(line: &mut LineConnection) -> Result<Self> {
         let said = line.next()?;
-        let said: Said = serde_json::from_str(&said)
+        let said: HandoverReply = serde_json::from_str(&said)
             .context("the card that runs is of a version that cannot hand over: end it first")?;
         let count = match said {
-            Said::State { descriptors } if descriptors <= DESCRIPTORS_MAX => descriptors,
-            Said::State { .. } => bail!("the card that runs has too many descriptors"),
-            Said::Failed { what } => bail!("the card that runs goes on as before: {what}"),
+            HandoverReply::State { descriptors } if descriptors <= DESCRIPTORS_MAX => descriptors,
+            HandoverReply::State { .. } => bail!("the card that runs has too many descriptors"),
+            HandoverReply::Failed { what } => bail!("the card that runs goes on as before: {what}"),
         };
         let mut all = line.descriptors(count)?.into_iter();
         let mut next = || all.next().context("a descriptor is missing");

@@ -26,13 +26,13 @@ const STATE_BYTES_MAX: usize = 2 << 30;
 
 /// A connection that receives lines and descriptors.
 #[derive(Debug)]
-pub(super) struct Line {
+pub(super) struct LineConnection {
     pub(super) stream: UnixStream,
     bytes: Vec<u8>,
     descriptors: Vec<OwnedFd>,
 }
 
-impl Line {
+impl LineConnection {
     pub(super) fn new(stream: UnixStream) -> Self {
         Self { stream, bytes: Vec::new(), descriptors: Vec::new() }
     }

@@ -8,7 +8,7 @@ use anyhow::{Context, Result, bail};
 
 use super::{MADE_AT_ONCE, NAMED_MAX, Request, Spec};
 use crate::namespace::{DEVICES_MAX, Device};
-use crate::place::Wanted;
+use crate::place::NetworkRequest;
 use crate::protocol::is_name;
 
 /// Maximum length of a device's name in bytes, as in the kernel.
@@ -107,7 +107,7 @@ fn count<T: PartialOrd + std::fmt::Display>(what: &str, count: T, most: T) -> Re
     Ok(())
 }
 
-fn wanted(of: &Wanted) -> Result<()> {
+fn wanted(of: &NetworkRequest) -> Result<()> {
     if !is_name(&of.name) {
         // Debug form: a name from the card may have control characters, which a log must not get.
         bail!("{:?} is no name of an instance", of.name);

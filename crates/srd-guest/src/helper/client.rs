@@ -32,7 +32,7 @@ use super::{
 use crate::failure::Missing;
 use crate::locks;
 use crate::namespace::{Device, Namespace};
-use crate::place::{Place, Places, Wanted};
+use crate::place::{InstanceNetwork, NetworkRequest, Places};
 use crate::protocol::NamespaceName;
 
 /// Longest wait for an answer: ending programs takes ten seconds at most.
@@ -59,7 +59,7 @@ pub(crate) struct Helper(Arc<Inner>);
 #[derive(Debug)]
 struct Inner {
     socket: Arc<OwnedFd>,
-    waiting: Arc<Mutex<Waiting>>,
+    waiting: Arc<Mutex<PendingRequests>>,
     child: Mutex<Option<Child>>,
     /// A lock that marks this process as the owner of the helper.
     _adds: Option<File>,
@@ -67,16 +67,16 @@ struct Inner {
 
 /// Requests that wait for answers.
 #[derive(Debug, Default)]
-struct Waiting {
+struct PendingRequests {
     next: u64,
-    all: BTreeMap<u64, Asked>,
+    all: BTreeMap<u64, PendingRequest>,
     has_ended: bool,
     /// Whether the card is ending, and the helper with it.
     is_over: bool,
 }
 
 #[derive(Debug)]
-struct Asked {
+struct PendingRequest {
     descriptors: Vec<OwnedFd>,
     back: SyncSender<(Answer, Vec<OwnedFd>)>,
 }
@@ -147,12 +147,12 @@ impl Answer {
     }
 }
 
-fn lock(waiting: &Mutex<Waiting>) -> MutexGuard<'_, Waiting> {
+fn lock(waiting: &Mutex<PendingRequests>) -> MutexGuard<'_, PendingRequests> {
     waiting.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Delivers answers to the waiting requests, until the helper ends.
-fn hear(socket: &OwnedFd, waiting: &Mutex<Waiting>) {
+fn hear(socket: &OwnedFd, waiting: &Mutex<PendingRequests>) {
     let mut receiver = Receiver::new();
     while let Ok(Some(received)) = receiver.next::<Answer>(socket) {
         let Message { id, body } = match received.message {
@@ -193,7 +193,7 @@ fn hear(socket: &OwnedFd, waiting: &Mutex<Waiting>) {
 
 impl Helper {
     pub(super) fn over(socket: OwnedFd, child: Option<Child>, adds: Option<File>) -> Result<Self> {
-        let (socket, waiting) = (Arc::new(socket), Arc::<Mutex<Waiting>>::default());
+        let (socket, waiting) = (Arc::new(socket), Arc::<Mutex<PendingRequests>>::default());
         lock(&waiting).next = 1;
         let (of_socket, of_waiting) = (Arc::clone(&socket), Arc::clone(&waiting));
         let hear = move || hear(&of_socket, &of_waiting);
@@ -216,7 +216,7 @@ impl Helper {
             }
             let id = waiting.next;
             waiting.next += 1;
-            waiting.all.insert(id, Asked { descriptors: Vec::new(), back });
+            waiting.all.insert(id, PendingRequest { descriptors: Vec::new(), back });
             id
         };
         let message = Message { id, body: Some(request) };
@@ -256,7 +256,7 @@ impl Helper {
 
     /// Makes the places of instances. Instances that are left out have no place in the result. If
     /// one fails, the others that were made are removed.
-    pub(crate) fn make(&self, wanted: &[Wanted]) -> Result<Places> {
+    pub(crate) fn make(&self, wanted: &[NetworkRequest]) -> Result<Places> {
         let mut places = Places::new();
         let mut rest = wanted.iter().peekable();
         while rest.peek().is_some() {
@@ -274,14 +274,14 @@ impl Helper {
         Ok(places)
     }
 
-    fn make_some(&self, wanted: Vec<Wanted>, places: &mut Places) -> Result<()> {
+    fn make_some(&self, wanted: Vec<NetworkRequest>, places: &mut Places) -> Result<()> {
         let (answer, descriptors) = self.ask(Request::Make(wanted))?;
         let Answer::Made { places: made, udp_segmentation } = answer else { return odd() };
         let mut descriptors = descriptors.into_iter();
         for of in made {
             let name = NamespaceName::of_instance(&of.instance).context("a namespace")?;
             let namespace = Some(Namespace::new(name, of.is_found, self.clone()));
-            let mut place = Place { devices: Vec::new(), namespace, sockets: Vec::new() };
+            let mut place = InstanceNetwork { devices: Vec::new(), namespace, sockets: Vec::new() };
             for count in of.queues {
                 place.devices.push(queues(&mut descriptors, count, udp_segmentation)?);
             }

@@ -14,15 +14,15 @@ use srd_net::Tun;
 use srd_trust::place;
 
 use super::inspect;
-use super::serve::{Said, done};
+use super::serve::{Reply, done};
 use super::upkeep::{Guard, Shared};
 use super::wire::{self, Receiver};
-use super::{Answer, Held, MadePlace, Meet, Message, Request, Spec};
+use super::{Answer, Inventory, MadePlace, Meet, Message, Request, Spec};
 use crate::file_identity::{Identity, identity, remove};
 use crate::handover::wire::{file_of, parts_of};
 use crate::locks::Lock;
 use crate::namespace::{self, Device, Inside, Owned};
-use crate::place::{Wanted, make_all};
+use crate::place::{NetworkRequest, make_all};
 use crate::programs;
 use crate::protocol::NamespaceName;
 use crate::resolv_conf::{DIRECTORY, ResolvConf};
@@ -67,7 +67,7 @@ impl Holds {
         }
     }
 
-    pub(super) fn obey(&mut self, request: Request, descriptors: Vec<OwnedFd>) -> Result<Said> {
+    pub(super) fn obey(&mut self, request: Request, descriptors: Vec<OwnedFd>) -> Result<Reply> {
         match request {
             Request::Make(wanted) => self.make(&wanted),
             Request::Sweep(instances) => {
@@ -133,7 +133,7 @@ impl Holds {
         owned.map(Owned::inside).with_context(|| format!("this card has no namespace {namespace}"))
     }
 
-    fn make(&mut self, wanted: &[Wanted]) -> Result<Said> {
+    fn make(&mut self, wanted: &[NetworkRequest]) -> Result<Reply> {
         for of in wanted {
             let name = NamespaceName::of_instance(&of.name);
             if name.is_some_and(|name| self.namespaces.contains_key(&name)) {
@@ -198,7 +198,7 @@ impl Holds {
         }
     }
 
-    fn vhost(&mut self, path: PathBuf, meets: Meet) -> Result<Said> {
+    fn vhost(&mut self, path: PathBuf, meets: Meet) -> Result<Reply> {
         let replaces = match meets {
             Meet::Joins => {
                 let front = srd_trust::socket::connect(&path)?;
@@ -224,7 +224,8 @@ impl Holds {
         let mut descriptors = descriptors.into_iter();
         let file = descriptors.next().context("the helper before hands nothing over")?;
         let [held] = parts_of(&file.into())?;
-        let held: Held = serde_json::from_slice(&held).context("what the helper before has")?;
+        let held: Inventory =
+            serde_json::from_slice(&held).context("what the helper before has")?;
         for name in held.namespaces {
             let lock = descriptors.next().context("a lock is missing")?;
             let lock = Lock::adopt(&self.locks, name.as_str(), lock.into())?;
@@ -255,9 +256,9 @@ impl Holds {
 
     /// Hands everything over. This helper still has to give everything back until it receives the
     /// request to forget.
-    fn hand(&self) -> Result<Said> {
+    fn hand(&self) -> Result<Reply> {
         let resolvers = self.resolvers.iter().map(|(name, of)| (name.clone(), of.resolver()));
-        let held = Held {
+        let held = Inventory {
             namespaces: self.namespaces.keys().cloned().collect(),
             left: self.left.clone(),
             resolvers: resolvers.collect(),
@@ -326,7 +327,7 @@ impl Holds {
 }
 
 /// Returns an answer with queues of a device.
-fn said(queues: Vec<Tun>) -> Result<Said> {
+fn said(queues: Vec<Tun>) -> Result<Reply> {
     let count = u16::try_from(queues.len()).unwrap_or(u16::MAX);
     let udp_segmentation = queues.iter().all(Tun::udp_segmentation);
     let descriptors = queues.iter().map(|tun| tun.fd().as_fd().try_clone_to_owned());
@@ -335,7 +336,7 @@ fn said(queues: Vec<Tun>) -> Result<Said> {
 }
 
 /// Sends a request to another helper, and waits for the answer.
-fn ask(other: &OwnedFd, request: Request) -> Result<Said> {
+fn ask(other: &OwnedFd, request: Request) -> Result<Reply> {
     wire::send(other, &Message { id: 1, body: Some(request) }, &[], true)?;
     let (mut receiver, mut descriptors) = (Receiver::new(), Vec::new());
     loop {

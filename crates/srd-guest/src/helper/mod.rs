@@ -51,7 +51,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use crate::namespace::Device;
-use crate::place::Wanted;
+use crate::place::NetworkRequest;
 use crate::protocol::NamespaceName;
 use crate::state::Options;
 use crate::world::Vpc;
@@ -116,7 +116,7 @@ pub(crate) fn spec(options: &Options, vpc: &Vpc, listens: &Path, takes_over: boo
 #[serde(deny_unknown_fields)]
 enum Request {
     /// Make the places of instances, each with its devices and resolver. All or none.
-    Make(Vec<Wanted>),
+    Make(Vec<NetworkRequest>),
     /// Remove namespaces that earlier cards have left, except these.
     Sweep(BTreeSet<NamespaceName>),
     /// Remove a namespace if no program runs in it. With `ends_programs`, end its programs before.
@@ -239,7 +239,7 @@ struct Message<T> {
 /// order of the namespaces.
 #[derive(Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Held {
+struct Inventory {
     namespaces: Vec<NamespaceName>,
     /// Namespaces that programs still use: they are checked once more at the end.
     left: BTreeSet<NamespaceName>,

@@ -27,7 +27,7 @@ use crate::{kernel_counts, place};
 const TEND_EVERY: Duration = Duration::from_secs(1);
 
 /// An answer with its descriptors.
-pub(super) type Said = (Answer, Vec<OwnedFd>);
+pub(super) type Reply = (Answer, Vec<OwnedFd>);
 
 /// Answers the card at the other end of standard input until it ends, then gives everything back.
 ///
@@ -231,7 +231,7 @@ impl Helping {
     }
 
     /// Does a request that can be done at once; returns any other.
-    fn at_once(&mut self, request: Request) -> Result<Result<Said>, Request> {
+    fn at_once(&mut self, request: Request) -> Result<Result<Reply>, Request> {
         Ok(match request {
             Request::Ring { namespace, device, entries } => {
                 place::set_tx_ring(&namespace, &device, entries).map(|()| done())
@@ -262,22 +262,22 @@ impl Helping {
     }
 
     /// Makes an end for another card. It replaces a previous one.
-    fn heir(&mut self) -> Result<Said> {
+    fn heir(&mut self) -> Result<Reply> {
         let (end, other) = wire::pair()?;
         self.heir = Some(Arc::new(end));
         Ok((Answer::Done, vec![other]))
     }
 }
 
-pub(super) fn done() -> Said {
+pub(super) fn done() -> Reply {
     (Answer::Done, Vec::new())
 }
 
-fn refused(what: impl Into<String>) -> Result<Said> {
+fn refused(what: impl Into<String>) -> Result<Reply> {
     Err(anyhow::Error::msg(what.into()))
 }
 
-fn say(to: &OwnedFd, id: u64, said: Result<Said>) {
+fn say(to: &OwnedFd, id: u64, said: Result<Reply>) {
     let (answer, descriptors) = said.unwrap_or_else(|error| (failed(&error), Vec::new()));
     let all: Vec<BorrowedFd<'_>> = descriptors.iter().map(AsFd::as_fd).collect();
     let message = Message { id, body: Some(answer) };

@@ -219,7 +219,7 @@ fn requests_name_nothing_but_instances_and_what_the_settings_say() {
     let error = format!(
         "{:#}",
         helper
-            .make(&[Wanted {
+            .make(&[NetworkRequest {
                 name: "x".repeat(41),
                 devices: Vec::new(),
                 queues: 1,

@@ -16,7 +16,7 @@ pub(super) struct Queues {
 }
 
 pub(super) struct Received(Vec<u8>);
-pub(super) struct Sent<'a>(&'a mut Vec<Vec<u8>>);
+pub(super) struct TransmitToken<'a>(&'a mut Vec<Vec<u8>>);
 
 impl smoltcp::phy::RxToken for Received {
     fn consume<R, F: FnOnce(&[u8]) -> R>(self, take: F) -> R {
@@ -24,7 +24,7 @@ impl smoltcp::phy::RxToken for Received {
     }
 }
 
-impl smoltcp::phy::TxToken for Sent<'_> {
+impl smoltcp::phy::TxToken for TransmitToken<'_> {
     fn consume<R, F: FnOnce(&mut [u8]) -> R>(self, length: usize, write: F) -> R {
         let mut packet = vec![0; length];
         let result = write(&mut packet);
@@ -35,15 +35,15 @@ impl smoltcp::phy::TxToken for Sent<'_> {
 
 impl Device for Queues {
     type RxToken<'a> = Received;
-    type TxToken<'a> = Sent<'a>;
+    type TxToken<'a> = TransmitToken<'a>;
 
-    fn receive(&mut self, _: Instant) -> Option<(Received, Sent<'_>)> {
+    fn receive(&mut self, _: Instant) -> Option<(Received, TransmitToken<'_>)> {
         let packet = self.into.pop_front()?;
-        Some((Received(packet), Sent(&mut self.out)))
+        Some((Received(packet), TransmitToken(&mut self.out)))
     }
 
-    fn transmit(&mut self, _: Instant) -> Option<Sent<'_>> {
-        Some(Sent(&mut self.out))
+    fn transmit(&mut self, _: Instant) -> Option<TransmitToken<'_>> {
+        Some(TransmitToken(&mut self.out))
     }
 
     fn capabilities(&self) -> DeviceCapabilities {

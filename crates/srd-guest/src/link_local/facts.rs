@@ -14,7 +14,7 @@ pub(crate) const DOMAIN: &str = "ec2.internal";
 
 /// Data that the services return to one interface.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct Facts {
+pub(crate) struct ServiceData {
     /// The instance of the interface.
     pub(crate) instance: InstanceId,
     /// The address of the cloud's resolver.
@@ -32,26 +32,26 @@ pub(super) type Names = BTreeMap<String, Vec<IpAddr>>;
 
 /// Cache of lookups, until the world changes. Clouds are large, and queries are frequent.
 #[derive(Debug, Default)]
-pub(super) struct Known {
-    facts: BTreeMap<EniId, Arc<Facts>>,
+pub(super) struct LookupCache {
+    facts: BTreeMap<EniId, Arc<ServiceData>>,
     names: BTreeMap<VpcId, Arc<Names>>,
 }
 
-impl Known {
+impl LookupCache {
     /// The facts of an interface; `None` if it is in no instance.
-    pub(super) fn of(&mut self, world: &World, id: EniId) -> Option<Arc<Facts>> {
+    pub(super) fn of(&mut self, world: &World, id: EniId) -> Option<Arc<ServiceData>> {
         if let Some(facts) = self.facts.get(&id) {
             return Some(Arc::clone(facts));
         }
         let vpc = world.subnets.get(&world.enis.get(&id)?.subnet)?.vpc;
         let all = self.names.entry(vpc).or_insert_with(|| Arc::new(names(world, vpc)));
-        let facts = Arc::new(Facts::of(world, id, Arc::clone(all))?);
+        let facts = Arc::new(ServiceData::of(world, id, Arc::clone(all))?);
         self.facts.insert(id, Arc::clone(&facts));
         Some(facts)
     }
 }
 
-impl Facts {
+impl ServiceData {
     fn of(world: &World, id: EniId, names: Arc<Names>) -> Option<Self> {
         let eni = world.enis.get(&id)?;
         let vpc = world.subnets.get(&eni.subnet)?.vpc;

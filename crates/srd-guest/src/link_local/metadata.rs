@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use srd_proto::time::{Duration, Instant};
 
-use super::facts::Facts;
+use super::facts::ServiceData;
 use super::tokens::Tokens;
 
 /// Maximum number of headers of a request.
@@ -24,7 +24,7 @@ const ROOT: &str = "/latest/meta-data";
 
 /// A request of a guest.
 #[derive(Debug)]
-pub(super) struct Asked<'a> {
+pub(super) struct GuestRequest<'a> {
     pub(super) now: Instant,
     pub(super) request: &'a [u8],
     /// Whether the guest has closed its side of the connection.
@@ -33,8 +33,8 @@ pub(super) struct Asked<'a> {
 
 /// Returns the answer to a request; `None` while the request is incomplete.
 pub(super) fn answer(
-    asked: &Asked<'_>,
-    facts: &Facts,
+    asked: &GuestRequest<'_>,
+    facts: &ServiceData,
     tokens: &Tokens,
     secret: impl FnOnce() -> Option<[u8; 32]>,
 ) -> Option<Vec<u8>> {
@@ -155,9 +155,9 @@ mod tests {
 
     const NOW: Instant = Instant::ZERO;
 
-    fn known() -> Facts {
+    fn known() -> ServiceData {
         let all = [("instance-id", "i-1"), ("placement/availability-zone", "a"), ("mac", "02:00")];
-        Facts {
+        ServiceData {
             instance: InstanceId(1),
             resolver: Ipv4Addr::new(10, 0, 0, 2),
             dns_support: true,
@@ -167,7 +167,7 @@ mod tests {
     }
 
     fn ask(tokens: &Tokens, now: Instant, text: &str) -> (u16, String) {
-        let asked = Asked { now, request: text.as_bytes(), is_over: false };
+        let asked = GuestRequest { now, request: text.as_bytes(), is_over: false };
         let answer = answer(&asked, &known(), tokens, || Some([7; 32])).unwrap();
         let text = String::from_utf8(answer).unwrap();
         let (head, body) = text.split_once("\r\n\r\n").unwrap();
@@ -229,7 +229,7 @@ mod tests {
     fn what_is_no_request_is_refused() {
         let tokens = Tokens::new([1; 32]);
         let say = |request: &[u8], is_over| {
-            answer(&Asked { now: NOW, request, is_over }, &known(), &tokens, || None)
+            answer(&GuestRequest { now: NOW, request, is_over }, &known(), &tokens, || None)
         };
         let whole = |bytes: &[u8]| say(bytes, false);
         assert_eq!((whole(b"GET / HT"), whole(b"")), (None, None));

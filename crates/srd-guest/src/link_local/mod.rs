@@ -51,9 +51,9 @@ use srd_vpc::id::EniId;
 use srd_vpc::object::World;
 
 pub(crate) use facts::DOMAIN;
-use facts::{Facts, Known};
+use facts::{LookupCache, ServiceData};
 use numbers::Numbers;
-use stack::{Around, Stack};
+use stack::{Environment, Stack};
 use tokens::Tokens;
 use upstream::Upstream;
 
@@ -67,7 +67,7 @@ pub(crate) struct Services {
     tokens: Tokens,
     waiting: BTreeMap<PortId, Vec<Vec<u8>>>,
     upstream: Option<Upstream>,
-    known: Known,
+    known: LookupCache,
     /// Seeds of stacks.
     seeds: Numbers,
 }
@@ -82,7 +82,7 @@ impl Services {
             tokens: Tokens::new(clock::seed()?),
             waiting: BTreeMap::new(),
             upstream: upstream.context("names of the outside")?,
-            known: Known::default(),
+            known: LookupCache::default(),
             seeds: Numbers::new(clock::secret()?),
         })
     }
@@ -110,12 +110,12 @@ impl Services {
 
     /// Drops cached facts because the clouds have changed.
     pub(crate) fn set_world(&mut self) {
-        self.known = Known::default();
+        self.known = LookupCache::default();
     }
 
     /// Returns the data of the services for an interface; `None` if the interface is in no
     /// instance.
-    pub(crate) fn facts(&mut self, world: &World, eni: EniId) -> Option<Arc<Facts>> {
+    pub(crate) fn facts(&mut self, world: &World, eni: EniId) -> Option<Arc<ServiceData>> {
         self.known.of(world, eni)
     }
 
@@ -146,7 +146,7 @@ impl Services {
         &mut self,
         now: Instant,
         port: PortId,
-        facts: &Facts,
+        facts: &ServiceData,
     ) -> (Vec<Vec<u8>>, u64) {
         let packets = self.waiting.remove(&port).unwrap_or_default();
         let new = |seeds: &mut Numbers| Stack::new(facts.resolver, now, seeds.next());
@@ -157,7 +157,7 @@ impl Services {
             // Outstanding answers are for connections that are gone.
             upstream.iter_mut().for_each(|upstream| upstream.forget(port));
         }
-        let mut around = Around { now, port, facts, tokens: &self.tokens, upstream };
+        let mut around = Environment { now, port, facts, tokens: &self.tokens, upstream };
         let answers = stack.serve(packets, &mut around);
         let framed = |answer: Vec<u8>| [&[0; OFFLOAD_BYTES][..], &answer].concat();
         (answers.into_iter().map(framed).collect(), std::mem::take(&mut stack.refused))

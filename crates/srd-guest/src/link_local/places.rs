@@ -64,7 +64,7 @@ impl Opening {
 
 /// Result for the bytes that have arrived.
 #[derive(Debug)]
-pub(super) enum Said {
+pub(super) enum RequestOutcome {
     /// The request is incomplete.
     NotWhole,
     /// The bytes are no request.
@@ -88,7 +88,7 @@ enum Step {
 }
 
 #[derive(Debug)]
-struct Place {
+struct Connection {
     handle: SocketHandle,
     number: u64,
     opening: Opening,
@@ -102,7 +102,7 @@ struct Place {
 #[derive(Debug)]
 pub(super) struct Places {
     bounds: Bounds,
-    all: Vec<Place>,
+    all: Vec<Connection>,
     /// Sockets without an entry, until their last packet is sent.
     over: Vec<SocketHandle>,
     count: u64,
@@ -140,13 +140,13 @@ impl Places {
         let handle = sockets.add(socket);
         self.count += 1;
         let (step, until) = (Step::Waits, now + self.bounds.request);
-        self.all.push(Place { handle, number: self.count, opening, step, since: now, until });
+        self.all.push(Connection { handle, number: self.count, opening, step, since: now, until });
         true
     }
 
     /// Evicts a connection, if possible.
     fn evict(&mut self, now: Instant, sockets: &mut SocketSet<'static>) -> bool {
-        let rank = |place: &Place| {
+        let rank = |place: &Connection| {
             let is_old = now.since(place.since) >= GRACE;
             let is_taken = sockets.get::<Socket<'_>>(place.handle).send_queue() == 0;
             let rank = match place.step {
@@ -201,7 +201,7 @@ impl Places {
         &mut self,
         now: Instant,
         sockets: &mut SocketSet<'static>,
-        mut talk: impl FnMut(u64, &[u8], bool) -> Said,
+        mut talk: impl FnMut(u64, &[u8], bool) -> RequestOutcome,
     ) -> bool {
         let mut worked = false;
         for place in &mut self.all {
@@ -217,13 +217,13 @@ impl Places {
     }
 }
 
-impl Place {
+impl Connection {
     fn go_on(
         &mut self,
         now: Instant,
         bounds: Bounds,
         socket: &mut Socket<'_>,
-        talk: &mut impl FnMut(u64, &[u8], bool) -> Said,
+        talk: &mut impl FnMut(u64, &[u8], bool) -> RequestOutcome,
     ) -> bool {
         match &mut self.step {
             Step::Waits => self.read(now, bounds, socket, talk),
@@ -251,7 +251,7 @@ impl Place {
         now: Instant,
         bounds: Bounds,
         socket: &mut Socket<'_>,
-        talk: &mut impl FnMut(u64, &[u8], bool) -> Said,
+        talk: &mut impl FnMut(u64, &[u8], bool) -> RequestOutcome,
     ) -> bool {
         let is_over = socket.state() == State::CloseWait;
         if !socket.may_send() || socket.recv_queue() == 0 && !is_over {
@@ -260,18 +260,18 @@ impl Place {
         let mut bytes = vec![0; bounds.request_bytes];
         let length = socket.peek_slice(&mut bytes).unwrap_or(0);
         let (taken, step) = match talk(self.number, &bytes[..length], is_over) {
-            Said::NotWhole if !is_over => return false,
+            RequestOutcome::NotWhole if !is_over => return false,
             // The guest has closed its side, and its request is incomplete.
-            Said::NotWhole => {
+            RequestOutcome::NotWhole => {
                 socket.close();
                 (length, Step::Ends)
             }
-            Said::Broken => {
+            RequestOutcome::Broken => {
                 socket.abort();
                 return true;
             }
-            Said::Later { taken } => (taken, Step::Asked),
-            Said::Answer { taken, answer, is_last } => {
+            RequestOutcome::Later { taken } => (taken, Step::Asked),
+            RequestOutcome::Answer { taken, answer, is_last } => {
                 (taken, Step::Answers { answer, at: 0, is_last })
             }
         };

@@ -16,14 +16,14 @@ use srd_proto::time::{Duration, Instant};
 use srd_vpc::judge::{self, Service};
 
 use super::device::Queues;
-use super::facts::Facts;
+use super::facts::ServiceData;
 use super::metadata::{self, REQUEST_BYTES_MAX};
-use super::places::{Bounds, Opening, Places, Said};
+use super::places::{Bounds, Opening, Places, RequestOutcome};
 use super::question::{self, Code, Message, QUESTION_BYTES_MAX};
 use super::resolver;
 use super::time;
 use super::tokens::Tokens;
-use super::upstream::{Asker, Back, Upstream};
+use super::upstream::{Asker, QuerySource, Upstream};
 
 const HTTP: u16 = 80;
 const DNS: u16 = 53;
@@ -55,10 +55,10 @@ const DATAGRAM_BYTES: usize = 10 << 10;
 
 /// Surroundings of a stack.
 #[derive(Debug)]
-pub(super) struct Around<'a> {
+pub(super) struct Environment<'a> {
     pub(super) now: Instant,
     pub(super) port: PortId,
-    pub(super) facts: &'a Facts,
+    pub(super) facts: &'a ServiceData,
     pub(super) tokens: &'a Tokens,
     pub(super) upstream: Option<&'a mut Upstream>,
 }
@@ -128,7 +128,7 @@ impl Stack {
     }
 
     /// Whether the stack has the address of this resolver.
-    pub(super) fn is_for(&self, facts: &Facts) -> bool {
+    pub(super) fn is_for(&self, facts: &ServiceData) -> bool {
         self.resolver == facts.resolver
     }
 
@@ -138,7 +138,11 @@ impl Stack {
     }
 
     /// Takes packets, and returns packets for the guest.
-    pub(super) fn serve(&mut self, packets: Vec<Vec<u8>>, around: &mut Around<'_>) -> Vec<Vec<u8>> {
+    pub(super) fn serve(
+        &mut self,
+        packets: Vec<Vec<u8>>,
+        around: &mut Environment<'_>,
+    ) -> Vec<Vec<u8>> {
         let now = around.now;
         for packet in packets {
             if Opening::read(&packet).is_none_or(|opening| self.admit(around, opening)) {
@@ -158,7 +162,7 @@ impl Stack {
     }
 
     /// Makes a socket for a new connection. `false` if the packet has to be dropped.
-    fn admit(&mut self, around: &Around<'_>, opening: Opening) -> bool {
+    fn admit(&mut self, around: &Environment<'_>, opening: Opening) -> bool {
         let service = service_at(around.facts, Some(opening.local.addr));
         let places = match (service, opening.local.port) {
             (Some(Service::Metadata), HTTP) => &mut self.metadata,
@@ -170,7 +174,7 @@ impl Stack {
     }
 
     /// Takes a packet, makes the answers, and sends them.
-    fn turn(&mut self, around: &mut Around<'_>) {
+    fn turn(&mut self, around: &mut Environment<'_>) {
         let now = stack_time(around.now);
         loop {
             self.interface.poll_ingress_single(now, &mut self.queues, &mut self.sockets);
@@ -187,12 +191,12 @@ impl Stack {
         }
     }
 
-    fn speak_http(&mut self, around: &Around<'_>) -> bool {
+    fn speak_http(&mut self, around: &Environment<'_>) -> bool {
         let secret = || clock::seed().ok();
         self.metadata.speak(around.now, &mut self.sockets, |_, request, is_over| {
-            let asked = metadata::Asked { now: around.now, request, is_over };
+            let asked = metadata::GuestRequest { now: around.now, request, is_over };
             let said = metadata::answer(&asked, around.facts, around.tokens, secret);
-            said.map_or(Said::NotWhole, |answer| Said::Answer {
+            said.map_or(RequestOutcome::NotWhole, |answer| RequestOutcome::Answer {
                 taken: request.len(),
                 answer,
                 is_last: true,
@@ -201,25 +205,25 @@ impl Stack {
     }
 
     /// Delivers answers of the machine's resolver.
-    fn tell_answers(&mut self, around: &mut Around<'_>) {
+    fn tell_answers(&mut self, around: &mut Environment<'_>) {
         let answers = around.upstream.as_mut().map(|upstream| upstream.answers(around.port));
         for (back, answer) in answers.unwrap_or_default() {
             match back {
-                Back::Datagram(back) => {
+                QuerySource::Datagram(back) => {
                     let socket = self.sockets.get_mut::<udp::Socket<'_>>(self.dns);
                     let _ = socket.send_slice(&answer, back);
                     // A stack has a short queue, so each answer is sent before the next one.
                     let now = stack_time(around.now);
                     self.interface.poll_egress(now, &mut self.queues, &mut self.sockets);
                 }
-                Back::Connection(number) => {
+                QuerySource::Connection(number) => {
                     self.names.deliver(number, with_length(&answer));
                 }
             }
         }
     }
 
-    fn speak_dns(&mut self, around: &mut Around<'_>) -> bool {
+    fn speak_dns(&mut self, around: &mut Environment<'_>) -> bool {
         let socket = self.sockets.get_mut::<udp::Socket<'_>>(self.dns);
         let mut worked = false;
         while let Ok((message, back)) = socket.recv() {
@@ -229,7 +233,7 @@ impl Stack {
             }
             let said = match question::read(message) {
                 Message::Question(question) => {
-                    let answer = reply(around, &question, Back::Datagram(back));
+                    let answer = reply(around, &question, QuerySource::Datagram(back));
                     answer.map(|answer| question.fitting(answer))
                 }
                 Message::Refused(answer) => Some(answer),
@@ -242,24 +246,26 @@ impl Stack {
         worked
     }
 
-    fn speak_dns_by_tcp(&mut self, around: &mut Around<'_>) -> bool {
+    fn speak_dns_by_tcp(&mut self, around: &mut Environment<'_>) -> bool {
         let now = around.now;
         self.names.speak(now, &mut self.sockets, |number, bytes, _| {
             let Some((length, rest)) = bytes.split_first_chunk::<LENGTH_BYTES>() else {
-                return Said::NotWhole;
+                return RequestOutcome::NotWhole;
             };
             let length = usize::from(u16::from_be_bytes(*length));
             if length > QUESTION_BYTES_MAX {
-                return Said::Broken;
+                return RequestOutcome::Broken;
             }
-            let Some(message) = rest.get(..length) else { return Said::NotWhole };
+            let Some(message) = rest.get(..length) else { return RequestOutcome::NotWhole };
             let answer = match question::read(message) {
-                Message::Question(question) => reply(around, &question, Back::Connection(number)),
+                Message::Question(question) => {
+                    reply(around, &question, QuerySource::Connection(number))
+                }
                 Message::Refused(answer) => Some(answer),
-                Message::Nothing => return Said::Broken,
+                Message::Nothing => return RequestOutcome::Broken,
             };
             let taken = LENGTH_BYTES + length;
-            answer.map_or(Said::Later { taken }, |answer| Said::Answer {
+            answer.map_or(RequestOutcome::Later { taken }, |answer| RequestOutcome::Answer {
                 taken,
                 answer: with_length(&answer),
                 is_last: false,
@@ -267,7 +273,7 @@ impl Stack {
         })
     }
 
-    fn tell_time(&mut self, around: &Around<'_>) -> bool {
+    fn tell_time(&mut self, around: &Environment<'_>) -> bool {
         let socket = self.sockets.get_mut::<udp::Socket<'_>>(self.ntp);
         let mut worked = false;
         while let Ok((request, back)) = socket.recv() {
@@ -284,7 +290,11 @@ impl Stack {
 }
 
 /// Returns the immediate answer to a question; `None` if the machine's resolver has to answer.
-fn reply(around: &mut Around<'_>, question: &question::Question, back: Back) -> Option<Vec<u8>> {
+fn reply(
+    around: &mut Environment<'_>,
+    question: &question::Question,
+    back: QuerySource,
+) -> Option<Vec<u8>> {
     if let Some(answer) = resolver::answer(question, &around.facts.names) {
         return Some(answer);
     }
@@ -295,7 +305,7 @@ fn reply(around: &mut Around<'_>, question: &question::Question, back: Back) -> 
 }
 
 /// Returns the service at an address, by the rules.
-fn service_at(facts: &Facts, address: Option<IpAddress>) -> Option<Service> {
+fn service_at(facts: &ServiceData, address: Option<IpAddress>) -> Option<Service> {
     let address: IpAddr = address?.into();
     judge::service(facts.resolver, facts.dns_support, address)
 }

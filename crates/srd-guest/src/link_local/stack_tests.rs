@@ -20,18 +20,18 @@ const METADATA_AT: IpAddress = IpAddress::v4(169, 254, 169, 254);
 const RESOLVER_AT: IpAddress = IpAddress::v4(169, 254, 169, 253);
 const SECOND: Duration = Duration::from_secs(1);
 
-fn facts() -> Facts {
+fn facts() -> ServiceData {
     let metadata = [("mac".to_owned(), "02:00".to_owned())].into();
     let names = Arc::new(BTreeMap::from([("i-01".to_owned(), vec![RESOLVER.into()])]));
     let instance = InstanceId(1);
-    Facts { instance, resolver: RESOLVER, dns_support: true, metadata, names }
+    ServiceData { instance, resolver: RESOLVER, dns_support: true, metadata, names }
 }
 
 /// A guest and a stack.
 struct Setting {
     now: Instant,
     stack: Stack,
-    facts: Facts,
+    facts: ServiceData,
     tokens: Tokens,
     upstream: Option<Upstream>,
     interface: Interface,
@@ -77,7 +77,7 @@ impl Setting {
 
     fn serve(&mut self, packets: Vec<Vec<u8>>) -> Vec<Vec<u8>> {
         let (facts, tokens, upstream) = (&self.facts, &self.tokens, self.upstream.as_mut());
-        let mut around = Around { now: self.now, port: PortId(0), facts, tokens, upstream };
+        let mut around = Environment { now: self.now, port: PortId(0), facts, tokens, upstream };
         self.stack.serve(packets, &mut around)
     }
 

@@ -49,7 +49,7 @@ const NO_TIME: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
 
 /// Source of a query, in the stack of an interface.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) enum Back {
+pub(super) enum QuerySource {
     Datagram(UdpMetadata),
     /// A connection, by its number.
     Connection(u64),
@@ -60,12 +60,12 @@ pub(super) enum Back {
 pub(super) struct Asker {
     pub(super) instance: InstanceId,
     pub(super) port: PortId,
-    pub(super) back: Back,
+    pub(super) back: QuerySource,
 }
 
 /// A query of a guest.
 #[derive(Debug)]
-struct Asked {
+struct GuestQuery {
     by: Asker,
     question: Question,
 }
@@ -73,7 +73,7 @@ struct Asked {
 /// A query under way in a datagram.
 #[derive(Debug)]
 struct Waits {
-    asked: Asked,
+    asked: GuestQuery,
     /// The query's own socket, at a port that the kernel has drawn.
     socket: UdpSocket,
     id: [u8; 2],
@@ -94,8 +94,8 @@ pub(super) struct Upstream {
     epoll: Arc<OwnedFd>,
     /// Sequence numbers of each instance's queries, the oldest first.
     of_instances: BTreeMap<InstanceId, VecDeque<u64>>,
-    asked_by_tcp: BTreeMap<u64, Asked>,
-    answers: BTreeMap<PortId, Vec<(Back, Vec<u8>)>>,
+    asked_by_tcp: BTreeMap<u64, GuestQuery>,
+    answers: BTreeMap<PortId, Vec<(QuerySource, Vec<u8>)>>,
     numbers: Numbers,
     /// Messages that answer no query.
     wrong: u64,
@@ -146,7 +146,7 @@ impl Upstream {
         let place = self.next;
         self.next += 1;
         self.of_instances.entry(by.instance).or_default().push_back(place);
-        let asked = Asked { by, question: question.clone() };
+        let asked = GuestQuery { by, question: question.clone() };
         self.waits.insert(place, Waits { asked, socket, id, section, until: now + PATIENCE });
         true
     }
@@ -181,10 +181,10 @@ impl Upstream {
         Some(waits)
     }
 
-    fn say(&mut self, asked: &Asked, answer: Vec<u8>) {
+    fn say(&mut self, asked: &GuestQuery, answer: Vec<u8>) {
         let answer = match asked.by.back {
-            Back::Datagram(_) => asked.question.fitting(answer),
-            Back::Connection(_) => answer,
+            QuerySource::Datagram(_) => asked.question.fitting(answer),
+            QuerySource::Connection(_) => answer,
         };
         let answers = self.answers.entry(asked.by.port).or_default();
         // If the answer is dropped here, the guest repeats its query.
@@ -193,7 +193,7 @@ impl Upstream {
         }
     }
 
-    fn fail(&mut self, asked: &Asked) {
+    fn fail(&mut self, asked: &GuestQuery) {
         self.say(asked, asked.question.fail(Code::ServerFailure));
     }
 
@@ -246,12 +246,12 @@ impl Upstream {
         let Some(Waits { asked, .. }) = self.take(place) else { return };
         match asked.by.back {
             _ if answers == Answers::InOtherCases => self.ask_by_tcp(asked),
-            Back::Connection(_) if !is_whole(&answer) => self.ask_by_tcp(asked),
+            QuerySource::Connection(_) if !is_whole(&answer) => self.ask_by_tcp(asked),
             _ => self.say(&asked, asked.question.relayed(answer)),
         }
     }
 
-    fn ask_by_tcp(&mut self, asked: Asked) {
+    fn ask_by_tcp(&mut self, asked: GuestQuery) {
         let number = self.numbers.next();
         let [a, b, ..] = number.to_be_bytes();
         let query = asked.question.as_asked([a, b]);
@@ -267,7 +267,7 @@ impl Upstream {
     }
 
     /// Takes the answers for an interface.
-    pub(super) fn answers(&mut self, port: PortId) -> Vec<(Back, Vec<u8>)> {
+    pub(super) fn answers(&mut self, port: PortId) -> Vec<(QuerySource, Vec<u8>)> {
         self.answers.remove(&port).unwrap_or_default()
     }
 

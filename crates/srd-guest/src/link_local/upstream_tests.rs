@@ -24,7 +24,11 @@ fn question() -> Question {
 
 fn asker(instance: u64, port: u32) -> Asker {
     let back = IpEndpoint::new(IpAddress::v4(10, 0, 0, 4), 4444);
-    Asker { instance: InstanceId(instance), port: PortId(port), back: Back::Datagram(back.into()) }
+    Asker {
+        instance: InstanceId(instance),
+        port: PortId(port),
+        back: QuerySource::Datagram(back.into()),
+    }
 }
 
 /// A resolver, and its client.
@@ -73,7 +77,7 @@ impl Setting {
     }
 
     /// Waits for answers at an interface.
-    fn answers(&mut self, port: u32) -> Vec<(Back, Vec<u8>)> {
+    fn answers(&mut self, port: u32) -> Vec<(QuerySource, Vec<u8>)> {
         let began = std::time::Instant::now();
         while began.elapsed() < LONG {
             if self.upstream.receive(NOW).contains(&PortId(port)) {
@@ -162,7 +166,7 @@ fn regression_long_answers_go_on_by_tcp() {
 
     // If a guest has sent the query by TCP, a truncated answer makes the resolver's client use TCP
     // as well.
-    let connection = Asker { back: Back::Connection(5), ..asker(1, 1) };
+    let connection = Asker { back: QuerySource::Connection(5), ..asker(1, 1) };
     assert!(setting.ask(connection));
     let (asked, from) = setting.heard();
     let mut cut = answer_to(&asked);
@@ -178,7 +182,7 @@ fn regression_long_answers_go_on_by_tcp() {
     });
     let (back, answer) = setting.answers(1).remove(0);
     ask.join().unwrap();
-    assert_eq!((back, answer.len()), (Back::Connection(5), QUERY.len() + 5000));
+    assert_eq!((back, answer.len()), (QuerySource::Connection(5), QUERY.len() + 5000));
     assert_eq!(answer[..QUERY.len()], answer_to(&QUERY));
 }
 
@@ -186,7 +190,7 @@ fn regression_long_answers_go_on_by_tcp() {
 fn without_a_server_for_tcp_the_question_fails() {
     let mut setting = Setting::new();
     for is_cut in [true, false] {
-        assert!(setting.ask(Asker { back: Back::Connection(5), ..asker(1, 1) }));
+        assert!(setting.ask(Asker { back: QuerySource::Connection(5), ..asker(1, 1) }));
         let (asked, from) = setting.heard();
         let mut answer = answer_to(&asked);
         if is_cut {
@@ -200,7 +204,7 @@ fn without_a_server_for_tcp_the_question_fails() {
 }
 
 /// A query that the resolver received, and its source.
-type Heard = (Vec<u8>, SocketAddr);
+type ReceivedQuery = (Vec<u8>, SocketAddr);
 
 /// An attacker that does not see the query lacks only the resolver's port, the id and the cases of
 /// letters. Earlier, one port for all queries left 16 bits.
@@ -211,7 +215,7 @@ fn regression_a_forger_has_to_guess_port_number_and_letters() {
         assert!(setting.ask(asker(1, n)));
     }
     let heard: Vec<_> = (0..32).map(|_| setting.heard()).collect();
-    let distinct = |of: &dyn Fn(&Heard) -> Vec<u8>| {
+    let distinct = |of: &dyn Fn(&ReceivedQuery) -> Vec<u8>| {
         heard.iter().map(of).collect::<std::collections::BTreeSet<_>>().len()
     };
     assert_eq!(distinct(&|(_, from)| from.port().to_be_bytes().to_vec()), 32, "ports");
@@ -284,7 +288,7 @@ fn questions_have_so_many_sockets_and_give_them_back() {
 #[test]
 fn an_interface_that_takes_no_answers_keeps_so_many() {
     let mut setting = Setting::new();
-    let asked = Asked { by: asker(1, 1), question: question() };
+    let asked = GuestQuery { by: asker(1, 1), question: question() };
     (0..ANSWERS_MAX + 5).for_each(|_| setting.upstream.fail(&asked));
     assert_eq!(setting.upstream.answers(PortId(1)).len(), ANSWERS_MAX);
 }

@@ -12,7 +12,7 @@ use srd_card::vpc::trace::Taken;
 use srd_proto::time::Instant;
 use srd_vpc::id::EniId;
 
-pub(crate) use words::{Words, protocol_name};
+pub(crate) use words::{TraceFormatter, protocol_name};
 
 use crate::pages::directory::Directory;
 
@@ -26,7 +26,7 @@ pub(crate) struct Noted {
 }
 
 /// An interface of this host.
-pub(crate) struct Place {
+pub(crate) struct LocalInterface {
     pub(crate) instance: String,
     pub(crate) device: String,
     pub(crate) eni: EniId,

@@ -19,7 +19,7 @@ use srd_vpc::packet::{Inner, Packet};
 use srd_vpc_file::words::{self, Line};
 use srd_vpc_file::{Kind, VpcFile};
 
-use super::{Noted, Place};
+use super::{LocalInterface, Noted};
 use crate::pages::directory::Directory;
 use crate::protocol::{
     Answer, TraceArrived, TraceEvent, TraceFlow, TraceHop, TraceJudged, TraceLimit, TraceRecord,
@@ -28,7 +28,7 @@ use crate::protocol::{
 
 /// Formatting state of one trace.
 #[derive(Default)]
-pub(crate) struct Words {
+pub(crate) struct TraceFormatter {
     /// The directory that was used last, and the interfaces in it.
     known: Option<(Arc<Directory>, Places)>,
     /// The packet that has arrived last: its verdict is the next record.
@@ -41,7 +41,7 @@ pub(crate) struct Words {
 /// are not shown.
 const HELD_MAX: usize = 4096;
 
-impl Words {
+impl TraceFormatter {
     /// Formats records for the client.
     pub(crate) fn say(&mut self, noted: Noted) -> Answer {
         let Noted { taken, directory, now, waiting } = noted;
@@ -118,13 +118,13 @@ impl Words {
     }
 }
 
-type Places = BTreeMap<PortId, Place>;
+type Places = BTreeMap<PortId, LocalInterface>;
 
 fn places_of(directory: &Directory) -> Places {
     let places = directory.instances.iter().flat_map(|of| {
         of.interfaces.iter().map(|interface| {
             let (instance, device) = (of.name.clone(), interface.device.name.clone());
-            (interface.port, Place { instance, device, eni: interface.eni })
+            (interface.port, LocalInterface { instance, device, eni: interface.eni })
         })
     });
     places.collect()
@@ -424,7 +424,8 @@ instance = "app"
     fn cloud() -> (VpcFile, Places) {
         let file = srd_vpc_file::parse(CLOUD, Path::new("vpc.toml")).expect("a cloud");
         let eni = *file.world.enis.iter().find(|(_, eni)| eni.name == "web").expect("web").0;
-        let place = Place { instance: String::from("web"), device: String::from("ens5"), eni };
+        let place =
+            LocalInterface { instance: String::from("web"), device: String::from("ens5"), eni };
         (file, [(PortId(0), place)].into())
     }
 
@@ -470,7 +471,7 @@ instance = "app"
     #[test]
     fn regression_a_packet_that_is_held_is_told_with_the_reason_and_with_the_steps_of_its_rules() {
         let (file, places) = cloud();
-        let mut words = Words::default();
+        let mut words = TraceFormatter::default();
         let mut say = |packet, event| {
             words.event(&file, &places, Record { packet, at: Instant::ZERO, event })
         };

@@ -7,7 +7,7 @@ use crate::experiment::run::Unavailable;
 use crate::experiment::{Options, Stage, Variant};
 use anyhow::{Context, Result, bail};
 use srd_doctor::mpi::launch::{Node, check_agent};
-use srd_doctor::mpi::ranks::{self, Seen};
+use srd_doctor::mpi::ranks::{self, Measurements};
 use srd_doctor::mpi::{Launch, Mpi, Transport, key, offers, provider};
 use srd_lab::enter::{host_name, quoted};
 use srd_lab::express;
@@ -243,7 +243,7 @@ impl Started<'_> {
     }
 
     /// Waits for the end of the job; returns its results.
-    pub(super) fn finish(self, stage: &Stage<'_>) -> Result<Seen> {
+    pub(super) fn finish(self, stage: &Stage<'_>) -> Result<Measurements> {
         let Started { job, running, root, results } = self;
         let at_most = Duration::from_secs(job.seconds) + GRACE;
         let status = running.wait(at_most).with_context(|| complaint(stage, root, NAME))?;

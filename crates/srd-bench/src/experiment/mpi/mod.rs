@@ -11,7 +11,7 @@ use anyhow::Result;
 use ideal::Operation;
 use job::Job;
 pub(super) use job::{NAME as LAUNCHER, Ranks, Setup};
-use srd_doctor::mpi::ranks::Seen;
+use srd_doctor::mpi::ranks::Measurements;
 use srd_lab::config::FabricConfig;
 use srd_lab::id::HostId;
 use std::num::NonZero;
@@ -196,7 +196,7 @@ impl Job {
     }
 }
 
-fn summarise(seen: &Seen, job: &Job, config: &FabricConfig) -> Measured {
+fn summarise(seen: &Measurements, job: &Job, config: &FabricConfig) -> Measured {
     let ideal = ideal::ideal_us(config, job.operation, job.bytes, &job.nodes);
     let median_us = seen.median_us();
     let mut measured = Measured { notes: vec![seen.mpi.clone()], ..Measured::default() };
@@ -243,9 +243,9 @@ mod tests {
         assert_eq!(few.hosts[0], HostId { leaf: 1, host: 0 }, "the root is rank 0");
     }
 
-    fn seen(us: &[f64]) -> Seen {
+    fn seen(us: &[f64]) -> Measurements {
         let at_ms = us.iter().map(|us| us / 1e3).collect();
-        Seen { begin_ns: 0, mpi: "MPI".into(), hosts: Vec::new(), us: us.to_vec(), at_ms }
+        Measurements { begin_ns: 0, mpi: "MPI".into(), hosts: Vec::new(), us: us.to_vec(), at_ms }
     }
 
     fn job(operation: Operation, bytes: u64) -> (Job, FabricConfig) {

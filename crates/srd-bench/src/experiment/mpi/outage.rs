@@ -8,7 +8,7 @@ use super::{Operation, Place, cores, describe};
 use crate::experiment::result::{Figure, Measured, Timeline};
 use crate::experiment::{Case, Options, Stage};
 use anyhow::{Context, Result, bail};
-use srd_doctor::mpi::ranks::Seen;
+use srd_doctor::mpi::ranks::Measurements;
 use std::thread;
 use std::time::Duration;
 
@@ -32,7 +32,7 @@ struct Happened {
 
 impl Happened {
     /// Fails if the job ended before the repair: such a job shows no effect of the outage.
-    fn check_within(&self, seen: &Seen) -> Result<()> {
+    fn check_within(&self, seen: &Measurements) -> Result<()> {
         let &Happened { broken_ms, healed_ms, .. } = self;
         let ended_ms = seen.at_ms.last().copied().unwrap_or_default();
         if ended_ms < healed_ms as f64 {
@@ -93,7 +93,7 @@ fn break_and_heal(stage: &Stage<'_>, job: &Job, begin_ns: u64, outage_s: u64) ->
     Ok(Happened { spine, broken_ms, healed_ms: since_ms(begin_ns) })
 }
 
-fn summarise(seen: &Seen, job: &Job, happened: &Happened) -> Measured {
+fn summarise(seen: &Measurements, job: &Job, happened: &Happened) -> Measured {
     let Happened { spine, broken_ms, healed_ms } = *happened;
     let bytes = ideal::bytes_between_hosts(job.operation, job.bytes, &job.nodes);
     let mbps = mbps_by_step(&seen.at_ms, bytes);
@@ -170,7 +170,7 @@ mod tests {
             .filter(|at| !(500.0..800.0).contains(at))
             .collect();
         let us = vec![10_000.0; at_ms.len()];
-        let seen = Seen { begin_ns: 0, mpi: "MPI".into(), hosts: Vec::new(), us, at_ms };
+        let seen = Measurements { begin_ns: 0, mpi: "MPI".into(), hosts: Vec::new(), us, at_ms };
         let happened = Happened { spine: 3, broken_ms: 500, healed_ms: 800 };
         happened.check_within(&seen).unwrap();
         let late = Happened { healed_ms: 1_500, ..happened };

@@ -108,7 +108,7 @@ pub(super) fn ready() -> bool {
 pub(super) type Calls = Arc<Mutex<Vec<u16>>>;
 
 /// A machine with an NFS server.
-pub(super) struct Place {
+pub(super) struct NfsHost {
     holder: Child,
     /// The process whose namespaces are those of the machine.
     inside: u32,
@@ -116,7 +116,7 @@ pub(super) struct Place {
     pub(super) calls: Calls,
 }
 
-impl Drop for Place {
+impl Drop for NfsHost {
     fn drop(&mut self) {
         // All programs that were started in it, which its namespace identifies.
         let namespace = |pid: &str| fs::read_link(format!("/proc/{pid}/ns/net")).ok();
@@ -132,7 +132,7 @@ impl Drop for Place {
     }
 }
 
-impl Place {
+impl NfsHost {
     pub(super) fn new() -> Self {
         Self::with(&[], WAIT_THERE)
     }

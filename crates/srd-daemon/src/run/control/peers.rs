@@ -30,7 +30,7 @@ pub(super) struct Peer {
     pub(super) page: Arc<PeerPage>,
     pub(super) state: PeerState,
     /// The contexts at the last check.
-    seen: Vec<Seen>,
+    seen: Vec<LinkObservation>,
     evidence: Evidence,
     /// The resolution of the peer's name, if it has one.
     pub(super) lookup: Option<Lookup>,
@@ -57,7 +57,7 @@ pub(super) struct Peer {
 
 /// A worker's context at the last check.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-struct Seen {
+struct LinkObservation {
     link: Link,
     ups: u64,
     downs: u64,
@@ -76,7 +76,7 @@ impl Peer {
             settings,
             page: Arc::new(PeerPage::new(workers)),
             state: PeerState::Connecting,
-            seen: vec![Seen::default(); workers],
+            seen: vec![LinkObservation::default(); workers],
             evidence: Evidence::default(),
             behind: Arc::default(),
             passing: 0,
@@ -233,7 +233,8 @@ impl Peer {
         let rows = self.page.read();
         let all = PeerFigures::together(&rows);
         let was_gone = was_gone(&self.seen, &rows);
-        let one = |row: &PeerFigures| Seen { link: row.link, ups: row.ups, downs: row.downs };
+        let one =
+            |row: &PeerFigures| LinkObservation { link: row.link, ups: row.ups, downs: row.downs };
         self.seen = rows.iter().map(one).collect();
         let is_stirred = self.evidence != all.evidence;
         self.evidence = all.evidence;
@@ -254,7 +255,7 @@ impl Peer {
 }
 
 /// Whether each context that was up has gone down since.
-fn was_gone(seen: &[Seen], rows: &[PeerFigures]) -> bool {
+fn was_gone(seen: &[LinkObservation], rows: &[PeerFigures]) -> bool {
     let mut were_up = seen.iter().zip(rows).filter(|(seen, _)| seen.link == Link::Up).peekable();
     were_up.peek().is_some() && were_up.all(|(seen, row)| row.downs > seen.downs)
 }
@@ -338,8 +339,8 @@ mod tests {
 
     #[test]
     fn a_peer_was_gone_only_if_every_context_that_was_up_went_down() {
-        let up = Seen { link: Link::Up, ups: 1, downs: 0 };
-        let idle = Seen::default();
+        let up = LinkObservation { link: Link::Up, ups: 1, downs: 0 };
+        let idle = LinkObservation::default();
         let (kept, anew, down) = (row(Link::Up, 0), row(Link::Up, 1), row(Link::Down, 1));
         assert!(was_gone(&[up], &[anew]), "it went and came between two looks");
         assert!(!was_gone(&[up], &[kept]));

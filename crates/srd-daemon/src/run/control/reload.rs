@@ -17,7 +17,7 @@ use crate::run::orders::{CardSettings, Change};
 use crate::run::resolve::Lookup;
 
 /// A peer that was removed because a worker could not add it: its name, and the reason.
-pub(super) type Gone = (String, srd_proto::AddPeerError);
+pub(super) type RemovedPeer = (String, srd_proto::AddPeerError);
 
 impl Control {
     /// Changes a setting until the next restart or reload.
@@ -60,7 +60,7 @@ impl Control {
     ///
     /// # Errors
     /// If a worker has ended, so that the daemon is about to end.
-    pub(super) fn apply(&mut self, changes: &[Change]) -> Result<Vec<Gone>> {
+    pub(super) fn apply(&mut self, changes: &[Change]) -> Result<Vec<RemovedPeer>> {
         let mut refused = self.crew.apply(changes)?;
         refused.sort_unstable_by_key(|(number, _)| *number);
         refused.dedup_by_key(|(number, _)| *number);
