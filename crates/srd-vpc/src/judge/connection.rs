@@ -7,7 +7,7 @@ use super::step::{Exit, Judgement, Origin, Reason, Step, Translator, Verdict};
 use super::walk::{Translated, is_from_outside, judge, judge_answer};
 use crate::id::SubnetId;
 use crate::object::{Target, World};
-use crate::packet::Packet;
+use crate::packet::{Inner, Packet};
 
 /// Verdicts on a connection's first packet, and on its answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -55,6 +55,18 @@ pub fn connection_by_port(
         }
     };
     let mut answer = judge_answer(world, from, &back, &|_, _, _| true, translated);
+    // A NAT gateway resets a segment that opens no connection, and translates it for none.
+    let by_nat =
+        |step: &Step| matches!(step, Step::Source4 { by: Translator::NatGateway(_), .. });
+    if let Inner::Tcp(..) = packet.inner
+        && let Some(at) = answer.steps.iter().position(by_nat)
+    {
+        answer.steps.truncate(at);
+        answer.packet = back;
+        answer.verdict = Verdict::Dropped(Reason::AnotherWayBack);
+        answer.reach = None;
+        return Connection { first, answer: Some(answer) };
+    }
     // Both addresses must be those that the other end expects, or it takes the answer for another
     // flow; a gateway identifies the interface.
     let is_back =
