@@ -19,7 +19,9 @@ use srd_card::packet::Packet;
 use srd_card::profile::{InstanceType, Profile};
 use srd_card::track::Timeouts;
 use srd_card::vpc::nat::Nat;
-use srd_card::vpc::{Around, Card, Envelope, Guest, LoggedWindow, PortCounts, PortId, Way};
+use srd_card::vpc::{
+    Card, Envelope, Environment, FrameRoute, Guest, LoggedWindow, PortCounts, PortId,
+};
 use srd_proto::{Duration, Instant, Secret};
 use srd_vpc::compile::{Concern, Rules};
 use srd_vpc::id::{EniId, NatGatewayId};
@@ -107,12 +109,12 @@ number = 1
 struct Out {
     frames: usize,
     /// Output since the last comparison of both cards.
-    said: Vec<Said>,
+    said: Vec<SentFrame>,
 }
 
 /// A frame that a card sends, by destination.
 #[derive(PartialEq, Eq, Debug)]
-enum Said {
+enum SentFrame {
     Guest(PortId, Vec<u8>),
     Host(Arc<str>, u32, Envelope, Vec<u8>, bool),
     Service(PortId, Service, Vec<u8>),
@@ -125,20 +127,20 @@ impl Out {
     }
 }
 
-impl Around for Out {
+impl Environment for Out {
     fn to_guest(&mut self, port: PortId, frame: Vec<u8>) {
         self.take(&frame);
-        self.said.push(Said::Guest(port, frame));
+        self.said.push(SentFrame::Guest(port, frame));
     }
-    fn to_host(&mut self, way: Way<'_>, frame: Vec<u8>) {
+    fn to_host(&mut self, way: FrameRoute<'_>, frame: Vec<u8>) {
         self.take(&frame);
-        let Way { host, instance, envelope, express } = way;
+        let FrameRoute { host, instance, envelope, express } = way;
         assert_eq!(Envelope::of(envelope.trailer()), Ok(envelope));
-        self.said.push(Said::Host(Arc::clone(host), instance, envelope, frame, express));
+        self.said.push(SentFrame::Host(Arc::clone(host), instance, envelope, frame, express));
     }
     fn to_service(&mut self, port: PortId, service: Service, frame: Vec<u8>) {
         self.take(&frame);
-        self.said.push(Said::Service(port, service, frame));
+        self.said.push(SentFrame::Service(port, service, frame));
     }
 }
 

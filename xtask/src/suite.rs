@@ -29,7 +29,7 @@ use anyhow::{Result, bail, ensure};
 use self::outcome::Outcome;
 use self::process::{End, Isolation, Running};
 use self::programs::Test;
-use self::report::{Done, Report};
+use self::report::{FinishedTest, Report};
 use self::schedule::Queue;
 use crate::tidy::ratchet;
 
@@ -166,7 +166,7 @@ fn run_once(
                 Err(error) => {
                     queue.give_back(&test, place);
                     let outcome = Outcome::Failed(format!("{error:#}"));
-                    report.add(&Done { outcome, test, end: End::of_none() });
+                    report.add(&FinishedTest { outcome, test, end: End::of_none() });
                 }
             }
         }
@@ -179,7 +179,11 @@ fn run_once(
             };
             let Running { test, place, .. } = &running[index];
             queue.give_back(test, *place);
-            report.add(&Done { outcome: outcome::read(test, &end), test: test.clone(), end });
+            report.add(&FinishedTest {
+                outcome: outcome::read(test, &end),
+                test: test.clone(),
+                end,
+            });
             running.swap_remove(index);
             ended = true;
         }

@@ -20,7 +20,7 @@ use std::time::Instant as WallInstant;
 use srd_card::offload::OFFLOAD_BYTES;
 use srd_card::profile::{InstanceType, Profile};
 use srd_card::track::Timeouts;
-use srd_card::vpc::{self, Around, Card, Guest, PortId};
+use srd_card::vpc::{self, Card, Environment, Guest, PortId};
 use srd_proto::Secret;
 use srd_proto::time::{Duration, Instant};
 use srd_vpc::compile::Rules;
@@ -55,12 +55,12 @@ struct Sink {
     frames: Vec<Vec<u8>>,
 }
 
-impl Around for Sink {
+impl Environment for Sink {
     fn to_guest(&mut self, _: PortId, frame: Vec<u8>) {
         self.passed += 1;
         self.frames.push(frame);
     }
-    fn to_host(&mut self, _: vpc::Way<'_>, frame: Vec<u8>) {
+    fn to_host(&mut self, _: vpc::FrameRoute<'_>, frame: Vec<u8>) {
         self.passed += 1;
         self.frames.push(frame);
     }
@@ -166,12 +166,12 @@ fn world(rules: u16, members: u32) -> World {
 
 /// Route of the packets, by the number of the receiving interface.
 #[derive(Clone, Copy, PartialEq)]
-enum Way {
+enum PacketRoute {
     Hairpin = 1,
     Out = 2,
 }
 
-impl Way {
+impl PacketRoute {
     fn of(text: Option<&String>) -> Option<Self> {
         match text?.as_str() {
             "hairpin" => Some(Self::Hairpin),
@@ -185,7 +185,7 @@ impl Way {
     }
 }
 
-fn frame(way: Way, flow: u32) -> Vec<u8> {
+fn frame(way: PacketRoute, flow: u32) -> Vec<u8> {
     let mut bytes = vec![0; OFFLOAD_BYTES];
     bytes.extend_from_slice(&[0x45, 0, 0, 64, 0, 0, 0x40, 0, 64, 6, 0, 0]);
     bytes.extend_from_slice(&address(0).octets());
@@ -221,7 +221,7 @@ impl Run {
         Self { card, sink: Sink::default(), now, from }
     }
 
-    fn with_flows(way: Way, flows: u32) -> (Self, Vec<Vec<u8>>) {
+    fn with_flows(way: PacketRoute, flows: u32) -> (Self, Vec<Vec<u8>>) {
         let mut run = Self::new(&world(2, 3), flows + 10);
         let frames: Vec<Vec<u8>> = (0..flows).map(|flow| frame(way, flow)).collect();
         run.send_each(&frames);
@@ -284,7 +284,7 @@ impl Run {
     }
 }
 
-fn established(way: Way, flows: u32, seconds: u64) {
+fn established(way: PacketRoute, flows: u32, seconds: u64) {
     let (mut run, frames) = Run::with_flows(way, flows);
     let before = run.judged();
     let (packets, spent) = run.pass(&frames, seconds, |_, _| ());
@@ -292,7 +292,7 @@ fn established(way: Way, flows: u32, seconds: u64) {
     report(packets, spent, &format!("established, {}, {flows} flows, {judged} judged", way.name()));
 }
 
-fn new(way: Way, rules: u16, members: u32, seconds: u64) {
+fn new(way: PacketRoute, rules: u16, members: u32, seconds: u64) {
     let (mut packets, mut spent) = (0, 0.0);
     let world = world(rules, members);
     while spent < seconds as f64 {
@@ -363,7 +363,7 @@ fn changed(change: &str) -> World {
 
 /// The rules of each change are compiled before the measurement.
 fn mutation(flows: u32, seconds: u64) {
-    let (mut run, frames) = Run::with_flows(Way::Hairpin, flows);
+    let (mut run, frames) = Run::with_flows(PacketRoute::Hairpin, flows);
     let mut without = 0.0;
     for change in CHANGES {
         let both = ["nothing", change].map(|what| Arc::new(Rules::compile(&changed(what), HOST)));
@@ -395,7 +395,7 @@ fn mutation(flows: u32, seconds: u64) {
 
 fn workers(flows: u32, seconds: u64) {
     let one = || {
-        let (mut run, frames) = Run::with_flows(Way::Out, flows);
+        let (mut run, frames) = Run::with_flows(PacketRoute::Out, flows);
         move || {
             let (packets, spent) = run.pass(&frames, seconds, |_, _| ());
             packets as f64 / spent / 1e6
@@ -422,7 +422,7 @@ fn memory(flows: u32) {
     let (before, began) = (resident(), WallInstant::now());
     let mut together = Vec::new();
     for flow in 0..flows {
-        let bytes = run.of(&frame(Way::Out, flow));
+        let bytes = run.of(&frame(PacketRoute::Out, flow));
         together.push(bytes);
         if together.len() == TOGETHER || flow + 1 == flows {
             run.send_all(&mut together);
@@ -444,10 +444,12 @@ fn report(packets: u64, seconds: f64, what: &str) {
 fn run(args: &[String]) -> Option<()> {
     let number = |at: usize| args.get(at).and_then(|text| text.parse::<u32>().ok());
     match args.first()?.as_str() {
-        "established" => established(Way::of(args.get(1))?, number(2)?.max(1), number(3)?.into()),
+        "established" => {
+            established(PacketRoute::of(args.get(1))?, number(2)?.max(1), number(3)?.into())
+        }
         "new" => {
             let rules = u16::try_from(number(2)?).ok()?;
-            new(Way::of(args.get(1))?, rules, number(3)?, number(4)?.into());
+            new(PacketRoute::of(args.get(1))?, rules, number(3)?, number(4)?.into());
         }
         "mutation" => mutation(number(1)?.max(1), number(2)?.into()),
         "workers" => workers(number(1)?.max(1), number(2)?.into()),

@@ -14,10 +14,10 @@ use std::path::Path;
 use std::sync::Arc;
 
 use srd_card::l2::fit::Accepts;
-use srd_card::l2::{Link, Sent};
+use srd_card::l2::{FrameOutcome, Link};
 use srd_card::profile::{InstanceType, Profile};
 use srd_card::track::Timeouts;
-use srd_card::vpc::{Around, Card, Guest, PortId, Way};
+use srd_card::vpc::{Card, Environment, FrameRoute, Guest, PortId};
 use srd_net::{Tun, clock};
 use srd_proto::Secret;
 use srd_proto::time::{Duration, Instant};
@@ -59,8 +59,8 @@ impl Port {
         loop {
             let Frame { ethernet, packet } = device.read()?;
             match link.from_guest(&ethernet, packet) {
-                Sent::Packet(frame) => return Some(frame),
-                Sent::Answer((ethernet, packet)) => {
+                FrameOutcome::Packet(frame) => return Some(frame),
+                FrameOutcome::Answer((ethernet, packet)) => {
                     device.write(&Frame { ethernet, packet }, 0);
                 }
                 _ => {}
@@ -101,13 +101,13 @@ impl Port {
 
 struct Ports(BTreeMap<PortId, Port>);
 
-impl Around for Ports {
+impl Environment for Ports {
     fn to_guest(&mut self, port: PortId, frame: Vec<u8>) {
         if let Some(port) = self.0.get_mut(&port) {
             port.write(frame);
         }
     }
-    fn to_host(&mut self, _: Way<'_>, _: Vec<u8>) {}
+    fn to_host(&mut self, _: FrameRoute<'_>, _: Vec<u8>) {}
     fn to_service(&mut self, _: PortId, _: Service, _: Vec<u8>) {}
 }
 

@@ -99,7 +99,7 @@ mod tests {
 
     use srd_card::profile::{InstanceType, Profile};
     use srd_card::track::Timeouts;
-    use srd_card::vpc::{Around, Guest, Way};
+    use srd_card::vpc::{Environment, FrameRoute, Guest};
     use srd_proto::time::Instant;
     use srd_vpc::compile::Rules;
     use srd_vpc::judge::Service;
@@ -109,9 +109,9 @@ mod tests {
 
     struct Nothing;
 
-    impl Around for Nothing {
+    impl Environment for Nothing {
         fn to_guest(&mut self, _: PortId, _: Vec<u8>) {}
-        fn to_host(&mut self, _: Way<'_>, _: Vec<u8>) {}
+        fn to_host(&mut self, _: FrameRoute<'_>, _: Vec<u8>) {}
         fn to_service(&mut self, _: PortId, _: Service, _: Vec<u8>) {}
     }
 

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use srd_card::offload::OFFLOAD_BYTES;
 use srd_card::vpc::nat::{self, Nat, NatError};
-use srd_card::vpc::{Around, Envelope, PortId, Way};
+use srd_card::vpc::{Envelope, Environment, FrameRoute, PortId};
 use srd_net::Tun;
 use srd_proto::time::{Duration, Instant};
 use srd_vpc::id::{EniId, NatGatewayId};
@@ -156,7 +156,7 @@ impl Outside<'_> {
     }
 }
 
-impl Around for Outside<'_> {
+impl Environment for Outside<'_> {
     fn to_guest(&mut self, port: PortId, frame: Vec<u8>) {
         let Some(device) = self.devices.get_mut(&port) else {
             return self.gateways.lose("device");
@@ -170,7 +170,7 @@ impl Around for Outside<'_> {
         }
     }
 
-    fn to_host(&mut self, way: Way<'_>, frame: Vec<u8>) {
+    fn to_host(&mut self, way: FrameRoute<'_>, frame: Vec<u8>) {
         if **way.host == *self.gateways.name {
             self.gateways.leave(self.now, &frame);
             return;
@@ -182,7 +182,7 @@ impl Around for Outside<'_> {
         }
     }
 
-    fn to_nat(&mut self, way: Way<'_>, frame: Vec<u8>) -> Result<(), NatError> {
+    fn to_nat(&mut self, way: FrameRoute<'_>, frame: Vec<u8>) -> Result<(), NatError> {
         if let Envelope::ByNat { from, nat } = way.envelope
             && **way.host == *self.gateways.name
         {

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use srd_card::offload::OFFLOAD_BYTES;
 use srd_card::packet::Packet;
 use srd_card::tenants::Turn;
-use srd_card::vpc::nat::Back;
-use srd_card::vpc::{Around, Card, Envelope, PortId};
+use srd_card::vpc::nat::NatConnection;
+use srd_card::vpc::{Card, Envelope, Environment, PortId};
 use srd_net::{PollMode, clock};
 use srd_proto::time::Instant;
 use srd_vpc::id::NatGatewayId;
@@ -230,7 +230,7 @@ impl Service {
             }
             let by_nat = self.gateways.nat.arrive(now, &mut frame);
             let envelope = match by_nat {
-                Some(Back { nat, eni: to, port }) => Envelope::FromNat { nat, to, port },
+                Some(NatConnection { nat, eni: to, port }) => Envelope::FromNat { nat, to, port },
                 None if self.is_of_nat(packet.map(|packet| packet.destination)) => {
                     self.gateways.lose("no connection of a nat gateway");
                     continue;

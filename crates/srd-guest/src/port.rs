@@ -14,7 +14,7 @@ use anyhow::Result;
 use srd_card::FlowKey;
 use srd_card::device::rss::{Hash, Rss};
 use srd_card::l2::fit::Accepts;
-use srd_card::l2::{Cause, Link, Sent};
+use srd_card::l2::{Cause, FrameOutcome, Link};
 use srd_card::offload::OFFLOAD_BYTES;
 use srd_card::packet::Packet;
 use srd_net::Tun;
@@ -300,12 +300,12 @@ impl Vhost {
         for _ in 0..NO_PACKETS_MAX {
             let Frame { ethernet, packet } = self.device.read()?;
             match self.link.from_guest(&ethernet, packet) {
-                Sent::Packet(frame) => return Some(frame),
-                Sent::Answer((ethernet, packet)) => {
+                FrameOutcome::Packet(frame) => return Some(frame),
+                FrameOutcome::Answer((ethernet, packet)) => {
                     self.device.write(&Frame { ethernet, packet }, 0);
                 }
-                Sent::Nothing => {}
-                Sent::Drop(cause) => *self.drops.entry(cause).or_default() += 1,
+                FrameOutcome::Nothing => {}
+                FrameOutcome::Drop(cause) => *self.drops.entry(cause).or_default() += 1,
             }
         }
         None

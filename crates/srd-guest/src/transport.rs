@@ -22,7 +22,7 @@ use std::sync::Arc;
 
 use anyhow::{Context as _, Result, bail};
 use srd_card::offload::OFFLOAD_BYTES;
-use srd_card::vpc::{Envelope, Way};
+use srd_card::vpc::{Envelope, FrameRoute};
 use srd_card::{
     Arrivals, Arrived, Config as StageConfig, Express, Guest, Parcel, Partner, PeerSettings,
     PeerSlot, Trailer,
@@ -331,7 +331,7 @@ impl Transport {
     }
 
     /// Queues a frame for another host. Returns `false` if there is no such host.
-    pub(crate) fn send(&mut self, now: Instant, way: &Way<'_>, frame: Vec<u8>) -> bool {
+    pub(crate) fn send(&mut self, now: Instant, way: &FrameRoute<'_>, frame: Vec<u8>) -> bool {
         let hosts = &mut self.stage.hosts;
         if hosts.get(self.last_to).is_none_or(|last| last.name != *way.host) {
             let Ok(place) = hosts.binary_search_by(|of| of.name.cmp(way.host)) else {

@@ -14,8 +14,8 @@ use std::hash::{BuildHasher, RandomState};
 use hdrhistogram::Histogram;
 use serde::Serialize;
 use srd_card::track::key::Key;
-use srd_card::track::state::{Seen, State};
-use srd_card::track::table::{Found, Table};
+use srd_card::track::state::{PacketKind, State};
+use srd_card::track::table::{Lookup, Table};
 use srd_card::track::timeouts::Timeouts;
 use srd_proto::Secret;
 use srd_proto::time::Instant;
@@ -140,7 +140,7 @@ impl Connections {
     }
 
     /// Adds a packet. `local`: whether this side sent it.
-    pub(crate) fn add(&mut self, now_ns: u64, key: &Key, local: bool, seen: Seen) {
+    pub(crate) fn add(&mut self, now_ns: u64, key: &Key, local: bool, seen: PacketKind) {
         if now_ns >= self.freed_ns + SECOND_NS {
             self.free(now_ns);
         }
@@ -149,17 +149,17 @@ impl Connections {
         }
         let now = Instant::from_nanos(now_ns);
         match self.known.packet(now, key, local, seen) {
-            Found::New => {
-                let opens = !matches!(seen, Seen::Tcp(flags) if flags & SYN == 0);
-                let begins = !matches!(seen, Seen::Tcp(flags) if flags & (SYN | ACK) != SYN);
+            Lookup::New => {
+                let opens = !matches!(seen, PacketKind::Tcp(flags) if flags & SYN == 0);
+                let begins = !matches!(seen, PacketKind::Tcp(flags) if flags & (SYN | ACK) != SYN);
                 let life =
                     Life { began_ns: now_ns, last_ns: now_ns, is_whole: begins, is_over: false };
                 if self.known.insert(now, key, local, seen, life).is_ok() && opens {
                     self.meter.add(now_ns, self.weight());
                 }
             }
-            Found::Known { id, state, .. } => {
-                let (weight, tcp) = (self.weight(), matches!(seen, Seen::Tcp(_)));
+            Lookup::Known { id, state, .. } => {
+                let (weight, tcp) = (self.weight(), matches!(seen, PacketKind::Tcp(_)));
                 if let Some((life, ..)) = self.known.value(id) {
                     life.last_ns = now_ns;
                     let over = tcp && matches!(state, State::Closing | State::Closed);
@@ -173,7 +173,7 @@ impl Connections {
             }
         }
         for table in &mut self.others {
-            if table.packet(now, key, local, seen) == Found::New {
+            if table.packet(now, key, local, seen) == Lookup::New {
                 // A full table is thinned out below.
                 let _ = table.insert(now, key, local, seen, ());
             }

@@ -14,7 +14,7 @@ use srd_card::limits::Bucket;
 use srd_card::limits::stages::ENI_PACKETS_PER_SECOND;
 use srd_card::packet::Packet;
 use srd_card::track::key::Key;
-use srd_card::track::state::Seen as TrackSeen;
+use srd_card::track::state::PacketKind;
 use srd_proto::time::{Duration, Instant};
 use srd_watch::other::Others;
 use srd_watch::read::Raw;
@@ -187,7 +187,7 @@ impl Profiler {
             let local = arrival.way == Way::Out;
             let direction = if local { Direction::Egress } else { Direction::Ingress };
             let key = Key::of(&packet, bytes, direction, 0);
-            let seen = TrackSeen::of(&packet, bytes);
+            let seen = PacketKind::of(&packet, bytes);
             self.connections.add(self.now_ns, &key, local, seen);
         }
     }

@@ -6,8 +6,8 @@ use srd_card::limits::{Allowances, Ceiling, FlowKind, Limit, Limits, Offer, Outc
 use srd_card::packet::Packet;
 use srd_card::profile::Profile;
 use srd_card::track::key::Key;
-use srd_card::track::state::Seen as TrackSeen;
-use srd_card::track::table::{Found, Table};
+use srd_card::track::state::PacketKind;
+use srd_card::track::table::{Lookup, Table};
 use srd_proto::time::Instant;
 use srd_watch::Way;
 use srd_watch::meters::Meters;
@@ -69,9 +69,9 @@ impl Replay {
         while self.limits.pop(now).is_some() {}
         while self.limits.pop_late().is_some() {}
         self.table.expire(now, WORK, |_, _| ());
-        let (key, seen) = (Key::of(&packet, bytes, direction, 0), TrackSeen::of(&packet, bytes));
+        let (key, seen) = (Key::of(&packet, bytes, direction, 0), PacketKind::of(&packet, bytes));
         let known = self.table.packet(now, &key, local, seen);
-        if known == Found::New && self.table.insert(now, &key, local, seen, ()).is_err() {
+        if known == Lookup::New && self.table.insert(now, &key, local, seen, ()).is_err() {
             self.refused += packets;
             return;
         }

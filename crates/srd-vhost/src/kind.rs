@@ -17,7 +17,7 @@ const NAME_BYTES_MAX: usize = 80;
 
 /// A descriptor that nothing waits for.
 #[derive(Debug)]
-pub(crate) enum Known {
+pub(crate) enum AcceptedDescriptor {
     Event(OwnedFd),
     Memory(OwnedFd, SealFlags),
 }
@@ -29,7 +29,7 @@ pub(crate) struct Foreign {
     pub(crate) name: String,
 }
 
-impl Known {
+impl AcceptedDescriptor {
     /// Finds the kind of a descriptor, without a call to its file system.
     pub(crate) fn of(descriptor: OwnedFd) -> Result<Self, Foreign> {
         if let Ok(seals) = fcntl_get_seals(&descriptor) {

@@ -11,7 +11,7 @@
 //! Numbers have the order of the machine, which both ends run on. Descriptors travel beside the
 //! header.
 
-use crate::kind::Known;
+use crate::kind::AcceptedDescriptor;
 
 /// Bytes of the header.
 pub const HEADER_BYTES: usize = 12;
@@ -87,7 +87,7 @@ pub(crate) struct Request {
     /// Its body.
     pub(crate) body: Vec<u8>,
     /// Its descriptors, of kinds that nothing waits for.
-    pub(crate) descriptors: Vec<Known>,
+    pub(crate) descriptors: Vec<AcceptedDescriptor>,
     /// The name of a descriptor of another kind, if one came with it.
     pub(crate) foreign: Option<String>,
 }

@@ -85,7 +85,7 @@ pub enum Access {
 
 /// Addresses of a ring in guest memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Place {
+pub struct RingLayout {
     /// Entries, a power of two.
     pub size: u16,
     /// The table of descriptors.
@@ -118,7 +118,7 @@ pub struct Chain {
 /// A ring that runs.
 #[derive(Debug)]
 pub struct Ring {
-    place: Place,
+    place: RingLayout,
     /// Whether `EVENT_IDX` was agreed on.
     event_index: bool,
     next_available: u16,
@@ -179,7 +179,7 @@ impl Ring {
     ///
     /// # Errors
     /// A part lies outside of the memory, or is not aligned.
-    pub fn start(place: Place, event_index: bool, memory: &Memory) -> Result<Self, Broken> {
+    pub fn start(place: RingLayout, event_index: bool, memory: &Memory) -> Result<Self, Broken> {
         let fits = place.size.is_power_of_two() && place.size <= SIZE_MAX;
         let aligned = place.descriptors.is_multiple_of(DESCRIPTOR_BYTES)
             && place.available.is_multiple_of(2)

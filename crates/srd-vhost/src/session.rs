@@ -13,10 +13,10 @@ use std::os::fd::OwnedFd;
 
 use rustix::fs::SealFlags;
 
-use crate::kind::Known;
+use crate::kind::AcceptedDescriptor;
 use crate::memory::{Memory, REGIONS_MAX};
 use crate::message::{Region, Request, regions, request, single_region, u32_at, u64_at};
-use crate::ring::{Broken, Place, Ring};
+use crate::ring::{Broken, Ring, RingLayout};
 use crate::signal;
 
 /// Features of virtio that this device may have, as bits.
@@ -159,7 +159,7 @@ impl Setup {
         let Some(addresses) = self.addresses else { return Ok(()) };
         let there = addresses.map(|user| memory.guest_address(user).ok_or(Broken::Place));
         let [descriptors, used, available] = there;
-        let place = Place {
+        let place = RingLayout {
             size: self.size,
             descriptors: descriptors?,
             available: available?,
@@ -270,7 +270,7 @@ impl Session {
         Ok(None)
     }
 
-    fn share(&mut self, body: &[u8], descriptors: Vec<Known>) -> Result<(), Wrong> {
+    fn share(&mut self, body: &[u8], descriptors: Vec<AcceptedDescriptor>) -> Result<(), Wrong> {
         let table = regions(body).ok_or("a memory table of another form")?;
         if table.len() != descriptors.len() {
             return Err("regions without descriptors".into());
@@ -286,7 +286,11 @@ impl Session {
         Ok(())
     }
 
-    fn add_region(&mut self, body: &[u8], descriptors: Vec<Known>) -> Result<(), Wrong> {
+    fn add_region(
+        &mut self,
+        body: &[u8],
+        descriptors: Vec<AcceptedDescriptor>,
+    ) -> Result<(), Wrong> {
         let region = single_region(body).ok_or("a region of another form")?;
         let mut descriptors = descriptors.into_iter();
         let (Some(one), None) = (descriptors.next(), descriptors.next()) else {
@@ -347,7 +351,12 @@ impl Session {
         Ok(())
     }
 
-    fn connect(&mut self, request: u32, number: u64, descriptors: Vec<Known>) -> Result<(), Wrong> {
+    fn connect(
+        &mut self,
+        request: u32,
+        number: u64,
+        descriptors: Vec<AcceptedDescriptor>,
+    ) -> Result<(), Wrong> {
         const INDEX: u64 = 0xff;
         const NO_DESCRIPTOR: u64 = 0x100;
         let setup = usize::try_from(number & INDEX).ok().and_then(|at| self.rings.get_mut(at));
@@ -358,8 +367,8 @@ impl Session {
             return Err("a ring's descriptor that is missing, or one too many".into());
         }
         let descriptor = match descriptor {
-            Some(Known::Event(descriptor)) => Some(descriptor),
-            Some(Known::Memory(..)) => {
+            Some(AcceptedDescriptor::Event(descriptor)) => Some(descriptor),
+            Some(AcceptedDescriptor::Memory(..)) => {
                 return Err(Wrong::Breaks(foreign(request, "a file in memory").into()));
             }
             None => None,
@@ -388,10 +397,10 @@ impl Session {
     }
 }
 
-fn memory_of(descriptor: Known) -> Result<(OwnedFd, SealFlags), Wrong> {
+fn memory_of(descriptor: AcceptedDescriptor) -> Result<(OwnedFd, SealFlags), Wrong> {
     match descriptor {
-        Known::Memory(file, seals) => Ok((file, seals)),
-        Known::Event(_) => {
+        AcceptedDescriptor::Memory(file, seals) => Ok((file, seals)),
+        AcceptedDescriptor::Event(_) => {
             Err(Wrong::Breaks(foreign(request::SET_MEM_TABLE, "an event descriptor").into()))
         }
     }

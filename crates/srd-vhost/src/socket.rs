@@ -11,7 +11,7 @@ use rustix::net::{
     shutdown,
 };
 
-use crate::kind::{Foreign, Known};
+use crate::kind::{AcceptedDescriptor, Foreign};
 use crate::message::{DESCRIPTORS_MAX, HEADER_BYTES, Header, Request, answer};
 
 /// Space for descriptors in the receive buffer: as many as the kernel allows in one message
@@ -30,7 +30,7 @@ pub(crate) struct Connection {
     stream: UnixStream,
     /// The request that is not whole yet.
     bytes: Vec<u8>,
-    descriptors: Vec<Known>,
+    descriptors: Vec<AcceptedDescriptor>,
     /// Descriptors that have come and that something could wait for.
     foreign: Vec<Foreign>,
 }
@@ -96,7 +96,7 @@ impl Connection {
         for message in control.drain() {
             let RecvAncillaryMessage::ScmRights(descriptors) = message else { continue };
             for descriptor in descriptors {
-                match Known::of(descriptor) {
+                match AcceptedDescriptor::of(descriptor) {
                     Ok(known) => self.descriptors.push(known),
                     Err(foreign) => self.foreign.push(foreign),
                 }

@@ -11,7 +11,7 @@ use toml::Spanned;
 use super::build::{Build, Result};
 use super::document::{AclTable, Document, GroupTable, VpcTable};
 use super::names::{Kind, hash};
-use super::phrase::{self, Other};
+use super::phrase::{self, AddressSet};
 
 /// Blocks of a cloud in one family: EC2's most.
 const BLOCKS_MAX: usize = 50;
@@ -213,11 +213,11 @@ fn rules(build: &Build<'_>, group: &str, table: &GroupTable) -> Result<Vec<Group
             let found = phrase::rule(text.as_ref(), word);
             let (traffic, other) = found.map_err(|wrong| build.wrong(text.span(), wrong))?;
             let peer = match other {
-                Other::Block(block) => RulePeer::Block(block),
-                Other::Group(name) => {
+                AddressSet::Block(block) => RulePeer::Block(block),
+                AddressSet::Group(name) => {
                     RulePeer::Group(GroupId(build.find_at(Kind::Group, name, text.span())?))
                 }
-                Other::List(name) => RulePeer::List(PrefixListId(build.find_at(
+                AddressSet::List(name) => RulePeer::List(PrefixListId(build.find_at(
                     Kind::PrefixList,
                     name,
                     text.span(),
@@ -284,11 +284,11 @@ fn route(build: &Build<'_>, vpc: VpcId, text: &Spanned<String>) -> Result<Route>
     let span = text.span();
     let found = phrase::route(text.as_ref()).map_err(|wrong| build.wrong(span.clone(), wrong))?;
     let destination = match found.0 {
-        Other::Block(block) => {
+        AddressSet::Block(block) => {
             check_destination(build, vpc, block, &found.1, span.clone())?;
             Destination::Block(block)
         }
-        Other::List(name) | Other::Group(name) => {
+        AddressSet::List(name) | AddressSet::Group(name) => {
             Destination::List(PrefixListId(build.find_at(Kind::PrefixList, name, span.clone())?))
         }
     };

@@ -25,7 +25,7 @@ type Result<T> = std::result::Result<T, Wrong>;
 
 /// The other side of a rule, by name.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Other<'a> {
+pub(crate) enum AddressSet<'a> {
     Block(IpNet),
     Group(&'a str),
     List(&'a str),
@@ -54,7 +54,7 @@ const TRAFFIC: &str = "write all, tcp, udp, icmp, icmpv6 or protocol NUMBER; por
                        1024-65535, ICMP types as numbers";
 
 /// A rule of a security group, or of an entry. `word`: `from` or `to`.
-pub(crate) fn rule<'a>(text: &'a str, word: &str) -> Result<(Traffic, Other<'a>)> {
+pub(crate) fn rule<'a>(text: &'a str, word: &str) -> Result<(Traffic, AddressSet<'a>)> {
     let words: Vec<&str> = text.split_whitespace().collect();
     let Some(at) = words.iter().position(|w| *w == "from" || *w == "to") else {
         return Err(Wrong { what: format!("`{text}` names no other side"), remedy: RULE });
@@ -65,9 +65,9 @@ pub(crate) fn rule<'a>(text: &'a str, word: &str) -> Result<(Traffic, Other<'a>)
     }
     let traffic = traffic(&words[..at])?;
     let other = match words[at + 1..] {
-        ["group", name] => Other::Group(name),
-        ["list", name] => Other::List(name),
-        [block_text] => Other::Block(block(block_text)?),
+        ["group", name] => AddressSet::Group(name),
+        ["list", name] => AddressSet::List(name),
+        [block_text] => AddressSet::Block(block(block_text)?),
         _ => {
             let what = format!("`{text}` ends in no block, group or list");
             return Err(Wrong { what, remedy: RULE });
@@ -89,7 +89,7 @@ pub(crate) fn entry(text: &str, word: &str) -> Result<(u16, bool, Traffic, IpNet
         _ => return Err(wrong(format!("`{verb}` is neither `allow` nor `deny`"))),
     };
     match rule(rest, word)? {
-        (traffic, Other::Block(block)) => Ok((parsed, allow, traffic, block)),
+        (traffic, AddressSet::Block(block)) => Ok((parsed, allow, traffic, block)),
         _ => Err(wrong(String::from("an access control list knows blocks only"))),
     }
 }
@@ -135,20 +135,20 @@ pub(crate) fn mirrored(text: &str) -> Result<Mirrored> {
 }
 
 /// A route: a block or the name of a prefix list, a target, and whether it is propagated.
-pub(crate) fn route(text: &str) -> Result<(Other<'_>, Target<'_>, bool)> {
+pub(crate) fn route(text: &str) -> Result<(AddressSet<'_>, Target<'_>, bool)> {
     let wrong = || Wrong { what: format!("`{text}` is no route"), remedy: ROUTE };
     let words: Vec<&str> = text.split_whitespace().collect();
     let at = words.iter().position(|w| *w == "to").ok_or_else(wrong)?;
     let destination = match words[..at] {
-        ["list", name] => Other::List(name),
-        [block_text] => Other::Block(block(block_text)?),
+        ["list", name] => AddressSet::List(name),
+        [block_text] => AddressSet::Block(block(block_text)?),
         _ => return Err(wrong()),
     };
     let (target, propagated) = match &words[at + 1..] {
         [target @ .., "propagated"] if !target.is_empty() => (target, true),
         target => (target, false),
     };
-    if propagated && matches!(destination, Other::List(_)) {
+    if propagated && matches!(destination, AddressSet::List(_)) {
         let what = String::from("a route to a prefix list is never propagated");
         return Err(Wrong {
             what,
@@ -211,12 +211,12 @@ mod tests {
         let all = "0.0.0.0/0".parse().unwrap();
         assert_eq!(
             rule("tcp 443 from 0.0.0.0/0", "from"),
-            Ok((Traffic::Tcp(443, 443), Other::Block(all)))
+            Ok((Traffic::Tcp(443, 443), AddressSet::Block(all)))
         );
-        assert_eq!(rule("all to group a", "to"), Ok((Traffic::All, Other::Group("a"))));
+        assert_eq!(rule("all to group a", "to"), Ok((Traffic::All, AddressSet::Group("a"))));
         assert_eq!(
             rule("icmp 8 from list l", "from"),
-            Ok((Traffic::Icmp(Some(8), None), Other::List("l")))
+            Ok((Traffic::Icmp(Some(8), None), AddressSet::List("l")))
         );
         assert_eq!(
             entry("100 deny udp 1-9 to 0.0.0.0/0", "to"),
@@ -224,11 +224,11 @@ mod tests {
         );
         assert_eq!(
             route("0.0.0.0/0 to blackhole"),
-            Ok((Other::Block(all), Target::Blackhole, false))
+            Ok((AddressSet::Block(all), Target::Blackhole, false))
         );
         assert_eq!(
             route("0.0.0.0/0 to interface fw propagated"),
-            Ok((Other::Block(all), Target::Object("interface", "fw"), true))
+            Ok((AddressSet::Block(all), Target::Object("interface", "fw"), true))
         );
         assert_eq!(block("100.68.0.18/18").unwrap().to_string(), "100.68.0.0/18");
     }

@@ -12,7 +12,7 @@ use crate::{Kind, VpcFile};
 
 /// One step, for people and machines.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct Line {
+pub struct StepRecord {
     /// The table or gateway that decided.
     pub at: String,
     /// Its decision.
@@ -32,11 +32,11 @@ fn named(file: &VpcFile, kind: Kind, number: u64, id: impl Display) -> String {
 }
 
 /// The steps of a judgement, in order.
-pub fn lines(file: &VpcFile, judgement: &Judgement) -> Vec<Line> {
+pub fn lines(file: &VpcFile, judgement: &Judgement) -> Vec<StepRecord> {
     judgement.steps.iter().map(|step| line(file, step)).collect()
 }
 
-fn line(file: &VpcFile, step: &Step) -> Line {
+fn line(file: &VpcFile, step: &Step) -> StepRecord {
     let eni = |id: srd_vpc::id::EniId| named(file, Kind::Interface, id.0, id);
     let subnet = |id: srd_vpc::id::SubnetId| named(file, Kind::Subnet, id.0, id);
     let (at, says, passes) = match *step {
@@ -102,7 +102,7 @@ fn line(file: &VpcFile, step: &Step) -> Line {
             (eni(id), says.to_owned(), takes)
         }
     };
-    Line { at, says, passes }
+    StepRecord { at, says, passes }
 }
 
 fn way(direction: Direction) -> &'static str {

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use srd_card::offload::OFFLOAD_BYTES;
 use srd_card::profile::{InstanceType, Profile};
 use srd_card::track::Timeouts;
-use srd_card::vpc::nat::{Back, Nat};
-use srd_card::vpc::{Around, Card, Cause, Envelope, Guest, PortId, Way};
+use srd_card::vpc::nat::{Nat, NatConnection};
+use srd_card::vpc::{Card, Cause, Envelope, Environment, FrameRoute, Guest, PortId};
 use srd_proto::{Duration, Instant, Secret};
 use srd_vpc::compile::{Directory, Rules};
 use srd_vpc::id::EniId;
@@ -127,11 +127,11 @@ struct Out {
     served: Option<Service>,
 }
 
-impl Around for Out {
+impl Environment for Out {
     fn to_guest(&mut self, port: PortId, frame: Vec<u8>) {
         self.guests.push((port, frame));
     }
-    fn to_host(&mut self, way: Way<'_>, frame: Vec<u8>) {
+    fn to_host(&mut self, way: FrameRoute<'_>, frame: Vec<u8>) {
         assert_eq!(Envelope::of(way.envelope.trailer()), Ok(way.envelope));
         self.hosts.push_back((Arc::clone(way.host), way.envelope, frame));
     }
@@ -209,7 +209,9 @@ impl Cards {
                 }
                 Origin::Internet => {
                     let envelope = match self.nats[at].arrive(self.now, &mut frame) {
-                        Some(Back { nat, eni: to, port }) => Envelope::FromNat { nat, to, port },
+                        Some(NatConnection { nat, eni: to, port }) => {
+                            Envelope::FromNat { nat, to, port }
+                        }
                         None => Envelope::Arriving,
                     };
                     let edge = Arc::from(EDGE);

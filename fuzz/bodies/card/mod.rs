@@ -23,7 +23,7 @@ mod script;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
-use srd_card::frame::Place;
+use srd_card::frame::ChunkPosition;
 use srd_card::{
     Config, Counters, Express, FRAME_QPN, FRESH_QPN, OFFER_QPN, PeerSettings, PeerSlot, Prefix,
     Rules,
@@ -47,7 +47,7 @@ const QUEUE_BYTES_MAX: usize = 150_000;
 const TIMES_US: [u64; 8] = [0, 1, 300, 10_000, 101_000, 1_100_000, 11_000_000, 130_000_000];
 
 /// A peer of the card under test.
-struct Known {
+struct TestPeer {
     id: PeerId,
     slot: Option<PeerSlot>,
     /// Number of times that it was removed.
@@ -66,7 +66,7 @@ struct Node {
 struct World {
     /// The card under test, and the real peer.
     nodes: [Node; 2],
-    peers: [Known; PEERS],
+    peers: [TestPeer; PEERS],
     /// The real peer's id for the card under test.
     back: PeerId,
     now: Instant,
@@ -153,7 +153,7 @@ impl World {
             let id = card.endpoint.add_peer(now, PeerConfig::at(address(machine))).expect("room");
             let allowed = own_addresses(machine);
             let slot = Some(card.express.add_peer(now, settings(id, allowed.clone())));
-            Known { id, slot, generation: 0, allowed }
+            TestPeer { id, slot, generation: 0, allowed }
         });
         let back = other.endpoint.add_peer(now, PeerConfig::at(address(0))).expect("room");
         other.express.add_peer(now, settings(back, own_addresses(0)));
@@ -247,7 +247,7 @@ impl World {
             }
             let part = &frame[chunk * size..frame.len().min((chunk + 1) * size)];
             let (chunk, last) = (chunk as u8, chunk + 1 == count);
-            let place = Place { flow, sequence, chunk, last, frame_bytes };
+            let place = ChunkPosition { flow, sequence, chunk, last, frame_bytes };
             self.receive(peer, FRAME_QPN, place.encode(), true, part);
         }
     }
@@ -270,7 +270,7 @@ impl World {
         let reliable = input.byte() < 200;
         let dst_qpn = if input.byte() < 240 { FRAME_QPN } else { Qpn(input.byte().into()) };
         // If the bytes at this position contain the mark, the mark is made right.
-        let place = Place::decode(imm);
+        let place = ChunkPosition::decode(imm);
         let offset = if reliable { place.offset(bytes) } else { Some(0) };
         let at = offset.and_then(|offset| oracle::MARK_AT.checked_sub(offset));
         if let Some(byte) = at.and_then(|at| payload.get_mut(at)) {

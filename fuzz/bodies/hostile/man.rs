@@ -25,7 +25,7 @@ pub(crate) struct Rates {
 
 /// A recorded datagram.
 #[derive(Clone)]
-pub(crate) struct Known {
+pub(crate) struct RecordedDatagram {
     /// Node to which it was sent.
     pub(crate) to: usize,
     pub(crate) imm: u64,
@@ -37,8 +37,8 @@ pub(crate) struct Man {
     rng: Rng,
     dead: bool,
     pub(crate) rates: Rates,
-    pub(crate) templates: Vec<Known>,
-    pub(crate) held: Vec<Known>,
+    pub(crate) templates: Vec<RecordedDatagram>,
+    pub(crate) held: Vec<RecordedDatagram>,
     /// Numbers from recorded frames: tokens, keys, addresses.
     pub(crate) words: Vec<u64>,
     /// The latest session towards each node, and the next message id.
@@ -105,7 +105,11 @@ impl Man {
             return all.into_iter().chain(more).nth(which).unwrap_or(Status::RemoteRnr);
         }
         if self.held.len() < KNOWN_MAX && self.chance(hold) {
-            self.held.push(Known { to, imm: delivery.imm, payload: delivery.payload.to_vec() });
+            self.held.push(RecordedDatagram {
+                to,
+                imm: delivery.imm,
+                payload: delivery.payload.to_vec(),
+            });
             return Status::Ok;
         }
         if self.chance(change) {
@@ -130,7 +134,7 @@ impl Man {
         if self.templates.len() == KNOWN_MAX {
             self.templates.swap_remove(0);
         }
-        self.templates.push(Known { to, imm: delivery.imm, payload: payload.to_vec() });
+        self.templates.push(RecordedDatagram { to, imm: delivery.imm, payload: payload.to_vec() });
         for word in payload.get(8..).unwrap_or_default().chunks_exact(8).take(4) {
             let mut bytes = [0; 8];
             bytes.copy_from_slice(word);

@@ -35,13 +35,13 @@ struct Region {
 }
 
 /// Ranges of region 0 that are lent, by a number of each.
-type Held = Arc<Mutex<BTreeMap<u64, Range<u64>>>>;
+type LentRanges = Arc<Mutex<BTreeMap<u64, Range<u64>>>>;
 
 /// Bytes that were lent.
 struct Lent {
     bytes: Vec<u8>,
     number: u64,
-    held: Held,
+    held: LentRanges,
 }
 
 impl AsRef<[u8]> for Lent {
@@ -62,7 +62,7 @@ pub(crate) struct Checked {
     buffers: BTreeMap<u64, Buffer>,
     regions: BTreeMap<u64, Region>,
     next: u64,
-    held: Held,
+    held: LentRanges,
     lent: u64,
 }
 

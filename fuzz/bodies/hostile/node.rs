@@ -26,7 +26,7 @@ pub(crate) struct Judge {
 
 /// Completions that an operation may still have.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Ends {
+enum ExpectedCompletions {
     /// One completion.
     Once,
     /// Any number of completions, until one releases it.
@@ -49,7 +49,7 @@ pub(crate) struct Node {
     pub(crate) peers: [Peer; 2],
     /// Whether its application polls for completions.
     pub(crate) polls: bool,
-    pending: BTreeMap<u64, Ends>,
+    pending: BTreeMap<u64, ExpectedCompletions>,
     context_next: u64,
     /// Messages that were claimed: context, and whether they have tags.
     pub(crate) claims: Vec<(u64, bool)>,
@@ -186,11 +186,13 @@ impl Node {
         }
         let ends = self.pending.get(&done.context).copied();
         let left = match ends {
-            Some(Ends::Once) => None,
-            Some(Ends::UntilReleased) => (!done.released).then_some(Ends::UntilReleased),
-            Some(Ends::Injected) => Some(Ends::Late),
-            Some(Ends::Late) if done.outcome != Outcome::Ok => None,
-            Some(Ends::Claim) => {
+            Some(ExpectedCompletions::Once) => None,
+            Some(ExpectedCompletions::UntilReleased) => {
+                (!done.released).then_some(ExpectedCompletions::UntilReleased)
+            }
+            Some(ExpectedCompletions::Injected) => Some(ExpectedCompletions::Late),
+            Some(ExpectedCompletions::Late) if done.outcome != Outcome::Ok => None,
+            Some(ExpectedCompletions::Claim) => {
                 if done.outcome == Outcome::Ok {
                     self.claims.push((done.context, done.tagged));
                 }
@@ -220,7 +222,7 @@ impl Node {
     }
 
     /// Records an operation that was accepted; frees the buffers of a refused one.
-    fn posted(&mut self, context: u64, ends: Ends, result: Result<(), Refused>) {
+    fn posted(&mut self, context: u64, ends: ExpectedCompletions, result: Result<(), Refused>) {
         if result.is_err() {
             assert!(!self.pending.contains_key(&context));
             self.judge.memory.free(context);
@@ -242,10 +244,10 @@ impl Node {
         let result = self.on(now, call);
         self.polls = polls;
         let ends = match sort {
-            Sort::Once => Ends::Once,
-            Sort::Many => Ends::UntilReleased,
-            Sort::Injected => Ends::Injected,
-            Sort::Claim => Ends::Claim,
+            Sort::Once => ExpectedCompletions::Once,
+            Sort::Many => ExpectedCompletions::UntilReleased,
+            Sort::Injected => ExpectedCompletions::Injected,
+            Sort::Claim => ExpectedCompletions::Claim,
         };
         self.posted(context, ends, result);
         if sort == Sort::Injected {
@@ -282,7 +284,8 @@ impl Node {
     /// Checks that no operation is pending. Injected operations that succeeded have no further
     /// completion.
     pub(crate) fn assert_all_ended(&self) {
-        let open = self.pending.iter().filter(|(_, ends)| !matches!(ends, Ends::Late));
+        let open =
+            self.pending.iter().filter(|(_, ends)| !matches!(ends, ExpectedCompletions::Late));
         let open: Vec<_> = open.collect();
         assert!(open.is_empty(), "{open:?} never ended: {:?}", self.judge.rdm.occupancy());
     }

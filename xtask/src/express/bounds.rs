@@ -1,7 +1,7 @@
 //! Memory that peers can make the receiving side hold, measured by a counting allocator: it stays
 //! below the configured bound, whatever they send, and one peer leaves the others their part.
 
-use srd_card::frame::Place;
+use srd_card::frame::ChunkPosition;
 use srd_card::offload::OFFLOAD_BYTES;
 use srd_card::{Config, Express, FRAME_QPN, Guest, PeerSettings, PeerSlot, Prefix};
 use srd_proto::time::{Duration, Instant};
@@ -51,7 +51,7 @@ impl Rig {
         Self { express, peers, now, guest: Count::default(), before: heap::live_bytes() }
     }
 
-    fn hear(&mut self, peer: usize, place: Place, payload: &[u8]) {
+    fn hear(&mut self, peer: usize, place: ChunkPosition, payload: &[u8]) {
         let delivery = Delivery {
             peer: self.peers[peer].0,
             src_qpn: FRAME_QPN,
@@ -71,7 +71,8 @@ impl Rig {
     /// One byte of a frame far ahead, in so many flows.
     fn far_bytes(&mut self, peer: usize, flows: std::ops::Range<u32>) {
         for flow in flows {
-            let place = Place { flow, sequence: 4095, chunk: 0, last: false, frame_bytes: 2 };
+            let place =
+                ChunkPosition { flow, sequence: 4095, chunk: 0, last: false, frame_bytes: 2 };
             self.hear(peer, place, &[1]);
             assert!(self.held() <= most(), "{} bytes for {flow} flows", self.held());
         }
@@ -94,7 +95,7 @@ fn regression_one_byte_frames_far_ahead_cost_no_more_than_the_bound() {
     // All of a frame's window in few flows, from the far end.
     for sequence in (0..4096).rev() {
         for flow in 0..256 {
-            let place = Place { flow, sequence, chunk: 0, last: false, frame_bytes: 2 };
+            let place = ChunkPosition { flow, sequence, chunk: 0, last: false, frame_bytes: 2 };
             rig.hear(0, place, &[1]);
         }
         assert!(rig.held() <= most(), "{} bytes", rig.held());
@@ -129,7 +130,7 @@ fn a_peer_that_fills_the_buffers_leaves_the_others_room_for_their_frames() {
     let mut rig = Rig::new(4, config);
     // The first holds one chunk of each of many large frames.
     for flow in 0..1000 {
-        let place = Place { flow, sequence: 1, chunk: 0, last: false, frame_bytes: 60_000 };
+        let place = ChunkPosition { flow, sequence: 1, chunk: 0, last: false, frame_bytes: 60_000 };
         rig.hear(0, place, &[1; 8000]);
         assert!(rig.held() <= bound, "{} bytes", rig.held());
     }
@@ -140,9 +141,10 @@ fn a_peer_that_fills_the_buffers_leaves_the_others_room_for_their_frames() {
         frame[OFFLOAD_BYTES] = 0x45;
         frame[OFFLOAD_BYTES + 9] = 47;
         frame[OFFLOAD_BYTES + 12..][..4].copy_from_slice(&[10, 0, octet(peer), 7]);
-        let place = Place { flow: 9, sequence: 0, chunk: 0, last: false, frame_bytes: 60_000 };
+        let place =
+            ChunkPosition { flow: 9, sequence: 0, chunk: 0, last: false, frame_bytes: 60_000 };
         rig.hear(peer, place, &frame[..30_000]);
-        rig.hear(peer, Place { chunk: 1, last: true, ..place }, &frame[30_000..]);
+        rig.hear(peer, ChunkPosition { chunk: 1, last: true, ..place }, &frame[30_000..]);
     }
     assert_eq!(rig.guest.0, 3);
 }
@@ -154,11 +156,12 @@ fn regression_large_buffers_that_are_used_again_are_charged_as_they_are() {
     let mut rig = Rig::new(1, config);
     for round in 0..2000 {
         // A large frame comes and goes; then one byte waits in what may be its buffer.
-        let place = Place { flow: 0, sequence: round, chunk: 0, last: false, frame_bytes: 60_000 };
+        let place =
+            ChunkPosition { flow: 0, sequence: round, chunk: 0, last: false, frame_bytes: 60_000 };
         rig.hear(0, place, &[0; 30_000]);
-        rig.hear(0, Place { chunk: 1, last: true, ..place }, &[0; 30_000]);
+        rig.hear(0, ChunkPosition { chunk: 1, last: true, ..place }, &[0; 30_000]);
         let flow = 1 + u32::from(round);
-        let tiny = Place { flow, sequence: 9, chunk: 0, last: false, frame_bytes: 2 };
+        let tiny = ChunkPosition { flow, sequence: 9, chunk: 0, last: false, frame_bytes: 2 };
         rig.hear(0, tiny, &[1]);
         assert!(rig.held() <= bound, "{} bytes after {round}", rig.held());
     }

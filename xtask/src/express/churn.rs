@@ -5,7 +5,7 @@ use std::fmt;
 use srd_proto::time::Duration;
 
 use super::NODES;
-use super::node::Wanted;
+use super::node::NodeSettings;
 use super::wire::PATHS;
 use super::world::World;
 
@@ -147,7 +147,7 @@ impl World {
     pub(super) fn heal(&mut self) {
         self.wire.heal();
         let owner = self.any_node();
-        self.wanted = vec![Wanted::all(owner); NODES];
+        self.wanted = vec![NodeSettings::all(owner); NODES];
         self.apply();
     }
 }

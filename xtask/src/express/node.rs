@@ -19,7 +19,7 @@ const FRAME_BYTES: (usize, usize) = (40, FRAME_BYTES_MAX);
 
 /// Settings of a node, which survive restarts.
 #[derive(Clone, Debug)]
-pub(super) struct Wanted {
+pub(super) struct NodeSettings {
     pub express: bool,
     pub express_udp: bool,
     pub udp_bypass: bool,
@@ -41,7 +41,7 @@ pub(super) struct WantedPeer {
     pub owns_moving: bool,
 }
 
-impl Wanted {
+impl NodeSettings {
     /// Everything on. `owner`: behind whom the address is that moves.
     pub(super) fn all(owner: usize) -> Self {
         let peer = WantedPeer {
@@ -115,7 +115,13 @@ impl Guest for Inbox<'_> {
 }
 
 impl Node {
-    pub(super) fn new(index: usize, life: u64, seed: u64, now: Instant, wanted: &Wanted) -> Self {
+    pub(super) fn new(
+        index: usize,
+        life: u64,
+        seed: u64,
+        now: Instant,
+        wanted: &NodeSettings,
+    ) -> Self {
         let config = CoreConfig {
             protection: Protection::Static(key(index)),
             packet_bytes_max: 1472,
@@ -165,7 +171,7 @@ impl Node {
         node
     }
 
-    pub(super) fn add_peer(&mut self, now: Instant, other: usize, wanted: &Wanted) {
+    pub(super) fn add_peer(&mut self, now: Instant, other: usize, wanted: &NodeSettings) {
         let known = PeerConfig::at(outer(other)).with_key(Some(public_key(&key(other))));
         let id = self.endpoint.add_peer(now, known).expect("room for few peers");
         let want = wanted.peers[other];
@@ -192,7 +198,7 @@ impl Node {
     }
 
     /// Applies the settings of one peer.
-    pub(super) fn apply(&mut self, now: Instant, other: usize, wanted: &Wanted) {
+    pub(super) fn apply(&mut self, now: Instant, other: usize, wanted: &NodeSettings) {
         let want = wanted.peers[other];
         match self.peers[other] {
             None if want.present => self.add_peer(now, other, wanted),
@@ -206,7 +212,7 @@ impl Node {
     }
 
     /// Applies the settings of the whole node.
-    pub(super) fn apply_own(&mut self, now: Instant, wanted: &Wanted) {
+    pub(super) fn apply_own(&mut self, now: Instant, wanted: &NodeSettings) {
         self.express.set_enabled(now, wanted.express, wanted.express_udp);
         self.express.set_order(wanted.udp_bypass, wanted.order_wait);
         self.express.set_queue_target(wanted.queue_target);

@@ -8,7 +8,7 @@ use std::net::SocketAddr;
 
 use super::NODES;
 use super::ledger::Ledger;
-use super::node::{Inbox, Node, Wanted, outer};
+use super::node::{Inbox, Node, NodeSettings, outer};
 use super::wire::Wire;
 
 /// Rounds in which all nodes must have nothing more to do at one moment.
@@ -20,7 +20,7 @@ const CHECK_EVERY: Duration = Duration::from_millis(100);
 pub(super) struct World {
     pub now: Instant,
     pub nodes: Vec<Node>,
-    pub wanted: Vec<Wanted>,
+    pub wanted: Vec<NodeSettings>,
     pub wire: Wire,
     pub ledger: Ledger,
     pub rng: Rng,
@@ -37,7 +37,7 @@ pub(super) struct World {
 impl World {
     pub(super) fn new(seed: u64) -> Self {
         let now = Instant::ZERO + Duration::from_secs(1);
-        let wanted = vec![Wanted::all(1); NODES];
+        let wanted = vec![NodeSettings::all(1); NODES];
         let mut world = Self {
             now,
             nodes: Vec::new(),

@@ -68,7 +68,7 @@ pub(super) struct OnDemand {
 }
 
 /// The tests of all programs.
-pub(super) struct Found {
+pub(super) struct TestInventory {
     /// Tests that always run.
     pub(super) tests: Vec<Test>,
     /// Tests that run on demand.
@@ -124,8 +124,8 @@ pub(super) fn count(programs: &[Program]) -> usize {
 ///
 /// # Errors
 /// If a program does not answer.
-pub(super) fn tests(programs: &[Program]) -> Result<Found> {
-    let mut found = Found { tests: Vec::new(), on_demand: Vec::new() };
+pub(super) fn tests(programs: &[Program]) -> Result<TestInventory> {
+    let mut found = TestInventory { tests: Vec::new(), on_demand: Vec::new() };
     for program in programs {
         let program = Rc::new(program.clone());
         let ignored = names(&ask(&program, &["--list", "--format=terse", "--ignored"])?);

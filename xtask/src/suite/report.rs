@@ -12,7 +12,7 @@ use super::programs::{OnDemand, Test};
 const SLOWEST: usize = 10;
 
 /// A test that has ended.
-pub(super) struct Done {
+pub(super) struct FinishedTest {
     /// The test.
     pub(super) test: Test,
     /// End of its process.
@@ -21,7 +21,7 @@ pub(super) struct Done {
     pub(super) outcome: Outcome,
 }
 
-impl Done {
+impl FinishedTest {
     /// Prints a failure with all its output, and with `verbose` a line for any other.
     fn print(&self, verbose: bool) {
         let name = self.test.full_name();
@@ -94,7 +94,7 @@ impl Report {
     }
 
     /// A test has ended. Prints a failure with all its output.
-    pub(super) fn add(&mut self, done: &Done) {
+    pub(super) fn add(&mut self, done: &FinishedTest) {
         done.print(self.verbose);
         let name = done.test.full_name();
         let (wall, cpu) = (done.end.wall, done.end.cpu);
@@ -266,15 +266,15 @@ mod tests {
     use super::*;
     use crate::suite::programs::Program;
 
-    fn done(name: &str, outcome: Outcome) -> Done {
+    fn done(name: &str, outcome: Outcome) -> FinishedTest {
         let test = Test { program: Program::named("srd-x::it"), path: name.to_owned() };
         let seconds = Duration::from_secs(2);
         let (success, output) = (true, String::new());
         let end = End { success, stopped: None, output, wall: seconds, cpu: seconds / 2 };
-        Done { test, end, outcome }
+        FinishedTest { test, end, outcome }
     }
 
-    fn report(of: Vec<Done>) -> Report {
+    fn report(of: Vec<FinishedTest>) -> Report {
         let mut report = Report::new(27, Vec::new(), false);
         report.begin_round();
         of.iter().for_each(|done| report.add(done));

@@ -22,7 +22,7 @@ use srd_proto::time::Instant;
 use srd_proto::{Class, Datagram, Endpoint, Entropy, PeerId};
 
 use super::cloud::Parcel;
-use super::egress::{Line, OVERLAY};
+use super::egress::{OVERLAY, QueueId};
 use super::feed::{Amount, Feed, Outgoing};
 use super::paths::Choice;
 use super::stage::Express;
@@ -30,7 +30,7 @@ use crate::meta::Meta;
 use crate::meta::key::Direction;
 use crate::meta::layout::Layout;
 use crate::meta::offload::OFFLOAD_BYTES;
-use crate::queue::scheduler::{Kind, Lane, QueueCounts, Waiting};
+use crate::queue::scheduler::{Kind, Lane, QueueCounts, QueuedFrame};
 use crate::rewrite::segment::{self, Segments, fitted};
 use crate::rules::snapshot::PeerSlot;
 use crate::wire::cloud::{TRAILER_BYTES, Trailer, bundle_overhead, unbundle};
@@ -54,7 +54,7 @@ impl Express {
         }
         let Some(line) = self.line_of_path(now, parcel, (meta, choice), is_small) else { return };
         let (kind, path) = (Kind::PlainCloud, choice.path);
-        self.put_in_line(line, &parcel.trailer, Waiting { frame, layout, at: now, kind, path });
+        self.put_in_line(line, &parcel.trailer, QueuedFrame { frame, layout, at: now, kind, path });
     }
 
     /// Returns the queue for a frame of a cloud outside of SRD; `None` if the peer was removed.
@@ -65,7 +65,7 @@ impl Express {
         parcel: Parcel,
         (meta, Choice { path, bit }): (&Meta, Choice),
         is_small: bool,
-    ) -> Option<Line> {
+    ) -> Option<QueueId> {
         let Parcel { to: PeerSlot(to), tenant, interface, .. } = parcel;
         let peer = self.peers.get_mut(to as usize).and_then(Option::as_mut)?;
         if peer.scheduler.is_empty() {
@@ -93,14 +93,14 @@ impl Express {
             members.has_large |= !is_small;
         }
         self.table.queues[slot as usize].members().bits |= bit;
-        Some(Line { peer: to, slot, tenant })
+        Some(QueueId { peer: to, slot, tenant })
     }
 
     /// Returns the queue for all flows to a peer without an entry in the table.
     #[cold]
-    pub(super) fn line_of_many(&mut self, peer: u32) -> Option<Line> {
+    pub(super) fn line_of_many(&mut self, peer: u32) -> Option<QueueId> {
         self.counters.flows_full += 1; // X2
-        Some(Line { peer, slot: self.peer(peer)?.overflow?, tenant: OVERLAY })
+        Some(QueueId { peer, slot: self.peer(peer)?.overflow?, tenant: OVERLAY })
     }
 
     /// Whether a packet of `bytes` bytes, or each of its segments, fits outside of SRD; counted if
@@ -113,7 +113,12 @@ impl Express {
     }
 
     /// Queues a frame of a cloud, in one datagram with the last frame there if permitted. // C6
-    pub(super) fn put_in_line(&mut self, line: Line, trailer: &Trailer, mut waiting: Waiting) {
+    pub(super) fn put_in_line(
+        &mut self,
+        line: QueueId,
+        trailer: &Trailer,
+        mut waiting: QueuedFrame,
+    ) {
         let bytes_max = self.bundle_bytes_max(line.peer);
         if let Some(peer) = self.peers.get_mut(line.peer as usize).and_then(Option::as_mut) {
             let mut counts = QueueCounts::default();

@@ -9,7 +9,7 @@ use alloc::vec::Vec;
 use srd_proto::time::Instant;
 use srd_proto::{Delivery, PeerId};
 
-use super::egress::Line;
+use super::egress::QueueId;
 use super::ingress::Partner;
 use super::peer::Peer;
 use super::stage::Express;
@@ -18,12 +18,12 @@ use crate::meta::key::Direction;
 use crate::meta::offload::OFFLOAD_BYTES;
 use crate::meta::{FRAME_BYTES_MAX, Meta};
 use crate::order::{Admission, Near, Order, Sink};
-use crate::queue::scheduler::{Kind, Waiting};
+use crate::queue::scheduler::{Kind, QueuedFrame};
 use crate::rewrite::ecn;
 use crate::rewrite::segment;
 use crate::rules::snapshot::PeerSlot;
 use crate::wire::cloud::{BUNDLE_FRAMES_MAX, TRAILER_BYTES, Trailer, unbundle};
-use crate::wire::frame::Place;
+use crate::wire::frame::ChunkPosition;
 use crate::wire::queue_pairs::CLOUD_QPN;
 
 /// A frame of a cloud to another host, without its bytes.
@@ -195,7 +195,7 @@ impl Express {
         {
             return;
         }
-        let waiting = Waiting { frame, layout: meta.layout, at: now, kind, path: choice.path };
+        let waiting = QueuedFrame { frame, layout: meta.layout, at: now, kind, path: choice.path };
         self.put_in_line(line, &parcel.trailer, waiting);
     }
 
@@ -217,12 +217,12 @@ impl Express {
         now: Instant,
         meta: &Meta,
         parcel: Parcel,
-    ) -> Option<Line> {
+    ) -> Option<QueueId> {
         let Parcel { to: PeerSlot(peer), tenant, interface, .. } = parcel;
         match self.table.of_cloud(now, meta.key, interface, peer) {
             Some(flow) => {
                 let peer = self.table.queue_of(flow, peer);
-                Some(Line { peer, slot: flow.slot(), tenant })
+                Some(QueueId { peer, slot: flow.slot(), tenant })
             }
             None => self.line_of_many(peer),
         }
@@ -244,7 +244,7 @@ impl Express {
         let Some(slot) = self.slot_of(delivery.peer) else { return true };
         let (order, mut inward) = self.inward(arrivals, delivery.reliable);
         if delivery.reliable {
-            let place = Place::decode(delivery.imm);
+            let place = ChunkPosition::decode(delivery.imm);
             order.chunk(now, (slot, by.shard), place, delivery.payload, &mut inward);
         } else {
             inward.marked = delivery.ce;

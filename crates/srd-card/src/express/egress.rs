@@ -5,13 +5,13 @@ use alloc::vec::Vec;
 use srd_proto::time::Instant;
 
 use super::stage::{Express, Guest};
-use crate::flow::table::Found;
+use crate::flow::table::PeerFlow;
 use crate::meta::key::Direction;
 use crate::meta::layout::Layout;
 use crate::meta::offload::OFFLOAD_BYTES;
 use crate::meta::packet::protocol;
 use crate::meta::{FRAME_BYTES_MAX, Meta};
-use crate::queue::scheduler::{Kind, Lane, QueueCounts, Waiting};
+use crate::queue::scheduler::{Kind, Lane, QueueCounts, QueuedFrame};
 use crate::rewrite::segment::{self, Segments, fitted};
 use crate::rewrite::{checksum, fragment, mss, too_big};
 
@@ -20,7 +20,7 @@ pub(super) const OVERLAY: u32 = 0;
 
 /// Queue in which a packet waits.
 #[derive(Clone, Copy)]
-pub(super) struct Line {
+pub(super) struct QueueId {
     /// Peer of the queue.
     pub(super) peer: u32,
     /// Entry of the packet's flow.
@@ -66,7 +66,7 @@ impl Express {
         let fits = self.plain_bytes_max.saturating_sub(OFFLOAD_BYTES + peer.bytes_lost);
         let lane = peer.scheduler.lane(kind, frame.len());
         if lane == Lane::Srd || segment::largest(&fitted(&layout, fits)) <= fits {
-            self.enqueue(line, Waiting { frame, layout, at: now, kind, path: 0 });
+            self.enqueue(line, QueuedFrame { frame, layout, at: now, kind, path: 0 });
         } else {
             self.too_big(now, &frame, &meta, fits, guest);
         }
@@ -74,18 +74,18 @@ impl Express {
 
     /// Returns the queue for a packet of the guest. Returns `None`, and counts the packet, if its
     /// address is behind no peer.
-    fn line(&mut self, now: Instant, meta: &Meta) -> Option<Line> {
+    fn line(&mut self, now: Instant, meta: &Meta) -> Option<QueueId> {
         let Some(found) = self.table.classify(now, meta, &self.rules, None, None) else {
             self.counters.guest_no_peer += 1;
             return None;
         };
-        let Found { peer, flow } = found;
+        let PeerFlow { peer, flow } = found;
         let Some(flow) = flow else {
             self.counters.flows_full += 1; // X2
-            return Some(Line { peer, slot: self.peer(peer)?.overflow?, tenant: OVERLAY });
+            return Some(QueueId { peer, slot: self.peer(peer)?.overflow?, tenant: OVERLAY });
         };
         let peer = self.table.queue_of(flow, peer);
-        Some(Line { peer, slot: flow.slot(), tenant: OVERLAY })
+        Some(QueueId { peer, slot: flow.slot(), tenant: OVERLAY })
     }
 
     /// Returns the kind of a frame, on which the rule bases the lane. // X1, X2
@@ -102,7 +102,7 @@ impl Express {
     }
 
     /// Appends a frame to its queue.
-    pub(super) fn enqueue(&mut self, line: Line, waiting: Waiting) {
+    pub(super) fn enqueue(&mut self, line: QueueId, waiting: QueuedFrame) {
         let Some(peer) = self.peers.get_mut(line.peer as usize).and_then(Option::as_mut) else {
             return;
         };
@@ -131,7 +131,7 @@ impl Express {
             let Some(line) = self.line(now, &meta.of_parts()) else { return };
             for (frame, layout) in parts {
                 let (at, kind) = (now, Kind::Other);
-                self.enqueue(line, Waiting { frame, layout, at, kind, path: 0 });
+                self.enqueue(line, QueuedFrame { frame, layout, at, kind, path: 0 });
             }
             return;
         }

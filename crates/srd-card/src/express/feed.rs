@@ -14,11 +14,11 @@ use crate::meta::key::Direction;
 use crate::meta::layout::Layout;
 use crate::meta::offload::OFFLOAD_BYTES;
 use crate::meta::packet::protocol;
-use crate::queue::scheduler::{Kind, Lane, QueueCounts, Rule, Turn, Waiting};
+use crate::queue::scheduler::{Kind, Lane, QueueCounts, QueuedFrame, Rule, Turn};
 use crate::rewrite::segment::{Segments, fitted};
 use crate::rules::snapshot::PeerSlot;
 use crate::wire::cloud::{TRAILER_BYTES, Trailer};
-use crate::wire::frame::{CHUNKS_MAX, Place, chunk_bytes};
+use crate::wire::frame::{CHUNKS_MAX, ChunkPosition, chunk_bytes};
 use crate::wire::queue_pairs::{CLOUD_QPN, FRAME_QPN, FRESH_QPN};
 
 /// Bytes that may wait in the transport for their first transmission before more are passed to it:
@@ -117,7 +117,7 @@ impl Express {
                 continue;
             }
             let taken = peer.scheduler.take(queues, turn, lane, now, &self.aqm, &mut counts);
-            let Some(Waiting { frame, layout, kind, path, .. }) = taken else { continue };
+            let Some(QueuedFrame { frame, layout, kind, path, .. }) = taken else { continue };
             *handed += 1;
             let outgoing = Outgoing { peer: slot, turn, lane, frame, layout, kind, path };
             self.send(now, outgoing, feed, endpoint);
@@ -229,7 +229,7 @@ impl Express {
         let mut chunk = 0;
         loop {
             let last = rest.len() <= size;
-            let place = Place { flow, sequence, chunk, last, frame_bytes }; // F2
+            let place = ChunkPosition { flow, sequence, chunk, last, frame_bytes }; // F2
             let payload = if last { core::mem::take(&mut rest) } else { rest.split_to(size) };
             let datagram = Datagram {
                 src_qpn,

@@ -17,7 +17,7 @@ use crate::meta::packet::protocol;
 use crate::order::{Admission, Near, Order, Sink};
 use crate::rewrite::{ecn, mss};
 use crate::rules::snapshot::Rules;
-use crate::wire::frame::Place;
+use crate::wire::frame::ChunkPosition;
 use crate::wire::queue_pairs::{FRAME_QPN, OFFER_QPN};
 
 /// Context by which a datagram arrived, for a peer whose node has several shards.
@@ -150,7 +150,7 @@ impl Express {
         let (order, mut upward) = self.upward(now, guest, delivery.reliable);
         upward.marked = delivery.ce && !delivery.reliable;
         if delivery.reliable {
-            let place = Place::decode(delivery.imm);
+            let place = ChunkPosition::decode(delivery.imm);
             order.chunk(now, (slot, by.shard), place, delivery.payload, &mut upward);
         } else {
             upward.take(slot, &mut None, delivery.payload);

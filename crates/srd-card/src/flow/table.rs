@@ -63,7 +63,7 @@ impl FlowId {
 
 /// Peer and flow of a packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Found {
+pub(crate) struct PeerFlow {
     /// Peer behind the packet's remote address.
     pub(crate) peer: u32,
     /// Entry of the packet's flow, unless the table has no free entry for it.
@@ -174,7 +174,7 @@ impl FlowTable {
         rules: &Rules,
         from: Option<u32>,
         near: Option<u32>,
-    ) -> Option<Found> {
+    ) -> Option<PeerFlow> {
         let near = near.filter(|slot| self.entries[*slot as usize].is(&meta.key, 0));
         let slot = near.or_else(|| self.find(&meta.key, 0));
         let verdict = match slot {
@@ -192,7 +192,7 @@ impl FlowTable {
             }
         }
         let slot = slot.or_else(|| self.open(now, (meta.key, 0), verdict, from));
-        Some(Found { peer, flow: slot.map(|slot| FlowId::new(slot, meta.direction)) })
+        Some(PeerFlow { peer, flow: slot.map(|slot| FlowId::new(slot, meta.direction)) })
     }
 
     /// Returns the flow of a packet that an interface of a cloud sends to a peer, or `None` if the

@@ -9,7 +9,7 @@ use smoltcp::wire::{
     Ipv4Repr, UdpPacket, UdpRepr,
 };
 
-use super::{Framed, IPV4, Link, MTU, Sent};
+use super::{FrameOutcome, Framed, IPV4, Link, MTU};
 use crate::meta::packet::{Packet, protocol};
 
 const SERVER_PORT: u16 = 67;
@@ -30,7 +30,7 @@ const INTERFACE_MTU: u8 = 26;
 
 impl Link {
     /// Handles an IPv4 packet if it is for the DHCP server.
-    pub(super) fn dhcp(&self, bytes: &[u8]) -> Option<Sent> {
+    pub(super) fn dhcp(&self, bytes: &[u8]) -> Option<FrameOutcome> {
         // Two fields are sufficient to recognize most packets as other traffic.
         let header_bytes = usize::from(*bytes.first()? & 15) * 4;
         let port = bytes.get(header_bytes + 2..)?.first_chunk::<2>()?;
@@ -46,7 +46,7 @@ impl Link {
             return None;
         }
         let asked = &bytes[(packet.transport_at + UDP_BYTES).min(bytes.len())..];
-        Some(self.lease(asked).map_or(Sent::Nothing, Sent::Answer))
+        Some(self.lease(asked).map_or(FrameOutcome::Nothing, FrameOutcome::Answer))
     }
 
     /// The subnet's router: its first address.

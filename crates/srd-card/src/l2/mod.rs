@@ -68,7 +68,7 @@ pub type Framed = (Ethernet, Vec<u8>);
 
 /// Result for a frame of a guest.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Sent {
+pub enum FrameOutcome {
     /// A packet behind its offload header, for the card.
     Packet(Vec<u8>),
     /// The answer to a request of the guest.
@@ -108,18 +108,18 @@ impl Cause {
 impl Link {
     /// Handles a frame of the guest. `packet` is the offload header, with offsets from the
     /// Ethernet header on, and the bytes behind the Ethernet header.
-    pub fn from_guest(&self, ethernet: &Ethernet, mut packet: Vec<u8>) -> Sent {
+    pub fn from_guest(&self, ethernet: &Ethernet, mut packet: Vec<u8>) -> FrameOutcome {
         let (destination, source) = (&ethernet[..6], &ethernet[6..12]);
         if source != self.mac {
-            return Sent::Drop(Cause::Source); // E1
+            return FrameOutcome::Drop(Cause::Source); // E1
         }
         let kind = u16_at(ethernet, 12);
         let Some(bytes) = packet.get(OFFLOAD_BYTES..) else {
-            return Sent::Drop(Cause::Malformed);
+            return FrameOutcome::Drop(Cause::Malformed);
         };
-        let Some(length) = length(kind, bytes) else { return Sent::Drop(Cause::of(kind)) };
+        let Some(length) = length(kind, bytes) else { return FrameOutcome::Drop(Cause::of(kind)) };
         let answer = match kind {
-            ARP => return self.arp(bytes).map_or(Sent::Nothing, Sent::Answer),
+            ARP => return self.arp(bytes).map_or(FrameOutcome::Nothing, FrameOutcome::Answer),
             IPV4 => self.dhcp(&bytes[..length]),
             _ => self.neighbour(&bytes[..length]),
         };
@@ -127,16 +127,16 @@ impl Link {
             return answer;
         }
         if destination != GATEWAY {
-            return Sent::Drop(Cause::Destination); // E2
+            return FrameOutcome::Drop(Cause::Destination); // E2
         }
         // The padding of an Ethernet frame is no part of its packet. Only a device, not a guest,
         // may declare checksums as verified.
         packet.truncate(OFFLOAD_BYTES + length);
         packet[0] &= !offload::CHECKSUM_VALID;
         if !shift(&mut packet, |place| place.checked_sub(ETHERNET_BYTES)) {
-            return Sent::Drop(Cause::Malformed);
+            return FrameOutcome::Drop(Cause::Malformed);
         }
-        Sent::Packet(packet)
+        FrameOutcome::Packet(packet)
     }
 
     /// Converts a packet of the card into frames for a device with these abilities, and passes

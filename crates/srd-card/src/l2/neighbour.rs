@@ -10,7 +10,7 @@ use smoltcp::wire::{
     NdiscNeighborFlags, NdiscRepr, NdiscRouterFlags,
 };
 
-use super::{Framed, GATEWAY, IPV6, Link, MTU, Sent};
+use super::{FrameOutcome, Framed, GATEWAY, IPV6, Link, MTU};
 use crate::meta::packet::{IPV6_BYTES, protocol};
 use crate::rules::prefix::Prefix;
 
@@ -23,12 +23,12 @@ const REDIRECT: u8 = 137;
 
 impl Link {
     /// Handles an IPv6 packet if it is a packet of neighbour discovery.
-    pub(super) fn neighbour(&self, bytes: &[u8]) -> Option<Sent> {
+    pub(super) fn neighbour(&self, bytes: &[u8]) -> Option<FrameOutcome> {
         let kind = *bytes.get(IPV6_BYTES)?;
         let is_neighbour = bytes[6] == protocol::ICMP_V6
             && (ROUTER_SOLICIT..=REDIRECT).contains(&kind)
             && bytes[7] == HOPS;
-        is_neighbour.then(|| self.asked(bytes).map_or(Sent::Nothing, Sent::Answer))
+        is_neighbour.then(|| self.asked(bytes).map_or(FrameOutcome::Nothing, FrameOutcome::Answer))
     }
 
     fn asked(&self, bytes: &[u8]) -> Option<Framed> {

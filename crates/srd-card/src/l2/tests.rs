@@ -18,7 +18,7 @@ fn header(to: Mac, from: Mac, kind: u16) -> Ethernet {
     [&to[..], &from, &kind.to_be_bytes()].concat().try_into().unwrap()
 }
 
-fn send(link: &Link, to: Mac, kind: u16, bytes: &[u8]) -> Sent {
+fn send(link: &Link, to: Mac, kind: u16, bytes: &[u8]) -> FrameOutcome {
     link.from_guest(&header(to, MAC, kind), [&[0; OFFLOAD_BYTES][..], bytes].concat())
 }
 
@@ -44,7 +44,7 @@ fn a_packet_for_the_gateway_comes_to_the_card_without_padding() {
     let packet = udp(OWN, [10, 0, 1, 11].into(), (5, 6), b"x");
     let padded = [&packet[..], &[7; 20]].concat();
     let wanted = [&[0; OFFLOAD_BYTES][..], &packet].concat();
-    assert_eq!(send(&link(), GATEWAY, IPV4, &padded), Sent::Packet(wanted));
+    assert_eq!(send(&link(), GATEWAY, IPV4, &padded), FrameOutcome::Packet(wanted));
 }
 
 #[test]
@@ -57,7 +57,7 @@ fn a_checksum_that_is_left_to_hardware_lies_where_the_packet_has_it() {
     offload[6..8].copy_from_slice(&begin);
     let frame = [&offload[..], &packet].concat();
     let sent = link().from_guest(&header(GATEWAY, MAC, IPV4), frame.clone());
-    let Sent::Packet(sent) = sent else { panic!("{sent:?}") };
+    let FrameOutcome::Packet(sent) = sent else { panic!("{sent:?}") };
     assert_eq!(sent[6..8], 20_u16.to_le_bytes());
     // And back, for a device with checksum offload.
     let mut frames = Vec::new();
@@ -69,7 +69,7 @@ fn a_checksum_that_is_left_to_hardware_lies_where_the_packet_has_it() {
     let mut wrong = frame;
     wrong[6..8].copy_from_slice(&13_u16.to_le_bytes());
     let sent = link().from_guest(&header(GATEWAY, MAC, IPV4), wrong);
-    assert_eq!(sent, Sent::Drop(Cause::Malformed));
+    assert_eq!(sent, FrameOutcome::Drop(Cause::Malformed));
 }
 
 #[test]
@@ -101,20 +101,23 @@ fn frames_of_others_for_others_and_of_other_kinds_are_dropped() {
     let packet = udp(OWN, [10, 0, 1, 11].into(), (5, 6), b"x");
     let frame = [&[0; OFFLOAD_BYTES][..], &packet].concat();
     let from = header(GATEWAY, [2, 1, 2, 3, 4, 6], IPV4);
-    assert_eq!(link.from_guest(&from, frame), Sent::Drop(Cause::Source));
+    assert_eq!(link.from_guest(&from, frame), FrameOutcome::Drop(Cause::Source));
     for to in [BROADCAST, [1, 0, 0x5e, 0, 0, 1], MAC] {
-        assert_eq!(send(&link, to, IPV4, &packet), Sent::Drop(Cause::Destination));
+        assert_eq!(send(&link, to, IPV4, &packet), FrameOutcome::Drop(Cause::Destination));
     }
     for kind in [0x8100, 0x88cc, 60] {
-        assert_eq!(send(&link, GATEWAY, kind, &packet), Sent::Drop(Cause::Type));
+        assert_eq!(send(&link, GATEWAY, kind, &packet), FrameOutcome::Drop(Cause::Type));
     }
     // Packets of the wrong version, and packets that are shorter than their length field.
-    assert_eq!(send(&link, GATEWAY, IPV6, &packet), Sent::Drop(Cause::Malformed));
+    assert_eq!(send(&link, GATEWAY, IPV6, &packet), FrameOutcome::Drop(Cause::Malformed));
     for cut in 0..packet.len() {
-        assert_eq!(send(&link, GATEWAY, IPV4, &packet[..cut]), Sent::Drop(Cause::Malformed));
+        assert_eq!(
+            send(&link, GATEWAY, IPV4, &packet[..cut]),
+            FrameOutcome::Drop(Cause::Malformed)
+        );
     }
     let short = link.from_guest(&header(GATEWAY, MAC, IPV4), vec![0; OFFLOAD_BYTES - 1]);
-    assert_eq!(short, Sent::Drop(Cause::Malformed));
+    assert_eq!(short, FrameOutcome::Drop(Cause::Malformed));
 }
 
 #[test]
@@ -122,7 +125,7 @@ fn every_address_of_the_subnet_and_of_services_is_at_the_gateway() {
     let link = link();
     for target in [[10, 0, 1, 1], [10, 0, 1, 200], [169, 254, 169, 254]] {
         let sent = send(&link, BROADCAST, ARP, &arp(1, MAC, target.into()));
-        let Sent::Answer((ethernet, answer)) = sent else { panic!("{target:?}: {sent:?}") };
+        let FrameOutcome::Answer((ethernet, answer)) = sent else { panic!("{target:?}: {sent:?}") };
         assert_eq!(ethernet, header(MAC, GATEWAY, ARP));
         let answer = &answer[OFFLOAD_BYTES..];
         assert_eq!(answer[6..8], [0, 2], "a reply");
@@ -137,11 +140,11 @@ fn every_address_of_the_subnet_and_of_services_is_at_the_gateway() {
         arp(1, [2, 9, 9, 9, 9, 9], [10, 0, 1, 1].into()),
         arp(2, MAC, [10, 0, 1, 1].into()),
     ] {
-        assert_eq!(send(&link, BROADCAST, ARP, &question), Sent::Nothing);
+        assert_eq!(send(&link, BROADCAST, ARP, &question), FrameOutcome::Nothing);
     }
     let v6_only = Link { ipv4: None, ..link };
     let question = arp(1, MAC, [10, 0, 1, 1].into());
-    assert_eq!(send(&v6_only, BROADCAST, ARP, &question), Sent::Nothing);
+    assert_eq!(send(&v6_only, BROADCAST, ARP, &question), FrameOutcome::Nothing);
 }
 
 /// Builds a client's message with its type, the requested address, and the server.
@@ -180,11 +183,11 @@ fn options(answer: &[u8]) -> alloc::collections::BTreeMap<u8, Vec<u8>> {
 fn a_guest_learns_its_own_address_and_no_other() {
     let link = link();
     let ask = |packet: &[u8]| match send(&link, BROADCAST, IPV4, packet) {
-        Sent::Answer((ethernet, answer)) => {
+        FrameOutcome::Answer((ethernet, answer)) => {
             assert_eq!(ethernet, header(MAC, GATEWAY, IPV4));
             Some(answer[OFFLOAD_BYTES..].to_vec())
         }
-        Sent::Nothing => None,
+        FrameOutcome::Nothing => None,
         other => panic!("{other:?}"),
     };
     let (router, other) = (Ipv4Addr::new(10, 0, 1, 1), Ipv4Addr::new(10, 0, 1, 77));
@@ -223,7 +226,7 @@ fn a_guest_learns_its_own_address_and_no_other() {
     assert_eq!(ask(&udp(OWN, Ipv4Addr::BROADCAST, (68, 67), &discover[28..200])), None);
     // A packet to another port or address is an ordinary packet.
     let elsewhere = udp(OWN, [10, 0, 1, 9].into(), (68, 67), b"x");
-    assert!(matches!(send(&link, GATEWAY, IPV4, &elsewhere), Sent::Packet(_)));
+    assert!(matches!(send(&link, GATEWAY, IPV4, &elsewhere), FrameOutcome::Packet(_)));
 }
 
 fn icmpv6(from: Ipv6Addr, to: Ipv6Addr, hops: u8, message: &[u8]) -> Vec<u8> {
@@ -246,7 +249,7 @@ fn neighbours_and_routers_of_ipv6_are_at_the_gateway() {
     let neighbour = Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, 11);
     let send = |packet: &[u8]| send(&link, [0x33, 0x33, 0, 0, 0, 2], IPV6, packet);
     let answer = |packet: &[u8]| match send(packet) {
-        Sent::Answer((_, answer)) => answer[OFFLOAD_BYTES..].to_vec(),
+        FrameOutcome::Answer((_, answer)) => answer[OFFLOAD_BYTES..].to_vec(),
         other => panic!("{other:?}"),
     };
     let said = answer(&icmpv6(OWN_V6, all, 255, &solicit(neighbour)));
@@ -261,19 +264,19 @@ fn neighbours_and_routers_of_ipv6_are_at_the_gateway() {
     for (from, target) in
         [(Ipv6Addr::UNSPECIFIED, neighbour), (OWN_V6, OWN_V6), (OWN_V6, elsewhere)]
     {
-        assert_eq!(send(&icmpv6(from, all, 255, &solicit(target))), Sent::Nothing);
+        assert_eq!(send(&icmpv6(from, all, 255, &solicit(target))), FrameOutcome::Nothing);
     }
     // A packet that a router has forwarded is no neighbour discovery. As an ordinary multicast
     // packet, it is dropped.
     let passed_on = icmpv6(OWN_V6, all, 64, &solicit(neighbour));
-    assert_eq!(send(&passed_on), Sent::Drop(Cause::Destination));
+    assert_eq!(send(&passed_on), FrameOutcome::Drop(Cause::Destination));
     let v4_only = Link { ipv6: None, ..link.clone() };
     let asks = icmpv6(OWN_V6, all, 255, &[133, 0, 0, 0, 0, 0, 0, 0]);
     let sent = v4_only.from_guest(
         &header([0x33, 0x33, 0, 0, 0, 2], MAC, IPV6),
         [&[0; OFFLOAD_BYTES][..], &asks].concat(),
     );
-    assert_eq!(sent, Sent::Nothing);
+    assert_eq!(sent, FrameOutcome::Nothing);
 }
 
 /// No bytes of a guest cause a panic, and truncated requests get no answer.
@@ -304,7 +307,7 @@ fn no_bytes_of_a_guest_do_harm() {
             }
             frame.truncate(next() as usize % (frame.len() + 1));
             let sent = link.from_guest(&header(BROADCAST, MAC, kind), frame);
-            if let Sent::Packet(packet) = sent {
+            if let FrameOutcome::Packet(packet) = sent {
                 panic!("{packet:?} is for many");
             }
         }

@@ -23,4 +23,4 @@ pub use allowances::{Allowances, Limit};
 pub use bandwidth::{Bandwidth, Rates};
 pub use bucket::Bucket;
 pub use ceiling::{Ceiling, FlowKind, FlowMeter, gateway_bps};
-pub use stages::{Asked, Limits, Offer, Outcome, Settings};
+pub use stages::{LimitDecision, Limits, Offer, Outcome, Settings};

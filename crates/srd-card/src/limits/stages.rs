@@ -24,7 +24,7 @@ use crate::limits::allowances::{Allowances, Limit};
 use crate::limits::bandwidth::{Bandwidth, Rates, bits_in};
 use crate::limits::bucket::{Bucket, TooLong};
 use crate::limits::ceiling::{Ceiling, FlowMeter};
-use crate::limits::waiting::Waiting;
+use crate::limits::waiting::DelayQueue;
 use crate::meta::key::Direction;
 
 /// Packets per second of an ENI to link-local services, and of egress fragments.
@@ -97,7 +97,7 @@ pub enum Outcome<T> {
 
 /// Result of [`Limits::ask`] for a frame that stays with its caller.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Asked {
+pub enum LimitDecision {
     /// The frame has passed all limits.
     Through,
     /// The frame has passed all limits, but earlier frames wait for [`Limits::pop`].
@@ -118,7 +118,7 @@ pub struct HeldUp {
 
 /// Counters of packets that a limit held up.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Held {
+pub struct LimitCounts {
     /// Packets that waited.
     pub queued: u64,
     /// Packets that were dropped.
@@ -193,9 +193,9 @@ pub struct Limits<T> {
     gateway: [Bucket; 2],
     packets: Bucket,
     enis: Vec<Eni>,
-    waiting: Waiting<Parcel<T>>,
+    waiting: DelayQueue<Parcel<T>>,
     counts: [u32; LIMITS],
-    held: [Held; LIMITS],
+    held: [LimitCounts; LIMITS],
     ready: VecDeque<(Offer, T, Holds)>,
     /// Frames that a limit dropped after they had waited before another; at most
     /// [`DROPPED_LATE_MAX`].
@@ -227,9 +227,9 @@ impl<T> Limits<T> {
             gateway: [gateway, gateway],
             packets: bucket(settings.packets_per_second, settings.tolerance),
             enis: (0..enis).map(|_| eni()).collect(),
-            waiting: Waiting::new(),
+            waiting: DelayQueue::new(),
             counts: [0; LIMITS],
-            held: [Held::default(); LIMITS],
+            held: [LimitCounts::default(); LIMITS],
             ready: VecDeque::new(),
             dropped_late: VecDeque::new(),
             now,
@@ -267,14 +267,15 @@ impl<T> Limits<T> {
         item: T,
     ) -> Outcome<T> {
         match self.ask(now, &offer, flow) {
-            Asked::Through => Outcome::Passed(item),
+            LimitDecision::Through => Outcome::Passed(item),
             asked => self.keep(asked, offer, item),
         }
     }
 
     /// Checks a frame against the limits, and charges those that it passes. The frame stays with
     /// the caller, since nearly all frames continue at once. If the result is not
-    /// [`Asked::Through`], the caller passes the frame to [`Limits::keep`] before any other call.
+    /// [`LimitDecision::Through`], the caller passes the frame to [`Limits::keep`] before any other
+    /// call.
     ///
     /// # Panics
     /// If the ENI is not below the number given to [`Limits::new`].
@@ -283,42 +284,42 @@ impl<T> Limits<T> {
         now: Instant,
         offer: &Offer,
         flow: Option<(&mut FlowMeter, &Ceiling)>,
-    ) -> Asked {
+    ) -> LimitDecision {
         assert!(usize::from(offer.eni) < self.enis.len(), "an ENI of this instance");
         self.advance(now);
         if self.ready.len() >= self.queue_packets_max as usize {
-            return Asked::Undrained;
+            return LimitDecision::Undrained;
         }
         let wait_max = self.wait_max(Limit::Flow);
         let wait = flow.map_or(Ok(Duration::ZERO), |(meter, ceiling)| {
             meter.take(ceiling, (self.now, self.late), bits(offer), wait_max)
         });
         if wait == Ok(Duration::ZERO) && self.ready.is_empty() && self.pays_at_once(offer) {
-            return Asked::Through;
+            return LimitDecision::Through;
         }
         let held = match wait {
             Ok(Duration::ZERO) => self.pass(self.now, Stage::Gateway, offer),
             wait => Err(HeldUp { before: Limit::Flow, wait, next: Stage::Gateway }),
         };
         match held {
-            Ok(()) if self.ready.is_empty() => Asked::Through,
+            Ok(()) if self.ready.is_empty() => LimitDecision::Through,
             // Earlier frames that have passed the limits come first.
-            Ok(()) => Asked::Behind,
-            Err(held) => Asked::Held(held),
+            Ok(()) => LimitDecision::Behind,
+            Err(held) => LimitDecision::Held(held),
         }
     }
 
     /// Keeps a frame that does not continue at once, or drops it.
     #[cold]
-    pub fn keep(&mut self, asked: Asked, offer: Offer, item: T) -> Outcome<T> {
+    pub fn keep(&mut self, asked: LimitDecision, offer: Offer, item: T) -> Outcome<T> {
         match asked {
-            Asked::Through => Outcome::Passed(item),
-            Asked::Undrained => Outcome::Undrained(item),
-            Asked::Behind => {
+            LimitDecision::Through => Outcome::Passed(item),
+            LimitDecision::Undrained => Outcome::Undrained(item),
+            LimitDecision::Behind => {
                 self.ready.push_back((offer, item, Holds::default()));
                 Outcome::Taken(None)
             }
-            Asked::Held(held) => {
+            LimitDecision::Held(held) => {
                 self.hold(held, self.now, Frame { offer, item, held: Holds::default() })
             }
         }
@@ -402,7 +403,7 @@ impl<T> Limits<T> {
     }
 
     /// Returns the counters of packets that a limit held up, of all ENIs.
-    pub fn held(&self, limit: Limit) -> Held {
+    pub fn held(&self, limit: Limit) -> LimitCounts {
         self.held[limit as usize]
     }
 

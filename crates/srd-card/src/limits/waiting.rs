@@ -43,12 +43,12 @@ impl<T> Ord for Entry<T> {
 }
 
 /// Queue of packets, the earliest first; packets of the same time keep their order.
-pub(super) struct Waiting<T> {
+pub(super) struct DelayQueue<T> {
     heap: BinaryHeap<Reverse<Entry<T>>>,
     sequence: u64,
 }
 
-impl<T> Waiting<T> {
+impl<T> DelayQueue<T> {
     pub(super) fn new() -> Self {
         Self { heap: BinaryHeap::new(), sequence: 0 }
     }

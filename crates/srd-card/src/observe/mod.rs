@@ -15,5 +15,5 @@
 pub mod record;
 pub mod window;
 
-pub use record::{Facts, Record, Value, header, line, records, version_of};
+pub use record::{InterfaceAttributes, Record, Value, header, line, records, version_of};
 pub use window::{Action, Aggregator, Count, FLOWS_MAX, Flow, FlowKey, Observed, Path, Window};

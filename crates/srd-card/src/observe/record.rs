@@ -16,7 +16,7 @@ const VERSION_MIN: u8 = 2;
 
 /// Fields that each record of an interface's log repeats. An empty text is written as `-`.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Facts {
+pub struct InterfaceAttributes {
     /// Number of the account.
     pub account: String,
     /// Identifier of the interface.
@@ -39,7 +39,7 @@ pub struct Facts {
     pub is_nitro: bool,
 }
 
-impl Facts {
+impl InterfaceAttributes {
     fn seconds(&self, at: Instant) -> i64 {
         let ns = self.unix_ns.saturating_add(at.as_nanos());
         i64::try_from(ns / 1_000_000_000).unwrap_or(i64::MAX)
@@ -54,14 +54,14 @@ impl Facts {
 /// A record of a flow log.
 #[derive(Clone, Copy, Debug)]
 pub struct Record<'a> {
-    facts: &'a Facts,
+    facts: &'a InterfaceAttributes,
     start: Instant,
     end: Instant,
-    what: What<'a>,
+    what: RecordContent<'a>,
 }
 
 #[derive(Clone, Copy, Debug)]
-enum What<'a> {
+enum RecordContent<'a> {
     Flow { key: &'a FlowKey, count: &'a Count, action: Action, path: Option<Path> },
     NoData,
     SkipData,
@@ -81,7 +81,7 @@ pub enum Value<'a> {
 /// Returns the records of a window for a log of this traffic: accepted flows, refused flows, and
 /// one record if packets were skipped or if the window contains no packets. // F4, F5
 pub fn records<'a>(
-    facts: &'a Facts,
+    facts: &'a InterfaceAttributes,
     window: &'a Window,
     traffic: LoggedTraffic,
 ) -> impl Iterator<Item = Record<'a>> {
@@ -97,20 +97,20 @@ pub fn records<'a>(
     let flows = flows.filter(move |(_, action, count, _)| wants(*action) && count.packets > 0);
     let flows = flows.map(|(key, action, count, path)| {
         let path = path.filter(|_| action == Action::Accept);
-        let what = What::Flow { key, count, action, path };
+        let what = RecordContent::Flow { key, count, action, path };
         Record { facts, start: count.first, end: count.last, what }
     });
     let (start, end) = (window.began, window.ended);
-    let skipped = (window.skipped_packets > 0).then_some(What::SkipData);
-    let silent = window.is_silent().then_some(What::NoData);
+    let skipped = (window.skipped_packets > 0).then_some(RecordContent::SkipData);
+    let silent = window.is_silent().then_some(RecordContent::NoData);
     let whole = skipped.or(silent).map(|what| Record { facts, start, end, what });
     flows.chain(whole)
 }
 
 impl<'a> Record<'a> {
     /// Creates the record of a window that was lost completely.
-    pub fn lost(facts: &'a Facts, window: &Window) -> Self {
-        Self { facts, start: window.began, end: window.ended, what: What::SkipData }
+    pub fn lost(facts: &'a InterfaceAttributes, window: &Window) -> Self {
+        Self { facts, start: window.began, end: window.ended, what: RecordContent::SkipData }
     }
 
     /// Returns the value of a field; `version` is the version of the format.
@@ -128,16 +128,18 @@ impl<'a> Record<'a> {
             LogField::Start => Value::Number(facts.seconds(self.start)),
             LogField::End => Value::Number(facts.seconds(self.end)),
             LogField::LogStatus => word(match self.what {
-                What::Flow { .. } => "OK",
-                What::NoData => "NODATA",
-                What::SkipData => "SKIPDATA",
+                RecordContent::Flow { .. } => "OK",
+                RecordContent::NoData => "NODATA",
+                RecordContent::SkipData => "SKIPDATA",
             }),
             _ => self.of_flow(field),
         }
     }
 
     fn of_flow(&self, field: LogField) -> Value<'a> {
-        let What::Flow { key, count, action, path } = self.what else { return Value::None };
+        let RecordContent::Flow { key, count, action, path } = self.what else {
+            return Value::None;
+        };
         let address = |address: IpAddr| Value::Text(address.to_string().into());
         let number = |number: u64| Value::Number(i64::try_from(number).unwrap_or(i64::MAX));
         match field {

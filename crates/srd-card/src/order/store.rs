@@ -11,7 +11,7 @@ use srd_proto::time::{Duration, Instant};
 use super::budget::{Budget, Limits};
 use super::sink::{Admission, Key, Near, OrderCounts, Sink};
 use crate::meta::{FRAME_BYTES_MAX, Meta};
-use crate::wire::frame::Place;
+use crate::wire::frame::ChunkPosition;
 
 /// Number of large buffers that are kept for later frames.
 pub(crate) const SPARE_MAX: usize = 64;
@@ -167,7 +167,7 @@ impl Store {
         &mut self,
         peer: u32,
         flow: &mut Flow,
-        place: Place,
+        place: ChunkPosition,
         offset: usize,
         payload: &[u8],
         sink: &mut impl Sink,

@@ -17,7 +17,7 @@ use super::budget::Limits;
 use super::sink::{Key, OrderCounts, Sink};
 use super::store::{Flow, Store};
 use crate::hash::Keyed;
-use crate::wire::frame::{FLOW_NUMBER_BITS, Place};
+use crate::wire::frame::{ChunkPosition, FLOW_NUMBER_BITS};
 
 /// Largest distance of a frame from the next expected one. // O3
 const WINDOW: u16 = 4096;
@@ -81,7 +81,7 @@ impl Order {
         &mut self,
         now: Instant,
         (peer, shard): (u32, u8),
-        place: Place,
+        place: ChunkPosition,
         payload: &[u8],
         sink: &mut impl Sink,
     ) {

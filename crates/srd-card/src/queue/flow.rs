@@ -14,7 +14,7 @@ use crate::wire::cloud::{self, Trailer};
 /// Bytes that a flow may send in a round. // Q1
 pub(super) const QUANTUM_BYTES: i64 = 16 * 1024;
 /// Cost of a frame beside its bytes: its record, in a ring that may be half empty.
-pub(super) const RECORD_BYTES: usize = 2 * size_of::<Waiting>();
+pub(super) const RECORD_BYTES: usize = 2 * size_of::<QueuedFrame>();
 /// Size of the ring that an empty flow keeps; a larger ring is freed.
 pub(super) const RING_KEPT: usize = 4;
 
@@ -93,14 +93,14 @@ impl Rule {
         if rides && frame_bytes <= self.frame_bytes_max { Lane::Srd } else { Lane::Plain }
     }
 
-    pub(super) fn lane_of(&self, waiting: &Waiting) -> Lane {
+    pub(super) fn lane_of(&self, waiting: &QueuedFrame) -> Lane {
         self.lane(waiting.kind, waiting.frame.len())
     }
 }
 
 /// A frame that waits.
 #[derive(Debug)]
-pub(crate) struct Waiting {
+pub(crate) struct QueuedFrame {
     /// Offload header and packet.
     pub frame: Vec<u8>,
     /// Offsets and properties of its packet.
@@ -114,7 +114,7 @@ pub(crate) struct Waiting {
     pub path: u8,
 }
 
-impl Waiting {
+impl QueuedFrame {
     /// Number of frames: several for a bundle.
     #[cold]
     pub(super) fn frames(&self) -> u64 {
@@ -147,7 +147,7 @@ pub(crate) struct Members {
 /// Frames of one flow, or of flows that share a path.
 #[derive(Debug, Default)]
 pub(crate) struct FlowQueue {
-    pub(super) frames: VecDeque<Waiting>,
+    pub(super) frames: VecDeque<QueuedFrame>,
     pub(super) bytes: usize,
     pub(super) deficit: i64,
     pub(super) list: List,
@@ -160,7 +160,7 @@ pub(crate) struct FlowQueue {
 
 impl FlowQueue {
     /// Heap bytes that the queue keeps while it is empty.
-    pub(crate) const KEPT_BYTES: usize = RING_KEPT * size_of::<Waiting>();
+    pub(crate) const KEPT_BYTES: usize = RING_KEPT * size_of::<QueuedFrame>();
 
     /// Whether the flow is in no list, so that its slot may be given to another flow.
     pub(crate) fn is_unlisted(&self) -> bool {
@@ -187,14 +187,14 @@ impl FlowQueue {
     #[inline]
     pub(super) fn join(
         &mut self,
-        waiting: &Waiting,
+        waiting: &QueuedFrame,
         trailer: &Trailer,
         bytes_max: usize,
     ) -> Option<usize> {
         let last = self.frames.back_mut()?;
         let before = last.frame.len();
         let alike = (last.kind, last.path) == (waiting.kind, waiting.path);
-        let whole = |of: &Waiting| of.layout.offload.gso.is_none();
+        let whole = |of: &QueuedFrame| of.layout.offload.gso.is_none();
         let may = alike && whole(last) && whole(waiting);
         let added = may && cloud::join(&mut last.frame, &waiting.frame, trailer, bytes_max);
         added.then(|| last.frame.len() - before)

@@ -23,9 +23,9 @@ use alloc::vec::Vec;
 use srd_proto::time::Instant;
 
 use super::fattest::Fattest;
-pub(crate) use super::flow::{Aqm, FlowQueue, Kind, Lane, QueueCounts, Rule, Turn, Waiting};
+pub(crate) use super::flow::{Aqm, FlowQueue, Kind, Lane, QueueCounts, QueuedFrame, Rule, Turn};
 use super::flow::{QUANTUM_BYTES, RECORD_BYTES};
-use super::tenant::{Held, Tenant};
+use super::tenant::{Backlog, Tenant};
 use crate::wire::cloud::Trailer;
 
 /// Largest debt of a tenant, in bytes: a frame of the largest size.
@@ -50,7 +50,7 @@ pub(crate) struct Scheduler {
     /// Largest of several tenants.
     fattest: Fattest,
     /// Frames of several tenants.
-    held: Held,
+    held: Backlog,
 }
 
 impl Default for Scheduler {
@@ -62,13 +62,13 @@ impl Default for Scheduler {
             free: Vec::new(),
             turns: Default::default(),
             fattest: Fattest::default(),
-            held: Held::default(),
+            held: Backlog::default(),
         }
     }
 }
 
 impl Scheduler {
-    fn held(&self) -> Held {
+    fn held(&self) -> Backlog {
         match &self.tenants[..] {
             [only] => only.held(),
             _ => self.held,
@@ -134,7 +134,7 @@ impl Scheduler {
         &mut self,
         flows: &mut [FlowQueue],
         (number, slot): (u32, u32),
-        waiting: Waiting,
+        waiting: QueuedFrame,
         aqm: &Aqm,
         counts: &mut QueueCounts,
     ) {
@@ -157,7 +157,7 @@ impl Scheduler {
         &mut self,
         flows: &mut [FlowQueue],
         slot: u32,
-        (waiting, trailer): (&Waiting, &Trailer),
+        (waiting, trailer): (&QueuedFrame, &Trailer),
         bytes_max: usize,
         aqm: &Aqm,
         counts: &mut QueueCounts,
@@ -195,7 +195,7 @@ impl Scheduler {
         now: Instant,
         aqm: &Aqm,
         counts: &mut QueueCounts,
-    ) -> Option<Waiting> {
+    ) -> Option<QueuedFrame> {
         match &mut self.tenants[..] {
             [only] => only.take(flows, turn.slot, (lane, self.rule), now, aqm, counts),
             _ => self.take_of_several(flows, turn, lane, now, aqm, counts),
@@ -268,7 +268,7 @@ impl Scheduler {
         &mut self,
         flows: &mut [FlowQueue],
         (number, slot): (u32, u32),
-        waiting: Waiting,
+        waiting: QueuedFrame,
         aqm: &Aqm,
         counts: &mut QueueCounts,
     ) {
@@ -340,7 +340,7 @@ impl Scheduler {
         now: Instant,
         aqm: &Aqm,
         counts: &mut QueueCounts,
-    ) -> Option<Waiting> {
+    ) -> Option<QueuedFrame> {
         let tenant = &mut self.tenants[usize::from(turn.tenant)];
         let before = tenant.held();
         let taken = tenant.take(flows, turn.slot, (lane, self.rule), now, aqm, counts);

@@ -7,8 +7,8 @@ use srd_proto::time::Instant;
 
 use super::fattest::{Fattest, Link, Linked};
 use super::flow::{
-    Aqm, FlowQueue, Lane, List, QUANTUM_BYTES, QueueCounts, RECORD_BYTES, RING_KEPT, Rule, Turn,
-    Waiting,
+    Aqm, FlowQueue, Lane, List, QUANTUM_BYTES, QueueCounts, QueuedFrame, RECORD_BYTES, RING_KEPT,
+    Rule, Turn,
 };
 use crate::meta::offload::OFFLOAD_BYTES;
 use crate::rewrite::ecn;
@@ -28,12 +28,12 @@ impl Lists {
 
 /// Number of frames, and their bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(super) struct Held {
+pub(super) struct Backlog {
     pub(super) frames: usize,
     pub(super) bytes: usize,
 }
 
-impl Held {
+impl Backlog {
     /// Returns the difference to a smaller amount.
     pub(super) fn less(self, other: Self) -> Self {
         Self { frames: self.frames - other.frames, bytes: self.bytes - other.bytes }
@@ -50,7 +50,7 @@ pub(super) struct Tenant {
     pub(super) listed: [bool; 2],
     lanes: [Lists; 2],
     fattest: Fattest,
-    held: Held,
+    held: Backlog,
     /// Link of the tenant in the list of its size.
     pub(super) link: Link,
 }
@@ -62,7 +62,7 @@ impl Linked for [Tenant] {
 }
 
 impl Tenant {
-    pub(super) fn held(&self) -> Held {
+    pub(super) fn held(&self) -> Backlog {
         self.held
     }
 
@@ -105,7 +105,7 @@ impl Tenant {
         &mut self,
         flows: &mut [FlowQueue],
         slot: u32,
-        waiting: Waiting,
+        waiting: QueuedFrame,
         rule: Rule,
     ) {
         let lane = rule.lane_of(&waiting);
@@ -138,7 +138,7 @@ impl Tenant {
 
     /// Drops the oldest half of the flow with (nearly) the most bytes. Returns the amount that was
     /// removed, and the number of frames, in which each frame of a bundle counts.
-    pub(super) fn drop_from_fattest(&mut self, flows: &mut [FlowQueue]) -> Option<(Held, u64)> {
+    pub(super) fn drop_from_fattest(&mut self, flows: &mut [FlowQueue]) -> Option<(Backlog, u64)> {
         let (before, mut frames) = (self.held, 0);
         let fattest = self.fattest.find()?;
         let flow = &mut flows[fattest as usize];
@@ -206,7 +206,7 @@ impl Tenant {
         now: Instant,
         aqm: &Aqm,
         counts: &mut QueueCounts,
-    ) -> Option<Waiting> {
+    ) -> Option<QueuedFrame> {
         let flow = &mut flows[slot as usize];
         let taken = loop {
             if flow.frames.front().is_none_or(|waiting| rule.lane_of(waiting) != lane) {

@@ -115,7 +115,7 @@ impl<'a> Segments<'a> {
         self.out.extend_from_slice(header);
         self.out.extend_from_slice(&payload[begin..end]);
         let segment = &mut self.out[OFFLOAD_BYTES..];
-        let place = Place { index, last: index + 1 == self.count, step };
+        let place = Position { index, last: index + 1 == self.count, step };
         match gso {
             Gso::Tcp { ecn } => number_tcp(segment, layout, place, ecn),
             Gso::Udp => size_udp(segment, layout),
@@ -128,13 +128,13 @@ impl<'a> Segments<'a> {
 
 /// Position of a segment in its super-packet.
 #[derive(Clone, Copy)]
-struct Place {
+struct Position {
     index: usize,
     last: bool,
     step: u16,
 }
 
-fn number_tcp(segment: &mut [u8], layout: &Layout, place: Place, ecn: bool) {
+fn number_tcp(segment: &mut [u8], layout: &Layout, place: Position, ecn: bool) {
     let at = layout.transport_at();
     let sequence =
         u32::from_be_bytes([segment[at + 4], segment[at + 5], segment[at + 6], segment[at + 7]]);

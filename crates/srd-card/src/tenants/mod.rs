@@ -102,7 +102,7 @@ pub struct Used {
 
 /// State of a tenant.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Place {
+enum TenantState {
     /// The tenant has no work.
     Idle,
     /// The tenant has work, and waits for its turn.
@@ -114,7 +114,7 @@ enum Place {
 #[derive(Debug)]
 struct Tenant {
     weight: u32,
-    place: Place,
+    place: TenantState,
     /// Time used, relative to the tenant's weight.
     used: u128,
     /// Expected cost of a frame, in nanoseconds.
@@ -165,7 +165,7 @@ impl Tenants {
         }
         let tenant = Tenant {
             weight,
-            place: Place::Idle,
+            place: TenantState::Idle,
             used: self.line,
             frame_ns: FRAME_NS_FIRST,
             left_at: None,
@@ -185,13 +185,14 @@ impl Tenants {
 
     /// Marks a tenant as having work. A tenant that is already marked is unchanged.
     pub fn wake(&mut self, id: TenantId) {
-        let Some(tenant) = self.tenants.get_mut(&id).filter(|t| t.place == Place::Idle) else {
+        let Some(tenant) = self.tenants.get_mut(&id).filter(|t| t.place == TenantState::Idle)
+        else {
             return;
         };
         let kept = scaled(self.settings.credit, 1);
         tenant.used = tenant.used.max(self.line.saturating_sub(kept)); // N3
         tenant.left_at = None;
-        tenant.place = Place::Waits;
+        tenant.place = TenantState::Waits;
         self.waiting.insert((tenant.used, id));
     }
 
@@ -205,7 +206,7 @@ impl Tenants {
         }
         let (used, id) = self.waiting.pop_first()?;
         let tenant = self.tenants.get_mut(&id)?;
-        tenant.place = Place::Runs;
+        tenant.place = TenantState::Runs;
         self.line = self.line.max(used);
         let waited = tenant.left_at.is_some_and(|turns| turns != self.turns);
         self.running = Some(id);
@@ -236,7 +237,7 @@ impl Tenants {
         }
         self.running = None;
         if frames < turn.frames {
-            tenant.place = Place::Idle;
+            tenant.place = TenantState::Idle;
         } else {
             self.put_back(turn.tenant);
         }
@@ -255,7 +256,7 @@ impl Tenants {
 
     fn put_back(&mut self, id: TenantId) {
         let Some(tenant) = self.tenants.get_mut(&id) else { return };
-        tenant.place = Place::Waits;
+        tenant.place = TenantState::Waits;
         tenant.left_at = Some(self.turns);
         self.waiting.insert((tenant.used, id));
     }

@@ -13,7 +13,7 @@ const ICMP_BYTES: usize = 8;
 
 /// End of a connection that sent a packet.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub enum Way {
+pub enum ConnectionDirection {
     /// The end that sent the first packet.
     Forward,
     /// The other end.

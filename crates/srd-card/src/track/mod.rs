@@ -18,8 +18,8 @@ pub mod timeouts;
 pub mod tracked;
 mod wheel;
 
-pub use key::{Key, Way};
-pub use state::{Seen, State};
-pub use table::{Found, Full, Table, TrackId};
+pub use key::{ConnectionDirection, Key};
+pub use state::{PacketKind, State};
+pub use table::{Full, Lookup, Table, TrackId};
 pub use timeouts::{Timeouts, TimeoutsError};
 pub use tracked::{Permission, is_tracked};

@@ -14,7 +14,7 @@
 
 use crate::meta::packet::{Packet, protocol};
 use crate::store::{stored, stored_values};
-use crate::track::key::Way;
+use crate::track::key::ConnectionDirection;
 
 /// Flags of a TCP header.
 mod flag {
@@ -57,7 +57,7 @@ impl State {
 
 /// Properties of a packet that tracking depends on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Seen {
+pub enum PacketKind {
     /// A TCP segment with these flags.
     Tcp(u8),
     /// A UDP datagram.
@@ -66,7 +66,7 @@ pub enum Seen {
     Other,
 }
 
-impl Seen {
+impl PacketKind {
     /// Reads a packet; `bytes` is the packet from its IP header on.
     pub fn of(packet: &Packet, bytes: &[u8]) -> Self {
         match packet.protocol {
@@ -97,24 +97,24 @@ pub(super) struct Progress {
 
 impl Progress {
     /// Returns the state after the first packet.
-    pub(super) fn first(seen: Seen) -> Self {
-        let state = if matches!(seen, Seen::Tcp(_)) { State::Opening } else { State::Single };
+    pub(super) fn first(seen: PacketKind) -> Self {
+        let state = if matches!(seen, PacketKind::Tcp(_)) { State::Opening } else { State::Single };
         let mut progress = Self { state, seen: 0, finished: 0 };
-        progress.packet(seen, Way::Forward);
+        progress.packet(seen, ConnectionDirection::Forward);
         progress
     }
 
     /// Updates the state for another packet (T2).
-    pub(super) fn packet(&mut self, seen: Seen, way: Way) {
+    pub(super) fn packet(&mut self, seen: PacketKind, way: ConnectionDirection) {
         match seen {
-            Seen::Tcp(flags) => self.tcp(flags, way),
-            Seen::Udp => self.udp(way),
-            Seen::Other => (),
+            PacketKind::Tcp(flags) => self.tcp(flags, way),
+            PacketKind::Udp => self.udp(way),
+            PacketKind::Other => (),
         }
     }
 
-    fn tcp(&mut self, flags: u8, way: Way) {
-        let end = if way == Way::Forward { 1 } else { 2 };
+    fn tcp(&mut self, flags: u8, way: ConnectionDirection) {
+        let end = if way == ConnectionDirection::Forward { 1 } else { 2 };
         if flags & flag::RST != 0 {
             (self.state, self.seen, self.finished) = (State::Closed, 0, 0);
             return;
@@ -133,8 +133,12 @@ impl Progress {
 
     /// Each packet in the opposite direction of the previous one is an answer, or the next
     /// request.
-    fn udp(&mut self, way: Way) {
-        let expected = if self.seen.is_multiple_of(2) { Way::Forward } else { Way::Back };
+    fn udp(&mut self, way: ConnectionDirection) {
+        let expected = if self.seen.is_multiple_of(2) {
+            ConnectionDirection::Forward
+        } else {
+            ConnectionDirection::Back
+        };
         if way == expected && self.seen < 4 {
             self.seen += 1;
         }
@@ -153,8 +157,8 @@ stored_values!(State:
 #[cfg(test)]
 mod tests {
     use super::*;
+    use ConnectionDirection::*;
     use State::*;
-    use Way::*;
 
     const SYN: u8 = flag::SYN;
     const SYN_ACK: u8 = flag::SYN | flag::ACK;
@@ -162,10 +166,10 @@ mod tests {
     const FIN: u8 = flag::FIN | flag::ACK;
     const RST: u8 = flag::RST;
 
-    fn tcp(first: u8, steps: &[(Way, u8, State)]) {
-        let mut progress = Progress::first(Seen::Tcp(first));
+    fn tcp(first: u8, steps: &[(ConnectionDirection, u8, State)]) {
+        let mut progress = Progress::first(PacketKind::Tcp(first));
         for (n, (way, flags, state)) in steps.iter().enumerate() {
-            progress.packet(Seen::Tcp(*flags), *way);
+            progress.packet(PacketKind::Tcp(*flags), *way);
             assert_eq!(progress.state, *state, "step {n}");
         }
     }
@@ -218,15 +222,15 @@ mod tests {
 
     #[test]
     fn datagrams_are_a_stream_from_the_second_exchange_on() {
-        let mut progress = Progress::first(Seen::Udp);
+        let mut progress = Progress::first(PacketKind::Udp);
         for (way, state) in
             [(Forward, Single), (Back, Single), (Back, Single), (Forward, Single), (Back, Stream)]
         {
-            progress.packet(Seen::Udp, way);
+            progress.packet(PacketKind::Udp, way);
             assert_eq!(progress.state, state);
         }
-        let mut one_way = Progress::first(Seen::Udp);
-        (0..100).for_each(|_| one_way.packet(Seen::Udp, Forward));
+        let mut one_way = Progress::first(PacketKind::Udp);
+        (0..100).for_each(|_| one_way.packet(PacketKind::Udp, Forward));
         assert_eq!(one_way.state, Single);
     }
 }

@@ -15,8 +15,8 @@ use srd_proto::Secret;
 use srd_proto::time::{Duration, Instant};
 
 use crate::hash::Keyed;
-use crate::track::key::{Key, Way};
-use crate::track::state::{Progress, Seen, State};
+use crate::track::key::{ConnectionDirection, Key};
+use crate::track::state::{PacketKind, Progress, State};
 use crate::track::timeouts::Timeouts;
 use crate::track::wheel::{Link, Links, Wheel};
 
@@ -24,7 +24,7 @@ use crate::track::wheel::{Link, Links, Wheel};
 pub const GRAIN: Duration = Duration::from_secs(1);
 /// Largest number of heap bytes of a connection without a value, both directions together (T8):
 /// the entry and its part of the index at the lowest load.
-pub const ENTRY_BYTES_MAX: usize = size_of::<Place<()>>() + 21;
+pub const ENTRY_BYTES_MAX: usize = size_of::<EntrySlot<()>>() + 21;
 /// Entries that are allocated at once; no entry moves when the table grows.
 const CHUNK: usize = 1024;
 /// Steps of expiry for an insertion into a full table.
@@ -50,7 +50,7 @@ struct Entry<T> {
 }
 
 /// A slot of the table, used or free.
-enum Place<T> {
+enum EntrySlot<T> {
     /// A free slot, with the number of the next free one.
     Free(u32),
     Used(Entry<T>),
@@ -70,7 +70,7 @@ impl TrackId {
 
 /// Result of the search for a packet's connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Found {
+pub enum Lookup {
     /// The packet begins a connection, which the rules have to judge before [`Table::insert`].
     New,
     /// The packet belongs to this connection.
@@ -80,7 +80,7 @@ pub enum Found {
         /// State of the connection after this packet.
         state: State,
         /// End that sent the packet.
-        way: Way,
+        way: ConnectionDirection,
     },
 }
 
@@ -91,7 +91,7 @@ pub struct Full;
 
 /// Entries by number, in chunks that do not move.
 struct Entries<T> {
-    chunks: Vec<Vec<Place<T>>>,
+    chunks: Vec<Vec<EntrySlot<T>>>,
     places: u32,
     free: u32,
 }
@@ -100,16 +100,16 @@ impl<T> Entries<T> {
     fn get(&self, entry: u32) -> Option<&Entry<T>> {
         let number = entry as usize;
         match self.chunks.get(number / CHUNK)?.get(number % CHUNK)? {
-            Place::Used(entry) => Some(entry),
-            Place::Free(_) => None,
+            EntrySlot::Used(entry) => Some(entry),
+            EntrySlot::Free(_) => None,
         }
     }
 
     fn get_mut(&mut self, entry: u32) -> Option<&mut Entry<T>> {
         let number = entry as usize;
         match self.chunks.get_mut(number / CHUNK)?.get_mut(number % CHUNK)? {
-            Place::Used(entry) => Some(entry),
-            Place::Free(_) => None,
+            EntrySlot::Used(entry) => Some(entry),
+            EntrySlot::Free(_) => None,
         }
     }
 
@@ -122,10 +122,10 @@ impl<T> Entries<T> {
         if self.free != NO_PLACE {
             let number = self.free;
             let place = &mut self.chunks[number as usize / CHUNK][number as usize % CHUNK];
-            if let Place::Free(next) = *place {
+            if let EntrySlot::Free(next) = *place {
                 self.free = next;
             }
-            *place = Place::Used(entry);
+            *place = EntrySlot::Used(entry);
             return Some(number);
         }
         let number = self.places;
@@ -133,13 +133,13 @@ impl<T> Entries<T> {
         if (number as usize).is_multiple_of(CHUNK) {
             self.chunks.push(Vec::with_capacity(CHUNK));
         }
-        self.chunks.last_mut()?.push(Place::Used(entry));
+        self.chunks.last_mut()?.push(EntrySlot::Used(entry));
         Some(number)
     }
 
     fn clear(&mut self, number: u32) {
         let place = &mut self.chunks[number as usize / CHUNK][number as usize % CHUNK];
-        *place = Place::Free(self.free);
+        *place = EntrySlot::Free(self.free);
         self.free = number;
     }
 }
@@ -231,18 +231,18 @@ impl<T> Table<T> {
     }
 
     /// Finds the connection of a packet, and updates its state and its time. `local` means that
-    /// the instance sent the packet. A segment that opens a connection again is [`Found::New`]
+    /// the instance sent the packet. A segment that opens a connection again is [`Lookup::New`]
     /// (T2).
-    pub fn packet(&mut self, now: Instant, key: &Key, local: bool, seen: Seen) -> Found {
-        let Some(id) = self.known(now, key, seen) else { return Found::New };
+    pub fn packet(&mut self, now: Instant, key: &Key, local: bool, seen: PacketKind) -> Lookup {
+        let Some(id) = self.known(now, key, seen) else { return Lookup::New };
         let (state, way) = self.moved(id, local, seen);
-        Found::Known { id, state, way }
+        Lookup::Known { id, state, way }
     }
 
     /// Finds the connection of a packet as [`Table::packet`] does, without any update: for a
     /// packet that may still be refused.
     #[inline]
-    pub fn known(&mut self, now: Instant, key: &Key, seen: Seen) -> Option<TrackId> {
+    pub fn known(&mut self, now: Instant, key: &Key, seen: PacketKind) -> Option<TrackId> {
         let now = self.tick(now);
         let number = self.find(key)?;
         let entry = self.entries.of(number);
@@ -254,9 +254,18 @@ impl<T> Table<T> {
     /// Updates state and time of a connection that [`Table::known`] has found for this packet. The
     /// time is the one that was given there.
     #[inline]
-    pub fn moved(&mut self, id: TrackId, local: bool, seen: Seen) -> (State, Way) {
+    pub fn moved(
+        &mut self,
+        id: TrackId,
+        local: bool,
+        seen: PacketKind,
+    ) -> (State, ConnectionDirection) {
         let entry = self.entries.of(id.0);
-        let way = if entry.local_first == local { Way::Forward } else { Way::Back };
+        let way = if entry.local_first == local {
+            ConnectionDirection::Forward
+        } else {
+            ConnectionDirection::Back
+        };
         entry.progress.packet(seen, way);
         let state = entry.progress.state;
         self.file(id.0, self.now);
@@ -291,7 +300,7 @@ impl<T> Table<T> {
         (self.entries.get(number)?.expires > now).then_some(TrackId(number))
     }
 
-    /// Inserts a connection that was [`Found::New`] and that the rules admit. It replaces an
+    /// Inserts a connection that was [`Lookup::New`] and that the rules admit. It replaces an
     /// expired one with the same key.
     ///
     /// # Errors
@@ -301,7 +310,7 @@ impl<T> Table<T> {
         now: Instant,
         key: &Key,
         local: bool,
-        seen: Seen,
+        seen: PacketKind,
         value: T,
     ) -> Result<TrackId, Full> {
         self.forget(key);
@@ -310,13 +319,13 @@ impl<T> Table<T> {
     }
 
     /// Remembers a flow that is not tracked. Returns `None` if the table is full; then each of the
-    /// flow's packets is [`Found::New`].
+    /// flow's packets is [`Lookup::New`].
     pub fn remember(
         &mut self,
         now: Instant,
         key: &Key,
         local: bool,
-        seen: Seen,
+        seen: PacketKind,
         value: T,
     ) -> Option<TrackId> {
         self.forget(key);
@@ -365,7 +374,7 @@ impl<T> Table<T> {
         now: Instant,
         key: &Key,
         local_first: bool,
-        seen: Seen,
+        seen: PacketKind,
         tracked: bool,
         value: T,
     ) -> Option<TrackId> {
@@ -399,7 +408,7 @@ impl<T> Table<T> {
     pub fn each(&mut self, mut change: impl FnMut(&mut T)) {
         let places = self.entries.chunks.iter_mut().flatten();
         places.for_each(|place| {
-            if let Place::Used(entry) = place {
+            if let EntrySlot::Used(entry) = place {
                 change(&mut entry.value);
             }
         });

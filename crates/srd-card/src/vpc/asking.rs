@@ -33,7 +33,7 @@ pub(super) const KEPT: usize = 4096;
 pub(super) const SWEEP: Duration = Duration::from_secs(60);
 
 /// A packet that waits for an answer.
-pub(super) struct Waiting {
+pub(super) struct PendingPacket {
     pub(super) frame: Vec<u8>,
     pub(super) port: PortId,
     pub(super) eni: EniId,
@@ -47,7 +47,7 @@ pub(super) struct Waiting {
 pub(super) struct Open {
     pub(super) asker: Asker,
     pub(super) until: Instant,
-    pub(super) packets: Vec<Waiting>,
+    pub(super) packets: Vec<PendingPacket>,
 }
 
 /// Open questions, and the packets that wait for their answers.

@@ -12,7 +12,7 @@ use super::card::Card;
 use super::drops::Cause;
 use super::envelope::Envelope;
 use super::flow::{Sender, To, Verdict};
-use super::port::{Around, PortId};
+use super::port::{Environment, PortId};
 use super::read::Read;
 use crate::meta::key::Direction;
 use crate::meta::offload::OFFLOAD_BYTES;
@@ -26,11 +26,11 @@ struct Look {
     read: Read,
     key: Key,
     here: Option<TrackId>,
-    there: Option<There>,
+    there: Option<ReceiverFlow>,
 }
 
 /// Flow at the instance of this host that receives the frame.
-struct There {
+struct ReceiverFlow {
     port: PortId,
     instance: u32,
     key: Key,
@@ -55,7 +55,7 @@ impl Card {
         now: Instant,
         host: &Arc<str>,
         mut frames: Drain<'_, (Envelope, Vec<u8>)>,
-        around: &mut impl Around,
+        around: &mut impl Environment,
     ) {
         let mut looks: [Option<Arriving>; TOGETHER] = [const { None }; TOGETHER];
         // Most frames come from the same interface.
@@ -117,7 +117,7 @@ impl Card {
         now: Instant,
         port: PortId,
         frames: &mut Vec<Vec<u8>>,
-        around: &mut impl Around,
+        around: &mut impl Environment,
     ) {
         let Some(instance) = self.port(port).map(|port| port.instance) else {
             let frames = frames.drain(..).count();
@@ -138,13 +138,13 @@ impl Card {
                 if let Some(here) = *here {
                     let flows = &mut self.instances[instance as usize].flows;
                     flows.expect(here);
-                    if let Some(There { id: Some(id), is_new: true, .. }) = *there
+                    if let Some(ReceiverFlow { id: Some(id), is_new: true, .. }) = *there
                         && let Some((flow, ..)) = flows.value(here)
                     {
                         flow.beside = id;
                     }
                 }
-                if let Some(There { instance, id: Some(id), .. }) = *there {
+                if let Some(ReceiverFlow { instance, id: Some(id), .. }) = *there {
                     self.instances[instance as usize].flows.expect(id);
                 }
                 let there = there.as_ref().map(|there| (there.port, &there.key));
@@ -181,7 +181,8 @@ impl Card {
             {
                 let key = self.key_at(id, &look.read, frame);
                 let (instance, beside) = (port.instance, Some(flow.beside));
-                look.there = Some(There { port: id, instance, key, id: beside, is_new: false });
+                look.there =
+                    Some(ReceiverFlow { port: id, instance, key, id: beside, is_new: false });
             }
         }
         for there in looks.iter_mut().flatten().filter_map(|look| look.there.as_mut()) {

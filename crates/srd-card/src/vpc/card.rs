@@ -14,12 +14,12 @@ use super::asking::Asking;
 use super::drops::{Cause, Drops};
 use super::epochs::{Epochs, Since};
 use super::firsts::Firsts;
-use super::flow::{Ends, Flow, Side, Target, Verdict};
+use super::flow::{Endpoints, Flow, Side, Target, Verdict};
 use super::logs::Logs;
 use super::mirror::Mirror;
 use super::nat::Nat;
 use super::parcel::Parcel;
-use super::port::{Around, Direct, FlowState, Guest, PortCounts, PortId};
+use super::port::{Direct, Environment, FlowState, Guest, PortCounts, PortId};
 use super::returns::Returns;
 use super::trace::Traces;
 use crate::hash::{Keyed, part};
@@ -76,12 +76,12 @@ impl Instance {
 ///
 /// # Calls
 ///
-/// The caller passes the present time to each call, and an [`Around`] that takes the output:
+/// The caller passes the present time to each call, and an [`Environment`] that takes the output:
 ///
 /// - **Packets**: [`from_guest`](Self::from_guest) for a frame that a guest sends,
 ///   [`from_host`](Self::from_host) for one from another host or from the edge of a gateway,
 ///   [`from_service`](Self::from_service) for one from a service of the network. Each of them may
-///   call the [`Around`] with this packet, keep it, or drop and count it.
+///   call the [`Environment`] with this packet, keep it, or drop and count it.
 /// - **Time**: [`poll`](Self::poll) when the time of [`poll_timeout`](Self::poll_timeout) has come:
 ///   packets whose limit has become free leave then. [`expire`](Self::expire) forgets flows, a
 ///   bounded number for each call.
@@ -111,7 +111,7 @@ impl Instance {
 /// use srd_card::offload::OFFLOAD_BYTES;
 /// use srd_card::profile::{InstanceType, Profile};
 /// use srd_card::track::Timeouts;
-/// use srd_card::vpc::{Around, Card, Guest, PortId, Way};
+/// use srd_card::vpc::{Environment, Card, Guest, PortId, FrameRoute};
 /// use srd_proto::{Instant, Secret};
 /// use srd_vpc::compile::Rules;
 /// use srd_vpc::id::EniId;
@@ -153,11 +153,11 @@ impl Instance {
 /// #[derive(Default)]
 /// struct Delivered(Vec<PortId>);
 ///
-/// impl Around for Delivered {
+/// impl Environment for Delivered {
 ///     fn to_guest(&mut self, port: PortId, _frame: Vec<u8>) {
 ///         self.0.push(port);
 ///     }
-///     fn to_host(&mut self, _: Way<'_>, _: Vec<u8>) {}
+///     fn to_host(&mut self, _: FrameRoute<'_>, _: Vec<u8>) {}
 ///     fn to_service(&mut self, _: PortId, _: Service, _: Vec<u8>) {}
 /// }
 ///
@@ -193,7 +193,7 @@ pub struct Card {
     pub(super) ports: Vec<Port>,
     by_eni: BTreeMap<EniId, PortId>,
     pub(super) instances: Vec<Instance>,
-    pub(super) ends: Ends,
+    pub(super) ends: Endpoints,
     pub(super) edges: BTreeMap<Exit, Arc<str>>,
     /// Largest packet that one datagram carries to another host, in bytes.
     pub(super) host_bytes_max: usize,
@@ -238,7 +238,7 @@ impl Card {
             ports: Vec::new(),
             by_eni: BTreeMap::new(),
             instances: Vec::new(),
-            ends: Ends::default(),
+            ends: Endpoints::default(),
             edges: BTreeMap::new(),
             host_bytes_max: usize::MAX,
             drops: Drops::default(),
@@ -444,7 +444,7 @@ impl Card {
 
     /// Releases packets that have waited long enough for a limit, closes the windows of flow logs
     /// that have ended, and drops packets whose [question](super::asking) was not answered in time.
-    pub fn poll(&mut self, now: Instant, around: &mut impl Around) {
+    pub fn poll(&mut self, now: Instant, around: &mut impl Environment) {
         self.roll_logs(now);
         self.poll_asking(now);
         while let Some((at, instance)) = self.timers.first().copied().filter(|(at, _)| *at <= now) {

@@ -3,7 +3,7 @@
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
-use srd_vpc::judge::{Gone, Reason};
+use srd_vpc::judge::{MissingObject, Reason};
 
 use super::nat::NatError;
 use crate::store::{Reader, Stored, StoredError, stored_values};
@@ -152,9 +152,9 @@ stored_values!(Cause:
     [Cause::Rule(Reason::AnotherWayBack)],
     [Cause::Rule(Reason::Circle)],
     [Cause::Rule(Reason::ToItself)],
-    [Cause::Rule(Reason::Missing(Gone::Eni))],
-    [Cause::Rule(Reason::Missing(Gone::Subnet))],
-    [Cause::Rule(Reason::Missing(Gone::Gateway))],
+    [Cause::Rule(Reason::Missing(MissingObject::Eni))],
+    [Cause::Rule(Reason::Missing(MissingObject::Subnet))],
+    [Cause::Rule(Reason::Missing(MissingObject::Gateway))],
 );
 
 impl Stored for Drops {

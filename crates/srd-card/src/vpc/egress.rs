@@ -4,26 +4,26 @@ use alloc::vec::Vec;
 use core::net::IpAddr;
 
 use srd_proto::time::Instant;
-use srd_vpc::compile::{self, Next, Question, Sent};
+use srd_vpc::compile::{self, EgressVerdict, Next, Question};
 use srd_vpc::express::{self, Plainly};
 use srd_vpc::judge::{Exit, Reach, Service, Tracking};
 
-use super::asking::Waiting;
+use super::asking::PendingPacket;
 use super::card::Card;
 use super::drops::Cause;
-use super::flow::{Flow, Known, Side, Target, To, Verdict};
+use super::flow::{Flow, FlowLookup, Side, Target, To, Verdict};
 use super::onward::Out;
 use super::parcel::{Going, Parcel};
-use super::port::{Around, PortId};
+use super::port::{Environment, PortId};
 use super::read::{Read, bytes_of};
 use super::with_first::after_refused;
-use crate::limits::{Asked, Offer};
+use crate::limits::{LimitDecision, Offer};
 use crate::meta::FRAME_BYTES_MAX;
 use crate::meta::key::Direction;
 use crate::meta::offload::OFFLOAD_BYTES;
 use crate::observe::Path;
 use crate::rewrite::segment;
-use crate::track::{Found, Key, Seen, TrackId};
+use crate::track::{Key, Lookup, PacketKind, TrackId};
 
 impl Card {
     /// Takes a frame that a guest sends: an offload header and its packet.
@@ -32,7 +32,7 @@ impl Card {
         now: Instant,
         port: PortId,
         frame: Vec<u8>,
-        around: &mut impl Around,
+        around: &mut impl Environment,
     ) {
         let Some(there) = self.port(port) else {
             return self.drop_of(None, Cause::NotHere, 1);
@@ -63,7 +63,7 @@ impl Card {
         port: PortId,
         frame: Vec<u8>,
         (read, key, there): (&Read, &Key, Option<(PortId, &Key)>),
-        around: &mut impl Around,
+        around: &mut impl Environment,
     ) {
         let own = &self.ports[port.0 as usize];
         let (instance, index) = (own.instance, own.index);
@@ -76,7 +76,7 @@ impl Card {
         } else {
             (read, key, there)
         };
-        let seen = Seen::of(&read.packet, bytes);
+        let seen = PacketKind::of(&read.packet, bytes);
         let followed = self.follow(now, port, read, bytes, Direction::Egress, key);
         let judged = self.ports[port.0 as usize].counts.judged;
         let target = self.target(now, port, read, bytes, key, seen);
@@ -89,7 +89,8 @@ impl Card {
             Ok(found) => found,
             Err(Cause::Unanswered) => {
                 let eni = self.ports[port.0 as usize].eni;
-                let waiting = Waiting { frame, port, eni, sender: None, followed, by_srd: false };
+                let waiting =
+                    PendingPacket { frame, port, eni, sender: None, followed, by_srd: false };
                 return self.wait(now, waiting, packets);
             }
             Err(cause) => {
@@ -117,7 +118,7 @@ impl Card {
         };
         let kind = target.kind;
         let asked = self.ask(now, instance, &offer, id.map(|id| (id, kind)));
-        if asked == Asked::Through {
+        if asked == LimitDecision::Through {
             let out = Out { port, slot, followed, read: Some(read), there };
             return self.gone_out(now, &offer, out, frame, around);
         }
@@ -135,7 +136,7 @@ impl Card {
         read: &Read,
         bytes: &[u8],
         key: &Key,
-        seen: Seen,
+        seen: PacketKind,
     ) -> Result<(u32, Option<TrackId>), Cause> {
         if read.follows_refused {
             self.ports[port.0 as usize].counts.judged += read.layout.packets();
@@ -145,8 +146,8 @@ impl Card {
         let there = &self.ports[port.0 as usize];
         let since = self.since(there, key);
         let flows = &mut self.instances[there.instance as usize].flows;
-        let mut known = Known::NOTHING;
-        if let Found::Known { id, .. } = flows.packet(now, key, true, seen)
+        let mut known = FlowLookup::NOTHING;
+        if let Lookup::Known { id, .. } = flows.packet(now, key, true, seen)
             && let Some((flow, tracked, local_first)) = flows.value(id)
         {
             if since.holds(flow.out.epoch, tracked) && read.is_cacheable() {
@@ -156,7 +157,7 @@ impl Card {
                     Verdict::Take => {}
                 }
             }
-            known = Known { id: Some(id), tracked, first_way: local_first };
+            known = FlowLookup { id: Some(id), tracked, first_way: local_first };
         }
         self.judge_sent(now, port, read, bytes, key, seen, known)
     }
@@ -172,8 +173,8 @@ impl Card {
         read: &Read,
         bytes: &[u8],
         key: &Key,
-        seen: Seen,
-        mut known: Known,
+        seen: PacketKind,
+        mut known: FlowLookup,
     ) -> Result<(u32, Option<TrackId>), Cause> {
         let number = self.ports[port.0 as usize].instance;
         self.ports[port.0 as usize].counts.judged += read.layout.packets();
@@ -259,7 +260,7 @@ impl Card {
         let port = &self.ports[port.0 as usize];
         let packet = read.for_rules(bytes);
         let sent = self.rules.send(port.eni, &packet, flow).map_err(Cause::Rule)?;
-        let Sent { next, packet: written, nat, tracking } = sent;
+        let EgressVerdict { next, packet: written, nat, tracking } = sent;
         let target = match next {
             Next::Ask(_) => return Err(Cause::Unanswered),
             Next::Nat(nat) => {

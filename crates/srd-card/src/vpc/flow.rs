@@ -155,12 +155,12 @@ pub(super) const ENDS_MAX: usize = 1 << 16;
 /// interface, public address and gateway of the rules. Beyond this, the next change removes all of
 /// them, and all verdicts with them.
 #[derive(Debug, Default)]
-pub(super) struct Ends {
+pub(super) struct Endpoints {
     pub(super) targets: Numbered<Target>,
     pub(super) senders: Numbered<Sender>,
 }
 
-impl Ends {
+impl Endpoints {
     pub(super) fn clear(&mut self) {
         *self = Self::default();
     }
@@ -201,7 +201,7 @@ impl<T: Ord + Clone> Numbered<T> {
 
 /// State of a packet's flow before the rules judge the packet.
 #[derive(Clone, Copy)]
-pub(super) struct Known {
+pub(super) struct FlowLookup {
     /// Entry of the flow, if there is one.
     pub(super) id: Option<TrackId>,
     /// Whether the interface tracks the flow, or the connection that an ICMP error quotes.
@@ -210,7 +210,7 @@ pub(super) struct Known {
     pub(super) first_way: bool,
 }
 
-impl Known {
+impl FlowLookup {
     pub(super) const NOTHING: Self = Self { id: None, tracked: false, first_way: true };
 
     pub(super) fn flow(self) -> compile::Flow {

@@ -61,7 +61,7 @@ stored!(First { inner, ports });
 /// Datagrams by the fields of their fragments. `O` is the owner of an entry.
 #[derive(Debug)]
 pub(super) struct Fragments<T, O, K> {
-    known: BTreeMap<K, Known<T, O>>,
+    known: BTreeMap<K, DatagramEntry<T, O>>,
     /// Datagrams of each owner in order of arrival.
     order: BTreeMap<(O, u64), K>,
     shares: Shares<O>,
@@ -69,7 +69,7 @@ pub(super) struct Fragments<T, O, K> {
 }
 
 #[derive(Clone, PartialEq, Debug)]
-struct Known<T, O> {
+struct DatagramEntry<T, O> {
     owner: O,
     number: u64,
     at: Instant,
@@ -100,7 +100,7 @@ impl<T: Copy, O: Ord + Clone, K: Ord + Clone> Fragments<T, O, K> {
         let number = self.number;
         self.order.insert((owner.clone(), number), datagram.clone());
         self.shares.add(&owner);
-        self.known.insert(datagram, Known { owner, number, at: now, what });
+        self.known.insert(datagram, DatagramEntry { owner, number, at: now, what });
     }
 
     fn forget_oldest(&mut self, owner: &O) {
@@ -112,7 +112,7 @@ impl<T: Copy, O: Ord + Clone, K: Ord + Clone> Fragments<T, O, K> {
 
     /// Removes a datagram, because another first fragment with its identification was refused.
     pub(super) fn forget(&mut self, datagram: &K) {
-        if let Some(Known { owner, number, .. }) = self.known.remove(datagram) {
+        if let Some(DatagramEntry { owner, number, .. }) = self.known.remove(datagram) {
             self.shares.remove(&owner);
             self.order.remove(&(owner, number));
         }
@@ -120,7 +120,7 @@ impl<T: Copy, O: Ord + Clone, K: Ord + Clone> Fragments<T, O, K> {
 
     /// Returns the data of the first fragment of a datagram.
     pub(super) fn get(&self, now: Instant, datagram: &K) -> Option<T> {
-        let Known { at, what, .. } = self.known.get(datagram)?;
+        let DatagramEntry { at, what, .. } = self.known.get(datagram)?;
         (now < *at + KEPT).then_some(*what)
     }
 
@@ -144,7 +144,7 @@ where
             .values()
             .filter_map(|datagram| self.known.get(datagram).map(|known| (datagram, known)));
         write_count(self.order.len(), out);
-        for (datagram, Known { owner, at, what, .. }) in all {
+        for (datagram, DatagramEntry { owner, at, what, .. }) in all {
             owner.write(out);
             datagram.write(out);
             (*at, *what).write(out);

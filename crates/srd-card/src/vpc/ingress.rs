@@ -10,20 +10,20 @@ use srd_vpc::compile::{Arrival, NoSender};
 use srd_vpc::id::EniId;
 use srd_vpc::judge::{Reason, Tracking};
 
-use super::asking::Waiting;
+use super::asking::PendingPacket;
 use super::card::Card;
 use super::drops::Cause;
 use super::envelope::Envelope;
-use super::flow::{Flow, Known, NOBODY, Sender, Side, Verdict, Via};
+use super::flow::{Flow, FlowLookup, NOBODY, Sender, Side, Verdict, Via};
 use super::parcel::{Going, Parcel};
-use super::port::{Around, PortId};
+use super::port::{Environment, PortId};
 use super::read::{Read, bytes_of};
 use super::translate;
 use super::with_first::after_refused;
-use crate::limits::{Asked, Offer};
+use crate::limits::{LimitDecision, Offer};
 use crate::meta::key::Direction;
 use crate::meta::offload::OFFLOAD_BYTES;
-use crate::track::{Key, Seen, TrackId};
+use crate::track::{Key, PacketKind, TrackId};
 
 impl Card {
     /// Takes a frame that another host, or the edge of a gateway, has sent.
@@ -33,7 +33,7 @@ impl Card {
         host: &Arc<str>,
         envelope: Envelope,
         frame: Vec<u8>,
-        around: &mut impl Around,
+        around: &mut impl Environment,
     ) {
         match envelope {
             Envelope::Between { from, to } => {
@@ -70,7 +70,7 @@ impl Card {
 
     /// Takes a frame that a service of the network itself sends to a guest. Groups and lists are
     /// not applied, the connection is not tracked, and the limits do not delay the frame (V11).
-    pub fn from_service(&mut self, port: PortId, frame: Vec<u8>, around: &mut impl Around) {
+    pub fn from_service(&mut self, port: PortId, frame: Vec<u8>, around: &mut impl Environment) {
         if self.port(port).is_none() {
             return self.drop_of(None, Cause::NotHere, 1);
         }
@@ -97,7 +97,7 @@ impl Card {
         sender: Sender,
         to: EniId,
         frame: Vec<u8>,
-        around: &mut impl Around,
+        around: &mut impl Environment,
     ) {
         match self.port_of(to) {
             Some(port) => self.arrive(now, sender, port, frame, around),
@@ -111,7 +111,7 @@ impl Card {
         now: Instant,
         host: &Arc<str>,
         mut frame: Vec<u8>,
-        around: &mut impl Around,
+        around: &mut impl Environment,
     ) {
         let Some(read) = Read::arriving(&frame) else {
             return self.drop_of(None, Cause::Malformed, 1);
@@ -159,7 +159,7 @@ impl Card {
         sender: Sender,
         port: PortId,
         frame: Vec<u8>,
-        around: &mut impl Around,
+        around: &mut impl Environment,
     ) {
         let Some(read) = Read::frame(&frame) else {
             return self.drop_of(Some(port), Cause::Malformed, 1);
@@ -182,7 +182,7 @@ impl Card {
         port: PortId,
         frame: Vec<u8>,
         (read, key): (&Read, &Key),
-        around: &mut impl Around,
+        around: &mut impl Environment,
     ) {
         let packets = read.layout.packets();
         let bytes = &frame[OFFLOAD_BYTES..];
@@ -195,7 +195,7 @@ impl Card {
         };
         let there = &self.ports[port.0 as usize];
         let (index, number) = (there.index, there.instance);
-        let seen = Seen::of(&read.packet, bytes);
+        let seen = PacketKind::of(&read.packet, bytes);
         let followed = self.follow(now, port, read, bytes, Direction::Ingress, key);
         let judged = self.ports[port.0 as usize].counts.judged;
         let taken = self.take(now, sender, port, read, bytes, key, seen);
@@ -206,7 +206,7 @@ impl Card {
         if taken == Err(Cause::Unanswered) {
             let eni = self.ports[port.0 as usize].eni;
             let (sender, by_srd) = (Some(sender.clone()), self.by_srd);
-            let waiting = Waiting { frame, port, eni, sender, followed, by_srd };
+            let waiting = PendingPacket { frame, port, eni, sender, followed, by_srd };
             return self.wait(now, waiting, packets);
         }
         let verdict = taken.map(|()| None).map_err(|cause| read.cause(cause));
@@ -234,7 +234,7 @@ impl Card {
             fragment: read.packet.fragment,
         };
         let asked = self.ask(now, number, &offer, None);
-        if asked == Asked::Through {
+        if asked == LimitDecision::Through {
             return self.gone_in(now, &offer, port, followed, frame, around);
         }
         let (epoch, going) = (self.epochs.now(), Going::In(sender.clone()));
@@ -270,7 +270,7 @@ impl Card {
         read: &Read,
         bytes: &[u8],
         key: &Key,
-        seen: Seen,
+        seen: PacketKind,
     ) -> Result<(), Cause> {
         if read.follows_refused {
             self.ports[port.0 as usize].counts.judged += read.layout.packets();
@@ -280,7 +280,7 @@ impl Card {
         let there = &self.ports[port.0 as usize];
         let since = self.since(there, key);
         let flows = &mut self.instances[there.instance as usize].flows;
-        let mut known = Known::NOTHING;
+        let mut known = FlowLookup::NOTHING;
         if let Some(id) = flows.known(now, key, seen)
             && let Some((flow, tracked, local_first)) = flows.value(id)
         {
@@ -296,7 +296,7 @@ impl Card {
                     Verdict::Go(_) => {}
                 }
             }
-            known = Known { id: Some(id), tracked, first_way: !local_first };
+            known = FlowLookup { id: Some(id), tracked, first_way: !local_first };
         }
         self.judge_received(now, sender, port, read, bytes, key, seen, known)
     }
@@ -313,8 +313,8 @@ impl Card {
         read: &Read,
         bytes: &[u8],
         key: &Key,
-        seen: Seen,
-        mut known: Known,
+        seen: PacketKind,
+        mut known: FlowLookup,
     ) -> Result<(), Cause> {
         let number = self.ports[port.0 as usize].instance;
         self.ports[port.0 as usize].counts.judged += read.layout.packets();

@@ -13,7 +13,7 @@ use super::card::Card;
 use super::drops::Cause;
 use super::flow::To;
 use super::mirror::{self, Mirror};
-use super::port::{Around, PortId};
+use super::port::{Environment, PortId};
 use super::read::Read;
 use crate::limits::Offer;
 use crate::meta::key::{Direction, FlowKey};
@@ -50,7 +50,7 @@ impl Card {
         port: PortId,
         frame: &[u8],
         direction: Direction,
-        around: &mut impl Around,
+        around: &mut impl Environment,
     ) {
         if !self.ports[port.0 as usize].mirrors.is_empty() {
             self.copy(now, port, frame, direction, around);
@@ -65,7 +65,7 @@ impl Card {
         port: PortId,
         frame: &[u8],
         direction: Direction,
-        around: &mut impl Around,
+        around: &mut impl Environment,
     ) {
         let Some(read) = Read::frame(frame) else { return };
         let bytes = &frame[OFFLOAD_BYTES..];
@@ -99,7 +99,7 @@ impl Card {
         now: Instant,
         port: PortId,
         mut frame: Vec<u8>,
-        around: &mut impl Around,
+        around: &mut impl Environment,
     ) {
         let there = &self.ports[port.0 as usize];
         let (instance, index) = (there.instance, there.index);

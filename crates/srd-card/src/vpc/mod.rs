@@ -80,4 +80,4 @@ pub use drops::{Cause, Drops};
 pub use envelope::{Envelope, UnknownKind};
 pub use logs::LoggedWindow;
 pub use mirror::Mirror;
-pub use port::{Around, Direct, FlowState, Guest, PortCounts, PortId, Ride, Way};
+pub use port::{Direct, Environment, FlowState, FrameRoute, Guest, PortCounts, PortId, Ride};

@@ -35,7 +35,7 @@ use super::shares::Shares;
 use super::translate;
 use crate::meta::offload::OFFLOAD_BYTES;
 use crate::meta::packet::{protocol, u16_at};
-use crate::track::Seen;
+use crate::track::PacketKind;
 
 /// Largest number of connections of all NAT gateways of an edge.
 pub const ENTRIES_MAX: usize = 1 << 18;
@@ -67,10 +67,10 @@ struct Inside {
 }
 
 impl Inside {
-    fn back(&self, outside: &Outside) -> Back {
+    fn back(&self, outside: &Outside) -> NatConnection {
         let has_ports = matches!(self.protocol, protocol::TCP | protocol::UDP);
         let port = if has_ports { outside.public.1 } else { 0 };
-        Back { nat: self.nat, eni: self.eni, port }
+        NatConnection { nat: self.nat, eni: self.eni, port }
     }
 }
 
@@ -107,7 +107,7 @@ enum End {
 
 /// Connection to which a packet for a gateway's address belongs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Back {
+pub struct NatConnection {
     /// The gateway.
     pub nat: NatGatewayId,
     /// The interface behind the gateway.
@@ -135,7 +135,7 @@ pub struct Nat {
     leaving: Fragments<Ipv4Addr, EniId, (EniId, Datagram)>,
     /// First fragments that have arrived, from an interface or from the internet, with the
     /// interface that receives them, and its address.
-    arriving: Fragments<(Back, Ipv4Addr), End, (Option<Sender>, Datagram)>,
+    arriving: Fragments<(NatConnection, Ipv4Addr), End, (Option<Sender>, Datagram)>,
 }
 
 /// Ports of a packet, and the offsets at which they are written: `source_at` when the packet
@@ -237,8 +237,8 @@ impl Nat {
         let found = ports(&read, bytes).ok_or(NatError::Protocol)?;
         let remote = remote(destination, found.ports.1, number);
         let inside = Inside { nat, eni, source: (source, found.ports.0), remote, protocol: number };
-        let seen = Seen::of(&read.packet, bytes);
-        let begins = !matches!(seen, Seen::Tcp(_)) || seen.opens();
+        let seen = PacketKind::of(&read.packet, bytes);
+        let begins = !matches!(seen, PacketKind::Tcp(_)) || seen.opens();
         let outside = self.outside(now, inside, public, begins)?;
         if let Some(datagram) = datagram {
             self.leaving.put(now, eni, datagram, public);
@@ -251,7 +251,7 @@ impl Nat {
 
     /// Writes the private destination into a frame that arrives from the internet for a gateway's
     /// address. Returns the frame's connection, and `None` if the frame belongs to no connection.
-    pub fn arrive(&mut self, now: Instant, frame: &mut [u8]) -> Option<Back> {
+    pub fn arrive(&mut self, now: Instant, frame: &mut [u8]) -> Option<NatConnection> {
         self.arrive_from(now, None, frame)
     }
 
@@ -262,7 +262,7 @@ impl Nat {
         now: Instant,
         from: Option<&Sender>,
         frame: &mut [u8],
-    ) -> Option<Back> {
+    ) -> Option<NatConnection> {
         let read = if from.is_some() { Read::frame(frame) } else { Read::arriving(frame) }?;
         let bytes = &mut frame[OFFLOAD_BYTES..];
         let (IpAddr::V4(source), IpAddr::V4(public)) =

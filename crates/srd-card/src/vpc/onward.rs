@@ -7,17 +7,17 @@ use srd_proto::time::Instant;
 use srd_vpc::compile::Flow as OfFlow;
 use srd_vpc::judge::Exit;
 
-use super::asking::Waiting;
+use super::asking::PendingPacket;
 use super::card::Card;
 use super::drops::Cause;
 use super::envelope::Envelope;
 use super::flow::{Sender, To, Via};
 use super::parcel::{Going, Parcel};
-use super::port::{Around, PortId, Way};
+use super::port::{Environment, FrameRoute, PortId};
 use super::read::Read;
 use super::trace::{Event, Followed, Next};
 use super::translate;
-use crate::limits::{Asked, FlowKind, Limit, Offer, Outcome};
+use crate::limits::{FlowKind, Limit, LimitDecision, Offer, Outcome};
 use crate::meta::Meta;
 use crate::meta::key::{Direction, FlowKey};
 use crate::meta::layout::Layout;
@@ -49,7 +49,7 @@ impl Card {
         number: u32,
         offer: &Offer,
         flow: Option<(TrackId, FlowKind)>,
-    ) -> Asked {
+    ) -> LimitDecision {
         let late = self.late;
         let instance = &mut self.instances[number as usize];
         instance.limits.set_late(late);
@@ -66,7 +66,7 @@ impl Card {
         &mut self,
         now: Instant,
         number: u32,
-        asked: Asked,
+        asked: LimitDecision,
         offer: Offer,
         parcel: Parcel,
     ) {
@@ -84,7 +84,7 @@ impl Card {
 
     /// Continues with packets that have passed the limits of their instances. Bound: each packet
     /// passes the limits of at most two instances.
-    pub(super) fn run(&mut self, now: Instant, around: &mut impl Around) {
+    pub(super) fn run(&mut self, now: Instant, around: &mut impl Environment) {
         while let Some(number) = self.busy.pop_front() {
             while let Some((offer, parcel, held)) =
                 self.instances[number as usize].limits.pop_held(now)
@@ -111,7 +111,7 @@ impl Card {
         now: Instant,
         offer: &Offer,
         mut parcel: Parcel,
-        around: &mut impl Around,
+        around: &mut impl Environment,
     ) {
         if parcel.epoch != self.epochs.now()
             && self.is_concerned(&parcel)
@@ -127,7 +127,7 @@ impl Card {
                 // When its answer arrives, the packet passes the limits once more. It was counted
                 // as received over SRD when it was first accepted.
                 let by_srd = false;
-                let waiting = Waiting { frame, port, eni, sender, followed, by_srd };
+                let waiting = PendingPacket { frame, port, eni, sender, followed, by_srd };
                 return self.wait(now, waiting, offer.packets.into());
             }
             self.log_late_refusal(now, &parcel, cause);
@@ -152,7 +152,7 @@ impl Card {
         port: PortId,
         followed: Followed,
         frame: Vec<u8>,
-        around: &mut impl Around,
+        around: &mut impl Environment,
     ) {
         let counts = &mut self.ports[port.0 as usize].counts;
         counts.rx_packets += u64::from(offer.packets);
@@ -170,7 +170,7 @@ impl Card {
         offer: &Offer,
         Out { port, slot, followed, read, there: known }: Out<'_>,
         frame: Vec<u8>,
-        around: &mut impl Around,
+        around: &mut impl Environment,
     ) {
         let Some(target) = self.ends.targets.get(slot) else { return };
         let path = target.path;
@@ -193,7 +193,8 @@ impl Card {
                 there.counts.count_express(ride.is_ok(), rides, read.layout.packets());
                 let envelope = Envelope::Between { from: there.eni, to: *eni };
                 let instance = there.instance;
-                return around.to_host(Way { host, instance, envelope, express: rides }, frame);
+                return around
+                    .to_host(FrameRoute { host, instance, envelope, express: rides }, frame);
             }
         }
         let to = target.to.clone();
@@ -303,7 +304,7 @@ impl Card {
         port: PortId,
         to: To,
         frame: Vec<u8>,
-        around: &mut impl Around,
+        around: &mut impl Environment,
     ) -> Result<(), Cause> {
         let there = &self.ports[port.0 as usize];
         let (from, instance) = (there.eni, there.instance);
@@ -332,7 +333,7 @@ impl Card {
                         let bytes = &mut frame[OFFLOAD_BYTES..];
                         translate::write(bytes, &read.layout, translate::SOURCE_AT, public);
                     }
-                    let way = Way { host: &edge, instance, envelope, express: false };
+                    let way = FrameRoute { host: &edge, instance, envelope, express: false };
                     around.to_host(way, frame);
                 }
             }
@@ -347,7 +348,7 @@ impl Card {
         port: PortId,
         (host, envelope, express): (&Arc<str>, Envelope, bool),
         mut frame: Vec<u8>,
-        around: &mut impl Around,
+        around: &mut impl Environment,
     ) -> Result<(), Cause> {
         let instance = self.ports[port.0 as usize].instance;
         let most = self.host_bytes_max;
@@ -355,7 +356,7 @@ impl Card {
         let Some(read) = Read::frame(&frame) else { return Ok(()) };
         mss::clamp(&mut frame[OFFLOAD_BYTES..], &read.layout, mtu);
         let rides = rides_srd(express, &read.layout);
-        let way = Way { host, instance, envelope, express: rides };
+        let way = FrameRoute { host, instance, envelope, express: rides };
         // The transport segments a super-packet, and TCP, that SRD does not carry. // V10
         if rides || segment::largest(&segment::fitted(&read.layout, most)) <= most {
             let counts = &mut self.ports[port.0 as usize].counts;
@@ -378,7 +379,7 @@ impl Card {
         port: PortId,
         bytes_max: usize,
         frame: Vec<u8>,
-        around: &mut impl Around,
+        around: &mut impl Environment,
     ) -> Result<Vec<Vec<u8>>, Cause> {
         let Some(read) = Read::frame(&frame) else { return Ok(Vec::new()) };
         if segment::largest(&read.layout) <= bytes_max {
@@ -407,7 +408,7 @@ impl Card {
 
     /// Returns the counters of packets that a limit held up, of the instance that an interface
     /// belongs to.
-    pub fn held(&self, port: PortId, limit: Limit) -> crate::limits::stages::Held {
+    pub fn held(&self, port: PortId, limit: Limit) -> crate::limits::stages::LimitCounts {
         let Some(port) = self.port(port) else { return Default::default() };
         self.instances[port.instance as usize].limits.held(limit)
     }

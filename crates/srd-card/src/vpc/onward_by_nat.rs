@@ -30,7 +30,7 @@ use super::envelope::Envelope;
 use super::flow::{Sender, Via};
 use super::nat::{self, NatError};
 use super::onward::carried_bytes;
-use super::port::{Around, PortId, Way};
+use super::port::{Environment, FrameRoute, PortId};
 use crate::meta::key::Direction;
 use crate::meta::offload::OFFLOAD_BYTES;
 use crate::track::Key;
@@ -44,7 +44,7 @@ impl Card {
         (nat, private): (NatGatewayId, Ipv4Addr),
         (host, to): (Option<Arc<str>>, EniId),
         mut frame: Vec<u8>,
-        around: &mut impl Around,
+        around: &mut impl Environment,
     ) -> Result<(), Cause> {
         let from = self.ports[port.0 as usize].eni;
         let translated = self.nat.leave(now, nat, private, from, &mut frame);
@@ -77,11 +77,11 @@ impl Card {
         (nat, exit): (NatGatewayId, Exit),
         edge: &Arc<str>,
         frame: Vec<u8>,
-        around: &mut impl Around,
+        around: &mut impl Environment,
     ) -> Result<(), Cause> {
         let there = &self.ports[port.0 as usize];
         let envelope = Envelope::ByNat { from: there.eni, nat };
-        let way = Way { host: edge, instance: there.instance, envelope, express: false };
+        let way = FrameRoute { host: edge, instance: there.instance, envelope, express: false };
         let mut left = Ok(());
         for frame in self.fitting(now, port, carried_bytes(exit), frame, around)? {
             let translated = around.to_nat(way, frame);
@@ -97,7 +97,7 @@ impl Card {
         port: PortId,
         nat: NatGatewayId,
         frame: Vec<u8>,
-        around: &mut impl Around,
+        around: &mut impl Environment,
     ) -> Result<(), Cause> {
         let from = self.ports[port.0 as usize].eni;
         let sender = Sender { host: None, eni: Some(from), via: Via::NatBack };
@@ -122,12 +122,12 @@ impl Card {
         now: Instant,
         sender: Sender,
         mut frame: Vec<u8>,
-        around: &mut impl Around,
+        around: &mut impl Environment,
     ) -> Result<(), Vec<u8>> {
         let Some(back) = self.nat.arrive_from(now, Some(&sender), &mut frame) else {
             return Err(frame);
         };
-        let nat::Back { nat, eni, port } = back;
+        let nat::NatConnection { nat, eni, port } = back;
         if self.passes_back(now, (nat, eni, port), &sender, &frame) {
             self.arrive_at(now, sender, eni, frame, around);
         }

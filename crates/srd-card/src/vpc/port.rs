@@ -18,16 +18,16 @@ use crate::track::{State, Timeouts};
 pub struct PortId(pub u32);
 
 /// Environment of the card. A frame consists of an offload header and its packet.
-pub trait Around {
+pub trait Environment {
     /// Passes a frame to a guest.
     fn to_guest(&mut self, port: PortId, frame: Vec<u8>);
     /// Sends a frame to another host, or to the edge of a gateway.
-    fn to_host(&mut self, way: Way<'_>, frame: Vec<u8>);
+    fn to_host(&mut self, way: FrameRoute<'_>, frame: Vec<u8>);
     /// Sends a frame to the edge of a gateway, where a NAT gateway translates it.
     ///
     /// # Errors
     /// The edge is on this host, and its NAT gateway does not translate the frame.
-    fn to_nat(&mut self, way: Way<'_>, frame: Vec<u8>) -> Result<(), NatError> {
+    fn to_nat(&mut self, way: FrameRoute<'_>, frame: Vec<u8>) -> Result<(), NatError> {
         self.to_host(way, frame);
         Ok(())
     }
@@ -37,7 +37,7 @@ pub trait Around {
 
 /// Route of a frame to another host, or to the edge of a gateway.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Way<'a> {
+pub struct FrameRoute<'a> {
     /// Name of the host, or of the edge.
     pub host: &'a Arc<str>,
     /// Instance that sends the frame, by its number in this card.

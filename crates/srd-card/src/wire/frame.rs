@@ -24,7 +24,7 @@ pub(crate) const FLOW_NUMBER_BITS: u32 = 24;
 
 /// Position of a chunk in its flow and frame.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Place {
+pub struct ChunkPosition {
     /// Sender's number of the flow.
     pub flow: u32,
     /// Sequence number of the frame in the flow.
@@ -37,7 +37,7 @@ pub struct Place {
     pub frame_bytes: u16,
 }
 
-impl Place {
+impl ChunkPosition {
     /// Encodes the position for a datagram.
     pub fn encode(&self) -> u64 {
         u64::from(self.flow & (FLOW_NUMBERS - 1)) << 40
@@ -104,7 +104,7 @@ mod tests {
     proptest! {
         #[test]
         fn every_place_survives_the_wire(imm: u64) {
-            prop_assert_eq!(Place::decode(imm).encode(), imm);
+            prop_assert_eq!(ChunkPosition::decode(imm).encode(), imm);
         }
 
         #[test]
@@ -123,7 +123,7 @@ mod tests {
             for chunk in 0..chunks {
                 let last = chunk + 1 == chunks;
                 let bytes = if last { frame_bytes - next } else { size };
-                let place = Place {
+                let place = ChunkPosition {
                     flow: 1,
                     sequence: 2,
                     chunk: u8::try_from(chunk).unwrap(),
@@ -140,7 +140,8 @@ mod tests {
 
     #[test]
     fn impossible_chunks_have_no_place() {
-        let place = |chunk, last| Place { flow: 0, sequence: 0, chunk, last, frame_bytes: 100 };
+        let place =
+            |chunk, last| ChunkPosition { flow: 0, sequence: 0, chunk, last, frame_bytes: 100 };
         assert_eq!(place(0, false).offset(101), None);
         assert_eq!(place(0, false).offset(100), None, "that would be the last");
         assert_eq!(place(0, true).offset(50), None, "the first begins at zero");

@@ -10,7 +10,7 @@ use srd_card::profile::{InstanceType, Profile};
 use srd_card::track::Timeouts;
 use srd_card::vpc::asking::{PACKETS_MAX, QUESTIONS_MAX, WAIT};
 use srd_card::vpc::trace::{Event, Filter, Next};
-use srd_card::vpc::{Around, Card, Cause, Envelope, Guest, PortId, Way};
+use srd_card::vpc::{Card, Cause, Envelope, Environment, FrameRoute, Guest, PortId};
 use srd_proto::Secret;
 use srd_proto::time::{Duration, Instant};
 use srd_vpc::compile::{Asker, Directory, Edit, KNOWN_MAX, NotLearned, Question, SHARE_MAX};
@@ -25,11 +25,11 @@ struct Out {
     hosts: Vec<Arc<str>>,
 }
 
-impl Around for Out {
+impl Environment for Out {
     fn to_guest(&mut self, _: PortId, _: Vec<u8>) {
         self.guests += 1;
     }
-    fn to_host(&mut self, way: Way<'_>, _: Vec<u8>) {
+    fn to_host(&mut self, way: FrameRoute<'_>, _: Vec<u8>) {
         self.hosts.push(Arc::clone(way.host));
     }
     fn to_service(&mut self, _: PortId, _: Service, _: Vec<u8>) {}

@@ -6,7 +6,7 @@ use crate::generate::Dice;
 use srd_card::offload::OFFLOAD_BYTES;
 use srd_card::profile::{InstanceType, Profile};
 use srd_card::track::Timeouts;
-use srd_card::vpc::{Around, Card, Envelope, Guest, PortId, Way};
+use srd_card::vpc::{Card, Envelope, Environment, FrameRoute, Guest, PortId};
 use srd_proto::Secret;
 use srd_proto::time::{Duration, Instant};
 use srd_vpc::compile::Rules;
@@ -22,13 +22,13 @@ const INTERFACES: u64 = 24;
 
 /// Frames that left the card, in order.
 #[derive(Default, PartialEq, Debug)]
-struct Seen(Vec<(String, Vec<u8>)>);
+struct SentFrames(Vec<(String, Vec<u8>)>);
 
-impl Around for Seen {
+impl Environment for SentFrames {
     fn to_guest(&mut self, port: PortId, frame: Vec<u8>) {
         self.0.push((format!("guest {port:?}"), frame));
     }
-    fn to_host(&mut self, way: Way<'_>, frame: Vec<u8>) {
+    fn to_host(&mut self, way: FrameRoute<'_>, frame: Vec<u8>) {
         self.0.push((format!("{way:?}"), frame));
     }
     fn to_service(&mut self, port: PortId, service: Service, frame: Vec<u8>) {
@@ -168,7 +168,7 @@ fn same(
     seed: u64,
     round: u32,
 ) -> Vec<(String, Vec<u8>)> {
-    let (mut by_one, mut at_once) = (Seen::default(), Seen::default());
+    let (mut by_one, mut at_once) = (SentFrames::default(), SentFrames::default());
     one.poll(now, &mut by_one);
     all.poll(now, &mut at_once);
     for frame in frames.iter() {
@@ -240,7 +240,7 @@ fn a_card_says_of_frames_of_another_host_at_once_what_it_says_of_each() {
         for round in 0..40 {
             now += Duration::from_micros(dice.below(3_000));
             let mut frames = from_there(dice, &world);
-            let (mut by_one, mut at_once) = (Seen::default(), Seen::default());
+            let (mut by_one, mut at_once) = (SentFrames::default(), SentFrames::default());
             one.poll(now, &mut by_one);
             all.poll(now, &mut at_once);
             for (envelope, frame) in frames.clone() {
@@ -265,7 +265,7 @@ fn a_card_says_of_frames_of_another_host_at_once_what_it_says_of_each() {
 fn frames_for_an_interface_that_is_not_here_are_counted() {
     let mut card = card(&world(&mut Dice(1)), 1 << 40);
     let mut frames = vec![vec![0; 60]; 3];
-    card.from_guest_all(Instant::ZERO, PortId(1000), &mut frames, &mut Seen::default());
+    card.from_guest_all(Instant::ZERO, PortId(1000), &mut frames, &mut SentFrames::default());
     let drops: Vec<_> = card.drops_of_none().all().filter(|(_, n)| *n > 0).collect();
     assert!(frames.is_empty());
     assert_eq!(drops, [(srd_card::vpc::Cause::NotHere, 3)]);

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use crate::lane::*;
-use srd_card::observe::{Facts, Path, line, records};
+use srd_card::observe::{InterfaceAttributes, Path, line, records};
 use srd_card::offload::OFFLOAD_BYTES;
 use srd_card::vpc::logs::WINDOWS_MAX;
 use srd_card::vpc::{Cause, LoggedWindow};
@@ -35,7 +35,7 @@ fn windows(lab: &mut Lab, at: Instant) -> Vec<LoggedWindow> {
 
 fn lines(window: &LoggedWindow, fields: &str) -> Vec<String> {
     let fields: Vec<_> = fields.split(' ').map(|name| LogField::find(name).unwrap()).collect();
-    let facts = Facts::default();
+    let facts = InterfaceAttributes::default();
     let all = records(&facts, &window.window, LoggedTraffic::All);
     all.map(|record| line(&record, &fields)).collect()
 }

@@ -9,7 +9,7 @@ use srd_card::offload::OFFLOAD_BYTES;
 use srd_card::profile::{InstanceType, Profile};
 use srd_card::track::Timeouts;
 use srd_card::vpc::trace::{Event, Filter};
-use srd_card::vpc::{Around, Card, Cause, Envelope, Guest, PortId, Way};
+use srd_card::vpc::{Card, Cause, Envelope, Environment, FrameRoute, Guest, PortId};
 use srd_proto::Secret;
 use srd_proto::time::{Duration, Instant};
 use srd_vpc::compile::{Directory, Rules};
@@ -262,7 +262,7 @@ fn fragments_wait_together_for_an_answer() {
     let profile = Profile::of(InstanceType::find("c7i.large").unwrap());
     let guest = Guest { eni: EniId(0), timeouts: Timeouts::DEFAULT };
     let port = card.add_instance(Instant::ZERO, &profile, &[guest])[0];
-    let mut around = Sent::default();
+    let mut around = FrameCount::default();
     for packet in datagram(UDP, 1, &ports(9, 5201)) {
         let frame = [&[0; OFFLOAD_BYTES][..], &packet].concat();
         card.from_guest(Instant::ZERO, port, frame, &mut around);
@@ -275,11 +275,11 @@ fn fragments_wait_together_for_an_answer() {
 
 /// Number of frames that left for other hosts.
 #[derive(Default)]
-struct Sent(usize);
+struct FrameCount(usize);
 
-impl Around for Sent {
+impl Environment for FrameCount {
     fn to_guest(&mut self, _: PortId, _: Vec<u8>) {}
-    fn to_host(&mut self, _: Way<'_>, _: Vec<u8>) {
+    fn to_host(&mut self, _: FrameRoute<'_>, _: Vec<u8>) {
         self.0 += 1;
     }
     fn to_service(&mut self, _: PortId, _: Service, _: Vec<u8>) {}

@@ -11,7 +11,7 @@ use crate::generate::Dice;
 use srd_card::offload::OFFLOAD_BYTES;
 use srd_card::profile::{InstanceType, Profile};
 use srd_card::track::Timeouts;
-use srd_card::vpc::{Around, Card, Envelope, Guest, PortId, Way};
+use srd_card::vpc::{Card, Envelope, Environment, FrameRoute, Guest, PortId};
 use srd_proto::Secret;
 use srd_proto::time::{Duration, Instant};
 use srd_vpc::compile::{Directory, Rules};
@@ -28,11 +28,11 @@ struct Out {
     hosts: Vec<Envelope>,
 }
 
-impl Around for Out {
+impl Environment for Out {
     fn to_guest(&mut self, port: PortId, _: Vec<u8>) {
         self.guests.push(port);
     }
-    fn to_host(&mut self, way: Way<'_>, _: Vec<u8>) {
+    fn to_host(&mut self, way: FrameRoute<'_>, _: Vec<u8>) {
         self.hosts.push(way.envelope);
     }
     fn to_service(&mut self, _: PortId, _: Service, _: Vec<u8>) {}

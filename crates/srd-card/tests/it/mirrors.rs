@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use crate::lane::*;
 use srd_card::offload::OFFLOAD_BYTES;
-use srd_card::vpc::{Around, PortId, Way};
+use srd_card::vpc::{Environment, FrameRoute, PortId};
 use srd_card::{Direction, checksum};
 use srd_proto::time::{Duration, Instant};
 use srd_vpc::compile::Rules;
@@ -190,11 +190,11 @@ struct Between {
     guests: Vec<Vec<u8>>,
 }
 
-impl Around for Between {
+impl Environment for Between {
     fn to_guest(&mut self, _: PortId, frame: Vec<u8>) {
         self.guests.push(frame);
     }
-    fn to_host(&mut self, _: Way<'_>, frame: Vec<u8>) {
+    fn to_host(&mut self, _: FrameRoute<'_>, frame: Vec<u8>) {
         self.hosts.push(frame[OFFLOAD_BYTES..].to_vec());
     }
     fn to_service(&mut self, _: PortId, _: Service, _: Vec<u8>) {}

@@ -6,7 +6,7 @@ use crate::lane::{open, rule};
 use srd_card::offload::OFFLOAD_BYTES;
 use srd_card::profile::{InstanceType, Profile};
 use srd_card::track::Timeouts;
-use srd_card::vpc::{Around, Card, Cause, Envelope, Guest, PortId, Way};
+use srd_card::vpc::{Card, Cause, Envelope, Environment, FrameRoute, Guest, PortId};
 use srd_proto::Secret;
 use srd_proto::time::{Duration, Instant};
 use srd_vpc::compile::Rules;
@@ -133,11 +133,11 @@ struct Out {
     hosts: Vec<(Arc<str>, Envelope, Vec<u8>)>,
 }
 
-impl Around for Out {
+impl Environment for Out {
     fn to_guest(&mut self, port: PortId, frame: Vec<u8>) {
         self.guests.push((port, frame));
     }
-    fn to_host(&mut self, way: Way<'_>, frame: Vec<u8>) {
+    fn to_host(&mut self, way: FrameRoute<'_>, frame: Vec<u8>) {
         self.hosts.push((Arc::clone(way.host), way.envelope, frame));
     }
     fn to_service(&mut self, _: PortId, _: Service, _: Vec<u8>) {}

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use srd_card::offload::OFFLOAD_BYTES;
-use srd_card::vpc::{Around, Envelope, PortId, Ride, Way};
+use srd_card::vpc::{Envelope, Environment, FrameRoute, PortId, Ride};
 use srd_proto::time::Instant;
 use srd_vpc::compile::Rules;
 use srd_vpc::express::Plainly;
@@ -24,11 +24,11 @@ const WHOLE: u16 = 0x4000;
 
 /// Frames for the other host, and whether SRD carries each.
 #[derive(Default)]
-struct Sent(Vec<(bool, usize)>);
+struct SentFrames(Vec<(bool, usize)>);
 
-impl Around for Sent {
+impl Environment for SentFrames {
     fn to_guest(&mut self, _: PortId, _: Vec<u8>) {}
-    fn to_host(&mut self, way: Way<'_>, frame: Vec<u8>) {
+    fn to_host(&mut self, way: FrameRoute<'_>, frame: Vec<u8>) {
         self.0.push((way.express, frame.len() - OFFLOAD_BYTES));
     }
     fn to_service(&mut self, _: PortId, _: Service, _: Vec<u8>) {}
@@ -69,7 +69,7 @@ fn regression_packets_that_are_refused_do_not_count_as_received_by_srd() {
         let mut frames = vec![(envelope, frame.clone())];
         lab.card.set_by_srd(by_srd);
         let (now, host) = (Instant::ZERO, Arc::from(host));
-        lab.card.from_host_all(now, &host, frames.drain(..), &mut Sent::default());
+        lab.card.from_host_all(now, &host, frames.drain(..), &mut SentFrames::default());
         lab.card.set_by_srd(false);
         let counts = lab.card.counts(lab.ports[0]);
         (counts.express_rx_packets, counts.rx_packets)
@@ -111,7 +111,7 @@ fn send(lab: &mut Lab, bytes: &[u8]) -> (Vec<(bool, usize)>, [u64; 2], Option<Ri
         [counts.express_tx_packets, counts.express_eligible_packets]
     };
     let before = counts(lab);
-    let mut sent = Sent::default();
+    let mut sent = SentFrames::default();
     let frame = [&[0; OFFLOAD_BYTES][..], bytes].concat();
     lab.card.from_guest(Instant::ZERO, own, frame, &mut sent);
     let after = counts(lab);

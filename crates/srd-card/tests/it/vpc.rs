@@ -4,7 +4,7 @@
 
 use crate::generate;
 use crate::generate::Dice;
-use crate::reference::vpc::{Fabric, Reference, Said};
+use crate::reference::vpc::{Fabric, Outcome, Reference};
 use srd_vpc::id::*;
 use srd_vpc::judge::{Origin, Verdict};
 use srd_vpc::object::*;
@@ -74,16 +74,20 @@ fn change(dice: &mut Dice, world: &mut World) {
 }
 
 /// A packet: a new one, a repeated one, or the answer to an earlier one.
-fn packet(dice: &mut Dice, world: &World, before: &[(Origin, Packet, Said)]) -> (Origin, Packet) {
+fn packet(
+    dice: &mut Dice,
+    world: &World,
+    before: &[(Origin, Packet, Outcome)],
+) -> (Origin, Packet) {
     if before.is_empty() || dice.one_in(3) {
         return generate::packet(dice, world);
     }
     let (origin, packet, said) = dice.pick(before);
     match said {
-        Said::Passed(Verdict::Delivered(eni), arrived) if !dice.one_in(3) => {
+        Outcome::Passed(Verdict::Delivered(eni), arrived) if !dice.one_in(3) => {
             (Origin::Eni(eni), arrived.answer())
         }
-        Said::Passed(Verdict::Left(_), left) if !dice.one_in(3) => {
+        Outcome::Passed(Verdict::Left(_), left) if !dice.one_in(3) => {
             (Origin::Internet, left.answer())
         }
         _ => (origin, packet),
@@ -150,7 +154,7 @@ fn compare_with(
         let mut world = world(dice);
         let mut fabric = fabric(&world);
         let mut reference = Reference::default();
-        let mut before: Vec<(Origin, Packet, Said)> = Vec::new();
+        let mut before: Vec<(Origin, Packet, Outcome)> = Vec::new();
         for number in 0..packets {
             if dice.one_in(25) {
                 change(dice, &mut world);

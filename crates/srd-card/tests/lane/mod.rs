@@ -11,7 +11,7 @@ use std::vec;
 use srd_card::offload::OFFLOAD_BYTES;
 use srd_card::profile::{InstanceType, Profile};
 use srd_card::track::Timeouts;
-use srd_card::vpc::{Around, Card, Cause, Guest, PortId, Way};
+use srd_card::vpc::{Card, Cause, Environment, FrameRoute, Guest, PortId};
 use srd_proto::Secret;
 use srd_proto::time::Instant;
 use srd_vpc::compile::Rules;
@@ -29,11 +29,11 @@ pub(crate) const FRAGMENT: u8 = 44;
 #[derive(Default)]
 pub(crate) struct Delivered(pub(crate) Vec<(PortId, Vec<u8>)>);
 
-impl Around for Delivered {
+impl Environment for Delivered {
     fn to_guest(&mut self, port: PortId, frame: Vec<u8>) {
         self.0.push((port, frame));
     }
-    fn to_host(&mut self, _: Way<'_>, _: Vec<u8>) {}
+    fn to_host(&mut self, _: FrameRoute<'_>, _: Vec<u8>) {}
     fn to_service(&mut self, _: PortId, _: Service, _: Vec<u8>) {}
 }
 

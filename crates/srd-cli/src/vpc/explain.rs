@@ -14,7 +14,7 @@ use srd_vpc::judge::{
 };
 use srd_vpc::packet::{Inner, Packet};
 use srd_vpc_file::warnings::{range, ranges, stale_rules};
-use srd_vpc_file::words::{self, Line};
+use srd_vpc_file::words::{self, StepRecord};
 use srd_vpc_file::{Kind, VpcFile};
 
 use super::{ends, read};
@@ -95,7 +95,7 @@ fn notes(file: &VpcFile, judgement: &Judgement) -> Vec<String> {
 struct Walked {
     source: String,
     destination: String,
-    steps: Vec<Line>,
+    steps: Vec<StepRecord>,
     verdict: String,
     passes: bool,
     remedy: Option<&'static str>,
@@ -119,7 +119,7 @@ impl Walked {
 
     fn say(&self, title: &str, what: &str) -> Result<()> {
         say(format!("{title}: {} -> {}, {what}", self.source, self.destination))?;
-        for (number, Line { at, says, passes }) in (1..).zip(&self.steps) {
+        for (number, StepRecord { at, says, passes }) in (1..).zip(&self.steps) {
             let mark = if *passes { ' ' } else { '!' };
             say(format!("{mark}{number:>3}  {at}\n        {says}"))?;
         }

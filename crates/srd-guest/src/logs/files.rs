@@ -5,7 +5,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-use srd_card::observe::Facts;
+use srd_card::observe::InterfaceAttributes;
 use srd_vpc::id::FlowLogId;
 
 use crate::helper::Helper;
@@ -53,7 +53,7 @@ impl Files {
     pub(crate) fn create(
         &self,
         directory: &str,
-        facts: &Facts,
+        facts: &InterfaceAttributes,
         log: FlowLogId,
         ending: &str,
     ) -> io::Result<Opened> {
@@ -97,7 +97,7 @@ impl Opened {
 }
 
 /// Returns a name like `ACCOUNT_vpcflowlogs_REGION_fl-0123_20261123T1745Z`.
-fn stem(facts: &Facts, log: FlowLogId, at: SystemTime) -> String {
+fn stem(facts: &InterfaceAttributes, log: FlowLogId, at: SystemTime) -> String {
     let unix = at.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs();
     let (days, seconds) = (unix / 86_400, unix % 86_400);
     let (year, month, day) = date(days);
@@ -130,10 +130,10 @@ mod tests {
     #[test]
     fn names_have_the_minute_in_utc() {
         let at = |unix| SystemTime::UNIX_EPOCH + Duration::from_secs(unix);
-        let facts = Facts {
+        let facts = InterfaceAttributes {
             account: "123456789010".into(),
             region: "eu-central-1".into(),
-            ..Facts::default()
+            ..InterfaceAttributes::default()
         };
         for (unix, time) in [
             (0, "19700101T0000Z"),
@@ -148,7 +148,7 @@ mod tests {
             let id = "fl-00000000000000001";
             assert_eq!(name, format!("123456789010_vpcflowlogs_eu-central-1_{id}_{time}"));
         }
-        let bare = stem(&Facts::default(), FlowLogId(1), at(0));
+        let bare = stem(&InterfaceAttributes::default(), FlowLogId(1), at(0));
         assert_eq!(bare, "vpcflowlogs_fl-00000000000000001_19700101T0000Z");
     }
 }

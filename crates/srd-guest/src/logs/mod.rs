@@ -22,7 +22,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 
 use anyhow::{Context, Result};
-use srd_card::observe::{Facts, Window};
+use srd_card::observe::{InterfaceAttributes, Window};
 use srd_card::profile::InstanceType;
 use srd_card::profile::catalogue::Hypervisor;
 use srd_card::vpc::LoggedWindow;
@@ -86,7 +86,7 @@ pub(crate) struct Active {
 pub(crate) struct Plan {
     pub(crate) logs: BTreeMap<FlowLogId, Active>,
     pub(crate) windows: BTreeMap<(EniId, Duration), Vec<FlowLogId>>,
-    pub(crate) facts: BTreeMap<EniId, Facts>,
+    pub(crate) facts: BTreeMap<EniId, InterfaceAttributes>,
 }
 
 impl Plan {
@@ -128,14 +128,17 @@ impl Plan {
 }
 
 /// Returns the fields of records that describe an interface.
-fn facts(world: &World, id: EniId) -> Option<(Facts, srd_vpc::id::SubnetId, srd_vpc::id::VpcId)> {
+fn facts(
+    world: &World,
+    id: EniId,
+) -> Option<(InterfaceAttributes, srd_vpc::id::SubnetId, srd_vpc::id::VpcId)> {
     let eni = world.enis.get(&id)?;
     let subnet = world.subnets.get(&eni.subnet)?;
     let instance = eni.attachment.as_ref().map(|at| at.instance);
     let kind = instance.and_then(|id| world.instances.get(&id));
     let kind = kind.and_then(|instance| InstanceType::find(&instance.instance_type).ok());
     let first_v6 = eni.ipv6.first().map(|address| IpAddr::V6(*address));
-    let facts = Facts {
+    let facts = InterfaceAttributes {
         account: world.account.clone().unwrap_or_default(),
         interface: id.to_string(),
         vpc: subnet.vpc.to_string(),
@@ -255,7 +258,7 @@ pub(crate) fn report(plan: &Plan) -> Vec<protocol::FlowLog> {
 }
 
 /// Returns the number of records that a log writes for a window.
-fn records_of(facts: &Facts, window: &Window, log: &FlowLog) -> u64 {
+fn records_of(facts: &InterfaceAttributes, window: &Window, log: &FlowLog) -> u64 {
     srd_card::observe::records(facts, window, log.traffic).count() as u64
 }
 

@@ -31,13 +31,13 @@ fn log(directory: &Path, format: LogFormat, fields: &[LogField]) -> FlowLog {
 }
 
 fn plan(log: FlowLog) -> Plan {
-    let facts = Facts {
+    let facts = InterfaceAttributes {
         account: "123456789010".into(),
         interface: ENI.to_string(),
         vpc: "vpc-1".into(),
 
         is_nitro: true,
-        ..Facts::default()
+        ..InterfaceAttributes::default()
     };
     let id = FlowLogId(1);
     let active = Active { log, counts: Arc::default() };

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
-use srd_card::observe::{Facts, Window, header, line, records};
+use srd_card::observe::{InterfaceAttributes, Window, header, line, records};
 use srd_vpc::id::FlowLogId;
 use srd_vpc::object::{FlowLog, LogFormat};
 
@@ -24,7 +24,7 @@ const FILE_TIME: Duration = Duration::from_secs(300);
 #[derive(Debug)]
 enum Open {
     Text(TextFile),
-    Parquet(Box<(Rows, Facts)>),
+    Parquet(Box<(Rows, InterfaceAttributes)>),
 }
 
 /// Writes the files of all logs of a thread.
@@ -77,7 +77,7 @@ impl Writer {
         self.plan = plan;
     }
 
-    fn write(&mut self, id: FlowLogId, facts: &Facts, window: &Window) {
+    fn write(&mut self, id: FlowLogId, facts: &InterfaceAttributes, window: &Window) {
         let Some(active) = self.plan.logs.get(&id).cloned() else { return };
         match active.log.format {
             LogFormat::Text => self.write_text(id, &active, facts, window, false),
@@ -90,7 +90,7 @@ impl Writer {
         &mut self,
         id: FlowLogId,
         active: &Active,
-        facts: &Facts,
+        facts: &InterfaceAttributes,
         window: &Window,
         gzip: bool,
     ) {
@@ -110,7 +110,7 @@ impl Writer {
         &mut self,
         id: FlowLogId,
         log: &FlowLog,
-        facts: &Facts,
+        facts: &InterfaceAttributes,
         window: &Window,
         gzip: bool,
     ) -> std::io::Result<()> {
@@ -140,7 +140,13 @@ impl Writer {
         file.append(&lines)
     }
 
-    fn write_rows(&mut self, id: FlowLogId, active: &Active, facts: &Facts, window: &Window) {
+    fn write_rows(
+        &mut self,
+        id: FlowLogId,
+        active: &Active,
+        facts: &InterfaceAttributes,
+        window: &Window,
+    ) {
         for record in records(facts, window, active.log.traffic) {
             let new = || {
                 let rows = Rows::new(active.log.fields());

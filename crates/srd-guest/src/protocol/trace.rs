@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use serde::{Deserialize, Serialize};
-use srd_vpc_file::words::Line;
+use srd_vpc_file::words::StepRecord;
 
 /// Conditions for traced packets. A packet has to fulfil all given conditions.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
@@ -133,7 +133,7 @@ pub struct TraceJudged {
     /// The reason of a refusal.
     pub refusal: Option<TraceRefusal>,
     /// Decision of each table, if the rules were applied or refuse the packet.
-    pub steps: Vec<Line>,
+    pub steps: Vec<StepRecord>,
     /// The state of the flow after the packet.
     pub flow: Option<TraceFlow>,
 }

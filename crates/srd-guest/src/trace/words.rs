@@ -16,7 +16,7 @@ use srd_vpc::id::EniId;
 use srd_vpc::judge::{self, Origin, Reason, Step, Tracking, Verdict, judge_flow};
 use srd_vpc::object::{Target, World};
 use srd_vpc::packet::{Inner, Packet};
-use srd_vpc_file::words::{self, Line};
+use srd_vpc_file::words::{self, StepRecord};
 use srd_vpc_file::{Kind, VpcFile};
 
 use super::{LocalInterface, Noted};
@@ -305,7 +305,7 @@ fn steps(
     places: &Places,
     arrived: &Arrived,
     refused: Option<Cause>,
-) -> Option<Vec<Line>> {
+) -> Option<Vec<StepRecord>> {
     let eni = places.get(&arrived.interface)?.eni;
     let (origin, packet) = match arrived.direction {
         Direction::Egress => (Origin::Eni(eni), arrived.packet),

@@ -15,7 +15,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use srd_card::vpc::{Envelope, Way};
+use srd_card::vpc::{Envelope, FrameRoute};
 use srd_card::{
     Arrivals, Arrived, Config as StageConfig, Counters, Express, Guest, Parcel, Partner,
     PeerSettings, PeerSlot, Trailer,
@@ -180,7 +180,7 @@ impl Carrier {
     }
 
     /// Queues a frame of the card for another host.
-    pub(crate) fn send(&mut self, now: Instant, way: &Way<'_>, frame: Vec<u8>) {
+    pub(crate) fn send(&mut self, now: Instant, way: &FrameRoute<'_>, frame: Vec<u8>) {
         let Some(&to) = self.slots.get(way.host) else {
             self.malformed += 1;
             return;

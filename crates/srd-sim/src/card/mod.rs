@@ -3,9 +3,9 @@
 //! type; the production [`Express`](srd_card::Express) and endpoint connect it to the other hosts.
 //!
 //! ```text
-//!  TcpNode   --segments--> Bursts --frames--> Card --frame, Way--> Carrier --> link of the world
+//!  TcpNode   --segments--> Bursts --frames--> Card --frame, route--> Carrier --> link of the world
 //!  Datagrams ----------------------frames-->
-//!  TcpNode <-- Joins <-----frame::read <----- Card <---Arrival---- Carrier <-- link of the world
+//!  TcpNode <-- Joins <-----frame::read <----- Card <----Arrival----- Carrier <-- link of the world
 //! ```
 //!
 //! Frames are real IPv4 packets, super-packets among them. Between hosts they are packets of the

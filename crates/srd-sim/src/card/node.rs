@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use srd_card::limits::Allowances;
 use srd_card::offload::OFFLOAD_BYTES;
-use srd_card::vpc::{Around, Card, Drops, PortCounts, PortId, Way};
+use srd_card::vpc::{Card, Drops, Environment, FrameRoute, PortCounts, PortId};
 use srd_card::{Counters, Direction};
 use srd_proto::Instant;
 use srd_vpc::compile::Rules;
@@ -109,7 +109,7 @@ impl Near<'_> {
     }
 }
 
-impl Around for Near<'_> {
+impl Environment for Near<'_> {
     fn to_guest(&mut self, _port: PortId, frame: Vec<u8>) {
         if let Some((flow, bytes)) = datagrams::read(&frame[OFFLOAD_BYTES..]) {
             self.counts.datagrams_received += 1;
@@ -133,7 +133,7 @@ impl Around for Near<'_> {
         self.hand_over();
     }
 
-    fn to_host(&mut self, way: Way<'_>, frame: Vec<u8>) {
+    fn to_host(&mut self, way: FrameRoute<'_>, frame: Vec<u8>) {
         self.carrier.send(self.now, &way, frame);
     }
 
@@ -218,7 +218,7 @@ impl CardNode {
     }
 
     /// Packets that a limit delayed, and packets that it dropped.
-    pub fn held(&self, limit: srd_card::limits::Limit) -> srd_card::limits::stages::Held {
+    pub fn held(&self, limit: srd_card::limits::Limit) -> srd_card::limits::stages::LimitCounts {
         self.card.held(self.port, limit)
     }
 

@@ -4,7 +4,7 @@ use super::blocks::{self, Blocks};
 use super::index::Index;
 use super::policy::{AclRules, Members, Policy};
 use super::*;
-use crate::judge::Gone;
+use crate::judge::MissingObject;
 use crate::judge::{route, walk};
 use crate::object::{Eni, Vpc, World};
 use ipnet::IpNet;
@@ -41,7 +41,7 @@ impl Rules {
             asks: true,
             mapping: BTreeMap::new(),
             unchecked: BTreeMap::new(),
-            known: Known::default(),
+            known: AnswerCache::default(),
             peered: BTreeSet::new(),
             internet_private: world.internet_private,
             clouds: clouds(world),
@@ -170,7 +170,7 @@ impl Rules {
             }
             let public = nat.address.ok_or(Reason::PrivateNat).and_then(|id| {
                 let address = world.addresses.get(&id);
-                Ok(address.ok_or(Reason::Missing(Gone::Gateway))?.public)
+                Ok(address.ok_or(Reason::Missing(MissingObject::Gateway))?.public)
             });
             gateways.of_nat.entry((vpc, nat.private)).or_insert(public);
         }

@@ -3,7 +3,7 @@
 use super::policy::AclRules;
 use super::*;
 use crate::judge::groups::{Direction, Tracking};
-use crate::judge::{Exit, Gone, Reach, Reason, Service, route, walk};
+use crate::judge::{Exit, MissingObject, Reach, Reason, Service, route, walk};
 use crate::packet::Packet;
 use core::net::IpAddr;
 
@@ -11,7 +11,7 @@ use core::net::IpAddr;
 const ROUTES_MAX: usize = 2;
 
 /// A packet on its way out of the sender's subnet.
-struct Way {
+struct RoutedPacket {
     packet: Packet,
     nat: Option<NatGatewayId>,
     routes_left: usize,
@@ -29,7 +29,7 @@ pub enum Flow {
 
 /// Verdict on a packet that an interface of the host sends.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Sent<'a> {
+pub struct EgressVerdict<'a> {
     /// Next hop of the packet.
     pub next: Next<'a>,
     /// The packet, with the addresses that gateways have written.
@@ -61,7 +61,7 @@ pub enum Next<'a> {
     /// To an interface, whose host judges with [`Rules::receive`].
     To {
         /// Location of the interface.
-        place: &'a Place,
+        place: &'a Location,
         /// Whether the packet enters the interface's subnet from outside, so that the subnet's
         /// list is evaluated.
         crosses: bool,
@@ -91,20 +91,25 @@ pub enum NoSender {
 
 /// Result of looking an address up.
 enum At<'a> {
-    Here(&'a Place),
+    Here(&'a Location),
     Nobody,
     Unknown(Question),
 }
 
 impl Rules {
     /// Judges a packet that an interface of the host sends.
-    pub fn send(&self, eni: EniId, packet: &Packet, flow: Flow) -> Result<Sent<'_>, Reason> {
+    pub fn send(
+        &self,
+        eni: EniId,
+        packet: &Packet,
+        flow: Flow,
+    ) -> Result<EgressVerdict<'_>, Reason> {
         let packet = *packet;
         same_family(&packet)?;
         if packet.source == packet.destination {
             return Err(Reason::ToItself); // V1
         }
-        let port = self.ports.get(&eni).ok_or(Reason::Missing(Gone::Eni))?;
+        let port = self.ports.get(&eni).ok_or(Reason::Missing(MissingObject::Eni))?;
         if port.source_dest_check && !port.own.contains(packet.source) {
             return Err(Reason::NotItsAddress);
         }
@@ -113,7 +118,12 @@ impl Rules {
         let services = subnet.services;
         let service = services.and_then(|(resolver, dns)| walk::service(resolver, dns, to));
         if let Some(service) = service {
-            return Ok(Sent { next: Next::Served(service), packet, nat: None, tracking: None });
+            return Ok(EgressVerdict {
+                next: Next::Served(service),
+                packet,
+                nat: None,
+                tracking: None,
+            });
         }
         let mut tracking = None;
         if flow == Flow::New {
@@ -122,11 +132,11 @@ impl Rules {
             tracking = Some(allowed.ok_or(Reason::GroupsOut)?);
         }
 
-        let mut way = Way { packet, nat: None, routes_left: ROUTES_MAX };
+        let mut way = RoutedPacket { packet, nat: None, routes_left: ROUTES_MAX };
         if let Some((nat, of)) = self.nat_at(subnet.vpc, to)
             && of == port.subnet
         {
-            return Ok(Sent { next: Next::Nat(nat), packet, nat: None, tracking });
+            return Ok(EgressVerdict { next: Next::Nat(nat), packet, nat: None, tracking });
         }
         let mut next = match self.near(port.subnet, subnet, to) {
             At::Here(place) => {
@@ -139,7 +149,7 @@ impl Rules {
         if let Next::To { direct, .. } = &mut next {
             *direct &= port.source_dest_check || port.own.contains(packet.source);
         }
-        Ok(Sent { next, packet: way.packet, nat: way.nat, tracking })
+        Ok(EgressVerdict { next, packet: way.packet, nat: way.nat, tracking })
     }
 
     /// Whether what the flow passes is always tracked.
@@ -160,7 +170,7 @@ impl Rules {
         crosses: bool,
         flow: Flow,
     ) -> Result<Option<Tracking>, Reason> {
-        let port = self.ports.get(&eni).ok_or(Reason::Missing(Gone::Eni))?;
+        let port = self.ports.get(&eni).ok_or(Reason::Missing(MissingObject::Eni))?;
         if crosses {
             self.ask_acl(port.subnet, Direction::Ingress, packet)?;
         }
@@ -172,7 +182,7 @@ impl Rules {
     }
 
     /// Location of the interface that claims to have sent a packet to an interface of this host.
-    pub fn sender(&self, to: EniId, from: EniId, source: IpAddr) -> Result<&Place, NoSender> {
+    pub fn sender(&self, to: EniId, from: EniId, source: IpAddr) -> Result<&Location, NoSender> {
         let port = self.ports.get(&to).ok_or(NoSender::NotIts)?;
         let own = self.subnet(port.subnet).map_err(|_| NoSender::NotIts)?.vpc;
         let reaches = |vpc: VpcId| vpc == own || self.peered.contains(&(own, vpc));
@@ -192,7 +202,7 @@ impl Rules {
     }
 
     /// Whether a packet that one interface sends enters another one's subnet from outside.
-    pub fn crosses(&self, from: &Place, to: EniId) -> bool {
+    pub fn crosses(&self, from: &Location, to: EniId) -> bool {
         self.ports.get(&to).is_none_or(|port| port.subnet != from.subnet)
     }
 
@@ -250,17 +260,17 @@ impl Rules {
 
     fn leave(
         &self,
-        sender: Option<&Place>,
+        sender: Option<&Location>,
         from: SubnetId,
-        way: &mut Way,
+        way: &mut RoutedPacket,
     ) -> Result<Next<'_>, Reason> {
         way.routes_left = way.routes_left.checked_sub(1).ok_or(Reason::Circle)?;
         let packet = &mut way.packet;
         self.ask_acl(from, Direction::Egress, packet)?;
         let subnet = self.subnet(from)?;
-        subnet.routes.as_ref().ok_or(Reason::Missing(Gone::Subnet))?;
+        subnet.routes.as_ref().ok_or(Reason::Missing(MissingObject::Subnet))?;
         let target = subnet.route(packet.destination).ok_or(Reason::NoRoute)?;
-        let (vpc, gone) = (subnet.vpc, Reason::Missing(Gone::Gateway));
+        let (vpc, gone) = (subnet.vpc, Reason::Missing(MissingObject::Gateway));
         match target {
             Target::Blackhole => Err(Reason::Blackhole),
             Target::Local => self.towards(sender, from, [vpc, vpc], way),
@@ -308,7 +318,7 @@ impl Rules {
             }
             Target::Eni(id) => {
                 let middlebox = self.gateways.middleboxes.get(&id).ok_or(Reason::Blackhole)?;
-                if middlebox.vpc.ok_or(Reason::Missing(Gone::Subnet))? != vpc {
+                if middlebox.vpc.ok_or(Reason::Missing(MissingObject::Subnet))? != vpc {
                     return Err(Reason::Detached);
                 }
                 if middlebox.source_dest_check && !middlebox.own.contains(packet.destination) {
@@ -324,10 +334,10 @@ impl Rules {
     /// To the interface that has the destination, in the own cloud or in the other one.
     fn towards(
         &self,
-        sender: Option<&Place>,
+        sender: Option<&Location>,
         from: SubnetId,
         [own, vpc]: [VpcId; 2],
-        way: &Way,
+        way: &RoutedPacket,
     ) -> Result<Next<'_>, Reason> {
         let packet = &way.packet;
         if let Some((nat, _)) = self.nat_at(vpc, packet.destination) {
@@ -355,13 +365,13 @@ impl Rules {
         nat: &Nat,
         from: SubnetId,
         vpc: VpcId,
-        way: &mut Way,
+        way: &mut RoutedPacket,
     ) -> Result<Next<'_>, Reason> {
         let packet = &mut way.packet;
         if packet.source.is_ipv6() {
             return Err(Reason::WrongFamily);
         }
-        if nat.vpc.ok_or(Reason::Missing(Gone::Subnet))? != vpc {
+        if nat.vpc.ok_or(Reason::Missing(MissingObject::Subnet))? != vpc {
             return Err(Reason::Detached);
         }
         if nat.subnet == from {
@@ -393,7 +403,7 @@ impl Rules {
         port: u16,
         sender: Option<EniId>,
     ) -> Result<(), Reason> {
-        let nat = self.gateways.nat.get(&id).ok_or(Reason::Missing(Gone::Gateway))?;
+        let nat = self.gateways.nat.get(&id).ok_or(Reason::Missing(MissingObject::Gateway))?;
         let subnet = self.subnet(nat.subnet)?;
         let is_near = match self.near(nat.subnet, subnet, packet.source) {
             At::Here(place) => Some(place.eni) == sender,
@@ -403,7 +413,7 @@ impl Rules {
             let before = Packet { destination: nat.private.into(), ..*packet };
             self.ask_acl(nat.subnet, Direction::Ingress, &before.to_port(port))?;
         }
-        let mut way = Way { packet: *packet, nat: None, routes_left: ROUTES_MAX - 1 };
+        let mut way = RoutedPacket { packet: *packet, nat: None, routes_left: ROUTES_MAX - 1 };
         let next = match self.near(nat.subnet, subnet, packet.destination) {
             At::Here(place) => return self.is_place(place, to),
             At::Nobody | At::Unknown(_) => self.leave(None, nat.subnet, &mut way)?,
@@ -414,7 +424,7 @@ impl Rules {
         }
     }
 
-    fn is_place(&self, place: &Place, to: EniId) -> Result<(), Reason> {
+    fn is_place(&self, place: &Location, to: EniId) -> Result<(), Reason> {
         if place.eni == to { Ok(()) } else { Err(Reason::AnotherWayBack) }
     }
 
@@ -426,7 +436,7 @@ impl Rules {
         to: EniId,
         from: EniId,
         source: IpAddr,
-    ) -> Result<(&Place, bool), NoSender> {
+    ) -> Result<(&Location, bool), NoSender> {
         let port = self.ports.get(&to).ok_or(NoSender::NotIts)?;
         let own = self.subnet(port.subnet).map_err(|_| NoSender::NotIts)?.vpc;
         let reaches = |vpc: VpcId| vpc == own || self.peered.contains(&(own, vpc));
@@ -492,12 +502,12 @@ impl Rules {
     }
 
     fn subnet(&self, id: SubnetId) -> Result<&SubnetRules, Reason> {
-        self.subnets.get(&id).ok_or(Reason::Missing(Gone::Subnet))
+        self.subnets.get(&id).ok_or(Reason::Missing(MissingObject::Subnet))
     }
 
     fn ask_acl(&self, id: SubnetId, direction: Direction, packet: &Packet) -> Result<(), Reason> {
         let acl: Option<&AclRules> = self.acls.get(&self.subnet(id)?.acl);
-        let acl = acl.ok_or(Reason::Missing(Gone::Subnet))?;
+        let acl = acl.ok_or(Reason::Missing(MissingObject::Subnet))?;
         match (acl.allows(direction, packet), direction) {
             (true, _) => Ok(()),
             (false, Direction::Egress) => Err(Reason::AclOut),
@@ -513,8 +523,8 @@ impl SubnetRules {
     }
 }
 
-impl Place {
-    fn reach(&self, other: &Place) -> Reach {
+impl Location {
+    fn reach(&self, other: &Location) -> Reach {
         if self.cluster.is_some() && self.cluster == other.cluster {
             Reach::Cluster
         } else if self.zone == other.zone {

@@ -38,7 +38,7 @@ struct Host {
 
 /// The parts of an interface that hosts depend on, before and after a change.
 #[derive(PartialEq)]
-struct Seen {
+struct InterfaceSnapshot {
     host: Option<Arc<str>>,
     groups: Vec<GroupId>,
     remote: Remote,
@@ -152,7 +152,7 @@ impl Directory {
         }
     }
 
-    fn take_out(&mut self, id: EniId, marks: &mut Marks) -> Option<Seen> {
+    fn take_out(&mut self, id: EniId, marks: &mut Marks) -> Option<InterfaceSnapshot> {
         let seen = self.seen(id, marks);
         if let Some(eni) = self.world.enis.get(&id) {
             self.index.take(&self.world, id, eni);
@@ -160,7 +160,7 @@ impl Directory {
         seen
     }
 
-    fn put_in(&mut self, id: EniId, marks: &mut Marks) -> Option<Seen> {
+    fn put_in(&mut self, id: EniId, marks: &mut Marks) -> Option<InterfaceSnapshot> {
         let eni = self.world.enis.get(&id)?;
         for (group, block) in memberships(eni) {
             let index = &self.index;
@@ -173,13 +173,13 @@ impl Directory {
 
     /// The parts of an interface that hosts depend on. Marks the present memberships of its
     /// groups.
-    fn seen(&self, id: EniId, marks: &mut Marks) -> Option<Seen> {
+    fn seen(&self, id: EniId, marks: &mut Marks) -> Option<InterfaceSnapshot> {
         let eni: &Eni = self.world.enis.get(&id)?;
         for (group, block) in memberships(eni) {
             let was = || self.index.is_member(group, block);
             marks.members.entry(group).or_default().entry(block).or_insert_with(was);
         }
-        Some(Seen {
+        Some(InterfaceSnapshot {
             host: host_of(&self.world, eni).map(Arc::from),
             groups: eni.groups.clone(),
             remote: self.index.remote(&self.world, id, eni),
@@ -189,8 +189,8 @@ impl Directory {
     fn mark_interface(
         &self,
         id: EniId,
-        before: Option<Seen>,
-        after: Option<Seen>,
+        before: Option<InterfaceSnapshot>,
+        after: Option<InterfaceSnapshot>,
         marks: &mut Marks,
     ) {
         if before == after {
@@ -200,7 +200,8 @@ impl Directory {
         for host in both().filter_map(|seen| seen.host.as_ref()) {
             marks.whole.extend(self.hosts.contains_key(host).then(|| host.clone()));
         }
-        let remote = |seen: &Option<Seen>| seen.as_ref().map(|seen| seen.remote.clone());
+        let remote =
+            |seen: &Option<InterfaceSnapshot>| seen.as_ref().map(|seen| seen.remote.clone());
         let (was, is) = (remote(&before), remote(&after));
         if was == is {
             return;

@@ -138,7 +138,7 @@ impl Index {
         self.groups.get(&id).is_some_and(|of| of.of(block).is_some())
     }
 
-    pub(super) fn place(&self, world: &World, id: EniId, eni: &Eni) -> Place {
+    pub(super) fn place(&self, world: &World, id: EniId, eni: &Eni) -> Location {
         let instance = eni.attachment.as_ref().map(|attachment| attachment.instance);
         let instance = instance.and_then(|id| world.instances.get(&id));
         let cluster = instance.and_then(|instance| instance.placement).filter(|id| {
@@ -146,7 +146,7 @@ impl Index {
             placement.is_some_and(|placement| placement.strategy == Strategy::Cluster)
         });
         let zone = world.subnets.get(&eni.subnet).map_or("", |subnet| &subnet.zone);
-        Place {
+        Location {
             eni: id,
             subnet: eni.subnet,
             host: host_of(world, eni).map(|host| self.name(host)),

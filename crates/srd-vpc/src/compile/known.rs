@@ -36,7 +36,7 @@ pub enum Question {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Answer {
     /// Location of the interface that has an address; `None` if no interface has it.
-    Address(VpcId, IpAddr, Option<Place>),
+    Address(VpcId, IpAddr, Option<Location>),
     /// Location and addresses of an interface; `None` if it does not exist, or the host may not
     /// reach it.
     Interface(EniId, Option<Remote>),
@@ -92,8 +92,8 @@ pub enum NotLearned {
 
 /// The answers of a host.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub(super) struct Known {
-    answers: BTreeMap<Question, Held>,
+pub(super) struct AnswerCache {
+    answers: BTreeMap<Question, CachedAnswer>,
     /// Questions of each asker that has answers.
     shares: BTreeMap<Asker, BTreeSet<Question>>,
     /// The number of sweeps.
@@ -103,7 +103,7 @@ pub(super) struct Known {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Held {
+struct CachedAnswer {
     answer: Answer,
     asker: Asker,
     used: Mark,
@@ -135,14 +135,14 @@ impl PartialEq for Mark {
 
 impl Eq for Mark {}
 
-impl Known {
+impl AnswerCache {
     pub(super) fn len(&self) -> usize {
         self.answers.len()
     }
 
     /// About how many bytes the answers take. It is kept, and not counted here.
     pub(super) fn bytes(&self) -> usize {
-        tree_bytes::<Question, Held>(self.answers.len())
+        tree_bytes::<Question, CachedAnswer>(self.answers.len())
             + tree_bytes::<Asker, BTreeSet<Question>>(self.shares.len())
             + self.within_bytes
     }
@@ -167,7 +167,7 @@ impl Known {
         share.insert(question);
         self.within_bytes += answer.bytes() + share_bytes(share.len());
         self.within_bytes -= share_bytes(share.len() - 1);
-        self.answers.insert(question, Held { answer, asker, used: Mark::at(self.round) });
+        self.answers.insert(question, CachedAnswer { answer, asker, used: Mark::at(self.round) });
         Ok(())
     }
 
@@ -184,7 +184,7 @@ impl Known {
         }
     }
 
-    fn those(&self, wanted: impl Fn(&Held) -> bool) -> Vec<Question> {
+    fn those(&self, wanted: impl Fn(&CachedAnswer) -> bool) -> Vec<Question> {
         let all = self.answers.iter().filter(|(_, held)| wanted(held));
         all.map(|(question, _)| *question).collect()
     }
@@ -203,7 +203,7 @@ impl Rules {
     /// fewer. Returns the question of the dropped answer, and the verdicts that depend on it. The
     /// directory need not send the host changes of it any more.
     pub fn make_room(&mut self, asker: &Asker) -> Option<(Question, Concern)> {
-        let Known { answers, shares, .. } = &self.known;
+        let AnswerCache { answers, shares, .. } = &self.known;
         if answers.len() < KNOWN_MAX {
             return None;
         }
@@ -272,13 +272,13 @@ mod tests {
     use crate::object::ExpressSpec;
     use proptest::prelude::*;
 
-    fn place(eni: u64) -> Place {
+    fn place(eni: u64) -> Location {
         let (eni, subnet, express) = (EniId(eni), SubnetId(0), ExpressSpec::default());
-        Place { eni, subnet, host: None, express, zone: "a".into(), cluster: None }
+        Location { eni, subnet, host: None, express, zone: "a".into(), cluster: None }
     }
 
     /// The bytes that are kept, counted anew.
-    fn counted(known: &Known) -> usize {
+    fn counted(known: &AnswerCache) -> usize {
         let shares = known.shares.values().map(|share| share_bytes(share.len())).sum::<usize>();
         shares + known.answers.values().map(|held| held.answer.bytes()).sum::<usize>()
     }
@@ -288,7 +288,7 @@ mod tests {
         fn bytes_of_answers_are_those_that_a_count_finds(
             steps in prop::collection::vec((any::<bool>(), 0..20_u64, 0..3_u64, 0..4_u8), 0..200),
         ) {
-            let mut known = Known::default();
+            let mut known = AnswerCache::default();
             for (is_learned, eni, asker, blocks) in steps {
                 let question = Question::Interface(EniId(eni));
                 if is_learned {

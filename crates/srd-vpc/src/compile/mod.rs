@@ -42,7 +42,7 @@ mod size;
 mod tree;
 
 pub use concern::{Concern, Concerned};
-pub use decide::{Arrival, Flow, Next, NoSender, Sent};
+pub use decide::{Arrival, EgressVerdict, Flow, Next, NoSender};
 pub use delta::Delta;
 pub use directory::{Directory, HELD_MAX};
 pub use edit::Edit;
@@ -57,7 +57,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use blocks::Blocks;
 use core::net::Ipv4Addr;
-use known::Known;
+use known::AnswerCache;
 use policy::{AclRules, Members, Policy};
 
 /// The tables of one host.
@@ -75,12 +75,12 @@ pub struct Rules {
     asks: bool,
     /// The clouds that can be reached, with their interfaces: only the host's own if the tables
     /// query others, otherwise all.
-    mapping: BTreeMap<VpcId, Blocks<Place>>,
+    mapping: BTreeMap<VpcId, Blocks<Location>>,
     /// Interfaces of these clouds whose source and destination check is off: their packets may
     /// have any source address.
-    unchecked: BTreeMap<EniId, (VpcId, Place)>,
+    unchecked: BTreeMap<EniId, (VpcId, Location)>,
     /// Answers about other interfaces.
-    known: Known,
+    known: AnswerCache,
     /// Clouds of the host's interfaces, and clouds that an active connection joins them to.
     peered: BTreeSet<(VpcId, VpcId)>,
     /// Whether the internet carries private addresses.
@@ -97,7 +97,7 @@ struct Port {
     source_dest_check: bool,
     own: Blocks<()>,
     policy: Arc<Policy>,
-    place: Place,
+    place: Location,
 }
 
 /// A subnet that packets leave or enter.
@@ -113,7 +113,7 @@ struct SubnetRules {
 
 /// Location of an interface.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Place {
+pub struct Location {
     /// The interface.
     pub eni: EniId,
     /// Its subnet.
@@ -168,7 +168,7 @@ pub struct Remote {
     vpc: Option<VpcId>,
     source_dest_check: bool,
     own: Blocks<()>,
-    place: Place,
+    place: Location,
 }
 
 impl Rules {
@@ -178,7 +178,7 @@ impl Rules {
     }
 
     /// Location of an interface of the host.
-    pub fn port(&self, eni: EniId) -> Option<&Place> {
+    pub fn port(&self, eni: EniId) -> Option<&Location> {
         self.ports.get(&eni).map(|port| &port.place)
     }
 

@@ -56,8 +56,7 @@ pub fn connection_by_port(
     };
     let mut answer = judge_answer(world, from, &back, &|_, _, _| true, translated);
     // A NAT gateway resets a segment that opens no connection, and translates it for none.
-    let by_nat =
-        |step: &Step| matches!(step, Step::Source4 { by: Translator::NatGateway(_), .. });
+    let by_nat = |step: &Step| matches!(step, Step::Source4 { by: Translator::NatGateway(_), .. });
     if let Inner::Tcp(..) = packet.inner
         && let Some(at) = answer.steps.iter().position(by_nat)
     {
@@ -135,7 +134,7 @@ fn ask(
     packet: &Packet,
     answer: &mut Judgement,
 ) -> Result<(), Reason> {
-    let missing = Reason::Missing(super::step::Gone::Subnet);
+    let missing = Reason::Missing(super::step::MissingObject::Subnet);
     let acl::Decision { acl, number, allow } =
         acl::decide(world, subnet, direction, packet).ok_or(missing)?;
     answer.steps.push(Step::Acl { subnet, acl, direction, packet: *packet, number, allow });

@@ -39,5 +39,7 @@ pub use mirror::mirrors;
 pub use ports::{
     Condition, Explained, INTERNET_PORTS, LINUX_PORTS, NAT_PORTS, PortOf, explain, partly_admitted,
 };
-pub use step::{Exit, Gone, Judgement, Origin, Reach, Reason, Service, Step, Translator, Verdict};
+pub use step::{
+    Exit, Judgement, MissingObject, Origin, Reach, Reason, Service, Step, Translator, Verdict,
+};
 pub use walk::{Remembers, Translated, judge, judge_answer, judge_flow, service};

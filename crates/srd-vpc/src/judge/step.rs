@@ -208,7 +208,7 @@ pub enum Reason {
     /// The packet is from an interface to the same address.
     ToItself,
     /// An object that another refers to does not exist.
-    Missing(Gone),
+    Missing(MissingObject),
 }
 
 impl Reason {
@@ -237,16 +237,16 @@ impl Reason {
             Self::AnotherWayBack => "another way back",
             Self::Circle => "circle of routes",
             Self::ToItself => "to itself",
-            Self::Missing(Gone::Eni) => "missing interface",
-            Self::Missing(Gone::Subnet) => "missing subnet",
-            Self::Missing(Gone::Gateway) => "missing gateway",
+            Self::Missing(MissingObject::Eni) => "missing interface",
+            Self::Missing(MissingObject::Subnet) => "missing subnet",
+            Self::Missing(MissingObject::Gateway) => "missing gateway",
         }
     }
 }
 
 /// The kind of an object that does not exist.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Gone {
+pub enum MissingObject {
     /// An interface.
     Eni,
     /// A subnet, or its cloud, list or table.

@@ -4,7 +4,7 @@ use super::acl;
 use super::groups::{self, Direction, Tracking};
 use super::route;
 use super::step::{
-    Exit, Gone, Judgement, Origin, Reach, Reason, Service, Step, Translator, Verdict,
+    Exit, Judgement, MissingObject, Origin, Reach, Reason, Service, Step, Translator, Verdict,
 };
 use crate::id::*;
 use crate::object::{Eni, Strategy, Target, Vpc, World};
@@ -94,13 +94,14 @@ impl Walk<'_> {
 
     fn sent_by(&mut self, id: EniId) -> Outcome {
         let world = self.world;
-        let eni = world.enis.get(&id).ok_or(Reason::Missing(Gone::Eni))?;
+        let eni = world.enis.get(&id).ok_or(Reason::Missing(MissingObject::Eni))?;
         let own = !eni.source_dest_check || groups::has_address(eni, self.packet.source);
         self.steps.push(Step::Source { eni: id, own });
         if !own {
             return Err(Reason::NotItsAddress);
         }
-        let subnet = world.subnets.get(&eni.subnet).ok_or(Reason::Missing(Gone::Subnet))?;
+        let subnet =
+            world.subnets.get(&eni.subnet).ok_or(Reason::Missing(MissingObject::Subnet))?;
         let service = service_at(world, subnet.vpc, self.packet.destination);
         // Neither groups nor lists see these (Amazon VPC User Guide, *Security*).
         if let Some(service) = service {
@@ -128,7 +129,7 @@ impl Walk<'_> {
         let routes_left = routes_left.checked_sub(1).ok_or(Reason::Circle)?;
         self.ask_acl(from, Direction::Egress)?;
         let chosen = route::choose(self.world, from, self.packet.destination);
-        let chosen = chosen.ok_or(Reason::Missing(Gone::Subnet))?;
+        let chosen = chosen.ok_or(Reason::Missing(MissingObject::Subnet))?;
         self.steps.push(Step::Route { subnet: from, table: chosen.table, route: chosen.route });
         let (_, target) = chosen.route.ok_or(Reason::NoRoute)?;
         let vpc = self.vpc_of(from)?;
@@ -142,7 +143,7 @@ impl Walk<'_> {
             Target::InternetGateway(id) => self.out_by_gateway(vpc, id),
             Target::EgressOnlyGateway(id) => {
                 let gateway = self.world.egress_only_gateways.get(&id);
-                let gateway = gateway.ok_or(Reason::Missing(Gone::Gateway))?;
+                let gateway = gateway.ok_or(Reason::Missing(MissingObject::Gateway))?;
                 if self.packet.destination.is_ipv4() {
                     return Err(Reason::WrongFamily);
                 }
@@ -155,7 +156,7 @@ impl Walk<'_> {
             }
             Target::Endpoint(id) => {
                 let endpoint = self.world.endpoints.get(&id);
-                let endpoint = endpoint.ok_or(Reason::Missing(Gone::Gateway))?;
+                let endpoint = endpoint.ok_or(Reason::Missing(MissingObject::Gateway))?;
                 if endpoint.vpc != vpc {
                     return Err(Reason::Detached);
                 }
@@ -223,7 +224,7 @@ impl Walk<'_> {
 
     fn out_by_gateway(&mut self, vpc: VpcId, id: InternetGatewayId) -> Outcome {
         let gateway = self.world.internet_gateways.get(&id);
-        let gateway = gateway.ok_or(Reason::Missing(Gone::Gateway))?;
+        let gateway = gateway.ok_or(Reason::Missing(MissingObject::Gateway))?;
         if gateway.vpc != Some(vpc) {
             return Err(Reason::Detached);
         }
@@ -246,7 +247,7 @@ impl Walk<'_> {
         routes_left: usize,
     ) -> Outcome {
         let gateway = self.world.nat_gateways.get(&id);
-        let gateway = gateway.ok_or(Reason::Missing(Gone::Gateway))?;
+        let gateway = gateway.ok_or(Reason::Missing(MissingObject::Gateway))?;
         let IpAddr::V4(source) = self.packet.source else { return Err(Reason::WrongFamily) };
         if self.vpc_of(gateway.subnet)? != vpc {
             return Err(Reason::Detached);
@@ -277,7 +278,8 @@ impl Walk<'_> {
     fn at_nat(&mut self, from: Option<SubnetId>, id: NatGatewayId, routes_left: usize) -> Outcome {
         let translated = self.translated.take().filter(|of| of.nat == id);
         let Translated { source, port, .. } = translated.ok_or(Reason::OutwardsOnly)?;
-        let gateway = self.world.nat_gateways.get(&id).ok_or(Reason::Missing(Gone::Gateway))?;
+        let gateway =
+            self.world.nat_gateways.get(&id).ok_or(Reason::Missing(MissingObject::Gateway))?;
         if from.is_some_and(|from| from != gateway.subnet) {
             self.ask_acl(gateway.subnet, Direction::Ingress)?;
         }
@@ -296,7 +298,8 @@ impl Walk<'_> {
 
     /// An answer from outside for a NAT gateway.
     fn arriving_for_nat(&mut self, id: NatGatewayId) -> Outcome {
-        let gateway = self.world.nat_gateways.get(&id).ok_or(Reason::Missing(Gone::Gateway))?;
+        let gateway =
+            self.world.nat_gateways.get(&id).ok_or(Reason::Missing(MissingObject::Gateway))?;
         let vpc = self.vpc_of(gateway.subnet)?;
         if let (IpAddr::V4(from), to) = (self.packet.destination, gateway.private)
             && from != to
@@ -322,7 +325,7 @@ impl Walk<'_> {
                 let mut all = world.addresses.values();
                 let address = all.find(|a| a.public == public).ok_or(Reason::NoInterface)?;
                 let (id, to) = address.association.ok_or(Reason::NoInterface)?;
-                let eni = world.enis.get(&id).ok_or(Reason::Missing(Gone::Eni))?;
+                let eni = world.enis.get(&id).ok_or(Reason::Missing(MissingObject::Eni))?;
                 if !groups::has_address(eni, to.into()) {
                     return Err(Reason::NoInterface);
                 }
@@ -342,7 +345,7 @@ impl Walk<'_> {
                 (id, *vpc)
             }
         };
-        let eni = world.enis.get(&id).ok_or(Reason::Missing(Gone::Eni))?;
+        let eni = world.enis.get(&id).ok_or(Reason::Missing(MissingObject::Eni))?;
         let address = self.packet.destination;
         self.steps.push(Step::Mapping { vpc, address, eni: Some(id) });
         self.reach = Some(Reach::Outside);
@@ -389,11 +392,12 @@ impl Walk<'_> {
         let gateway = gateways.find(|g| g.private == private && self.vpc_of(g.subnet) == Ok(vpc));
         let allocation = gateway.ok_or(Reason::NoPublicAddress)?.address;
         let address = world.addresses.get(&allocation.ok_or(Reason::PrivateNat)?);
-        Ok(address.ok_or(Reason::Missing(Gone::Gateway))?.public)
+        Ok(address.ok_or(Reason::Missing(MissingObject::Gateway))?.public)
     }
 
     fn peer_of(&self, vpc: VpcId, id: PeeringId) -> Result<VpcId, Reason> {
-        let peering = self.world.peerings.get(&id).ok_or(Reason::Missing(Gone::Gateway))?;
+        let peering =
+            self.world.peerings.get(&id).ok_or(Reason::Missing(MissingObject::Gateway))?;
         match [peering.requester, peering.accepter] {
             _ if !peering.active => Err(Reason::NotPeered),
             [own, other] | [other, own] if own == vpc => Ok(other),
@@ -410,7 +414,8 @@ impl Walk<'_> {
     }
 
     fn vpc_of(&self, subnet: SubnetId) -> Result<VpcId, Reason> {
-        let subnet = self.world.subnets.get(&subnet).ok_or(Reason::Missing(Gone::Subnet))?;
+        let subnet =
+            self.world.subnets.get(&subnet).ok_or(Reason::Missing(MissingObject::Subnet))?;
         Ok(subnet.vpc)
     }
 
@@ -468,7 +473,7 @@ impl Walk<'_> {
 
     fn ask_acl(&mut self, subnet: SubnetId, direction: Direction) -> Result<(), Reason> {
         let decision = acl::decide(self.world, subnet, direction, &self.packet);
-        let decision = decision.ok_or(Reason::Missing(Gone::Subnet))?;
+        let decision = decision.ok_or(Reason::Missing(MissingObject::Subnet))?;
         self.steps.push(Step::Acl {
             subnet,
             acl: decision.acl,

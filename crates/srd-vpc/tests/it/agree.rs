@@ -14,12 +14,12 @@ use std::collections::BTreeMap;
 /// Results that both must agree on: verdict, packet, distance, tracking of the sender and of the
 /// receiver.
 #[derive(Debug, PartialEq)]
-enum Said {
+enum Outcome {
     Dropped(Reason),
     Passed(Verdict, Packet, Option<Reach>, Option<Tracking>, Option<Tracking>),
 }
 
-fn by_walk(world: &World, origin: Origin, packet: &Packet) -> Said {
+fn by_walk(world: &World, origin: Origin, packet: &Packet) -> Outcome {
     let judgement = judge(world, origin, packet);
     let tracking = |wanted: Direction| {
         judgement.steps.iter().find_map(|step| match step {
@@ -28,8 +28,8 @@ fn by_walk(world: &World, origin: Origin, packet: &Packet) -> Said {
         })
     };
     match judgement.verdict {
-        Verdict::Dropped(reason) => Said::Dropped(reason),
-        verdict => Said::Passed(
+        Verdict::Dropped(reason) => Outcome::Dropped(reason),
+        verdict => Outcome::Passed(
             verdict,
             judgement.packet,
             judgement.reach,
@@ -44,20 +44,20 @@ fn by_tables(
     hosts: &BTreeMap<String, Rules>,
     origin: Origin,
     packet: &Packet,
-) -> Said {
+) -> Outcome {
     let said = match origin {
         Origin::Internet => from_internet(hosts, packet),
         Origin::Eni(eni) => sent(world, hosts, eni, packet),
     };
-    said.unwrap_or_else(Said::Dropped)
+    said.unwrap_or_else(Outcome::Dropped)
 }
 
-fn from_internet(hosts: &BTreeMap<String, Rules>, packet: &Packet) -> Result<Said, Reason> {
+fn from_internet(hosts: &BTreeMap<String, Rules>, packet: &Packet) -> Result<Outcome, Reason> {
     let all = hosts.values().map(|rules| rules.from_internet(packet));
     let here = all.reduce(|a, b| if a == Err(Reason::NoInterface) { b } else { a }).unwrap();
     let (eni, packet, tracking) = here?;
     let verdict = Verdict::Delivered(eni);
-    Ok(Said::Passed(verdict, packet, Some(Reach::Outside), None, Some(tracking)))
+    Ok(Outcome::Passed(verdict, packet, Some(Reach::Outside), None, Some(tracking)))
 }
 
 fn host_of(world: &World, eni: EniId) -> &str {
@@ -70,7 +70,7 @@ fn sent(
     hosts: &BTreeMap<String, Rules>,
     eni: EniId,
     packet: &Packet,
-) -> Result<Said, Reason> {
+) -> Result<Outcome, Reason> {
     let sent = hosts[host_of(world, eni)].send(eni, packet, Flow::New)?;
     let (verdict, reach, received) = match sent.next {
         Next::Served(service) => (Verdict::Served(service), None, None),
@@ -84,7 +84,7 @@ fn sent(
         Next::Nat(_) => return Err(Reason::OutwardsOnly),
         Next::Ask(question) => panic!("whole tables ask {question:?}"),
     };
-    Ok(Said::Passed(verdict, sent.packet, reach, sent.tracking, received))
+    Ok(Outcome::Passed(verdict, sent.packet, reach, sent.tracking, received))
 }
 
 fn compile(world: &World) -> BTreeMap<String, Rules> {
@@ -105,9 +105,9 @@ fn compare(worlds: u64, packets: u64) -> BTreeMap<String, u64> {
             let found = by_tables(&world, &hosts, origin, &packet);
             assert_eq!(found, walked, "seed {seed}: {origin:?} {packet:?}");
             let name = match walked {
-                Said::Dropped(reason) => format!("{reason:?}"),
-                Said::Passed(Verdict::Left(exit), ..) => format!("{exit:?}"),
-                Said::Passed(verdict, _, reach, ..) => format!("{verdict:?} {reach:?}"),
+                Outcome::Dropped(reason) => format!("{reason:?}"),
+                Outcome::Passed(Verdict::Left(exit), ..) => format!("{exit:?}"),
+                Outcome::Passed(verdict, _, reach, ..) => format!("{verdict:?} {reach:?}"),
             };
             let name = name.split('(').next().unwrap().to_string();
             *reached.entry(name).or_default() += 1;

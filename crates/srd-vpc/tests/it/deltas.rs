@@ -328,7 +328,7 @@ fn what_packets_need_is_not_idle() {
         let Origin::Eni(eni) = *origin else { return None };
         let rules = &cloud.hosts[&*host_of(&other, eni)];
         match rules.send(eni, packet, Flow::New) {
-            Ok(Sent { next: Next::To { place, .. }, .. }) => Some(place.eni),
+            Ok(EgressVerdict { next: Next::To { place, .. }, .. }) => Some(place.eni),
             _ => None,
         }
     };

@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used)]
 
 use crate::large::{at, host, world};
-use srd_vpc::compile::{Answer, Asker, Directory, Edit, Flow, Next, Place, Rules};
+use srd_vpc::compile::{Answer, Asker, Directory, Edit, Flow, Location, Next, Rules};
 use srd_vpc::id::*;
 use srd_vpc::packet::{Inner, Packet};
 use std::sync::Arc;
@@ -41,7 +41,7 @@ fn bytes_of_tables_and_of_deltas_are_those_of_what_they_hold() {
     assert!((members * 4..members * 16).contains(&grown), "{grown} for {members}");
     let cloud = world(HOSTS * OF_HOST, OF_HOST, RULES);
     let whole = Rules::compile(&cloud, &host(0)).bytes();
-    assert!(whole > (HOSTS * OF_HOST) as usize * size_of::<Place>());
+    assert!(whole > (HOSTS * OF_HOST) as usize * size_of::<Location>());
 
     let mut directory = Directory::new(cloud.clone());
     let tables = directory.tables(&host(0)).bytes();

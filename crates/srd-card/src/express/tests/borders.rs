@@ -4,13 +4,13 @@
 use super::*;
 use crate::FRAME_QPN;
 use crate::rewrite::checksum;
-use crate::wire::frame::Place;
+use crate::wire::frame::ChunkPosition;
 use srd_proto::Delivery;
 
 /// Position of a frame in one datagram.
 fn whole(flow: u32, sequence: u16, frame: &[u8]) -> u64 {
     let frame_bytes = u16::try_from(frame.len()).unwrap();
-    Place { flow, sequence, chunk: 0, last: true, frame_bytes }.encode()
+    ChunkPosition { flow, sequence, chunk: 0, last: true, frame_bytes }.encode()
 }
 
 /// A packet from 10.0.0.`source` behind an empty offload header.
@@ -58,10 +58,10 @@ fn regression_a_frame_that_waited_in_vain_is_checked_against_the_peer_that_sent_
     rig.receive(first, whole(9, 1, &forged), true, &forged);
     // In two chunks, under another flow.
     let half = forged.len() / 2;
-    let place = Place { flow: 10, sequence: 1, chunk: 0, last: false, frame_bytes: 0 };
-    let place = Place { frame_bytes: u16::try_from(forged.len()).unwrap(), ..place };
+    let place = ChunkPosition { flow: 10, sequence: 1, chunk: 0, last: false, frame_bytes: 0 };
+    let place = ChunkPosition { frame_bytes: u16::try_from(forged.len()).unwrap(), ..place };
     rig.receive(first, place.encode(), true, &forged[..half]);
-    let last = Place { chunk: 1, last: true, ..place };
+    let last = ChunkPosition { chunk: 1, last: true, ..place };
     rig.receive(first, last.encode(), true, &forged[half..]);
     rig.time_out(150);
     assert!(rig.ends[1].guest.0.is_empty(), "a peer sent from another's address");

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::meta::packet::protocol;
-use crate::queue::scheduler::{Aqm, Kind, Lane, QueueCounts, Scheduler, Waiting};
+use crate::queue::scheduler::{Aqm, Kind, Lane, QueueCounts, QueuedFrame, Scheduler};
 use crate::rules::prefix::Prefix;
 use crate::rules::snapshot::{Carried, PeerSettings, PeerSlot};
 use crate::testing::{framed, peer_ids, v4};
@@ -55,7 +55,7 @@ impl Rig {
         Self { table, rules: rules(), now: START }
     }
 
-    fn classify(&mut self, meta: &Meta, from: Option<u32>) -> Option<Found> {
+    fn classify(&mut self, meta: &Meta, from: Option<u32>) -> Option<PeerFlow> {
         self.table.classify(self.now, meta, &self.rules, from, None)
     }
 
@@ -203,7 +203,7 @@ const AQM: Aqm =
 fn push(table: &mut FlowTable, scheduler: &mut Scheduler, slot: u32, bytes: usize) {
     let packet = v4(protocol::UDP, (1, 2), &vec![0; bytes]);
     let (frame, layout) = (framed(&packet), crate::testing::layout(&packet));
-    let waiting = Waiting { frame, layout, at: START, kind: Kind::Other, path: 0 };
+    let waiting = QueuedFrame { frame, layout, at: START, kind: Kind::Other, path: 0 };
     scheduler.push(&mut table.queues, (0, slot), waiting, &AQM, &mut QueueCounts::default());
 }
 

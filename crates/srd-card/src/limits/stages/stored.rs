@@ -3,14 +3,14 @@
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
-use super::{Eni, Frame, Held, Holds, LIMITS, Limits, Offer, Parcel, Stage};
+use super::{Eni, Frame, Holds, LIMITS, LimitCounts, Limits, Offer, Parcel, Stage};
 use crate::limits::allowances::{Allowances, Limit};
-use crate::limits::waiting::Waiting;
+use crate::limits::waiting::DelayQueue;
 use crate::store::{
     Reader, Stored, StoredError, stored, stored_counters, stored_values, write_count,
 };
 
-stored_counters!(Held { queued, dropped });
+stored_counters!(LimitCounts { queued, dropped });
 stored!(Offer { direction, bytes, packets, eni, gateway, link_local, fragment });
 stored_values!(Stage:
     [Stage::Gateway], [Stage::Bandwidth], [Stage::Packets], [Stage::Eni], [Stage::Done],
@@ -84,9 +84,9 @@ impl<T> Limits<T> {
             gateway: self.gateway,
             packets: self.packets,
             enis: self.enis.clone(),
-            waiting: Waiting::new(),
+            waiting: DelayQueue::new(),
             counts: [0; LIMITS],
-            held: [Held::default(); LIMITS],
+            held: [LimitCounts::default(); LIMITS],
             ready: VecDeque::new(),
             dropped_late: VecDeque::new(),
             now: self.now,

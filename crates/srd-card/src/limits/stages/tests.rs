@@ -154,7 +154,7 @@ fn packets_are_queued_first_and_then_dropped() {
         let dropped = matches!(outcome, Outcome::Dropped(Limit::Packets, _));
         assert_eq!(dropped, n >= 5, "5 ms of 1,000 packets a second may wait");
     }
-    assert_eq!(limits.held(Limit::Packets), Held { queued: 5, dropped: 3 });
+    assert_eq!(limits.held(Limit::Packets), LimitCounts { queued: 5, dropped: 3 });
     assert_eq!(limits.allowances(0).pps_allowance_exceeded, 8);
     for n in 0..5 {
         let due = limits.poll_timeout().unwrap();
@@ -176,7 +176,7 @@ fn a_queue_holds_no_more_frames_than_its_bound() {
     for n in 0..9 {
         limits.offer(Instant::ZERO, packet(Direction::Egress), None, n);
     }
-    assert_eq!(limits.held(Limit::Packets), Held { queued: 3, dropped: 6 });
+    assert_eq!(limits.held(Limit::Packets), LimitCounts { queued: 3, dropped: 6 });
     // Frames whose wait is over and that are not popped do not accumulate either.
     let later = Instant::ZERO + Duration::from_secs(1);
     let undrained = (0..9).filter(|n| {
@@ -224,7 +224,7 @@ fn a_packet_that_waited_enters_each_of_the_later_limits() {
         assert_eq!(limits.pop(due).is_some(), milliseconds == 4);
     }
     for limit in [Limit::Flow, Limit::Gateway, Limit::BandwidthOut, Limit::Packets] {
-        assert_eq!(limits.held(limit), Held { queued: 1, dropped: 0 }, "{limit:?}");
+        assert_eq!(limits.held(limit), LimitCounts { queued: 1, dropped: 0 }, "{limit:?}");
     }
 }
 

@@ -13,15 +13,15 @@ fn at(unix_s: u64) -> Instant {
     Instant::from_nanos(unix_s * 1_000_000_000)
 }
 
-fn facts() -> Facts {
-    Facts {
+fn facts() -> InterfaceAttributes {
+    InterfaceAttributes {
         account: "123456789010".into(),
         interface: "eni-1235b8ca123456789".into(),
         vpc: "vpc-abcdefab012345678".into(),
         subnet: "subnet-aaaaaaaa012345678".into(),
         instance: "i-01234567890123456".into(),
         is_nitro: true,
-        ..Facts::default()
+        ..InterfaceAttributes::default()
     }
 }
 
@@ -34,7 +34,7 @@ fn seen(key: FlowKey, packets: u32, bytes: u32, action: Action) -> Observed {
     Observed { key, action, path: None, tcp_flags: 0, packets, bytes }
 }
 
-fn lines(facts: &Facts, window: &Window, fields: &[LogField]) -> Vec<String> {
+fn lines(facts: &InterfaceAttributes, window: &Window, fields: &[LogField]) -> Vec<String> {
     let mut all: Vec<String> =
         records(facts, window, LoggedTraffic::All).map(|record| line(&record, fields)).collect();
     all.sort();
@@ -42,7 +42,12 @@ fn lines(facts: &Facts, window: &Window, fields: &[LogField]) -> Vec<String> {
 }
 
 /// Returns the lines for packets of a flow between two times, in seconds.
-fn flow(facts: &Facts, seen: Observed, [first, last]: [u64; 2], fields: &[LogField]) -> String {
+fn flow(
+    facts: &InterfaceAttributes,
+    seen: Observed,
+    [first, last]: [u64; 2],
+    fields: &[LogField],
+) -> String {
     let mut log = Aggregator::new(at(first), INTERVAL, Secret::known(1));
     log.count(at(first), &Observed { packets: seen.packets - 1, ..seen });
     log.count(at(last), &Observed { packets: 1, bytes: 0, tcp_flags: 0, ..seen });
@@ -72,7 +77,7 @@ fn golden_silent_and_skipped_windows() {
         lines(&facts(), &window, &LogField::DEFAULT),
         ["2 123456789010 eni-1235b8ca123456789 - - - - - - - 1431280876 1431280934 - NODATA"]
     );
-    let other = Facts { interface: "eni-11111111aaaaaaaaa".into(), ..facts() };
+    let other = InterfaceAttributes { interface: "eni-11111111aaaaaaaaa".into(), ..facts() };
     let skip = line(&Record::lost(&other, &window), &LogField::DEFAULT);
     assert_eq!(
         skip,
@@ -181,7 +186,7 @@ fn paths_have_the_numbers_of_nitro_or_of_xen() {
         (Path::Endpoint, false, "2"),
         (Path::Internet, false, "2"),
     ] {
-        let facts = Facts { is_nitro: nitro, ..facts() };
+        let facts = InterfaceAttributes { is_nitro: nitro, ..facts() };
         for (egress, wanted) in [(true, wanted), (false, "-")] {
             let key = key(egress, ["10.0.0.1", "10.0.0.2"], (1, 2), 17);
             let seen = Observed { path: Some(path), ..seen(key, 2, 80, Action::Accept) };

@@ -186,7 +186,7 @@ proptest! {
                 let bytes = frame(name, sequence);
                 let count = bytes.len().div_ceil(CHUNK);
                 let part = bytes.chunks(CHUNK).nth(chunk.into()).unwrap();
-                let place = Place {
+                let place = ChunkPosition {
                     flow: name.1,
                     sequence: u16::try_from(sequence & 0xffff).unwrap(),
                     chunk,

@@ -38,14 +38,14 @@ fn limits() -> Limits {
 }
 
 /// Returns the chunks of frame `sequence`; every byte of the frame is its number.
-fn chunks(flow: u32, sequence: u16, bytes: usize, size: usize) -> Vec<(Place, Vec<u8>)> {
+fn chunks(flow: u32, sequence: u16, bytes: usize, size: usize) -> Vec<(ChunkPosition, Vec<u8>)> {
     let payload = vec![u8::try_from(sequence % 251).unwrap(); bytes];
     let count = bytes.div_ceil(size);
     payload
         .chunks(size)
         .enumerate()
         .map(|(i, part)| {
-            let place = Place {
+            let place = ChunkPosition {
                 flow,
                 sequence,
                 chunk: u8::try_from(i).unwrap(),
@@ -99,7 +99,7 @@ proptest! {
         let mut now = 0;
         for (imm, bytes, step) in chunks {
             now += step;
-            let mut place = Place::decode(imm);
+            let mut place = ChunkPosition::decode(imm);
             place.flow %= 8;
             order.chunk(ms(now), (0, 0), place, &vec![0; bytes], &mut up);
             order.handle_timeout(ms(now), &mut up);

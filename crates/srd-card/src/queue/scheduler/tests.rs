@@ -12,10 +12,10 @@ const AQM: Aqm = Aqm {
     bytes_max: 1_000_000,
 };
 
-fn waiting(bytes: usize, ecn: u8, at: Instant, kind: Kind) -> Waiting {
+fn waiting(bytes: usize, ecn: u8, at: Instant, kind: Kind) -> QueuedFrame {
     let mut packet = v4(protocol::TCP, (1, 2), &vec![0; bytes - OFFLOAD_BYTES - 40]);
     packet[1] = ecn;
-    Waiting { frame: framed(&packet), layout: layout(&packet), at, kind, path: 0 }
+    QueuedFrame { frame: framed(&packet), layout: layout(&packet), at, kind, path: 0 }
 }
 
 struct Bench {
@@ -36,7 +36,7 @@ impl Bench {
         self.scheduler.push(&mut self.flows, (0, slot), waiting, &self.aqm, &mut self.counts);
     }
 
-    fn take(&mut self, now: Instant) -> Option<(u32, Waiting)> {
+    fn take(&mut self, now: Instant) -> Option<(u32, QueuedFrame)> {
         let turn = self.scheduler.next(&mut self.flows, Lane::Plain)?;
         self.scheduler
             .take(&mut self.flows, turn, Lane::Plain, now, &self.aqm, &mut self.counts)

@@ -87,7 +87,7 @@ mod tests {
     use crate::meta::key::Direction;
     use crate::meta::packet::{Packet, protocol};
     use crate::testing::v4;
-    use crate::track::{Seen, Timeouts};
+    use crate::track::{PacketKind, Timeouts};
     use srd_proto::time::{Duration, Instant};
 
     fn key(number: u8, port: u16) -> Key {
@@ -106,9 +106,9 @@ mod tests {
             now += Duration::from_millis(1370);
             let number = [protocol::TCP, protocol::UDP, protocol::ICMP, 47][usize::from(port % 4)];
             let seen = match number {
-                protocol::TCP => Seen::Tcp(2),
-                protocol::UDP => Seen::Udp,
-                _ => Seen::Other,
+                protocol::TCP => PacketKind::Tcp(2),
+                protocol::UDP => PacketKind::Udp,
+                _ => PacketKind::Other,
             };
             let one = key(number, port);
             match port % 3 {
@@ -116,7 +116,7 @@ mod tests {
                 _ => drop(table.insert(now, &one, true, seen, ())),
             }
             for step in 0..port % 5 {
-                let seen = if number == protocol::TCP { Seen::Tcp(16) } else { seen };
+                let seen = if number == protocol::TCP { PacketKind::Tcp(16) } else { seen };
                 table.packet(now, &one, step % 2 == 1, seen);
             }
             keys.push(one);

@@ -11,10 +11,10 @@ fn below(rng: &mut Rng, n: u64) -> u64 {
     rng.next_u64() % n
 }
 
-const UDP: Seen = Seen::Udp;
-const SYN: Seen = Seen::Tcp(2);
-const ACK: Seen = Seen::Tcp(16);
-const FIN: Seen = Seen::Tcp(17);
+const UDP: PacketKind = PacketKind::Udp;
+const SYN: PacketKind = PacketKind::Tcp(2);
+const ACK: PacketKind = PacketKind::Tcp(16);
+const FIN: PacketKind = PacketKind::Tcp(17);
 
 fn key(number: u8, port: u16) -> Key {
     let bytes = v4(number, (port, 80), b"");
@@ -29,8 +29,8 @@ fn at(seconds: u64) -> Instant {
     Instant::ZERO + Duration::from_secs(seconds)
 }
 
-fn is_known(table: &mut Table, seconds: u64, key: &Key, local: bool, seen: Seen) -> bool {
-    table.packet(at(seconds), key, local, seen) != Found::New
+fn is_known(table: &mut Table, seconds: u64, key: &Key, local: bool, seen: PacketKind) -> bool {
+    table.packet(at(seconds), key, local, seen) != Lookup::New
 }
 
 /// T8: the memory of a connection, both directions, permits a value of 75 bytes within the
@@ -49,7 +49,7 @@ fn untracked_flows_take_no_entry_of_the_allowance() {
     let kept = (0..9).filter(|n| table.remember(at(0), &flow(*n), true, SYN, ()).is_some());
     assert_eq!(kept.count(), 5);
     assert_eq!((table.available(), table.tracked(), table.untracked()), (10, 0, 5));
-    let Found::Known { id, .. } = table.packet(at(1), &flow(0), false, ACK) else { panic!() };
+    let Lookup::Known { id, .. } = table.packet(at(1), &flow(0), false, ACK) else { panic!() };
     assert_eq!(table.track(at(1), id), Ok(()));
     assert_eq!((table.tracked(), table.untracked()), (1, 4));
     // This flow now has the idle time of a connection, the others that of untracked flows.
@@ -76,7 +76,7 @@ fn a_full_table_refuses_new_connections_and_keeps_the_old() {
         (0..150).filter(|port| table.insert(at(0), &opened(*port), true, SYN, ()).is_err()).count();
     assert_eq!((refused, table.available(), table.tracked()), (50, 0, 100));
     for port in 0..150 {
-        assert_eq!(is_known(&mut table, 1, &opened(port), false, Seen::Tcp(18)), port < 100);
+        assert_eq!(is_known(&mut table, 1, &opened(port), false, PacketKind::Tcp(18)), port < 100);
     }
     assert_eq!(table.insert(at(2), &opened(140), true, SYN, ()), Err(Full));
 }
@@ -106,7 +106,7 @@ fn an_entry_past_its_time_makes_room_in_a_full_table() {
 #[test]
 fn idle_times_are_those_of_protocol_and_state() {
     for (number, first, idle) in
-        [(protocol::TCP, SYN, 120), (protocol::UDP, UDP, 30), (47, Seen::Other, 600)]
+        [(protocol::TCP, SYN, 120), (protocol::UDP, UDP, 30), (47, PacketKind::Other, 600)]
     {
         let mut table = table(9);
         let key = key(number, 1);
@@ -121,7 +121,7 @@ fn an_established_connection_lives_for_days_and_a_closed_one_for_seconds() {
     let mut table = table(9);
     let key = key(protocol::TCP, 1);
     table.insert(at(0), &key, true, SYN, ()).unwrap();
-    assert!(is_known(&mut table, 0, &key, false, Seen::Tcp(18)));
+    assert!(is_known(&mut table, 0, &key, false, PacketKind::Tcp(18)));
     assert!(is_known(&mut table, 0, &key, true, ACK));
     let mut seconds = 0;
     while seconds < 400_000 {
@@ -143,12 +143,15 @@ fn a_port_used_again_is_a_new_connection() {
     let key = key(protocol::TCP, 1);
     let old = table.insert(at(0), &key, true, SYN, ()).unwrap();
     assert!(is_known(&mut table, 0, &key, true, SYN), "the same one, sent again");
-    assert!(is_known(&mut table, 0, &key, false, Seen::Tcp(4)));
+    assert!(is_known(&mut table, 0, &key, false, PacketKind::Tcp(4)));
     assert!(!is_known(&mut table, 1, &key, false, SYN));
     let new = table.insert(at(1), &key, false, SYN, ()).unwrap();
     assert_eq!((old, table.tracked()), (new, 1), "in the place of the old one");
     let known = table.packet(at(1), &key, false, SYN);
-    assert!(matches!(known, Found::Known { way: Way::Forward, state: State::Opening, .. }));
+    assert!(matches!(
+        known,
+        Lookup::Known { way: ConnectionDirection::Forward, state: State::Opening, .. }
+    ));
 }
 
 /// T7.
@@ -206,14 +209,14 @@ fn no_entry_outlives_its_time_by_more_than_the_grain() {
             let port = u16::try_from(below(&mut rng, 90)).unwrap();
             let (number, seen, idle) = match port % 3 {
                 0 => (protocol::UDP, UDP, 30),
-                1 => (47, Seen::Other, 600),
+                1 => (47, PacketKind::Other, 600),
                 _ => (protocol::TCP, SYN, 120),
             };
             // Keys of other protocols have no port: they share one connection.
             let name = if number == 47 { 1 } else { port };
             let key = key(number, port);
             let lives = model.get(&name).copied();
-            let found = table.packet(now, &key, true, seen) != Found::New;
+            let found = table.packet(now, &key, true, seen) != Lookup::New;
             match lives {
                 Some(end) if now <= end => assert!(found, "lost before its time"),
                 Some(end) if now > end + GRAIN => assert!(!found, "found after its time"),
@@ -245,8 +248,8 @@ fn random_removals_leave_the_lists_whole() {
         let key = key(protocol::TCP, port);
         let flags = [2, 18, 16, 17, 4][usize::try_from(below(&mut rng, 5)).unwrap()];
         let local = below(&mut rng, 2) == 0;
-        if table.packet(at(n / 4), &key, local, Seen::Tcp(flags)) == Found::New {
-            ids.extend(table.insert(at(n / 4), &key, local, Seen::Tcp(flags), ()));
+        if table.packet(at(n / 4), &key, local, PacketKind::Tcp(flags)) == Lookup::New {
+            ids.extend(table.insert(at(n / 4), &key, local, PacketKind::Tcp(flags), ()));
         }
         if below(&mut rng, 8) == 0 && !ids.is_empty() {
             let place = usize::try_from(below(&mut rng, ids.len() as u64)).unwrap();

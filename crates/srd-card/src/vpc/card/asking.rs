@@ -7,9 +7,9 @@ use srd_proto::time::Instant;
 use srd_vpc::compile::{Answer, Asker, Concern, Delta, NotLearned, Question, Rules};
 
 use super::Card;
-use crate::vpc::asking::{KEPT, PACKETS_MAX, SWEEP, Waiting};
+use crate::vpc::asking::{KEPT, PACKETS_MAX, PendingPacket, SWEEP};
 use crate::vpc::drops::Cause;
-use crate::vpc::port::{Around, PortId};
+use crate::vpc::port::{Environment, PortId};
 use crate::vpc::read::Read;
 use crate::vpc::trace::{Event, Followed};
 
@@ -50,7 +50,7 @@ impl Card {
         &mut self,
         now: Instant,
         answer: Answer,
-        around: &mut impl Around,
+        around: &mut impl Environment,
     ) -> Result<(), NotLearned> {
         let open = self.asking.close(answer.question()).ok_or(NotLearned::NotAsked)?;
         let rules = Arc::make_mut(&mut self.rules);
@@ -63,7 +63,7 @@ impl Card {
         if self.rules.answers() > KEPT && self.asking.sweep.is_none() {
             self.asking.sweep = Some(now + SWEEP);
         }
-        for Waiting { frame, port, eni, sender, followed, by_srd } in open.packets {
+        for PendingPacket { frame, port, eni, sender, followed, by_srd } in open.packets {
             if self.eni_of(port) != Some(eni) {
                 let packets = Read::frame(&frame).map_or(1, |read| read.layout.packets());
                 self.note(now, followed, || Event::Dropped(Cause::NotHere));
@@ -95,7 +95,7 @@ impl Card {
         self.drop_waiting(now, open.into_iter().flat_map(|open| open.packets));
     }
 
-    fn drop_waiting(&mut self, now: Instant, packets: impl Iterator<Item = Waiting>) {
+    fn drop_waiting(&mut self, now: Instant, packets: impl Iterator<Item = PendingPacket>) {
         for waiting in packets {
             self.note(now, waiting.followed, || Event::Dropped(Cause::Unanswered));
             let packets = Read::frame(&waiting.frame).map_or(1, |read| read.layout.packets());
@@ -115,7 +115,7 @@ impl Card {
 
     /// Makes a packet wait for an answer, or drops it if too many packets wait.
     #[cold]
-    pub(in crate::vpc) fn wait(&mut self, now: Instant, packet: Waiting, packets: u64) {
+    pub(in crate::vpc) fn wait(&mut self, now: Instant, packet: PendingPacket, packets: u64) {
         let question = match &packet.sender {
             None => self.question_of(now, packet.port, &packet.frame),
             Some(sender) => sender.eni.map(Question::Interface),

@@ -82,7 +82,7 @@ impl Instance {
 }
 
 /// An instance that this card has, with its state on the other card.
-struct Known {
+struct ImportedInstance {
     number: u32,
     ports: Vec<PortId>,
     states: Vec<PortState>,
@@ -150,7 +150,8 @@ impl Card {
         from.end()?;
         let mut count = 0;
         (self.drops, self.logs.lost, self.nat) = (drops, lost, nat);
-        for Known { number, ports, states, mut instance } in known.into_iter().flatten() {
+        for ImportedInstance { number, ports, states, mut instance } in known.into_iter().flatten()
+        {
             for (id, state) in ports.into_iter().zip(states) {
                 let port = &mut self.ports[id.0 as usize];
                 let PortState { counts, drops, logs, answers, firsts, returns } = state;
@@ -169,7 +170,10 @@ impl Card {
     }
 
     /// Reads an instance; `None` if this card does not have it.
-    fn read_instance(&mut self, from: &mut Reader<'_>) -> Result<Option<Known>, StoredError> {
+    fn read_instance(
+        &mut self,
+        from: &mut Reader<'_>,
+    ) -> Result<Option<ImportedInstance>, StoredError> {
         let enis = Vec::<EniId>::read(from)?;
         let here = self.instance_of(&enis);
         let count = u16::try_from(enis.len()).unwrap_or(u16::MAX);
@@ -189,7 +193,7 @@ impl Card {
         instance.flows.import(from, count, flow)?;
         let ports = here.as_ref().map_or(&[][..], |(_, ports)| ports);
         instance.limits.import(from, |from, offer| read_parcel(from, offer, ports))?;
-        Ok(here.map(|(number, ports)| Known { number, ports, states, instance }))
+        Ok(here.map(|(number, ports)| ImportedInstance { number, ports, states, instance }))
     }
 
     /// Returns the instance with exactly these interfaces in this order, and the interfaces'

@@ -95,7 +95,7 @@ fn crowded(instances: usize, flows: u16) -> Card {
     use crate::meta::packet::Packet;
     use crate::profile::InstanceType;
     use crate::testing::v4;
-    use crate::track::Seen;
+    use crate::track::PacketKind;
 
     let rules = Arc::new(Rules::compile(&srd_vpc::object::World::default(), "here"));
     let mut card = Card::new("here", rules, Secret::known(1));
@@ -109,7 +109,7 @@ fn crowded(instances: usize, flows: u16) -> Card {
             let bytes = v4(17, (port, 80), b"");
             let packet = Packet::read(&bytes).unwrap();
             let key = Key::of(&packet, &bytes, Direction::Egress, 0);
-            let seen = Seen::of(&packet, &bytes);
+            let seen = PacketKind::of(&packet, &bytes);
             let flow = Flow::new(Instant::ZERO);
             instance.flows.insert(Instant::ZERO, &key, true, seen, flow).unwrap();
         }

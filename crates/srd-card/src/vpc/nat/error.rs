@@ -8,7 +8,7 @@ use srd_proto::time::Instant;
 use srd_vpc::id::{EniId, NatGatewayId};
 
 use super::quoted::{End, Quoted};
-use super::{Back, IDLE, Inside, Nat, NatError, Outside, remote};
+use super::{IDLE, Inside, Nat, NatConnection, NatError, Outside, remote};
 use crate::vpc::read::Read;
 use crate::vpc::translate;
 
@@ -49,7 +49,7 @@ impl Nat {
         public: Ipv4Addr,
         read: &Read,
         bytes: &mut [u8],
-    ) -> Option<Back> {
+    ) -> Option<NatConnection> {
         let quoted = Quoted::of(read, bytes).filter(|quoted| quoted.source.0 == public)?;
         let (far, port) = quoted.destination;
         let remote = remote(far, port, quoted.protocol);
@@ -61,6 +61,6 @@ impl Nat {
         }
         quoted.write(read, bytes, End::Source, inside.source);
         translate::write(bytes, &read.layout, translate::DESTINATION_AT, inside.source.0);
-        Some(Back { nat: inside.nat, eni: inside.eni, port: 0 })
+        Some(NatConnection { nat: inside.nat, eni: inside.eni, port: 0 })
     }
 }

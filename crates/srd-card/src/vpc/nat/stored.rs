@@ -4,13 +4,13 @@ use alloc::vec::Vec;
 
 use srd_proto::time::Instant;
 
-use super::{Back, ENTRIES_MAX, ENTRIES_OF_ONE_MAX, End, Inside, Nat, Outside};
+use super::{ENTRIES_MAX, ENTRIES_OF_ONE_MAX, End, Inside, Nat, NatConnection, Outside};
 use crate::store::{Reader, Stored, StoredError, stored, write_count};
 use crate::vpc::stored;
 
 stored!(Inside { nat, eni, source, remote, protocol });
 stored!(Outside { public, remote, protocol });
-stored!(Back { nat, eni, port });
+stored!(NatConnection { nat, eni, port });
 
 impl Stored for End {
     fn write(&self, out: &mut Vec<u8>) {

@@ -37,8 +37,8 @@ fn check(frame: &[u8]) {
     assert_eq!(checksum::transport(&bytes[12..20], protocol::TCP, &bytes[20..]), 0);
 }
 
-fn back(eni: u64, port: u16) -> Back {
-    Back { nat: GATEWAY, eni: EniId(eni), port }
+fn back(eni: u64, port: u16) -> NatConnection {
+    NatConnection { nat: GATEWAY, eni: EniId(eni), port }
 }
 
 fn source(frame: &[u8]) -> (IpAddr, u16) {

@@ -62,7 +62,7 @@ impl Read {
 
 /// A frame or packet that goes to a peer.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(crate) enum Sent {
+pub(crate) enum Transmission {
     /// A frame by SRD: the number of its flow (ours, in the order of their first use), the number
     /// of the frame under that flow number, and the frame.
     Srd(u64, u64, Vec<u8>),
@@ -103,7 +103,7 @@ pub(crate) struct Card {
     pub(crate) bypass: bool,
     pub(crate) peers: BTreeMap<usize, Peer>,
     pub(crate) order: Order,
-    pub(crate) sent: BTreeMap<(usize, FlowKey), Vec<Sent>>,
+    pub(crate) sent: BTreeMap<(usize, FlowKey), Vec<Transmission>>,
     pub(crate) guest: BTreeMap<FlowKey, Vec<Vec<u8>>>,
     counters: Counters,
     numbers: BTreeMap<FlowKey, Numbering>,
@@ -276,7 +276,7 @@ impl Card {
         if !rides {
             let segments = segments(&frame, &read, self.fits);
             if peer.connected {
-                sent.extend(segments.into_iter().map(Sent::Plain));
+                sent.extend(segments.into_iter().map(Transmission::Plain));
             } else {
                 self.counters.send_refused += segments.len() as u64;
             }
@@ -294,7 +294,7 @@ impl Card {
             return;
         }
         let numbering = self.numbers.get_mut(&key).unwrap();
-        sent.push(Sent::Srd(numbering.number, numbering.frames, frame));
+        sent.push(Transmission::Srd(numbering.number, numbering.frames, frame));
         (numbering.frames, numbering.at) = (numbering.frames + 1, now);
     }
 

@@ -3,7 +3,7 @@
 use srd_card::offload::OFFLOAD_BYTES;
 use srd_card::profile::{InstanceType, Profile};
 use srd_card::track::Timeouts;
-use srd_card::vpc::{Around, Card, Envelope, Guest, PortId, Way};
+use srd_card::vpc::{Card, Envelope, Environment, FrameRoute, Guest, PortId};
 use srd_proto::Secret;
 use srd_proto::time::{Duration, Instant};
 use srd_vpc::compile::{Directory, Edit, Rules};
@@ -20,7 +20,7 @@ const EDGE: &str = "edge";
 
 /// Result that the card and the reference must have in common.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) enum Said {
+pub(crate) enum Outcome {
     Dropped,
     Passed(Verdict, Packet),
 }
@@ -82,17 +82,17 @@ fn with_addresses(packet: &Packet, frame: &[u8]) -> Packet {
 }
 
 #[derive(Default)]
-struct Seen {
+struct CardOutput {
     delivered: Vec<(PortId, Vec<u8>)>,
     sent: VecDeque<(Arc<str>, Envelope, Vec<u8>)>,
     served: Vec<Service>,
 }
 
-impl Around for Seen {
+impl Environment for CardOutput {
     fn to_guest(&mut self, port: PortId, frame: Vec<u8>) {
         self.delivered.push((port, frame));
     }
-    fn to_host(&mut self, way: Way<'_>, frame: Vec<u8>) {
+    fn to_host(&mut self, way: FrameRoute<'_>, frame: Vec<u8>) {
         self.sent.push_back((Arc::clone(way.host), way.envelope, frame));
     }
     fn to_service(&mut self, _: PortId, service: Service, _: Vec<u8>) {
@@ -168,7 +168,7 @@ impl Fabric {
     }
 
     /// Answers the questions of a card.
-    fn answer(&mut self, index: usize, seen: &mut Seen) {
+    fn answer(&mut self, index: usize, seen: &mut CardOutput) {
         let Some(directory) = &mut self.directory else { return };
         while let Some(question) = self.cards[index].poll_question() {
             let answer = directory.answer(HOSTS[index], question).unwrap();
@@ -204,14 +204,14 @@ impl Fabric {
         sums
     }
 
-    pub(crate) fn send(&mut self, origin: Origin, packet: &Packet) -> Said {
+    pub(crate) fn send(&mut self, origin: Origin, packet: &Packet) -> Outcome {
         // Slower than the limit of packets to services.
         self.now += Duration::from_millis(1);
         let now = self.now;
         let edge: Arc<str> = Arc::from(EDGE);
         let mut said = Vec::new();
         for (index, host) in HOSTS.iter().enumerate() {
-            let mut seen = Seen::default();
+            let mut seen = CardOutput::default();
             let card = &mut self.cards[index];
             match origin {
                 Origin::Internet => {
@@ -226,7 +226,7 @@ impl Fabric {
             self.collect(index, seen, packet, &mut said, host);
         }
         assert!(said.len() <= 1, "{said:?}");
-        said.pop().unwrap_or(Said::Dropped)
+        said.pop().unwrap_or(Outcome::Dropped)
     }
 
     /// Sends a packet from a host to all others, as if from one interface to another. Returns the
@@ -241,7 +241,7 @@ impl Fabric {
         self.now += Duration::from_millis(1);
         let mut delivered = None;
         for index in 0..HOSTS.len() {
-            let mut seen = Seen::default();
+            let mut seen = CardOutput::default();
             let envelope = Envelope::Between { from, to };
             let card = &mut self.cards[index];
             card.from_host(self.now, &Arc::from(host), envelope, frame(packet), &mut seen);
@@ -258,21 +258,21 @@ impl Fabric {
     fn collect(
         &mut self,
         index: usize,
-        mut seen: Seen,
+        mut seen: CardOutput,
         packet: &Packet,
-        said: &mut Vec<Said>,
+        said: &mut Vec<Outcome>,
         host: &str,
     ) {
         let from: Arc<str> = Arc::from(host);
         let arrived = |card: &Card, (port, frame): (PortId, Vec<u8>)| {
             let eni = card.eni_of(port).unwrap();
-            Said::Passed(Verdict::Delivered(eni), with_addresses(packet, &frame))
+            Outcome::Passed(Verdict::Delivered(eni), with_addresses(packet, &frame))
         };
         said.extend(seen.delivered.drain(..).map(|one| arrived(&self.cards[index], one)));
-        said.extend(seen.served.drain(..).map(|s| Said::Passed(Verdict::Served(s), *packet)));
+        said.extend(seen.served.drain(..).map(|s| Outcome::Passed(Verdict::Served(s), *packet)));
         while let Some((to, envelope, frame)) = seen.sent.pop_front() {
             if let Some(other) = HOSTS.iter().position(|host| **host == *to) {
-                let mut there = Seen::default();
+                let mut there = CardOutput::default();
                 self.cards[other].from_host(self.now, &from, envelope, frame, &mut there);
                 self.answer(other, &mut there);
                 said.extend(there.delivered.drain(..).map(|one| arrived(&self.cards[other], one)));
@@ -281,10 +281,10 @@ impl Fabric {
             }
             said.push(match envelope {
                 Envelope::Leaving { exit, .. } => {
-                    Said::Passed(Verdict::Left(exit), with_addresses(packet, &frame))
+                    Outcome::Passed(Verdict::Left(exit), with_addresses(packet, &frame))
                 }
                 // The edge writes the public address.
-                Envelope::ByNat { .. } => Said::Passed(LEFT_BY_NAT, *packet),
+                Envelope::ByNat { .. } => Outcome::Passed(LEFT_BY_NAT, *packet),
                 other => panic!("{other:?} to the edge"),
             });
         }
@@ -324,9 +324,9 @@ pub(crate) struct Reference {
 }
 
 impl Reference {
-    pub(crate) fn judge(&mut self, world: &World, origin: Origin, packet: &Packet) -> Said {
+    pub(crate) fn judge(&mut self, world: &World, origin: Origin, packet: &Packet) -> Outcome {
         if packet.source == packet.destination {
-            return Said::Dropped;
+            return Outcome::Dropped;
         }
         let remembers = |eni: EniId, direction: Direction, packet: &Packet| {
             self.flows.get(&key(eni, direction, packet)).is_some_and(|flow| flow.tracked)
@@ -352,7 +352,7 @@ impl Reference {
         }
         let Judgement { verdict, packet: arrived, .. } = judgement;
         if is_lost && matches!(verdict, Verdict::Delivered(_)) {
-            return Said::Dropped;
+            return Outcome::Dropped;
         }
         if let Verdict::Delivered(eni) = verdict {
             self.note(&judgement, eni, Direction::Ingress, &arrived);
@@ -360,9 +360,9 @@ impl Reference {
         let established = |step: &Step| matches!(step, Step::Established { .. });
         self.established += u64::from(passes && judgement.steps.iter().any(established));
         match verdict {
-            Verdict::Dropped(_) => Said::Dropped,
-            Verdict::Left(_) if by_nat => Said::Passed(LEFT_BY_NAT, *packet),
-            verdict => Said::Passed(verdict, arrived),
+            Verdict::Dropped(_) => Outcome::Dropped,
+            Verdict::Left(_) if by_nat => Outcome::Passed(LEFT_BY_NAT, *packet),
+            verdict => Outcome::Passed(verdict, arrived),
         }
     }
 

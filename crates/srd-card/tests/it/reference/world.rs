@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::fmt::Debug;
 use std::net::SocketAddr;
 
-use srd_card::frame::Place;
+use srd_card::frame::ChunkPosition;
 use srd_card::packet::Packet;
 use srd_card::{
     Config, Express, FRAME_QPN, FlowKey, Guest, OFFER_QPN, PeerSettings, PeerSlot, Prefix,
@@ -16,7 +16,7 @@ use srd_proto::{
     PeerConfig, PeerId, Qpn, ReceiveBuffers, Status, TransmitBuf,
 };
 
-use super::card::{Card, Sent};
+use super::card::{Card, Transmission};
 use super::order::Chunk;
 use super::packets::OFFLOAD_BYTES;
 
@@ -31,9 +31,9 @@ const QUIET_STEPS: u32 = 40;
 
 /// Frames that the guest received, by flow, and their total number.
 #[derive(Default)]
-pub(crate) struct Seen(BTreeMap<FlowKey, Vec<Vec<u8>>>, u64);
+pub(crate) struct ReceivedFrames(BTreeMap<FlowKey, Vec<Vec<u8>>>, u64);
 
-impl Guest for Seen {
+impl Guest for ReceivedFrames {
     fn deliver(&mut self, frame: &[u8]) {
         let packet = Packet::read(&frame[OFFLOAD_BYTES..]).unwrap();
         let icmp = &frame[OFFLOAD_BYTES + packet.transport_at..];
@@ -66,8 +66,8 @@ pub(crate) struct World {
     pub(crate) naive: Card,
     pub(crate) machines: Vec<Machine>,
     pub(crate) now: Instant,
-    guest: Seen,
-    sent: BTreeMap<(usize, FlowKey), Vec<Sent>>,
+    guest: ReceivedFrames,
+    sent: BTreeMap<(usize, FlowKey), Vec<Transmission>>,
     /// Number of frames that peers have received.
     arrived: u64,
     /// Numbers of the flows on the wire, and in the naive card.
@@ -134,7 +134,7 @@ impl World {
             naive,
             machines: machines.collect(),
             now,
-            guest: Seen::default(),
+            guest: ReceivedFrames::default(),
             sent: BTreeMap::new(),
             arrived: 0,
             numbers: Default::default(),
@@ -200,7 +200,7 @@ impl World {
         let (machine, flow) = chunk.name;
         let frame_bytes = u16::try_from(chunk.frame_bytes).unwrap();
         let sequence = u16::try_from(chunk.sequence & 0xffff).unwrap();
-        let place = Place { flow, sequence, chunk: chunk.chunk, last, frame_bytes };
+        let place = ChunkPosition { flow, sequence, chunk: chunk.chunk, last, frame_bytes };
         self.receive(machine, FRAME_QPN, place.encode(), true, &chunk.bytes);
         if self.machines[machine].id.is_some() {
             self.naive.chunk(self.now, chunk);
@@ -309,7 +309,7 @@ impl World {
             return;
         }
         let (place, frame) = if delivery.reliable {
-            let place = Place::decode(delivery.imm);
+            let place = ChunkPosition::decode(delivery.imm);
             let parts = machine.parts.entry((place.flow, place.sequence)).or_default();
             let offset = place.offset(delivery.payload.len()).unwrap();
             parts.push((offset, delivery.payload.to_vec()));
@@ -329,9 +329,9 @@ impl World {
                 let number = u64::from(place.flow);
                 let owner = numbers[0].entry(number).or_insert((to, key));
                 assert_eq!(*owner, (to, key), "two flows have one number");
-                Sent::Srd(number, place.sequence.into(), frame)
+                Transmission::Srd(number, place.sequence.into(), frame)
             }
-            None => Sent::Plain(frame),
+            None => Transmission::Plain(frame),
         };
         sent.entry((to, key)).or_default().push(what);
         *arrived += 1;
@@ -342,21 +342,21 @@ impl World {
     fn normal(
         &mut self,
         which: usize,
-        sent: BTreeMap<(usize, FlowKey), Vec<Sent>>,
-    ) -> BTreeMap<(usize, FlowKey), Vec<Sent>> {
+        sent: BTreeMap<(usize, FlowKey), Vec<Transmission>>,
+    ) -> BTreeMap<(usize, FlowKey), Vec<Transmission>> {
         let numbers = &mut self.numbers[which];
         let mut normal = sent;
         for (flow, sent) in &mut normal {
             for what in sent.iter_mut() {
-                let Sent::Srd(number, _, _) = what else { continue };
+                let Transmission::Srd(number, _, _) = what else { continue };
                 numbers.insert(*number, *flow);
                 let own = numbers.iter().filter(|(_, owner)| *owner == flow);
                 let earlier = own.filter(|(other, _)| **other < *number).count();
                 *number = earlier as u64;
             }
             sent.sort_by_key(|what| match what {
-                Sent::Srd(number, sequence, _) => (0, *number, *sequence),
-                Sent::Plain(_) => (1, 0, 0),
+                Transmission::Srd(number, sequence, _) => (0, *number, *sequence),
+                Transmission::Plain(_) => (1, 0, 0),
             });
         }
         normal.retain(|_, sent| !sent.is_empty());

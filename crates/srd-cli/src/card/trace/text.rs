@@ -4,7 +4,7 @@ use std::fmt::Write;
 use std::net::IpAddr;
 
 use srd_guest::protocol::{TraceArrived, TraceHop};
-use srd_vpc_file::words::Line;
+use srd_vpc_file::words::StepRecord;
 
 use super::packets::{End, Packet};
 
@@ -22,7 +22,7 @@ pub(super) fn text(packet: &Packet) -> String {
     for why in &packet.held {
         let _ = write!(text, "\n      held {why}");
     }
-    for (number, Line { at, says, passes }) in (1..).zip(steps) {
+    for (number, StepRecord { at, says, passes }) in (1..).zip(steps) {
         let mark = if *passes { ' ' } else { '!' };
         let _ = write!(text, "\n  {mark}{number:>3}  {at}\n        {says}");
     }

@@ -9,8 +9,8 @@ use std::sync::Arc;
 use srd_card::limits::Allowances;
 use srd_card::profile::Profile;
 use srd_card::track::Timeouts;
-use srd_card::vpc::nat::{Back, Nat};
-use srd_card::vpc::{Around, Card, Envelope, Guest, PortId, Way};
+use srd_card::vpc::nat::{Nat, NatConnection};
+use srd_card::vpc::{Card, Envelope, Environment, FrameRoute, Guest, PortId};
 use srd_proto::{Config, Duration, Instant, Secret};
 use srd_vpc::compile::{Delta, Directory, Edit, Question, Rules};
 use srd_vpc::id::EniId;
@@ -81,12 +81,12 @@ struct Out {
     services: u64,
 }
 
-impl Around for Out {
+impl Environment for Out {
     fn to_guest(&mut self, port: PortId, frame: Vec<u8>) {
         self.guests.push((port, frame));
     }
-    fn to_host(&mut self, way: Way<'_>, frame: Vec<u8>) {
-        let Way { host, instance, envelope, express } = way;
+    fn to_host(&mut self, way: FrameRoute<'_>, frame: Vec<u8>) {
+        let FrameRoute { host, instance, envelope, express } = way;
         self.hosts.push(Leaving { host: Arc::clone(host), instance, envelope, express, frame });
     }
     fn to_service(&mut self, _: PortId, _: Service, _: Vec<u8>) {
@@ -222,7 +222,7 @@ impl CloudNode {
         let (envelope, eni) = match from {
             From::Nat(_) => {
                 let Some(back) = self.nat.arrive(now, &mut frame) else { return };
-                let Back { nat, eni, port } = back;
+                let NatConnection { nat, eni, port } = back;
                 (Envelope::FromNat { nat, to: eni, port }, eni)
             }
             _ => {
@@ -235,7 +235,7 @@ impl CloudNode {
         let Some(to) = host_of(world, eni) else { return };
         drop(shared);
         let host = &name_of(to, self.common.edge);
-        let way = Way { host, instance: 0, envelope, express: false };
+        let way = FrameRoute { host, instance: 0, envelope, express: false };
         self.carrier.send(now, &way, frame);
     }
 
@@ -243,7 +243,7 @@ impl CloudNode {
     fn end(&mut self, now: Instant, out: Out) {
         self.ended += (out.guests.len() + out.hosts.len()) as u64 + out.services;
         for Leaving { host, instance, envelope, express, frame } in out.hosts {
-            let way = Way { host: &host, instance, envelope, express };
+            let way = FrameRoute { host: &host, instance, envelope, express };
             self.carrier.send(now, &way, frame);
         }
         for (port, frame) in out.guests {
