@@ -111,7 +111,7 @@ impl Instance {
 /// use srd_card::offload::OFFLOAD_BYTES;
 /// use srd_card::profile::{InstanceType, Profile};
 /// use srd_card::track::Timeouts;
-/// use srd_card::vpc::{Environment, Card, Guest, PortId, FrameRoute};
+/// use srd_card::vpc::{Card, Environment, FrameRoute, Guest, PortId};
 /// use srd_proto::{Instant, Secret};
 /// use srd_vpc::compile::Rules;
 /// use srd_vpc::id::EniId;
