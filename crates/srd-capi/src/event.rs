@@ -1,6 +1,6 @@
 //! Completions as the program reads them: `srd_event`.
 
-use srd_efa::layer::{Done, Kind, Outcome};
+use srd_efa::layer::{Kind, OperationCompletion, Outcome};
 
 use crate::Status;
 
@@ -37,7 +37,7 @@ impl Event {
     /// The event of a completion; `None` if the program did not request one. `peer` is the
     /// program's handle for the other end.
     #[must_use]
-    pub fn of(done: &Done, peer: u64) -> Option<Self> {
+    pub fn of(done: &OperationCompletion, peer: u64) -> Option<Self> {
         let failed = done.outcome != Outcome::Ok;
         let kind = match done.kind {
             Kind::Send => SRD_SENT,
@@ -72,8 +72,8 @@ impl Event {
 mod tests {
     use super::*;
 
-    fn done(kind: Kind, outcome: Outcome) -> Done {
-        Done {
+    fn done(kind: Kind, outcome: Outcome) -> OperationCompletion {
+        OperationCompletion {
             kind,
             outcome,
             context: 7,
@@ -92,16 +92,16 @@ mod tests {
     fn what_peers_do_is_told_if_they_say_so() {
         let write = done(Kind::RemoteWrite, Outcome::Ok);
         assert_eq!(Event::of(&write, 1), None);
-        let said = Event::of(&Done { data: Some(3), ..write }, 1).unwrap();
+        let said = Event::of(&OperationCompletion { data: Some(3), ..write }, 1).unwrap();
         assert_eq!((said.kind, said.data, said.peer), (SRD_NOTIFIED, 3, 1));
         assert_eq!(Event::of(&done(Kind::RemoteRead, Outcome::Ok), 1), None);
     }
 
     #[test]
     fn failures_are_told_also_of_what_is_quiet() {
-        let quiet = Done { signaled: false, ..done(Kind::Send, Outcome::Ok) };
+        let quiet = OperationCompletion { signaled: false, ..done(Kind::Send, Outcome::Ok) };
         assert_eq!(Event::of(&quiet, 1), None);
-        let failed = Done { outcome: Outcome::Unresponsive, ..quiet };
+        let failed = OperationCompletion { outcome: Outcome::Unresponsive, ..quiet };
         let event = Event::of(&failed, 1).unwrap();
         assert_eq!((event.kind, event.status, event.context), (SRD_SENT, -23, 7));
     }

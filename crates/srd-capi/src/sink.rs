@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 use std::sync::{Arc, OnceLock};
 
-use srd_efa::layer::{Done, Outcome};
+use srd_efa::layer::{OperationCompletion, Outcome};
 use srd_efa::rdm::Rdm;
 use srd_host::Sink;
 use srd_net::Notice;
@@ -32,7 +32,7 @@ impl Sink for EventSink {
         self.queue.has_room()
     }
 
-    fn done(&mut self, done: Done, _: &Rdm) {
+    fn done(&mut self, done: OperationCompletion, _: &Rdm) {
         // The handle for a peer that was removed has ended, and its number may name another.
         let named = done.peer.filter(|_| done.outcome != Outcome::Removed);
         let handle = named.map_or(ANY, |peer| self.peers.handle(peer));

@@ -6,7 +6,7 @@ use std::ffi::{CStr, CString, c_char, c_int};
 use std::fmt;
 
 use srd_efa::layer::{Outcome as Ending, Refused};
-use srd_host::Gone;
+use srd_host::CallError;
 
 /// The numbers of `srd.h`, which never change their meaning.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -175,12 +175,12 @@ impl From<Status> for Error {
     }
 }
 
-impl From<Gone> for Error {
-    fn from(gone: Gone) -> Self {
+impl From<CallError> for Error {
+    fn from(gone: CallError) -> Self {
         Self::from(match gone {
-            Gone::Forked => Status::Forked,
-            Gone::Closed => Status::Handle,
-            Gone::Broken => Status::Broken,
+            CallError::Forked => Status::Forked,
+            CallError::Closed => Status::Handle,
+            CallError::Broken => Status::Broken,
         })
     }
 }

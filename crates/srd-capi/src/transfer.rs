@@ -46,7 +46,7 @@ pub struct Recv {
 
 /// A place in the memory that a peer shares.
 #[derive(Clone, Copy, Debug)]
-pub struct Place {
+pub struct RemoteLocation {
     /// Handle of the peer.
     pub peer: u64,
     /// The key of what it shares.
@@ -59,7 +59,7 @@ pub struct Place {
 #[derive(Clone, Copy, Debug)]
 pub struct Copying {
     /// The peer's end.
-    pub place: Place,
+    pub place: RemoteLocation,
     /// Our end.
     pub piece: Iov,
     /// Read it; else write it.
@@ -76,7 +76,7 @@ pub struct Copying {
 #[derive(Clone, Copy, Debug)]
 pub struct Compute {
     /// On what.
-    pub place: Place,
+    pub place: RemoteLocation,
     /// Operation on the element.
     pub op: AtomicOp,
     /// Address of the operand, valid during the call.
@@ -203,7 +203,7 @@ impl Endpoint {
         // SAFETY: as our caller promises.
         unsafe {
             self.submit(|submitter| {
-                let Place { key: rkey, offset: addr, .. } = place;
+                let RemoteLocation { key: rkey, offset: addr, .. } = place;
                 let rma = Rma {
                     to: submitter.sink.peers.find(place.peer)?,
                     read,
@@ -228,7 +228,7 @@ impl Endpoint {
     /// # Safety
     /// Operands must be readable for the call, the result writable until the end was reported.
     pub unsafe fn compute(&self, compute: &Compute) -> Outcome {
-        let Place { peer, key: rkey, offset: addr } = compute.place;
+        let RemoteLocation { peer, key: rkey, offset: addr } = compute.place;
         if addr % 8 != 0 {
             return Err(Error::invalid("offset: atomic operations need a multiple of 8"));
         }

@@ -50,7 +50,7 @@ pub struct BarChart {
 }
 
 /// Layout of a drawing of one size.
-struct Place<'a> {
+struct Layout<'a> {
     size: Size,
     axis: Axis,
     unit: &'a Unit,
@@ -82,7 +82,7 @@ impl BarChart {
     fn draw(&self, size: Size) -> Drawing {
         let unit = Unit::fitting(&self.unit, self.values());
         let axis = Axis::linear("", 0.0, self.values().fold(0.0, f64::max) * 1.02);
-        let mut place = Place { size, axis, unit: &unit, top: TOP, marks_at: Vec::new() };
+        let mut place = Layout { size, axis, unit: &unit, top: TOP, marks_at: Vec::new() };
         place.marks_at = self.marks.iter().map(|mark| place.x(mark.at)).collect();
         let (labels, rows) = place.mark_labels(&self.marks);
         place.top += MARK_ROW * rows as f64;
@@ -122,7 +122,7 @@ fn worse(bar: &Bar, value: f64) -> Option<f64> {
     bar.worst.filter(|worst| *worst > value * 1.005)
 }
 
-impl Place<'_> {
+impl Layout<'_> {
     fn is_wide(&self) -> bool {
         self.size == Size::Wide
     }

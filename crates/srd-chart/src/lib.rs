@@ -30,7 +30,7 @@ mod wellformed;
 
 pub use axis::Axis;
 pub use bars::{Bar, BarChart};
-pub use lines::{Line, LineChart, Mark};
+pub use lines::{ChartLine, LineChart, Mark};
 pub use number::{figure, number};
 pub use page::Page;
 pub use style::{Colour, Dashes, nth};

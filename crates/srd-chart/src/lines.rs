@@ -31,7 +31,7 @@ const LOW: f64 = 100.0;
 
 /// One line.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Line {
+pub struct ChartLine {
     /// Name of the line in the legend. The legend leaves out lines without a name.
     pub label: String,
     /// Its colour.
@@ -65,7 +65,7 @@ pub struct LineChart {
     /// Upwards.
     pub y: Axis,
     /// The lines.
-    pub lines: Vec<Line>,
+    pub lines: Vec<ChartLine>,
     /// Vertical marks, from left to right.
     pub marks: Vec<Mark>,
     /// Horizontal marks: limits, and what could be reached at best.
@@ -280,7 +280,7 @@ impl Plot<'_> {
         levels
     }
 
-    fn line(&self, line: &Line) -> String {
+    fn line(&self, line: &ChartLine) -> String {
         let mut path = String::new();
         for (number, (x, y)) in line.points.iter().enumerate() {
             let (x, y) = (self.x(*x), self.y(*y));
@@ -343,7 +343,7 @@ mod tests {
         let line = |n: usize| {
             let (colour, dashes) = nth(n);
             let points = vec![(0.0, 0.0), (1.0, 10.0), (2.0, 5.0)];
-            Line { label: format!("line <{n}>"), colour, dashes, faint: n % 2 == 1, points }
+            ChartLine { label: format!("line <{n}>"), colour, dashes, faint: n % 2 == 1, points }
         };
         LineChart {
             title: "t & u".into(),

@@ -6,10 +6,10 @@ use crate::lab::require_fabric;
 use crate::output::{self, Attempts, JsonOutput};
 use anyhow::{Context, Result};
 use clap::{ArgAction, Args};
-use srd_bench::compare::command::{SERVER, Words};
+use srd_bench::compare::command::{CommandLine, SERVER};
 use srd_bench::compare::figure::Source;
 use srd_bench::compare::lab::{Beside, Lab};
-use srd_bench::compare::page::{self, Place};
+use srd_bench::compare::page::{self, RunEnvironment};
 use srd_bench::compare::{Settings, hosts, lab, verdict};
 use srd_bench::experiment::{CACHE, Options, Outcome, Variant, show};
 use srd_daemon::control::{Request, Stats};
@@ -174,7 +174,7 @@ pub(crate) fn run(args: &CompareArgs) -> Result<u8> {
     let (outcome, place) = if args.peer.is_some() || !args.addresses.is_empty() {
         args.between_hosts(&settings, &mut say)?
     } else {
-        (args.in_lab(&settings, &fabric, &mut say)?, Place::Lab(&fabric))
+        (args.in_lab(&settings, &fabric, &mut say)?, RunEnvironment::Lab(&fabric))
     };
     args.show(&outcome, place)?;
     let mut runs = outcome.cases.iter().flat_map(|case| &case.runs);
@@ -198,7 +198,7 @@ impl CompareArgs {
         if let Some([twice, _]) = names.windows(2).find(|pair| pair[0] == pair[1]) {
             return usage(format!("the figure `{twice}` is there twice"));
         }
-        let words = Words::new(self.command.clone())?;
+        let words = CommandLine::new(self.command.clone())?;
         if let Some(program) = words.missing_program() {
             return Err(Missing(format!("{program}: no such program")).into());
         }
@@ -275,7 +275,7 @@ impl CompareArgs {
         &self,
         settings: &Settings,
         say: &mut dyn FnMut(&str),
-    ) -> Result<(Outcome, Place<'_>)> {
+    ) -> Result<(Outcome, RunEnvironment<'_>)> {
         if self.serve.is_some() || self.beside != Beside::Nothing {
             return usage("--serve and --beside are for the lab: start the server on its machine");
         }
@@ -301,11 +301,11 @@ impl CompareArgs {
             }
             say(&format!("no daemon says whether packets go over SRD: {error:#}"));
             let outcome = hosts::run(&settings, &addresses, None, say)?;
-            return Ok((outcome, Place::Addresses { is_counted: false }));
+            return Ok((outcome, RunEnvironment::Addresses { is_counted: false }));
         }
         let outcome = hosts::run(&settings, &addresses, Some(&counters), say)?;
-        let counted = Place::Addresses { is_counted: true };
-        Ok((outcome, self.peer.as_deref().map_or(counted, Place::Peer)))
+        let counted = RunEnvironment::Addresses { is_counted: true };
+        Ok((outcome, self.peer.as_deref().map_or(counted, RunEnvironment::Peer)))
     }
 
     /// Returns the endpoint of a peer, and its address behind SRD.
@@ -324,7 +324,7 @@ impl CompareArgs {
         Ok(BTreeMap::from([(Variant::Plain, plain), (Variant::Express, express)]))
     }
 
-    fn show(&self, outcome: &Outcome, place: Place<'_>) -> Result<()> {
+    fn show(&self, outcome: &Outcome, place: RunEnvironment<'_>) -> Result<()> {
         let mut attempts = Attempts::default();
         attempts.add(self.json.say(show::outcome(outcome)));
         for case in &outcome.cases {

@@ -208,7 +208,7 @@ impl ProfileArgs {
         }
     }
 
-    fn reports(&self, seen: Vec<srd_profile::needs::Seen>) -> Vec<Report> {
+    fn reports(&self, seen: Vec<srd_profile::needs::TrafficSummary>) -> Vec<Report> {
         let kind = self.flows_to.map(FlowsTo::kind);
         seen.into_iter().map(|seen| report(seen, &self.filter(), kind)).collect()
     }

@@ -64,7 +64,7 @@ pub(crate) enum Purpose {
 
 /// A range of a registration that has been checked.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Place {
+pub(crate) struct MemoryLocation {
     pub(crate) region: u64,
     pub(crate) offset: u64,
     pub(crate) key: u32,
@@ -206,7 +206,7 @@ impl Regions {
     }
 
     /// Location of a range, if `pd` may use it for this purpose.
-    pub(crate) fn check(&self, pd: Key, range: Range, purpose: Purpose) -> Option<Place> {
+    pub(crate) fn check(&self, pd: Key, range: Range, purpose: Purpose) -> Option<MemoryLocation> {
         let key = match purpose {
             Purpose::Gather | Purpose::Scatter => self.find(u32::try_from(range.key).ok()?)?,
             Purpose::RemoteWrite | Purpose::RemoteRead => self.find_remote(range.key)?,
@@ -222,7 +222,7 @@ impl Regions {
         let offset = range.addr.checked_sub(addr)?;
         let fits = offset.checked_add(range.length).is_some_and(|end| end <= length);
         let offset = entry.base.checked_add(offset)?;
-        let place = Place { region, offset, key: Self::number(key) };
+        let place = MemoryLocation { region, offset, key: Self::number(key) };
         (entry.pd == pd && allowed && fits).then_some(place)
     }
 }

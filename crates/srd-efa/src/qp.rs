@@ -8,7 +8,7 @@ use srd_proto::Class;
 
 use crate::error::ModifyError;
 use crate::handle::{Cq, Pd};
-use crate::mr::Place;
+use crate::mr::MemoryLocation;
 use crate::slots::Key;
 use crate::wr::SGES_MAX;
 
@@ -163,7 +163,7 @@ impl QpAttr {
 /// A piece of a receive request, checked when it was posted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Piece {
-    pub(crate) place: Place,
+    pub(crate) place: MemoryLocation,
     pub(crate) length: u32,
 }
 

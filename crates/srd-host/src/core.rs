@@ -2,7 +2,7 @@
 
 use std::io;
 
-use srd_efa::layer::{Done, Layer, World};
+use srd_efa::layer::{Layer, OperationCompletion, World};
 use srd_net::{Application, Context, LocalEndpoint, NearIo, Notice};
 use srd_proto::{Delivery, Duration, Event, Instant, Status};
 
@@ -23,7 +23,7 @@ pub trait Sink: Send + 'static {
     fn has_room(&mut self) -> bool;
 
     /// Something came to an end.
-    fn done(&mut self, done: Done, layer: &Self::Layer);
+    fn done(&mut self, done: OperationCompletion, layer: &Self::Layer);
 
     /// A condition that the user should be informed of.
     fn notice(&mut self, notice: Notice);

@@ -14,7 +14,7 @@ use crate::core::{Core, Sink};
 use crate::memory::UserMemory;
 use crate::options::Options;
 use crate::progress;
-use crate::shared::{Call, Gone, Shared};
+use crate::shared::{Call, CallError, Shared};
 
 /// Time for which a host that is closed waits until everything is acknowledged.
 pub const LINGER: Duration = Duration::from_secs(1);
@@ -54,7 +54,7 @@ impl<S: Sink<Layer = Rdm>> Host<S> {
 
 /// Properties of a host from which its layer is made.
 #[derive(Clone, Copy, Debug)]
-pub struct Place {
+pub struct HostProperties {
     /// Address of the host.
     pub address: SocketAddr,
     /// Run of the endpoint at this address.
@@ -63,7 +63,7 @@ pub struct Place {
     pub seed: u64,
 }
 
-impl Place {
+impl HostProperties {
     /// A Messaging Layer here.
     #[must_use]
     pub fn messaging(&self, options: &Options, endpoint: &mut Endpoint) -> Rdm {
@@ -85,12 +85,12 @@ impl<S: Sink> Host<S> {
     pub fn open_with(
         options: &Options,
         sink: S,
-        make: impl FnOnce(&mut Endpoint, &Place) -> Box<S::Layer>,
+        make: impl FnOnce(&mut Endpoint, &HostProperties) -> Box<S::Layer>,
     ) -> io::Result<Self> {
         let mut local = LocalEndpoint::bind_near(&options.bind(), options.shared_memory)?;
         let address = local.local_address();
         let incarnation = srd_net::clock::epoch().0;
-        let place = Place { address, incarnation, seed: srd_net::clock::secret()?.word() };
+        let place = HostProperties { address, incarnation, seed: srd_net::clock::secret()?.word() };
         let layer = make(local.core_mut().0, &place);
         let arrivals = local.arrivals()?;
         let core = Core {
@@ -187,7 +187,7 @@ impl<S: Sink> Handle<S> {
     /// written, until the end of the operation was reported to the sink, the share was ended, or
     /// the host was closed.
     #[allow(unsafe_code, reason = "callers vouch for addresses")]
-    pub unsafe fn call<R>(&self, f: impl FnOnce(Call<'_, S>) -> R) -> Result<R, Gone> {
+    pub unsafe fn call<R>(&self, f: impl FnOnce(Call<'_, S>) -> R) -> Result<R, CallError> {
         self.0.call(f)
     }
 
@@ -213,7 +213,7 @@ mod tests {
     use super::*;
     use std::sync::atomic::AtomicU64;
 
-    use srd_efa::layer::Done;
+    use srd_efa::layer::OperationCompletion;
 
     struct Nobody;
 
@@ -224,7 +224,7 @@ mod tests {
             true
         }
 
-        fn done(&mut self, _: Done, _: &Rdm) {}
+        fn done(&mut self, _: OperationCompletion, _: &Rdm) {}
 
         fn notice(&mut self, _: srd_net::Notice) {}
 
@@ -243,7 +243,7 @@ mod tests {
             true
         }
 
-        fn done(&mut self, _: Done, _: &Rdm) {}
+        fn done(&mut self, _: OperationCompletion, _: &Rdm) {}
 
         fn notice(&mut self, _: srd_net::Notice) {}
 
@@ -265,7 +265,7 @@ mod tests {
         });
         assert!(std::panic::catch_unwind(bug).is_err());
         // SAFETY: names no memory.
-        assert_eq!(unsafe { handle.call(|_| ()) }, Err(Gone::Broken));
+        assert_eq!(unsafe { handle.call(|_| ()) }, Err(CallError::Broken));
         handle.poll();
         assert_eq!(failures.load(Ordering::SeqCst), 1, "told once");
         host.close();

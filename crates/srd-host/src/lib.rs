@@ -29,7 +29,7 @@
 //! # After `fork`
 //!
 //! The child has neither the progress thread nor a right to the sockets, which the parent goes on
-//! using. Each call in the child fails with [`Gone::Forked`]; closing there only forgets.
+//! using. Each call in the child fails with [`CallError::Forked`]; closing there only forgets.
 //! The parent is not disturbed.
 
 mod backoff;
@@ -46,9 +46,9 @@ mod shared;
 
 pub use crate::core::Sink;
 pub use fork::Process;
-pub use host::{Handle, Host, LINGER, Place};
+pub use host::{Handle, Host, HostProperties, LINGER};
 pub use memory::{RegionNumber, Span, UserMemory};
 pub use options::{KEY_FORM, MAKE_KEY, Options, read_key};
 pub use ready::ReadyFd;
-pub use shared::{Call, Gone};
+pub use shared::{Call, CallError};
 pub use srd_net::{KeyFileError, read_key_file};

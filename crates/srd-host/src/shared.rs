@@ -22,7 +22,7 @@ pub(crate) const STALE: Duration = Duration::from_millis(1);
 
 /// Reason why a call was not made.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Gone {
+pub enum CallError {
     /// The host belongs to the process that this one was forked from.
     Forked,
     /// The host was closed.
@@ -31,7 +31,7 @@ pub enum Gone {
     Broken,
 }
 
-impl fmt::Display for Gone {
+impl fmt::Display for CallError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Forked => {
@@ -43,7 +43,7 @@ impl fmt::Display for Gone {
     }
 }
 
-impl std::error::Error for Gone {}
+impl std::error::Error for CallError {}
 
 /// Parts of the host that a call may use.
 #[derive(Debug)]
@@ -113,14 +113,14 @@ impl<S: Sink> Shared<S> {
         })
     }
 
-    pub(crate) fn call<R>(&self, f: impl FnOnce(Call<'_, S>) -> R) -> Result<R, Gone> {
+    pub(crate) fn call<R>(&self, f: impl FnOnce(Call<'_, S>) -> R) -> Result<R, CallError> {
         if !self.process.is_current() {
-            return Err(Gone::Forked);
+            return Err(CallError::Forked);
         }
         let mut locked = self.lock();
-        let core = locked.as_mut().ok_or(Gone::Closed)?;
+        let core = locked.as_mut().ok_or(CallError::Closed)?;
         if core.broken {
-            return Err(Gone::Broken);
+            return Err(CallError::Broken);
         }
         let Core { local, layer, memory, sink, .. } = core;
         let result = f(Call { layer, memory, sink, local });

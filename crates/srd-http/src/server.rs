@@ -167,7 +167,7 @@ fn accept(listener: &TcpListener, shared: &Arc<Shared>) {
 }
 
 fn take(stream: TcpStream, from: IpAddr, shared: &Arc<Shared>) {
-    let Some(place) = Place::take(&stream, from, shared) else { return };
+    let Some(place) = ConnectionSlot::take(&stream, from, shared) else { return };
     let spawned = thread::Builder::new()
         .name("srd-metrics-client".to_owned())
         .spawn(move || serve(&stream, &place));
@@ -177,12 +177,12 @@ fn take(stream: TcpStream, from: IpAddr, shared: &Arc<Shared>) {
 }
 
 /// The place of a connection; it is given back when this is dropped.
-struct Place {
+struct ConnectionSlot {
     number: u64,
     shared: Arc<Shared>,
 }
 
-impl Place {
+impl ConnectionSlot {
     /// A place, if there is one, or another connection gives its own up.
     fn take(stream: &TcpStream, from: IpAddr, shared: &Arc<Shared>) -> Option<Self> {
         let mut places = shared.places();
@@ -194,13 +194,13 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for ConnectionSlot {
     fn drop(&mut self) {
         self.shared.places().give_back(self.number);
     }
 }
 
-fn serve(stream: &TcpStream, place: &Place) {
+fn serve(stream: &TcpStream, place: &ConnectionSlot) {
     let read = http::read(stream);
     place.shared.places().keep(place.number);
     let (response, is_head) = match read {

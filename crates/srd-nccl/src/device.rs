@@ -39,9 +39,9 @@ pub trait System {
 
 /// This machine.
 #[derive(Clone, Copy, Debug)]
-pub struct Here;
+pub struct LocalSystem;
 
-impl System for Here {
+impl System for LocalSystem {
     fn is_hardware(&self, interface: &str) -> bool {
         sysfs(interface, "device").exists()
     }

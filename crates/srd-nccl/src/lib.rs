@@ -93,8 +93,8 @@ impl Fault {
     }
 }
 
-impl From<srd_host::Gone> for Fault {
-    fn from(gone: srd_host::Gone) -> Self {
+impl From<srd_host::CallError> for Fault {
+    fn from(gone: srd_host::CallError) -> Self {
         Self::system(gone.to_string())
     }
 }

@@ -37,7 +37,8 @@ impl Machine {
         let settings = Settings::read(|name| std::env::var(name).ok()).map_err(Fault::usage)?;
         let locals = srd_net::local_addresses()
             .map_err(|error| Fault::system(format!("no addresses: {error}")))?;
-        let devices = device::choose(&locals, &settings, &device::Here).map_err(Fault::usage)?;
+        let devices =
+            device::choose(&locals, &settings, &device::LocalSystem).map_err(Fault::usage)?;
         let info = |(at, device): (usize, Device)| DeviceInfo {
             name: c_string(device.interface.clone().into_bytes()),
             pci_path: device.pci_path().map(|path| c_string(path.into_os_string().into_vec())),

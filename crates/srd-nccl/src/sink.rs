@@ -5,7 +5,7 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use srd_efa::layer::{Done, Kind, Outcome as Ended, Peer};
+use srd_efa::layer::{Kind, OperationCompletion, Outcome as Ended, Peer};
 use srd_efa::rdm::Rdm;
 use srd_host::Sink;
 use srd_net::Notice;
@@ -93,7 +93,7 @@ impl PortSink {
     }
 
     /// A control message, or the end of one of ours.
-    fn control(&mut self, done: &Done) {
+    fn control(&mut self, done: &OperationCompletion) {
         if done.kind != Kind::Receive {
             return;
         }
@@ -117,7 +117,7 @@ impl Sink for PortSink {
         true
     }
 
-    fn done(&mut self, done: Done, rdm: &Rdm) {
+    fn done(&mut self, done: OperationCompletion, rdm: &Rdm) {
         let purpose = Purpose::of(done.context);
         if let (true, Some(peer)) = (is_gone(done.outcome), done.peer)
             && let Some(fault) = fault(&done, rdm)
@@ -161,7 +161,7 @@ fn is_gone(outcome: Ended) -> bool {
 }
 
 /// The fault of an operation; `None` if it succeeded.
-fn fault(done: &Done, rdm: &Rdm) -> Option<Fault> {
+fn fault(done: &OperationCompletion, rdm: &Rdm) -> Option<Fault> {
     let place = done.peer.and_then(|peer| rdm.address_of(peer));
     let peer = place.map_or_else(|| "the peer".to_string(), |(at, _)| format!("the peer at {at}"));
     Some(Fault::remote(match done.outcome {

@@ -20,7 +20,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use srd_net::xdp::{AnyIo, IoChoice, XdpOptions};
-use srd_net::{PacketIo, PollMode, Sent, UdpOptions, Wait};
+use srd_net::{PacketIo, PollMode, SendOutcome, UdpOptions, Wait};
 use srd_proto::ids::Entropy;
 use srd_proto::transmit::{Ecn, Transmit};
 use veth::Pair;
@@ -170,7 +170,7 @@ fn send_for(
         if sent > came + IN_FLIGHT_MAX {
             sent = came;
         }
-        if io.send(&batch).unwrap() == Sent::All {
+        if io.send(&batch).unwrap() == SendOutcome::All {
             sent += segments as u64;
         }
     }

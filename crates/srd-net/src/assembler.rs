@@ -53,7 +53,7 @@ pub(crate) enum If {
 
 /// A place in a program that is jumped to, and written later.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Place(usize);
+pub(crate) struct Label(usize);
 
 /// A program that is being written.
 #[derive(Debug, Default)]
@@ -62,7 +62,7 @@ pub(crate) struct Assembler {
     /// Position of each label, once it is known.
     places: Vec<Option<usize>>,
     /// Jumps by their index, and where they go.
-    jumps: Vec<(usize, Place)>,
+    jumps: Vec<(usize, Label)>,
 }
 
 impl Assembler {
@@ -73,13 +73,13 @@ impl Assembler {
     }
 
     /// A place that [`Assembler::here`] puts somewhere.
-    pub(crate) fn place(&mut self) -> Place {
+    pub(crate) fn place(&mut self) -> Label {
         self.places.push(None);
-        Place(self.places.len() - 1)
+        Label(self.places.len() - 1)
     }
 
     /// The place is here.
-    pub(crate) fn here(&mut self, place: Place) {
+    pub(crate) fn here(&mut self, place: Label) {
         self.places[place.0] = Some(self.code.len());
     }
 
@@ -157,13 +157,13 @@ impl Assembler {
     }
 
     /// Goes on at a place.
-    pub(crate) fn jump(&mut self, place: Place) {
+    pub(crate) fn jump(&mut self, place: Label) {
         self.jumps.push((self.code.len(), place));
         self.add(0x05, 0, 0, 0, 0);
     }
 
     /// Goes on at a place, if the comparison holds.
-    pub(crate) fn jump_if(&mut self, register: u8, comparison: If, place: Place) {
+    pub(crate) fn jump_if(&mut self, register: u8, comparison: If, place: Label) {
         self.jumps.push((self.code.len(), place));
         match comparison {
             If::Equals(value) => self.add(0x15, register, 0, 0, value),

@@ -311,7 +311,7 @@ impl<I: PacketIo> Engine<I> {
                 return Ok(Flow::Idle);
             };
             let sent = self.io.send(std::slice::from_ref(&batch));
-            if !matches!(sent, Ok(crate::io::Sent::All)) {
+            if !matches!(sent, Ok(crate::io::SendOutcome::All)) {
                 let (transmit, mut buf) = batch;
                 buf.own_payloads();
                 self.waiting = Some((transmit, buf));

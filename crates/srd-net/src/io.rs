@@ -109,7 +109,7 @@ impl Wait {
 
 /// Result of a send.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Sent {
+pub enum SendOutcome {
     /// Every batch was handed over (or refused for good and counted).
     All,
     /// The socket was full after this many batches. Offer the rest again later.
@@ -224,7 +224,7 @@ pub struct IoStats {
 ///
 /// - A path is a source port: a batch with entropy `i` leaves from [`source`](Self::source) of `i`
 ///   (W1 of `docs/spec/srd.md`). Nothing is fragmented (W2).
-/// - [`send`](Self::send) never waits. A full socket returns [`Sent::Blocked`] with the number of
+/// - [`send`](Self::send) never waits. A full socket returns [`SendOutcome::Blocked`] with the number of
 ///   batches that were taken; the driver offers the others again. A packet that is refused for good
 ///   is counted, and the core sees it as a loss.
 /// - [`receive`](Self::receive) is the only call that waits, until [`Wait::until`], a packet, or a
@@ -239,7 +239,7 @@ pub struct IoStats {
 /// ```
 /// use std::{io, net::SocketAddr, sync::Arc};
 ///
-/// use srd_net::io::{IoStats, Notice, PacketIo, Segments, Sent, Wait};
+/// use srd_net::io::{IoStats, Notice, PacketIo, Segments, SendOutcome, Wait};
 /// use srd_net::{Clock, IoWaker};
 /// use srd_proto::{Instant, PacketMeta, Transmit};
 ///
@@ -249,15 +249,15 @@ pub struct IoStats {
 /// }
 ///
 /// impl<I: PacketIo> PacketIo for Lossy<I> {
-///     fn send<S: Segments>(&mut self, batches: &[(Transmit, S)]) -> io::Result<Sent> {
+///     fn send<S: Segments>(&mut self, batches: &[(Transmit, S)]) -> io::Result<SendOutcome> {
 ///         for (sent, batch) in batches.iter().enumerate() {
 ///             let is_lost = self.batches % 10 == 9;
-///             if !is_lost && self.inner.send(std::slice::from_ref(batch))? != Sent::All {
-///                 return Ok(Sent::Blocked { batches: sent });
+///             if !is_lost && self.inner.send(std::slice::from_ref(batch))? != SendOutcome::All {
+///                 return Ok(SendOutcome::Blocked { batches: sent });
 ///             }
 ///             self.batches += 1;
 ///         }
-///         Ok(Sent::All)
+///         Ok(SendOutcome::All)
 ///     }
 ///
 ///     fn receive(
@@ -303,7 +303,7 @@ pub trait PacketIo {
     /// # Errors
     /// Only what makes the back end unusable. What befalls a packet is counted, and the core
     /// sees it as a loss.
-    fn send<S: Segments>(&mut self, batches: &[(Transmit, S)]) -> io::Result<Sent>;
+    fn send<S: Segments>(&mut self, batches: &[(Transmit, S)]) -> io::Result<SendOutcome>;
 
     /// Receives packets that have arrived, waiting as `wait` specifies, and calls `each` for
     /// every packet with the present time, its metadata, and its bytes. Returns their number;

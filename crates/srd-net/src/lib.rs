@@ -76,7 +76,7 @@ pub use endpoint::{Closed, ConnectError, Endpoint, FlushError, Peer, Received, S
 pub use engine::{Application, Context};
 pub use events::{EndpointEvent, Report};
 pub use io::{
-    IoStats, Notice, PacketIo, PollMode, Segments, Sent, Undelivered, UnknownPollMode, Wait,
+    IoStats, Notice, PacketIo, PollMode, Segments, SendOutcome, Undelivered, UnknownPollMode, Wait,
 };
 pub use key_file::{KeyFileError, read_key_file, read_key_file_of};
 pub use link::{Link, LocalAddress, detect_link_rate, local_addresses};

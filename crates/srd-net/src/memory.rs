@@ -14,7 +14,7 @@ use srd_proto::time::{Duration, Instant};
 use srd_proto::transmit::{Ecn, PacketMeta, Transmit};
 
 use crate::clock::Clock;
-use crate::io::{IoStats, Notice, PacketIo, Segments, Sent, Wait};
+use crate::io::{IoStats, Notice, PacketIo, Segments, SendOutcome, Wait};
 use crate::wake::IoWaker;
 
 /// Packets that an inbox holds; more are lost, as in a full receive buffer.
@@ -184,7 +184,7 @@ impl MemoryIo {
 }
 
 impl PacketIo for MemoryIo {
-    fn send<S: Segments>(&mut self, batches: &[(Transmit, S)]) -> io::Result<Sent> {
+    fn send<S: Segments>(&mut self, batches: &[(Transmit, S)]) -> io::Result<SendOutcome> {
         let now = self.clock.now();
         let mut net = lock(&self.net.state);
         let limit = net.options.packet_bytes_max;
@@ -211,7 +211,7 @@ impl PacketIo for MemoryIo {
             node.waker.wake();
         }
         self.stats.send_calls += 1;
-        Ok(Sent::All)
+        Ok(SendOutcome::All)
     }
 
     fn receive(

@@ -12,7 +12,7 @@ use crate::sys::packet::PacketRing;
 
 /// A packet that an interface has sent or received.
 #[derive(Clone, Copy, Debug)]
-pub struct Seen<'a> {
+pub struct TappedPacket<'a> {
     /// Nanoseconds since 1970 when the kernel had it in hand.
     pub time_ns: u64,
     /// Whether this machine sent it.
@@ -49,12 +49,12 @@ impl Tap {
 
     /// Shows the packets of at most `blocks_max` blocks of the ring (256 KiB each). False: no
     /// packet was left before that.
-    pub fn look(&mut self, blocks_max: usize, mut see: impl FnMut(Seen<'_>)) -> bool {
+    pub fn look(&mut self, blocks_max: usize, mut see: impl FnMut(TappedPacket<'_>)) -> bool {
         for _ in 0..blocks_max {
             let more = self.ring.next_block(|frame| {
                 let [_, gso, _, _, low, high, ..] = frame.offload;
                 let segment_bytes = u16::from_le_bytes([low, high]);
-                see(Seen {
+                see(TappedPacket {
                     time_ns: frame.time_ns,
                     outgoing: frame.kind == libc::PACKET_OUTGOING,
                     protocol: frame.protocol,

@@ -25,7 +25,7 @@ use srd_proto::time::{Duration, Instant};
 use srd_proto::transmit::{Ecn, PacketMeta, Transmit};
 
 use crate::clock::Clock;
-use crate::io::{IoStats, Notice, PacketIo, PollMode, Segments, Sent, Undelivered, Wait};
+use crate::io::{IoStats, Notice, PacketIo, PollMode, Segments, SendOutcome, Undelivered, Wait};
 use crate::link;
 use crate::options::UdpOptions;
 use crate::ports;
@@ -430,7 +430,7 @@ struct Woken {
 }
 
 impl PacketIo for UdpIo {
-    fn send<S: Segments>(&mut self, batches: &[(Transmit, S)]) -> io::Result<Sent> {
+    fn send<S: Segments>(&mut self, batches: &[(Transmit, S)]) -> io::Result<SendOutcome> {
         let mut done = 0;
         while done < batches.len() {
             let rest = &batches[done..];
@@ -442,12 +442,12 @@ impl PacketIo for UdpIo {
                 None => {
                     self.stats.send_blocked += 1;
                     self.blocked = Some(path);
-                    return Ok(Sent::Blocked { batches: done });
+                    return Ok(SendOutcome::Blocked { batches: done });
                 }
             }
         }
         self.blocked = None;
-        Ok(Sent::All)
+        Ok(SendOutcome::All)
     }
 
     fn receive(

@@ -31,7 +31,7 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 const LINE_PAUSE: Duration = Duration::from_secs(10);
 
 /// Function that serves a connection: its socket, and its slot.
-pub type Serve = dyn Fn(TcpStream, &Place) + Send + Sync;
+pub type Serve = dyn Fn(TcpStream, &ConnectionSlot) + Send + Sync;
 
 /// The connections that are taken.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -40,7 +40,7 @@ pub struct Admission {
     pub clients_max: usize,
     /// Largest number of connections of one source address.
     pub address_max: usize,
-    /// Whether each connection is evictable until [`Place::keep`] is called.
+    /// Whether each connection is evictable until [`ConnectionSlot::keep`] is called.
     pub strangers: bool,
     /// Whether connections from unprivileged ports are accepted, too.
     pub any_port: bool,
@@ -278,7 +278,7 @@ impl Worker {
         self.metrics.clients_taken.inc();
         self.metrics.clients.inc();
         let (open, metrics) = (Arc::clone(&self.open), self.metrics.clone());
-        let place = Place { id, from, open, metrics };
+        let place = ConnectionSlot { id, from, open, metrics };
         let serve = Arc::clone(&self.serve);
         let name = "srd-nfs-client".to_owned();
         let spawned = thread::Builder::new().name(name).spawn(move || {
@@ -292,7 +292,7 @@ impl Worker {
 }
 
 /// The place of a connection; it is given back when this is dropped.
-pub struct Place {
+pub struct ConnectionSlot {
     id: u64,
     /// Address of the connection's peer.
     pub from: SocketAddr,
@@ -300,7 +300,7 @@ pub struct Place {
     metrics: Metrics,
 }
 
-impl Place {
+impl ConnectionSlot {
     /// The other end is known: from now on it keeps its place.
     pub fn keep(&self) {
         self.open.lock().places.keep(self.id);
@@ -312,13 +312,13 @@ impl Place {
     }
 }
 
-impl fmt::Debug for Place {
+impl fmt::Debug for ConnectionSlot {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Place({}, {})", self.id, self.from)
+        write!(f, "ConnectionSlot({}, {})", self.id, self.from)
     }
 }
 
-impl Drop for Place {
+impl Drop for ConnectionSlot {
     fn drop(&mut self) {
         self.open.lock().give_back(self.id, self.from);
         self.metrics.clients.dec();

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use anyhow::Result;
 use rustls::{ServerConfig, ServerConnection};
 
-use crate::accept::{Acceptor, Admission, Place};
+use crate::accept::{Acceptor, Admission, ConnectionSlot};
 use crate::dial::Dialer;
 use crate::limits::{DRAIN_WAIT_MAX, Limits};
 use crate::lines::Lines;
@@ -111,7 +111,7 @@ pub fn start(
     let (metrics, counted) = (metrics.clone(), metrics.clone());
     let lines = Lines::default();
     let relay = Relay { dialer, certificates, pacing, metrics, stop: stop.clone(), lines };
-    let serve = move |stream: TcpStream, place: &Place| match relay.run(stream, place) {
+    let serve = move |stream: TcpStream, place: &ConnectionSlot| match relay.run(stream, place) {
         // It is counted as refused.
         Err(_) if place.is_given_up() => {}
         Err(error) => {
@@ -139,7 +139,7 @@ struct Relay {
 }
 
 impl Relay {
-    fn run(&self, stream: TcpStream, place: &Place) -> io::Result<()> {
+    fn run(&self, stream: TcpStream, place: &ConnectionSlot) -> io::Result<()> {
         link::prepare(&stream, self.pacing)?;
         let link = match &self.certificates {
             Some(certificates) => certificates.shake_hands(stream)?,
@@ -187,7 +187,7 @@ impl Relay {
         &self,
         mut from: ReadHalf,
         mut server: &TcpStream,
-        mut stranger: Option<&Place>,
+        mut stranger: Option<&ConnectionSlot>,
     ) -> io::Result<()> {
         let mut buffer = vec![0; RELAY_BYTES];
         let mut first = FirstRecord::default();

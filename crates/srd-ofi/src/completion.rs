@@ -14,7 +14,7 @@ use crate::abi::cq::{
 use crate::abi::errno::{FI_EAGAIN, FI_EAVAIL, FI_ECANCELED, FI_EINVAL, FI_ENOSYS};
 use crate::domain::Slot;
 use crate::hosts::Hosts;
-use crate::queue::{Queue, Waited, Waiting};
+use crate::queue::{Queue, WaitMode, Waited};
 use crate::{Errno, Outcome};
 
 /// Time for which a waiting call polls before it sleeps.
@@ -115,7 +115,7 @@ impl CompletionQueue {
     ///
     /// # Errors
     /// `FI_EINVAL` beyond [`COMPLETIONS_MAX`]; the errors of [`Queue::new`].
-    pub fn new(slot: Slot, size: usize, format: Format, waiting: Waiting) -> Outcome<Self> {
+    pub fn new(slot: Slot, size: usize, format: Format, waiting: WaitMode) -> Outcome<Self> {
         let size = if size == 0 { slot.domain().fabric.settings.completions } else { size };
         if size > COMPLETIONS_MAX {
             return Err(Errno(FI_EINVAL));

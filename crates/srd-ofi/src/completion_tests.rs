@@ -3,7 +3,7 @@ use crate::domain::{Kind, tests::domain};
 
 fn queue(size: usize) -> CompletionQueue {
     let slot = Slot::take(&domain(), Kind::CompletionQueue).unwrap();
-    CompletionQueue::new(slot, size, Format::Tagged, Waiting::Calls).unwrap()
+    CompletionQueue::new(slot, size, Format::Tagged, WaitMode::Calls).unwrap()
 }
 
 fn failed(context: usize) -> Completion {
@@ -41,7 +41,7 @@ fn the_size_is_the_applications_and_has_a_limit() {
     }
     assert!(queue.queue().push(Completion::default()).is_err());
     let slot = Slot::take(&domain(), Kind::CompletionQueue).unwrap();
-    let refused = CompletionQueue::new(slot, COMPLETIONS_MAX + 1, Format::Data, Waiting::None);
+    let refused = CompletionQueue::new(slot, COMPLETIONS_MAX + 1, Format::Data, WaitMode::None);
     assert_eq!(refused.unwrap_err(), Errno(FI_EINVAL));
 }
 

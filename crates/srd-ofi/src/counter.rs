@@ -7,7 +7,7 @@ use parking_lot::{Condvar, Mutex};
 use crate::abi::errno::{FI_EAVAIL, FI_EINVAL, FI_ETIMEDOUT};
 use crate::domain::Slot;
 use crate::hosts::Hosts;
-use crate::queue::{Waiting, timeout};
+use crate::queue::{WaitMode, timeout};
 use crate::{Errno, Outcome};
 
 /// A counter. Both numbers wrap around.
@@ -17,7 +17,7 @@ pub struct Counter {
     pub slot: Slot,
     /// The endpoints that it counts for.
     pub hosts: Hosts,
-    waiting: Waiting,
+    waiting: WaitMode,
     count: Mutex<Count>,
     changed: Condvar,
 }
@@ -34,7 +34,7 @@ pub struct Count {
 impl Counter {
     /// A counter at zero.
     #[must_use]
-    pub fn new(slot: Slot, waiting: Waiting) -> Self {
+    pub fn new(slot: Slot, waiting: WaitMode) -> Self {
         Self {
             slot,
             hosts: Hosts::default(),
@@ -73,7 +73,7 @@ impl Counter {
     /// be waited for; `FI_EOPBADSTATE` in the child of a fork.
     pub fn wait(&self, threshold: u64, milliseconds: c_int) -> Outcome {
         self.slot.check()?;
-        if self.waiting == Waiting::None {
+        if self.waiting == WaitMode::None {
             return Err(Errno(FI_EINVAL));
         }
         let failed = self.count.lock().failed;
@@ -102,13 +102,13 @@ mod tests {
     use super::*;
     use crate::domain::{Kind, tests::domain};
 
-    fn counter(waiting: Waiting) -> Counter {
+    fn counter(waiting: WaitMode) -> Counter {
         Counter::new(Slot::take(&domain(), Kind::Counter).unwrap(), waiting)
     }
 
     #[test]
     fn waiting_ends_at_the_threshold_with_a_failure_or_in_time() {
-        let counter = counter(Waiting::Calls);
+        let counter = counter(WaitMode::Calls);
         assert_eq!(counter.wait(1, 0), Err(Errno(FI_ETIMEDOUT)));
         counter.change(|count| count.completed += 2).unwrap();
         assert_eq!(counter.wait(2, -1), Ok(()));
@@ -124,6 +124,6 @@ mod tests {
 
     #[test]
     fn a_counter_without_waiting_says_so() {
-        assert_eq!(counter(Waiting::None).wait(0, 0), Err(Errno(FI_EINVAL)));
+        assert_eq!(counter(WaitMode::None).wait(0, 0), Err(Errno(FI_EINVAL)));
     }
 }

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use srd_efa::direct::{self, Direct};
 use srd_efa::layer::Layer;
-use srd_host::{Host, Options, Place};
+use srd_host::{Host, HostProperties, Options};
 use srd_proto::Duration;
 
 use crate::abi::bits::{
@@ -389,7 +389,7 @@ fn layer(
     service: Service,
     options: &Options,
     endpoint: &mut srd_proto::Endpoint,
-    place: &Place,
+    place: &HostProperties,
 ) -> Box<dyn Layer> {
     let service = match service {
         Service::Messages => return Box::new(place.messaging(options, endpoint)),

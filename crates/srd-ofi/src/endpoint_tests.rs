@@ -1,7 +1,7 @@
 use super::*;
 use crate::completion::Format;
 use crate::domain::{Kind, tests::domain};
-use crate::queue::Waiting;
+use crate::queue::WaitMode;
 
 const CAPS: u64 = FI_SEND | FI_RECV;
 
@@ -22,12 +22,12 @@ impl Parts {
     }
 
     fn counter(&self) -> Arc<Counter> {
-        Arc::new(Counter::new(Slot::take(&self.domain, Kind::Counter).unwrap(), Waiting::None))
+        Arc::new(Counter::new(Slot::take(&self.domain, Kind::Counter).unwrap(), WaitMode::None))
     }
 
     fn queue(&self) -> Arc<CompletionQueue> {
         let slot = Slot::take(&self.domain, Kind::CompletionQueue).unwrap();
-        Arc::new(CompletionQueue::new(slot, 8, Format::Tagged, Waiting::None).unwrap())
+        Arc::new(CompletionQueue::new(slot, 8, Format::Tagged, WaitMode::None).unwrap())
     }
 }
 

@@ -2,7 +2,7 @@
 
 use crate::abi::errno::{FI_EAGAIN, FI_EINVAL, FI_ETOOSMALL};
 use crate::fabric::same_process;
-use crate::queue::{Queue, Waited, Waiting};
+use crate::queue::{Queue, WaitMode, Waited};
 use crate::{Errno, Outcome};
 
 /// Events of a queue whose size was not given.
@@ -40,7 +40,7 @@ impl EventQueue {
         fabric: std::sync::Arc<crate::fabric::Fabric>,
         size: usize,
         writable: bool,
-        waiting: Waiting,
+        waiting: WaitMode,
     ) -> Outcome<Self> {
         if size > EVENTS_MAX {
             return Err(Errno(FI_EINVAL));
@@ -104,7 +104,7 @@ mod tests {
 
     #[test]
     fn events_are_peeked_at_read_and_kept_when_there_is_no_room() {
-        let queue = EventQueue::new(fabric(), 4, true, Waiting::None).unwrap();
+        let queue = EventQueue::new(fabric(), 4, true, WaitMode::None).unwrap();
         queue.write(7, b"event").unwrap();
         assert_eq!(queue.read(4, false), Err(Errno(FI_ETOOSMALL)));
         assert_eq!(queue.read(5, true).unwrap().kind, 7);
@@ -114,15 +114,15 @@ mod tests {
 
     #[test]
     fn size_length_and_permission_have_limits() {
-        let queue = EventQueue::new(fabric(), 2, true, Waiting::None).unwrap();
+        let queue = EventQueue::new(fabric(), 2, true, WaitMode::None).unwrap();
         assert_eq!(queue.write(0, &[0; EVENT_BYTES_MAX + 1]), Err(Errno(FI_EINVAL)));
         for _ in 0..2 {
             queue.write(0, &[0; EVENT_BYTES_MAX]).unwrap();
         }
         assert_eq!(queue.write(0, &[]), Err(Errno(FI_EAGAIN)));
-        let silent = EventQueue::new(fabric(), 0, false, Waiting::None).unwrap();
+        let silent = EventQueue::new(fabric(), 0, false, WaitMode::None).unwrap();
         assert_eq!(silent.write(0, &[]), Err(Errno(FI_EINVAL)));
-        let refused = EventQueue::new(fabric(), EVENTS_MAX + 1, true, Waiting::None);
+        let refused = EventQueue::new(fabric(), EVENTS_MAX + 1, true, WaitMode::None);
         assert_eq!(refused.unwrap_err(), Errno(FI_EINVAL));
     }
 }

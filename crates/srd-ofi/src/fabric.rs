@@ -1,6 +1,6 @@
 //! A fabric: the settings under which domains are opened.
 
-use srd_host::{Gone, Process};
+use srd_host::{CallError, Process};
 
 use crate::abi::errno::FI_EOPBADSTATE;
 use crate::core::{Level, log};
@@ -29,7 +29,7 @@ pub fn same_process(process: Process) -> Outcome {
     if process.is_current() {
         return Ok(());
     }
-    log(Level::Warn, &Gone::Forked.to_string());
+    log(Level::Warn, &CallError::Forked.to_string());
     Err(Errno(FI_EOPBADSTATE))
 }
 

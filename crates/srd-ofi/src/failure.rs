@@ -2,7 +2,7 @@
 
 use std::ffi::{CStr, c_int};
 
-use srd_efa::layer::{Done, Kind, Outcome};
+use srd_efa::layer::{Kind, OperationCompletion, Outcome};
 
 use crate::abi::errno::{
     FI_ECANCELED, FI_ECONNRESET, FI_EHOSTUNREACH, FI_EKEYREJECTED, FI_EMSGSIZE, FI_ENOMSG,
@@ -56,7 +56,7 @@ pub fn meaning(provider_error: c_int) -> &'static CStr {
 /// Description of a failed operation; `peer` is its other end, as text. `None` if the operation
 /// succeeded. A failure that the application itself causes needs no text.
 #[must_use]
-pub fn of(done: &Done, peer: Option<String>) -> Option<Failure> {
+pub fn of(done: &OperationCompletion, peer: Option<String>) -> Option<Failure> {
     let (error, provider_error) = parts(done.outcome)?;
     let overflow = match done.outcome {
         Outcome::Truncated(bytes) => usize::try_from(bytes).unwrap_or(usize::MAX),
@@ -89,8 +89,8 @@ pub fn of(done: &Done, peer: Option<String>) -> Option<Failure> {
 mod tests {
     use super::*;
 
-    fn done(outcome: Outcome) -> Done {
-        Done {
+    fn done(outcome: Outcome) -> OperationCompletion {
+        OperationCompletion {
             kind: Kind::Send,
             outcome,
             context: 1,

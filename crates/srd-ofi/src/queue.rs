@@ -17,7 +17,7 @@ use crate::{Errno, Outcome};
 
 /// Ways of waiting that a queue supports.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Waiting {
+pub enum WaitMode {
     /// No way of waiting.
     None,
     /// In calls of libfabric.
@@ -26,7 +26,7 @@ pub enum Waiting {
     Descriptor,
 }
 
-impl Waiting {
+impl WaitMode {
     /// From `enum fi_wait_obj`.
     ///
     /// # Errors
@@ -68,7 +68,7 @@ pub struct Queue<T> {
     entries: Mutex<Entries<T>>,
     arrived: Condvar,
     limit: usize,
-    waiting: Waiting,
+    waiting: WaitMode,
     descriptor: Option<ReadyFd>,
 }
 
@@ -83,10 +83,10 @@ impl<T> Queue<T> {
     ///
     /// # Errors
     /// `FI_ENOMEM` if the system gives no file descriptor.
-    pub fn new(limit: usize, waiting: Waiting) -> Outcome<Self> {
+    pub fn new(limit: usize, waiting: WaitMode) -> Outcome<Self> {
         let descriptor = match waiting {
-            Waiting::Descriptor => Some(ReadyFd::new().map_err(|_| Errno(FI_ENOMEM))?),
-            Waiting::None | Waiting::Calls => None,
+            WaitMode::Descriptor => Some(ReadyFd::new().map_err(|_| Errno(FI_ENOMEM))?),
+            WaitMode::None | WaitMode::Calls => None,
         };
         let entries = Mutex::new(Entries { waiting: VecDeque::new(), signalled: false });
         Ok(Self { entries, arrived: Condvar::new(), limit, waiting, descriptor })
@@ -134,7 +134,7 @@ impl<T> Queue<T> {
     /// # Errors
     /// `FI_EINVAL` for a queue without waiting.
     pub fn wait(&self, timeout: Option<Duration>) -> Outcome<Waited> {
-        if self.waiting == Waiting::None {
+        if self.waiting == WaitMode::None {
             return Err(Errno(FI_EINVAL));
         }
         let idle = |entries: &mut Entries<T>| entries.waiting.is_empty() && !entries.signalled;
@@ -166,7 +166,7 @@ impl<T> Queue<T> {
     }
 
     /// Ways of waiting that the queue supports.
-    pub fn waiting(&self) -> Waiting {
+    pub fn waiting(&self) -> WaitMode {
         self.waiting
     }
 
@@ -206,7 +206,7 @@ mod tests {
 
     #[test]
     fn a_full_queue_refuses() {
-        let queue = Queue::new(3, Waiting::None).unwrap();
+        let queue = Queue::new(3, WaitMode::None).unwrap();
         for n in 0..3 {
             queue.push(n).unwrap();
         }
@@ -217,7 +217,7 @@ mod tests {
 
     #[test]
     fn the_descriptor_is_readable_as_long_as_something_waits() {
-        let queue = Queue::new(8, Waiting::Descriptor).unwrap();
+        let queue = Queue::new(8, WaitMode::Descriptor).unwrap();
         assert!(!is_readable(&queue));
         queue.push(1).unwrap();
         queue.push(2).unwrap();
@@ -229,7 +229,7 @@ mod tests {
 
     #[test]
     fn waiting_ends_with_news_a_signal_or_the_timeout() {
-        let queue = Queue::new(8, Waiting::Calls).unwrap();
+        let queue = Queue::new(8, WaitMode::Calls).unwrap();
         assert_eq!(queue.wait(Some(Duration::ZERO)), Ok(Waited::TimedOut));
         queue.signal();
         assert_eq!(queue.wait(None), Ok(Waited::Signalled));
@@ -243,9 +243,9 @@ mod tests {
 
     #[test]
     fn what_cannot_be_waited_for_says_so() {
-        let queue = Queue::<u32>::new(8, Waiting::None).unwrap();
+        let queue = Queue::<u32>::new(8, WaitMode::None).unwrap();
         assert_eq!(queue.wait(None), Err(Errno(FI_EINVAL)));
         assert_eq!(queue.descriptor(), Err(Errno(FI_ENOSYS)));
-        assert_eq!(Waiting::from_object(2), Err(Errno(FI_ENOSYS)));
+        assert_eq!(WaitMode::from_object(2), Err(Errno(FI_ENOSYS)));
     }
 }

@@ -7,7 +7,7 @@
 use std::io;
 use std::sync::Arc;
 
-use srd_efa::layer::{Done, Kind, Layer, Outcome, Peer};
+use srd_efa::layer::{Kind, Layer, OperationCompletion, Outcome, Peer};
 use srd_host::Sink;
 use srd_net::Notice;
 
@@ -53,7 +53,7 @@ pub struct Bindings {
 }
 
 /// The flag under which counters count a kind of operation, and the flags of its completion.
-fn flags_of(done: &Done) -> (u64, u64) {
+fn flags_of(done: &OperationCompletion) -> (u64, u64) {
     let message = if done.tagged { FI_TAGGED } else { FI_MSG };
     match done.kind {
         Kind::Send => (FI_SEND, FI_SEND | message),
@@ -92,7 +92,7 @@ impl EndpointSink {
     }
 
     /// Whether the end of an operation gets an entry in the queue if it has not failed.
-    fn is_reported(&self, done: &Done) -> bool {
+    fn is_reported(&self, done: &OperationCompletion) -> bool {
         match done.kind {
             // Without data they are counted only: applications do not expect them in a queue.
             Kind::RemoteWrite => done.data.is_some(),
@@ -102,7 +102,7 @@ impl EndpointSink {
     }
 
     /// The entry of an operation, which is over unless more is to come of it.
-    fn entry(&mut self, done: &Done) -> Entry {
+    fn entry(&mut self, done: &OperationCompletion) -> Entry {
         let Some(entry) = self.ledger.find(done.context) else { return Entry::default() };
         let stays = match entry.sort {
             OpKind::ManyReceives => !done.released,
@@ -129,7 +129,7 @@ impl Sink for EndpointSink {
         [transmit, receive].into_iter().flatten().all(|queue| queue.queue().has_room())
     }
 
-    fn done(&mut self, done: Done, layer: &dyn Layer) {
+    fn done(&mut self, done: OperationCompletion, layer: &dyn Layer) {
         let (kind, mut flags) = flags_of(&done);
         let entry = self.entry(&done);
         let failed = done.outcome != Outcome::Ok;

@@ -4,7 +4,7 @@ use srd_efa::layer::{
     Atomic, AtomicOp, Datatype, Iov, Layer, Message, Peek, Peer, Receive, Refused, Rma, RmaIov,
     Selector, Until, World,
 };
-use srd_host::Gone;
+use srd_host::CallError;
 
 use crate::abi::bits::{
     FI_CLAIM, FI_COMPLETION, FI_DELIVERY_COMPLETE, FI_DIRECTED_RECV, FI_DISCARD, FI_INJECT,
@@ -181,14 +181,14 @@ fn refused(refused: Refused) -> Errno {
     })
 }
 
-fn gone(gone: Gone) -> Errno {
+fn gone(gone: CallError) -> Errno {
     match gone {
-        Gone::Forked => {
+        CallError::Forked => {
             crate::core::log(crate::core::Level::Warn, &gone.to_string());
             Errno(FI_EOPBADSTATE)
         }
-        Gone::Closed => Errno(FI_EOPBADSTATE),
-        Gone::Broken => Errno(FI_EIO),
+        CallError::Closed => Errno(FI_EOPBADSTATE),
+        CallError::Broken => Errno(FI_EIO),
     }
 }
 

@@ -5,8 +5,8 @@ use serde::Serialize;
 use srd_card::limits::FlowKind;
 
 use crate::choose::{Choices, Use, flows_to, limit};
-use crate::needs::{Directed, Seen};
-use crate::traffic::{Found, Kind};
+use crate::needs::{Directed, TrafficSummary};
+use crate::traffic::{DetectedKind, Kind};
 
 /// A part of a limit from which on it is worth a word.
 const NEAR: f64 = 0.8;
@@ -30,7 +30,7 @@ pub struct Advice {
 }
 
 /// Advice for the traffic, the most pressing first.
-pub fn advice(seen: &Seen, kinds: &[Found], choices: &Choices) -> Vec<Advice> {
+pub fn advice(seen: &TrafficSummary, kinds: &[DetectedKind], choices: &Choices) -> Vec<Advice> {
     let has = |kind: Kind| kinds.iter().any(|found| found.kind == kind);
     let mut all = Vec::new();
     flow(seen, has(Kind::TunnelOneFlow) || has(Kind::TunnelOpaque), &mut all);
@@ -46,7 +46,7 @@ fn say(all: &mut Vec<Advice>, about: &'static str, text: String) {
     all.push(Advice { about, text });
 }
 
-fn flow(seen: &Seen, tunnel: bool, all: &mut Vec<Advice>) {
+fn flow(seen: &TrafficSummary, tunnel: bool, all: &mut Vec<Advice>) {
     let fastest = seen.needs.fastest.map_or(0.0, |(_, bits)| bits as f64);
     // What the flow needs, wherever the reader lets flows go.
     let (least, too_fast) = flows_to(&seen.needs);
@@ -115,7 +115,7 @@ fn flow(seen: &Seen, tunnel: bool, all: &mut Vec<Advice>) {
     }
 }
 
-fn bursts(seen: &Seen, found: bool, all: &mut Vec<Advice>) {
+fn bursts(seen: &TrafficSummary, found: bool, all: &mut Vec<Advice>) {
     if !found {
         return;
     }
@@ -151,7 +151,7 @@ fn bursts(seen: &Seen, found: bool, all: &mut Vec<Advice>) {
     }
 }
 
-fn packets(seen: &Seen, has: &dyn Fn(Kind) -> bool, all: &mut Vec<Advice>) {
+fn packets(seen: &TrafficSummary, has: &dyn Fn(Kind) -> bool, all: &mut Vec<Advice>) {
     let large = seen.largest_bytes <= MTU_SMALL && seen.packet_bytes() >= BULK_BYTES;
     // What crosses an internet gateway cannot have larger packets.
     let of = |directed: &Directed| directed.r#in.max(directed.out);
@@ -180,7 +180,7 @@ fn packets(seen: &Seen, has: &dyn Fn(Kind) -> bool, all: &mut Vec<Advice>) {
     }
 }
 
-fn connections(seen: &Seen, short: bool, all: &mut Vec<Advice>) {
+fn connections(seen: &TrafficSummary, short: bool, all: &mut Vec<Advice>) {
     let [default, v6, shortest] = &seen.connections.entries;
     if short {
         say(
@@ -214,7 +214,7 @@ fn connections(seen: &Seen, short: bool, all: &mut Vec<Advice>) {
     }
 }
 
-fn services(seen: &Seen, all: &mut Vec<Advice>) {
+fn services(seen: &TrafficSummary, all: &mut Vec<Advice>) {
     if seen.link_local_over > 0 {
         say(
             all,

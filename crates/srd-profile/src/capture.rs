@@ -14,7 +14,7 @@ use srd_watch::Prefix;
 use srd_watch::file::{self, End, FileError, Read};
 use srd_watch::read::{HEADERS_BYTES, Raw};
 
-use crate::needs::Seen;
+use crate::needs::TrafficSummary;
 use crate::profiler::Profiler;
 use crate::replay::Replay;
 
@@ -44,7 +44,7 @@ pub struct Options {
 #[derive(Debug)]
 pub struct Outcome {
     /// Profiles, one for each interface that has packets, up to [`PROFILED_MAX`].
-    pub seen: Vec<Seen>,
+    pub seen: Vec<TrafficSummary>,
     /// Packets of further interfaces, which are in no profile.
     pub left_out: u64,
     /// The address that is taken for this side, with its share of the packets that were looked
@@ -131,12 +131,12 @@ struct Early {
     /// The names of the interfaces: one of ours, and that of the file.
     names: BTreeMap<usize, (String, Option<String>)>,
     /// Each without its bytes, and where those are.
-    packets: Vec<(Waiting, Range<usize>)>,
+    packets: Vec<(PendingPacket, Range<usize>)>,
     bytes: Vec<u8>,
 }
 
 /// A packet that waits.
-struct Waiting {
+struct PendingPacket {
     interface: usize,
     raw: Raw<'static>,
     is_marked: bool,
@@ -152,13 +152,13 @@ impl Early {
         self.bytes.extend(&read.raw.bytes[..kept]);
         let raw = Raw { bytes: &[], ..read.raw };
         let &Read { interface, is_marked, position, .. } = read;
-        let waiting = Waiting { interface, raw, is_marked, position };
+        let waiting = PendingPacket { interface, raw, is_marked, position };
         self.packets.push((waiting, begin..self.bytes.len()));
     }
 
     fn each(&self, mut see: impl FnMut(&Read<'_>)) {
         for (waiting, bytes) in &self.packets {
-            let &Waiting { interface, raw, is_marked, position } = waiting;
+            let &PendingPacket { interface, raw, is_marked, position } = waiting;
             let Some((name, device)) = self.names.get(&interface) else { continue };
             let device = device.as_deref();
             let raw = Raw { bytes: &self.bytes[bytes.clone()], ..raw };
@@ -228,12 +228,12 @@ mod tests {
     use super::*;
     use crate::testing::udp;
     use srd_pcapng::{Direction, Packet, Writer};
-    use srd_watch::Way;
+    use srd_watch::PacketDirection;
 
     #[test]
     fn so_many_interfaces_of_a_file_get_a_profile() {
         let mut writer = Writer::begin("test");
-        let made = udp(0, Way::Out, (1000, 80), 28);
+        let made = udp(0, PacketDirection::Out, (1000, 80), 28);
         for number in 0..PROFILED_MAX + 3 {
             writer.interface(&format!("if{number}"), 1500);
         }
@@ -261,10 +261,10 @@ mod tests {
             vec![0xd4, 0xc3, 0xb2, 0xa1, 2, 0, 4, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0];
         bytes.extend(101_u32.to_le_bytes());
         for n in 0..packets {
-            let way = if n % 3 == 0 { Way::In } else { Way::Out };
+            let way = if n % 3 == 0 { PacketDirection::In } else { PacketDirection::Out };
             let mut made = udp(0, way, (1000, 80), 28);
             // One address of this side, many of the other.
-            let other = if way == Way::Out { 19 } else { 15 };
+            let other = if way == PacketDirection::Out { 19 } else { 15 };
             made.bytes[other] = u8::try_from(n % 200).unwrap() + 20;
             [n / 1000, n % 1000 * 1000, 28, 28]
                 .iter()

@@ -42,11 +42,11 @@ impl Distinct {
 
 /// Counts few different things, up to some thousand.
 #[derive(Clone, Debug)]
-pub(crate) struct Few {
+pub(crate) struct LinearCounter {
     bits: [u64; BITS / 64],
 }
 
-impl Few {
+impl LinearCounter {
     pub(crate) fn new() -> Self {
         Self { bits: [0; BITS / 64] }
     }
@@ -83,7 +83,7 @@ mod tests {
     fn few_are_nearly_exact() {
         let hash = RandomState::new();
         for count in [1_u64, 2, 100, 1000] {
-            let mut few = Few::new();
+            let mut few = LinearCounter::new();
             (0..count).for_each(|n| few.add(hash.hash_one(n)));
             let found = few.count();
             assert!(found.abs_diff(count) * 10 <= count + 10, "{count} {found}");

@@ -170,7 +170,7 @@ impl Flows {
 mod tests {
     use super::*;
     use srd_proto::time::Instant;
-    use srd_watch::Way;
+    use srd_watch::PacketDirection;
 
     fn arrival(time_ns: u64, flow: u32, bytes: u32) -> Arrival {
         let outer = FlowKey {
@@ -179,7 +179,7 @@ mod tests {
             protocol: 17,
             ports: (1, 2),
         };
-        let (flow, way) = (Flow { outer, inner: None }, Way::Out);
+        let (flow, way) = (Flow { outer, inner: None }, PacketDirection::Out);
         let time = Instant::from_nanos(time_ns);
         Arrival { time, way, flow, bytes, packets: 1, packet_bytes: bytes, fragment: false }
     }

@@ -2,11 +2,11 @@
 //! over time beside limits. How much of each limit a type uses is folded.
 #![allow(clippy::cast_possible_truncation)] // rates, times and counts, far below 2^64
 
-use srd_chart::{Axis, Bar, BarChart, Colour, Dashes, Line, LineChart, Mark, Page, Unit};
+use srd_chart::{Axis, Bar, BarChart, ChartLine, Colour, Dashes, LineChart, Mark, Page, Unit};
 use srd_watch::text::rate;
 
 use crate::choose::{Choice, Choices, Verdict};
-use crate::needs::Seen;
+use crate::needs::TrafficSummary;
 use crate::rates::Rates;
 use crate::report::Report;
 use crate::text;
@@ -124,7 +124,7 @@ fn says_estimated(rows: &[(bool, Vec<String>)], choices: &Choices) -> bool {
         || choices.nearest.iter().any(|of| text::lacking(of).contains('~'))
 }
 
-fn rates_table(page: &mut Page, seen: &Seen) {
+fn rates_table(page: &mut Page, seen: &TrafficSummary) {
     let mut rows = Vec::new();
     let mut add = |name: &str, all: &[Rates; 3], show: &dyn Fn(f64) -> String| {
         for (length, of) in text::lengths(all) {
@@ -164,7 +164,7 @@ fn type_rows(report: &Report) -> Vec<(bool, Vec<String>)> {
 }
 
 /// The largest millisecond and the mean of each column, and the peak of a type.
-fn over_time(seen: &Seen, way: usize, title: &str, limit: Option<&Verdict>) -> String {
+fn over_time(seen: &TrafficSummary, way: usize, title: &str, limit: Option<&Verdict>) -> String {
     let line = &seen.lines[way];
     let column_ns = line.width() as f64 * LINE_NS;
     let (mut peaks, mut means) = (Vec::new(), Vec::new());
@@ -183,7 +183,7 @@ fn over_time(seen: &Seen, way: usize, title: &str, limit: Option<&Verdict>) -> S
     };
     let named = |label: &str, colour, points| {
         let (label, dashes) = (label.to_owned(), Dashes::Solid);
-        Line { label, colour, dashes, faint: false, points }
+        ChartLine { label, colour, dashes, faint: false, points }
     };
     let bandwidth = if way == 1 { "bandwidth out" } else { "bandwidth in" };
     let of_type = |of: &Verdict| {

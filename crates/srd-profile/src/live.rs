@@ -5,10 +5,10 @@ use std::time::{Duration, Instant as Clock};
 
 use srd_net::tap::{Tap, now_ns};
 use srd_proto::time::Instant;
-use srd_watch::Way;
+use srd_watch::PacketDirection;
 use srd_watch::read::{HEADERS_BYTES, Raw};
 
-use crate::needs::Seen;
+use crate::needs::TrafficSummary;
 use crate::profiler::Profiler;
 
 /// Bytes of a link header that are kept before the others.
@@ -48,7 +48,7 @@ pub struct Progress {
 #[derive(Debug)]
 pub struct Outcome {
     /// Traffic that was seen.
-    pub seen: Seen,
+    pub seen: TrafficSummary,
     /// Reason why it ended before its time.
     pub error: Option<io::Error>,
 }
@@ -112,7 +112,7 @@ fn look(tap: &mut Tap, profiler: &mut Profiler) {
     tap.look(BLOCKS_MAX, |seen| {
         profiler.see(&Raw {
             time: Instant::from_nanos(seen.time_ns),
-            way: if seen.outgoing { Way::Out } else { Way::In },
+            way: if seen.outgoing { PacketDirection::Out } else { PacketDirection::In },
             ethertype: Some(seen.protocol),
             length: seen.length,
             segment_bytes: seen.segment_bytes,

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 use srd_watch::Flow;
-use srd_watch::other::Others;
+use srd_watch::other::SkipCounts;
 use srd_watch::timeline::Timeline;
 
 use crate::connections::ConnectionsSeen;
@@ -61,7 +61,7 @@ pub struct Needs {
 
 /// Traffic that was seen.
 #[derive(Clone, Debug, Serialize)]
-pub struct Seen {
+pub struct TrafficSummary {
     /// The interface or file.
     pub name: String,
     /// The interface's own name, if it is known.
@@ -77,7 +77,7 @@ pub struct Seen {
     pub others: u64,
     /// [`Self::others`] by kind.
     #[serde(skip)]
-    pub named_others: Others,
+    pub named_others: SkipCounts,
     /// Packets that were not seen.
     pub lost: u64,
     /// Number of times that the clock was set back.
@@ -115,7 +115,7 @@ pub struct Seen {
     pub lines: [Timeline; 2],
 }
 
-impl Seen {
+impl TrafficSummary {
     /// Bits a second of the direction with the higher figure, over periods of this index.
     pub fn peak_bps(&self, period: usize) -> f64 {
         self.rates_in[period].max.max(self.rates_out[period].max)

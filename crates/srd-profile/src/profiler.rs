@@ -16,16 +16,16 @@ use srd_card::packet::Packet;
 use srd_card::track::key::Key;
 use srd_card::track::state::PacketKind;
 use srd_proto::time::{Duration, Instant};
-use srd_watch::other::Others;
+use srd_watch::other::SkipCounts;
 use srd_watch::read::Raw;
 use srd_watch::steady::Steady;
 use srd_watch::timeline::Timeline;
-use srd_watch::{Arrival, Way};
+use srd_watch::{Arrival, PacketDirection};
 
 use crate::connections::Connections;
 use crate::flows::Flows;
 use crate::ladder::{Backlog, Ladder};
-use crate::needs::{Directed, FlowShare, Needs, Seen};
+use crate::needs::{Directed, FlowShare, Needs, TrafficSummary};
 use crate::place;
 use crate::rates::{Meter, PERIODS_NS};
 use crate::tunnels::Tunnels;
@@ -100,7 +100,7 @@ pub struct Profiler {
     /// Fragments that leave, and packets to link-local services.
     fragments: (Bucket, u64),
     link_local: (Bucket, u64),
-    others: Others,
+    others: SkipCounts,
     largest_bytes: u32,
     lost: u64,
 }
@@ -136,7 +136,7 @@ impl Profiler {
             connections: Connections::new(now_ns),
             fragments: bucket(),
             link_local: bucket(),
-            others: Others::default(),
+            others: SkipCounts::default(),
             largest_bytes: 0,
             lost: 0,
         }
@@ -173,7 +173,8 @@ impl Profiler {
         let time = self.clock.packet(arrival.time);
         if self.clock.is_far(time) {
             // It came at no time that is known: no rate has it.
-            self.sides[usize::from(arrival.way == Way::Out)].packets += u64::from(arrival.packets);
+            self.sides[usize::from(arrival.way == PacketDirection::Out)].packets +=
+                u64::from(arrival.packets);
             return;
         }
         self.advance(time);
@@ -184,7 +185,7 @@ impl Profiler {
         if let Some((bytes, _)) = raw.ip()
             && let Some(packet) = Packet::read(bytes)
         {
-            let local = arrival.way == Way::Out;
+            let local = arrival.way == PacketDirection::Out;
             let direction = if local { Direction::Egress } else { Direction::Ingress };
             let key = Key::of(&packet, bytes, direction, 0);
             let seen = PacketKind::of(&packet, bytes);
@@ -195,7 +196,7 @@ impl Profiler {
     fn count(&mut self, arrival: &Arrival) {
         let (bytes, packets) = (u64::from(arrival.bytes), u64::from(arrival.packets));
         let outer = &arrival.flow.outer;
-        let (now, out) = (arrival.time, arrival.way == Way::Out);
+        let (now, out) = (arrival.time, arrival.way == PacketDirection::Out);
         let remote = if out { outer.destination } else { outer.source };
         let side = &mut self.sides[usize::from(out)];
         side.bits += bytes * 8;
@@ -269,14 +270,14 @@ impl Profiler {
     }
 
     /// Traffic until `now`, and its needs.
-    pub fn finish(mut self, now: Instant) -> Seen {
+    pub fn finish(mut self, now: Instant) -> TrafficSummary {
         let now = self.clock.now(now);
         self.advance(now);
         self.end()
     }
 
     /// Traffic until the latest packet, and its needs.
-    pub fn end(mut self) -> Seen {
+    pub fn end(mut self) -> TrafficSummary {
         // The bins under way end later.
         let (end_ns, seen_ns) = (self.now_ns, (self.now_ns - self.began_ns).max(SEEN_NS_MIN));
         self.advance(Instant::from_nanos(end_ns + SLOW_NS));
@@ -310,7 +311,7 @@ impl Profiler {
             })
             .collect();
         let rates = |n: usize| self.sides[n].bytes.rates(seen_ns, 8.0);
-        Seen {
+        TrafficSummary {
             seen_ns,
             packets: self.sides.iter().map(|side| side.packets).sum(),
             bytes: directed(&|side| side.bytes.total() as f64),

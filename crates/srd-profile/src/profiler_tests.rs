@@ -1,9 +1,9 @@
 use super::*;
-use crate::testing::{Made, tcp, udp};
+use crate::testing::{TestPacket, tcp, udp};
 
 const MS: u64 = 1_000_000;
 
-fn seen(made: &[Made]) -> Seen {
+fn seen(made: &[TestPacket]) -> TrafficSummary {
     let mut profiler = Profiler::new("test", 0.2, Instant::from_nanos(0));
     made.iter().for_each(|made| profiler.see(&made.raw()));
     let last = made.last().map_or(0, |made| made.time_ns);
@@ -14,9 +14,9 @@ fn seen(made: &[Made]) -> Seen {
 fn bytes_packets_and_directions_are_told_apart() {
     let mut made = Vec::new();
     for n in 0..1000_u64 {
-        made.push(udp(n * MS, Way::Out, (1000, 80), 1250));
+        made.push(udp(n * MS, PacketDirection::Out, (1000, 80), 1250));
         if n % 2 == 0 {
-            made.push(udp(n * MS, Way::In, (80, 1000), 125));
+            made.push(udp(n * MS, PacketDirection::In, (80, 1000), 125));
         }
     }
     let seen = seen(&made);
@@ -33,11 +33,11 @@ fn bytes_packets_and_directions_are_told_apart() {
 #[test]
 fn frames_without_ip_and_packets_from_the_past_are_counted() {
     let mut profiler = Profiler::new("test", 0.2, Instant::from_nanos(0));
-    let mut other = udp(MS, Way::Out, (1, 2), 100);
+    let mut other = udp(MS, PacketDirection::Out, (1, 2), 100);
     other.ethertype = 0x0806;
     profiler.see(&other.raw());
-    profiler.see(&udp(5 * MS, Way::Out, (1, 2), 100).raw());
-    profiler.see(&udp(2 * MS, Way::Out, (1, 2), 100).raw());
+    profiler.see(&udp(5 * MS, PacketDirection::Out, (1, 2), 100).raw());
+    profiler.see(&udp(2 * MS, PacketDirection::Out, (1, 2), 100).raw());
     profiler.miss(3);
     let seen = profiler.finish(Instant::from_nanos(6 * MS));
     assert_eq!((seen.others, seen.packets, seen.lost, seen.seen_ns), (1, 2, 3, 6 * MS));
@@ -47,7 +47,7 @@ fn frames_without_ip_and_packets_from_the_past_are_counted() {
 fn services_and_fragments_beyond_their_rates_are_counted() {
     let mut made = Vec::new();
     for n in 0..2000_u64 {
-        let mut query = udp(n * 100_000, Way::Out, (1000, 53), 80);
+        let mut query = udp(n * 100_000, PacketDirection::Out, (1000, 53), 80);
         query.to([169, 254, 169, 253]);
         made.push(query);
     }
@@ -67,7 +67,7 @@ fn an_empty_look_has_no_needs() {
 
 #[test]
 fn super_packets_count_as_the_packets_that_they_stand_for() {
-    let mut made = tcp(MS, Way::Out, (1000, 80), 16, 14_520);
+    let mut made = tcp(MS, PacketDirection::Out, (1000, 80), 16, 14_520);
     made.segment_bytes = Some(1448);
     let seen = seen(&[made]);
     assert_eq!(seen.packets, 10);
@@ -76,16 +76,16 @@ fn super_packets_count_as_the_packets_that_they_stand_for() {
 
 #[test]
 fn the_largest_packet_is_found_among_super_packets() {
-    let mut made = vec![tcp(MS, Way::In, (80, 1000), 16, 804)];
+    let mut made = vec![tcp(MS, PacketDirection::In, (80, 1000), 16, 804)];
     for n in 2..200 {
-        let mut large = tcp(n * MS, Way::Out, (1000, 80), 16, 40 + 44 * 1460);
+        let mut large = tcp(n * MS, PacketDirection::Out, (1000, 80), 16, 40 + 44 * 1460);
         large.segment_bytes = Some(1460);
         made.push(large);
     }
     let mut seen = seen(&made);
     assert_eq!(seen.largest_bytes, 1500);
     // A super-packet that is shorter than a segment has as many bytes as it has.
-    let mut short = tcp(MS, Way::Out, (1000, 80), 16, 400);
+    let mut short = tcp(MS, PacketDirection::Out, (1000, 80), 16, 400);
     short.segment_bytes = Some(1460);
     let mut profiler = Profiler::new("test", 0.2, Instant::from_nanos(0));
     profiler.see(&short.raw());
@@ -101,10 +101,12 @@ fn the_largest_packet_is_found_among_super_packets() {
 fn the_picture_has_the_largest_millisecond_of_the_table() {
     // 50 packets in one millisecond, in the middle or at the end of what is seen.
     for (until, burst) in [(2_000, 1_000), (1_001, 1_000), (1, 0)] {
-        let mut made: Vec<Made> =
-            (0..until).map(|n| udp(n * MS + 700, Way::Out, (1000, 80), 1000)).collect();
+        let mut made: Vec<TestPacket> =
+            (0..until).map(|n| udp(n * MS + 700, PacketDirection::Out, (1000, 80), 1000)).collect();
         made.extend(
-            (0..50).map(|n| udp(burst * MS + 800 + n * 10_000, Way::Out, (1000, 80), 1000)),
+            (0..50).map(|n| {
+                udp(burst * MS + 800 + n * 10_000, PacketDirection::Out, (1000, 80), 1000)
+            }),
         );
         made.sort_by_key(|made| made.time_ns);
         // The table's periods begin with the first packet, not with a millisecond of the clock.
@@ -122,12 +124,12 @@ fn the_picture_has_the_largest_millisecond_of_the_table() {
 /// The advice for a flow of 100 Mb/s was a cluster placement group, because of ten milliseconds.
 #[test]
 fn regression_a_burst_of_a_slow_flow_is_to_be_paced_first() {
-    let made: Vec<Made> = (0..3_000)
-        .map(|n| udp(n * MS, Way::Out, (1000, 80), 1400))
+    let made: Vec<TestPacket> = (0..3_000)
+        .map(|n| udp(n * MS, PacketDirection::Out, (1000, 80), 1400))
         .chain(
             (3_000..3_010)
                 .flat_map(|ms| (0..800).map(move |n| (ms, n)))
-                .map(|(ms, n)| udp(ms * MS + n * 1_000, Way::Out, (1000, 80), 1400)),
+                .map(|(ms, n)| udp(ms * MS + n * 1_000, PacketDirection::Out, (1000, 80), 1400)),
         )
         .collect();
     let report = crate::report(seen(&made), &crate::Filter::default(), None);
@@ -138,12 +140,12 @@ fn regression_a_burst_of_a_slow_flow_is_to_be_paced_first() {
 
 #[test]
 fn the_answer_comes_first_and_marks_are_explained_where_they_stand() {
-    let made: Vec<Made> = (0..3_000)
-        .map(|n| udp(n * MS, Way::Out, (u16::try_from(n % 50).unwrap(), 80), 1400))
+    let made: Vec<TestPacket> = (0..3_000)
+        .map(|n| udp(n * MS, PacketDirection::Out, (u16::try_from(n % 50).unwrap(), 80), 1400))
         .chain(
             (3_000..3_010)
                 .flat_map(|ms| (0..800).map(move |n| (ms, n)))
-                .map(|(ms, n)| udp(ms * MS + n * 1_000, Way::Out, (1000, 80), 1400)),
+                .map(|(ms, n)| udp(ms * MS + n * 1_000, PacketDirection::Out, (1000, 80), 1400)),
         )
         .collect();
     let report = crate::report(seen(&made), &crate::Filter::default(), None);
@@ -192,10 +194,10 @@ fn an_idle_interface_recommends_nothing() {
 #[test]
 fn regression_a_clock_that_was_set_back_makes_no_burst() {
     // 1 Mb/s all the time, of which the clock shows ten seconds twice.
-    let made: Vec<Made> = [100, 90]
+    let made: Vec<TestPacket> = [100, 90]
         .into_iter()
         .flat_map(|s| (0..1_250).map(move |n| s * 1000 * MS + n * 8 * MS))
-        .map(|at| udp(at, Way::Out, (1000, 80), 1000))
+        .map(|at| udp(at, PacketDirection::Out, (1000, 80), 1000))
         .collect();
     let mut profiler = Profiler::new("test", 0.2, Instant::from_nanos(100_000 * MS));
     made.iter().for_each(|made| profiler.see(&made.raw()));
@@ -212,7 +214,7 @@ fn regression_a_clock_that_was_set_back_makes_no_burst() {
 #[test]
 fn regression_packets_of_one_moment_have_a_mean_over_a_millisecond() {
     let mut profiler = Profiler::new("test", 0.2, Instant::from_nanos(MS));
-    profiler.see(&udp(MS, Way::Out, (1000, 80), 1000).raw());
+    profiler.see(&udp(MS, PacketDirection::Out, (1000, 80), 1000).raw());
     let seen = profiler.end();
     assert_eq!((seen.rates_out[0].max, seen.needs.mean_bps.out), (8e6, 8e6));
 }

@@ -9,7 +9,7 @@ use srd_card::track::key::Key;
 use srd_card::track::state::PacketKind;
 use srd_card::track::table::{Lookup, Table};
 use srd_proto::time::Instant;
-use srd_watch::Way;
+use srd_watch::PacketDirection;
 use srd_watch::meters::Meters;
 use srd_watch::read::Raw;
 use srd_watch::steady::Steady;
@@ -62,7 +62,7 @@ impl Replay {
         let Some(packet) = Packet::read(bytes) else { return };
         let time = self.clock.packet(arrival.time);
         let now = self.clock.last().max(time);
-        let local = arrival.way == Way::Out;
+        let local = arrival.way == PacketDirection::Out;
         let direction = if local { Direction::Egress } else { Direction::Ingress };
         let packets = u64::from(arrival.packets);
         self.packets += packets;

@@ -5,16 +5,16 @@ use srd_card::limits::FlowKind;
 
 use crate::advice::{Advice, advice};
 use crate::choose::{Choices, Filter, choose};
-use crate::needs::Seen;
-use crate::traffic::{Found, kinds};
+use crate::needs::TrafficSummary;
+use crate::traffic::{DetectedKind, kinds};
 
 /// The full report on one interface.
 #[derive(Debug, Serialize)]
 pub struct Report {
     /// Traffic that was seen.
-    pub seen: Seen,
+    pub seen: TrafficSummary,
     /// Kinds of traffic.
-    pub kinds: Vec<Found>,
+    pub kinds: Vec<DetectedKind>,
     /// Instance types.
     pub choices: Choices,
     /// Changes to make before paying.
@@ -22,7 +22,7 @@ pub struct Report {
 }
 
 /// Report on the traffic. `kind`: destination of flows, if the reader sets one.
-pub fn report(seen: Seen, filter: &Filter, kind: Option<FlowKind>) -> Report {
+pub fn report(seen: TrafficSummary, filter: &Filter, kind: Option<FlowKind>) -> Report {
     let kinds = kinds(&seen);
     let choices = choose(&seen.needs, filter, kind);
     let choices = if seen.packets == 0 { choices.without_packets() } else { choices };

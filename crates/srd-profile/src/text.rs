@@ -5,7 +5,7 @@ use srd_card::limits::FlowKind;
 use srd_watch::text::{bytes, rate, time};
 
 use crate::choose::{Choices, Use, Verdict, limit};
-use crate::needs::Seen;
+use crate::needs::TrafficSummary;
 pub use crate::number::count;
 use crate::rates::Rates;
 use crate::report::Report;
@@ -67,7 +67,7 @@ pub(crate) fn kind_name(kind: Kind) -> &'static str {
     }
 }
 
-pub(crate) fn heading(seen: &Seen) -> String {
+pub(crate) fn heading(seen: &TrafficSummary) -> String {
     let mut text = format!(
         "{}: {} seen; {} packets, {} in, {} out\n",
         seen.name,
@@ -91,7 +91,7 @@ pub(crate) fn heading(seen: &Seen) -> String {
     text
 }
 
-fn flows(seen: &Seen) -> String {
+fn flows(seen: &TrafficSummary) -> String {
     let mut text = String::from("\nLargest flows\n");
     for flow in seen.flows.iter().take(LISTED) {
         let second = flow.second_bps_max.map_or("-".to_owned(), rate);
@@ -125,7 +125,7 @@ fn flows(seen: &Seen) -> String {
     text
 }
 
-fn rates(seen: &Seen) -> String {
+fn rates(seen: &TrafficSummary) -> String {
     let mut text = format!(
         "\nRates                {:>10} {:>10} {:>10} {:>10}\n",
         "p50", "p99", "p99.9", "max"
@@ -159,12 +159,12 @@ pub(crate) fn lengths(all: &[Rates; 3]) -> [(String, &Rates); 3] {
 }
 
 /// Whether a rate is so marked.
-pub(crate) fn has_short(seen: &Seen) -> bool {
+pub(crate) fn has_short(seen: &TrafficSummary) -> bool {
     let all = [&seen.rates_in, &seen.rates_out, &seen.rates_packets, &seen.connections.rates];
     all.into_iter().flatten().any(|of| of.periods == 0)
 }
 
-fn connections(seen: &Seen) -> String {
+fn connections(seen: &TrafficSummary) -> String {
     let of = &seen.connections;
     let mut text = format!("\nConnections: {} began", count(of.began as f64));
     if let Some((half, most)) = of.life_ms {
@@ -187,7 +187,7 @@ fn connections(seen: &Seen) -> String {
     text
 }
 
-fn types(choices: &Choices, seen: &Seen) -> String {
+fn types(choices: &Choices, seen: &TrafficSummary) -> String {
     let place = match choices.flows_to {
         FlowKind::Exterior => "flows may go anywhere",
         FlowKind::ClusterPlacementGroup => "both ends in one cluster placement group",

@@ -3,7 +3,7 @@
 
 use serde::Serialize;
 
-use crate::needs::Seen;
+use crate::needs::TrafficSummary;
 
 /// A flow is a whale from half of the ceiling of one flow outside of a placement group on.
 pub const WHALE_BPS: f64 = 2.5e9;
@@ -60,7 +60,7 @@ pub enum Kind {
 
 /// A kind that was found, in words.
 #[derive(Clone, PartialEq, Debug, Serialize)]
-pub struct Found {
+pub struct DetectedKind {
     /// The kind.
     pub kind: Kind,
     /// Details.
@@ -68,7 +68,7 @@ pub struct Found {
 }
 
 /// The kinds of what was seen.
-pub fn kinds(seen: &Seen) -> Vec<Found> {
+pub fn kinds(seen: &TrafficSummary) -> Vec<DetectedKind> {
     let mut found = Vec::new();
     tunnels(seen, &mut found);
     flows(seen, &mut found);
@@ -78,7 +78,7 @@ pub fn kinds(seen: &Seen) -> Vec<Found> {
     found
 }
 
-fn tunnels(seen: &Seen, found: &mut Vec<Found>) {
+fn tunnels(seen: &TrafficSummary, found: &mut Vec<DetectedKind>) {
     let all = (seen.bytes.r#in + seen.bytes.out).max(1.0);
     for tunnel in &seen.tunnels {
         let share = tunnel.bytes as f64 / all;
@@ -98,25 +98,25 @@ fn tunnels(seen: &Seen, found: &mut Vec<Found>) {
             tunnel.destination,
             share * 100.0
         );
-        found.push(Found { kind, text });
+        found.push(DetectedKind { kind, text });
     }
 }
 
 /// Whether a flow carries a tunnel, which is named as such.
-fn is_tunnel(seen: &Seen, flow: &srd_watch::Flow) -> bool {
+fn is_tunnel(seen: &TrafficSummary, flow: &srd_watch::Flow) -> bool {
     seen.tunnels.iter().any(|tunnel| {
         let ends = (tunnel.source, tunnel.destination);
         tunnel.outer_flows == 1 && ends == (flow.outer.source, flow.outer.destination)
     })
 }
 
-fn flows(seen: &Seen, found: &mut Vec<Found>) {
+fn flows(seen: &TrafficSummary, found: &mut Vec<DetectedKind>) {
     for flow in &seen.flows {
         let bps = flow.second_bps_max.unwrap_or(0) as f64;
         if bps >= WHALE_BPS && !is_tunnel(seen, &flow.flow) {
             let (percent, rate) = (flow.share * 100.0, srd_watch::text::rate(bps as u64));
             let text = format!("{}: {rate} in a second, {percent:.1} % of the bytes", flow.flow);
-            found.push(Found { kind: Kind::Whale, text });
+            found.push(DetectedKind { kind: Kind::Whale, text });
         }
     }
     let Some(largest) = seen.flows.first() else { return };
@@ -133,10 +133,10 @@ fn flows(seen: &Seen, found: &mut Vec<Found>) {
     } else {
         return;
     };
-    found.push(Found { kind, text });
+    found.push(DetectedKind { kind, text });
 }
 
-fn connections(seen: &Seen, found: &mut Vec<Found>) {
+fn connections(seen: &TrafficSummary, found: &mut Vec<DetectedKind>) {
     let of = &seen.connections;
     let second = of.rates[1].max;
     match of.life_ms {
@@ -147,7 +147,7 @@ fn connections(seen: &Seen, found: &mut Vec<Found>) {
                 crate::number::count(of.ended as f64),
                 crate::number::count(second)
             );
-            found.push(Found { kind: Kind::ShortLived, text });
+            found.push(DetectedKind { kind: Kind::ShortLived, text });
         }
         _ if seen.seen_ns >= LONG_NS
             && of.entries[0].last > 0
@@ -158,13 +158,13 @@ fn connections(seen: &Seen, found: &mut Vec<Found>) {
                 crate::number::count(of.entries[0].last as f64),
                 crate::number::count(of.ended as f64)
             );
-            found.push(Found { kind: Kind::LongLived, text });
+            found.push(DetectedKind { kind: Kind::LongLived, text });
         }
         _ => {}
     }
 }
 
-fn shape(seen: &Seen, found: &mut Vec<Found>) {
+fn shape(seen: &TrafficSummary, found: &mut Vec<DetectedKind>) {
     let need = seen.needs.bandwidth_bps.r#in.max(seen.needs.bandwidth_bps.out);
     let minute = seen.peak_bps(2);
     if need >= BURST_BPS && need.is_finite() && need >= minute * BURST_TIMES {
@@ -176,11 +176,11 @@ fn shape(seen: &Seen, found: &mut Vec<Found>) {
             rate(minute),
             if seen.rates_out[2].periods > 0 { "a minute" } else { "all the time" }
         );
-        found.push(Found { kind: Kind::Bursts, text });
+        found.push(DetectedKind { kind: Kind::Bursts, text });
     }
     let (bytes, pps) = (seen.packet_bytes(), seen.rates_packets[1].max);
     if seen.packets > 0 && bytes <= SMALL_BYTES && pps >= SMALL_PPS {
         let text = format!("{bytes:.0} bytes on average, {} a second", crate::number::count(pps));
-        found.push(Found { kind: Kind::SmallPackets, text });
+        found.push(DetectedKind { kind: Kind::SmallPackets, text });
     }
 }

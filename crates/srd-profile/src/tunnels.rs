@@ -9,7 +9,7 @@ use std::net::IpAddr;
 use srd_card::packet::protocol;
 use srd_watch::{Arrival, Tunnel};
 
-use crate::distinct::Few;
+use crate::distinct::LinearCounter;
 
 /// Tunnels that are kept apart.
 pub const TUNNELS_MAX: usize = 256;
@@ -21,7 +21,7 @@ const OPAQUE_PORTS: [(&str, u16); 3] =
 
 /// The ends of a tunnel, and what it is.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
-struct Ends {
+struct TunnelKey {
     kind: &'static str,
     source: IpAddr,
     destination: IpAddr,
@@ -30,8 +30,8 @@ struct Ends {
 #[derive(Clone, Debug)]
 struct Inside {
     bytes: u64,
-    outer: Few,
-    inner: Option<Few>,
+    outer: LinearCounter,
+    inner: Option<LinearCounter>,
 }
 
 /// A tunnel.
@@ -54,7 +54,7 @@ pub struct TunnelSeen {
 /// All tunnels of an interface.
 #[derive(Debug)]
 pub(crate) struct Tunnels {
-    known: BTreeMap<Ends, Inside>,
+    known: BTreeMap<TunnelKey, Inside>,
     others: u64,
     hash: RandomState,
 }
@@ -77,12 +77,16 @@ impl Tunnels {
                 None => return,
             },
         };
-        let ends = Ends { kind, source: outer.source, destination: outer.destination };
+        let ends = TunnelKey { kind, source: outer.source, destination: outer.destination };
         if self.known.len() >= TUNNELS_MAX && !self.known.contains_key(&ends) {
             self.others += u64::from(arrival.packets);
             return;
         }
-        let fresh = || Inside { bytes: 0, outer: Few::new(), inner: inner.map(|_| Few::new()) };
+        let fresh = || Inside {
+            bytes: 0,
+            outer: LinearCounter::new(),
+            inner: inner.map(|_| LinearCounter::new()),
+        };
         let inside = self.known.entry(ends).or_insert_with(fresh);
         inside.bytes += u64::from(arrival.bytes);
         inside.outer.add(self.hash.hash_one(outer));
@@ -98,13 +102,13 @@ impl Tunnels {
 
     /// The tunnels, the largest first.
     pub(crate) fn list(&self) -> Vec<TunnelSeen> {
-        let seen = |(ends, inside): (&Ends, &Inside)| TunnelSeen {
+        let seen = |(ends, inside): (&TunnelKey, &Inside)| TunnelSeen {
             kind: ends.kind,
             source: ends.source,
             destination: ends.destination,
             bytes: inside.bytes,
             outer_flows: inside.outer.count(),
-            inner_flows: inside.inner.as_ref().map(Few::count),
+            inner_flows: inside.inner.as_ref().map(LinearCounter::count),
         };
         let mut list: Vec<TunnelSeen> = self.known.iter().map(seen).collect();
         list.sort_by_key(|tunnel| std::cmp::Reverse(tunnel.bytes));
@@ -129,7 +133,7 @@ mod tests {
     use super::*;
     use srd_card::FlowKey;
     use srd_proto::time::Instant;
-    use srd_watch::{Flow, Way};
+    use srd_watch::{Flow, PacketDirection};
 
     fn arrival(host: u16, number: u8, ports: (u16, u16), inner: Option<u16>) -> Arrival {
         let [a, b] = host.to_be_bytes();
@@ -139,7 +143,7 @@ mod tests {
             let ports = (port, 80);
             (Tunnel::Vxlan, FlowKey { protocol: protocol::TCP, ports, ..outer })
         });
-        let (time, way) = (Instant::ZERO, Way::Out);
+        let (time, way) = (Instant::ZERO, PacketDirection::Out);
         let flow = Flow { outer, inner };
         let (bytes, packets, packet_bytes) = (1000, 1, 1000);
         Arrival { time, way, flow, bytes, packets, packet_bytes, fragment: false }

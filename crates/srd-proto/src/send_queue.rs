@@ -29,7 +29,7 @@ const QUANTUM_BYTES: i64 = 9000;
 
 /// State of a datagram.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Place {
+pub(crate) enum DatagramState {
     /// The slot is free.
     Free,
     /// Waiting in its flow for its first transmission.
@@ -46,7 +46,7 @@ pub(crate) enum Place {
 
 /// A datagram in the queue.
 #[derive(Debug)]
-pub(crate) struct Held {
+pub(crate) struct OutgoingDatagram {
     /// The payload.
     pub payload: Bytes,
     /// The caller's value, which the completion returns.
@@ -73,10 +73,10 @@ pub(crate) struct Held {
     /// RNR verdicts so far.
     pub rnr_count: u8,
     /// State of the datagram.
-    pub place: Place,
+    pub place: DatagramState,
 }
 
-impl Held {
+impl OutgoingDatagram {
     /// The datagram's identity, once it has been sent.
     pub(crate) fn first_psn(&self) -> Option<u64> {
         (self.first_psn != NOT_SENT).then_some(self.first_psn)
@@ -95,7 +95,7 @@ struct Flow {
 /// The queue of one context.
 #[derive(Debug, Default)]
 pub(crate) struct SendQueue {
-    held: Vec<Held>,
+    held: Vec<OutgoingDatagram>,
     /// Links of the datagrams in their flow, in `retransmit`, `rnr` or `aside`.
     held_links: Links,
     free: Vec<u32>,
@@ -137,7 +137,7 @@ impl SendQueue {
         }
         let flow = self.flow(d.src_qpn, d.class, flows_max)?;
         self.unsent_bytes += d.payload.len() as u64;
-        let held = Held {
+        let held = OutgoingDatagram {
             payload: d.payload,
             user: d.user,
             imm: d.imm,
@@ -150,7 +150,7 @@ impl SendQueue {
             class: d.class,
             orphan: false,
             rnr_count: 0,
-            place: Place::Queued,
+            place: DatagramState::Queued,
         };
         let slot = if let Some(slot) = self.free.pop() {
             self.held[slot as usize] = held;
@@ -224,7 +224,7 @@ impl SendQueue {
             self.take_from(flow, bytes);
         }
         let held = &mut self.held[slot as usize];
-        held.place = Place::InFlight;
+        held.place = DatagramState::InFlight;
         held.last_psn = psn;
         if held.first_psn == NOT_SENT {
             held.first_psn = psn;
@@ -257,7 +257,7 @@ impl SendQueue {
     }
 
     /// Datagram in a slot.
-    pub(crate) fn held(&self, slot: u32) -> &Held {
+    pub(crate) fn held(&self, slot: u32) -> &OutgoingDatagram {
         &self.held[slot as usize]
     }
 
@@ -265,14 +265,14 @@ impl SendQueue {
     /// both cases its `slot` is free or holds another identity.
     pub(crate) fn is_settled(&self, slot: u32, first_psn: u64) -> bool {
         let held = &self.held[slot as usize];
-        held.place == Place::Free || held.first_psn != first_psn
+        held.place == DatagramState::Free || held.first_psn != first_psn
     }
 
     /// Appends a lost datagram to the retransmissions.
     pub(crate) fn requeue(&mut self, slot: u32) {
         let held = &mut self.held[slot as usize];
-        if held.place == Place::InFlight {
-            held.place = Place::Retransmit;
+        if held.place == DatagramState::InFlight {
+            held.place = DatagramState::Retransmit;
             self.retransmit.push_back(&mut self.held_links, slot);
         }
     }
@@ -283,7 +283,7 @@ impl SendQueue {
         // It may have been declared lost and be in a chain already.
         self.unlink(slot);
         let held = &mut self.held[slot as usize];
-        held.place = Place::Refused;
+        held.place = DatagramState::Refused;
         held.first_psn = NOT_SENT;
         held.rnr_count = held.rnr_count.saturating_add(1);
         self.rnr.push_back(&mut self.held_links, slot);
@@ -293,11 +293,11 @@ impl SendQueue {
     fn unlink(&mut self, slot: u32) {
         let held = &self.held[slot as usize];
         match held.place {
-            Place::Free | Place::InFlight => {}
-            Place::Retransmit => self.retransmit.remove(&mut self.held_links, slot),
-            Place::Refused => self.rnr.remove(&mut self.held_links, slot),
-            Place::Aside => self.aside.remove(&mut self.held_links, slot),
-            Place::Queued => {
+            DatagramState::Free | DatagramState::InFlight => {}
+            DatagramState::Retransmit => self.retransmit.remove(&mut self.held_links, slot),
+            DatagramState::Refused => self.rnr.remove(&mut self.held_links, slot),
+            DatagramState::Aside => self.aside.remove(&mut self.held_links, slot),
+            DatagramState::Queued => {
                 self.unsent_bytes -= held.payload.len() as u64;
                 let f = &mut self.flows[usize::from(held.flow)];
                 f.waiting.remove(&mut self.held_links, slot);
@@ -316,7 +316,9 @@ impl SendQueue {
     /// Removes the identities of all datagrams that were sent and not settled: they are certainly
     /// not delivered, so they may get new ones.
     pub(crate) fn forget_identities(&mut self) {
-        let waits = |h: &&mut Held| matches!(h.place, Place::Retransmit | Place::Aside);
+        let waits = |h: &&mut OutgoingDatagram| {
+            matches!(h.place, DatagramState::Retransmit | DatagramState::Aside)
+        };
         for held in self.held.iter_mut().filter(waits) {
             held.first_psn = NOT_SENT;
         }
@@ -325,8 +327,8 @@ impl SendQueue {
     /// Holds a lost datagram back until [`SendQueue::take_back`].
     pub(crate) fn set_aside(&mut self, slot: u32) {
         let held = &mut self.held[slot as usize];
-        if held.place == Place::InFlight {
-            held.place = Place::Aside;
+        if held.place == DatagramState::InFlight {
+            held.place = DatagramState::Aside;
             self.aside.push_back(&mut self.held_links, slot);
         }
     }
@@ -334,7 +336,7 @@ impl SendQueue {
     /// Moves all datagrams that were set aside to the retransmissions.
     pub(crate) fn take_back(&mut self) {
         while let Some(slot) = self.aside.pop_front(&mut self.held_links) {
-            self.held[slot as usize].place = Place::Retransmit;
+            self.held[slot as usize].place = DatagramState::Retransmit;
             self.retransmit.push_back(&mut self.held_links, slot);
         }
     }
@@ -347,7 +349,7 @@ impl SendQueue {
     /// Moves all datagrams that wait after an RNR refusal to the retransmissions.
     pub(crate) fn retry_rnr(&mut self) {
         while let Some(slot) = self.rnr.pop_front(&mut self.held_links) {
-            self.held[slot as usize].place = Place::Retransmit;
+            self.held[slot as usize].place = DatagramState::Retransmit;
             self.retransmit.push_back(&mut self.held_links, slot);
         }
     }
@@ -355,12 +357,12 @@ impl SendQueue {
     /// Ends a datagram and frees its slot. Returns (id, user), or `None` if its completion was
     /// already returned.
     pub(crate) fn finish(&mut self, slot: u32) -> Option<(DatagramId, u64)> {
-        if self.held[slot as usize].place == Place::Free {
+        if self.held[slot as usize].place == DatagramState::Free {
             return None;
         }
         self.unlink(slot);
         let held = &mut self.held[slot as usize];
-        held.place = Place::Free;
+        held.place = DatagramState::Free;
         held.payload = Bytes::new();
         self.free.push(slot);
         (!held.orphan).then_some((held.id, held.user))
@@ -388,7 +390,7 @@ impl SendQueue {
     pub(crate) fn slots(&self, of: Option<Qpn>) -> Vec<u32> {
         (0u32..)
             .zip(&self.held)
-            .filter(|(_, h)| h.place != Place::Free && of.is_none_or(|q| h.src_qpn == q))
+            .filter(|(_, h)| h.place != DatagramState::Free && of.is_none_or(|q| h.src_qpn == q))
             .map(|(slot, _)| slot)
             .collect()
     }
@@ -410,13 +412,16 @@ impl SendQueue {
             let slots = chain.iter(&self.held_links);
             slots.inspect(|slot| assert_eq!(self.held[*slot as usize].place, place)).count()
         };
-        assert_eq!(count(Place::Free), self.free.len());
-        assert_eq!(count(Place::Retransmit), in_place(self.retransmit, Place::Retransmit));
-        assert_eq!(count(Place::Refused), in_place(self.rnr, Place::Refused));
-        assert_eq!(count(Place::Aside), in_place(self.aside, Place::Aside));
-        let waiting = |flow: &Flow| in_place(flow.waiting, Place::Queued);
-        assert_eq!(count(Place::Queued), self.flows.iter().map(waiting).sum::<usize>());
-        let unsent = self.held.iter().filter(|held| held.place == Place::Queued);
+        assert_eq!(count(DatagramState::Free), self.free.len());
+        assert_eq!(
+            count(DatagramState::Retransmit),
+            in_place(self.retransmit, DatagramState::Retransmit)
+        );
+        assert_eq!(count(DatagramState::Refused), in_place(self.rnr, DatagramState::Refused));
+        assert_eq!(count(DatagramState::Aside), in_place(self.aside, DatagramState::Aside));
+        let waiting = |flow: &Flow| in_place(flow.waiting, DatagramState::Queued);
+        assert_eq!(count(DatagramState::Queued), self.flows.iter().map(waiting).sum::<usize>());
+        let unsent = self.held.iter().filter(|held| held.place == DatagramState::Queued);
         assert_eq!(self.unsent_bytes, unsent.map(|held| held.payload.len() as u64).sum::<u64>());
         let mut flows = 0;
         for (chain, class) in [

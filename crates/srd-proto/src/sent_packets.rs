@@ -22,7 +22,7 @@ pub(crate) enum Fate {
 
 /// One sent packet.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Sent {
+pub(crate) struct SentPacket {
     /// Time of sending.
     pub sent_at: Instant,
     /// Slot of its datagram in the send queue.
@@ -44,7 +44,7 @@ pub(crate) struct Sent {
 /// The ring of sent packets.
 #[derive(Debug, Default)]
 pub(crate) struct SentPackets {
-    ring: VecDeque<Sent>,
+    ring: VecDeque<SentPacket>,
     base: u64,
     in_flight_bytes: u64,
     in_flight_packets: u32,
@@ -84,21 +84,21 @@ impl SentPackets {
     }
 
     /// Records a packet as sent, under the PSN that `next` returned.
-    pub(crate) fn push(&mut self, sent: Sent) {
+    pub(crate) fn push(&mut self, sent: SentPacket) {
         self.in_flight_bytes += u64::from(sent.bytes);
         self.in_flight_packets += 1;
         self.ring.push_back(sent);
     }
 
     /// Record of a PSN, if it is still in the ring.
-    pub(crate) fn record(&self, psn: u64) -> Option<&Sent> {
+    pub(crate) fn record(&self, psn: u64) -> Option<&SentPacket> {
         let index = psn.checked_sub(self.base)?;
         self.ring.get(usize::try_from(index).ok()?)
     }
 
     /// Settles a packet. Returns its record as it was before, unless it had this fate already, was
     /// acknowledged, or is not in the ring.
-    pub(crate) fn settle(&mut self, psn: u64, fate: Fate) -> Option<Sent> {
+    pub(crate) fn settle(&mut self, psn: u64, fate: Fate) -> Option<SentPacket> {
         let index = usize::try_from(psn.checked_sub(self.base)?).ok()?;
         let record = self.ring.get_mut(index)?;
         let before = *record;
@@ -115,7 +115,7 @@ impl SentPackets {
 
     /// Removes records from the front as long as they are not needed. `settled` returns whether the
     /// datagram of a lost packet is settled.
-    pub(crate) fn advance(&mut self, settled: impl Fn(&Sent, Psn) -> bool) {
+    pub(crate) fn advance(&mut self, settled: impl Fn(&SentPacket, Psn) -> bool) {
         while let Some(front) = self.ring.front() {
             let done = match front.fate {
                 Fate::Acked => true,
@@ -133,7 +133,7 @@ impl SentPackets {
 
     /// Each record in the ring, with its PSN.
     #[cfg(debug_assertions)]
-    pub(crate) fn iter(&self) -> impl Iterator<Item = (u64, &Sent)> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (u64, &SentPacket)> {
         (self.base..).zip(&self.ring)
     }
 
@@ -151,12 +151,12 @@ impl SentPackets {
     }
 
     /// The oldest packet in flight.
-    pub(crate) fn oldest_in_flight(&mut self) -> Option<(Psn, Sent)> {
+    pub(crate) fn oldest_in_flight(&mut self) -> Option<(Psn, SentPacket)> {
         self.next_in_flight(self.scan_from).inspect(|(psn, _)| self.scan_from = psn.0)
     }
 
     /// The first packet in flight at or after a PSN.
-    pub(crate) fn next_in_flight(&self, from: u64) -> Option<(Psn, Sent)> {
+    pub(crate) fn next_in_flight(&self, from: u64) -> Option<(Psn, SentPacket)> {
         let start = usize::try_from(from.max(self.base) - self.base).ok()?;
         self.ring
             .range(start.min(self.ring.len())..)
@@ -170,8 +170,8 @@ impl SentPackets {
 mod tests {
     use super::*;
 
-    fn sent(first: bool) -> Sent {
-        Sent {
+    fn sent(first: bool) -> SentPacket {
+        SentPacket {
             sent_at: Instant::ZERO,
             slot: 0,
             bytes: 100,
@@ -185,7 +185,7 @@ mod tests {
 
     #[test]
     fn a_record_is_small() {
-        assert!(size_of::<Sent>() <= 24);
+        assert!(size_of::<SentPacket>() <= 24);
     }
 
     #[test]

@@ -39,7 +39,7 @@ struct Enclosure {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-enum Place {
+enum SharedLink {
     HostOut(u32),
     HostIn(u32),
     Out(usize),
@@ -102,7 +102,7 @@ impl Ideals {
             ideals.group.push(group);
         }
         for flows in &members {
-            let mut shared: BTreeMap<Place, Shared> = BTreeMap::new();
+            let mut shared: BTreeMap<SharedLink, Shared> = BTreeMap::new();
             let mut rtt_ps = 0;
             for flow in flows.iter().filter(|f| f.bytes != ENDLESS) {
                 let bytes = u128::from(flow.bytes);
@@ -154,18 +154,22 @@ fn host_links_bps(topology: &Topology, workload: &Workload) -> u64 {
 }
 
 /// The links that a flow shares with others, and their speeds.
-fn places(topology: &Topology, enclosures: &[Enclosure], flow: &FlowPlan) -> Vec<(Place, u128)> {
+fn places(
+    topology: &Topology,
+    enclosures: &[Enclosure],
+    flow: &FlowPlan,
+) -> Vec<(SharedLink, u128)> {
     let (src, dst) = (flow.src.0, flow.dst.0);
     let rate_in = topology.ports[topology.ports[dst as usize].reverse as usize].rate_bps;
     let mut places = vec![
-        (Place::HostOut(src), u128::from(topology.host_rate_bps(src))),
-        (Place::HostIn(dst), u128::from(rate_in)),
+        (SharedLink::HostOut(src), u128::from(topology.host_rate_bps(src))),
+        (SharedLink::HostIn(dst), u128::from(rate_in)),
     ];
     for (n, e) in enclosures.iter().enumerate() {
         let holds = |host: u32| host.wrapping_sub(e.low) < e.span;
         match (holds(src), holds(dst)) {
-            (true, false) => places.push((Place::Out(n), e.out_bps)),
-            (false, true) => places.push((Place::In(n), e.in_bps)),
+            (true, false) => places.push((SharedLink::Out(n), e.out_bps)),
+            (false, true) => places.push((SharedLink::In(n), e.in_bps)),
             _ => {}
         }
     }

@@ -12,7 +12,8 @@ use std::sync::Arc;
 use bytes::Bytes;
 use srd_efa::Memory;
 use srd_efa::layer::{
-    Done, Iov, Kind, Message, Outcome, Peer, Receive, Refused, Selector, Until, World,
+    Iov, Kind, Message, OperationCompletion, Outcome, Peer, Receive, Refused, Selector, Until,
+    World,
 };
 use srd_efa::rdm::{Config as RdmConfig, Rdm};
 use srd_proto::{Duration, Endpoint, Epoch, Instant, TransmitBuf};
@@ -275,7 +276,7 @@ impl RankNode {
         }
     }
 
-    fn done(&mut self, done: &Done, out: &mut Outcomes) {
+    fn done(&mut self, done: &OperationCompletion, out: &mut Outcomes) {
         let flow = FlowId(u32::try_from(done.context).expect("contexts are flows"));
         let is_ok = done.outcome == Outcome::Ok;
         match done.kind {

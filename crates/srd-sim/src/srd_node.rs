@@ -75,7 +75,7 @@ struct Sending {
 
 /// Data of a peer that the endpoint does not hold.
 #[derive(Clone, Debug)]
-struct Known {
+struct PeerState {
     id: PeerId,
     flows: Vec<u16>,
     /// Flows that wait for a queue pair.
@@ -91,7 +91,7 @@ pub struct SrdNode {
     buf: TransmitBuf,
     flows: Vec<Sending>,
     free: Vec<u16>,
-    known: BTreeMap<HostId, Known>,
+    known: BTreeMap<HostId, PeerState>,
     // Flows that wait for a queue pair, to any peer.
     waiting: usize,
     payload_bytes: usize,
@@ -160,7 +160,7 @@ impl SrdNode {
             let peer = PeerConfig::at(to);
             self.endpoint.add_peer(now, peer).expect("fewer hosts than peers_max")
         });
-        self.known.insert(host, Known { id, flows: Vec::new(), waiting: VecDeque::new() });
+        self.known.insert(host, PeerState { id, flows: Vec::new(), waiting: VecDeque::new() });
         id
     }
 

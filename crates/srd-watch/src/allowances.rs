@@ -14,14 +14,14 @@
 
 use std::collections::VecDeque;
 
-use crate::arrival::Way;
+use crate::arrival::PacketDirection;
 use crate::burst::{Burst, Increment};
 use crate::find::RUN_NS_MAX;
 
 /// Counters of packets queued or dropped, in ENA's order, with the direction that they count.
-pub const COUNTERS: [(&str, Option<Way>); 5] = [
-    ("bw_in_allowance_exceeded", Some(Way::In)),
-    ("bw_out_allowance_exceeded", Some(Way::Out)),
+pub const COUNTERS: [(&str, Option<PacketDirection>); 5] = [
+    ("bw_in_allowance_exceeded", Some(PacketDirection::In)),
+    ("bw_out_allowance_exceeded", Some(PacketDirection::Out)),
     ("pps_allowance_exceeded", None),
     ("conntrack_allowance_exceeded", None),
     ("linklocal_allowance_exceeded", None),
@@ -55,7 +55,7 @@ pub struct Allowances {
 impl Allowances {
     /// The counters among a driver's statistics; `None` if it has no such counter.
     pub fn among(names: &[String]) -> Option<Self> {
-        let place = |(n, (counter, _)): (usize, &(&str, Option<Way>))| {
+        let place = |(n, (counter, _)): (usize, &(&str, Option<PacketDirection>))| {
             Some((names.iter().position(|name| name == counter)?, n))
         };
         let places: Vec<_> = COUNTERS.iter().enumerate().filter_map(place).collect();

@@ -28,7 +28,11 @@ fn packet() -> Vec<u8> {
 
 /// A session against 100 Mb/s, with a burst of 10 ms from each of these times on, sampled every
 /// 100 ms by `sample`.
-fn session(bursts: &[(u64, Way)], end: u64, sample: impl Fn(u64) -> Vec<u64>) -> Session {
+fn session(
+    bursts: &[(u64, PacketDirection)],
+    end: u64,
+    sample: impl Fn(u64) -> Vec<u64>,
+) -> Session {
     let settings = Settings::default();
     let model =
         Model::of_rate(100_000_000, None).with_tolerance(crate::model::Duration::from_millis(1));
@@ -40,7 +44,7 @@ fn session(bursts: &[(u64, Way)], end: u64, sample: impl Fn(u64) -> Vec<u64>) ->
         for n in 0..sending.map_or(0, |_| 30) {
             session.see(&Raw {
                 time: Instant::from_nanos(ms * MS + n * 10_000),
-                way: sending.map_or(Way::In, |(_, way)| *way),
+                way: sending.map_or(PacketDirection::In, |(_, way)| *way),
                 ethertype: Some(0x0800),
                 length: 1028,
                 segment_bytes: None,
@@ -75,15 +79,19 @@ fn growth_belongs_to_the_burst_of_its_time_and_direction() {
         let packets = if ms > 550 { 4 } else { 0 };
         vec![77, 0, 100 + out, packets, 0, 136_812 - ms]
     };
-    let mut session = session(&[(250, Way::Out), (255, Way::In), (550, Way::In)], 1000, statistics);
+    let mut session = session(
+        &[(250, PacketDirection::Out), (255, PacketDirection::In), (550, PacketDirection::In)],
+        1000,
+        statistics,
+    );
     let bursts = ended(&mut session);
     let of = |n: usize| {
         let all = bursts[n].allowances.iter();
         all.map(|grown| (grown.counter.as_str(), grown.packets)).collect::<Vec<_>>()
     };
     assert_eq!(bursts.len(), 3);
-    let ways: Vec<Way> = bursts.iter().map(|burst| burst.way).collect();
-    let out = ways.iter().position(|way| *way == Way::Out).unwrap();
+    let ways: Vec<PacketDirection> = bursts.iter().map(|burst| burst.way).collect();
+    let out = ways.iter().position(|way| *way == PacketDirection::Out).unwrap();
     assert_eq!(of(out), [("bw_out_allowance_exceeded", 9)]);
     assert_eq!(of(1 - out), [], "the other direction, at the same time");
     assert_eq!(of(2), [("pps_allowance_exceeded", 4)]);
@@ -96,7 +104,7 @@ fn growth_belongs_to_the_burst_of_its_time_and_direction() {
 #[test]
 fn growth_without_a_burst_is_told_apart() {
     let statistics = |ms: u64| vec![0, if ms > 600 { 5 } else { 0 }, 0, 0, 0, 0];
-    let mut session = session(&[(250, Way::In)], 1000, statistics);
+    let mut session = session(&[(250, PacketDirection::In)], 1000, statistics);
     assert_eq!(ended(&mut session)[0].allowances, []);
     let allowances = session.allowances.as_mut().unwrap();
     allowances.finish();
@@ -105,7 +113,7 @@ fn growth_without_a_burst_is_told_apart() {
 
 #[test]
 fn a_burst_is_reported_after_the_next_sample() {
-    let mut session = session(&[(250, Way::In)], 290, |_| vec![0; 6]);
+    let mut session = session(&[(250, PacketDirection::In)], 290, |_| vec![0; 6]);
     assert!(session.next_report(false).is_none(), "the last sample was at 199 ms");
     session.allowances.as_mut().unwrap().sample(299 * MS, &[0, 3, 0, 0, 0, 0]);
     let Some(Report::Ended(burst, None)) = session.next_report(false) else { panic!("reported") };

@@ -10,14 +10,14 @@ use srd_proto::time::Instant;
 /// Direction of packets, seen from the interface.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Way {
+pub enum PacketDirection {
     /// The interface received them.
     In,
     /// The interface sent them.
     Out,
 }
 
-impl Way {
+impl PacketDirection {
     /// Both, in the order of their indices.
     pub const BOTH: [Self; 2] = [Self::In, Self::Out];
 
@@ -112,7 +112,7 @@ pub struct Arrival {
     /// Time of the kernel's time stamp.
     pub time: Instant,
     /// Direction of the packet.
-    pub way: Way,
+    pub way: PacketDirection,
     /// Flow of the packet.
     pub flow: Flow,
     /// Bytes of all packets that this arrival represents, each from its IP header on.

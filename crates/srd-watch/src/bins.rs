@@ -8,7 +8,7 @@ use crate::sketch::{Carried, TopFlows};
 
 /// Packets that a limit held up.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(crate) struct Held {
+pub(crate) struct LimitCounters {
     pub(crate) queued: u64,
     pub(crate) dropped: u64,
 }
@@ -21,9 +21,9 @@ pub(crate) struct Sum {
     /// Bytes and packets of the largest frame.
     pub(crate) largest: (u64, u64),
     /// By the first limit that each packet met.
-    pub(crate) first: Held,
+    pub(crate) first: LimitCounters,
     /// By each limit.
-    pub(crate) held: [Held; LIMITS],
+    pub(crate) held: [LimitCounters; LIMITS],
     pub(crate) flows: TopFlows,
 }
 
@@ -81,7 +81,7 @@ impl Sum {
     /// Whether a limit of this direction alone held anything up. If fewer than `little` bytes
     /// arrived, limits that queue do not count: what they held only waited behind others.
     pub(crate) fn is_held(&self, little: u64) -> bool {
-        let own = |(n, held): (usize, &Held)| {
+        let own = |(n, held): (usize, &LimitCounters)| {
             let queues = n != Limit::Fragments as usize && n != Limit::LinkLocal as usize;
             let counts = n != Limit::Packets as usize && !(queues && self.bytes < little);
             counts && held.queued + held.dropped > 0

@@ -3,7 +3,7 @@
 use serde::Serialize;
 use srd_card::limits::Limit;
 
-use crate::arrival::{Flow, Way};
+use crate::arrival::{Flow, PacketDirection};
 
 /// A limit that a burst reached, or exceeded.
 #[derive(Clone, PartialEq, Debug, Serialize)]
@@ -80,7 +80,7 @@ pub struct Burst {
     /// The interface, or the file.
     pub interface: String,
     /// Direction of the burst.
-    pub way: Way,
+    pub way: PacketDirection,
     /// Start in nanoseconds since 1970: the beginning of its first bin.
     pub start_ns: u64,
     /// Length in nanoseconds: whole bins.
@@ -149,8 +149,8 @@ impl Burst {
         let exceeded = self.limits.iter().filter(|limit| limit.exceeded && limit.bps.is_some());
         let most = exceeded.max_by_key(|limit| limit.queued + limit.dropped);
         let of_direction = match self.way {
-            Way::In => Limit::BandwidthIn,
-            Way::Out => Limit::BandwidthOut,
+            PacketDirection::In => Limit::BandwidthIn,
+            PacketDirection::Out => Limit::BandwidthOut,
         };
         let found = most.and_then(|limit| Some((limit.name, limit.bps?)));
         found.unwrap_or((name_of(of_direction), self.limit_bps))

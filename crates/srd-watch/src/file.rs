@@ -3,7 +3,7 @@
 //! It is read once, packet by packet, and may be larger than memory. Each interface in it is
 //! watched on its own, with the times of its packets as the clock.
 //!
-//! Packets that are not read are counted by kind ([`Others`]). Bounds: those of
+//! Packets that are not read are counted by kind ([`SkipCounts`]). Bounds: those of
 //! [`srd_pcapng::read`].
 
 use std::cell::Cell;
@@ -19,11 +19,11 @@ use srd_proto::time::Instant;
 
 pub use srd_pcapng::read::{BLOCK_BYTES_MAX, INTERFACES_MAX};
 
-use crate::arrival::Way;
+use crate::arrival::PacketDirection;
 use crate::input::{Input, STDIN};
 use crate::link::{self, Next};
 use crate::model::Model;
-use crate::other::{Other, Others};
+use crate::other::{SkipCounts, SkipReason};
 use crate::read::{Raw, said_bytes};
 use crate::session::{Report, Session};
 use crate::units::grouped;
@@ -95,7 +95,7 @@ pub struct End {
     pub packets: u64,
     /// Packets of link types that are not read, and of no interface. What is inside of the others
     /// is for the caller to count.
-    pub others: Others,
+    pub others: SkipCounts,
     /// Reason why reading ended before the end of the file.
     pub error: Option<FileError>,
     /// Whether reading ended because the caller stopped it.
@@ -104,7 +104,7 @@ pub struct End {
 
 impl End {
     /// Reason why there is no result for a file. `others`: all packets that are not counted.
-    pub fn nothing(&self, others: &Others) -> String {
+    pub fn nothing(&self, others: &SkipCounts) -> String {
         if self.packets == 0 && self.is_stopped {
             "stopped before a packet was read".to_owned()
         } else if self.packets == 0 {
@@ -148,7 +148,7 @@ impl<'a> Read<'a> {
             let source = raw.arrival().map(|arrival| arrival.flow.outer.source);
             let is_local = |prefix: &Prefix| source.is_some_and(|source| prefix.contains(source));
             if local.iter().any(is_local) {
-                raw.way = Way::Out;
+                raw.way = PacketDirection::Out;
             }
         }
         raw
@@ -293,10 +293,10 @@ impl Reading<'_> {
         }
     }
 
-    fn show(&mut self, captured: &Captured<'_>) -> Result<(), Other> {
-        let number = captured.interface.ok_or(Other::Interface)?;
-        let (interface, name) = self.interfaces.get(number).ok_or(Other::Interface)?;
-        let time_ns = captured.time_ns.ok_or(Other::Time)?;
+    fn show(&mut self, captured: &Captured<'_>) -> Result<(), SkipReason> {
+        let number = captured.interface.ok_or(SkipReason::Interface)?;
+        let (interface, name) = self.interfaces.get(number).ok_or(SkipReason::Interface)?;
+        let time_ns = captured.time_ns.ok_or(SkipReason::Time)?;
         let begin = link::begin(interface.link, interface.is_big_endian, captured.bytes)?;
         let (ethertype, at) = match begin.next {
             Next::Ethernet => (None, begin.at),
@@ -310,13 +310,13 @@ impl Reading<'_> {
         let header_bytes = u32::try_from(at).unwrap_or(u32::MAX);
         let length = captured.length.saturating_sub(header_bytes);
         let way = captured.direction.map(|direction| match direction {
-            Direction::In => Way::In,
-            Direction::Out => Way::Out,
+            Direction::In => PacketDirection::In,
+            Direction::Out => PacketDirection::Out,
         });
         let marked = way.or(begin.way);
         let mut raw = Raw {
             time: Instant::from_nanos(time_ns.min(u64::MAX / 2)),
-            way: marked.unwrap_or(Way::In),
+            way: marked.unwrap_or(PacketDirection::In),
             ethertype,
             length: begin.length.map_or(length, |said| said.min(length)),
             segment_bytes: None,

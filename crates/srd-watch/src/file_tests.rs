@@ -80,8 +80,13 @@ fn read(bytes: &[u8], options: &Options) -> (Vec<Burst>, Result<Outcome, FileErr
 
 #[test]
 fn both_formats_and_every_link_type_tell_the_same() {
-    let mut files = vec![(pcapng(), Way::Out)];
-    for (link, way) in [(1, Way::In), (113, Way::Out), (276, Way::Out), (0, Way::In)] {
+    let mut files = vec![(pcapng(), PacketDirection::Out)];
+    for (link, way) in [
+        (1, PacketDirection::In),
+        (113, PacketDirection::Out),
+        (276, PacketDirection::Out),
+        (0, PacketDirection::In),
+    ] {
         files.push((pcap(false, link), way));
         files.push((pcap(true, link), way));
     }
@@ -102,7 +107,7 @@ fn both_formats_and_every_link_type_tell_the_same() {
 fn packets_from_local_addresses_go_out_where_the_file_says_nothing() {
     let local = vec!["10.0.0.2/32".parse().unwrap()];
     let (bursts, _) = read(&pcap(true, 1), &Options { local, ..options() });
-    assert_eq!(bursts[0].way, Way::Out);
+    assert_eq!(bursts[0].way, PacketDirection::Out);
 }
 
 #[test]
@@ -186,7 +191,8 @@ fn figures(bytes: &[u8]) -> (u64, u64, String) {
     for session in &outcome.sessions {
         others.absorb(session.others());
         packets += session.watch.packets();
-        sum += Way::BOTH.iter().map(|way| session.watch.totals(*way).bytes).sum::<u64>();
+        sum +=
+            PacketDirection::BOTH.iter().map(|way| session.watch.totals(*way).bytes).sum::<u64>();
     }
     (packets, sum, others.to_string())
 }

@@ -110,7 +110,7 @@ pub(crate) struct Run {
 
 /// Result of the finder.
 #[derive(Clone, Debug)]
-pub(crate) enum Found {
+pub(crate) enum FinderEvent {
     /// A burst is under way.
     Began(Box<Run>),
     /// A burst is over, or a part of it is.
@@ -157,7 +157,7 @@ impl Finder {
     }
 
     /// Takes the sum of a bin, which comes after all others, and leaves it empty.
-    pub(crate) fn close(&mut self, closed: &Closed, sum: &mut Sum) -> Option<Found> {
+    pub(crate) fn close(&mut self, closed: &Closed, sum: &mut Sum) -> Option<FinderEvent> {
         let ended = self.idle(closed.bin);
         self.slide(closed);
         let bytes = sum.bytes;
@@ -178,7 +178,7 @@ impl Finder {
     }
 
     /// Nothing arrived up to this bin.
-    pub(crate) fn idle(&mut self, bin: u64) -> Option<Found> {
+    pub(crate) fn idle(&mut self, bin: u64) -> Option<FinderEvent> {
         let run = self.run.as_ref()?;
         if bin.saturating_sub(run.last) <= self.sizes.gap {
             return None;
@@ -187,9 +187,9 @@ impl Finder {
     }
 
     /// The burst that is under way ends here.
-    pub(crate) fn end(&mut self) -> Option<Found> {
+    pub(crate) fn end(&mut self) -> Option<FinderEvent> {
         let run = self.run.take()?;
-        run.is_burst.then_some(Found::Ended(run))
+        run.is_burst.then_some(FinderEvent::Ended(run))
     }
 
     fn grow(&mut self, closed: &Closed, sum: &mut Sum) {
@@ -272,7 +272,7 @@ impl Finder {
     }
 
     /// Announces a burst that goes on, or cuts one that has become too long.
-    fn report(&mut self) -> Option<Found> {
+    fn report(&mut self) -> Option<FinderEvent> {
         let run = self.run.as_mut()?;
         let bins = run.last - run.first + 1;
         if !run.is_burst {
@@ -286,6 +286,6 @@ impl Finder {
             return None;
         }
         run.announced = true;
-        Some(Found::Began(run.clone()))
+        Some(FinderEvent::Began(run.clone()))
     }
 }

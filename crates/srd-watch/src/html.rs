@@ -2,9 +2,9 @@
 //! a second and a minute, and the limit, all on one axis, so that a person sees at once what an
 //! average hides.
 
-use srd_chart::{Axis, Colour, Dashes, Line, LineChart, Mark, Page, Unit, figure};
+use srd_chart::{Axis, ChartLine, Colour, Dashes, LineChart, Mark, Page, Unit, figure};
 
-use crate::arrival::Way;
+use crate::arrival::PacketDirection;
 use crate::burst::Burst;
 use crate::session::Session;
 use crate::text;
@@ -97,7 +97,7 @@ fn whole(page: &mut Page, session: &Session, bursts: &Gathered) {
         text::time(watch.settings().bin_ns),
         watch.model(),
     ));
-    for way in Way::BOTH {
+    for way in PacketDirection::BOTH {
         let timeline = watch.timeline(way);
         let totals = watch.totals(way);
         if totals.bytes == 0 {
@@ -107,7 +107,7 @@ fn whole(page: &mut Page, session: &Session, bursts: &Gathered) {
         let mean = crate::average::rate_bps(totals.bytes, watch.seen_ns());
         let caption = format!(
             "{}: largest bin {}, mean {}",
-            if way == Way::In { "Received" } else { "Sent" },
+            if way == PacketDirection::In { "Received" } else { "Sent" },
             text::rate(totals.peak_bps),
             text::rate(mean),
         );
@@ -123,15 +123,17 @@ fn whole(page: &mut Page, session: &Session, bursts: &Gathered) {
 
 /// Figures of all the time, in both directions.
 fn facts_of_all(watch: &Watch) -> Vec<(bool, Vec<String>)> {
-    let row = |name: &str, of: &dyn Fn(Way) -> String| {
-        (false, std::iter::once(name.to_owned()).chain(Way::BOTH.map(of)).collect())
+    let row = |name: &str, of: &dyn Fn(PacketDirection) -> String| {
+        (false, std::iter::once(name.to_owned()).chain(PacketDirection::BOTH.map(of)).collect())
     };
-    let largest = |way: Way, period: usize| match watch.quantile_bps(way, period, 1.0) {
+    let largest = |way: PacketDirection, period: usize| match watch.quantile_bps(way, period, 1.0) {
         (_, 0) => "no whole one seen".to_owned(),
         (bps, _) => text::rate(bps),
     };
-    let above = |way: Way| text::time(watch.totals(way).bins_above * watch.settings().bin_ns);
-    let mean = |way: Way| crate::average::rate_bps(watch.totals(way).bytes, watch.seen_ns());
+    let above =
+        |way: PacketDirection| text::time(watch.totals(way).bins_above * watch.settings().bin_ns);
+    let mean =
+        |way: PacketDirection| crate::average::rate_bps(watch.totals(way).bytes, watch.seen_ns());
     vec![
         row("bytes", &|way| text::bytes(watch.totals(way).bytes)),
         row("packets", &|way| text::grouped(watch.totals(way).packets)),
@@ -145,7 +147,7 @@ fn facts_of_all(watch: &Watch) -> Vec<(bool, Vec<String>)> {
 }
 
 /// The limit of a direction, and that of one flow if bursts exceeded it.
-fn limits_of_all(watch: &Watch, way: Way, bursts: &Gathered) -> Vec<(String, u64)> {
+fn limits_of_all(watch: &Watch, way: PacketDirection, bursts: &Gathered) -> Vec<(String, u64)> {
     let mut limits = vec![("limit of bandwidth".to_owned(), watch.model().peak_bps(way))];
     let of_flow = watch.model().flow_bps().filter(|flow_bps| {
         bursts
@@ -158,12 +160,12 @@ fn limits_of_all(watch: &Watch, way: Way, bursts: &Gathered) -> Vec<(String, u64
     limits
 }
 
-fn is_of(burst: &Burst, watch: &Watch, way: Way) -> bool {
+fn is_of(burst: &Burst, watch: &Watch, way: PacketDirection) -> bool {
     burst.interface == watch.name() && burst.way == way
 }
 
 /// The bursts that have a picture, at their time, under their number.
-fn marks(watch: &Watch, way: Way, bursts: &Gathered) -> Vec<Mark> {
+fn marks(watch: &Watch, way: PacketDirection, bursts: &Gathered) -> Vec<Mark> {
     let began_ns = watch.timeline(way).first() * watch.settings().bin_ns;
     let mark = |(n, burst): (usize, &Burst)| {
         let since = burst.start_ns.checked_sub(began_ns)?;
@@ -314,22 +316,22 @@ fn table(page: &mut Page, bursts: &Gathered) {
     }
 }
 
-fn named(label: &str, colour: Colour, dashes: Dashes, points: Vec<(f64, f64)>) -> Line {
-    Line { label: label.to_owned(), colour, dashes, faint: false, points }
+fn named(label: &str, colour: Colour, dashes: Dashes, points: Vec<(f64, f64)>) -> ChartLine {
+    ChartLine { label: label.to_owned(), colour, dashes, faint: false, points }
 }
 
 /// Means over a minute. Those over a second are drawn later, with gaps: where both are the same,
 /// both are seen.
-fn minutes(label: &str, points: Vec<(f64, f64)>) -> Line {
+fn minutes(label: &str, points: Vec<(f64, f64)>) -> ChartLine {
     named(label, Colour::Green, Dashes::Solid, points)
 }
 
-fn seconds_over(label: &str, points: Vec<(f64, f64)>) -> Line {
+fn seconds_over(label: &str, points: Vec<(f64, f64)>) -> ChartLine {
     named(label, Colour::Blue, Dashes::Long, points)
 }
 
 /// Lines in Mb/s.
-fn chart(title: &str, x: Axis, lines: Vec<Line>) -> LineChart {
+fn chart(title: &str, x: Axis, lines: Vec<ChartLine>) -> LineChart {
     LineChart {
         title: title.to_owned(),
         height: HEIGHT,

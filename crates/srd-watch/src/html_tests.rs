@@ -18,7 +18,7 @@ fn the_page_shows_bursts_averages_and_limit_and_is_well_formed() {
     for burst in 0..300_u64 {
         for n in 0..200 {
             let time = Instant::from_nanos(burst * 200_000_000 + n * 100_000);
-            let (way, flow) = (Way::In, Flow { outer: key, inner: None });
+            let (way, flow) = (PacketDirection::In, Flow { outer: key, inner: None });
             let bytes = 2500 + u32::try_from(burst).unwrap();
             let (packets, packet_bytes, fragment) = (1, bytes, false);
             watch.arrive(&Arrival { time, way, flow, bytes, packets, packet_bytes, fragment });
@@ -72,7 +72,7 @@ fn page_of_one_flow() -> String {
         ports: (1, 2),
     };
     for n in 0..20_000 {
-        let (time, way) = (Instant::from_nanos(n * 33_333), Way::Out);
+        let (time, way) = (Instant::from_nanos(n * 33_333), PacketDirection::Out);
         let (flow, bytes, packets) = (Flow { outer, inner: None }, 1000, 1);
         let (packet_bytes, fragment) = (bytes, false);
         watch.arrive(&Arrival { time, way, flow, bytes, packets, packet_bytes, fragment });

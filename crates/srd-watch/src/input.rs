@@ -56,7 +56,7 @@ impl<'a> Input<'a> {
             OpenOptions::new().read(true).custom_flags(flags).open(file)?
         };
         let taken = Rc::new(Cell::new(0));
-        let source = Waiting { file: opened, stop, taken: Rc::clone(&taken) };
+        let source = PolledFile { file: opened, stop, taken: Rc::clone(&taken) };
         Ok(Self { bytes: decompressed(source)?, taken })
     }
 
@@ -73,13 +73,13 @@ impl Read for Input<'_> {
 }
 
 /// A file whose bytes are waited for.
-struct Waiting<'a> {
+struct PolledFile<'a> {
     file: File,
     stop: &'a dyn Fn() -> bool,
     taken: Rc<Cell<u64>>,
 }
 
-impl Read for Waiting<'_> {
+impl Read for PolledFile<'_> {
     fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
         loop {
             if (self.stop)() {

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use srd_pcapng::{Direction, Packet, Writer};
 use srd_proto::time::{Duration, Instant};
 
-use crate::arrival::Way;
+use crate::arrival::PacketDirection;
 use crate::burst::Burst;
 use crate::read::Raw;
 
@@ -23,14 +23,14 @@ const OVERHEAD_BYTES: usize = 64;
 #[derive(Clone, Debug)]
 struct Entry {
     time: Instant,
-    way: Way,
+    way: PacketDirection,
     length: u32,
     bytes: Box<[u8]>,
 }
 
 /// The packets of a burst.
 #[derive(Clone, Debug)]
-pub struct Kept {
+pub struct BurstPackets {
     packets: Vec<Entry>,
     /// Packets of its time that are not here.
     missing: u64,
@@ -71,13 +71,13 @@ impl Keeper {
     }
 
     /// The packets of a burst and of the moment before it, in both directions.
-    pub(crate) fn of(&mut self, burst: &Burst) -> Kept {
+    pub(crate) fn of(&mut self, burst: &Burst) -> BurstPackets {
         let (start, end) = (burst.start_ns, burst.end_ns());
         let within = |entry: &&Entry| {
             (entry.time + BEFORE).as_nanos() >= start && entry.time.as_nanos() < end
         };
         let packets = self.entries.iter().filter(within).cloned().collect();
-        Kept { packets, missing: std::mem::take(&mut self.missing) }
+        BurstPackets { packets, missing: std::mem::take(&mut self.missing) }
     }
 
     /// Forgets all packets.
@@ -102,7 +102,7 @@ fn open(file: &Path) -> io::Result<File> {
     }
 }
 
-impl Kept {
+impl BurstPackets {
     /// Writes a file of its own for the burst into a directory; returns its name.
     ///
     /// # Errors
@@ -118,8 +118,8 @@ impl Kept {
             writer.packet(&Packet {
                 interface,
                 direction: match entry.way {
-                    Way::In => Direction::In,
-                    Way::Out => Direction::Out,
+                    PacketDirection::In => Direction::In,
+                    PacketDirection::Out => Direction::Out,
                 },
                 time_ns: entry.time.as_nanos(),
                 length: entry.length,

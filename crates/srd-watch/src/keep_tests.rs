@@ -8,7 +8,7 @@ fn push(keeper: &mut Keeper, time_ns: u64, size: usize, open: Option<u64>) {
     bytes[0] = 0x45;
     let raw = Raw {
         time: Instant::from_nanos(time_ns),
-        way: Way::Out,
+        way: PacketDirection::Out,
         ethertype: Some(0x0800),
         length: 1500,
         segment_bytes: None,
@@ -21,7 +21,7 @@ fn push(keeper: &mut Keeper, time_ns: u64, size: usize, open: Option<u64>) {
 fn burst(start_ns: u64, length_ns: u64) -> Burst {
     Burst {
         interface: "../eth0".into(),
-        way: Way::Out,
+        way: PacketDirection::Out,
         start_ns,
         length_ns,
         continues: false,

@@ -50,7 +50,7 @@ mod tunnel;
 mod units;
 pub mod watch;
 
-pub use arrival::{Arrival, Flow, Tunnel, Way};
+pub use arrival::{Arrival, Flow, PacketDirection, Tunnel};
 pub use burst::Burst;
 pub use model::Model;
 pub use srd_card::Prefix;

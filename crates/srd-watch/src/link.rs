@@ -9,10 +9,10 @@
 //! ```
 //!
 //! Nothing in a packet is trusted: a packet that cannot be read as above is classified
-//! ([`Other`]). Bound: [`LAYERS_MAX`] headers after each other.
+//! ([`SkipReason`]). Bound: [`LAYERS_MAX`] headers after each other.
 
-use crate::arrival::Way;
-use crate::other::Other;
+use crate::arrival::PacketDirection;
+use crate::other::SkipReason;
 
 /// Headers between the link and IP that are looked through: each tag and each label is one.
 pub(crate) const LAYERS_MAX: usize = 32;
@@ -59,7 +59,7 @@ pub(crate) struct Begin {
     pub(crate) next: Next,
     pub(crate) at: usize,
     /// The direction of the packet, if the header contains it.
-    pub(crate) way: Option<Way>,
+    pub(crate) way: Option<PacketDirection>,
     /// Bytes from there on, if the header contains their number.
     pub(crate) length: Option<u32>,
     /// Bytes at the end that are the link's.
@@ -72,13 +72,13 @@ impl Begin {
     }
 
     fn sent(self, is_sent: bool) -> Self {
-        Self { way: is_sent.then_some(Way::Out), ..self }
+        Self { way: is_sent.then_some(PacketDirection::Out), ..self }
     }
 }
 
 /// The place behind a link header of this type (LINKTYPE_ of tcpdump.org).
-pub(crate) fn begin(link: u16, is_big_endian: bool, bytes: &[u8]) -> Result<Begin, Other> {
-    let byte = |at: usize| bytes.get(at).copied().ok_or(Other::Cut);
+pub(crate) fn begin(link: u16, is_big_endian: bool, bytes: &[u8]) -> Result<Begin, SkipReason> {
+    let byte = |at: usize| bytes.get(at).copied().ok_or(SkipReason::Cut);
     let plain = |next, at| Ok(Begin::at(next, at));
     match link {
         1 => plain(Next::Ethernet, 0),
@@ -95,7 +95,10 @@ pub(crate) fn begin(link: u16, is_big_endian: bool, bytes: &[u8]) -> Result<Begi
         // A direction, before the address of HDLC or in its place.
         166 | 204 => {
             let begin = Begin::at(Next::Ppp, if byte(1)? == 0x03 { 2 } else { 1 });
-            Ok(Begin { way: Some(if byte(0)? == 0 { Way::In } else { Way::Out }), ..begin })
+            Ok(Begin {
+                way: Some(if byte(0)? == 0 { PacketDirection::In } else { PacketDirection::Out }),
+                ..begin
+            })
         }
         113 => {
             let begin = Begin::at(Next::EtherType(u16_at(bytes, 14)?), 16);
@@ -111,16 +114,16 @@ pub(crate) fn begin(link: u16, is_big_endian: bool, bytes: &[u8]) -> Result<Begi
         // netANALYZER: frames of Ethernet with their check sequence; 241 with the preamble.
         240 => Ok(Begin { trailer_bytes: 4, ..Begin::at(Next::Ethernet, 4) }),
         241 => Ok(Begin { trailer_bytes: 4, ..Begin::at(Next::Ethernet, 12) }),
-        other => Err(Other::Link(other)),
+        other => Err(SkipReason::Link(other)),
     }
 }
 
 /// Offset of the IP packet that follows.
-pub(crate) fn find(bytes: &[u8], mut next: Next, mut at: usize) -> Result<usize, Other> {
+pub(crate) fn find(bytes: &[u8], mut next: Next, mut at: usize) -> Result<usize, SkipReason> {
     for _ in 0..LAYERS_MAX {
         (next, at) = match next {
             Next::Ip => {
-                return if has_version(bytes, at)? { Ok(at) } else { Err(Other::Malformed) };
+                return if has_version(bytes, at)? { Ok(at) } else { Err(SkipReason::Malformed) };
             }
             Next::Ethernet => (Next::EtherType(u16_at(bytes, at + 12)?), at + 14),
             Next::EtherType(ETHERTYPE_V4 | ETHERTYPE_V6) => return Ok(at),
@@ -132,51 +135,51 @@ pub(crate) fn find(bytes: &[u8], mut next: Next, mut at: usize) -> Result<usize,
                 // Version and type are 1; a session has the code 0.
                 let is_session = u16_at(bytes, at)? == 0x1100;
                 if !is_session {
-                    return Err(Other::EtherType(ETHERTYPE_PPPOE));
+                    return Err(SkipReason::EtherType(ETHERTYPE_PPPOE));
                 }
                 (Next::Ppp, at + 6)
             }
             Next::EtherType(ETHERTYPE_PPP) => (Next::Ppp, at),
             Next::EtherType(of) if of < ETHERTYPE_LEAST => (Next::Llc, at),
-            Next::EtherType(of) => return Err(Other::EtherType(of)),
+            Next::EtherType(of) => return Err(SkipReason::EtherType(of)),
             Next::Llc => llc(bytes, at)?,
             Next::Ppp => ppp(bytes, at)?,
             Next::Mpls => mpls(bytes, at)?,
         };
     }
-    Err(Other::Deep)
+    Err(SkipReason::Deep)
 }
 
 /// Reads on behind one label: another label, or IP. Only its first bits identify the content.
-fn mpls(bytes: &[u8], at: usize) -> Result<(Next, usize), Other> {
-    let is_last = bytes.get(at + 2).ok_or(Other::Cut)? & 1 == 1;
+fn mpls(bytes: &[u8], at: usize) -> Result<(Next, usize), SkipReason> {
+    let is_last = bytes.get(at + 2).ok_or(SkipReason::Cut)? & 1 == 1;
     if !is_last {
         return Ok((Next::Mpls, at + 4));
     }
     if has_version(bytes, at + 4)? {
         Ok((Next::Ip, at + 4))
     } else {
-        Err(Other::EtherType(ETHERTYPES_MPLS[0]))
+        Err(SkipReason::EtherType(ETHERTYPES_MPLS[0]))
     }
 }
 
-fn llc(bytes: &[u8], at: usize) -> Result<(Next, usize), Other> {
+fn llc(bytes: &[u8], at: usize) -> Result<(Next, usize), SkipReason> {
     let header: [u8; 3] = at_least(bytes, at)?;
     match header {
         LLC_IP => Ok((Next::EtherType(ETHERTYPE_V4), at + 3)),
         LLC_SNAP if SNAP_ETHERTYPE.contains(&at_least(bytes, at + 3)?) => {
             Ok((Next::EtherType(u16_at(bytes, at + 6)?), at + 8))
         }
-        [point, ..] => Err(Other::Llc(point)),
+        [point, ..] => Err(SkipReason::Llc(point)),
     }
 }
 
-fn ppp(bytes: &[u8], mut at: usize) -> Result<(Next, usize), Other> {
-    if bytes.get(at) == Some(&0xff) && *bytes.get(at + 1).ok_or(Other::Cut)? == 0x03 {
+fn ppp(bytes: &[u8], mut at: usize) -> Result<(Next, usize), SkipReason> {
+    if bytes.get(at) == Some(&0xff) && *bytes.get(at + 1).ok_or(SkipReason::Cut)? == 0x03 {
         at += 2;
     }
     // A protocol may be compressed to its second byte, which is odd.
-    let first = *bytes.get(at).ok_or(Other::Cut)?;
+    let first = *bytes.get(at).ok_or(SkipReason::Cut)?;
     let (protocol, at) = match first & 1 {
         1 => (u16::from(first), at + 1),
         _ => (u16_at(bytes, at)?, at + 2),
@@ -185,21 +188,21 @@ fn ppp(bytes: &[u8], mut at: usize) -> Result<(Next, usize), Other> {
         PPP_V4 => Ok((Next::EtherType(ETHERTYPE_V4), at)),
         PPP_V6 => Ok((Next::EtherType(ETHERTYPE_V6), at)),
         of if PPP_MPLS.contains(&of) => Ok((Next::Mpls, at)),
-        of => Err(Other::Ppp(of)),
+        of => Err(SkipReason::Ppp(of)),
     }
 }
 
-fn family(family: u32, at: usize) -> Result<Begin, Other> {
+fn family(family: u32, at: usize) -> Result<Begin, SkipReason> {
     if FAMILIES.contains(&family) {
         Ok(Begin::at(Next::Ip, at))
     } else {
-        Err(Other::Family(family))
+        Err(SkipReason::Family(family))
     }
 }
 
 /// The attribute that has the packet. Numbers are in the byte order of the capturing machine.
-fn nflog(bytes: &[u8], is_big_endian: bool) -> Result<Begin, Other> {
-    let of = u32::from(*bytes.first().ok_or(Other::Cut)?);
+fn nflog(bytes: &[u8], is_big_endian: bool) -> Result<Begin, SkipReason> {
+    let of = u32::from(*bytes.first().ok_or(SkipReason::Cut)?);
     let inside = family(of, 0)?;
     let number = |at: usize| {
         let number: [u8; 2] = at_least(bytes, at)?;
@@ -209,7 +212,7 @@ fn nflog(bytes: &[u8], is_big_endian: bool) -> Result<Begin, Other> {
     loop {
         let (length, kind) = (number(at)?, number(at + 2)?);
         // An attribute is as long as its header at least: the loop comes to an end.
-        let Some(value_bytes) = length.checked_sub(4) else { return Err(Other::Malformed) };
+        let Some(value_bytes) = length.checked_sub(4) else { return Err(SkipReason::Malformed) };
         if kind == NFLOG_PAYLOAD {
             return Ok(Begin { at: at + 4, length: Some(value_bytes.into()), ..inside });
         }
@@ -217,26 +220,26 @@ fn nflog(bytes: &[u8], is_big_endian: bool) -> Result<Begin, Other> {
     }
 }
 
-fn has_version(bytes: &[u8], at: usize) -> Result<bool, Other> {
-    Ok(matches!(bytes.get(at).ok_or(Other::Cut)? >> 4, 4 | 6))
+fn has_version(bytes: &[u8], at: usize) -> Result<bool, SkipReason> {
+    Ok(matches!(bytes.get(at).ok_or(SkipReason::Cut)? >> 4, 4 | 6))
 }
 
-fn at_least<const N: usize>(bytes: &[u8], at: usize) -> Result<[u8; N], Other> {
+fn at_least<const N: usize>(bytes: &[u8], at: usize) -> Result<[u8; N], SkipReason> {
     let found = bytes.get(at..at + N).and_then(|found| found.try_into().ok());
-    found.ok_or(Other::Cut)
+    found.ok_or(SkipReason::Cut)
 }
 
 /// The EtherType of the IP packet that begins there.
-pub(crate) fn ethertype_of(bytes: &[u8], at: usize) -> Result<u16, Other> {
-    let is_v6 = bytes.get(at).ok_or(Other::Cut)? >> 4 == 6;
+pub(crate) fn ethertype_of(bytes: &[u8], at: usize) -> Result<u16, SkipReason> {
+    let is_v6 = bytes.get(at).ok_or(SkipReason::Cut)? >> 4 == 6;
     Ok(if is_v6 { ETHERTYPE_V6 } else { ETHERTYPE_V4 })
 }
 
-pub(crate) fn u16_at(bytes: &[u8], at: usize) -> Result<u16, Other> {
+pub(crate) fn u16_at(bytes: &[u8], at: usize) -> Result<u16, SkipReason> {
     Ok(u16::from_be_bytes(at_least(bytes, at)?))
 }
 
-fn host_u32(bytes: &[u8], at: usize, is_big_endian: bool) -> Result<u32, Other> {
+fn host_u32(bytes: &[u8], at: usize, is_big_endian: bool) -> Result<u32, SkipReason> {
     let number = at_least(bytes, at)?;
     Ok(if is_big_endian { u32::from_be_bytes(number) } else { u32::from_le_bytes(number) })
 }

@@ -55,7 +55,7 @@ fn everything_between_ethernet_and_ip_is_looked_through() {
         assert_eq!(at, Ok(frame.len() - v4.len()), "{name}");
         let raw = Raw {
             time: Instant::ZERO,
-            way: Way::In,
+            way: PacketDirection::In,
             ethertype: None,
             length: u32::try_from(frame.len()).unwrap(),
             segment_bytes: None,
@@ -67,7 +67,7 @@ fn everything_between_ethernet_and_ip_is_looked_through() {
         // Every shorter frame is distinguished from one without IP.
         for cut in 0..frame.len() - v4.len() {
             let found = find(&frame[..cut], Next::Ethernet, 0);
-            assert!(matches!(found, Err(Other::Cut)), "{name} {cut}: {found:?}");
+            assert!(matches!(found, Err(SkipReason::Cut)), "{name} {cut}: {found:?}");
         }
     }
 }
@@ -77,25 +77,29 @@ fn what_is_not_looked_through_is_named() {
     let of = |bytes: &[u8]| find(&[&MACS[..], bytes].concat(), Next::Ethernet, 0).unwrap_err();
     let tags = [0x81, 0, 0, 7].repeat(LAYERS_MAX);
     for (bytes, other, without_ip) in [
-        (&[8, 6, 0, 1][..], Other::EtherType(0x0806), true),
-        (&[0x88, 0x63, 0x11, 9, 0, 0, 0, 0], Other::EtherType(0x8863), true),
-        (&[0x88, 0x64, 0x21, 0, 0, 0, 0, 0], Other::EtherType(0x8864), false),
-        (&[0x88, 0x64, 0x11, 0, 0, 1, 0, 9, 0xc0, 0x21], Other::Ppp(0xc021), true),
-        (&[0x88, 0x64, 0x11, 0, 0, 1, 0, 9, 0, 0xfd], Other::Ppp(0x00fd), false),
-        (&[0x88, 0xe5, 0, 0], Other::EtherType(0x88e5), false),
-        (&[0x12, 0x34, 0, 0], Other::EtherType(0x1234), false),
+        (&[8, 6, 0, 1][..], SkipReason::EtherType(0x0806), true),
+        (&[0x88, 0x63, 0x11, 9, 0, 0, 0, 0], SkipReason::EtherType(0x8863), true),
+        (&[0x88, 0x64, 0x21, 0, 0, 0, 0, 0], SkipReason::EtherType(0x8864), false),
+        (&[0x88, 0x64, 0x11, 0, 0, 1, 0, 9, 0xc0, 0x21], SkipReason::Ppp(0xc021), true),
+        (&[0x88, 0x64, 0x11, 0, 0, 1, 0, 9, 0, 0xfd], SkipReason::Ppp(0x00fd), false),
+        (&[0x88, 0xe5, 0, 0], SkipReason::EtherType(0x88e5), false),
+        (&[0x12, 0x34, 0, 0], SkipReason::EtherType(0x1234), false),
         // An Ethernet frame inside of MPLS (RFC 4448).
-        (&[0x88, 0x47, 0, 1, 1, 64, 0, 0, 0, 0], Other::EtherType(0x8847), false),
-        (&[0, 38, 0x42, 0x42, 3, 0, 0, 0], Other::Llc(0x42), true),
-        (&[0, 38, 0xaa, 0xaa, 3, 0, 0, 0x0c, 0x20, 0], Other::Llc(0xaa), true),
-        (&tags, Other::Deep, false),
+        (&[0x88, 0x47, 0, 1, 1, 64, 0, 0, 0, 0], SkipReason::EtherType(0x8847), false),
+        (&[0, 38, 0x42, 0x42, 3, 0, 0, 0], SkipReason::Llc(0x42), true),
+        (&[0, 38, 0xaa, 0xaa, 3, 0, 0, 0x0c, 0x20, 0], SkipReason::Llc(0xaa), true),
+        (&tags, SkipReason::Deep, false),
     ] {
         assert_eq!((of(bytes), other.is_without_ip()), (other, without_ip), "{bytes:02x?}");
     }
 }
 
 /// Offset of the packet behind a header of this type, and the direction in the header.
-fn linked(link: u16, is_big_endian: bool, frame: &[u8]) -> Result<(usize, Option<Way>), Other> {
+fn linked(
+    link: u16,
+    is_big_endian: bool,
+    frame: &[u8],
+) -> Result<(usize, Option<PacketDirection>), SkipReason> {
     let begun = begin(link, is_big_endian, frame)?;
     Ok((find(frame, begun.next, begun.at)?, begun.way))
 }
@@ -115,16 +119,16 @@ fn every_link_type_leads_to_its_packet() {
         (50, vec![0x0f, 0, 8, 0], None),
         (51, vec![0x11, 0, 0, 7, 0, 30, 0, 0x21], None),
         (104, vec![0x8f, 0, 8, 0], None),
-        (204, vec![0, 0xff, 3, 0, 0x21], Some(Way::In)),
-        (204, vec![1, 0xff, 3, 0, 0x21], Some(Way::Out)),
-        (166, vec![1, 3, 0, 0x21], Some(Way::Out)),
+        (204, vec![0, 0xff, 3, 0, 0x21], Some(PacketDirection::In)),
+        (204, vec![1, 0xff, 3, 0, 0x21], Some(PacketDirection::Out)),
+        (166, vec![1, 3, 0, 0x21], Some(PacketDirection::Out)),
         (101, vec![], None),
         (12, vec![], None),
         (228, vec![], None),
         (113, sll(0), None),
-        (113, sll(4), Some(Way::Out)),
+        (113, sll(4), Some(PacketDirection::Out)),
         (276, sll2(0), None),
-        (276, sll2(4), Some(Way::Out)),
+        (276, sll2(4), Some(PacketDirection::Out)),
         (108, vec![0, 0, 0, 2], None),
         (219, vec![0, 1, 1, 64], None),
         (240, netanalyzer, None),
@@ -140,10 +144,10 @@ fn every_link_type_leads_to_its_packet() {
     for (is_big_endian, head) in [(false, [30, 0, 0, 0]), (true, [0, 0, 0, 24])] {
         assert_eq!(linked(0, is_big_endian, &[&head[..], &v6].concat()), Ok((4, None)));
         let other = linked(0, is_big_endian, &[&[7, 0, 0, 7][..], &v6].concat());
-        assert!(matches!(other, Err(Other::Family(_))), "{other:?}");
+        assert!(matches!(other, Err(SkipReason::Family(_))), "{other:?}");
     }
-    assert_eq!(begin(105, false, &v6), Err(Other::Link(105)));
-    assert_eq!(linked(101, false, &[0x15; 40]), Err(Other::Malformed));
+    assert_eq!(begin(105, false, &v6), Err(SkipReason::Link(105)));
+    assert_eq!(linked(101, false, &[0x15; 40]), Err(SkipReason::Malformed));
 }
 
 #[test]
@@ -167,10 +171,10 @@ fn the_packet_of_nflog_is_one_of_its_attributes() {
             assert_eq!(begun.length, u32::try_from(packet.len()).ok());
             assert_eq!(&frame[begun.at..begun.at + packet.len()], &packet[..]);
             let frame = [&[family, 0, 0, 5][..], &before].concat();
-            assert_eq!(begin(239, is_big_endian, &frame), Err(Other::Cut));
+            assert_eq!(begin(239, is_big_endian, &frame), Err(SkipReason::Cut));
             let endless = [&[family, 0, 0, 5][..], &[0; 64]].concat();
-            assert_eq!(begin(239, is_big_endian, &endless), Err(Other::Malformed));
+            assert_eq!(begin(239, is_big_endian, &endless), Err(SkipReason::Malformed));
         }
-        assert_eq!(begin(239, is_big_endian, &[7, 0, 0, 0]), Err(Other::Family(7)));
+        assert_eq!(begin(239, is_big_endian, &[7, 0, 0, 0]), Err(SkipReason::Family(7)));
     }
 }

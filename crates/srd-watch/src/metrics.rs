@@ -15,7 +15,7 @@ use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::{Registry, Unit};
 use srd_http::{Listener, Request, Response, Server, Status};
 
-use crate::arrival::Way;
+use crate::arrival::PacketDirection;
 use crate::burst::Burst;
 use crate::session::Session;
 use crate::source::{Kind, Opened};
@@ -47,7 +47,7 @@ pub struct Metrics {
     lost: Counters,
     others: Counters,
     /// Nanoseconds and bytes of bursts that go on, by interface and direction.
-    parts: BTreeMap<(String, Way), (u64, u64)>,
+    parts: BTreeMap<(String, PacketDirection), (u64, u64)>,
 }
 
 impl Default for Metrics {
@@ -73,7 +73,7 @@ impl Metrics {
     /// An interface is watched through this source. All its figures are there from now on.
     pub fn opened(&mut self, opened: &Opened) {
         let mut labels = of(&opened.interface);
-        for way in Way::BOTH {
+        for way in PacketDirection::BOTH {
             let both = of_way(&opened.interface, way);
             let counters = [&self.bytes, &self.packets, &self.queued, &self.dropped];
             for family in counters.into_iter().chain([&self.bins_above, &self.bursts]) {
@@ -108,7 +108,7 @@ impl Metrics {
     /// Updates the figures of an interface.
     pub fn figures(&mut self, session: &Session, lost: u64) {
         let interface = session.watch.name();
-        for way in Way::BOTH {
+        for way in PacketDirection::BOTH {
             let (labels, totals) = (of_way(interface, way), session.watch.totals(way));
             for (family, total) in [
                 (&self.bytes, totals.bytes),
@@ -162,7 +162,7 @@ fn of(interface: &str) -> Labels {
     vec![("interface", interface.to_owned())]
 }
 
-fn of_way(interface: &str, way: Way) -> Labels {
+fn of_way(interface: &str, way: PacketDirection) -> Labels {
     vec![("interface", interface.to_owned()), ("direction", way.name().to_owned())]
 }
 
@@ -194,7 +194,7 @@ mod tests {
         let mut watch = Watch::new("eth0", Settings::default(), &model, Instant::ZERO);
         let arrival = |ms: u64| crate::Arrival {
             time: Instant::from_nanos(ms * 1_000_000),
-            way: Way::Out,
+            way: PacketDirection::Out,
             flow: crate::Flow {
                 outer: srd_card::FlowKey {
                     source: [10, 0, 0, 1].into(),

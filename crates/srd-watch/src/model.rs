@@ -12,7 +12,7 @@ use srd_card::profile::{InstanceType, Profile};
 pub use srd_proto::time::Duration;
 use srd_proto::time::Instant;
 
-use crate::arrival::{Arrival, Way};
+use crate::arrival::{Arrival, PacketDirection};
 use crate::meters::Meters;
 use crate::units;
 
@@ -116,12 +116,12 @@ impl Model {
     }
 
     /// The bandwidth of a direction while there are credits, in bits per second.
-    pub fn peak_bps(&self, way: Way) -> u64 {
+    pub fn peak_bps(&self, way: PacketDirection) -> u64 {
         self.rates(way).peak_bps
     }
 
     /// The bandwidth of a direction that never ends, in bits per second.
-    pub fn baseline_bps(&self, way: Way) -> u64 {
+    pub fn baseline_bps(&self, way: PacketDirection) -> u64 {
         self.rates(way).baseline_bps
     }
 
@@ -135,10 +135,10 @@ impl Model {
         self.flow_bps
     }
 
-    fn rates(&self, way: Way) -> &Rates {
+    fn rates(&self, way: PacketDirection) -> &Rates {
         match way {
-            Way::In => &self.buckets.rates_in,
-            Way::Out => &self.buckets.rates_out,
+            PacketDirection::In => &self.buckets.rates_in,
+            PacketDirection::Out => &self.buckets.rates_out,
         }
     }
 }
@@ -162,14 +162,14 @@ pub(crate) enum Fate {
 
 /// A packet as the model remembers it while it waits.
 #[derive(Clone, Copy, Debug)]
-struct Waiting {
-    way: Way,
+struct QueuedPacket {
+    way: PacketDirection,
     packets: u32,
 }
 
 /// The model at work.
 pub(crate) struct Meter {
-    limits: Limits<Waiting>,
+    limits: Limits<QueuedPacket>,
     ceiling: Option<Ceiling>,
     meters: Meters,
     model: Model,
@@ -187,8 +187,8 @@ impl Meter {
         let destination = arrival.flow.outer.destination;
         let offer = Offer {
             direction: match arrival.way {
-                Way::In => Direction::Ingress,
-                Way::Out => Direction::Egress,
+                PacketDirection::In => Direction::Ingress,
+                PacketDirection::Out => Direction::Egress,
             },
             bytes: arrival.bytes,
             packets: arrival.packets,
@@ -197,7 +197,7 @@ impl Meter {
             link_local: self.model.eni && is_service(destination),
             fragment: self.model.eni && arrival.fragment,
         };
-        let waiting = Waiting { way: arrival.way, packets: arrival.packets };
+        let waiting = QueuedPacket { way: arrival.way, packets: arrival.packets };
         let flow = self
             .ceiling
             .as_ref()
@@ -211,7 +211,7 @@ impl Meter {
 
     /// Lets waiting packets on whose wait ends by `now`. Returns the next of them that another
     /// limit drops: that limit, the direction, and how many packets.
-    pub(crate) fn late(&mut self, now: Instant) -> Option<(Limit, Way, u64)> {
+    pub(crate) fn late(&mut self, now: Instant) -> Option<(Limit, PacketDirection, u64)> {
         loop {
             if let Some((limit, waiting)) = self.limits.pop_late() {
                 return Some((limit, waiting.way, waiting.packets.into()));
@@ -223,14 +223,14 @@ impl Meter {
     }
 
     /// The bandwidth of a direction now: the baseline, when credits are gone.
-    pub(crate) fn limit_bps(&mut self, now: Instant, way: Way) -> u64 {
+    pub(crate) fn limit_bps(&mut self, now: Instant, way: PacketDirection) -> u64 {
         let (peak, baseline) = (self.model.peak_bps(way), self.model.baseline_bps(way));
         if peak == baseline {
             return peak;
         }
         let direction = match way {
-            Way::In => Direction::Ingress,
-            Way::Out => Direction::Egress,
+            PacketDirection::In => Direction::Ingress,
+            PacketDirection::Out => Direction::Egress,
         };
         if self.limits.credits_bits(now, direction) > 0 { peak } else { baseline }
     }
@@ -257,7 +257,7 @@ mod tests {
     fn a_type_has_the_figures_of_its_profile_and_a_rate_its_own() {
         let large = Model::of_type(&Model::find("c7i.large").unwrap(), FlowKind::Exterior, 100);
         assert_eq!(
-            (large.peak_bps(Way::In), large.baseline_bps(Way::Out)),
+            (large.peak_bps(PacketDirection::In), large.baseline_bps(PacketDirection::Out)),
             (125_000_000, 7_810_000)
         );
         assert_eq!(

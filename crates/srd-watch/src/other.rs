@@ -15,7 +15,7 @@ pub const KINDS_MAX: usize = 24;
 
 /// Reason why a packet is in no figure.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub enum Other {
+pub enum SkipReason {
     /// Its type of link header (LINKTYPE_ of tcpdump.org) is not read.
     Link(u16),
     /// The EtherType of what is inside.
@@ -124,7 +124,7 @@ const LINKS: &[(u16, &str)] = &[
     (278, "OPENVIZSLA"),
 ];
 
-impl Other {
+impl SkipReason {
     /// Whether its headers show that it contains no IP packet.
     pub fn is_without_ip(self) -> bool {
         match self {
@@ -168,13 +168,13 @@ fn known(ethertype: u16) -> Option<(&'static str, bool)> {
 
 /// Numbers of packets of each kind.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Others {
-    counts: BTreeMap<Other, u64>,
+pub struct SkipCounts {
+    counts: BTreeMap<SkipReason, u64>,
 }
 
-impl Others {
+impl SkipCounts {
     /// Counts one.
-    pub fn add(&mut self, other: Other) {
+    pub fn add(&mut self, other: SkipReason) {
         self.add_many(other, 1);
     }
 
@@ -183,9 +183,10 @@ impl Others {
         others.counts.iter().for_each(|(other, count)| self.add_many(*other, *count));
     }
 
-    fn add_many(&mut self, other: Other, count: u64) {
+    fn add_many(&mut self, other: SkipReason, count: u64) {
         let has_place = self.counts.len() < KINDS_MAX - 1 || self.counts.contains_key(&other);
-        *self.counts.entry(if has_place { other } else { Other::Further }).or_default() += count;
+        *self.counts.entry(if has_place { other } else { SkipReason::Further }).or_default() +=
+            count;
     }
 
     /// All of them.
@@ -206,7 +207,7 @@ impl Others {
 }
 
 /// `1,234 packets of link type 105 (IEEE802_11) are not read`.
-fn line(other: Other, count: u64) -> String {
+fn line(other: SkipReason, count: u64) -> String {
     let (noun, is) = if count == 1 { ("packet", "is") } else { ("packets", "are") };
     let (count, what) = (grouped(count), other.what());
     match other.is_without_ip() {
@@ -215,7 +216,7 @@ fn line(other: Other, count: u64) -> String {
     }
 }
 
-impl fmt::Display for Others {
+impl fmt::Display for SkipCounts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.lines().join("; "))
     }
@@ -227,21 +228,21 @@ mod tests {
 
     #[test]
     fn what_is_not_read_is_named_and_counted() {
-        let mut others = Others::default();
-        (0..1234).for_each(|_| others.add(Other::Link(105)));
+        let mut others = SkipCounts::default();
+        (0..1234).for_each(|_| others.add(SkipReason::Link(105)));
         assert_eq!(others.to_string(), "1,234 packets of link type 105 (IEEE802_11) are not read");
         assert_eq!((others.total(), others.unread()), (1234, 1234));
-        others.add(Other::EtherType(0x0806));
+        others.add(SkipReason::EtherType(0x0806));
         assert_eq!((others.total(), others.unread()), (1235, 1234));
         assert_eq!(others.lines()[1], "1 packet of EtherType 0x0806 (ARP): no IP");
     }
 
     #[test]
     fn kinds_are_bounded() {
-        let mut others = Others::default();
-        (0..1000).for_each(|n| others.add(Other::EtherType(n)));
+        let mut others = SkipCounts::default();
+        (0..1000).for_each(|n| others.add(SkipReason::EtherType(n)));
         assert_eq!((others.lines().len(), others.total()), (KINDS_MAX, 1000));
-        let mut sum = Others::default();
+        let mut sum = SkipCounts::default();
         sum.absorb(&others);
         assert_eq!(sum, others);
     }

@@ -12,9 +12,9 @@ use srd_card::FlowKey;
 use srd_card::packet::{Packet, protocol};
 use srd_proto::time::Instant;
 
-use crate::arrival::{Arrival, Flow, Way};
+use crate::arrival::{Arrival, Flow, PacketDirection};
 use crate::link::{self, Next};
-use crate::other::Other;
+use crate::other::SkipReason;
 use crate::tunnel::innermost;
 
 /// Bytes of a packet that are worth keeping: the headers of a tunnel in a tunnel.
@@ -34,7 +34,7 @@ pub struct Raw<'a> {
     /// Time of the packet.
     pub time: Instant,
     /// Direction of the packet.
-    pub way: Way,
+    pub way: PacketDirection,
     /// EtherType of `bytes`; `None` if they begin with an Ethernet header.
     pub ethertype: Option<u16>,
     /// Its bytes, those included that were not kept.
@@ -54,21 +54,21 @@ impl<'a> Raw<'a> {
         self.find_ip().ok()
     }
 
-    fn find_ip(&self) -> Result<(&'a [u8], u32), Other> {
+    fn find_ip(&self) -> Result<(&'a [u8], u32), SkipReason> {
         let next = self.ethertype.map_or(Next::Ethernet, Next::EtherType);
         let at = link::find(self.bytes, next, 0)?;
-        let bytes = self.bytes.get(at..).ok_or(Other::Cut)?;
+        let bytes = self.bytes.get(at..).ok_or(SkipReason::Cut)?;
         Ok((bytes, self.length.saturating_sub(u32::try_from(at).unwrap_or(u32::MAX))))
     }
 
     /// The kind of a packet that has no [`Self::arrival`].
-    pub fn other(&self) -> Other {
+    pub fn other(&self) -> SkipReason {
         match self.find_ip() {
             Err(other) => other,
             // As many bytes as there are fit into no header, or the header contradicts itself.
             Ok((bytes, length)) => {
                 let is_cut = (bytes.len() as u64) < u64::from(length).min(HEADER_BYTES_MAX);
-                if is_cut { Other::Cut } else { Other::Malformed }
+                if is_cut { SkipReason::Cut } else { SkipReason::Malformed }
             }
         }
     }

@@ -41,7 +41,7 @@ fn ethernet(ethertype: u16, payload: &[u8]) -> Vec<u8> {
 fn raw<'a>(bytes: &'a [u8], segment_bytes: Option<u16>) -> Raw<'a> {
     Raw {
         time: Instant::ZERO,
-        way: Way::In,
+        way: PacketDirection::In,
         ethertype: Some(if bytes.first().is_some_and(|b| b >> 4 == 6) { 0x86dd } else { 0x0800 }),
         length: u32::try_from(bytes.len()).unwrap(),
         segment_bytes,

@@ -6,10 +6,10 @@ use std::collections::VecDeque;
 use srd_proto::time::Instant;
 
 use crate::allowances::Allowances;
-use crate::arrival::Way;
+use crate::arrival::PacketDirection;
 use crate::burst::Burst;
-use crate::keep::{Keeper, Kept};
-use crate::other::Others;
+use crate::keep::{BurstPackets, Keeper};
+use crate::other::SkipCounts;
 use crate::read::Raw;
 use crate::watch::{Event, Watch};
 
@@ -25,7 +25,7 @@ pub enum Report {
     /// A burst is under way.
     Began(Box<Burst>),
     /// A burst is over; with its packets, if they are kept.
-    Ended(Box<Burst>, Option<Kept>),
+    Ended(Box<Burst>, Option<BurstPackets>),
 }
 
 /// One interface or file under watch.
@@ -38,16 +38,16 @@ pub struct Session {
     keeper: Option<Keeper>,
     kept_bytes: usize,
     begun: VecDeque<Box<Burst>>,
-    waiting: VecDeque<Waiting>,
+    waiting: VecDeque<PendingBurst>,
     waiting_bytes: usize,
-    others: Others,
+    others: SkipCounts,
 }
 
 /// A burst that is over, with its packets.
 #[derive(Debug)]
-struct Waiting {
+struct PendingBurst {
     burst: Box<Burst>,
-    kept: Option<Kept>,
+    kept: Option<BurstPackets>,
     bytes: usize,
     /// Samples of the driver's counters before.
     samples: u64,
@@ -65,7 +65,7 @@ impl Session {
             begun: VecDeque::new(),
             waiting: VecDeque::new(),
             waiting_bytes: 0,
-            others: Others::default(),
+            others: SkipCounts::default(),
         }
     }
 
@@ -83,7 +83,8 @@ impl Session {
             self.keeper.iter_mut().for_each(Keeper::clear);
         }
         if let Some(keeper) = &mut self.keeper {
-            let open = Way::BOTH.into_iter().filter_map(|way| self.watch.since(way)).min();
+            let open =
+                PacketDirection::BOTH.into_iter().filter_map(|way| self.watch.since(way)).min();
             keeper.push(raw, open);
         }
     }
@@ -104,7 +105,7 @@ impl Session {
     }
 
     /// Frames without IP, and packets that were not read.
-    pub fn others(&self) -> &Others {
+    pub fn others(&self) -> &SkipCounts {
         &self.others
     }
 
@@ -119,7 +120,7 @@ impl Session {
         if !last && !is_full && !self.is_sampled(self.waiting.front()?) {
             return None;
         }
-        let Waiting { mut burst, kept, bytes, .. } = self.waiting.pop_front()?;
+        let PendingBurst { mut burst, kept, bytes, .. } = self.waiting.pop_front()?;
         self.waiting_bytes -= bytes;
         if let Some(allowances) = &mut self.allowances {
             allowances.attribute(&mut burst);
@@ -134,17 +135,17 @@ impl Session {
                 Event::Began(burst) => self.begun.push_back(burst),
                 Event::Ended(burst) => {
                     let kept = self.keeper.as_mut().map(|keeper| keeper.of(&burst));
-                    let bytes = kept.as_ref().map_or(0, Kept::bytes);
+                    let bytes = kept.as_ref().map_or(0, BurstPackets::bytes);
                     let samples = self.allowances.as_ref().map_or(0, Allowances::samples);
                     self.waiting_bytes += bytes;
-                    self.waiting.push_back(Waiting { burst, kept, bytes, samples });
+                    self.waiting.push_back(PendingBurst { burst, kept, bytes, samples });
                 }
             }
         }
     }
 
     /// Whether the driver's counters were sampled after a burst.
-    fn is_sampled(&self, waiting: &Waiting) -> bool {
+    fn is_sampled(&self, waiting: &PendingBurst) -> bool {
         let Some(allowances) = &self.allowances else { return true };
         let after = allowances.sampled_ns().is_some_and(|at| at >= waiting.burst.end_ns());
         after || allowances.samples() >= waiting.samples + SAMPLES_MAX

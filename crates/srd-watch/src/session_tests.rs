@@ -21,7 +21,7 @@ fn burst(session: &mut Session, from_ns: u64) {
     for n in 0..300 {
         session.see(&Raw {
             time: Instant::from_nanos(from_ns + n * MS / 30),
-            way: Way::Out,
+            way: PacketDirection::Out,
             ethertype: Some(0x0800),
             length: 1000,
             segment_bytes: None,

@@ -7,11 +7,11 @@ use std::fmt;
 use std::io;
 
 use serde::Serialize;
-use srd_net::tap::{Seen, Tap, now_ns};
-use srd_net::tcx::{Keep, Left, Probe, ProbeError};
+use srd_net::tap::{Tap, TappedPacket, now_ns};
+use srd_net::tcx::{Backlog, Keep, Probe, ProbeError};
 use srd_proto::time::Instant;
 
-use crate::arrival::Way;
+use crate::arrival::PacketDirection;
 use crate::read::{HEADERS_BYTES, Raw};
 
 /// Bytes of a link header that are kept before the others.
@@ -141,17 +141,17 @@ impl Source {
 
     /// Shows the packets that are there, and not too many.
     pub(crate) fn look(&mut self, mut see: impl FnMut(&Raw<'_>)) -> Far {
-        let show = |seen: Seen<'_>| see(&raw(seen));
+        let show = |seen: TappedPacket<'_>| see(&raw(seen));
         match self {
             Self::Packet(tap) => match tap.look(BLOCKS_MAX, show) {
                 true => Far::Some,
                 false => Far::Handed,
             },
             Self::Ebpf(probe) => match probe.look(RECORDS_MAX, show) {
-                Left::Nothing => Far::All,
+                Backlog::Nothing => Far::All,
                 // What is being recorded now is there at the next look.
-                Left::Unfinished => Far::Handed,
-                Left::More => Far::Some,
+                Backlog::Unfinished => Far::Handed,
+                Backlog::More => Far::Some,
             },
         }
     }
@@ -169,10 +169,10 @@ fn opened(interface: &str, source: Kind, reason: String) -> Opened {
     Opened { interface: interface.to_owned(), source, reason }
 }
 
-fn raw(seen: Seen<'_>) -> Raw<'_> {
+fn raw(seen: TappedPacket<'_>) -> Raw<'_> {
     Raw {
         time: Instant::from_nanos(seen.time_ns),
-        way: if seen.outgoing { Way::Out } else { Way::In },
+        way: if seen.outgoing { PacketDirection::Out } else { PacketDirection::In },
         ethertype: Some(seen.protocol),
         length: seen.length,
         segment_bytes: seen.segment_bytes,

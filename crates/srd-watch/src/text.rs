@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use crate::arrival::Way;
+use crate::arrival::PacketDirection;
 use crate::burst::Burst;
 use crate::session::Session;
 pub use crate::units::{bytes, clock, grouped, rate, time};
@@ -164,7 +164,7 @@ impl Tally {
 pub fn quiet(session: &Session) -> String {
     let watch = &session.watch;
     let mut text = format!("{}: no bursts in {}", watch.name(), time(watch.seen_ns()));
-    for way in Way::BOTH {
+    for way in PacketDirection::BOTH {
         let totals = watch.totals(way);
         if totals.packets > 0 {
             let _ = write!(
@@ -193,7 +193,7 @@ pub fn summary(session: &Session, tally: &Tally, lost: u64) -> String {
     );
     let bursts = counted(tally.bursts, "burst");
     let _ = write!(text, "\n  {bursts}, {} together", time(tally.length_ns));
-    for way in Way::BOTH {
+    for way in PacketDirection::BOTH {
         let totals = watch.totals(way);
         let mean = crate::average::rate_bps(totals.bytes, watch.seen_ns());
         let above = totals.bins_above * watch.settings().bin_ns;

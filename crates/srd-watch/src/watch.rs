@@ -18,11 +18,13 @@ use std::collections::VecDeque;
 use srd_card::limits::Limit;
 use srd_proto::time::Instant;
 
-use crate::arrival::{Arrival, Flow, Way};
+use crate::arrival::{Arrival, Flow, PacketDirection};
 use crate::average::{Periods, Trailing, rate_bps};
 use crate::bins::Sum;
 use crate::burst::{Burst, Reached, Share, Whale, name_of};
-use crate::find::{Closed, Finder, Found, Load, Means, RUN_NS_MAX, Run, Sizes, WINDOW_BINS_MAX};
+use crate::find::{
+    Closed, Finder, FinderEvent, Load, Means, RUN_NS_MAX, Run, Sizes, WINDOW_BINS_MAX,
+};
 use crate::model::{Meter, Model};
 use crate::steady::Steady;
 use crate::timeline::Timeline;
@@ -214,7 +216,7 @@ impl Watch {
         self.close();
         self.bin = bin;
         self.settle(Instant::from_nanos(bin * self.settings.bin_ns));
-        for way in Way::BOTH {
+        for way in PacketDirection::BOTH {
             let found = self.sides[index(way)].finder.idle(bin);
             self.found(way, found);
         }
@@ -238,7 +240,7 @@ impl Watch {
     }
 
     fn end_runs(&mut self) {
-        for way in Way::BOTH {
+        for way in PacketDirection::BOTH {
             let found = self.sides[index(way)].finder.end();
             self.found(way, found);
         }
@@ -265,7 +267,7 @@ impl Watch {
     }
 
     /// Start of the burst that is under way in a direction, if there may be one.
-    pub fn since(&self, way: Way) -> Option<Instant> {
+    pub fn since(&self, way: PacketDirection) -> Option<Instant> {
         let bin = self.sides[index(way)].finder.since()?;
         Some(Instant::from_nanos(self.clock.shown_ns(bin * self.settings.bin_ns)))
     }
@@ -276,7 +278,7 @@ impl Watch {
     }
 
     /// Figures of a direction.
-    pub fn totals(&self, way: Way) -> Totals {
+    pub fn totals(&self, way: PacketDirection) -> Totals {
         self.sides[index(way)].totals
     }
 
@@ -287,13 +289,13 @@ impl Watch {
 
     /// The rate that this share of all whole periods of a length (see [`PERIODS_NS`]) does not
     /// exceed, in bits per second, and how many periods there are.
-    pub fn quantile_bps(&self, way: Way, period: usize, share: f64) -> (u64, u64) {
+    pub fn quantile_bps(&self, way: PacketDirection, period: usize, share: f64) -> (u64, u64) {
         let periods = &self.sides[index(way)].periods[period];
         (periods.quantile_bps(share), periods.len())
     }
 
     /// Rates over all the time.
-    pub fn timeline(&self, way: Way) -> &Timeline {
+    pub fn timeline(&self, way: PacketDirection) -> &Timeline {
         &self.sides[index(way)].timeline
     }
 
@@ -332,7 +334,7 @@ impl Watch {
         let (start_ns, end) = (self.bin * bin_ns, Instant::from_nanos((self.bin + 1) * bin_ns));
         let seen_ns = (self.bin + 1 - self.first) * bin_ns;
         let packets = self.sides.each_ref().map(|side| side.bin.packets);
-        for way in Way::BOTH {
+        for way in PacketDirection::BOTH {
             let limit_bps = self.meter.limit_bps(end, way);
             let side = &mut self.sides[index(way)];
             let bytes = side.bin.bytes;
@@ -378,16 +380,16 @@ impl Watch {
         }
     }
 
-    fn found(&mut self, way: Way, found: Option<Found>) {
+    fn found(&mut self, way: PacketDirection, found: Option<FinderEvent>) {
         let event = match found {
             None => return,
-            Some(Found::Began(run)) => Event::Began(Box::new(self.burst(way, &run))),
-            Some(Found::Ended(run)) => Event::Ended(Box::new(self.burst(way, &run))),
+            Some(FinderEvent::Began(run)) => Event::Began(Box::new(self.burst(way, &run))),
+            Some(FinderEvent::Ended(run)) => Event::Ended(Box::new(self.burst(way, &run))),
         };
         self.events.push_back(event);
     }
 
-    fn burst(&self, way: Way, run: &Run) -> Burst {
+    fn burst(&self, way: PacketDirection, run: &Run) -> Burst {
         let bin_ns = self.settings.bin_ns;
         let length_ns = (run.last - run.first + 1) * bin_ns;
         let largest = run.sum.flows.largest();
@@ -430,18 +432,18 @@ impl Watch {
     }
 }
 
-fn index(way: Way) -> usize {
+fn index(way: PacketDirection) -> usize {
     match way {
-        Way::In => 0,
-        Way::Out => 1,
+        PacketDirection::In => 0,
+        PacketDirection::Out => 1,
     }
 }
 
 /// The limits that a run reached or exceeded.
-fn reached(way: Way, run: &Run, flow_bps: Option<u64>) -> Vec<Reached> {
+fn reached(way: PacketDirection, run: &Run, flow_bps: Option<u64>) -> Vec<Reached> {
     let bandwidth = match way {
-        Way::In => Limit::BandwidthIn,
-        Way::Out => Limit::BandwidthOut,
+        PacketDirection::In => Limit::BandwidthIn,
+        PacketDirection::Out => Limit::BandwidthOut,
     };
     let all = [
         (bandwidth, run.near[0], Some(run.limit_bps)),

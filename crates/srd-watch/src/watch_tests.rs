@@ -18,7 +18,7 @@ fn flow(n: u32) -> Flow {
     Flow { outer: key, inner: None }
 }
 
-fn arrival(time_ns: u64, way: Way, flow: Flow, bytes: u32) -> Arrival {
+fn arrival(time_ns: u64, way: PacketDirection, flow: Flow, bytes: u32) -> Arrival {
     let time = Instant::from_nanos(time_ns);
     Arrival { time, way, flow, bytes, packets: 1, packet_bytes: bytes, fragment: false }
 }
@@ -33,7 +33,7 @@ fn send(watch: &mut Watch, from_ns: u64, to_ns: u64, rate_bps: u64, bytes: u32, 
     let mut at = from_ns;
     let mut turn = 0;
     while at < to_ns {
-        watch.arrive(&arrival(at, Way::Out, flows[turn % flows.len()], bytes));
+        watch.arrive(&arrival(at, PacketDirection::Out, flows[turn % flows.len()], bytes));
         turn += 1;
         at += step;
     }
@@ -69,7 +69,7 @@ proptest! {
         // About 20,000 packets, in both directions at once.
         let step = (u64::from(bytes) * 8 * SECOND_NS / rate).max(1);
         for n in 0..10_000 {
-            for way in Way::BOTH {
+            for way in PacketDirection::BOTH {
                 watch.arrive(&arrival(start + n * step, way, flow(1), bytes));
             }
         }
@@ -131,7 +131,7 @@ proptest! {
         for (pause, out, from, bytes, count) in packets {
             // Some go back in time.
             at = (at + pause).saturating_sub(MS / 4);
-            let way = if out { Way::Out } else { Way::In };
+            let way = if out { PacketDirection::Out } else { PacketDirection::In };
             let mut one = arrival(at, way, flow(from), bytes);
             one.packets = count;
             watch.arrive(&one);
@@ -140,7 +140,7 @@ proptest! {
         }
         watch.finish(Instant::from_nanos(at + 10 * SECOND_NS));
         let bursts = ended(&mut watch);
-        for way in Way::BOTH {
+        for way in PacketDirection::BOTH {
             let totals = watch.totals(way);
             prop_assert_eq!((totals.bytes, totals.packets), sent[index(way)]);
             let of_way: Vec<_> = bursts.iter().filter(|burst| burst.way == way).collect();
@@ -175,9 +175,9 @@ fn six_seconds_at_line_rate_are_found_within_one_though_the_minute_says_a_tenth(
     assert!((945_000_000..960_000_000).contains(&minute), "{minute}");
     assert_eq!(burst.limits[0].counter, "bw_out_allowance_exceeded");
     assert!(!burst.limits[0].exceeded, "it is below the limit, and near it");
-    let (p50, seconds) = watch.quantile_bps(Way::Out, 1, 0.5);
+    let (p50, seconds) = watch.quantile_bps(PacketDirection::Out, 1, 0.5);
     assert_eq!((p50, seconds), (0, 60));
-    assert!(watch.quantile_bps(Way::Out, 0, 0.999).0 > 9 * GBPS);
+    assert!(watch.quantile_bps(PacketDirection::Out, 0, 0.999).0 > 9 * GBPS);
 }
 
 /// The talk's: 8 UDP flows of 3.3 Gb/s for a second into 12.5 Gb/s.
@@ -201,7 +201,7 @@ fn eight_flows_of_a_second_are_all_named_and_more_than_half_is_held_up() {
     assert!(burst.dropped_share() > 0.5 && burst.queued_share() > 0.4);
     let limit = &burst.limits[0];
     assert!(limit.exceeded && limit.counter == "bw_out_allowance_exceeded");
-    assert_eq!(watch.totals(Way::Out).bins_above, 1000);
+    assert_eq!(watch.totals(PacketDirection::Out).bins_above, 1000);
 }
 
 #[test]
@@ -260,8 +260,8 @@ fn a_million_flows_in_one_burst_leave_the_large_ones_named() {
     let large: Vec<Flow> = (2_000_000..2_000_008).map(flow).collect();
     for n in 0..1_000_000_u32 {
         let at = SECOND_NS + u64::from(n) * US;
-        watch.arrive(&arrival(at, Way::In, flow(n), 1500));
-        watch.arrive(&arrival(at, Way::In, large[n as usize % 8], 1500));
+        watch.arrive(&arrival(at, PacketDirection::In, flow(n), 1500));
+        watch.arrive(&arrival(at, PacketDirection::In, large[n as usize % 8], 1500));
     }
     watch.finish(Instant::from_nanos(3 * SECOND_NS));
     let bursts = ended(&mut watch);
@@ -292,8 +292,8 @@ fn missed_packets_are_those_of_the_burst_under_way() {
 fn a_clock_that_jumps_costs_no_time_and_no_memory() {
     let mut watch = rate_watch(GBPS);
     send(&mut watch, 0, 10 * MS, 2 * GBPS, 1500, &[flow(1)]);
-    watch.arrive(&arrival(u64::MAX / 2, Way::Out, flow(1), 1500));
-    watch.arrive(&arrival(0, Way::Out, flow(1), 1500));
+    watch.arrive(&arrival(u64::MAX / 2, PacketDirection::Out, flow(1), 1500));
+    watch.arrive(&arrival(0, PacketDirection::Out, flow(1), 1500));
     assert_eq!(ended(&mut watch).len(), 1);
     assert_eq!(watch.blemishes()[0], ("late", 1));
 }
@@ -317,11 +317,11 @@ fn regression_a_packet_behind_a_burst_is_no_burst() {
     let model = Model::of_type(&Model::find("c7i.large").unwrap(), FlowKind::Express, 100);
     let mut watch = Watch::new("if", Settings::default(), &model, Instant::ZERO);
     send(&mut watch, SECOND_NS, 2 * SECOND_NS, 260_000_000, 1428, &[flow(1), flow(2), flow(3)]);
-    for way in Way::BOTH {
+    for way in PacketDirection::BOTH {
         watch.arrive(&arrival(2 * SECOND_NS + 40 * MS, way, flow(4), 84));
     }
     watch.finish(Instant::from_nanos(3 * SECOND_NS));
-    assert!(watch.totals(Way::Out).queued > 0);
+    assert!(watch.totals(PacketDirection::Out).queued > 0);
     let bursts = ended(&mut watch);
     assert_eq!(bursts.len(), 1, "{bursts:?}");
     assert_eq!(bursts[0].length_ns, SECOND_NS);
@@ -334,14 +334,14 @@ fn regression_a_clock_that_was_set_back_makes_no_burst() {
     for from in [1_000, 940] {
         for n in 0..7_500 {
             let at = from * SECOND_NS + n * 8 * MS;
-            watch.arrive(&arrival(at, Way::Out, flow(1), 1000));
+            watch.arrive(&arrival(at, PacketDirection::Out, flow(1), 1000));
         }
     }
     watch.end();
     assert_eq!(watch.next_event(), None);
     assert_eq!(watch.blemishes()[3], ("clock set back", 1));
     assert!(watch.blemishes()[0].1 < 20, "late: {:?}", watch.blemishes());
-    let (seen_s, totals) = (watch.seen_ns() / SECOND_NS, watch.totals(Way::Out));
+    let (seen_s, totals) = (watch.seen_ns() / SECOND_NS, watch.totals(PacketDirection::Out));
     assert_eq!((seen_s, totals.packets), (1_119, 15_000), "1,000 s before the first");
     assert!(totals.peak_bps < 150_000_000, "{}", totals.peak_bps);
 }
@@ -353,7 +353,7 @@ fn regression_bursts_have_the_times_of_the_clock_as_it_was_set_then() {
     send(&mut watch, 20 * SECOND_NS, 20 * SECOND_NS + 10 * MS, 2 * GBPS, 1500, &[flow(1)]);
     send(&mut watch, 10 * SECOND_NS, 10 * SECOND_NS + 10 * MS, 2 * GBPS, 1500, &[flow(2)]);
     // Bins begin where they did: a burst begins less than one before its first packet.
-    assert_eq!((watch.since(Way::Out).unwrap().as_nanos() + MS) / SECOND_NS, 10);
+    assert_eq!((watch.since(PacketDirection::Out).unwrap().as_nanos() + MS) / SECOND_NS, 10);
     watch.advance(Instant::from_nanos(11 * SECOND_NS));
     send(&mut watch, 12 * SECOND_NS, 12 * SECOND_NS + 10 * MS, 2 * GBPS, 1500, &[flow(3)]);
     watch.finish(Instant::from_nanos(13 * SECOND_NS));
@@ -370,7 +370,7 @@ fn regression_bursts_have_the_times_of_the_clock_as_it_was_set_then() {
 #[test]
 fn regression_packets_of_one_bin_have_a_mean_over_that_bin() {
     let mut watch = rate_watch(GBPS);
-    watch.arrive(&arrival(5, Way::Out, flow(1), 1500));
+    watch.arrive(&arrival(5, PacketDirection::Out, flow(1), 1500));
     let mut tally = crate::text::Tally::default();
     watch.end();
     while let Some(Event::Ended(burst)) = watch.next_event() {
@@ -384,7 +384,7 @@ fn regression_packets_of_one_bin_have_a_mean_over_that_bin() {
 #[test]
 fn regression_the_mean_of_a_look_shorter_than_a_bin_is_over_one_bin() {
     let mut watch = rate_watch(100_000_000);
-    watch.arrive(&arrival(10, Way::Out, flow(1), 1250));
+    watch.arrive(&arrival(10, PacketDirection::Out, flow(1), 1250));
     watch.finish(Instant::from_nanos(90));
     assert_eq!(watch.seen_ns(), Settings::default().bin_ns);
     let session = crate::session::Session::new(watch, None, 0);

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
 use srd_efa::Access;
-use srd_efa::layer::{Done, Kind, Outcome, Peer, Refused, Shared, World};
+use srd_efa::layer::{Kind, OperationCompletion, Outcome, Peer, Refused, Shared, World};
 use srd_efa::rdm::{Config, Rdm};
 use srd_proto::Status;
 use srd_proto::{Config as CoreConfig, Delivery, Duration, Endpoint, Entropy, Epoch, Instant};
@@ -179,7 +179,7 @@ impl Node {
         }
     }
 
-    fn ended(&mut self, done: &Done) {
+    fn ended(&mut self, done: &OperationCompletion) {
         if matches!(done.kind, Kind::RemoteWrite | Kind::RemoteRead) {
             assert_eq!(done.context, 0);
             return;

@@ -28,18 +28,18 @@ const COMPLAINT_CHARS: usize = 600;
 
 /// Program and arguments of a command, which usually contain the server's address.
 #[derive(Clone, Debug)]
-pub struct Words(Vec<OsString>);
+pub struct CommandLine(Vec<OsString>);
 
-impl Words {
+impl CommandLine {
     /// Creates the command from a program and its arguments.
     ///
     /// # Errors
     /// The list is empty.
-    pub fn new(words: Vec<OsString>) -> Result<Words> {
+    pub fn new(words: Vec<OsString>) -> Result<CommandLine> {
         if words.is_empty() {
             bail!("no command to run: write it behind --");
         }
-        Ok(Words(words))
+        Ok(CommandLine(words))
     }
 
     /// Whether the placeholder for the server's address occurs in any of them.
@@ -300,15 +300,15 @@ mod tests {
     #[test]
     fn the_servers_address_takes_its_place_in_every_word() {
         let words = ["echo", "{server}:80", "-x{server}"].map(OsString::from).to_vec();
-        let words = Words::new(words).unwrap();
+        let words = CommandLine::new(words).unwrap();
         assert!(words.name_the_server());
         let command = words.command(&[], "10.0.0.7".parse().unwrap()).unwrap();
         let arguments: Vec<_> = command.get_args().collect();
         assert_eq!(arguments, ["10.0.0.7:80", "-x10.0.0.7"]);
-        let none = Words::new(vec!["no-such-program-here".into()]).unwrap();
+        let none = CommandLine::new(vec!["no-such-program-here".into()]).unwrap();
         assert!(!none.name_the_server());
         assert!(none.command(&[], "::1".parse().unwrap()).is_err());
-        assert!(Words::new(Vec::new()).is_err());
+        assert!(CommandLine::new(Vec::new()).is_err());
     }
 
     #[test]

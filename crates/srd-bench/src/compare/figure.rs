@@ -13,11 +13,11 @@ const SHOWN_CHARS: usize = 200;
 pub struct Source {
     /// Name of the figure; a unit may follow after a comma.
     pub name: String,
-    place: Place,
+    place: Selector,
 }
 
 #[derive(Clone, Debug)]
-enum Place {
+enum Selector {
     /// First group of a regular expression, in its last match.
     Text(Regex),
     /// A pointer of RFC 6901 into the JSON that the command prints.
@@ -39,7 +39,7 @@ impl FromStr for Source {
             return Err(format!("`{name}` is no name for a figure: `time` and `failed` are ours"));
         }
         if place.starts_with('/') {
-            return Ok(Source { name, place: Place::Json(place.to_owned()) });
+            return Ok(Source { name, place: Selector::Json(place.to_owned()) });
         }
         let regex = Regex::new(place).map_err(|error| error.to_string())?;
         if regex.captures_len() < 2 {
@@ -47,7 +47,7 @@ impl FromStr for Source {
                 "`{place}` has no group: put the number in brackets, as ([0-9.]+)"
             ));
         }
-        Ok(Source { name, place: Place::Text(regex) })
+        Ok(Source { name, place: Selector::Text(regex) })
     }
 }
 
@@ -58,8 +58,8 @@ impl Source {
     /// The output does not contain it, or it is not a number.
     pub fn find(&self, printed: &str) -> Result<f64> {
         let found = match &self.place {
-            Place::Text(regex) => of_text(regex, printed),
-            Place::Json(pointer) => of_json(pointer, printed),
+            Selector::Text(regex) => of_text(regex, printed),
+            Selector::Json(pointer) => of_json(pointer, printed),
         };
         found.with_context(|| {
             let shown: String = printed.trim().chars().take(SHOWN_CHARS).collect();

@@ -100,7 +100,7 @@ fn since(before: &BTreeMap<String, f64>, after: &BTreeMap<String, f64>) -> BTree
 
 #[cfg(test)]
 mod tests {
-    use super::super::command::Words;
+    use super::super::command::CommandLine;
     use super::*;
     use std::cell::Cell;
     use std::sync::Arc;
@@ -108,7 +108,7 @@ mod tests {
     fn settings(shell: &str, variants: Vec<Variant>) -> Settings {
         let words = ["sh", "-c", shell].map(Into::into).to_vec();
         Settings {
-            words: Words::new(words).unwrap(),
+            words: CommandLine::new(words).unwrap(),
             figures: vec!["last=\\.([0-9]+)$".parse().unwrap()],
             variants,
             repetitions: 2,

@@ -23,7 +23,7 @@ pub mod verdict;
 use crate::experiment::Variant;
 use crate::experiment::result::{Figure, Measured};
 use anyhow::{Result, anyhow};
-use command::{Ended, Words};
+use command::{CommandLine, Ended};
 use figure::Source;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -33,7 +33,7 @@ use std::time::Duration;
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// The command.
-    pub words: Words,
+    pub words: CommandLine,
     /// Numbers to find in its output.
     pub figures: Vec<Source>,
     /// Transports, in their order of the first repetition.
@@ -106,7 +106,7 @@ mod tests {
 
     fn settings(keep_going: bool) -> Settings {
         Settings {
-            words: Words::new(vec!["true".into()]).unwrap(),
+            words: CommandLine::new(vec!["true".into()]).unwrap(),
             figures: vec!["rate, Mb/s=rate ([0-9.]+)".parse().unwrap()],
             variants: vec![Variant::Plain],
             repetitions: 1,

@@ -21,7 +21,7 @@ const OVER_SRD: &str = "ena_srd_tx_pkts";
 
 /// Environment in which the command ran.
 #[derive(Clone, Copy, Debug)]
-pub enum Place<'a> {
+pub enum RunEnvironment<'a> {
     /// Between two hosts of a fabric on this machine.
     Lab(&'a FabricConfig),
     /// Between this machine and a peer of the daemon that runs here.
@@ -35,7 +35,7 @@ pub enum Place<'a> {
 
 /// Returns the page, as one HTML file.
 #[must_use]
-pub fn page(outcome: &Outcome, place: Place<'_>) -> String {
+pub fn page(outcome: &Outcome, place: RunEnvironment<'_>) -> String {
     let mut page = Page::new(&title(outcome));
     for case in &outcome.cases {
         add(&mut page, outcome, case, place);
@@ -52,7 +52,7 @@ fn title(outcome: &Outcome) -> String {
     format!("{program}: {}", labels.collect::<Vec<_>>().join(" beside "))
 }
 
-fn add(page: &mut Page, outcome: &Outcome, case: &CaseResult, place: Place<'_>) {
+fn add(page: &mut Page, outcome: &Outcome, case: &CaseResult, place: RunEnvironment<'_>) {
     let failures = failures(case);
     let all = in_order(verdict::all(case));
     let Some((first, others)) = all.split_first() else {
@@ -120,7 +120,7 @@ fn doubt(case: &CaseResult) -> Option<String> {
 }
 
 /// Describes the environment and the number of runs.
-fn introduction(outcome: &Outcome, case: &CaseResult, place: Place<'_>) -> String {
+fn introduction(outcome: &Outcome, case: &CaseResult, place: RunEnvironment<'_>) -> String {
     let times = match case.runs.iter().map(|run| run.repetition + 1).max().unwrap_or(0) {
         1 => "once".to_owned(),
         n => format!("{n} times"),
@@ -129,16 +129,16 @@ fn introduction(outcome: &Outcome, case: &CaseResult, place: Place<'_>) -> Strin
     let unchanged = "Nothing was set up or changed on either machine, and plain is TCP as both \
                      machines have it.";
     let place = match place {
-        Place::Lab(_) => {
+        RunEnvironment::Lab(_) => {
             "between two hosts of a fabric of network namespaces on this machine: the \
                           same links and queues for each."
                 .to_owned()
         }
-        Place::Peer(name) => format!(
+        RunEnvironment::Peer(name) => format!(
             "between this machine and `{name}`, a peer of the daemon that runs here ({at}). \
              {unchanged}"
         ),
-        Place::Addresses { is_counted } => {
+        RunEnvironment::Addresses { is_counted } => {
             let uncounted = " No daemon answered here, so nothing shows that packets of `express` \
                              went over SRD.";
             let uncounted = if is_counted { "" } else { uncounted };
@@ -160,7 +160,7 @@ fn caption(figure: &FigureSummary, case: &CaseResult) -> String {
     }
 }
 
-fn chart(case: &CaseResult, figure: &FigureSummary, place: Place<'_>) -> BarChart {
+fn chart(case: &CaseResult, figure: &FigureSummary, place: RunEnvironment<'_>) -> BarChart {
     let (name, unit) = figure.parts();
     let bars: Vec<Bar> = case
         .summaries
@@ -180,7 +180,7 @@ fn chart(case: &CaseResult, figure: &FigureSummary, place: Place<'_>) -> BarChar
         .collect();
     let most = bars.iter().flat_map(|bar| &bar.runs).copied().fold(0.0, f64::max);
     let mut marks = match place {
-        Place::Lab(fabric) => limits(fabric, unit),
+        RunEnvironment::Lab(fabric) => limits(fabric, unit),
         _ => Vec::new(),
     };
     marks.retain(|mark| mark.at <= most * LIMIT_FAR);
@@ -208,7 +208,7 @@ fn limits(fabric: &FabricConfig, unit: &str) -> Vec<Mark> {
 }
 
 /// Adds the figures as a table, the method, and every run.
-fn details(page: &mut Page, outcome: &Outcome, case: &CaseResult, place: Place<'_>) {
+fn details(page: &mut Page, outcome: &Outcome, case: &CaseResult, place: RunEnvironment<'_>) {
     page.section("Figures");
     let mut columns = vec![""];
     columns.extend(case.summaries.iter().map(|summary| case.label(summary.variant)));
@@ -227,7 +227,7 @@ fn details(page: &mut Page, outcome: &Outcome, case: &CaseResult, place: Place<'
     page.paragraph(ABOUT);
     page.paragraph(&format!("`{}`; {}.", case.name, case.setting));
     let seed = match place {
-        Place::Lab(_) => format!("; seed {}", outcome.seed),
+        RunEnvironment::Lab(_) => format!("; seed {}", outcome.seed),
         _ => String::new(),
     };
     page.remark(&format!("{}{seed}.", outcome.machine));

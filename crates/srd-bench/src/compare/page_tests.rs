@@ -20,7 +20,7 @@ fn outcome(case: CaseResult) -> Outcome {
     }
 }
 
-fn page_of(case: CaseResult, place: Place<'_>) -> String {
+fn page_of(case: CaseResult, place: RunEnvironment<'_>) -> String {
     let html = page(&outcome(case), place);
     check_well_formed(html.strip_prefix("<!DOCTYPE html>\n").unwrap()).unwrap();
     for outside in ["http:", "https:", "src=", "href=", "<script"] {
@@ -36,7 +36,7 @@ fn goodput() -> CaseResult {
 
 #[test]
 fn regression_the_page_states_the_verdict_first_and_draws_it() {
-    let html = page_of(goodput(), Place::Lab(&FabricConfig::default()));
+    let html = page_of(goodput(), RunEnvironment::Lab(&FabricConfig::default()));
     let at = |text: &str| html.find(text).unwrap_or_else(|| panic!("no `{text}` in\n{html}"));
     let verdict = "<p class=\"verdict good\">With ENA Express, goodput is 3.78 times that of plain \
                    (cubic): 935 Mb/s instead of 247 Mb/s.";
@@ -51,7 +51,7 @@ fn regression_the_page_states_the_verdict_first_and_draws_it() {
 
 #[test]
 fn regression_figures_of_the_page_have_units() {
-    let html = page_of(goodput(), Place::Lab(&FabricConfig::default()));
+    let html = page_of(goodput(), RunEnvironment::Lab(&FabricConfig::default()));
     let digits = |text: &str| text.chars().filter(char::is_ascii_digit).count();
     let cells = html.split("<td").skip(1).map(|cell| cell.split(['>', '<']).nth(1).unwrap());
     let raw: Vec<&str> = cells.filter(|cell| !cell.contains(' ') && digits(cell) > 4).collect();
@@ -61,13 +61,13 @@ fn regression_figures_of_the_page_have_units() {
 
 #[test]
 fn regression_the_introduction_says_where_the_command_ran() {
-    let lab = page_of(goodput(), Place::Lab(&FabricConfig::default()));
+    let lab = page_of(goodput(), RunEnvironment::Lab(&FabricConfig::default()));
     assert!(lab.contains("fabric of network namespaces on this machine") && lab.contains("seed 7"));
     let between = || goodput().between_machines();
-    let peer = page_of(between(), Place::Peer("b"));
+    let peer = page_of(between(), RunEnvironment::Peer("b"));
     assert!(peer.contains("<code>b</code>, a peer of the daemon that runs here"), "{peer}");
-    let [counted, uncounted] =
-        [true, false].map(|is_counted| page_of(between(), Place::Addresses { is_counted }));
+    let [counted, uncounted] = [true, false]
+        .map(|is_counted| page_of(between(), RunEnvironment::Addresses { is_counted }));
     assert!(counted.contains("this machine and a server (h0.0 to h1.0)"), "{counted}");
     let warning = "nothing shows that packets of";
     assert!(uncounted.contains(warning) && !counted.contains(warning));
@@ -82,7 +82,7 @@ fn regression_the_introduction_says_where_the_command_ran() {
 fn runs_that_show_the_machine_are_a_warning_at_the_top() {
     let mut case = goodput();
     case.runs[1].own_cpu_share = 0.9;
-    let html = page_of(case, Place::Lab(&FabricConfig::default()));
+    let html = page_of(case, RunEnvironment::Lab(&FabricConfig::default()));
     let warning = html.find("this machine was too busy in 1 of 6 runs").unwrap();
     assert!(warning < html.find("<figure>").unwrap());
 }
@@ -96,7 +96,7 @@ fn limits_are_drawn_for_rates_that_come_near_them() {
     );
     assert_eq!(limits(&fabric, "ms"), []);
     let slow = case_of("goodput, b/s", "", &[1e3, 2e3], &[5e3, 6e3]);
-    assert!(!page_of(slow, Place::Lab(&fabric)).contains("one path"));
+    assert!(!page_of(slow, RunEnvironment::Lab(&fabric)).contains("one path"));
 }
 
 #[test]
@@ -104,11 +104,11 @@ fn what_failed_and_what_is_alone_is_said_first() {
     let mut case = goodput();
     case.runs[5].measured =
         Measured { figures: vec![Measured::failed(true)], ..Measured::default() };
-    let html = page_of(case, Place::Peer("b"));
+    let html = page_of(case, RunEnvironment::Peer("b"));
     assert!(html.contains("verdict bad\">1 of 3 runs with ENA Express failed. With"), "{html}");
-    let alone = page_of(case_of("time", "s", &[1.0], &[]), Place::Peer("b"));
+    let alone = page_of(case_of("time", "s", &[1.0], &[]), RunEnvironment::Peer("b"));
     assert!(alone.contains("There is nothing to compare."), "{alone}");
-    let time = page_of(case_of("time", "s", &[1.0, 1.0], &[0.25, 0.26]), Place::Peer("b"));
+    let time = page_of(case_of("time", "s", &[1.0, 1.0], &[0.25, 0.26]), RunEnvironment::Peer("b"));
     let said = "With ENA Express, the command&#39;s time is 0.255 times that of";
     assert!(time.contains(said) && time.contains("255 ms instead of 1000 ms"), "{time}");
 }
@@ -116,7 +116,7 @@ fn what_failed_and_what_is_alone_is_said_first() {
 #[test]
 fn a_page_of_many_runs_has_an_end() {
     let case = case_of("time", "s", &[1.0; 300], &[2.0; 300]);
-    let html = page_of(case, Place::Peer("b"));
+    let html = page_of(case, RunEnvironment::Peer("b"));
     assert!(html.contains("The first 200 of 600 runs"), "{html}");
     assert!(html.matches("<circle").count() <= 4 * RUNS_MAX);
 }

@@ -6,7 +6,7 @@ use super::show::{is_ours, verdict};
 use super::story::{CUBIC, Contestant, Failover, Goal, Incast, IncastRun, Story, size};
 use crate::talk::tour::Tour;
 use srd_chart::{
-    Axis, Bar, BarChart, Colour, Dashes, Line, LineChart, Mark, Page, figure, quantity,
+    Axis, Bar, BarChart, ChartLine, Colour, Dashes, LineChart, Mark, Page, figure, quantity,
 };
 
 /// Points of one distribution; more points could not be distinguished.
@@ -159,13 +159,13 @@ fn credits(tour: &Tour, title: &str) -> LineChart {
     LineChart { marks, ..rates(title, lines, levels) }
 }
 
-fn line_of(label: &str, colour: Colour, points: &[(f64, f64)]) -> Line {
+fn line_of(label: &str, colour: Colour, points: &[(f64, f64)]) -> ChartLine {
     let (label, points) = (label.to_owned(), points.to_vec());
-    Line { label, colour, dashes: Dashes::Solid, faint: false, points }
+    ChartLine { label, colour, dashes: Dashes::Solid, faint: false, points }
 }
 
 /// Returns a chart of Mb/s over seconds.
-fn rates(title: &str, lines: Vec<Line>, levels: Vec<Mark>) -> LineChart {
+fn rates(title: &str, lines: Vec<ChartLine>, levels: Vec<Mark>) -> LineChart {
     let points = || lines.iter().flat_map(|line| line.points.iter());
     let most = |of: fn(&(f64, f64)) -> f64| points().map(of).fold(0.0, f64::max);
     let y = levels.iter().map(|level| level.at).fold(most(|point| point.1), f64::max);
@@ -229,7 +229,7 @@ fn incast_bars(incast: &Incast) -> BarChart {
 }
 
 fn incast_distribution(incast: &Incast) -> LineChart {
-    let lines: Vec<Line> = incast.runs.iter().map(distribution).collect();
+    let lines: Vec<ChartLine> = incast.runs.iter().map(distribution).collect();
     let times = || lines.iter().flat_map(|line| line.points.iter().map(|(ms, _)| *ms));
     let (least, most) = (times().fold(f64::MAX, f64::min), times().fold(0.0, f64::max));
     let ideal = incast.runs.iter().find(|run| is_ours(run.contestant)).or(incast.runs.first());
@@ -246,7 +246,7 @@ fn incast_distribution(incast: &Incast) -> LineChart {
     }
 }
 
-fn distribution(run: &IncastRun) -> Line {
+fn distribution(run: &IncastRun) -> ChartLine {
     let times = run.fct_ms();
     let all = times.len() + run.unfinished();
     let step = times.len().div_ceil(CDF_POINTS_MAX).max(1);
@@ -256,7 +256,7 @@ fn distribution(run: &IncastRun) -> Line {
             points.push((*ms, (number + 1) as f64 / all as f64));
         }
     }
-    Line { dashes: run.contestant.dashes(), ..line(run.contestant, points) }
+    ChartLine { dashes: run.contestant.dashes(), ..line(run.contestant, points) }
 }
 
 fn incast_row(run: &IncastRun) -> (bool, Vec<String>) {
@@ -354,9 +354,9 @@ fn all_paths(at: f64) -> Mark {
     Mark { at, label: format!("all paths: {} Mb/s", figure(at)) }
 }
 
-fn line(contestant: Contestant, points: Vec<(f64, f64)>) -> Line {
+fn line(contestant: Contestant, points: Vec<(f64, f64)>) -> ChartLine {
     let (colour, dashes) = (contestant.colour(), Dashes::Solid);
-    Line { label: contestant.to_string(), colour, dashes, faint: false, points }
+    ChartLine { label: contestant.to_string(), colour, dashes, faint: false, points }
 }
 
 #[cfg(test)]

@@ -36,7 +36,7 @@ pub(super) struct Changes {
 
 /// Results of the changes.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(super) struct Seen {
+pub(super) struct ChangeResults {
     /// Starts of the phases, in ms since the start of the load.
     pub(super) marks: Vec<(u64, String)>,
     /// Goodput of the neighbours while they were active.
@@ -56,8 +56,8 @@ impl Changes {
     }
 
     /// Applies all changes; returns at the end of the last change.
-    pub(super) fn make(&self, stage: &Stage<'_>, clock: &Clock<'_>) -> Result<Seen> {
-        let mut seen = Seen::default();
+    pub(super) fn make(&self, stage: &Stage<'_>, clock: &Clock<'_>) -> Result<ChangeResults> {
+        let mut seen = ChangeResults::default();
         let links = self.slow_links(stage.fabric.config());
         for number in 0..u32::try_from(PHASES.len())? {
             clock.sleep_until(self.phase(number).start)?;

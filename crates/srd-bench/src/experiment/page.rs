@@ -4,7 +4,7 @@ use super::distribution::Distribution;
 use super::result::{CaseResult, Spread, SpreadLine, Timeline};
 use super::show;
 use super::{Outcome, Variant, published};
-use srd_chart::{Axis, Bar, BarChart, Colour, Dashes, Line, LineChart, Mark, Page};
+use srd_chart::{Axis, Bar, BarChart, ChartLine, Colour, Dashes, LineChart, Mark, Page};
 
 /// Points of one line; more points could not be distinguished.
 const POINTS_MAX: usize = 300;
@@ -129,12 +129,12 @@ fn tails(case: &CaseResult) -> Vec<(String, LineChart)> {
 }
 
 fn tail(case: &CaseResult, kind: &Distribution) -> Option<(String, LineChart)> {
-    let lines: Vec<Line> = case
+    let lines: Vec<ChartLine> = case
         .summaries
         .iter()
         .filter_map(|summary| {
             let found = summary.distributions.iter().find(|other| other.name == kind.name)?;
-            (found.count() >= SAMPLES_MIN).then(|| Line {
+            (found.count() >= SAMPLES_MIN).then(|| ChartLine {
                 label: case.label(summary.variant).to_owned(),
                 colour: colour(summary.variant),
                 dashes: dashes(summary.variant),
@@ -218,7 +218,7 @@ fn timeline(case: &CaseResult, variant: Variant, line: &Timeline, top: f64) -> L
         height: 90.0,
         x: Axis::linear("seconds", 0.0, seconds(line.values.len() as u64 * line.step_ms)),
         y: Axis::linear(line.unit, 0.0, top * 1.05),
-        lines: vec![Line {
+        lines: vec![ChartLine {
             label: case.label(variant).to_owned(),
             colour: colour(variant),
             dashes: Dashes::Solid,
@@ -261,7 +261,7 @@ fn spread_chart(
 ) -> LineChart {
     let seconds = |ms: u64| ms as f64 / 1e3;
     let steps = spread.lines.iter().map(|line| line.values.len()).max().unwrap_or(0);
-    let line = |(number, line): (usize, &SpreadLine)| Line {
+    let line = |(number, line): (usize, &SpreadLine)| ChartLine {
         label: line.label.to_owned(),
         colour: colour(variant),
         dashes: [Dashes::Solid, Dashes::Long][usize::from(number + 1 < spread.lines.len())],

@@ -101,7 +101,7 @@ fn case(options: &Options, name: &str, beside: Beside) -> Case {
     let protocol = if options.memcached { Protocol::Memcached } else { Protocol::Redis };
     let (rate, threads) = (options.rate.unwrap_or(RATE), options.threads.unwrap_or(1));
     let of_threads = if threads == 1 { String::new() } else { format!(" of {threads} threads") };
-    let asked = Asked { protocol, rate, threads, seconds };
+    let asked = LoadParameters { protocol, rate, threads, seconds };
     Case {
         name: name.into(),
         setting: format!(
@@ -120,15 +120,15 @@ fn case(options: &Options, name: &str, beside: Beside) -> Case {
 
 /// Parameters of the load.
 #[derive(Clone, Copy)]
-struct Asked {
+struct LoadParameters {
     protocol: Protocol,
     rate: u32,
     threads: u32,
     seconds: u64,
 }
 
-fn measure(stage: &Stage<'_>, asked: &Asked, beside: &Beside) -> Result<Measured> {
-    let Asked { protocol, rate, threads, seconds } = *asked;
+fn measure(stage: &Stage<'_>, asked: &LoadParameters, beside: &Beside) -> Result<Measured> {
+    let LoadParameters { protocol, rate, threads, seconds } = *asked;
     let port = if protocol == Protocol::Redis { 6379 } else { 11_211 };
     let _server = start_server(stage, protocol, port)?;
     let load = Load {

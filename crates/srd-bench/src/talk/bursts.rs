@@ -6,7 +6,7 @@ use anyhow::Result;
 
 use super::cloud::{Cloud, IP, Pair, SETPRIV, UNSHARE};
 use super::curve::Curve;
-use super::{Context, Experiment, Found, iperf};
+use super::{Context, Experiment, Findings, iperf};
 use srd_sim::talk::figure::{Figure, Near, TALK};
 
 const KIND: Pair = Pair::of("c7i.large");
@@ -41,9 +41,9 @@ pub(super) const MICROBURST: Experiment = Experiment {
     run: microburst,
 };
 
-fn burst(context: &Context<'_>) -> Result<Found> {
+fn burst(context: &Context<'_>) -> Result<Findings> {
     let seconds = context.quick_or(1, 10);
-    let mut found = Found::default();
+    let mut found = Findings::default();
     for flows in [1, 2] {
         (context.say)(&format!("-l 9000 -P {flows}, {seconds} s"));
         let cloud = Cloud::of(context, &KIND)?;
@@ -60,7 +60,7 @@ fn burst(context: &Context<'_>) -> Result<Found> {
 
 /// Adds the share of each flow. The congestion control of the guests determines the shares: those
 /// of the talk are from one second, and are not guaranteed.
-fn shares(context: &Context<'_>, found: &mut Found, flows_mbps: &[f64], talk_gbps: [f64; 2]) {
+fn shares(context: &Context<'_>, found: &mut Findings, flows_mbps: &[f64], talk_gbps: [f64; 2]) {
     for flow in flows_mbps {
         found.figures.push(Figure::new("  each of them", "Mb/s", *flow));
     }
@@ -84,9 +84,9 @@ fn moved(cloud: &Cloud, what: &str) -> Result<String> {
     ))
 }
 
-fn packets(context: &Context<'_>) -> Result<Found> {
+fn packets(context: &Context<'_>) -> Result<Findings> {
     let seconds = context.quick_or(2, 10);
-    let mut found = Found::default();
+    let mut found = Findings::default();
     for flows in [1, 2] {
         (context.say)(&format!("-M 128 -P {flows}, {seconds} s"));
         let cloud = Cloud::of(context, &KIND)?;
@@ -101,8 +101,8 @@ fn packets(context: &Context<'_>) -> Result<Found> {
     Ok(found)
 }
 
-fn microburst(context: &Context<'_>) -> Result<Found> {
-    let mut found = Found::default();
+fn microburst(context: &Context<'_>) -> Result<Findings> {
+    let mut found = Findings::default();
     let cloud = Cloud::of(context, &KIND)?;
     (context.say)("-t 6 -M 9000 -P 1");
     let report = iperf::run(&cloud, &["-M", "9000", "-P", "1"], 6)?;

@@ -5,7 +5,7 @@ use anyhow::Result;
 
 use super::cloud::{Cloud, IP, Pair, SETPRIV, UNSHARE};
 use super::curve::Curve;
-use super::{Context, Experiment, Found, iperf};
+use super::{Context, Experiment, Findings, iperf};
 use srd_sim::talk::figure::{Figure, Near};
 
 pub(super) const EXPERIMENT: Experiment = Experiment {
@@ -49,13 +49,13 @@ pub(super) fn spend(context: &Context<'_>, credits_s: u32, after_s: u32) -> Resu
     Ok(Spent { with_mbps, without_mbps, lasted_s, line })
 }
 
-fn run(context: &Context<'_>) -> Result<Found> {
+fn run(context: &Context<'_>) -> Result<Findings> {
     let credits_s = context.quick_or(QUICK_CREDITS_S, context.credits_s);
     let after_s = context.quick_or(5, 40);
     (context.say)(&format!("-l 9000 -P 2, {} s", credits_s + after_s));
     let spent = spend(context, credits_s, after_s)?;
     let lasted = Figure::new("credits last", "s", spent.lasted_s as f64);
-    Ok(Found {
+    Ok(Findings {
         figures: vec![
             Figure::new("with credits", "Mb/s", spent.with_mbps).talk(context.mbps(12.5)),
             lasted.wanted(f64::from(credits_s), Near::Percent(5.0), "the profile").given(),

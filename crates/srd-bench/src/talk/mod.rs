@@ -64,7 +64,7 @@ pub struct Experiment {
     /// Duration of the experiment, in seconds.
     pub takes_s: u32,
     needs: &'static [Program],
-    run: fn(&Context<'_>) -> Result<Found>,
+    run: fn(&Context<'_>) -> Result<Findings>,
 }
 
 /// All experiments, in the talk's order.
@@ -118,7 +118,7 @@ impl Context<'_> {
 
 /// Results of an experiment, as its function returns them.
 #[derive(Default)]
-struct Found {
+struct Findings {
     figures: Vec<Figure>,
     curves: Vec<Curve>,
     notes: Vec<String>,

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use super::cloud::{Cloud, IP, SETPRIV, UNSHARE};
 use super::curve::Curve;
 use super::stream::Stream;
-use super::{Context, Experiment, Found};
+use super::{Context, Experiment, Findings};
 use srd_sim::talk::figure::{Figure, Near, TALK};
 
 pub(super) const EXPERIMENT: Experiment = Experiment {
@@ -119,7 +119,7 @@ pub(super) fn change(cloud: &Cloud) -> Result<Changed> {
     })
 }
 
-fn run(context: &Context<'_>) -> Result<Found> {
+fn run(context: &Context<'_>) -> Result<Findings> {
     let cloud = cloud(context)?;
     (context.say)("entry 100 becomes allow tcp 443");
     let changed = change(&cloud)?;
@@ -166,5 +166,5 @@ fn run(context: &Context<'_>) -> Result<Found> {
             .into(),
         "a super-packet that is judged counts as the packets that it stands for".into(),
     ];
-    Ok(Found { figures, curves: vec![curve], notes })
+    Ok(Findings { figures, curves: vec![curve], notes })
 }

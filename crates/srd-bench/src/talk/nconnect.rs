@@ -4,7 +4,7 @@ use crate::experiment::programs::IPERF3;
 use anyhow::Result;
 
 use super::cloud::{Cloud, IP, Pair, SETPRIV, UNSHARE};
-use super::{Context, Experiment, Found, iperf};
+use super::{Context, Experiment, Findings, iperf};
 use srd_sim::talk::figure::{Figure, Near};
 
 pub(super) const EXPERIMENT: Experiment = Experiment {
@@ -18,10 +18,10 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
     run,
 };
 
-fn run(context: &Context<'_>) -> Result<Found> {
+fn run(context: &Context<'_>) -> Result<Findings> {
     let seconds = context.quick_or(2, 8);
     let pair = || Pair::of("c6in.16xlarge").apart();
-    let mut found = Found::default();
+    let mut found = Findings::default();
     for (name, pair, flows, gbps, near) in [
         ("one connection", pair(), 1, 5.0, Near::MEASURED),
         ("16 connections", pair(), 16, 80.0, Near::MEASURED),

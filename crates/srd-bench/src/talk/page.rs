@@ -3,7 +3,7 @@
 use super::Outcome;
 use super::curve::Curve;
 use super::show::cells;
-use srd_chart::{Axis, Line, LineChart, Page, nth};
+use srd_chart::{Axis, ChartLine, LineChart, Page, nth};
 
 /// Points of one line; more points could not be distinguished.
 const POINTS_MAX: usize = 400;
@@ -45,7 +45,7 @@ fn chart(curve: &Curve) -> LineChart {
         let (colour, dashes) = nth(number);
         let step = points.len().div_ceil(POINTS_MAX).max(1);
         let points = points.iter().step_by(step).copied().collect();
-        Line { label: label.clone(), colour, dashes, faint: false, points }
+        ChartLine { label: label.clone(), colour, dashes, faint: false, points }
     });
     LineChart {
         title: curve.title.clone(),

@@ -4,7 +4,7 @@ use crate::experiment::programs::IPERF3;
 use anyhow::{Context as _, Result};
 
 use super::cloud::{Cloud, IP, Pair, SETPRIV, UNSHARE};
-use super::{Context, Experiment, Found, iperf, stream};
+use super::{Context, Experiment, Findings, iperf, stream};
 use srd_sim::talk::figure::{Figure, Near, TALK};
 
 pub(super) const EXPERIMENT: Experiment = Experiment {
@@ -29,8 +29,8 @@ const NEARLY_ALL: f64 = 0.95;
 const RULES: [&str; 3] =
     ["tcp4 dst-port 22 action 1 loc 0", "tcp4 action 2 loc 1", "udp4 action 3 loc 2"];
 
-fn run(context: &Context<'_>) -> Result<Found> {
-    let mut found = Found::default();
+fn run(context: &Context<'_>) -> Result<Findings> {
+    let mut found = Findings::default();
     let cloud = Cloud::of(context, &KIND)?;
     let seconds = context.quick_or(1, 5);
     let words = ["-P", FLOWS, "-l", "9000"];

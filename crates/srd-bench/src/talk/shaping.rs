@@ -4,7 +4,7 @@ use crate::experiment::programs::{IPERF3, Program};
 use anyhow::Result;
 
 use super::cloud::{Cloud, IP, Pair, SETPRIV, UNSHARE};
-use super::{Context, Experiment, Found, iperf};
+use super::{Context, Experiment, Findings, iperf};
 use crate::experiment::result::jain;
 use srd_sim::talk::figure::{Figure, Near, TALK};
 
@@ -20,12 +20,12 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
     run,
 };
 
-fn run(context: &Context<'_>) -> Result<Found> {
+fn run(context: &Context<'_>) -> Result<Findings> {
     let seconds = context.quick_or(2, 10);
     let cloud = Cloud::of(context, &Pair::of("c7i.large"))?;
     (context.say)("-P 10");
     let report = iperf::run(&cloud, &["-P", "10"], seconds)?;
-    let mut found = Found::default();
+    let mut found = Findings::default();
     found.figures.push(Figure::new("without: all flows", "Mb/s", report.mbps));
     found.figures.push(Figure::new("  shares (Jain)", "", jain(&report.flows_mbps)));
     let counted = cloud.counter("a", "bw_out_allowance_exceeded")?;

@@ -5,7 +5,7 @@ use anyhow::Result;
 
 use super::cloud::{Cloud, IP, Pair, SETPRIV, UNSHARE};
 use super::curve::Curve;
-use super::{Context, Experiment, Found, iperf};
+use super::{Context, Experiment, Findings, iperf};
 use srd_sim::talk::figure::{DOCUMENTED, Figure, Near};
 
 pub(super) const EXPERIMENT: Experiment = Experiment {
@@ -31,7 +31,7 @@ struct Row {
     ceiling_gbps: f64,
 }
 
-fn run(context: &Context<'_>) -> Result<Found> {
+fn run(context: &Context<'_>) -> Result<Findings> {
     let kind = "c7i.large";
     let rows = [
         Row {
@@ -58,7 +58,7 @@ fn run(context: &Context<'_>) -> Result<Found> {
         steps.extend([2048, 4096, LARGE]);
         steps
     });
-    let mut found = Found::default();
+    let mut found = Findings::default();
     let mut lines = Vec::new();
     for row in &rows {
         let cloud = Cloud::of(context, &row.pair)?;

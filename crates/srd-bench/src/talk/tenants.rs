@@ -10,7 +10,7 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use super::cloud::{Cloud, IP, SETPRIV, UNSHARE};
-use super::{Context, Experiment, Found};
+use super::{Context, Experiment, Findings};
 use srd_lab::priority;
 use srd_sim::talk::figure::{Figure, Near};
 
@@ -74,8 +74,8 @@ enum Flood {
     NewFlows,
 }
 
-fn run(context: &Context<'_>) -> Result<Found> {
-    let mut found = Found::default();
+fn run(context: &Context<'_>) -> Result<Findings> {
+    let mut found = Findings::default();
     let cloud = Cloud::up(context, &text())?;
     let seconds = context.quick_or(1, 8);
     let trips = seconds * 1000;

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use super::cloud::{Cloud, IP, Pair, SETPRIV, UNSHARE, address};
 use super::stream::{connect, listen, passes};
-use super::{Context, Experiment, Found};
+use super::{Context, Experiment, Findings};
 use crate::experiment::programs::Program;
 use srd_sim::talk::figure::{DOCUMENTED, Figure, Near, TALK};
 
@@ -38,7 +38,7 @@ pub(super) const FULL: Experiment = Experiment {
 /// Connections to each port.
 const CONNECTIONS: usize = 10;
 
-fn untracked(context: &Context<'_>) -> Result<Found> {
+fn untracked(context: &Context<'_>) -> Result<Findings> {
     const RULES: &str =
         r#""tcp 22 from 10.0.1.10/32", "tcp 80 from 0.0.0.0/0", "icmp from 0.0.0.0/0""#;
     let mut figures = Vec::new();
@@ -95,7 +95,7 @@ fn untracked(context: &Context<'_>) -> Result<Found> {
     let of_http = taken(&cloud, &mut || open(&cloud, &http, &mut free))?;
     let name = format!("{}, outbound narrowed", name("port 80"));
     figures.push(Figure::new(name, "", of_http).wanted(all, Near::Exactly, DOCUMENTED));
-    Ok(Found { figures, ..Found::default() })
+    Ok(Findings { figures, ..Findings::default() })
 }
 
 /// Allowance that the talk's counter shows.
@@ -143,7 +143,7 @@ impl Opener {
     }
 }
 
-fn full(context: &Context<'_>) -> Result<Found> {
+fn full(context: &Context<'_>) -> Result<Findings> {
     // The packets of `a` are tracked at `a`, too, so it has a type with a larger table.
     let pair = Pair::of("c7i.large")
         .from("c7i.8xlarge")
@@ -171,7 +171,7 @@ fn full(context: &Context<'_>) -> Result<Found> {
     let refused = cloud.counter("b", "conntrack_allowance_exceeded")? - refused_before;
     let lives = f64::from(u8::from(passes(&mut out, &mut into)?));
     let available = cloud.counter("b", AVAILABLE)? as f64;
-    Ok(Found {
+    Ok(Findings {
         figures: vec![
             Figure::new("available at first", "", at_first as f64)
                 .wanted(ALLOWANCE, Near::Exactly, TALK)
@@ -192,6 +192,6 @@ fn full(context: &Context<'_>) -> Result<Found> {
                 DOCUMENTED,
             ),
         ],
-        ..Found::default()
+        ..Findings::default()
     })
 }

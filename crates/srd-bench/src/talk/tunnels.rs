@@ -9,7 +9,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::cloud::{Cloud, IP, Pair, SETPRIV, UNSHARE, address};
-use super::{Context, Experiment, Found};
+use super::{Context, Experiment, Findings};
 use srd_sim::talk::figure::{Figure, Near, TALK};
 
 pub(super) const EXPERIMENT: Experiment = Experiment {
@@ -42,8 +42,8 @@ enum Outer {
     Vxlan { ports: u16 },
 }
 
-fn run(context: &Context<'_>) -> Result<Found> {
-    let mut found = Found::default();
+fn run(context: &Context<'_>) -> Result<Findings> {
+    let mut found = Findings::default();
     for (name, outer, gbps) in [
         ("GRE, 100 inner flows", Outer::Gre, 5.0),
         ("VXLAN, one source port", Outer::Vxlan { ports: 1 }, 5.0),

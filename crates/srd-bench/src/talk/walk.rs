@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use super::cloud::{Cloud, IP, Pair, SETPRIV, UNSHARE, address};
 use super::stream::listen;
-use super::{Context, Experiment, Found};
+use super::{Context, Experiment, Findings};
 use crate::experiment::programs::Program;
 use srd_lab::running::Running;
 use srd_sim::talk::figure::{Figure, Near, TALK};
@@ -38,7 +38,7 @@ const LEAVE: Duration = Duration::from_secs(3);
 /// Port of the query for a name.
 const DNS: u64 = 53;
 
-fn run(context: &Context<'_>) -> Result<Found> {
+fn run(context: &Context<'_>) -> Result<Findings> {
     let pair = Pair::of("c7i.large").admitting(r#""tcp 80 from 10.0.0.0/16""#);
     let cloud = Cloud::of(context, &pair)?;
     let name = format!("ip-{}.ec2.internal", address("b").replace('.', "-"));
@@ -65,7 +65,7 @@ fn run(context: &Context<'_>) -> Result<Found> {
     server.join().map_err(|_| anyhow::anyhow!("the server has panicked"))??;
     let packets = trace.end()?;
 
-    let mut found = Found::default();
+    let mut found = Findings::default();
     let name_found = f64::from(u8::from(reached == address("b")));
     exactly(&mut found, "the name leads to the server's interface", name_found, 1.0);
     exactly(&mut found, "status of HTTP", status.parse().unwrap_or(0.0), 200.0);
@@ -87,7 +87,7 @@ fn run(context: &Context<'_>) -> Result<Found> {
     Ok(found)
 }
 
-fn exactly(found: &mut Found, name: &str, here: f64, wanted: f64) {
+fn exactly(found: &mut Findings, name: &str, here: f64, wanted: f64) {
     found.figures.push(Figure::new(name, "", here).wanted(wanted, Near::Exactly, TALK));
 }
 

@@ -7,7 +7,7 @@ use srd_host::Span;
 
 use super::{SrdEndpoint, on, out, piece};
 use crate::Error;
-use crate::transfer::{Compute, Copying, Place};
+use crate::transfer::{Compute, Copying, RemoteLocation};
 
 /// `srd_share`.
 ///
@@ -53,7 +53,7 @@ pub unsafe extern "C" fn srd_read(
     flags: u32,
     context: *mut c_void,
 ) -> c_int {
-    let place = Place { peer, key, offset };
+    let place = RemoteLocation { peer, key, offset };
     // SAFETY: as the program promises.
     unsafe { copy(endpoint, place, (buf, len), true, None, (flags, context)) }
 }
@@ -73,7 +73,7 @@ pub unsafe extern "C" fn srd_write(
     flags: u32,
     context: *mut c_void,
 ) -> c_int {
-    let place = Place { peer, key, offset };
+    let place = RemoteLocation { peer, key, offset };
     // SAFETY: as the program promises.
     unsafe { copy(endpoint, place, (buf, len), false, None, (flags, context)) }
 }
@@ -94,14 +94,14 @@ pub unsafe extern "C" fn srd_write_notify(
     flags: u32,
     context: *mut c_void,
 ) -> c_int {
-    let place = Place { peer, key, offset };
+    let place = RemoteLocation { peer, key, offset };
     // SAFETY: as the program promises.
     unsafe { copy(endpoint, place, (buf, len), false, Some(data), (flags, context)) }
 }
 
 unsafe fn copy(
     endpoint: *mut SrdEndpoint,
-    place: Place,
+    place: RemoteLocation,
     (buf, len): (*const c_void, usize),
     read: bool,
     data: Option<u64>,
@@ -130,7 +130,7 @@ pub unsafe extern "C" fn srd_fetch_add(
     context: *mut c_void,
 ) -> c_int {
     let compute = Compute {
-        place: Place { peer, key, offset },
+        place: RemoteLocation { peer, key, offset },
         op: AtomicOp::Sum,
         operand: (&raw const add).expose_provenance(),
         compare: None,
@@ -157,7 +157,7 @@ pub unsafe extern "C" fn srd_compare_swap(
     context: *mut c_void,
 ) -> c_int {
     let compute = Compute {
-        place: Place { peer, key, offset },
+        place: RemoteLocation { peer, key, offset },
         op: AtomicOp::Cswap,
         operand: (&raw const desired).expose_provenance(),
         compare: Some((&raw const expected).expose_provenance()),

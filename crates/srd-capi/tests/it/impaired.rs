@@ -4,7 +4,7 @@
 
 #![allow(clippy::unwrap_used)] // a test may fail loudly
 
-use crate::support::{Place, here, is_here};
+use crate::support::{LibraryDir, here, is_here};
 use srd_lab::{Fabric, FabricConfig, HostId, Impairment, impair::Direction, requirements};
 use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
@@ -37,7 +37,7 @@ fn ready() -> bool {
 /// Streams messages of `bytes` bytes in all over a wire. Returns the receiver's last line, and
 /// the counters of the wire.
 fn stream(name: &str, bytes: u64, impairment: &Impairment) -> (String, [Direction; 2]) {
-    let place = Place::new();
+    let place = LibraryDir::new();
     let program = place.compile("cc", &["-std=c11", "-lsrd"], &here("tests/ordered.c"));
     let config = FabricConfig {
         // The process id: a second checkout may run its tests at the same time.

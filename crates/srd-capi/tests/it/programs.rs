@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-use crate::support::{LIMIT_S, Place, here, is_here};
+use crate::support::{LIMIT_S, LibraryDir, here, is_here};
 
 /// Longest wait for a program to get somewhere.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -21,7 +21,7 @@ fn cpu_ticks(child: &Child) -> u64 {
     fields.skip(11).take(2).map(|ticks| ticks.parse::<u64>().unwrap()).sum()
 }
 
-impl Place {
+impl LibraryDir {
     fn compile_pingpong(&self) -> PathBuf {
         self.compile("cc", &["-std=c11", "-lsrd"], &here("examples/pingpong.c"))
     }
@@ -54,7 +54,7 @@ fn two_processes_play_ping_pong_and_write_memory() {
     if !is_here("cc") {
         return;
     }
-    let place = Place::new();
+    let place = LibraryDir::new();
     let program = place.compile_pingpong();
     for size in ["0", "64", "20000", "500000"] {
         let (asked, served) = place.pingpong(&program, &[], &["-n", "200", "-s", size]);
@@ -70,7 +70,7 @@ fn a_job_key_lets_in_who_has_it_and_nobody_else() {
     if !is_here("cc") {
         return;
     }
-    let place = Place::new();
+    let place = LibraryDir::new();
     let key = |name: &str, digit: &str| {
         let file = place.0.path().join(name);
         fs::write(&file, digit.repeat(64)).unwrap();
@@ -98,21 +98,21 @@ fn a_job_key_lets_in_who_has_it_and_nobody_else() {
 #[test]
 fn misuse_is_refused() {
     if is_here("cc") {
-        Place::new().says("tests/misuse.c", "refused");
+        LibraryDir::new().says("tests/misuse.c", "refused");
     }
 }
 
 #[test]
 fn children_of_forks_amid_traffic_are_told_and_open_others() {
     if is_here("cc") {
-        Place::new().says("tests/fork.c", "the parent goes on");
+        LibraryDir::new().says("tests/fork.c", "the parent goes on");
     }
 }
 
 #[test]
 fn endpoints_behave_as_the_header_promises() {
     if is_here("cc") {
-        Place::new().says("tests/behaviour.c", "as promised");
+        LibraryDir::new().says("tests/behaviour.c", "as promised");
     }
 }
 
@@ -121,7 +121,7 @@ fn cpp_programs_compile_and_run_with_the_header() {
     if !is_here("c++") {
         return;
     }
-    let place = Place::new();
+    let place = LibraryDir::new();
     let source = place.0.path().join("program.cc");
     let text = "#include <srd.h>\nint main() {\n  srd_options o;\n  srd_options_init(&o);\n  \
         o.address = \"127.0.0.1\";\n  srd_endpoint *ep;\n  if (srd_open(&o, &ep)) return 1;\n  \
@@ -136,7 +136,7 @@ fn the_static_library_needs_nothing_of_ours_at_run_time() {
     if !is_here("cc") {
         return;
     }
-    let place = Place::new();
+    let place = LibraryDir::new();
     let archive = place.0.path().join("libsrd.a");
     let source = here("tests/misuse.c");
     let libraries = ["-std=c11", archive.to_str().unwrap(), "-lgcc_s", "-lpthread", "-lm", "-ldl"];
@@ -150,7 +150,7 @@ fn a_client_whose_server_is_killed_is_told() {
     if !is_here("cc") {
         return;
     }
-    let place = Place::new();
+    let place = LibraryDir::new();
     let program = place.compile_pingpong();
     let run = |arguments: &[&str]| {
         let mut command = Command::new(&program);

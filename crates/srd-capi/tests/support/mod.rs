@@ -32,9 +32,9 @@ pub(crate) fn is_here(program: &str) -> bool {
 
 /// A directory with the library under the names that linkers and loaders look for, and the
 /// programs that were made of it.
-pub(crate) struct Place(pub(crate) TempDir);
+pub(crate) struct LibraryDir(pub(crate) TempDir);
 
-impl Place {
+impl LibraryDir {
     pub(crate) fn new() -> Self {
         let beside = std::env::current_exe().unwrap();
         let directory = tempfile::tempdir().unwrap();

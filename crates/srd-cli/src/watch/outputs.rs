@@ -12,7 +12,7 @@ use serde::Serialize;
 use srd_http::Server;
 use srd_watch::Burst;
 use srd_watch::html::{self, Gathered};
-use srd_watch::keep::Kept;
+use srd_watch::keep::BurstPackets;
 use srd_watch::live::Output;
 use srd_watch::metrics::Metrics;
 use srd_watch::session::{Report, Session};
@@ -109,7 +109,7 @@ impl Outputs {
         }
     }
 
-    fn ended(&mut self, burst: &Burst, kept: Option<&Kept>) -> Result<()> {
+    fn ended(&mut self, burst: &Burst, kept: Option<&BurstPackets>) -> Result<()> {
         if let Some((metrics, _)) = &mut self.metrics {
             metrics.ended(burst);
         }

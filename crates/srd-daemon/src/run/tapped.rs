@@ -6,7 +6,9 @@ use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use srd_net::{Clock, IoStats, IoWaker, Notice, PacketIo, Segments, Sent, Undelivered, Wait};
+use srd_net::{
+    Clock, IoStats, IoWaker, Notice, PacketIo, Segments, SendOutcome, Undelivered, Wait,
+};
 use srd_proto::{ADDRESSES_MAX, Entropy, Instant, PacketMeta, Transmit};
 
 use crate::capture::{Direction, Outer, Taps};
@@ -50,12 +52,12 @@ impl<I: PacketIo> Tapped<I> {
 }
 
 impl<I: PacketIo> PacketIo for Tapped<I> {
-    fn send<S: Segments>(&mut self, batches: &[(Transmit, S)]) -> io::Result<Sent> {
+    fn send<S: Segments>(&mut self, batches: &[(Transmit, S)]) -> io::Result<SendOutcome> {
         let sent = self.io.send(batches)?;
         if !self.taps.is_empty() {
             let went = match sent {
-                Sent::All => batches.len(),
-                Sent::Blocked { batches } => batches,
+                SendOutcome::All => batches.len(),
+                SendOutcome::Blocked { batches } => batches,
             };
             self.show_sent(&batches[..went]);
         }

@@ -7,7 +7,7 @@ use srd_proto::{DownReason, Event, Instant, PeerId, Status};
 use crate::cq::{Completion, WcOpcode, WcStatus};
 use crate::device::operation::{Op, Stage, TAG, Work};
 use crate::device::state::{Device, Note};
-use crate::mr::Place;
+use crate::mr::MemoryLocation;
 use crate::slots::Key;
 
 impl Device {
@@ -165,7 +165,7 @@ impl Device {
     }
 
     /// A peer's read is over.
-    fn responded(&mut self, op: &Op, from: Place, whole: bool) {
+    fn responded(&mut self, op: &Op, from: MemoryLocation, whole: bool) {
         self.responding -= 1;
         self.regions.lend(from.key, -1);
         let (peer, length, part) = (op.peer, op.length, op.part);

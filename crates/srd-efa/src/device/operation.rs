@@ -7,7 +7,7 @@ use srd_proto::{PeerId, Qpn};
 use crate::cq::{WcOpcode, WcStatus};
 use crate::device::sent_ranges::SentRanges;
 use crate::memory::Memory;
-use crate::mr::Place;
+use crate::mr::MemoryLocation;
 use crate::slots::Key;
 use crate::wire::{Opaque, RDMA_HEADER_BYTES, RdmaHeader};
 use crate::wr::Remote;
@@ -35,11 +35,18 @@ pub(super) enum Work {
     /// A message, until it is handed over.
     Send { payload: Option<Bytes>, imm: Option<u32> },
     /// A write.
-    Write { number: u32, from: Place, to: Remote, imm: Option<u32>, sent: u32, stage: Stage },
+    Write {
+        number: u32,
+        from: MemoryLocation,
+        to: Remote,
+        imm: Option<u32>,
+        sent: u32,
+        stage: Stage,
+    },
     /// A read of ours.
-    Read { number: u32, to: Place, from: Remote, asked: bool, received: u32 },
+    Read { number: u32, to: MemoryLocation, from: Remote, asked: bool, received: u32 },
     /// A peer's read that we answer.
-    Respond { number: u32, from: Place, sent: u32 },
+    Respond { number: u32, from: MemoryLocation, sent: u32 },
 }
 
 /// An operation that sends datagrams: a work request, or the answer to a peer's read.
@@ -129,9 +136,9 @@ impl Op {
         &self,
         memory: &mut dyn Memory,
         room: usize,
-        live: impl Fn(&Place) -> bool,
+        live: impl Fn(&MemoryLocation) -> bool,
     ) -> Option<(Opaque, Bytes)> {
-        let mut piece = |from: &Place, sent: u32, room: usize| {
+        let mut piece = |from: &MemoryLocation, sent: u32, room: usize| {
             let bytes = room.min((self.length - sent) as usize);
             if bytes == 0 {
                 return Bytes::new();
@@ -186,7 +193,7 @@ impl Op {
         offset: u32,
         bytes: usize,
         memory: &mut dyn Memory,
-        live: impl Fn(&Place) -> bool,
+        live: impl Fn(&MemoryLocation) -> bool,
     ) -> Option<(Opaque, Bytes)> {
         let (from, opaque) = match self.work {
             Work::Write { number, from, .. } => (from, Opaque::WriteData { number, offset }),

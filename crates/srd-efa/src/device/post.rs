@@ -9,7 +9,7 @@ use crate::device::sent_ranges::SentRanges;
 use crate::device::state::Device;
 use crate::error::PostError;
 use crate::memory::{Memory, Sge};
-use crate::mr::{Place, Purpose, Range};
+use crate::mr::{MemoryLocation, Purpose, Range};
 use crate::qp::{Piece, Posted, QpState, QpType};
 use crate::slots::Key;
 use crate::wire::check_of;
@@ -127,8 +127,8 @@ impl Device {
     }
 
     /// The local end of RDMA.
-    fn local(&self, pd: Key, sge: &Sge, purpose: Purpose) -> (Place, WcStatus) {
-        let nowhere = Place { region: 0, offset: 0, key: 0 };
+    fn local(&self, pd: Key, sge: &Sge, purpose: Purpose) -> (MemoryLocation, WcStatus) {
+        let nowhere = MemoryLocation { region: 0, offset: 0, key: 0 };
         if sge.length > RDMA_BYTES_MAX {
             return (nowhere, WcStatus::LocalBadLength);
         }

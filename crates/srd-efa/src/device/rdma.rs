@@ -12,7 +12,7 @@ use crate::device::operation::{OPS_MAX, Op, Work};
 use crate::device::sent_ranges::SentRanges;
 use crate::device::state::{Device, Note, TransferId, WriteIn};
 use crate::memory::Memory;
-use crate::mr::{Place, Purpose, Range};
+use crate::mr::{MemoryLocation, Purpose, Range};
 use crate::wire::RdmaHeader;
 use crate::wr::RDMA_BYTES_MAX;
 
@@ -23,7 +23,7 @@ impl Device {
         delivery: &Delivery<'_>,
         header: &RdmaHeader,
         purpose: Purpose,
-    ) -> Result<Place, Refusal> {
+    ) -> Result<MemoryLocation, Refusal> {
         let pd = self.qp(delivery.dst_qpn).ok_or(Refusal::BadQpn)?.init.pd.0;
         if !self.ah_of.contains_key(&(pd, delivery.peer)) {
             return Err(Refusal::UnknownPeer);
@@ -133,7 +133,7 @@ impl Device {
         Ok(())
     }
 
-    fn place(&mut self, to: Place, offset: u32, data: &[u8], memory: &mut dyn Memory) {
+    fn place(&mut self, to: MemoryLocation, offset: u32, data: &[u8], memory: &mut dyn Memory) {
         if !data.is_empty() {
             memory.write(to.region, to.offset + u64::from(offset), data);
         }

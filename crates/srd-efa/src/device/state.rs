@@ -15,7 +15,7 @@ use crate::device::operation::Op;
 use crate::device::outbox::Outbox;
 use crate::handle::{Cq, Pd};
 use crate::hash::Keyed;
-use crate::mr::{Place, Purpose, Range, Regions};
+use crate::mr::{MemoryLocation, Purpose, Range, Regions};
 use crate::qp::{QpState, QueuePair};
 use crate::slots::{Key, Slots};
 
@@ -47,7 +47,7 @@ pub struct Note {
 #[derive(Debug)]
 pub(super) struct WriteIn {
     pub(super) qpn: Qpn,
-    pub(super) to: Place,
+    pub(super) to: MemoryLocation,
     pub(super) length: u32,
     pub(super) received: u32,
     pub(super) imm: Option<u32>,
@@ -140,7 +140,7 @@ impl Device {
 
     /// Location of a range that a peer names, if the peer may use it for this purpose: for
     /// requests that come as messages.
-    pub(crate) fn target(&self, pd: Pd, range: Range, purpose: Purpose) -> Option<Place> {
+    pub(crate) fn target(&self, pd: Pd, range: Range, purpose: Purpose) -> Option<MemoryLocation> {
         self.regions.check(pd.0, range, purpose)
     }
 

@@ -12,7 +12,7 @@ use crate::device::operation::{Step, TAG, Work};
 use crate::device::outbox::{NOBODY, TURN_DATAGRAMS};
 use crate::device::state::Device;
 use crate::memory::Memory;
-use crate::mr::Place;
+use crate::mr::MemoryLocation;
 use crate::qp::QpType;
 use crate::slots::Key;
 use crate::wire::Opaque;
@@ -212,7 +212,7 @@ impl Device {
         }
         // Whatever the path has been found to pass (G10).
         let room = endpoint.payload_bytes_max_to(op.peer);
-        let live = |place: &Place| op.length == 0 || self.regions.is_live(place.key);
+        let live = |place: &MemoryLocation| op.length == 0 || self.regions.is_live(place.key);
         let Some((opaque, payload)) = op.next_datagram(memory, room, live) else {
             return match op.work {
                 Work::Respond { .. } => Step::Failed(WcStatus::RemoteBadAddress),

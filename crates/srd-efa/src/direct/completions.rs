@@ -4,12 +4,12 @@ use srd_proto::PeerId;
 
 use crate::cq::{Completion, WcOpcode, WcStatus};
 use crate::direct::state::{Direct, Service};
-use crate::layer::completion::{Done, Kind, Outcome};
+use crate::layer::completion::{Kind, OperationCompletion, Outcome};
 use crate::layer::world::Peer;
 
 impl Direct {
     /// The oldest end of something.
-    pub fn poll(&mut self) -> Option<Done> {
+    pub fn poll(&mut self) -> Option<OperationCompletion> {
         loop {
             let completion = self.device.poll_cq(self.cq)?;
             if let Some(done) = self.done_of(&completion) {
@@ -18,9 +18,9 @@ impl Direct {
         }
     }
 
-    fn done_of(&mut self, completion: &Completion) -> Option<Done> {
+    fn done_of(&mut self, completion: &Completion) -> Option<OperationCompletion> {
         let data = completion.imm.map(u64::from);
-        let done = Done {
+        let done = OperationCompletion {
             kind: Kind::RemoteWrite,
             outcome: self.outcome_of(completion.status),
             context: 0,
@@ -40,7 +40,7 @@ impl Direct {
         let received = request.kind == Kind::Receive;
         let (kind, context) = (request.kind, request.context);
         let failed = done.outcome != Outcome::Ok;
-        Some(Done {
+        Some(OperationCompletion {
             kind,
             context,
             signaled: request.signaled || failed,

@@ -5,7 +5,9 @@ use core::net::SocketAddr;
 use srd_proto::{Delivery, Event, Instant, Status};
 
 use crate::direct::state::Direct;
-use crate::layer::{Done, Layer, Message, Peer, Receive, Refused, Rma, Shared, World};
+use crate::layer::{
+    Layer, Message, OperationCompletion, Peer, Receive, Refused, Rma, Shared, World,
+};
 use crate::memory::Memory;
 
 impl Layer for Direct {
@@ -21,7 +23,7 @@ impl Layer for Direct {
         self.pump(world)
     }
 
-    fn poll(&mut self) -> Option<Done> {
+    fn poll(&mut self) -> Option<OperationCompletion> {
         self.poll()
     }
 

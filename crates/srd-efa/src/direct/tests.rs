@@ -15,8 +15,8 @@ use srd_proto::{
 
 use super::*;
 use crate::layer::{
-    Done, Iov, Kind, Message, Outcome, Peer, Receive, Refused, Rma, RmaIov, Selector, Shared,
-    Until, World,
+    Iov, Kind, Message, OperationCompletion, Outcome, Peer, Receive, Refused, Rma, RmaIov,
+    Selector, Shared, Until, World,
 };
 use crate::memory::Memory;
 
@@ -143,7 +143,7 @@ impl Net {
         &self.ends[end].ram.0[at..at + length]
     }
 
-    fn done(&mut self, end: usize) -> Vec<Done> {
+    fn done(&mut self, end: usize) -> Vec<OperationCompletion> {
         core::iter::from_fn(|| self.ends[end].direct.poll()).collect()
     }
 

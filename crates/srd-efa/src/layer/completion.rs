@@ -53,7 +53,7 @@ pub enum Outcome {
 
 /// An operation has ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Done {
+pub struct OperationCompletion {
     /// Kind of the operation.
     pub kind: Kind,
     /// Outcome of the operation.

@@ -17,7 +17,7 @@ use core::net::SocketAddr;
 
 use srd_proto::{Delivery, Event, Instant, Status};
 
-pub use self::completion::{Done, Kind, Outcome};
+pub use self::completion::{Kind, OperationCompletion, Outcome};
 pub use self::request::{
     Atomic, AtomicOp, Datatype, Family, Iov, Message, Order, Peek, Receive, Rma, RmaIov, Selector,
     Shared, Until,
@@ -38,7 +38,7 @@ pub trait Layer: Debug + Send + 'static {
     fn pump(&mut self, world: &mut World<'_>) -> bool;
 
     /// The oldest operation that has ended.
-    fn poll(&mut self) -> Option<Done>;
+    fn poll(&mut self) -> Option<OperationCompletion>;
 
     /// Whether nothing is under way that a peer waits for.
     fn is_quiet(&self) -> bool;

@@ -5,7 +5,8 @@ use core::net::SocketAddr;
 use srd_proto::{Delivery, Event, Instant, Status};
 
 use crate::layer::{
-    Atomic, Done, Layer, Message, Order, Peek, Peer, Receive, Refused, Rma, Selector, Shared, World,
+    Atomic, Layer, Message, OperationCompletion, Order, Peek, Peer, Receive, Refused, Rma,
+    Selector, Shared, World,
 };
 use crate::memory::Memory;
 use crate::rdm::state::Rdm;
@@ -23,7 +24,7 @@ impl Layer for Rdm {
         self.pump(world)
     }
 
-    fn poll(&mut self) -> Option<Done> {
+    fn poll(&mut self) -> Option<OperationCompletion> {
         self.poll()
     }
 

@@ -3,7 +3,7 @@
 use srd_proto::{Event, Instant, PeerId};
 
 use crate::cq::{Completion, WcOpcode};
-use crate::layer::completion::{Done, Kind};
+use crate::layer::completion::{Kind, OperationCompletion};
 use crate::layer::world::World;
 use crate::rdm::counters::Occupancy;
 use crate::rdm::send::operation::{TAG_BATCH, TAG_CONTROL, TAG_LONG, TAG_RMA, of_user};
@@ -93,7 +93,7 @@ impl Rdm {
     }
 
     /// The oldest operation that has ended.
-    pub fn poll(&mut self) -> Option<Done> {
+    pub fn poll(&mut self) -> Option<OperationCompletion> {
         self.done.pop_front()
     }
 

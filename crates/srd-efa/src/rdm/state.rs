@@ -12,7 +12,7 @@ use srd_proto::{Endpoint, PeerId, Qpn};
 use crate::device::{Device, SingleQp};
 use crate::handle::{Cq, Pd};
 use crate::hash::{Keyed, Numbers};
-use crate::layer::completion::Done;
+use crate::layer::completion::OperationCompletion;
 use crate::layer::request::Order;
 use crate::mr::Mr;
 use crate::rdm::config::{Bounds, Config};
@@ -106,7 +106,7 @@ pub struct Rdm {
     pub(super) ready: VecDeque<u32>,
     pub(super) stalled: Vec<u32>,
     pub(super) session_next: u32,
-    pub(super) done: VecDeque<Done>,
+    pub(super) done: VecDeque<OperationCompletion>,
     pub(super) counters: RdmCounters,
 }
 

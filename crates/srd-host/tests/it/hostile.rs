@@ -23,8 +23,8 @@ use std::time::{Duration, Instant};
 
 use srd_efa::Access;
 use srd_efa::layer::{
-    Atomic, AtomicOp, Datatype, Done, Iov, Kind, Message, Outcome, Peer, Receive, Rma, RmaIov,
-    Selector, Shared, Until,
+    Atomic, AtomicOp, Datatype, Iov, Kind, Message, OperationCompletion, Outcome, Peer, Receive,
+    Rma, RmaIov, Selector, Shared, Until,
 };
 use srd_efa::rdm::{Rdm, RdmCounters};
 use srd_host::{Host, Options, RegionNumber, Sink, Span};
@@ -40,16 +40,16 @@ const PENDING_MAX: usize = 32;
 /// Buffers that stay forbidden after their operation.
 const RETIRED_MAX: usize = 256;
 
-struct Ends(Arc<Mutex<VecDeque<Done>>>);
+struct CompletionSink(Arc<Mutex<VecDeque<OperationCompletion>>>);
 
-impl Sink for Ends {
+impl Sink for CompletionSink {
     type Layer = Rdm;
 
     fn has_room(&mut self) -> bool {
         true
     }
 
-    fn done(&mut self, done: Done, _: &Rdm) {
+    fn done(&mut self, done: OperationCompletion, _: &Rdm) {
         self.0.lock().unwrap().push_back(done);
     }
 
@@ -62,8 +62,8 @@ impl Sink for Ends {
 
 /// A host, and what its application waits for.
 struct App {
-    host: Host<Ends>,
-    done: Arc<Mutex<VecDeque<Done>>>,
+    host: Host<CompletionSink>,
+    done: Arc<Mutex<VecDeque<OperationCompletion>>>,
     pending: BTreeMap<u64, Vec<Guarded>>,
     retired: VecDeque<Guarded>,
     next: u64,
@@ -84,12 +84,12 @@ fn options() -> Options {
 impl App {
     fn new() -> Self {
         let done = Arc::new(Mutex::new(VecDeque::new()));
-        let host = Host::open(&options(), Ends(Arc::clone(&done))).unwrap();
+        let host = Host::open(&options(), CompletionSink(Arc::clone(&done))).unwrap();
         let (pending, retired) = (BTreeMap::new(), VecDeque::new());
         Self { host, done, pending, retired, next: 0, ended: 0 }
     }
 
-    fn call<R>(&self, f: impl FnOnce(srd_host::Call<'_, Ends>) -> R) -> R {
+    fn call<R>(&self, f: impl FnOnce(srd_host::Call<'_, CompletionSink>) -> R) -> R {
         // SAFETY: buffers are kept until their operation's end was reported, and longer.
         unsafe { self.host.handle().call(f) }.unwrap()
     }

@@ -9,10 +9,11 @@ use std::time::{Duration, Instant};
 
 use srd_efa::Access;
 use srd_efa::layer::{
-    Done, Iov, Kind, Message, Outcome, Peer, Receive, Rma, RmaIov, Selector, Shared, Until,
+    Iov, Kind, Message, OperationCompletion, Outcome, Peer, Receive, Rma, RmaIov, Selector, Shared,
+    Until,
 };
 use srd_efa::rdm::Rdm;
-use srd_host::{Gone, Host, Options, RegionNumber, Sink, Span};
+use srd_host::{CallError, Host, Options, RegionNumber, Sink, Span};
 
 /// Longest that anything may take.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -27,19 +28,19 @@ fn options() -> Options {
 }
 
 /// Keeps what came to an end; takes no more than `room`.
-struct Ends {
-    done: Arc<Mutex<VecDeque<Done>>>,
+struct CompletionSink {
+    done: Arc<Mutex<VecDeque<OperationCompletion>>>,
     room: usize,
 }
 
-impl Sink for Ends {
+impl Sink for CompletionSink {
     type Layer = Rdm;
 
     fn has_room(&mut self) -> bool {
         self.done.lock().unwrap().len() < self.room
     }
 
-    fn done(&mut self, done: Done, _: &Rdm) {
+    fn done(&mut self, done: OperationCompletion, _: &Rdm) {
         self.done.lock().unwrap().push_back(done);
     }
 
@@ -52,19 +53,19 @@ impl Sink for Ends {
     }
 }
 
-struct One {
-    host: Host<Ends>,
-    done: Arc<Mutex<VecDeque<Done>>>,
+struct TestHost {
+    host: Host<CompletionSink>,
+    done: Arc<Mutex<VecDeque<OperationCompletion>>>,
 }
 
-impl One {
+impl TestHost {
     fn with_room(room: usize) -> Self {
         Self::open(&options(), room)
     }
 
     fn open(options: &Options, room: usize) -> Self {
         let done = Arc::new(Mutex::new(VecDeque::new()));
-        let host = Host::open(options, Ends { done: Arc::clone(&done), room }).unwrap();
+        let host = Host::open(options, CompletionSink { done: Arc::clone(&done), room }).unwrap();
         Self { host, done }
     }
 
@@ -133,11 +134,11 @@ impl One {
     }
 
     /// Waits for the next end of something, without doing any work for it.
-    fn await_done(&self) -> Done {
+    fn await_done(&self) -> OperationCompletion {
         self.done_within(PATIENCE).expect("nothing came to an end")
     }
 
-    fn done_within(&self, limit: Duration) -> Option<Done> {
+    fn done_within(&self, limit: Duration) -> Option<OperationCompletion> {
         let start = Instant::now();
         loop {
             let done = self.done.lock().unwrap().pop_front();
@@ -151,7 +152,7 @@ impl One {
 
 #[test]
 fn messages_go_through_while_the_applications_stay_away() {
-    let (a, b) = (One::new(), One::new());
+    let (a, b) = (TestHost::new(), TestHost::new());
     let mut buffer = [0u8; 5];
     b.recv(&mut buffer, 1);
     a.send(a.peer(&b), b"hello", 2);
@@ -163,7 +164,7 @@ fn messages_go_through_while_the_applications_stay_away() {
 
 #[test]
 fn messages_that_wait_to_be_joined_leave_though_the_application_stays_away() {
-    let (a, b) = (One::new(), One::new());
+    let (a, b) = (TestHost::new(), TestHost::new());
     let to = a.peer(&b);
     let mut buffers = [[0u8; 5]; 40];
     for (context, buffer) in (0..).zip(&mut buffers) {
@@ -182,7 +183,7 @@ fn messages_that_wait_to_be_joined_leave_though_the_application_stays_away() {
 
 #[test]
 fn long_messages_do_not_stand_still_while_the_applications_stay_away() {
-    let (a, b) = (One::new(), One::new());
+    let (a, b) = (TestHost::new(), TestHost::new());
     let (to_b, to_a) = (a.peer(&b), b.peer(&a));
     static PING: LazyLock<Vec<u8>> =
         LazyLock::new(|| (0..=u8::MAX).cycle().take(1 << 20).collect());
@@ -202,7 +203,7 @@ fn long_messages_do_not_stand_still_while_the_applications_stay_away() {
 
 #[test]
 fn an_application_that_polls_needs_no_card() {
-    let (a, b) = (One::new(), One::new());
+    let (a, b) = (TestHost::new(), TestHost::new());
     let to = a.peer(&b);
     let mut buffer = [0u8; 5];
     for context in 0..100 {
@@ -219,7 +220,7 @@ fn an_application_that_polls_needs_no_card() {
 
 #[test]
 fn a_peer_reads_and_writes_what_is_shared_while_its_owner_stays_away() {
-    let (a, b) = (One::new(), One::new());
+    let (a, b) = (TestHost::new(), TestHost::new());
     let (mut first, mut second) = (*b"abcd", *b"efgh");
     let span = |of: &mut [u8; 4]| Span { addr: of.as_mut_ptr().expose_provenance(), length: 4 };
     let spans = [span(&mut first), span(&mut second)];
@@ -263,7 +264,7 @@ fn a_peer_reads_and_writes_what_is_shared_while_its_owner_stays_away() {
 
 #[test]
 fn ends_wait_in_the_messaging_layer_while_the_sink_is_full() {
-    let (a, b) = (One::new(), One::with_room(2));
+    let (a, b) = (TestHost::new(), TestHost::with_room(2));
     let to = a.peer(&b);
     let mut buffers = [[0u8; 1]; 5];
     for (context, buffer) in (0u64..).zip(&mut buffers) {
@@ -298,7 +299,7 @@ fn a_peer_that_is_not_there_fails_what_is_sent_and_closing_takes_bounded_time() 
 /// as failed.
 fn fails_before_the_time_is_up() -> bool {
     let answer_timeout = srd_proto::Duration::from_millis(300);
-    let a = One::open(&Options { answer_timeout, ..options() }, usize::MAX);
+    let a = TestHost::open(&Options { answer_timeout, ..options() }, usize::MAX);
     let nobody = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
     let to = a.peer_at(nobody.local_addr().unwrap(), 0);
     a.send(to, b"anyone?", 3);
@@ -320,7 +321,7 @@ fn what_was_sent_before_closing_arrives() {
 
 fn arrives_although_its_sender_closes() -> bool {
     let mut buffer = [0u8; 4];
-    let (a, b) = (One::new(), One::new());
+    let (a, b) = (TestHost::new(), TestHost::new());
     b.recv(&mut buffer, 1);
     a.send(a.peer(&b), b"last", 2);
     a.host.close();
@@ -334,7 +335,7 @@ fn arrives_although_its_sender_closes() -> bool {
 
 #[test]
 fn a_closed_host_says_so_and_leaves_posted_buffers_alone() {
-    let (a, b) = (One::new(), One::new());
+    let (a, b) = (TestHost::new(), TestHost::new());
     let to = a.peer(&b);
     let handle = b.host.handle().clone();
     let mut buffer = [0u8; 4];
@@ -344,14 +345,14 @@ fn a_closed_host_says_so_and_leaves_posted_buffers_alone() {
     std::thread::sleep(Duration::from_millis(50));
     assert_eq!(buffer, [0; 4]);
     // SAFETY: names no memory.
-    assert_eq!(unsafe { handle.call(|_| ()) }.unwrap_err(), Gone::Closed);
+    assert_eq!(unsafe { handle.call(|_| ()) }.unwrap_err(), CallError::Closed);
     handle.poll();
     handle.hand_over();
 }
 
 #[test]
 fn the_child_of_a_fork_is_refused_and_the_parent_goes_on() {
-    let (a, b) = (One::new(), One::new());
+    let (a, b) = (TestHost::new(), TestHost::new());
     let to = a.peer(&b);
     // SAFETY: the child makes calls that take no lock, and ends without any destructor.
     let child = unsafe { libc::fork() };
@@ -359,7 +360,7 @@ fn the_child_of_a_fork_is_refused_and_the_parent_goes_on() {
     if child == 0 {
         a.host.handle().poll();
         // SAFETY: names no memory.
-        let refused = unsafe { a.host.handle().call(|_| ()) } == Err(Gone::Forked);
+        let refused = unsafe { a.host.handle().call(|_| ()) } == Err(CallError::Forked);
         a.host.close();
         // SAFETY: as above.
         unsafe { libc::_exit(i32::from(!refused)) };
@@ -378,7 +379,7 @@ fn the_child_of_a_fork_is_refused_and_the_parent_goes_on() {
 fn hosts_with_another_key_do_not_hear_each_other() {
     let with_key = |key: Option<u8>| {
         let job_key = key.map(|key| [key; 32]);
-        One::open(&Options { job_key, ..options() }, usize::MAX)
+        TestHost::open(&Options { job_key, ..options() }, usize::MAX)
     };
     let (a, friend, stranger, open) =
         (with_key(Some(1)), with_key(Some(1)), with_key(Some(2)), with_key(None));
@@ -391,7 +392,7 @@ fn hosts_with_another_key_do_not_hear_each_other() {
     // The others never answer, which this one does not wait long for.
     let answer_timeout = srd_proto::Duration::from_millis(300);
     let hasty = Options { job_key: Some([1; 32]), answer_timeout, ..options() };
-    let hasty = One::open(&hasty, usize::MAX);
+    let hasty = TestHost::open(&hasty, usize::MAX);
     for to in [&stranger, &open] {
         hasty.send(hasty.peer(to), b"hey", 1);
         assert_eq!(hasty.await_done().outcome, Outcome::Unreachable);

@@ -8,7 +8,9 @@ use std::collections::HashSet;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use srd_efa::layer::{Done, Iov, Message, Outcome, Peer, Receive, Refused, Selector, Until};
+use srd_efa::layer::{
+    Iov, Message, OperationCompletion, Outcome, Peer, Receive, Refused, Selector, Until,
+};
 use srd_efa::rdm::Rdm;
 use srd_host::{Host, Options, Sink};
 
@@ -17,16 +19,16 @@ const MESSAGES: u64 = 40;
 
 /// Contexts of what has ended.
 #[derive(Clone, Default)]
-struct Ends(Arc<Mutex<HashSet<u64>>>);
+struct ContextSink(Arc<Mutex<HashSet<u64>>>);
 
-impl Sink for Ends {
+impl Sink for ContextSink {
     type Layer = Rdm;
 
     fn has_room(&mut self) -> bool {
         true
     }
 
-    fn done(&mut self, done: Done, _: &Rdm) {
+    fn done(&mut self, done: OperationCompletion, _: &Rdm) {
         assert_eq!(done.outcome, Outcome::Ok);
         assert!(self.0.lock().unwrap().insert(done.context), "{done:?} came twice");
     }
@@ -40,21 +42,21 @@ impl Sink for Ends {
     }
 }
 
-struct One {
-    host: Host<Ends>,
-    ends: Ends,
+struct TestHost {
+    host: Host<ContextSink>,
+    ends: ContextSink,
 }
 
-fn open() -> One {
-    let ends = Ends::default();
+fn open() -> TestHost {
+    let ends = ContextSink::default();
     let mut options = Options::at("127.0.0.1:0".parse().unwrap());
     options.paths = 4;
     let host = Host::open(&options, ends.clone()).unwrap();
-    One { host, ends }
+    TestHost { host, ends }
 }
 
-impl One {
-    fn call<R>(&self, f: impl FnOnce(srd_host::Call<'_, Ends>) -> R) -> R {
+impl TestHost {
+    fn call<R>(&self, f: impl FnOnce(srd_host::Call<'_, ContextSink>) -> R) -> R {
         // SAFETY: every caller waits for the end before it lets go of a buffer.
         unsafe { self.host.handle().call(f) }.unwrap()
     }
@@ -76,7 +78,7 @@ fn piece(of: &mut [u8]) -> Iov {
     Iov { addr: of.as_mut_ptr().expose_provenance() as u64, length: of.len() as u64 }
 }
 
-fn work(me: u64, a: &One, b: &One, to: Peer) {
+fn work(me: u64, a: &TestHost, b: &TestHost, to: Peer) {
     for n in 0..MESSAGES {
         let bytes = if n % 8 == 0 { 90_000 } else { 1 + usize::try_from(n).unwrap() * 50 };
         let byte = u8::try_from(me * 16 + n % 16).unwrap();

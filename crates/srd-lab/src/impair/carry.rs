@@ -26,10 +26,10 @@ impl Carrier {
     pub(super) fn start(from: OwnedFd, to: OwnedFd, wire: Wire, mtu: u32) -> Result<Carrier> {
         let (stopped, stop) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
         let packet_bytes_max = usize::try_from(mtu)?;
-        let line = Line { from, to, stopped, packet_bytes_max };
+        let carrier = CarrierThread { from, to, stopped, packet_bytes_max };
         let thread = thread::Builder::new()
             .name("wire".into())
-            .spawn(move || line.carry(wire))
+            .spawn(move || carrier.carry(wire))
             .context("cannot start a thread")?;
         Ok(Carrier { thread: Some(thread), stop: Some(stop) })
     }
@@ -52,14 +52,14 @@ impl Drop for Carrier {
 }
 
 /// State of the thread.
-struct Line {
+struct CarrierThread {
     from: OwnedFd,
     to: OwnedFd,
     stopped: OwnedFd,
     packet_bytes_max: usize,
 }
 
-impl Line {
+impl CarrierThread {
     fn carry(self, mut wire: Wire) -> Result<Carried> {
         // The kernel rounds waits up by 50 us otherwise, as much as the shortest paths have.
         rustix::thread::set_current_timer_slack(NonZeroU64::new(1)).context("timer slack")?;

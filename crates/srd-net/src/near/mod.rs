@@ -38,7 +38,7 @@ use srd_proto::time::{Duration, Instant};
 use srd_proto::transmit::{PacketMeta, Transmit};
 
 use crate::clock::Clock;
-use crate::io::{IoStats, Notice, PacketIo, Segments, Sent, Undelivered, Wait};
+use crate::io::{IoStats, Notice, PacketIo, Segments, SendOutcome, Undelivered, Wait};
 use crate::udp::UdpIo;
 use crate::wake::IoWaker;
 use table::Table;
@@ -130,7 +130,7 @@ impl NearIo {
 }
 
 impl PacketIo for NearIo {
-    fn send<S: Segments>(&mut self, batches: &[(Transmit, S)]) -> io::Result<Sent> {
+    fn send<S: Segments>(&mut self, batches: &[(Transmit, S)]) -> io::Result<SendOutcome> {
         let Some(near) = &mut self.near else { return self.udp.send(batches) };
         let now = self.udp.clock().now();
         let mut done = 0;
@@ -148,11 +148,13 @@ impl PacketIo for NearIo {
             let far = |batch: &&(Transmit, S)| !near.has_link(batch.0.destination);
             let length = rest.iter().take_while(far).count().max(1);
             match self.udp.send(&rest[..length])? {
-                Sent::All => done += length,
-                Sent::Blocked { batches } => return Ok(Sent::Blocked { batches: done + batches }),
+                SendOutcome::All => done += length,
+                SendOutcome::Blocked { batches } => {
+                    return Ok(SendOutcome::Blocked { batches: done + batches });
+                }
             }
         }
-        Ok(Sent::All)
+        Ok(SendOutcome::All)
     }
 
     fn receive(

@@ -65,7 +65,7 @@ pub(super) struct Counts {
 
 /// A link that counts towards the limit of links of this process.
 #[derive(Debug)]
-struct Place {
+struct LinkSlot {
     link: Link,
     /// The connection has ended: what is in the memory still is read.
     ended: bool,
@@ -102,7 +102,7 @@ pub(super) struct Table {
     /// all of them are closed: the listener is no part of the set meanwhile.
     closing: Closing,
     accepts: bool,
-    places: Vec<Option<Place>>,
+    places: Vec<Option<LinkSlot>>,
     reach: HashMap<SocketAddr, Reach>,
     looked_at: Instant,
     armed: bool,
@@ -207,7 +207,7 @@ impl Table {
             link.end(&mut self.closing);
             return None;
         }
-        let new = Some(Place { link, ended: false, _counted: counted });
+        let new = Some(LinkSlot { link, ended: false, _counted: counted });
         match self.places.get_mut(place) {
             Some(free) => *free = new,
             None => self.places.push(new),
@@ -306,7 +306,7 @@ impl Table {
 
     fn on_readable(&mut self, now: Instant, at: usize) {
         let Some(place) = self.places.get_mut(at).and_then(Option::take) else { return };
-        let Place { mut link, mut ended, _counted } = place;
+        let LinkSlot { mut link, mut ended, _counted } = place;
         if link.has_met() {
             if !link.take_wakes(&mut self.closing) {
                 // Records that it wrote before are read first.
@@ -314,7 +314,7 @@ impl Table {
                 link.rings().into_iter().for_each(super::link::Rings::end);
                 ended = true;
             }
-            self.places[at] = Some(Place { link, ended, _counted });
+            self.places[at] = Some(LinkSlot { link, ended, _counted });
             return;
         }
         let machine = &self.machine;
@@ -333,7 +333,7 @@ impl Table {
         };
         let has_met = link.has_met();
         let peer = link.rings().map(|rings| rings.peer).filter(|_| has_met);
-        self.places[at] = Some(Place { link, ended, _counted });
+        self.places[at] = Some(LinkSlot { link, ended, _counted });
         let Some(peer) = peer else { return };
         self.counts.links += 1;
         // Two that have called each other have two links, and each writes to one.

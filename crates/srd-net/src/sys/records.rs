@@ -35,7 +35,7 @@ const SHARES: usize = 16;
 
 /// State of the ring after a look at it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Rest {
+pub(crate) enum Remainder {
     /// Nothing is left.
     Nothing,
     /// The next record is being written.
@@ -79,22 +79,22 @@ impl RecordRing {
     }
 
     /// Shows up to `records_max` records.
-    pub(crate) fn look(&mut self, records_max: usize, mut see: impl FnMut(&[u8])) -> Rest {
+    pub(crate) fn look(&mut self, records_max: usize, mut see: impl FnMut(&[u8])) -> Remainder {
         let mut given_back = self.at;
-        let mut rest = Rest::More;
+        let mut rest = Remainder::More;
         let mut end = self.index(&self.written).load(Ordering::Acquire);
         for _ in 0..records_max {
             if self.at == end {
                 end = self.index(&self.written).load(Ordering::Acquire);
                 if self.at == end {
-                    rest = Rest::Nothing;
+                    rest = Remainder::Nothing;
                     break;
                 }
             }
             let place = self.at & (self.bytes - 1);
             let length = self.length(place).load(Ordering::Acquire);
             if length & BUSY != 0 {
-                rest = Rest::Unfinished;
+                rest = Remainder::Unfinished;
                 break;
             }
             let bytes = (length & !DISCARDED) as usize;

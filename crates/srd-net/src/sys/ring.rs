@@ -99,7 +99,7 @@ impl Drop for Mapping {
 
 /// Location of a ring in a socket's mappings.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Place {
+pub(super) struct RingLayout {
     /// Offset for `mmap`.
     pub(super) offset: libc::off_t,
     /// Offsets of its parts inside.
@@ -125,7 +125,7 @@ struct Ring<T> {
 }
 
 impl<T: Copy> Ring<T> {
-    fn map(fd: BorrowedFd<'_>, place: Place) -> io::Result<Self> {
+    fn map(fd: BorrowedFd<'_>, place: RingLayout) -> io::Result<Self> {
         assert!(place.slots.is_power_of_two(), "a ring's size is a power of two");
         let part = |offset: u64| usize::try_from(offset).map_err(io::Error::other);
         let slots_at = part(place.parts.desc)?;
@@ -161,7 +161,7 @@ impl<T: Copy> Ring<T> {
 pub(super) struct Producer<T>(Ring<T>);
 
 impl<T: Copy> Producer<T> {
-    pub(super) fn map(fd: BorrowedFd<'_>, place: Place) -> io::Result<Self> {
+    pub(super) fn map(fd: BorrowedFd<'_>, place: RingLayout) -> io::Result<Self> {
         Ring::map(fd, place).map(Self)
     }
 
@@ -202,7 +202,7 @@ impl<T: Copy> Producer<T> {
 pub(super) struct Consumer<T>(Ring<T>);
 
 impl<T: Copy> Consumer<T> {
-    pub(super) fn map(fd: BorrowedFd<'_>, place: Place) -> io::Result<Self> {
+    pub(super) fn map(fd: BorrowedFd<'_>, place: RingLayout) -> io::Result<Self> {
         Ring::map(fd, place).map(Self)
     }
 

@@ -9,7 +9,7 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
 use super::check;
-use super::ring::{Consumer, Mapping, Place, Producer};
+use super::ring::{Consumer, Mapping, Producer, RingLayout};
 
 /// Bytes of a frame: a page, the most that every kernel takes.
 pub(crate) const FRAME_BYTES: usize = 4096;
@@ -144,7 +144,7 @@ impl XdpSocket {
         ask(fd.as_fd(), libc::XDP_MMAP_OFFSETS, &mut offsets)?;
         let place = |parts, slots, offset: u64| {
             let offset = libc::off_t::try_from(offset).map_err(io::Error::other)?;
-            io::Result::Ok(Place { offset, parts, slots })
+            io::Result::Ok(RingLayout { offset, parts, slots })
         };
         let of = |offset: libc::off_t| u64::try_from(offset).unwrap_or(0);
         let fill = place(offsets.fr, to_receive, libc::XDP_UMEM_PGOFF_FILL_RING)?;

@@ -15,9 +15,9 @@ use std::fmt;
 use std::io;
 
 use crate::sys::bpf::{self, Link, LoadError, Program, Purpose};
-use crate::sys::records::{Counter, RecordRing, Rest};
+use crate::sys::records::{Counter, RecordRing, Remainder};
 use crate::sys::{errno, interface, os};
-use crate::tap::Seen;
+use crate::tap::TappedPacket;
 use program::{BYTES, KEPT, LENGTH, PROTOCOL, Recorder, SEGMENT, TIME, WAY};
 
 /// Bytes that are kept of each packet, from its network header on.
@@ -31,7 +31,7 @@ pub enum Keep {
 
 /// State of the ring after a look at it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Left {
+pub enum Backlog {
     /// Nothing of what was there when the look began.
     Nothing,
     /// A packet that is being recorded, and those behind it.
@@ -148,7 +148,7 @@ impl Probe {
 
     /// Shows up to `records_max` recorded packets. A new record causes no wake-up: call this at
     /// intervals.
-    pub fn look(&mut self, records_max: usize, mut see: impl FnMut(Seen<'_>)) -> Left {
+    pub fn look(&mut self, records_max: usize, mut see: impl FnMut(TappedPacket<'_>)) -> Backlog {
         let since_1970_ns = offset_ns();
         let rest = self.ring.look(records_max, |record| {
             if let Some(seen) = read(record, self.began_ns, since_1970_ns) {
@@ -156,9 +156,9 @@ impl Probe {
             }
         });
         match rest {
-            Rest::Nothing => Left::Nothing,
-            Rest::Unfinished => Left::Unfinished,
-            Rest::More => Left::More,
+            Remainder::Nothing => Backlog::Nothing,
+            Remainder::Unfinished => Backlog::Unfinished,
+            Remainder::More => Backlog::More,
         }
     }
 
@@ -229,7 +229,7 @@ fn offset_ns() -> u64 {
 }
 
 /// A packet from its record, unless that is older than `began_ns`.
-fn read(record: &[u8], began_ns: u64, since_1970_ns: u64) -> Option<Seen<'_>> {
+fn read(record: &[u8], began_ns: u64, since_1970_ns: u64) -> Option<TappedPacket<'_>> {
     let field = |at: i16, bytes: usize| {
         let at = usize::from(at.unsigned_abs());
         record.get(at..at + bytes)
@@ -240,7 +240,7 @@ fn read(record: &[u8], began_ns: u64, since_1970_ns: u64) -> Option<Seen<'_>> {
         return None;
     }
     let segment_bytes = half(SEGMENT)?;
-    Some(Seen {
+    Some(TappedPacket {
         time_ns: time_ns.saturating_add(since_1970_ns),
         outgoing: *field(WAY, 1)?.first()? != 0,
         protocol: u16::from_be(half(PROTOCOL)?),

@@ -16,7 +16,7 @@
 //! copy, because it also reads the non-linear part. The program wakes no process.
 
 use crate::assembler::{
-    ARGUMENT_1, ARGUMENT_2, ARGUMENT_3, ARGUMENT_4, Assembler, If, Place, RESULT, Width,
+    ARGUMENT_1, ARGUMENT_2, ARGUMENT_3, ARGUMENT_4, Assembler, If, Label, RESULT, Width,
 };
 use crate::sys::bpf::Instruction;
 
@@ -118,7 +118,7 @@ pub(super) fn assemble(recorder: &Recorder) -> Vec<Instruction> {
 }
 
 /// Jumps to `many`, unless few bytes of the packet are enough to identify its flow.
-fn choose(code: &mut Assembler, link: i16, many: Place) {
+fn choose(code: &mut Assembler, link: i16, many: Label) {
     let (few, v6, others) = (code.place(), code.place(), code.place());
     let network = |ethertype: u16| i32::from(ethertype.to_be());
     // r2 = context->data, r3 = context->data_end
@@ -150,7 +150,7 @@ fn choose(code: &mut Assembler, link: i16, many: Place) {
 }
 
 /// To `many`, if fewer than `bytes` are in the packet's linear part.
-fn bounds(code: &mut Assembler, bytes: i16, many: Place) {
+fn bounds(code: &mut Assembler, bytes: i16, many: Label) {
     // r4 = data + bytes
     code.copy(VALUE, PACKET);
     code.add_value(VALUE, i32::from(bytes));
@@ -158,7 +158,7 @@ fn bounds(code: &mut Assembler, bytes: i16, many: Place) {
 }
 
 /// To `few`, if the protocol in `VALUE` is TCP, or UDP to a port of no tunnel; otherwise to `many`.
-fn transport(code: &mut Assembler, port: i16, few: Place, many: Place) {
+fn transport(code: &mut Assembler, port: i16, few: Label, many: Label) {
     code.jump_if(VALUE, If::Equals(TCP), few);
     code.jump_if(VALUE, If::Low32Differs(UDP.cast_unsigned()), many);
     code.load(Width::Half, VALUE, PACKET, port);
@@ -169,7 +169,7 @@ fn transport(code: &mut Assembler, port: i16, few: Place, many: Place) {
 }
 
 /// Writes a record with up to `bytes` of the packet; to `lost`, if there is no room.
-fn record(code: &mut Assembler, recorder: &Recorder, bytes: i16, lost: Place) {
+fn record(code: &mut Assembler, recorder: &Recorder, bytes: i16, lost: Label) {
     let whole = code.place();
     let copied = code.place();
     // r7 = bpf_ringbuf_reserve(ring, size, 0)

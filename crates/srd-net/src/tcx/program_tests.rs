@@ -1,6 +1,6 @@
 use super::*;
 use crate::sys::bpf::{Program, Purpose};
-use crate::sys::records::{Counter, RecordRing, Rest};
+use crate::sys::records::{Counter, RecordRing, Remainder};
 
 /// Bytes of the smallest ring: a page.
 const RING_BYTES: u32 = 4096;
@@ -45,7 +45,7 @@ impl Loaded {
             let kept = u16::from_ne_bytes([head[16], head[17]]);
             found.push((head.to_vec(), bytes[..kept.into()].to_vec()));
         });
-        assert_eq!(rest, Rest::Nothing);
+        assert_eq!(rest, Remainder::Nothing);
         found
     }
 
@@ -164,6 +164,6 @@ fn what_finds_no_room_is_counted_and_room_is_given_back() {
     }
     // A look may be a short one.
     (0..10).for_each(|_| loaded.run(&packet));
-    assert_eq!(loaded.ring.look(4, |_| ()), Rest::More);
+    assert_eq!(loaded.ring.look(4, |_| ()), Remainder::More);
     assert_eq!(loaded.records().len(), 6);
 }

@@ -11,7 +11,7 @@ use srd_proto::transmit::{PacketMeta, Transmit};
 
 use super::{XdpIo, XdpOptions, suits};
 use crate::clock::Clock;
-use crate::io::{IoStats, Notice, PacketIo, PollMode, Segments, Sent, Undelivered, Wait};
+use crate::io::{IoStats, Notice, PacketIo, PollMode, Segments, SendOutcome, Undelivered, Wait};
 use crate::udp::UdpIo;
 use crate::wake::IoWaker;
 
@@ -149,7 +149,7 @@ macro_rules! either {
 }
 
 impl PacketIo for AnyIo {
-    fn send<S: Segments>(&mut self, batches: &[(Transmit, S)]) -> io::Result<Sent> {
+    fn send<S: Segments>(&mut self, batches: &[(Transmit, S)]) -> io::Result<SendOutcome> {
         either!(self, io => io.send(batches))
     }
 

@@ -53,7 +53,7 @@ pub use options::{Why, XdpError, XdpOptions};
 pub use stats::XdpStats;
 
 use crate::clock::Clock;
-use crate::io::{IoStats, Notice, PacketIo, PollMode, Segments, Sent, Undelivered, Wait};
+use crate::io::{IoStats, Notice, PacketIo, PollMode, Segments, SendOutcome, Undelivered, Wait};
 use crate::sys::bpf::Mode;
 use crate::sys::interface;
 use crate::sys::timer::Alarm;
@@ -325,7 +325,7 @@ fn receives_ip_bytes(socket: &XdpSocket) -> u16 {
 }
 
 impl PacketIo for XdpIo {
-    fn send<S: Segments>(&mut self, batches: &[(Transmit, S)]) -> io::Result<Sent> {
+    fn send<S: Segments>(&mut self, batches: &[(Transmit, S)]) -> io::Result<SendOutcome> {
         self.send_batches(batches)
     }
 

@@ -20,7 +20,7 @@
 
 use std::net::IpAddr;
 
-use crate::assembler::{ARGUMENT_1, ARGUMENT_2, ARGUMENT_3, Assembler, If, Place, RESULT, Width};
+use crate::assembler::{ARGUMENT_1, ARGUMENT_2, ARGUMENT_3, Assembler, If, Label, RESULT, Width};
 use crate::sys::bpf::{Instruction, Mode};
 
 /// Let the kernel have it.
@@ -68,7 +68,7 @@ const ETHERNET: i16 = 14;
 /// The program that is being written, and the place where packets go to the kernel.
 struct Writer {
     code: Assembler,
-    pass: Place,
+    pass: Label,
 }
 
 impl Writer {

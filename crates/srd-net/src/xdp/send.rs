@@ -9,14 +9,14 @@ use srd_proto::transmit::Transmit;
 use super::headers::{ETHERNET_BYTES, HEADERS_BYTES_MAX, Headers, Sum, ip_headers_bytes};
 use super::next_hops::Hop;
 use super::{Blocked, FRAME_BYTES, Kernel, XdpIo};
-use crate::io::{PacketIo as _, Segments, Sent};
+use crate::io::{PacketIo as _, Segments, SendOutcome};
 use crate::sys::xdp::Doorbell;
 
 impl XdpIo {
     pub(super) fn send_batches<S: Segments>(
         &mut self,
         batches: &[(Transmit, S)],
-    ) -> io::Result<Sent> {
+    ) -> io::Result<SendOutcome> {
         let now = self.clock.now();
         self.blocked = None;
         self.reclaim();
@@ -30,12 +30,12 @@ impl XdpIo {
         }
         self.flush();
         if self.blocked.is_none() {
-            return Ok(Sent::All);
+            return Ok(SendOutcome::All);
         }
         if self.waits_for_frames() {
             self.stats.send_blocked += 1; // the UDP sockets count for themselves
         }
-        Ok(Sent::Blocked { batches: done })
+        Ok(SendOutcome::Blocked { batches: done })
     }
 
     /// Puts a batch on its way. Returns what it has to wait for.
@@ -98,7 +98,7 @@ impl XdpIo {
             return Ok(None);
         };
         let sent = udp.send(std::slice::from_ref(batch))?;
-        Ok((sent != Sent::All).then_some(Blocked::Kernel))
+        Ok((sent != SendOutcome::All).then_some(Blocked::Kernel))
     }
 
     fn queue_batch<S: Segments>(&mut self, batch: &(Transmit, S), hop: Hop) -> Option<Blocked> {

@@ -47,13 +47,13 @@ fn a_new_generation_id_begins_another_run_at_both_ends_and_nothing_stays_unsent(
 
 /// The calls that an endpoint has made to its application.
 #[derive(Default)]
-struct Seen {
+struct CallLog {
     delivered: usize,
     downs: usize,
     copied: Vec<Copied>,
 }
 
-impl Application for Seen {
+impl Application for CallLog {
     fn delivered(&mut self, _: &mut Context<'_>, _: Delivery<'_>) {
         self.delivered += 1;
     }
@@ -79,9 +79,9 @@ fn bind() -> LocalEndpoint {
 
 /// Polls both until `done`.
 fn poll_until(
-    ends: &mut [(LocalEndpoint, Seen); 2],
+    ends: &mut [(LocalEndpoint, CallLog); 2],
     what: &str,
-    done: impl Fn(&[(LocalEndpoint, Seen); 2]) -> bool,
+    done: impl Fn(&[(LocalEndpoint, CallLog); 2]) -> bool,
 ) {
     let start = std::time::Instant::now();
     while !done(ends) {
@@ -115,7 +115,7 @@ fn new_generation_id() -> bool {
 #[test]
 #[ignore = "runs inside the namespace that the other test makes"]
 fn inside() {
-    let mut ends = [(bind(), Seen::default()), (bind(), Seen::default())];
+    let mut ends = [(bind(), CallLog::default()), (bind(), CallLog::default())];
     let to = ends[1].0.local_address();
     let peer = ends[0].0.connect(to).unwrap();
     let datagram = |user| Datagram {

@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use srd_net::{
-    Clock, Endpoint, LocalEndpoint, MemoryIo, MemoryNet, MemoryOptions, PacketIo, Segments, Sent,
-    Wait,
+    Clock, Endpoint, LocalEndpoint, MemoryIo, MemoryNet, MemoryOptions, PacketIo, Segments,
+    SendOutcome, Wait,
 };
 use srd_proto::time::Instant;
 use srd_proto::transmit::{PacketMeta, Transmit};
@@ -22,9 +22,9 @@ use crate::support::PATIENCE;
 
 /// Events that an application gets.
 #[derive(Default)]
-struct Told(Vec<Event>);
+struct EventLog(Vec<Event>);
 
-impl srd_net::Application for Told {
+impl srd_net::Application for EventLog {
     fn delivered(&mut self, _: &mut srd_net::Context<'_>, _: Delivery<'_>) {}
 
     fn event(&mut self, _: &mut srd_net::Context<'_>, event: Event) {
@@ -32,7 +32,7 @@ impl srd_net::Application for Told {
     }
 }
 
-impl Told {
+impl EventLog {
     fn ends(&self) -> usize {
         self.0.iter().filter(|event| matches!(event, Event::Completed { .. })).count()
     }
@@ -74,7 +74,7 @@ fn regression_what_has_arrived_counts_before_timers_after_a_stall() {
     let b = Endpoint::over(net.node(address(2), 1), anyone).unwrap();
     a.open_qp(Qpn(1), ReceiveBuffers::Unlimited);
     let peer = a.connect(address(2)).unwrap();
-    let mut told = Told::default();
+    let mut told = EventLog::default();
     for n in 1..=2 {
         for _ in 0..50 {
             a.send(peer, datagram(1000)).unwrap();
@@ -152,7 +152,7 @@ impl Stalling {
 }
 
 impl PacketIo for Stalling {
-    fn send<S: Segments>(&mut self, batches: &[(Transmit, S)]) -> io::Result<Sent> {
+    fn send<S: Segments>(&mut self, batches: &[(Transmit, S)]) -> io::Result<SendOutcome> {
         // Acknowledgements are shorter.
         let has_data = batches.iter().any(|(of, _)| of.total_bytes >= MESSAGE_BYTES);
         self.is_due |= has_data && self.stall.is_armed.swap(false, Ordering::SeqCst);
@@ -266,7 +266,7 @@ fn hub_process() {
         at_end.store(true, std::sync::atomic::Ordering::SeqCst);
     });
     while !ended.load(std::sync::atomic::Ordering::SeqCst) {
-        let mut told = Told::default();
+        let mut told = EventLog::default();
         for peer in &peers {
             let waiting = hub.core().peer_stats(*peer).map_or(0, |stats| stats.queued_datagrams);
             if waiting == 0 {
@@ -372,7 +372,7 @@ fn regression_a_dead_peer_on_a_host_that_says_so_is_given_up_within_a_second() {
             let mut b = LocalEndpoint::bind(&options).unwrap();
             b.open_qp(Qpn(1), ReceiveBuffers::Unlimited);
             let peer = a.connect(b.local_address()).unwrap();
-            let mut told = Told::default();
+            let mut told = EventLog::default();
             a.send(peer, datagram(1000)).unwrap();
             let end = std::time::Instant::now() + PATIENCE;
             while told.ends() < 1 {

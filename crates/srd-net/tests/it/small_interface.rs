@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use srd_net::{
-    BindOptions, Endpoint, EndpointEvent, Notice, PacketIo, Sent, UdpIo, UdpOptions, Wait,
+    BindOptions, Endpoint, EndpointEvent, Notice, PacketIo, SendOutcome, UdpIo, UdpOptions, Wait,
 };
 use srd_proto::transmit::{Ecn, Transmit};
 use srd_proto::{Duration as Span, Entropy};
@@ -82,7 +82,10 @@ fn too_large_is_reported_and_smaller_passes() {
     let to = b.local_address();
     let (large, fits) = (usize::from(WORKS) + 1, usize::from(WORKS));
     for segments in [1, 3] {
-        assert_eq!(a.send(&[batch(to, large, segments), batch(to, fits, 3)]).unwrap(), Sent::All);
+        assert_eq!(
+            a.send(&[batch(to, large, segments), batch(to, fits, 3)]).unwrap(),
+            SendOutcome::All
+        );
         let mut sizes = Vec::new();
         let until = b.clock().now() + Span::from_secs(PATIENCE.as_secs());
         while sizes.len() < 3 && b.clock().now() < until {

@@ -7,8 +7,8 @@ use std::time::Instant;
 
 use crate::support::PATIENCE;
 use crate::support::veth::{INTERFACE, Pair};
-use srd_net::tap::{Seen, Tap, now_ns};
-use srd_net::tcx::{Keep, Left, Probe};
+use srd_net::tap::{Tap, TappedPacket, now_ns};
+use srd_net::tcx::{Backlog, Keep, Probe};
 
 /// Largest difference of the times at which the two see a packet: they are at different points of
 /// its path, between which a busy machine does something else. A time of another clock would be
@@ -27,7 +27,7 @@ struct Packet {
     bytes: Vec<u8>,
 }
 
-fn packet(seen: &Seen<'_>) -> Option<Packet> {
+fn packet(seen: &TappedPacket<'_>) -> Option<Packet> {
     let v4 = seen.protocol == 0x0800 && seen.bytes.get(9) == Some(&17);
     let port = |at: usize| seen.bytes.get(at..at + 2) == Some(&[0, 9]);
     (v4 && (port(20) || port(22))).then(|| Packet {
@@ -85,7 +85,7 @@ fn programs_and_a_packet_socket_see_the_same_packets_at_both_ends() {
             assert!(one.0.abs_diff(other.0) < APART_NS, "{} {}", one.0, other.0);
         }
         assert_eq!(probe.lost().unwrap(), 0);
-        assert_eq!(probe.look(64, |_| ()), Left::Nothing);
+        assert_eq!(probe.look(64, |_| ()), Backlog::Nothing);
     }
 }
 
@@ -103,7 +103,7 @@ fn packets_that_find_no_room_are_counted() {
         }
     });
     let mut seen = 0;
-    assert_eq!(probe.look(usize::MAX, |_| seen += 1), Left::Nothing);
+    assert_eq!(probe.look(usize::MAX, |_| seen += 1), Backlog::Nothing);
     let lost = probe.lost().unwrap();
     assert!(seen > 0 && seen <= 4096 / 96, "a page holds a few: {seen}");
     assert!(seen + lost >= SENT, "{seen} seen, {lost} lost");

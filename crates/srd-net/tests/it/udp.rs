@@ -4,7 +4,7 @@
 use std::net::SocketAddr;
 
 use crate::support::{batch, collect};
-use srd_net::{Clock, Notice, PacketIo, PollMode, Sent, UdpIo, UdpOptions, Wait};
+use srd_net::{Clock, Notice, PacketIo, PollMode, SendOutcome, UdpIo, UdpOptions, Wait};
 use srd_proto::ids::Entropy;
 use srd_proto::time::{Duration, Instant};
 use srd_proto::transmit::Ecn;
@@ -25,7 +25,7 @@ fn a_batch_arrives_segment_by_segment_in_both_families() {
         let (mut a, mut b) = (open(ip, 4), open(ip, 1));
         let sizes: Vec<usize> = std::iter::repeat_n(1400, 20).chain([77]).collect();
         let sent = batch(b.local_address(), 3, &sizes);
-        assert_eq!(a.send(std::slice::from_ref(&sent)).unwrap(), Sent::All);
+        assert_eq!(a.send(std::slice::from_ref(&sent)).unwrap(), SendOutcome::All);
         let got = collect(&mut b, sizes.len());
         let bytes: Vec<_> = got.iter().map(|(_, bytes)| bytes.clone()).collect();
         assert_eq!(bytes, sent.1);
@@ -49,7 +49,7 @@ fn one_socket_carries_both_families_and_each_peer_has_the_address_of_its_own() {
             peer.send(std::slice::from_ref(&there)).unwrap();
             let got = collect(&mut all, 2);
             assert_eq!((got[0].0.source, got[0].0.ecn), (peer.local_address(), ecn), "{ip}");
-            assert_eq!(all.send(std::slice::from_ref(&back)).unwrap(), Sent::All);
+            assert_eq!(all.send(std::slice::from_ref(&back)).unwrap(), SendOutcome::All);
             let got = collect(&mut peer, 3);
             let wanted = SocketAddr::new(here.ip(), port + 3);
             assert_eq!((got[0].0.source, got[0].0.ecn), (wanted, ecn), "{ip}");
@@ -145,7 +145,7 @@ fn a_packet_larger_than_the_interface_is_reported_and_later_ones_pass() {
     let (mut a, mut b) = (open("127.0.0.1", 1), open("127.0.0.1", 1));
     let to = b.local_address();
     // Loopback passes 65,536 bytes with headers; UDP itself stops at 65,507.
-    assert_eq!(a.send(&[batch(to, 0, &[65_520]), batch(to, 0, &[500])]).unwrap(), Sent::All);
+    assert_eq!(a.send(&[batch(to, 0, &[65_520]), batch(to, 0, &[500])]).unwrap(), SendOutcome::All);
     assert_eq!(collect(&mut b, 1)[0].1.len(), 500);
     assert_eq!(a.stats().send_too_large, 1);
     let notice = a.take_notice().unwrap();
@@ -224,7 +224,7 @@ fn nobody_listening_is_no_error() {
     let gone = open("127.0.0.1", 1).local_address();
     let mut a = open("127.0.0.1", 2);
     for path in [0, 1, 0, 1] {
-        assert_eq!(a.send(&[batch(gone, path, &[100])]).unwrap(), Sent::All);
+        assert_eq!(a.send(&[batch(gone, path, &[100])]).unwrap(), SendOutcome::All);
         a.receive(Wait::NOT, |_, _, _| ()).unwrap();
     }
 }
@@ -242,7 +242,7 @@ fn a_thread_that_is_always_late_still_receives() {
     // A sleep that only time ends: the next wait begins without a call to receive.
     let until = b.clock().now() + Duration::from_millis(2);
     assert_eq!(b.receive(Wait::until(until), |_, _, _| {}).unwrap(), 0);
-    assert_eq!(a.send(&[batch(b.local_address(), 0, &[100])]).unwrap(), Sent::All);
+    assert_eq!(a.send(&[batch(b.local_address(), 0, &[100])]).unwrap(), SendOutcome::All);
     let mut got = 0;
     let patience = b.clock().now() + PATIENCE;
     while got == 0 && b.clock().now() < patience {
@@ -270,7 +270,7 @@ fn paths_take_turns_over_local_addresses_and_packets_are_received_at_each() {
         let to = b.local_address_at(local);
         assert_eq!((to.port(), to.ip()), (b.local_address().port(), [127, 0, 0, 1 + local].into()));
         let sent = batch(to, path, &[100 + usize::from(path)]);
-        assert_eq!(a.send(std::slice::from_ref(&sent)).unwrap(), Sent::All);
+        assert_eq!(a.send(std::slice::from_ref(&sent)).unwrap(), SendOutcome::All);
         let got = collect(&mut b, 1);
         assert_eq!((got.len(), got[0].1.clone()), (1, sent.1[0].clone()));
         let from = got[0].0.source;
@@ -313,7 +313,7 @@ fn regression_packets_to_several_local_addresses_come_in_the_order_of_their_arri
             let sizes = turns(n);
             let message = batch(b.local_address_at(local), 0, &sizes);
             sent.extend(message.1.iter().map(|packet| (local, packet.clone())));
-            assert_eq!(a.send(&[message]).unwrap(), Sent::All);
+            assert_eq!(a.send(&[message]).unwrap(), SendOutcome::All);
         }
         std::thread::sleep(std::time::Duration::from_millis(20) * attempt);
         let got = collect(&mut b, sent.len());

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use srd_net::{
-    Endpoint, IoWaker, MemoryIo, MemoryNet, MemoryOptions, PacketIo, Segments, Sent, Wait,
+    Endpoint, IoWaker, MemoryIo, MemoryNet, MemoryOptions, PacketIo, Segments, SendOutcome, Wait,
 };
 use srd_proto::transmit::{PacketMeta, Transmit};
 use srd_proto::{Config, Instant};
@@ -32,7 +32,7 @@ struct Breaking {
 }
 
 impl PacketIo for Breaking {
-    fn send<S: Segments>(&mut self, batches: &[(Transmit, S)]) -> io::Result<Sent> {
+    fn send<S: Segments>(&mut self, batches: &[(Transmit, S)]) -> io::Result<SendOutcome> {
         self.inner.send(batches)
     }
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 use crate::support::veth::{INTERFACE, Pair};
 use crate::support::{PATIENCE, batch, collect, collect_for};
 use srd_net::xdp::{Why, XdpError, XdpIo, XdpOptions, suits};
-use srd_net::{PacketIo, PollMode, Sent, UdpIo, UdpOptions, Undelivered, Wait};
+use srd_net::{PacketIo, PollMode, SendOutcome, UdpIo, UdpOptions, Undelivered, Wait};
 use srd_proto::time::{Duration as Span, Instant};
 use srd_proto::transmit::{Ecn, Transmit};
 
@@ -43,7 +43,7 @@ fn xdp(pair: &Pair, end: usize, ip: &str, change: impl FnOnce(&mut XdpOptions) +
 /// Sends batches, for which there may be no frames until the kernel is done with others.
 fn send_all(io: &mut XdpIo, mut batches: Vec<(Transmit, Vec<Vec<u8>>)>) {
     let patience = io.clock().now() + Span::from_secs(PATIENCE.as_secs());
-    while let Sent::Blocked { batches: done } = io.send(&batches).unwrap() {
+    while let SendOutcome::Blocked { batches: done } = io.send(&batches).unwrap() {
         batches.drain(..done);
         let until = io.clock().now() + Span::from_millis(20);
         assert!(until < patience, "the interface takes nothing");
@@ -96,7 +96,7 @@ fn batches_pass_the_kernel_both_ways_in_both_families() {
         for (path, ecn) in [(3, Ecn::NotEct), (2, Ecn::Ect), (1, Ecn::Ce)] {
             let mut sent = batch(b.local_address(), path, &sizes);
             sent.0.ecn = ecn;
-            assert_eq!(a.send(std::slice::from_ref(&sent)).unwrap(), Sent::All);
+            assert_eq!(a.send(std::slice::from_ref(&sent)).unwrap(), SendOutcome::All);
             let got = collect(&mut b, sizes.len());
             let bytes: Vec<_> = got.iter().map(|(_, bytes)| bytes.clone()).collect();
             assert_eq!(bytes, sent.1);
@@ -168,7 +168,7 @@ fn large_packets_take_several_frames_or_the_way_through_the_kernel() {
         }
         let too_large = batch(b.local_address(), 0, &[8973]);
         // What works is looked up in the namespace of the thread.
-        assert_eq!(pair.within(0, || a.send(&[too_large])).unwrap(), Sent::All);
+        assert_eq!(pair.within(0, || a.send(&[too_large])).unwrap(), SendOutcome::All);
         assert!(a.take_notice().unwrap().to_string().contains("8972"));
     }
 }
@@ -219,12 +219,12 @@ fn an_interface_that_is_down_loses_packets_and_blocks_nobody() {
     for i in 0..20 {
         // The news comes in with a look; before it, frames pile up in the ring.
         let sent = a.send(&[batch(to, i % 4, &[100; 50])]).unwrap();
-        if sent != Sent::All {
+        if sent != SendOutcome::All {
             let until = a.clock().now() + Span::from_millis(20);
             a.receive(Wait { until, writable: true }, |_, _, _| {}).unwrap();
         }
     }
-    assert_eq!(a.send(&[batch(to, 0, &[100])]).unwrap(), Sent::All);
+    assert_eq!(a.send(&[batch(to, 0, &[100])]).unwrap(), SendOutcome::All);
     assert!(a.refusal(to).is_some(), "the kernel says why");
     assert!(a.xdp_stats().doorbells_refused > 0, "{:?}", a.xdp_stats());
     pair.ip(0, &["link", "set", INTERFACE, "up"]);
@@ -392,7 +392,7 @@ fn each_queue_has_a_socket_of_its_own() {
     assert_eq!((a1.local_address(), a1.paths()), (a0.local_address(), a0.paths()));
     // Without a way, and without sockets, a batch is lost; the kernel is made to resolve.
     let lost = batch(b1.local_address(), 0, &[100]);
-    assert_eq!(a1.send(std::slice::from_ref(&lost)).unwrap(), Sent::All);
+    assert_eq!(a1.send(std::slice::from_ref(&lost)).unwrap(), SendOutcome::All);
     assert_eq!(a1.xdp_stats().lost_no_way, 1);
     pass_one(&mut a0, &mut b0);
     pass_one(&mut a1, &mut b1);

@@ -26,7 +26,7 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec};
 
-use crate::accept::{Acceptor, Admission, Place};
+use crate::accept::{Acceptor, Admission, ConnectionSlot};
 use crate::dial::Dialer;
 use crate::limits::{DRAIN_WAIT_MAX, Limits};
 use crate::link::{self, Pacing};
@@ -82,7 +82,7 @@ pub fn start(
         strangers: false,
         any_port: options.any_user,
     };
-    let serve = move |stream: TcpStream, place: &Place| {
+    let serve = move |stream: TcpStream, place: &ConnectionSlot| {
         let from = place.from;
         tracing::info!("{from}: a client, for {}", dialer.target);
         let ours = (Arc::clone(&dialer), Arc::clone(&watch));

@@ -9,7 +9,7 @@ use crate::abi::errno::{FI_EINVAL, FI_ENOSYS};
 use crate::abi::fid::{FI_CLASS_CNTR, fi_ops};
 use crate::counter::{Count, Counter};
 use crate::domain::{Domain, Kind, Slot};
-use crate::queue::Waiting;
+use crate::queue::WaitMode;
 use crate::{Errno, Outcome};
 
 // SAFETY: `fid_cntr` begins with a fid, and only `open` makes counters.
@@ -36,10 +36,11 @@ pub(super) unsafe extern "C" fn open(
         if attr.is_some_and(|attr| attr.events != 0) {
             return Err(Errno(FI_EINVAL));
         }
-        let waiting = match attr.map_or(Ok(Waiting::Calls), |a| Waiting::from_object(a.wait_obj))? {
-            Waiting::Descriptor => return Err(Errno(FI_ENOSYS)),
-            waiting => waiting,
-        };
+        let waiting =
+            match attr.map_or(Ok(WaitMode::Calls), |a| WaitMode::from_object(a.wait_obj))? {
+                WaitMode::Descriptor => return Err(Errno(FI_ENOSYS)),
+                waiting => waiting,
+            };
         // SAFETY: the domain is open.
         let slot = Slot::take(unsafe { state::<Domain>(domain) }, Kind::Counter)?;
         let make = |_: &Counter| fid_cntr { fid: head::<Counter>(context), ops: table(&OPS) };

@@ -10,7 +10,7 @@ use crate::abi::errno::{FI_EINVAL, FI_ENOSYS};
 use crate::abi::fid::{FI_CLASS_CQ, FI_GETWAIT, FI_GETWAITOBJ, fi_addr_t, fi_ops, fid};
 use crate::completion::{Completion, CompletionQueue, Format};
 use crate::domain::{Domain, Kind, Slot};
-use crate::queue::Waiting;
+use crate::queue::WaitMode;
 use crate::{Errno, Outcome};
 
 // SAFETY: `fid_cq` begins with a fid, and only `open` makes completion queues.
@@ -42,7 +42,7 @@ pub(super) unsafe extern "C" fn open(
         // SAFETY: the application passes attributes, or null.
         let attr = unsafe { attr.as_ref() }.ok_or(Errno(FI_EINVAL))?;
         let format = Format::from_number(attr.format)?;
-        let waiting = Waiting::from_object(attr.wait_obj)?;
+        let waiting = WaitMode::from_object(attr.wait_obj)?;
         if attr.wait_cond != 0 {
             return Err(Errno(FI_ENOSYS));
         }
@@ -72,7 +72,7 @@ pub(super) unsafe fn answer_wait(
     command: c_int,
     arg: *mut c_void,
     descriptor: Outcome<c_int>,
-    waiting: Waiting,
+    waiting: WaitMode,
 ) -> c_int {
     let answer = match command {
         FI_GETWAIT => descriptor,

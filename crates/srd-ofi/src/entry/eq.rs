@@ -12,7 +12,7 @@ use crate::abi::fabric::fid_fabric;
 use crate::abi::fid::{FI_CLASS_EQ, fi_ops, fid};
 use crate::event::EventQueue;
 use crate::fabric::Fabric;
-use crate::queue::{Waited, Waiting, timeout};
+use crate::queue::{WaitMode, Waited, timeout};
 use crate::{Errno, Outcome};
 
 // SAFETY: `fid_eq` begins with a fid, and only `open` makes event queues.
@@ -34,7 +34,7 @@ pub(super) unsafe extern "C" fn open(
     let open = || -> Outcome {
         // SAFETY: the application passes attributes, or null.
         let attr = unsafe { attr.as_ref() }.ok_or(Errno(FI_EINVAL))?;
-        let waiting = Waiting::from_object(attr.wait_obj)?;
+        let waiting = WaitMode::from_object(attr.wait_obj)?;
         // SAFETY: the fabric is open.
         let fabric = unsafe { state::<Fabric>(fabric) };
         let writable = attr.flags & FI_WRITE != 0;

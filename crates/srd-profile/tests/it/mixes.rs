@@ -8,7 +8,7 @@ use srd_profile::replay::Replay;
 use srd_profile::traffic::Kind;
 use srd_profile::{Filter, Profiler, Report, capture, report};
 use srd_proto::time::{Duration, Instant};
-use srd_watch::Way;
+use srd_watch::PacketDirection;
 use srd_watch::read::Raw;
 
 const US: u64 = 1_000;
@@ -26,7 +26,7 @@ const SUPER: u32 = 44 * 1448 + 40;
 
 /// A packet of the mixes.
 #[derive(Clone, Copy)]
-struct Made {
+struct MixPacket {
     at_ns: u64,
     out: bool,
     protocol: u8,
@@ -41,7 +41,7 @@ struct Made {
     inside: Option<u16>,
 }
 
-impl Made {
+impl MixPacket {
     fn new(at_ns: u64, protocol: u8, ports: (u16, u16), length: u32) -> Self {
         let (peer, flags, segment, inside) = (2, ACK, None, None);
         Self { at_ns, out: true, protocol, ports, peer, flags, length, segment, inside }
@@ -69,7 +69,7 @@ impl Made {
     fn raw<'a>(&self, bytes: &'a [u8]) -> Raw<'a> {
         Raw {
             time: Instant::from_nanos(self.at_ns),
-            way: if self.out { Way::Out } else { Way::In },
+            way: if self.out { PacketDirection::Out } else { PacketDirection::In },
             ethertype: Some(0x0800),
             length: self.length,
             segment_bytes: self.segment,
@@ -99,7 +99,7 @@ fn header(
     bytes
 }
 
-type Sink<'a> = &'a mut dyn FnMut(&Made);
+type Sink<'a> = &'a mut dyn FnMut(&MixPacket);
 
 /// Repeats something at a steady rate of so many bits per second.
 fn steady(bps: f64, bits: f64, (from_ns, to_ns): (u64, u64), mut each: impl FnMut(u64, u64)) {
@@ -112,10 +112,10 @@ fn steady(bps: f64, bits: f64, (from_ns, to_ns): (u64, u64), mut each: impl FnMu
 fn whale(see: Sink<'_>) {
     steady(4e9, f64::from(SUPER) * 8.0, (0, 20 * SECOND), |at_ns, n| {
         let segment = Some(SEGMENT);
-        see(&Made { segment, ..Made::new(at_ns, TCP, (5000, 5201), SUPER) });
+        see(&MixPacket { segment, ..MixPacket::new(at_ns, TCP, (5000, 5201), SUPER) });
         if n % 20 == 0 {
             let port = u16::try_from(n / 20 % 5).unwrap();
-            see(&Made::new(at_ns + 1, TCP, (6000 + port, 22), 120));
+            see(&MixPacket::new(at_ns + 1, TCP, (6000 + port, 22), 120));
         }
     });
 }
@@ -127,8 +127,8 @@ fn entropy(see: Sink<'_>) {
     steady(500_000.0, 1.0, (0, 200 * MS), |at_ns, n| {
         let flow = u16::try_from(n * 7919 % 5000).unwrap();
         let (out, peer) = (n % 2 == 0, flow % 100);
-        let made = Made::new(at_ns, UDP, (10_000 + flow, 53), length);
-        see(&Made { out, peer, segment, ..made });
+        let made = MixPacket::new(at_ns, UDP, (10_000 + flow, 53), length);
+        see(&MixPacket { out, peer, segment, ..made });
     });
 }
 
@@ -136,8 +136,8 @@ fn entropy(see: Sink<'_>) {
 fn tunnel(see: Sink<'_>) {
     steady(7e9, 62_000.0 * 8.0, (0, 20 * SECOND), |at_ns, n| {
         let inside = Some(40_000 + u16::try_from(n * 31 % 100).unwrap());
-        let made = Made::new(at_ns, UDP, (7777, 4789), 62_000);
-        see(&Made { inside, segment: Some(8_900), ..made });
+        let made = MixPacket::new(at_ns, UDP, (7777, 4789), 62_000);
+        see(&MixPacket { inside, segment: Some(8_900), ..made });
     });
 }
 
@@ -158,8 +158,8 @@ fn short_lived(see: Sink<'_>) {
             };
             let ports = (u16::try_from(1024 + n % 60_000).unwrap(), 443);
             let peer = u16::try_from(n / 60_000).unwrap();
-            let made = Made::new(now * each, TCP, ports, length);
-            see(&Made { out, flags, peer, ..made });
+            let made = MixPacket::new(now * each, TCP, ports, length);
+            see(&MixPacket { out, flags, peer, ..made });
         }
     }
 }
@@ -170,10 +170,10 @@ fn bursts(see: Sink<'_>) {
         let from_ns = second * SECOND + 333 * MS;
         steady(22e9, 62_640.0 * 8.0, (from_ns, from_ns + 10 * MS), |at_ns, n| {
             let port = 5000 + u16::try_from(n % 16).unwrap();
-            let made = Made::new(at_ns, UDP, (port, 9000), 28 + 7 * 8944);
-            see(&Made { segment: Some(8944), ..made });
+            let made = MixPacket::new(at_ns, UDP, (port, 9000), 28 + 7 * 8944);
+            see(&MixPacket { segment: Some(8944), ..made });
         });
-        let made = Made::new(second * SECOND + 900 * MS, UDP, (4000, 123), 76);
+        let made = MixPacket::new(second * SECOND + 900 * MS, UDP, (4000, 123), 76);
         see(&made);
     }
 }

@@ -7,8 +7,8 @@ use crate::cc::AckSignal;
 use crate::event::{Event, Status};
 use crate::ids::PeerId;
 use crate::path::PathLatency;
-use crate::send_queue::Place;
-use crate::sent_packets::{Fate, Sent};
+use crate::send_queue::DatagramState;
+use crate::sent_packets::{Fate, SentPacket};
 use crate::shared::Shared;
 use crate::time::{Duration, Instant};
 use crate::wire::ack::AckView;
@@ -24,7 +24,7 @@ struct Tally {
     /// them.
     largest_bytes: u16,
     /// Newest packet that this acknowledgement is the first to cover.
-    newest: Option<(u64, Sent)>,
+    newest: Option<(u64, SentPacket)>,
     progress: bool,
 }
 
@@ -184,9 +184,9 @@ impl Tx {
     }
 
     /// Whether the slot of a record belongs to another datagram now.
-    fn is_stale(&self, record: &Sent, psn: u64) -> bool {
+    fn is_stale(&self, record: &SentPacket, psn: u64) -> bool {
         let held = self.queue.held(record.slot);
-        if held.place == Place::Free {
+        if held.place == DatagramState::Free {
             return true;
         }
         // L8
@@ -275,7 +275,7 @@ impl Tx {
         shared.events.push_back(Event::Completed { peer, id, user, status: Status::Ok });
     }
 
-    fn settle_acked(&mut self, psn: u64, tally: &mut Tally) -> Option<Sent> {
+    fn settle_acked(&mut self, psn: u64, tally: &mut Tally) -> Option<SentPacket> {
         let record = self.sent.settle(psn, Fate::Acked)?;
         let index = self.known_index(psn);
         self.known[index] |= 1 << (psn % 64);
@@ -322,7 +322,7 @@ impl Tx {
     /// Takes a round-trip sample from the newest packet that this acknowledgement covers first, if
     /// the packet meets the conditions of A7. Returns the base round trip.
     fn take_rtt(&mut self, now: Instant, tally: &Tally) -> Duration {
-        if let Some((_, Sent { sent_at, bytes, asks, .. })) = tally.newest {
+        if let Some((_, SentPacket { sent_at, bytes, asks, .. })) = tally.newest {
             self.newest_acked_sent_at = self.newest_acked_sent_at.max(sent_at);
             self.largest_packet = self.largest_packet.max(bytes);
             // A7

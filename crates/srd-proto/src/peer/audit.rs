@@ -2,7 +2,7 @@
 
 use super::{DATAGRAM_HEADER_BYTES, ECHOES_MAX, PROBES_MAX, Peer, Rx, Tx, psn_window};
 use crate::config::Config;
-use crate::send_queue::Place;
+use crate::send_queue::DatagramState;
 use crate::sent_packets::Fate;
 
 impl Peer {
@@ -50,7 +50,7 @@ impl Tx {
         for slot in self.queue.slots(None) {
             let held = self.queue.held(slot);
             unsettled += (held.payload.len() + DATAGRAM_HEADER_BYTES) as u64;
-            if held.place == Place::InFlight {
+            if held.place == DatagramState::InFlight {
                 let record = self.sent.record(held.last_psn);
                 let travels = record.is_some_and(|r| r.fate == Fate::InFlight && r.slot == slot);
                 assert!(travels, "datagram in slot {slot} is in flight, and no packet of it is");

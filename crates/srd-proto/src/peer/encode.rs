@@ -12,7 +12,7 @@ use super::{
 use crate::config::Config;
 use crate::crypto::Space;
 use crate::ids::{Entropy, PathId};
-use crate::sent_packets::{Fate, Sent};
+use crate::sent_packets::{Fate, SentPacket};
 use crate::shared::Shared;
 use crate::time::{Duration, Instant};
 use crate::transmit::{Ecn, Transmit, TransmitBuf};
@@ -342,7 +342,7 @@ impl Peer {
         self.to_answer = self.to_answer.saturating_sub(1);
         tx.interactive = interactive;
         tx.queue.take(slot, psn.0, bytes);
-        let record = Sent {
+        let record = SentPacket {
             sent_at: now,
             slot,
             bytes: u16::try_from(bytes).unwrap_or(u16::MAX),

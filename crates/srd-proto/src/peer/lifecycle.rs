@@ -6,7 +6,7 @@ use crate::error::DropReason;
 use crate::event::{Diagnosis, DownReason, Event, Status};
 use crate::ids::{Epoch, Qpn};
 use crate::node::is_newer_context;
-use crate::send_queue::Place;
+use crate::send_queue::DatagramState;
 use crate::shared::Shared;
 use crate::time::{Duration, Instant};
 use crate::wire::greeting::Greeting;
@@ -308,7 +308,7 @@ impl Peer {
         let Some(tx) = self.tx.as_deref_mut() else { return };
         for slot in tx.queue.slots(of) {
             let bytes = tx.queue.held(slot).payload.len() + super::DATAGRAM_HEADER_BYTES;
-            let sent = tx.queue.held(slot).place != Place::Queued;
+            let sent = tx.queue.held(slot).place != DatagramState::Queued;
             // H11. Only datagrams of a queue pair remain in the transport; the caller drops those
             // of a peer next.
             let travels = sent && of.is_some();

@@ -21,7 +21,7 @@ use super::{OutProbe, Peer, ProbeKind};
 use crate::config::Config;
 use crate::event::{Event, Status};
 use crate::ids::PathId;
-use crate::send_queue::Place;
+use crate::send_queue::DatagramState;
 use crate::shared::Shared;
 use crate::time::{Duration, Instant};
 
@@ -574,7 +574,7 @@ impl Peer {
             if bytes <= limit {
                 continue;
             }
-            if held.place == Place::InFlight {
+            if held.place == DatagramState::InFlight {
                 under_way = true;
                 continue;
             }

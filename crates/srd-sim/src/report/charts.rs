@@ -2,7 +2,7 @@
 
 use crate::run::RunResult;
 use crate::world::{Series, US};
-use srd_chart::{Axis, Colour, Dashes, Line, LineChart, Mark, nth, number};
+use srd_chart::{Axis, ChartLine, Colour, Dashes, LineChart, Mark, nth, number};
 
 /// Points of a line over time, at most; finer series are averaged.
 const POINTS_MAX: usize = 400;
@@ -55,8 +55,8 @@ pub(super) fn line(
     label: impl Into<String>,
     style: (Colour, Dashes),
     points: Vec<(f64, f64)>,
-) -> Line {
-    Line { label: label.into(), colour: style.0, dashes: style.1, faint: false, points }
+) -> ChartLine {
+    ChartLine { label: label.into(), colour: style.0, dashes: style.1, faint: false, points }
 }
 
 /// A time, in the unit of an axis that ends at `end_us`.
@@ -103,7 +103,8 @@ pub(super) fn completion(results: &[&RunResult]) -> Option<Chart> {
         times
     };
     let curve = |transport: &&str| line(*transport, style(transport), distribution(&of(transport)));
-    let lines: Vec<Line> = transports.iter().map(curve).filter(|l| !l.points.is_empty()).collect();
+    let lines: Vec<ChartLine> =
+        transports.iter().map(curve).filter(|l| !l.points.is_empty()).collect();
     let first = *results.first()?;
     let ideal = first.ideal_wire_us;
     let times = || lines.iter().flat_map(|l| &l.points).map(|p| p.0);
@@ -175,7 +176,7 @@ fn timeline(
     result: &RunResult,
     title: &str,
     y: &str,
-    lines: Vec<Line>,
+    lines: Vec<ChartLine>,
     level: Option<Mark>,
 ) -> Option<Chart> {
     let points = || lines.iter().flat_map(|l| &l.points);
@@ -210,12 +211,12 @@ pub(super) fn throughput(result: &RunResult) -> Option<Chart> {
         let points = over_time(series, &column(&series.flow_bytes, n, to_gbps), POINTS_OF_MANY_MAX);
         if many {
             let (colour, _) = style(result.transport);
-            return Line { faint: true, ..line("", (colour, Dashes::Solid), points) };
+            return ChartLine { faint: true, ..line("", (colour, Dashes::Solid), points) };
         }
         line(format!("{} -> {} (flow {})", f.src, f.dst, f.id), nth(n), points)
     };
     let stride = flows.div_ceil(CROWD_MAX).max(1);
-    let mut lines: Vec<Line> = (0..flows).step_by(stride).map(one).collect();
+    let mut lines: Vec<ChartLine> = (0..flows).step_by(stride).map(one).collect();
     if many {
         let mean = |bps: &f64| bps / 1e9 / flows as f64;
         let mean: Vec<f64> = series.goodput_bps().iter().map(mean).collect();
@@ -241,7 +242,7 @@ pub(super) fn goodput(result: &RunResult) -> Option<Chart> {
 }
 
 /// One line for each port.
-fn by_port(series: &Series, names: &[String], rows: &[Vec<u64>], scale: f64) -> Vec<Line> {
+fn by_port(series: &Series, names: &[String], rows: &[Vec<u64>], scale: f64) -> Vec<ChartLine> {
     let points_max = if names.len() > 1 { POINTS_OF_MANY_MAX } else { POINTS_MAX };
     let one = |(n, name): (usize, &String)| {
         line(name, nth(n), over_time(series, &column(rows, n, scale), points_max))

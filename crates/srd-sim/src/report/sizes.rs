@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use srd_chart::{Axis, Colour, Dashes, Line, LineChart};
+use srd_chart::{Axis, ChartLine, Colour, Dashes, LineChart};
 
 use super::charts::{Chart, HEIGHT, line, style};
 use crate::run::RunResult;
@@ -30,7 +30,7 @@ pub(super) fn slowest_by_size(results: &[&RunResult]) -> Option<Chart> {
         }
         most.into_iter().map(|(bytes, us)| (bytes as f64 / 1024.0, us)).collect()
     };
-    let mut lines: Vec<Line> = transports
+    let mut lines: Vec<ChartLine> = transports
         .iter()
         .map(|&transport| {
             let points = of(&|r| (r.transport == transport).then_some(r.fct_us.max));

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use srd_proto::rng::Rng;
 use srd_proto::{Config, Endpoint, Epoch, Instant};
 
-use super::workload::Place;
+use super::workload::WorkloadContext;
 use super::{Scenario, ScenarioError, Transport, us_to_ps};
 use crate::any_node::AnyNode;
 use crate::blast::{Blast, BlastConfig};
@@ -95,7 +95,7 @@ impl Scenario {
     /// Describes the parts that do not fit together, and a remedy.
     pub fn build(&self, transport: Transport, seed: u64) -> Result<Built, ScenarioError> {
         let topology = self.topology(seed)?;
-        let place = Place {
+        let place = WorkloadContext {
             topology: &topology,
             directory: &self.directory,
             packet_bytes: self.packet_bytes,

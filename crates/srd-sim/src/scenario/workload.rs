@@ -179,7 +179,7 @@ fn one() -> u32 {
 }
 
 /// Network and settings for which a workload is built.
-pub(super) struct Place<'a> {
+pub(super) struct WorkloadContext<'a> {
     pub(super) topology: &'a Topology,
     pub(super) directory: &'a Path,
     pub(super) packet_bytes: u16,
@@ -206,7 +206,7 @@ impl WorkloadSpec {
     /// Creates the flows, and the faults that a connection matrix contains.
     pub(super) fn plan(
         &self,
-        place: &Place<'_>,
+        place: &WorkloadContext<'_>,
         rng: &mut Rng,
     ) -> Result<(Workload, Vec<Fault>), ScenarioError> {
         let all = place.topology.hosts;
@@ -282,7 +282,7 @@ impl WorkloadSpec {
         Ok(incast.plan()?)
     }
 
-    fn background(&self, place: &Place<'_>) -> Result<Workload, ScenarioError> {
+    fn background(&self, place: &WorkloadContext<'_>) -> Result<Workload, ScenarioError> {
         let Self::Background {
             src,
             dst,
@@ -339,7 +339,11 @@ fn port_through(topology: &Topology, src: u32, dst: u32, name: &str) -> Result<u
         .ok_or_else(|| ScenarioError(format!("no path from {src} to {dst} uses `{name}`")))
 }
 
-fn goal_file(place: &Place<'_>, path: &Path, hosts: &[u32]) -> Result<Workload, ScenarioError> {
+fn goal_file(
+    place: &WorkloadContext<'_>,
+    path: &Path,
+    hosts: &[u32],
+) -> Result<Workload, ScenarioError> {
     let path = place.directory.join(path);
     let fail = |what: &dyn std::fmt::Display| ScenarioError(format!("{}: {what}", path.display()));
     let parsed = files::bytes(&path)
@@ -356,7 +360,7 @@ fn goal_file(place: &Place<'_>, path: &Path, hosts: &[u32]) -> Result<Workload, 
 }
 
 fn chakra_files(
-    place: &Place<'_>,
+    place: &WorkloadContext<'_>,
     path: &Path,
     groups: Option<&Path>,
     hosts: &[u32],
@@ -386,7 +390,7 @@ fn chakra_files(
 }
 
 fn matrix(
-    place: &Place<'_>,
+    place: &WorkloadContext<'_>,
     path: &Path,
     unit: TimeUnitSpec,
 ) -> Result<(Workload, Vec<Fault>), ScenarioError> {

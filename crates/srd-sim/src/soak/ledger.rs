@@ -33,7 +33,7 @@ pub fn content(id: Id, bytes: usize) -> &'static [u8] {
 
 /// A datagram as its sender described it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Sent {
+pub struct SentDatagram {
     /// The sending host.
     pub src: u32,
     /// The receiving host.
@@ -76,7 +76,7 @@ enum Fate {
 
 #[derive(Clone, Copy, Debug)]
 struct Entry {
-    sent: Sent,
+    sent: SentDatagram,
     fate: Fate,
     /// Whether packets of the datagram may have left that named no run of the receiver; see
     /// [`Ledger::new`].
@@ -150,7 +150,7 @@ impl Ledger {
 
     /// Notes that a datagram was accepted for sending. With `in_contact`, its sender was notified
     /// that the peer is up, and not that it is down since.
-    pub fn sent(&mut self, id: Id, sent: Sent, in_contact: bool) {
+    pub fn sent(&mut self, id: Id, sent: SentDatagram, in_contact: bool) {
         self.open += 1;
         let unbound = self.plain && !in_contact;
         self.entries.insert(id, Entry { sent, fate: Fate::Open, unbound, delivered_in: None });
@@ -204,7 +204,7 @@ impl Ledger {
     }
 
     /// Notes the completion of a datagram at its sender. Returns the datagram.
-    pub fn ended(&mut self, id: Id, host: u32, status: Status) -> Option<Sent> {
+    pub fn ended(&mut self, id: Id, host: u32, status: Status) -> Option<SentDatagram> {
         *self.statuses.entry(status as u8).or_default() += 1;
         let Some(entry) = self.entries.get_mut(&id) else {
             self.complain(|| format!("a completion of datagram {id}, which was never sent"));
@@ -230,7 +230,7 @@ impl Ledger {
     }
 
     /// Datagram with a number.
-    pub fn what(&self, id: Id) -> Option<Sent> {
+    pub fn what(&self, id: Id) -> Option<SentDatagram> {
         self.entries.get(&id).map(|e| e.sent)
     }
 
@@ -294,8 +294,8 @@ impl Arrived<'_> {
 mod tests {
     use super::*;
 
-    const SENT: Sent =
-        Sent { src: 1, dst: 2, src_qpn: Qpn(9), dst_qpn: Qpn(3), bytes: 5, nobody: false };
+    const SENT: SentDatagram =
+        SentDatagram { src: 1, dst: 2, src_qpn: Qpn(9), dst_qpn: Qpn(3), bytes: 5, nobody: false };
 
     fn arrive(ledger: &mut Ledger, id: Id, epoch: u64) {
         let (src_qpn, dst_qpn) = (SENT.src_qpn, SENT.dst_qpn);

@@ -17,7 +17,7 @@ use srd_proto::{
 
 use super::dice::Dice;
 use super::host::{address, endpoint, host_at};
-use super::ledger::{Arrived, Id, Ledger, Sent, content};
+use super::ledger::{Arrived, Id, Ledger, SentDatagram, content};
 use super::plan::{Cut, Plan};
 use crate::hash::mix;
 use crate::nic;
@@ -187,7 +187,7 @@ impl SoakNode {
             flow.outstanding += 1;
             self.out.insert(id, number);
             let Piece { bytes, nobody } = piece;
-            let sent = Sent { src: self.host, dst, src_qpn, dst_qpn, bytes, nobody };
+            let sent = SentDatagram { src: self.host, dst, src_qpn, dst_qpn, bytes, nobody };
             // If contexts are reclaimed, contact ends without an event.
             let in_contact = self.up.contains(&dst) && !self.common.plan.reclaims();
             self.common.ledger.borrow_mut().sent(id, sent, in_contact);
@@ -481,7 +481,7 @@ impl Node for SoakNode {
             let sent = self.common.ledger.borrow().what(id);
             let flow = &mut self.flows[number];
             flow.outstanding -= 1;
-            if let Some(Sent { bytes, nobody, .. }) = sent {
+            if let Some(SentDatagram { bytes, nobody, .. }) = sent {
                 flow.left.push(Piece { bytes, nobody });
             }
         }

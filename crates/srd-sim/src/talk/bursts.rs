@@ -3,7 +3,7 @@
 use super::ceilings::{HEADERS, HEADERS_PERCENT, moved};
 use super::figure::{DERIVED, DOCUMENTED, Figure, Near};
 use super::lab::{self, MS, MTU, RECEIVER, SECOND, SENDER, Traffic};
-use super::{Experiment, Found, Line, Options};
+use super::{Curve, Experiment, Findings, Options};
 use crate::card::{Datagrams, Pair, Ports};
 
 pub(super) const EXPERIMENT: Experiment = Experiment {
@@ -23,15 +23,15 @@ const PAYLOAD_BYTES: u16 = 8972;
 /// Rate at which the instance may send.
 const PEAK_BPS: u64 = 12_500_000_000;
 
-fn run(options: &Options) -> Result<Found, String> {
-    let mut found = Found::default();
+fn run(options: &Options) -> Result<Findings, String> {
+    let mut found = Findings::default();
     six_seconds(options, &mut found)?;
     eight_flows(options, &mut found)?;
     Ok(found)
 }
 
 /// `-t 6 -M 9000 -P 1`, in bins of a second and of a millisecond.
-fn six_seconds(options: &Options, found: &mut Found) -> Result<(), String> {
+fn six_seconds(options: &Options, found: &mut Findings) -> Result<(), String> {
     let seconds = options.quick_or(1, 6);
     let mut world = lab::world(&Pair::of("c7i.large"), MTU, &lab::streams(1), options.seed)?;
     let bins = lab::steps(&mut world, MS, seconds * 1000);
@@ -60,12 +60,12 @@ fn six_seconds(options: &Options, found: &mut Found) -> Result<(), String> {
     found.notes.push("the talk's metric printed 0.899 Gb/s; its own seconds make 0.953".into());
     let points = (0..).zip(&each).map(|(at, rate)| (f64::from(at), *rate)).collect();
     let name = "each second".to_owned();
-    found.lines.push(Line { name, x: "time, s", y: "Gb/s", points });
+    found.lines.push(Curve { name, x: "time, s", y: "Gb/s", points });
     Ok(())
 }
 
 /// `-t 1 -u -b 10G -P 8`.
-fn eight_flows(options: &Options, found: &mut Found) -> Result<(), String> {
+fn eight_flows(options: &Options, found: &mut Findings) -> Result<(), String> {
     let time_ps = SECOND;
     let rate_bps = OFFERED_BPS / u64::from(FLOWS);
     let plan = Datagrams { payload_bytes: PAYLOAD_BYTES, rate_bps, ports: Ports::One };

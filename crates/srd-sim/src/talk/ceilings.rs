@@ -2,7 +2,7 @@
 
 use super::figure::{DOCUMENTED, Figure, Near};
 use super::lab::{self, MS, MTU, MTU_EXPRESS, RECEIVER, SECOND, SENDER};
-use super::{Experiment, Found, Options};
+use super::{Experiment, Findings, Options};
 use crate::card::{CardNode, Pair};
 use crate::world::World;
 
@@ -61,7 +61,7 @@ pub(super) fn ran(
     Ok(Ran { flows_gbps, world })
 }
 
-fn run(options: &Options) -> Result<Found, String> {
+fn run(options: &Options) -> Result<Findings, String> {
     let time_ps = options.quick_or(100 * MS, SECOND);
     let large = Pair::of("c7i.large");
     let outside = Pair { clustered: false, ..large.clone() };
@@ -77,7 +77,7 @@ fn run(options: &Options) -> Result<Found, String> {
         Case { name: "  one flow, placement group", pair: larger, mtu: MTU, flows: 1 },
         Case { name: "one flow, ENA Express", pair: express, mtu: MTU_EXPRESS, flows: 1 },
     ];
-    let mut found = Found::default();
+    let mut found = Findings::default();
     for (number, case) in cases.iter().enumerate() {
         let ran = ran(&case.pair, case.mtu, case.flows, time_ps, options.seed)?;
         let figure = Figure::new(case.name, "Gb/s", ran.all_gbps());

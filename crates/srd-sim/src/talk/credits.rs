@@ -5,7 +5,7 @@ use srd_proto::time::{Duration, Instant};
 
 use super::figure::{Figure, Near, TALK};
 use super::lab::{self, MTU, SECOND, SENDER};
-use super::{Experiment, Found, Line, Options};
+use super::{Curve, Experiment, Findings, Options};
 use crate::card::{CardNode, Pair};
 use crate::world::{NS, World};
 
@@ -24,7 +24,7 @@ const TALK_BASELINE_GBPS: f64 = 0.772;
 const CREDITS_S: u32 = 300;
 const CREDITS_QUICK_S: u32 = 3;
 
-fn run(options: &Options) -> Result<Found, String> {
+fn run(options: &Options) -> Result<Findings, String> {
     let credits_s = options.quick_or(CREDITS_QUICK_S, CREDITS_S);
     let after_s = options.quick_or(4, 20);
     let burst = Some(Duration::from_secs(credits_s.into()));
@@ -48,7 +48,7 @@ fn run(options: &Options) -> Result<Found, String> {
     let earned = earned(&pair, options)?;
     let points = (0..).zip(&rates).map(|(n, rate)| (f64::from(n) / 10.0, *rate)).collect();
     let name = "both flows".to_owned();
-    Ok(Found {
+    Ok(Findings {
         figures: vec![
             Figure::new("credits at launch", "Gb", full as f64 / 1e9),
             with.slide(12.5),
@@ -59,7 +59,7 @@ fn run(options: &Options) -> Result<Found, String> {
                 .wanted(7.81, Near::SIMULATED, TALK)
                 .given(),
         ],
-        lines: vec![Line { name, x: "time, s", y: "Gb/s", points }],
+        lines: vec![Curve { name, x: "time, s", y: "Gb/s", points }],
         notes: vec![format!(
             "full credits carry the peak rate for {credits_s} s; the talk's last until second 304 \
              of its run, EC2's documentation says 5 to 60 minutes"

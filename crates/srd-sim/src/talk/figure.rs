@@ -25,7 +25,7 @@ impl Near {
 
 /// A reference value, and its source.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Wanted {
+pub struct ReferenceValue {
     /// The value; a lab with divided rates divides this value, too.
     pub value: f64,
     /// Tolerance of the figure.
@@ -58,7 +58,7 @@ pub struct Figure {
     pub here: f64,
     /// Reference value, if there is one.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub wanted: Option<Wanted>,
+    pub wanted: Option<ReferenceValue>,
     /// Reason for a deviation beyond the tolerance, if the cause is understood.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cause: Option<Cause>,
@@ -83,7 +83,7 @@ impl Figure {
     /// Adds a reference value.
     #[must_use]
     pub fn wanted(mut self, value: f64, near: Near, source: &'static str) -> Self {
-        self.wanted = Some(Wanted { value, near, source, is_given: false });
+        self.wanted = Some(ReferenceValue { value, near, source, is_given: false });
         self
     }
 

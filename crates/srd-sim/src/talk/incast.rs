@@ -2,8 +2,8 @@
 
 use super::ceilings::INTERFACES;
 use super::figure::{Figure, Near};
-use super::lab::{self, MTU, MTU_EXPRESS, Sent};
-use super::{Experiment, Found, Options};
+use super::lab::{self, GuestTraffic, MTU, MTU_EXPRESS};
+use super::{Experiment, Findings, Options};
 use crate::card::{CardNode, Pair};
 use crate::topology::Topology;
 use crate::topology::clos::{ClosSpec, Links};
@@ -47,10 +47,10 @@ const BURST: &str = "the first ten segments of 48 connections at once overflow t
     port: until what was lost is sent again hardly a frame is whole, and TCP sends nothing more";
 const BURST_PERCENT: f64 = 1.0;
 
-fn run(options: &Options) -> Result<Found, String> {
+fn run(options: &Options) -> Result<Findings, String> {
     let plain = Pair { senders: SENDERS, ..Pair::of("c6in.16xlarge") };
     let express = Pair { express: true, ..plain.clone() };
-    let mut found = Found::default();
+    let mut found = Findings::default();
     for (name, pair, mtu, window_bytes) in [
         ("ENA Express", &express, MTU_EXPRESS, 0),
         ("ENA Express, first window of two packets", &express, MTU_EXPRESS, TWO_PACKETS),
@@ -110,7 +110,7 @@ fn ran(
     let flow = |src| FlowPlan::at(START_PS, src, RECEIVER, BYTES);
     let flows: Vec<FlowPlan> = (0..SENDERS).map(flow).collect();
     let datagrams = vec![None; flows.len()];
-    let sent = Sent { datagrams, flows, mtu_bytes, window_initial_bytes };
+    let sent = GuestTraffic { datagrams, flows, mtu_bytes, window_initial_bytes };
     let mut world = lab::world_of(pair, network, sent, seed)?;
     if world.run(HORIZON_PS) != Ended::Finished {
         return Err("the incast does not end".into());

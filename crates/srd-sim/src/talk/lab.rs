@@ -112,7 +112,7 @@ pub(super) fn world_over(
         Traffic::Stream { .. } => None,
         Traffic::Datagrams { plan, .. } => Some(plan),
     };
-    let sent = Sent {
+    let sent = GuestTraffic {
         flows: traffic.iter().map(flow).collect(),
         datagrams: traffic.iter().map(plan).collect(),
         mtu_bytes,
@@ -124,7 +124,7 @@ pub(super) fn world_over(
 }
 
 /// Traffic of guests.
-pub(super) struct Sent {
+pub(super) struct GuestTraffic {
     pub(super) flows: Vec<FlowPlan>,
     /// By flow: plan of its datagrams, if the flow has datagrams.
     pub(super) datagrams: Vec<Option<Datagrams>>,
@@ -141,10 +141,10 @@ pub(super) struct Sent {
 pub(super) fn world_of(
     pair: &Pair,
     mut network: Topology,
-    sent: Sent,
+    sent: GuestTraffic,
     seed: u64,
 ) -> Result<World<CardNode>, String> {
-    let Sent { flows, datagrams, mtu_bytes, window_initial_bytes } = sent;
+    let GuestTraffic { flows, datagrams, mtu_bytes, window_initial_bytes } = sent;
     network.salt(seed);
     let workload = Workload { flows, ..Workload::default() };
     let rules = PortRules { queue: QueueSize::Bytes(QUEUE_BYTES), ..PortRules::default() };

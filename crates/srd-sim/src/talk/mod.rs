@@ -47,7 +47,7 @@ pub struct Experiment {
     pub name: &'static str,
     /// Content of the talk's experiment, and of this one.
     pub about: &'static str,
-    run: fn(&Options) -> Result<Found, String>,
+    run: fn(&Options) -> Result<Findings, String>,
 }
 
 /// All experiments.
@@ -69,15 +69,15 @@ pub fn find(name: &str) -> Option<&'static Experiment> {
 
 /// Findings of an experiment.
 #[derive(Default)]
-struct Found {
+struct Findings {
     figures: Vec<Figure>,
-    lines: Vec<Line>,
+    lines: Vec<Curve>,
     notes: Vec<String>,
 }
 
 /// Values over an axis.
 #[derive(Clone, Debug, Serialize)]
-pub struct Line {
+pub struct Curve {
     /// Name of the line.
     pub name: String,
     /// Axis, with its unit.
@@ -100,7 +100,7 @@ pub struct Outcome {
     /// Figures beside those of the talk.
     pub figures: Vec<Figure>,
     /// Values over time or size.
-    pub lines: Vec<Line>,
+    pub lines: Vec<Curve>,
     /// Notes for the reader of the figures.
     pub notes: Vec<String>,
 }
@@ -118,7 +118,7 @@ impl Experiment {
     /// # Errors
     /// Describes the error in the simulation.
     pub fn run(&self, options: &Options) -> Result<Outcome, String> {
-        let Found { figures, lines, notes } = (self.run)(options)?;
+        let Findings { figures, lines, notes } = (self.run)(options)?;
         let Self { name, about, .. } = self;
         let seed = options.seed;
         Ok(Outcome { experiment: name, about, seed, figures, lines, notes })

@@ -3,7 +3,7 @@
 use super::ceilings::{by_srd, moved, ran};
 use super::figure::{Figure, Near};
 use super::lab::{MS, MTU, MTU_EXPRESS, SECOND};
-use super::{Experiment, Found, Options};
+use super::{Experiment, Findings, Options};
 use crate::card::Pair;
 
 pub(super) const EXPERIMENT: Experiment = Experiment {
@@ -17,11 +17,11 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
 
 const SOURCE: &str = "ENA Express and nconnect";
 
-fn run(options: &Options) -> Result<Found, String> {
+fn run(options: &Options) -> Result<Findings, String> {
     let time_ps = options.quick_or(50 * MS, SECOND);
     let pair = Pair { clustered: false, ..Pair::of("c6in.16xlarge") };
     let express = Pair { express: true, ..pair.clone() };
-    let mut found = Found::default();
+    let mut found = Findings::default();
     for (name, pair, mtu, flows, (gbps, near)) in [
         ("one connection", &pair, MTU, 1, (5.0, Near::SIMULATED)),
         ("16 connections", &pair, MTU, 16, (80.0, Near::AtMost)),

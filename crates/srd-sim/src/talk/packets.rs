@@ -3,7 +3,7 @@
 use super::ceilings::{SHARES, SHARES_PERCENT, moved, ran};
 use super::figure::{DERIVED, Figure, Near, TALK};
 use super::lab::{self, MS, RECEIVER, SECOND, SENDER};
-use super::{Experiment, Found, Line, Options};
+use super::{Curve, Experiment, Findings, Options};
 use crate::card::{CardNode, Pair};
 use crate::world::World;
 
@@ -30,10 +30,10 @@ const ANSWERS: &str = "acknowledgements are packets, too, and both directions co
     has fewer of both";
 const ANSWERS_PERCENT: f64 = 40.0;
 
-fn run(options: &Options) -> Result<Found, String> {
+fn run(options: &Options) -> Result<Findings, String> {
     let time_ps = options.quick_or(100 * MS, SECOND);
     let pair = Pair::of("c7i.large");
-    let mut found = Found::default();
+    let mut found = Findings::default();
     for (name, flows, gbps) in [("one flow", 1, 0.928), ("two flows", 2, 0.929)] {
         let mtu = lab::mtu_of_segments(128);
         let ran = ran(&pair, mtu, flows, time_ps, options.seed)?;
@@ -80,7 +80,7 @@ fn counters(world: &World<CardNode>) -> [u64; 2] {
 }
 
 /// Throughput by segment size: limited by packets per second, then by the ceiling of the flow.
-fn sizes(options: &Options, pair: &Pair, found: &mut Found) -> Result<(), String> {
+fn sizes(options: &Options, pair: &Pair, found: &mut Findings) -> Result<(), String> {
     let time_ps = options.quick_or(50 * MS, 500 * MS);
     let steps: &[u32] = options.quick_or(&[256, 1152, 1408], &STEPS);
     let (mut points, mut answers) = (Vec::new(), Vec::new());
@@ -106,10 +106,10 @@ fn sizes(options: &Options, pair: &Pair, found: &mut Found) -> Result<(), String
     found.figures.push(data.given().because(ANSWERS, ANSWERS_PERCENT));
     found.figures.push(farthest("the same, acknowledgements counted", of_all).given());
     let name = "acknowledgements by segment size".to_owned();
-    let line = Line { name, x: "bytes of a segment", y: "kpps", points: answers };
+    let line = Curve { name, x: "bytes of a segment", y: "kpps", points: answers };
     found.lines.push(line);
     let name = "one flow by segment size".to_owned();
-    found.lines.insert(0, Line { name, x: "bytes of a segment", y: "Gb/s", points });
+    found.lines.insert(0, Curve { name, x: "bytes of a segment", y: "Gb/s", points });
     Ok(())
 }
 

@@ -2,7 +2,7 @@
 
 use super::figure::{DOCUMENTED, Figure, Near, TALK};
 use super::lab::{self, MS, MTU, RECEIVER, SECOND, Traffic};
-use super::{Experiment, Found, Line, Options};
+use super::{Curve, Experiment, Findings, Options};
 use crate::card::{CardNode, Cloud, Datagrams, Pair, Ports};
 use crate::node::HostId;
 use crate::world::World;
@@ -44,7 +44,7 @@ fn available(world: &World<CardNode>) -> u64 {
     world.nodes()[RECEIVER as usize].allowances().1.into()
 }
 
-fn full(options: &Options) -> Result<Found, String> {
+fn full(options: &Options) -> Result<Findings, String> {
     // The sender's card tracks its flows, too, so the sender has a larger allowance.
     let pair = Pair {
         kinds: ["c7i.8xlarge", "c7i.large"],
@@ -80,7 +80,7 @@ fn full(options: &Options) -> Result<Found, String> {
     let exact = |name: &str, here: u64, wanted: u64, source| {
         Figure::new(name, "", here as f64).wanted(wanted as f64, Near::Exactly, source)
     };
-    Ok(Found {
+    Ok(Findings {
         figures: vec![
             exact("available at first", at_first, ALLOWANCE, TALK).given(),
             exact("with one connection", with_connection, ALLOWANCE - 1, TALK),
@@ -93,7 +93,7 @@ fn full(options: &Options) -> Result<Found, String> {
                 "as before",
             ),
         ],
-        lines: vec![Line { name, x: "time, s", y: "entries", points }],
+        lines: vec![Curve { name, x: "time, s", y: "entries", points }],
         notes: vec!["the sender is a c7i.8xlarge: what it sends is tracked at its end, too".into()],
     })
 }
@@ -115,7 +115,7 @@ struct Case {
     source: &'static str,
 }
 
-fn untracked(options: &Options) -> Result<Found, String> {
+fn untracked(options: &Options) -> Result<Findings, String> {
     let case =
         |name, ports, egress, is_tracked, source| Case { name, ports, egress, is_tracked, source };
     let narrowed = "TCP 80, outbound narrowed";
@@ -125,7 +125,7 @@ fn untracked(options: &Options) -> Result<Found, String> {
         case("ICMP", Ports::Echo, EVERYWHERE, true, TALK),
         case(narrowed, Ports::Syn(80), INSIDE, true, DOCUMENTED),
     ];
-    let mut found = Found::default();
+    let mut found = Findings::default();
     for case in cases {
         found.figures.extend(entries(options, &case)?);
     }

@@ -7,7 +7,7 @@
 use std::collections::{HashMap, VecDeque};
 
 use super::pattern::FLOWS_MAX;
-use super::schedule::{Operation, Schedule, Wait, What};
+use super::schedule::{Action, Operation, Schedule, Wait};
 use super::{FlowPlan, Start, Workload};
 
 /// Largest number of operations of a schedule, and of waits.
@@ -105,7 +105,7 @@ impl Messages {
     }
 
     /// Adds an operation; `None` if there are [`OPERATIONS_MAX`], or memory is used up.
-    pub(super) fn operation(&mut self, rank: u32, what: What) -> Option<u32> {
+    pub(super) fn operation(&mut self, rank: u32, what: Action) -> Option<u32> {
         let is_full = self.is_full();
         let operations = &mut self.schedule.operations;
         let number = u32::try_from(operations.len()).ok()?;
@@ -128,8 +128,8 @@ impl Messages {
     /// reached.
     pub(super) fn message(&mut self, from: u32, to: u32, bytes: u64) -> Option<(u32, u32)> {
         let flow = self.flow(from, to, bytes)?;
-        let send = self.operation(from, What::Send { flow })?;
-        Some((send, self.operation(to, What::Receive { flow })?))
+        let send = self.operation(from, Action::Send { flow })?;
+        Some((send, self.operation(to, Action::Receive { flow })?))
     }
 
     fn flow(&mut self, from: u32, to: u32, bytes: u64) -> Option<u32> {
@@ -174,8 +174,8 @@ impl Messages {
         }
         let flow = self.flow(sender, receiver, send.bytes).ok_or(Mismatch::TooMany)?;
         let operations = &mut self.schedule.operations;
-        operations[send.operation as usize].what = What::Send { flow };
-        operations[receive.operation as usize].what = What::Receive { flow };
+        operations[send.operation as usize].what = Action::Send { flow };
+        operations[receive.operation as usize].what = Action::Receive { flow };
         Ok(())
     }
 

@@ -11,7 +11,7 @@ use super::{FlowPlan, Start, WorkloadError};
 
 /// Action of an operation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum What {
+pub enum Action {
     /// Sends a flow of the workload.
     Send {
         /// The flow.
@@ -37,7 +37,7 @@ pub struct Operation {
     /// Rank of the operation.
     pub rank: u32,
     /// Action of the operation.
-    pub what: What,
+    pub what: Action,
 }
 
 /// An operation that waits for another; both are indices.
@@ -107,9 +107,9 @@ fn ends(schedule: &Schedule, flows: usize) -> Vec<(Option<u32>, Option<u32>)> {
     let mut ends = vec![(None, None); flows];
     for (number, operation) in (0_u32..).zip(&schedule.operations) {
         match operation.what {
-            What::Send { flow } => ends[flow as usize].0 = Some(number),
-            What::Receive { flow } => ends[flow as usize].1 = Some(number),
-            What::Calculate { .. } => {}
+            Action::Send { flow } => ends[flow as usize].0 = Some(number),
+            Action::Receive { flow } => ends[flow as usize].1 = Some(number),
+            Action::Calculate { .. } => {}
         }
     }
     ends
@@ -129,13 +129,13 @@ impl Schedule {
                 return fail(format!("operation {n} is of rank {}", operation.rank));
             }
             let flow = match operation.what {
-                What::Send { flow } | What::Receive { flow } => flow as usize,
-                What::Calculate { .. } => continue,
+                Action::Send { flow } | Action::Receive { flow } => flow as usize,
+                Action::Calculate { .. } => continue,
             };
             let Some(seen) = seen.get_mut(flow) else {
                 return fail(format!("operation {n} is of flow {flow}, which is not there"));
             };
-            let is_send = matches!(operation.what, What::Send { .. });
+            let is_send = matches!(operation.what, Action::Send { .. });
             let count = if is_send { &mut seen.0 } else { &mut seen.1 };
             *count = count.saturating_add(1);
         }
@@ -156,7 +156,7 @@ impl Schedule {
     /// Numbers the schedule's flows from `first` on.
     pub(super) fn shift_flows(&mut self, first: u32) {
         for operation in &mut self.operations {
-            if let What::Send { flow } | What::Receive { flow } = &mut operation.what {
+            if let Action::Send { flow } | Action::Receive { flow } = &mut operation.what {
                 *flow += first;
             }
         }
@@ -206,7 +206,7 @@ impl Schedule {
             match moment {
                 Moment::Begins => {
                     release(by_begin.behind(operation), begins, &mut work);
-                    if let What::Send { flow } = self.operations[at].what
+                    if let Action::Send { flow } = self.operations[at].what
                         && let Some(receive) = ends[flow as usize].1
                     {
                         let place = receive as usize;
@@ -226,9 +226,9 @@ impl Schedule {
                         continue;
                     }
                     let ends = match self.operations[at].what {
-                        What::Send { flow } => begins.saturating_add(cost.flow_ps(flow).1),
-                        What::Receive { .. } => begins.max(arrival[at]),
-                        What::Calculate { ps, .. } => begins.saturating_add(ps),
+                        Action::Send { flow } => begins.saturating_add(cost.flow_ps(flow).1),
+                        Action::Receive { .. } => begins.max(arrival[at]),
+                        Action::Calculate { ps, .. } => begins.saturating_add(ps),
                     };
                     (ended, last) = (ended + 1, last.max(ends));
                     release(by_end.behind(operation), ends, &mut work);
@@ -246,7 +246,7 @@ impl Schedule {
     fn busiest_ps(&self) -> u64 {
         let mut busy: BTreeMap<(u32, u32), u64> = BTreeMap::new();
         for operation in &self.operations {
-            if let What::Calculate { ps, cpu } = operation.what {
+            if let Action::Calculate { ps, cpu } = operation.what {
                 let sum = busy.entry((operation.rank, cpu)).or_default();
                 *sum = sum.saturating_add(ps);
             }
@@ -280,7 +280,7 @@ mod tests {
     }
 
     fn calculate(rank: u32, ps: u64) -> Operation {
-        Operation { rank, what: What::Calculate { ps, cpu: 0 } }
+        Operation { rank, what: Action::Calculate { ps, cpu: 0 } }
     }
 
     /// Rank 0 calculates and sends; rank 1 receives and calculates.
@@ -289,8 +289,8 @@ mod tests {
             ranks: 2,
             operations: vec![
                 calculate(0, 5),
-                Operation { rank: 0, what: What::Send { flow: 0 } },
-                Operation { rank: 1, what: What::Receive { flow: 0 } },
+                Operation { rank: 0, what: Action::Send { flow: 0 } },
+                Operation { rank: 1, what: Action::Receive { flow: 0 } },
                 calculate(1, 7),
             ],
             after_end: vec![Wait { later: 1, earlier: 0 }, Wait { later: 3, earlier: 2 }],
@@ -323,8 +323,8 @@ mod tests {
     #[test]
     fn circles_are_found_even_through_messages() {
         let mut schedule = one_message();
-        schedule.operations[3] = Operation { rank: 1, what: What::Send { flow: 1 } };
-        schedule.operations.push(Operation { rank: 0, what: What::Receive { flow: 1 } });
+        schedule.operations[3] = Operation { rank: 1, what: Action::Send { flow: 1 } };
+        schedule.operations.push(Operation { rank: 0, what: Action::Receive { flow: 1 } });
         assert_eq!(schedule.least_ps(2, &Ten), Ok(30));
         schedule.after_end.push(Wait { later: 0, earlier: 4 });
         assert!(schedule.least_ps(2, &Ten).is_err());

@@ -66,7 +66,7 @@ pub(super) struct Ingress {
 
 /// A packet that waits.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Waiting {
+pub(super) struct QueuedPacket {
     pub(super) event: Event,
     /// Total time for which its port had been paused when the packet came.
     pub(super) paused_ps: u64,
@@ -75,7 +75,7 @@ pub(super) struct Waiting {
 /// A port's packets, and whether it may send them.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Queue {
-    pub(super) waiting: VecDeque<Waiting>,
+    pub(super) waiting: VecDeque<QueuedPacket>,
     control: VecDeque<Event>,
     control_bytes: u64,
     pub(super) bytes: u64,
@@ -106,10 +106,10 @@ impl Queue {
             Some((_, sum)) => *sum += bytes,
             None => self.sources.push((event.via, bytes)),
         }
-        self.waiting.push_back(Waiting { event, paused_ps: self.paused_ps(now_ps) });
+        self.waiting.push_back(QueuedPacket { event, paused_ps: self.paused_ps(now_ps) });
     }
 
-    fn pop(&mut self) -> Option<Waiting> {
+    fn pop(&mut self) -> Option<QueuedPacket> {
         let waiting = self.waiting.pop_front()?;
         let bytes = u64::from(waiting.event.bytes);
         self.bytes -= bytes;

@@ -44,12 +44,12 @@ pub struct Deadlock {
 
 /// Time for which a flow was held.
 #[derive(Clone, Copy, Debug, Default)]
-struct Held {
+struct HoldTime {
     total_ps: u64,
     until_ps: u64,
 }
 
-impl Held {
+impl HoldTime {
     fn add(&mut self, from_ps: u64, until_ps: u64) {
         let from_ps = from_ps.max(self.until_ps);
         self.total_ps += until_ps.saturating_sub(from_ps);
@@ -63,7 +63,7 @@ pub(super) struct Pauses {
     frames: u64,
     congested: Vec<bool>,
     // By flow; the list grows on demand.
-    held: Vec<Held>,
+    held: Vec<HoldTime>,
     // Flows that each host sends; filled once a host was paused.
     flows: BTreeMap<u32, Vec<u32>>,
     check_pending: bool,
@@ -78,7 +78,7 @@ impl Pauses {
     fn hold(&mut self, flow: u32, from_ps: u64, until_ps: u64) {
         let index = flow as usize;
         if index >= self.held.len() {
-            self.held.resize(index + 1, Held::default());
+            self.held.resize(index + 1, HoldTime::default());
         }
         self.held[index].add(from_ps, until_ps);
     }
@@ -289,10 +289,10 @@ impl<N: Node> World<N> {
     }
 
     /// Times for which flows were held, including those that are held now.
-    fn held_until_now(&self) -> Vec<Held> {
+    fn held_until_now(&self) -> Vec<HoldTime> {
         let now_ps = self.now_ps;
         let mut held = self.lossless.pauses.held.clone();
-        held.resize(self.flows().len(), Held::default());
+        held.resize(self.flows().len(), HoldTime::default());
         for (queue, port) in self.lossless.queues.iter().zip(0..) {
             let Some(since_ps) = queue.paused_at_ps else { continue };
             for waiting in &queue.waiting {

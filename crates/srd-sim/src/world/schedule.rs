@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BinaryHeap, VecDeque};
 use super::{World, agenda};
 use crate::event::Kind;
 use crate::node::Node;
-use crate::workload::schedule::{Lists, Schedule, What};
+use crate::workload::schedule::{Action, Lists, Schedule};
 
 /// Replaces the number of waits of an operation that has begun.
 const BEGUN: u32 = u32::MAX;
@@ -42,9 +42,9 @@ impl Progress {
         let mut ends = vec![(0, 0, false); flows];
         for (number, operation) in (0_u32..).zip(&schedule.operations) {
             match operation.what {
-                What::Send { flow } => ends[flow as usize].0 = number,
-                What::Receive { flow } => ends[flow as usize].1 = number,
-                What::Calculate { .. } => {}
+                Action::Send { flow } => ends[flow as usize].0 = number,
+                Action::Receive { flow } => ends[flow as usize].1 = number,
+                Action::Calculate { .. } => {}
             }
         }
         Self {
@@ -117,14 +117,14 @@ impl Progress {
         self.open[operation as usize] = BEGUN;
         let one = self.schedule.operations[operation as usize];
         match one.what {
-            What::Send { flow } => self.to_start.push_back(flow),
-            What::Receive { flow } => {
+            Action::Send { flow } => self.to_start.push_back(flow),
+            Action::Receive { flow } => {
                 if self.flows[flow as usize].2 {
                     ends.push_back(operation);
                 }
             }
-            What::Calculate { ps: 0, .. } => ends.push_back(operation),
-            What::Calculate { ps, cpu } => match self.busy.get_mut(&(one.rank, cpu)) {
+            Action::Calculate { ps: 0, .. } => ends.push_back(operation),
+            Action::Calculate { ps, cpu } => match self.busy.get_mut(&(one.rank, cpu)) {
                 Some(waiting) => waiting.push_back(operation),
                 None => {
                     self.busy.insert((one.rank, cpu), VecDeque::new());
@@ -170,11 +170,12 @@ impl Progress {
             }
             self.calculations.pop();
             let one = self.schedule.operations[operation as usize];
-            let What::Calculate { cpu, .. } = one.what else { continue };
+            let Action::Calculate { cpu, .. } = one.what else { continue };
             let place = (one.rank, cpu);
             match self.busy.get_mut(&place).and_then(VecDeque::pop_front) {
                 Some(next) => {
-                    if let What::Calculate { ps, .. } = self.schedule.operations[next as usize].what
+                    if let Action::Calculate { ps, .. } =
+                        self.schedule.operations[next as usize].what
                     {
                         self.calculate(next, now_ps.saturating_add(ps));
                     }

@@ -458,11 +458,11 @@ fn observer_sees_every_piece() {
     use std::rc::Rc;
 
     #[derive(Default)]
-    struct Seen {
+    struct Observation {
         bytes: u64,
         done_ps: u64,
     }
-    struct Oracle(Rc<RefCell<Seen>>);
+    struct Oracle(Rc<RefCell<Observation>>);
     impl Observer for Oracle {
         fn delivered(&mut self, _now_ps: u64, piece: &Delivered) {
             self.0.borrow_mut().bytes += u64::from(piece.bytes);
@@ -476,7 +476,7 @@ fn observer_sees_every_piece() {
         }
     }
 
-    let seen = Rc::new(RefCell::new(Seen::default()));
+    let seen = Rc::new(RefCell::new(Observation::default()));
     let mut world = world(leaf_spine(2, 2, 2), one_flow(0, 3, 40_860), WorldConfig::default());
     world.observe(Box::new(Oracle(Rc::clone(&seen))));
     world.run(SECOND_PS);

@@ -13,7 +13,7 @@ use crate::veth::{INTERFACE, Pair};
 use srd_watch::live::{self, Options, Output};
 use srd_watch::session::Report;
 use srd_watch::source::{Choice, Kind, Opened};
-use srd_watch::{Burst, Model, Settings, Way};
+use srd_watch::{Burst, Model, PacketDirection, Settings};
 
 const FLOWS: usize = 8;
 const PACKETS: usize = 200;
@@ -94,7 +94,7 @@ fn eight_flows(source: Choice) {
             }
             sockets.iter().map(|socket| socket.local_addr().unwrap().port()).collect()
         });
-        for (end, way) in ends.into_iter().zip([Way::Out, Way::In]) {
+        for (end, way) in ends.into_iter().zip([PacketDirection::Out, PacketDirection::In]) {
             let bursts = end.join().unwrap();
             let of_way = bursts.iter().filter(|burst| burst.way == way);
             let flows = of_way.clone().flat_map(|burst| &burst.flows);
@@ -104,7 +104,7 @@ fn eight_flows(source: Choice) {
             assert_eq!(named, sent);
             let counters = of_way.flat_map(|burst| &burst.limits).map(|limit| limit.counter);
             let counters: BTreeSet<&str> = counters.collect();
-            let expected = if way == Way::In { "bw_in" } else { "bw_out" };
+            let expected = if way == PacketDirection::In { "bw_in" } else { "bw_out" };
             assert!(counters.iter().all(|counter| counter.starts_with(expected)), "{counters:?}");
         }
     });
@@ -114,8 +114,8 @@ fn eight_flows(source: Choice) {
 #[derive(Debug, Default)]
 struct Tally {
     kinds: Vec<Kind>,
-    bursts: Vec<(Way, u64)>,
-    carried: BTreeMap<(Way, u16, u16), (u64, u64)>,
+    bursts: Vec<(PacketDirection, u64)>,
+    carried: BTreeMap<(PacketDirection, u16, u16), (u64, u64)>,
 }
 
 impl Output for Tally {
@@ -193,7 +193,7 @@ fn both_sources_find_the_same_bursts_with_the_same_packets() {
             (ebpf.join().unwrap(), packet.join().unwrap(), ports)
         });
         assert_eq!((&ebpf.kinds[..], &packet.kinds[..]), (&[Kind::Ebpf][..], &[Kind::Packet][..]));
-        let way = Way::BOTH[1 - end];
+        let way = PacketDirection::BOTH[1 - end];
         let of = |tally: &Tally| tally.carried[&(way, ports.0, ports.1)];
         let (by_ebpf, by_packet) = (of(&ebpf), of(&packet));
         assert!(by_ebpf.0 >= 20_000_000 && by_ebpf.1 >= 20_000_000 / 1460, "{by_ebpf:?}");

@@ -41,7 +41,7 @@ impl Default for DfsIo {
 
 /// Figures that TestDFSIO reports.
 #[derive(Clone, Copy, PartialEq, Debug)]
-pub(super) struct Seen {
+pub(super) struct IoReport {
     /// Bytes divided by the sum of the tasks' times, in MB (2^20) per second.
     pub(super) throughput: f64,
     /// The mean of the tasks' rates.
@@ -51,15 +51,15 @@ pub(super) struct Seen {
 }
 
 impl DfsIo {
-    pub(super) fn write(self, cluster: &Cluster<'_>, copies: usize) -> Result<Seen> {
+    pub(super) fn write(self, cluster: &Cluster<'_>, copies: usize) -> Result<IoReport> {
         self.run(cluster, "-write", copies)
     }
 
-    pub(super) fn read(self, cluster: &Cluster<'_>) -> Result<Seen> {
+    pub(super) fn read(self, cluster: &Cluster<'_>) -> Result<IoReport> {
         self.run(cluster, "-read", 1)
     }
 
-    fn run(self, cluster: &Cluster<'_>, what: &str, copies: usize) -> Result<Seen> {
+    fn run(self, cluster: &Cluster<'_>, what: &str, copies: usize) -> Result<IoReport> {
         let file = cluster.directory().join(format!("dfsio{what}-{copies}.txt"));
         let (copies, files) = (format!("-Ddfs.replication={copies}"), self.files.to_string());
         let (size, result) = (format!("{}MB", self.file_mb), file.display().to_string());
@@ -76,8 +76,8 @@ impl DfsIo {
     }
 }
 
-fn seen(text: &str) -> Option<Seen> {
-    Some(Seen {
+fn seen(text: &str) -> Option<IoReport> {
+    Some(IoReport {
         throughput: number(text, "Throughput mb/sec")?,
         rate: number(text, "Average IO rate mb/sec")?,
         seconds: number(text, "Test exec time sec")?,
@@ -202,7 +202,7 @@ mod tests {
                     \x20       Number of files: 4\n Total MBytes processed: 1024\n\
                     \x20     Throughput mb/sec: 5.98\n Average IO rate mb/sec: 6.58\n\
                     \x20  IO rate std deviation: 1.2\n    Test exec time sec: 67.5\n";
-        assert_eq!(seen(text), Some(Seen { throughput: 5.98, rate: 6.58, seconds: 67.5 }));
+        assert_eq!(seen(text), Some(IoReport { throughput: 5.98, rate: 6.58, seconds: 67.5 }));
         assert_eq!(number(text, "Total MBytes processed"), Some(1024.0));
         assert_eq!(seen("nothing"), None);
     }

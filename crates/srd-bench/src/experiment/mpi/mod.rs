@@ -101,7 +101,8 @@ fn incast(options: &Options, cores: u32, bytes: u64) -> Case {
     let ranks = cores.clamp(1, SENDING_RANKS);
     let root = [(HostId { leaf: 1, host: 0 }, 1)];
     let nodes = root.into_iter().chain(hosts(0, SENDERS).map(|host| (host, ranks))).collect();
-    let mut case = case(options, size(bytes), Place { fabric, nodes }, Operation::Incast, bytes);
+    let mut case =
+        case(options, size(bytes), RankPlacement { fabric, nodes }, Operation::Incast, bytes);
     if ranks < SENDING_RANKS {
         case.setting = format!(
             "{SENDERS} x {ranks} senders, for {cores} cores ({SENDERS} x {SENDING_RANKS} need \
@@ -113,22 +114,22 @@ fn incast(options: &Options, cores: u32, bytes: u64) -> Case {
 }
 
 /// Fabric and placement of ranks.
-struct Place {
+struct RankPlacement {
     fabric: FabricConfig,
     nodes: Vec<(HostId, u32)>,
 }
 
 /// A host under each leaf; four paths, each with a quarter of the rate of their links.
-fn two_hosts(options: &Options) -> Place {
+fn two_hosts(options: &Options) -> RankPlacement {
     let fabric = FabricConfig { hosts_per_leaf: 1, ..FabricConfig::default() };
     let spines = options.spines.unwrap_or(fabric.spines);
     let uplink_rate_mbps = (fabric.host_rate_mbps / u32::from(spines)).max(1);
     let fabric = FabricConfig { spines, uplink_rate_mbps, ..fabric };
-    Place { nodes: fabric.hosts().map(|host| (host, 1)).collect(), fabric }
+    RankPlacement { nodes: fabric.hosts().map(|host| (host, 1)).collect(), fabric }
 }
 
 /// Two hosts under each leaf, and uplinks with their capacity: four paths of half a link.
-fn two_racks(options: &Options) -> Place {
+fn two_racks(options: &Options) -> RankPlacement {
     let spines = options.spines.unwrap_or(4);
     let fabric = FabricConfig {
         hosts_per_leaf: 2,
@@ -138,12 +139,12 @@ fn two_racks(options: &Options) -> Place {
         queue_bytes: QUEUE_BYTES,
         ..FabricConfig::default()
     };
-    Place { nodes: fabric.hosts().map(|host| (host, 1)).collect(), fabric }
+    RankPlacement { nodes: fabric.hosts().map(|host| (host, 1)).collect(), fabric }
 }
 
 /// Four hosts under each leaf, and twice as many uplinks as they need, each with the rate of a
 /// host.
-fn many_uplinks(options: &Options) -> Place {
+fn many_uplinks(options: &Options) -> RankPlacement {
     let fabric = FabricConfig {
         hosts_per_leaf: 4,
         spines: options.spines.unwrap_or(8),
@@ -152,11 +153,17 @@ fn many_uplinks(options: &Options) -> Place {
         queue_bytes: QUEUE_BYTES,
         ..FabricConfig::default()
     };
-    Place { nodes: fabric.hosts().map(|host| (host, 1)).collect(), fabric }
+    RankPlacement { nodes: fabric.hosts().map(|host| (host, 1)).collect(), fabric }
 }
 
-fn case(options: &Options, name: String, place: Place, operation: Operation, bytes: u64) -> Case {
-    let Place { fabric, nodes } = place;
+fn case(
+    options: &Options,
+    name: String,
+    place: RankPlacement,
+    operation: Operation,
+    bytes: u64,
+) -> Case {
+    let RankPlacement { fabric, nodes } = place;
     let ranks: u32 = nodes.iter().map(|(_, ranks)| ranks).sum();
     let job = Job {
         setup: Setup::of(options),
@@ -249,7 +256,7 @@ mod tests {
     }
 
     fn job(operation: Operation, bytes: u64) -> (Job, FabricConfig) {
-        let Place { fabric, nodes } = two_hosts(&options());
+        let RankPlacement { fabric, nodes } = two_hosts(&options());
         let setup = Setup::of(&options());
         (Job { setup, operation, bytes, seconds: 1, nodes, yields: false }, fabric)
     }

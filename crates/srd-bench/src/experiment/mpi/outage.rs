@@ -4,7 +4,7 @@
 
 use super::ideal;
 use super::job::{Job, Setup};
-use super::{Operation, Place, cores, describe};
+use super::{Operation, RankPlacement, cores, describe};
 use crate::experiment::result::{Figure, Measured, Timeline};
 use crate::experiment::{Case, Options, Stage};
 use anyhow::{Context, Result, bail};
@@ -46,8 +46,8 @@ impl Happened {
 }
 
 /// The case.
-pub(super) fn case(options: &Options, place: Place) -> Case {
-    let Place { fabric, nodes } = place;
+pub(super) fn case(options: &Options, place: RankPlacement) -> Case {
+    let RankPlacement { fabric, nodes } = place;
     let outage_s = options.seconds_or(6, 1);
     let ranks: u32 = nodes.iter().map(|(_, ranks)| ranks).sum();
     let job = Job {
@@ -155,7 +155,7 @@ mod tests {
 
     #[test]
     fn silence_and_rates_come_from_the_ends_of_iterations() {
-        let Place { nodes, .. } = two_racks(&options());
+        let RankPlacement { nodes, .. } = two_racks(&options());
         let job = Job {
             setup: Setup::of(&options()),
             operation: Operation::Across,

@@ -110,7 +110,7 @@ fn case(
 
 /// Figures that a job printed for its last round.
 #[derive(Clone, Copy, PartialEq, Debug)]
-struct Said {
+struct RoundReport {
     seconds: f64,
     /// Time of the stages that fetched data from other workers, if the job reports it.
     shuffle_s: Option<f64>,
@@ -118,9 +118,9 @@ struct Said {
     fetched: Option<f64>,
 }
 
-impl Said {
+impl RoundReport {
     /// Reads the last line that begins with RESULT, and checks the output.
-    fn of(printed: &str, job: &Job) -> Result<Said> {
+    fn of(printed: &str, job: &Job) -> Result<RoundReport> {
         let line = printed.lines().rev().find_map(|line| line.strip_prefix("RESULT "));
         let line = line.with_context(|| format!("no result in {printed:?}"))?;
         let word = |name: &str| {
@@ -140,7 +140,7 @@ impl Said {
         }
         let number = |name: &str| word(name).and_then(|word| word.parse().ok());
         let seconds = number("seconds").with_context(|| format!("no seconds in {line:?}"))?;
-        Ok(Said { seconds, shuffle_s: number("shuffle"), fetched: number("fetched") })
+        Ok(RoundReport { seconds, shuffle_s: number("shuffle"), fetched: number("fetched") })
     }
 
     fn measured(self, job: &Job, config: &FabricConfig) -> Measured {
@@ -201,8 +201,8 @@ mod tests {
 
     #[test]
     fn the_last_round_counts_if_all_came_out_in_order() {
-        let said = Said::of(GOOD, &job()).unwrap();
-        let expected = Said { seconds: 2.5, shuffle_s: Some(1.5), fetched: Some(80.0) };
+        let said = RoundReport::of(GOOD, &job()).unwrap();
+        let expected = RoundReport { seconds: 2.5, shuffle_s: Some(1.5), fetched: Some(80.0) };
         assert_eq!(said, expected);
         let figures = said.measured(&job(), &FabricConfig::default()).figures;
         assert_eq!(figures.len(), 3);
@@ -218,9 +218,9 @@ mod tests {
             ("wanted=-5 ordered=true", "wanted=-5", "no ordered"),
             ("RESULT seconds=2.5", "RESULT seconds=x", "no seconds"),
         ] {
-            let error = Said::of(&GOOD.replacen(from, to, 1), &job()).expect_err(why);
+            let error = RoundReport::of(&GOOD.replacen(from, to, 1), &job()).expect_err(why);
             assert!(error.to_string().contains(why), "{error}");
         }
-        assert!(Said::of("nothing", &job()).is_err());
+        assert!(RoundReport::of("nothing", &job()).is_err());
     }
 }

@@ -5,7 +5,7 @@ use super::super::machines::Machines;
 use super::super::programs::{self, Program, logged};
 use super::super::result::Measured;
 use super::super::{Case, Experiment, Options, Stage, variant};
-use super::{Job, MASTER, Said, Work};
+use super::{Job, MASTER, RoundReport, Work};
 use anyhow::{Context, Result};
 use srd_lab::command::{find_program, run};
 use srd_lab::id::HostId;
@@ -81,7 +81,7 @@ fn measure(stage: &Stage<'_>, job: &Job, cache: &Path) -> Result<Measured> {
     let _cluster = spark.up()?;
     let mut command = spark.driver()?;
     let printed = programs::run_to_end(stage, MASTER, "driver", &mut command, super::JOB_MAX)?;
-    Ok(Said::of(&printed, job)?.measured(job, stage.fabric.config()))
+    Ok(RoundReport::of(&printed, job)?.measured(job, stage.fabric.config()))
 }
 
 struct Spark<'a> {

@@ -91,7 +91,7 @@ struct Request {
 
 /// State of a connection.
 #[derive(Default)]
-struct Line {
+struct ConnectionState {
     /// Request bytes that the kernel has not accepted yet.
     out: VecDeque<u8>,
     /// Received bytes that are not a whole answer yet.
@@ -267,7 +267,8 @@ impl Asker<'_> {
 
     fn ask(&self) -> Result<Answers> {
         let mut poll = Poll::watch(self.sockets.iter(), EventFlags::IN | EventFlags::OUT)?;
-        let mut lines: Vec<Line> = self.sockets.iter().map(|_| Line::default()).collect();
+        let mut connections: Vec<ConnectionState> =
+            self.sockets.iter().map(|_| ConnectionState::default()).collect();
         let mut random = Random::new(self.seed);
         let mut answers = Answers::new(self.seconds);
         let mut buffer = vec![0; READ_BYTES];
@@ -278,11 +279,11 @@ impl Asker<'_> {
         loop {
             let now = Instant::now();
             while due <= now && due < end {
-                let at = random.below(lines.len());
-                let (line, socket) = (&mut lines[at], &self.sockets[at]);
+                let at = random.below(connections.len());
+                let (connection, socket) = (&mut connections[at], &self.sockets[at]);
                 let kind = choice::kind(&mut random);
-                line.ask(self.protocol, Request { kind, due }, &mut random);
-                line.flush(socket)?;
+                connection.ask(self.protocol, Request { kind, due }, &mut random);
+                connection.flush(socket)?;
                 answers.late.record(due.elapsed());
                 due += random.exponential(self.rate);
                 open += 1;
@@ -300,12 +301,13 @@ impl Asker<'_> {
             let wake = if due < end { due } else { end + DRAIN };
             let nap = wake.saturating_duration_since(Instant::now()).min(NAP);
             for at in poll.wait_at_most(nap)? {
-                let (line, socket) = (&mut lines[at], &self.sockets[at]);
-                line.flush(socket)?;
-                open -= line.receive(self.protocol, socket, &mut buffer, start, &mut answers)?;
+                let (connection, socket) = (&mut connections[at], &self.sockets[at]);
+                connection.flush(socket)?;
+                open -=
+                    connection.receive(self.protocol, socket, &mut buffer, start, &mut answers)?;
             }
         }
-        for request in lines.iter().flat_map(|line| &line.pending) {
+        for request in connections.iter().flat_map(|connection| &connection.pending) {
             answers.unanswered += 1;
             answers.add(request.kind, request.due - start, request.due.elapsed());
         }
@@ -313,7 +315,7 @@ impl Asker<'_> {
     }
 }
 
-impl Line {
+impl ConnectionState {
     fn ask(&mut self, protocol: Protocol, request: Request, random: &mut Random) {
         let mut bytes = Vec::new();
         protocol.write(request.kind, choice::key(random), &mut bytes);

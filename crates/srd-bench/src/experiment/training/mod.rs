@@ -18,7 +18,7 @@ use super::machines::Machines;
 use super::result::{Figure, Measured, Samples};
 use super::{Case, Options, Stage, describe, result};
 use anyhow::{Context, Result, bail};
-use seen::Seen;
+use seen::TrainingResults;
 use srd_lab::config::FabricConfig;
 use srd_lab::id::HostId;
 use srd_lab::running::Running;
@@ -139,7 +139,7 @@ fn measure<'a>(
     Ok(measured)
 }
 
-fn sum(seen: &Seen) -> f64 {
+fn sum(seen: &TrainingResults) -> f64 {
     seen.us.iter().sum()
 }
 
@@ -173,7 +173,7 @@ fn ideal_ms(config: &FabricConfig) -> f64 {
     bits / (config.goodput_mbps(config.host_rate_mbps) * 1e3)
 }
 
-fn summarise(seen: &Seen, config: &FabricConfig) -> Measured {
+fn summarise(seen: &TrainingResults, config: &FabricConfig) -> Measured {
     let ms: Vec<f64> = seen.us.iter().map(|us| us / 1e3).collect();
     let mut sorted = ms.clone();
     sorted.sort_by(f64::total_cmp);
@@ -283,7 +283,7 @@ mod tests {
     #[test]
     fn a_silence_makes_a_training_longer_than_its_median_steps() {
         let us = vec![100_000.0, 100_000.0, 100_000.0, 100_000.0, 600_000.0];
-        let seen = Seen { us, first_loss: 2.0, last_loss: 1.0, by: "x".into() };
+        let seen = TrainingResults { us, first_loss: 2.0, last_loss: 1.0, by: "x".into() };
         let measured = summarise(&seen, &FabricConfig::default());
         let value = |name: &str| {
             measured.figures.iter().find(|figure| figure.name == name).expect(name).value

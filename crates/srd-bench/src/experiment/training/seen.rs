@@ -23,7 +23,7 @@ pub(super) struct Rank {
 
 /// Results of all ranks together.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Seen {
+pub(super) struct TrainingResults {
     /// Duration of each step at the slowest rank.
     pub(super) us: Vec<f64>,
     pub(super) first_loss: f64,
@@ -40,7 +40,7 @@ pub(super) fn read(file: &Path) -> Result<Rank> {
 
 /// Combines the results of the ranks. Fails unless every rank made all steps, computed the same
 /// losses and has the same network in the end, and the loss decreased.
-pub(super) fn together(ranks: &[Rank], steps: usize) -> Result<Seen> {
+pub(super) fn together(ranks: &[Rank], steps: usize) -> Result<TrainingResults> {
     let first = ranks.first().context("no rank wrote what it saw")?;
     for (number, rank) in ranks.iter().enumerate() {
         if rank.us.len() != steps || rank.losses.len() != steps {
@@ -67,7 +67,7 @@ pub(super) fn together(ranks: &[Rank], steps: usize) -> Result<Seen> {
     }
     let slowest = |step| ranks.iter().map(|rank| rank.us[step]).fold(0.0, f64::max);
     let us = (0..steps).map(slowest).collect();
-    Ok(Seen { us, first_loss, last_loss, by: first.by.clone() })
+    Ok(TrainingResults { us, first_loss, last_loss, by: first.by.clone() })
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 
-use crate::layer::completion::{Done, Kind, Outcome};
+use crate::layer::completion::{Kind, OperationCompletion, Outcome};
 use crate::layer::world::Peer;
 use crate::memory::Memory;
 use crate::rdm::peers::connection::Connection;
@@ -191,7 +191,7 @@ impl Rdm {
             }
         }
         let outcome = failure.unwrap_or(fits);
-        self.done.push_back(Done {
+        self.done.push_back(OperationCompletion {
             kind: Kind::Receive,
             outcome,
             context: landing.context,

@@ -1,6 +1,6 @@
 //! Receives are posted and cancelled; unexpected messages are peeked at, claimed and discarded.
 
-use crate::layer::completion::{Done, Kind, Outcome};
+use crate::layer::completion::{Kind, OperationCompletion, Outcome};
 use crate::layer::request::{Peek, Receive, Selector};
 use crate::layer::world::{Peer, Refused, World};
 use crate::rdm::iovec::IoVec;
@@ -116,7 +116,7 @@ impl Rdm {
         });
         let Some((key, done)) = seen else {
             let missed = empty(Outcome::NoMessage, context, tagged);
-            self.done.push_back(Done { tag: want.tag, ..missed });
+            self.done.push_back(OperationCompletion { tag: want.tag, ..missed });
             return Ok(());
         };
         self.look(tagged, key, what, context);
@@ -156,15 +156,18 @@ impl Rdm {
                     self.multis.remove(key);
                 }
             }
-            self.done.push_back(Done { released, ..empty(Outcome::Cancelled, context, tagged) });
+            self.done.push_back(OperationCompletion {
+                released,
+                ..empty(Outcome::Cancelled, context, tagged)
+            });
             return true;
         }
         false
     }
 }
 
-fn found(info: &MessageInfo, context: u64, tagged: bool) -> Done {
-    Done {
+fn found(info: &MessageInfo, context: u64, tagged: bool) -> OperationCompletion {
+    OperationCompletion {
         peer: Some(Peer(info.source)),
         length: info.length,
         tag: info.tag.unwrap_or(0),
@@ -174,8 +177,8 @@ fn found(info: &MessageInfo, context: u64, tagged: bool) -> Done {
 }
 
 /// The end of a receive without a message.
-fn empty(outcome: Outcome, context: u64, tagged: bool) -> Done {
-    Done {
+fn empty(outcome: Outcome, context: u64, tagged: bool) -> OperationCompletion {
+    OperationCompletion {
         kind: Kind::Receive,
         outcome,
         context,

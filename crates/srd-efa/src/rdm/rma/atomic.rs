@@ -11,7 +11,7 @@ use crate::layer::completion::{Kind, Outcome};
 use crate::layer::request::{Atomic, AtomicOp, Datatype, RmaIov};
 use crate::layer::world::{Refused, World};
 use crate::memory::Memory;
-use crate::mr::{Place, Purpose, Range};
+use crate::mr::{MemoryLocation, Purpose, Range};
 use crate::rdm::iovec::{IOV_COUNT_MAX, IoVec, RmaIoVec};
 use crate::rdm::receive::inbound::Refusal;
 use crate::rdm::rma::arithmetic::apply;
@@ -175,7 +175,7 @@ impl Rdm {
         if !fits {
             return Err(STATUS_FAILED);
         }
-        let mut places: Vec<(Place, usize)> = Vec::with_capacity(iov.len());
+        let mut places: Vec<(MemoryLocation, usize)> = Vec::with_capacity(iov.len());
         for piece in iov {
             let range = Range { addr: piece.addr, length: piece.length, key: piece.rkey };
             let may = |purpose| self.device.target(self.pd, range, purpose);

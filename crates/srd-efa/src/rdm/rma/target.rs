@@ -1,7 +1,7 @@
 //! The target's end of reads and writes: PUTs are placed, and peers' transfers are reported (A2).
 
 use crate::device::Note;
-use crate::layer::completion::{Done, Kind, Outcome};
+use crate::layer::completion::{Kind, OperationCompletion, Outcome};
 use crate::layer::world::Peer;
 use crate::memory::Memory;
 use crate::mr::{Purpose, Range};
@@ -44,7 +44,7 @@ impl Rdm {
     /// Reports a transfer of a peer.
     pub(crate) fn report_remote(&mut self, index: u32, kind: Kind, length: u64, data: Option<u64>) {
         let source = self.conn(index).and_then(|conn| conn.source);
-        self.done.push_back(Done {
+        self.done.push_back(OperationCompletion {
             kind,
             outcome: Outcome::Ok,
             context: 0,

@@ -2,7 +2,7 @@
 
 use bytes::{Bytes, BytesMut};
 
-use crate::layer::completion::{Done, Kind, Outcome};
+use crate::layer::completion::{Kind, OperationCompletion, Outcome};
 use crate::layer::request::{Iov, Message, Until};
 use crate::layer::world::{Peer, Refused, World};
 use crate::rdm::iovec::IoVec;
@@ -302,8 +302,8 @@ impl Rdm {
 }
 
 /// The completion of an operation.
-pub(crate) fn done_of(op: &Op, outcome: Outcome) -> Done {
-    Done {
+pub(crate) fn done_of(op: &Op, outcome: Outcome) -> OperationCompletion {
+    OperationCompletion {
         kind: op.kind,
         outcome,
         context: op.context,

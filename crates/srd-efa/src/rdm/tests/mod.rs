@@ -196,7 +196,7 @@ impl Net {
         self.on(node, |rdm, world| rdm.recv(world, receive(from, tag, &iov))).unwrap();
     }
 
-    fn done(&mut self, node: usize) -> Vec<Done> {
+    fn done(&mut self, node: usize) -> Vec<OperationCompletion> {
         core::iter::from_fn(|| self.nodes[node].rdm.poll()).collect()
     }
 

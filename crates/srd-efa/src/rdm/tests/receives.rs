@@ -124,7 +124,8 @@ fn what_fails_or_nobody_wants_to_hear_of_is_told_as_asked() {
         net.on(1, |rdm, world| rdm.recv(world, quiet)).unwrap();
     }
     net.run_ms(5);
-    let signaled = |done: Vec<Done>| done.iter().map(|d| d.signaled).collect::<Vec<_>>();
+    let signaled =
+        |done: Vec<OperationCompletion>| done.iter().map(|d| d.signaled).collect::<Vec<_>>();
     assert_eq!(signaled(net.done(0)), [false, false]);
     assert_eq!(signaled(net.done(1)), [false, true], "truncation is told");
 }

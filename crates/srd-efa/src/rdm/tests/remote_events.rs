@@ -19,7 +19,13 @@ fn net() -> Net {
 
 /// Starts a transfer of two pieces here and two there, cut at different offsets, and runs until
 /// the peer has an event. Returns the event.
-fn two_by_two(net: &mut Net, read: bool, until: Until, length: u64, data: Option<u64>) -> Done {
+fn two_by_two(
+    net: &mut Net,
+    read: bool,
+    until: Until,
+    length: u64,
+    data: Option<u64>,
+) -> OperationCompletion {
     let to = net.peer(0, 1);
     let (cut, half) = (length / 3, length / 2);
     let local = [Iov { addr: 0, length: cut }, Iov { addr: cut, length: length - cut }];

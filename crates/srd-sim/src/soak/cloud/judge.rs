@@ -43,7 +43,7 @@ struct Probe {
 
 /// Counts of packets by their end.
 #[derive(Clone, Copy, Default, Debug)]
-pub(super) struct Ends {
+pub(super) struct PacketCounts {
     pub(super) arrived: u64,
     pub(super) left: u64,
     /// Packets sent after all faults: delivered as required, and dropped as required.
@@ -65,7 +65,7 @@ pub(super) struct Judge {
     duplicates: bool,
     /// First violation.
     pub(super) wrong: Option<String>,
-    pub(super) ends: Ends,
+    pub(super) ends: PacketCounts,
 }
 
 fn connection(eni: EniId, direction: Direction, packet: &Packet) -> Connection {
@@ -109,7 +109,7 @@ impl Judge {
             forgetful: BTreeSet::new(),
             duplicates,
             wrong: None,
-            ends: Ends::default(),
+            ends: PacketCounts::default(),
         }
     }
 

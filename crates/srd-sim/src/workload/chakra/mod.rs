@@ -26,7 +26,7 @@ use super::messages::{
     Alone, BYTES_MAX, CALC_NS_MAX, End, Messages, Mismatch, OPERATIONS_MAX, circle,
 };
 use super::pattern::FLOWS_MAX;
-use super::schedule::What;
+use super::schedule::Action;
 use attribute::Attribute;
 use collective::{Kind, Member, expand};
 use trace::{Node, node_type};
@@ -309,13 +309,14 @@ impl<'a> Reader<'a> {
                     true => HOST,
                     false => ACCELERATOR,
                 };
-                let operation = self.add(rank, node.id, What::Calculate { ps: ns * 1000, cpu })?;
+                let operation =
+                    self.add(rank, node.id, Action::Calculate { ps: ns * 1000, cpu })?;
                 Ok((operation, operation))
             }
         }
     }
 
-    fn add(&mut self, rank: u32, node: u64, what: What) -> Result<u32, String> {
+    fn add(&mut self, rank: u32, node: u64, what: Action) -> Result<u32, String> {
         let operation = self.messages.operation(rank, what);
         let operation =
             operation.ok_or_else(|| self.too_many("operations", OPERATIONS_MAX as u64))?;
@@ -343,7 +344,7 @@ impl<'a> Reader<'a> {
         let peer = peer.ok_or_else(|| format!("`{name}` is none of {} ranks", self.ranks))?;
         let bytes = bytes_of(node)?;
         let tag = node.attribute("comm_tag").map_or(Ok(0), Attribute::mark)?;
-        let operation = self.add(rank, node.id, What::Calculate { ps: 0, cpu: NONE })?;
+        let operation = self.add(rank, node.id, Action::Calculate { ps: 0, cpu: NONE })?;
         let channel = if is_send { (rank, peer, tag) } else { (peer, rank, tag) };
         let end = End { operation, bytes, place: operation as usize };
         match self.messages.pair(is_send, channel, end) {
@@ -363,7 +364,7 @@ impl<'a> Reader<'a> {
         let number = node.number("comm_type")?.ok_or("it has no attribute `comm_type`")?;
         let kind = Kind::of(number).ok_or_else(|| format!("`comm_type` {number} is not known"))?;
         let bytes = if kind == Kind::Barrier { 1 } else { bytes_of(node)? };
-        let nothing = What::Calculate { ps: 0, cpu: NONE };
+        let nothing = Action::Calculate { ps: 0, cpu: NONE };
         let begin = self.add(rank, node.id, nothing)?;
         let end = self.add(rank, node.id, nothing)?;
         let group = node.attribute("pg_name").map(Attribute::text).transpose()?.unwrap_or_default();

@@ -60,12 +60,12 @@ fn computations_messages_and_dependencies_are_read() {
     let read = workload(&[vec![compute, kernel, send], vec![receive]]).unwrap();
     assert_eq!(messages(&read), [(0, 1, 500)]);
     let schedule = read.schedule.unwrap();
-    let what: Vec<What> = schedule.operations.iter().map(|operation| operation.what).collect();
+    let what: Vec<Action> = schedule.operations.iter().map(|operation| operation.what).collect();
     let expected = [
-        What::Calculate { ps: 3_000_000, cpu: HOST },
-        What::Calculate { ps: 1_000_000, cpu: ACCELERATOR },
-        What::Send { flow: 0 },
-        What::Receive { flow: 0 },
+        Action::Calculate { ps: 3_000_000, cpu: HOST },
+        Action::Calculate { ps: 1_000_000, cpu: ACCELERATOR },
+        Action::Send { flow: 0 },
+        Action::Receive { flow: 0 },
     ];
     assert_eq!(what, expected);
     let waits = [Wait { later: 1, earlier: 0 }, Wait { later: 2, earlier: 1 }];
@@ -290,7 +290,7 @@ fn regression_an_attribute_may_have_any_type() {
         let mut compute = node(1, node_type::COMPUTE, &[], vec![attribute("is_cpu_op", value)]);
         compute.duration_micros = 1;
         let schedule = workload(&[vec![compute]]).unwrap().schedule.unwrap();
-        assert_eq!(schedule.operations[0].what, What::Calculate { ps: 1_000_000, cpu }, "{said}");
+        assert_eq!(schedule.operations[0].what, Action::Calculate { ps: 1_000_000, cpu }, "{said}");
     }
 }
 
@@ -339,7 +339,7 @@ fn regression_call_stacks_are_not_waited_for_and_records_of_hosts_take_their_tim
     record.duration_micros = 85;
     let read = workload(&vec![vec![record, collective(&[1])]; 2]).unwrap();
     assert_eq!(messages(&read).len(), 2);
-    let calculated = What::Calculate { ps: 85_000_000, cpu: HOST };
+    let calculated = Action::Calculate { ps: 85_000_000, cpu: HOST };
     assert_eq!(read.schedule.unwrap().operations[0].what, calculated);
     let absent = Node { control: vec![77], ..node(2, node_type::COMPUTE, &[], vec![on(true)]) };
     assert_eq!(messages(&workload(&vec![vec![absent, collective(&[2])]; 2]).unwrap()).len(), 2);

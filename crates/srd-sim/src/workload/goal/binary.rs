@@ -28,7 +28,7 @@ use crate::workload::messages::{
     Alone, BYTES_MAX, CALC_NS_MAX, End, Messages, Mismatch, OPERATIONS_MAX, circle,
 };
 use crate::workload::pattern::FLOWS_MAX;
-use crate::workload::schedule::{Wait, What};
+use crate::workload::schedule::{Action, Wait};
 
 const MAGIC: [u8; 8] = 4223_u64.to_le_bytes();
 const SPOILT: [u8; 8] = 2342_u64.to_le_bytes();
@@ -272,7 +272,7 @@ impl Reader<'_> {
     }
 
     fn operation(&mut self, rank: u32, raw: &Raw) -> Result<(), Fault> {
-        let calculation = What::Calculate { ps: 0, cpu: u32::from(raw.cpu) };
+        let calculation = Action::Calculate { ps: 0, cpu: u32::from(raw.cpu) };
         let Some(number) = self.messages.operation(rank, calculation) else {
             return fault(raw.at, format!("more than {OPERATIONS_MAX} operations"));
         };
@@ -284,7 +284,7 @@ impl Reader<'_> {
             2 => false,
             3 if raw.size > CALC_NS_MAX => return above(CALC_NS_MAX, "nanoseconds"),
             3 => {
-                let what = What::Calculate { ps: raw.size * 1000, cpu: u32::from(raw.cpu) };
+                let what = Action::Calculate { ps: raw.size * 1000, cpu: u32::from(raw.cpu) };
                 self.messages.schedule.operations[number as usize].what = what;
                 return Ok(());
             }

@@ -54,9 +54,9 @@ fn write_rank(
     for &operation in &own {
         let flow = |flow: u32| &workload.flows[flow as usize];
         let (kind, peer, size, tag, cpu) = match schedule.operations[operation as usize].what {
-            What::Send { flow: n } => (1_u8, flow(n).dst.0, flow(n).bytes, tag(n), 0),
-            What::Receive { flow: n } => (2, flow(n).src.0, flow(n).bytes, tag(n), 0),
-            What::Calculate { ps, cpu } => (3, 0, ps / 1000, 0, u8::try_from(cpu).unwrap()),
+            Action::Send { flow: n } => (1_u8, flow(n).dst.0, flow(n).bytes, tag(n), 0),
+            Action::Receive { flow: n } => (2, flow(n).src.0, flow(n).bytes, tag(n), 0),
+            Action::Calculate { ps, cpu } => (3, 0, ps / 1000, 0, u8::try_from(cpu).unwrap()),
         };
         data.extend(count(operation).to_le_bytes());
         data.push(kind);

@@ -29,7 +29,7 @@ use super::messages::{
     Alone, BYTES_MAX, CALC_NS_MAX, End, Messages, Mismatch, OPERATIONS_MAX, circle,
 };
 use super::pattern::FLOWS_MAX;
-use super::schedule::{Wait, What};
+use super::schedule::{Action, Wait};
 use crate::topology::topo_file::ParseError;
 use text::{Text, Token};
 
@@ -230,7 +230,7 @@ impl<'a> Reader<'a> {
     /// Parses the rest of an operation after its kind, and adds the operation.
     fn operation(&mut self, rank: u32, kind: &str) -> Result<u32, ParseError> {
         let place = self.text.line();
-        let nothing = What::Calculate { ps: 0, cpu: 0 };
+        let nothing = Action::Calculate { ps: 0, cpu: 0 };
         let Some(number) = self.messages.operation(rank, nothing) else {
             return self.fail(format!("more than {OPERATIONS_MAX} operations"));
         };
@@ -238,7 +238,7 @@ impl<'a> Reader<'a> {
         if kind == "calc" {
             let ns = self.number("nanoseconds", CALC_NS_MAX)?;
             let (_, cpu) = self.options()?;
-            let what = What::Calculate { ps: ns * 1000, cpu };
+            let what = Action::Calculate { ps: ns * 1000, cpu };
             self.messages.schedule.operations[number as usize].what = what;
             return Ok(number);
         }

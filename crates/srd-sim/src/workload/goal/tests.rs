@@ -27,13 +27,13 @@ fn operations_waits_and_messages_are_read() {
     plan.start = Start::Scheduled;
     assert_eq!(workload.flows, [plan]);
     let schedule = workload.schedule.unwrap();
-    let what: Vec<What> = schedule.operations.iter().map(|operation| operation.what).collect();
+    let what: Vec<Action> = schedule.operations.iter().map(|operation| operation.what).collect();
     let expected = [
-        What::Send { flow: 0 },
-        What::Calculate { ps: 100_000, cpu: 3 },
-        What::Calculate { ps: 5000, cpu: 0 },
-        What::Receive { flow: 0 },
-        What::Calculate { ps: 1000, cpu: 0 },
+        Action::Send { flow: 0 },
+        Action::Calculate { ps: 100_000, cpu: 3 },
+        Action::Calculate { ps: 5000, cpu: 0 },
+        Action::Receive { flow: 0 },
+        Action::Calculate { ps: 1000, cpu: 0 },
     ];
     assert_eq!(what, expected);
     assert_eq!(schedule.after_end, [Wait { later: 0, earlier: 1 }]);
@@ -48,8 +48,8 @@ fn equal_messages_are_taken_in_their_order() {
     );
     let bytes: Vec<u64> = workload.flows.iter().map(|flow| flow.bytes).collect();
     assert_eq!(bytes, [10, 20, 40]);
-    let what: Vec<What> = workload.schedule.unwrap().operations.iter().map(|o| o.what).collect();
-    let receives = [1, 0, 2].map(|flow| What::Receive { flow });
+    let what: Vec<Action> = workload.schedule.unwrap().operations.iter().map(|o| o.what).collect();
+    let receives = [1, 0, 2].map(|flow| Action::Receive { flow });
     assert_eq!(what[..3], receives);
 }
 
