@@ -88,7 +88,7 @@ struct Cipher {
 
 impl Cipher {
     fn new(key: &[u8; 32], salt: [u8; 4]) -> Self {
-        // S2
+        // S2: AES-256-GCM
         let key = UnboundKey::new(&AES_256_GCM, key).expect("an AES-256 key has 32 bytes");
         Self { key: LessSafeKey::new(key), salt }
     }
@@ -98,7 +98,7 @@ impl Cipher {
             Space::Data => 0,
             Space::Control => 1 << 63,
         };
-        // S3
+        // S3: Nonce
         let mut nonce = [0; 12];
         nonce[..4].copy_from_slice(&self.salt);
         nonce[4..].copy_from_slice(&(space_bit | number).to_be_bytes());

@@ -53,7 +53,7 @@ impl CookieJar {
     /// Whether `presented` is the cookie of `source`, made in this period or the one before.
     pub fn check(&mut self, now: Instant, source: &[u8], presented: &[u8; COOKIE_BYTES]) -> bool {
         self.turn(now);
-        // S23
+        // S23: Contents of a cookie
         equal(&cookie(&self.current, source), presented)
             || self.previous.as_ref().is_some_and(|key| equal(&cookie(key, source), presented))
     }

@@ -51,7 +51,7 @@ pub struct JobSide {
 /// `context` is shared data that is bound into the secret, such as a job's number. A receiver
 /// refuses its own salt before it comes here: that is a reflection.
 pub fn early_secret(job_key: &[u8; 32], sender: &JobSide, context: &[u8]) -> SessionSecret {
-    // S19
+    // S19: Secrets of job sessions
     let epoch = sender.epoch.to_be_bytes();
     let info = [LABEL, b"job early ", &epoch, context];
     SessionSecret::from_bytes(derive(&sender.salt, job_key, &info))
@@ -65,7 +65,7 @@ pub fn bound_secrets(
     theirs: &JobSide,
     context: &[u8],
 ) -> Option<SessionSecrets> {
-    // S18
+    // S18: Salts of job sessions
     (ours.salt != theirs.salt).then(|| SessionSecrets {
         send: bound_secret(job_key, ours, theirs, context),
         receive: bound_secret(job_key, theirs, ours, context),
@@ -78,7 +78,7 @@ fn bound_secret(
     receiver: &JobSide,
     context: &[u8],
 ) -> SessionSecret {
-    // S19
+    // S19: Secrets of job sessions
     let (sent, received) = (sender.epoch.to_be_bytes(), receiver.epoch.to_be_bytes());
     let info = [LABEL, b"job bound ", &sent, &receiver.salt, &received, context];
     SessionSecret::from_bytes(derive(&sender.salt, job_key, &info))

@@ -61,7 +61,7 @@ impl HandshakeLoad {
 
     /// Decides about one first message and accounts for it.
     pub fn admit(&mut self, now: Instant, proof: Proof) -> Admission {
-        // S22
+        // S22: Cookies beyond the handshake rate
         let known = proof == Proof::Known && self.known.take(now);
         let proven = known || proof != Proof::None && self.proven.take(now);
         if proven || self.anyone.take(now) {

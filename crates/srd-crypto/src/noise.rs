@@ -61,7 +61,7 @@ pub const MESSAGE1_OVERHEAD_BYTES: usize = 96;
 /// Bytes of message 2 beyond its greeting.
 pub const MESSAGE2_OVERHEAD_BYTES: usize = 48;
 
-// S12
+// S12: Noise handshake
 const PATTERN: &str = "Noise_IKpsk2_25519_ChaChaPoly_BLAKE2s";
 /// Position of the pre-shared key in the pattern: at the end of message 2.
 const PSK_LOCATION: u8 = 2;
@@ -297,7 +297,7 @@ impl Handshake {
     fn secrets(&mut self) -> (SessionSecret, SessionSecret) {
         assert!(self.state.is_handshake_finished(), "called after message 2 only");
         let (mut initiator, mut responder) = self.split.take();
-        // S13
+        // S13: Secrets of a session
         let hash = self.state.get_handshake_hash();
         let secret = |key: &mut [u8; 32], role: &[u8]| {
             let secret = derive(hash, key, &[LABEL, b"noise ", role]);
@@ -328,7 +328,7 @@ fn build(
 }
 
 fn check_length(message: &[u8], overhead: usize) -> Result<(), HandshakeError> {
-    // S12
+    // S12: Noise handshake
     if (overhead..=overhead + PAYLOAD_BYTES_MAX).contains(&message.len()) {
         Ok(())
     } else {

@@ -101,7 +101,7 @@ struct Ratchet {
 impl Ratchet {
     /// Key and salt of the next generation; the secret moves on.
     fn step(&mut self) -> ([u8; 32], [u8; 4]) {
-        // S7
+        // S7: Key schedule
         let mut material: [u8; 36] = expand(self.next.bytes(), &[LABEL, b"key"]);
         let (mut key, mut salt) = ([0; 32], [0; 4]);
         key.copy_from_slice(&material[..32]);
@@ -208,7 +208,7 @@ impl SessionKeys {
     /// Whether a key has reached a limit: ours, or the peer's, which only follows us if it has
     /// no data to send. Half of the peer's limit allows for as many packets lost as received.
     pub fn rotation_due(&self, now: Instant) -> bool {
-        // S8
+        // S8: Life of a key
         let s = &self.sending;
         s.floor.packets() >= self.limits.packets_max
             || s.floor.rotation_due()
@@ -221,7 +221,7 @@ impl SessionKeys {
     /// # Errors
     /// [`RotateError::Unconfirmed`] as long as invariant 2 would break.
     pub fn rotate_send(&mut self, now: Instant) -> Result<u8, RotateError> {
-        // S9
+        // S9: Start of a rotation
         if !self.sending.confirmed || self.receiving.phase != self.sending.phase {
             return Err(RotateError::Unconfirmed);
         }
@@ -301,7 +301,7 @@ impl SessionKeys {
             return Err(OpenError::Exhausted);
         }
         let ahead = phase.wrapping_sub(r.phase);
-        // S11
+        // S11: Phases that are tried
         let key = match ahead {
             0 => &r.current,
             1 => r.next.get_or_insert_with(|| Box::new(r.ratchet.open_key())),
@@ -311,7 +311,7 @@ impl SessionKeys {
         match key.open(space, number, aad, body_and_tag) {
             Ok(body) => {
                 if ahead == 1 {
-                    // S10
+                    // S10: End of a rotation
                     r.advance(now + grace);
                     if r.phase == self.sending.phase.wrapping_add(1) {
                         self.sending.advance(now);
@@ -371,11 +371,11 @@ impl Sending {
     /// Checks that sealing keeps the invariants, and accounts for it.
     fn claim(&mut self, space: Space, number: u64, body_bytes: usize) -> Result<(), SealError> {
         let number_min = &mut self.number_min[space as usize];
-        // S4
+        // S4: Numbers rise
         if number < *number_min || number > NUMBER_MAX {
             return Err(SealError::NumberReused);
         }
-        // S8
+        // S8: Life of a key
         if self.floor.seal_refused(body_bytes) {
             return Err(SealError::Exhausted);
         }

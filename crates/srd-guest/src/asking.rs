@@ -20,7 +20,7 @@ impl Service {
             self.learn(now, said);
         }
         while let Some(question) = self.card.poll_question() {
-            // V15
+            // V15: Queries for locations
             if !self.plane.ask(question) {
                 self.card.refuse(now, question);
             }

@@ -203,7 +203,7 @@ impl Contact {
         self.is_up && self.up_ns.is_none_or(|up| up <= at.as_nanos())
     }
 
-    // V18
+    // V18: Silent hosts
     fn is_silent(&self, now: Instant) -> bool {
         let since = self.down_ns.map(|down| now.as_nanos().saturating_sub(down));
         !self.is_up && since.is_some_and(|since| since >= SILENT_AFTER.as_nanos())

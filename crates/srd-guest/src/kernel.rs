@@ -92,7 +92,7 @@ impl Kernel {
 
     /// Gives a packet to the instance, or keeps it until [`Kernel::finish`] or its interrupt.
     pub(crate) fn write(&mut self, now: Instant, frame: Vec<u8>) {
-        // D11
+        // D11: Joined TCP segments
         let mut joins = std::mem::take(&mut self.joins);
         joins.push(frame, |frame| self.arrive(now, frame));
         self.joins = joins;

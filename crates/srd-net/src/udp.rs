@@ -205,7 +205,7 @@ impl UdpIo {
     /// the next one that is not.
     fn path_of(&self, entropy: Entropy, destination: SocketAddr) -> usize {
         let count = self.path_count;
-        // W1
+        // W1: Path is the source port
         let first = usize::from(entropy.0) % count;
         let reaches = |path: &usize| {
             let ip = self.sources[*path].ip();

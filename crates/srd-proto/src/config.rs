@@ -299,7 +299,7 @@ impl Config {
     /// # Errors
     /// Returns the first parameter that is out of range.
     pub fn check(&self) -> Result<(), ConfigError> {
-        // E4
+        // E4: Every queue has a limit
         for (field, value, min, max) in self.bounds() {
             if !(min..=max).contains(&value) {
                 return Err(ConfigError { field, value, min, max });

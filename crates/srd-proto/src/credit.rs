@@ -104,7 +104,7 @@ impl Share {
     /// when its remainder is too small for a packet, or when the sender has nothing more to send.
     /// Then the next quantum is expected.
     fn note_use(&mut self, now: Instant, packet_bytes: u64) {
-        // R7
+        // R7: Senders that leave credit unused
         let wants = self.queued > self.received;
         if wants && self.received + packet_bytes <= self.answered_at {
             return;
@@ -232,7 +232,7 @@ impl ReceiverShare {
 
     /// Whether credit limits apply: two or more contexts are sending.
     pub(crate) fn binds(&self) -> bool {
-        // R1
+        // R1: Credit limits for several senders
         self.enabled && self.sending() >= 2
     }
 
@@ -243,7 +243,7 @@ impl ReceiverShare {
 
     /// Number of contexts of the node that are sending, or were within the last 10 ms.
     pub(crate) fn senders(&self, now: Instant) -> u32 {
-        // R9
+        // R9: Number of senders in an Ack
         self.recent(now).saturating_add(self.others)
     }
 
@@ -359,7 +359,7 @@ impl ReceiverShare {
 
     /// Ends the credit limits: each sender that waits for a grant gets an acknowledgement.
     fn release(&mut self, shares: &mut impl Shares) {
-        // R8
+        // R8: End of credit limits
         while let Some(peer) = self.ring.pop_front() {
             if let Some(share) = shares.share(peer) {
                 share.in_ring = false;
@@ -397,7 +397,7 @@ impl ReceiverShare {
     /// equal part of it, then to the others. Otherwise a sender that leaves its grants unused,
     /// because it is slow or on purpose, would in time hold the whole budget.
     fn grant(&mut self, now: Instant, quantum: u64, shares: &mut impl Shares) {
-        // R3
+        // R3: Total of credit
         let budget = self.budget_bytes();
         let part = (budget / u64::from(self.active.max(1))).max(self.packet_bytes);
         for beyond_part in [false, true] {
@@ -422,7 +422,7 @@ impl ReceiverShare {
     /// Grants a quantum to a sender, which enters the ring again if it has more to send.
     fn grant_to(&mut self, now: Instant, next: PeerId, quantum: u64, shares: &mut impl Shares) {
         let Some(share) = shares.share(next) else { return };
-        // R3
+        // R3: Total of credit
         share.credit_limit = (share.credit_limit.max(share.received) + quantum).min(
             share.queued + self.packet_bytes, // at most one packet beyond its queued bytes
         );
@@ -453,7 +453,7 @@ impl ReceiverShare {
 
     /// Sets aside senders that leave their grants unused: checks the oldest two.
     fn set_aside_silent(&mut self, now: Instant, shares: &mut impl Shares) {
-        // R7
+        // R7: Senders that leave credit unused
         let patience = self.rtt().times(SILENT_ROUND_TRIPS).clamp(SILENT_MIN, SILENT_MAX);
         for _ in 0..2 {
             match self.granted.front() {

@@ -72,7 +72,7 @@ impl DelayEstimator {
             }
             self.longest = [None, self.longest[0]];
         }
-        // C1
+        // C1: One-way queueing delay
         let class = (bytes.max(64).ilog2() as usize - 6).min(CLASSES - 1);
         let [current, previous] = &mut self.minima[class];
         let least = match (*current, *previous) {
@@ -105,7 +105,7 @@ impl DelayEstimator {
         self.recent[self.recent_at] = delay;
         self.recent_at = (self.recent_at + 1) % SAMPLES;
         self.recent_len = (self.recent_len + 1).min(SAMPLES);
-        // C3
+        // C3: Median of sixteen observations
         if self.recent_at.is_multiple_of(4) || self.recent_len < 4 {
             let mut sorted = self.recent;
             let sorted = &mut sorted[..self.recent_len];
@@ -193,7 +193,7 @@ impl RttEstimator {
 
     /// Base round trip: the least of the last seconds, or the configured guess.
     pub(crate) fn base(&self) -> Duration {
-        // A7
+        // A7: Round-trip samples
         let least = self.least[0].into_iter().chain(self.least[1]).min();
         least.map_or(self.initial, Duration::from_nanos)
     }

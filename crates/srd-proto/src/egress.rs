@@ -124,7 +124,7 @@ impl Egress {
 
     /// Whether data may leave now.
     pub(crate) fn is_open(&self, node: &Node, now: Instant) -> bool {
-        // C15
+        // C15: Egress pacing
         match &self.pace {
             Pace::Free => true,
             Pace::Alone(pacer) => pacer.next_departure() <= now,

@@ -150,7 +150,7 @@ impl ContextNumbers {
     #[allow(clippy::cast_possible_truncation)] // both halves are used
     pub(crate) const fn new(shard: u8, peers_max: u32, random: u64) -> Self {
         let slots = u32::MAX >> peers_max.leading_zeros();
-        // H2a
+        // H2a: Context numbers name a run
         Self { shard, slots, slot: (random >> 32) as u32 % slots, generation: random as u32 }
     }
 
@@ -158,7 +158,7 @@ impl ContextNumbers {
     /// `random`, so that the number does not reveal its age.
     pub(crate) const fn first(self, random: u32, index: u32) -> u32 {
         let generation = random.wrapping_add(self.generation) & !self.slots & !SHARD_MASK;
-        // W6
+        // W6: Zero is no context or port
         (self.shard as u32) << SHARD_SHIFT | generation | ((index + self.slot) % self.slots + 1)
     }
 

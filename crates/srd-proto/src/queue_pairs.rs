@@ -43,7 +43,7 @@ impl QueuePairs {
 
     /// Uses one buffer, or returns the reason for the refusal.
     pub(crate) fn take_buffer(&mut self, qpn: Qpn) -> Status {
-        // D8
+        // D8: A refusal fails one datagram
         match self.open.get_mut(usize::from(qpn.0)) {
             Some(Some(ReceiveBuffers::Unlimited)) => Status::Ok,
             Some(Some(ReceiveBuffers::Counted(0))) => Status::RemoteRnr,

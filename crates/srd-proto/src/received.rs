@@ -88,14 +88,14 @@ impl Received {
     /// Relation of packet `psn` of datagram `first` to those received before. `first <= psn`.
     pub(crate) fn classify(&self, psn: u64, first: u64, floor: u64) -> Arrival {
         let floor = floor.max(self.floor);
-        // D6
+        // D6: Window of PSNs
         if psn < floor || first < floor || psn >= floor + self.window {
             return Arrival::Outside;
         }
         if psn < self.highest && self.has(psn) {
             return Arrival::Replay;
         }
-        // D2
+        // D2: Deliver at most once
         let (word, bit) = self.index(first);
         if first < self.highest && self.delivered[word] & bit != 0 {
             return Arrival::Duplicate;

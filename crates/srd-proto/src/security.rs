@@ -84,7 +84,7 @@ enum Reading {
 
 impl Security {
     pub(crate) fn new(config: &Config, seed: &[u8; 32], now: Instant) -> Self {
-        // S1
+        // S1: Source of randomness
         let mut drbg = Drbg::new(seed, "endpoint");
         let public = match &config.protection {
             Protection::Static(private) => public_key(private),
@@ -114,7 +114,7 @@ impl Security {
     /// Draws new values for everything that was drawn. A copy of the earlier state cannot compute
     /// the new values.
     pub(crate) fn reseed(&mut self, seed: &[u8; 32], now: Instant) {
-        // S31
+        // S31: Copied state
         self.drbg.mix_in(seed);
         self.cookies = CookieJar::new(self.drbg.array(), now);
     }
@@ -126,7 +126,7 @@ impl Security {
 
     /// Mixes further random bytes in; called before drawing values on which a session depends.
     fn stir(&mut self) {
-        // S31
+        // S31: Copied state
         if let Some(fresh) = self.fresh {
             let mut bytes = [0; FRESH_BYTES];
             fresh(&mut bytes);
@@ -269,7 +269,7 @@ impl Security {
                 Ok((done.message2, done.secrets))
             }
             (Reading::Job(theirs), Protection::JobKey(key)) => {
-                // S18
+                // S18: Salts of job sessions
                 let ours = JobSide { salt: self.drbg.array(), epoch: greeting.epoch };
                 let message = seal_job(key, &ours, &theirs.salt, &hello, self.limits, now);
                 let secrets = bound_secrets(key, &ours, &theirs, &[]);
@@ -311,7 +311,7 @@ fn numbered(payload: &[u8]) -> Result<(Greeting, u64), DropReason> {
 /// Source address in canonical form: an IPv4 address mapped into IPv6 is the IPv4 address. It does
 /// not contain the port, because copies of an opening on different paths come from different ports.
 fn address_bytes(source: SocketAddr) -> Vec<u8> {
-    // S23
+    // S23: Contents of a cookie
     match source.ip().to_canonical() {
         IpAddr::V4(ip) => ip.octets().to_vec(),
         IpAddr::V6(ip) => ip.octets().to_vec(),
@@ -326,7 +326,7 @@ fn early_keys(
     limits: RotationLimits,
     now: Instant,
 ) -> SessionKeys {
-    // S20
+    // S20: Early secrets protect greetings
     let secret = || early_secret(key, side, context);
     SessionKeys::new(SessionSecrets { send: secret(), receive: secret() }, limits, now)
 }

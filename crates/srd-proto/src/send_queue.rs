@@ -201,12 +201,12 @@ impl SendQueue {
     /// Slot of the datagram to be sent next.
     pub(crate) fn peek(&self) -> Option<u32> {
         let next = || self.flows[self.next_flow()? as usize].waiting.first();
-        // D12
+        // D12: Classes and fair turns
         self.retransmit.first().or_else(next)
     }
 
     fn next_flow(&self) -> Option<u32> {
-        // D12
+        // D12: Classes and fair turns
         match (self.low_latency.first(), self.bulk.first()) {
             (Some(_), Some(b)) if self.low_latency_credit < -LOW_LATENCY_BURST_BYTES => Some(b),
             (Some(l), _) => Some(l),
@@ -461,7 +461,7 @@ impl SendQueue {
 
     /// Whether a send was refused and there is space again; returns true once per refusal.
     pub(crate) fn take_writable(&mut self, datagrams_max: u32) -> bool {
-        // E7
+        // E7: Full queue
         let room = self.refused && self.len() * 4 <= datagrams_max as usize * 3;
         if room {
             self.refused = false;

@@ -32,7 +32,7 @@ pub(super) struct QueueId {
 impl Express {
     /// Takes a frame from the guest: queues the frame for its peer, or answers it.
     pub fn from_guest(&mut self, now: Instant, frame: Vec<u8>, guest: &mut impl Guest) {
-        // G5
+        // G5: Super-packets beyond 64 KB
         if frame.len() > FRAME_BYTES_MAX {
             return self.longest_from_guest(now, frame, guest);
         }
@@ -137,7 +137,7 @@ impl Express {
         }
         self.counters.guest_too_big += 1;
         let mtu = u16::try_from(fits).unwrap_or(u16::MAX).min(self.config.mtu);
-        // G3
+        // G3: ICMP for large packets
         if let Some(answer) = too_big::answer(&frame[OFFLOAD_BYTES..], meta, mtu)
             && self.answers.allows(now)
         {

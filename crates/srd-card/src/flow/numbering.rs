@@ -67,7 +67,7 @@ impl Numbering {
         let silent = now.since(self.sent_at) > RENUMBER_AFTER;
         let number = match self.number {
             Some(number) if self.generation == generation && !silent => number,
-            // F4
+            // F4: Flow numbers
             _ => {
                 let number = numbers.take();
                 (self.number, self.sequence, self.generation) = (Some(number), 0, generation);

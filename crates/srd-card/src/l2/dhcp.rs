@@ -62,7 +62,7 @@ impl Link {
         let asked = DhcpPacket::new_checked(asked).ok()?;
         let asked = DhcpRepr::parse(&asked).ok()?;
         let ((own, _), router) = (self.ipv4?, self.router()?);
-        // E4
+        // E4: DHCP
         if asked.client_hardware_address.as_bytes() != self.mac
             || asked.server_identifier.is_some_and(|server| server != router)
         {

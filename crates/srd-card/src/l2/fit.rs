@@ -49,7 +49,7 @@ pub(super) fn parts(mut packet: Vec<u8>, accepts: Accepts, mut give: impl FnMut(
         give(packet);
         return true;
     }
-    // E6
+    // E6: Offloads the guest lacks
     let Some(meta) = Meta::parse(&packet, Direction::Ingress) else { return false };
     let layout = meta.layout;
     let to_cut = layout.offload.gso.is_some_and(|(gso, _)| !accepts.whole(gso, layout.is_v4()));

@@ -55,7 +55,7 @@ impl Link {
                 Some(self.say(target_addr, from, said))
             }
             NdiscRepr::RouterSolicit { .. } if self.ipv6.is_some() => {
-                // E5
+                // E5: Router advertisements
                 let said = NdiscRepr::RouterAdvert {
                     hop_limit: 64,
                     flags: NdiscRouterFlags::empty(),

@@ -301,7 +301,7 @@ impl Scheduler {
 
     /// Drops the oldest half of the largest flow of the largest tenant.
     fn drop_from_fattest(&mut self, flows: &mut [FlowQueue], counts: &mut QueueCounts) -> bool {
-        // Q4
+        // Q4: Full queue
         let place = self.fattest.find().unwrap_or(0);
         let tenant = &mut self.tenants[place as usize];
         let Some((dropped, frames)) = tenant.drop_from_fattest(flows) else { return false };

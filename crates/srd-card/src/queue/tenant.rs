@@ -217,10 +217,10 @@ impl Tenant {
             flow.bytes -= bytes;
             self.held.bytes -= bytes;
             self.held.frames -= 1;
-            // Q2
+            // Q2: CoDel marks
             let late = now.since(waiting.at) > aqm.target && !flow.frames.is_empty();
             if flow.codel.strikes(late, now, aqm.interval) {
-                // Q3
+                // Q3: Drops in place of marks
                 if !ecn::mark(&mut waiting.frame[OFFLOAD_BYTES..]) {
                     counts.dropped_late += waiting.frames();
                     continue;

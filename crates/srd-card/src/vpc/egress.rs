@@ -285,7 +285,7 @@ impl Card {
             }
             Next::To { place, reach, direct, .. } => {
                 let own = self.rules.port(port.eni).map(|place| place.express).unwrap_or_default();
-                // V21
+                // V21: Conditions of ENA Express
                 let ride = match direct {
                     _ if nat.is_some() => Err(Plainly::Gateway),
                     false => Err(Plainly::Middlebox),

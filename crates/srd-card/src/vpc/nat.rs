@@ -336,7 +336,7 @@ impl Nat {
         let tried = (0..TRIES).map(|step| PORT_FIRST + u16::try_from(port(step)).unwrap_or(0));
         let mut all = tried.map(|port| Outside { public: (public, port), remote, protocol });
         let free = all.clone().find(|outside| !self.by_outside.contains_key(outside));
-        // V8
+        // V8: NAT gateway
         let outside = match free {
             Some(free) => free,
             None => self.of_the_greatest(inside.eni, &mut all).ok_or(NatError::NoPort)?,

@@ -121,7 +121,7 @@ impl Device {
         if byte_len > posted.length {
             return Err(Refusal::BadLength);
         }
-        // B9
+        // B9: Every request completes
         let posted = qp.receives.pop_front().ok_or(Refusal::Rnr)?;
         let live =
             posted.pieces.iter().flatten().all(|piece| self.regions.is_live(piece.place.key));
@@ -161,7 +161,7 @@ impl Device {
         wr_id: u64,
         status: WcStatus,
     ) -> Completion {
-        // S5
+        // S5: Source of a message
         let pd = self.qp(arrival.qpn).map(|qp| qp.init.pd.0);
         let ah = pd.and_then(|pd| self.ah_of.get(&(pd, delivery.peer)).copied());
         Completion {

@@ -201,7 +201,7 @@ impl Device {
         let to = attr.check(qp.state)?;
         qp.state = to;
         qp.qkey = attr.qkey.unwrap_or(qp.qkey);
-        // S3
+        // S3: Receiver not ready
         if let Some(retries) = attr.rnr_retry {
             endpoint.set_rnr_retries(qpn, retries);
         }

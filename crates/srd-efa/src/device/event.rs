@@ -39,7 +39,7 @@ impl Device {
             self.list(key);
             return;
         }
-        // S4
+        // S4: Success after placement
         if status != Status::Ok && op.status == WcStatus::Ok {
             op.status = WcStatus::of(status);
         }

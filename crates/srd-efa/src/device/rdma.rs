@@ -191,7 +191,7 @@ impl Device {
         if header.length == 0 {
             return Ok(()); // R8: nothing answers a read of no bytes
         }
-        // R11
+        // R11: Limit of reads
         if self.responding >= self.config.reads_in_max {
             return Err(Refusal::Rnr);
         }

@@ -203,7 +203,7 @@ impl Device {
         }
         let Some(qp) = self.qp(op.qpn) else { return Step::Idle };
         let unreliable = qp.init.qp_type == QpType::Ud;
-        // R12: a request does not wait for bytes that flow in the other direction.
+        // A request does not wait for bytes that flow in the other direction. (R12)
         let asks = matches!(op.work, Work::Read { .. });
         let class = if asks { Class::LowLatency } else { qp.class() };
         let is_bulk = op.queue_number() > 0;

@@ -62,7 +62,7 @@ impl DeviceSettings {
         change: &DeviceChange,
         facts: &DeviceLimits<'_>,
     ) -> Result<(Self, Steering)> {
-        // D10
+        // D10: Atomic change of a device
         let (mut next, mut steering) = (self.clone(), rules.clone());
         if let Some(asked) = change.queues {
             next.set_queues(asked, facts)?;

@@ -148,7 +148,7 @@ impl Socket {
     /// Never lets a packet be fragmented, nor the kernel second-guess the size: too large for
     /// the interface is an error, too large for the path is a loss that the core discovers.
     pub(crate) fn never_fragment(&self) -> io::Result<()> {
-        // W2
+        // W2: No fragments
         self.set_each(
             (libc::IP_MTU_DISCOVER, libc::IP_PMTUDISC_PROBE),
             (libc::IPV6_MTU_DISCOVER, libc::IPV6_PMTUDISC_PROBE),
@@ -170,7 +170,7 @@ impl Socket {
 
     /// Requests the kernel's receive time of received packets.
     pub(crate) fn receive_stamps(&self) -> io::Result<()> {
-        // C2
+        // C2: Receive time of the kernel
         self.set(libc::SOL_SOCKET, libc::SO_TIMESTAMPNS, 1)
     }
 

@@ -62,7 +62,7 @@ impl Rate {
 
     /// Adds a period in which the sender used its window.
     pub(crate) fn on_period(&mut self, now: Instant, bytes: u64, elapsed: Duration) {
-        // C6
+        // C6: Bandwidth-delay product
         let (bits, ns) = (bytes as f64 * 8.0, elapsed.as_nanos() as f64);
         let span = SPAN.as_nanos() as f64;
         self.first.take(bits, ns, 1.0 - 1.0 / PERIODS);

@@ -120,7 +120,7 @@ impl Window {
             limited_until: Instant::ZERO,
         };
         window.update_bdp(config.rtt_initial);
-        // C7
+        // C7: Bounds of the window
         window.bytes = if config.window_initial_bytes > 0 {
             config.window_initial_bytes as f64
         } else {
@@ -156,7 +156,7 @@ impl Window {
 
     /// The target queueing delay.
     pub(crate) fn target(&self) -> Duration {
-        // C5
+        // C5: Delay target
         self.target_share().max(self.target_least())
     }
 
@@ -173,7 +173,7 @@ impl Window {
     /// Queueing delay that does not count as congestion yet. It is longer while a credit limit
     /// applies, because the delay is then mostly the receiver's own queue.
     pub(crate) fn allowed(&self, credit_limited: bool) -> Duration {
-        // C13
+        // C13: Target while a credit limit applies
         let target = self.target();
         if credit_limited { target.times(CREDIT_TARGET) } else { target }
     }
@@ -181,7 +181,7 @@ impl Window {
     /// Pacing rate: a quarter more than the window per round trip, so that the window limits the
     /// sender, not the pacer.
     pub(crate) fn pacing_rate_bps(&self, rtt_smoothed: Duration) -> u64 {
-        // C12
+        // C12: Pacing
         let rtt = rtt_smoothed.max(Duration::from_nanos(1000)).as_nanos() as f64;
         let rate = (self.bytes * 1.25 * 8e9 / rtt) as u64;
         if self.link_rate_bps > 0 { rate.min(self.link_rate_bps * 2) } else { rate }
@@ -189,7 +189,7 @@ impl Window {
 
     fn update_bdp(&mut self, rtt: Duration) {
         self.rtt = rtt;
-        // C6
+        // C6: Bandwidth-delay product
         let known = self.link_rate_bps > 0;
         let rate = if known { self.link_rate_bps } else { self.rate.bps() };
         let packets = TARGET_PACKETS * 8_000_000_000 * self.bytes_min as u64;
@@ -230,13 +230,13 @@ impl Window {
         if limited {
             self.bytes += FAIR * self.bdp * share;
         }
-        // C9
+        // C9: Decrease
         if congested && s.now.since(self.decreased_at) >= s.rtt_base + s.median {
             self.decreased_at = s.now;
             // With a mark, half of the target suffices.
             let over = if delay >= target { target } else { target / 2.0 };
             let factor = 1.0 - DECREASE * (delay - over) / delay;
-            // C13
+            // C13: Target while a credit limit applies
             let grant = QUANTUM_PACKETS as f64 * self.bytes_min;
             let floor =
                 if s.credit_limited { self.bytes.min(grant.max(self.bdp / 4.0)) } else { 0.0 };
@@ -250,7 +250,7 @@ impl Window {
     /// with a limit: the delays of the last round trips are still those of the receiver's own
     /// queue.
     fn with_credit_memory(&mut self, s: &AckSignal) -> AckSignal {
-        // C13
+        // C13: Target while a credit limit applies
         if s.credit_limited {
             self.limited_until = s.now + (s.rtt_base + s.median).times(2);
         }
@@ -288,7 +288,7 @@ impl Window {
             self.rate.on_period(s.now, self.period_acked, elapsed);
         }
         self.period_limited = false;
-        // C10
+        // C10: Collapse to the acknowledged bytes
         let swamped = self.period_lost > self.period_acked || delay > 4.0 * target;
         if swamped && !s.credit_limited && (self.period_acked as f64) < self.bdp / 4.0 {
             self.bytes = self.bytes.min(self.period_acked as f64);
@@ -304,7 +304,7 @@ impl Window {
     /// Reduces the window to one packet after a retransmission timeout. The first acknowledgement
     /// restores half of the former window.
     pub(crate) fn on_timeout(&mut self) {
-        // C11
+        // C11: Window after a timeout
         self.restore = self.restore.max(self.bytes / 2.0);
         self.bytes = self.bytes_min;
     }
@@ -312,7 +312,7 @@ impl Window {
     /// Keeps the window between one packet and a multiple of the bytes that are in transit and may
     /// wait.
     fn clamp(&mut self) {
-        // C7
+        // C7: Bounds of the window
         let waits = if self.link_rate_bps > 0 { 0.0 } else { self.waiting_bytes() };
         let share = f64::from(self.max_percent) / 100.0;
         let max = ((self.bdp + waits) * share).max(MAX_PACKETS * self.bytes_min);

@@ -139,7 +139,7 @@ impl Endpoint {
         };
         let before = self.by_address.get(&(address, partner)).copied().filter(|other| *other != id);
         if let Some(other) = before.and_then(|before| self.peers.peer(before)) {
-            // S28
+            // S28: No state for strangers
             if other.configured {
                 return;
             }

@@ -230,8 +230,8 @@ impl Endpoint {
     /// Panics if the node has no such shard.
     pub fn of_node(node: Arc<Node>, shard: u8, seed: [u8; 32], now: Instant) -> Self {
         assert!(shard < node.shards(), "the node has {} shards", node.shards());
-        // S1: the values of this generator are visible on the wire, so its eight bytes may become
-        // known. The generator of keys uses all 32.
+        // The values of this generator are visible on the wire, so its eight bytes may become known.
+        // The generator of keys uses all 32. (S1)
         let mut low = [0; 8];
         low.copy_from_slice(&seed[..8]);
         let mut shared = Shared::new(node, shard, &seed, now);
@@ -280,7 +280,7 @@ impl Endpoint {
         if peer.public_key.is_some_and(|key| self.by_key.contains_key(&(key, own))) {
             return Err(AddPeerError::KeyInUse);
         }
-        // S29
+        // S29: Keys of small order
         if peer.public_key.as_ref().is_some_and(crypto::is_weak) {
             return Err(AddPeerError::WeakKey);
         }
@@ -420,7 +420,7 @@ impl Endpoint {
         let full = self.shared.events.len() >= self.shared.node.config.events_max as usize;
         let peer = self.peers.peer(to).ok_or(SendError::UnknownPeer)?;
         let max_bytes = peer.payload_bytes_max(&self.shared.node.config);
-        // D3
+        // D3: One datagram in one packet
         if datagram.payload.len() > max_bytes {
             return Err(SendError::TooLarge { max_bytes });
         }
@@ -435,7 +435,7 @@ impl Endpoint {
         let id = DatagramId(self.next_datagram);
         let bytes = datagram.payload.len() + DATAGRAM_HEADER_BYTES;
         tx.queue.push(id, datagram, datagrams_max, flows_max)?;
-        // D13
+        // D13: Count of queued bytes
         tx.queued_bytes += bytes as u64;
         self.next_datagram += 1;
         self.peers.make_ready(to);

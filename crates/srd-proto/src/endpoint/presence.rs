@@ -13,7 +13,7 @@ impl Endpoint {
     /// with a time comes here, so a call that comes much later than a timer was due ends a pause of
     /// this endpoint.
     pub(super) fn at(&mut self, now: Instant) -> Instant {
-        // E8
+        // E8: Time that runs backwards
         if now < self.shared.now {
             self.shared.stats.clock_clamped += 1;
             return self.shared.now;

@@ -95,7 +95,7 @@ impl Endpoint {
             }
             _ => {}
         }
-        // S24
+        // S24: No mix of plain and protected
         if header.flags & FLAG_GREETING != 0 || header.dst_context == 0 {
             return Err(DropReason::WrongProtection);
         }
@@ -145,7 +145,7 @@ impl Endpoint {
         if header.kind == Kind::Reset {
             return self.on_reset(now, meta, &Reset::decode(body)?).map(|()| None);
         }
-        // S24
+        // S24: No mix of plain and protected
         if self.shared.security.is_on() {
             return Err(DropReason::WrongProtection);
         }
@@ -294,7 +294,7 @@ impl Endpoint {
             peer: id,
             src_qpn: Qpn(data.src_qpn),
             dst_qpn: Qpn(data.dst_qpn),
-            // D11
+            // D11: Opaque bits arrive unchanged
             imm: data.imm,
             reliable: true,
             ce: meta.ecn == Ecn::Ce,
@@ -350,7 +350,7 @@ impl Endpoint {
             Delivery { peer, src_qpn, dst_qpn, imm: fields.imm, reliable: false, ce, payload };
         let taken = self.queue_pairs.take_buffer(dst_qpn) == Status::Ok
             && (call.admit)(&delivery) == Status::Ok;
-        // D15
+        // D15: Unreliable datagrams
         if !taken {
             return Err(DropReason::NoReceiver);
         }

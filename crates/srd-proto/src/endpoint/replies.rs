@@ -87,7 +87,7 @@ impl Replies {
 
     /// Queues a Reset: the context that the packet names does not exist here.
     pub(super) fn push_reset(&mut self, now: Instant, route: ReplyRoute, reset: &Reset) {
-        // E5
+        // E5: Limits of answers to strangers
         if self.has_room(now) && self.resets_left > 0 {
             self.resets_left -= 1;
             let mut bytes = Vec::new();
@@ -118,7 +118,7 @@ impl Replies {
             return;
         }
         let part = self.part_of(route.to.ip());
-        // E5
+        // E5: Limits of answers to strangers
         let part_free = recipient != Recipient::Stranger || now >= self.parts_at[part];
         if part_free && self.has_room(now) && self.retries_left[recipient as usize] > 0 {
             self.retries_left[recipient as usize] -= 1;

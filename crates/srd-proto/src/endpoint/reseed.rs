@@ -22,7 +22,7 @@ impl Endpoint {
     /// goes down once, as [`crate::DownReason::Restarted`]. The next packet to a peer or from it
     /// opens a session.
     pub fn reseed(&mut self, now: Instant, epoch: Epoch, seed: [u8; 32]) {
-        // S31
+        // S31: Copied state
         let now = self.at(now);
         if self.closed {
             return;
@@ -33,13 +33,13 @@ impl Endpoint {
         // The Closes were sealed under the keys of the sessions that end.
         self.queued_closes.clear();
         self.replies = Replies::new(now, shared.security.word());
-        // H4
+        // H4: Larger epoch at each start
         let bumps = self.peers.slots.iter().flatten().map(|peer| peer.epoch_bump);
         let bump = bumps.max().unwrap_or(0).max(self.epoch_bump_next);
         let next = shared.epoch.0.saturating_add(bump).saturating_add(1);
         shared.epoch = Epoch(epoch.0.max(next));
         self.epoch_bump_next = 0;
-        // H2a
+        // H2a: Context numbers name a run
         let (before, peers_max) = (shared.numbers, shared.node.config.peers_max);
         shared.numbers = ContextNumbers::new(shared.shard, peers_max, shared.security.word());
         let numbers = shared.numbers;

@@ -73,7 +73,7 @@ impl Endpoint {
     fn on_hello(&mut self, now: Instant, meta: &PacketMeta, body: &[u8]) -> Result<(), DropReason> {
         let hello = Hello::decode(body)?;
         let ip = meta.source.ip();
-        // S27
+        // S27: MAC of a Hello
         if !self.shared.security.is_for_us(&hello.mac, &body[HELLO_MAC_BYTES..]) {
             self.diagnose(now, ip, Diagnosis::OtherKeyForUs);
             return Err(DropReason::Unauthentic);
@@ -103,12 +103,12 @@ impl Endpoint {
         let sibling = sibling.copied();
         let id = match (known, request.public) {
             (Some(id), _) => id,
-            // S14
+            // S14: Admission before an answer
             (None, Some(key)) if sibling.is_none() && !self.admits_stranger(address) => {
                 self.diagnose(now, ip, Diagnosis::UnknownKey(key));
                 return Err(DropReason::Unauthentic);
             }
-            // S28
+            // S28: No state for strangers
             _ if !proven => return self.demand_cookie(now, meta, &hello),
             (None, key) => {
                 let inserted = self.insert_peer(now, Some(address), partner);
@@ -165,7 +165,7 @@ impl Endpoint {
         address: SocketAddr,
         partner: u8,
     ) -> Option<PeerId> {
-        // H2
+        // H2: No packet opens a plain context
         let id = self.insert_peer(now, Some(address), partner)?;
         self.list(id);
         Some(id)
@@ -213,7 +213,7 @@ impl Endpoint {
         let mut proof = if proven { Proof::Cookie } else { Proof::None };
         if let Some(peer) = known.and_then(|id| self.peers.peer(id)) {
             let due = &mut peer.guard.openings_due;
-            // S22
+            // S22: Cookies beyond the handshake rate
             if due.since(now) <= OPENING_PAUSE.times(OPENINGS_AT_ONCE - 1) {
                 *due = (*due).max(now) + OPENING_PAUSE;
                 proof = Proof::Known;
@@ -263,7 +263,7 @@ impl Endpoint {
         meta: &PacketMeta,
         reset: &Reset,
     ) -> Result<(), DropReason> {
-        // H7
+        // H7: Conditions for a plain Reset
         let id = self.named_by_reset(meta.source.ip(), reset.context, reset.number);
         let id = id.ok_or(DropReason::UnknownContext)?;
         let shared = &mut self.shared;

@@ -124,7 +124,7 @@ impl Endpoint {
         body: &[u8],
     ) -> Result<(), DropReason> {
         let greeting = greeting.ok_or(DropReason::Malformed)?;
-        // H15
+        // H15: Close
         let peer = self.peers.at(self.shared.numbers.index(header.dst_context)).filter(|peer| {
             peer.local_context == header.dst_context
                 && peer.is_closed_by(greeting)

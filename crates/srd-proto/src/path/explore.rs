@@ -42,7 +42,7 @@ impl Exploration {
 impl PathSet {
     /// Processes a confirmation of a path. Returns the path to be used again, if any.
     pub(super) fn explore(&mut self, path: PathId, early: bool) -> Option<PathId> {
-        // P4a
+        // P4a: Tests of other paths
         let every = self.exploration.every;
         let stage = &mut self.exploration.stage;
         match *stage {

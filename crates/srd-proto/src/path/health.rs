@@ -127,7 +127,7 @@ impl PathSet {
         if policy != Spray::Adaptive {
             return;
         }
-        // P7
+        // P7: A loss condemns the path
         if slot.confirmed_at > sent_at + rtt {
             // A packet that was sent later arrived: the path lost a packet, but it is not dead.
             slot.penalise(now, PENALTY_MAX);
@@ -161,7 +161,7 @@ impl PathSet {
     /// Handles a mass failure: three quarters of the paths lost packets within two round trips. All
     /// except the dead paths return with a penalty, and for a while only confirmed paths are used.
     fn freeze(&mut self, now: Instant, rtt: Duration) {
-        // P8
+        // P8: Mass failure
         self.frozen_until = now + rtt.times(4).max(Duration::from_micros(50));
         self.bad = 0;
         for slot in self.slots.iter_mut().filter(|s| s.state == PathState::AssumedBad) {
@@ -182,7 +182,7 @@ impl PathSet {
         if self.policy != Spray::Single {
             return;
         }
-        // P13
+        // P13: Single path changes after a timeout
         let entropy = self.rng.below(self.entropies.into());
         let slot = &mut self.slots[0];
         slot.entropy = u16::try_from(entropy).unwrap_or(0);
@@ -198,7 +198,7 @@ impl PathSet {
         if slot.state == PathState::AssumedBad {
             self.bad -= 1;
         }
-        // P12
+        // P12: Denied paths
         slot.state = if denied { PathState::Denied } else { PathState::Good };
         slot.probe_at = Instant::FAR_FUTURE;
         self.denied = self.counts(Instant::ZERO)[3];
@@ -208,7 +208,7 @@ impl PathSet {
     /// Whether the context has just become impaired: half of its paths or more have been bad for 10
     /// ms. Returns true once per impairment.
     pub(crate) fn newly_impaired(&mut self, now: Instant) -> bool {
-        // P14
+        // P14: Impaired connection
         if usize::from(self.bad) * 2 < self.slots.len() {
             self.impaired_since = None;
             return false;

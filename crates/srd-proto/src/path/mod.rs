@@ -123,7 +123,7 @@ pub(crate) struct PathSet {
 
 impl PathSet {
     pub(crate) fn new(config: &Config, seed: u64) -> Self {
-        // P1
+        // P1: Spread over all paths
         let count = if config.spray == Spray::Single { 1 } else { config.paths };
         let mut rng = Rng::new(seed);
         let spread = u32::from(config.paths);

@@ -51,7 +51,7 @@ impl PathSet {
             return;
         }
         let mut at = now;
-        // P15
+        // P15: Probes of all unconfirmed paths
         let senders = u64::from(self.senders.max(self.own_senders).max(1));
         let group = (ASKED_AT_ONCE / senders).max(1);
         let round = rtt_base.times(group * senders).over(ASKED_AT_ONCE);
@@ -88,7 +88,7 @@ impl PathSet {
     /// acknowledged. An answer may take `pause`.
     pub(crate) fn watch(&mut self, now: Instant, path: PathId, pause: Duration) {
         let slot = &mut self.slots[path.0 as usize];
-        // P16
+        // P16: Probes beside unreliable datagrams
         let idle = slot.state == PathState::Good && slot.probe_at == Instant::FAR_FUTURE;
         let unheard = now.since(slot.confirmed_at) >= WATCH_EVERY;
         if self.policy == Spray::Adaptive && idle && unheard && now >= self.watch_at {
@@ -183,7 +183,7 @@ impl PathSet {
         }
         if slot.state == PathState::AssumedBad {
             slot.answers = if slot.awaiting { 0 } else { slot.answers };
-            // P9
+            // P9: Probes of condemned paths
             let longest =
                 if slot.passed { PROBE_INTERVAL_MAX } else { PROBE_INTERVAL_NEVER_PASSED };
             slot.probe_interval = slot.probe_interval.times(2).min(longest);
@@ -210,7 +210,7 @@ impl PathSet {
         slot.answers += 1;
         slot.awaiting = false;
         slot.passed = true;
-        // P9
+        // P9: Probes of condemned paths
         if slot.answers >= ANSWERS_NEEDED {
             slot.state = PathState::Good;
             slot.prove(now);

@@ -15,7 +15,7 @@ impl PathSet {
             Spray::Single => PathId(0),
             Spray::Oblivious => self.rotate(|_| true),
             Spray::Adaptive => {
-                // P3
+                // P3: Confirmed paths first
                 let unknown = self.pick_unknown(now);
                 unknown
                     .or_else(|| self.pop_confirmed(now, fresh))
@@ -31,7 +31,7 @@ impl PathSet {
         if self.policy != Spray::Adaptive {
             return self.pick(now, fresh);
         }
-        // P10
+        // P10: Safe path for retransmissions
         let confirmed = self
             .ring
             .iter()
@@ -154,7 +154,7 @@ impl PathSet {
     /// Walks the rotation to the first slot that `takes` accepts. After 1 + `PENALTY_MAX` turns it
     /// returns the next path, whatever its penalty.
     fn rotate(&mut self, mut takes: impl FnMut(&mut Slot) -> bool) -> PathId {
-        // P5
+        // P5: Penalties
         for _ in 0..self.slots.len() * (1 + PENALTY_MAX as usize) {
             let path = self.step();
             if takes(&mut self.slots[path as usize]) {
@@ -167,7 +167,7 @@ impl PathSet {
     fn step(&mut self) -> u8 {
         if self.cursor >= self.order.len() {
             self.cursor = 0;
-            // P3
+            // P3: Confirmed paths first
             self.rng.shuffle(&mut self.order);
         }
         self.cursor += 1;

@@ -157,7 +157,7 @@ impl Tx {
             let bytes = (held.payload.len() + DATAGRAM_HEADER_BYTES) as u64;
             let retries = shared.rnr_retries.get(&held.src_qpn).copied();
             let retries = retries.unwrap_or(shared.node.config.rnr_retries);
-            // D10
+            // D10: RNR retries
             let retry = verdict.status == STATUS_RNR && (retries == 7 || held.rnr_count < retries);
             self.settle_acked(psn, tally);
             self.settled_bytes += bytes;
@@ -178,7 +178,7 @@ impl Tx {
         if now < self.rnr_until {
             return;
         }
-        // D10
+        // D10: RNR retries
         self.rnr_backoff = self.rnr_backoff.times(2).clamp(RNR_FIRST, RNR_MAX);
         self.rnr_until = now + self.rnr_backoff;
     }
@@ -189,7 +189,7 @@ impl Tx {
         if held.place == DatagramState::Free {
             return true;
         }
-        // L8
+        // L8: A PSN settles its own datagram
         match held.first_psn() {
             None => true,
             Some(first) if record.first => first != psn,
@@ -256,7 +256,7 @@ impl Tx {
         }
         if record.fate == Fate::Lost {
             shared.stats.spurious_losses += 1;
-            // L3
+            // L3: A wider reordering window
             self.reorder_eighths = (self.reorder_eighths + 2).min(32);
         }
         // Another packet of the datagram may have settled it, and its slot may be used again.
@@ -307,7 +307,7 @@ impl Tx {
     fn take_credit_limit(&mut self, ack: &AckView<'_>) {
         self.paths.set_senders(ack.head.senders);
         let limit = expand(ack.head.credit_limit_bytes, self.settled_bytes);
-        // R4
+        // R4: Sender below its limit
         if ack.head.credit_limited {
             // Credit limits never shrink; an older acknowledgement may arrive late.
             let known = self.credit_limited && self.credit_received;
@@ -325,7 +325,7 @@ impl Tx {
         if let Some((_, SentPacket { sent_at, bytes, asks, .. })) = tally.newest {
             self.newest_acked_sent_at = self.newest_acked_sent_at.max(sent_at);
             self.largest_packet = self.largest_packet.max(bytes);
-            // A7
+            // A7: Round-trip samples
             if asks && u32::from(bytes) * 2 >= u32::from(self.largest_packet) {
                 self.rtt.sample(now, now.since(sent_at));
             }
@@ -343,7 +343,7 @@ impl Tx {
             if record.sent_at > newest {
                 return;
             }
-            // L1
+            // L1: Overtaken on the same path
             let overtaken = record.generation == self.paths.generation(record.path)
                 && psn.0 < self.paths.overtaken_twice_below(record.path);
             if overtaken || record.sent_at < deadline {
@@ -369,7 +369,7 @@ impl Tx {
             self.ask_all_paths(now, record.sent_at);
         }
         if !self.is_stale(&record, psn) {
-            // E3a
+            // E3a: Datagrams of doubtful size
             if self.mtu.doubts(record.bytes) {
                 self.queue.set_aside(record.slot);
             } else {

@@ -40,7 +40,7 @@ impl Peer {
     /// Whether a datagram with this many bytes of payload, if it leaves now, carries the
     /// acknowledgement that is or will be due.
     pub(super) fn carries_ack(&self, payload_bytes: usize, config: &Config) -> bool {
-        // A11
+        // A11: Ack within a Data packet
         let around = wire::TAG_BYTES.max(wire::greeting::GREETING_BYTES);
         let bytes = DATAGRAM_HEADER_BYTES + around + BESIDE_BYTES_MAX + payload_bytes;
         payload_bytes <= BESIDE_PAYLOAD_MAX
@@ -79,7 +79,7 @@ impl Peer {
 
 /// Next entropy in rotation that is not `avoided`; if all are, the next one.
 fn next_entropy(last: Entropy, count: u16, avoided: impl Fn(Entropy) -> bool) -> Entropy {
-    // P11
+    // P11: Return path of Acks
     let next = |e: &Entropy| Some(Entropy((e.0 + ACK_STRIDE) % count));
     let mut rotation = core::iter::successors(next(&last), next).take(count.into());
     rotation.find(|e| !avoided(*e)).or_else(|| next(&last)).unwrap_or(last)
@@ -92,7 +92,7 @@ impl Rx {
     fn picture(&mut self, config: &Config, words: &mut [u64]) -> (u64, usize, Vec<Verdict>) {
         let count = self.verdicts.len();
         let room = ack_room(config) - self.tuples.len() * ack::TUPLE_BYTES;
-        // D9
+        // D9: Verdicts are kept and repeated
         let listed = count.min(room / 2 / ack::VERDICT_BYTES).min(ack::VERDICTS_MAX);
         let words_max = ((room - listed * ack::VERDICT_BYTES) / 8).min(words.len());
         let words = &mut words[..words_max];
@@ -129,7 +129,7 @@ impl Rx {
 
     /// Appends a complete acknowledgement. Afterwards only further echoes are due.
     pub(super) fn write(&mut self, shared: &Shared, out: &mut Vec<u8>) {
-        // A1
+        // A1: Contents of an Ack
         let mut words = [0; SACK_WORDS_MAX];
         let (cumulative, n, verdicts) = self.picture(&shared.node.config, &mut words);
         #[allow(clippy::cast_possible_truncation)] // modulo 2^32 on the wire

@@ -24,7 +24,7 @@ pub(crate) struct ReplyRoute {
 impl ReplyRoute {
     /// Path of the answer: the first entropies are the base ports of the local addresses.
     pub(crate) fn entropy(self) -> Entropy {
-        // P18
+        // P18: Answers leave from the address of arrival
         Entropy(self.local.into())
     }
 }
@@ -42,7 +42,7 @@ impl Peer {
         if self.roams() {
             return self.address;
         }
-        // P17
+        // P17: Peer with several addresses
         let place = usize::from(entropy.0) % self.addresses().count();
         self.addresses().nth(place).unwrap_or(self.address)
     }

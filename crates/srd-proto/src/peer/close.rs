@@ -35,7 +35,7 @@ impl Peer {
     /// Ends all datagrams; the next packets to this peer are Closes.
     pub(crate) fn begin_close(&mut self, shared: &mut Shared) {
         self.fail_all(Status::Flushed, None, shared);
-        // H15
+        // H15: Close
         if self.may_close(shared) {
             self.close_left = CLOSES;
         } else {

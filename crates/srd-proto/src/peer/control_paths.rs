@@ -42,7 +42,7 @@ impl ControlPaths {
     /// which our key is unknown sends its demand for a cookie to the port of the opening.
     pub(super) fn take_opening(&mut self, paths: u16, begins: bool) -> Entropy {
         if begins {
-            // S16
+            // S16: Repetition of an opening
             let burst = self.sent.max(1).min(paths.saturating_sub(self.sent)).max(1);
             self.left = burst;
             self.base_next = !self.base_next;
@@ -92,9 +92,9 @@ impl Rx {
     ) -> Option<Entropy> {
         let turn = self.ack_turn;
         self.ack_turn = turn.wrapping_add(1);
-        // P11
+        // P11: Return path of Acks
         let every = if answers { 2 } else { ROTATES_EVERY };
-        // W1
+        // W1: Path is the source port
         let entropy = self.newest_port.checked_sub(listens).filter(|entropy| *entropy < paths)?;
         (turn % every != every - 1).then_some(Entropy(entropy))
     }

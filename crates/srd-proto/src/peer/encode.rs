@@ -97,7 +97,7 @@ impl Peer {
                 (self.write_unreliable(now, shared, buf)?, ecn, false)
             }
             Plan::Data(slot) => {
-                // W3
+                // W3: Data is ECN-capable
                 let ecn = if shared.node.config.ecn { Ecn::Ect } else { Ecn::NotEct };
                 (self.write_run(now, shared, buf, slot)?, ecn, false)
             }
@@ -218,7 +218,7 @@ impl Peer {
     }
 
     pub(super) fn next_control_number(&mut self) -> u64 {
-        // W5
+        // W5: Two number spaces
         self.control_number += 1;
         self.control_number - 1
     }
@@ -285,7 +285,7 @@ impl Peer {
         buf: &mut TransmitBuf,
         first: u32,
     ) -> Option<Entropy> {
-        // P2
+        // P2: Path chosen at departure
         let path = self.tx.as_mut()?.pick_path(now, first);
         let mut slot = first;
         let mut size = 0;
@@ -297,7 +297,7 @@ impl Peer {
         while let Some((bytes, next)) = self.write_data(now, shared, buf, slot, path, beside) {
             left -= 1;
             // A packet that carries an acknowledgement is alone in its run.
-            // P6
+            // P6: Runs of packets on one path
             let full = beside || left == 0 || buf.total_bytes() >= run_bytes;
             if full || (size != 0 && bytes < size) {
                 break;
@@ -331,7 +331,7 @@ impl Peer {
     ) -> Option<(usize, Option<u32>)> {
         self.first_sent_at = self.first_sent_at.min(now);
         let tx = self.tx.as_mut()?;
-        // D4
+        // D4: A new PSN for each transmission
         let psn = tx.sent.next();
         let again = tx.queue.held(slot).first_psn().is_some();
         let bytes = tx.queue.held(slot).payload.len() + DATAGRAM_HEADER_BYTES;
@@ -372,7 +372,7 @@ impl Peer {
         let delta = |from: u64| u16::try_from(psn.0 - from).unwrap_or(u16::MAX);
         #[allow(clippy::cast_possible_truncation)] // modulo 2^32 on the wire
         Data {
-            // D5
+            // D5: Identity and floor in each packet
             first_delta: delta(held.first_psn().unwrap_or(psn.0)),
             floor_delta: delta(tx.sent.base().0),
             sent_at: now.wire(),
@@ -421,7 +421,7 @@ impl Tx {
 
     fn pick_path(&mut self, now: Instant, slot: u32) -> PathId {
         let fresh = self.fresh();
-        // L4
+        // L4: Retransmissions first
         if self.queue.held(slot).first_psn().is_some() {
             self.paths.pick_safe(now, fresh)
         } else {
@@ -472,7 +472,7 @@ impl Tx {
 
     /// Time of the next retransmission: at once, except after repeated losses.
     pub(super) fn repeats_at(&self, now: Instant, config: &Config) -> Instant {
-        // E3a
+        // E3a: Datagrams of doubtful size
         match doublings(self.futile) {
             0 => Instant::ZERO,
             n => now + self.tail_wait().times(1 << n).min(config.rto_max),

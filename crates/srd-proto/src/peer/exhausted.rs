@@ -30,7 +30,7 @@ impl Tx {
         received: u32,
         config: &Config,
     ) -> bool {
-        // D14
+        // D14: A window full of losses
         if let Some(before) = self.abandoned.take() {
             if before == received {
                 self.queue.forget_identities();

@@ -169,7 +169,7 @@ impl Protected {
     /// Lets our own opening wait for that of the peer. Not twice in a row, because the peer's
     /// opening may be a replay.
     fn hold(&mut self, now: Instant) {
-        // S25
+        // S25: Simultaneous opening
         if self.hold_until == Instant::ZERO || now >= self.hold_until + HOLD_PAUSE {
             self.hold_until = now + HOLD;
         }
@@ -202,7 +202,7 @@ impl Peer {
             let Some((state, message)) =
                 shared.security.open(key, &preshared_key, &greeting, number, now)
             else {
-                // S29
+                // S29: Keys of small order
                 self.protected.hold_until = now + RETRY_MAX;
                 return None;
             };
@@ -250,7 +250,7 @@ impl Peer {
         cookie: [u8; COOKIE_BYTES],
     ) -> Result<(), DropReason> {
         let opening = self.protected.opening.as_mut().ok_or(DropReason::Replay)?;
-        // S27
+        // S27: MAC of a Hello
         if self.cookie == cookie || opening.cookies_left == 0 {
             return Err(DropReason::Replay);
         }
@@ -280,7 +280,7 @@ impl Peer {
             }
             Err(reason) => {
                 opening.answers_left -= 1;
-                // S17
+                // S17: Answers that do not authenticate
                 if opening.answers_left == 0 {
                     // The next opening is another one: the forger of these answers has not seen it.
                     self.protected.hold_until = opening.retry_at;
@@ -301,7 +301,7 @@ impl Peer {
         to: SocketAddr,
         shared: &mut Shared,
     ) -> Result<(), DropReason> {
-        // S15
+        // S15: Nothing before the first sealed packet
         let context = shared.numbers.next(self.local_context);
         let (remote, stamp) = (request.greeting, request.stamp());
         let greeting = self.greeting(context, shared);
@@ -363,7 +363,7 @@ impl Peer {
     /// newer one, the peer cannot be probed to find this out, so it counts for `peer_timeout` only.
     pub(crate) fn has_newer_opening(&self, stamp: Stamp, now: Instant, config: &Config) -> bool {
         self.protected.answered.as_ref().is_some_and(|answered| {
-            // S16
+            // S16: Repetition of an opening
             let counts = self.has_context() || now.since(answered.made_at) < config.peer_timeout;
             counts && answered.stamp >= stamp
         })
@@ -384,7 +384,7 @@ impl Peer {
     /// the peer has moved, so that ours will not arrive.
     pub(crate) fn opening_wins(&self, theirs: &[u8], from: IpAddr) -> bool {
         let Some(ours) = &self.protected.opening else { return false };
-        // S25
+        // S25: Simultaneous opening
         let larger = opening_id(&ours.message) > opening_id(theirs);
         larger && (self.may_be_at(from) || ours.rounds < YIELDS_AFTER)
     }
@@ -434,7 +434,7 @@ impl Peer {
             let body = keys
                 .open(now, phase, space, number, head, sealed)
                 .map_err(|_| DropReason::Unauthentic)?;
-            // S15
+            // S15: Nothing before the first sealed packet
             if let Some(p) = self.protected.pending.take() {
                 let Pending { keys, context, remote } = *p;
                 self.take_over(now, keys, context, &remote, shared);
@@ -463,7 +463,7 @@ impl Peer {
             return;
         }
         let answered = self.protected.answered.as_ref();
-        // H14
+        // H14: Answers go to the source of an opening
         let proven = answered.is_some_and(|a| !a.several && a.first_to == from);
         if proven || self.address.port() == 0 {
             self.move_to(from);
@@ -474,7 +474,7 @@ impl Peer {
 
     fn note_control(&mut self, space: Space, number: u64) -> Result<(), DropReason> {
         if space == Space::Control {
-            // S6
+            // S6: Replay windows
             if !self.control_window.get_or_insert_default().check_and_set(number) {
                 return Err(DropReason::Replay);
             }
@@ -501,7 +501,7 @@ impl Peer {
         self.set_remote_context(remote.context, shared);
         self.remote_epoch = Some(Epoch(remote.epoch));
         self.greeted = true;
-        // W5
+        // W5: Two number spaces
         self.control_number = 0;
         self.control_seen = 0;
         self.control_window = None;

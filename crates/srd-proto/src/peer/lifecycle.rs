@@ -26,7 +26,7 @@ impl Peer {
     ) -> Result<(), DropReason> {
         let epoch = Epoch(greeting.epoch);
         match self.remote_epoch {
-            // H4
+            // H4: Larger epoch at each start
             Some(known) if epoch < known => {
                 self.probe_known_run(now, shared);
                 return Err(DropReason::StaleEpoch);
@@ -126,7 +126,7 @@ impl Peer {
         if self.has_received || shared.events.len() >= shared.node.config.events_max as usize {
             return;
         }
-        // S30
+        // S30: Reports of failed handshakes
         if now >= self.guard.diagnosed_until {
             self.guard.diagnosed_until = now + DIAGNOSIS_PERIOD;
             self.guard.diagnosed = 0;
@@ -259,7 +259,7 @@ impl Peer {
         }
         self.hibernated = None;
         self.drop_rx(shared);
-        // H4
+        // H4: Larger epoch at each start
         self.epoch_bump += 1;
         self.renumber(shared);
     }
@@ -295,7 +295,7 @@ impl Peer {
 
     /// Assigns another number of our own to the context; the peer has not received it yet.
     fn renumber_ours(&mut self, shared: &Shared) {
-        // H2
+        // H2: No packet opens a plain context
         self.local_context = shared.numbers.next(self.local_context);
         self.greeted = false;
         self.has_received = false;

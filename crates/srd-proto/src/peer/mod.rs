@@ -297,7 +297,7 @@ pub(crate) fn packet_overhead(config: &Config) -> usize {
 /// Number of PSNs that a context's sender may use at a time. The SACK words of the peer's
 /// acknowledgements, which have at most the packet size, must cover them.
 pub(crate) fn psn_window(config: &Config) -> usize {
-    // D6
+    // D6: Window of PSNs
     let tuples = usize::from(config.ack_tuples_max) * ack::TUPLE_BYTES;
     let words = (ack_room(config) - tuples) / 2 / 8;
     usize::from(config.window_packets_max).min(words * 64).max(128)
@@ -453,7 +453,7 @@ impl Tx {
 
     /// Updates the pacing rate after a change of the window or the round trip.
     pub(crate) fn set_pace(&mut self, config: &Config) {
-        // C12
+        // C12: Pacing
         let burst_bytes =
             u64::from(config.packet_bytes_max) * u64::from(config.spray_burst_packets.max(4));
         let rate_bps = self.window.pacing_rate_bps(self.rtt.smoothed()).max(1);

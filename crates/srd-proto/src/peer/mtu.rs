@@ -167,7 +167,7 @@ impl Mtu {
             raised_at: None,
             probe_at: Instant::FAR_FUTURE,
         };
-        // E3
+        // E3: Path MTU discovery
         if config.mtu_discovery && configured > WORKS_MIN {
             mtu.ask_first(now);
         } else {
@@ -427,7 +427,7 @@ impl Mtu {
             if self.voids >= VOIDS_MAX {
                 self.settle(now, self.limit);
             } else if self.is_floored_by_usual() {
-                // E3
+                // E3: Path MTU discovery
                 (self.floor, self.low) = (WORKS_MIN, WORKS_MIN);
                 self.sizes = self.choose();
                 self.begin_round(now);
@@ -436,7 +436,7 @@ impl Mtu {
         }
         self.tries += 1;
         self.lossy |= (0..SIZES).any(|at| self.was_asked(at) && self.is_missed(at));
-        // E3
+        // E3: Path MTU discovery
         let unanswered = self.sizes[1..].iter().copied().find(|size| *size > self.low);
         let has_passed = unanswered.is_some_and(|size| size <= self.passed_bytes);
         let tries = if self.lossy || has_passed { TRIES_DOUBTED } else { TRIES };

@@ -138,7 +138,7 @@ impl Tx {
         if in_flight > 0 && in_flight + bytes > self.window.bytes() {
             return Err(Blocked::Window);
         }
-        // R4
+        // R4: Sender below its limit
         if self.credit_limited && self.settled_bytes + in_flight + bytes > self.credit_limit {
             return Err(Blocked::Window);
         }

@@ -71,7 +71,7 @@ impl Peer {
             before.map_or(Status::Ok, |r| r.status)
         };
         if status != Status::Ok {
-            // E6
+            // E6: Limit of verdicts
             if rx.verdicts.len() >= usize::from(shared.node.config.window_packets_max) {
                 return Err(DropReason::VerdictsFull);
             }
@@ -89,13 +89,13 @@ impl Peer {
             rx.ack_now = true;
             return Ok(Accepted::Noted);
         }
-        // R2
+        // R2: Credit counts bytes once
         rx.share.received += bytes;
         if status == Status::Ok {
             self.to_answer = self.to_answer.saturating_add(1).min(INTERACTIVE_PACKETS_MAX);
             Ok(Accepted::Deliver)
         } else {
-            // D8
+            // D8: A refusal fails one datagram
             if status == Status::RemoteRnr {
                 shared.stats.rx_rnr += 1;
             }
@@ -122,7 +122,7 @@ impl Peer {
         }
         rx.newest_port = meta.source.port();
         let delay = meta.received_at.wire().wrapping_sub(probe.sent_at);
-        // A8
+        // A8: Answers to probes
         for _ in 0..ANSWERS {
             push_bounded(&mut rx.echoes, (header.number, delay));
         }
@@ -153,7 +153,7 @@ impl Rx {
         let mut tuple = Tuple { psn: psn as u32, delay, ce: meta.ecn == Ecn::Ce };
         let port = meta.source.port();
         self.newest_port = port;
-        // A3
+        // A3: Observations in an Ack
         let same_path = port == self.last_source_port;
         self.last_source_port = port;
         if same_path && let Some(last) = self.tuples.last_mut() {
@@ -180,7 +180,7 @@ impl Rx {
     ) {
         self.unacked_packets = self.unacked_packets.saturating_add(1);
         self.unacked_bytes = self.unacked_bytes.saturating_add(u32::try_from(bytes).unwrap_or(0));
-        // A2
+        // A2: Time of an Ack
         let config = &shared.node.config;
         // A mark is reported at once, but not once per packet of a marked queue: the tuples contain
         // each mark.

@@ -75,7 +75,7 @@ impl Peer {
 
     /// Requests a proof that the peer receives at an address.
     pub(super) fn challenge(&mut self, now: Instant, to: SocketAddr, shared: &mut Shared) {
-        // H12
+        // H12: A peer that moves
         match self.protected.roam.as_deref_mut() {
             Some(roam) if roam.to == to => {
                 if now.since(roam.sent_at) >= PAUSE {
@@ -118,7 +118,7 @@ impl Peer {
     /// each address. Every second one leaves from the port at which we listen, and each address
     /// must get such ones.
     pub(super) fn opening_to(&mut self, begins: bool) -> Option<SocketAddr> {
-        // H12a
+        // H12a: A peer that moves back
         let home = self.home.as_deref_mut()?;
         home.turn = home.turn.wrapping_add(u8::from(begins));
         Some(if home.turn & 2 == 0 { self.address } else { home.address })
@@ -127,7 +127,7 @@ impl Peer {
     /// Destination of a tail probe, if the peer is away from home and a tail probe was not
     /// answered: the two addresses take turns.
     pub(super) fn tail_probe_to(&mut self) -> Option<SocketAddr> {
-        // H12a
+        // H12a: A peer that moves back
         let unanswered = self.tx.as_ref().is_some_and(|tx| tx.probe_backoff > 1);
         let home = self.home.as_deref_mut().filter(|_| unanswered)?;
         home.turn = home.turn.wrapping_add(1);

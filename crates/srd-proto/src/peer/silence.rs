@@ -63,7 +63,7 @@ impl Silence {
     /// Excludes an own pause, unless the excluded pauses together would exceed `most`.
     fn forgive(&mut self, pause: Duration, most: Duration) {
         let paused = self.paused + pause;
-        // H8
+        // H8: Peer timeout
         if self.is_on() && self.pauses < PAUSES_MAX && paused <= most {
             self.paused = paused;
             self.pauses += 1;
@@ -79,9 +79,9 @@ impl Peer {
             return Instant::FAR_FUTURE;
         };
         let Silence { since, paused, .. } = tx.silence;
-        // H8
+        // H8: Peer timeout
         let at = since + paused + config.patience(self.has_received);
-        // H8a
+        // H8a: ICMP errors are hints
         match self.hints.filter(|hints| self.has_received && hints.count >= HINTS_MIN) {
             Some(hints) => at.min(hints.first_at.max(since + paused) + HINTED_PATIENCE),
             None => at,

@@ -77,7 +77,7 @@ impl Peer {
         let Some(tx) = self.tx.as_deref().filter(|_| keepalive != Duration::MAX) else {
             return Instant::FAR_FUTURE;
         };
-        // H10
+        // H10: Keepalive
         let idle = self.active_at() + keepalive;
         if tx.silence.is_on() {
             idle.min(tx.last_sent_at + keepalive.over(PROBED_PART))

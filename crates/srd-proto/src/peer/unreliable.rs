@@ -39,7 +39,7 @@ impl Peer {
         config: &Config,
     ) -> Result<(), SendError> {
         let tx = self.tx(config, now);
-        // D15
+        // D15: Unreliable datagrams
         if tx.unreliable.len() >= config.unreliable_queue_datagrams_max as usize {
             return Err(SendError::QueueFull);
         }

@@ -158,7 +158,7 @@ impl<'a> AckView<'a> {
         let (b, mut rest) = bytes.split_first_chunk::<ACK_BYTES>().ok_or(WireError::Malformed)?;
         let flags = b[12];
         let (words, tuples, verdicts) = (b[13] as usize, b[14] as usize, b[15] as usize);
-        // E2
+        // E2: Malformed packets
         if flags & !(ACK_CREDIT_LIMITED | ACK_ECHO) != 0
             || words > SACK_WORDS_MAX
             || tuples > TUPLES_MAX

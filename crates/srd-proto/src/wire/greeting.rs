@@ -53,7 +53,8 @@ impl Greeting {
             port: u16_at(b, 12),
             features: u16_at(b, 14),
         };
-        // E2, W6
+        // E2: Malformed packets
+        // W6: Zero is no context or port
         if greeting.context == 0 || greeting.port == 0 {
             return Err(WireError::Malformed);
         }

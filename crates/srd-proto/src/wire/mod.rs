@@ -137,7 +137,7 @@ impl Header {
     /// Returns an error if there are too few bytes, or if version, type or a flag is unknown.
     pub fn decode(bytes: &[u8]) -> Result<(Self, &[u8]), WireError> {
         let (head, rest) = bytes.split_first_chunk::<HEADER_BYTES>().ok_or(WireError::Malformed)?;
-        // E2
+        // E2: Malformed packets
         if head[0] >> 4 != VERSION {
             return Err(WireError::Version);
         }
@@ -178,7 +178,7 @@ pub const fn decode_rtt(code: u8) -> u64 {
 
 /// The 64-bit number nearest to `expected` whose low 32 bits are `low`.
 pub const fn expand(low: u32, expected: u64) -> u64 {
-    // W4
+    // W4: Low 32 bits of numbers
     let base = expected & !0xffff_ffff | low as u64;
     let half = 1 << 31;
     if base.wrapping_add(half) < expected {

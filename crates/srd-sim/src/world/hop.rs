@@ -121,7 +121,7 @@ impl<N: Node> World<N> {
     /// Finds space for a packet, and trims it if necessary.
     fn enqueue_special(&mut self, port: u32, event: &mut Event) -> Option<u64> {
         let egress = &mut self.ports[port as usize];
-        // A10
+        // A10: Class of Acks
         let small = event.flags & (FLAG_CONTROL | FLAG_TRIMMED) != 0;
         let first = (event.flags & FLAG_TRIMMED != 0 && egress.rules & rule::TRIM != 0)
             || (small && egress.rules & rule::CONTROL != 0);

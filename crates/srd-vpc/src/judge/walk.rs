@@ -80,7 +80,7 @@ impl Walk<'_> {
             return Err(Reason::Families);
         }
         match origin {
-            // V1
+            // V1: Source check
             Origin::Eni(_) if self.packet.source == self.packet.destination => {
                 Err(Reason::ToItself)
             }
@@ -502,7 +502,7 @@ pub(super) fn is_from_outside(world: &World, source: IpAddr) -> bool {
 
 /// Refuses a destination that the internet does not carry.
 pub(crate) fn check_carried(private: bool, destination: IpAddr) -> Result<(), Reason> {
-    // V19
+    // V19: Addresses outside the internet
     if is_carried(private, destination) { Ok(()) } else { Err(Reason::NotCarried) }
 }
 

@@ -39,7 +39,7 @@ impl Rdm {
     /// Sends CREDIT, if a grant is due.
     pub(crate) fn grant(&mut self, index: u32) {
         let window = self.window();
-        // G5: a peer that does not take its control frames gets no more credit, which bounds them.
+        // A peer that does not take its control frames gets no more credit, which bounds them. (G5)
         let heard = |conn: &Connection| !conn.blocked && conn.control.len() < CONTROL_MAX;
         if !self.conn(index).is_some_and(heard) {
             return;

@@ -68,7 +68,7 @@ impl Rdm {
         }
         conn.hello = None;
         conn.in_doubt = false;
-        // W1
+        // W1: Versions
         if their.version != VERSION {
             self.fail_conn(index, Outcome::Protocol);
             return true;
@@ -141,7 +141,7 @@ impl Rdm {
         let is_new = self.conn_of(delivery.peer).is_none();
         let waiting = u32::try_from(self.hellos.len()).unwrap_or(u32::MAX);
         let strangers = self.strangers_count.saturating_add(waiting);
-        // H7: strangers take at most their part of the numbers.
+        // Strangers take at most their part of the numbers. (H7)
         let crowded = is_new && strangers >= self.bounds.strangers_max;
         // One of the known strangers may have gone.
         self.crowded |= crowded;
@@ -173,7 +173,7 @@ impl Rdm {
         // W1. Any version gets an answer, only ours a session.
         if hello.version == VERSION {
             let same = |i: &Incoming| (i.run, i.number) == (hello.incarnation, hello.session);
-            // H3: a repeated HELLO is answered with the same grant.
+            // A repeated HELLO is answered with the same grant. (H3)
             if !known.as_ref().is_some_and(same) {
                 self.open_incoming(index, hello, window);
             }
