@@ -17,12 +17,12 @@ fn key(number: u32) -> Key {
 /// Opens it, and ends it after a time if there is one.
 fn live(connections: &mut Connections, now_ns: u64, number: u32, life_ns: Option<u64>) {
     let key = key(number);
-    connections.add(now_ns, &key, true, Seen::Tcp(SYN));
-    connections.add(now_ns, &key, false, Seen::Tcp(SYN | ACK));
-    connections.add(now_ns, &key, true, Seen::Tcp(ACK));
+    connections.add(now_ns, &key, true, PacketKind::Tcp(SYN));
+    connections.add(now_ns, &key, false, PacketKind::Tcp(SYN | ACK));
+    connections.add(now_ns, &key, true, PacketKind::Tcp(ACK));
     if let Some(life_ns) = life_ns {
-        connections.add(now_ns + life_ns, &key, true, Seen::Tcp(ACK | FIN));
-        connections.add(now_ns + life_ns, &key, false, Seen::Tcp(ACK | FIN));
+        connections.add(now_ns + life_ns, &key, true, PacketKind::Tcp(ACK | FIN));
+        connections.add(now_ns + life_ns, &key, false, PacketKind::Tcp(ACK | FIN));
     }
 }
 
@@ -77,9 +77,9 @@ fn beyond_its_bound_a_sample_stands_for_all() {
 #[test]
 fn what_was_open_before_is_no_new_connection() {
     let mut connections = Connections::new(0);
-    connections.add(0, &key(1), false, Seen::Tcp(ACK));
-    connections.add(MS, &key(1), true, Seen::Tcp(ACK));
-    connections.add(2 * MS, &key(2), false, Seen::Tcp(SYN));
+    connections.add(0, &key(1), false, PacketKind::Tcp(ACK));
+    connections.add(MS, &key(1), true, PacketKind::Tcp(ACK));
+    connections.add(2 * MS, &key(2), false, PacketKind::Tcp(SYN));
     let seen = connections.seen(1000 * MS);
     assert_eq!((seen.began, seen.entries[0].peak), (1, 2));
 }

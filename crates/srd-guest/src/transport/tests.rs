@@ -69,7 +69,7 @@ const ENVELOPE: Envelope = Envelope::Between { from: EniId(1), to: EniId(2) };
 
 fn send(from: &mut Transport, to: &str, number: u8, express: bool) {
     let host: Arc<str> = to.into();
-    let way = Way { host: &host, instance: 0, envelope: ENVELOPE, express };
+    let way = FrameRoute { host: &host, instance: 0, envelope: ENVELOPE, express };
     assert!(from.send(clock::now(), &way, frame(number)));
     from.flush();
 }
@@ -126,7 +126,7 @@ fn frames_of_several_hosts_arrive_by_srd_and_plainly_and_are_counted() {
     assert_eq!(counts(&all[1]), wanted);
     assert_eq!(all[1].lost().sum::<u64>(), 0);
     let host: Arc<str> = "delta".into();
-    let way = Way { host: &host, instance: 0, envelope: ENVELOPE, express: true };
+    let way = FrameRoute { host: &host, instance: 0, envelope: ENVELOPE, express: true };
     assert!(!all[0].send(clock::now(), &way, frame(1)), "there is no such host");
 }
 

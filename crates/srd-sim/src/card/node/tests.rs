@@ -37,8 +37,12 @@ fn a_frame_for_a_host_that_is_no_peer_is_counted() {
     let out = &mut Outcomes::default();
     let (_, mut near) = node.near(Instant::ZERO, out);
     for (host, malformed) in [("host1", 0), ("host2", 1)] {
-        let way =
-            Way { host: &host.into(), instance: 0, envelope: Envelope::Arriving, express: false };
+        let way = FrameRoute {
+            host: &host.into(),
+            instance: 0,
+            envelope: Envelope::Arriving,
+            express: false,
+        };
         near.to_host(way, vec![0; OFFLOAD_BYTES + 20]);
         assert_eq!(near.carrier.malformed(), malformed);
     }
