@@ -47,7 +47,8 @@ pub(super) fn uncited(specs: &[(String, String)], sources: &[(String, String)]) 
     uncited
 }
 
-/// Comment lines that cite a rule without its title, or with another one than the specification has.
+/// Comment lines that cite a rule without its title, or with a title that the specification does
+/// not have.
 /// `specs` and `sources` are (path, text).
 pub(super) fn untitled(specs: &[(String, String)], sources: &[(String, String)]) -> Vec<String> {
     let titles: BTreeMap<&str, BTreeMap<&str, &str>> = specs

@@ -254,8 +254,8 @@ mod tests {
 
     #[test]
     fn rules_are_numbered_once_in_order_with_origin_and_duty() {
-        let good = "- **P1** *One.* [paper, ours] A sender\n  MUST do.\n- **P2** *Two.* [ours] It MAY.\n\
-                    - **C1** *One.* [docs] It SHOULD.\n";
+        let good = "- **P1** *One.* [paper, ours] A sender\n  MUST do.\n\
+                    - **P2** *Two.* [ours] It MAY.\n- **C1** *One.* [docs] It SHOULD.\n";
         assert!(rules("s.md", good).is_empty(), "{:?}", rules("s.md", good));
         let twice = "- **P1** *One.* [ours] It MUST.\n- **P1** *One.* [ours] It MUST.\n";
         assert_eq!(rules("s.md", twice), ["s.md:2: rule P1 is there twice"]);

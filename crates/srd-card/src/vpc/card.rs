@@ -87,7 +87,8 @@ impl Instance {
 ///   bounded number for each call.
 /// - **Rules**: [`set_rules`](Self::set_rules) replaces them. From then on no packet passes by the
 ///   old ones (V4 of `docs/spec/card.md`).
-/// - **Instances**: [`add_instance`](Self::add_instance), [`remove_instance`](Self::remove_instance).
+/// - **Instances**: [`add_instance`](Self::add_instance) and
+///   [`remove_instance`](Self::remove_instance).
 /// - **Questions**: if the rules are tables of this host alone, [`poll_question`](
 ///   Self::poll_question) returns what the card has to ask of the directory, and
 ///   [`learn`](Self::learn) takes the answer (V15).
@@ -104,88 +105,7 @@ impl Instance {
 ///
 /// Two instances of one host. A rule admits UDP to port 53 and nothing else:
 ///
-/// ```
-/// use std::path::Path;
-/// use std::sync::Arc;
-///
-/// use srd_card::offload::OFFLOAD_BYTES;
-/// use srd_card::profile::{InstanceType, Profile};
-/// use srd_card::track::Timeouts;
-/// use srd_card::vpc::{Card, Environment, FrameRoute, Guest, PortId};
-/// use srd_proto::{Instant, Secret};
-/// use srd_vpc::compile::Rules;
-/// use srd_vpc::id::EniId;
-/// use srd_vpc::judge::Service;
-/// use srd_vpc_file::Kind;
-///
-/// let file = r#"
-///     [vpc.main]
-///     cidr = ["10.0.0.0/16"]
-///     [route_table.main]
-///     [acl.open]
-///     ingress = ["100 allow all from 0.0.0.0/0"]
-///     egress = ["100 allow all to 0.0.0.0/0"]
-///     [subnet.one]
-///     cidr = "10.0.1.0/24"
-///     route_table = "main"
-///     acl = "open"
-///     [group.dns]
-///     ingress = ["udp 53 from 10.0.0.0/16"]
-///     [instance.a]
-///     type = "c7i.large"
-///     host = "here"
-///     [instance.b]
-///     type = "c7i.large"
-///     host = "here"
-///     [interface.a]
-///     subnet = "one"
-///     address = ["10.0.1.10"]
-///     groups = ["dns"]
-///     instance = "a"
-///     [interface.b]
-///     subnet = "one"
-///     address = ["10.0.1.11"]
-///     groups = ["dns"]
-///     instance = "b"
-/// "#;
-/// let file = srd_vpc_file::parse(file, Path::new("example.toml")).unwrap();
-///
-/// #[derive(Default)]
-/// struct Delivered(Vec<PortId>);
-///
-/// impl Environment for Delivered {
-///     fn to_guest(&mut self, port: PortId, _frame: Vec<u8>) {
-///         self.0.push(port);
-///     }
-///     fn to_host(&mut self, _: FrameRoute<'_>, _: Vec<u8>) {}
-///     fn to_service(&mut self, _: PortId, _: Service, _: Vec<u8>) {}
-/// }
-///
-/// let now = Instant::ZERO;
-/// let rules = Arc::new(Rules::compile(&file.world, "here"));
-/// let mut card = Card::new("here", rules, Secret::known(1));
-/// let profile = Profile::of(InstanceType::find("c7i.large").unwrap());
-/// let [a, b] = ["a", "b"].map(|name| {
-///     let eni = EniId(file.names.number(Kind::Interface, name).unwrap());
-///     let guest = Guest { eni, timeouts: Timeouts::DEFAULT };
-///     card.add_instance(now, &profile, &[guest])[0]
-/// });
-///
-/// // A frame from a to b, UDP to this port.
-/// let frame = |port: u8| {
-///     let mut frame = vec![0; OFFLOAD_BYTES];
-///     frame.extend([0x45, 0, 0, 28, 0, 0, 0, 0, 64, 17, 0, 0, 10, 0, 1, 10, 10, 0, 1, 11]);
-///     frame.extend([0x30, 0x39, 0, port, 0, 8, 0, 0]);
-///     frame
-/// };
-/// let mut delivered = Delivered::default();
-/// card.from_guest(now, a, frame(53), &mut delivered);
-/// card.from_guest(now, a, frame(80), &mut delivered);
-/// assert_eq!(delivered.0, [b]);
-/// let refused: Vec<_> = card.drops(b).all().filter(|(_, packets)| *packets > 0).collect();
-/// assert_eq!(refused.len(), 1);
-/// assert_eq!(refused[0].0.name(), "security groups in");
-/// ```
+#[doc = concat!("```ignore\n", include_str!("../../tests/it/card_example.rs"), "```\n")]
 pub struct Card {
     pub(super) host: Arc<str>,
     pub(super) rules: Arc<Rules>,

@@ -10,6 +10,7 @@ mod asking;
 mod batches;
 #[path = "../../../../fuzz/bodies/card/mod.rs"]
 mod bodies;
+mod card_example;
 mod chance;
 mod concern;
 mod corpus;

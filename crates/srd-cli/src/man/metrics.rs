@@ -55,8 +55,8 @@ pub(super) fn page(version: &str) -> String {
         roman(" serve these metrics at "),
         italic("/metrics"),
         roman(" as OpenMetrics text, which Prometheus reads. Counters begin at zero when the "),
-        roman("program starts. Counters of the ENA driver have the names and the type (unknown) that "),
-        roman("exporters give them on EC2."),
+        roman("program starts. Counters of the ENA driver have the names and the type (unknown) "),
+        roman("that exporters give them on EC2."),
     ]);
     let parts = [
         ("METRICS OF SRD UP", srd_daemon::metrics::sample()),

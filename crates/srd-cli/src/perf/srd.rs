@@ -141,7 +141,7 @@ pub(super) fn unauthentic(endpoints: &[LocalEndpoint]) -> u64 {
 
 /// Logs the counters of the transport and its sockets, for `-v`.
 fn tell_stats(endpoint: &LocalEndpoint) {
-    // The debug form contains all counters with their names.
+    // Debug form: all counters with their names.
     tracing::info!("{:?}, {:?}", endpoint.core().stats(), endpoint.io_stats());
 }
 
@@ -189,7 +189,7 @@ struct Worker {
 impl Drop for Worker {
     fn drop(&mut self) {
         tell_stats(&self.endpoint);
-        // The debug form contains all counters with their names.
+        // Debug form: all counters with their names.
         tracing::info!("{:?}", self.endpoint.core().peer_stats(self.peer));
     }
 }

@@ -209,7 +209,7 @@ fn objects(file: &VpcFile) -> BTreeMap<String, String> {
     ) {
         for (id, object) in table {
             let name = file.names.name(kind, number(*id)).unwrap_or_default();
-            // The debug form is only compared, and never shown.
+            // Debug form: it is compared, and never shown.
             out.insert(format!("{} {name}", kind.word()), format!("{object:?}"));
         }
     }

@@ -197,7 +197,7 @@ fn counters(totals: &Totals, queue_bytes: u64) -> Counters {
 /// Drops for all reasons, also those with the value zero: so readers notice the first drop, too.
 fn drops(totals: &Totals) -> BTreeMap<String, u64> {
     let by_transport = DropReason::ALL.iter().zip(totals.transport.drops);
-    // The name of a counter is derived from the debug form of its reason.
+    // Debug form: the name of a counter is derived from that of its reason.
     let by_transport = by_transport.map(|(reason, n)| (snake(&format!("{reason:?}")), n));
     let card = totals.card.drops().map(|(name, n)| (name.to_owned(), n));
     let guest = [("interface_refused".to_owned(), totals.work.refused)];

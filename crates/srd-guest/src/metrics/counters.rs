@@ -12,8 +12,8 @@ const COUNTERS: [(&str, &str); 22] = [
     ),
     (
         "pps_allowance_exceeded",
-        "Packets queued or dropped because of the packets per second of the instance, and fragments \
-         of the guest dropped beyond 1,024 a second.",
+        "Packets queued or dropped because of the packets per second of the instance, and \
+         fragments of the guest dropped beyond 1,024 per second.",
     ),
     (
         "conntrack_allowance_exceeded",
@@ -21,15 +21,15 @@ const COUNTERS: [(&str, &str); 22] = [
     ),
     (
         "linklocal_allowance_exceeded",
-        "Packets to link-local services dropped beyond 1,024 a second.",
+        "Packets to link-local services dropped beyond 1,024 per second.",
     ),
     ("conntrack_allowance_available", "Connections that the instance may still track."),
     ("ena_srd_mode", "ENA Express: 0 off, 1 on for TCP, 3 on for TCP and UDP."),
     ("ena_srd_tx_pkts", "Packets to other hosts sent over SRD."),
     (
         "ena_srd_eligible_tx_pkts",
-        "Packets to other hosts that met the conditions for SRD, whether or not they were sent over \
-         it.",
+        "Packets to other hosts that met the conditions for SRD, whether or not they were sent \
+         over it.",
     ),
     ("ena_srd_rx_pkts", "Packets from other hosts received over SRD."),
     (

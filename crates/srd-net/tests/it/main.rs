@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used)] // a test may fail loudly
 
+mod back_end_example;
 mod copies;
 mod documentation;
 mod endpoint;

@@ -9,6 +9,7 @@ mod bodies;
 mod copies;
 mod corpus;
 mod egress;
+mod endpoint_example;
 mod hibernation;
 mod interactive;
 mod operations;

@@ -31,9 +31,10 @@ pub(crate) fn is_of(traffic: Traffic, packet: &Packet) -> bool {
     }
 }
 
-/// Whether an entry of a list applies to a packet. A fragment without ports may belong to any ports
-/// of its protocol: an entry that allows applies if it names all of them, and one that denies if it
-/// names any of them. So the fragment passes if all ports pass (T1 of card.md).
+/// Whether an entry of a list applies to a packet. A fragment without ports may belong to any port
+/// of its protocol. Therefore an entry that allows has to name all ports to apply to the fragment,
+/// and for an entry that denies some ports are enough. So the fragment passes if all ports pass
+/// (T1 of card.md).
 pub(crate) fn applies(traffic: Traffic, allow: bool, packet: &Packet) -> bool {
     is_of(traffic, packet) || (!allow && may_be_of(traffic, packet))
 }
