@@ -5,40 +5,45 @@ use srd_proto::Duration;
 /// Sizes of a device's tables.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Config {
-    /// The lowest number that a queue pair may get.
+    /// Smallest number that a queue pair may get.
     pub qpn_first: u16,
-    /// Queue pairs, and how many numbers there are for them. One that was destroyed leaves its
-    /// number unused until all others had their turn.
+    /// Largest number of queue pairs, and of their numbers. The number of a destroyed queue pair is
+    /// used again only after all other free numbers.
     pub qps_max: u16,
-    /// Protection domains.
+    /// Largest number of protection domains.
     pub pds_max: u32,
-    /// Address handles; EFA numbers them with 16 bits.
+    /// Largest number of address handles; EFA numbers them with 16 bits.
     pub ahs_max: u32,
-    /// Completion queues.
+    /// Largest number of completion queues.
     pub cqs_max: u32,
-    /// Registrations, at most [`crate::MRS_MAX`].
+    /// Largest number of registrations, at most [`crate::MRS_MAX`].
     pub mrs_max: u32,
-    /// Work requests that a send queue may be made for.
+    /// Largest size of a send queue, in work requests.
     pub sq_wrs_max: u32,
-    /// Work requests that a receive queue may be made for.
+    /// Largest size of a receive queue, in work requests.
     pub rq_wrs_max: u32,
-    /// Entries that a completion queue may be made for.
+    /// Largest size of a completion queue, in entries.
     pub cq_entries_max: u32,
-    /// Inline bytes that a queue pair may be made for: 32 on EFA at first, 80 later.
+    /// Largest number of inline bytes of a queue pair: 32 on the first EFA devices, 80 on later
+    /// ones.
     pub inline_bytes_max: u32,
-    /// Peers' writes of more than one datagram that are under way here. One more is refused
-    /// (RNR), unless one of them has been silent for `write_idle`.
+    /// Largest number of peers' writes of more than one datagram that are in progress on this
+    /// device. A further write is refused (RNR), unless one of them has received nothing for
+    /// `write_idle`.
     pub writes_in_max: u32,
-    /// Silence after which a peer's write may be forgotten for another's sake.
+    /// Time without a datagram after which a peer's write may be removed to make space for another
+    /// write.
     pub write_idle: Duration,
-    /// Peers' reads that are being answered. One more is refused (RNR).
+    /// Largest number of peers' reads that this device answers at the same time. A further read is
+    /// refused (RNR).
     pub reads_in_max: u32,
-    /// Payload bytes of transfers that may wait in the transport for one peer: enough to keep
-    /// it busy, and little, so that messages behind them do not wait for long.
+    /// Largest number of payload bytes of transfers that wait in the transport for one peer: enough
+    /// to keep the peer busy, and few enough that later messages do not wait for long.
     pub unsent_bytes_max: u64,
-    /// Keep a [`crate::Note`] of every transfer of a peer's that ends, for [`crate::Device::note`].
+    /// Whether a [`crate::Note`] of each peer's transfer that ends is stored, for
+    /// [`crate::Device::note`].
     pub notes: bool,
-    /// Secret that tables are keyed with, so that strangers cannot aim at one bucket.
+    /// Secret key of the hash tables, so that peers cannot choose keys that fall into one bucket.
     pub seed: u64,
 }
 

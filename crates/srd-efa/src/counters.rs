@@ -1,57 +1,61 @@
-//! Counters, under the names that EFA's driver gives them (`hw_counters`); a counter that the
-//! driver lacks has a name of ours.
+//! Counters, with the names of EFA's driver (`hw_counters`). A counter that the driver does not
+//! have gets a name of this crate.
 
 use srd_proto::Stats;
 
-/// Counts of operations and refusals of a device, since it was made.
+/// Counts of operations and refusals of a device, since the device was made.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Counters {
-    /// Messages sent with success.
+    /// Messages that were sent successfully.
     pub send_wrs: u64,
-    /// Their bytes.
+    /// Bytes of these sent messages.
     pub send_bytes: u64,
-    /// Messages received.
+    /// Messages that were received.
     pub recv_wrs: u64,
-    /// Their bytes.
+    /// Bytes of these received messages.
     pub recv_bytes: u64,
     /// Reads that succeeded.
     pub rdma_read_wrs: u64,
-    /// Their bytes.
+    /// Bytes of the reads that succeeded.
     pub rdma_read_bytes: u64,
     /// Reads that failed.
     pub rdma_read_wr_err: u64,
-    /// Bytes that peers read here.
+    /// Bytes that peers read from this device.
     pub rdma_read_resp_bytes: u64,
     /// Writes that succeeded.
     pub rdma_write_wrs: u64,
-    /// Their bytes.
+    /// Bytes of the writes that succeeded.
     pub rdma_write_bytes: u64,
     /// Writes that failed.
     pub rdma_write_wr_err: u64,
-    /// Bytes that peers wrote here.
+    /// Bytes that peers wrote to this device.
     pub rdma_write_recv_bytes: u64,
-    /// Refused: for a queue pair that is not there, in no state to receive, or of the other type.
+    /// Datagrams refused because their queue pair does not exist, cannot receive in its state, or
+    /// has the other type.
     pub bad_qpn: u64,
-    /// Refused: with another Q key than the queue pair's.
+    /// Datagrams refused because their Q key differs from the Q key of the queue pair.
     pub bad_qkey: u64,
-    /// Refused: opaque bits or headers that no sender writes.
+    /// Datagrams refused because of opaque bits or headers that no sender writes.
     pub malformed: u64,
-    /// Refused: a remote key, range or right.
+    /// Datagrams refused because of their remote key, range or access right.
     pub bad_address: u64,
-    /// Refused: RDMA from a peer without address handle.
+    /// RDMA datagrams refused because their peer has no address handle.
     pub unknown_peer: u64,
-    /// Refused: no receive request was posted, or the completion queue had no free entry.
+    /// Datagrams refused because no receive request was posted, or the completion queue had no free
+    /// entry.
     pub rnr: u64,
-    /// Refused: a message larger than its receive request.
+    /// Messages refused because they were larger than their receive request.
     pub bad_length: u64,
-    /// Refused: part of a transfer that is not under way.
+    /// Datagrams refused because their transfer is not in progress.
     pub no_transfer: u64,
-    /// Peers' writes that were forgotten: given up by the peer, silent, or their peer was lost.
+    /// Peers' writes that were removed: because the peer gave up the write, sent nothing for too
+    /// long, or was lost.
     pub writes_forgotten: u64,
 }
 
 impl Counters {
-    /// Everything that the driver shows, by its name: the device's and the transport's.
+    /// Returns every counter that the driver shows, with its name: those of the device and those of
+    /// the transport.
     pub fn hw_counters(&self, stats: &Stats) -> [(&'static str, u64); 22] {
         [
             ("tx_bytes", stats.tx_bytes),

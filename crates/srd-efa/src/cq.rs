@@ -1,8 +1,9 @@
 //! Completion queues and their entries.
 //!
 //! A completion queue never overflows. Each posted work request reserves an entry for its
-//! completion. A request for which no entry is free is not accepted. An arrival that completes
-//! without a work request is refused as if there were no receive buffer, if no entry is free.
+//! completion. A request for which no entry is free is not accepted. Exception: some arrivals
+//! complete without a work request. If no entry is free for such an arrival, it is refused as if
+//! there were no receive buffer.
 
 use alloc::collections::VecDeque;
 
@@ -16,33 +17,35 @@ use crate::handle::Ah;
 pub enum WcStatus {
     /// The request succeeded.
     Ok = 0,
-    /// Its queue pair failed, or its address handle was destroyed.
+    /// The queue pair failed, or the address handle was destroyed.
     Flushed = 1,
     /// The queue pair is broken.
     LocalQpInternal = 2,
-    /// The queue pair does not do this.
+    /// The queue pair does not support this operation.
     LocalUnsupportedOp = 3,
-    /// There is no such address handle.
+    /// The address handle does not exist.
     LocalInvalidAh = 4,
-    /// A local key is wrong, or its range or rights do not suffice.
+    /// A local key is wrong, or the range or the access rights of its registration do not suffice.
     LocalInvalidLkey = 5,
-    /// The message is larger than one datagram carries.
+    /// The message is larger than the payload of one datagram.
     LocalBadLength = 6,
-    /// The remote key is wrong, or its range or rights do not suffice.
+    /// The remote key is wrong, or the range or the access rights of its registration do not
+    /// suffice.
     RemoteBadAddress = 7,
-    /// The peer has given up what this belongs to, or has restarted.
+    /// The peer has given up the transfer, or has restarted.
     RemoteAbort = 8,
-    /// The peer has no such queue pair, or it is in no state to receive, or its Q key differs.
+    /// The peer has no such queue pair, or the queue pair cannot receive in its state, or its Q key
+    /// differs.
     RemoteBadDestQpn = 9,
-    /// The peer's queue pair had no receive request, as often as was retried.
+    /// The peer's queue pair had no receive request at every attempt.
     RemoteRnr = 10,
     /// The peer's receive request was too small.
     RemoteBadLength = 11,
     /// The peer answered with an unknown status.
     RemoteBadStatus = 12,
-    /// The peer answered before and has gone silent.
+    /// The peer has answered earlier, but answers no longer.
     UnrespRemote = 13,
-    /// The peer has no address handle for us, which RDMA needs.
+    /// The peer has no address handle for this endpoint, which RDMA needs.
     RemoteUnknownPeer = 14,
     /// The peer never answered.
     UnreachRemote = 15,
@@ -65,7 +68,7 @@ impl WcStatus {
         }
     }
 
-    /// The number of the `ibv_wc_status` that EFA's library turns it into.
+    /// Returns the `ibv_wc_status` into which EFA's library converts this status.
     pub const fn ibv_wc_status(self) -> u32 {
         match self {
             Self::Ok => 0,
@@ -96,14 +99,14 @@ pub enum WcOpcode {
     RdmaRead,
     /// A message has arrived.
     Recv,
-    /// A peer's write with immediate data has arrived, all of it.
+    /// A peer's write with immediate data has arrived completely.
     RecvRdmaWithImm,
 }
 
 /// A completion (`ibv_wc`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Completion {
-    /// The work request's number; 0 for an unsolicited one.
+    /// Number of the work request; 0 for an unsolicited completion.
     pub wr_id: u64,
     /// Status of the operation.
     pub status: WcStatus,
@@ -115,25 +118,26 @@ pub struct Completion {
     pub byte_len: u32,
     /// The sender's immediate data.
     pub imm: Option<u32>,
-    /// The remote queue pair, of something received.
+    /// Remote queue pair, for a received message or write.
     pub src_qpn: Option<Qpn>,
     /// Address handle of the sender of a received message; `None` if the sender has no address
     /// handle. EFA reports 0xFFFF then.
     pub ah: Option<Ah>,
-    /// The peer at the other end; `None` for receive requests that were flushed. EFA's wide
-    /// completions carry it for a sender without an address handle.
+    /// The peer; `None` for receive requests that were flushed. EFA's wide completions contain it
+    /// for a sender without an address handle.
     pub peer: Option<PeerId>,
-    /// A write with immediate data that used no receive request.
+    /// Whether this is a write with immediate data that used no receive request.
     pub unsolicited: bool,
 }
 
-/// The queue. Bound: `entries_max`, standing and promised together.
+/// A completion queue. Bound: `entries_max` completions and reserved entries together.
 #[derive(Debug)]
 pub(crate) struct CompletionQueue {
     entries: VecDeque<Completion>,
     promised: u32,
     entries_max: u32,
-    /// Queue pairs that use it, once for sends and once for receives.
+    /// Number of uses of the queue by queue pairs; sends and receives of a queue pair count
+    /// separately.
     pub(crate) users: u32,
 }
 
@@ -146,26 +150,26 @@ impl CompletionQueue {
         self.entries.len() + (self.promised as usize) < self.entries_max as usize
     }
 
-    /// Reserves an entry; false if no entry is free.
+    /// Reserves an entry. Returns false if no entry is free.
     pub(crate) fn promise(&mut self) -> bool {
         let room = self.has_room();
         self.promised += u32::from(room);
         room
     }
 
-    /// Gives a promised entry back.
+    /// Releases a reserved entry.
     pub(crate) fn release(&mut self) {
         debug_assert!(self.promised > 0, "an entry was promised");
         self.promised = self.promised.saturating_sub(1);
     }
 
-    /// Fills a promised entry.
+    /// Fills a reserved entry.
     pub(crate) fn fulfil(&mut self, completion: Completion) {
         self.release();
         self.entries.push_back(completion);
     }
 
-    /// Fills an entry that was not reserved. The caller has checked that one is free.
+    /// Fills an entry that was not reserved. The caller has checked that an entry is free.
     pub(crate) fn push_unsolicited(&mut self, completion: Completion) {
         debug_assert!(self.has_room(), "the caller has asked");
         self.entries.push_back(completion);
@@ -175,7 +179,7 @@ impl CompletionQueue {
         self.entries.pop_front()
     }
 
-    /// Forgets the completions of a queue pair that is destroyed.
+    /// Removes the completions of a queue pair that is destroyed.
     pub(crate) fn forget(&mut self, qpn: Qpn) {
         self.entries.retain(|completion| completion.qpn != qpn);
     }

@@ -1,5 +1,5 @@
-//! Errors, one small enum per kind of call. A fault of a peer is a counter or a status of a
-//! completion instead.
+//! Errors: one small enum for each kind of call. A fault of a peer is no error of a call; it is a
+//! counter or the status of a completion.
 
 use core::fmt;
 
@@ -7,14 +7,14 @@ use core::fmt;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum CreateError {
-    /// As many exist as the configuration allows.
+    /// The largest number of objects that the configuration allows exists.
     Full,
-    /// An object that it names does not exist, or belongs to another protection domain.
+    /// An object that the call names does not exist, or belongs to another protection domain.
     NoSuchObject,
-    /// There is an address handle for this peer in this protection domain already, or a
-    /// registration under this key.
+    /// This protection domain has an address handle for this peer already, or the key is in use by
+    /// another registration.
     Exists,
-    /// A size or combination that cannot be.
+    /// A size is out of range, or a combination of arguments is impossible.
     Invalid,
 }
 
@@ -37,7 +37,7 @@ impl core::error::Error for CreateError {}
 pub enum DestroyError {
     /// There is no such object.
     NoSuchObject,
-    /// Other objects depend on it: destroy those first.
+    /// Other objects depend on this object, and must be destroyed first.
     Busy,
 }
 
@@ -58,9 +58,9 @@ impl core::error::Error for DestroyError {}
 pub enum ModifyError {
     /// There is no such queue pair.
     NoSuchObject,
-    /// No queue pair goes from its state to that one.
+    /// The table has no transition between these states.
     BadTransition,
-    /// The transition needs an attribute that is missing, or has one that it does not take.
+    /// The transition needs an attribute that is missing, or does not accept one of the attributes.
     BadAttributes,
 }
 
@@ -82,17 +82,17 @@ impl core::error::Error for ModifyError {}
 pub enum PostError {
     /// There is no such queue pair.
     NoSuchObject,
-    /// The queue pair's state does not allow it.
+    /// The queue pair does not accept the request in its state.
     BadState,
     /// The address handle does not exist or belongs to another protection domain.
     BadAh,
-    /// Something that this type of queue pair does not do.
+    /// The type of queue pair does not support the request.
     Unsupported,
-    /// The queue is full (`ENOMEM`): poll completions first.
+    /// The queue is full (`ENOMEM`): completions must be polled first.
     QueueFull,
-    /// The completion queue has no entry left for its completion: poll it first.
+    /// The completion queue has no free entry for the completion: it must be polled first.
     CqFull,
-    /// A local key of a receive request is wrong, or its range or rights do not suffice.
+    /// A local key of a receive request is wrong, or its range or access rights do not suffice.
     BadKey,
     /// More scatter/gather elements or inline bytes than the queue pair was made with.
     TooMany,

@@ -1,20 +1,21 @@
 //! Values derived from an endpoint's secret seed: the hash of tables whose keys peers choose, and
-//! numbers that peers must not guess.
+//! numbers that peers must not be able to guess.
 //!
 //! Both are SipHash (Aumasson, Bernstein 2012), a pseudo-random function: a peer that sees its
-//! output, or measures the time of look-ups, learns nothing about the key. A fast hash has no
-//! such proof. A generator such as [`srd_proto::rng::Rng`] gives no protection at all: all later
-//! numbers follow from any number that it has returned.
+//! output, or measures the time of look-ups, learns nothing about the key. A fast hash has no such
+//! property. A generator such as [`srd_proto::rng::Rng`] gives no protection: from any number that
+//! it has returned, all later numbers can be calculated.
 
 use core::hash::{BuildHasher, Hasher};
 
 use siphasher::sip::{SipHasher13, SipHasher24};
 
-/// Purposes of keys: a value derived for one purpose reveals nothing about those of another.
+/// Purposes of keys. A value derived for one purpose reveals nothing about values of another
+/// purpose.
 const TABLES: u64 = 1;
 const NUMBERS: u64 = 2;
 
-/// A key of its own for each purpose.
+/// Derives the key of a purpose.
 fn key(seed: u64, purpose: u64) -> (u64, u64) {
     let half = |n: u64| {
         let mut hasher = SipHasher24::new_with_keys(seed, purpose);
@@ -43,7 +44,8 @@ impl BuildHasher for Keyed {
     }
 }
 
-/// Numbers that cannot be guessed from others of them: SipHash-2-4 of a counter.
+/// Numbers that cannot be guessed from other numbers of the same generator: SipHash-2-4 of a
+/// counter.
 #[derive(Debug)]
 pub(crate) struct Numbers {
     key: (u64, u64),
@@ -78,7 +80,8 @@ mod tests {
 
     #[test]
     fn regression_a_number_does_not_tell_the_next() {
-        // As SplitMix64 did: its state is its output, mixed by a function that can be undone.
+        // SplitMix64, which was used before, is predictable: its output is its state, mixed by an
+        // invertible function.
         let mut rng = srd_proto::rng::Rng::new(99);
         let (seen, next) = (rng.next_u64(), rng.next_u64());
         assert_eq!(after_splitmix64(seen), next, "the attack works on what was used before");
@@ -88,7 +91,7 @@ mod tests {
         assert_ne!(numbers.next_u64(), next);
     }
 
-    /// The number that follows `seen` in a SplitMix64 generator.
+    /// Returns the number that follows `seen` in a SplitMix64 generator.
     fn after_splitmix64(seen: u64) -> u64 {
         let unshift = |z: u64, n: u32| (0..64 / n + 1).fold(z, |x, _| z ^ (x >> n));
         let inverse = |odd: u64| {

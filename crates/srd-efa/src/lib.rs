@@ -1,9 +1,8 @@
-//! EFA's verbs over SRD, pure: no clock, no socket, no thread, no `unsafe`.
+//! EFA's verbs over SRD, without clock, sockets, threads and `unsafe`.
 //!
-//! A [`Device`] is what libibverbs calls a context, with the objects that EFA has: protection
-//! domains, address handles, completion queues, registrations, queue pairs of the types SRD and
-//! UD. Its names, states and statuses are EFA's, familiar to programmers of the verbs;
-//! `docs/spec/efa.md` is the specification.
+//! A [`Device`] corresponds to a context of libibverbs, with EFA's objects: protection domains,
+//! address handles, completion queues, registrations, queue pairs of the types SRD and UD. Its
+//! names, states and statuses are those of EFA; `docs/spec/efa.md` is the specification.
 //!
 //! ```text
 //!  post_send --> send queue --> per peer --> SRD datagrams --> judged at the peer
@@ -13,17 +12,17 @@
 //! ```
 //!
 //! # Three decisions
-//! - **No answers.** The peer's device checks each datagram as it arrives, and its verdict
-//!   travels back in SRD's acknowledgement. A send, or a write, costs no packet beside its own
-//!   data, whether it succeeds or fails.
-//! - **No header before bulk data.** What describes a datagram fits the 64 bits that SRD carries
-//!   for the layer above, so payloads are sent from where they lie. A write of several datagrams
-//!   is opened by its first, which carries address and key; the others follow when that one has
-//!   been judged, and name the transfer by number.
-//! - **No queue overflows.** A request is taken only if there is room for its completion.
+//! - **No answers.** The peer's device checks each datagram as it arrives, and SRD's
+//!   acknowledgement carries the result back. A send, or a write, costs no packet in addition to
+//!   its data, whether it succeeds or fails.
+//! - **No header before bulk data.** The description of a datagram fits into the 64 bits that SRD
+//!   carries for the layer above, so payloads are sent without a copy. The first datagram of a
+//!   larger write carries address and key. The other datagrams follow after the first was admitted,
+//!   and identify the transfer by its number.
+//! - **No queue overflows.** A request is accepted only if a completion entry is free for it.
 //!
-//! # How a world drives it
-//! The world owns an [`srd_proto::Endpoint`] and the application's [`Memory`]:
+//! # Use
+//! The caller owns an [`srd_proto::Endpoint`] and the application's [`Memory`]:
 //!
 //! ```text
 //! loop {
@@ -34,10 +33,11 @@
 //! }
 //! ```
 //!
-//! On the verbs stand [`rdm`], the Messaging Layer: `docs/spec/rdm.md`, and [`direct`], which adds
-//! nothing to them.
+//! Two layers use the verbs: [`rdm`], the Messaging Layer (`docs/spec/rdm.md`), and [`direct`],
+//! which adds no protocol.
 //!
-//! The endpoint needs `keepalive`, or a read whose answer is lost with its peer waits for ever.
+//! The endpoint must use `keepalive`. Otherwise, if a peer fails before it has answered a read, the
+//! read never ends.
 #![no_std]
 #![forbid(unsafe_code)]
 

@@ -2,16 +2,16 @@
 
 use bytes::{Bytes, BytesMut};
 
-/// The application's memory. Every access has been checked before this is called: the key is
-/// valid, the range lies inside of the registration, and the access right is granted.
+/// The application's memory. The device has checked every access before it calls these functions:
+/// the key is valid, the range lies inside the registration, and the access right is granted.
 pub trait Memory {
-    /// `bytes` bytes at `offset` of a registration, to be sent. Best by reference: what is
-    /// returned may be kept until the datagram that carries it has been settled, even after its
-    /// work request was flushed.
+    /// Returns `bytes` bytes at `offset` of a registration, to be sent. A reference without a copy
+    /// is best. The transport may keep the returned bytes until the datagram with them is settled,
+    /// even after the work request was flushed.
     fn read(&mut self, region: u64, offset: u64, bytes: usize) -> Bytes;
 
-    /// Copies `bytes` bytes at `offset` of a registration behind what stands in `into`: for what
-    /// is so small that a reference costs more. Worth overriding.
+    /// Appends a copy of `bytes` bytes at `offset` of a registration to `into`. Used for small
+    /// pieces, for which a reference costs more than a copy. Override it if a faster way exists.
     fn append(&mut self, region: u64, offset: u64, bytes: usize, into: &mut BytesMut) {
         into.extend_from_slice(&self.read(region, offset, bytes));
     }
@@ -25,8 +25,8 @@ pub trait Memory {
 pub struct Sge {
     /// Address of the first byte, as registered.
     pub addr: u64,
-    /// Bytes.
+    /// Bytes of the piece.
     pub length: u32,
-    /// The registration's local key.
+    /// Local key of the registration.
     pub lkey: u32,
 }

@@ -1,9 +1,9 @@
-//! Memory registrations: which ranges, whose, and what may be done to them.
+//! Memory registrations: the range, the owner and the access rights of each.
 //!
-//! A key is the slot of its registration (20 bits) under its generation (12 bits), so that the
-//! key of memory that was deregistered finds nothing, and its slot has to be used 4,096 times
-//! before it could. A registration may have a remote key of the caller's choice instead, which
-//! then is the only one that peers can use. Bound: [`MRS_MAX`] registrations.
+//! A key consists of the generation of its registration's slot (12 bits) and the slot (20 bits). So
+//! the key of deregistered memory is invalid, until its slot was used 4,096 more times. The caller
+//! may choose the remote key of a registration; then this key is the only one that peers can use.
+//! Bound: [`MRS_MAX`] registrations.
 
 use hashbrown::HashMap;
 
@@ -11,19 +11,19 @@ use crate::error::CreateError;
 use crate::hash::Keyed;
 use crate::slots::{Key, Slots};
 
-/// Largest number of registrations: as many as a key has slots.
+/// Largest number of registrations: the number of slots that a key can represent.
 pub const MRS_MAX: u32 = 1 << 20;
 const GENERATION_BITS: u32 = 12;
 const GENERATION_MASK: u32 = (1 << GENERATION_BITS) - 1;
 
-/// Access rights to registered memory (`IBV_ACCESS_*`). Sending from it needs no right.
+/// Access rights to registered memory (`IBV_ACCESS_*`). Sending from the memory needs no right.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Access {
-    /// Received data may be placed there.
+    /// Whether received data may be placed there.
     pub local_write: bool,
-    /// Peers may write; takes `local_write` as well.
+    /// Whether peers may write; requires `local_write` as well.
     pub remote_write: bool,
-    /// Peers may read.
+    /// Whether peers may read.
     pub remote_read: bool,
 }
 
@@ -32,29 +32,30 @@ pub struct Access {
 pub struct Registration {
     /// Number of the region in the caller's [`crate::Memory`].
     pub region: u64,
-    /// The address of its first byte, as work requests and peers will name it.
+    /// Address of the first byte, as work requests and peers name it.
     pub addr: u64,
-    /// Bytes.
+    /// Bytes of the piece.
     pub length: u64,
     /// Access rights.
     pub access: Access,
 }
 
-/// A registration's keys. On EFA both are one number; so are they here, unless the caller chose.
+/// Keys of a registration. On EFA both keys are the same number; so are they here, unless the
+/// caller chose the remote key.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Mr {
-    /// For work requests of one's own.
+    /// Local key, for work requests of this device.
     pub lkey: u32,
-    /// For peers.
+    /// Remote key, for peers.
     pub rkey: u64,
 }
 
 /// Purpose of an access.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Purpose {
-    /// To send from it.
+    /// Sending from the memory.
     Gather,
-    /// To place received data of our own requests.
+    /// Placing received data of this device's requests.
     Scatter,
     /// A peer's write.
     RemoteWrite,
@@ -62,7 +63,7 @@ pub(crate) enum Purpose {
     RemoteRead,
 }
 
-/// A range of a registration that has been checked.
+/// A checked range of a registration.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct MemoryLocation {
     pub(crate) region: u64,
@@ -82,18 +83,18 @@ pub(crate) struct Range {
 struct Entry {
     pd: Key,
     registration: Registration,
-    /// The remote key, if the caller chose it.
+    /// Remote key, if the caller chose it.
     chosen: Option<u64>,
-    /// Offset of its first byte in its region.
+    /// Offset of the registration's first byte in its region.
     base: u64,
-    /// Peers' reads that are being answered from it.
+    /// Number of peers' reads that are being answered from the registration.
     lent: u32,
-    /// Whether the memory was deregistered: no key finds it, and its slot stays in use until the
-    /// transport holds no bytes of it.
+    /// Whether the memory was deregistered. Then no key is valid for it, and its slot stays in use
+    /// until the transport holds none of its bytes.
     gone: bool,
 }
 
-/// The table.
+/// Table of the registrations.
 #[derive(Debug)]
 pub(crate) struct Regions {
     entries: Slots<Entry>,
@@ -133,7 +134,7 @@ impl Regions {
         Ok(Mr { lkey: number, rkey: rkey.unwrap_or(number.into()) })
     }
 
-    /// The registration of a local key, deregistered or not.
+    /// Returns the registration of a local key, even if it was deregistered.
     fn find_any(&self, number: u32) -> Option<Key> {
         let key = self.entries.key_at(number >> GENERATION_BITS)?;
         (key.generation & GENERATION_MASK == number & GENERATION_MASK).then_some(key)
@@ -159,7 +160,7 @@ impl Regions {
         true
     }
 
-    /// The registration that a peer names.
+    /// Returns the registration that a peer names.
     fn find_remote(&self, rkey: u64) -> Option<Key> {
         if let Some(key) = self.chosen.get(&rkey) {
             return Some(*key);
@@ -168,7 +169,7 @@ impl Regions {
         self.entries.get(key)?.chosen.is_none().then_some(key)
     }
 
-    /// The local key under which a slot is known.
+    /// Returns the local key of a slot.
     fn number(key: Key) -> u32 {
         key.index << GENERATION_BITS | key.generation & GENERATION_MASK
     }
@@ -178,7 +179,7 @@ impl Regions {
         self.entries.iter().any(|(_, entry)| entry.pd == pd && !entry.gone)
     }
 
-    /// Counts a peer's read of a registration that begins (`by` 1) or ends (-1).
+    /// Counts a peer's read of a registration that starts (`by` 1) or ends (-1).
     pub(crate) fn lend(&mut self, lkey: u32, by: i32) {
         let Some(key) = self.find_any(lkey) else { return };
         let Some(entry) = self.entries.get_mut(key) else { return };
@@ -189,7 +190,8 @@ impl Regions {
         }
     }
 
-    /// Registrations that were deregistered while peers' reads were being answered from them.
+    /// Returns the number of registrations that were deregistered while peers' reads were being
+    /// answered from them.
     pub(crate) fn leaving(&self) -> usize {
         self.leaving
     }
@@ -200,12 +202,12 @@ impl Regions {
         entry.is_some_and(|entry| entry.lent > 0)
     }
 
-    /// Whether a key is still good.
+    /// Whether a key is still valid.
     pub(crate) fn is_live(&self, key: u32) -> bool {
         self.find(key).is_some()
     }
 
-    /// Location of a range, if `pd` may use it for this purpose.
+    /// Returns the location of a range, if `pd` may use the range for this purpose.
     pub(crate) fn check(&self, pd: Key, range: Range, purpose: Purpose) -> Option<MemoryLocation> {
         let key = match purpose {
             Purpose::Gather | Purpose::Scatter => self.find(u32::try_from(range.key).ok()?)?,

@@ -1,6 +1,6 @@
-//! Queue pairs: types, states, and which way leads from one to another.
+//! Queue pairs: types, states, and the transitions between states.
 //!
-//! The table of transitions is the EFA driver's (`srd_qp_state_table`).
+//! The table of transitions is that of the EFA driver (`srd_qp_state_table`).
 
 use alloc::collections::VecDeque;
 
@@ -12,11 +12,11 @@ use crate::mr::MemoryLocation;
 use crate::slots::Key;
 use crate::wr::SGES_MAX;
 
-/// Bytes before a message received by a UD queue pair, where InfiniBand puts its global routing
-/// header. Nothing is written there.
+/// Bytes before a message that a UD queue pair has received; InfiniBand puts its global routing
+/// header there. These bytes are not written.
 pub const UD_HEADER_BYTES: u32 = 40;
 
-/// The service level for low latency.
+/// Service level for low latency.
 pub const SERVICE_LEVEL_LOW_LATENCY: u8 = 8;
 
 /// Service type of a queue pair.
@@ -31,29 +31,29 @@ pub enum QpType {
 /// The state of a queue pair (`ibv_qp_state`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum QpState {
-    /// New, or emptied.
+    /// New or reset.
     Reset,
-    /// Takes receive requests, receives nothing.
+    /// Accepts receive requests, but receives nothing.
     Init,
     /// Ready to receive.
     Rtr,
     /// Ready to send.
     Rts,
-    /// Receives; send requests are taken and wait.
+    /// Receives. Send requests are accepted, and wait.
     Sqd,
-    /// The send queue has failed; receives.
+    /// The send queue has failed. Receives.
     Sqe,
     /// Failed: requests were flushed.
     Error,
 }
 
 impl QpState {
-    /// Whether datagrams may be placed.
+    /// Whether datagrams may be placed in this state.
     pub(crate) const fn receives(self) -> bool {
         matches!(self, Self::Rtr | Self::Rts | Self::Sqd | Self::Sqe)
     }
 
-    /// Whether the driver lets a queue pair go from here to `to`.
+    /// Whether the driver allows the transition from this state to `to`.
     pub const fn may_become(self, to: Self) -> bool {
         match (self, to) {
             (_, Self::Reset | Self::Error) => !matches!((self, to), (Self::Reset, Self::Error)),
@@ -66,26 +66,26 @@ impl QpState {
     }
 }
 
-/// Attributes that a queue pair is made with (`ibv_qp_init_attr_ex`).
+/// Attributes of a new queue pair (`ibv_qp_init_attr_ex`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct QpInit {
-    /// Its protection domain.
+    /// Protection domain.
     pub pd: Pd,
-    /// Its service.
+    /// Service type.
     pub qp_type: QpType,
     /// Completion queue of sends.
     pub send_cq: Cq,
     /// Completion queue of receives.
     pub recv_cq: Cq,
-    /// Send requests that may be outstanding.
+    /// Largest number of outstanding send requests.
     pub sq_wrs_max: u32,
-    /// Receive requests that may be posted.
+    /// Largest number of posted receive requests.
     pub rq_wrs_max: u32,
-    /// Bytes that a send may carry inline.
+    /// Largest number of inline bytes of a send.
     pub inline_bytes_max: u32,
-    /// [`SERVICE_LEVEL_LOW_LATENCY`], or anything else.
+    /// Service level: [`SERVICE_LEVEL_LOW_LATENCY`], or any other value.
     pub service_level: u8,
-    /// Writes with immediate data use no receive request (`unsolicited_write_recv`).
+    /// Whether writes with immediate data use no receive request (`unsolicited_write_recv`).
     pub unsolicited_write_recv: bool,
 }
 
@@ -93,22 +93,23 @@ pub struct QpInit {
 /// it needs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct QpAttr {
-    /// The new state; `None` leaves it.
+    /// New state; `None` keeps the state.
     pub state: Option<QpState>,
-    /// Index of the partition key; there is one, 0. To Init.
+    /// Index of the partition key; only 0 is valid. For the transition to Init.
     pub pkey_index: Option<u16>,
-    /// Port; there is one, 1. To Init.
+    /// Port; only 1 is valid. For the transition to Init.
     pub port: Option<u8>,
-    /// The Q key that peers must name. To Init.
+    /// Q key that peers must send. For the transition to Init.
     pub qkey: Option<u32>,
-    /// First packet number; EFA demands it and ignores it. To Rts from Rtr.
+    /// First packet number; EFA requires and ignores it. For the transition from Rtr to Rts.
     pub sq_psn: Option<u32>,
-    /// Retries when a peer has no receive request, 0 to 7; 7 means for ever. To Rts from Rtr.
+    /// Number of retries if a peer has no receive request, 0 to 7; 7 means without limit. For the
+    /// transition from Rtr to Rts.
     pub rnr_retry: Option<u8>,
 }
 
 impl QpAttr {
-    /// To Init, with what that takes.
+    /// Returns the attributes of the transition to Init.
     pub fn init(qkey: u32) -> Self {
         Self {
             state: Some(QpState::Init),
@@ -119,22 +120,26 @@ impl QpAttr {
         }
     }
 
-    /// To Rtr.
+    /// Returns the attributes of the transition to Rtr.
     pub fn rtr() -> Self {
         Self { state: Some(QpState::Rtr), ..Self::default() }
     }
 
-    /// To Rts from Rtr.
+    /// Returns the attributes of the transition from Rtr to Rts.
     pub fn rts() -> Self {
         Self { state: Some(QpState::Rts), sq_psn: Some(0), ..Self::default() }
     }
 
-    /// To a state that takes nothing else.
+    /// Returns the attributes of a transition to a state that needs no other attribute.
     pub fn to(state: QpState) -> Self {
         Self { state: Some(state), ..Self::default() }
     }
 
-    /// Whether a queue pair in state `from` takes these.
+    /// Checks whether a queue pair in state `from` accepts these attributes. Returns the new state.
+    ///
+    /// # Errors
+    /// [`ModifyError`], if there is no such transition, or if an attribute is missing or not
+    /// accepted.
     pub(crate) fn check(&self, from: QpState) -> Result<QpState, ModifyError> {
         let to = self.state.unwrap_or(from);
         if !from.may_become(to) {
@@ -175,16 +180,16 @@ pub(crate) struct Posted {
     pub(crate) length: u32,
 }
 
-/// One queue pair. Bounds: `sq_wrs_max` and `rq_wrs_max` requests.
+/// A queue pair. Bounds: `sq_wrs_max` and `rq_wrs_max` requests.
 #[derive(Debug)]
 pub(crate) struct QueuePair {
     pub(crate) init: QpInit,
     pub(crate) state: QpState,
     pub(crate) qkey: u32,
-    /// Send requests that have not completed.
+    /// Number of send requests that have not completed.
     pub(crate) sends: u32,
     pub(crate) receives: VecDeque<Posted>,
-    /// Send requests that wait for the queue pair to be ready to send again.
+    /// Send requests that wait until the queue pair is ready to send again.
     pub(crate) drained: VecDeque<Key>,
 }
 

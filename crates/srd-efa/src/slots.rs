@@ -1,50 +1,52 @@
-//! A table whose keys name the entry that they were made for, or nothing.
+//! A table whose keys identify the entry that they were made for, and no later entry.
 //!
-//! A slot's generation rises each time it is freed, so that a key kept for too long finds
-//! nothing, for 16 million uses of its slot. Freed slots are used again in the order in which they
-//! were freed: generations wear evenly. Bound: `entries_max`, given to [`Slots::insert`].
+//! The generation of a slot increases each time the slot is freed, so that the key of a removed
+//! entry stays invalid for 16 million uses of its slot. Freed slots are used again in the order in
+//! which they were freed, so that all generations increase evenly. Bound: `entries_max`, an
+//! argument of [`Slots::insert`].
 
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
-/// Names an entry.
+/// Identifies an entry.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Hash)]
 pub struct Key {
     pub(crate) index: u32,
     pub(crate) generation: u32,
 }
 
-/// The largest index that [`Key::to_user_part`] can represent.
+/// Largest index that [`Key::to_user_part`] can represent.
 pub(crate) const INDEX_MASK: u32 = (1 << 24) - 1;
-/// Generations have 24 bits, and are never zero.
+/// Mask of a generation, which has 24 bits and is never zero.
 const GENERATION_MASK: u32 = (1 << 24) - 1;
 
 impl Key {
-    /// As a number, which is never zero: 24 bits of generation above 32 of the slot's place.
+    /// Returns the key as a number, which is never zero: 24 bits of generation above 32 bits of the
+    /// slot's index.
     pub fn to_bits(self) -> u64 {
         u64::from(self.generation) << 32 | u64::from(self.index)
     }
 
-    /// Back from it. What never was a key finds nothing.
-    #[allow(clippy::cast_possible_truncation)] // the halves of the number
+    /// Converts such a number back to a key. A number that no key has gives an invalid key.
+    #[allow(clippy::cast_possible_truncation)] // the two halves of the number
     pub fn from_bits(bits: u64) -> Self {
         Self { index: bits as u32, generation: (bits >> 32) as u32 }
     }
 
-    /// The number under which a datagram completes; `tag` distinguishes these datagrams from
+    /// Returns the number with which a datagram completes; `tag` distinguishes these datagrams from
     /// those of other users of the same endpoint.
     pub(crate) fn to_user(self, tag: u8) -> u64 {
         u64::from(tag) << 56 | self.to_bits()
     }
 
-    /// The number under which part `part` of a datagram completes. It holds the low half of the
-    /// generation. `index` is below 2^24.
+    /// Returns the number with which part `part` of a datagram completes. It contains the low half
+    /// of the generation. `index` is below 2^24.
     pub(crate) fn to_user_part(self, tag: u8, part: u16) -> u64 {
         let generation = u64::from(self.generation & 0xffff);
         u64::from(tag) << 56 | u64::from(part) << 40 | generation << 24 | u64::from(self.index)
     }
 
-    /// Back from that: index, the generation's low half, part.
+    /// Splits such a number: index, low half of the generation, part.
     #[allow(clippy::cast_possible_truncation)] // fields of the number
     pub(crate) fn of_user_part(user: u64, tag: u8) -> Option<(u32, u32, u16)> {
         let index = user as u32 & INDEX_MASK;
@@ -52,7 +54,7 @@ impl Key {
         (user >> 56 == u64::from(tag)).then_some(fields)
     }
 
-    /// Back from it, if it carries the tag.
+    /// Converts the number of a datagram back to a key, if the number has the tag.
     pub(crate) fn of_user(user: u64, tag: u8) -> Option<Self> {
         (user >> 56 == u64::from(tag)).then_some(Self::from_bits(user & !(0xff << 56)))
     }
@@ -64,7 +66,7 @@ struct Slot<T> {
     entry: Option<T>,
 }
 
-/// The table.
+/// A table of entries with keys.
 #[derive(Debug)]
 pub struct Slots<T> {
     slots: Vec<Slot<T>>,
@@ -78,7 +80,7 @@ impl<T> Default for Slots<T> {
 }
 
 impl<T> Slots<T> {
-    /// Entries in the table.
+    /// Returns the number of entries.
     pub fn len(&self) -> usize {
         self.slots.len() - self.free.len()
     }
@@ -88,7 +90,7 @@ impl<T> Slots<T> {
         self.len() == 0
     }
 
-    /// Adds an entry, unless there are `entries_max`.
+    /// Adds an entry, unless there are `entries_max` entries.
     pub fn insert(&mut self, entry: T, entries_max: u32) -> Option<Key> {
         if self.len() >= entries_max as usize {
             return None;
@@ -103,19 +105,19 @@ impl<T> Slots<T> {
         Some(Key { index, generation: 1 })
     }
 
-    /// The entry, if the key still names one.
+    /// Returns the entry, if the key is valid.
     pub fn get(&self, key: Key) -> Option<&T> {
         let slot = self.slots.get(key.index as usize)?;
         slot.entry.as_ref().filter(|_| slot.generation == key.generation)
     }
 
-    /// The entry, to be changed.
+    /// Returns the entry for changes, if the key is valid.
     pub fn get_mut(&mut self, key: Key) -> Option<&mut T> {
         let slot = self.slots.get_mut(key.index as usize)?;
         slot.entry.as_mut().filter(|_| slot.generation == key.generation)
     }
 
-    /// Takes the entry out.
+    /// Removes and returns the entry, if the key is valid.
     pub fn remove(&mut self, key: Key) -> Option<T> {
         self.get(key)?;
         let slot = &mut self.slots[key.index as usize];
@@ -124,18 +126,18 @@ impl<T> Slots<T> {
         slot.entry.take()
     }
 
-    /// The key of the entry in a slot, whatever its generation.
+    /// Returns the key of the entry in a slot, for any generation.
     pub(crate) fn key_at(&self, index: u32) -> Option<Key> {
         let slot = self.slots.get(index as usize).filter(|slot| slot.entry.is_some())?;
         Some(Key { index, generation: slot.generation })
     }
 
-    /// The key of the entry at an index, if the low half of its generation is `generation`.
+    /// Returns the key of the entry at an index, if the low half of its generation is `generation`.
     pub(crate) fn key_like(&self, index: u32, generation: u32) -> Option<Key> {
         self.key_at(index).filter(|key| key.generation & 0xffff == generation)
     }
 
-    /// Every entry with its key, in the order of slots.
+    /// Returns every entry with its key, in the order of slots.
     pub fn iter(&self) -> impl Iterator<Item = (Key, &T)> {
         (0u32..).zip(&self.slots).filter_map(|(index, slot)| {
             let entry = slot.entry.as_ref()?;

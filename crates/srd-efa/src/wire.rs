@@ -1,4 +1,4 @@
-//! SRD's 64 opaque bits, as the verbs layer writes them, and the header of an RDMA request.
+//! Content of SRD's 64 opaque bits in the verbs layer, and the header of an RDMA request.
 //!
 //! ```text
 //! SEND, RDMA WRITE, RDMA READ
@@ -26,7 +26,7 @@
 
 /// Bytes of the header of an RDMA request.
 pub(crate) const RDMA_HEADER_BYTES: usize = 24;
-/// Numbers of transfers are below this.
+/// Number of different transfer numbers: each is below this.
 pub(crate) const TRANSFERS: u32 = 1 << 24;
 
 const FLAG_IMMEDIATE: u64 = 1;
@@ -35,19 +35,20 @@ const FLAG_PART: u64 = 2;
 /// Content of the opaque bits.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Opaque {
-    /// A message, whole.
+    /// A complete message.
     Send { check: u32, imm: Option<u32> },
-    /// An RDMA write: all of it, or its beginning. `part`: of something larger.
+    /// An RDMA write: all of its bytes, or the first ones. `part`: part of a larger operation, and
+    /// not its last part.
     Write { check: u32, imm: Option<u32>, part: bool },
-    /// More of a write.
+    /// Further bytes of a write.
     WriteData { number: u32, offset: u32 },
     /// The initiator has given up a write.
     WriteAbort { number: u32 },
-    /// A request to read. `part`: of something larger.
+    /// A request to read. `part`: part of a larger operation, and not its last part.
     Read { check: u32, part: bool },
     /// Data of a read.
     ReadData { number: u32, offset: u32 },
-    /// The responder cannot go on.
+    /// The responder cannot continue a read.
     ReadError { number: u32, status: u32 },
 }
 
@@ -95,8 +96,8 @@ impl Opaque {
     }
 }
 
-/// The 24 bits of a Q key that travel: a multiplicative hash (Knuth), so that keys that differ
-/// in any bits hardly ever agree in these.
+/// Returns the 24 bits of a Q key that datagrams carry: a multiplicative hash (Knuth), so that keys
+/// that differ in any bits hardly ever agree in these 24 bits.
 pub(crate) const fn check_of(qkey: u32) -> u32 {
     qkey.wrapping_mul(0x9e37_79b1) >> 8
 }
@@ -120,7 +121,7 @@ impl RdmaHeader {
         b
     }
 
-    /// The header and what follows it.
+    /// Decodes the header. Returns it and the bytes that follow.
     pub(crate) fn decode(bytes: &[u8]) -> Option<(Self, &[u8])> {
         let (b, rest) = bytes.split_first_chunk::<RDMA_HEADER_BYTES>()?;
         let word = |at: usize| u32::from_be_bytes([b[at], b[at + 1], b[at + 2], b[at + 3]]);

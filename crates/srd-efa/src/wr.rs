@@ -7,7 +7,7 @@ use crate::memory::Sge;
 
 /// Largest number of bytes of one RDMA read or write.
 pub const RDMA_BYTES_MAX: u32 = 1 << 30;
-/// Largest number of pieces of a message.
+/// Largest number of pieces (scatter/gather elements) of a message.
 pub const SGES_MAX: usize = 2;
 /// Source of a message's bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -23,30 +23,30 @@ pub enum Source<'a> {
 pub struct Remote {
     /// Address of the first byte, as the peer registered it.
     pub addr: u64,
-    /// The registration's remote key.
+    /// Remote key of the registration.
     pub rkey: u64,
 }
 
 /// Operation of a send request (`ibv_wr_opcode`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum SendOp<'a> {
-    /// Send a message of at most one datagram into the peer's next receive request.
+    /// Sends a message of at most one datagram into the peer's next receive request.
     Send {
-        /// The message.
+        /// Bytes of the message.
         source: Source<'a>,
-        /// Data for the completion at the other end.
+        /// Immediate data for the peer's completion.
         imm: Option<u32>,
     },
-    /// Write to a peer's memory: one piece, at most [`crate::RDMA_BYTES_MAX`].
+    /// Writes to a peer's memory: one piece, at most [`crate::RDMA_BYTES_MAX`].
     RdmaWrite {
         /// Local memory to write from.
         local: Sge,
         /// Remote memory to write to.
         remote: Remote,
-        /// Immediate data: with it, the peer gets a completion when all of the write has arrived.
+        /// Immediate data. With it, the peer gets a completion when the whole write has arrived.
         imm: Option<u32>,
     },
-    /// Read a peer's memory: one piece, at most [`crate::RDMA_BYTES_MAX`].
+    /// Reads a peer's memory: one piece, at most [`crate::RDMA_BYTES_MAX`].
     RdmaRead {
         /// Local memory to read into.
         local: Sge,
@@ -55,29 +55,29 @@ pub enum SendOp<'a> {
     },
 }
 
-/// A request for the send queue (`ibv_send_wr`). It always has a completion: EFA has no
+/// A request for the send queue (`ibv_send_wr`). It always has a completion, because EFA has no
 /// unsignalled requests.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SendWr<'a> {
-    /// Handed back in the completion.
+    /// Number that the completion returns.
     pub wr_id: u64,
-    /// The peer.
+    /// Address handle of the peer.
     pub ah: Ah,
-    /// The peer's queue pair.
+    /// Queue pair of the peer.
     pub remote_qpn: Qpn,
-    /// Its Q key.
+    /// Q key of the peer's queue pair.
     pub remote_qkey: u32,
     /// Operation.
     pub op: SendOp<'a>,
-    /// Whether this read or write is part of something larger, and not its last part. The peer
-    /// gets this in its [`Note`](crate::device::Note).
+    /// Whether this read or write is part of a larger operation, and not its last part. The peer
+    /// gets this value in its [`Note`](crate::device::Note).
     pub part: bool,
 }
 
-/// A request for the receive queue (`ibv_recv_wr`): room for one message.
+/// A request for the receive queue (`ibv_recv_wr`): buffers for one message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct RecvWr<'a> {
-    /// Handed back in the completion.
+    /// Number that the completion returns.
     pub wr_id: u64,
     /// Buffers for the message, at most [`crate::SGES_MAX`] pieces, filled in order.
     pub sges: &'a [Sge],

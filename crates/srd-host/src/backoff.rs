@@ -1,36 +1,38 @@
 //! Time after which a thread that polls without success yields its core.
 //!
-//! MPI's ranks wait by polling. Where there are more ranks than cores, a rank that could go on
-//! waits for the time slices, milliseconds each, of ranks that cannot. So a thread that has polled
-//! for some time without an arrival yields after each poll: late while it seems to have the core
-//! alone, and soon for a while after a yield let another thread run.
+//! MPI's ranks wait by polling. If there are more ranks than cores, ranks that only poll use their
+//! whole time slices, of milliseconds, while ranks with work wait for the core. So a thread that
+//! has polled for some time without an arrival yields after each poll. This time is long while no
+//! other thread seems to need the core. It is short for a while after a yield that let another
+//! thread run.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use srd_proto::{Duration, Instant};
 
 /// Time without an arrival after which a thread yields while no other thread needs the core.
-/// Answers within a data center take less, so waiting for one costs no further system call.
+/// Answers within a data center take less, so waiting for an answer costs no further system call.
 const IDLE_ALONE: Duration = Duration::from_micros(50);
 /// Time without an arrival after which a thread yields while another thread needs the core: an
 /// answer that takes longer comes from a rank that is not running.
 const IDLE_SHARED: Duration = Duration::from_micros(5);
-/// A yield that no thread takes is over sooner than this, with the interrupts that fall into it.
-/// One that a rank takes lasts as long as the rank polls, and two context switches.
+/// Shortest yield that counts as taken by another thread. A yield that no thread takes is shorter,
+/// even with interrupts. A yield that a rank takes lasts for the rank's poll and two context
+/// switches.
 const YIELD_UNTAKEN: Duration = Duration::from_micros(6);
-/// A yield that lasts this long was taken by a thread that computes until its time slice ends: a
-/// rank that polls gives the core back sooner. To yield earlier would make each answer wait for a
-/// slice.
+/// Shortest yield that counts as taken by a thread that computes until its time slice ends: a rank
+/// that polls returns the core earlier. In this case earlier yields would make each answer wait for
+/// a time slice.
 const YIELD_SLICE: Duration = Duration::from_millis(1);
-/// Time for which the core counts as shared after a yield that let another thread run. Where
-/// ranks share a core, each yield does.
+/// Time for which the core counts as shared after a yield that let another thread run. If ranks
+/// share a core, each yield lets one run.
 const SHARED_FOR: Duration = Duration::from_millis(2);
 
 /// State of all hosts of this process: an idle host must not take the core from an active one.
 pub(crate) static PROCESS: Backoff = Backoff::new();
 
-/// The last arrival, and the last yield that another thread took. Times are nanoseconds on the
-/// clock of the transport; zero: never.
+/// Time of the last arrival, and of the last yield that another thread took. Times are nanoseconds
+/// on the clock of the transport; zero: never.
 pub(crate) struct Backoff {
     /// Time of the last arrival.
     arrived_at_ns: AtomicU64,
@@ -43,7 +45,7 @@ impl Backoff {
         Self { arrived_at_ns: AtomicU64::new(0), taken_at_ns: AtomicU64::new(0) }
     }
 
-    /// Notes the result of a poll. Returns whether it is time to yield.
+    /// Records the result of a poll. Returns whether the thread must yield now.
     pub(crate) fn should_yield(&self, now: Instant, arrived: bool) -> bool {
         if arrived {
             self.arrived_at_ns.store(now.as_nanos(), Ordering::Relaxed);
@@ -57,7 +59,7 @@ impl Backoff {
         since(&self.arrived_at_ns) > if is_shared { IDLE_SHARED } else { IDLE_ALONE }
     }
 
-    /// Notes how long a yield took.
+    /// Records the duration of a yield.
     fn yielded(&self, now: Instant, took: Duration) {
         if took > YIELD_UNTAKEN && took < YIELD_SLICE {
             self.taken_at_ns.store(now.as_nanos(), Ordering::Relaxed);
@@ -89,7 +91,7 @@ mod tests {
         assert!(backoff.should_yield(ARRIVAL + IDLE_ALONE + TICK, false));
         assert!(!backoff.should_yield(ARRIVAL + IDLE_ALONE.times(2), true));
         assert!(!backoff.should_yield(ARRIVAL + IDLE_ALONE.times(3), false));
-        // Another thread saw a later arrival meanwhile.
+        // Another thread has recorded a later arrival in the meantime.
         assert!(!backoff.should_yield(ARRIVAL, false));
     }
 

@@ -1,4 +1,4 @@
-//! One round of work: receive, send, and report what came to an end.
+//! One round of work: receives, sends, and reports operations that have ended.
 
 use std::io;
 
@@ -8,31 +8,33 @@ use srd_proto::{Delivery, Duration, Event, Instant, Status};
 
 use crate::memory::UserMemory;
 
-/// Longest wait of a message for others to share its datagram while the application does not
-/// poll: the time of some system calls.
+/// Longest time for which a message waits to share its datagram while the application does not
+/// poll: the time of several system calls.
 const COALESCE_MAX: Duration = Duration::from_micros(50);
-/// Turns of handing over and sending in one round: an event of one turn may allow another.
+/// Largest number of repetitions of sending and reporting in one round: an event of one repetition
+/// may allow more in the next.
 const ROUND_TURNS_MAX: usize = 8;
 
 /// Receiver of completions.
 pub trait Sink: Send + 'static {
-    /// The layer that executes the operations.
+    /// Layer that executes the operations.
     type Layer: Layer + ?Sized;
 
-    /// Whether one more can be taken. What cannot is kept, and holds up what comes behind it.
+    /// Whether the sink accepts one more completion. If not, the completion waits, and later ones
+    /// wait behind it.
     fn has_room(&mut self) -> bool;
 
-    /// Something came to an end.
+    /// Called when an operation has ended.
     fn done(&mut self, done: OperationCompletion, layer: &Self::Layer);
 
-    /// A condition that the user should be informed of.
+    /// Called for a condition that the user should be informed of.
     fn notice(&mut self, notice: Notice);
 
-    /// The sockets are lost, and nothing will come to an end any more.
+    /// Called when the sockets are lost: no operation will end from now on.
     fn broken(&mut self, error: &io::Error);
 }
 
-/// The state behind the lock.
+/// State of a host behind its lock.
 #[derive(Debug)]
 pub(crate) struct Core<S: Sink> {
     pub(crate) local: LocalEndpoint<NearIo>,
@@ -40,9 +42,10 @@ pub(crate) struct Core<S: Sink> {
     pub(crate) memory: UserMemory,
     pub(crate) sink: S,
     pub(crate) broken: bool,
-    /// The last round ended with more to hand over: another is due at once.
+    /// Whether the last round ended with more to hand over, so that another round is due
+    /// immediately.
     pub(crate) more: bool,
-    /// Time when messages leave that wait for others to join them.
+    /// Time when messages that wait to share a datagram are sent.
     pub(crate) coalesce_until: Instant,
 }
 
@@ -51,7 +54,7 @@ struct Upcalls<'a, S: Sink> {
     layer: &'a mut S::Layer,
     memory: &'a mut UserMemory,
     sink: &'a mut S,
-    /// Whether there was an event: it may have made more to hand over.
+    /// Whether there was an event, after which more operations may be handed over.
     had_events: bool,
 }
 
@@ -60,7 +63,7 @@ impl<S: Sink> Application for Upcalls<'_, S> {
         self.layer.admit(now, delivery, self.memory)
     }
 
-    /// The layer has taken what it judged good.
+    /// No action: the layer has taken the datagram when it admitted it.
     fn delivered(&mut self, _: &mut Context<'_>, _: Delivery<'_>) {}
 
     fn event(&mut self, context: &mut Context<'_>, event: Event) {
@@ -74,7 +77,7 @@ impl<S: Sink> Application for Upcalls<'_, S> {
 }
 
 impl<S: Sink> Core<S> {
-    /// Time when the next round is due.
+    /// Returns the time when the next round is due.
     pub(crate) fn due(&self) -> Instant {
         match (self.broken, self.more) {
             (true, _) => Instant::FAR_FUTURE,
@@ -83,7 +86,7 @@ impl<S: Sink> Core<S> {
         }
     }
 
-    /// Does what there is to do now. Returns how many packets arrived.
+    /// Does all work that is due. Returns the number of packets that arrived.
     pub(crate) fn round(&mut self) -> usize {
         if self.broken {
             return 0;
@@ -104,7 +107,7 @@ impl<S: Sink> Core<S> {
         packets
     }
 
-    /// Sends what a call has led to, as far as it may.
+    /// Sends the datagrams that a call has queued, as many as possible.
     pub(crate) fn flush(&mut self) {
         if self.broken {
             return;
@@ -125,27 +128,27 @@ impl<S: Sink> Core<S> {
         self.more || self.layer.has_work() || self.local.due() <= self.local.now()
     }
 
-    /// Bounds the wait of messages for others to join.
+    /// Limits the time for which messages wait to share a datagram.
     fn coalesce(&mut self) {
         if self.layer.is_coalescing() && self.coalesce_until == Instant::FAR_FUTURE {
             self.coalesce_until = self.local.now() + COALESCE_MAX;
         }
     }
 
-    /// Ends the endpoint after a lost socket; the sink is notified of the reason, once.
+    /// Ends the endpoint after the loss of a socket. Notifies the sink of the reason once.
     pub(crate) fn fail(&mut self, error: &io::Error) {
         if !self.broken {
             self.lose(error);
         }
     }
 
-    /// The sockets are lost.
+    /// Handles the loss of the sockets.
     fn lose(&mut self, error: &io::Error) {
         self.broken = true;
         self.sink.broken(error);
     }
 
-    /// The transport, and what it calls.
+    /// Returns the transport and its callbacks.
     fn parts(&mut self) -> (&mut LocalEndpoint<NearIo>, Upcalls<'_, S>) {
         let Self { local, layer, memory, sink, .. } = self;
         (local, Upcalls { layer: &mut **layer, memory, sink, had_events: false })

@@ -1,13 +1,14 @@
-//! Finding out that this process is the child of a fork: one load, no system call.
+//! Detection that this process is the child of a fork, with one load and no system call.
 
 use std::sync::Once;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// Forks between the first process that called [`Process::current`] and this one.
+/// Number of forks between the first process that called [`Process::current`] and this process.
 static FORKS: AtomicU32 = AtomicU32::new(0);
 
-/// Identity of a process with respect to forks. Objects of one process are of no use in another:
-/// their threads do not exist there, and a lock that one of them held stays locked for ever.
+/// Identity of a process with respect to forks. Objects of the parent process are unusable in the
+/// child: their threads do not exist there, and a lock that such a thread held at the fork stays
+/// locked forever.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Process(u32);
 
@@ -16,26 +17,27 @@ extern "C" fn forked() {
 }
 
 impl Process {
-    /// This process.
+    /// Returns the identity of this process.
     #[must_use]
     pub fn current() -> Self {
         static WATCHED: Once = Once::new();
         WATCHED.call_once(|| {
-            // SAFETY: the handler only changes an atomic number, which is allowed in the child of
-            // a fork, and the library that holds it is never unloaded. Without memory for the
-            // handler forks stay unnoticed, as they are in most libraries.
+            // SAFETY: the handler only changes an atomic number, which is allowed in the child of a
+            // fork, and the library that holds it is never unloaded. If there is no memory for the
+            // handler, forks are not detected, as in most libraries.
             unsafe { libc::pthread_atfork(None, None, Some(forked)) };
         });
         Self(FORKS.load(Ordering::Relaxed))
     }
 
-    /// Forks between the first process that called [`Process::current`] and this one.
+    /// Returns the number of forks between the first process that called [`Process::current`] and
+    /// this process.
     #[must_use]
     pub fn forks(self) -> u32 {
         self.0
     }
 
-    /// Whether it still is this process.
+    /// Whether the current process is the one with this identity.
     #[must_use]
     pub fn is_current(self) -> bool {
         self.0 == FORKS.load(Ordering::Relaxed)

@@ -1,4 +1,4 @@
-//! A host, as its callers see it.
+//! A host, and the calls of its users.
 
 use std::io;
 use std::net::SocketAddr;
@@ -16,10 +16,10 @@ use crate::options::Options;
 use crate::progress;
 use crate::shared::{Call, CallError, Shared};
 
-/// Time for which a host that is closed waits until everything is acknowledged.
+/// Longest time for which the close of a host waits until every datagram is acknowledged.
 pub const LINGER: Duration = Duration::from_secs(1);
-/// Time for which it then still answers: due acknowledgements leave, and a datagram that a peer
-/// repeats because it missed an acknowledgement is acknowledged again.
+/// Time for which a closed host still answers: it sends due acknowledgements. If an acknowledgement
+/// was lost and a peer repeats its datagram, the datagram is acknowledged again.
 const FINAL_ACKS: Duration = Duration::from_millis(3);
 /// An endpoint of the Messaging Layer. See the crate's page.
 #[derive(Debug)]
@@ -30,7 +30,7 @@ pub struct Host<S: Sink> {
     incarnation: u64,
 }
 
-/// Handle through which a host is called. Handles outlive their host; calls then return an error.
+/// Handle for calls to a host. A handle may exist longer than its host; calls then return an error.
 #[derive(Debug)]
 pub struct Handle<S: Sink>(Arc<Shared<S>>);
 
@@ -41,10 +41,11 @@ impl<S: Sink> Clone for Handle<S> {
 }
 
 impl<S: Sink<Layer = Rdm>> Host<S> {
-    /// Opens sockets, and starts the progress thread: a host of the Messaging Layer.
+    /// Opens sockets and starts the progress thread of a host with the Messaging Layer.
     ///
     /// # Errors
-    /// What the system refuses: the address or port, memory, descriptors or a thread.
+    /// An error of the operating system, if it refuses the address, the port, memory, descriptors
+    /// or a thread.
     pub fn open(options: &Options, sink: S) -> io::Result<Self> {
         Self::open_with(options, sink, |endpoint, place| {
             Box::new(place.messaging(options, endpoint))
@@ -59,12 +60,12 @@ pub struct HostProperties {
     pub address: SocketAddr,
     /// Run of the endpoint at this address.
     pub incarnation: u64,
-    /// A secret for tables.
+    /// Secret key of hash tables.
     pub seed: u64,
 }
 
 impl HostProperties {
-    /// A Messaging Layer here.
+    /// Makes a Messaging Layer for this host.
     #[must_use]
     pub fn messaging(&self, options: &Options, endpoint: &mut Endpoint) -> Rdm {
         let config = Config {
@@ -78,7 +79,7 @@ impl HostProperties {
 }
 
 impl<S: Sink> Host<S> {
-    /// As [`Host::open`], over the layer that `make` makes.
+    /// Opens a host, as [`Host::open`] does, with the layer that `make` returns.
     ///
     /// # Errors
     /// As [`Host::open`].
@@ -107,26 +108,26 @@ impl<S: Sink> Host<S> {
         Ok(Self { handle: Handle(shared), progress: Some(progress), address, incarnation })
     }
 
-    /// Address for peers.
+    /// Returns the address that peers send to.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Run of the endpoint at this address.
+    /// Returns the run of the endpoint at this address.
     #[must_use]
     pub fn incarnation(&self) -> u64 {
         self.incarnation
     }
 
-    /// Handle through which the host is called.
+    /// Returns the handle for calls to the host.
     #[must_use]
     pub fn handle(&self) -> &Handle<S> {
         &self.handle
     }
 
-    /// Closes the host; returns within [`LINGER`] and a little more. Afterwards the application's
-    /// memory is not touched, and the sink is gone.
+    /// Closes the host. Returns within [`LINGER`] and a few milliseconds. Afterwards the host
+    /// neither accesses the application's memory nor has the sink.
     pub fn close(mut self) {
         self.end();
     }
@@ -134,8 +135,8 @@ impl<S: Sink> Host<S> {
     fn end(&mut self) {
         let Some(progress) = self.progress.take() else { return };
         if !self.handle.0.process.is_current() {
-            // Neither the progress thread nor a thread that held the lock at the fork is one of
-            // this process: nothing can be waited for, and memory is all there is to lose.
+            // In the child of a fork, neither the progress thread exists nor a thread that held the
+            // lock at the fork. So waiting is impossible, and the memory stays allocated.
             std::mem::forget(Arc::clone(&self.handle.0));
             std::mem::forget(progress);
             return;
@@ -143,7 +144,7 @@ impl<S: Sink> Host<S> {
         self.linger();
         self.handle.0.closing.store(true, Ordering::SeqCst);
         self.handle.0.wake();
-        // A progress thread that panicked has printed why, and has ended as well.
+        // If the progress thread panicked, it has printed the reason, and has ended as well.
         let _ = progress.join();
         drop(self.handle.0.lock().take());
     }
@@ -178,7 +179,8 @@ impl<S: Sink> Handle<S> {
     /// Calls `f` with the Messaging Layer, then sends the datagrams that result.
     ///
     /// # Errors
-    /// The host is closed, its sockets are lost, or this process is the child of a fork.
+    /// [`Gone`], if the host is closed, its sockets are lost, or this process is the child of a
+    /// fork.
     ///
     /// # Safety
     /// Memory that is named in calls of the Messaging Layer must be valid: readable where it is
@@ -191,17 +193,17 @@ impl<S: Sink> Handle<S> {
         self.0.call(f)
     }
 
-    /// One round of work, without waiting.
+    /// Does one round of work, without waiting.
     pub fn poll(&self) {
         self.0.poll();
     }
 
-    /// The progress thread does the work from now on, until the next poll.
+    /// Makes the progress thread do the work from now on, until the next poll.
     pub fn hand_over(&self) {
         self.0.hand_over();
     }
 
-    /// A number that the handles of no other host have, as long as this one is held.
+    /// Returns a number that differs from those of all other hosts, as long as this handle exists.
     #[must_use]
     pub fn id(&self) -> usize {
         Arc::as_ptr(&self.0).addr()
@@ -233,7 +235,7 @@ mod tests {
         }
     }
 
-    /// A sink that counts how often it is notified that the sockets are lost.
+    /// A sink that counts notifications that the sockets are lost.
     struct Failures(Arc<AtomicU64>);
 
     impl Sink for Failures {
@@ -260,34 +262,36 @@ mod tests {
         let host = Host::open(&options, Failures(failures.clone())).unwrap();
         let handle = host.handle().clone();
         let bug = std::panic::AssertUnwindSafe(|| {
-            // SAFETY: names no memory.
+            // SAFETY: the call names no memory.
             unsafe { handle.call(|_| panic!("a bug, for a test")) }
         });
         assert!(std::panic::catch_unwind(bug).is_err());
-        // SAFETY: names no memory.
+        // SAFETY: the call names no memory.
         assert_eq!(unsafe { handle.call(|_| ()) }, Err(CallError::Broken));
         handle.poll();
         assert_eq!(failures.load(Ordering::SeqCst), 1, "told once");
         host.close();
     }
 
-    /// Calls without a poll kept the progress thread from working as well. An application that
-    /// only made calls never processed arrivals, and messages took as long as time-outs.
+    /// Regression: calls without a poll prevented the progress thread from working as well. If an
+    /// application only made calls, its arrivals were never processed, and messages took as long as
+    /// timeouts.
     #[test]
     #[allow(unsafe_code, reason = "a call that names no memory")]
     fn regression_only_a_poll_keeps_the_progress_thread_from_working() {
         let options = Options::at("127.0.0.1:0".parse().unwrap());
         let host = Host::open(&options, Nobody).unwrap();
         let (handle, shared) = (host.handle(), &host.handle().0);
-        // SAFETY: names no memory.
+        // SAFETY: the call names no memory.
         let now = unsafe { handle.call(|mut call| call.parts().1.now) }.unwrap();
         assert!(shared.fresh_until() < now);
         handle.poll();
         assert!(shared.fresh_until() > now);
     }
 
-    /// With memory between endpoints a poll takes back what would wake the progress thread. It
-    /// slept on, and what came when the application stayed away lay there for a second and more.
+    /// Regression: with memory between endpoints, a poll disarms the descriptor that wakes the
+    /// progress thread. The thread continued to sleep, and packets that arrived while the
+    /// application did not poll waited for a second or longer.
     #[test]
     fn regression_after_a_poll_the_progress_thread_arms_its_descriptor_again() {
         let options = Options::at("127.0.0.1:0".parse().unwrap());

@@ -1,36 +1,36 @@
-//! The Messaging Layer in an application: over real sockets, in its own memory and its own
-//! threads. The libfabric provider and the other interfaces for C are built on it.
+//! The Messaging Layer in an application: over real sockets, with the memory and the threads of the
+//! application. The libfabric provider and the other interfaces for C are built on it.
 //!
 //! A [`Host`] is one endpoint: sockets, transport, Messaging Layer and the registrations of the
 //! application's memory, behind one lock. Completions go to the caller's [`Sink`].
 //!
 //! # Threads
 //!
-//! The application's own thread, whenever it calls: a send leaves within the call, and
-//! [`Handle::poll`] does one round without waiting. That is fast, for nothing is handed from one
-//! thread to another. Beside it each host has a **progress thread**, which works while the
+//! The application's thread does the work during its calls: a send leaves within the call, and
+//! [`Handle::poll`] does one round without waiting. This is fast, because no work passes from one
+//! thread to another. In addition each host has a **progress thread**, which works while the
 //! application computes: it sends acknowledgements, retransmits, and serves peers' writes and
-//! reads. It looks once a millisecond whether the application has polled; as long as it has, the
-//! thread does nothing. When the application stays away, the thread waits at the sockets. An
-//! application that waits for a descriptor or a condition leaves the work to the progress thread
-//! at once ([`Handle::hand_over`]).
+//! reads. Once per millisecond this thread checks whether the application has polled. As long as
+//! the application polls, the thread does nothing; otherwise it waits at the sockets. An
+//! application that waits for a descriptor or a condition passes the work to the progress thread
+//! immediately ([`Handle::hand_over`]).
 //!
 //! # The application's memory
 //!
-//! See [`memory`]: sent data is not copied, so an operation's buffers belong to the host until
-//! its end was reported to the sink, or the host was closed.
+//! See [`memory`]: sent data is not copied, so the buffers of an operation belong to the host until
+//! the end of the operation was reported to the sink, or the host was closed.
 //!
 //! # Closing
 //!
-//! [`Host::close`] goes on until all sent data is acknowledged and every answer is sent, but at
+//! [`Host::close`] continues until all sent data is acknowledged and every answer is sent, for at
 //! most [`LINGER`]. Then it sends the acknowledgements that are due, ends the thread and drops
 //! everything: afterwards the application's memory is neither read nor written.
 //!
 //! # After `fork`
 //!
-//! The child has neither the progress thread nor a right to the sockets, which the parent goes on
-//! using. Each call in the child fails with [`CallError::Forked`]; closing there only forgets.
-//! The parent is not disturbed.
+//! The child has neither the progress thread nor a right to the sockets, which the parent continues
+//! to use. Each call in the child fails with [`Gone::Forked`]; a close in the child releases
+//! nothing. The parent is not affected.
 
 mod backoff;
 mod core;

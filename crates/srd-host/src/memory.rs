@@ -1,28 +1,33 @@
 //! The application's memory.
 //!
-//! Region 0 is all of it, by address: buffers of the application's own operations. Other regions
-//! are registrations, which peers read and write: pieces, one behind the other.
+//! Region 0 is the whole address space, with addresses as offsets: it holds the buffers of the
+//! application's own operations. Other regions are registrations, which peers read and write:
+//! pieces of memory, one after the other.
 //!
-//! # Why this is sound
+//! # Soundness
 //!
 //! Addresses come from the application with its operations and registrations. Therefore
-//! [`crate::Handle::call`] is unsafe: its caller guarantees that they are valid, and that no
-//! other thread writes to memory that we read, or touches memory that we write, until the
-//! operation's end was reported, the registration was ended, or the host was closed.
+//! [`crate::Handle::call`] is unsafe: its caller guarantees that the addresses are valid. The
+//! caller also guarantees that no other thread writes memory that the host reads, or accesses
+//! memory that the host writes, until the operation's end was reported, the registration was ended,
+//! or the host was closed.
 //!
-//! Our part of the contract, that nothing is touched later, rests on four rules:
+//! The host's part of the contract is that it accesses no memory later. It rests on four rules:
 //!
-//! * All access is by the host's own calls, under its lock; no thread of ours keeps an address.
-//! * What is *sent* from region 0 is referred to, not copied. The transport drops a payload
+//! * All access is by the host's own calls, under its lock; no thread of this crate keeps an
+//!   address.
+//! * Bytes that are *sent* from region 0 are used without a copy. The transport drops a payload
 //!   before it reports the end of the datagram, and the Messaging Layer reports the end of an
-//!   operation after the ends of all its datagrams. A datagram that has to travel on after its
-//!   queue pair was closed, and a batch that a full socket keeps waiting, carry copies.
-//! * What peers *read* of a registration is copied. So a registration may be ended at any time,
-//!   also while answers are on their way.
-//! * What is *written* is copied in when it arrives, and only if its operation or registration
-//!   still stands.
+//!   operation after the ends of all its datagrams. Two kinds of datagrams contain copies: those
+//!   that continue after their queue pair was closed, and those of a batch that waits for a full
+//!   socket.
+//! * Bytes that peers *read* from a registration are copied. So a registration may be ended at any
+//!   time, also while answers are in flight.
+//! * Bytes that are *written* are copied into the memory when they arrive, and only if their
+//!   operation or registration still exists.
 //!
-//! Closing a host drops transport and Messaging Layer, and every reference with them.
+//! Closing a host drops the transport and the Messaging Layer, and with them every reference to the
+//! memory.
 
 use bytes::{Bytes, BytesMut};
 use srd_efa::Memory;
@@ -32,7 +37,7 @@ use srd_efa::Memory;
 pub struct Span {
     /// Address of the first byte.
     pub addr: usize,
-    /// Bytes.
+    /// Bytes of the piece.
     pub length: usize,
 }
 
@@ -40,14 +45,14 @@ pub struct Span {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 pub struct RegionNumber(pub u32);
 
-/// Registrations of the application's memory. Bound: one entry per registration.
+/// Registrations of the application's memory. Bound: one entry for each registration.
 #[derive(Debug, Default)]
 pub struct UserMemory {
     regions: Vec<Option<Box<[Span]>>>,
 }
 
 impl UserMemory {
-    /// Makes pieces known as a region. Numbers are small and used again.
+    /// Registers pieces of memory as a region. Numbers are small, and are used again after removal.
     pub fn add(&mut self, number: RegionNumber, spans: Box<[Span]>) {
         let at = number.0 as usize;
         assert!(at > 0, "region 0 is all of the application's memory");
@@ -57,7 +62,7 @@ impl UserMemory {
         self.regions[at] = Some(spans);
     }
 
-    /// Forgets a region.
+    /// Removes a region.
     pub fn remove(&mut self, number: RegionNumber) {
         if let Some(region) = self.regions.get_mut(number.0 as usize) {
             *region = None;
@@ -91,8 +96,8 @@ impl UserMemory {
     fn copy_to(&self, region: u64, offset: u64, bytes: usize, into: &mut BytesMut) {
         into.reserve(bytes);
         self.parts(region, offset, bytes, |addr, length| {
-            // SAFETY: the application vouches for the range, which was checked to lie inside of
-            // what it named.
+            // SAFETY: the application guarantees the range, which was checked to lie inside the
+            // memory that the application has named.
             let part = unsafe { std::slice::from_raw_parts(pointer(addr), length) };
             into.extend_from_slice(part);
         });
@@ -114,9 +119,9 @@ impl Memory for UserMemory {
             return copy.freeze();
         }
         let Ok(addr) = usize::try_from(offset) else { return Bytes::new() };
-        // SAFETY: the application guarantees that the range is valid until the operation's end
-        // was reported. The lifetime is longer than that, but no reference is: see the top of
-        // this file.
+        // SAFETY: the application guarantees that the range is valid until the operation's end was
+        // reported. The type's lifetime is longer, but no reference exists for longer: see the top
+        // of this file.
         Bytes::from_static(unsafe { std::slice::from_raw_parts(pointer(addr), bytes) })
     }
 
@@ -129,8 +134,9 @@ impl Memory for UserMemory {
         self.parts(region, offset, bytes.len(), |addr, length| {
             let (now, later) = from.split_at(length);
             from = later;
-            // SAFETY: the application vouches for the range, which was checked to lie inside of
-            // what it named; what arrived lies in buffers of our own.
+            // SAFETY: the application guarantees the range, which was checked to lie inside the
+            // memory that the application has named; the arrived bytes lie in buffers of this
+            // crate.
             unsafe { std::ptr::copy_nonoverlapping(now.as_ptr(), pointer(addr), length) };
         });
     }

@@ -6,39 +6,39 @@ use srd_net::BindOptions;
 use srd_proto::config::Protection;
 use srd_proto::{Config, Duration};
 
-/// Time for which an acknowledgement waits for an answer to travel with. Applications wait for
-/// completions of their sends, a window at a time; an answer that is on its way takes less.
+/// Time for which an acknowledgement waits for an answer that can carry it. Applications wait for
+/// the completions of their sends, one window at a time; an answer takes less than this time.
 const ACK_DELAY: Duration = Duration::from_micros(25);
-/// Idle time after which a peer's context gives its tables back: jobs have thousands of peers, and
-/// few that they talk to at a time.
+/// Idle time after which a peer's context releases its tables. Jobs have thousands of peers, and
+/// exchange messages with few of them at the same time.
 const IDLE_HIBERNATE: Duration = Duration::from_secs(1);
-/// Peers of an endpoint: as many as the transport can name.
+/// Largest number of peers of an endpoint: as many as the transport can number.
 const PEERS_MAX: u32 = 1_000_000;
 
 /// Options with which a host is opened.
 #[derive(Clone)]
 pub struct Options {
-    /// Local address; port zero for any.
+    /// Local address; port zero means any free port.
     pub address: SocketAddr,
-    /// UDP payload bytes of the largest packet; `None` for what the interface passes.
+    /// UDP payload bytes of the largest packet; `None` means the size that the interface passes.
     pub packet_bytes_max: Option<u16>,
-    /// Paths to each peer.
+    /// Number of paths to each peer.
     pub paths: u16,
-    /// Bits per second of the link; `None`: the speed that the system reports for the interface,
-    /// which is wrong for virtual ones. Zero: unknown.
+    /// Speed of the link in bits per second. `None`: the speed that the system reports for the
+    /// interface, which is wrong for virtual interfaces. Zero: unknown.
     pub link_rate_bps: Option<u64>,
-    /// The key that all endpoints of a job share. Without one nothing is encrypted, and every
-    /// host that reaches the port is trusted.
+    /// Key that all endpoints of a job share. Without a key nothing is encrypted, and every host
+    /// that reaches the port is trusted.
     pub job_key: Option<[u8; 32]>,
-    /// Whether packets to endpoints of this machine and user go through memory.
+    /// Whether packets to endpoints of this machine and the same user go through memory.
     pub shared_memory: bool,
     /// Time after which operations to a peer that never answered fail.
     pub answer_timeout: Duration,
     /// Time without a packet after which a peer that has answered before counts as lost.
     pub peer_timeout: Duration,
-    /// Operations that may be under way.
+    /// Largest number of operations in progress.
     pub operations_max: u32,
-    /// Receives that may be posted, of each sort.
+    /// Largest number of posted receives of each sort (with and without tags).
     pub receives_max: u32,
 }
 
@@ -48,7 +48,7 @@ pub const KEY_FORM: &str = "a key is 64 hexadecimal digits, as `openssl rand -he
 /// Command that prints a new key.
 pub const MAKE_KEY: &str = "openssl rand -hex 32";
 
-/// Parses a key from a text, without white space around it; `None` if the text is not a key
+/// Parses a key from a text without surrounding white space; `None` if the text is not a key
 /// ([`KEY_FORM`]).
 #[must_use]
 pub fn read_key(text: &str) -> Option<[u8; 32]> {
@@ -64,7 +64,7 @@ pub fn read_key(text: &str) -> Option<[u8; 32]> {
     Some(key)
 }
 
-/// Keys are not for logs.
+/// The debug output omits the key, because it may be logged.
 impl std::fmt::Debug for Options {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let mut f = f.debug_struct("Options");
@@ -74,7 +74,7 @@ impl std::fmt::Debug for Options {
 }
 
 impl Options {
-    /// The defaults at an address.
+    /// Returns the default options at an address.
     #[must_use]
     pub fn at(address: SocketAddr) -> Self {
         Self {
@@ -91,9 +91,9 @@ impl Options {
         }
     }
 
-    /// Time after which an idle peer is forgotten. It is longer than any time that peers wait for
-    /// each other, because an endpoint that has forgotten a peer takes the peer's retransmissions
-    /// for those of a new run.
+    /// Returns the time after which an idle peer is removed. It is longer than any time for which
+    /// peers wait for each other: after an endpoint has removed a peer, it would handle the peer's
+    /// retransmissions as packets of a new run.
     fn idle_reclaim(&self) -> Duration {
         let longest = self.peer_timeout.max(self.answer_timeout);
         Config::sockets().idle_reclaim.max(longest.times(2))
@@ -105,7 +105,7 @@ impl Options {
             answer_timeout: self.answer_timeout,
             peer_timeout: self.peer_timeout,
             idle_hibernate: IDLE_HIBERNATE,
-            // Peers stay known as long as the endpoint, and may come and go.
+            // Peers exist as long as the endpoint, and may restart.
             peers_max: PEERS_MAX,
             idle_reclaim: self.idle_reclaim(),
             ack_delay: ACK_DELAY,

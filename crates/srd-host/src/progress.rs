@@ -1,4 +1,4 @@
-//! The progress thread: keeps a host going while its application is busy elsewhere.
+//! The progress thread: it drives a host while the application does other work.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -11,10 +11,10 @@ use srd_proto::Instant;
 use crate::core::Sink;
 use crate::shared::Shared;
 
-/// Starts the progress thread of a host. `arrivals` can be read while packets wait.
+/// Starts the progress thread of a host. `arrivals` is readable while packets wait.
 ///
 /// # Errors
-/// When the system gives no thread.
+/// An error of the operating system, if it cannot start a thread.
 pub(crate) fn start<S: Sink>(
     shared: Arc<Shared<S>>,
     arrivals: OwnedFd,
@@ -35,7 +35,8 @@ fn run<S: Sink>(shared: &Shared<S>, arrivals: &OwnedFd) {
     }
 }
 
-/// Sleeps until then, a call, or, if they are given, arrivals.
+/// Sleeps until `until`, until another thread wakes this one, or until `arrivals`, if given, is
+/// readable.
 fn sleep<S: Sink>(shared: &Shared<S>, arrivals: Option<&OwnedFd>, until: Instant) {
     shared.sleeps_until(until);
     let now = srd_net::clock::now();
@@ -45,7 +46,7 @@ fn sleep<S: Sink>(shared: &Shared<S>, arrivals: Option<&OwnedFd>, until: Instant
     if let Some(arrivals) = arrivals {
         fds[1] = PollFd::from_borrowed_fd(arrivals.as_fd(), PollFlags::IN);
     }
-    // A signal ends the wait early, which does no harm.
+    // A signal ends the wait early, which is harmless.
     let _ = poll(&mut fds, limit.as_ref());
     shared.sleeps_until(Instant::ZERO);
     if fds[0].revents().contains(PollFlags::IN) {
@@ -56,7 +57,7 @@ fn sleep<S: Sink>(shared: &Shared<S>, arrivals: Option<&OwnedFd>, until: Instant
 fn timespec(ns: u64) -> Timespec {
     Timespec {
         tv_sec: i64::try_from(ns / 1_000_000_000).unwrap_or(i64::MAX),
-        // Below one billion.
+        // The value is below one billion.
         tv_nsec: i64::try_from(ns % 1_000_000_000).unwrap_or(0),
     }
 }

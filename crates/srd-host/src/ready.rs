@@ -1,4 +1,5 @@
-//! A descriptor that programs wait for with `poll`: readable exactly as long as something is ready.
+//! A descriptor that programs wait for with `poll`. It is readable exactly as long as something is
+//! ready.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
@@ -6,8 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::event::{EventfdFlags, eventfd};
 
-/// The descriptor. Its counter is 0 or 1, so that a write never fails because the counter is
-/// full.
+/// An eventfd. Its counter is 0 or 1, so that a write never fails because the counter is full.
 #[derive(Debug)]
 pub struct ReadyFd {
     descriptor: OwnedFd,
@@ -15,14 +15,14 @@ pub struct ReadyFd {
 }
 
 impl ReadyFd {
-    /// A descriptor that is not readable.
+    /// Returns a descriptor that is not readable.
     pub fn new() -> io::Result<Self> {
         let descriptor = eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)?;
         Ok(Self { descriptor, readable: AtomicBool::new(false) })
     }
 
-    /// Makes it readable, or not; a system call only if that is a change. The caller holds the
-    /// lock of what the descriptor stands for.
+    /// Makes the descriptor readable or not readable, with a system call only if the state changes.
+    /// The caller holds the lock of the object whose state the descriptor shows.
     pub fn set(&self, readable: bool) {
         if self.readable.swap(readable, Ordering::Relaxed) == readable {
             return;
@@ -34,7 +34,7 @@ impl ReadyFd {
         }
     }
 
-    /// Its number. It belongs to this.
+    /// Returns the number of the descriptor, which still belongs to this value.
     pub fn as_raw(&self) -> RawFd {
         self.descriptor.as_raw_fd()
     }

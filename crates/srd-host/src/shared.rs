@@ -17,13 +17,13 @@ use crate::core::{Core, Sink};
 use crate::fork::Process;
 use crate::memory::UserMemory;
 
-/// Time without a poll of the application after which the progress thread takes over.
+/// Time without a poll of the application after which the progress thread does the work.
 pub(crate) const STALE: Duration = Duration::from_millis(1);
 
 /// Reason why a call was not made.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum CallError {
-    /// The host belongs to the process that this one was forked from.
+    /// The host belongs to the parent of this process.
     Forked,
     /// The host was closed.
     Closed,
@@ -52,40 +52,40 @@ pub struct Call<'a, S: Sink> {
     pub layer: &'a mut S::Layer,
     /// Registrations of the application's memory.
     pub memory: &'a mut UserMemory,
-    /// The caller's own.
+    /// State of the caller.
     pub sink: &'a mut S,
     local: &'a mut LocalEndpoint<NearIo>,
 }
 
 impl<S: Sink> Call<'_, S> {
-    /// The layer, the world that its calls borrow, and the caller's own.
+    /// Returns the layer, the environment that its calls borrow, and the state of the caller.
     pub fn parts(&mut self) -> (&mut S::Layer, World<'_>, &mut S) {
         let (endpoint, now) = self.local.core_mut();
         (self.layer, World { now, endpoint, memory: self.memory }, self.sink)
     }
 }
 
-/// A host, as its callers and its progress thread use it.
+/// A host, as shared by its callers and its progress thread.
 #[derive(Debug)]
 pub(crate) struct Shared<S: Sink> {
     pub(crate) core: Mutex<Option<Core<S>>>,
     pub(crate) process: Process,
     /// Time of the application's last poll: nanoseconds on the clock of the transport.
     polled_at_ns: AtomicU64,
-    /// Time when messages leave that wait for others to join them.
+    /// Time when messages that wait to share a datagram are sent.
     coalesce_until_ns: AtomicU64,
-    /// Until when the progress thread sleeps if nothing arrives; zero while it is awake.
+    /// Time until which the progress thread sleeps if nothing arrives; zero while it is awake.
     sleeps_until_ns: AtomicU64,
-    /// The progress thread has armed the descriptor that it sleeps on, and no caller has polled
-    /// since. Changed under the lock.
+    /// Whether the progress thread has armed the descriptor that it sleeps on, and no caller has
+    /// polled since. Changed under the lock.
     armed: AtomicBool,
     pub(crate) closing: AtomicBool,
-    /// Ends the progress thread's sleep.
+    /// Descriptor that ends the progress thread's sleep.
     wakeup: OwnedFd,
 }
 
 impl<S: Sink> Shared<S> {
-    /// Around a core, with its progress thread awake.
+    /// Makes the shared state of a core, with its progress thread awake.
     pub(crate) fn new(core: Core<S>) -> io::Result<Self> {
         Ok(Self {
             core: Mutex::new(Some(core)),
@@ -99,11 +99,11 @@ impl<S: Sink> Shared<S> {
         })
     }
 
-    /// The core, `None` once the host was closed.
+    /// Locks the core; `None` after the host was closed.
     pub(crate) fn lock(&self) -> MutexGuard<'_, Option<Core<S>>> {
         self.core.lock().unwrap_or_else(|poisoned| {
-            // A thread panicked in the middle of a call: what the core remembers may be half a
-            // change, and nothing can rely on it.
+            // A thread panicked in the middle of a call: the core may hold an incomplete change, so
+            // it cannot be used.
             let mut locked = poisoned.into_inner();
             if let Some(core) = locked.as_mut() {
                 core.fail(&io::Error::other("a thread panicked while it used the endpoint"));
@@ -129,8 +129,8 @@ impl<S: Sink> Shared<S> {
         Ok(result)
     }
 
-    /// Notes what a call has led to. Wakes the progress thread if it sleeps too long for what has
-    /// become due; while the application keeps polling that is the case once.
+    /// Records the effects of a call. Wakes the progress thread if it would sleep too long for work
+    /// that has become due; while the application continues to poll, this happens only once.
     fn called(&self, core: &Core<S>) {
         let now = core.local.last_look();
         self.coalesce_until_ns.store(core.coalesce_until.as_nanos(), Ordering::Relaxed);
@@ -140,25 +140,25 @@ impl<S: Sink> Shared<S> {
         }
     }
 
-    /// A round of the progress thread's. Returns when the next is due, and whether nothing is under
-    /// way; `None` if the host was closed.
+    /// Does a round for the progress thread. Returns when the next round is due, and whether
+    /// nothing is in progress; `None` if the host was closed.
     pub(crate) fn round_for_progress(&self) -> Option<(Instant, bool)> {
         let mut locked = self.lock();
         let core = locked.as_mut()?;
         core.round();
         self.coalesce_until_ns.store(core.coalesce_until.as_nanos(), Ordering::Relaxed);
-        // A packet that has come since ends no sleep any more.
+        // A packet that has arrived since the round would not end a sleep.
         let due = if core.local.arm() { core.due() } else { Instant::ZERO };
         self.armed.store(true, Ordering::Relaxed);
-        // Published under the lock: a call that makes something due earlier either came before
-        // this round, or sees the time and wakes the progress thread.
+        // Published under the lock: a call that makes work due earlier either came before this
+        // round, or reads the time and wakes the progress thread.
         self.sleeps_until(due);
         Some((due, core.broken || core.layer.is_quiet()))
     }
 
-    /// Until when the application's last poll keeps the progress thread from working; the past if
-    /// the application has not polled for long. Calls that only submit operations do not count:
-    /// they do not receive what arrives.
+    /// Returns the time until which the application's last poll prevents the progress thread from
+    /// working; a past time if the application has not polled for long. Calls that only submit
+    /// operations do not count, because they receive nothing.
     pub(crate) fn fresh_until(&self) -> Instant {
         let coalesce_until = Instant::from_nanos(self.coalesce_until_ns.load(Ordering::Relaxed));
         match self.polled_at_ns.load(Ordering::Relaxed) {
@@ -167,7 +167,7 @@ impl<S: Sink> Shared<S> {
         }
     }
 
-    /// The progress thread sleeps until then.
+    /// Records the time until which the progress thread sleeps.
     pub(crate) fn sleeps_until(&self, until: Instant) {
         self.sleeps_until_ns.store(until.as_nanos(), Ordering::SeqCst);
     }
@@ -176,7 +176,7 @@ impl<S: Sink> Shared<S> {
         self.closing.load(Ordering::SeqCst)
     }
 
-    /// Whether what arrives wakes the progress thread.
+    /// Whether an arriving packet wakes the progress thread.
     #[cfg(test)]
     pub(crate) fn is_armed(&self) -> bool {
         self.armed.load(Ordering::Relaxed)
@@ -186,13 +186,13 @@ impl<S: Sink> Shared<S> {
         &self.wakeup
     }
 
-    /// Ends the progress thread's sleep, or the next one. If the write fails because the counter
-    /// is full, the thread wakes up as well.
+    /// Ends the current or the next sleep of the progress thread. If the write fails because the
+    /// counter is full, the thread wakes up as well.
     pub(crate) fn wake(&self) {
         let _ = rustix::io::write(&self.wakeup, &1u64.to_ne_bytes());
     }
 
-    /// One round of work of the application's, without waiting.
+    /// Does one round of work for the application, without waiting.
     pub(crate) fn poll(&self) {
         if !self.process.is_current() {
             return;
@@ -203,13 +203,13 @@ impl<S: Sink> Shared<S> {
         }
     }
 
-    /// A round of the application's. Returns when it looked, and whether anything had arrived;
-    /// `None` if the host was closed.
+    /// Does a round for the application. Returns the time of the round, and whether a packet had
+    /// arrived; `None` if the host was closed.
     fn round_for_caller(&self) -> Option<(Instant, bool)> {
         let mut locked = self.lock();
         let core = locked.as_mut()?;
         let packets = core.round();
-        // The round has taken back what would have woken the progress thread.
+        // The round has disarmed the descriptor that would wake the progress thread.
         if self.armed.swap(false, Ordering::Relaxed) {
             self.wake();
         }
@@ -219,7 +219,7 @@ impl<S: Sink> Shared<S> {
         Some((now, packets > 0))
     }
 
-    /// The progress thread does the work from now on, until the next poll.
+    /// Makes the progress thread do the work from now on, until the next poll.
     pub(crate) fn hand_over(&self) {
         self.polled_at_ns.store(0, Ordering::Relaxed);
         self.wake();

@@ -18,9 +18,9 @@ use srd_proto::{
     Status,
 };
 
-/// The queue pair that both sides use.
+/// Number of the queue pair that both sides use.
 const QPN: Qpn = Qpn(1);
-/// Datagrams up to this size are echoed, larger ones counted.
+/// Largest datagram that is echoed, in bytes; larger datagrams are counted.
 const ECHO_BYTES_MAX: usize = 256;
 
 fn main() -> io::Result<()> {
@@ -62,7 +62,7 @@ fn options(local: SocketAddr, args: &[String]) -> BindOptions {
     options.segmentation = !flag(args, "--no-gso");
     let word: String = option(args, "--key", String::new());
     if !word.is_empty() {
-        // A toy: a real key comes from a generator, not from a word.
+        // For this example only: a real key comes from a generator, not from a word.
         let mut key = [0; 32];
         for (to, from) in key.iter_mut().zip(word.bytes().cycle()) {
             *to = from;
@@ -189,7 +189,8 @@ fn bulk(at: SocketAddr, args: &[String]) -> io::Result<()> {
     Ok(())
 }
 
-/// Throughput through handles: the calling thread fills the queue, the driver's thread sends.
+/// Measures throughput through handles: the calling thread fills the queue, the driver's thread
+/// sends.
 fn threaded(at: SocketAddr, args: &[String]) -> io::Result<()> {
     let any = if at.is_ipv6() { "[::]:0" } else { "0.0.0.0:0" };
     let options = options(any.parse().map_err(io::Error::other)?, args);
@@ -210,7 +211,7 @@ fn threaded(at: SocketAddr, args: &[String]) -> io::Result<()> {
     Ok(())
 }
 
-/// Notes the arrival of the answer.
+/// Records the arrival of the answer.
 struct Asker {
     answered: bool,
 }

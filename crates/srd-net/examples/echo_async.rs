@@ -1,4 +1,5 @@
-//! Echo over futures, with no runtime: any executor drives them, here one of a dozen lines.
+//! Echo with futures and without a runtime: any executor can run them. This example has one of a
+//! dozen lines.
 //!
 //! ```text
 //! echo_async 100        a server and a client in one process, 100 round trips

@@ -1,11 +1,11 @@
-//! The smallest program: a server that returns each datagram, and a client that sends one and
-//! waits for it.
+//! The smallest program: a server that returns each datagram, and a client that sends one and waits
+//! for it.
 //!
 //! ```text
 //! echo_blocking server 127.0.0.1:7471
 //! echo_blocking client 127.0.0.1:7471 hello
 //! ```
-//! The server binds `paths` consecutive ports from the one given.
+//! The server binds `paths` consecutive ports, starting at the given port.
 
 use std::error::Error;
 use std::net::SocketAddr;

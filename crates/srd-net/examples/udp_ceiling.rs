@@ -1,5 +1,5 @@
-//! Throughput and latency of the kernel alone between two addresses: the ceiling that SRD is
-//! compared with, to be run in the same minute.
+//! Throughput and latency of the kernel alone between two addresses: the upper limit for
+//! comparisons with SRD. Run it within a minute of the SRD measurement.
 //!
 //! ```text
 //! udp_ceiling server 10.0.0.2:7000 [--spin]          serves every protocol below, for ever
@@ -7,9 +7,8 @@
 //! udp_ceiling client udp|tcp|io 10.0.0.2:7000 rr     [--count 20000] [--spin] [--size 64]
 //! ```
 //! `udp`: one connected socket, UDP_SEGMENT and UDP_GRO. `tcp`: one connection, `--congestion`.
-//! `io`: the packet layer of this crate without the protocol. UDP listens on the port given,
-//! `io` on the next, TCP on the same. The side that receives counts; each side prints one JSON
-//! line.
+//! `io`: the packet layer of this crate without the protocol. UDP and TCP listen on the given port,
+//! `io` on the next port. The receiving side measures; each side prints one JSON line.
 
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpListener, UdpSocket};
@@ -21,7 +20,7 @@ use srd_proto::transmit::{Ecn, Transmit};
 
 /// Bytes of the marker that ends a bulk run.
 const END_BYTES: usize = 3;
-/// Bytes of socket buffers.
+/// Size of the socket buffers in bytes.
 const BUFFER_BYTES: i32 = 32 << 20;
 
 fn main() -> io::Result<()> {
@@ -50,7 +49,7 @@ fn option<T: std::str::FromStr>(args: &[String], name: &str, default: T) -> T {
     value.and_then(|v| v.parse().ok()).unwrap_or(default)
 }
 
-/// Counts bytes over time and CPU time.
+/// Counts bytes, elapsed time and CPU time.
 struct Meter {
     bytes: u64,
     first: Instant,
@@ -106,7 +105,7 @@ fn serve(at: SocketAddr, spin: bool) -> io::Result<()> {
     options.receive_buffer_bytes = 32 << 20;
     options.poll = if spin { PollMode::Spin } else { PollMode::Block };
     let io = UdpIo::open(&options)?;
-    // With spinning, threads of the protocols not being measured would take the core.
+    // With polling, threads of protocols that are not measured would use the core.
     let only = std::env::var("ONLY").unwrap_or_default();
     let wanted = |name: &str| only.is_empty() || only == name;
     let mut threads = Vec::new();
@@ -198,7 +197,7 @@ fn serve_tcp(listener: &TcpListener, spin: bool) -> io::Result<()> {
             match stream.read(&mut buffer) {
                 Ok(0) => break,
                 Ok(n) if mode == *b"B" => meter.add(n),
-                // Requests are far below a segment: one read is one request.
+                // Requests are far smaller than a segment, so one read returns one request.
                 Ok(n) => stream.write_all(&buffer[..n])?,
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => {}
                 Err(_) => break,
@@ -211,11 +210,11 @@ fn serve_tcp(listener: &TcpListener, spin: bool) -> io::Result<()> {
     }
 }
 
-/// Bytes of each segment that lie in a buffer of headers when the layout is split.
+/// Bytes of each segment that are in a header buffer if the layout is split.
 const HEAD_BYTES: usize = 48;
 
-/// A batch as the core lays it out: sealed segments one after the other (`split` off), or
-/// headers in one place and payloads in others.
+/// A batch in the layout of the core: encrypted segments one after the other (`split` off), or
+/// headers in one buffer and payloads in others.
 struct Batch {
     heads: Vec<u8>,
     payloads: Vec<Vec<u8>>,
@@ -356,7 +355,7 @@ fn io_client(at: SocketAddr, mode: &str, args: &[String]) -> io::Result<()> {
     let segments = (65_400 / segment).clamp(1, io.batch_segments_max());
     let segments = segments.min(option(args, "--run", segments));
     let burst: usize = option(args, "--burst", 1);
-    // Batches in turn on each path, `--burst` of them on one.
+    // Sends batches on each path in turn, `--burst` of them on one path.
     let split = flag(args, "--split");
     let mut batches: Vec<_> = (0..burst)
         .map(|_| (transmit(to, segment, segments), Batch::new(segment, segments, split)))
@@ -388,7 +387,7 @@ fn io_rr(io: &mut UdpIo, to: SocketAddr, args: &[String]) -> io::Result<()> {
     for _ in 0..option(args, "--count", 20_000) {
         let start = Instant::now();
         io.send(&ask)?;
-        // A protocol has timers running while it waits: `--timer` shows what that costs.
+        // A real protocol has timers while it waits: `--timer` shows their cost.
         let timer = srd_proto::time::Duration::from_micros(option(args, "--timer", 1_000_000));
         let give_up = start + Duration::from_secs(1);
         loop {

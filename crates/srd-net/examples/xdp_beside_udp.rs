@@ -1,13 +1,13 @@
-//! The back ends beside each other over a veth, in turns: packets per second and CPU time per
-//! packet. Needs root, for two network namespaces of its own.
+//! Comparison of the back ends over a veth, measured in turns: packets per second and CPU time per
+//! packet. Needs root, to make two network namespaces.
 //!
 //! ```text
 //! cargo run --release -p srd-net --example xdp_beside_udp -- [SECONDS] [ROUNDS]
 //! ```
 //!
-//! One thread sends batches of 32 packets and keeps at most 512 in flight, another receives and
-//! sleeps when there is nothing. CPU time is that of both threads: it includes the kernel's work
-//! while they run, and excludes the kernel's own threads. Rates are meaningful only in
+//! One thread sends batches of 32 packets and keeps at most 512 in flight, another receives, and
+//! sleeps if no packet waits. CPU time is the sum of both threads: it includes the kernel's work
+//! within these threads, and excludes the kernel's own threads. Rates are meaningful only in
 //! comparison.
 #![allow(clippy::unwrap_used)]
 
@@ -93,7 +93,7 @@ fn main() {
     }
 }
 
-/// The turn with the median of CPU time.
+/// Returns the turn with the median CPU time.
 fn median(mut turns: Vec<Turn>) -> Turn {
     turns.sort_by(|a, b| a.cpu_us().total_cmp(&b.cpu_us()));
     turns[turns.len() / 2]
@@ -126,7 +126,7 @@ fn turn(pair: &Pair, kind: Kind, payload: usize, length: Duration) -> Turn {
         let (took, sender) = (start.elapsed(), thread_cpu() - cpu);
         done.store(true, Ordering::Relaxed);
         let receiver = receiver.join().unwrap();
-        #[allow(clippy::cast_precision_loss)] // counts of a few million
+        #[allow(clippy::cast_precision_loss)] // the counts are a few million
         let packets = received.load(Ordering::Relaxed).max(1) as f64;
         let us = |time: Duration| time.as_secs_f64() * 1e6 / packets;
         Turn {
@@ -144,7 +144,7 @@ fn send_for(
     length: Duration,
     received: &AtomicU64,
 ) {
-    // A batch of the kernel's has at most 65,400 bytes.
+    // A batch that the kernel cuts has at most 65,400 bytes.
     let segments = BATCH.min(65_400 / payload);
     let transmit = Transmit {
         destination,
@@ -162,7 +162,7 @@ fn send_for(
         if came != seen {
             (seen, seen_at) = (came, Instant::now());
         }
-        // What is lost must not stop it for ever.
+        // Lost packets must not stop the sender permanently.
         if sent > came + IN_FLIGHT_MAX && seen_at.elapsed() < Duration::from_millis(50) {
             std::thread::sleep(Duration::from_micros(20));
             continue;
@@ -176,7 +176,7 @@ fn send_for(
     }
 }
 
-/// CPU time of this thread.
+/// Returns the CPU time of this thread.
 fn thread_cpu() -> Duration {
     let text = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap();
     Duration::from_nanos(text.split_whitespace().next().unwrap().parse().unwrap())

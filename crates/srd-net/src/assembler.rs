@@ -1,13 +1,13 @@
 //! An assembler of eBPF, for programs of a few dozen instructions that are written at run time.
 //!
-//! It supports the instructions that the programs of this crate use, and labels that are jumped
-//! to before their position is known. The kernel's verifier checks its output.
+//! It supports the instructions that the programs of this crate use, and labels whose position is
+//! fixed after the jump to them was written. The kernel's verifier checks each assembled program.
 
 use crate::sys::bpf::Instruction;
 
-/// The registers of eBPF by what they hold here.
+/// Registers of eBPF, named by the value that they hold in the programs of this crate.
 pub(crate) const RESULT: u8 = 0;
-/// The first argument of a call; the context at the beginning.
+/// Register of the first argument of a call. At the start of a program it holds the context.
 pub(crate) const ARGUMENT_1: u8 = 1;
 pub(crate) const ARGUMENT_2: u8 = 2;
 pub(crate) const ARGUMENT_3: u8 = 3;
@@ -23,7 +23,7 @@ pub(crate) enum Width {
 }
 
 impl Width {
-    /// Its bytes.
+    /// Bytes that an access of this width reads or writes.
     pub(crate) fn bytes(self) -> i16 {
         match self {
             Self::Byte => 1,
@@ -39,19 +39,19 @@ impl Width {
 pub(crate) enum If {
     /// All 64 bits equal this value.
     Equals(i32),
-    /// The lower 32 bits are another value.
+    /// The lower 32 bits differ from this value.
     Low32Differs(u32),
-    /// Above this value, without a sign.
+    /// The register is above this value (unsigned comparison).
     Above(i32),
-    /// This value or below it, without a sign.
+    /// The register is at most this value (unsigned comparison).
     AtMost(i32),
-    /// Above that of another register, without a sign.
+    /// The register is above that other register (unsigned comparison).
     AboveRegister(u8),
-    /// Equal to that of another register.
+    /// The register equals that other register.
     EqualsRegister(u8),
 }
 
-/// A place in a program that is jumped to, and written later.
+/// A label: a position in a program that jumps can refer to before the position is fixed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Label(usize);
 
@@ -59,9 +59,9 @@ pub(crate) struct Label(usize);
 #[derive(Debug, Default)]
 pub(crate) struct Assembler {
     code: Vec<Instruction>,
-    /// Position of each label, once it is known.
+    /// Position of each label; `None` until [`Assembler::here`] fixes the position.
     places: Vec<Option<usize>>,
-    /// Jumps by their index, and where they go.
+    /// Jumps: the index of the jump instruction, and its target.
     jumps: Vec<(usize, Label)>,
 }
 
@@ -72,13 +72,13 @@ impl Assembler {
         self.code.push(Instruction { code, registers, offset, immediate });
     }
 
-    /// A place that [`Assembler::here`] puts somewhere.
+    /// Returns a new label, whose position [`Assembler::here`] fixes later.
     pub(crate) fn place(&mut self) -> Label {
         self.places.push(None);
         Label(self.places.len() - 1)
     }
 
-    /// The place is here.
+    /// Fixes the position of a label: the next instruction.
     pub(crate) fn here(&mut self, place: Label) {
         self.places[place.0] = Some(self.code.len());
     }
@@ -98,7 +98,7 @@ impl Assembler {
         self.add(0x62 | width as u8, to, 0, offset, value);
     }
 
-    /// `*(u64 *)to += from`, whatever other CPUs do meanwhile.
+    /// `*(u64 *)to += from`, as an atomic operation.
     pub(crate) fn count_up(&mut self, to: u8, from: u8) {
         self.add(0xdb, to, from, 0, 0);
     }
@@ -113,14 +113,15 @@ impl Assembler {
         self.add(0xb7, to, 0, 0, value);
     }
 
-    /// `to = the map`, for calls that take one.
+    /// `to = the map`, for calls whose argument is a map.
     pub(crate) fn set_map(&mut self, to: u8, map: i32) {
-        // A load of two instructions; source 1: the constant is a map's descriptor.
+        // This load takes two instructions. Source 1 means that the constant is the descriptor of a
+        // map.
         self.add(0x18, to, 1, 0, map);
         self.add(0, 0, 0, 0, 0);
     }
 
-    /// `to = where the only value of a map is`
+    /// `to = address of the only value of a map`
     pub(crate) fn set_map_value(&mut self, to: u8, map: i32) {
         self.add(0x18, to, 2, 0, map);
         self.add(0, 0, 0, 0, 0);
@@ -151,18 +152,19 @@ impl Assembler {
         self.add(0xdc, to, 0, 0, 16);
     }
 
-    /// `r0 = function(r1, r2, ...)`. `function` is the number of a function of the kernel.
+    /// `r0 = function(r1, r2, ...)`. `function` is the number of a BPF helper function of the
+    /// kernel.
     pub(crate) fn call(&mut self, function: i32) {
         self.add(0x85, 0, 0, 0, function);
     }
 
-    /// Goes on at a place.
+    /// Jumps to a label.
     pub(crate) fn jump(&mut self, place: Label) {
         self.jumps.push((self.code.len(), place));
         self.add(0x05, 0, 0, 0, 0);
     }
 
-    /// Goes on at a place, if the comparison holds.
+    /// Jumps to a label if the comparison is true.
     pub(crate) fn jump_if(&mut self, register: u8, comparison: If, place: Label) {
         self.jumps.push((self.code.len(), place));
         match comparison {
@@ -180,10 +182,11 @@ impl Assembler {
         self.add(0x95, 0, 0, 0, 0);
     }
 
-    /// The program, all of whose places are known.
+    /// Returns the finished program. Every label that a jump uses must have a position.
     ///
     /// # Panics
-    /// If a jump goes to a place that was put nowhere, backwards, or too far: a program's mistakes.
+    /// If the label of a jump has no position, or lies before the jump or too far behind it. Each
+    /// is a mistake of the code that wrote the program.
     pub(crate) fn finish(mut self) -> Vec<Instruction> {
         for (at, place) in self.jumps {
             let to = self.places[place.0].expect("every place that is jumped to is somewhere");

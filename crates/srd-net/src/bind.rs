@@ -14,12 +14,12 @@ use crate::link;
 use crate::options::{BindError, BindOptions, UdpOptions};
 use crate::udp::UdpIo;
 
-/// Bytes of a greeting.
-#[allow(clippy::cast_possible_truncation)] // sixteen
+/// Bytes of a greeting, as `u16`.
+#[allow(clippy::cast_possible_truncation)] // the value is 16
 const GREETING_BYTES: u16 = srd_proto::wire::greeting::GREETING_BYTES as u16;
 
 impl BindOptions {
-    /// Opens the sockets and makes the core over them.
+    /// Opens the sockets of the options, and makes an engine over these sockets.
     pub(crate) fn open(&self) -> Result<Engine<UdpIo>, BindError> {
         let (io, config) = self.open_io(1)?;
         only(engines(io, config, clock::epoch())?)
@@ -31,13 +31,14 @@ impl BindOptions {
         engines(io, config, clock::epoch())
     }
 
-    /// The sockets of each shard, and the settings that follow from them.
+    /// Opens the sockets of each shard. Returns them and the settings that follow from them.
     pub(crate) fn open_io(&self, shards: u8) -> Result<(Vec<UdpIo>, Config), BindError> {
         let mut config = self.config.clone();
         let ip = self.address;
         if self.packet_bytes_from_interface {
             let passes = link::local_packet_bytes(ip).map_err(BindError::Io)?;
-            // A plain context's first packets carry a greeting beside the datagram.
+            // The first packets of a context without encryption carry a greeting in addition to the
+            // datagram.
             let greeting = if config.protection.is_on() { 0 } else { GREETING_BYTES };
             config.packet_bytes_max = passes.saturating_sub(greeting);
         }
@@ -56,12 +57,12 @@ impl BindOptions {
     }
 }
 
-/// A core with this configuration over a back end.
+/// Makes an engine with this configuration over a back end.
 pub(crate) fn engine_over<I: PacketIo>(io: I, config: Config) -> Result<Engine<I>, BindError> {
     engine_of_run(io, config, clock::epoch())
 }
 
-/// Makes an engine for a run with this epoch.
+/// Makes the engine of a run with this epoch.
 pub(crate) fn engine_of_run<I: PacketIo>(
     io: I,
     config: Config,
@@ -70,7 +71,8 @@ pub(crate) fn engine_of_run<I: PacketIo>(
     only(engines(vec![io], config, epoch)?)
 }
 
-/// The shards of a node, one over each of the back ends, which receive at one address.
+/// Makes the engines of the shards of a node, one over each back end. All back ends receive at the
+/// same address.
 pub(crate) fn engines<I: PacketIo>(
     ios: Vec<I>,
     config: Config,
@@ -81,7 +83,7 @@ pub(crate) fn engines<I: PacketIo>(
         config.local_port = first.local_address().port();
         config.local_addresses = first.local_addresses();
     }
-    // Where descriptors are scarce one may have fewer paths than another.
+    // If descriptors are scarce, back ends can have different numbers of paths.
     config.paths = ios.iter().map(PacketIo::paths).min().unwrap_or(config.paths);
     let shards = u8::try_from(ios.len()).unwrap_or(u8::MAX);
     let node = Arc::new(Node::new(config, epoch, shards).map_err(BindError::Config)?);

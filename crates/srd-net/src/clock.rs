@@ -18,9 +18,9 @@ use crate::sys::os;
 
 /// Time for which a measured difference of the clocks is used.
 const OFFSET_LIFETIME: Duration = Duration::from_millis(5);
-/// Samples taken per measurement; the tightest one counts.
+/// Number of samples per measurement. The sample that took the shortest time is used.
 const OFFSET_SAMPLES: usize = 3;
-/// Stamps older than this are held to be wrong (the wall clock was stepped).
+/// Largest plausible age of a receive stamp. An older stamp is wrong: the wall clock was stepped.
 const STAMP_AGE_MAX: Duration = Duration::from_secs(1);
 
 /// The clock of this machine.
@@ -38,20 +38,20 @@ impl Default for Clock {
 }
 
 impl Clock {
-    /// A clock with the current difference of wall and monotonic time.
+    /// Returns a clock with the current difference of wall and monotonic time.
     pub fn new() -> Self {
         let mut clock = Self { offset_ns: 0, measured_at: Instant::ZERO };
         clock.measure();
         clock
     }
 
-    /// The current time.
+    /// Returns the current time.
     pub fn now(&self) -> Instant {
         Instant::from_nanos(os::monotonic_ns())
     }
 
-    /// Arrival time of a packet with the kernel's wall-clock stamp `stamp_ns`. Without a stamp, or
-    /// with an impossible one, the result is the current time, `now`.
+    /// Returns the arrival time of a packet with the kernel's wall-clock stamp `stamp_ns`. Without
+    /// a stamp, or with an impossible one, the result is the current time, `now`.
     pub fn arrival(&mut self, stamp_ns: u64, now: Instant) -> Instant {
         if stamp_ns == 0 {
             return now;
@@ -79,41 +79,42 @@ impl Clock {
     }
 }
 
-/// The epoch of an endpoint that starts now: wall-clock nanoseconds, so that a restarted
-/// endpoint has a larger one.
+/// Returns the epoch of an endpoint that starts now: wall-clock nanoseconds, so that a restarted
+/// endpoint has a larger epoch.
 pub fn epoch() -> Epoch {
     Epoch(os::realtime_ns())
 }
 
-/// Least difference between an epoch and the one before. A run adds one for each context that it
-/// begins anew.
+/// Smallest difference between an epoch and the previous epoch. A run adds one to its epoch for
+/// each context that it starts again.
 const EPOCH_STEP: u64 = 1 << 32;
-/// The largest epoch that is accepted: the year 2262, in which a clock of this kind ends. Larger
-/// ones would leave no room to count up from.
+/// Largest epoch that is accepted: the year 2262, in which a clock of 63-bit nanoseconds ends. A
+/// larger epoch would leave too few numbers above it to count up.
 const EPOCH_MAX: u64 = i64::MAX.cast_unsigned();
-/// Longest wait for another daemon's lock on the directory of the file, and the interval of
-/// attempts.
+/// Longest wait for another daemon's lock on the directory of the file.
 const LOCK_WAIT_MAX: std::time::Duration = std::time::Duration::from_secs(10);
 const LOCK_PAUSE: std::time::Duration = std::time::Duration::from_millis(2);
-/// Bytes of the file that are read: a number and white space.
+/// Largest number of bytes that are read from the file: a number and white space.
 const EPOCH_FILE_BYTES_MAX: u64 = 64;
 
-/// As [`epoch`], and larger than every one that was drawn with the same file before, also if the
-/// clock was set back meanwhile: the file keeps the last one. A file that holds no number, or one
-/// that no clock can have shown, counts as absent. A process that may write to the directory can
-/// choose the number and nothing more: links are not followed when the file is replaced. Other
-/// daemons with the same directory are waited for, ten seconds at most.
+/// Returns an epoch as [`epoch`] does, and larger than every epoch that was drawn with the same
+/// file before, even if the clock was set back in the meantime: the file stores the last epoch. A
+/// file without a number, or with a number that no clock can show, counts as absent. A process that
+/// may write to the directory can choose the number and nothing more: links are not followed when
+/// the file is replaced. If other daemons use the same directory, the call waits for their lock for
+/// at most ten seconds.
 ///
 /// # Errors
-/// An error of the system, when the file cannot be written, or the directory is locked for longer.
+/// An error of the operating system, if the file cannot be written, or if another daemon holds the
+/// lock of the directory for more than ten seconds.
 pub fn lasting_epoch(file: &Path) -> io::Result<Epoch> {
     let _alone = alone_beside(file)?;
     let least = last_epoch(file).map_or(0, |last| last.saturating_add(EPOCH_STEP));
     let epoch = os::realtime_ns().max(least);
-    // As a whole or not at all: half a number would be a smaller one.
+    // The file is replaced as a whole: a number that was written in part would be a smaller number.
     let mut draft = file.as_os_str().to_owned();
     draft.push(".new");
-    // Left by a run that was interrupted, or a link to another's file.
+    // The draft of an interrupted run, or a link to another file.
     let _ = std::fs::remove_file(&draft);
     let mut made = OpenOptions::new().write(true).create_new(true).open(&draft)?;
     writeln!(made, "{epoch}")?;
@@ -122,8 +123,8 @@ pub fn lasting_epoch(file: &Path) -> io::Result<Epoch> {
     Ok(Epoch(epoch))
 }
 
-/// The lock of a file's directory: another daemon may begin with an interface of the same name, in
-/// another network namespace. It goes with the file that this returns.
+/// Locks the directory of a file: another daemon may start with an interface of the same name, in
+/// another network namespace. The lock ends when the returned file is closed.
 fn alone_beside(file: &Path) -> io::Result<File> {
     let above = file.parent().filter(|above| !above.as_os_str().is_empty());
     let directory = File::open(above.unwrap_or(Path::new(".")))?;
@@ -140,9 +141,9 @@ fn alone_beside(file: &Path) -> io::Result<File> {
     }
 }
 
-/// The epoch in a file; `None` if it is not a regular file, or holds no epoch.
+/// Returns the epoch in a file; `None` if it is not a regular file, or contains no epoch.
 fn last_epoch(file: &Path) -> Option<u64> {
-    // Without O_NONBLOCK opening a pipe waits for its writer.
+    // Without O_NONBLOCK, opening a pipe would wait for a writer.
     let flags = libc::O_NONBLOCK | libc::O_NOCTTY;
     let file = OpenOptions::new().read(true).custom_flags(flags).open(file).ok()?;
     if !file.metadata().ok()?.is_file() {
@@ -153,15 +154,16 @@ fn last_epoch(file: &Path) -> Option<u64> {
     text.trim().parse().ok().filter(|last| *last <= EPOCH_MAX)
 }
 
-/// The current time (`CLOCK_MONOTONIC`), by the clock that all endpoints of this machine use.
+/// Returns the current time (`CLOCK_MONOTONIC`), on the clock that all endpoints of this machine
+/// use.
 pub fn now() -> Instant {
     Instant::from_nanos(os::monotonic_ns())
 }
 
-/// Thirty-two bytes from the kernel's random generator.
+/// Returns 32 bytes from the kernel's random generator.
 ///
 /// # Errors
-/// An error of the kernel, on systems without `getrandom`.
+/// An error of the kernel, if the system has no `getrandom`.
 pub fn seed() -> std::io::Result<[u8; 32]> {
     let mut bytes = [0; 32];
     os::random(&mut bytes)?;
@@ -169,22 +171,22 @@ pub fn seed() -> std::io::Result<[u8; 32]> {
 }
 
 /// Mixes bytes from the kernel's random generator into bytes that were drawn already. If the
-/// generator fails, they stay unchanged.
+/// generator fails, the bytes stay unchanged.
 pub(crate) fn fresh(bytes: &mut [u8; 16]) {
     let _ = os::random(bytes);
 }
 
-/// A secret from the kernel's random generator.
+/// Returns a secret from the kernel's random generator.
 ///
 /// # Errors
-/// An error of the kernel, on systems without `getrandom`.
+/// An error of the kernel, if the system has no `getrandom`.
 pub fn secret() -> io::Result<Secret> {
     let mut bytes = [0; 16];
     os::random(&mut bytes)?;
     Ok(Secret::new(bytes))
 }
 
-/// CPU time that this process has used, all threads together.
+/// Returns the CPU time that all threads of this process have used.
 pub fn process_cpu() -> Duration {
     Duration::from_nanos(os::process_cpu_ns())
 }
@@ -198,7 +200,8 @@ mod tests {
         let all: Vec<[u8; 16]> = (0..1000).map(|_| *secret().unwrap().bytes()).collect();
         for at in 0..16 {
             let values: std::collections::BTreeSet<u8> = all.iter().map(|of| of[at]).collect();
-            // One of 256 values is missing with a probability of 2 % each: 100 never are.
+            // Each of 256 values is missing with a probability of 2 %. It is practically impossible
+            // that 100 are.
             assert!(values.len() > 156, "byte {at} has {} values", values.len());
         }
         let words: std::collections::BTreeSet<u64> =
@@ -235,7 +238,7 @@ mod tests {
         let file = std::env::temp_dir().join(name);
         let first = lasting_epoch(&file).unwrap();
         assert!(first >= Epoch(os::realtime_ns() - 60_000_000_000));
-        // As a run wrote it whose clock was a day ahead.
+        // Content of the file after a run whose clock was a day ahead.
         let ahead = first.0 + 86_400_000_000_000;
         std::fs::write(&file, format!("{ahead}\n")).unwrap();
         let second = lasting_epoch(&file).unwrap();
@@ -249,7 +252,7 @@ mod tests {
         assert!(lasting_epoch(Path::new("/nowhere/epoch")).is_err());
     }
 
-    /// A directory of this test's own.
+    /// Makes a directory for one test.
     fn directory(name: &str) -> std::path::PathBuf {
         let directory =
             std::env::temp_dir().join(format!("srd-epoch-{}-{name}", std::process::id()));
@@ -272,12 +275,13 @@ mod tests {
         std::fs::remove_dir_all(&directory).unwrap();
     }
 
-    /// Daemons of several network namespaces have one state directory.
+    /// Regression: daemons in several network namespaces share one state directory.
     #[test]
     fn regression_daemons_that_begin_at_once_have_epochs_of_their_own() {
         let directory = directory("at-once");
         let file = directory.join("epoch");
-        // As after the clock was set back: the file alone determines the next epoch.
+        // The clock was set back since the file was written, so the file alone determines the next
+        // epoch.
         let ahead = os::realtime_ns() + 86_400_000_000_000;
         std::fs::write(&file, format!("{ahead}\n")).unwrap();
         let drawn = || (0..50).map(|_| lasting_epoch(&file).unwrap().0).collect::<Vec<u64>>();

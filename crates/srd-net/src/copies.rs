@@ -1,23 +1,22 @@
 //! Whether the state of this process may exist twice: a virtual machine was restored from a
 //! snapshot or cloned, or the process from a checkpoint. Both copies hold the keys of every
-//! session, so each must begin another run ([`srd_proto::Endpoint::reseed`]).
+//! session, so each copy must start another run ([`srd_proto::Endpoint::reseed`]).
 //!
-//! | what changes | what it shows |
+//! | change | meaning |
 //! |---|---|
 //! | the virtual machine's generation id: uevent `NEW_VMGENID` | a snapshot or clone |
 //! | the boot id | a checkpoint that was restored on another machine or after a restart |
 //! | the wall clock, against `CLOCK_BOOTTIME` | the clock was set, as after a restore |
+//! | events of the kernel were lost | a lost event may have reported a generation id |
 //!
-//! | events of the kernel were lost | among them may have been that of a generation id |
-//!
-//! The last two are only suspicions: an endpoint acts on them if its owner has enabled that.
-//! Another run costs each peer a handshake, in which traffic pauses. So the rate of suspicions is
-//! limited: [`SUSPICIONS_MAX`] may follow each other at once, and then one in each
-//! [`SUSPICION_EVERY`]. A suspicion beyond this rate waits until the end of that time. A pause
+//! The last two are only suspicions: an endpoint acts on a suspicion only if its owner has enabled
+//! this. Another run costs each peer a handshake, in which traffic pauses. So if the clock is set
+//! again and again, the first [`SUSPICIONS_MAX`] suspicions count immediately, and then one in each
+//! [`SUSPICION_EVERY`]; a suspicion that comes earlier counts at the end of this interval. A pause
 //! (SIGSTOP, a suspended machine) copies nothing, and changes nothing in this table.
 //!
-//! One watch serves all endpoints of a process. Bounds: it queries the kernel every
-//! [`LOOK_EVERY`] at most, and reads [`EVENTS_MAX`] events each time.
+//! One watch serves all endpoints of a process. Bounds: the watch queries the kernel at most once
+//! per [`LOOK_EVERY`], and reads at most [`EVENTS_MAX`] events each time.
 
 use std::fmt;
 use std::io;
@@ -31,22 +30,22 @@ use srd_proto::time::{Duration, Instant};
 
 use crate::sys::os;
 
-/// Least interval of queries to the kernel.
+/// Shortest interval between two queries to the kernel.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
-/// Least interval of reads of the boot id.
+/// Shortest interval between two reads of the boot id.
 const BOOT_ID_EVERY: Duration = Duration::from_secs(1);
-/// Events that one look reads; the rest waits for the next.
+/// Largest number of events that one query reads. Further events wait for the next query.
 const EVENTS_MAX: usize = 64;
-/// The group of the kernel's own events; udev has another.
+/// Multicast group of the kernel's own events; udev uses another group.
 const KERNEL_GROUP: u32 = 1;
-/// Number of suspicions that may be reported without an interval between them.
+/// Number of suspicions that count even if they follow each other immediately.
 const SUSPICIONS_MAX: u32 = 3;
-/// Interval after which one more suspicion may be reported.
+/// Time after which one more suspicion counts.
 const SUSPICION_EVERY: Duration = Duration::from_secs(300);
-/// Bytes of events that wait to be read, as far as the system grants them.
+/// Size of the receive buffer for events, in bytes, as far as the system grants this size.
 const EVENT_BYTES: usize = 1 << 20;
-/// A wall clock that moves by so much against the time since the start was set; an adjusted one
-/// moves by half a millisecond a second.
+/// Smallest movement of the wall clock, against the time since the start, that means that the clock
+/// was set. A clock that is only adjusted moves by at most half a millisecond per second.
 const STEP_MIN_NS: u64 = 1_000_000_000;
 /// File of the boot id.
 const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
@@ -61,7 +60,7 @@ pub enum Copied {
     BootId,
     /// The wall clock was set, by this many seconds.
     ClockStep {
-        /// Forward or back.
+        /// Size of the step in seconds; the clock was set forward or back.
         seconds: u64,
     },
     /// Events of the kernel were lost.
@@ -79,7 +78,7 @@ impl fmt::Display for Copied {
     }
 }
 
-/// The findings of the watch that an endpoint has seen.
+/// The findings of the watch that an endpoint has processed.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Copies {
     found: u64,
@@ -91,12 +90,12 @@ pub(crate) struct Copies {
 
 /// Time of the next query to the kernel, in nanoseconds.
 static LOOK_AT: AtomicU64 = AtomicU64::new(0);
-/// Rises with each finding.
+/// Number of findings so far.
 static FOUND: AtomicU64 = AtomicU64::new(0);
 static WATCH: Mutex<Option<Watch>> = Mutex::new(None);
 
 impl Copies {
-    /// An endpoint that begins now.
+    /// Returns the state of an endpoint that starts now: earlier findings do not concern it.
     pub(crate) fn new() -> Self {
         let mut watch = WATCH.lock().unwrap_or_else(PoisonError::into_inner);
         let watch = watch.get_or_insert_with(Watch::new);
@@ -105,7 +104,7 @@ impl Copies {
         Self { found, certain, suspicions, counts_suspicions: false }
     }
 
-    /// The newest finding since the last call that concerns this endpoint.
+    /// Returns the newest finding since the last call that concerns this endpoint.
     pub(crate) fn look(&mut self, now: Instant) -> Option<Copied> {
         ask(now);
         if FOUND.load(Ordering::Acquire) == self.found { None } else { self.take() }
@@ -123,7 +122,7 @@ impl Copies {
     }
 }
 
-/// Queries the kernel, if the interval has passed and no other thread is doing so.
+/// Queries the kernel, if the interval has passed and no other thread is querying.
 fn ask(now: Instant) {
     let due = LOOK_AT.load(Ordering::Relaxed);
     if now.as_nanos() < due {
@@ -136,9 +135,10 @@ fn ask(now: Instant) {
     }
 }
 
-/// The kernel's answers at the last look.
+/// The kernel's answers at the last query.
 struct Watch {
-    /// None: the system has no such events, or this process may not have them.
+    /// Socket for the kernel's events. `None`: the system has no such events, or this process has
+    /// no permission to receive them.
     events: Option<Socket>,
     boot_id: Option<Vec<u8>>,
     boot_id_at: Instant,
@@ -165,8 +165,7 @@ impl Rate {
         Self { left: SUSPICIONS_MAX, granted_at: now, waits: None }
     }
 
-    /// Applies the rate limit to `suspicion`, or to the suspicion that already waits. Returns the
-    /// suspicion if it may be reported now. Otherwise it waits.
+    /// Takes a suspicion, if there is one. Returns a suspicion that counts now.
     fn admit(&mut self, now: Instant, suspicion: Option<Copied>) -> Option<Copied> {
         while self.left < SUSPICIONS_MAX && now.since(self.granted_at) >= SUSPICION_EVERY {
             self.left += 1;
@@ -186,7 +185,7 @@ impl Rate {
     }
 }
 
-/// Content of the kernel's events.
+/// Result of reading the kernel's events.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 struct Read {
     has_new_id: bool,
@@ -207,7 +206,7 @@ impl Watch {
         }
     }
 
-    /// Makes all checks. Returns whether there is a finding.
+    /// Makes all checks. Returns whether any of them found a sign of a copy.
     fn look(&mut self, now: Instant) -> bool {
         let step = self.step(offset());
         let events = self.events.as_ref().map(|socket| {
@@ -240,7 +239,8 @@ impl Watch {
         before.is_some() && before != self.boot_id
     }
 
-    /// Notes the difference of the clocks. Returns by how much it has moved, if by a step.
+    /// Stores the difference of the clocks. If the difference has moved by a step, returns the size
+    /// of the step.
     fn step(&mut self, offset_ns: u64) -> Option<Copied> {
         let before = std::mem::replace(&mut self.offset_ns, offset_ns);
         let moved = offset_ns.wrapping_sub(before).cast_signed().unsigned_abs();
@@ -248,14 +248,15 @@ impl Watch {
     }
 }
 
-/// Reads the kernel's events: each with the port that it is from.
+/// Reads the kernel's events, each with the port of its sender.
 fn read_events(mut next: impl FnMut() -> io::Result<(Vec<u8>, u32)>) -> Read {
     let mut read = Read::default();
     for _ in 0..EVENTS_MAX {
         match next() {
-            // Any process may write to another's socket; the kernel has no port.
+            // Any process may write to the netlink socket of another process; only the kernel has
+            // port 0.
             Ok((event, from)) => read.has_new_id |= from == 0 && is_new_id(&event),
-            // Those that are there still follow.
+            // Events that were not lost can still be read.
             Err(error) if error.raw_os_error() == Some(libc::ENOBUFS) => read.were_lost = true,
             Err(_) => break,
         }
@@ -268,7 +269,7 @@ fn is_new_id(event: &[u8]) -> bool {
     event.split(|byte| *byte == 0).any(|line| line == b"NEW_VMGENID=1")
 }
 
-/// A socket that the kernel's events arrive at.
+/// Opens a socket that receives the kernel's events.
 fn events() -> io::Result<Socket> {
     let mut socket = Socket::new(NETLINK_KOBJECT_UEVENT)?;
     if sockopt::set_socket_recv_buffer_size_force(&socket, EVENT_BYTES).is_err() {
@@ -279,7 +280,7 @@ fn events() -> io::Result<Socket> {
     Ok(socket)
 }
 
-/// Wall clock minus time since the start, suspended time included.
+/// Returns the wall clock minus the time since the start; the latter includes suspended time.
 fn offset() -> u64 {
     os::realtime_ns().wrapping_sub(os::boottime_ns())
 }
@@ -314,7 +315,8 @@ mod tests {
         }
     }
 
-    /// A clock that is set again and again, which paused traffic each time.
+    /// Regression: each time that the clock was set paused traffic, even if it was set again and
+    /// again.
     #[test]
     fn regression_a_clock_that_is_set_again_and_again_counts_now_and_then() {
         let at = |seconds: u64| Instant::from_nanos(seconds * 1_000_000_000);
@@ -323,16 +325,16 @@ mod tests {
         let counted = (1..=1000).filter(|n| rate.admit(at(*n), step(*n)).is_some());
         let expected: Vec<u64> = vec![1, 2, 3, 301, 601, 901];
         assert_eq!(counted.collect::<Vec<_>>(), expected);
-        // One that came too early counts when its time has come, and once.
+        // A suspicion that came too early counts once, at the end of the interval.
         assert_eq!(rate.admit(at(1200), None), None);
         assert_eq!(rate.admit(at(1201), None), step(1000));
         assert_eq!(rate.admit(at(1202), None), None);
-        // After a long time without any, as many as at first.
+        // After a long time without a suspicion, the full number counts again.
         let counted = (5000..5010).filter(|n| rate.admit(at(*n), step(*n)).is_some());
         assert_eq!(counted.count(), 3);
     }
 
-    /// A flood of events hides that of a generation id.
+    /// Regression: a flood of events hides the event of a generation id.
     #[test]
     fn regression_lost_events_are_a_suspicion_and_those_behind_are_read() {
         let id = b"change@/x\0NEW_VMGENID=1\0".to_vec();

@@ -1,11 +1,11 @@
-//! Datagrams of one socket, several in each call to the kernel both ways, for programs with a
-//! protocol of their own. They may leave by further sockets, whose source ports distinguish
-//! flows.
+//! Datagrams of one socket, for programs with another protocol than SRD. Each system call sends or
+//! receives several datagrams. Datagrams may leave by further sockets, whose source ports
+//! distinguish flows.
 //!
-//! Datagrams of one length for one destination leave as one message that the kernel cuts
-//! (`UDP_SEGMENT`), several messages by one call. Received messages are read several at a time;
+//! Datagrams of one length to one destination are sent as one message, which the kernel cuts
+//! (`UDP_SEGMENT`). One call sends several messages. Received messages are read several at a time;
 //! the kernel may have joined each from several datagrams (`UDP_GRO`). The kernel's default for
-//! packets that are too large for their path stays: this sets no option for it.
+//! packets that are too large for their path stays: this module does not change it.
 //!
 //! Bounds: [`RUNS_MAX`] messages wait, each of at most [`BATCH_BYTES_MAX`] bytes.
 
@@ -25,11 +25,11 @@ use crate::sys::socket::Socket;
 /// Messages that wait to be sent.
 const RUNS_MAX: usize = 32;
 
-/// A socket, what waits to be sent by it, and what was read from it.
+/// A socket, the messages that wait to be sent by it, and the messages that were read from it.
 #[derive(Debug)]
 pub struct Datagrams {
     socket: Socket,
-    /// Sockets that datagrams leave by; if empty, they leave by the one above.
+    /// Sockets that datagrams are sent by. If empty, datagrams are sent by `socket`.
     senders: Vec<Socket>,
     sender: Sender,
     receiver: Receiver,
@@ -37,30 +37,31 @@ pub struct Datagrams {
     cuts: bool,
     segments_max: usize,
     runs: Vec<(Transmit, Run)>,
-    /// Memory of messages that were sent.
+    /// Buffers of messages that were sent, to be used again.
     spare: Vec<Vec<u8>>,
     lost: u64,
-    /// Whether the kernel joins arriving datagrams: that pays for streams only.
+    /// Whether the kernel joins arriving datagrams. Joining is worth its cost for streams only.
     joins: bool,
-    /// Messages of the last call, the next of them, and what is left of the one before.
+    /// Number of messages of the last call, index of the next message, and datagrams of the current
+    /// message that were not handed over yet.
     messages: usize,
     next: usize,
     current: Message,
 }
 
-/// A message that was read, as far as its datagrams were not handed over yet.
+/// A message that was read, and the range of its datagrams that were not handed over yet.
 #[derive(Debug)]
 struct Message {
     index: usize,
     from: SocketAddr,
-    /// Bytes of a datagram; the last may be shorter.
+    /// Bytes of each datagram; the last datagram may be shorter.
     each: usize,
     /// Start of the next datagram, and end of the last one.
     at: usize,
     end: usize,
 }
 
-/// Datagrams of one length; the last may be shorter.
+/// Datagrams of the same length; the last datagram may be shorter.
 #[derive(Debug)]
 struct Run {
     bytes: Vec<u8>,
@@ -74,11 +75,12 @@ impl Segments for Run {
 }
 
 impl Datagrams {
-    /// Over a socket that is bound, with kernel buffers of this many bytes each way: past the
-    /// system's limit if this process may (`CAP_NET_ADMIN`), else up to it.
+    /// Makes a set of datagrams over a bound socket, with kernel buffers of this many bytes for
+    /// each direction. With `CAP_NET_ADMIN` the buffers may exceed the system's limit; otherwise
+    /// the limit applies.
     ///
     /// # Errors
-    /// An error of the operating system.
+    /// An error of the operating system, if an option of the socket cannot be set.
     pub fn new(socket: UdpSocket, buffer_bytes: u32) -> io::Result<Self> {
         let is_v6 = socket.local_addr()?.is_ipv6();
         let socket = Socket::from_fd(socket.into(), is_v6);
@@ -100,10 +102,10 @@ impl Datagrams {
         })
     }
 
-    /// Sends by these sockets from now on, each of which is bound, and receives nothing by them.
+    /// Sends by these bound sockets from now on. Nothing is received by them.
     ///
     /// # Errors
-    /// An error of the operating system.
+    /// An error of the operating system, if an option of a socket cannot be set.
     pub fn send_by(&mut self, sockets: Vec<UdpSocket>, buffer_bytes: u32) -> io::Result<()> {
         self.flush();
         self.senders.clear();
@@ -117,9 +119,9 @@ impl Datagrams {
         Ok(())
     }
 
-    /// Sends a datagram, in two parts, at the next [`Datagrams::flush`] or before, by the socket
-    /// that belongs to this number of its flow. Those of one number arrive in their order. An empty
-    /// one is not sent.
+    /// Queues a datagram, given in two parts; it is sent at the next [`Datagrams::flush`] or
+    /// before, by the socket that belongs to the number of its flow. Datagrams of the same flow
+    /// keep their order. An empty datagram is not sent.
     pub fn push(&mut self, to: SocketAddr, flow: u16, head: &[u8], body: &[u8]) {
         let senders = u16::try_from(self.senders.len()).unwrap_or(u16::MAX).max(1);
         let entropy = Entropy(flow % senders);
@@ -133,7 +135,8 @@ impl Datagrams {
                 && of.total_bytes == of.segments * of.segment_bytes
                 && of.total_bytes + bytes <= BATCH_BYTES_MAX
         };
-        // The last one for there: what is for elsewhere, or of another flow, may be overtaken.
+        // The last message of this flow to this destination. The datagram may overtake messages to
+        // other destinations and of other flows.
         let is_same = |of: &Transmit| of.destination == to && of.entropy == entropy;
         let last = self.runs.iter_mut().rev().find(|(of, _)| is_same(of));
         if let Some((of, run)) = last.filter(|(of, _)| self.cuts && fits(of)) {
@@ -161,10 +164,10 @@ impl Datagrams {
         self.runs.push((of, run));
     }
 
-    /// Sends what waits. What the socket does not take is lost, and counted.
+    /// Sends all waiting messages. Datagrams that the socket does not accept are lost, and counted.
     pub fn flush(&mut self) {
         let mut runs = std::mem::take(&mut self.runs);
-        // One call takes those of one socket; they keep their order.
+        // One call sends messages of one socket; these keep their order.
         runs.sort_by_key(|(of, _)| of.entropy);
         let mut done = 0;
         while let Some((first, _)) = runs.get(done) {
@@ -176,8 +179,9 @@ impl Datagrams {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) if first.segments > 1 && is_of_cutting(&error) => {
                     self.send_apart(&runs[done]);
-                    // A device that cannot fill in checksums refuses all; a path whose packets are
-                    // smaller than the datagrams is that of one destination.
+                    // EIO: the device cannot fill in checksums, so it refuses every message that
+                    // must be cut. Another error, a path MTU below the datagram size, concerns one
+                    // destination only.
                     self.cuts &= errno(&error) != libc::EIO;
                     done += 1;
                 }
@@ -194,7 +198,7 @@ impl Datagrams {
         self.runs = runs;
     }
 
-    /// Sends the datagrams of a message as messages of their own.
+    /// Sends each datagram of a message as a message with one datagram.
     fn send_apart(&mut self, batch: &(Transmit, Run)) {
         let socket = self.senders.get(usize::from(batch.0.entropy.0)).unwrap_or(&self.socket);
         let mut done = 0;
@@ -210,7 +214,8 @@ impl Datagrams {
         }
     }
 
-    /// Takes the number of datagrams that the socket has not accepted since the last call.
+    /// Returns the number of datagrams that the socket has not accepted since the last call, and
+    /// resets it.
     pub fn take_lost(&mut self) -> u64 {
         std::mem::take(&mut self.lost)
     }
@@ -225,8 +230,8 @@ impl Datagrams {
         self.current.at < self.current.end || self.next < self.messages
     }
 
-    /// Hands datagrams over that have arrived as one message, at most this many, with their sender.
-    /// Returns how many there were; 0: none has arrived.
+    /// Hands over the datagrams of one received message, at most `most` of them, with their sender.
+    /// Returns the number of datagrams; 0 if no message has arrived.
     pub fn receive_some(&mut self, most: usize, mut read: impl FnMut(SocketAddr, &[u8])) -> usize {
         if most == 0 || !self.has_message() {
             return 0;
@@ -239,7 +244,7 @@ impl Datagrams {
         (until - at).div_ceil(each)
     }
 
-    /// Whether there is a datagram, read before or now.
+    /// Whether there is a datagram, either read before or read by this call.
     fn has_message(&mut self) -> bool {
         while self.current.at >= self.current.end {
             if self.next == self.messages {
@@ -247,7 +252,8 @@ impl Datagrams {
                 let Ok(messages) = self.receiver.receive(&self.socket) else { return false };
                 self.messages = messages;
                 if self.messages > 1 && !self.joins {
-                    // Absent before Linux 5.0; then each message is a datagram.
+                    // This option is absent before Linux 5.0; without it each message is one
+                    // datagram.
                     let _ = self.socket.receive_coalesced();
                     self.joins = true;
                 }
@@ -270,7 +276,7 @@ impl Datagrams {
     }
 }
 
-/// Whether this is the kernel's error for messages that it would have to cut.
+/// Whether this is the error that the kernel returns for messages that it cannot cut.
 fn is_of_cutting(error: &io::Error) -> bool {
     matches!(errno(error), libc::EINVAL | libc::EIO | libc::EMSGSIZE)
 }
@@ -286,7 +292,7 @@ mod tests {
         (Datagrams::new(one, 1 << 18).unwrap(), Datagrams::new(two, 1 << 18).unwrap(), to)
     }
 
-    /// Takes datagrams until there are so many: a kernel that is busy hands them over later.
+    /// Receives datagrams until there are `count` of them: a busy kernel delivers late.
     fn receive_until(from: &mut Datagrams, all: &mut Vec<Vec<u8>>, count: usize) {
         let until = std::time::Instant::now() + std::time::Duration::from_secs(60);
         while all.len() < count {
@@ -297,7 +303,7 @@ mod tests {
         }
     }
 
-    /// A number of datagrams, behind which there are no more.
+    /// Receives this number of datagrams, and checks that no more follow.
     fn received(from: &mut Datagrams, count: usize) -> Vec<Vec<u8>> {
         let mut all = Vec::new();
         receive_until(from, &mut all, count);
@@ -305,7 +311,8 @@ mod tests {
         all
     }
 
-    /// Lengths that are joined and that are not, more than one message holds, and in their order.
+    /// Datagrams arrive in order: equal lengths that are joined, other lengths that are not, and
+    /// more than one message holds.
     #[test]
     fn datagrams_arrive_as_they_were_sent() {
         let (mut one, mut two, to) = pair();
@@ -317,7 +324,7 @@ mod tests {
                 let (head, body) = datagram.split_at(datagram.len().min(40));
                 one.push(to, 0, head, body);
                 pushed += usize::from(!datagram.is_empty());
-                // The socket's buffer is not as large as all.
+                // The buffer of the socket cannot hold all datagrams.
                 if one.runs.len() > 4 {
                     one.flush();
                     receive_until(&mut two, &mut got, pushed);
@@ -339,12 +346,13 @@ mod tests {
         assert_eq!(one.runs.len(), 1);
         one.flush();
         assert_eq!(received(&mut two, 50).len(), 50);
-        // What waits is bounded.
+        // The number of waiting messages is bounded.
         (0..200_u8).for_each(|n| one.push(to, 0, &vec![n; 100 + usize::from(n)], &[]));
         assert!(one.runs.len() <= RUNS_MAX);
     }
 
-    /// Datagrams for each destination are one message, in their order, whatever is between them.
+    /// Datagrams to one destination form one message, in their order, even if datagrams to other
+    /// destinations are queued between them.
     #[test]
     fn what_is_for_elsewhere_does_not_part_a_message() {
         let (mut one, mut two, to) = pair();
@@ -354,8 +362,7 @@ mod tests {
             one.push(elsewhere, 0, &[n; 100], &[]);
         }
         assert_eq!(one.runs.len(), 2);
-        // A longer datagram, then a shorter one, and the following ones: none is moved before
-        // them.
+        // A longer datagram, then a shorter datagram, then further ones: the order stays.
         one.push(to, 0, &[40; 200], &[]);
         one.push(elsewhere, 0, &[40; 100], &[]);
         [41, 42, 43].into_iter().for_each(|n| one.push(to, 0, &[n; 64], &[]));
@@ -366,7 +373,7 @@ mod tests {
         assert_eq!(firsts(received(&mut three, 41)), (0..41).collect::<Vec<_>>());
     }
 
-    /// A datagram that no path takes is lost and counted, and those beside it are not.
+    /// A datagram that is too large for every path is lost and counted; the other datagrams arrive.
     #[test]
     fn what_cannot_be_sent_is_counted() {
         let (mut one, mut two, to) = pair();
@@ -388,7 +395,7 @@ mod tests {
         one.flush();
         let each: Vec<Vec<u8>> = (0..50_u8).map(|n| vec![n; 64]).collect();
         assert_eq!(received(&mut two, 50), each);
-        // And one that refuses to, at the time.
+        // A kernel that refuses to cut messages only when they are sent.
         one.cuts = true;
         (0..50_u8).for_each(|n| one.push(to, 0, &[n; 64], &[]));
         let run = one.runs.pop().unwrap();
@@ -397,8 +404,8 @@ mod tests {
         assert_eq!(one.take_lost(), 0);
     }
 
-    /// Each flow leaves by a socket of its own, in its order; more flows share them. What arrives
-    /// at such a socket is dropped.
+    /// Each flow leaves by its socket, in order; if there are more flows than sockets, flows share
+    /// sockets. A datagram that arrives at a sending socket is dropped.
     #[test]
     fn flows_leave_by_sockets_of_their_own_in_their_order() {
         let (mut one, mut two, to) = pair();

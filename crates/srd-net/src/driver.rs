@@ -1,9 +1,9 @@
 //! The driver: one thread per endpoint that owns the core and the sockets.
 //!
-//! Application threads leave commands in a queue behind a lock that is held for a few
-//! nanoseconds, and wake the driver only if it sleeps. The driver takes the whole queue at
-//! once. Every wait is bounded: permits per peer bound the commands, receive buffers bound the
-//! arrivals.
+//! Application threads put commands in a queue behind a lock that is held for a few nanoseconds,
+//! and wake the driver only if the driver sleeps. The driver takes the whole queue at once. Every
+//! wait is bounded: a number of permits for each peer bounds the commands, the number of receive
+//! buffers bounds the arrivals.
 
 use std::collections::VecDeque;
 use std::io;
@@ -26,12 +26,12 @@ use crate::wake::IoWaker;
 
 /// The queue pair of an endpoint that is used through [`crate::Endpoint`].
 pub(crate) const QPN: Qpn = Qpn(1);
-/// Events that wait to be read; further ones are dropped.
+/// Largest number of events that wait to be read; further events are dropped.
 const EVENTS_MAX: usize = 256;
-/// Time for which a closing endpoint stays to acknowledge datagrams that its peers have in
+/// Time for which a closing endpoint continues to acknowledge datagrams that its peers have in
 /// flight.
 const CLOSE_QUIET: Duration = Duration::from_millis(2);
-/// Interval at which a closing endpoint checks whether it is done.
+/// Interval at which a closing endpoint checks whether all datagrams have ended.
 const CLOSE_LOOK: Duration = Duration::from_millis(1);
 
 /// Commands of application threads to the driver.
@@ -50,7 +50,8 @@ pub(crate) enum Command {
     },
 }
 
-/// A datagram on its way to the core. If it is dropped on the way, it has failed.
+/// A datagram between the application and the core. If the value is dropped before the core has the
+/// datagram, the datagram has failed.
 #[derive(Debug)]
 pub(crate) struct Outgoing {
     pub permit: Permit,
@@ -59,16 +60,16 @@ pub(crate) struct Outgoing {
     pub reply: Option<OneshotSender<Status>>,
 }
 
-/// The permit of a datagram, which was acquired already.
+/// The acquired permit of a datagram.
 #[derive(Debug)]
 pub(crate) struct Permit {
     pub peer: Arc<PeerState>,
-    /// The core has the datagram, and will report its completion.
+    /// Whether the core has the datagram. If so, the core reports its completion.
     handed_over: bool,
 }
 
 impl Permit {
-    /// The permit that was acquired for a datagram to this peer.
+    /// Returns the permit that was acquired for a datagram to this peer.
     pub(crate) fn of(peer: Arc<PeerState>) -> Self {
         Self { peer, handed_over: false }
     }
@@ -82,23 +83,23 @@ impl Drop for Permit {
     }
 }
 
-/// A peer, as application threads and the driver both see it.
+/// A peer, as shared by application threads and the driver.
 #[derive(Debug)]
 pub(crate) struct PeerState {
     pub shared: Arc<Shared>,
     pub address: SocketAddr,
     public_key: Option<[u8; 32]>,
     pub permits: Semaphore,
-    /// Datagrams that ended with an error.
+    /// Number of datagrams that ended with an error.
     pub failures: AtomicU64,
-    /// The last error, until a flush reports it.
+    /// Status of the last failed datagram; the next flush reports and removes it.
     pub failure: Mutex<Option<Status>>,
-    /// The core's name for it; the driver renews it when the core has forgotten the peer.
+    /// The core's identifier of the peer; the driver renews it after the core has removed the peer.
     id: Mutex<PeerId>,
 }
 
 impl PeerState {
-    /// A datagram to the peer has ended, one way or the other.
+    /// Records that a datagram to the peer has ended with this status.
     fn ended(&self, status: Status) {
         if status != Status::Ok {
             self.failures.fetch_add(1, Ordering::Relaxed);
@@ -121,7 +122,8 @@ pub(crate) struct Shared {
     commands: Mutex<Commands>,
     waker: Arc<IoWaker>,
     pub inbox: Inbox<Arrived>,
-    /// Taken from the inbox, and not given back to the core as receive buffers yet.
+    /// Number of datagrams that were taken from the inbox, and whose receive buffers were not
+    /// returned to the core yet.
     taken: AtomicU32,
     post_batch: u32,
     events: Mutex<VecDeque<EndpointEvent>>,
@@ -129,7 +131,7 @@ pub(crate) struct Shared {
     pub payload_bytes_max: usize,
     permits_max: u32,
     pub busy_poll: bool,
-    /// Whether the driver has ended with everything acknowledged.
+    /// Whether the driver has ended after all datagrams were acknowledged.
     pub ended_clean: AtomicBool,
     pub ended: Semaphore,
 }
@@ -141,7 +143,7 @@ struct Commands {
 }
 
 impl Shared {
-    /// Leaves a command. False: the driver has ended, and the command is dropped.
+    /// Queues a command. Returns false if the driver has ended; then the command is dropped.
     pub(crate) fn command(&self, command: Command) -> bool {
         {
             let mut commands = lock(&self.commands);
@@ -154,7 +156,8 @@ impl Shared {
         true
     }
 
-    /// One arrival was taken from the inbox: gives receive buffers back in batches.
+    /// Records that one datagram was taken from the inbox. Returns receive buffers to the core in
+    /// batches.
     pub(crate) fn took_one(&self) {
         if self.taken.fetch_add(1, Ordering::Relaxed) + 1 >= self.post_batch {
             let n = self.taken.swap(0, Ordering::Relaxed);
@@ -164,27 +167,27 @@ impl Shared {
         }
     }
 
-    /// Takes all events.
+    /// Takes all waiting events.
     pub(crate) fn take_events(&self) -> Vec<EndpointEvent> {
         lock(&self.events).drain(..).collect()
     }
 }
 
-/// The driver's state of an endpoint, beside core and sockets.
+/// The driver's state of an endpoint, in addition to the core and the sockets.
 struct Ledger {
     shared: Arc<Shared>,
-    /// By the core's index, with the whole of its name.
+    /// State of each peer by the core's index, with the full identifier.
     peers: Vec<Option<(PeerId, Arc<PeerState>)>>,
     arrivals: VecDeque<Arrived>,
-    /// The receivers of statuses, by the number that travels with the datagram, less one.
+    /// Receivers of statuses. The number that travels with a datagram is the index plus one.
     replies: Vec<Option<OneshotSender<Status>>>,
     free_replies: Vec<usize>,
-    /// Accepted from the application and refused by the core for now.
+    /// Datagrams that the application has handed over, and that the core cannot accept yet.
     deferred: VecDeque<Outgoing>,
 }
 
-/// Ends the commands, the inbox and the driver for the threads that wait for them, however the
-/// driver ends: also by a panic.
+/// A guard that ends the commands, the inbox and the driver for all threads that wait for them,
+/// whenever the driver ends, even by a panic.
 struct Ending(Arc<Shared>);
 
 impl Drop for Ending {
@@ -194,7 +197,7 @@ impl Drop for Ending {
             commands.closed = true;
             std::mem::take(&mut commands.queue)
         };
-        // A sender that is dropped ends the wait of its receiver.
+        // Dropping a sender ends the wait of its receiver.
         drop(rest);
         self.0.inbox.close();
         self.0.ended.close();
@@ -272,7 +275,8 @@ fn drive<I: PacketIo>(mut engine: Engine<I>, mut ledger: Ledger) -> io::Result<(
         if let Err(e) = engine.send_and_notify(&mut ledger) {
             break Err(e);
         }
-        // After a stall packets are received there, and the wait below may be a long one.
+        // After a stall the engine receives packets while it sends, and the following wait may be
+        // long.
         shared.inbox.append(&mut ledger.arrivals);
         if let Err(e) = engine.receive(until, &mut ledger) {
             break Err(e);
@@ -280,26 +284,27 @@ fn drive<I: PacketIo>(mut engine: Engine<I>, mut ledger: Ledger) -> io::Result<(
         shared.inbox.append(&mut ledger.arrivals);
     };
     if result.is_ok() {
-        // Our last acknowledgements, and then a Close, so that peers do not wait for a node that
-        // has gone.
+        // Sends the last acknowledgements, and then a Close, so that peers do not wait for an
+        // endpoint that has ended.
         let quiet = engine.now() + CLOSE_QUIET;
         while engine.now() < quiet {
             engine.round(quiet, &mut ledger)?;
         }
-        // A datagram that ends unsent now frees no permit: the next would be lost without a report.
+        // From here on, a datagram that ends unsent must not free a permit: an application would
+        // use the permit for another datagram, which would be lost without a report.
         ledger.close_rooms();
         let now = engine.look();
         engine.core().close(now);
         engine.send_closes(&mut ledger)?;
     }
     drop(ledger);
-    // The ports are free when a close returns.
+    // Releases the ports before the close returns.
     drop(engine);
     drop(ending);
     result
 }
 
-/// Ends every wait: nothing will be sent any more.
+/// Ends every wait: nothing will be sent from now on.
 impl Drop for Ledger {
     fn drop(&mut self) {
         self.deferred.clear();
@@ -309,7 +314,7 @@ impl Drop for Ledger {
 }
 
 impl Ledger {
-    /// Nothing more is taken from senders.
+    /// Closes the permits: no more datagrams are accepted from the application.
     fn close_rooms(&self) {
         for (_, peer) in self.peers.iter().flatten() {
             peer.permits.close();
@@ -341,7 +346,7 @@ impl Ledger {
         Ok(self.peer(id, address, public_key))
     }
 
-    /// The state of the core's peer `id`, made if it is new.
+    /// Returns the state of the core's peer `id`; creates it if the peer is new.
     fn peer(
         &mut self,
         id: PeerId,
@@ -364,7 +369,7 @@ impl Ledger {
         peer
     }
 
-    /// The state of the core's peer `id`, if it is the one that was kept under this name.
+    /// Returns the state of the core's peer `id`, if it was stored under exactly this identifier.
     fn known(&self, id: PeerId) -> Option<&Arc<PeerState>> {
         let (kept, peer) = self.peers.get(id.index() as usize)?.as_ref()?;
         (*kept == id).then_some(peer)
@@ -401,8 +406,8 @@ impl Ledger {
         }
     }
 
-    /// The core's name for a peer. `None` if the core has forgotten the idle peer and given its
-    /// number to another one, or has met a peer with another key at its address.
+    /// Returns the core's identifier of a peer. `None` if the core has removed the idle peer and
+    /// reused its index, or if the peer at its address has another key.
     fn resolve(
         &mut self,
         core: &mut srd_proto::Endpoint,

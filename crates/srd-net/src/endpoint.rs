@@ -1,5 +1,5 @@
-//! The endpoint for ordinary programs: a driver thread does the work; threads and futures
-//! send and receive through handles.
+//! The endpoint for ordinary programs. A driver thread does the work; the program's threads and
+//! futures send and receive through handles.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -20,17 +20,17 @@ use crate::sync::{
     Acquired, Inbox, InboxClosed, OneshotReceiver, OneshotSender, deadline, lock, oneshot,
 };
 
-/// An SRD endpoint with a thread of its own.
+/// An SRD endpoint that runs on a separate thread.
 ///
-/// Dropping it lets the thread go on for `linger` to have the last datagrams acknowledged;
-/// [`Endpoint::close`] waits for that.
+/// When the endpoint is dropped, its thread continues for `linger` so that the last datagrams are
+/// acknowledged; [`Endpoint::close`] waits for the end of the thread.
 #[derive(Debug)]
 pub struct Endpoint {
     shared: Arc<Shared>,
     linger: srd_proto::Duration,
 }
 
-/// A remote node, to send to. Cheap to clone.
+/// A remote node that datagrams can be sent to. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Peer {
     state: Arc<PeerState>,
@@ -39,7 +39,7 @@ pub struct Peer {
 /// A datagram that arrived.
 #[derive(Clone, Debug)]
 pub struct Received {
-    /// The peer that sent it.
+    /// Peer that sent the datagram.
     pub peer: Peer,
     /// Payload of the datagram.
     pub payload: Bytes,
@@ -49,17 +49,19 @@ impl Endpoint {
     /// Opens the sockets and starts the thread.
     ///
     /// # Errors
-    /// An error of the operating system, or a knob of the configuration that is out of range.
+    /// An error of the operating system, if the sockets cannot be opened, or an error of the
+    /// configuration, if a setting is out of range.
     pub fn bind(options: &BindOptions) -> Result<Self, BindError> {
         let busy_poll = options.poll == PollMode::Spin;
         let shared = driver::start(options.open()?, options.receive_queue_datagrams, busy_poll);
         Ok(Self { shared: shared.map_err(BindError::Io)?, linger: options.linger })
     }
 
-    /// An endpoint over any back end.
+    /// Starts an endpoint over any back end.
     ///
     /// # Errors
-    /// An error of the operating system, or a knob of the configuration that is out of range.
+    /// An error of the operating system, if the thread cannot be started, or an error of the
+    /// configuration, if a setting is out of range.
     pub fn over<I: PacketIo + Send + 'static>(io: I, config: Config) -> Result<Self, BindError> {
         let defaults = BindOptions::default();
         let engine = engine_over(io, config)?;
@@ -67,28 +69,30 @@ impl Endpoint {
         Ok(Self { shared: shared.map_err(BindError::Io)?, linger: defaults.linger })
     }
 
-    /// The address that peers send to.
+    /// Returns the address that peers send to.
     pub fn local_address(&self) -> SocketAddr {
         self.shared.local_address
     }
 
-    /// The most payload bytes that one datagram carries.
+    /// Returns the largest number of payload bytes that one datagram carries.
     pub fn payload_bytes_max(&self) -> usize {
         self.shared.payload_bytes_max
     }
 
-    /// The peer at `address`. Sends nothing: the first datagram makes the context.
+    /// Returns the peer at `address`. Sends nothing: the first datagram creates the context.
     ///
     /// # Errors
-    /// When there are too many peers, or the endpoint has ended.
+    /// [`ConnectError::Refused`], if there are too many peers; [`ConnectError::Closed`], if the
+    /// endpoint has ended.
     pub fn connect(&self, address: SocketAddr) -> Result<Peer, ConnectError> {
         Self::peer_of(self.ask_for(address, None)?.wait(None))
     }
 
-    /// As [`Endpoint::connect`], to a peer whose static public key is known.
+    /// Returns the peer at `address`, whose static public key the caller has. Sends nothing.
     ///
     /// # Errors
-    /// As [`Endpoint::connect`], and when a peer with another key is known at this address.
+    /// [`ConnectError::Refused`], if there are too many peers or if the peer at this address has
+    /// another key; [`ConnectError::Closed`], if the endpoint has ended.
     pub fn connect_with_key(
         &self,
         address: SocketAddr,
@@ -97,7 +101,8 @@ impl Endpoint {
         Self::peer_of(self.ask_for(address, Some(public_key))?.wait(None))
     }
 
-    /// [`Endpoint::connect`] as a future; `public_key` where the endpoint uses static keys.
+    /// Future form of [`Endpoint::connect`], and, with a `public_key`, of
+    /// [`Endpoint::connect_with_key`]. The key is required if the endpoint uses static keys.
     ///
     /// # Errors
     /// As [`Endpoint::connect_with_key`].
@@ -124,18 +129,18 @@ impl Endpoint {
         Ok(Peer { state })
     }
 
-    /// Waits for the next datagram, from whomever.
+    /// Waits for the next datagram from any peer.
     ///
     /// # Errors
-    /// When the endpoint has ended and nothing is left.
+    /// [`Closed`], if the endpoint has ended and every received datagram was taken.
     pub fn recv(&self) -> Result<Received, Closed> {
         self.recv_until(None).unwrap_or(Err(Closed))
     }
 
-    /// Waits for the next datagram for at most `timeout`. `None`: no datagram came.
+    /// Waits for the next datagram for at most `timeout`. Returns `None` if no datagram arrived.
     ///
     /// # Errors
-    /// The endpoint has ended and nothing is left.
+    /// [`Closed`], if the endpoint has ended and every received datagram was taken.
     pub fn recv_timeout(&self, timeout: Duration) -> Result<Option<Received>, Closed> {
         self.recv_until(deadline(Some(timeout))).transpose()
     }
@@ -143,29 +148,28 @@ impl Endpoint {
     /// Takes the next datagram, if there is one.
     ///
     /// # Errors
-    /// When the endpoint has ended and nothing is left.
+    /// [`Closed`], if the endpoint has ended and every received datagram was taken.
     pub fn try_recv(&self) -> Result<Option<Received>, Closed> {
         self.shared.inbox.try_take().map(|item| self.received(item)).transpose()
     }
 
-    /// [`Endpoint::recv`] as a future.
+    /// Future form of [`Endpoint::recv`].
     ///
     /// # Errors
-    /// When the endpoint has ended and nothing is left.
+    /// [`Closed`], if the endpoint has ended and every received datagram was taken.
     pub async fn recv_async(&self) -> Result<Received, Closed> {
         let item = self.shared.inbox.take_async().await;
         self.received(item)
     }
 
-    /// Takes the next datagram, if there is one; otherwise the task is woken when one has
-    /// arrived, or the endpoint has ended. Of several calls, only the task of the last one is
-    /// woken.
+    /// Takes the next datagram, if there is one; otherwise the task is woken when a datagram has
+    /// arrived or the endpoint has ended. Of several calls, only the task of the last one is woken.
     ///
     /// A future of [`Endpoint::recv_async`] that is dropped wakes no task; a program that polls
     /// once and continues calls this.
     ///
     /// # Errors
-    /// The endpoint has ended and nothing is left.
+    /// [`Closed`], if the endpoint has ended and every received datagram was taken.
     pub fn poll_recv(&self, context: &mut Context<'_>) -> Poll<Result<Received, Closed>> {
         self.shared.inbox.poll_take(context).map(|item| self.received(item))
     }
@@ -183,15 +187,15 @@ impl Endpoint {
         Ok(Received { peer: Peer { state: arrived.peer }, payload: arrived.payload })
     }
 
-    /// Takes the events since the last call, other than arrivals.
+    /// Takes the events since the last call. Arrivals of datagrams are not among them.
     pub fn take_events(&self) -> Vec<EndpointEvent> {
         self.shared.take_events()
     }
 
-    /// Counters and the state of every peer.
+    /// Returns the counters and the state of every peer.
     ///
     /// # Errors
-    /// When the endpoint has ended.
+    /// [`Closed`], if the endpoint has ended.
     pub fn report(&self) -> Result<Report, Closed> {
         let (sender, reply) = oneshot();
         if !self.shared.command(Command::Report(sender)) {
@@ -200,16 +204,16 @@ impl Endpoint {
         reply.wait(None).ok_or(Closed)
     }
 
-    /// Ends the endpoint once everything sent is acknowledged, or `timeout` has passed.
-    /// Returns whether everything was.
+    /// Ends the endpoint after every sent datagram is acknowledged, or after `timeout`. Returns
+    /// whether every datagram was acknowledged.
     pub fn close(self, timeout: Duration) -> bool {
         self.begin_close(timeout);
         self.shared.ended.wait_idle(None);
         self.shared.ended_clean.load(Ordering::SeqCst)
     }
 
-    /// [`Endpoint::close`] as a future, while others may use the endpoint: what they wait for ends
-    /// as soon as the endpoint does.
+    /// Future form of [`Endpoint::close`]. Other tasks may use the endpoint in the meantime; their
+    /// waits end together with the endpoint.
     pub async fn close_async(&self, timeout: Duration) -> bool {
         self.begin_close(timeout);
         self.shared.ended.idle_async().await;
@@ -239,16 +243,18 @@ fn spin_while_empty<T>(inbox: &Inbox<T>, until: Option<Instant>) {
 }
 
 impl Peer {
-    /// Its address and well-known port.
+    /// Returns the address of the peer, with the port that it receives at.
     pub fn address(&self) -> SocketAddr {
         self.state.address
     }
 
-    /// Queues a datagram, waiting while as many as the endpoint allows are outstanding. It is
-    /// delivered at most once, in any order; [`Peer::flush`] returns how it went.
+    /// Queues a datagram. If the allowed number of datagrams is outstanding, waits until one of
+    /// them has ended. The datagram is delivered at most once, in any order; [`Peer::flush`]
+    /// returns the result.
     ///
     /// # Errors
-    /// When it is larger than one packet, or the endpoint has ended.
+    /// [`SendError::TooLarge`], if the datagram does not fit into one packet;
+    /// [`SendError::Closed`], if the endpoint has ended.
     pub fn send(&self, payload: Bytes) -> Result<(), SendError> {
         self.check(&payload)?;
         if self.state.permits.acquire() {
@@ -258,10 +264,11 @@ impl Peer {
         }
     }
 
-    /// Queues a datagram if there is room.
+    /// Queues a datagram, if fewer datagrams than allowed are outstanding.
     ///
     /// # Errors
-    /// As [`Peer::send`], and when there is no room.
+    /// As [`Peer::send`], and [`SendError::WouldBlock`], if the allowed number of datagrams is
+    /// outstanding.
     pub fn try_send(&self, payload: Bytes) -> Result<(), SendError> {
         self.check(&payload)?;
         match self.state.permits.try_acquire() {
@@ -271,7 +278,7 @@ impl Peer {
         }
     }
 
-    /// [`Peer::send`] as a future.
+    /// Future form of [`Peer::send`].
     ///
     /// # Errors
     /// As [`Peer::send`].
@@ -284,8 +291,9 @@ impl Peer {
         }
     }
 
-    /// Queues a datagram if there is room; else the task is woken when there is. Of several calls
-    /// for one peer, only the task of the last one is woken.
+    /// Queues a datagram, if fewer datagrams than allowed are outstanding; otherwise the task is
+    /// woken when one of them has ended. Of several calls for one peer, only the task of the last
+    /// call is woken.
     ///
     /// # Errors
     /// As [`Peer::send`].
@@ -301,10 +309,10 @@ impl Peer {
             .map(|is_open| if is_open { self.queue(payload, None) } else { Err(SendError::Closed) })
     }
 
-    /// Sends a datagram and waits until the peer has acknowledged it or it has failed.
+    /// Sends a datagram and waits until the peer has acknowledged it or the datagram has failed.
     ///
     /// # Errors
-    /// As [`Peer::send`], and [`SendError::Failed`].
+    /// As [`Peer::send`], and [`SendError::Failed`], if the datagram has failed.
     pub fn send_acknowledged(&self, payload: Bytes) -> Result<(), SendError> {
         self.check(&payload)?;
         if !self.state.permits.acquire() {
@@ -315,7 +323,7 @@ impl Peer {
         Self::outcome(reply.wait(None))
     }
 
-    /// [`Peer::send_acknowledged`] as a future.
+    /// Future form of [`Peer::send_acknowledged`].
     ///
     /// # Errors
     /// As [`Peer::send_acknowledged`].
@@ -351,19 +359,21 @@ impl Peer {
         }
     }
 
-    /// Waits for at most `timeout` until everything sent to this peer has ended.
+    /// Waits for at most `timeout` until every datagram to this peer has ended.
     ///
     /// # Errors
-    /// When time ran out, or a datagram has failed since the last flush.
+    /// [`FlushError::Unfinished`], if datagrams are outstanding after `timeout` or when the
+    /// endpoint ends; [`FlushError::Failed`], if a datagram has failed since the last flush.
     pub fn flush(&self, timeout: Duration) -> Result<(), FlushError> {
         let idle = self.state.permits.wait_idle(deadline(Some(timeout)));
         self.flushed(idle)
     }
 
-    /// [`Peer::flush`] as a future, without a time limit.
+    /// Future form of [`Peer::flush`], without a time limit.
     ///
     /// # Errors
-    /// When a datagram has failed since the last flush, or the endpoint has ended.
+    /// [`FlushError::Failed`], if a datagram has failed since the last flush;
+    /// [`FlushError::Unfinished`], if the endpoint has ended.
     pub async fn flush_async(&self) -> Result<(), FlushError> {
         let idle = self.state.permits.idle_async().await;
         self.flushed(idle)
@@ -380,18 +390,18 @@ impl Peer {
         }
     }
 
-    /// Datagrams to this peer that have failed so far.
+    /// Returns the number of datagrams to this peer that have failed so far.
     pub fn failures(&self) -> u64 {
         self.state.failures.load(Ordering::Relaxed)
     }
 
-    /// Datagrams that wait or are in flight to this peer.
+    /// Returns the number of datagrams to this peer that wait or are in flight.
     pub fn outstanding(&self) -> u32 {
         self.state.permits.outstanding()
     }
 }
 
-/// The endpoint has ended.
+/// Error: the endpoint has ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Closed;
 
@@ -407,7 +417,7 @@ impl std::error::Error for Closed {}
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum ConnectError {
-    /// The core refused.
+    /// The core refused the peer.
     Refused(AddPeerError),
     /// The endpoint has ended.
     Closed,
@@ -428,12 +438,12 @@ impl std::error::Error for ConnectError {}
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum SendError {
-    /// Larger than one packet carries.
+    /// The datagram does not fit into one packet.
     TooLarge {
-        /// The most bytes that fit.
+        /// Largest number of payload bytes that fit.
         max_bytes: usize,
     },
-    /// As many are outstanding as the endpoint allows.
+    /// The allowed number of datagrams is outstanding.
     WouldBlock,
     /// The datagram ended with this status.
     Failed(Status),
@@ -456,13 +466,13 @@ impl fmt::Display for SendError {
 
 impl std::error::Error for SendError {}
 
-/// Reason why a flush did not end well.
+/// Reason why a flush failed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum FlushError {
     /// A datagram has failed since the last flush.
     Failed(Status),
-    /// Time ran out or the endpoint ended with datagrams outstanding.
+    /// The time was over or the endpoint ended while datagrams were outstanding.
     Unfinished {
         /// Number of outstanding datagrams.
         datagrams: u32,

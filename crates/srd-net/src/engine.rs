@@ -1,8 +1,8 @@
 //! The loop that every use of the core shares: transmit, events, receive, timers.
 //!
-//! The engine owns the core and the back end and does one round at a time; who calls it, on
-//! which thread, and what is done with deliveries and events is up to the caller: the driver
-//! thread ([`crate::Endpoint`]) or the application itself ([`crate::LocalEndpoint`]).
+//! The engine owns the core and the back end, and does one round for each call. The caller chooses
+//! the thread and processes deliveries and events. The caller is the driver thread
+//! ([`crate::Endpoint`]) or the application itself ([`crate::LocalEndpoint`]).
 
 use std::io;
 
@@ -14,23 +14,25 @@ use crate::clock;
 use crate::copies::{Copied, Copies};
 use crate::io::{BATCH_BYTES_MAX, Notice, PacketIo, Undelivered, Wait};
 
-/// Batches sent between two looks at what has arrived.
+/// Largest number of batches that are sent before the engine receives again.
 const ROUND_BATCHES_MAX: usize = 8;
-/// Turns of sending and handing out events in one round. An application that answers every
-/// event with a send must not keep arrivals waiting.
+/// Largest number of repetitions of sending and handing out events in one round. Without this
+/// limit, an application that answers every event with a send would delay arrivals.
 const ROUND_TURNS_MAX: usize = 4;
-/// A timer that is late by as much as this comes after what has arrived: the thread stood still,
-/// and the answers that it waits for lie in the socket.
+/// Delay of a timer beyond which packets are received before the timer runs: the thread was not
+/// running, and the acknowledgements that the timer waits for may already be in the socket.
 const STALL: Duration = Duration::from_millis(5);
-/// Looks at the socket before such a timer. A full receive buffer takes fewer.
+/// Largest number of receive calls before such a delayed timer runs. Emptying a full receive buffer
+/// takes fewer.
 const STALL_RECEIVES_MAX: usize = 1024;
 /// Time limit for sending Closes.
 const CLOSES_TIME_MAX: Duration = Duration::from_millis(50);
-/// Pause before a full socket is tried again by a caller that does not wait for it.
+/// Time until a full socket is tried again, for a caller that does not wait until the socket is
+/// writable.
 const BLOCKED_RETRY: Duration = Duration::from_micros(200);
 
-/// Callbacks of an application. Called on the thread that drives the endpoint; with `context` it
-/// can send at once.
+/// Callbacks of an application. They run on the thread that drives the endpoint, and can send
+/// immediately through `context`.
 pub trait Application {
     /// Whether a datagram is accepted, as [`srd_proto::Endpoint::handle_packet_with`] requires.
     /// The default accepts every one.
@@ -39,22 +41,22 @@ pub trait Application {
         Status::Ok
     }
 
-    /// A datagram arrived. Its payload lives until this returns.
+    /// Called when a datagram has arrived. The payload is valid until this call returns.
     fn delivered(&mut self, context: &mut Context<'_>, delivery: Delivery<'_>);
 
-    /// Something else happened.
+    /// Called for every other event of the core.
     fn event(&mut self, context: &mut Context<'_>, event: Event) {
         let _ = (context, event);
     }
 
-    /// Reports a condition of the back end that the user should be informed of. The default logs
+    /// Called for a condition of the back end that the user should be informed of. The default logs
     /// it.
     fn notice(&mut self, notice: Notice) {
         tracing::warn!("{notice}");
     }
 }
 
-/// The endpoint, as an [`Application`] may use it from within a call.
+/// Access to the endpoint for an [`Application`] during a callback.
 #[derive(Debug)]
 pub struct Context<'a> {
     core: &'a mut srd_proto::Endpoint,
@@ -62,12 +64,12 @@ pub struct Context<'a> {
 }
 
 impl Context<'_> {
-    /// The current time.
+    /// Returns the current time.
     pub fn now(&self) -> Instant {
         self.now
     }
 
-    /// Queues a datagram; it leaves when the application returns.
+    /// Queues a datagram, which is sent after the callback has returned.
     ///
     /// # Errors
     /// As [`srd_proto::Endpoint::send`].
@@ -80,7 +82,7 @@ impl Context<'_> {
         self.core.post_receives(qpn, n);
     }
 
-    /// The core itself.
+    /// Returns the core.
     pub fn core(&mut self) -> &mut srd_proto::Endpoint {
         self.core
     }
@@ -89,20 +91,20 @@ impl Context<'_> {
 /// Reason why transmitting stopped.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Flow {
-    /// Nothing may be sent now.
+    /// There is no packet that may be sent now.
     Idle,
-    /// There is more, after a look at what has arrived.
+    /// There are more packets to send, but arrivals must be received first.
     More,
     /// A socket is full.
     Blocked,
 }
 
-/// The core, its back end, and the batch between them.
+/// The core, its back end, and a batch on the way between them.
 #[derive(Debug)]
 pub(crate) struct Engine<I> {
     core: srd_proto::Endpoint,
     io: I,
-    /// A batch that found its socket full.
+    /// A batch that could not be sent because its socket was full.
     waiting: Option<(Transmit, TransmitBuf)>,
     /// The buffer of the next batch.
     spare: Option<TransmitBuf>,
@@ -110,7 +112,7 @@ pub(crate) struct Engine<I> {
     last_look: Instant,
     /// Reason why transmitting last stopped.
     flow: Flow,
-    /// Whether this process may exist twice.
+    /// State of the check whether this process may exist twice.
     copies: Copies,
 }
 
@@ -138,7 +140,7 @@ impl<I: PacketIo> Engine<I> {
         &self.io
     }
 
-    /// The state of the look for copies of this process.
+    /// Returns the state of the check whether this process may exist twice.
     pub(crate) fn copies(&mut self) -> &mut Copies {
         &mut self.copies
     }
@@ -147,13 +149,13 @@ impl<I: PacketIo> Engine<I> {
         self.io.clock().now()
     }
 
-    /// The time when this endpoint last looked at the clock: good enough to queue a datagram,
-    /// whose packet gets the time of its departure.
+    /// Returns the time when this endpoint last read the clock. This is precise enough to queue a
+    /// datagram: its packet gets the time of its departure.
     pub(crate) fn last_look(&self) -> Instant {
         self.last_look
     }
 
-    /// Time when the next round is due at the latest, unless something arrives.
+    /// Returns the time when the next round is due, if nothing arrives before.
     pub(crate) fn due(&self) -> Instant {
         match self.flow {
             Flow::More => Instant::ZERO,
@@ -165,14 +167,14 @@ impl<I: PacketIo> Engine<I> {
         }
     }
 
-    /// Looks at the clock.
+    /// Reads the clock.
     pub(crate) fn look(&mut self) -> Instant {
         self.last_look = self.now();
         self.last_look
     }
 
-    /// One round: runs timers that are due, sends, hands out events, and receives, waiting
-    /// until `until` if there is nothing to do. Returns how many packets arrived.
+    /// Does one round: runs timers that are due, sends, hands out events, and receives. If there is
+    /// nothing to do, waits until `until`. Returns the number of packets that arrived.
     pub(crate) fn round(
         &mut self,
         until: Instant,
@@ -182,8 +184,8 @@ impl<I: PacketIo> Engine<I> {
         self.receive(until, app)
     }
 
-    /// Receives, waiting until `until` if there is nothing to send. Returns how many packets
-    /// arrived.
+    /// Receives. If there is nothing to send, waits until `until`. Returns the number of packets
+    /// that arrived.
     pub(crate) fn receive(
         &mut self,
         until: Instant,
@@ -239,7 +241,7 @@ impl<I: PacketIo> Engine<I> {
             let now = self.look();
             flow = self.transmit(now)?;
             if turn == ROUND_TURNS_MAX {
-                // There may be more events: arrivals first, but without waiting for them.
+                // There may be more events; receive first, but without waiting.
                 flow = Flow::More;
             }
         }
@@ -250,7 +252,8 @@ impl<I: PacketIo> Engine<I> {
         Ok(flow)
     }
 
-    /// This process may exist twice: nothing more is sealed under the keys that it has.
+    /// Starts another run, because this process may exist twice: no packet may be encrypted with
+    /// the current keys from now on.
     #[cold]
     fn begin_run(
         &mut self,
@@ -268,7 +271,7 @@ impl<I: PacketIo> Engine<I> {
         Ok(())
     }
 
-    /// Receives all that is there.
+    /// Receives all packets that have arrived.
     #[cold]
     fn receive_all(&mut self, app: &mut impl Application) -> io::Result<()> {
         for _ in 0..STALL_RECEIVES_MAX {
@@ -279,8 +282,7 @@ impl<I: PacketIo> Engine<I> {
         Ok(())
     }
 
-    /// Sends what a closed core has still to send: Closes, for a bounded time where a socket is
-    /// full.
+    /// Sends the Closes of a closed core. If a socket is full, tries for a bounded time.
     pub(crate) fn send_closes(&mut self, app: &mut impl Application) -> io::Result<()> {
         let deadline = self.now() + CLOSES_TIME_MAX;
         while self.send_and_notify(app)? != Flow::Idle && self.last_look < deadline {
@@ -302,8 +304,8 @@ impl<I: PacketIo> Engine<I> {
         any
     }
 
-    /// Sends each batch as soon as it is built: the first does not wait for the core to find
-    /// out that there is no second.
+    /// Sends each batch as soon as it is built: the first batch must not wait until the core has
+    /// built the second.
     fn transmit(&mut self, now: Instant) -> io::Result<Flow> {
         let mut now = now;
         for _ in 0..ROUND_BATCHES_MAX {
@@ -318,10 +320,10 @@ impl<I: PacketIo> Engine<I> {
                 return sent.map(|_| Flow::Blocked);
             }
             let (_, mut buf) = batch;
-            // Lets go of the payloads now, not when the buffer is next used.
+            // Releases the payloads now, not when the buffer is used again.
             buf.clear();
             self.spare = Some(buf);
-            // The time of departure travels in packets: read it for each batch.
+            // Packets carry the time of their departure, so the clock is read for each batch.
             now = self.look();
         }
         Ok(Flow::More)

@@ -1,4 +1,4 @@
-//! Reports of an endpoint beside arrivals: events and statistics.
+//! Reports of an endpoint other than arrivals: events and statistics.
 
 use std::net::SocketAddr;
 
@@ -10,30 +10,30 @@ use crate::io::{IoStats, Notice};
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum EndpointEvent {
-    /// A peer has answered, or has sent its first packet.
+    /// A peer has answered, or this endpoint has received the first packet from the peer.
     PeerUp(SocketAddr),
-    /// Everything outstanding to a peer has failed. It stays usable.
+    /// Every outstanding datagram to a peer has failed. The peer stays usable.
     PeerDown(SocketAddr, DownReason),
-    /// The fabric passes less than the configured packet size to a peer.
+    /// The network towards a peer passes only packets that are smaller than the configured size.
     PathMtu {
-        /// The peer.
+        /// Address of the peer.
         peer: SocketAddr,
-        /// UDP payload bytes that work (`packet_bytes_max`).
+        /// Largest UDP payload in bytes that passes (`packet_bytes_max`).
         works_bytes: u16,
-        /// UDP payload bytes that were configured.
+        /// Configured UDP payload in bytes.
         configured_bytes: u16,
     },
     /// A notice of the sockets.
     Notice(Notice),
 }
 
-/// The state of an endpoint, for people and monitoring.
+/// The state of an endpoint, for users and monitoring.
 #[derive(Clone, Debug, Default)]
 pub struct Report {
     /// The core's counters.
     pub stats: Stats,
     /// The sockets' counters.
     pub io: IoStats,
-    /// Every peer that this endpoint has talked to.
+    /// Every peer that this endpoint has exchanged packets with, and its state.
     pub peers: Vec<(SocketAddr, PeerStats)>,
 }

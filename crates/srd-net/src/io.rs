@@ -1,8 +1,8 @@
-//! The seam between the driver and whatever moves packets.
+//! The interface between the driver and a back end that sends and receives packets.
 //!
-//! [`PacketIo`] has three implementations: [`crate::UdpIo`] (kernel sockets),
-//! [`crate::xdp::XdpIo`] (past the kernel's stack) and [`crate::MemoryIo`] (their twin in memory,
-//! for tests). The driver is the same over all.
+//! [`PacketIo`] has three implementations: [`crate::UdpIo`] (kernel sockets), [`crate::xdp::XdpIo`]
+//! (AF_XDP, which bypasses the kernel's network stack) and [`crate::MemoryIo`] (a network in
+//! memory, for tests). The driver is the same for all three.
 
 use std::io;
 use std::net::SocketAddr;
@@ -18,9 +18,10 @@ use crate::copies::Copied;
 /// fit into the 65,536 bytes that devices segment.
 pub(crate) const BATCH_BYTES_MAX: usize = 65_400;
 
-/// The bytes of a batch, where they are.
+/// The segments of a batch, read without copying.
 pub trait Segments {
-    /// Each segment in order: contiguous bytes, then a payload by reference (may be empty).
+    /// Returns the segments in order. Each is a contiguous part, then a payload by reference, which
+    /// may be empty.
     fn parts(&self) -> impl Iterator<Item = (&[u8], &[u8])>;
 }
 
@@ -30,7 +31,7 @@ impl Segments for TransmitBuf {
     }
 }
 
-/// Segments that are contiguous already.
+/// Segments that are contiguous.
 impl Segments for Vec<Vec<u8>> {
     fn parts(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
         self.iter().map(|segment| (segment.as_slice(), [].as_slice()))
@@ -40,24 +41,24 @@ impl Segments for Vec<Vec<u8>> {
 /// Way of waiting for packets.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum PollMode {
-    /// Sleep in the kernel: least CPU time.
+    /// Sleeps in the kernel: lowest use of CPU time.
     #[default]
     Block,
-    /// Poll without sleeping: least latency, one core always busy.
+    /// Polls without sleeping: lowest latency, but one core is always busy.
     Spin,
-    /// Spin for this time after the last packet, then sleep.
+    /// Polls for this time after the last packet, then sleeps.
     Adaptive(Duration),
 }
 
 impl PollMode {
-    /// [`PollMode::Adaptive`] as settings have it: for longer than a round trip within a
-    /// rack takes through two overlays. Not tuned.
+    /// [`PollMode::Adaptive`] with the default time: longer than a round trip within a rack through
+    /// two overlays. Not tuned.
     pub const ADAPTIVE: Self = Self::Adaptive(Duration::from_micros(200));
-    /// The modes by the names that settings have for them, the default first.
+    /// Modes and their names in settings. The first is the default.
     pub const NAMED: [(Self, &str); 3] =
         [(Self::Block, "block"), (Self::ADAPTIVE, "adaptive"), (Self::Spin, "spin")];
 
-    /// Whether a thread looks again at once that moved the last packet so long ago.
+    /// Whether a thread that has moved no packet for the time `idle` polls again without sleeping.
     pub fn spins(self, idle: Duration) -> bool {
         match self {
             Self::Block => false,
@@ -67,7 +68,7 @@ impl PollMode {
     }
 }
 
-/// A name that no mode has.
+/// Error: no mode has this name.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct UnknownPollMode(String);
 
@@ -91,17 +92,18 @@ impl std::str::FromStr for PollMode {
 /// Conditions that end the wait of a call to [`PacketIo::receive`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Wait {
-    /// Until when. [`Instant::ZERO`]: not at all; [`Instant::FAR_FUTURE`]: for ever.
+    /// Time at which the wait ends. [`Instant::ZERO`]: no wait; [`Instant::FAR_FUTURE`]: no time
+    /// limit.
     pub until: Instant,
-    /// Whether to return also when a send that found the socket full may succeed.
+    /// Whether the wait also ends when a socket that was full is writable again.
     pub writable: bool,
 }
 
 impl Wait {
-    /// Takes what is there.
+    /// Takes only packets that have arrived already.
     pub const NOT: Self = Self { until: Instant::ZERO, writable: false };
 
-    /// Waits until `until` at the latest.
+    /// Returns a wait that ends at `until` at the latest.
     pub const fn until(until: Instant) -> Self {
         Self { until, writable: false }
     }
@@ -110,25 +112,25 @@ impl Wait {
 /// Result of a send.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum SendOutcome {
-    /// Every batch was handed over (or refused for good and counted).
+    /// Every batch was handed over, or refused permanently and counted.
     All,
-    /// The socket was full after this many batches. Offer the rest again later.
+    /// The socket was full after this number of batches. The caller offers the rest again later.
     Blocked {
-        /// Batches that went.
+        /// Batches that were handed over.
         batches: usize,
     },
 }
 
-/// Reason why the network did not deliver a packet, as ICMP reports it. Such reports can be
-/// forged.
+/// Reason why the network did not deliver a packet, as an ICMP message reports it. Such messages
+/// can be forged.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Undelivered {
-    /// Its destination cannot be reached.
+    /// The destination cannot be reached.
     Unreachable(srd_proto::Unreachable),
     /// The packet was too big for a link on the way.
     TooBig {
-        /// Bytes, IP header included, of the largest packet that the link passes; zero if the
-        /// message did not contain it.
+        /// Bytes, including the IP header, of the largest packet that the link passes; zero if the
+        /// ICMP message did not contain this number.
         mtu: u32,
     },
 }
@@ -136,12 +138,12 @@ pub enum Undelivered {
 /// A condition that the back end detected while sending, and that the user should be informed of.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Notice {
-    /// A packet was larger than the interface passes. Nothing is ever fragmented: such
+    /// A packet was larger than the MTU of the interface. Packets are never fragmented, so such
     /// packets are lost.
     PacketTooLarge {
         /// Destination of the packet.
         destination: SocketAddr,
-        /// UDP payload bytes that it had.
+        /// UDP payload bytes of the packet.
         packet_bytes: usize,
         /// UDP payload bytes that fit, as far as this machine can determine.
         works_bytes: Option<u16>,
@@ -149,9 +151,9 @@ pub enum Notice {
     /// The kernel or the device refuses segmentation offload; sending continues without it.
     SegmentationOff,
     /// This process may exist twice, as a restored or cloned virtual machine does. Every session
-    /// was ended and begins anew, under fresh keys.
+    /// was ended and starts again with fresh keys.
     Copied(Copied),
-    /// Sending failed for another reason; counted, and reported once per reason.
+    /// A send failed for another reason. Every failure is counted; each reason is reported once.
     SendFailed {
         /// Destination of the packet.
         destination: SocketAddr,
@@ -189,7 +191,7 @@ impl std::fmt::Display for Notice {
 /// Counters of a back end.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct IoStats {
-    /// System calls that sent.
+    /// System calls to send packets.
     pub send_calls: u64,
     /// Batches handed over.
     pub sent_batches: u64,
@@ -197,11 +199,11 @@ pub struct IoStats {
     pub sent_packets: u64,
     /// UDP payload bytes handed over.
     pub sent_bytes: u64,
-    /// Sends that found the socket full.
+    /// Calls to send that found the socket full.
     pub send_blocked: u64,
-    /// Packets larger than the interface passes.
+    /// Packets that were larger than the MTU of the interface.
     pub send_too_large: u64,
-    /// Batches refused for another reason; the core sees them as lost.
+    /// Batches that were refused for another reason; for the core these are lost packets.
     pub send_failed: u64,
     /// System calls to receive packets.
     pub receive_calls: u64,
@@ -211,7 +213,7 @@ pub struct IoStats {
     pub received_packets: u64,
     /// UDP payload bytes received.
     pub received_bytes: u64,
-    /// Times that the thread slept.
+    /// Number of times that the thread slept.
     pub sleeps: u64,
     /// Packets that ICMP errors reported as not delivered.
     pub undelivered: u64,
@@ -224,9 +226,9 @@ pub struct IoStats {
 ///
 /// - A path is a source port: a batch with entropy `i` leaves from [`source`](Self::source) of `i`
 ///   (W1 of `docs/spec/srd.md`). Nothing is fragmented (W2).
-/// - [`send`](Self::send) never waits. A full socket returns [`SendOutcome::Blocked`] with the
-///   number of batches that were taken; the driver offers the others again. A packet that is refused
-///   for good is counted, and the core sees it as a loss.
+/// - [`send`](Self::send) never waits. A full socket returns [`Sent::Blocked`] with the number of
+///   batches that were taken; the driver offers the other batches again. A packet that is refused
+///   permanently is counted, and the core sees it as a loss.
 /// - [`receive`](Self::receive) is the only call that waits, until [`Wait::until`], a packet, or a
 ///   wake-up by [`waker`](Self::waker) from another thread.
 /// - Times of packets are on [`clock`](Self::clock), from the kernel's or the device's receive
@@ -238,16 +240,16 @@ pub struct IoStats {
 ///
 #[doc = concat!("```ignore\n", include_str!("../tests/it/back_end_example.rs"), "```\n")]
 pub trait PacketIo {
-    /// Sends batches in order, as far as the socket takes them.
+    /// Sends batches in order, as many as the socket accepts.
     ///
     /// # Errors
-    /// Only what makes the back end unusable. What befalls a packet is counted, and the core
-    /// sees it as a loss.
+    /// An error that makes the back end unusable. A failure that concerns one packet is only
+    /// counted, and the core sees it as a loss.
     fn send<S: Segments>(&mut self, batches: &[(Transmit, S)]) -> io::Result<SendOutcome>;
 
-    /// Receives packets that have arrived, waiting as `wait` specifies, and calls `each` for
-    /// every packet with the present time, its metadata, and its bytes. Returns their number;
-    /// zero when the wait ended by time, by a wake-up or by room to write.
+    /// Receives packets that have arrived, waiting as `wait` specifies, and calls `each` for every
+    /// packet with the current time, its metadata, and its bytes. Returns their number; zero if the
+    /// wait ended by time, by a wake-up, or because a socket is writable again.
     ///
     /// # Errors
     /// An error that makes the back end unusable.
@@ -257,24 +259,24 @@ pub trait PacketIo {
         each: impl FnMut(Instant, PacketMeta, &mut [u8]),
     ) -> io::Result<usize>;
 
-    /// The clock that times are on.
+    /// Returns the clock that all times of this back end use.
     fn clock(&self) -> &Clock;
 
-    /// The address that peers send to.
+    /// Returns the address that peers send to.
     fn local_address(&self) -> SocketAddr;
 
-    /// Number of local addresses: paths take turns over them.
+    /// Returns the number of local addresses. Paths are distributed over them in turn.
     fn local_addresses(&self) -> u8 {
         1
     }
 
-    /// A local address by its place, with the port that peers send to.
+    /// Returns the local address with the index `place`, with the port that peers send to.
     fn local_address_at(&self, place: u8) -> SocketAddr {
         let _ = place;
         self.local_address()
     }
 
-    /// Source address of packets with this entropy to a destination.
+    /// Returns the source address of packets with this entropy to a destination.
     fn source(&self, entropy: Entropy, destination: SocketAddr) -> SocketAddr {
         let _ = destination;
         let mut source = self.local_address();
@@ -282,10 +284,10 @@ pub trait PacketIo {
         source
     }
 
-    /// Number of paths (source ports).
+    /// Returns the number of paths (source ports).
     fn paths(&self) -> u16;
 
-    /// Largest number of segments in a batch; larger batches are not faster.
+    /// Returns the largest number of segments in a batch. Larger batches would not be faster.
     fn batch_segments_max(&self) -> usize;
 
     /// Compares the configured packet size with this machine's MTU towards a new destination; a
@@ -294,29 +296,29 @@ pub trait PacketIo {
         let _ = (destination, packet_bytes_max);
     }
 
-    /// Destination of a packet that the network did not deliver, and the reason. The error queues
-    /// are read every few milliseconds.
+    /// Returns the destination of a packet that the network did not deliver, and the reason. The
+    /// error queues are read every few milliseconds.
     fn take_undelivered(&mut self, now: Instant) -> Option<(SocketAddr, Undelivered)> {
         let _ = now;
         None
     }
 
-    /// The operating system's error number, if this machine itself refused to send the last
+    /// Returns the operating system's error number, if this machine itself refused to send the last
     /// packet to the destination's host.
     fn refusal(&self, destination: SocketAddr) -> Option<i32> {
         let _ = destination;
         None
     }
 
-    /// The next notice for the user.
+    /// Takes the next notice for the user.
     fn take_notice(&mut self) -> Option<Notice>;
 
-    /// Counters.
+    /// Returns the counters.
     fn stats(&self) -> IoStats;
 
-    /// A handle that ends a wait from another thread.
+    /// Returns a handle with which another thread can end a wait.
     ///
     /// # Errors
-    /// An error of the operating system, if it has no descriptor left.
+    /// An error of the operating system, if it has no free descriptor.
     fn waker(&mut self) -> io::Result<std::sync::Arc<crate::wake::IoWaker>>;
 }

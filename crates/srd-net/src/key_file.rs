@@ -1,4 +1,4 @@
-//! Files that hold a secret key: read only if no other user may access them.
+//! Files that hold a secret key. They are read only if no other user may access them.
 
 use std::fmt;
 use std::io::{self, Read};
@@ -7,16 +7,16 @@ use std::path::Path;
 use srd_trust::private;
 use zeroize::Zeroizing;
 
-/// Largest number of bytes of a key file: a key is at most 64 characters, the rest may be white
-/// space.
+/// Largest number of bytes of a key file: a key has at most 64 characters, and the remaining bytes
+/// may be white space.
 const BYTES_MAX: u64 = 1024;
 
 /// Reason why a key file was refused.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct KeyFileError {
-    /// Fault of the file.
+    /// Description of the fault.
     pub what: String,
-    /// Remedy.
+    /// Description of the remedy.
     pub remedy: String,
 }
 
@@ -28,18 +28,19 @@ impl fmt::Display for KeyFileError {
 
 impl std::error::Error for KeyFileError {}
 
-/// The text of a key file: an ordinary file of at most 1,024 bytes, which belongs to this user or
-/// root, and which no other user may read or change. The text is wiped when it is dropped. Never
-/// blocks: a pipe is refused. `make` is the command that prints a new key, for remedies.
+/// Reads the text of a key file: a regular file of at most 1,024 bytes, which belongs to this user
+/// or root, and which no other user may read or change. The text is wiped when it is dropped. Never
+/// blocks: a pipe is refused. `make` is the command that prints a new key; remedies contain it.
 ///
 /// # Errors
-/// The fault of the file, and its remedy; never its text.
+/// [`KeyFileError`], if the file cannot be read or does not meet these conditions: the fault and
+/// its remedy. The error never contains the text of the file.
 pub fn read_key_file(path: &Path, make: &str) -> Result<Zeroizing<String>, KeyFileError> {
     read_key_file_of(path, make, None)
 }
 
-/// Returns the text of a key file, as [`read_key_file`] does. The file may also belong to the user
-/// `also`: a service that root starts reads it before it changes to that user.
+/// Reads the text of a key file that may also belong to the user `also`: the user that a service,
+/// started by root, runs as.
 ///
 /// # Errors
 /// As [`read_key_file`].
@@ -73,7 +74,8 @@ pub fn read_key_file_of(
         let private::Fault { what, remedy } = exposed.fault(path);
         return Err(error(what, remedy));
     }
-    // All of it at once, so that no half of it stays behind where the text was before it grew.
+    // Allocates all memory first: if the buffer grew, a copy of the secret would stay behind in the
+    // old memory.
     let mut text =
         Zeroizing::new(String::with_capacity(usize::try_from(BYTES_MAX).unwrap_or(0) + 1));
     file.take(BYTES_MAX + 1).read_to_string(&mut text).map_err(refused)?;
@@ -93,7 +95,7 @@ mod tests {
 
     const MAKE: &str = "openssl rand -hex 32";
 
-    /// A directory of this test's own, and a file in it with this text and mode.
+    /// Makes a directory for one test, and a file in it with this text and mode.
     fn file(name: &str, text: &[u8], mode: u32) -> PathBuf {
         let directory = std::env::temp_dir().join(format!("srd-key-{}-{name}", std::process::id()));
         fs::create_dir_all(&directory).unwrap();
@@ -152,7 +154,7 @@ mod tests {
     #[test]
     fn a_file_of_another_user_is_refused() {
         let path = file("owner", b"secret\n", 0o600);
-        // Only root can give a file away.
+        // Only root can change the owner of a file.
         if std::os::unix::fs::chown(&path, Some(65_534), None).is_ok() {
             assert!(refusal(&path).contains("belongs to user 65534"));
             assert!(read_key_file_of(&path, MAKE, Some(65_533)).is_err());

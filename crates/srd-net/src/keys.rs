@@ -1,8 +1,8 @@
-//! Keys: 32 bytes, written as one line of base64, as WireGuard writes them. Read in either form:
-//! base64, or 64 hexadecimal digits as `openssl rand -hex 32` prints them.
+//! Keys: 32 bytes, written as one line of base64, as WireGuard writes them. Two forms are read:
+//! base64, and 64 hexadecimal digits as `openssl rand -hex 32` prints them.
 //!
-//! A secret lives in a file of its own that only its owner may read. It is never shown: not in
-//! an error, not by `Debug`.
+//! Each secret is in a separate file that only its owner may read. Errors and `Debug` output never
+//! contain it.
 
 use std::fmt;
 use std::io;
@@ -15,16 +15,16 @@ use zeroize::Zeroize as _;
 
 use crate::key_file::{KeyFileError, read_key_file_of};
 
-/// Command that prints a new key.
+/// Command that prints a new private key.
 const MAKE: &str = "srd genkey";
-/// The command that prints a key for two.
+/// Command that prints a preshared key.
 const MAKE_SHARED: &str = "srd genpsk";
 
 /// Characters of a key in base64.
 const BASE64_CHARACTERS: usize = 44;
 /// Characters of a key in hexadecimal digits.
 const HEX_CHARACTERS: usize = 64;
-/// Fewer characters of a key name no peer.
+/// Smallest number of characters that identify a peer by the beginning of its key.
 const NAME_CHARACTERS_MIN: usize = 8;
 
 /// A public key.
@@ -41,7 +41,7 @@ impl Drop for SecretKey {
     }
 }
 
-/// Reason why a text is not a key. The text itself is not repeated.
+/// Reason why a text is not a key. The error does not contain the text.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct KeyError(String);
 
@@ -79,18 +79,19 @@ fn from_hex(text: &str) -> Option<[u8; 32]> {
     Some(key)
 }
 
-/// Whether a command means the public key `key`, in base64, by `wanted`: the beginning of it, of at
-/// least eight characters, or all of it in hexadecimal digits.
+/// Whether `wanted`, an argument of a command, means the public key `key` (base64). `wanted` is
+/// either the beginning of the base64 text, of at least eight characters, or the whole key in
+/// hexadecimal digits.
 pub fn is_meant(key: &str, wanted: &str) -> bool {
     let in_hex = || PublicKey::parse(wanted).is_ok_and(|wanted| wanted.to_string() == key);
     wanted.len() >= NAME_CHARACTERS_MIN && (key.starts_with(wanted) || in_hex())
 }
 
 impl PublicKey {
-    /// Reads a key as people write it.
+    /// Reads a key from its text.
     ///
     /// # Errors
-    /// What is wrong with the text.
+    /// [`KeyError`], if the text is not a key: the fault of the text.
     pub fn parse(text: &str) -> Result<Self, KeyError> {
         let key = decode(text)?;
         if key == [0; 32] {
@@ -104,7 +105,7 @@ impl PublicKey {
         Ok(Self(key))
     }
 
-    /// Its first characters, to name a peer that has no name.
+    /// Returns the first characters of the key, as a name for a peer without a name.
     pub fn short(&self) -> String {
         let mut text = self.to_string();
         text.truncate(8);
@@ -125,18 +126,18 @@ impl fmt::Debug for PublicKey {
 }
 
 impl SecretKey {
-    /// Thirty-two random bytes from the kernel: a preshared key.
+    /// Returns a new preshared key: 32 random bytes from the kernel.
     ///
     /// # Errors
-    /// An error of the kernel.
+    /// An error of the kernel, if its random generator fails.
     pub fn draw() -> io::Result<Self> {
         crate::clock::seed().map(Self)
     }
 
-    /// A new private key, clamped for X25519 as WireGuard clamps it.
+    /// Returns a new private key, clamped for X25519 as WireGuard clamps it.
     ///
     /// # Errors
-    /// An error of the kernel.
+    /// An error of the kernel, if its random generator fails.
     pub fn draw_private() -> io::Result<Self> {
         let Self(mut key) = Self::draw()?;
         key[0] &= 248;
@@ -144,39 +145,39 @@ impl SecretKey {
         Ok(Self(key))
     }
 
-    /// Reads a key as people write it.
+    /// Reads a key from its text.
     ///
     /// # Errors
-    /// What is wrong with the text, without the text.
+    /// [`KeyError`], if the text is not a key: the fault of the text, without the text.
     pub fn parse(text: &str) -> Result<Self, KeyError> {
         decode(text).map(Self)
     }
 
-    /// The public key that belongs to this private one.
+    /// Returns the public key that belongs to this private key.
     pub fn public(&self) -> PublicKey {
         PublicKey(crypto::public_key(&self.0))
     }
 
-    /// The bytes.
+    /// Returns the bytes of the key.
     pub fn bytes(&self) -> [u8; 32] {
         self.0
     }
 
-    /// The key as people write it. For the file that will hold it, and nowhere else.
+    /// Returns the key as base64 text. Use it only to write the file that will hold the key.
     pub fn expose(&self) -> String {
         STANDARD.encode(self.0)
     }
 
-    /// The key in a file that no user but its owner may read: this user, root, or the user `also`,
-    /// which a service of root's becomes.
+    /// Reads the key from a file that only its owner may read. The owner is this user, root, or the
+    /// user `also`, which a service that root started runs as.
     ///
     /// # Errors
-    /// The file is refused: the error has the reason and the remedy.
+    /// [`KeyFileError`], if the file is refused: the reason and the remedy.
     pub fn load(path: &Path, also: Option<u32>) -> Result<Self, KeyFileError> {
         Self::load_made_by(path, MAKE, also)
     }
 
-    /// As [`SecretKey::load`], for a key that the peer has as well.
+    /// Reads a preshared key, as [`SecretKey::load`] does for a private key.
     ///
     /// # Errors
     /// As [`SecretKey::load`].
@@ -213,7 +214,7 @@ impl SecretKey {
 
 impl fmt::Debug for SecretKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("SecretKey") // keys stay out of logs
+        f.write_str("SecretKey") // a log must not contain the key
     }
 }
 
@@ -234,14 +235,14 @@ mod tests {
 
     #[test]
     fn the_public_key_is_that_of_rfc_7748() {
-        // Section 6.1, Alice.
+        // Alice's keys in section 6.1 of RFC 7748.
         let alice = SecretKey::parse("dwdtCnMYpX08FsFyUbJmRd9ML4frwJkqsXf7pR25LCo=").unwrap();
         assert_eq!(alice.public().to_string(), "hSDwCYkwp1R0i33ctD73Wg2/Og0mOBr066SpjqqbTmo=");
     }
 
     #[test]
     fn a_key_is_read_in_either_form_and_written_in_one() {
-        // RFC 7748, section 6.1, Alice.
+        // Alice's keys in section 6.1 of RFC 7748.
         let hex = "8520f0098930a754748b7ddcb43ef75a0dbf3a0d26381af4eba4a98eaa9b4e6a";
         let base64 = "hSDwCYkwp1R0i33ctD73Wg2/Og0mOBr066SpjqqbTmo=";
         for text in [hex, &hex.to_uppercase(), &format!(" {hex}\n"), base64] {

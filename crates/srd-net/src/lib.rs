@@ -3,34 +3,34 @@
 //! The protocol is `srd-proto`, which uses no socket, clock or thread; this crate adds all three.
 //! Two ways to use it:
 //!
-//! * [`Endpoint`]: a thread of its own does the work; any thread or future sends and receives
-//!   through handles. For ordinary programs.
-//! * [`LocalEndpoint`]: the caller's thread does the work, inside
-//!   [`poll`](LocalEndpoint::poll). No hand-over between threads (which costs 10 us and more
-//!   each), so for the lowest latency and the highest throughput per core.
+//! * [`Endpoint`]: a separate thread does the work; any thread or future of the program sends and
+//!   receives through handles. For ordinary programs.
+//! * [`LocalEndpoint`]: the caller's thread does the work, inside [`poll`](LocalEndpoint::poll). It
+//!   avoids hand-overs between threads, each of which costs 10 us or more. For the lowest latency
+//!   and the highest throughput per core.
 //!
 //! A test of this crate, as an example:
 #![doc = concat!("```ignore\n", include_str!("../tests/it/documentation.rs"), "```\n")]
 //!
-//! Every call that waits has a twin that is a future (`recv_async`, `send_async`, ...); the
-//! futures need no particular runtime.
+//! Every call that waits also exists as a future (`recv_async`, `send_async`, ...); the futures
+//! need no particular runtime.
 //!
-//! # What an endpoint occupies
-//! One UDP port that peers send to (the base port), and as many consecutive ports as it has
-//! paths: a switch that hashes ports sends each along a way of its own. Everything is received on
-//! the base port. No privilege is needed; with it (`CAP_NET_ADMIN`) socket buffers may exceed
+//! # Ports of an endpoint
+//! One UDP port that peers send to (the base port), and one source port for each path, consecutive:
+//! a switch that hashes ports sends each path along another route. All packets are received on the
+//! base port. An endpoint needs no privilege; with `CAP_NET_ADMIN` socket buffers may exceed
 //! `net.core.rmem_max`.
 //!
 //! # Supported
-//! IPv4 and IPv6; UDP segmentation and receive offload, with a fallback where the kernel or
-//! device does not support it; ECN bits both ways; kernel receive timestamps; blocking, spinning
-//! and adaptive waiting; datagram boundaries; back-pressure in both directions; packets that do
-//! not fit are never fragmented, and reported with the size that works.
+//! IPv4 and IPv6; UDP segmentation and receive offload, with a fallback where the kernel or device
+//! does not support it; ECN bits both ways; kernel receive timestamps; blocking, spinning and
+//! adaptive waiting; datagram boundaries; back-pressure in both directions; a packet larger than
+//! the MTU is never fragmented; a notice reports it with the size that works.
 //!
 //! # Not supported
-//! Anything but Linux. An IPv6 flow label of our own: the kernel derives one from each path's
-//! port (`net.ipv6.auto_flowlabels`, its default), which is as good to a switch. Several local
-//! addresses in one endpoint.
+//! Systems other than Linux. An IPv6 flow label that this crate chooses: the kernel derives one
+//! from each path's port (`net.ipv6.auto_flowlabels`, on by default), which serves a switch equally
+//! well. Several local addresses in one endpoint.
 mod assembler;
 mod bind;
 pub mod clock;
@@ -51,8 +51,8 @@ mod options;
 pub mod page;
 mod ports;
 pub mod raw;
-/// Primitives of the hand-written synchronisation. Its tests replace them by a scheduler, which
-/// tries many orders of the threads' steps (`tests/schedules.rs`).
+/// Primitives of the hand-written synchronisation. The tests replace these primitives by a
+/// scheduler, which tries many orders of the threads' steps (`tests/schedules.rs`).
 mod primitives {
     pub(crate) use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, atomic};
 }

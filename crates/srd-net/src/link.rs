@@ -1,4 +1,4 @@
-//! Properties of the way to a destination, as configured on this machine: interface, MTU, link
+//! Properties of the route to a destination, as configured on this machine: interface, MTU, link
 //! rate.
 
 use std::io;
@@ -14,38 +14,38 @@ use crate::xdp::netlink::Netlink;
 use srd_proto::ids::Entropy;
 use srd_proto::transmit::{Ecn, Transmit};
 
-/// IPv4 and UDP headers.
+/// Bytes of the IPv4 and UDP headers.
 const HEADERS_V4_BYTES: u32 = 28;
-/// IPv6 and UDP headers.
+/// Bytes of the IPv6 and UDP headers.
 const HEADERS_V6_BYTES: u32 = 48;
-/// The most that the protocol puts into one packet.
+/// Largest number of UDP payload bytes that the protocol puts into one packet.
 const PACKET_BYTES_MAX: u32 = 65_000;
 
-/// The largest MTU that is used by default; loopback's is larger.
+/// Largest MTU that is used by default. Loopback has a larger MTU.
 const JUMBO_BYTES: u32 = 9000;
 
-/// The way to a destination, from the configuration of this machine.
+/// Properties of the route to a destination, from the configuration of this machine.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Link {
     /// The local address that packets leave from.
     pub local: IpAddr,
     /// The interface that has this address.
     pub interface: Option<String>,
-    /// MTU of the interface (or of the route, if smaller), IP header included, as they are set up.
-    /// A smaller one that the kernel has learned from ICMP, and forgets after ten minutes, does not
-    /// count: the transport finds out itself what passes, downward and upward.
+    /// MTU of the interface (or of the route, if smaller), including the IP header, as configured.
+    /// A smaller MTU that the kernel has learned from ICMP, and forgets after ten minutes, does not
+    /// count: the transport itself detects the size that passes, in both directions.
     pub mtu_bytes: u32,
-    /// UDP payload bytes that fit into it.
+    /// UDP payload bytes that fit into the MTU.
     pub packet_bytes_max: u16,
-    /// Speed of the interface in bits per second, if it is a hardware interface that reports it.
+    /// Speed in bits per second, if the interface is hardware and reports its speed.
     pub rate_bps: Option<u64>,
 }
 
 impl Link {
-    /// Queries the kernel for the way to `destination`. Sends nothing.
+    /// Queries the kernel for the route to `destination`. Sends nothing.
     ///
     /// # Errors
-    /// An error of the operating system, for instance that there is no route.
+    /// An error of the operating system, for example if there is no route.
     pub fn towards(destination: SocketAddr) -> io::Result<Self> {
         let mut destination = destination;
         if destination.port() == 0 {
@@ -55,7 +55,7 @@ impl Link {
         socket.connect(&destination)?;
         let mtu_bytes = match configured_mtu(&destination) {
             Some(bytes) => bytes,
-            // Without netlink, the kernel's present path MTU.
+            // Without netlink: the kernel's current path MTU.
             None => socket.path_mtu()?,
         };
         let local = socket.local_address()?.ip();
@@ -68,7 +68,7 @@ impl Link {
     }
 }
 
-/// The MTU towards a destination as interface and route are set up.
+/// Returns the configured MTU of interface and route towards a destination.
 fn configured_mtu(destination: &SocketAddr) -> Option<u32> {
     let scope = match destination {
         SocketAddr::V6(v6) if v6.scope_id() != 0 => Some(v6.scope_id()),
@@ -77,7 +77,7 @@ fn configured_mtu(destination: &SocketAddr) -> Option<u32> {
     Netlink::open().ok()?.configured_mtu(destination.ip(), scope).ok()?
 }
 
-/// UDP payload bytes that fit into one packet to `destination`.
+/// Returns the UDP payload bytes that fit into one packet to `destination`.
 pub(crate) fn packet_bytes_max(destination: SocketAddr) -> io::Result<u16> {
     Link::towards(destination).map(|link| link.packet_bytes_max)
 }
@@ -85,18 +85,18 @@ pub(crate) fn packet_bytes_max(destination: SocketAddr) -> io::Result<u16> {
 /// An IP address of an interface that is up.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct LocalAddress {
-    /// The interface's name.
+    /// Name of the interface.
     pub interface: String,
-    /// The address.
+    /// IP address of the interface.
     pub ip: IpAddr,
-    /// Whether packets never leave the machine.
+    /// Whether this is a loopback interface, whose packets never leave the machine.
     pub loopback: bool,
 }
 
-/// Every IP address of every interface that is up, as the kernel orders them.
+/// Returns every IP address of every interface that is up, in the kernel's order.
 ///
 /// # Errors
-/// An error of the operating system.
+/// An error of the operating system, if the addresses cannot be listed.
 pub fn local_addresses() -> io::Result<Vec<LocalAddress>> {
     let up = interface::addresses()?.into_iter().filter(|address| address.up);
     let known =
@@ -104,22 +104,22 @@ pub fn local_addresses() -> io::Result<Vec<LocalAddress>> {
     Ok(up.map(known).collect())
 }
 
-/// Whether an interface is set up.
+/// Whether an interface is up.
 ///
 /// # Errors
-/// An error of the operating system, for instance that no interface has this name.
+/// An error of the operating system, for example if there is no interface of this name.
 pub fn is_up(interface: &str) -> io::Result<bool> {
     interface::is_up(interface)
 }
 
-/// UDP payload bytes that fit into one packet leaving from the local address `ip`. For the
-/// unspecified address, from any interface but loopback.
+/// Returns the UDP payload bytes that fit into one packet from the local address `ip`. For the
+/// unspecified address, the result holds for every interface except loopback.
 ///
 /// # Errors
-/// An error of the operating system.
+/// An error of the operating system, if the interfaces cannot be listed.
 pub fn local_packet_bytes(ip: IpAddr) -> io::Result<u16> {
     let addresses = interface::addresses()?;
-    // A socket at `::` carries both families.
+    // A socket at `::` serves both address families.
     let both = ip.is_ipv6() && ip.is_unspecified();
     let same_family = |a: &&Address| (both || a.ip.is_ipv4() == ip.is_ipv4()) && a.up;
     let mut interfaces: Vec<&Address> = addresses
@@ -128,7 +128,7 @@ pub fn local_packet_bytes(ip: IpAddr) -> io::Result<u16> {
         .filter(|a| if ip.is_unspecified() { !a.loopback } else { a.ip == ip })
         .collect();
     if interfaces.is_empty() {
-        // An address of the whole of 127/8, or no network at all.
+        // Another address of 127/8, or no network at all.
         interfaces = addresses.iter().filter(|a| a.loopback).collect();
     }
     let mut least = JUMBO_BYTES;
@@ -139,38 +139,40 @@ pub fn local_packet_bytes(ip: IpAddr) -> io::Result<u16> {
     Ok(u16::try_from(least.saturating_sub(headers)).unwrap_or(u16::MAX))
 }
 
-/// The speed of the interface with the local address `ip`, if it reports it.
+/// Returns the speed of the interface with the local address `ip`, if the interface reports it.
 pub fn local_rate(ip: IpAddr) -> Option<u64> {
     rate_of(&interface::name_of(ip).ok()??)
 }
 
-/// The speed of our link towards `destination` in bits per second, if a hardware interface
-/// reports it. Virtual interfaces report invented figures (veth: 10 Gb/s) or nothing: unknown.
+/// Returns the speed of the local link towards `destination` in bits per second, if a hardware
+/// interface reports it. The speed of a virtual interface is unknown: such interfaces report an
+/// invented speed (veth: 10 Gb/s) or no speed.
 ///
 /// # Errors
-/// An error of the operating system, for instance that there is no route.
+/// An error of the operating system, for example if there is no route.
 pub fn detect_link_rate(destination: SocketAddr) -> io::Result<Option<u64>> {
     Link::towards(destination).map(|link| link.rate_bps)
 }
 
 fn rate_of(interface: &str) -> Option<u64> {
     let directory = Path::new("/sys/class/net").join(interface);
-    // Interfaces of real (or para-virtual) hardware have a device behind them.
+    // Only interfaces of real or para-virtual hardware have a device.
     if !directory.join("device").exists() {
         return None;
     }
     parse_speed(&std::fs::read_to_string(directory.join("speed")).ok()?)
 }
 
-/// Megabits per second as sysfs writes them; -1 and 4294967295 mean unknown.
+/// Parses the speed in megabits per second as sysfs writes it; -1 and 4294967295 mean unknown.
 fn parse_speed(text: &str) -> Option<u64> {
     let mbps: i64 = text.trim().parse().ok()?;
     let mbps = u64::try_from(mbps).ok()?;
     (mbps > 0 && mbps < u64::from(u32::MAX)).then(|| mbps * 1_000_000)
 }
 
-/// Largest number of segments that the kernel accepts in one batch: 128 since Linux 6.9, 64 before.
-/// Determined once by sending a batch of one-byte segments to ourselves.
+/// Returns the largest number of segments that the kernel accepts in one batch: 128 since Linux
+/// 6.9, 64 before. It is determined once, by sending a batch of one-byte segments to a local
+/// socket.
 pub(crate) fn segments_max() -> usize {
     static FOUND: OnceLock<usize> = OnceLock::new();
     *FOUND.get_or_init(|| if takes_segments(128).unwrap_or(false) { 128 } else { 64 })

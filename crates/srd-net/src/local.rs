@@ -20,8 +20,8 @@ use crate::options::{BindError, BindOptions};
 use crate::sys::os;
 use crate::udp::UdpIo;
 
-/// An SRD endpoint that the calling thread drives: nothing moves outside of
-/// [`LocalEndpoint::poll`], which sends what was queued, waits for packets, and calls the
+/// An SRD endpoint that the calling thread drives: packets are sent and received only inside
+/// [`LocalEndpoint::poll`], which sends the queued datagrams, waits for packets, and calls the
 /// application for each delivery and event.
 ///
 /// Poll often enough: acknowledgements and retransmissions are due within microseconds to
@@ -31,7 +31,7 @@ pub struct LocalEndpoint<I = UdpIo> {
     engine: Engine<I>,
 }
 
-/// Counts what an application is called for.
+/// Counts the calls to an application.
 struct Counted<'a, A> {
     app: &'a mut A,
     calls: usize,
@@ -58,24 +58,27 @@ impl<A: Application> Application for Counted<'_, A> {
 }
 
 impl LocalEndpoint {
-    /// Opens the sockets. The calling thread's timers are made precise.
+    /// Opens the sockets. Timers of the calling thread are made precise.
     ///
     /// # Errors
-    /// An error of the operating system, or a knob of the configuration that is out of range.
+    /// An error of the operating system, if the sockets cannot be opened, or an error of the
+    /// configuration, if a setting is out of range.
     pub fn bind(options: &BindOptions) -> Result<Self, BindError> {
         os::timer_slack_minimum();
         Ok(Self { engine: options.open()? })
     }
 
-    /// As [`LocalEndpoint::bind`], for a node whose work several threads share: one endpoint for
-    /// each, all at one address and with one budget for link and receiver's share. They share no
-    /// peers: each has to be connected to the peers that it is to reach. The kernel hands each
-    /// the packets of its contexts; another node's `i`-th endpoint calls the `i`-th here. Any may
-    /// be moved to a thread of its own. All should be dropped together: the kernel counts those
-    /// that are left.
+    /// Opens the sockets of a node whose work several threads share. Returns one endpoint for each
+    /// thread, all at one address and with one budget for the link and the receiver's share. The
+    /// endpoints do not share peers: each endpoint must be connected to every peer that it sends
+    /// to. The kernel hands each endpoint the packets of its contexts; the `i`-th endpoint of
+    /// another node connects to the `i`-th endpoint of this one. Any endpoint may be moved to
+    /// another thread. Drop all of them together: the kernel distributes packets by the number of
+    /// remaining sockets.
     ///
     /// # Errors
-    /// An error of the operating system, or a setting that is out of range: `shards` is from 1 to
+    /// An error of the operating system, if the sockets cannot be opened, or an error of the
+    /// configuration, if a setting is out of range: `shards` is from 1 to
     /// [`srd_proto::SHARDS_MAX`].
     pub fn bind_shards(options: &BindOptions, shards: u8) -> Result<Vec<Self>, BindError> {
         os::timer_slack_minimum();
@@ -83,19 +86,19 @@ impl LocalEndpoint {
         Ok(engines.map(|engine| Self { engine }).collect())
     }
 
-    /// A descriptor that can be read while packets wait, for callers that wait on their own.
-    /// Only to be waited on: packets are received by a round.
+    /// Returns a descriptor that is readable while packets wait, for callers with another way of
+    /// waiting. Use it only to wait: a round receives the packets.
     ///
     /// # Errors
-    /// An error of the operating system, if it has no descriptor left.
+    /// An error of the operating system, if it has no free descriptor.
     pub fn arrivals(&self) -> io::Result<OwnedFd> {
         self.engine.io_ref().arrivals()
     }
 }
 
 impl LocalEndpoint<NearIo> {
-    /// As [`LocalEndpoint::bind`]; packets to endpoints of this machine that do the same go through
-    /// memory if `enabled` ([`crate::near`]).
+    /// Opens the sockets as [`LocalEndpoint::bind`] does. If `enabled`, packets to endpoints of
+    /// this machine that are bound in this way too go through memory ([`crate::near`]).
     ///
     /// # Errors
     /// As [`LocalEndpoint::bind`].
@@ -110,87 +113,90 @@ impl LocalEndpoint<NearIo> {
         Ok(Self { engine: engine_over(NearIo::over(udp, enabled), config)? })
     }
 
-    /// A descriptor that can be read while packets wait, if [`LocalEndpoint::arm`] was called since
-    /// they were last received. Only to be waited on.
+    /// Returns a descriptor that is readable while packets wait, if [`LocalEndpoint::arm`] was
+    /// called since packets were last received. Use it only to wait.
     ///
     /// # Errors
-    /// An error of the operating system, if it has no descriptor left.
+    /// An error of the operating system, if it has no free descriptor.
     pub fn arrivals(&self) -> io::Result<OwnedFd> {
         self.engine.io_ref().arrivals()
     }
 
-    /// Before a sleep on [`LocalEndpoint::arrivals`]. `false`: a packet waits already.
+    /// Prepares a sleep on [`LocalEndpoint::arrivals`]. Returns `false` if a packet waits already.
     pub fn arm(&mut self) -> bool {
         self.engine.io().arm()
     }
 }
 
 impl<I: PacketIo> LocalEndpoint<I> {
-    /// An endpoint over any back end. The calling thread's timers are made precise.
+    /// Makes an endpoint over any back end. Timers of the calling thread are made precise.
     ///
     /// # Errors
-    /// A knob of the configuration that is out of range.
+    /// An error of the configuration, if a setting is out of range.
     pub fn over(io: I, config: Config) -> Result<Self, BindError> {
         os::timer_slack_minimum();
         Ok(Self { engine: engine_over(io, config)? })
     }
 
-    /// As [`LocalEndpoint::over`], for a run with this epoch (see
+    /// Makes an endpoint over any back end, for a run with this epoch (see
     /// [`lasting_epoch`](crate::clock::lasting_epoch)).
     ///
     /// # Errors
-    /// A knob of the configuration that is out of range.
+    /// An error of the configuration, if a setting is out of range.
     pub fn over_with(io: I, config: Config, epoch: Epoch) -> Result<Self, BindError> {
         os::timer_slack_minimum();
         Ok(Self { engine: engine_of_run(io, config, epoch)? })
     }
 
-    /// The endpoints of one node's shards, one over each back end. All receive at one address,
-    /// where each back end gets the packets that [`srd_proto::shard_of`] assigns to it.
+    /// Makes the endpoints of the shards of one node, one over each back end. All receive at one
+    /// address, where each back end gets the packets that [`srd_proto::shard_of`] assigns to its
+    /// shard.
     ///
     /// # Errors
-    /// A setting that is out of range; the number of back ends is one.
+    /// An error of the configuration, if a setting is out of range; the number of back ends is one
+    /// of these settings.
     pub fn over_shards(ios: Vec<I>, config: Config, epoch: Epoch) -> Result<Vec<Self>, BindError> {
         os::timer_slack_minimum();
         let engines = engines(ios, config, epoch)?.into_iter();
         Ok(engines.map(|engine| Self { engine }).collect())
     }
 
-    /// The address that peers send to.
+    /// Returns the address that peers send to.
     pub fn local_address(&self) -> SocketAddr {
         self.engine.io_ref().local_address()
     }
 
-    /// Source address of packets with this entropy to a destination.
+    /// Returns the source address of packets with this entropy to a destination.
     pub fn source(&self, entropy: Entropy, destination: SocketAddr) -> SocketAddr {
         self.engine.io_ref().source(entropy, destination)
     }
 
-    /// The operating system's error number, if this machine itself refused to send the last
+    /// Returns the operating system's error number, if this machine itself refused to send the last
     /// packet to the destination's host.
     pub fn refusal(&self, destination: SocketAddr) -> Option<i32> {
         self.engine.io_ref().refusal(destination)
     }
 
-    /// The current time.
+    /// Returns the current time.
     pub fn now(&self) -> Instant {
         self.engine.now()
     }
 
-    /// The peer at `address`, made known if it was not. Sends nothing: the context is made by
-    /// the first datagram.
+    /// Returns the peer at `address`; adds the peer if it is new. Sends nothing: the first datagram
+    /// creates the context.
     ///
     /// # Errors
-    /// When the endpoint has as many peers as it may.
+    /// [`AddPeerError`], if the endpoint has its largest number of peers.
     pub fn connect(&mut self, address: SocketAddr) -> Result<PeerId, AddPeerError> {
         self.connect_with_key(address, None)
     }
 
-    /// As [`LocalEndpoint::connect`], to a peer with this static public key.
+    /// Returns the peer at `address` with this static public key, as [`LocalEndpoint::connect`]
+    /// does.
     ///
     /// # Errors
-    /// The endpoint has as many peers as it may, needs a key, or has a peer with another key at
-    /// this address.
+    /// [`AddPeerError`], if the endpoint has its largest number of peers, needs a key, or has a
+    /// peer with another key at this address.
     pub fn connect_with_key(
         &mut self,
         address: SocketAddr,
@@ -220,12 +226,12 @@ impl<I: PacketIo> LocalEndpoint<I> {
         self.engine.core().send(now, to, datagram)
     }
 
-    /// Sends, then waits for at most `timeout` ([`Duration::MAX`]: for ever) until the
-    /// application was called for something, then sends what that led to. Returns how often
-    /// the application was called; zero means that the time has passed.
+    /// Sends, then waits until the application was called, for at most `timeout`
+    /// ([`Duration::MAX`]: without limit), then sends the datagrams that these calls queued.
+    /// Returns the number of calls; zero if the time has passed.
     ///
     /// # Errors
-    /// What makes the sockets unusable.
+    /// An error of the operating system that makes the sockets unusable.
     pub fn poll(&mut self, timeout: Duration, app: &mut impl Application) -> io::Result<usize> {
         let until =
             if timeout == Duration::ZERO { Instant::ZERO } else { self.engine.now() + timeout };
@@ -243,91 +249,92 @@ impl<I: PacketIo> LocalEndpoint<I> {
         Ok(counted.calls)
     }
 
-    /// Half of a round, for callers with queues of their own: runs timers that are due, sends
-    /// what may be sent, and hands out events. Returns whether there is more to send at once.
+    /// First half of a round, for callers that queue work themselves: runs timers that are due,
+    /// sends as many packets as possible, and hands out events. Returns whether more packets can be
+    /// sent immediately.
     ///
     /// # Errors
-    /// What makes the sockets unusable.
+    /// An error of the operating system that makes the sockets unusable.
     pub fn transmit(&mut self, app: &mut impl Application) -> io::Result<bool> {
         Ok(self.engine.send_and_notify(app)? == Flow::More)
     }
 
-    /// Ends the endpoint: sends every peer a Close ([`srd_proto::Endpoint::close`]), and waits
-    /// for at most 50 ms until that has left.
+    /// Ends the endpoint: sends every peer a Close ([`srd_proto::Endpoint::close`]), and waits for
+    /// at most 50 ms until all of them are sent.
     ///
     /// # Errors
-    /// What makes the sockets unusable.
+    /// An error of the operating system that makes the sockets unusable.
     pub fn close(&mut self, app: &mut impl Application) -> io::Result<()> {
         let now = self.engine.look();
         self.engine.core().close(now);
         self.engine.send_closes(app)
     }
 
-    /// Hands out the events. Returns whether there was one.
+    /// Hands out all events. Returns whether there was an event.
     pub fn hand_out_events(&mut self, app: &mut impl Application) -> bool {
         self.engine.hand_out_events(app)
     }
 
-    /// The other half: receives what has arrived, after a [`LocalEndpoint::transmit`] that left
-    /// nothing to send waiting until `until`, a wake-up, or a watched descriptor. Returns how
-    /// many packets arrived.
+    /// Second half of a round: receives the packets that have arrived. If the last
+    /// [`LocalEndpoint::transmit`] left nothing to send, waits until `until`, a wake-up, or a
+    /// watched descriptor. Returns the number of packets that arrived.
     ///
     /// # Errors
-    /// What makes the sockets unusable.
+    /// An error of the operating system that makes the sockets unusable.
     pub fn receive(&mut self, until: Instant, app: &mut impl Application) -> io::Result<usize> {
         self.engine.receive(until, app)
     }
 
-    /// The time when this endpoint last looked at the clock.
+    /// Returns the time when this endpoint last read the clock.
     pub fn last_look(&self) -> Instant {
         self.engine.last_look()
     }
 
-    /// Time when the next round is due at the latest, unless something arrives;
-    /// [`Instant::ZERO`]: at once.
+    /// Returns the time when the next round is due, if nothing arrives before; [`Instant::ZERO`]:
+    /// immediately.
     pub fn due(&self) -> Instant {
         self.engine.due()
     }
 
-    /// A handle that ends a wait from another thread.
+    /// Returns a handle with which another thread can end a wait.
     ///
     /// # Errors
-    /// An error of the operating system, if it has no descriptor left.
+    /// An error of the operating system, if it has no free descriptor.
     pub fn waker(&mut self) -> io::Result<std::sync::Arc<crate::IoWaker>> {
         self.engine.io().waker()
     }
 
-    /// The core itself, and the time of its last call.
+    /// Returns the core, and the time of its last call.
     pub fn core_mut(&mut self) -> (&mut srd_proto::Endpoint, Instant) {
         let now = self.engine.look();
         (self.engine.core(), now)
     }
 
-    /// The most payload bytes that one datagram carries.
+    /// Returns the largest number of payload bytes that one datagram carries.
     pub fn payload_bytes_max(&self) -> usize {
         self.engine.core_ref().payload_bytes_max()
     }
 
-    /// The core, for its counters and paths.
+    /// Returns the core, to read its counters and paths.
     pub fn core(&self) -> &srd_proto::Endpoint {
         self.engine.core_ref()
     }
 
-    /// Whether a step of the wall clock counts as a sign that this process may exist twice, and
-    /// lost events of the kernel do: a restored virtual machine has its clock set, where it gives
-    /// no better sign. Either ends every session, and what is in flight with it, so that they
-    /// count for programs alone whose traffic bears that, and now and then only. By default they
-    /// do not.
+    /// Sets whether a step of the wall clock, or lost events of the kernel, count as signs that
+    /// this process may exist twice. The clock of a restored virtual machine is set; some virtual
+    /// machines show no better sign. Each sign ends every session and every datagram in flight. So
+    /// enable this only for programs whose traffic tolerates such ends; the rate of suspicions is
+    /// limited. Off by default.
     pub fn reseed_at_clock_steps(&mut self, counts: bool) {
         self.engine.copies().counts_suspicions = counts;
     }
 
-    /// The back end.
+    /// Returns the back end.
     pub fn io(&mut self) -> &mut I {
         self.engine.io()
     }
 
-    /// The back end's counters.
+    /// Returns the counters of the back end.
     pub fn io_stats(&self) -> IoStats {
         self.engine.io_ref().stats()
     }

@@ -1,8 +1,9 @@
-//! The twin of [`crate::UdpIo`] in memory: the same interface over a network that exists only in
-//! this process and loses, reorders, duplicates and marks packets as configured, by seed.
+//! An in-memory replacement for [`crate::UdpIo`]: the same interface over a network that exists
+//! only in this process. The network loses, reorders, duplicates and marks packets as configured,
+//! by seed.
 //!
-//! For tests of everything above the sockets. Time is real, so a run is random in its timing; the
-//! treatment of the n-th packet is fixed by the seed.
+//! For tests of every layer above the sockets. The clock is real, so the timing of a run is random;
+//! the seed determines the treatment of the n-th packet.
 
 use std::collections::{BTreeMap, HashMap};
 use std::io;
@@ -17,27 +18,27 @@ use crate::clock::Clock;
 use crate::io::{IoStats, Notice, PacketIo, Segments, SendOutcome, Wait};
 use crate::wake::IoWaker;
 
-/// Packets that an inbox holds; more are lost, as in a full receive buffer.
+/// Largest number of packets in an inbox. Further packets are lost, as in a full receive buffer.
 const INBOX_PACKETS_MAX: usize = 16_384;
 
 /// Treatment of packets by the network. Shares are in thousandths of all packets.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct MemoryOptions {
-    /// Decides every fate.
+    /// Seed of the random choices for all packets.
     pub seed: u64,
-    /// Lost.
+    /// Share of packets that are lost.
     pub loss_permille: u32,
-    /// Delivered twice.
+    /// Share of packets that are delivered twice.
     pub duplicate_permille: u32,
-    /// Held back by `hold`, so that later ones overtake.
+    /// Share of packets that are delayed by `hold`, so that later packets overtake them.
     pub reorder_permille: u32,
-    /// Marked, if ECN-capable.
+    /// Share of packets that are marked, if they are ECN-capable.
     pub mark_permille: u32,
     /// One-way delay of every packet.
     pub delay: Duration,
-    /// Additional delay of those that are held back.
+    /// Additional delay of the packets that `reorder_permille` selects.
     pub hold: Duration,
-    /// UDP payload bytes beyond which a packet is refused with a notice; zero: no bound.
+    /// Largest UDP payload in bytes. A larger packet is refused with a notice; zero: no limit.
     pub packet_bytes_max: usize,
 }
 
@@ -60,7 +61,7 @@ struct Node {
     waker: Arc<IoWaker>,
 }
 
-/// Packets by time of arrival, then by order of sending.
+/// Packets, ordered by time of arrival, then by order of sending.
 #[derive(Debug, Default)]
 struct Inbox {
     packets: BTreeMap<(Instant, u64), Packet>,
@@ -75,18 +76,19 @@ struct Packet {
 }
 
 impl MemoryNet {
-    /// A network with no nodes.
+    /// Returns a network without nodes.
     pub fn new(options: MemoryOptions) -> Self {
         let net = Net { options, rng: Rng::new(options.seed), nodes: HashMap::new() };
         Self { state: Arc::new(Mutex::new(net)) }
     }
 
-    /// Changes the treatment from now on.
+    /// Changes the options from now on.
     pub fn set(&self, options: MemoryOptions) {
         lock(&self.state).options = options;
     }
 
-    /// Adds a node that is sent to at `address` and sends from `paths` ports from there on.
+    /// Adds a node that receives at `address` and sends from `paths` ports, the first of which is
+    /// the port of `address`.
     pub fn node(&self, address: SocketAddr, paths: u16) -> MemoryIo {
         let waker = Arc::new(IoWaker::with_condition());
         let node = Arc::new(Node { inbox: Mutex::default(), waker });
@@ -104,7 +106,7 @@ impl MemoryNet {
 }
 
 impl Net {
-    /// Whether a thing that happens to `permille` of packets happens to this one.
+    /// Whether an event with a probability of `permille` thousandths happens to the next packet.
     fn happens(&mut self, permille: u32) -> bool {
         permille > 0 && self.rng.next_u64() % 1000 < u64::from(permille)
     }
@@ -304,7 +306,8 @@ mod tests {
         let mut got = Vec::new();
         let until = b.clock().now() + Duration::from_millis(20);
         loop {
-            // Whatever is to come is there when the time is over, however late this thread is.
+            // This thread may run late: every packet that can arrive has arrived when the time is
+            // over.
             let is_last = b.clock().now() >= until;
             let came = b.receive(Wait::until(until), |_, meta, bytes| {
                 assert_eq!(meta.source, SocketAddr::from(([10, 0, 0, 1], 101)));

@@ -8,40 +8,41 @@ use srd_proto::{Config, ConfigError, Duration, Ecn};
 
 use crate::io::PollMode;
 
-/// Default time to spin for a packet before sleeping. Waking a sleeping thread costs 10 us and
-/// more, and most answers come sooner.
+/// Default time of polling for a packet before a sleep. Waking a sleeping thread costs 10 us or
+/// more, and most answers arrive earlier.
 const SPIN: Duration = Duration::from_micros(50);
 
-/// Options of binding an endpoint. [`BindOptions::default`] suits a client: every address, a free
-/// run of ports, plain packets.
+/// Options of binding an endpoint. [`BindOptions::default`] suits a client: every local address,
+/// any free run of consecutive ports, packets without encryption.
 #[derive(Clone, Debug)]
 pub struct BindOptions {
-    /// The local address. With the unspecified address (0.0.0.0 for IPv4, :: for both families)
-    /// the route determines the source address of packets; on a host with several addresses bind
-    /// the one that peers use.
+    /// The local address. With the unspecified address (0.0.0.0 for IPv4, :: for both families) the
+    /// route determines the source address of packets; on a host with several addresses, bind the
+    /// address that peers use.
     pub address: IpAddr,
-    /// The port that peers send to, and the first of the source ports. Zero: found.
+    /// The port that peers send to, and the first source port. Zero: binding chooses a free one.
     pub base_port: u16,
-    /// Whether a path may leave from any free port when the one behind a given base port is taken:
-    /// for hosts where many endpoints choose their ports without each other.
+    /// Whether a path may use any free source port if its consecutive port is taken. For hosts
+    /// where many endpoints choose their ports independently.
     pub paths_anywhere: bool,
-    /// The core's configuration. Its `local_port` is set by binding, and what the next two
-    /// options find out.
+    /// The core's configuration. Binding sets its `local_port`, and the values that the next two
+    /// options enable.
     pub config: Config,
-    /// Whether `config.packet_bytes_max` is replaced by what the local interface passes.
+    /// Whether `config.packet_bytes_max` is replaced by the largest size that the local interface
+    /// passes.
     pub packet_bytes_from_interface: bool,
-    /// Whether an unknown `config.link_rate_bps` (zero) is replaced by the interface's speed,
-    /// where it is known.
+    /// Whether a `config.link_rate_bps` of zero (unknown) is replaced by the speed of the
+    /// interface, if the speed is known.
     pub link_rate_from_interface: bool,
-    /// Way of waiting for packets. By default: spin for 50 us after the last one, then sleep.
+    /// Way of waiting for packets. By default: poll for 50 us after the last packet, then sleep.
     pub poll: PollMode,
-    /// Requested receive buffer, in bytes (see [`UdpOptions::receive_buffer_bytes`]).
+    /// Requested size of the receive buffer, in bytes (see [`UdpOptions::receive_buffer_bytes`]).
     pub receive_buffer_bytes: u32,
-    /// Requested send buffer for each path, in bytes.
+    /// Requested size of the send buffer of each path, in bytes.
     pub send_buffer_bytes: u32,
-    /// Whether to use segmentation offload where the kernel has it.
+    /// Whether to use segmentation offload if the kernel supports it.
     pub segmentation: bool,
-    /// Datagrams that may wait for `recv`. Beyond it peers have to try again (RNR).
+    /// Largest number of datagrams that wait for `recv`. Beyond it peers have to try again (RNR).
     pub receive_queue_datagrams: u32,
     /// Time for which an endpoint that is dropped waits for acknowledgements of its last
     /// datagrams.
@@ -70,34 +71,36 @@ impl Default for BindOptions {
 /// Options of the UDP sockets.
 #[derive(Clone, Debug)]
 pub struct UdpOptions {
-    /// The address to bind, with the base port. `::` carries IPv4 and IPv6. Port zero: a free run
-    /// of ports is found.
+    /// The address to bind, with the base port. `::` serves IPv4 and IPv6. Port zero: binding
+    /// chooses a free run of consecutive ports.
     pub address: SocketAddr,
-    /// Further local addresses, with the same ports: paths take turns over all of them.
+    /// Further local addresses, with the same ports. Paths are distributed in turn over all local
+    /// addresses.
     pub further: Vec<IpAddr>,
-    /// Paths: source ports from the base port on. 1 to 256.
+    /// Number of paths, which use consecutive source ports from the base port on. 1 to 256.
     pub paths: u16,
-    /// Whether a path leaves from any free port when the one behind the base port is taken.
+    /// Whether a path uses any free source port if its consecutive port is taken.
     pub paths_anywhere: bool,
-    /// The ECN field of most packets (the others pay for a control message).
+    /// The ECN field of most packets. A packet with another ECN field costs an additional control
+    /// message.
     pub ecn: Ecn,
-    /// The DSCP of every packet, 0 to 63: what is above the ECN field.
+    /// The DSCP of every packet, 0 to 63: the six bits above the ECN field.
     pub dscp: u8,
-    /// Way of waiting.
+    /// Way of waiting for packets.
     pub poll: PollMode,
-    /// Requested receive buffer, in bytes. Without privilege the system caps it at
-    /// `net.core.rmem_max`.
+    /// Requested size of the receive buffer, in bytes. Without privilege the system limits the size
+    /// to `net.core.rmem_max`.
     pub receive_buffer_bytes: u32,
-    /// Requested send buffer for each path, in bytes.
+    /// Requested size of the send buffer of each path, in bytes.
     pub send_buffer_bytes: u32,
-    /// Whether to use segmentation offload where the kernel has it.
+    /// Whether to use segmentation offload if the kernel supports it.
     pub segmentation: bool,
-    /// A mark on every packet that leaves (`SO_MARK`). Takes `CAP_NET_ADMIN`.
+    /// Mark of every packet that is sent (`SO_MARK`). Requires `CAP_NET_ADMIN`.
     pub mark: Option<u32>,
 }
 
 impl UdpOptions {
-    /// The defaults at `address`.
+    /// Returns the default options at `address`.
     pub fn new(address: SocketAddr) -> Self {
         Self {
             address,
@@ -116,7 +119,7 @@ impl UdpOptions {
 }
 
 impl BindOptions {
-    /// The defaults at a local address and port.
+    /// Returns the default options at a local address and port.
     pub fn at(address: SocketAddr) -> Self {
         Self { address: address.ip(), base_port: address.port(), ..Self::default() }
     }
@@ -126,9 +129,9 @@ impl BindOptions {
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum BindError {
-    /// The operating system refused.
+    /// The operating system refused a call.
     Io(io::Error),
-    /// A knob is out of range.
+    /// A setting is out of range.
     Config(ConfigError),
 }
 

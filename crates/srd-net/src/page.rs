@@ -5,20 +5,21 @@
 //!   words     the figures, each a relaxed atomic
 //! ```
 //!
-//! The writer never waits. A reader that meets a page being written reads it again, at most
-//! `READS_MAX` times. Then it takes the words as they are: some may be one refresh older than
-//! others. A single word is never torn, so a counter that only rises, rises for
-//! every reader in either case.
+//! The writer never waits. A reader that reads a page during a write reads the page again, at most
+//! `READS_MAX` times. Then it accepts the words of the last attempt: some may be one refresh older
+//! than others. A single word is never torn, so in either case a counter that only increases never
+//! decreases for a reader.
 
 use std::slice::Iter;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 use std::time::Duration;
 
-/// Times that a reader tries to read a page that is being written.
+/// Largest number of attempts to read a page that is being written.
 const READS_MAX: usize = 128;
-/// From which on it waits in between: the writer was kept from running in the middle of a page.
+/// Number of attempts without a pause. Later attempts are separated by [`PAUSE`]: the writer's
+/// thread was probably interrupted during a write.
 const READS_AT_ONCE: usize = 64;
-/// For how long.
+/// Pause between two attempts.
 const PAUSE: Duration = Duration::from_micros(100);
 
 /// A page of a fixed number of words.
@@ -33,7 +34,7 @@ pub struct Page {
 pub struct Writer<'a>(Iter<'a, AtomicU64>);
 
 impl Writer<'_> {
-    /// Writes the next word. What is beyond the end of the page is left out.
+    /// Writes the next word. A word beyond the end of the page is dropped.
     #[inline]
     pub fn put(&mut self, word: u64) {
         if let Some(place) = self.0.next() {
@@ -47,7 +48,7 @@ impl Writer<'_> {
 pub struct Reader<'a>(Iter<'a, AtomicU64>);
 
 impl Reader<'_> {
-    /// The next word; zero beyond the end of the page.
+    /// Returns the next word; zero beyond the end of the page.
     #[inline]
     pub fn take(&mut self) -> u64 {
         self.0.next().map_or(0, |word| word.load(Ordering::Relaxed))
@@ -55,18 +56,18 @@ impl Reader<'_> {
 }
 
 impl Page {
-    /// A page of this many words, all zero.
+    /// Returns a page of this many words, all zero.
     pub fn new(words: usize) -> Self {
         let words = (0..words).map(|_| AtomicU64::new(0)).collect();
         Self { version: AtomicU64::new(0), words }
     }
 
-    /// The number of words.
+    /// Returns the number of words.
     pub fn words(&self) -> usize {
         self.words.len()
     }
 
-    /// Writes the page. Only one thread may.
+    /// Writes the page. Only one thread may call this.
     pub fn write(&self, put: impl FnOnce(&mut Writer<'_>)) {
         let version = self.version.load(Ordering::Relaxed);
         self.version.store(version | 1, Ordering::Relaxed);
@@ -75,7 +76,7 @@ impl Page {
         self.version.store((version | 1).wrapping_add(1), Ordering::Release);
     }
 
-    /// Reads the page. `take` may be called several times.
+    /// Reads the page. `take` may be called several times, once for each attempt.
     pub fn read<T>(&self, take: impl Fn(&mut Reader<'_>) -> T) -> T {
         let read_once = || take(&mut Reader(self.words.iter()));
         for tries in 1..READS_MAX {
@@ -132,8 +133,8 @@ mod tests {
             assert!(!falls, "{read:?} after {before:?}");
             before = read;
             reads += 1;
-            // A reader waits for a writer that is kept from running in the middle of a page, and
-            // takes the words as they are in the end.
+            // A reader waits for a writer whose thread was interrupted during a write, and after
+            // the last attempt accepts the words.
             let waits = PAUSE * u32::try_from(READS_MAX - READS_AT_ONCE).unwrap();
             torn += u64::from(read.iter().any(|word| *word != read[0]) && took < waits);
         }

@@ -1,9 +1,8 @@
-//! A run of consecutive ports of each local address, one socket on each; if that is allowed, with
-//! others in place of ports that are taken, and with fewer where descriptors are scarce.
+//! Consecutive free ports of each local address, with one socket on each port. If permitted, other
+//! ports replace ports that are taken. If descriptors are scarce, there are fewer sockets.
 //!
-//! Each shard of a node has a run of its own, one behind the other, but that the first path of each
-//! leaves by the first port of all, where all of them receive: the kernel hands each packet to the
-//! shard that it is for.
+//! The ports of the shards of a node follow each other. Exception: the first path of every shard
+//! sends from the base port, where all shards receive; the kernel hands each packet to its shard.
 
 use std::io;
 use std::net::SocketAddr;
@@ -12,30 +11,31 @@ use crate::options::UdpOptions;
 use crate::sys::socket::Socket;
 use crate::sys::{errno, os};
 
-/// Attempts to find a free run of ports if none was requested.
+/// Largest number of attempts to find consecutive free ports, if no base port was requested.
 const PORT_ATTEMPTS_MAX: usize = 64;
 
 /// The sockets of one shard.
 #[derive(Debug)]
 pub(crate) struct Bound {
-    /// Sockets, one for each path, and behind them those that only receive.
+    /// Sockets: one for each path, then sockets that only receive.
     pub(crate) sockets: Vec<Socket>,
-    /// The socket that receives at each local address.
+    /// Index of the socket that receives, for each local address.
     pub(crate) receivers: Vec<usize>,
 }
 
 impl Bound {
-    /// Number of paths.
+    /// Returns the number of paths.
     pub(crate) fn paths(&self) -> usize {
         self.sockets.len() - (self.receivers.len() - 1)
     }
 }
 
-/// For each shard sockets bound to consecutive ports, one for each path, the first of them at the
-/// base port; behind them those at the base port of each further local address.
+/// Binds, for each shard, sockets to consecutive ports, one for each path, the first at the base
+/// port; then one at the base port of each further local address.
 pub(crate) fn bind(options: &UdpOptions, shards: u8) -> io::Result<Vec<Bound>> {
-    // Numbers are given from the lowest on: the newest one shows how many are in use. Half of them
-    // are left to the application, and to endpoints that are still to come.
+    // The system assigns the lowest free descriptor number, so the newest number shows how many
+    // descriptors are in use. Half of all descriptors are left for the application and for later
+    // endpoints.
     let descriptors_max = if options.paths_anywhere { os::descriptors_max() / 2 } else { u64::MAX };
     if options.address.port() != 0 {
         return bind_shards(options, shards, options.address.port(), descriptors_max);
@@ -70,7 +70,7 @@ fn bind_shards(
     Ok(bound)
 }
 
-/// The sockets of one shard of several.
+/// Binds the sockets of one shard.
 fn bind_run(
     options: &UdpOptions,
     (shard, shards): (u8, u8),
@@ -83,12 +83,12 @@ fn bind_run(
     let locals: Vec<SocketAddr> = std::iter::once(options.address).chain(further).collect();
     for (path, local) in (0..options.paths).zip(locals.iter().cycle()) {
         let first = usize::from(path) < locals.len();
-        // H16. The first path of every shard leaves by the port that all of them listen at: a
-        // demand for a cookie goes back to the port that the opening came from.
+        // H16. The first path of every shard sends from the port at which all shards listen,
+        // because the request for a cookie goes back to the source port of the opening packet.
         let receives = path == 0;
         let offset = if receives { Some(0) } else { behind.checked_add(path) };
         let port = match offset.and_then(|offset| base.checked_add(offset)) {
-            // Any port: no port is left behind the last one.
+            // Any port: there is no consecutive port after port 65,535.
             None if options.paths_anywhere => Some(0),
             port => port,
         };
@@ -144,7 +144,7 @@ fn bind_run(
     Ok(Bound { sockets, receivers })
 }
 
-/// Reason why a socket of this family cannot be made.
+/// Returns the reason why a socket of this address family cannot be made.
 fn of_family(address: &SocketAddr, error: io::Error) -> io::Error {
     let is_unknown = errno(&error) == libc::EAFNOSUPPORT;
     if !(is_unknown && address.is_ipv6()) {
@@ -167,7 +167,7 @@ mod tests {
 
     use super::*;
 
-    /// Two ports side by side: one free, and one that is taken.
+    /// Finds two consecutive ports: the first is free, the second is taken.
     fn neighbours() -> (u16, UdpSocket) {
         for _ in 0..PORT_ATTEMPTS_MAX {
             let free = UdpSocket::bind("127.0.0.1:0").unwrap();

@@ -1,5 +1,5 @@
-//! Options on ordinary sockets, for programs that measure what the kernel alone can do beside
-//! this transport (`examples/udp_ceiling.rs`). Not used by the transport itself.
+//! Options on ordinary sockets, for programs that measure the kernel without this transport
+//! (`examples/udp_ceiling.rs`). The transport itself does not use them.
 
 use std::io;
 use std::net::{SocketAddr, TcpStream};
@@ -9,26 +9,27 @@ use crate::sys::cmsg::{UDP_GRO, UDP_SEGMENT};
 use crate::sys::socket::Socket;
 use crate::sys::{os, socket};
 
-/// Lets the kernel cut every send on a UDP socket into datagrams of `bytes`.
+/// Makes the kernel cut every send on a UDP socket into datagrams of `bytes`.
 ///
 /// # Errors
-/// An error of the operating system.
+/// An error of the operating system, if the option cannot be set.
 pub fn udp_segment(socket: &impl AsFd, bytes: u16) -> io::Result<()> {
     socket::set_int(socket.as_fd(), libc::SOL_UDP, UDP_SEGMENT, i32::from(bytes))
 }
 
-/// Accepts several datagrams coalesced into one on a UDP socket.
+/// Allows the kernel to deliver several datagrams of a UDP socket as one message.
 ///
 /// # Errors
-/// An error of the operating system.
+/// An error of the operating system, if the option cannot be set.
 pub fn udp_gro(socket: &impl AsFd) -> io::Result<()> {
     socket::set_int(socket.as_fd(), libc::SOL_UDP, UDP_GRO, 1)
 }
 
-/// Requests buffers of `bytes` in both directions, past the system's limit if privileged.
+/// Requests buffers of `bytes` in both directions; a privileged process may exceed the system's
+/// limit.
 ///
 /// # Errors
-/// An error of the operating system.
+/// An error of the operating system, if the option cannot be set.
 pub fn buffers(socket: &impl AsFd, bytes: i32) -> io::Result<()> {
     let fd = socket.as_fd();
     socket::set_int(fd, libc::SOL_SOCKET, libc::SO_SNDBUFFORCE, bytes)
@@ -37,12 +38,11 @@ pub fn buffers(socket: &impl AsFd, bytes: i32) -> io::Result<()> {
         .or_else(|_| socket::set_int(fd, libc::SOL_SOCKET, libc::SO_RCVBUF, bytes))
 }
 
-/// Connects a TCP socket under the congestion control of that kernel name. (Choosing it after
-/// connecting is not the same: a connection that began under BBR stays paced.)
+/// Connects a TCP socket with the congestion control that has this name in the kernel. (The name
+/// must be set before connecting: a connection that started with BBR stays paced.)
 ///
 /// # Errors
-/// An error of the operating system, for instance that the name is not known, or is allowed with
-/// privilege only.
+/// An error of the operating system, for example if the name is unknown or requires privilege.
 pub fn tcp_connect(address: SocketAddr, congestion: &str) -> io::Result<TcpStream> {
     let socket = Socket::stream(&address)?;
     socket::set_text(socket.as_fd(), libc::IPPROTO_TCP, libc::TCP_CONGESTION, congestion)?;
@@ -50,16 +50,16 @@ pub fn tcp_connect(address: SocketAddr, congestion: &str) -> io::Result<TcpStrea
     Ok(TcpStream::from(OwnedFd::from(socket)))
 }
 
-/// Lets timers of the calling thread fire without the default 50 us of slack.
+/// Sets the timer slack of the calling thread to the minimum, instead of the default of 50 us.
 pub fn timer_slack_minimum() {
     os::timer_slack_minimum();
 }
 
-/// Keeps every descriptor but the first three from programs that this process starts, those
-/// included that this process was itself started with.
+/// Marks every descriptor except the first three to be closed in programs that this process starts.
+/// This includes descriptors that this process has inherited.
 ///
 /// # Errors
-/// An error of the operating system.
+/// An error of the operating system, if it has no such call.
 pub fn keep_descriptors_from_children() -> io::Result<()> {
     os::close_on_exec_from(3)
 }

@@ -1,5 +1,5 @@
 //! Synchronisation between the driver thread and application threads: oneshot channels, a
-//! semaphore, and an inbox. Each can be waited for by blocking a thread or by a future, with no
+//! semaphore, and an inbox. A thread can wait by blocking, and a future without a particular
 //! runtime.
 
 use std::collections::{BTreeMap, VecDeque};
@@ -15,16 +15,17 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A deadline, as far as one can be represented; `None`: for ever.
+/// Returns the deadline after `timeout`; `None`, which means without limit, if the time cannot be
+/// represented.
 pub(crate) fn deadline(timeout: Option<Duration>) -> Option<Instant> {
     timeout.and_then(|t| Instant::now().checked_add(t))
 }
 
-/// Threads and futures that wait for a condition of a locked state. All of them are woken at once,
-/// so that one that is dropped after it was woken takes no wake-up from the others.
+/// Threads and futures that wait for a condition of a locked state. All of them are woken together,
+/// so that a waiter that is dropped after its wake-up takes no wake-up from the others.
 ///
-/// Bound: as many as threads and futures that exist, since a future that is dropped takes its waker
-/// out, and one waker that a poll function has left.
+/// Bound: one entry for each thread and future that exists, since a future that is dropped removes
+/// its waker; and one waker of a poll function.
 #[derive(Debug, Default)]
 struct Waiters {
     condvar: Condvar,
@@ -33,13 +34,13 @@ struct Waiters {
     has_futures: AtomicBool,
 }
 
-/// The wakers of futures that wait, each under the key of its future.
+/// Wakers of futures that wait, each under the key of its future.
 #[derive(Debug, Default)]
 struct Futures {
     wakers: BTreeMap<u64, Waker>,
     next: u64,
-    /// Waker of the last call of a poll function. It stays until it is woken, since there is no
-    /// future that removes it when dropped.
+    /// Waker of the last call of a poll function. It stays until it is woken, because no future
+    /// exists that could remove it when dropped.
     polled: Option<Waker>,
 }
 
@@ -50,7 +51,7 @@ impl Futures {
 }
 
 impl Waiters {
-    /// Blocks until `ready` yields something or the deadline has passed.
+    /// Blocks until `ready` returns a value or the deadline has passed.
     fn wait<S, T>(
         &self,
         state: &Mutex<S>,
@@ -63,7 +64,7 @@ impl Waiters {
                 return Some(value);
             }
             self.threads.fetch_add(1, Ordering::SeqCst);
-            // Since the look above another thread may have changed the state without the lock.
+            // Another thread may have changed the state, without the lock, since the first check.
             if let Some(value) = ready(&mut guard) {
                 self.threads.fetch_sub(1, Ordering::SeqCst);
                 return Some(value);
@@ -84,7 +85,8 @@ impl Waiters {
         }
     }
 
-    /// Registers a future under its key, which it gets here. Look at the state again afterwards.
+    /// Stores the waker of a future under its key; assigns the key at the first call. Check the
+    /// state again afterwards.
     fn register(&self, key: &mut Option<u64>, waker: &Waker) {
         let mut futures = lock(&self.futures);
         let key = *key.get_or_insert_with(|| {
@@ -99,8 +101,8 @@ impl Waiters {
         drop(old);
     }
 
-    /// Registers the caller of a poll function in the place of the one before. Look at the state
-    /// again afterwards.
+    /// Stores the waker of the caller of a poll function, in place of the previous one. Check the
+    /// state again afterwards.
     fn register_polled(&self, waker: &Waker) {
         let mut futures = lock(&self.futures);
         let is_known = futures.polled.as_ref().is_some_and(|known| known.will_wake(waker));
@@ -110,8 +112,8 @@ impl Waiters {
         drop(old);
     }
 
-    /// Returns the value that `ready` yields; until there is one, the caller of a poll function
-    /// is woken.
+    /// Returns the value that `ready` returns. If there is no value yet, the caller of the poll
+    /// function is woken later.
     fn poll<T>(&self, context: &mut Context<'_>, mut ready: impl FnMut() -> Option<T>) -> Poll<T> {
         if let Some(value) = ready() {
             return Poll::Ready(value);
@@ -120,7 +122,7 @@ impl Waiters {
         ready().map_or(Poll::Pending, Poll::Ready)
     }
 
-    /// Takes a future out that waits no more.
+    /// Removes the waker of a future that no longer waits.
     fn take_out(&self, key: Option<u64>) {
         let Some(key) = key else { return };
         let mut futures = lock(&self.futures);
@@ -130,7 +132,7 @@ impl Waiters {
         drop(waker);
     }
 
-    /// A future that waits until `ready` yields something.
+    /// Returns a future that waits until `ready` returns a value.
     fn until<T, F: FnMut() -> Option<T>>(&self, ready: F) -> Until<'_, F> {
         Until { waiters: self, key: None, ready }
     }
@@ -143,7 +145,7 @@ impl Waiters {
     /// Wakes every waiter. `state` is the lock that the threads wait under.
     fn wake<S>(&self, state: &Mutex<S>) {
         if self.threads.load(Ordering::SeqCst) > 0 {
-            // A thread between its look and its sleep holds the lock.
+            // A thread that has checked the state but does not sleep yet holds the lock.
             drop(lock(state));
             self.condvar.notify_all();
         }
@@ -160,7 +162,7 @@ impl Waiters {
     }
 }
 
-/// See [`Waiters::until`].
+/// Future that [`Waiters::until`] returns.
 #[derive(Debug)]
 struct Until<'a, F> {
     waiters: &'a Waiters,
@@ -187,13 +189,13 @@ impl<F> Drop for Until<'_, F> {
     }
 }
 
-/// The sender of one value. If it is dropped without one, the receiver stops waiting.
+/// The sender of one value. If the sender is dropped without a value, the receiver stops waiting.
 #[derive(Debug)]
 pub(crate) struct OneshotSender<T> {
     shared: Arc<OneshotState<T>>,
 }
 
-/// The receiver of one value, or of none.
+/// The receiver of one value. If the sender is dropped, there is no value.
 #[derive(Debug)]
 pub(crate) struct OneshotReceiver<T> {
     shared: Arc<OneshotState<T>>,
@@ -215,7 +217,7 @@ enum Value<T> {
 }
 
 impl<T> Value<T> {
-    /// Takes the value; `Some(None)`: no value will come any more.
+    /// Takes the value. `Some(None)`: no value will arrive.
     fn take(&mut self) -> Option<Option<T>> {
         match std::mem::replace(self, Self::Over) {
             Self::Open => {
@@ -228,7 +230,7 @@ impl<T> Value<T> {
     }
 }
 
-/// A channel for one value.
+/// Returns a channel for one value.
 pub(crate) fn oneshot<T>() -> (OneshotSender<T>, OneshotReceiver<T>) {
     let state = OneshotState { value: Mutex::new(Value::Open), waiters: Waiters::default() };
     let shared = Arc::new(state);
@@ -255,7 +257,8 @@ impl<T> Drop for OneshotSender<T> {
 }
 
 impl<T> OneshotReceiver<T> {
-    /// Blocks until the value has arrived. `None`: no value will come, or the time has passed.
+    /// Blocks until the value has arrived. Returns `None` if no value will arrive, or if the time
+    /// has passed.
     pub(crate) fn wait(&self, until: Option<Instant>) -> Option<T> {
         self.shared.waiters.wait(&self.shared.value, until, Value::take).flatten()
     }
@@ -279,8 +282,8 @@ impl<T> Drop for OneshotReceiver<T> {
 
 /// A semaphore: permits for datagrams that are outstanding to one peer.
 ///
-/// Acquiring a permit costs one atomic operation while some are free. Waiters are woken when a
-/// quarter of them is free, so that a sender at the limit is not woken for every datagram.
+/// Acquiring a free permit costs one atomic operation. Waiters are woken when a quarter of the
+/// permits are free, so that a sender at the limit is not woken for every datagram.
 #[derive(Debug)]
 pub(crate) struct Semaphore {
     free: AtomicU32,
@@ -322,18 +325,18 @@ impl Semaphore {
         }
     }
 
-    /// Blocks until a permit is free. False: the semaphore is closed.
+    /// Blocks until a permit is free, and acquires it. Returns false if the semaphore is closed.
     pub(crate) fn acquire(&self) -> bool {
         self.senders.wait(&self.gate, None, |()| self.acquired_or_closed()).unwrap_or(false)
     }
 
-    /// Waits for a permit. False: the semaphore is closed.
+    /// Waits for a permit, and acquires it. The result is false if the semaphore is closed.
     pub(crate) fn acquire_async(&self) -> impl Future<Output = bool> + '_ {
         self.senders.until(|| self.acquired_or_closed())
     }
 
-    /// A permit, if one is free; else the caller is woken when some are. False: the semaphore is
-    /// closed.
+    /// Acquires a permit, if one is free; otherwise the caller is woken when permits are free. The
+    /// result is false if the semaphore is closed.
     pub(crate) fn poll_acquire(&self, context: &mut Context<'_>) -> Poll<bool> {
         self.senders.poll(context, || self.acquired_or_closed())
     }
@@ -346,7 +349,7 @@ impl Semaphore {
         }
     }
 
-    /// Gives permits back.
+    /// Releases `n` permits.
     pub(crate) fn release(&self, n: u32) {
         let free = self.free.fetch_add(n, Ordering::SeqCst) + n;
         debug_assert!(free <= self.capacity, "more permits were given back than acquired");
@@ -363,19 +366,20 @@ impl Semaphore {
         self.free.load(Ordering::SeqCst) >= self.capacity
     }
 
-    /// Number of outstanding permits.
+    /// Returns the number of outstanding permits.
     pub(crate) fn outstanding(&self) -> u32 {
         self.capacity.saturating_sub(self.free.load(Ordering::SeqCst))
     }
 
-    /// Blocks until no permit is outstanding. False: the time has passed, or the semaphore was
-    /// closed with permits outstanding.
+    /// Blocks until no permit is outstanding. Returns false if the time has passed, or if the
+    /// semaphore was closed while permits were outstanding.
     pub(crate) fn wait_idle(&self, until: Option<Instant>) -> bool {
         let ready = |_: &mut ()| self.idle_or_closed();
         self.flushers.wait(&self.gate, until, ready).unwrap_or(false)
     }
 
-    /// Waits until no permit is outstanding. False: it was closed with permits outstanding.
+    /// Waits until no permit is outstanding. The result is false if the semaphore was closed while
+    /// permits were outstanding.
     pub(crate) fn idle_async(&self) -> impl Future<Output = bool> + '_ {
         self.flushers.until(|| self.idle_or_closed())
     }
@@ -385,7 +389,7 @@ impl Semaphore {
         if self.is_idle() { Some(true) } else { closed.then_some(false) }
     }
 
-    /// No permit can be acquired any more.
+    /// Closes the semaphore: from now on no permit can be acquired.
     pub(crate) fn close(&self) {
         self.closed.store(true, Ordering::SeqCst);
         self.senders.wake(&self.gate);
@@ -397,7 +401,7 @@ impl Semaphore {
 #[derive(Debug)]
 pub(crate) struct Inbox<T> {
     state: Mutex<InboxState<T>>,
-    /// Length of the queue, to look at without the lock.
+    /// Length of the queue, for checks without the lock.
     length: AtomicU32,
     closed: AtomicBool,
     waiters: Waiters,
@@ -408,7 +412,7 @@ struct InboxState<T> {
     queue: VecDeque<T>,
 }
 
-/// Error: the inbox is empty and closed, so no further item will arrive.
+/// Error: the inbox is empty and closed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct InboxClosed;
 
@@ -442,7 +446,7 @@ impl<T> Inbox<T> {
         self.length.store(length, Ordering::SeqCst);
     }
 
-    /// Whether nothing seems to be there.
+    /// Whether the queue is empty, as read without the lock.
     pub(crate) fn seems_empty(&self) -> bool {
         self.length.load(Ordering::SeqCst) == 0
     }
@@ -456,32 +460,32 @@ impl<T> Inbox<T> {
         }
     }
 
-    /// Whether nothing will be appended any more.
+    /// Whether the inbox is closed, so that no item will be appended.
     pub(crate) fn is_closed(&self) -> bool {
         self.closed.load(Ordering::SeqCst)
     }
 
-    /// Takes the first item. `None`: the inbox is empty; an error: it is also closed.
+    /// Takes the first item, if there is one.
     pub(crate) fn try_take(&self) -> Option<Result<T, InboxClosed>> {
         self.pop(&mut lock(&self.state))
     }
 
-    /// Takes the first item, and blocks until there is one. `None`: the time has passed.
+    /// Blocks until there is an item, and takes it. Returns `None` if the time has passed.
     pub(crate) fn take(&self, until: Option<Instant>) -> Option<Result<T, InboxClosed>> {
         self.waiters.wait(&self.state, until, |state| self.pop(state))
     }
 
-    /// Takes the first item, as soon as there is one.
+    /// Waits until there is an item, and takes it.
     pub(crate) fn take_async(&self) -> impl Future<Output = Result<T, InboxClosed>> + '_ {
         self.waiters.until(|| self.try_take())
     }
 
-    /// Takes the first item, if there is one. Otherwise the caller is woken when an item arrives.
+    /// Takes the first item, if there is one; otherwise the caller is woken when an item arrives.
     pub(crate) fn poll_take(&self, context: &mut Context<'_>) -> Poll<Result<T, InboxClosed>> {
         self.waiters.poll(context, || self.try_take())
     }
 
-    /// Nothing will be appended any more. What is there can still be taken.
+    /// Closes the inbox: from now on no item is appended. Items in the queue can still be taken.
     pub(crate) fn close(&self) {
         self.closed.store(true, Ordering::SeqCst);
         self.waiters.wake(&self.state);

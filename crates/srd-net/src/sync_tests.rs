@@ -1,4 +1,4 @@
-//! Answers, permits and inbox, with real threads.
+//! Oneshot channels, permits and the inbox, with real threads.
 
 use std::collections::VecDeque;
 use std::future::Future;
@@ -107,15 +107,15 @@ fn room_survives_many_threads() {
     assert!(permits.is_idle());
 }
 
-/// The waker of a task of its own.
+/// A separate task; its waker does nothing.
 struct Task;
 
 impl Wake for Task {
     fn wake(self: Arc<Self>) {}
 }
 
-/// Polls a new future once, as a task of its own, and drops it. Returns the task: once no waker
-/// of it is left, the caller holds the only reference.
+/// Polls a new future once, as a separate task, and drops it. Returns the task: after its last
+/// waker was dropped, the caller has the only reference.
 fn attempt(future: impl Future) -> Arc<Task> {
     let task = Arc::new(Task);
     let waker = Waker::from(task.clone());
@@ -126,7 +126,7 @@ fn attempt(future: impl Future) -> Arc<Task> {
     task
 }
 
-/// A program that makes a task for each attempt left a waker behind with each.
+/// Regression: in a program that makes a task for each attempt, each attempt left a waker behind.
 #[test]
 fn regression_a_future_that_is_dropped_leaves_no_waker() {
     let inbox = Inbox::<u32>::new();
@@ -153,7 +153,7 @@ fn the_others_are_woken_when_one_is_dropped() {
     let (waker, other_waker) = (Waker::from(one.clone()), Waker::from(other.clone()));
     let mut waits = pin!(inbox.take_async());
     assert!(waits.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
-    // Polled again by another task: only that one is woken.
+    // The future is polled again by another task: only this task is woken.
     assert!(waits.as_mut().poll(&mut Context::from_waker(&other_waker)).is_pending());
     assert_eq!(Arc::strong_count(&one), 2);
     drop(attempt(inbox.take_async()));
@@ -172,9 +172,9 @@ impl Wake for Counting {
     }
 }
 
-/// A caller of a poll function has no future that lives on, and is still woken. (An event loop
-/// polls, and waits for its descriptor; when wakers were dropped with futures that were polled
-/// once, it waited for ever.)
+/// A caller of a poll function is woken although it has no future that still exists. (An event loop
+/// polls, and waits for its descriptor. When wakers were dropped together with futures that were
+/// polled once, the loop waited forever.)
 #[test]
 fn regression_a_caller_of_a_poll_function_is_woken_after_it_has_returned() {
     let inbox = Inbox::<u32>::new();
@@ -186,7 +186,7 @@ fn regression_a_caller_of_a_poll_function_is_woken_after_it_has_returned() {
     let woken = || task.0.load(Ordering::SeqCst);
     for turn in 1..=3 {
         assert!(inbox.poll_take(&mut context).is_pending());
-        // Futures of others that come and go change nothing.
+        // Other futures that are made and dropped change nothing.
         drop(attempt(inbox.take_async()));
         inbox.append(&mut VecDeque::from([7]));
         assert_eq!(woken(), 2 * turn - 1);
@@ -201,7 +201,7 @@ fn regression_a_caller_of_a_poll_function_is_woken_after_it_has_returned() {
     inbox.close();
     assert_eq!(permits.poll_acquire(&mut context), Poll::Ready(false));
     assert_eq!(inbox.poll_take(&mut context), Poll::Ready(Err(InboxClosed)));
-    // However many callers there were, the last one's waker is kept.
+    // For any number of callers, only the waker of the last one is stored.
     let inbox = Inbox::<u32>::new();
     let tasks: Vec<_> = (0..100).map(|_| Arc::new(Task)).collect();
     for task in &tasks {
@@ -211,7 +211,8 @@ fn regression_a_caller_of_a_poll_function_is_woken_after_it_has_returned() {
     assert_eq!(tasks.iter().filter(|task| Arc::strong_count(task) > 1).count(), 1);
 }
 
-/// One item wakes all waiting tasks, so that a dropped one takes no wake-up with it.
+/// One item wakes all waiting tasks, so that a task that is dropped takes no wake-up from the
+/// others.
 #[test]
 fn a_future_that_is_dropped_after_its_wake_up_takes_none_from_others() {
     let inbox = Inbox::<u32>::new();

@@ -1,6 +1,6 @@
-//! A passive tap of the packets that an interface sends and receives: a packet socket with a
-//! ring, and the statistics of its driver. For programs that watch; the transport itself uses
-//! neither.
+//! A passive capture of the packets that an interface sends and receives, by a packet socket with a
+//! ring, and the statistics of the interface's driver. For monitoring programs; the transport
+//! itself uses neither.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -13,23 +13,24 @@ use crate::sys::packet::PacketRing;
 /// A packet that an interface has sent or received.
 #[derive(Clone, Copy, Debug)]
 pub struct TappedPacket<'a> {
-    /// Nanoseconds since 1970 when the kernel had it in hand.
+    /// Time when the kernel handled the packet, in nanoseconds since 1970.
     pub time_ns: u64,
     /// Whether this machine sent it.
     pub outgoing: bool,
-    /// The protocol behind the link header, as an EtherType.
+    /// Protocol after the link header, as an EtherType.
     pub protocol: u16,
-    /// Bytes from the network header on, those included that were not kept.
+    /// Length of the packet from the network header on, in bytes, including bytes that were not
+    /// copied.
     pub length: u32,
-    /// Payload bytes of each segment that the packet is to be cut into, or was put together from;
-    /// `None` if it is one packet.
+    /// Payload bytes of each segment, if the packet will be cut into segments or was joined from
+    /// segments; `None` if it is a single packet.
     pub segment_bytes: Option<u16>,
-    /// The first bytes from the network header on.
+    /// The copied bytes of the packet, from the network header on.
     pub bytes: &'a [u8],
 }
 
-/// A look at an interface. The kernel copies the first bytes of every packet into a ring of fixed
-/// size, and counts those that found no room.
+/// A capture on an interface. The kernel copies the first bytes of every packet into a ring of
+/// fixed size. If the ring is full, the packet is only counted.
 #[derive(Debug)]
 pub struct Tap {
     ring: PacketRing,
@@ -37,18 +38,19 @@ pub struct Tap {
 }
 
 impl Tap {
-    /// Begins to capture packets of the interface. `kept_bytes`: the most bytes of a packet that
-    /// are copied, link header included; `ring_bytes`: memory for those that wait to be read.
+    /// Starts to capture packets of the interface. `kept_bytes`: largest number of bytes that are
+    /// copied from a packet, including the link header; `ring_bytes`: size of the memory for
+    /// packets that wait to be read.
     ///
     /// # Errors
-    /// An error of the operating system, for instance that `CAP_NET_RAW` is missing.
+    /// An error of the operating system, for example if `CAP_NET_RAW` is missing.
     pub fn open(interface: &str, kept_bytes: u32, ring_bytes: u32) -> io::Result<Self> {
         let index = interface::index_of(interface)?;
         Ok(Self { ring: PacketRing::open(index, kept_bytes, ring_bytes)?, lost: 0 })
     }
 
-    /// Shows the packets of at most `blocks_max` blocks of the ring (256 KiB each). False: no
-    /// packet was left before that.
+    /// Calls `see` with the packets of at most `blocks_max` blocks of the ring (256 KiB each).
+    /// Returns false if the ring was empty before this limit.
     pub fn look(&mut self, blocks_max: usize, mut see: impl FnMut(TappedPacket<'_>)) -> bool {
         for _ in 0..blocks_max {
             let more = self.ring.next_block(|frame| {
@@ -70,10 +72,10 @@ impl Tap {
         true
     }
 
-    /// Packets since the beginning that found no room in the ring and were not shown.
+    /// Returns the number of packets since the start that were not shown because the ring was full.
     ///
     /// # Errors
-    /// An error of the operating system, for instance that the interface is gone.
+    /// An error of the operating system, for example if the interface was removed.
     pub fn lost(&mut self) -> io::Result<u64> {
         self.ring.error()?;
         let (_, lost) = self.ring.statistics()?;
@@ -81,11 +83,11 @@ impl Tap {
         Ok(self.lost)
     }
 
-    /// Waits until one of `taps` has packets, or `timeout_ns` has passed; without any, for this
-    /// time.
+    /// Waits until one of `taps` has packets, or `timeout_ns` has passed. If `taps` is empty, waits
+    /// for the whole time.
     ///
     /// # Errors
-    /// An error of the operating system.
+    /// An error of the operating system, if the wait fails.
     pub fn wait<'a>(taps: impl IntoIterator<Item = &'a Self>, timeout_ns: u64) -> io::Result<()> {
         let readable = taps.into_iter().map(|tap| Interest::readable(tap.ring.as_fd()));
         let mut interests: Vec<Interest<'_>> = readable.collect();
@@ -102,31 +104,32 @@ pub struct DriverStatistics {
 }
 
 impl DriverStatistics {
-    /// Queries their names.
+    /// Queries the names of the statistics.
     ///
     /// # Errors
-    /// An error of the operating system. Some drivers have no statistics.
+    /// An error of the operating system, for example if the driver has no statistics.
     pub fn open(interface: &str) -> io::Result<Self> {
         let ethtool = Ethtool::new()?;
         let names = ethtool.names(interface)?;
         Ok(Self { ethtool, interface: interface.to_owned(), names })
     }
 
-    /// Their names, in the driver's order.
+    /// Returns the names, in the driver's order.
     pub fn names(&self) -> &[String] {
         &self.names
     }
 
-    /// Their values, in the same order.
+    /// Returns the values, in the order of the names.
     ///
     /// # Errors
-    /// An error of the operating system, or the driver has other statistics than at the beginning.
+    /// An error of the operating system, or an error if the driver's statistics have changed since
+    /// the names were queried.
     pub fn values(&self) -> io::Result<Vec<u64>> {
         self.ethtool.values(&self.interface, self.names.len())
     }
 }
 
-/// The time now as packets have it: nanoseconds since 1970.
+/// Returns the current time on the clock of captured packets: nanoseconds since 1970.
 pub fn now_ns() -> u64 {
     os::realtime_ns()
 }

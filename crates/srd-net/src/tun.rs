@@ -1,8 +1,8 @@
-//! A TUN device: the guest's side of the card.
+//! A TUN device: the guest side of the card.
 //!
-//! Frames are packets behind ten bytes of offload header (`srd_card::offload`): checksums that
-//! are not filled in, and super-packets of up to 64 KB that are not cut. The kernel is
-//! crossed once for each, not once per MTU.
+//! A frame is a packet after ten bytes of offload header (`srd_card::offload`). Its checksum may
+//! not be filled in yet, and it may be a packet of up to 64 KB that is not segmented yet. So there
+//! is one system call for each such packet, not one per MTU.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -12,10 +12,11 @@ use crate::sys::{os, tun};
 
 /// Bytes of the largest frame.
 pub const FRAME_BYTES_MAX: usize = 65_536 + 10;
-/// A frame from this size on keeps the buffer that it was read into. Smaller ones are copied into
-/// a buffer of their own, so that no small packet holds 64 KB while it waits.
+/// Smallest frame that keeps the buffer into which it was read. A smaller frame is copied into a
+/// buffer of its size, so that a small packet does not occupy 64 KB while it waits.
 const HANDED_OVER_BYTES_MIN: usize = 16 * 1024;
-/// Bytes that the heap keeps for the next frames: a few hundred of the largest.
+/// Bytes of unused heap that the process keeps for the next frames: enough for several hundred
+/// frames of the largest size.
 const HEAP_KEPT_BYTES: u32 = 32 << 20;
 
 /// A TUN device.
@@ -27,30 +28,31 @@ pub struct Tun {
 }
 
 impl Tun {
-    /// Opens the device `name`, and makes it if it does not exist: then it is removed when it is
+    /// Opens the device `name`. If it does not exist, the device is created, and removed when it is
     /// closed. From then on the process keeps up to 32 MiB of unused heap for frames.
     ///
     /// # Errors
-    /// An error of the operating system, for instance that `CAP_NET_ADMIN` is missing.
+    /// An error of the operating system, for example if `CAP_NET_ADMIN` is missing.
     pub fn open(name: &str) -> io::Result<Self> {
         Self::open_queue(name, false)
     }
 
-    /// As [`Tun::open`], with several queues, each of which may be moved to a thread of its own.
-    /// The kernel puts the packets of a flow into the queue that the flow's answers are written to,
-    /// and those of a new flow into one that a hash picks.
+    /// Opens the device `name` with several queues, as [`Tun::open`] does with one. Each queue may
+    /// be moved to another thread. The kernel puts the packets of a flow into the queue to which
+    /// the flow's answers are written, and the packets of a new flow into a queue that a hash
+    /// selects.
     ///
     /// # Errors
-    /// As [`Tun::open`]; the device exists and has one queue.
+    /// As [`Tun::open`], or if the device exists with one queue.
     pub fn open_queues(name: &str, queues: u8) -> io::Result<Vec<Self>> {
         (0..queues).map(|_| Self::open_queue(name, queues > 1)).collect()
     }
 
-    /// One more queue of a device with several; the first of them makes the device, which has as
-    /// many as are open.
+    /// Opens one more queue of a device with several queues. The first call creates the device; the
+    /// device has as many queues as are open.
     ///
     /// # Errors
-    /// As [`Tun::open`]; or the device exists and does not support several queues.
+    /// As [`Tun::open`], or if the device exists and does not support several queues.
     pub fn open_one_of_several(name: &str) -> io::Result<Self> {
         Self::open_queue(name, true)
     }
@@ -61,35 +63,35 @@ impl Tun {
         Ok(Self { fd: Arc::new(fd), udp_segmentation, buffer: Vec::new() })
     }
 
-    /// A device that another process has opened, with the value of [`Tun::udp_segmentation`]
-    /// there.
+    /// Takes over a device that another process has opened. `udp_segmentation` is the value of
+    /// [`Tun::udp_segmentation`] in that process.
     pub fn adopt(fd: OwnedFd, udp_segmentation: bool) -> Self {
         os::heap_keeps(HEAP_KEPT_BYTES);
         Self { fd: Arc::new(fd), udp_segmentation, buffer: Vec::new() }
     }
 
-    /// To wait on.
+    /// Returns the descriptor to wait on.
     pub fn fd(&self) -> Arc<OwnedFd> {
         Arc::clone(&self.fd)
     }
 
-    /// The name that the device has now.
+    /// Returns the current name of the device.
     ///
     /// # Errors
-    /// The device is gone.
+    /// An error of the operating system, if the device was removed.
     pub fn name(&self) -> io::Result<String> {
         tun::name(&self.fd)
     }
 
-    /// Whether UDP super-packets cross whole, too.
+    /// Whether UDP packets also pass without segmentation.
     pub fn udp_segmentation(&self) -> bool {
         self.udp_segmentation
     }
 
-    /// The next frame that the guest sends; `None`: no frame waits.
+    /// Reads the next frame that the guest sends; `None` if no frame waits.
     ///
     /// # Errors
-    /// An error of the operating system, for instance that the device is gone.
+    /// An error of the operating system, for example if the device was removed.
     pub fn read(&mut self) -> io::Result<Option<Vec<u8>>> {
         if self.buffer.capacity() < FRAME_BYTES_MAX {
             self.buffer = Vec::with_capacity(FRAME_BYTES_MAX);
@@ -103,10 +105,10 @@ impl Tun {
         }
     }
 
-    /// Gives a frame to the guest.
+    /// Writes a frame to the guest.
     ///
     /// # Errors
-    /// An error of the operating system: the frame is malformed, or the interface is down.
+    /// An error of the operating system, if the frame is malformed or the interface is down.
     pub fn write(&self, frame: &[u8]) -> io::Result<()> {
         tun::write(&self.fd, frame)
     }

@@ -1,14 +1,14 @@
 //! The UDP back end: one socket per path, batches in both directions.
 //!
-//! Entropy `i` is the source port `base + i`, a socket of its own that only sends. The socket
-//! of the base port also receives everything, since peers send to the base port only. So N
-//! sockets serve however many peers, without privilege, and segmentation offload works on
-//! every path. Of a node of several shards, shard `s` has the base port, one socket of a group, and
-//! `paths - 1` ports behind `base + s * paths`. With `m` local addresses (network cards) the
-//! entropies take turns: entropy `i` leaves from address `i % m`, and `m - 1` more sockets receive
-//! at the base ports of the others.
-//! IPv6 needs no flow label of ours: the kernel derives the label from addresses
-//! and ports (`net.ipv6.auto_flowlabels`, on by default), so each source port has its own.
+//! Entropy `i` is the source port `base + i`, with a socket that only sends. The socket of the base
+//! port also receives all packets, since peers send to the base port only. So N sockets serve any
+//! number of peers, without privilege, and segmentation offload works on every path. In a node of
+//! several shards, shard `s` has the base port, one socket of a group, and `paths - 1` ports after
+//! `base + s * paths`. With `m` local addresses (network cards) the entropies are distributed in
+//! turn: entropy `i` leaves from address `i % m`, and `m - 1` more sockets receive at the base
+//! ports of the other addresses. This back end sets no IPv6 flow label: the kernel derives the
+//! label from addresses and ports (`net.ipv6.auto_flowlabels`, on by default), so each source port
+//! has a different label.
 
 mod adopt;
 mod receive;
@@ -39,27 +39,29 @@ use crate::wake::IoWaker;
 use receive::Input;
 use refusals::Refusals;
 
-/// Paths that an endpoint may have.
+/// Largest number of paths of an endpoint.
 const PATHS_MAX: u16 = 256;
-/// Notices that wait to be taken; further ones are counted only.
+/// Largest number of notices that wait to be taken; further notices are only counted.
 const NOTICES_MAX: usize = 16;
-/// Sleeping has a latency; a deadline nearer than this is spun for.
+/// Shortest time until a deadline for which the thread sleeps. For a nearer deadline it polls,
+/// because sleeping has a latency.
 const SLEEP_MIN: Duration = Duration::from_micros(3);
 /// Interval of reads of the error queues of sockets that have sent.
 const ERRORS_LOOK: Duration = Duration::from_millis(20);
-/// Number of reads after a path has sent: a second of them.
+/// Number of reads after a path has sent: reads continue for one second.
 const ERRORS_LOOKS: u8 = 50;
-/// Delay before an error is reported: until all packets that had arrived before it were received.
+/// Delay before an error is reported, so that all packets that arrived before the error are
+/// received first.
 const ERRORS_WAIT: Duration = Duration::from_millis(10);
-/// Errors that wait to be taken; a flood of forged ones costs no more.
+/// Largest number of errors that wait to be taken. It bounds the cost of a flood of forged errors.
 const ERRORS_MAX: usize = 64;
-/// A sleep shorter than this found its packet waiting.
+/// A sleep shorter than this found that its packet had already arrived.
 const SLEEP_SHORT: Duration = Duration::from_micros(3);
 
 /// Kernel UDP sockets as a [`PacketIo`].
 #[derive(Debug)]
 pub struct UdpIo {
-    /// Sockets, one for each path, and behind them those that only receive.
+    /// Sockets: one for each path, then sockets that only receive.
     sockets: Vec<Socket>,
     path_count: usize,
     /// Source address of each socket.
@@ -70,27 +72,27 @@ pub struct UdpIo {
     segments_max: usize,
     receive_buffer_bytes: usize,
     sender: Sender,
-    /// The socket that receives at each local address, and what it receives into.
+    /// Index of the socket that receives, for each local address, and its receive buffers.
     receivers: Vec<usize>,
     inputs: Vec<Input>,
     clock: Clock,
     /// The path whose socket was full.
     blocked: Option<usize>,
-    /// Whether the last wait slept for long: then the next packet is most likely not there
+    /// Whether the last wait slept for long. If so, the next packet will probably not have arrived
     /// either when the next wait begins.
     slept: bool,
     waker: Option<Arc<IoWaker>>,
-    /// Another descriptor that ends a sleep when it can be read.
+    /// Another descriptor that ends a sleep when it is readable.
     watched: Option<Arc<OwnedFd>>,
     alarm: Alarm,
     notices: std::collections::VecDeque<Notice>,
     failed_with: Vec<i32>,
     refusals: Refusals,
     too_large_for: Vec<SocketAddr>,
-    /// Number of further reads of each path's error queue, and the time of the last one.
+    /// Number of further reads of each path's error queue, and the time of the last read.
     sent_on: Vec<u8>,
     errors_looked_at: Instant,
-    /// With the time when each was read.
+    /// Undelivered packets, each with the time when its error was read.
     undelivered: std::collections::VecDeque<(Instant, SocketAddr, Undelivered)>,
     stats: IoStats,
 }
@@ -99,14 +101,15 @@ impl UdpIo {
     /// Opens the sockets.
     ///
     /// # Errors
-    /// An error of the operating system. Its text names the port that was refused.
+    /// An error of the operating system, if a socket cannot be opened or bound. Its text names the
+    /// port that was refused.
     pub fn open(options: &UdpOptions) -> io::Result<Self> {
         Self::open_shards(options, 1)?.pop().ok_or_else(|| io::Error::other("no shard"))
     }
 
-    /// Opens the sockets of each of a node's shards. They receive at the same address, where the
-    /// kernel distributes packets to them, and each sends from ports of its own: as many
-    /// consecutive runs of `paths` ports as there are shards.
+    /// Opens the sockets of each shard of a node. All shards receive at the same address, where the
+    /// kernel distributes packets to them. Each shard sends from separate ports: there is one range
+    /// of `paths` consecutive ports for each shard.
     ///
     /// # Errors
     /// As [`UdpIo::open`].
@@ -133,7 +136,8 @@ impl UdpIo {
             if receives {
                 receive_buffer_bytes = size;
                 socket.receive_ecn()?;
-                // Nice to have: without it arrival is when the thread reads.
+                // Optional: without this stamp, a packet's arrival time is the time when the thread
+                // reads it.
                 let _ = socket.receive_stamps();
             }
         }
@@ -169,7 +173,8 @@ impl UdpIo {
         })
     }
 
-    /// The receive buffer that the system granted, in bytes of its own book-keeping.
+    /// Returns the size of the receive buffer that the system granted, in bytes of the kernel's
+    /// book-keeping.
     pub fn receive_buffer_bytes(&self) -> usize {
         self.receive_buffer_bytes
     }
@@ -179,10 +184,11 @@ impl UdpIo {
         self.segmentation
     }
 
-    /// Another descriptor of the socket that everything arrives at.
+    /// Returns a second descriptor of the socket at which all packets arrive.
     ///
     /// # Errors
-    /// An error of the operating system, or there are several such sockets.
+    /// An error of the operating system, if it has no free descriptor, or an error if there are
+    /// several such sockets.
     pub(crate) fn arrivals(&self) -> io::Result<OwnedFd> {
         if self.inputs.len() > 1 {
             let text = "packets arrive at several local addresses, each with its descriptor";
@@ -191,18 +197,18 @@ impl UdpIo {
         self.sockets[self.receivers[0]].as_fd().try_clone_to_owned()
     }
 
-    /// Changes how to wait.
+    /// Changes the way of waiting.
     pub fn set_poll(&mut self, poll: PollMode) {
         self.poll = poll;
     }
 
-    /// Ends waits also when this descriptor can be read.
+    /// Makes waits also end when this descriptor is readable.
     pub fn watch(&mut self, fd: Arc<OwnedFd>) {
         self.watched = Some(fd);
     }
 
-    /// The socket of an entropy; if its local address is of another family than the destination,
-    /// the next one that is not.
+    /// Returns the index of an entropy's socket. If the socket's local address is of another family
+    /// than the destination, the next socket of the right family is used.
     fn path_of(&self, entropy: Entropy, destination: SocketAddr) -> usize {
         let count = self.path_count;
         // W1: Path is the source port
@@ -215,8 +221,8 @@ impl UdpIo {
         turns.find(reaches).unwrap_or(first)
     }
 
-    /// Sends a run of batches of one path. Returns how many are dealt with, or that the
-    /// socket is full.
+    /// Sends a run of batches of one path. Returns the number of batches that were sent or refused
+    /// permanently; `None` if the socket is full.
     fn send_run<S: Segments>(&mut self, path: usize, run: &[(Transmit, S)]) -> Option<usize> {
         if !self.segmentation {
             return self.send_cut(path, run);
@@ -239,7 +245,8 @@ impl UdpIo {
             }
             Err(e) if is_later(&e) => None,
             Err(e) => {
-                // An error of this machine's own is queued as well, and keeps waits from sleeping.
+                // An error of this machine itself is queued as well, and would prevent sleeps until
+                // it is read.
                 self.drain_errors(path);
                 let offload_refused = matches!(errno(&e), libc::EINVAL | libc::EIO);
                 if offload_refused && run[0].0.segments > 1 {
@@ -252,9 +259,9 @@ impl UdpIo {
         }
     }
 
-    /// Handles a batch that the kernel refused in one piece: older kernels refuse a segment that
-    /// is too large with this error, and devices without checksum offload refuse every batch.
-    /// Only if the single packets pass was the offload the cause.
+    /// Handles a batch that the kernel refused in one piece: older kernels refuse a segment that is
+    /// too large with this error, and devices without checksum offload refuse every batch. If the
+    /// single packets pass, the offload was the cause.
     fn send_refused_offload<S: Segments>(
         &mut self,
         path: usize,
@@ -269,8 +276,8 @@ impl UdpIo {
         Some(done)
     }
 
-    /// Sends the first batch of a run packet by packet. When the socket fills up half way the
-    /// rest of the batch is lost, as in any full queue.
+    /// Sends the first batch of a run packet by packet. If the socket is full before the end of the
+    /// batch, the rest of the batch is lost, as in any full queue.
     fn send_cut<S: Segments>(&mut self, path: usize, run: &[(Transmit, S)]) -> Option<usize> {
         let batch = &run[0];
         let mut sent = 0;
@@ -310,8 +317,8 @@ impl UdpIo {
                 self.stats.send_too_large += 1;
                 self.report_too_large(destination, transmit.segment_bytes);
             }
-            // A full device queue is a loss like any other; a refusal belongs to an earlier
-            // packet, to whomever it went.
+            // A full device queue is an ordinary loss. A refused connection belongs to an earlier
+            // packet, to any destination.
             libc::ENOBUFS | libc::ECONNREFUSED => self.stats.send_failed += 1,
             errno => {
                 self.stats.send_failed += 1;
@@ -339,17 +346,18 @@ impl UdpIo {
         }
     }
 
-    /// Whether a call failed for a packet that was sent before: then it is worth another try.
+    /// Whether a call failed because of a packet that was sent before. If so, the call should be
+    /// repeated.
     #[cold]
     fn was_of_an_earlier_packet(&mut self, path: usize, error: &io::Error) -> bool {
         refused::may_be_of_an_earlier_packet(errno(error)) && self.drain_errors(path)
     }
 
-    /// Reads the error queue of a path. Returns whether there was anything in it.
+    /// Reads the error queue of a path. Returns whether the queue had an error.
     fn drain_errors(&mut self, path: usize) -> bool {
         let mut any = false;
         for _ in 0..ERRORS_MAX {
-            // A queue that cannot be read is skipped; calls on the socket report what is wrong.
+            // A queue that cannot be read is skipped; calls on the socket report the fault.
             let Ok(Some(told)) = refused::take_error(&self.sockets[path]) else { break };
             any = true;
             let Some(told) = told else { continue };
@@ -361,8 +369,8 @@ impl UdpIo {
         any
     }
 
-    /// Sleeps until a packet, a call, room to write or `until`. Returns whether a packet is
-    /// there.
+    /// Sleeps until a packet arrives, another thread wakes this one, a full socket is writable, or
+    /// `until`. Returns whether a packet may have arrived.
     fn sleep(&mut self, wait: Wait, now: Instant) -> io::Result<bool> {
         if let Some(waker) = &self.waker
             && !waker.prepare_sleep()
@@ -415,7 +423,7 @@ impl UdpIo {
             if rang {
                 self.alarm.silence();
             }
-            // The alarm alone, and too early: go on sleeping.
+            // Only the timer woke the thread, and too early: continue to sleep.
             if !rang || ready > 1 || self.clock.now() >= wait.until {
                 return Ok(woken);
             }
@@ -456,7 +464,7 @@ impl PacketIo for UdpIo {
         mut each: impl FnMut(Instant, PacketMeta, &mut [u8]),
     ) -> io::Result<usize> {
         let no_wait = wait.until == Instant::ZERO;
-        // A call to receive when nothing is there costs a system call for nothing.
+        // Receiving when no packet has arrived costs a system call without a result.
         let ask_first = no_wait
             || !self.slept
             || self.inputs.iter().any(|input| input.is_waiting() || input.receiver.is_full())
@@ -477,7 +485,7 @@ impl PacketIo for UdpIo {
         let mut asked = ask_first;
         loop {
             if now >= wait.until || self.waker.as_ref().is_some_and(|w| w.take()) {
-                // A thread that is always late must not let packets lie for ever.
+                // Even if the thread is always late, packets that have arrived must be received.
                 return if asked { Ok(0) } else { Ok(self.receive_now(&mut each)?.unwrap_or(0)) };
             }
             if now >= spin_until && wait.until.since(now) > SLEEP_MIN {
@@ -492,7 +500,7 @@ impl PacketIo for UdpIo {
             }
             asked = true;
             if wait.writable {
-                // Spinning, and a send waits: let the caller try it again.
+                // In polling mode with a waiting send: the caller tries the send again.
                 return Ok(0);
             }
             now = self.clock.now();
@@ -544,7 +552,8 @@ impl PacketIo for UdpIo {
                 }
             }
         }
-        // Packets that the destination sent before it became unreachable may still wait.
+        // Packets that the destination sent before it became unreachable may still be in the
+        // receive buffer.
         let (at, to, why) = *self.undelivered.front()?;
         if now.since(at) < ERRORS_WAIT {
             return None;
@@ -592,7 +601,7 @@ fn check(options: &UdpOptions) -> io::Result<()> {
     Ok(())
 }
 
-/// Whether a call may succeed later: the socket is full or empty, or a signal came first.
+/// Whether a call may succeed later: the socket is full or empty, or a signal interrupted the call.
 fn is_later(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted)
 }

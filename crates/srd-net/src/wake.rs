@@ -1,8 +1,8 @@
-//! Ending a driver's sleep from another thread, without a system call when it does not sleep.
+//! Ending a driver's sleep from another thread, without a system call if the driver does not sleep.
 //!
-//! The sleeper announces itself (`sleeping`), then looks for work once more (`pending`), then
-//! sleeps; the waker leaves work (`pending`), then looks whether anyone sleeps. With both
-//! orders sequentially consistent, one of the two always sees the other.
+//! The sleeping thread sets `sleeping`, then checks `pending` once more, then sleeps. The waking
+//! thread sets `pending`, then checks `sleeping`. Both orders are sequentially consistent, so at
+//! least one of the two threads always sees the flag of the other.
 
 use std::io;
 use std::os::fd::BorrowedFd;
@@ -19,7 +19,7 @@ pub struct IoWaker {
     bell: Bell,
 }
 
-/// Object that the sleeper sleeps on.
+/// Object that the thread sleeps on.
 #[derive(Debug)]
 enum Bell {
     Descriptor(Wake),
@@ -27,12 +27,12 @@ enum Bell {
 }
 
 impl IoWaker {
-    /// For a thread that sleeps on descriptors.
+    /// Makes a waker for a thread that sleeps on descriptors.
     pub(crate) fn with_descriptor() -> io::Result<Self> {
         Ok(Self::new(Bell::Descriptor(Wake::new()?)))
     }
 
-    /// For a thread that sleeps on a condition variable.
+    /// Makes a waker for a thread that sleeps on a condition variable.
     pub(crate) fn with_condition() -> Self {
         Self::new(Bell::Condition(Mutex::new(false), Condvar::new()))
     }
@@ -41,7 +41,7 @@ impl IoWaker {
         Self { pending: AtomicBool::new(false), sleeping: AtomicBool::new(false), bell }
     }
 
-    /// Ends the present or the next wait.
+    /// Ends the current or the next wait.
     pub fn wake(&self) {
         self.pending.store(true, Ordering::SeqCst);
         if self.sleeping.load(Ordering::SeqCst) && self.sleeping.swap(false, Ordering::SeqCst) {
@@ -55,12 +55,13 @@ impl IoWaker {
         }
     }
 
-    /// Whether someone called; takes the call.
+    /// Whether another thread has called [`IoWaker::wake`]; clears the call.
     pub(crate) fn take(&self) -> bool {
         self.pending.load(Ordering::Relaxed) && self.pending.swap(false, Ordering::SeqCst)
     }
 
-    /// Announces that this thread goes to sleep. False: do not, there was a call (now taken).
+    /// Announces that this thread will sleep. Returns false if there was a call, which is now
+    /// cleared: then the thread must not sleep.
     pub(crate) fn prepare_sleep(&self) -> bool {
         self.sleeping.store(true, Ordering::SeqCst);
         if self.pending.swap(false, Ordering::SeqCst) {
@@ -70,8 +71,9 @@ impl IoWaker {
         true
     }
 
-    /// Ends a sleep; `rung`: the descriptor was found readable. (A caller may have taken
-    /// `sleeping` and not written yet; then the next sleep ends at once, and resets it.)
+    /// Ends a sleep; `rung`: the descriptor was readable. (Another thread may have cleared
+    /// `sleeping` and not written to the descriptor yet; then the next sleep ends immediately, and
+    /// resets the descriptor.)
     pub(crate) fn finish_sleep(&self, rung: bool) {
         self.sleeping.store(false, Ordering::SeqCst);
         if rung && let Bell::Descriptor(wake) = &self.bell {
@@ -80,7 +82,7 @@ impl IoWaker {
         self.pending.swap(false, Ordering::SeqCst);
     }
 
-    /// The descriptor that becomes readable on a call, if there is one.
+    /// Returns the descriptor that becomes readable on a call, if there is one.
     pub(crate) fn fd(&self) -> Option<BorrowedFd<'_>> {
         match &self.bell {
             Bell::Descriptor(wake) => Some(wake.fd()),
@@ -88,7 +90,7 @@ impl IoWaker {
         }
     }
 
-    /// Sleeps on the condition variable for at most `limit`. Returns whether someone called.
+    /// Sleeps on the condition variable for at most `limit`. Returns whether there was a call.
     pub(crate) fn sleep(&self, limit: std::time::Duration) -> bool {
         let Bell::Condition(rung, condition) = &self.bell else { return false };
         let guard = rung.lock().unwrap_or_else(PoisonError::into_inner);

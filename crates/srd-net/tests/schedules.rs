@@ -1,8 +1,9 @@
 //! The hand-written synchronisation under a scheduler that tries many orders of the threads' steps:
-//! `src/sync.rs` and `src/wake.rs` as they are, over `shuttle` in place of the standard library.
+//! the unchanged `src/sync.rs` and `src/wake.rs`, with `shuttle` in place of the standard library.
 //!
 //! Shuttle is sequentially consistent, as these protocols require (`SeqCst` throughout): it finds
-//! wake-ups that are lost by an order of steps, but not by a weaker memory order.
+//! wake-ups that are lost because of an order of steps, but not those that are lost because of a
+//! weaker memory order.
 #![allow(dead_code, unused_imports, unreachable_pub, clippy::unwrap_used)]
 #![allow(clippy::large_enum_variant, reason = "the wake-up of this test is empty")]
 
@@ -11,7 +12,7 @@ mod primitives {
     pub(crate) use std::sync::PoisonError;
 }
 
-/// The part of the system that `wake.rs` uses: a wake-up that stays until it is read.
+/// The part of `sys` that `wake.rs` uses: a wake-up that stays until it is read.
 mod sys {
     pub(crate) mod os {
         use std::io;
@@ -48,7 +49,8 @@ use shuttle::thread;
 use sync::{Acquired, Inbox, Semaphore, oneshot};
 use wake::IoWaker;
 
-/// Orders that are tried of each test. A wait that never ends is a deadlock, which fails it.
+/// Number of orders that are tried for each test. A wait that never ends is a deadlock, which fails
+/// the test.
 const SCHEDULES: usize = 2000;
 
 fn in_many_orders(test: impl Fn() + Send + Sync + 'static) {
@@ -95,7 +97,7 @@ fn room_that_is_given_back_reaches_who_waits_and_closing_reaches_all() {
         permits.release(1);
         assert!(sender.join().unwrap(), "a permit was free");
         permits.close();
-        // Idle for a moment, or closed: it ends in either case.
+        // The semaphore was idle for a moment, or was closed: the wait ends in both cases.
         let _ = flusher.join().unwrap();
     });
 }
@@ -131,7 +133,7 @@ fn no_call_is_lost_by_a_sleeper() {
                 waker.wake();
             })
         };
-        // As a driver does it: a look for work after each sleep, and a sleep after each look.
+        // As in a driver: a check for work after each sleep, and a sleep after each check.
         while !work.load(primitives::atomic::Ordering::SeqCst) {
             if waker.prepare_sleep() {
                 waker.sleep(std::time::Duration::from_secs(3600));

@@ -1,7 +1,8 @@
-//! Admits or refuses datagrams of peers: messages here, reads and writes in `rdma`.
+//! Admits or refuses datagrams of peers. This module handles messages; `rdma` handles reads and
+//! writes.
 //!
-//! A datagram is placed and completed as it is admitted, or refused without a trace (M2): then it
-//! may come again.
+//! An admitted datagram is placed and completed immediately. A refused datagram changes nothing
+//! (M2), so the peer may send it again.
 
 use srd_proto::{Delivery, Instant, Qpn, Status};
 
@@ -35,8 +36,8 @@ pub(super) struct Arrival {
 }
 
 impl Device {
-    /// Admits a datagram, for [`srd_proto::Endpoint::handle_packet_with`]: places and completes
-    /// it, or returns why it is refused.
+    /// Admits a datagram, for [`srd_proto::Endpoint::handle_packet_with`]. Places and completes it,
+    /// or returns the status for which it is refused.
     pub fn admit(
         &mut self,
         now: Instant,
@@ -105,7 +106,7 @@ impl Device {
         }
     }
 
-    /// A message: it goes into the oldest receive request (S2).
+    /// Handles a message: places it into the oldest receive request (S2).
     fn on_send(
         &mut self,
         delivery: &Delivery<'_>,
@@ -153,7 +154,7 @@ impl Device {
         }
     }
 
-    /// The completion of an arrival.
+    /// Returns the completion of an arrival.
     pub(super) fn completion_of(
         &self,
         delivery: &Delivery<'_>,
@@ -179,7 +180,7 @@ impl Device {
     }
 }
 
-/// Places a message into pieces (S2), after `skip` bytes that are left alone (S6).
+/// Places a message into pieces (S2), after `skip` bytes that stay unchanged (S6).
 fn scatter(pieces: &[Option<Piece>], skip: u32, mut payload: &[u8], memory: &mut dyn Memory) {
     let mut skip = skip;
     for piece in pieces.iter().flatten() {

@@ -1,4 +1,4 @@
-//! Control verbs: objects are made, modified and destroyed (B1 to B10).
+//! Control verbs: creating, modifying and destroying objects (B1 to B10).
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -17,7 +17,7 @@ impl Device {
     /// Makes a protection domain.
     ///
     /// # Errors
-    /// When there are `pds_max`.
+    /// [`CreateError::Full`], if there are `pds_max` domains.
     pub fn alloc_pd(&mut self) -> Result<Pd, CreateError> {
         self.pds.insert((), self.config.pds_max).map(Pd).ok_or(CreateError::Full)
     }
@@ -25,7 +25,7 @@ impl Device {
     /// Destroys a protection domain.
     ///
     /// # Errors
-    /// The domain does not exist, or other objects belong to it (B1).
+    /// [`DestroyError`], if the domain does not exist, or if other objects belong to it (B1).
     pub fn dealloc_pd(&mut self, pd: Pd) -> Result<(), DestroyError> {
         self.pds.get(pd.0).ok_or(DestroyError::NoSuchObject)?;
         let used = self.ahs.iter().any(|(_, ah)| ah.pd == pd.0)
@@ -38,10 +38,11 @@ impl Device {
         Ok(())
     }
 
-    /// Makes an address handle. With it the peer may read and write what it has keys for.
+    /// Makes an address handle. The peer may then read and write memory whose keys it has.
     ///
     /// # Errors
-    /// When the domain does not exist or has a handle for this peer (B2), or there are `ahs_max`.
+    /// [`CreateError`], if the domain does not exist or has a handle for this peer already (B2), or
+    /// if there are `ahs_max` handles.
     pub fn create_ah(&mut self, pd: Pd, peer: PeerId) -> Result<Ah, CreateError> {
         self.pds.get(pd.0).ok_or(CreateError::NoSuchObject)?;
         if self.ah_of.contains_key(&(pd.0, peer)) {
@@ -53,11 +54,11 @@ impl Device {
         Ok(Ah(key))
     }
 
-    /// Destroys an address handle. Requests outstanding on it complete as flushed, whether they
-    /// were delivered or not; other requests go on (B3).
+    /// Destroys an address handle. Outstanding requests that use it complete as flushed, whether
+    /// they were delivered or not; other requests continue (B3).
     ///
     /// # Errors
-    /// The address handle does not exist.
+    /// [`DestroyError`], if the address handle does not exist.
     pub fn destroy_ah(&mut self, ah: Ah) -> Result<(), DestroyError> {
         let entry = self.ahs.remove(ah.0).ok_or(DestroyError::NoSuchObject)?;
         self.ah_of.remove(&(entry.pd, entry.peer));
@@ -69,10 +70,11 @@ impl Device {
         Ok(())
     }
 
-    /// Makes a completion queue with room for `entries_max`.
+    /// Makes a completion queue of `entries_max` entries.
     ///
     /// # Errors
-    /// When there are `cqs_max`, or the size is zero or above `cq_entries_max`.
+    /// [`CreateError`], if there are `cqs_max` queues, or if the size is zero or above
+    /// `cq_entries_max`.
     pub fn create_cq(&mut self, entries_max: u32) -> Result<Cq, CreateError> {
         if entries_max == 0 || entries_max > self.config.cq_entries_max {
             return Err(CreateError::Invalid);
@@ -84,7 +86,7 @@ impl Device {
     /// Destroys a completion queue together with its entries.
     ///
     /// # Errors
-    /// The queue does not exist, or queue pairs use it (B1).
+    /// [`DestroyError`], if the queue does not exist, or if queue pairs use it (B1).
     pub fn destroy_cq(&mut self, cq: Cq) -> Result<(), DestroyError> {
         let queue = self.cqs.get(cq.0).ok_or(DestroyError::NoSuchObject)?;
         if queue.users > 0 {
@@ -97,17 +99,17 @@ impl Device {
     /// Registers memory.
     ///
     /// # Errors
-    /// The domain does not exist, the range overflows, remote write access is requested without
-    /// local write access, or there are already `mrs_max` registrations.
+    /// [`CreateError`], if the domain does not exist, the range overflows, remote write access is
+    /// requested without local write access, or there are `mrs_max` registrations.
     pub fn reg_mr(&mut self, pd: Pd, registration: Registration) -> Result<Mr, CreateError> {
         self.pds.get(pd.0).ok_or(CreateError::NoSuchObject)?;
         self.regions.register(pd.0, registration, (None, 0), self.config.mrs_max)
     }
 
-    /// Registers memory under a remote key of the caller's choice.
+    /// Registers memory with a remote key that the caller chooses.
     ///
     /// # Errors
-    /// As [`Device::reg_mr`], and when the key is taken (B10).
+    /// As [`Device::reg_mr`], and if the key is in use already (B10).
     pub fn reg_mr_as(
         &mut self,
         pd: Pd,
@@ -118,7 +120,7 @@ impl Device {
         self.regions.register(pd.0, registration, (Some(rkey), 0), self.config.mrs_max)
     }
 
-    /// Registers memory that begins at offset `base` of its region, under the key `rkey`.
+    /// Registers memory that begins at offset `base` of its region, with the remote key `rkey`.
     pub(crate) fn reg_mr_at(
         &mut self,
         pd: Pd,
@@ -129,20 +131,20 @@ impl Device {
         self.regions.register(pd.0, registration, (Some(rkey), base), self.config.mrs_max)
     }
 
-    /// Deregisters memory: from now on its keys name nothing. Requests that use it and have not
-    /// completed fail, here or at peers.
+    /// Deregisters memory: from now on its keys are invalid. Requests that use the memory and have
+    /// not completed fail, on this device or on peers.
     ///
     /// # Errors
-    /// When there is no such registration.
+    /// [`DestroyError`], if there is no such registration.
     pub fn dereg_mr(&mut self, mr: Mr) -> Result<(), DestroyError> {
         if self.regions.deregister(mr.lkey) { Ok(()) } else { Err(DestroyError::NoSuchObject) }
     }
 
-    /// Makes a queue pair in state Reset, under a number of the device's choice.
+    /// Makes a queue pair in state Reset, with a number that the device chooses.
     ///
     /// # Errors
-    /// When domain or completion queues do not exist, sizes are beyond the limits, or there are
-    /// `qps_max`.
+    /// [`CreateError`], if the domain or a completion queue does not exist, a size is beyond its
+    /// limit, or there are `qps_max` queue pairs.
     pub fn create_qp(&mut self, endpoint: &mut Endpoint, init: QpInit) -> Result<Qpn, CreateError> {
         self.pds.get(init.pd.0).ok_or(CreateError::NoSuchObject)?;
         let c = &self.config;
@@ -166,12 +168,12 @@ impl Device {
             self.qps.resize_with(slot + 1, || None);
         }
         self.qps[slot] = Some(Box::new(QueuePair::new(init)));
-        // Requests are counted here, where their sizes are known, too.
+        // The device itself counts receive requests, because it also has their sizes.
         endpoint.open_qp(qpn, ReceiveBuffers::Unlimited);
         Ok(qpn)
     }
 
-    /// The next number in turn that no queue pair has (B7).
+    /// Returns the next number, in turn, that no queue pair has (B7).
     fn free_number(&mut self) -> Option<Qpn> {
         for _ in 0..self.config.qps_max {
             let offset = self.qpn_next;
@@ -184,12 +186,12 @@ impl Device {
         None
     }
 
-    /// Changes the state of a queue pair. Error flushes outstanding requests, Reset discards them
-    /// (B6).
+    /// Changes the state of a queue pair. State Error flushes outstanding requests, state Reset
+    /// discards them (B6).
     ///
     /// # Errors
-    /// The queue pair does not exist, the table has no such transition (B5), or the attributes do
-    /// not fit the transition.
+    /// [`ModifyError`], if the queue pair does not exist, the table has no such transition (B5), or
+    /// the attributes do not fit the transition.
     pub fn modify_qp(
         &mut self,
         now: Instant,
@@ -225,7 +227,7 @@ impl Device {
     /// completions that were not polled are dropped (B4).
     ///
     /// # Errors
-    /// The queue pair does not exist.
+    /// [`DestroyError`], if the queue pair does not exist.
     pub fn destroy_qp(
         &mut self,
         now: Instant,
@@ -245,7 +247,7 @@ impl Device {
         Ok(())
     }
 
-    /// Ends everything that a queue pair has under way, with completions or without.
+    /// Ends all requests and transfers of a queue pair, with completions if `completes`.
     fn empty(&mut self, now: Instant, endpoint: &mut Endpoint, qpn: Qpn, completes: bool) {
         let outstanding: Vec<Key> =
             self.ops.iter().filter(|(_, op)| op.qpn == qpn).map(|(key, _)| key).collect();

@@ -1,4 +1,5 @@
-//! Events of the transport: datagrams settled, peers lost, room again.
+//! Events of the transport: datagrams were settled, peers were lost, a full transport has space
+//! again.
 
 use alloc::vec::Vec;
 
@@ -25,12 +26,12 @@ impl Device {
             }
             Event::PeerDown { peer, reason } => self.peer_down(*peer, *reason),
             Event::Writable { peer } => self.outbox.unblock(*peer),
-            // The size of a datagram is queried when the datagram is made.
+            // No action: the size of each datagram is determined when the datagram is made.
             Event::PathMtu { .. } | Event::PeerUp { .. } | Event::Diagnosis { .. } => {}
         }
     }
 
-    /// A datagram of an operation was settled.
+    /// Handles the end of a datagram of an operation.
     fn settled(&mut self, key: Key, part: u16, status: Status) {
         let Some(op) = self.ops.get_mut(key) else { return };
         op.in_flight -= 1;
@@ -56,7 +57,7 @@ impl Device {
                 quiet && (failed || all)
             }
             Work::Read { received, .. } => failed || *received == length,
-            // What is on its way refers to the memory that is being read.
+            // Datagrams in flight refer to the memory that is read.
             Work::Respond { .. } => quiet && (failed || all),
         };
         if reopened {
@@ -66,7 +67,7 @@ impl Device {
         }
     }
 
-    /// An operation has ended with the status that it has.
+    /// Handles the end of an operation, with the status that the operation has.
     fn over(&mut self, key: Key) {
         let Some(op) = self.ops.get(key) else { return };
         let status = op.status;
@@ -79,8 +80,8 @@ impl Device {
         }
     }
 
-    /// Ends an operation: its place in the send queue is free, and its completion stands in the
-    /// completion queue. An answer to a peer's read just goes.
+    /// Ends an operation: frees its place in the send queue, and puts its completion into the
+    /// completion queue. An answer to a peer's read is only removed.
     pub(super) fn end(&mut self, key: Key, status: WcStatus) {
         let Some(op) = self.ops.remove(key) else { return };
         if let Work::Respond { from, .. } = op.work {
@@ -110,13 +111,15 @@ impl Device {
         }
     }
 
-    /// Ends an operation that cannot go on, and informs the other end of its transfer (R5, R10).
+    /// Ends an operation that cannot continue, and notifies the other end of its transfer (R5,
+    /// R10).
     pub(super) fn fail(&mut self, key: Key, status: WcStatus) {
         self.abandon(key, status);
         self.end_or_wait(key, status);
     }
 
-    /// Ends an operation; an answer to a peer's read only when nothing of it is on its way.
+    /// Ends an operation. An answer to a peer's read ends only when none of its datagrams is in
+    /// flight.
     fn end_or_wait(&mut self, key: Key, status: WcStatus) {
         match self.ops.get_mut(key) {
             Some(op) if op.in_flight > 0 && matches!(op.work, Work::Respond { .. }) => {
@@ -126,7 +129,7 @@ impl Device {
         }
     }
 
-    /// Informs the other end of a transfer that it is over (R5, R10).
+    /// Notifies the other end of a transfer that the transfer has ended (R5, R10).
     fn abandon(&mut self, key: Key, status: WcStatus) {
         let Some(op) = self.ops.get(key) else { return };
         match op.work {
@@ -142,7 +145,7 @@ impl Device {
         }
     }
 
-    /// Ends an operation without a completion, and informs the other end of its transfer.
+    /// Ends an operation without a completion, and notifies the other end of its transfer.
     pub(super) fn cancel(&mut self, key: Key) {
         self.abandon(key, WcStatus::RemoteAbort);
         let Some(op) = self.ops.remove(key) else { return };
@@ -164,7 +167,7 @@ impl Device {
         }
     }
 
-    /// A peer's read is over.
+    /// Handles the end of an answer to a peer's read.
     fn responded(&mut self, op: &Op, from: MemoryLocation, whole: bool) {
         self.responding -= 1;
         self.regions.lend(from.key, -1);
@@ -191,14 +194,15 @@ impl Device {
         }
     }
 
-    /// The context with a peer is lost: transfers that wait for the peer will not end (R5, R10).
+    /// Handles the loss of the context with a peer: transfers that wait for the peer would never
+    /// end (R5, R10).
     fn peer_down(&mut self, peer: PeerId, reason: DownReason) {
         let status = match reason {
             DownReason::Unreachable => WcStatus::UnreachRemote,
             DownReason::Unresponsive | DownReason::Closed => WcStatus::UnrespRemote,
             DownReason::Restarted => WcStatus::RemoteAbort,
         };
-        // A read whose request is still to be sent goes to the peer's new run.
+        // A read whose request was not sent yet goes to the peer's new run.
         let lost = |op: &Op| match op.work {
             Work::Read { asked, .. } => asked && op.in_flight == 0,
             Work::Respond { .. } => true,

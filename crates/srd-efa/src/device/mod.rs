@@ -1,15 +1,15 @@
-//! The device: owns every object, and is what callers drive.
+//! The device: it owns every object, and has the calls for users of the verbs.
 //!
-//! | module | what |
+//! | module | content |
 //! |---|---|
-//! | `control` | makes, modifies and destroys objects |
-//! | `post` | takes work requests |
-//! | `operation` | work requests under way, and the datagrams that they lead to |
-//! | `outbox`, `transmit` | hands datagrams to the transport, peer by peer |
-//! | `sent_ranges` | which bytes of a transfer went in which datagram |
-//! | `event` | events of the transport, about them |
-//! | `arrive` | judges datagrams of peers: messages |
-//! | `rdma` | the same: reads and writes |
+//! | `control` | creating, modifying and destroying objects |
+//! | `post` | posting of work requests |
+//! | `operation` | outstanding work requests, and their datagrams |
+//! | `outbox`, `transmit` | handing datagrams to the transport, for each peer |
+//! | `sent_ranges` | the byte range of each datagram of a transfer |
+//! | `event` | events of the transport |
+//! | `arrive` | admission of peers' messages |
+//! | `rdma` | admission of peers' reads and writes |
 //! | `state` | every object and every table |
 //! | `single` | a device with one queue pair, ready to send |
 

@@ -1,5 +1,4 @@
-//! An operation under way: a work request, or the answer to a peer's read, and the datagrams that
-//! it leads to.
+//! Operations in progress: a work request, or the answer to a peer's read, and its datagrams.
 
 use bytes::{Bytes, BytesMut};
 use srd_proto::{PeerId, Qpn};
@@ -12,7 +11,7 @@ use crate::slots::Key;
 use crate::wire::{Opaque, RDMA_HEADER_BYTES, RdmaHeader};
 use crate::wr::Remote;
 
-/// The upper byte of the numbers of operations' datagrams.
+/// Upper byte of the numbers of operations' datagrams.
 pub(super) const TAG: u8 = 0xef;
 
 /// Upper bound of the number of operations, independent of the configuration.
@@ -21,9 +20,9 @@ pub(super) const OPS_MAX: u32 = crate::slots::INDEX_MASK + 1;
 /// Progress of a write.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Stage {
-    /// Nothing was sent.
+    /// No datagram was sent.
     Unsent,
-    /// The first datagram is on its way; the others wait for its acknowledgement (R2).
+    /// The first datagram is in flight; the others wait for its acknowledgement (R2).
     Opening,
     /// The peer has an entry for the transfer.
     Open,
@@ -32,7 +31,7 @@ pub(super) enum Stage {
 /// Remaining work of an operation.
 #[derive(Debug)]
 pub(super) enum Work {
-    /// A message, until it is handed over.
+    /// A message that was not handed over yet.
     Send { payload: Option<Bytes>, imm: Option<u32> },
     /// A write.
     Write {
@@ -43,9 +42,9 @@ pub(super) enum Work {
         sent: u32,
         stage: Stage,
     },
-    /// A read of ours.
+    /// A read that this device has requested.
     Read { number: u32, to: MemoryLocation, from: Remote, asked: bool, received: u32 },
-    /// A peer's read that we answer.
+    /// An answer to a peer's read.
     Respond { number: u32, from: MemoryLocation, sent: u32 },
 }
 
@@ -53,21 +52,21 @@ pub(super) enum Work {
 #[derive(Debug)]
 pub(super) struct Op {
     pub(super) qpn: Qpn,
-    /// Its address handle, if it is a work request.
+    /// Address handle of the work request; `None` for an answer.
     pub(super) ah: Option<Key>,
     pub(super) peer: PeerId,
     pub(super) remote_qpn: Qpn,
-    /// The check of the remote Q key (M3).
+    /// Check of the remote Q key (M3).
     pub(super) check: u32,
     pub(super) wr_id: u64,
     pub(super) opcode: WcOpcode,
     pub(super) length: u32,
-    /// Whether it is part of something larger, and not its last.
+    /// Whether the request is part of a larger operation, and not its last part.
     pub(super) part: bool,
-    /// Datagrams handed over and not settled.
+    /// Number of datagrams that were handed over and not settled.
     pub(super) in_flight: u32,
     pub(super) status: WcStatus,
-    /// Whether it stands in its peer's queue.
+    /// Whether the operation is in its peer's queue.
     pub(super) listed: bool,
     pub(super) ranges: SentRanges,
     pub(super) work: Work,
@@ -75,22 +74,22 @@ pub(super) struct Op {
 
 /// Result of an attempt to send one datagram of an operation.
 pub(super) enum Step {
-    /// The datagram was handed over, and there is more to send.
+    /// The datagram was handed over, and there are more to send.
     More,
-    /// The datagram was handed over, and nothing more can be sent now.
+    /// The datagram was handed over, and no other can be sent now.
     Handed,
-    /// There is nothing to do until one of its datagrams is settled.
+    /// There is nothing to send until one of the operation's datagrams is settled.
     Idle,
-    /// The transport is full; an event follows when it has space.
+    /// The transport is full; an event follows when the transport has space.
     Full,
-    /// The transport has enough for now.
+    /// The transport has enough datagrams for now.
     Later,
     /// The operation fails with this status.
     Failed(WcStatus),
 }
 
 impl Op {
-    /// Index of the peer's queue in which the operation waits.
+    /// Returns the index of the peer's queue in which the operation waits.
     pub(super) fn queue_number(&self) -> usize {
         match self.work {
             Work::Send { .. } | Work::Read { .. } => 0,
@@ -98,7 +97,7 @@ impl Op {
         }
     }
 
-    /// Whether all of a transfer's bytes were handed over.
+    /// Whether all bytes of a transfer were handed over.
     pub(super) fn is_sent(&self) -> bool {
         let sent = match self.work {
             Work::Write { sent, .. } | Work::Respond { sent, .. } => sent == self.length,
@@ -107,11 +106,12 @@ impl Op {
         sent && self.ranges.again().is_none()
     }
 
-    /// A datagram was too large for the path. Whether its bytes can go again in smaller ones (R13).
+    /// Handles a datagram that was too large for the path. Returns whether its bytes can be sent
+    /// again in smaller datagrams (R13).
     pub(super) fn cut_again(&mut self, part: u16) -> bool {
         match &mut self.work {
             Work::Write { sent, stage, .. } if *stage != Stage::Open => {
-                // The one that opens the transfer is alone on its way.
+                // No other datagram is in flight while the first datagram of the transfer is.
                 (*sent, *stage) = (0, Stage::Unsent);
                 self.ranges.forget();
             }
@@ -131,7 +131,7 @@ impl Op {
         }
     }
 
-    /// The next datagram to send, if there is one and its memory is still registered.
+    /// Returns the next datagram to send, if there is one and its memory is still registered.
     pub(super) fn next_datagram(
         &self,
         memory: &mut dyn Memory,
@@ -187,7 +187,7 @@ impl Op {
         }
     }
 
-    /// A datagram of bytes that go again.
+    /// Makes a datagram of bytes that are sent again.
     pub(super) fn repeat(
         &self,
         offset: u32,
@@ -204,7 +204,7 @@ impl Op {
             .then(|| (opaque, memory.read(from.region, from.offset + u64::from(offset), bytes)))
     }
 
-    /// A datagram with so many payload bytes was handed over.
+    /// Records that a datagram with `bytes` payload bytes was handed over.
     pub(super) fn sent(&mut self, bytes: usize) -> Step {
         self.in_flight += 1;
         let count = |bytes: usize| u32::try_from(bytes).unwrap_or(u32::MAX);

@@ -1,8 +1,8 @@
 //! Operations and control datagrams that wait to be handed to the transport, for each peer.
 //!
-//! Operations that could not send everything at once stand in one of two queues of their peer:
-//! messages and requests in one, and behind them the bytes of reads and writes. Bound: the device's
-//! operations, and one control datagram for each.
+//! An operation with unsent datagrams is in one of two queues of its peer. The first queue holds
+//! messages and requests. The second queue, with lower priority, holds the bytes of reads and
+//! writes. Bound: the device's operations, and one control datagram for each.
 
 use alloc::collections::VecDeque;
 
@@ -12,36 +12,37 @@ use srd_proto::{Datagram, PeerId};
 use crate::hash::Keyed;
 use crate::slots::Key;
 
-/// Datagrams of one operation before the next has its turn (R12).
+/// Largest number of datagrams that one operation sends before the next operation has its turn
+/// (R12).
 pub(super) const TURN_DATAGRAMS: u32 = 16;
-/// Completion number of a control datagram: its completion is ignored.
+/// Completion number of control datagrams, whose completions are ignored.
 pub(super) const NOBODY: u64 = u64::MAX;
 
 /// Operations that wait for their turn.
 #[derive(Debug, Default)]
 pub(super) struct OpQueue {
     pub(super) waiting: VecDeque<Key>,
-    /// Datagrams that the first has sent of its turn.
+    /// Number of datagrams that the first operation has sent in its turn.
     pub(super) turn: u32,
 }
 
 /// Operations and datagrams that wait for one peer.
 #[derive(Debug)]
 pub(super) struct PeerQueue {
-    /// Messages and requests; transfers.
+    /// Queue of messages and requests, and queue of transfers.
     pub(super) queues: [OpQueue; 2],
-    /// WRITE ABORTs and READ ERRORs; they go first.
+    /// WRITE ABORTs and READ ERRORs, which are sent first.
     pub(super) control: VecDeque<Datagram>,
-    /// The transport is full; an event follows when it has space.
+    /// Whether the transport is full; an event follows when it has space.
     pub(super) blocked: bool,
-    /// Whether it is in the list of peers with work.
+    /// Whether the peer is in the list of peers with work.
     pub(super) ready: bool,
 }
 
 /// All peers' queues.
 #[derive(Debug)]
 pub(super) struct Outbox {
-    /// Peers for which something waits.
+    /// Queues of the peers that datagrams wait for.
     pub(super) peers: HashMap<PeerId, PeerQueue, Keyed>,
     pub(super) ready: VecDeque<PeerId>,
     /// Largest number of payload bytes of a message, to any peer.
@@ -67,8 +68,8 @@ impl Outbox {
         self.peers.get(&id)
     }
 
-    /// After a peer's turn: it is listed again if something waits, and dropped if nothing of it has
-    /// to be remembered.
+    /// Ends a peer's turn: lists the peer again if datagrams wait for it, and removes its queue if
+    /// the queue has no state to keep.
     pub(super) fn settle(&mut self, id: PeerId) {
         let Some(queue) = self.peers.get(&id) else { return };
         let empty = queue.is_empty(1) && queue.control.is_empty();
@@ -86,7 +87,7 @@ impl Outbox {
         }
     }
 
-    /// The transport takes datagrams for this peer again.
+    /// Records that the transport accepts datagrams for this peer again.
     pub(super) fn unblock(&mut self, id: PeerId) {
         self.queue(id).blocked = false;
         self.wake(id);
@@ -94,7 +95,7 @@ impl Outbox {
 }
 
 impl PeerQueue {
-    /// Whether nothing waits in a queue, nor in one before it.
+    /// Whether a queue, and every queue of higher priority, is empty.
     pub(super) fn is_empty(&self, number: usize) -> bool {
         self.queues[..=number].iter().all(|queue| queue.waiting.is_empty())
     }

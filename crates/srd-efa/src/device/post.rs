@@ -1,4 +1,4 @@
-//! Work requests are taken: checked as far as a call can be refused, and begun.
+//! Posting of work requests: checks whether the call is refused, and starts the request.
 
 use bytes::{Bytes, BytesMut};
 use srd_proto::{Endpoint, Instant, Qpn};
@@ -17,12 +17,12 @@ use crate::wr::{RDMA_BYTES_MAX, SGES_MAX};
 use crate::wr::{RecvWr, SendOp, SendWr, Source};
 
 impl Device {
-    /// Posts a send request (`ibv_post_send`). A local key or a length that is wrong is reported
-    /// by the completion (S1, R7).
+    /// Posts a send request (`ibv_post_send`). A wrong local key or length is reported by the
+    /// completion (S1, R7).
     ///
     /// # Errors
-    /// The queue pair does not exist or is not in Rts or Sqd, it does not support the request, or
-    /// send queue or completion queue are full (B8).
+    /// [`PostError`], if the queue pair does not exist or is not in Rts or Sqd, if it does not
+    /// support the request, or if the send queue or the completion queue is full (B8).
     pub fn post_send(
         &mut self,
         now: Instant,
@@ -94,8 +94,8 @@ impl Device {
         Ok(())
     }
 
-    /// The work of a request, its length in bytes, and the status: `Ok`, or the fault of the
-    /// request.
+    /// Returns the work of a request, its length in bytes, and the status: `Ok`, or the fault of
+    /// the request.
     fn work_of(
         &mut self,
         memory: &mut dyn Memory,
@@ -126,7 +126,7 @@ impl Device {
         }
     }
 
-    /// The local end of RDMA.
+    /// Returns the local memory of an RDMA request, and the status of its check.
     fn local(&self, pd: Key, sge: &Sge, purpose: Purpose) -> (MemoryLocation, WcStatus) {
         let nowhere = MemoryLocation { region: 0, offset: 0, key: 0 };
         if sge.length > RDMA_BYTES_MAX {
@@ -138,7 +138,8 @@ impl Device {
         }
     }
 
-    /// A message's bytes. One piece stays where it is; two are copied together.
+    /// Returns the bytes of a message. One piece is used without a copy; two pieces are copied
+    /// together.
     fn gather(
         &self,
         memory: &mut dyn Memory,
@@ -169,8 +170,8 @@ impl Device {
     /// Posts a receive request (`ibv_post_recv`).
     ///
     /// # Errors
-    /// When there is no such queue pair, it is in Reset or Error, a key does not fit, or there
-    /// is no room in receive queue or completion queue (B8).
+    /// [`PostError`], if there is no such queue pair, it is in Reset or Error, a local key does not
+    /// fit, or the receive queue or the completion queue is full (B8).
     pub fn post_recv(&mut self, qpn: Qpn, wr: &RecvWr<'_>) -> Result<(), PostError> {
         let qp = self.qp(qpn).ok_or(PostError::NoSuchObject)?;
         if matches!(qp.state, QpState::Reset | QpState::Error) {

@@ -1,8 +1,8 @@
-//! Judges what peers send of reads and writes.
+//! Admits or refuses peers' datagrams of reads and writes.
 //!
-//! A write of one datagram leaves no state. One of several is known from its first datagram, which
-//! the initiator sends ahead of the others (R2), to its last byte (R3). Bounds: `writes_in_max`,
-//! `reads_in_max`.
+//! A write of one datagram leaves no state. A write of several datagrams has state from its first
+//! datagram, which the initiator sends ahead of the others (R2), until its last byte (R3). Bounds:
+//! `writes_in_max`, `reads_in_max`.
 
 use srd_proto::{Delivery, Instant};
 
@@ -17,7 +17,8 @@ use crate::wire::RdmaHeader;
 use crate::wr::RDMA_BYTES_MAX;
 
 impl Device {
-    /// The memory that a peer's request names, if it may use it so (R1, R8).
+    /// Returns the memory that a peer's request names, if the request has the right to use it (R1,
+    /// R8).
     fn target_of(
         &self,
         delivery: &Delivery<'_>,
@@ -36,7 +37,7 @@ impl Device {
         self.regions.check(pd, range, purpose).ok_or(Refusal::BadAddress)
     }
 
-    /// A write, or its first datagram (R2).
+    /// Handles a write of one datagram, or the first datagram of a write (R2).
     pub(super) fn on_write(
         &mut self,
         now: Instant,
@@ -72,7 +73,7 @@ impl Device {
         Ok(())
     }
 
-    /// Finds room for one more write of several datagrams (R6).
+    /// Ensures that there is space for one more write of several datagrams (R6).
     fn make_room(&mut self, now: Instant, id: &TransferId) -> Result<(), Refusal> {
         let full = self.writes_in.len() >= self.config.writes_in_max as usize;
         if !full || self.writes_in.contains_key(id) {
@@ -85,7 +86,7 @@ impl Device {
         if gone > 0 { Ok(()) } else { Err(Refusal::Rnr) }
     }
 
-    /// A later datagram of a write (R3).
+    /// Handles a later datagram of a write (R3).
     pub(super) fn on_write_data(
         &mut self,
         now: Instant,
@@ -121,7 +122,7 @@ impl Device {
         Ok(())
     }
 
-    /// The initiator has given the write up (R5).
+    /// Handles the notice that the initiator has given up the write (R5).
     pub(super) fn on_write_abort(
         &mut self,
         delivery: &Delivery<'_>,
@@ -140,7 +141,7 @@ impl Device {
         self.counters.rdma_write_recv_bytes += data.len() as u64;
     }
 
-    /// Whether a write with immediate data can complete here (R4).
+    /// Whether a write with immediate data can complete on this device (R4).
     fn can_complete(&self, delivery: &Delivery<'_>, imm: Option<u32>) -> Result<(), Refusal> {
         let qp = self.qp(delivery.dst_qpn).ok_or(Refusal::BadQpn)?;
         let room = if qp.init.unsolicited_write_recv {
@@ -151,8 +152,7 @@ impl Device {
         if imm.is_none() || room { Ok(()) } else { Err(Refusal::Rnr) }
     }
 
-    /// Completes a write with immediate data, after [`Device::can_complete`] has returned true
-    /// (R4).
+    /// Completes a write with immediate data, after [`Device::can_complete`] has succeeded (R4).
     fn complete_write(
         &mut self,
         delivery: &Delivery<'_>,
@@ -181,7 +181,7 @@ impl Device {
         }
     }
 
-    /// A peer's read: its answer joins the queue of transfers to the peer (R8).
+    /// Handles a peer's read: the answer joins the queue of transfers to the peer (R8).
     pub(super) fn on_read(&mut self, delivery: &Delivery<'_>, part: bool) -> Result<(), Refusal> {
         let (header, rest) = RdmaHeader::decode(delivery.payload).ok_or(Refusal::Malformed)?;
         if !rest.is_empty() {
@@ -189,7 +189,7 @@ impl Device {
         }
         let from = self.target_of(delivery, &header, Purpose::RemoteRead)?;
         if header.length == 0 {
-            return Ok(()); // R8: nothing answers a read of no bytes
+            return Ok(()); // R8: a read of zero bytes has no answer
         }
         // R11: Limit of reads
         if self.responding >= self.config.reads_in_max {
@@ -219,7 +219,7 @@ impl Device {
         Ok(())
     }
 
-    /// Bytes of a read of ours (R9).
+    /// Handles bytes of a read that this device has requested (R9).
     pub(super) fn on_read_data(
         &mut self,
         delivery: &Delivery<'_>,
@@ -253,7 +253,7 @@ impl Device {
         Ok(())
     }
 
-    /// The peer cannot answer our read any more (R10).
+    /// Handles the notice that the peer can no longer answer a read of this device (R10).
     pub(super) fn on_read_error(
         &mut self,
         delivery: &Delivery<'_>,
@@ -270,7 +270,7 @@ impl Device {
 }
 
 impl Op {
-    /// Whether a datagram comes from the peer and queue pair to which this read was sent (R9).
+    /// Whether a datagram comes from the peer and the queue pair to which this read was sent (R9).
     fn is_asked_of(&self, delivery: &Delivery<'_>) -> bool {
         (self.peer, self.remote_qpn, self.qpn)
             == (delivery.peer, delivery.src_qpn, delivery.dst_qpn)

@@ -3,35 +3,36 @@
 
 use alloc::vec::Vec;
 
-/// Datagrams in a row whose bytes follow one another, all of one size.
+/// Consecutive datagrams of one size, whose bytes follow each other.
 #[derive(Clone, Copy, Debug)]
 struct Row {
-    /// The number of the first of them.
+    /// Number of the first datagram.
     first: u32,
-    /// Offset of its first byte, and bytes of each datagram.
+    /// Offset of the first datagram's first byte, and bytes of each datagram.
     offset: u32,
     bytes: u32,
 }
 
-/// The datagrams of a transfer.
+/// Byte ranges of the datagrams of a transfer.
 #[derive(Debug, Default)]
 pub(super) struct SentRanges {
     /// Number of datagrams that were handed over.
     count: u32,
-    /// A few: the size changes at the ends of a transfer, and when a path turns out narrower.
+    /// A small number of rows: the size changes only at the ends of a transfer, and when the path
+    /// turns out to pass less.
     rows: Vec<Row>,
-    /// Bytes that go again, from and to.
+    /// Ranges to send again: start and end.
     again: Vec<(u32, u32)>,
 }
 
 impl SentRanges {
-    /// The part number that the next datagram is settled under.
-    #[allow(clippy::cast_possible_truncation)] // fewer are under way than wrap around
+    /// Returns the part number that the next datagram gets.
+    #[allow(clippy::cast_possible_truncation)] // fewer datagrams are in flight
     pub(super) fn part(&self) -> u16 {
         self.count as u16
     }
 
-    /// A datagram with bytes from `offset` on was handed over.
+    /// Records that a datagram with bytes from `offset` on was handed over.
     pub(super) fn note(&mut self, offset: u32, bytes: u32) {
         let follows = |row: &Row| {
             row.bytes == bytes && row.offset + (self.count - row.first) * bytes == offset
@@ -50,7 +51,7 @@ impl SentRanges {
         }
     }
 
-    /// The datagram of this part was too large: its bytes go again.
+    /// Handles a datagram of this part that was too large: its bytes are sent again.
     pub(super) fn refuse(&mut self, part: u16) {
         let back = self.part().wrapping_sub(part);
         let Some(number) = self.count.checked_sub(back.into()) else { return };
@@ -61,12 +62,12 @@ impl SentRanges {
         }
     }
 
-    /// The next range to send again: from, to.
+    /// Returns the next range to send again: start and end.
     pub(super) fn again(&self) -> Option<(u32, u32)> {
         self.again.last().copied()
     }
 
-    /// The transfer begins anew.
+    /// Resets the ranges, because the transfer starts again.
     pub(super) fn forget(&mut self) {
         self.again.clear();
     }

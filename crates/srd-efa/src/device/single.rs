@@ -1,4 +1,4 @@
-//! A device with one queue pair, ready to send: what both layers above the verbs stand on.
+//! A device with one queue pair, ready to send. Both layers above the verbs use it.
 
 use srd_proto::{Endpoint, Instant};
 
@@ -16,15 +16,16 @@ pub(crate) struct SingleQp {
     pub(crate) device: Device,
     pub(crate) pd: Pd,
     pub(crate) cq: Cq,
-    /// The local key of all memory.
+    /// Local key of all memory.
     pub(crate) lkey: u32,
 }
 
 impl SingleQp {
-    /// With a queue pair `limits.qpn_first` that may have all work requests of `limits`.
+    /// Makes a device with a queue pair `limits.qpn_first` that has space for all work requests of
+    /// `limits`.
     ///
     /// # Panics
-    /// Never: a new device has room for what this makes.
+    /// Never: a new device has space for the objects that this function makes.
     pub(crate) fn new(limits: Config, endpoint: &mut Endpoint, qkey: u32, rnr_retry: u8) -> Self {
         let limits = Config { qps_max: 1, pds_max: 1, cqs_max: 1, mrs_max: MRS_MAX, ..limits };
         let Config { sq_wrs_max, rq_wrs_max, cq_entries_max, inline_bytes_max, .. } = limits;
@@ -56,7 +57,7 @@ impl SingleQp {
 }
 
 impl Shared {
-    /// Registers it.
+    /// Registers the memory.
     pub(crate) fn register(self, device: &mut Device, pd: Pd) -> Result<Mr, Refused> {
         let Self { region, addr, length, rkey, mut access } = self;
         // Remote write implies local write.

@@ -1,5 +1,5 @@
-//! The device's state: every object and every table. What is done with it stands in the files
-//! beside, each with an `impl Device` of its own.
+//! The device's state: every object and every table. The other modules contain the operations on
+//! them, each in a separate `impl Device`.
 
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
@@ -25,18 +25,18 @@ pub(super) struct AhEntry {
     pub(super) peer: PeerId,
 }
 
-/// A transfer of a peer's has ended here.
+/// A notice that a peer's transfer has ended on this device.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Note {
-    /// The peer.
+    /// Peer of the transfer.
     pub peer: PeerId,
-    /// Whether the peer read; otherwise it wrote, without immediate data.
+    /// Whether the peer read. Otherwise it wrote, without immediate data.
     pub read: bool,
-    /// Bytes.
+    /// Bytes of the transfer.
     pub length: u32,
-    /// The local key of the registration.
+    /// Local key of the registration.
     pub lkey: u32,
-    /// All of it was transferred.
+    /// Whether all bytes were transferred.
     pub whole: bool,
     /// Whether the peer declared this transfer as part of a larger operation, and not as its last
     /// part.
@@ -55,10 +55,10 @@ pub(super) struct WriteIn {
     pub(super) touched: Instant,
 }
 
-/// A transfer of a peer's: its queue pair and its number for it.
+/// Identity of a peer's transfer: the peer, its queue pair, and its number of the transfer.
 pub(super) type TransferId = (PeerId, Qpn, u32);
 
-/// EFA's device. Bounds: those of its [`Config`].
+/// An EFA device. Bounds: those of its [`Config`].
 #[derive(Debug)]
 pub struct Device {
     pub(super) config: Config,
@@ -67,26 +67,26 @@ pub struct Device {
     pub(super) ah_of: HashMap<(Key, PeerId), Key, Keyed>,
     pub(super) cqs: Slots<CompletionQueue>,
     pub(super) regions: Regions,
-    /// By number, less `qpn_first`.
+    /// Queue pairs; the index is the number minus `qpn_first`.
     pub(super) qps: Vec<Option<Box<QueuePair>>>,
     pub(super) qpn_next: u16,
-    /// Bound: the send queues' requests, and `reads_in_max`.
+    /// Operations in progress. Bound: the requests of all send queues, and `reads_in_max`.
     pub(super) ops: Slots<Op>,
     pub(super) outbox: Outbox,
-    /// Reads of ours by number.
+    /// Reads that this device has requested, by number.
     pub(super) reads: HashMap<u32, Key, Keyed>,
     pub(super) writes_in: HashMap<TransferId, WriteIn, Keyed>,
-    /// Peers' reads that are being answered.
+    /// Number of peers' reads that are being answered.
     pub(super) responding: u32,
     pub(super) transfer_next: u32,
-    /// Ends of peers' transfers. Bound: a caller that has switched notes on takes them after each
-    /// call.
+    /// Notes about ended transfers of peers. Bound: a caller that has enabled notes takes all of
+    /// them after each call.
     pub(super) notes: VecDeque<Note>,
     pub(super) counters: Counters,
 }
 
 impl Device {
-    /// A device without objects, to be used with one endpoint.
+    /// Makes a device without objects, to be used with one endpoint.
     pub fn new(config: Config, endpoint: &Endpoint) -> Self {
         let state = || Keyed::new(config.seed);
         Self {
@@ -109,25 +109,25 @@ impl Device {
         }
     }
 
-    /// The limits.
+    /// Returns the limits.
     pub fn config(&self) -> &Config {
         &self.config
     }
 
-    /// The counters.
+    /// Returns the counters.
     pub fn counters(&self) -> &Counters {
         &self.counters
     }
 
-    /// The oldest completion of a queue, in the order in which they came about. Requests of a
-    /// send queue complete in any order.
+    /// Takes the oldest completion of a queue, in the order of completion. Requests of a send queue
+    /// complete in any order.
     pub fn poll_cq(&mut self, cq: Cq) -> Option<Completion> {
         self.cqs.get_mut(cq.0)?.poll()
     }
 
-    /// The oldest note about a peer's transfer that has ended. If the configuration switches
-    /// notes on, the caller takes them after every call of [`Device::admit`], [`Device::event`]
-    /// and [`Device::pump`].
+    /// Takes the oldest note about an ended transfer of a peer. If the configuration enables notes,
+    /// the caller takes all of them after every call of [`Device::admit`], [`Device::event`] and
+    /// [`Device::pump`].
     pub fn note(&mut self) -> Option<Note> {
         self.notes.pop_front()
     }
@@ -138,29 +138,29 @@ impl Device {
         }
     }
 
-    /// Location of a range that a peer names, if the peer may use it for this purpose: for
-    /// requests that come as messages.
+    /// Returns the location of a range that a peer names in a message, if the peer may use the
+    /// range for this purpose.
     pub(crate) fn target(&self, pd: Pd, range: Range, purpose: Purpose) -> Option<MemoryLocation> {
         self.regions.check(pd.0, range, purpose)
     }
 
-    /// Registrations that are gone, and that answers to peers' reads are still sent from.
+    /// Returns the number of deregistered memory ranges from which answers to peers' reads are
+    /// still sent.
     pub(crate) fn leaving(&self) -> usize {
         self.regions.leaving()
     }
 
-    /// A queue pair's state (`ibv_query_qp`).
+    /// Returns the state of a queue pair (`ibv_query_qp`).
     pub fn qp_state(&self, qpn: Qpn) -> Option<QpState> {
         self.qp(qpn).map(|qp| qp.state)
     }
 
-    /// Peers' transfers that are under way here: writes and reads.
+    /// Returns the number of peers' writes and of peers' reads that are in progress on this device.
     pub fn transfers_in(&self) -> (usize, u32) {
         (self.writes_in.len(), self.responding)
     }
 
-    /// Whether the transport still has pieces of a registration to send: a peer's read is being
-    /// answered from it.
+    /// Whether the transport still sends bytes of a registration, as the answer to a peer's read.
     pub(crate) fn is_lent(&self, mr: crate::mr::Mr) -> bool {
         self.regions.is_lent(mr.lkey)
     }
@@ -183,7 +183,7 @@ impl Device {
         self.qps.get_mut(slot)?.as_deref_mut()
     }
 
-    /// A number for a transfer: none that a read of ours still waits under.
+    /// Returns a number for a transfer that no outstanding read of this device has.
     pub(super) fn next_transfer(&mut self) -> u32 {
         loop {
             self.transfer_next = (self.transfer_next + 1) % crate::wire::TRANSFERS;

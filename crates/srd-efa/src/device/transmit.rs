@@ -1,8 +1,8 @@
-//! Hands datagrams to the transport, peer by peer.
+//! Hands datagrams to the transport, for each peer.
 //!
-//! Each transfer has a turn of [`TURN_DATAGRAMS`] (R12). A peer that takes nothing holds up no
-//! other. Transfers leave at most `unsent_bytes_max` waiting in the transport, so that messages
-//! posted behind a gigabyte do not wait for it.
+//! Each transfer has a turn of [`TURN_DATAGRAMS`] (R12). A peer that accepts no datagrams delays no
+//! other peer. At most `unsent_bytes_max` bytes of transfers wait in the transport, so that a
+//! message posted after a gigabyte of transfers does not wait for all of it.
 
 use bytes::Bytes;
 use srd_proto::{Class, Datagram, Endpoint, Entropy, Instant, PeerId, Qpn, SendError};
@@ -28,7 +28,7 @@ impl Device {
         }
     }
 
-    /// Begins an operation: at once, if nothing waits for its peer.
+    /// Starts an operation: sends immediately, if nothing waits for its peer.
     pub(super) fn begin(
         &mut self,
         now: Instant,
@@ -61,8 +61,8 @@ impl Device {
         }
     }
 
-    /// Sends on what waits, as far as the transport takes it. Returns how many datagrams it
-    /// took: when none, there is nothing to do until something arrives or is acknowledged.
+    /// Sends waiting datagrams, as many as the transport accepts. Returns their number. If it is
+    /// zero, there is nothing to do until a packet arrives or is acknowledged.
     pub fn pump(&mut self, now: Instant, endpoint: &mut Endpoint, memory: &mut dyn Memory) -> u32 {
         let mut handed = 0;
         for _ in 0..self.outbox.ready.len() {
@@ -74,7 +74,7 @@ impl Device {
         handed
     }
 
-    /// Sends the datagrams that wait for a peer, as far as the transport accepts them.
+    /// Sends the datagrams that wait for a peer, as many as the transport accepts.
     fn serve(
         &mut self,
         now: Instant,
@@ -89,8 +89,8 @@ impl Device {
         handed
     }
 
-    /// One turn for each operation in a queue. A turn that the transport cuts short goes on when it
-    /// takes more.
+    /// Gives one turn to each operation in a queue. If the transport becomes full during a turn,
+    /// the turn continues when the transport has space.
     fn serve_queue(
         &mut self,
         now: Instant,
@@ -129,7 +129,7 @@ impl Device {
         handed
     }
 
-    /// Takes the first operation out of its queue.
+    /// Removes the first operation from its queue.
     fn unlist(&mut self, id: PeerId, number: usize, key: Key) {
         let queue = &mut self.outbox.queue(id).queues[number];
         queue.waiting.pop_front();
@@ -148,7 +148,7 @@ impl Device {
                     self.outbox.queue(id).blocked = true;
                     break;
                 }
-                // A peer that is gone needs none.
+                // A peer that was removed needs no control datagram.
                 Ok(_) | Err(_) => handed += 1,
             }
             self.outbox.queue(id).control.pop_front();
@@ -168,7 +168,7 @@ impl Device {
         self.outbox.wake(peer);
     }
 
-    /// Queues WRITE ABORT: the rest of a write will not come (R5).
+    /// Queues WRITE ABORT: the rest of a write will not be sent (R5).
     pub(super) fn abort_write(&mut self, key: Key, number: u32) {
         if let Some(op) = self.ops.get(key) {
             let (peer, from, to) = (op.peer, op.qpn, op.remote_qpn);
@@ -176,7 +176,7 @@ impl Device {
         }
     }
 
-    /// Queues READ ERROR: the rest of an answer will not come (R10).
+    /// Queues READ ERROR: the rest of an answer will not be sent (R10).
     pub(super) fn deny_read(
         &mut self,
         peer: PeerId,
@@ -199,7 +199,7 @@ impl Device {
     ) -> Step {
         let Some(op) = self.ops.get(key) else { return Step::Idle };
         if op.status != WcStatus::Ok {
-            return Step::Idle; // it ends when what is on its way has been settled
+            return Step::Idle; // the operation ends when all datagrams in flight are settled
         }
         let Some(qp) = self.qp(op.qpn) else { return Step::Idle };
         let unreliable = qp.init.qp_type == QpType::Ud;
@@ -210,7 +210,7 @@ impl Device {
         if is_bulk && endpoint.unsent_bytes(op.peer) >= self.config.unsent_bytes_max {
             return Step::Later;
         }
-        // Whatever the path has been found to pass (G10).
+        // The payload size that the path currently passes (G10).
         let room = endpoint.payload_bytes_max_to(op.peer);
         let live = |place: &MemoryLocation| op.length == 0 || self.regions.is_live(place.key);
         let Some((opaque, payload)) = op.next_datagram(memory, room, live) else {

@@ -8,7 +8,7 @@ use crate::layer::completion::{Kind, OperationCompletion, Outcome};
 use crate::layer::world::Peer;
 
 impl Direct {
-    /// The oldest end of something.
+    /// Takes the oldest operation that has ended.
     pub fn poll(&mut self) -> Option<OperationCompletion> {
         loop {
             let completion = self.device.poll_cq(self.cq)?;
@@ -55,8 +55,8 @@ impl Direct {
         self.entry(peer).filter(|entry| entry.id == id).map(|_| peer)
     }
 
-    /// Outcome of an operation. A datagram that the peer has no receive for is lost, and its
-    /// sender is not informed.
+    /// Returns the outcome of an operation. With [`Service::Datagrams`], a datagram for which the
+    /// peer has no receive is lost, and its sender is not informed.
     fn outcome_of(&self, status: WcStatus) -> Outcome {
         let lossy = self.config.service == Service::Datagrams;
         match status {

@@ -1,21 +1,21 @@
-//! The verbs as one endpoint: messages of one datagram, and reads and writes of one piece, straight
-//! on a queue pair of the service SRD.
+//! The verbs as one endpoint: messages of one datagram, and reads and writes of one piece, directly
+//! on an SRD queue pair.
 //!
-//! What [`crate::rdm`] adds is absent: messages come in any order, into the oldest receive, and are
-//! as long as one datagram at most. Addresses name a place, not a run of an endpoint: what is sent
-//! goes to the present run there. Calls and completions are those of the Messaging Layer, as far as
-//! they make sense here.
+//! The features of [`crate::rdm`] are absent: messages arrive in any order, into the oldest
+//! receive, and have at most the length of one datagram. An address does not identify a run of an
+//! endpoint: operations go to the current run at the address. Calls and completions are those of
+//! the Messaging Layer, as far as this layer supports them.
 //!
-//! With [`Service::Datagrams`] a message that finds no receive, or one that is too small, is lost
-//! and its send succeeds, as with datagrams elsewhere. With [`Service::Direct`] it waits for a
-//! receive, and fails if that is too small.
+//! With [`Service::Datagrams`] a message is lost if there is no receive for it or the receive is
+//! too small; its send succeeds, as with UDP. With [`Service::Direct`] the message waits for a
+//! receive, and fails if the receive is too small.
 //!
-//! | module | what |
+//! | module | content |
 //! |---|---|
-//! | `peers` | peers that the application named, and peers that wrote to us |
-//! | `post` | turns calls into work requests |
-//! | `completions` | what came of them |
-//! | `state` | every table, and what drives the endpoint |
+//! | `peers` | peers that the application added, and peers that have sent to this endpoint |
+//! | `post` | conversion of calls into work requests |
+//! | `completions` | conversion of their completions |
+//! | `state` | every table, and the calls that drive the endpoint |
 
 mod completions;
 mod layer;

@@ -1,7 +1,8 @@
-//! Peers: those that the application named, and those that wrote to us. Bound: `peers_max`.
+//! Peers: those that the application added, and those that have sent to this endpoint. Bound:
+//! `peers_max`.
 //!
-//! A peer's number is the transport's. A peer that writes to us gets an address handle, too: only
-//! reads and writes of peers with a handle are executed (R1).
+//! A peer has the transport's number. A peer that has sent to this endpoint gets an address handle,
+//! too: only reads and writes of peers with a handle are executed (R1).
 
 use core::net::SocketAddr;
 
@@ -15,11 +16,11 @@ impl Direct {
         self.peers.get(peer.0 as usize)?.as_ref()
     }
 
-    /// The peer at an address. Its entry stays for the life of the endpoint.
+    /// Returns the peer at an address. Its entry exists as long as the endpoint.
     ///
     /// # Errors
-    /// `Again` when there are too many peers, `Invalid` for our own address, or if the transport
-    /// has no key of the peer.
+    /// `Again` if there are too many peers; `Invalid` for this endpoint's own address, or if the
+    /// transport has no key of the peer.
     pub fn add_peer(
         &mut self,
         world: &mut World<'_>,
@@ -36,18 +37,18 @@ impl Direct {
         Ok(Peer(index))
     }
 
-    /// Address of a peer.
+    /// Returns the address of a peer.
     pub fn address_of(&self, peer: Peer) -> Option<SocketAddr> {
         self.entry(peer)?.address
     }
 
-    /// The number of a peer of the transport's, with an address handle; `None` if there are too
-    /// many.
+    /// Returns the number of a peer of the transport; ensures that it has an address handle. `None`
+    /// if there are too many peers.
     pub(super) fn ensure_peer(&mut self, id: PeerId) -> Option<u32> {
         let index = id.index();
         match self.entry(Peer(index)).copied() {
             Some(entry) if entry.id == id => return Some(index),
-            // The transport has given the place to another.
+            // The transport has reused the number for another peer.
             Some(other) => {
                 let _ = self.device.destroy_ah(other.ah);
                 self.peers[index as usize] = None;
@@ -63,7 +64,7 @@ impl Direct {
         Some(index)
     }
 
-    /// Looks up the addresses of peers that wrote to us.
+    /// Looks up the addresses of peers that have sent to this endpoint.
     pub(super) fn resolve_addresses(&mut self, endpoint: &Endpoint) {
         for id in core::mem::take(&mut self.strangers) {
             let address = endpoint.address_of(id);

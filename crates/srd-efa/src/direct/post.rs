@@ -1,4 +1,4 @@
-//! Makes work requests of the application's calls.
+//! Converts the application's calls into work requests.
 
 use bytes::BytesMut;
 
@@ -12,16 +12,16 @@ use crate::slots::Key;
 use crate::wr::{RDMA_BYTES_MAX, SGES_MAX};
 use crate::wr::{RecvWr, Remote, SendOp, SendWr, Source};
 
-/// Upper byte of a work request's number.
+/// Upper byte of the number of a work request.
 const TAG: u8 = 4;
 
 impl Direct {
-    /// Sends a message. It completes when the message is in the receiver's memory, whichever
-    /// [`Until`] is requested.
+    /// Sends a message. It completes when the message is in the receiver's memory, for every value
+    /// of [`Until`].
     ///
     /// # Errors
-    /// `TooLong` beyond [`Direct::message_bytes_max`]; `Again` if a table is full; `Invalid` for
-    /// a tag, more than two pieces, or data of more than 32 bits.
+    /// `TooLong` beyond [`Direct::message_bytes_max`]; `Again` if a table is full; `Invalid` if the
+    /// message has a tag, more than two pieces, or data of more than 32 bits.
     pub fn send(&mut self, world: &mut World<'_>, message: Message<'_>) -> Result<(), Refused> {
         let Message { to, tag, iov, data, context, until, signaled } = message;
         let imm = immediate(data)?;
@@ -47,11 +47,11 @@ impl Direct {
         self.post(world, request, SendOp::Send { source, imm })
     }
 
-    /// Posts a receive: the next message goes there.
+    /// Posts a receive for the next message.
     ///
     /// # Errors
-    /// `Again` without room; `Invalid` for a tag, a sender, more than two pieces, or a buffer for
-    /// many messages.
+    /// `Again` if a table is full; `Invalid` if the receive has a tag, a sender, more than two
+    /// pieces, or a buffer for many messages.
     pub fn recv(&mut self, receive: &Receive<'_>) -> Result<(), Refused> {
         let Receive { tagged, want, iov, context, multi, signaled } = *receive;
         if tagged || want.source.is_some() || multi.is_some() || iov.len() > SGES_MAX {
@@ -66,13 +66,13 @@ impl Direct {
         self.unless_posted(key, posted)
     }
 
-    /// Reads or writes a peer's memory, one piece from one piece. A write completes when all of
-    /// its bytes are in the peer's memory.
+    /// Reads or writes a peer's memory: one local and one remote piece. A write completes when all
+    /// of its bytes are in the peer's memory.
     ///
     /// # Errors
-    /// `TooLong` beyond [`RDMA_BYTES_MAX`]; `Again` if a table is full; `Invalid` for more
-    /// pieces, pieces of different lengths, data of more than 32 bits or with a read, a copy
-    /// ([`Until::Injected`]), or a service without reads and writes.
+    /// `TooLong` beyond [`RDMA_BYTES_MAX`]; `Again` if a table is full; `Invalid` for several
+    /// pieces, pieces of different lengths, data of more than 32 bits, data with a read,
+    /// [`Until::Injected`], or a service without reads and writes.
     pub fn rma(&mut self, world: &mut World<'_>, rma: Rma<'_>) -> Result<(), Refused> {
         let Rma { to, read, local, remote, data, context, until, signaled } = rma;
         let imm = immediate(data)?;
@@ -105,17 +105,18 @@ impl Direct {
         self.post(world, request, op)
     }
 
-    /// Lets peers use memory.
+    /// Registers memory for peers.
     ///
     /// # Errors
-    /// `Invalid` if the key is taken, or the piece makes no sense; `Again` if there are too many.
+    /// `Invalid` if the key is in use or the range is impossible; `Again` if there are too many
+    /// registrations.
     pub fn share(&mut self, shared: Shared) -> Result<(), Refused> {
         let mr = shared.register(&mut self.device, self.pd)?;
         self.shares.insert(shared.rkey, mr);
         Ok(())
     }
 
-    /// Takes it back: transfers that use it fail.
+    /// Deregisters memory: transfers that use it fail.
     pub fn unshare(&mut self, rkey: u64) {
         if let Some(mr) = self.shares.remove(&rkey) {
             let _ = self.device.dereg_mr(mr);
@@ -143,7 +144,7 @@ impl Direct {
         self.unless_posted(key, posted)
     }
 
-    /// Opens a record of a request.
+    /// Stores a record of a request.
     fn open_request(&mut self, request: Request) -> Result<Key, Refused> {
         let most = self.config.operations_max + self.config.receives_max;
         self.requests.insert(request, most).ok_or(Refused::Again)
@@ -158,7 +159,7 @@ impl Direct {
         })
     }
 
-    /// The record of a work request that has ended.
+    /// Takes the record of a work request that has ended.
     pub(super) fn take_request(&mut self, wr_id: u64) -> Option<Request> {
         self.requests.remove(Key::of_user(wr_id, TAG)?)
     }
@@ -173,7 +174,7 @@ impl Direct {
     }
 }
 
-/// Data as the verbs carry it.
+/// Converts the data to the 32 bits that the verbs support.
 fn immediate(data: Option<u64>) -> Result<Option<u32>, Refused> {
     data.map(u32::try_from).transpose().map_err(|_| Refused::Invalid)
 }

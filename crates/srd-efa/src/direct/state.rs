@@ -1,4 +1,4 @@
-//! The endpoint's state, and what drives it.
+//! The endpoint's state, and the calls that drive the endpoint.
 
 use alloc::vec::Vec;
 use core::net::SocketAddr;
@@ -15,10 +15,11 @@ use crate::memory::Memory;
 use crate::mr::Mr;
 use crate::slots::Slots;
 
-/// The Q key of all endpoints: the number of the queue pair identifies the protocol.
+/// Q key of all endpoints. One value suffices, because the number of the queue pair identifies the
+/// protocol.
 pub(super) const QKEY: u32 = 0;
 
-/// Treatment of a message that its receiver cannot take.
+/// Treatment of a message for which the receiver has no suitable receive.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Service {
     /// The message is lost. There are no reads and writes.
@@ -28,8 +29,8 @@ pub enum Service {
 }
 
 impl Service {
-    /// The queue pair. Each service has its own, so endpoints of different services exchange no
-    /// messages.
+    /// Returns the queue pair number. It differs between services, so endpoints of different
+    /// services exchange no messages.
     const fn qpn(self) -> Qpn {
         match self {
             Self::Datagrams => Qpn(2),
@@ -37,7 +38,8 @@ impl Service {
         }
     }
 
-    /// Number of retries of a datagram that found no receive; 7: without limit.
+    /// Returns the number of retries of a datagram for which there was no receive; 7: without
+    /// limit.
     const fn rnr_retries(self) -> u8 {
         match self {
             Self::Datagrams => 3,
@@ -46,18 +48,18 @@ impl Service {
     }
 }
 
-/// Every limit of an endpoint.
+/// Limits of an endpoint.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Config {
     /// Service of the endpoint.
     pub service: Service,
-    /// Sends, reads and writes that may be under way.
+    /// Largest number of sends, reads and writes in progress.
     pub operations_max: u32,
-    /// Receives that may be posted.
+    /// Largest number of posted receives.
     pub receives_max: u32,
-    /// Peers.
+    /// Largest number of peers.
     pub peers_max: u32,
-    /// Secret that tables are keyed with.
+    /// Secret key of the hash tables.
     pub seed: u64,
 }
 
@@ -66,11 +68,11 @@ pub struct Config {
 pub(super) struct Request {
     pub(super) kind: Kind,
     pub(super) context: u64,
-    /// Whether success is signaled.
+    /// Whether a success is signaled.
     pub(super) signaled: bool,
-    /// The peer; none for a receive.
+    /// The peer; `None` for a receive.
     pub(super) peer: Option<Peer>,
-    /// Bytes.
+    /// Bytes of the request.
     pub(super) length: u64,
 }
 
@@ -79,7 +81,7 @@ pub(super) struct Request {
 pub(super) struct Entry {
     pub(super) id: PeerId,
     pub(super) ah: Ah,
-    /// Address of the peer, once it was looked up.
+    /// Address of the peer; `None` until it was looked up.
     pub(super) address: Option<SocketAddr>,
 }
 
@@ -92,28 +94,29 @@ pub struct Direct {
     pub(super) device: Device,
     pub(super) pd: Pd,
     pub(super) cq: Cq,
-    /// The local key of all memory.
+    /// Local key of all memory.
     pub(super) lkey: u32,
-    /// By the transport's number of the peer.
+    /// Peers, by the transport's number.
     pub(super) peers: Vec<Option<Entry>>,
-    /// Peers that wrote to us and whose address is still to be looked up.
+    /// Peers that have sent to this endpoint and whose address was not looked up yet.
     pub(super) strangers: Vec<PeerId>,
     pub(super) requests: Slots<Request>,
-    /// Memory that peers may use, by key.
+    /// Memory registered for peers, by remote key.
     pub(super) shares: HashMap<u64, Mr, Keyed>,
 }
 
 impl Direct {
-    /// An endpoint over the transport's; `local_address` is ours.
+    /// Makes an endpoint over the transport's endpoint; `local_address` is the address of this
+    /// endpoint.
     ///
     /// # Panics
-    /// Never: a new device has room for what this makes.
+    /// Never: a new device has space for the objects that this function makes.
     pub fn new(config: Config, endpoint: &mut Endpoint, local_address: SocketAddr) -> Self {
         let payload_bytes_max = endpoint.payload_bytes_max();
         let inline_bytes_max = u32::try_from(payload_bytes_max).unwrap_or(u32::MAX);
         let operations_max = config.operations_max.clamp(1, 1 << 20);
         let receives_max = config.receives_max.min(1 << 20);
-        // Writes with data that no receive is used for find room beside all promises.
+        // Adds entries for writes with data, which use no receive and so have no reserved entry.
         let entries_max = operations_max + 2 * receives_max.max(64);
         let limits = crate::Config {
             qpn_first: config.service.qpn().0,
@@ -143,22 +146,22 @@ impl Direct {
         }
     }
 
-    /// Bytes of the longest message.
+    /// Returns the bytes of the longest message.
     pub fn message_bytes_max(&self) -> u64 {
         self.payload_bytes_max as u64
     }
 
-    /// The counters of the verbs.
+    /// Returns the counters of the verbs.
     pub fn device_counters(&self) -> &crate::Counters {
         self.device.counters()
     }
 
-    /// Whether nothing is under way that a peer waits for.
+    /// Whether there is nothing in progress that a peer waits for.
     pub fn is_quiet(&self) -> bool {
         self.device.is_quiet()
     }
 
-    /// Judges a datagram, for [`srd_proto::Endpoint::handle_packet_with`].
+    /// Admits or refuses a datagram, for [`srd_proto::Endpoint::handle_packet_with`].
     pub fn admit(
         &mut self,
         now: Instant,
@@ -169,12 +172,13 @@ impl Direct {
         self.device.admit(now, delivery, memory)
     }
 
-    /// Takes note of something that happened in the transport.
+    /// Handles an event of the transport.
     pub fn event(&mut self, now: Instant, event: &Event) {
         self.device.event(now, event);
     }
 
-    /// Sends on what waits, as far as the transport takes it. Returns whether it took anything.
+    /// Sends waiting datagrams, as many as the transport accepts. Returns whether the transport
+    /// accepted any.
     pub fn pump(&mut self, world: &mut World<'_>) -> bool {
         self.resolve_addresses(world.endpoint);
         self.device.pump(world.now, world.endpoint, world.memory) > 0

@@ -1,4 +1,4 @@
-//! Endpoints over a wire that misbehaves. Each test is named for the rule that it shows.
+//! Endpoints over a lossy wire. The name of each test is the rule that the test shows.
 
 use crate::Access;
 use core::net::SocketAddr;
@@ -59,7 +59,7 @@ struct Net {
     rng: Rng,
     loss_permille: u32,
     jitter_us: u32,
-    /// Packets to this end vanish.
+    /// End whose packets are dropped on the wire.
     dead: Option<usize>,
 }
 
@@ -368,7 +368,7 @@ fn sends_receives_and_peers_have_their_limits() {
         net.recv(1, n, 0, 8);
     }
     net.run_ms(500);
-    // Without a poll nothing is free: what ended stands in the queue.
+    // Without a poll no request is free: ended requests are still in the queue.
     assert_eq!(net.done(0).len(), 64);
     net.try_send(message(to, &one)).unwrap();
     for of in 2..17 {

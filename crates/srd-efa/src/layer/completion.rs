@@ -13,67 +13,70 @@ pub enum Kind {
     Read,
     /// A peer's memory was written.
     Write,
-    /// An atomic operation that fetches nothing.
+    /// An atomic operation without a fetch.
     Atomic,
-    /// An atomic operation that fetches.
+    /// An atomic operation with a fetch.
     FetchAtomic,
-    /// A peer wrote our memory; reported with the peer's data, or if `report_remote` is set.
+    /// A peer wrote memory of this endpoint; reported if the write has data, or if `report_remote`
+    /// is set.
     RemoteWrite,
-    /// A peer read our memory; reported if `report_remote` is set.
+    /// A peer read memory of this endpoint; reported if `report_remote` is set.
     RemoteRead,
 }
 
 /// Outcome of an operation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Outcome {
-    /// Well.
+    /// The operation succeeded.
     Ok,
     /// The operation was cancelled.
     Cancelled,
-    /// The message was longer than its receive: so many bytes found no room.
+    /// The message was longer than its receive by this number of bytes.
     Truncated(u64),
-    /// Nothing was found ([`crate::layer::Peek`]).
+    /// There was no matching message ([`crate::layer::Peek`]).
     NoMessage,
     /// The peer never answered.
     Unreachable,
-    /// The peer answered before and has gone silent.
+    /// The peer has answered earlier, but answers no longer.
     Unresponsive,
-    /// The peer has restarted, or its address belongs to another run than the one meant.
+    /// The peer has restarted, or its address now belongs to another run than the requested one.
     Restarted,
     /// The peer was removed.
     Removed,
-    /// The peer's memory: no such key, out of its bounds, or no right to it.
+    /// A key of the peer's memory does not exist, the range is out of its bounds, or the access
+    /// right is missing.
     BadKey,
-    /// The peer does not do this, or answered with what makes no sense.
+    /// The peer does not support the operation, or its answer was invalid.
     Protocol,
-    /// A message of one datagram that the path does not pass, or the peer's receive does not hold:
-    /// never here, only of [`crate::direct`].
+    /// A message of one datagram is larger than the path passes or than the peer's receive. Only
+    /// [`crate::direct`] reports this.
     TooLong,
 }
 
-/// An operation has ended.
+/// Completion of an operation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct OperationCompletion {
     /// Kind of the operation.
     pub kind: Kind,
     /// Outcome of the operation.
     pub outcome: Outcome,
-    /// The number given with it; zero for what peers did.
+    /// Context of the request; zero for an operation that a peer started.
     pub context: u64,
-    /// Whether it was a message with a tag.
+    /// Whether the message had a tag.
     pub tagged: bool,
-    /// Whether it belongs in a completion queue. A success that is not signaled still counts.
+    /// Whether the completion belongs into a completion queue. A success that is not signaled still
+    /// counts.
     pub signaled: bool,
-    /// The peer at the other end, if there is one.
+    /// The peer, if there is one.
     pub peer: Option<Peer>,
     /// Bytes received, or bytes of the request.
     pub length: u64,
-    /// Offset of this message's bytes in its buffer, for a receive for many messages.
+    /// Offset of this message's bytes in its buffer, if the receive is for many messages.
     pub offset: u64,
-    /// The message's tag, or zero.
+    /// Tag of the message, or zero.
     pub tag: u64,
-    /// The sender's data.
+    /// Data of the sender.
     pub data: Option<u64>,
-    /// A receive for many messages is over with this: no more will come.
+    /// Whether this completion ends a receive for many messages.
     pub released: bool,
 }

@@ -1,10 +1,10 @@
-//! The interface that the Messaging Layer ([`crate::rdm`]) and the plain verbs
-//! ([`crate::direct`]) share: the calls of applications, their completions, and how a world
+//! The interface that the Messaging Layer ([`crate::rdm`]) and the plain verbs ([`crate::direct`])
+//! share: the calls of applications, their completions, and the arguments with which a program
 //! drives both.
 //!
-//! | module | what |
+//! | module | content |
 //! |---|---|
-//! | `world` | what a call borrows, its peer, and why it may be refused |
+//! | `world` | arguments of calls, peers, and reasons to refuse a call |
 //! | `request` | messages, receives, reads and writes, atomic operations |
 //! | `completion` | operations that have ended |
 
@@ -25,44 +25,45 @@ pub use self::request::{
 pub use self::world::{Peer, Refused, World};
 use crate::memory::Memory;
 
-/// An endpoint above the transport. Calls that a layer does not support are refused as
-/// [`Refused::Invalid`] or have no effect, as the methods with a body do here.
+/// An endpoint above the transport. If a layer does not support a call, it refuses the call as
+/// [`Refused::Invalid`], or the call has no effect. The default methods of this trait do so.
 pub trait Layer: Debug + Send + 'static {
-    /// Judges a datagram, for [`srd_proto::Endpoint::handle_packet_with`].
+    /// Admits or refuses a datagram, for [`srd_proto::Endpoint::handle_packet_with`].
     fn admit(&mut self, now: Instant, delivery: &Delivery<'_>, memory: &mut dyn Memory) -> Status;
 
-    /// Takes note of something that happened in the transport.
+    /// Handles an event of the transport.
     fn event(&mut self, now: Instant, event: &Event);
 
-    /// Sends on what waits, as far as the transport takes it. Returns whether it took anything.
+    /// Sends waiting datagrams, as many as the transport accepts. Returns whether the transport
+    /// accepted any.
     fn pump(&mut self, world: &mut World<'_>) -> bool;
 
-    /// The oldest operation that has ended.
+    /// Takes the oldest operation that has ended.
     fn poll(&mut self) -> Option<OperationCompletion>;
 
-    /// Whether nothing is under way that a peer waits for.
+    /// Whether there is nothing in progress that a peer waits for.
     fn is_quiet(&self) -> bool;
 
     /// Whether [`Layer::pump`] has work that no event of the transport announces.
     fn has_work(&self) -> bool;
 
-    /// Lets messages leave that wait for others to share their datagram.
+    /// Sends messages that wait for further messages to share their datagram.
     fn flush_coalesced(&mut self) {}
 
-    /// Returns whether the last call queued nothing that should leave now, and resets it.
+    /// Whether the last call queued nothing that must be sent immediately. Resets this state.
     fn take_deferred(&mut self) -> bool {
         false
     }
 
-    /// Whether messages wait for others to share their datagram.
+    /// Whether messages wait for further messages to share their datagram.
     fn is_coalescing(&self) -> bool {
         false
     }
 
-    /// The peer at an address. `incarnation`: the run that is meant, zero for any.
+    /// Returns the peer at an address. `incarnation`: the requested run, zero for any run.
     ///
     /// # Errors
-    /// `Again` when there are too many peers, `Invalid` for an address that cannot be reached.
+    /// `Again` if there are too many peers; `Invalid` for an address that cannot be reached.
     fn add_peer(
         &mut self,
         world: &mut World<'_>,
@@ -70,64 +71,65 @@ pub trait Layer: Debug + Send + 'static {
         incarnation: u64,
     ) -> Result<Peer, Refused>;
 
-    /// The application has removed a peer.
+    /// Removes a peer that the application has added.
     fn remove_peer(&mut self, _world: &mut World<'_>, _peer: Peer) {}
 
-    /// Address of a peer, and its run; the run is zero if it is unknown.
+    /// Returns the address of a peer, and its run; the run is zero if it is unknown.
     fn address_of(&self, peer: Peer) -> Option<(SocketAddr, u64)>;
 
     /// Sends a message.
     ///
     /// # Errors
-    /// What the layer refuses.
+    /// [`Refused`], if the layer does not accept the call.
     fn send(&mut self, world: &mut World<'_>, message: Message<'_>) -> Result<(), Refused>;
 
     /// Posts a receive.
     ///
     /// # Errors
-    /// What the layer refuses.
+    /// [`Refused`], if the layer does not accept the call.
     fn recv(&mut self, world: &mut World<'_>, receive: Receive<'_>) -> Result<(), Refused>;
 
     /// Reads or writes a peer's memory.
     ///
     /// # Errors
-    /// What the layer refuses.
+    /// [`Refused`], if the layer does not accept the call.
     fn rma(&mut self, world: &mut World<'_>, rma: Rma<'_>) -> Result<(), Refused>;
 
-    /// Lets peers use memory.
+    /// Registers memory for peers.
     ///
     /// # Errors
-    /// What the layer refuses.
+    /// [`Refused`], if the layer does not accept the call.
     fn share(&mut self, shared: Shared) -> Result<(), Refused>;
 
-    /// Takes it back: transfers that use it fail.
+    /// Deregisters memory: transfers that use it fail.
     fn unshare(&mut self, rkey: u64);
 
-    /// Bytes that an injected message may have.
+    /// Returns the largest number of bytes of an injected message.
     fn inject_bytes_max(&self) -> u64;
 
-    /// Whether it takes writes of bytes that it copies ([`Until::Injected`]).
+    /// Whether the layer supports writes whose bytes it copies ([`Until::Injected`]).
     fn copies_writes(&self) -> bool {
         false
     }
 
-    /// Bytes that an atomic operation may name; with comparands, if `compare`.
+    /// Returns the largest number of bytes of an atomic operation; of one with comparands, if
+    /// `compare`.
     fn atomic_bytes_max(&self, _compare: bool) -> u64 {
         0
     }
 
-    /// Computes in a peer's memory.
+    /// Executes an atomic operation in a peer's memory.
     ///
     /// # Errors
-    /// What the layer refuses.
+    /// [`Refused`], if the layer does not accept the call.
     fn atomic(&mut self, _world: &mut World<'_>, _atomic: Atomic<'_>) -> Result<(), Refused> {
         Err(Refused::Invalid)
     }
 
-    /// Looks for an unexpected message.
+    /// Searches for an unexpected message.
     ///
     /// # Errors
-    /// What the layer refuses.
+    /// [`Refused`], if the layer does not accept the call.
     fn peek(
         &mut self,
         _tagged: bool,
@@ -141,7 +143,7 @@ pub trait Layer: Debug + Send + 'static {
     /// Receives the message that was claimed with the same context.
     ///
     /// # Errors
-    /// What the layer refuses.
+    /// [`Refused`], if the layer does not accept the call.
     fn recv_claimed(
         &mut self,
         _world: &mut World<'_>,
@@ -150,19 +152,20 @@ pub trait Layer: Debug + Send + 'static {
         Err(Refused::Invalid)
     }
 
-    /// Throws the message away that was claimed with the context.
+    /// Discards the message that was claimed with this context.
     ///
     /// # Errors
-    /// What the layer refuses.
+    /// [`Refused`], if the layer does not accept the call.
     fn discard_claimed(&mut self, _context: u64, _tagged: bool) -> Result<(), Refused> {
         Err(Refused::Invalid)
     }
 
-    /// Cancels the receive with this context: whether there was one. `None`: it cannot.
+    /// Cancels the receive with this context. Returns whether there was one; `None` if the layer
+    /// cannot cancel receives.
     fn cancel(&mut self, _context: u64) -> Option<bool> {
         None
     }
 
-    /// Sets the order between operations that are posted later.
+    /// Sets the order between operations that are posted from now on.
     fn set_order(&mut self, _order: Order) {}
 }

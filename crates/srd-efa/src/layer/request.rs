@@ -3,12 +3,12 @@
 use crate::layer::world::Peer;
 use crate::mr::Access;
 
-/// A piece of the application's own memory.
+/// A piece of the application's memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Iov {
     /// Address of the first byte.
     pub addr: u64,
-    /// Bytes.
+    /// Bytes of the piece.
     pub length: u64,
 }
 
@@ -17,91 +17,91 @@ pub struct Iov {
 pub struct RmaIov {
     /// Address of the first byte, as the peer registered it.
     pub addr: u64,
-    /// Bytes.
+    /// Bytes of the piece.
     pub length: u64,
-    /// The registration's key.
+    /// Remote key of the registration.
     pub rkey: u64,
 }
 
-/// Completion level of an operation: the point at which it completes.
+/// Completion level of an operation: the point at which the operation completes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Until {
-    /// Its buffers may be used again as soon as the call returns (`FI_INJECT`); the bytes are
-    /// copied, at most [`crate::rdm::Rdm::inject_bytes_max`]. Its success is reported at once;
-    /// should it fail later, that is reported as a second completion of the same context.
+    /// The operation's buffers may be used again when the call returns (`FI_INJECT`): the bytes are
+    /// copied, at most [`crate::rdm::Rdm::inject_bytes_max`]. Success is reported immediately. A
+    /// later failure is reported as a second completion with the same context.
     Injected,
-    /// The peer's transport has it (`FI_TRANSMIT_COMPLETE`).
+    /// The peer's transport has the data (`FI_TRANSMIT_COMPLETE`).
     Transmitted,
-    /// The data is in the peer's memory, in the buffer that its application posted
-    /// (`FI_DELIVERY_COMPLETE`).
+    /// The data is in the buffer that the peer's application posted (`FI_DELIVERY_COMPLETE`).
     Delivered,
 }
 
 /// A message to send.
 #[derive(Clone, Copy, Debug)]
 pub struct Message<'a> {
-    /// The peer.
+    /// Peer that receives the message.
     pub to: Peer,
-    /// Its tag; `None` for a message without one, which only receives without one match.
+    /// Tag; `None` for a message without a tag, which matches only receives without a tag.
     pub tag: Option<u64>,
-    /// Its bytes.
+    /// Pieces of the message.
     pub iov: &'a [Iov],
     /// Data for the receiver's completion.
     pub data: Option<u64>,
-    /// Handed back in the completion.
+    /// Context, which the completion returns.
     pub context: u64,
     /// Completion level.
     pub until: Until,
-    /// Whether success is reported (`FI_COMPLETION`); failure always is.
+    /// Whether success is reported (`FI_COMPLETION`). Failure is always reported.
     pub signaled: bool,
 }
 
-/// Room for a message, or for many.
+/// Buffers for a message, or for many messages.
 #[derive(Clone, Copy, Debug)]
 pub struct Receive<'a> {
-    /// Whether it is for messages with tags.
+    /// Whether the receive is for messages with tags.
     pub tagged: bool,
-    /// Messages that the receive matches. Without tags: `ignore` is all ones.
+    /// Messages that the receive matches. For messages without tags, `ignore` is all ones.
     pub want: Selector,
     /// Buffers for the message.
     pub iov: &'a [Iov],
-    /// Handed back in completions.
+    /// Context, which the completions return.
     pub context: u64,
-    /// `FI_MULTI_RECV`: messages go one behind the other, until less than this is left.
+    /// `FI_MULTI_RECV`: messages are placed one after the other, until fewer bytes than this are
+    /// left.
     pub multi: Option<u64>,
-    /// Whether success is reported; failure always is.
+    /// Whether success is reported. Failure is always reported.
     pub signaled: bool,
 }
 
-/// Action on an unexpected message that is found.
+/// Action on an unexpected message that was found.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Peek {
-    /// Only look (`FI_PEEK`).
+    /// Only report the message (`FI_PEEK`).
     Look,
-    /// Keep it for a receive that names the same context (`FI_PEEK | FI_CLAIM`).
+    /// Reserve the message for a receive with the same context (`FI_PEEK | FI_CLAIM`).
     Claim,
-    /// Throw it away (`FI_PEEK | FI_DISCARD`).
+    /// Discard the message (`FI_PEEK | FI_DISCARD`).
     Discard,
 }
 
 /// A read or write of a peer's memory.
 #[derive(Clone, Copy, Debug)]
 pub struct Rma<'a> {
-    /// The peer.
+    /// Peer whose memory is accessed.
     pub to: Peer,
-    /// Read it; else write it.
+    /// Whether to read; otherwise write.
     pub read: bool,
-    /// Our end.
+    /// Pieces of local memory.
     pub local: &'a [Iov],
-    /// The peer's end: as many bytes.
+    /// Pieces of the peer's memory, of the same number of bytes together.
     pub remote: &'a [RmaIov],
-    /// Data for a completion at the peer, for writes.
+    /// Data for a completion at the peer; only for writes.
     pub data: Option<u64>,
-    /// Handed back in the completion.
+    /// Context, which the completion returns.
     pub context: u64,
     /// Completion level.
     pub until: Until,
-    /// Whether success is reported; failure always is.
+    /// Whether success is reported. Failure is always reported.
     pub signaled: bool,
 }
 
@@ -139,7 +139,7 @@ pub enum AtomicOp {
     BitAnd,
     LogicalXor,
     BitXor,
-    /// Changes nothing: only a fetch makes sense.
+    /// Changes nothing; only useful with a fetch.
     Read,
     Write,
     /// `if c == d { d = s }`
@@ -158,78 +158,77 @@ pub enum AtomicOp {
     Mswap,
 }
 
-/// An atomic operation on a peer's memory. What it names fits one packet.
+/// An atomic operation on a peer's memory. Its operands must fit into one packet.
 #[derive(Clone, Copy, Debug)]
 pub struct Atomic<'a> {
-    /// The peer.
+    /// Peer whose memory is accessed.
     pub to: Peer,
     /// Operation on each element.
     pub op: AtomicOp,
-    /// To elements of this type.
+    /// Type of the elements.
     pub datatype: Datatype,
-    /// Operands; none for a read.
+    /// Operands; empty for a read.
     pub operand: &'a [Iov],
-    /// Comparands, for swaps under conditions.
+    /// Comparands, for conditional swaps.
     pub compare: &'a [Iov],
-    /// Buffers for the former elements; empty if they are not fetched.
+    /// Buffers for the previous values of the elements; empty if they are not fetched.
     pub result: &'a [Iov],
-    /// The peer's elements.
+    /// Elements in the peer's memory.
     pub remote: &'a [RmaIov],
-    /// Handed back in the completion.
+    /// Context, which the completion returns.
     pub context: u64,
     /// Completion level, if the operation fetches nothing.
     pub until: Until,
-    /// Whether success is reported; failure always is.
+    /// Whether success is reported. Failure is always reported.
     pub signaled: bool,
 }
 
 /// Messages that a receive matches.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Selector {
-    /// The tag.
+    /// Tag to match.
     pub tag: u64,
-    /// Bits of it that do not matter. Messages without tags: all.
+    /// Bits of the tag that are ignored. For messages without tags: all bits.
     pub ignore: u64,
-    /// The peer that it must come from (`FI_DIRECTED_RECV`), as the caller numbers peers;
-    /// `None`: from anyone.
+    /// Number of the peer from which the message must come (`FI_DIRECTED_RECV`); `None`: any peer.
     pub source: Option<u32>,
 }
 
-/// A piece of memory that peers may use.
+/// A piece of memory that is registered for peers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Shared {
     /// Number of the region in [`crate::Memory`].
     pub region: u64,
-    /// The address of its first byte, as peers name it.
+    /// Address of the first byte, as peers name it.
     pub addr: u64,
-    /// Bytes.
+    /// Bytes of the piece.
     pub length: u64,
-    /// Its key: unique here, and the caller's choice.
+    /// Remote key, which the caller chooses; unique on this endpoint.
     pub rkey: u64,
     /// Access rights of peers.
     pub access: Access,
 }
 
-/// Operations, as far as order goes.
+/// Families of operations, for rules about their order.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Family {
     /// Messages.
     Message = 0,
     /// Reads of a peer's memory.
     Read = 1,
-    /// Writes to it.
+    /// Writes to a peer's memory.
     Write = 2,
-    /// Atomic operations, with a fetch or without.
+    /// Atomic operations, with or without a fetch.
     Atomic = 3,
 }
 
 /// Number of families.
 pub(crate) const FAMILIES: usize = 4;
 
-/// Order between operations to one peer: operations that must not overtake earlier ones.
+/// Rules of order between operations to one peer: which operations must not overtake earlier ones.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Order {
-    /// By the later one's family: a bit for each family that it waits for.
+    /// For each family of a later operation, one bit for each family that it waits for.
     waits: [u8; FAMILIES],
 }
 
@@ -246,7 +245,8 @@ impl Order {
         self
     }
 
-    /// Whether an operation has to wait while so many of each family have not ended.
+    /// Whether an operation of family `later` has to wait. `unfinished` is the number of operations
+    /// of each family that have not ended.
     pub(crate) fn holds(self, later: Family, unfinished: &[u32; FAMILIES]) -> bool {
         let waits = self.waits[later as usize];
         (0..).zip(unfinished).any(|(family, count)| waits & 1 << family != 0 && *count > 0)

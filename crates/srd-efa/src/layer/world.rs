@@ -1,4 +1,5 @@
-//! Arguments and results of calls: what a call borrows, its peer, and reasons to refuse it.
+//! Arguments and results of calls: the borrowed environment of a call, its peer, and reasons to
+//! refuse it.
 
 use core::fmt;
 use core::net::SocketAddr;
@@ -7,23 +8,24 @@ use srd_proto::{AddPeerError, Endpoint, Instant, PeerConfig, PeerId};
 
 use crate::memory::Memory;
 
-/// A peer, by a small number: the lowest free one when it became known.
+/// A peer, as a small number: the lowest number that was free when the peer was added.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Hash)]
 pub struct Peer(pub u32);
 
-/// Parts of the world that a call borrows.
+/// Environment that a call borrows.
 pub struct World<'a> {
-    /// The present.
+    /// Current time.
     pub now: Instant,
-    /// The transport.
+    /// Endpoint of the transport.
     pub endpoint: &'a mut Endpoint,
-    /// The application's memory. Region 0 is all of its own address space: offsets are addresses.
-    /// Others are those of registrations.
+    /// Memory of the application. Region 0 is its whole address space: offsets are addresses. Other
+    /// regions are registrations.
     pub memory: &'a mut dyn Memory,
 }
 
 impl World<'_> {
-    /// The transport's peer at an address, added if it was not known, and kept.
+    /// Returns the transport's peer at an address. Adds the peer if it is new, and prevents its
+    /// removal.
     pub(crate) fn keep_peer(&mut self, address: SocketAddr) -> Result<PeerId, Refused> {
         let known = self.endpoint.peer_at(address);
         let id = match known {
@@ -41,16 +43,16 @@ impl World<'_> {
     }
 }
 
-/// Reason why a call was refused: it has had no effect.
+/// Reason why a call was refused. A refused call has no effect.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Refused {
-    /// There is no room now. Try again after progress.
+    /// A table is full. Try again after progress.
     Again,
-    /// There is no such peer.
+    /// The peer does not exist.
     NoSuchPeer,
-    /// More bytes than this can carry.
+    /// The operation has more bytes than the layer supports.
     TooLong,
-    /// The pieces do not fit each other, or the operation makes no sense.
+    /// The pieces do not fit each other, or the operation is impossible.
     Invalid,
 }
 

@@ -1,19 +1,20 @@
-//! Every limit of an endpoint: those that its caller sets, and those that follow.
+//! Limits of an endpoint: those that its caller sets, and those that follow from them.
 
-/// Upper bound of the number of operations, independent of the configuration: the number of a
-/// datagram can represent no more.
+/// Upper bound of the number of operations, independent of the configuration. The number of a
+/// datagram cannot represent more.
 pub(crate) const OPERATIONS_MAX: u32 = crate::slots::INDEX_MASK + 1;
 
-/// Every limit of an endpoint.
+/// Limits that the caller sets.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Config {
-    /// Operations that may be under way.
+    /// Largest number of operations in progress.
     pub operations_max: u32,
-    /// Receives that may be posted, of each sort.
+    /// Largest number of posted receives of each sort (with and without tags).
     pub receives_max: u32,
-    /// Report peers' reads and writes without data, too ([`crate::layer::Kind::RemoteRead`]).
+    /// Whether peers' reads, and writes without data, are reported too
+    /// ([`crate::layer::Kind::RemoteRead`]).
     pub report_remote: bool,
-    /// Secret that tables are keyed with.
+    /// Secret key of the hash tables.
     pub seed: u64,
 }
 
@@ -21,31 +22,33 @@ pub struct Config {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Bounds {
     pub(crate) operations_max: u32,
-    /// Ended operations that may wait to be polled before nothing more is taken.
+    /// Largest number of ended operations that wait to be polled; above it no operation is
+    /// accepted.
     pub(crate) dones_max: usize,
-    /// Peers by number.
+    /// Largest number of peers with a number.
     pub(crate) peers_max: u32,
-    /// Strangers (H7): the rest of the numbers is the application's.
+    /// Largest number of strangers (H7); the other numbers are for peers that the application adds.
     pub(crate) strangers_max: u32,
-    /// HELLOs that may wait for the next pump.
+    /// Largest number of HELLOs that wait for the next pump.
     pub(crate) hellos_max: usize,
-    /// The longest message that is sent without being read by its receiver (G2).
+    /// Largest message that is sent without being read by its receiver (G2), in bytes.
     pub(crate) medium_bytes_max: u64,
-    /// The shortest message that is sent as a long one when credit is missing (G4).
+    /// Smallest message that is sent as a long message when credit is missing (G4), in bytes.
     pub(crate) long_bytes_min: u64,
-    /// Bytes buffered of messages and parts that came early (G1).
+    /// Largest number of buffered bytes of messages and parts that arrived early (G1).
     pub(crate) reorder_bytes_max: usize,
-    /// Bytes buffered of one peer's messages and parts that came early (G5).
+    /// Largest number of buffered bytes of one peer's messages and parts that arrived early (G5).
     pub(crate) reorder_conn_bytes_max: usize,
-    /// Number of ids by which a message may be ahead of its turn (G1).
+    /// Largest distance of a message's id from the id that is next in order (G1).
     pub(crate) reorder_ids_max: u32,
-    /// Credit of all senders together, and the most and the least of one (G5).
+    /// Credit of all senders together, and the largest and the smallest credit of one sender (G5),
+    /// in bytes.
     pub(crate) credit_bytes: u64,
     pub(crate) window_bytes_max: u64,
     pub(crate) window_bytes_min: u64,
-    /// Reads of long messages under way (G3).
+    /// Largest number of reads of long messages in progress (G3).
     pub(crate) reads_max: u32,
-    /// Bytes of one request to read or write.
+    /// Largest number of bytes of one request to read or write.
     pub(crate) read_bytes_max: u64,
 }
 

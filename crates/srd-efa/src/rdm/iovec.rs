@@ -8,18 +8,18 @@ use crate::memory::Memory;
 /// Largest number of pieces of a buffer.
 pub(crate) const IOV_COUNT_MAX: usize = 4;
 
-/// A buffer of the application's.
+/// A buffer of the application.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct IoVec {
     list: [Iov; IOV_COUNT_MAX],
     count: usize,
-    /// Bytes of all.
+    /// Bytes of all pieces.
     length: u64,
 }
 
 impl IoVec {
-    /// `None` if there are more than [`IOV_COUNT_MAX`] pieces, or if a piece exceeds the address
-    /// space.
+    /// Returns the buffer; `None` if there are more than [`IOV_COUNT_MAX`] pieces, or if a piece
+    /// exceeds the address space.
     pub(crate) fn of(iov: &[Iov]) -> Option<Self> {
         let mut list = [Iov { addr: 0, length: 0 }; IOV_COUNT_MAX];
         let mut length = 0u64;
@@ -31,7 +31,7 @@ impl IoVec {
         Some(Self { list, count: iov.len(), length })
     }
 
-    /// Bytes of all pieces.
+    /// Returns the bytes of all pieces.
     pub(crate) fn length(&self) -> u64 {
         self.length
     }
@@ -40,8 +40,8 @@ impl IoVec {
         &self.list[..self.count]
     }
 
-    /// The piece that holds the byte at `offset`: its address, and how many bytes follow in the
-    /// piece, at most `most`.
+    /// Returns the part of a piece that starts at `offset` of the buffer: its address, and its
+    /// bytes, at most `most`.
     pub(crate) fn run_at(&self, mut offset: u64, most: u64) -> Option<Iov> {
         for piece in self.as_slice() {
             if offset < piece.length {
@@ -53,7 +53,7 @@ impl IoVec {
         None
     }
 
-    /// The runs of `bytes` from `offset` on.
+    /// Returns the contiguous parts of `bytes` bytes from `offset` on.
     fn runs(&self, offset: u64, bytes: usize) -> impl Iterator<Item = (u64, usize)> {
         let (mut at, end) = (offset, offset + bytes as u64);
         core::iter::from_fn(move || {
@@ -64,7 +64,7 @@ impl IoVec {
         })
     }
 
-    /// Bytes to be sent: by reference if they lie in one piece.
+    /// Returns bytes to be sent; without a copy if they lie in one piece.
     pub(crate) fn read(&self, memory: &mut dyn Memory, offset: u64, bytes: usize) -> Bytes {
         if bytes == 0 {
             return Bytes::new();
@@ -78,7 +78,7 @@ impl IoVec {
         whole.freeze()
     }
 
-    /// Copies bytes behind what stands in `into`.
+    /// Appends a copy of bytes to `into`.
     pub(crate) fn append(
         &self,
         memory: &mut dyn Memory,
@@ -91,7 +91,7 @@ impl IoVec {
         }
     }
 
-    /// Places bytes at `offset`, as far as there is room.
+    /// Writes bytes at `offset`, as many as fit.
     pub(crate) fn write(&self, memory: &mut dyn Memory, offset: u64, mut bytes: &[u8]) {
         for (addr, length) in self.runs(offset, bytes.len()) {
             let (now, later) = bytes.split_at(length);
@@ -101,7 +101,7 @@ impl IoVec {
     }
 }
 
-/// The peer's end of a read, write or atomic operation (`struct fi_rma_iov`).
+/// Pieces of a peer's memory in a read, write or atomic operation (`struct fi_rma_iov`).
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RmaIoVec {
     list: [RmaIov; IOV_COUNT_MAX],
@@ -109,8 +109,8 @@ pub(crate) struct RmaIoVec {
 }
 
 impl RmaIoVec {
-    /// `None` if there are more than [`IOV_COUNT_MAX`] pieces, or if a piece exceeds the address
-    /// space.
+    /// Returns the pieces; `None` if there are more than [`IOV_COUNT_MAX`], or if a piece exceeds
+    /// the address space.
     pub(crate) fn of(iov: &[RmaIov]) -> Option<Self> {
         let mut list = [RmaIov { addr: 0, length: 0, rkey: 0 }; IOV_COUNT_MAX];
         for (to, from) in list.get_mut(..iov.len())?.iter_mut().zip(iov) {
@@ -128,7 +128,7 @@ impl RmaIoVec {
         self.as_slice().iter().try_fold(0u64, |sum, piece| sum.checked_add(piece.length))
     }
 
-    /// The piece that holds the byte at `offset`, from there on, at most `most` bytes of it.
+    /// Returns the part of a piece that starts at `offset`, of at most `most` bytes.
     pub(crate) fn run_at(&self, mut offset: u64, most: u64) -> Option<RmaIov> {
         for piece in self.as_slice() {
             if offset < piece.length {

@@ -1,4 +1,5 @@
-//! The endpoint as a state machine: events of the transport go in, ended operations come out.
+//! The endpoint as a state machine: its inputs are events of the transport, its outputs are ended
+//! operations.
 
 use srd_proto::{Event, Instant, PeerId};
 
@@ -11,7 +12,7 @@ use crate::rdm::state::Rdm;
 use crate::slots::Key;
 
 impl Rdm {
-    /// Takes note of something that happened in the transport.
+    /// Handles an event of the transport.
     pub fn event(&mut self, now: Instant, event: &Event) {
         self.device.event(now, event);
         match event {
@@ -52,7 +53,7 @@ impl Rdm {
         }
     }
 
-    /// A work request has ended, or a peer's write with data.
+    /// Handles the end of a work request, or of a peer's write with data.
     pub(crate) fn completed(&mut self, completion: &Completion) {
         if completion.opcode == WcOpcode::RecvRdmaWithImm {
             let index = completion.peer.and_then(|peer| self.conn_of(peer));
@@ -68,7 +69,8 @@ impl Rdm {
         }
     }
 
-    /// Sends on what waits, as far as the transport takes it. Returns whether it took anything.
+    /// Sends waiting datagrams, as many as the transport accepts. Returns whether the transport
+    /// accepted any.
     pub fn pump(&mut self, world: &mut World<'_>) -> bool {
         let mut took = self.device.pump(world.now, world.endpoint, world.memory) > 0;
         while let Some(completion) = self.device.poll_cq(self.cq) {
@@ -92,13 +94,13 @@ impl Rdm {
         took
     }
 
-    /// The oldest operation that has ended.
+    /// Takes the oldest operation that has ended.
     pub fn poll(&mut self) -> Option<OperationCompletion> {
         self.done.pop_front()
     }
 
-    /// Whether nothing is under way that a peer waits for: what was sent has been acknowledged, and
-    /// no answer is owed.
+    /// Whether there is nothing in progress that a peer waits for: every datagram was acknowledged,
+    /// and no answer waits to be sent.
     pub fn is_quiet(&self) -> bool {
         self.ops.is_empty()
             && self.controls.is_empty()
@@ -118,7 +120,7 @@ impl Rdm {
             && !self.can_ask_reads())
     }
 
-    /// Fill levels of the tables.
+    /// Returns the fill levels of the tables.
     pub fn occupancy(&self) -> Occupancy {
         let (tagged, plain) = (self.tagged.len(), self.plain.len());
         Occupancy {

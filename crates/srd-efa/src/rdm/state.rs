@@ -1,5 +1,5 @@
-//! The endpoint's state: every table of the Messaging Layer, and how they begin. What is done with
-//! it stands in the rooms beside, each with an `impl Rdm` of its own.
+//! The endpoint's state: every table of the Messaging Layer, and their initial values. The other
+//! modules contain the operations on them, each in a separate `impl Rdm`.
 
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -28,14 +28,15 @@ use crate::rdm::wire::frame::ATOMIC_IOV_BYTES;
 use crate::rdm::wire::message::{MESSAGE_COST, MESSAGE_HEADER_MAX};
 use crate::slots::{Key, Slots};
 
-/// Our own IP address, and what a datagram to a peer there carries.
+/// Returns this endpoint's IP address, and the payload bytes of a datagram to a peer at the same
+/// address.
 fn own_payload(endpoint: &Endpoint) -> Option<(IpAddr, usize)> {
     let config = endpoint.config();
     let more = usize::from(config.packet_bytes_most() - config.packet_bytes_max);
     config.own_ip.map(|ip| (ip, endpoint.payload_bytes_max() + more))
 }
 
-/// The queue pair of every messaging layer.
+/// Number of the queue pair of every messaging layer.
 pub(crate) const QPN: Qpn = Qpn(1);
 
 /// A reliable datagram endpoint. Bounds: those of its [`Config`], and credit for unexpected
@@ -46,63 +47,67 @@ pub struct Rdm {
     pub(super) bounds: Bounds,
     pub(super) local_address: SocketAddr,
     pub(super) incarnation: u64,
-    /// The check of frames for this run (U3).
+    /// Check of frames for this run (U3).
     pub(super) local_check: u32,
     pub(super) payload_bytes_max: usize,
-    /// Our own IP address, and the payload bytes of a datagram to a peer at it.
+    /// This endpoint's IP address, and the payload bytes of a datagram to a peer at the same
+    /// address.
     pub(super) own: Option<(IpAddr, usize)>,
     pub(super) device: Device,
     pub(super) pd: Pd,
     pub(super) cq: Cq,
-    /// The local key of all memory.
+    /// Local key of all memory.
     pub(super) lkey: u32,
     pub(super) numbers: Numbers,
     pub(super) entries: Vec<Option<Entry>>,
-    /// Numbers below the highest that no peer has.
+    /// Free numbers of peers below the highest number in use.
     pub(super) free: BTreeSet<u32>,
     pub(super) by_name: HashMap<(SocketAddr, u64), u32, Keyed>,
-    /// By the transport's number of the peer.
+    /// Connections, by the transport's number of the peer.
     pub(super) conns: Vec<Option<Box<Connection>>>,
     pub(super) conn_count: u32,
-    /// Peers that the application has not named, and how many there are; peers that the transport
-    /// may forget.
+    /// Peers that the application has not added, the number of these peers, and peers that the
+    /// transport may remove.
     pub(super) strangers: VecDeque<PeerId>,
     pub(super) strangers_count: u32,
-    /// A stranger was turned away: known ones that have gone are to be dropped.
+    /// Whether a stranger was refused, so that strangers that the transport has removed must be
+    /// dropped.
     pub(super) crowded: bool,
     pub(super) released: Vec<PeerId>,
     pub(super) ops: Slots<Op>,
     pub(super) order: Order,
     pub(super) controls: Slots<Control>,
-    /// Batches under way.
+    /// Batches that are not settled.
     pub(super) batches: Slots<BatchInFlight>,
-    /// Connections to which a message was handed over since the application last polled, and how
-    /// many of them have others that wait for a batch.
+    /// Connections to which a message was handed over since the application last polled, and the
+    /// number of those with further messages that wait for a batch.
     pub(super) bursts: Vec<u32>,
     pub(super) coalescing: u32,
-    /// The last call queued nothing that should leave now.
+    /// Whether the last call queued nothing that must be sent immediately.
     pub(super) deferred: bool,
     pub(super) tagged: Matcher<Posted, UnexpectedMessage>,
     pub(super) plain: Matcher<Posted, UnexpectedMessage>,
     pub(super) multis: Slots<Multi>,
-    /// Operations by the local keys of memory that a receiver may read.
+    /// Operations by the local key of memory that a receiver may read.
     pub(super) shared_by: HashMap<u32, Key, Keyed>,
-    /// Memory that peers may use, by key.
+    /// Memory registered for peers, by remote key.
     pub(super) shares: HashMap<u64, Mr, Keyed>,
-    /// Long messages that are being read, connections that wait for their turn to read more, read
-    /// requests under way, and whether more may be posted than at the last attempt.
+    /// Long messages that are being read, connections that wait for their turn to read more, the
+    /// number of read requests in progress, and whether more may be posted than at the last
+    /// attempt.
     pub(super) readings: Slots<Reading>,
     pub(super) reads_waiting: VecDeque<u32>,
     pub(super) reads_active: u32,
     pub(super) reads_changed: bool,
-    /// Claimed messages by context, and whether they have tags.
+    /// Claimed messages by their context and by whether they have tags.
     pub(super) claims: HashMap<(u64, bool), MessageKey, Keyed>,
-    /// Messages of which a part has come, or that came early: by connection and id.
+    /// Messages that have arrived in part, or early, by connection and id.
     pub(super) partials: BTreeMap<(u32, u32), Partial>,
     pub(super) reorder_bytes: usize,
     /// HELLOs that wait for the next pump.
     pub(super) hellos: VecDeque<(PeerId, Hello)>,
-    /// Connections that have something to send, or whose early messages found no room.
+    /// Connections that have something to send, or early messages that no receive or buffer could
+    /// take.
     pub(super) ready: VecDeque<u32>,
     pub(super) stalled: Vec<u32>,
     pub(super) session_next: u32,
@@ -111,11 +116,12 @@ pub struct Rdm {
 }
 
 impl Rdm {
-    /// An endpoint over the transport's. `local_address` is ours, and `incarnation` the run of this
-    /// endpoint as addresses name it: not zero, and another one for every run.
+    /// Makes an endpoint over the transport's endpoint. `local_address` is the address of this
+    /// endpoint, and `incarnation` identifies its run in addresses: not zero, and different for
+    /// every run.
     ///
     /// # Panics
-    /// Never: a new device has room for what this makes.
+    /// Never: a new device has space for the objects that this function makes.
     pub fn new(
         config: Config,
         endpoint: &mut Endpoint,
@@ -193,37 +199,37 @@ impl Rdm {
         }
     }
 
-    /// Payload bytes of a datagram to a peer at this address, by local configuration.
+    /// Returns the payload bytes of a datagram to a peer at this address, by local configuration.
     pub(super) fn payload_to(&self, ip: IpAddr) -> usize {
         let own = self.own.filter(|(own, _)| *own == ip);
         own.map_or(self.payload_bytes_max, |(_, bytes)| bytes)
     }
 
-    /// Bytes that an injected message may have.
+    /// Returns the largest number of bytes of an injected message.
     pub fn inject_bytes_max(&self) -> u64 {
         let room = self.payload_bytes_max - MESSAGE_HEADER_MAX;
         (room as u64).min(self.bounds.window_bytes_min / 2)
     }
 
-    /// Bytes that an atomic operation may name: small enough for every path.
+    /// Returns the largest number of bytes of an atomic operation: small enough for every path.
     pub fn atomic_bytes_max(&self, compare: bool) -> u64 {
         let header = BASE_BYTES + 8 + IOV_COUNT_MAX * ATOMIC_IOV_BYTES;
         let room = self.payload_bytes_max.saturating_sub(header).min(1024) as u64;
-        // Whole elements of every type.
+        // A multiple of the element size of every type.
         (if compare { room / 2 } else { room }) & !15
     }
 
-    /// The counters.
+    /// Returns the counters.
     pub fn counters(&self) -> &RdmCounters {
         &self.counters
     }
 
-    /// The counters of reads and writes.
+    /// Returns the counters of reads and writes.
     pub fn device_counters(&self) -> &crate::Counters {
         self.device.counters()
     }
 
-    /// Whether what ended must be polled before more is taken.
+    /// Whether ended operations must be polled before further operations are accepted.
     pub(super) fn is_full(&self) -> bool {
         self.done.len() >= self.bounds.dones_max
     }

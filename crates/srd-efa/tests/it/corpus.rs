@@ -1,7 +1,7 @@
 //! Replays the fuzzers' corpus of the messaging layer on a stable toolchain, through the same
-//! functions, and scripts of chance beside it.
+//! functions, and in addition random scripts.
 
-#![allow(clippy::unwrap_used)] // helpers of tests are tests
+#![allow(clippy::unwrap_used)] // helpers of tests belong to the tests
 
 use crate::{bodies, hostile, seeds};
 
@@ -12,7 +12,7 @@ fn replay(target: &str, run: fn(&[u8])) {
     assert!(seeds::replay(target, run) >= 5, "the seeds are there");
 }
 
-/// Scripts of chance, each of so many bytes.
+/// Runs random scripts, each of `bytes` bytes.
 fn by_chance(seeds: u64, bytes: usize, run: fn(&[u8])) {
     for seed in 0..seeds {
         println!("seed {seed}");

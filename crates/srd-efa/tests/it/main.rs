@@ -1,6 +1,6 @@
-//! The Messaging Layer under the seeds of its fuzzers.
+//! The Messaging Layer with the seeds of its fuzzers.
 
-#![allow(clippy::unwrap_used)] // a test may fail loudly
+#![allow(clippy::unwrap_used)] // a test may panic
 
 #[path = "../../../../fuzz/bodies/rdm.rs"]
 mod bodies;

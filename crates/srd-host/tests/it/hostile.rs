@@ -1,10 +1,10 @@
 //! A peer that has the job's key and sends false data, over loopback, against a host in real
 //! memory.
 //!
-//! Each buffer stands at the end of pages of its own, between inaccessible pages; when its
-//! operation has ended, the buffer becomes inaccessible as well. So any access of the host to a
-//! byte that is not its own ends the test at once. `SRD_HOSTILE_SECONDS` makes it longer, and a
-//! sanitizer stricter: `docs/testing.md`.
+//! Each buffer is at the end of separate pages, between inaccessible pages; when its operation has
+//! ended, the buffer becomes inaccessible as well. So any access of the host to memory that it may
+//! not use ends the test immediately. `SRD_HOSTILE_SECONDS` makes the test longer, and a sanitizer
+//! makes it stricter: `docs/testing.md`.
 
 #![allow(clippy::unwrap_used, reason = "a test, with helpers")]
 #![allow(unsafe_code, reason = "hosts work in memory that is named by address")]
@@ -33,11 +33,11 @@ use srd_proto::rng::Rng;
 use guarded::Guarded;
 use liar::Liar;
 
-/// Longest that anything may take.
+/// Longest time that a step of the test may take.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// Operations that the victim has under way.
+/// Largest number of operations that the victim has in progress.
 const PENDING_MAX: usize = 32;
-/// Buffers that stay forbidden after their operation.
+/// Number of buffers that stay inaccessible after their operation.
 const RETIRED_MAX: usize = 256;
 
 struct CompletionSink(Arc<Mutex<VecDeque<OperationCompletion>>>);
@@ -60,7 +60,7 @@ impl Sink for CompletionSink {
     }
 }
 
-/// A host, and what its application waits for.
+/// A host, and the operations that its application waits for.
 struct App {
     host: Host<CompletionSink>,
     done: Arc<Mutex<VecDeque<OperationCompletion>>>,
@@ -75,7 +75,7 @@ fn options() -> Options {
     options.paths = 4;
     options.job_key = Some([7; 32]);
     options.packet_bytes_max = Some(1472);
-    // Honest peers may stand still for a while.
+    // Honest peers may not run for a while.
     options.answer_timeout = srd_proto::Duration::from_secs(10);
     options.peer_timeout = srd_proto::Duration::from_secs(10);
     options
@@ -105,7 +105,7 @@ impl App {
         self.call(|call| *call.layer.counters())
     }
 
-    /// Memory that peers may use: two regions, the second for reading only.
+    /// Registers memory for peers: two regions, the second for reading only.
     fn share(&self, memory: &[Guarded; 2]) {
         for (at, memory) in memory.iter().enumerate() {
             let number = u32::try_from(at).unwrap() + 1;
@@ -275,7 +275,7 @@ fn a_liar_with_the_key_touches_nothing_that_is_not_his_and_others_get_through() 
     let peer = victim.add_peer(address);
     let mut rng = Rng::new(5);
     let start = Instant::now();
-    // For so long, and on a slow machine until enough has happened.
+    // Runs for this time; on a slow machine longer, until enough operations have ended.
     loop {
         let (lies, ended, counters) =
             (stop.1.load(Ordering::Relaxed), victim.ended, victim.counters());
@@ -302,8 +302,9 @@ fn a_liar_with_the_key_touches_nothing_that_is_not_his_and_others_get_through() 
     }
     stop.0.store(true, Ordering::Relaxed);
     thread.join().unwrap();
-    // The liar has ended. An operation that waits for its answer may wait on: the transport does
-    // not probe an idle peer. Closing the host gives its buffers back.
+    // The liar has ended. An operation that waits for its answer may wait without end, because the
+    // transport does not probe an idle peer. Closing the host releases the buffers of such
+    // operations.
     victim.call(|mut call| {
         let (rdm, mut world, _) = call.parts();
         rdm.remove_peer(&mut world, peer);

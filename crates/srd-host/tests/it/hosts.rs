@@ -1,4 +1,5 @@
-//! Two hosts on loopback, in one process: who does the work, and when buffers are free.
+//! Two hosts on loopback, in one process: which thread does the work, and when buffers are
+//! released.
 
 #![allow(clippy::unwrap_used, reason = "a test, with helpers")]
 #![allow(unsafe_code, reason = "hosts work in memory that is named by address")]
@@ -15,10 +16,11 @@ use srd_efa::layer::{
 use srd_efa::rdm::Rdm;
 use srd_host::{CallError, Host, Options, RegionNumber, Sink, Span};
 
-/// Longest that anything may take.
+/// Longest time that a step of a test may take.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Peers have longer to answer than a thread of a busy machine stands still.
+/// Returns options with an answer timeout longer than the time for which a thread of a busy machine
+/// does not run.
 fn options() -> Options {
     let mut options = Options::at("127.0.0.1:0".parse().unwrap());
     options.paths = 4;
@@ -27,7 +29,7 @@ fn options() -> Options {
     options
 }
 
-/// Keeps what came to an end; takes no more than `room`.
+/// Stores the operations that have ended, at most `room` of them.
 struct CompletionSink {
     done: Arc<Mutex<VecDeque<OperationCompletion>>>,
     room: usize,
@@ -78,7 +80,7 @@ impl TestHost {
     }
 
     fn peer_at(&self, address: std::net::SocketAddr, incarnation: u64) -> Peer {
-        // SAFETY: names no memory.
+        // SAFETY: the call names no memory.
         let added = unsafe {
             self.host.handle().call(|mut call| {
                 let (rdm, mut world, _) = call.parts();
@@ -123,7 +125,8 @@ impl TestHost {
             multi: None,
             signaled: true,
         };
-        // SAFETY: each test waits for the end, or closes the host, before it lets go.
+        // SAFETY: each test waits for the end of the operation, or closes the host, before it
+        // releases the buffer.
         let posted = unsafe {
             self.host.handle().call(|mut call| {
                 let (rdm, mut world, _) = call.parts();
@@ -133,7 +136,7 @@ impl TestHost {
         posted.unwrap().unwrap();
     }
 
-    /// Waits for the next end of something, without doing any work for it.
+    /// Waits for the next operation that ends, without a call to the host.
     fn await_done(&self) -> OperationCompletion {
         self.done_within(PATIENCE).expect("nothing came to an end")
     }
@@ -248,7 +251,7 @@ fn a_peer_reads_and_writes_what_is_shared_while_its_owner_stays_away() {
             until: Until::Delivered,
             signaled: true,
         };
-        // SAFETY: the test waits for the end.
+        // SAFETY: the test waits for the end of the operation.
         let asked = unsafe {
             a.host.handle().call(|mut call| {
                 let (rdm, mut world, _) = call.parts();
@@ -290,13 +293,14 @@ fn ends_wait_in_the_messaging_layer_while_the_sink_is_full() {
 
 #[test]
 fn a_peer_that_is_not_there_fails_what_is_sent_and_closing_takes_bounded_time() {
-    // Whenever the process stands still, the peer has longer to answer, and closing has not.
+    // If the process does not run for a while during the test, the peer has more time to answer,
+    // but the close does not.
     let failed = (0..5).any(|_| fails_before_the_time_is_up());
     assert!(failed, "what was open failed before the time was up");
 }
 
-/// Sends to an address without a peer, and closes. Returns whether open operations were reported
-/// as failed.
+/// Sends to an address without a peer, and closes. Returns whether outstanding operations were
+/// reported as failed.
 fn fails_before_the_time_is_up() -> bool {
     let answer_timeout = srd_proto::Duration::from_millis(300);
     let a = TestHost::open(&Options { answer_timeout, ..options() }, usize::MAX);
@@ -315,7 +319,7 @@ fn fails_before_the_time_is_up() -> bool {
 
 #[test]
 fn what_was_sent_before_closing_arrives() {
-    // Closing takes a second at most, in which the other end may stand still.
+    // Closing takes at most a second, and the other end may not run during that time.
     assert!((0..5).any(|_| arrives_although_its_sender_closes()), "it never arrives");
 }
 
@@ -344,7 +348,7 @@ fn a_closed_host_says_so_and_leaves_posted_buffers_alone() {
     a.send(to, b"late", 1);
     std::thread::sleep(Duration::from_millis(50));
     assert_eq!(buffer, [0; 4]);
-    // SAFETY: names no memory.
+    // SAFETY: the call names no memory.
     assert_eq!(unsafe { handle.call(|_| ()) }.unwrap_err(), CallError::Closed);
     handle.poll();
     handle.hand_over();
@@ -359,14 +363,14 @@ fn the_child_of_a_fork_is_refused_and_the_parent_goes_on() {
     assert!(child >= 0);
     if child == 0 {
         a.host.handle().poll();
-        // SAFETY: names no memory.
+        // SAFETY: the call names no memory.
         let refused = unsafe { a.host.handle().call(|_| ()) } == Err(CallError::Forked);
         a.host.close();
         // SAFETY: as above.
         unsafe { libc::_exit(i32::from(!refused)) };
     }
     let mut status = -1;
-    // SAFETY: waits for our own child, and writes to our own integer.
+    // SAFETY: waits for this process's child, and writes to a local integer.
     assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
     assert_eq!(status, 0);
     let mut buffer = [0u8; 2];
@@ -389,7 +393,7 @@ fn hosts_with_another_key_do_not_hear_each_other() {
     assert_eq!(a.await_done().outcome, Outcome::Ok);
     assert_eq!(friend.await_done().outcome, Outcome::Ok);
     assert_eq!(&buffer, b"hey");
-    // The others never answer, which this one does not wait long for.
+    // The other hosts never answer, and this host does not wait long for them.
     let answer_timeout = srd_proto::Duration::from_millis(300);
     let hasty = Options { job_key: Some([1; 32]), answer_timeout, ..options() };
     let hasty = TestHost::open(&hasty, usize::MAX);

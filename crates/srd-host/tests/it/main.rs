@@ -1,6 +1,7 @@
-//! Hosts over real sockets: messages in memory of the caller, threads, and a peer that lies.
+//! Hosts over real sockets: messages in memory of the caller, threads, and a peer that sends false
+//! data.
 
-#![allow(clippy::unwrap_used)] // a test may fail loudly
+#![allow(clippy::unwrap_used)] // a test may panic
 
 mod hostile;
 mod hosts;

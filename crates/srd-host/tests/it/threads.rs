@@ -1,5 +1,5 @@
-//! Many threads call two hosts at once, beside their cards: for a tool that sees races, too
-//! (`docs/testing.md`).
+//! Many threads call two hosts at the same time, in addition to their progress threads. Also used
+//! with a tool that detects races (`docs/testing.md`).
 
 #![allow(clippy::unwrap_used, reason = "a test, with helpers")]
 #![allow(unsafe_code, reason = "hosts work in memory that is named by address")]
@@ -17,7 +17,7 @@ use srd_host::{Host, Options, Sink};
 const THREADS: u64 = 8;
 const MESSAGES: u64 = 40;
 
-/// Contexts of what has ended.
+/// Contexts of the operations that have ended.
 #[derive(Clone, Default)]
 struct ContextSink(Arc<Mutex<HashSet<u64>>>);
 
@@ -57,7 +57,7 @@ fn open() -> TestHost {
 
 impl TestHost {
     fn call<R>(&self, f: impl FnOnce(srd_host::Call<'_, ContextSink>) -> R) -> R {
-        // SAFETY: every caller waits for the end before it lets go of a buffer.
+        // SAFETY: every caller waits for the end of the operation before it releases a buffer.
         unsafe { self.host.handle().call(f) }.unwrap()
     }
 
@@ -126,7 +126,8 @@ fn eight_threads_use_two_hosts_at_once() {
             let (a, b) = (&a, &b);
             scope.spawn(move || work(me, a, b, to));
         }
-        // Others wait for a descriptor meanwhile, and leave the work to the cards.
+        // In the meantime other threads wait for a descriptor, and leave the work to the progress
+        // threads.
         scope.spawn(|| {
             for _ in 0..100 {
                 a.host.handle().hand_over();

@@ -2,31 +2,31 @@
 
 use srd_efa::layer::Iov;
 
-/// Bytes of a page, or several: kernels with larger ones exist.
+/// Bytes of a page, or of several: some kernels have larger pages.
 const PAGE: usize = 65_536;
 
 /// A buffer at the end of its pages.
 pub(crate) struct Guarded {
     map: *mut libc::c_void,
-    /// Bytes of the map, guards included, and of the buffer.
+    /// Bytes of the mapping, including the guard pages, and bytes of the buffer.
     whole: usize,
     bytes: usize,
 }
 
-// SAFETY: an address, and who may use it is another question.
+// SAFETY: the value is only an address; users of the memory are checked elsewhere.
 unsafe impl Send for Guarded {}
 
 impl Guarded {
     pub(crate) fn new(bytes: usize) -> Self {
         let inner = bytes.div_ceil(PAGE).max(1) * PAGE;
         let whole = inner + 2 * PAGE;
-        // SAFETY: a new map, at an address of the kernel's choice.
+        // SAFETY: a new mapping, at an address that the kernel chooses.
         let map = unsafe {
             let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
             libc::mmap(std::ptr::null_mut(), whole, libc::PROT_NONE, flags, -1, 0)
         };
         assert!(map != libc::MAP_FAILED, "no memory");
-        // SAFETY: the inner part of the map.
+        // SAFETY: the range is the inner part of the mapping.
         let code = unsafe {
             libc::mprotect(map.byte_add(PAGE), inner, libc::PROT_READ | libc::PROT_WRITE)
         };
@@ -41,14 +41,14 @@ impl Guarded {
 
     /// Makes the memory inaccessible.
     pub(crate) fn forbid(&self) {
-        // SAFETY: the map is ours.
+        // SAFETY: the mapping belongs to this value.
         assert_eq!(unsafe { libc::mprotect(self.map, self.whole, libc::PROT_NONE) }, 0);
     }
 }
 
 impl Drop for Guarded {
     fn drop(&mut self) {
-        // SAFETY: the map is ours, and is not used any more.
+        // SAFETY: the mapping belongs to this value, and is not used from now on.
         unsafe { libc::munmap(self.map, self.whole) };
     }
 }

@@ -1,4 +1,5 @@
-//! A peer with the job's key: half honest, so that much comes under way, and half a liar.
+//! A peer with the job's key. One half of its operations is correct, so that many operations are in
+//! progress; the other half is false.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -19,7 +20,7 @@ use super::bodies::script::Input;
 
 const RAM_BYTES: usize = 1 << 20;
 
-/// His memory: whatever is named, somewhere in it.
+/// Memory of the liar: every address lies in it.
 struct Ram(Vec<u8>);
 
 impl Memory for Ram {
@@ -53,7 +54,7 @@ impl Application for Ears {
     fn notice(&mut self, _: srd_net::Notice) {}
 }
 
-/// The liar.
+/// A peer that sends false data.
 pub(crate) struct Liar {
     local: LocalEndpoint,
     ears: Ears,
@@ -63,7 +64,7 @@ pub(crate) struct Liar {
 }
 
 impl Liar {
-    /// A peer that will send false data to the endpoint at an address, of that run.
+    /// Makes a peer that sends false data to the endpoint at this address, of this run.
     pub(crate) fn new(options: &Options, (at, run): (SocketAddr, u64)) -> Self {
         let mut bind = BindOptions::at("127.0.0.1:0".parse().unwrap());
         bind.config.protection = Protection::JobKey(options.job_key.unwrap());
@@ -113,7 +114,7 @@ impl Liar {
 
     fn work(&mut self) {
         let Self { local, ears, .. } = self;
-        // Nothing may arrive for a moment.
+        // It is possible that nothing arrives for a while.
         let until = local.now() + Duration::from_micros(100);
         local.receive(until, ears).unwrap();
         for _ in 0..8 {

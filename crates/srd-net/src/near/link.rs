@@ -1,4 +1,5 @@
-//! One endpoint of this machine: its memory, and the connection that shows when it is gone.
+//! The link to one endpoint of this machine: the shared memory, and the connection whose end shows
+//! that the other process has ended.
 
 use std::io;
 use std::net::SocketAddr;
@@ -13,22 +14,22 @@ use super::ring::{Beside, Broken, RING_BYTES, Reader, Writer};
 use crate::io::Segments;
 use crate::sys::segment::Segment;
 
-/// Packets of one link that are taken in a turn.
+/// Largest number of packets that are received from one link in a turn.
 const TURN_PACKETS_MAX: usize = 64;
 
-/// A connection to another endpoint, from its beginning.
+/// A connection to another endpoint, in each state since the connection was made.
 #[derive(Debug)]
 pub(super) enum Link {
-    /// The other process has connected, and has not sent its address yet.
+    /// The other process has connected, but has not sent its address yet.
     Calling(OwnedFd),
-    /// This process has connected, and the other has not answered yet. Packets may be written
-    /// already.
+    /// This process has connected, but the other process has not answered yet. Packets may be
+    /// written already.
     Called(Rings, OwnedFd),
-    /// Each process has the other's address.
+    /// Each process has the address of the other process.
     Met(Rings, OwnedFd),
 }
 
-/// Memory both ways.
+/// Shared memory for both directions.
 #[derive(Debug)]
 pub(super) struct Rings {
     pub(super) peer: SocketAddr,
@@ -37,22 +38,23 @@ pub(super) struct Rings {
 }
 
 impl Link {
-    /// Calls an endpoint.
+    /// Connects to an endpoint.
     pub(super) fn call(own: SocketAddr, to: SocketAddr) -> io::Result<Self> {
         let socket = meet::call(to)?;
         let (segment, memory) = Segment::create(SEGMENT_BYTES)?;
         meet::say(socket.as_fd(), own, &[memory.as_fd()])?;
-        // Each end of a ring has a mapping of its own, so that neither shares it in this process.
+        // The reader and the writer of this process use separate mappings of the memory.
         let again = Segment::open(memory.as_fd(), SEGMENT_BYTES)?;
         let (out, into) = (Writer::new(segment, 0), Reader::new(again, RING_BYTES));
         Ok(Self::Called(Rings { peer: to, out, into }, socket))
     }
 
-    /// Handles a readable connection, which has a message or has ended. `may_be` returns whether
-    /// a caller may have an address. Received descriptors that are no memory go into `closing`.
+    /// Handles a connection that is readable because a message has arrived or the connection has
+    /// ended. `may_be` returns whether a caller may claim an address. Received descriptors that are
+    /// not memory are moved to `closing`.
     ///
     /// # Errors
-    /// The link is of no use any more, and ends by [`Link::end`].
+    /// An error if the link is unusable from now on; the caller ends it with [`Link::end`].
     pub(super) fn on_readable(
         self,
         own: SocketAddr,
@@ -77,8 +79,8 @@ impl Link {
         }
     }
 
-    /// Ends the connection, which the other end sees at once. Messages with descriptors may be in
-    /// it still.
+    /// Ends the connection; the other end is notified immediately. The connection may still contain
+    /// messages with descriptors.
     pub(super) fn end(self, closing: &mut Closing) {
         let (Self::Calling(socket) | Self::Called(_, socket) | Self::Met(_, socket)) = self;
         meet::hang_up(socket, closing);
@@ -103,12 +105,13 @@ impl Link {
         matches!(self, Self::Met(..))
     }
 
-    /// Takes what woke this end. `false`: the connection has ended.
+    /// Reads the wake-ups of the other end. Returns `false` if the connection has ended.
     pub(super) fn take_wakes(&self, closing: &mut Closing) -> bool {
         meet::take_wakes(self.socket(), closing)
     }
 
-    /// Sends a batch. Returns how many packets went, and how many found no room.
+    /// Sends a batch. Returns the number of packets that were written, and the number of packets
+    /// for which the ring had no free space.
     pub(super) fn send(
         &mut self,
         now: Instant,
@@ -133,7 +136,7 @@ impl Link {
 }
 
 impl Rings {
-    /// Hands over what has arrived, up to a bound.
+    /// Hands over packets that have arrived, up to a limit.
     pub(super) fn receive(
         &mut self,
         now: Instant,
@@ -163,13 +166,15 @@ impl Rings {
         self.into.is_empty()
     }
 
-    /// The other process is gone: what it has written until now is read, and no more.
+    /// Marks the end of the other process: packets that were written until now are still read,
+    /// later ones are not.
     pub(super) fn end(&mut self) {
         self.into.end();
     }
 }
 
-/// Answers a caller that has sent its address and its memory; `None` if it has not yet.
+/// Answers a caller that has sent its address and its memory. Returns `None` if the caller has not
+/// sent them yet.
 fn answer(
     socket: &OwnedFd,
     own: SocketAddr,

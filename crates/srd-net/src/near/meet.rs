@@ -1,18 +1,19 @@
-//! Setup of a link between two processes of one machine: how they find each other, and the
-//! objects that they hand over.
+//! Setup of a link between two processes of one machine: discovery, and the exchange of
+//! descriptors.
 //!
-//! An endpoint listens at an abstract Unix socket, whose name is its address. The socket ends
-//! with the process, however that ends, and is visible in the same network namespace only. An
-//! endpoint that sends to an address of this machine connects to that name, and brings shared
-//! memory for both directions; the other answers. The connection then stays: a message on it
-//! wakes the other end, and its end shows that the other process is gone. A wake-up is sent
-//! without blocking, whatever the other process does to its end.
+//! An endpoint listens at an abstract Unix socket, whose name is the endpoint's address. The socket
+//! ends with the process, and is visible in the same network namespace only. An endpoint that sends
+//! to an address of this machine connects to the socket with that name, and sends shared memory for
+//! both directions; the listening endpoint answers. The connection stays open: a message on it
+//! wakes the other end, and the end of the connection shows that the other process has ended.
+//! Sending a wake-up never blocks, whatever the other process does to its end.
 //!
-//! Both ends query the kernel for the other's user, and accept their own user only. Any user may
-//! bind the name, so an arrival by it is trusted no more than a packet by UDP. A caller may claim
-//! an address of this machine only: packets to it go to the caller from then on. Descriptors that
-//! are no memory, and connections that may carry some, are closed on a thread of their own, which
-//! may wait ([`srd_trust::closing`]).
+//! Each end queries the kernel for the user of the other end, and accepts only a process of the
+//! same user. Any user may bind the name, so a packet through memory is trusted no more than a
+//! packet by UDP. A caller may claim only an address of this machine: from then on packets to this
+//! address go to the caller. Descriptors that are not memory, and connections that may carry such
+//! descriptors, are closed on a separate thread, because closing them may block
+//! ([`srd_trust::closing`]).
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
@@ -30,40 +31,43 @@ use srd_trust::closing::Closing;
 
 use super::ring::RING_BYTES;
 
-/// Changes with the layout of the memory.
+/// Version of the memory layout, which is part of the socket's name. It changes when the layout
+/// changes.
 const VERSION: &str = "srd-near-2";
-/// Callers that wait to be accepted.
+/// Largest number of callers that wait to be accepted.
 const BACKLOG: i32 = 64;
-/// The longest message.
+/// Largest number of bytes in a message.
 const MESSAGE_BYTES_MAX: usize = 128;
-/// Bytes of the memory of two endpoints: a ring each way.
+/// Bytes of the memory that two endpoints share: one ring for each direction.
 pub(super) const SEGMENT_BYTES: usize = (2 * RING_BYTES).next_multiple_of(4096);
 
-/// The most descriptors of one message (`SCM_MAX_FD`).
+/// Largest number of descriptors in a message (`SCM_MAX_FD`).
 const RIGHTS_MAX: usize = 253;
-/// Wake-ups that are taken in a turn. A process that sends more is not waited for.
+/// Largest number of wake-ups that are read in a turn, so that a process that sends more cannot
+/// delay this one.
 const WAKES_MAX: usize = 16;
-/// A message of a caller, or an answer to it.
+/// A message of a caller, or the answer to a caller.
 #[derive(Debug)]
 pub(super) struct Message {
-    /// The address of its sender.
+    /// Address of the endpoint that sent the message.
     pub(super) from: SocketAddr,
-    /// The memory, of a caller.
+    /// Descriptors in the message: the memory, if a caller sent it.
     pub(super) descriptors: Vec<OwnedFd>,
 }
 
-/// Wakes the other end. Nothing is lost if the connection is full: then it has been woken often
-/// enough already.
+/// Wakes the other end. If the connection is full, earlier wake-ups are still unread, so nothing is
+/// lost.
 pub(super) fn wake(socket: BorrowedFd<'_>) {
     let _ = send(socket, b"w", SendFlags::NOSIGNAL | SendFlags::DONTWAIT);
 }
 
-/// Takes wake-ups of the other end. `false`: the connection has ended.
+/// Reads wake-ups of the other end. Returns `false` if the connection has ended.
 pub(super) fn take_wakes(socket: BorrowedFd<'_>, closing: &mut Closing) -> bool {
     let mut byte = [0; 1];
     for _ in 0..WAKES_MAX {
         match take(socket, &mut byte) {
-            // The end; or an invalid message, which is treated like it.
+            // The connection has ended, or the message is invalid, which is treated in the same
+            // way.
             Ok((0, descriptors)) => {
                 closing.add(descriptors);
                 return false;
@@ -83,8 +87,8 @@ pub(super) fn hang_up(socket: OwnedFd, closing: &mut Closing) {
     closing.add([socket]);
 }
 
-/// Takes a message with its descriptors. Those that the kernel has no room for it closes itself,
-/// and may wait then: so there is room for as many as a message has.
+/// Receives a message with its descriptors. The buffer holds as many descriptors as a message can
+/// have: the kernel itself would close further ones, and may block in that.
 fn take(
     socket: BorrowedFd<'_>,
     bytes: &mut [u8],
@@ -111,7 +115,7 @@ fn socket() -> io::Result<OwnedFd> {
     Ok(socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?)
 }
 
-/// Listens for callers of an address.
+/// Opens a socket that listens for callers of an address.
 pub(super) fn listener(at: SocketAddr) -> io::Result<OwnedFd> {
     let socket = socket()?;
     bind(&socket, &name(at)?)?;
@@ -119,7 +123,7 @@ pub(super) fn listener(at: SocketAddr) -> io::Result<OwnedFd> {
     Ok(socket)
 }
 
-/// The next caller of this user; `None` if no caller waits.
+/// Returns the next caller of this user; `None` if no caller waits.
 pub(super) fn accept(listener: BorrowedFd<'_>) -> io::Result<Option<OwnedFd>> {
     match accept_with(listener, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK) {
         Ok(socket) => Ok(is_own(socket.as_fd())?.then_some(socket)),
@@ -128,7 +132,11 @@ pub(super) fn accept(listener: BorrowedFd<'_>) -> io::Result<Option<OwnedFd>> {
     }
 }
 
-/// Calls the endpoint at an address. An error: there is no endpoint, or none of this user.
+/// Connects to the endpoint at an address.
+///
+/// # Errors
+/// An error of the operating system, if there is no endpoint at this address, or if the endpoint
+/// belongs to another user.
 pub(super) fn call(to: SocketAddr) -> io::Result<OwnedFd> {
     let socket = socket()?;
     connect(&socket, &name(to)?)?;
@@ -142,7 +150,7 @@ fn is_own(socket: BorrowedFd<'_>) -> io::Result<bool> {
     Ok(socket_peercred(socket)?.uid == rustix::process::geteuid())
 }
 
-/// Sends this address, and hands descriptors over.
+/// Sends this endpoint's address, and descriptors.
 pub(super) fn say(
     socket: BorrowedFd<'_>,
     from: SocketAddr,
@@ -158,7 +166,7 @@ pub(super) fn say(
     Ok(())
 }
 
-/// The next message of the other end; `None` if no message has arrived yet.
+/// Returns the next message of the other end; `None` if no message has arrived yet.
 pub(super) fn receive(
     socket: BorrowedFd<'_>,
     closing: &mut Closing,
@@ -178,7 +186,7 @@ pub(super) fn receive(
     }
 }
 
-/// The address in a message.
+/// Parses the address in a message.
 fn read(text: &[u8]) -> Option<SocketAddr> {
     let text = std::str::from_utf8(text).ok()?;
     text.strip_prefix(&format!("{VERSION} {SEGMENT_BYTES} "))?.parse().ok()
@@ -189,7 +197,7 @@ mod tests {
     use super::*;
     use std::io::Write as _;
 
-    /// An address whose name no other test uses, as long as its port is held.
+    /// Returns an address that no other test uses, and a socket that reserves its port.
     fn place() -> (std::net::UdpSocket, SocketAddr) {
         let port = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
         let address = port.local_addr().unwrap();
@@ -243,7 +251,7 @@ mod tests {
         let there = accept(listener.as_fd()).unwrap().unwrap();
         let mut closing = Closing::default();
         assert!(take_wakes(there.as_fd(), &mut closing), "none yet");
-        // The other end may make it a connection that blocks: it is a description of both.
+        // The other end may make the connection blocking: both ends share one file description.
         rustix::io::ioctl_fionbio(&here, false).unwrap();
         for _ in 0..100_000 {
             wake(here.as_fd());

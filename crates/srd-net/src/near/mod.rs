@@ -1,10 +1,10 @@
 //! Packets to endpoints of the same machine through memory instead of the kernel.
 //!
-//! [`NearIo`] is UDP sockets, and beside them rings of packets in memory that two processes share.
-//! A packet for an address of this machine goes into the ring of its endpoint once the two have
-//! met; until then, and where they cannot, by UDP. Neither the core nor the peer's core see a
-//! difference: packets are as they would be on the wire, protection included, and a ring that is
-//! full drops, as a queue does.
+//! [`NearIo`] combines UDP sockets with rings of packets in memory that two processes share. A
+//! packet to an address of this machine is written into the ring of the endpoint at this address,
+//! after both endpoints have set up a link. Without a link the packet goes by UDP. The cores of
+//! both ends see no difference: packets have the same bytes as on the wire, including encryption,
+//! and a full ring drops packets, as a full queue does.
 //!
 //! ```text
 //!  endpoint --> address of this machine? --> ring --> endpoint of another process, or of this one
@@ -12,15 +12,16 @@
 //!        `--------------> UDP                             on one descriptor, which writers wake
 //! ```
 //!
-//! | file | what |
+//! | file | content |
 //! |---|---|
-//! | `ring` | packets through memory: one writes, one reads, and believes nothing |
-//! | `meet` | how two endpoints find each other and hand memory over |
-//! | `link` | one endpoint of this machine, from the first call to its end |
-//! | `table` | which addresses have a link, and which are contacted again when |
+//! | `ring` | packets through memory: one end writes, the other end reads and checks every value |
+//! | `meet` | discovery of the other endpoint, and exchange of the memory |
+//! | `link` | the link to one endpoint of this machine, from the connection to its end |
+//! | `table` | addresses with a link, and the times of the next attempts for other addresses |
 //!
-//! Bounds: links of a process, by the descriptors that it may have ([`links_max`]); two rings of 1
-//! MiB for each; addresses that are remembered. What is beyond them travels by UDP.
+//! Bounds: the number of links of a process, by the number of descriptors that the process may have
+//! ([`links_max`]); two rings of 1 MiB for each link; the number of stored addresses. Packets
+//! beyond these bounds go by UDP.
 
 mod link;
 mod meet;
@@ -44,41 +45,43 @@ use crate::wake::IoWaker;
 use table::Table;
 pub use table::links_max;
 
-/// Interval of reads from sockets while packets come through memory; otherwise each call reads
-/// them.
+/// Interval of reads from sockets while packets arrive through memory; otherwise each call reads
+/// the sockets.
 const UDP_LOOK: Duration = Duration::from_micros(20);
 
-/// Packets to endpoints of the same machine, whatever the interface passes: the kernel's own way
-/// between two sockets of one address takes 65,000 bytes.
+/// Largest packet to endpoints of the same machine, in bytes, independent of the interface's MTU:
+/// the kernel's own path between two sockets of one address passes 65,000 bytes.
 pub(crate) const PACKET_BYTES_MAX: u16 = 8_972;
 
-/// UDP sockets, and memory to endpoints of the same machine.
+/// A back end of UDP sockets, with shared memory to endpoints of the same machine.
 #[derive(Debug)]
 pub struct NearIo {
     udp: UdpIo,
-    /// Links; `None` if they are switched off, or this address cannot be found by its name.
+    /// Links; `None` if they are switched off, or if other processes cannot find this address by
+    /// name.
     near: Option<Table>,
     udp_looked_at: Instant,
     stats: NearStats,
 }
 
-/// Packets that have gone past the kernel.
+/// Counters of packets through memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct NearStats {
-    /// Sent through memory.
+    /// Packets sent through memory.
     pub sent_packets: u64,
-    /// Received through memory.
+    /// Packets received through memory.
     pub received_packets: u64,
-    /// Dropped because the ring was full.
+    /// Packets dropped because the ring was full.
     pub full: u64,
-    /// Links that there have been.
+    /// Links that were set up so far.
     pub links: u64,
-    /// Links that ended because the other process wrote what no endpoint writes.
+    /// Links that ended because the other process wrote values that no endpoint writes.
     pub broken: u64,
 }
 
 impl NearIo {
-    /// Over sockets of one shard. Endpoints whose address is not a particular one are not found.
+    /// Makes the back end over sockets of one shard. An endpoint at an unspecified address has no
+    /// name, so that others cannot find it.
     pub(crate) fn over(udp: UdpIo, enabled: bool) -> Self {
         let own = udp.local_address();
         let possible = enabled && !own.ip().is_unspecified() && udp.local_addresses() == 1;
@@ -93,7 +96,7 @@ impl NearIo {
         io
     }
 
-    /// A descriptor that can be read while packets wait, after [`NearIo::arm`].
+    /// Returns a descriptor that is readable while packets wait, after [`NearIo::arm`].
     pub(crate) fn arrivals(&self) -> io::Result<OwnedFd> {
         let sockets = self.udp.arrivals()?;
         let Some(near) = &self.near else { return Ok(sockets) };
@@ -101,17 +104,17 @@ impl NearIo {
         let readable = epoll::EventFlags::IN;
         epoll::add(&both, &sockets, epoll::EventData::new_u64(0), readable)?;
         epoll::add(&both, near.descriptor().as_fd(), epoll::EventData::new_u64(1), readable)?;
-        // The sockets stay open as long as this endpoint, which outlives the descriptor's use.
+        // The sockets stay open as long as this endpoint, and the descriptor is not used longer.
         Ok(both)
     }
 
-    /// Before a sleep on [`NearIo::arrivals`]: from now on a packet makes it readable. `false`: one
-    /// is there already.
+    /// Prepares a sleep on [`NearIo::arrivals`]: from now on a packet makes the descriptor
+    /// readable. Returns `false` if a packet waits already.
     pub(crate) fn arm(&mut self) -> bool {
         self.near.as_mut().is_none_or(Table::arm)
     }
 
-    /// Counters of packets through memory.
+    /// Returns the counters of packets through memory.
     pub fn near_stats(&self) -> NearStats {
         let met = self.near.as_ref().map(Table::counts).unwrap_or_default();
         NearStats { links: met.links, broken: met.broken, ..self.stats }

@@ -1,4 +1,5 @@
-//! Packets from one process to another through memory that they share: one writes, one reads.
+//! Packets from one process to another through shared memory: one process writes, the other process
+//! reads.
 //!
 //! ```text
 //!  0          64         128               192
@@ -7,10 +8,10 @@
 //!  +----------+----------+-----------------+------------------------------------+
 //! ```
 //!
-//! `written` and `read` count bytes and wrap. A record is never in two parts: one that does not
-//! fit before the end begins at the start, behind a mark. The reader trusts nothing: an
-//! impossible count or length ends the ring. A writer that finds no room drops the packet, as a
-//! full queue of a switch does.
+//! `written` and `read` count bytes and wrap. A record is contiguous: if it does not fit before the
+//! end of the ring, the writer puts a mark there and the record at the start. The reader checks
+//! every value: an impossible count or length ends the ring. If the ring has no free space, the
+//! writer drops the packet, as a full queue of a switch does.
 
 use std::sync::atomic::{Ordering, fence};
 
@@ -19,8 +20,8 @@ use srd_proto::transmit::Ecn;
 
 use crate::sys::segment::Segment;
 
-/// Bytes of records: what a sender has under way while the reader's core is with another program
-/// for a moment.
+/// Bytes for records: enough for the packets that a sender has in flight while the reader's core
+/// briefly runs another program.
 pub(super) const RECORDS_BYTES: u32 = 1 << 20;
 /// Bytes of a ring.
 pub(super) const RING_BYTES: usize = RECORDS_AT + RECORDS_BYTES as usize;
@@ -30,43 +31,43 @@ const READ_AT: usize = 64;
 const SLEEPS_AT: usize = 128;
 const RECORDS_AT: usize = 192;
 const HEADER_BYTES: u32 = 16;
-/// Instead of a length: the next record is at the start.
+/// Mark in place of a length: the next record is at the start of the ring.
 const AT_THE_START: u32 = u32::MAX;
-/// The longest packet, as UDP has it.
+/// Largest packet in bytes, as with UDP.
 pub(super) const PACKET_BYTES_MAX: u32 = 65_507;
 
 /// Metadata that travels with a packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Beside {
-    /// The source port that it would have had.
+    /// Source port that the packet would have as a UDP packet.
     pub(super) port: u16,
     pub(super) ecn: Ecn,
-    /// Time when it was written, on the clock of the machine.
+    /// Time when the packet was written, on the clock of the machine.
     pub(super) at: Instant,
 }
 
-/// The other process has written what no writer writes.
+/// Error: the other process has written a value that no writer writes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Broken;
 
-/// The writing end.
+/// The writing end of a ring.
 #[derive(Debug)]
 pub(super) struct Writer {
     segment: Segment,
     base: usize,
     written: u32,
-    /// The reader's count when it was last looked at.
+    /// The reader's count when the writer last read it.
     read: u32,
 }
 
 impl Writer {
-    /// The writer of the ring at offset `base` of a segment.
+    /// Returns the writer of the ring at offset `base` of a segment.
     pub(super) fn new(segment: Segment, base: usize) -> Self {
         Self { segment, base, written: 0, read: 0 }
     }
 
-    /// Puts a packet in, which the reader sees after [`Writer::publish`]. `false`: there is no
-    /// room, or it is too long.
+    /// Writes a packet, which the reader can take after [`Writer::publish`]. Returns `false` if
+    /// there is too little free space, or if the packet is too long.
     pub(super) fn push(&mut self, beside: Beside, parts: [&[u8]; 2]) -> bool {
         let Ok(bytes) = u32::try_from(parts[0].len() + parts[1].len()) else { return false };
         if bytes > PACKET_BYTES_MAX {
@@ -107,11 +108,12 @@ impl Writer {
         fits(self.written.wrapping_sub(self.read))
     }
 
-    /// Shows the reader what was put in. Returns whether it is to be woken.
+    /// Makes all written packets visible to the reader. Returns whether the reader must be woken.
     pub(super) fn publish(&mut self) -> bool {
         self.segment.word(self.base + WRITTEN_AT).store(self.written, Ordering::Release);
-        // The reader publishes that it sleeps, then looks for packets. This side publishes the
-        // packet, then checks for sleep. So at least one side sees the other's write.
+        // The reader publishes that it sleeps, then checks for packets. The writer publishes the
+        // packet, then checks whether the reader sleeps. So at least one side sees the write of the
+        // other side.
         fence(Ordering::SeqCst);
         let sleeps = self.segment.word(self.base + SLEEPS_AT);
         sleeps.load(Ordering::Relaxed) != 0 && sleeps.swap(0, Ordering::Relaxed) != 0
@@ -122,28 +124,28 @@ impl Writer {
     }
 }
 
-/// The reading end.
+/// The reading end of a ring.
 #[derive(Debug)]
 pub(super) struct Reader {
     segment: Segment,
     base: usize,
     read: u32,
-    /// The writer's count when its process was gone.
+    /// The writer's count at the time when its process ended.
     end: Option<u32>,
 }
 
 impl Reader {
-    /// The reader of the ring at offset `base` of a segment.
+    /// Returns the reader of the ring at offset `base` of a segment.
     pub(super) fn new(segment: Segment, base: usize) -> Self {
         Self { segment, base, read: 0, end: None }
     }
 
-    /// Whether there is anything.
+    /// Whether the ring has no packet.
     pub(super) fn is_empty(&self) -> bool {
         self.written() == self.read
     }
 
-    /// From now on only what has been written until now is read: a ring at most.
+    /// Limits reading to packets that were written until now: at most one ring of them.
     pub(super) fn end(&mut self) {
         self.end = Some(self.written());
     }
@@ -153,7 +155,7 @@ impl Reader {
         self.end.unwrap_or_else(now)
     }
 
-    /// Takes the next packet out, into `bytes`; `None` if the ring is empty.
+    /// Takes the next packet, into `bytes`; `None` if the ring is empty.
     pub(super) fn pop(&mut self, bytes: &mut Vec<u8>) -> Result<Option<Beside>, Broken> {
         let mut there = self.written().wrapping_sub(self.read);
         if there == 0 {
@@ -192,18 +194,19 @@ impl Reader {
         Ok(Some(Beside { port, ecn, at: Instant::from_nanos(u64::from_ne_bytes(at)) }))
     }
 
-    /// Gives the writer the room of what was taken out.
+    /// Returns the space of the packets that were taken to the writer.
     pub(super) fn release(&self) {
         self.segment.word(self.base + READ_AT).store(self.read, Ordering::Release);
     }
 
-    /// Requests a wake-up by the next packet. Look for one afterwards: it may have arrived before.
+    /// Sets whether the next packet wakes this end. Check for a packet afterwards: a packet may
+    /// have arrived before.
     pub(super) fn sleeps(&self, sleeps: bool) {
         self.segment.word(self.base + SLEEPS_AT).store(sleeps.into(), Ordering::Relaxed);
     }
 
     fn header(&self) -> [u8; HEADER_BYTES as usize] {
-        // Places are multiples of eight; the mark at the very end is all that fits there.
+        // Offsets are multiples of eight; at the very end only the mark fits.
         let mut header = [0; HEADER_BYTES as usize];
         let to_end = (RECORDS_BYTES - self.read % RECORDS_BYTES).min(HEADER_BYTES) as usize;
         self.segment.read(self.place(), &mut header[..to_end]);
@@ -219,13 +222,13 @@ fn length(header: &[u8; HEADER_BYTES as usize]) -> u32 {
     u32::from_ne_bytes([header[0], header[1], header[2], header[3]])
 }
 
-/// Bytes of a record with a packet of this many bytes.
+/// Returns the bytes of a record with a packet of this many bytes.
 fn record_bytes(packet_bytes: u32) -> u32 {
     HEADER_BYTES + packet_bytes.next_multiple_of(8)
 }
 
 #[cfg(test)]
-#[allow(clippy::cast_possible_truncation)] // small numbers, and parts of random ones
+#[allow(clippy::cast_possible_truncation)] // the numbers are small, or random and may be cut
 mod tests {
     use super::*;
     use srd_proto::rng::Rng;
@@ -307,7 +310,7 @@ mod tests {
         assert!(!reader.is_empty());
     }
 
-    /// Another process writes what it likes, wherever it likes.
+    /// The other process writes any bytes at any offset.
     #[test]
     fn no_bytes_in_the_memory_make_either_end_panic_or_read_on_for_ever() {
         let mut broken = 0;

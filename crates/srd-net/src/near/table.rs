@@ -1,4 +1,4 @@
-//! The links of an endpoint: their destinations, the times of further attempts, and the
+//! The links of an endpoint: the destination of each link, the times of further attempts, and the
 //! descriptor that the endpoint sleeps on.
 
 use std::collections::HashMap;
@@ -20,28 +20,29 @@ use crate::sys::os;
 
 /// Interval at which connections are checked while no thread sleeps on them.
 const LOOK: Duration = Duration::from_millis(1);
-/// Pause before an address without an endpoint is contacted again; afterwards each pause is four
+/// First pause before an address without an endpoint is contacted again; each further pause is four
 /// times as long.
 const AGAIN: Duration = Duration::from_millis(100);
-/// The longest time until it is contacted again.
+/// Longest pause before an address is contacted again.
 const AGAIN_MAX: Duration = Duration::from_secs(30);
-/// Addresses that are remembered.
+/// Largest number of addresses that are stored.
 const ADDRESSES_MAX: usize = 4096;
-/// Connections that are looked at in one turn.
+/// Largest number of connections that are handled in one turn.
 const EVENTS_MAX: usize = 16;
-/// A link takes two descriptors while it is made. All links together take at most this part of the
-/// descriptors that a process may have.
+/// Divisor of the number of descriptors that a process may have: all links together use at most
+/// this part. A link uses two descriptors while it is set up.
 const DESCRIPTORS_PART: u64 = 16;
-/// Largest number of links of a process, however many descriptors it may have.
+/// Largest number of links of a process, even if it may have many descriptors.
 const LINKS_MAX: u32 = 256;
 
-/// The descriptor of the set that is no link.
+/// Number of the listener in the set of descriptors; every other number is the index of a link.
 const LISTENER: u64 = u64::MAX;
 
-/// Links of this process.
+/// Current number of links of this process.
 static LINKS: AtomicU32 = AtomicU32::new(0);
 
-/// Largest number of links of this process: each end of a link has a descriptor and maps 2 MiB.
+/// Returns the largest number of links of this process: each end of a link has a descriptor and
+/// maps 2 MiB.
 pub fn links_max() -> u32 {
     let part = os::descriptors_max() / DESCRIPTORS_PART / 2;
     u32::try_from(part).unwrap_or(LINKS_MAX).min(LINKS_MAX)
@@ -50,9 +51,9 @@ pub fn links_max() -> u32 {
 /// Way in which an address is reached.
 #[derive(Clone, Copy, Debug)]
 enum Reach {
-    /// The place of its link.
+    /// Through the link at this index.
     Link(usize),
-    /// By UDP, until it is contacted again.
+    /// By UDP, until the address is contacted again at `again`.
     Far { again: Instant, wait: Duration },
 }
 
@@ -67,12 +68,12 @@ pub(super) struct Counts {
 #[derive(Debug)]
 struct LinkSlot {
     link: Link,
-    /// The connection has ended: what is in the memory still is read.
+    /// Whether the connection has ended. Packets in the memory are still read.
     ended: bool,
     _counted: Counted,
 }
 
-/// One of the process's links.
+/// A guard that counts one link of the process.
 #[derive(Debug)]
 pub(super) struct Counted;
 
@@ -90,16 +91,16 @@ impl Drop for Counted {
     }
 }
 
-/// The endpoints of this machine.
+/// The links to the endpoints of this machine.
 #[derive(Debug)]
 pub(super) struct Table {
     own: SocketAddr,
-    /// Addresses of this machine when the endpoint was opened.
+    /// Addresses of this machine at the time when the endpoint was opened.
     machine: Vec<IpAddr>,
     set: Arc<OwnedFd>,
     listener: OwnedFd,
-    /// Connections that have ended, and what others have brought. No callers are accepted until
-    /// all of them are closed: the listener is no part of the set meanwhile.
+    /// Ended connections, and descriptors that other processes have sent. Until all of them are
+    /// closed, the listener is removed from the set and no callers are accepted.
     closing: Closing,
     accepts: bool,
     places: Vec<Option<LinkSlot>>,
@@ -133,7 +134,8 @@ impl Table {
         })
     }
 
-    /// A descriptor that is readable while a connection is, or after this was woken.
+    /// Returns a descriptor that is readable while a connection is readable, or after this endpoint
+    /// was woken.
     pub(super) fn descriptor(&self) -> &Arc<OwnedFd> {
         &self.set
     }
@@ -142,7 +144,7 @@ impl Table {
         self.counts
     }
 
-    /// Whether there is no connection at all.
+    /// Whether there is no connection.
     #[cfg(test)]
     pub(super) fn is_unlinked(&self) -> bool {
         self.places.iter().all(Option::is_none)
@@ -161,8 +163,8 @@ impl Table {
         place.is_some_and(|place| place.link.has_met() && !place.ended)
     }
 
-    /// The link to an address, if the two have met. An address of this machine is called now and
-    /// then.
+    /// Returns the link to an address, if both endpoints have exchanged addresses. An address of
+    /// this machine without a link is contacted at intervals.
     pub(super) fn link_to(&mut self, now: Instant, to: SocketAddr) -> Option<&mut Link> {
         match self.reach.get(&to) {
             Some(Reach::Link(place)) => {
@@ -186,7 +188,7 @@ impl Table {
     }
 
     fn call(&mut self, now: Instant, to: SocketAddr, wait: Duration) {
-        // Addresses for which there is no link anyway need not be remembered.
+        // An address without a free link need not be stored.
         let Some(counted) = Counted::take() else { return };
         let far = Reach::Far { again: now + wait, wait: wait.times(4).min(AGAIN_MAX) };
         self.reach.insert(to, far);
@@ -197,7 +199,7 @@ impl Table {
         }
     }
 
-    /// Gives a link a slot; `None` if the system cannot watch its socket.
+    /// Stores a link in a slot. Returns `None` if the system cannot watch the link's socket.
     fn put(&mut self, link: Link, counted: Counted) -> Option<usize> {
         let free = self.places.iter().position(Option::is_none);
         let place = free.unwrap_or(self.places.len());
@@ -215,7 +217,7 @@ impl Table {
         Some(place)
     }
 
-    /// Hands over what has arrived, of each link in turn.
+    /// Hands over packets that have arrived, from each link in turn.
     pub(super) fn receive(
         &mut self,
         now: Instant,
@@ -246,7 +248,7 @@ impl Table {
         packets
     }
 
-    /// From now on a packet wakes the sleeper. `false`: one is there already.
+    /// Lets the next packet wake the sleeping thread. Returns `false` if a packet waits already.
     pub(super) fn arm(&mut self) -> bool {
         self.armed = true;
         self.rings().for_each(|rings| rings.sleeps(true));
@@ -258,7 +260,7 @@ impl Table {
         self.places.iter_mut().flatten().filter_map(|place| place.link.rings())
     }
 
-    /// Callers, answers, and ends.
+    /// Handles callers, answers, and connections that have ended.
     fn look(&mut self, now: Instant) {
         self.accept_again();
         let mut events = Vec::with_capacity(EVENTS_MAX);
@@ -275,7 +277,7 @@ impl Table {
         }
     }
 
-    /// Whether callers may come: only while nothing of others is left to be closed.
+    /// Accepts callers again, if no descriptor of another process waits to be closed.
     fn accept_again(&mut self) {
         let accepts = self.closing.is_done();
         if accepts == self.accepts {
@@ -296,7 +298,7 @@ impl Table {
         while self.closing.is_done()
             && let Ok(Some(socket)) = meet::accept(self.listener.as_fd())
         {
-            // One too many is hung up on, and sends by UDP.
+            // A caller beyond the limit is disconnected, and sends by UDP.
             match Counted::take() {
                 Some(counted) => _ = self.put(Link::Calling(socket), counted),
                 None => meet::hang_up(socket, &mut self.closing),
@@ -309,7 +311,7 @@ impl Table {
         let LinkSlot { mut link, mut ended, _counted } = place;
         if link.has_met() {
             if !link.take_wakes(&mut self.closing) {
-                // Records that it wrote before are read first.
+                // Records that the other process wrote before its end are read first.
                 let _ = epoll::delete(&self.set, link.socket());
                 link.rings().into_iter().for_each(super::link::Rings::end);
                 ended = true;
@@ -325,7 +327,7 @@ impl Table {
         };
         let link = link.on_readable(own, may_be, &mut self.closing);
         let Ok(mut link) = link.map_err(|link| link.end(&mut self.closing)) else {
-            // The other side refused this endpoint, which tries again much later.
+            // The other endpoint refused this endpoint: the next attempt is much later.
             let far = Reach::Far { again: now + AGAIN_MAX, wait: AGAIN_MAX };
             let of_it = |reach: &&mut Reach| matches!(reach, Reach::Link(place) if *place == at);
             self.reach.values_mut().filter(of_it).for_each(|reach| *reach = far);
@@ -336,7 +338,8 @@ impl Table {
         self.places[at] = Some(LinkSlot { link, ended, _counted });
         let Some(peer) = peer else { return };
         self.counts.links += 1;
-        // Two that have called each other have two links, and each writes to one.
+        // If two endpoints have connected to each other, there are two links, and each endpoint
+        // writes to one of them.
         let known = self.has_link(peer);
         if !known && (self.reach.len() < ADDRESSES_MAX || self.reach.contains_key(&peer)) {
             self.reach.insert(peer, Reach::Link(at));

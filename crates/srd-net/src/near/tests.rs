@@ -13,10 +13,10 @@ use crate::sys::segment::Segment;
 use crate::{Application, BindOptions, Context, LocalEndpoint};
 
 const QPN: Qpn = Qpn(1);
-/// Longest that anything may take.
+/// Longest time that a step of a test may take.
 const PATIENCE: StdDuration = StdDuration::from_secs(60);
 
-/// Links are counted for the whole process: one test at a time.
+/// Locks out other tests, because links are counted for the whole process.
 fn alone() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)
@@ -57,7 +57,7 @@ fn payload(n: u16, bytes: usize) -> Vec<u8> {
     payload
 }
 
-/// Sends this many datagrams, and waits until all have arrived, each once and as it was.
+/// Sends this number of datagrams, and waits until each has arrived once and unchanged.
 fn exchange(from: &mut End, to: PeerId, far: &mut End, count: u16, bytes: usize) {
     (0..count).for_each(|n| send(from, to, payload(n, bytes)));
     let (mut got, mut answers) = (Got::default(), Got::default());
@@ -71,7 +71,7 @@ fn exchange(from: &mut End, to: PeerId, far: &mut End, count: u16, bytes: usize)
     assert!(got.0.iter().zip(0..).all(|(got, n)| *got == payload(n, bytes)));
 }
 
-/// Goes on until the two have met.
+/// Polls until the two endpoints have set up a link.
 fn meet(from: &mut End, to: PeerId, far: &mut End) {
     let start = StdInstant::now();
     while from.io().near_stats().links == 0 || far.io().near_stats().links == 0 {
@@ -105,7 +105,7 @@ fn an_endpoint_without_memory_is_reached_by_udp() {
     }
 }
 
-/// The ring is smaller than what is sent at once: what it drops is sent again.
+/// The ring is smaller than the data sent in one burst: dropped packets are sent again.
 #[test]
 fn more_than_the_ring_holds_arrives_all_the_same() {
     let _alone = alone();
@@ -142,7 +142,7 @@ fn an_endpoint_that_comes_again_at_its_address_is_met_again() {
     let peer = here.connect(address).unwrap();
     meet(&mut here, peer, &mut there);
     drop(there);
-    // A packet that is sent now goes by UDP, where no socket receives it.
+    // From here on a packet goes by UDP to an address at which no socket receives.
     let start = StdInstant::now();
     while here.io().near.as_ref().unwrap().has_link(address) {
         assert!(start.elapsed() < PATIENCE, "the link outlives its end");
@@ -210,7 +210,7 @@ fn links_have_a_bound_and_what_is_beyond_it_goes_by_udp() {
     }
 }
 
-/// Another user of the machine may find the name, and is not accepted.
+/// An endpoint of another user may have the name, but is not accepted.
 #[test]
 fn another_user_is_hung_up_on() {
     let _alone = alone();
@@ -221,12 +221,12 @@ fn another_user_is_hung_up_on() {
     }
     let mut here = anywhere(true);
     let address = here.local_address();
-    // No other test has this port, and so none has its name.
+    // No other test has this port, so no other test has its name.
     let port = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
     let strange = port.local_addr().unwrap();
     let called = std::thread::spawn(move || {
         let nobody = rustix::fs::Uid::from_raw(65_534);
-        // Of this thread alone.
+        // Changes the user of this thread only.
         rustix::thread::set_thread_res_uid(nobody, nobody, nobody).unwrap();
         let refused = meet::call(address).unwrap_err().kind();
         let own = meet::listener(strange).unwrap();
@@ -243,8 +243,7 @@ fn another_user_is_hung_up_on() {
     assert_eq!(here.io().near_stats().links, 0);
 }
 
-/// A process of this user connects and sends an invalid message, or hands over memory that may
-/// shrink.
+/// A process of this user connects and sends an invalid message, or memory that can shrink.
 #[test]
 fn callers_that_say_nonsense_are_hung_up_on() {
     let _alone = alone();
@@ -266,7 +265,7 @@ fn callers_that_say_nonsense_are_hung_up_on() {
     assert!(here.io().near.as_ref().unwrap().is_unlinked());
 }
 
-/// Until the other end has hung up.
+/// Polls until the other end has closed the connection.
 fn turn_until(here: &mut End, socket: &impl AsFd) {
     let start = StdInstant::now();
     let mut closing = srd_trust::closing::Closing::default();
@@ -276,8 +275,8 @@ fn turn_until(here: &mut End, socket: &impl AsFd) {
     }
 }
 
-/// Packets to an address go to the endpoint that has claimed it. So an address of another
-/// machine, or of a family that this endpoint does not use, cannot be claimed.
+/// Packets to an address go to the endpoint that has claimed it. So a caller cannot claim an
+/// address of another machine, or of a family that this endpoint does not use.
 #[test]
 fn a_caller_may_claim_an_address_of_this_machine_only() {
     let _alone = alone();
@@ -295,7 +294,7 @@ fn a_caller_may_claim_an_address_of_this_machine_only() {
     assert!(here.io().near.as_ref().unwrap().is_unlinked());
 }
 
-/// A process of this user that writes into the ring as it likes.
+/// Connects as a process of this user that writes arbitrary bytes into the ring.
 fn raw_caller(here: &mut End) -> (OwnedFd, Writer) {
     let address = here.local_address();
     let socket = meet::call(address).unwrap();
@@ -329,13 +328,13 @@ fn a_caller_that_has_hung_up_and_goes_on_writing_is_removed() {
     }
 }
 
-/// A connection that waits for its bytes to be sent when it is closed, as a file of a program of
-/// the caller's would (FUSE).
+/// Returns a connection whose close waits until its bytes are sent, as the close of a file in a
+/// FUSE file system of the caller may wait.
 fn slow_to_close() -> OwnedFd {
     use std::io::Write as _;
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let mut stream = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-    // The other end reads nothing.
+    // The other end never reads.
     let (other, _) = listener.accept().unwrap();
     std::mem::forget(other);
     stream.set_nonblocking(true).unwrap();
@@ -352,7 +351,8 @@ fn regression_descriptors_that_a_caller_brings_are_closed_without_a_wait() {
     let address = here.local_address();
     let local = "127.0.0.1:9".parse().unwrap();
     let start = StdInstant::now();
-    // With a message, one too many, and with one that is no message.
+    // The first caller sends one descriptor too many. The second sends a descriptor that is not
+    // memory.
     let slow: Vec<OwnedFd> = (0..3).map(|_| slow_to_close()).collect();
     let descriptors: Vec<_> = slow.iter().map(AsFd::as_fd).collect();
     let callers: Vec<_> = descriptors
@@ -367,7 +367,7 @@ fn regression_descriptors_that_a_caller_brings_are_closed_without_a_wait() {
     for socket in &callers {
         turn_until(&mut here, socket);
     }
-    // No connection is accepted until they are closed, and packets go by UDP.
+    // No connection is accepted until these descriptors are closed, and packets go by UDP.
     let peer = there.connect(address).unwrap();
     exchange(&mut there, peer, &mut here, 100, 1000);
     assert_eq!(here.io().near_stats().links, 0);

@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV
 
 /// Bytes of a `sockaddr_in`.
 const V4_BYTES: usize = 16;
-/// Bytes of a `sockaddr_in6`, the largest that is used.
+/// Bytes of a `sockaddr_in6`, the largest address that is used.
 const V6_BYTES: usize = 28;
 
 /// A `sockaddr_in` or `sockaddr_in6`, for `sendmsg` and `recvmsg`.
@@ -15,12 +15,12 @@ pub(crate) struct SockAddr {
 }
 
 impl SockAddr {
-    /// Room for either family.
+    /// Bytes of the buffer, which has space for either family.
     pub(crate) const CAPACITY: u32 = 28;
-    /// All zero: a buffer to receive into.
+    /// An address of zeros: a buffer to receive into.
     pub(crate) const EMPTY: Self = Self { bytes: [0; V6_BYTES] };
 
-    /// The kernel's form of `address`, and its length.
+    /// Returns the kernel's form of `address`, and its length.
     pub(crate) fn encode(address: &SocketAddr) -> (Self, u32) {
         let mut bytes = [0; V6_BYTES];
         bytes[2..4].copy_from_slice(&address.port().to_be_bytes());
@@ -41,8 +41,8 @@ impl SockAddr {
         (Self { bytes }, u32::try_from(length).unwrap_or(Self::CAPACITY))
     }
 
-    /// The form that a socket of this family takes: one of both families names IPv4 addresses as
-    /// mapped ones.
+    /// Returns the form of `address` for a socket of this family. A socket of both families uses
+    /// IPv4-mapped addresses for IPv4.
     pub(crate) fn encode_for(ipv6: bool, address: &SocketAddr) -> (Self, u32) {
         match address {
             SocketAddr::V4(v4) if ipv6 => {
@@ -53,10 +53,12 @@ impl SockAddr {
         }
     }
 
-    /// The address that the kernel wrote; `None` for another family or a short one. A mapped one
-    /// is of IPv4: beyond this border it has one form, whatever socket it came by.
+    /// Returns the address that the kernel wrote; `None` if it is too short or of another family.
+    /// An IPv4-mapped address is returned as an IPv4 address, so that an address has the same form
+    /// for every socket.
     ///
-    /// The flow label is dropped: it is per packet, and an address must compare equal.
+    /// The flow label is dropped: it differs between packets, but addresses of one peer must
+    /// compare equal.
     pub(crate) fn decode(&self, length: u32) -> Option<SocketAddr> {
         let length = length as usize;
         let b = &self.bytes;
@@ -78,18 +80,18 @@ impl SockAddr {
         }
     }
 
-    /// Pointer through which the kernel reads or writes it.
+    /// Returns the pointer through which the kernel reads or writes the address.
     pub(crate) fn as_mut_ptr(&mut self) -> *mut libc::c_void {
         self.bytes.as_mut_ptr().cast()
     }
 
-    /// Pointer through which the kernel reads it.
+    /// Returns the pointer through which the kernel reads the address.
     pub(crate) fn as_ptr(&self) -> *const libc::sockaddr {
         self.bytes.as_ptr().cast()
     }
 }
 
-/// The address family of an IP address.
+/// Returns the address family of an IP address.
 pub(crate) fn family_of(ip: &IpAddr) -> libc::c_int {
     match ip {
         IpAddr::V4(_) => libc::AF_INET,
@@ -97,7 +99,7 @@ pub(crate) fn family_of(ip: &IpAddr) -> libc::c_int {
     }
 }
 
-#[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // 2 and 10
+#[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // the values are 2 and 10
 const fn family(af: libc::c_int) -> u16 {
     af as u16
 }

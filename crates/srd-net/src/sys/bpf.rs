@@ -1,7 +1,8 @@
 //! `bpf(2)`: maps, programs, and the links that attach them.
 //!
-//! Each is a descriptor. The link goes with its last descriptor, so that the program leaves the
-//! interface when the process ends, however it ends. Nothing is pinned.
+//! Each of these objects is a descriptor. A link ends when its last descriptor is closed, so the
+//! program is removed from the interface whenever the process ends, even by a crash. No object is
+//! pinned.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
@@ -20,15 +21,15 @@ const BPF_LINK_CREATE: libc::c_long = 28;
 
 const BPF_MAP_TYPE_XSKMAP: u32 = 17;
 
-/// The program looks at the first part of a packet only (`BPF_F_XDP_HAS_FRAGS`).
+/// The program reads only the first part of a packet (`BPF_F_XDP_HAS_FRAGS`).
 const HAS_FRAGS: u32 = 1 << 5;
-/// Before the programs that are there already (`BPF_F_BEFORE`).
+/// Flag to attach before the programs that are already attached (`BPF_F_BEFORE`).
 const BEFORE: u32 = 1 << 3;
 
 const XDP_FLAGS_SKB_MODE: u32 = 1 << 1;
 const XDP_FLAGS_DRV_MODE: u32 = 1 << 2;
 
-/// Bytes of the verifier's explanation that are kept.
+/// Largest number of bytes of the verifier's log that are stored.
 const LOG_BYTES_MAX: usize = 1 << 16;
 
 /// One instruction of eBPF, in the kernel's layout.
@@ -37,28 +38,28 @@ const LOG_BYTES_MAX: usize = 1 << 16;
 pub(crate) struct Instruction {
     /// Operation code.
     pub(crate) code: u8,
-    /// Destination register in the lower four bits, source register in the upper (on machines
-    /// that store the low byte first).
+    /// Destination register in the lower four bits, source register in the upper four (on
+    /// little-endian machines).
     pub(crate) registers: u8,
-    /// A jump's distance, or an offset in memory.
+    /// Distance of a jump, or offset in memory.
     pub(crate) offset: i16,
-    /// A constant.
+    /// Constant operand.
     pub(crate) immediate: i32,
 }
 
 /// Hook at which a program runs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Mode {
-    /// In the driver, before the kernel has made a packet of its own of the bytes.
+    /// In the driver, before the kernel has allocated its own packet structure.
     Native,
-    /// In the kernel's receive path, for drivers that have no place for programs.
+    /// In the kernel's receive path, for drivers without support for programs.
     Generic,
 }
 
 /// Purpose of a program.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Purpose {
-    /// XDP: the packets that an interface receives, before the kernel.
+    /// XDP: the packets that an interface receives, before the kernel processes them.
     Xdp,
     /// tc: the packets that an interface has received.
     Ingress,
@@ -67,7 +68,7 @@ pub(crate) enum Purpose {
 }
 
 impl Purpose {
-    /// `BPF_PROG_TYPE_XDP`, `BPF_PROG_TYPE_SCHED_CLS`
+    /// Returns the program type: `BPF_PROG_TYPE_XDP` or `BPF_PROG_TYPE_SCHED_CLS`.
     fn kind(self) -> u32 {
         match self {
             Self::Xdp => 6,
@@ -75,7 +76,7 @@ impl Purpose {
         }
     }
 
-    /// `BPF_XDP`, `BPF_TCX_INGRESS`, `BPF_TCX_EGRESS`
+    /// Returns the attach type: `BPF_XDP`, `BPF_TCX_INGRESS` or `BPF_TCX_EGRESS`.
     fn place(self) -> u32 {
         match self {
             Self::Xdp => 37,
@@ -84,7 +85,7 @@ impl Purpose {
         }
     }
 
-    /// Name of maps and programs in lists of the system.
+    /// Returns the name of maps and programs in lists of the system.
     fn name(self) -> [u8; 16] {
         match self {
             Self::Xdp => *b"srd_xdp\0\0\0\0\0\0\0\0\0",
@@ -96,12 +97,12 @@ impl Purpose {
 /// Properties of a map.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Shape {
-    /// `BPF_MAP_TYPE_...`
+    /// Type of the map: `BPF_MAP_TYPE_...`.
     pub(crate) kind: u32,
     pub(crate) key_bytes: u32,
     pub(crate) value_bytes: u32,
     pub(crate) entries: u32,
-    /// `BPF_F_...`
+    /// Flags of the map: `BPF_F_...`.
     pub(crate) flags: u32,
 }
 
@@ -131,14 +132,14 @@ pub(crate) fn make_map(shape: Shape, purpose: Purpose) -> io::Result<OwnedFd> {
 pub(crate) struct SocketMap(OwnedFd);
 
 impl SocketMap {
-    /// A map with room for queues below `queues`.
+    /// Makes a map for queues with numbers below `queues`.
     pub(crate) fn new(queues: u32) -> io::Result<Self> {
         let kind = BPF_MAP_TYPE_XSKMAP;
         let shape = Shape { kind, key_bytes: 4, value_bytes: 4, entries: queues, flags: 0 };
         make_map(shape, Purpose::Xdp).map(Self)
     }
 
-    /// Sends the packets of a queue to a socket.
+    /// Assigns the packets of a queue to a socket.
     pub(crate) fn set(&self, queue: u32, socket: BorrowedFd<'_>) -> io::Result<()> {
         #[repr(C)]
         struct Attributes {
@@ -160,37 +161,37 @@ impl SocketMap {
         unsafe { call(BPF_MAP_UPDATE_ELEM, attributes) }.map(drop)
     }
 
-    /// The descriptor, for instructions that name the map.
+    /// Returns the descriptor, for instructions that use the map.
     pub(crate) fn number(&self) -> i32 {
         self.0.as_raw_fd()
     }
 }
 
-/// A program that the verifier has passed.
+/// A program that the verifier has accepted.
 #[derive(Debug)]
 pub(crate) struct Program {
     fd: OwnedFd,
     purpose: Purpose,
 }
 
-/// A program was refused.
+/// Error: the kernel refused a program.
 #[derive(Debug)]
 pub(crate) struct LoadError {
     pub(crate) error: io::Error,
-    /// The text of the verifier.
+    /// Log of the verifier.
     pub(crate) log: String,
 }
 
 impl Program {
-    /// Loads a program. Kernels before 5.18 do not support packets of several parts in XDP; there
-    /// it is loaded without the flag for them.
+    /// Loads a program. Kernels before 5.18 do not support XDP packets of several parts; on these
+    /// the program is loaded without the flag for such packets.
     pub(crate) fn load(purpose: Purpose, code: &[Instruction]) -> Result<Self, LoadError> {
         let flags = if purpose == Purpose::Xdp { [HAS_FRAGS, 0].as_slice() } else { &[0] };
         let quietly = flags.iter().find_map(|flags| load(purpose, code, *flags, &mut []).ok());
         if let Some(fd) = quietly {
             return Ok(Self { fd, purpose });
         }
-        // Once more, to learn why.
+        // Loads a second time, to get the verifier's log.
         let mut log = vec![0; LOG_BYTES_MAX];
         let loaded = load(purpose, code, 0, &mut log);
         loaded.map(|fd| Self { fd, purpose }).map_err(|error| {
@@ -199,7 +200,8 @@ impl Program {
         })
     }
 
-    /// Attaches an XDP program to an interface for as long as the link lives.
+    /// Attaches an XDP program to an interface. The program stays attached until the link is
+    /// dropped.
     pub(crate) fn attach(&self, interface: u32, mode: Mode) -> io::Result<Link> {
         let flags = match mode {
             Mode::Native => XDP_FLAGS_DRV_MODE,
@@ -208,8 +210,8 @@ impl Program {
         self.link(interface, flags)
     }
 
-    /// Attaches a program at tc for as long as the link lives, before those that are there. Needs
-    /// Linux 6.6.
+    /// Attaches a program at tc, before the programs that are already attached. The program stays
+    /// attached until the link is dropped. Requires Linux 6.6.
     pub(crate) fn attach_first(&self, interface: u32) -> io::Result<Link> {
         self.link(interface, BEFORE)
     }
@@ -221,7 +223,7 @@ impl Program {
             interface: u32,
             place: u32,
             flags: u32,
-            /// Program at tc before which this one is put; zero: before all.
+            /// Program at tc before which this program is attached; zero: before all programs.
             relative: u32,
             padding: u32,
             revision: u64,
@@ -239,7 +241,7 @@ impl Program {
         unsafe { descriptor(BPF_LINK_CREATE, attributes) }.map(Link)
     }
 
-    /// Runs it on a packet. Returns its verdict.
+    /// Runs the program on a packet. Returns the verdict.
     #[cfg(test)]
     pub(crate) fn run(&self, packet: &[u8]) -> io::Result<u32> {
         #[repr(C)]
@@ -308,12 +310,12 @@ fn load(
     unsafe { descriptor(BPF_PROG_LOAD, attributes) }
 }
 
-/// Keeps a program attached.
+/// A link, which keeps a program attached until it is dropped.
 #[derive(Debug)]
 pub(crate) struct Link(OwnedFd);
 
 impl Link {
-    /// Whether the interface of a program at tc is there still.
+    /// Whether the interface of a program at tc still exists.
     pub(crate) fn is_attached(&self) -> io::Result<bool> {
         #[repr(C)]
         #[derive(Default)]
@@ -339,12 +341,14 @@ impl Link {
         };
         // SAFETY: the kernel writes no more than `bytes` of `info`, which outlives the call.
         unsafe { call(BPF_OBJ_GET_INFO_BY_FD, attributes) }?;
-        // The kernel wrote it, through an address that the compiler sees as a number.
+        // The kernel wrote the structure through an address that the compiler sees as a number
+        // only.
         Ok(std::hint::black_box(&info).interface != 0)
     }
 }
 
-/// Programs that are attached to an interface, whose they may be.
+/// Returns the number of programs that are attached to an interface, including those of other
+/// processes.
 pub(crate) fn programs_at(interface: u32, purpose: Purpose) -> io::Result<u32> {
     #[repr(C)]
     #[derive(Default)]
@@ -368,7 +372,10 @@ pub(crate) fn programs_at(interface: u32, purpose: Purpose) -> io::Result<u32> {
     Ok(attributes.count)
 }
 
-/// Whether this process may make maps of AF_XDP sockets.
+/// Checks whether this process may make maps of AF_XDP sockets.
+///
+/// # Errors
+/// The step that the kernel refused, and its error.
 pub(crate) fn may_make_maps() -> Result<(), Refused> {
     step("making a map of AF_XDP sockets", SocketMap::new(1).map(drop))
 }
@@ -377,23 +384,23 @@ fn number(fd: &OwnedFd) -> u32 {
     fd.as_fd().as_raw_fd().unsigned_abs()
 }
 
-/// A command that returns a descriptor.
+/// Calls a command that returns a descriptor.
 ///
 /// # Safety
 /// As for [`call`].
 unsafe fn descriptor<A>(command: libc::c_long, attributes: A) -> io::Result<OwnedFd> {
-    // SAFETY: the caller vouches for the attributes.
+    // SAFETY: the caller guarantees the attributes.
     let fd = unsafe { call(command, attributes) }?;
     // SAFETY: the descriptor is new, and nothing else owns it.
     Ok(unsafe { OwnedFd::from_raw_fd(i32::try_from(fd).unwrap_or(-1)) })
 }
 
 /// # Safety
-/// `attributes` are those of the command, without padding, and what they point to outlives the
-/// call.
+/// `attributes` are those of the command, without padding, and the memory that they point to
+/// outlives the call.
 unsafe fn call<A>(command: libc::c_long, attributes: A) -> io::Result<usize> {
     let mut attributes = attributes;
-    // SAFETY: the caller vouches for the attributes.
+    // SAFETY: the caller guarantees the attributes.
     unsafe { call_with(command, &mut attributes) }
 }
 
@@ -401,7 +408,7 @@ unsafe fn call<A>(command: libc::c_long, attributes: A) -> io::Result<usize> {
 /// As for [`call`]. The kernel may write the attributes.
 unsafe fn call_with<A>(command: libc::c_long, attributes: &mut A) -> io::Result<usize> {
     let place = std::ptr::from_mut(attributes);
-    // SAFETY: the attributes are as long as announced; the caller vouches for their content.
+    // SAFETY: the attributes are as long as announced; the caller guarantees their content.
     let result = unsafe { libc::syscall(libc::SYS_bpf, command, place, size_of::<A>()) };
     check(isize::try_from(result).unwrap_or(-1))
 }

@@ -1,14 +1,15 @@
-//! Control messages: what travels beside a datagram through `sendmsg` and `recvmsg`.
+//! Control messages: metadata of a datagram in `sendmsg` and `recvmsg`.
 //!
 //! Layout (native endian): `usize` length of header and data, `i32` level, `i32` type, data,
-//! padding to the size of `usize`. Written and read as plain bytes; the kernel's own limits
-//! bound everything.
+//! padding to the size of `usize`. Control messages are written and read as plain bytes; the limits
+//! of the kernel bound their length.
 
 use srd_proto::transmit::Ecn;
 
-/// Bytes before the data.
+/// Bytes of a control message before its data.
 const HEADER: usize = size_of::<usize>() + 8;
-/// Room for every message that is written or requested: ECN, segment size, timestamp.
+/// Bytes of the buffer: enough for every message that is written or requested (ECN, segment size,
+/// timestamp).
 const CAPACITY: usize = 128;
 
 /// `UDP_SEGMENT` as option and as control message.
@@ -27,13 +28,13 @@ pub(crate) struct Control {
 /// The kernel's metadata of a received message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Received {
-    /// The ECN field.
+    /// ECN field of the packet.
     pub ecn: Ecn,
-    /// Size of the segments that were coalesced; zero if there is one datagram only.
+    /// Size of the segments that were coalesced; zero if the message is one datagram.
     pub segment_bytes: usize,
     /// Wall-clock receive time in nanoseconds since 1970; zero if unknown.
     pub stamp_ns: u64,
-    /// The ICMP error about a packet that was not delivered.
+    /// ICMP error about a packet that was not delivered.
     pub refusal: Option<Refusal>,
 }
 
@@ -44,27 +45,27 @@ pub(crate) struct Refusal {
     pub origin: u8,
     /// Type of the ICMP message.
     pub kind: u8,
-    /// Its code.
+    /// Code of the ICMP message.
     pub code: u8,
-    /// Its further information: the MTU, if the packet was too big.
+    /// Further information of the ICMP message: the MTU, if the packet was too big.
     pub info: u32,
 }
 
 impl Control {
-    /// The room for received messages.
+    /// Bytes that the buffer can receive.
     pub(crate) const CAPACITY: usize = CAPACITY;
 
-    /// No messages.
+    /// Returns an empty buffer.
     pub(crate) const fn new() -> Self {
         Self { bytes: [0; CAPACITY], length: 0 }
     }
 
-    /// Bytes in use.
+    /// Returns the number of bytes in use.
     pub(crate) fn len(&self) -> usize {
         self.length
     }
 
-    /// Pointer through which the kernel reads or writes.
+    /// Returns the pointer through which the kernel reads or writes the buffer.
     pub(crate) fn as_mut_ptr(&mut self) -> *mut libc::c_void {
         self.bytes.as_mut_ptr().cast()
     }
@@ -74,7 +75,7 @@ impl Control {
         self.push(libc::SOL_UDP, UDP_SEGMENT, &segment_bytes.to_ne_bytes());
     }
 
-    /// Sets DSCP and ECN field of this one message.
+    /// Sets the DSCP and the ECN field of one message.
     pub(crate) fn push_ecn(&mut self, dscp: u8, ecn: Ecn, ipv6: bool) {
         let data = i32::from(traffic_class(dscp, ecn)).to_ne_bytes();
         if ipv6 {
@@ -98,8 +99,8 @@ impl Control {
         self.length = end;
     }
 
-    /// Reads the messages in the first `length` bytes, which the kernel wrote. Unknown ones
-    /// are skipped; a malformed tail ends the walk.
+    /// Reads the messages in the first `length` bytes, which the kernel wrote. Unknown messages are
+    /// skipped; reading ends at a malformed message.
     pub(crate) fn parse(&self, length: usize) -> Received {
         let mut rest = &self.bytes[..length.min(CAPACITY)];
         let mut found = Received::default();
@@ -144,12 +145,12 @@ impl Received {
     }
 }
 
-/// The TOS or traffic class byte: the DSCP above the ECN field.
+/// Returns the TOS or traffic class byte: the DSCP above the ECN field.
 pub(crate) fn traffic_class(dscp: u8, ecn: Ecn) -> u8 {
     dscp << 2 | ecn_bits(ecn)
 }
 
-/// The two bits in the IP header.
+/// Returns the two bits of the ECN field in the IP header.
 fn ecn_bits(ecn: Ecn) -> u8 {
     match ecn {
         Ecn::NotEct => 0,
@@ -158,7 +159,7 @@ fn ecn_bits(ecn: Ecn) -> u8 {
     }
 }
 
-/// The meaning of a TOS or traffic class byte. ECT(1) counts as ECN-capable.
+/// Returns the ECN field of a TOS or traffic class byte. ECT(1) counts as ECN-capable.
 pub(crate) fn ecn_of(traffic_class: u8) -> Ecn {
     match traffic_class & 3 {
         0 => Ecn::NotEct,

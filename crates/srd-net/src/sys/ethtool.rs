@@ -1,8 +1,9 @@
 //! The statistics of an interface's driver, which `ethtool -S` shows.
 //!
-//! Three requests: their number, their names, their values. The number may change between them,
-//! when queues are added. Since Linux 6.13 the kernel writes no more than the announced number;
-//! before, it writes as many as the driver has. So the buffers have spare room.
+//! There are three requests: the number of statistics, their names, and their values. The number
+//! may change between them, when queues are added. Since Linux 6.13 the kernel writes no more than
+//! the announced number; earlier kernels write as many as the driver has. So the buffers have spare
+//! space.
 
 use std::ffi::c_char;
 use std::io;
@@ -15,13 +16,13 @@ use super::socket::Socket;
 const GET_STRINGS: u32 = 0x1b;
 const GET_STATISTICS: u32 = 0x1d;
 const GET_SET_INFO: u32 = 0x37;
-/// The set of the names of statistics.
+/// Number of the set that holds the names of statistics.
 const SET_STATISTICS: u32 = 1;
 /// Bytes of a name.
 const NAME_BYTES: usize = 32;
-/// Statistics of a driver, at most: more are refused.
+/// Largest number of a driver's statistics. A driver with more is refused.
 const STATISTICS_MAX: usize = 1 << 16;
-/// Spare bytes beyond the requested size of an answer.
+/// Spare entries beyond the announced number of entries of an answer.
 const SPARE: usize = 4096;
 /// Words of a request before its answer.
 const HEAD_WORDS: usize = 1;
@@ -37,13 +38,13 @@ impl Ethtool {
         Ok(Self { socket: Socket::new(&SocketAddr::from(([127, 0, 0, 1], 0)))? })
     }
 
-    /// Names of the statistics, in the driver's order.
+    /// Returns the names of the statistics, in the driver's order.
     pub(crate) fn names(&self, interface: &str) -> io::Result<Vec<String>> {
         let count = self.count(interface)?;
         if count == 0 {
             return Ok(Vec::new());
         }
-        // cmd, string_set | len, then the names.
+        // Layout: cmd, string_set | len, then the names.
         let words = 2 * HEAD_WORDS + (count + SPARE) * NAME_BYTES / 8;
         let mut buffer = vec![0_u64; words];
         buffer[0] = pair(GET_STRINGS, SET_STATISTICS);
@@ -59,7 +60,7 @@ impl Ethtool {
         Ok(names.map(text).collect())
     }
 
-    /// Values of the `count` statistics, in the driver's order.
+    /// Returns the values of the `count` statistics, in the driver's order.
     pub(crate) fn values(&self, interface: &str, count: usize) -> io::Result<Vec<u64>> {
         if count > STATISTICS_MAX {
             return Err(io::Error::other("the driver has too many statistics"));
@@ -75,13 +76,13 @@ impl Ethtool {
     }
 
     fn count(&self, interface: &str) -> io::Result<usize> {
-        // cmd, reserved | mask of sets | counts, one for each set of the mask.
+        // Layout: cmd, reserved | mask of sets | counts, one for each set of the mask.
         let mut buffer = vec![0_u64; 4];
         buffer[0] = pair(GET_SET_INFO, 0);
         buffer[1] = 1 << SET_STATISTICS;
         self.ask(interface, &mut buffer)?;
         if buffer[1] == 0 {
-            return Ok(0); // the driver has none
+            return Ok(0); // the driver has no statistics
         }
         let count = number(buffer[2], 0) as usize;
         if count > STATISTICS_MAX {
@@ -90,7 +91,8 @@ impl Ethtool {
         Ok(count)
     }
 
-    /// A request whose answer overwrites it. The buffer is one for a request of its command.
+    /// Makes a request; the answer overwrites the request in `buffer`. The size of the buffer must
+    /// suit the command of the request.
     fn ask(&self, interface: &str, buffer: &mut [u64]) -> io::Result<()> {
         // SAFETY: all-zero is a valid ifreq.
         let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
@@ -110,13 +112,13 @@ impl Ethtool {
     }
 }
 
-/// Two words of 32 bits, the first of them first in memory.
+/// Returns two 32-bit words as one value. `first` is first in memory.
 fn pair(first: u32, second: u32) -> u64 {
     let ([a, b, c, d], [e, f, g, h]) = (first.to_ne_bytes(), second.to_ne_bytes());
     u64::from_ne_bytes([a, b, c, d, e, f, g, h])
 }
 
-/// The first or the second of such a pair.
+/// Returns the first or the second word of such a pair.
 fn number(pair: u64, at: usize) -> u32 {
     let [a, b, c, d, e, f, g, h] = pair.to_ne_bytes();
     u32::from_ne_bytes(if at == 0 { [a, b, c, d] } else { [e, f, g, h] })

@@ -1,4 +1,4 @@
-//! Interfaces: which owns an address, and what it passes.
+//! Interfaces: their addresses, MTUs and states.
 
 use std::ffi::{CStr, CString};
 use std::io;
@@ -18,12 +18,12 @@ pub(crate) struct Address {
     pub loopback: bool,
 }
 
-/// The name of the interface that has the address `ip`, if one has.
+/// Returns the name of the interface that has the address `ip`, if there is one.
 pub(crate) fn name_of(ip: IpAddr) -> io::Result<Option<String>> {
     Ok(addresses()?.into_iter().find(|a| a.ip == ip).map(|a| a.interface))
 }
 
-/// Every IP address of every interface.
+/// Returns every IP address of every interface.
 pub(crate) fn addresses() -> io::Result<Vec<Address>> {
     let mut head: *mut libc::ifaddrs = std::ptr::null_mut();
     // SAFETY: `head` is a pointer to write to; on success it is freed below.
@@ -53,7 +53,7 @@ pub(crate) fn addresses() -> io::Result<Vec<Address>> {
     Ok(found)
 }
 
-/// The MTU of an interface, IP header included.
+/// Returns the MTU of an interface, including the IP header.
 pub(crate) fn mtu_of(interface: &str) -> io::Result<u32> {
     let request = ask(interface, libc::SIOCGIFMTU)?;
     // SAFETY: this request fills in the MTU.
@@ -61,7 +61,7 @@ pub(crate) fn mtu_of(interface: &str) -> io::Result<u32> {
     u32::try_from(mtu).map_err(|_| io::Error::other("the kernel reports a negative MTU"))
 }
 
-/// Whether an interface is set up.
+/// Whether an interface is up.
 pub(crate) fn is_up(interface: &str) -> io::Result<bool> {
     let request = ask(interface, libc::SIOCGIFFLAGS)?;
     // SAFETY: this request fills in the flags.
@@ -69,7 +69,7 @@ pub(crate) fn is_up(interface: &str) -> io::Result<bool> {
     Ok(libc::c_int::from(flags) & libc::IFF_UP != 0)
 }
 
-/// The kind of an interface's link header: `ARPHRD_ETHER` and its like.
+/// Returns the kind of an interface's link header, such as `ARPHRD_ETHER`.
 pub(crate) fn link_kind_of(interface: &str) -> io::Result<u16> {
     let request = ask(interface, libc::SIOCGIFHWADDR)?;
     // SAFETY: this request fills in the address, whose family is the kind.
@@ -89,12 +89,12 @@ fn ask(interface: &str, what: libc::c_ulong) -> io::Result<libc::ifreq> {
     }
     let socket = Socket::new(&SocketAddr::from(([127, 0, 0, 1], 0)))?;
     let fd = socket.as_fd().as_raw_fd();
-    // SAFETY: `request` names an interface, zero-terminated, and is ours to write.
+    // SAFETY: `request` names an interface, zero-terminated, and belongs to this function.
     check(unsafe { libc::ioctl(fd, what as _, &raw mut request) } as isize)?;
     Ok(request)
 }
 
-/// The index of an interface.
+/// Returns the index of an interface.
 pub(crate) fn index_of(interface: &str) -> io::Result<u32> {
     let name = CString::new(interface).map_err(io::Error::other)?;
     // SAFETY: the name is a C string that outlives the call.
@@ -109,7 +109,7 @@ pub(crate) fn index_of(interface: &str) -> io::Result<u32> {
     }
 }
 
-/// The IP address behind a socket address.
+/// Returns the IP address in a socket address.
 ///
 /// # Safety
 /// `address` is null or points to a socket address that is complete for its family.
@@ -125,7 +125,7 @@ unsafe fn address_of(address: *const libc::sockaddr) -> Option<IpAddr> {
         _ => return None,
     };
     let mut copy = SockAddr::EMPTY;
-    // SAFETY: the caller vouches for `length` bytes at `address`; `copy` has room for 28.
+    // SAFETY: the caller guarantees `length` bytes at `address`; `copy` has room for 28.
     unsafe {
         std::ptr::copy_nonoverlapping(address.cast::<u8>(), copy.as_mut_ptr().cast(), length)
     };

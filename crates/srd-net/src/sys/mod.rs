@@ -2,9 +2,8 @@
 //!
 //! Nothing here depends on SRD. Each file wraps one concern: addresses and control messages (pure
 //! byte layouts), one UDP socket, gathering sends, scattering receives, interfaces, TUN devices,
-//! AF_XDP sockets and packet sockets with their rings, BPF programs and what they write,
-//! statistics of drivers, alarms, and the odd system call (clocks, waiting, wake-ups, random
-//! bytes).
+//! AF_XDP sockets and packet sockets with their rings, BPF programs and what they write, statistics
+//! of drivers, alarms, and other system calls (clocks, waiting, wake-ups, random bytes).
 #![allow(unsafe_code)]
 
 mod addr;
@@ -29,12 +28,12 @@ pub(crate) mod xdp;
 
 use std::io;
 
-/// The outcome of a system call that returns -1 on error.
+/// Converts the result of a system call that returns -1 on error.
 pub(crate) fn check(result: isize) -> io::Result<usize> {
     usize::try_from(result).map_err(|_| io::Error::last_os_error())
 }
 
-/// The error number of an I/O error; zero if it has no number.
+/// Returns the error number of an I/O error; zero if the error has no number.
 pub(crate) fn errno(error: &io::Error) -> i32 {
     error.raw_os_error().unwrap_or(0)
 }

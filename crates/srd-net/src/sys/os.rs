@@ -6,22 +6,22 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
 use super::check;
 
-/// `CLOCK_MONOTONIC` in nanoseconds.
+/// Returns `CLOCK_MONOTONIC` in nanoseconds.
 pub(crate) fn monotonic_ns() -> u64 {
     clock_ns(libc::CLOCK_MONOTONIC)
 }
 
-/// `CLOCK_REALTIME` in nanoseconds since 1970.
+/// Returns `CLOCK_REALTIME` in nanoseconds since 1970.
 pub(crate) fn realtime_ns() -> u64 {
     clock_ns(libc::CLOCK_REALTIME)
 }
 
-/// `CLOCK_BOOTTIME` in nanoseconds: it continues while the machine is suspended.
+/// Returns `CLOCK_BOOTTIME` in nanoseconds. This clock also counts while the machine is suspended.
 pub(crate) fn boottime_ns() -> u64 {
     clock_ns(libc::CLOCK_BOOTTIME)
 }
 
-/// CPU time of this process in nanoseconds.
+/// Returns the CPU time of this process in nanoseconds.
 pub(crate) fn process_cpu_ns() -> u64 {
     clock_ns(libc::CLOCK_PROCESS_CPUTIME_ID)
 }
@@ -34,10 +34,10 @@ fn clock_ns(clock: libc::clockid_t) -> u64 {
     s.saturating_mul(1_000_000_000).saturating_add(u64::try_from(t.tv_nsec).unwrap_or(0))
 }
 
-/// Descriptors that the process may have at a time.
+/// Returns the largest number of descriptors that the process may have.
 pub(crate) fn descriptors_max() -> u64 {
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
-    // SAFETY: the structure is ours to write.
+    // SAFETY: the structure belongs to this function.
     let code = unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) };
     if code == 0 { limit.rlim_cur } else { u64::MAX }
 }
@@ -45,8 +45,8 @@ pub(crate) fn descriptors_max() -> u64 {
 /// Marks every descriptor from `first` on to be closed when a program is started.
 pub(crate) fn close_on_exec_from(first: libc::c_uint) -> io::Result<()> {
     let (last, flags) = (libc::c_uint::MAX, libc::CLOSE_RANGE_CLOEXEC);
-    // SAFETY: the call takes three integers. It closes nothing, so that a descriptor's owner goes
-    // on owning it.
+    // SAFETY: the call takes three integers. It closes no descriptor now, so every descriptor keeps
+    // its owner.
     let result = unsafe { libc::syscall(libc::SYS_close_range, first, last, flags) };
     check(isize::try_from(result).unwrap_or(-1))?;
     Ok(())
@@ -57,7 +57,7 @@ pub(crate) fn random(bytes: &mut [u8]) -> io::Result<()> {
     let mut filled = 0;
     while filled < bytes.len() {
         let rest = &mut bytes[filled..];
-        // SAFETY: pointer and length describe `rest`, which is ours to write.
+        // SAFETY: pointer and length describe `rest`, which this function may write.
         let n = unsafe { libc::getrandom(rest.as_mut_ptr().cast(), rest.len(), 0) };
         match check(n) {
             Ok(n) => filled += n,
@@ -68,15 +68,16 @@ pub(crate) fn random(bytes: &mut [u8]) -> io::Result<()> {
     Ok(())
 }
 
-/// Lets timers of the calling thread fire without the 50 us of slack that is the default.
-/// Failure is harmless (timers fire later) and ignored.
+/// Sets the timer slack of the calling thread to the minimum, instead of the default of 50 us. A
+/// failure is ignored: timers only expire later.
 pub(crate) fn timer_slack_minimum() {
-    // SAFETY: PR_SET_TIMERSLACK takes one integer and touches no memory of ours.
+    // SAFETY: PR_SET_TIMERSLACK takes one integer and accesses no memory of this process.
     unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1 as libc::c_ulong) };
 }
 
-/// Lets the heap of this process keep up to `bytes` of unused memory, instead of returning it to
-/// the kernel and taking it again, page fault by page fault. Has an effect with glibc only.
+/// Lets the heap of this process keep up to `bytes` of unused memory. Otherwise the heap would
+/// return the memory to the kernel and request it again, with a page fault for each page. Has an
+/// effect with glibc only.
 pub(crate) fn heap_keeps(bytes: u32) {
     #[cfg(target_env = "gnu")]
     {
@@ -88,7 +89,7 @@ pub(crate) fn heap_keeps(bytes: u32) {
     let _ = bytes;
 }
 
-/// Conditions to wait for on one descriptor, and those that occurred.
+/// Conditions to wait for on one descriptor, and the conditions that have occurred.
 #[derive(Clone, Copy, Debug)]
 #[repr(transparent)]
 pub(crate) struct Interest<'fd> {
@@ -97,12 +98,12 @@ pub(crate) struct Interest<'fd> {
 }
 
 impl<'fd> Interest<'fd> {
-    /// Wake when `fd` can be read.
+    /// Returns an interest that is ready when `fd` is readable.
     pub(crate) fn readable(fd: BorrowedFd<'fd>) -> Self {
         Self::new(fd, libc::POLLIN)
     }
 
-    /// Wake when `fd` can be written.
+    /// Returns an interest that is ready when `fd` is writable.
     pub(crate) fn writable(fd: BorrowedFd<'fd>) -> Self {
         Self::new(fd, libc::POLLOUT)
     }
@@ -112,24 +113,25 @@ impl<'fd> Interest<'fd> {
         Self { poll, owner: std::marker::PhantomData }
     }
 
-    /// Whether a condition occurred (or the descriptor has an error, which a call on it will
-    /// return).
+    /// Whether a condition occurred, or the descriptor has an error, which a call on it will
+    /// return.
     pub(crate) fn is_ready(&self) -> bool {
         self.poll.revents != 0
     }
 }
 
-/// Waits until one of `interests` is ready or `timeout_ns` has passed (`None`: for ever).
-/// Returns how many are ready; a signal counts as a timeout.
+/// Waits until one of `interests` is ready or `timeout_ns` has passed (`None`: without limit).
+/// Returns the number of ready interests; a signal counts as a timeout.
 pub(crate) fn wait(interests: &mut [Interest<'_>], timeout_ns: Option<u64>) -> io::Result<usize> {
     let timeout = timeout_ns.map(|ns| libc::timespec {
         tv_sec: libc::time_t::try_from(ns / 1_000_000_000).unwrap_or(libc::time_t::MAX),
-        // Below one billion, so that it fits every c_long.
+        // The value is below one billion, so it fits into every `c_long`.
         tv_nsec: libc::c_long::try_from(ns % 1_000_000_000).unwrap_or(0),
     });
     let timeout_ptr = timeout.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
     // SAFETY: `Interest` is a transparent pollfd, so pointer and length describe an array of
-    // them that is ours to write; the timeout outlives the call; no signal mask is given.
+    // `pollfd` that this function may write; the timeout outlives the call; no signal mask is
+    // given.
     let n = unsafe {
         libc::ppoll(
             interests.as_mut_ptr().cast(),
@@ -152,9 +154,10 @@ pub(crate) struct Wake {
 }
 
 impl Wake {
-    /// A new one, not signalled.
+    /// Returns a new eventfd that is not signalled.
     pub(crate) fn new() -> io::Result<Self> {
-        // SAFETY: takes and returns integers; the descriptor returned is new and ours.
+        // SAFETY: takes and returns integers; the returned descriptor is new, and belongs to this
+        // function.
         let fd =
             check(unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) } as isize)?;
         let fd = i32::try_from(fd).unwrap_or(-1);
@@ -162,18 +165,18 @@ impl Wake {
         Ok(Self { file: File::from(unsafe { OwnedFd::from_raw_fd(fd) }) })
     }
 
-    /// Wakes the waiter, now or when it next waits.
+    /// Wakes the waiting thread, or ends its next wait.
     pub(crate) fn signal(&self) {
-        // Fails only when the counter is full, and then it is signalled already.
+        // Fails only if the counter is full; then the eventfd is signalled already.
         let _ = (&self.file).write(&1u64.to_ne_bytes());
     }
 
-    /// Takes the signal back.
+    /// Resets the counter to zero.
     pub(crate) fn reset(&self) {
         let _ = (&self.file).read(&mut [0; 8]);
     }
 
-    /// To wait on.
+    /// Returns the descriptor to wait on.
     pub(crate) fn fd(&self) -> BorrowedFd<'_> {
         self.file.as_fd()
     }

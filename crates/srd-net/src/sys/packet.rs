@@ -1,5 +1,5 @@
-//! A packet socket that hands over what an interface sends and receives, in memory that it shares
-//! with the kernel: `TPACKET_V3`, see packet_mmap in the kernel's documentation.
+//! A packet socket that hands over the packets that an interface sends and receives, in memory
+//! shared with the kernel: `TPACKET_V3`, see packet_mmap in the kernel's documentation.
 //!
 //! ```text
 //!  mapping   block | block | block ...          the kernel fills them in turn
@@ -7,9 +7,9 @@
 //!  packet    header | address | ... virtio_net_hdr | link header | network header ...
 //! ```
 //!
-//! A block belongs to the kernel until its status changes, and then to this process until it
-//! writes the status back: so no byte is ever read and written at a time. A kernel that finds no
-//! block of its own drops the packet from its copy, and counts that.
+//! A block belongs to the kernel until its status changes, and then to this process until it writes
+//! the status back: so no byte is read and written at the same time. If no block belongs to the
+//! kernel, the kernel does not copy the packet into the ring, and counts it as dropped.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
@@ -20,35 +20,37 @@ use super::ring::Mapping;
 
 /// Bytes of a block.
 const BLOCK_BYTES: u32 = 1 << 18;
-/// The kernel's smallest frame, which only divides blocks on paper.
+/// Bytes of a frame, the kernel's unit for dividing blocks. `TPACKET_V3` requires a value, but does
+/// not use it for the layout of packets.
 const FRAME_BYTES: u32 = 2048;
 /// Time after which the kernel hands over a block that is not full.
 const BLOCK_TIMEOUT_MS: u32 = 10;
 /// Bytes of `virtio_net_hdr` before each packet.
 const OFFLOAD_BYTES: usize = 10;
-/// Bytes of a packet's header, and where its address follows.
+/// Bytes of a packet's header; the address of the sender follows.
 const HEADER_BYTES: usize = size_of::<libc::tpacket3_hdr>().next_multiple_of(16);
-/// Packets of one block, at most: a header cannot be shorter than this.
+/// Largest number of packets in one block: a packet with its header takes at least 64 bytes.
 const BLOCK_PACKETS_MAX: u32 = BLOCK_BYTES / 64;
 
-/// A packet as the interface had it.
+/// A packet as the interface sent or received it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Frame<'a> {
-    /// Nanoseconds since 1970 when the kernel had it in hand.
+    /// Time when the kernel handled the packet, in nanoseconds since 1970.
     pub(crate) time_ns: u64,
-    /// The kind of the sender: `PACKET_OUTGOING` and its like.
+    /// Type of the packet by its sender, such as `PACKET_OUTGOING`.
     pub(crate) kind: u8,
-    /// The protocol behind the link header, as an EtherType.
+    /// Protocol after the link header, as an EtherType.
     pub(crate) protocol: u16,
-    /// Bytes from the network header on, kept or not.
+    /// Length of the packet from the network header on, in bytes, including bytes that were not
+    /// copied.
     pub(crate) length: u32,
-    /// The virtio header: what is left to hardware.
+    /// The virtio header: the work that was left to hardware.
     pub(crate) offload: [u8; OFFLOAD_BYTES],
-    /// The first bytes from the network header on.
+    /// The copied bytes of the packet, from the network header on.
     pub(crate) bytes: &'a [u8],
 }
 
-/// The socket with its ring.
+/// A packet socket and its ring.
 #[derive(Debug)]
 pub(crate) struct PacketRing {
     fd: OwnedFd,
@@ -59,8 +61,8 @@ pub(crate) struct PacketRing {
 }
 
 impl PacketRing {
-    /// A ring of about `ring_bytes` for the packets of the interface with this index, of each of
-    /// which `kept_bytes` are copied.
+    /// Opens a ring of about `ring_bytes` for the packets of the interface with this index. The
+    /// first `kept_bytes` of each packet are copied.
     pub(crate) fn open(index: u32, kept_bytes: u32, ring_bytes: u32) -> io::Result<Self> {
         let blocks = (ring_bytes / BLOCK_BYTES).max(2);
         let fd = socket()?;
@@ -85,15 +87,15 @@ impl PacketRing {
         Ok(Self { fd, mapping, blocks, next: 0 })
     }
 
-    /// Hands every packet of the next block to `see`, and the block back to the kernel. False: the
-    /// kernel has not filled one.
+    /// Calls `see` with every packet of the next block, and returns the block to the kernel.
+    /// Returns false if the kernel has not filled the block yet.
     pub(crate) fn next_block(&mut self, mut see: impl FnMut(Frame<'_>)) -> bool {
         let base = self.next * BLOCK_BYTES as usize;
         if self.status(base).load(Ordering::Acquire) & libc::TP_STATUS_USER == 0 {
             return false;
         }
-        // SAFETY: the block is this process's until its status is written back below, which is
-        // after the last use of `block`; base and length are inside of the mapping.
+        // SAFETY: the block belongs to this process until its status is written back below, after
+        // the last use of `block`; base and length are inside the mapping.
         let block = unsafe {
             let at = self.mapping.at(base, BLOCK_BYTES as usize);
             std::slice::from_raw_parts(at.cast_const(), BLOCK_BYTES as usize)
@@ -104,7 +106,8 @@ impl PacketRing {
         true
     }
 
-    /// Numbers of packets for this socket, and of those that found no room, since the last call.
+    /// Returns the number of packets for this socket, and the number of packets for which the ring
+    /// had no free space, since the last call.
     pub(crate) fn statistics(&self) -> io::Result<(u64, u64)> {
         let mut found = libc::tpacket_stats_v3 { tp_packets: 0, tp_drops: 0, tp_freeze_q_cnt: 0 };
         let mut length = libc::socklen_t::try_from(size_of_val(&found)).unwrap_or(0);
@@ -122,7 +125,7 @@ impl PacketRing {
         Ok((found.tp_packets.into(), found.tp_drops.into()))
     }
 
-    /// An error that the socket has met since, such as an interface that went away.
+    /// Returns an error that has occurred on the socket, such as the removal of the interface.
     pub(crate) fn error(&self) -> io::Result<()> {
         let mut error = 0_i32;
         let mut length = 4;
@@ -145,8 +148,8 @@ impl PacketRing {
             + std::mem::offset_of!(libc::tpacket_block_desc, hdr)
             + std::mem::offset_of!(libc::tpacket_hdr_v1, block_status);
         let place = self.mapping.at(at, size_of::<u32>()).cast();
-        // SAFETY: the place is inside of the mapping and aligned (blocks begin on pages), lives as
-        // long as `self`, and is only accessed atomically while the kernel may write it.
+        // SAFETY: the address is inside the mapping and aligned (blocks begin on pages), is valid
+        // as long as `self`, and is only accessed atomically while the kernel may write it.
         unsafe { AtomicU32::from_ptr(place) }
     }
 }
@@ -157,8 +160,8 @@ impl AsFd for PacketRing {
     }
 }
 
-/// Reads the packets of a block that the kernel has passed to this process. Reading ends at an
-/// offset outside of the block.
+/// Reads the packets of a block that belongs to this process. Reading ends if an offset is outside
+/// the block.
 fn each_packet(block: &[u8], see: &mut impl FnMut(Frame<'_>)) {
     let head = std::mem::offset_of!(libc::tpacket_block_desc, hdr);
     let field = |offset: usize| u32_at(block, head + offset);
@@ -177,7 +180,7 @@ fn each_packet(block: &[u8], see: &mut impl FnMut(Frame<'_>)) {
     }
 }
 
-/// The packet at the beginning of `bytes`, and how far from there the next one is.
+/// Returns the packet at the beginning of `bytes`, and the distance from there to the next packet.
 fn packet(bytes: &[u8]) -> Option<(Frame<'_>, usize)> {
     use std::mem::offset_of;
     type Head = libc::tpacket3_hdr;
@@ -210,17 +213,18 @@ fn u16_at(bytes: &[u8], at: usize) -> Option<u16> {
     Some(u16::from_ne_bytes(bytes.get(at..at + 2)?.try_into().ok()?))
 }
 
-/// A packet socket that receives nothing until it is bound.
+/// Opens a packet socket that receives nothing until it is bound.
 fn socket() -> io::Result<OwnedFd> {
     let kind = libc::SOCK_RAW | libc::SOCK_CLOEXEC;
-    // SAFETY: takes and returns integers; the descriptor returned is new and ours.
+    // SAFETY: takes and returns integers; the returned descriptor is new, and belongs to this
+    // function.
     let fd = check(unsafe { libc::socket(libc::AF_PACKET, kind, 0) } as isize)?;
     let fd = i32::try_from(fd).unwrap_or(-1);
     // SAFETY: `fd` was just created, and nothing else owns it.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-/// Binds a packet socket to an interface, for packets of all protocols.
+/// Binds the socket to an interface, whose packets it receives from now on.
 fn bind(fd: BorrowedFd<'_>, index: u32) -> io::Result<()> {
     let every = u16::try_from(libc::ETH_P_ALL).unwrap_or(0).to_be();
     let address = libc::sockaddr_ll {
@@ -239,16 +243,16 @@ fn bind(fd: BorrowedFd<'_>, index: u32) -> io::Result<()> {
     Ok(())
 }
 
-/// A filter that takes every packet, and this many bytes of it.
+/// Attaches a filter that accepts every packet, and the first `bytes` of it.
 fn keep_only(fd: BorrowedFd<'_>, bytes: u32) -> io::Result<()> {
     let code = u16::try_from(libc::BPF_RET | libc::BPF_K).unwrap_or(0);
     let mut filter = [libc::sock_filter { code, jt: 0, jf: 0, k: bytes }];
-    // The program is copied by the call.
+    // The call copies the program.
     let program = libc::sock_fprog { len: 1, filter: filter.as_mut_ptr() };
     set(fd, libc::SOL_SOCKET, libc::SO_ATTACH_FILTER, &program)
 }
 
-/// Sets an option whose value is a structure of C.
+/// Sets an option whose value is a C structure.
 fn set<T>(fd: BorrowedFd<'_>, level: i32, option: i32, value: &T) -> io::Result<()> {
     let length = libc::socklen_t::try_from(size_of::<T>()).unwrap_or(0);
     let value = std::ptr::from_ref(value).cast();
@@ -262,7 +266,7 @@ fn set<T>(fd: BorrowedFd<'_>, level: i32, option: i32, value: &T) -> io::Result<
 mod tests {
     use super::*;
 
-    /// A block with one packet of 60 bytes on its link, of which 40 were kept.
+    /// Returns a block with one packet of 60 bytes, of which 40 were copied.
     fn block() -> Vec<u8> {
         let mut block = vec![0; BLOCK_BYTES as usize];
         let mut put = |at: usize, bytes: &[u8]| block[at..at + bytes.len()].copy_from_slice(bytes);

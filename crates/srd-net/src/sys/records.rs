@@ -1,4 +1,5 @@
-//! Data from BPF programs to this process: records in a ring (`BPF_MAP_TYPE_RINGBUF`), a counter.
+//! Data from BPF programs to this process: records in a ring (`BPF_MAP_TYPE_RINGBUF`), and a
+//! counter.
 //!
 //! ```text
 //!  page 0   how far this process has read          (this process writes it)
@@ -8,9 +9,9 @@
 //! ```
 //!
 //! A record belongs to the kernel until the first bit of its length is cleared, and then to this
-//! process until it publishes its read position: no byte is ever read and written at a time. A
-//! program that finds no room gets an error, and continues without a record. The bound is the
-//! ring's size.
+//! process until it publishes its read position: no byte is read and written at the same time. If
+//! the ring has no free space, the program gets an error, and continues without a record. The size
+//! of the ring bounds the memory.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
@@ -21,26 +22,27 @@ use super::ring::Mapping;
 
 const BPF_MAP_TYPE_ARRAY: u32 = 2;
 const BPF_MAP_TYPE_RINGBUF: u32 = 27;
-/// This process may map it (`BPF_F_MMAPABLE`).
+/// Flag of a map that this process may map into memory (`BPF_F_MMAPABLE`).
 const MAPPABLE: u32 = 1 << 10;
 
-/// The record is being written (`BPF_RINGBUF_BUSY_BIT`).
+/// Flag of a record that is being written (`BPF_RINGBUF_BUSY_BIT`).
 const BUSY: u32 = 1 << 31;
 /// Flag of a record that was discarded (`BPF_RINGBUF_DISCARD_BIT`).
 const DISCARDED: u32 = 1 << 30;
 /// Bytes before a record.
 const HEADER_BYTES: usize = 8;
-/// Shares of the ring after which room is given back, while records are read.
+/// While records are read, their space is returned to the programs after each 1/`SHARES` of the
+/// ring.
 const SHARES: usize = 16;
 
-/// State of the ring after a look at it.
+/// State of the ring after records were read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Remainder {
-    /// Nothing is left.
+    /// The ring is empty.
     Nothing,
     /// The next record is being written.
     Unfinished,
-    /// There are more.
+    /// There are more records.
     More,
 }
 
@@ -52,14 +54,14 @@ pub(crate) struct RecordRing {
     written: Mapping,
     /// Bytes of the ring: a power of two.
     bytes: usize,
-    /// Offset of its first byte in `written`.
+    /// Offset of the ring's first byte in `written`.
     begin: usize,
-    /// Read position of this process; it grows beyond the ring's size, and may wrap.
+    /// Read position of this process. It increases beyond the ring's size, and may wrap.
     at: usize,
 }
 
 impl RecordRing {
-    /// A ring of this many bytes, or of the next smaller power of two; a page at least.
+    /// Makes a ring of this many bytes, or of the next smaller power of two; at least one page.
     pub(crate) fn new(bytes: u32) -> io::Result<Self> {
         let page = page_bytes();
         let bytes = bytes.checked_ilog2().map_or(1, |bits| 1 << bits).max(page);
@@ -73,12 +75,12 @@ impl RecordRing {
         Ok(Self { fd, read, written, bytes, begin: page, at: 0 })
     }
 
-    /// The descriptor, for instructions that name the ring.
+    /// Returns the descriptor, for instructions that use the ring.
     pub(crate) fn number(&self) -> i32 {
         self.fd.as_raw_fd()
     }
 
-    /// Shows up to `records_max` records.
+    /// Calls `see` with up to `records_max` records.
     pub(crate) fn look(&mut self, records_max: usize, mut see: impl FnMut(&[u8])) -> Remainder {
         let mut given_back = self.at;
         let mut rest = Remainder::More;
@@ -111,34 +113,35 @@ impl RecordRing {
         rest
     }
 
-    /// The bytes of the record at `place`. The kernel has passed this record to this process.
+    /// Returns the bytes of the record at `place`. The kernel has passed this record to this
+    /// process.
     fn record(&self, place: usize, bytes: usize) -> &[u8] {
         let start = self.written.at(self.begin + place + HEADER_BYTES, bytes);
-        // SAFETY: the range is inside of the mapping. The record is finished, and the kernel does
-        // not write there before this process publishes its read position, which only `look`
-        // does, after the last use of these bytes.
+        // SAFETY: the range is inside the mapping. The record is finished, and the kernel does not
+        // write there before this process publishes its read position, which only `look` does,
+        // after the last use of these bytes.
         unsafe { std::slice::from_raw_parts(start.cast_const(), bytes) }
     }
 
-    /// The position in the first eight bytes of a mapping.
+    /// Returns the position in the first eight bytes of a mapping.
     fn index<'a>(&self, mapping: &'a Mapping) -> &'a AtomicUsize {
         let place = mapping.at(0, size_of::<usize>()).cast();
-        // SAFETY: the place is inside of the mapping and aligned (mappings begin on pages), lives
-        // as long as the mapping, and is only accessed atomically; the one that must not be
-        // written is only read.
+        // SAFETY: the address is inside the mapping and aligned (mappings begin on pages), is valid
+        // as long as the mapping, and is only accessed atomically; the position that the kernel
+        // writes is only read.
         unsafe { AtomicUsize::from_ptr(place) }
     }
 
-    /// The length of the record at `place`, with its bits.
+    /// Returns the length of the record at `place`, with its flags.
     fn length(&self, place: usize) -> &AtomicU32 {
         let place = self.written.at(self.begin + place, size_of::<u32>()).cast();
-        // SAFETY: the place is inside of the mapping and aligned (records begin on multiples of
-        // eight), lives as long as `self`, and is only read, atomically.
+        // SAFETY: the address is inside the mapping and aligned (records begin on multiples of
+        // eight), is valid as long as `self`, and is only read, atomically.
         unsafe { AtomicU32::from_ptr(place) }
     }
 }
 
-/// A number that programs count up.
+/// A number that programs increment.
 #[derive(Debug)]
 pub(crate) struct Counter {
     fd: OwnedFd,
@@ -146,7 +149,7 @@ pub(crate) struct Counter {
 }
 
 impl Counter {
-    /// A counter that is zero.
+    /// Returns a counter that is zero.
     pub(crate) fn new() -> io::Result<Self> {
         let kind = BPF_MAP_TYPE_ARRAY;
         let shape = Shape { kind, key_bytes: 4, value_bytes: 8, entries: 1, flags: MAPPABLE };
@@ -155,15 +158,15 @@ impl Counter {
         Ok(Self { fd, memory })
     }
 
-    /// The descriptor, for instructions that name the counter.
+    /// Returns the descriptor, for instructions that use the counter.
     pub(crate) fn number(&self) -> i32 {
         self.fd.as_raw_fd()
     }
 
-    /// Value of the counter.
+    /// Returns the value of the counter.
     pub(crate) fn value(&self) -> u64 {
         let place = self.memory.at(0, size_of::<u64>()).cast();
-        // SAFETY: the place is inside of the mapping and aligned, and is only read, atomically.
+        // SAFETY: the address is inside the mapping and aligned, and is only read, atomically.
         unsafe { AtomicU64::from_ptr(place) }.load(Ordering::Relaxed)
     }
 }

@@ -10,17 +10,17 @@ use super::cmsg::{Control, Received};
 use super::socket::Socket;
 use super::{call, check};
 
-/// The largest message: a UDP datagram or a coalesced run of them.
+/// Bytes of a slot: the largest message, which is a UDP datagram or several coalesced ones.
 const SLOT_BYTES: usize = 65_536;
-/// Distance between slots. Not a multiple of 64 KiB, or all slots would fall into the same
-/// sets of the processor's cache.
+/// Distance between slots, in bytes. Not a multiple of 64 KiB, because all slots would then use the
+/// same sets of the processor's cache.
 const SLOT_STRIDE: usize = SLOT_BYTES + 1600;
 /// Slots in the ring.
 const SLOTS: usize = 64;
-/// Fewest slots offered while messages come several at a time.
+/// Smallest number of slots that a call offers while several messages arrive together.
 const SLOTS_MIN: usize = 4;
-/// Bytes that one call should bring at most, so that they are still in the cache when the
-/// last of them is processed.
+/// Largest number of bytes that one call should receive, so that all of them are still in the cache
+/// when the last message is processed.
 const BYTES_PER_CALL: usize = 512 * 1024;
 
 /// A ring of receive slots and the arrays that describe them to the kernel.
@@ -28,19 +28,19 @@ const BYTES_PER_CALL: usize = 512 * 1024;
 pub(crate) struct Receiver {
     memory: Vec<u8>,
     slots: Vec<Slot>,
-    /// Rebuilt for every call; hold pointers only inside it.
+    /// Array that is rebuilt for every call. Its pointers are valid only inside the call.
     pieces: Vec<libc::iovec>,
     headers: Vec<libc::mmsghdr>,
-    /// Mean message size, in bytes, smoothed.
+    /// Smoothed mean of the message size, in bytes.
     message_bytes: usize,
     /// Number of slots that the next call offers.
     offered: usize,
-    /// Number of messages of the last call that returned any.
+    /// Number of messages of the last call that returned messages.
     came: usize,
     full: bool,
 }
 
-/// Metadata that the kernel writes beside the bytes of one message.
+/// Metadata that the kernel writes in addition to the bytes of one message.
 #[derive(Clone, Debug)]
 struct Slot {
     name: SockAddr,
@@ -53,11 +53,11 @@ struct Slot {
 /// One received message.
 #[derive(Debug)]
 pub(crate) struct Arrival<'a> {
-    /// The sender; `None` if the kernel gave no IP address.
+    /// Sender of the message; `None` if the kernel gave no IP address.
     pub source: Option<SocketAddr>,
     /// Metadata of the message.
     pub beside: Received,
-    /// Its bytes: segments of `beside.segment_bytes`, the last possibly shorter.
+    /// Bytes of the message: segments of `beside.segment_bytes`, the last possibly shorter.
     pub bytes: &'a mut [u8],
 }
 
@@ -66,7 +66,7 @@ pub(crate) struct Arrival<'a> {
 unsafe impl Send for Receiver {}
 
 impl Receiver {
-    /// A ring with its memory.
+    /// Allocates a ring with its memory.
     pub(crate) fn new() -> Self {
         let slot = Slot {
             name: SockAddr::EMPTY,
@@ -87,8 +87,8 @@ impl Receiver {
         }
     }
 
-    /// Takes what has arrived, without waiting. Returns the number of messages, which
-    /// [`Receiver::arrival`] then yields by index until the next call.
+    /// Receives the messages that have arrived, without waiting. Returns the number of messages;
+    /// [`Receiver::arrival`] returns each by its index until the next call.
     pub(crate) fn receive(&mut self, socket: &Socket) -> io::Result<usize> {
         self.point_headers_at_slots();
         let n = self.submit(socket).inspect_err(|_| self.expect_few())?;
@@ -111,8 +111,9 @@ impl Receiver {
         Ok(n)
     }
 
-    /// Adapts to a call that returned nothing. The next message comes alone if the last one did:
-    /// then the kernel need not look for a second one before the first is processed.
+    /// Adapts to a call that returned no message. If the last message came alone, the next call
+    /// offers one slot: then the kernel need not look for a second message before the first is
+    /// processed.
     pub(crate) fn expect_few(&mut self) {
         self.full = false;
         self.offered = if self.came > 1 { SLOTS_MIN } else { 1 };
@@ -142,7 +143,8 @@ impl Receiver {
             self.pieces.push(libc::iovec { iov_base: base, iov_len: SLOT_BYTES });
         }
         for (slot, piece) in self.slots.iter_mut().zip(&mut self.pieces) {
-            // SAFETY: all-zero is a valid msghdr; some C libraries have private padding in it.
+            // SAFETY: all-zero is a valid msghdr; some C libraries have private padding in this
+            // structure.
             let mut header: libc::mmsghdr = unsafe { std::mem::zeroed() };
             header.msg_hdr.msg_name = slot.name.as_mut_ptr();
             header.msg_hdr.msg_namelen = SockAddr::CAPACITY;
@@ -154,18 +156,19 @@ impl Receiver {
         }
     }
 
-    /// Whether the last call used every slot that it offered, so that more is likely there.
+    /// Whether the last call used every slot that it offered. If so, more messages are probably
+    /// waiting.
     pub(crate) fn is_full(&self) -> bool {
         self.full
     }
 
-    /// The bytes of the `index`th message of the last call.
+    /// Returns the bytes of the `index`th message of the last call.
     pub(crate) fn bytes(&self, index: usize) -> &[u8] {
         let start = index * SLOT_STRIDE;
         &self.memory[start..start + self.slots[index].length]
     }
 
-    /// The `index`th message of the last call, with what came beside it.
+    /// Returns the `index`th message of the last call, with its metadata.
     pub(crate) fn arrival(&mut self, index: usize) -> Arrival<'_> {
         let slot = &self.slots[index];
         let start = index * SLOT_STRIDE;

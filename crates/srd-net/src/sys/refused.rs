@@ -1,4 +1,4 @@
-//! ICMP errors about packets that were not delivered: a socket's error queue.
+//! ICMP errors about packets that were not delivered, from the error queue of a socket.
 
 use std::io;
 use std::net::SocketAddr;
@@ -12,25 +12,25 @@ use super::cmsg::{Control, Refusal};
 use super::socket::Socket;
 use crate::io::Undelivered;
 
-/// `SO_EE_ORIGIN_ICMP`.
+/// Origin of an ICMP error (`SO_EE_ORIGIN_ICMP`).
 const ICMP: u8 = 2;
-/// `SO_EE_ORIGIN_ICMP6`.
+/// Origin of an ICMPv6 error (`SO_EE_ORIGIN_ICMP6`).
 const ICMP6: u8 = 3;
 
-/// Requests that errors are queued. Then a call on the socket also fails, once, for a packet that
-/// was sent before, until the queue is read.
+/// Enables the error queue. Until the queue is read, a call on the socket may also fail, once,
+/// because of a packet that was sent before.
 pub(crate) fn queue_errors(socket: &Socket) -> io::Result<()> {
     socket.set_each((libc::IP_RECVERR, 1), (libc::IPV6_RECVERR, 1))
 }
 
-/// Takes the oldest error: where the packet was going, and why it did not get there, if that is
-/// worth knowing. `Ok(None)`: the queue is empty.
+/// Takes the oldest error: the destination of the packet, and the reason if it is relevant for the
+/// sender. `Ok(None)`: the queue is empty.
 pub(crate) fn take_error(socket: &Socket) -> io::Result<Option<Option<(SocketAddr, Undelivered)>>> {
     let mut name = SockAddr::EMPTY;
     let mut control = Control::new();
     let mut byte = [0u8; 1];
     let mut piece = libc::iovec { iov_base: byte.as_mut_ptr().cast(), iov_len: byte.len() };
-    // SAFETY: all-zero is a valid msghdr; some C libraries have private padding in it.
+    // SAFETY: all-zero is a valid msghdr; some C libraries have private padding in this structure.
     let mut header: libc::msghdr = unsafe { std::mem::zeroed() };
     header.msg_name = name.as_mut_ptr();
     header.msg_namelen = SockAddr::CAPACITY;
@@ -55,8 +55,8 @@ pub(crate) fn take_error(socket: &Socket) -> io::Result<Option<Option<(SocketAdd
     Ok(Some(to.zip(why)))
 }
 
-/// Meaning of an ICMP message for the sender of the packet. Other messages, and errors of this
-/// machine itself, are ignored: calls report them.
+/// Returns the meaning of an ICMP message for the sender of the packet. Other messages are ignored,
+/// and errors of this machine too, because calls return these.
 fn meaning(refusal: Refusal) -> Option<Undelivered> {
     let kind = match (refusal.origin, refusal.kind, refusal.code) {
         (ICMP, 3, 4) | (ICMP6, 2, _) => return Some(Undelivered::TooBig { mtu: refusal.info }),
@@ -69,7 +69,7 @@ fn meaning(refusal: Refusal) -> Option<Undelivered> {
     Some(Undelivered::Unreachable(kind))
 }
 
-/// Whether an error of a call is of a kind that an earlier packet may have caused.
+/// Whether an earlier packet may have caused this error of a call.
 pub(crate) fn may_be_of_an_earlier_packet(errno: i32) -> bool {
     matches!(
         errno,
@@ -104,7 +104,7 @@ mod tests {
         assert_eq!(of(ICMP6, 1, 1), unreachable(Unreachable::Prohibited));
         assert_eq!(of(ICMP, 3, 4), Some(Undelivered::TooBig { mtu: 1400 }));
         assert_eq!(of(ICMP6, 2, 0), Some(Undelivered::TooBig { mtu: 1400 }));
-        // Time exceeded, errors of this machine, and what does not exist.
+        // Time exceeded, errors of this machine, and messages that do not exist.
         for (origin, kind, code) in [(ICMP, 11, 0), (1, 3, 3), (ICMP6, 3, 0), (ICMP, 3, 99)] {
             assert_eq!(of(origin, kind, code), None);
         }
@@ -113,7 +113,7 @@ mod tests {
     #[test]
     fn a_closed_port_is_told_with_its_address_in_both_families() {
         let each = [("127.0.0.1:0", "127.0.0.1:0"), ("[::1]:0", "[::1]:0")];
-        // A socket of both families gets errors of each.
+        // A socket of both families receives errors of both.
         let both = [("127.0.0.1:0", "[::]:0"), ("[::1]:0", "[::]:0")];
         for (at, from) in each.into_iter().chain(both) {
             let closed = std::net::UdpSocket::bind(at).unwrap().local_addr().unwrap();

@@ -1,9 +1,9 @@
 //! Memory that the kernel shares with this process, and the rings of AF_XDP in it.
 //!
-//! A ring has one producer and one consumer, and an index that each of them alone writes. Indices
-//! count up and wrap; a slot is an index modulo the ring's size, a power of two. A producer writes
-//! slots, then its index (release); a consumer reads the index (acquire), then slots. So no slot
-//! is ever read and written at a time.
+//! A ring has one producer and one consumer, and each of the two writes one index, which the other
+//! only reads. Indices increase and wrap; a slot is an index modulo the ring's size, a power of
+//! two. A producer writes slots, then its index (release); a consumer reads the index (acquire),
+//! then slots. So no slot is read and written at the same time.
 
 use std::io;
 use std::marker::PhantomData;
@@ -11,33 +11,33 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// A mapping that is removed when this is dropped.
+/// A memory mapping that is removed when this value is dropped.
 #[derive(Debug)]
 pub(super) struct Mapping {
     base: NonNull<u8>,
     bytes: usize,
 }
 
-// SAFETY: the mapping belongs to this value alone, as a boxed slice would.
+// SAFETY: the mapping belongs to this value alone, as the memory of a boxed slice does.
 unsafe impl Send for Mapping {}
 
 impl Mapping {
-    /// Zeroed memory of this process.
+    /// Maps zeroed memory of this process.
     pub(super) fn anonymous(bytes: usize) -> io::Result<Self> {
         Self::new(bytes, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_POPULATE, -1, 0)
     }
 
-    /// A part of what a descriptor offers.
+    /// Maps a part of the memory of a descriptor.
     pub(super) fn of(fd: BorrowedFd<'_>, bytes: usize, offset: libc::off_t) -> io::Result<Self> {
         Self::new(bytes, libc::MAP_SHARED | libc::MAP_POPULATE, fd.as_raw_fd(), offset)
     }
 
-    /// All of what a descriptor offers; a page takes memory once it is used.
+    /// Maps all memory of a descriptor. A page is allocated at its first use.
     pub(super) fn shared(fd: BorrowedFd<'_>, bytes: usize) -> io::Result<Self> {
         Self::new(bytes, libc::MAP_SHARED, fd.as_raw_fd(), 0)
     }
 
-    /// A part of what a descriptor offers, not to be written.
+    /// Maps a part of the memory of a descriptor for reading only.
     pub(super) fn to_read(
         fd: BorrowedFd<'_>,
         bytes: usize,
@@ -62,7 +62,7 @@ impl Mapping {
         fd: libc::c_int,
         offset: libc::off_t,
     ) -> io::Result<Self> {
-        // SAFETY: the kernel chooses the place, so that no memory in use is replaced.
+        // SAFETY: the kernel chooses the address, so that no memory in use is replaced.
         let base = unsafe { libc::mmap(std::ptr::null_mut(), bytes, access, flags, fd, offset) };
         if base == libc::MAP_FAILED {
             return Err(io::Error::last_os_error());
@@ -71,28 +71,29 @@ impl Mapping {
         Ok(Self { base, bytes })
     }
 
-    /// Address of the mapping, as a number for the kernel.
+    /// Returns the address of the mapping, as a number for the kernel.
     pub(super) fn address(&self) -> u64 {
         self.base.as_ptr().expose_provenance() as u64
     }
 
-    /// Its size.
+    /// Returns the size of the mapping in bytes.
     pub(super) fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// Pointer to the byte at `offset`; `length` bytes from there on are inside.
+    /// Returns a pointer to the byte at `offset`; `length` bytes from there on are inside the
+    /// mapping.
     pub(super) fn at(&self, offset: usize, length: usize) -> *mut u8 {
         let end = offset.checked_add(length);
         assert!(end.is_some_and(|end| end <= self.bytes), "a place outside of a mapping");
-        // SAFETY: the offset is inside of the mapping.
+        // SAFETY: the offset is inside the mapping.
         unsafe { self.base.as_ptr().add(offset) }
     }
 }
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: base and size are those of the mapping, which is not used any more.
+        // SAFETY: base and size are those of the mapping, which is not used from now on.
         unsafe { libc::munmap(self.base.as_ptr().cast(), self.bytes) };
     }
 }
@@ -100,15 +101,15 @@ impl Drop for Mapping {
 /// Location of a ring in a socket's mappings.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct RingLayout {
-    /// Offset for `mmap`.
+    /// Offset of the ring for `mmap`.
     pub(super) offset: libc::off_t,
-    /// Offsets of its parts inside.
+    /// Offsets of the ring's parts in its mapping.
     pub(super) parts: libc::xdp_ring_offset,
-    /// Slots: a power of two.
+    /// Number of slots: a power of two.
     pub(super) slots: u32,
 }
 
-/// Either side of a ring of `T`, which is plain data.
+/// One side of a ring of `T`, which is plain data.
 #[derive(Debug)]
 struct Ring<T> {
     mapping: Mapping,
@@ -145,8 +146,8 @@ impl<T: Copy> Ring<T> {
 
     fn index(&self, offset: usize) -> &AtomicU32 {
         let place = self.mapping.at(offset, size_of::<u32>()).cast();
-        // SAFETY: the place is inside of the mapping, aligned (the kernel keeps indices on cache
-        // lines of their own), lives as long as `self`, and is only accessed atomically.
+        // SAFETY: the address is inside the mapping, is aligned (the kernel keeps each index on a
+        // separate cache line), is valid as long as `self`, and is only accessed atomically.
         unsafe { AtomicU32::from_ptr(place) }
     }
 
@@ -165,7 +166,8 @@ impl<T: Copy> Producer<T> {
         Ring::map(fd, place).map(Self)
     }
 
-    /// Writes an entry, which the kernel sees after [`Producer::publish`]. False: it is full.
+    /// Writes an entry, which the kernel sees after [`Producer::publish`]. Returns false if the
+    /// ring is full.
     pub(super) fn push(&mut self, entry: T) -> bool {
         let ring = &mut self.0;
         if ring.own.wrapping_sub(ring.other) == ring.slots {
@@ -174,19 +176,19 @@ impl<T: Copy> Producer<T> {
                 return false;
             }
         }
-        // SAFETY: the slot is inside of the mapping, and the kernel has read it: its index has
-        // passed the one before it.
+        // SAFETY: the slot is inside of the mapping, and the kernel has read its previous entry:
+        // the kernel's index has passed this entry.
         unsafe { ring.slot(ring.own).write(entry) };
         ring.own = ring.own.wrapping_add(1);
         true
     }
 
-    /// Lets the kernel see what was written.
+    /// Publishes all written entries to the kernel.
     pub(super) fn publish(&mut self) {
         self.0.index(self.0.producer).store(self.0.own, Ordering::Release);
     }
 
-    /// Whether the kernel has taken all that was published.
+    /// Whether the kernel has taken all published entries.
     pub(super) fn is_drained(&self) -> bool {
         self.0.index(self.0.consumer).load(Ordering::Acquire) == self.0.own
     }
@@ -206,7 +208,7 @@ impl<T: Copy> Consumer<T> {
         Ring::map(fd, place).map(Self)
     }
 
-    /// Reads an entry, whose slot the kernel may use again after [`Consumer::release`].
+    /// Reads an entry. The kernel may use the entry's slot again after [`Consumer::release`].
     pub(super) fn pop(&mut self) -> Option<T> {
         let ring = &mut self.0;
         if ring.own == ring.other {
@@ -215,14 +217,14 @@ impl<T: Copy> Consumer<T> {
                 return None;
             }
         }
-        // SAFETY: the slot is inside of the mapping, and the kernel has written it: its index has
-        // passed this one. `T` is plain data, any bytes of which are valid.
+        // SAFETY: the slot is inside of the mapping, and the kernel has written it: the kernel's
+        // index has passed this slot. `T` is plain data, for which any bytes are valid.
         let entry = unsafe { ring.slot(ring.own).read() };
         ring.own = ring.own.wrapping_add(1);
         Some(entry)
     }
 
-    /// Gives the slots of what was read back.
+    /// Returns the slots of all read entries to the kernel.
     pub(super) fn release(&mut self) {
         self.0.index(self.0.consumer).store(self.0.own, Ordering::Release);
     }
@@ -232,7 +234,7 @@ impl<T: Copy> Consumer<T> {
 mod tests {
     use super::*;
 
-    /// Both sides of one ring, without a kernel between them.
+    /// Returns both sides of one ring, without a kernel between them.
     fn pair(slots: u32) -> (Producer<u64>, Consumer<u64>) {
         let ring = |mapping| Ring {
             mapping,
@@ -271,6 +273,6 @@ mod tests {
             consumer.release();
             assert!(producer.is_drained() && !producer.needs_wakeup());
         }
-        std::mem::forget(consumer); // the mapping is its twin's
+        std::mem::forget(consumer); // the producer owns the mapping
     }
 }

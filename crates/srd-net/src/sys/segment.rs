@@ -1,8 +1,9 @@
-//! Memory that two processes share, of which neither can take away what the other has mapped.
+//! Memory that two processes share. Neither process can remove the memory that the other has
+//! mapped.
 //!
-//! The other process may write anything at any time. So nothing here is a reference into the
-//! memory but atomic words, bytes are copied in and out, and each place is checked: what the other
-//! does costs wrong bytes, never more.
+//! The other process may write any bytes at any time. So the only references into the memory are
+//! atomic words, bytes are copied in and out, and each offset is checked: the other process can
+//! cause wrong bytes, and nothing worse.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -22,7 +23,8 @@ pub(crate) struct Segment {
 }
 
 impl Segment {
-    /// New memory of this many bytes, all zero, and the descriptor that another process maps it by.
+    /// Creates memory of this many bytes, all zero. Returns it with the descriptor by which another
+    /// process maps it.
     pub(crate) fn create(bytes: usize) -> io::Result<(Self, OwnedFd)> {
         let file = memfd_create("srd", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
         rustix::fs::ftruncate(&file, bytes as u64)?;
@@ -31,8 +33,8 @@ impl Segment {
         Ok((Self { mapping }, file))
     }
 
-    /// Memory that another process has made. It must have exactly this many bytes for ever: a file
-    /// that could shrink would kill this process at the next access.
+    /// Maps memory that another process has created. Its size must be exactly `bytes`, and sealed:
+    /// if the file could shrink, the next access would kill this process.
     pub(crate) fn open(file: BorrowedFd<'_>, bytes: usize) -> io::Result<Self> {
         let sealed = fcntl_get_seals(file)?.contains(SEALS);
         let size = rustix::fs::fstat(file)?.st_size;
@@ -42,23 +44,23 @@ impl Segment {
         Ok(Self { mapping: Mapping::shared(file, bytes)? })
     }
 
-    /// The word at a place that is a multiple of four.
+    /// Returns the word at an offset that is a multiple of four.
     pub(crate) fn word(&self, at: usize) -> &AtomicU32 {
         assert!(at.is_multiple_of(4), "a word is aligned");
-        // SAFETY: it lies in the mapping, which lives as long as this, and is aligned, since
-        // mappings begin at a page; this process accesses words of a segment as atomic ones only.
+        // SAFETY: the word lies in the mapping, which lives as long as `self`, and is aligned,
+        // since mappings begin at a page; this process accesses words of a segment only atomically.
         unsafe { AtomicU32::from_ptr(self.mapping.at(at, 4).cast()) }
     }
 
-    /// Copies bytes in.
+    /// Copies bytes into the memory.
     pub(crate) fn write(&self, at: usize, from: &[u8]) {
         let to = self.mapping.at(at, from.len());
-        // SAFETY: the range lies in the mapping, and `from` is memory of this process, which the
-        // mapping is not lent out as.
+        // SAFETY: the range lies in the mapping, and `from` is other memory of this process,
+        // because no slice of the mapping is ever given out.
         unsafe { to.copy_from_nonoverlapping(from.as_ptr(), from.len()) };
     }
 
-    /// Copies bytes out.
+    /// Copies bytes out of the memory.
     pub(crate) fn read(&self, at: usize, to: &mut [u8]) {
         let from = self.mapping.at(at, to.len());
         // SAFETY: as in `write`; every value of a byte is valid.

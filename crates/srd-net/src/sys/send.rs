@@ -1,5 +1,6 @@
-//! Gathering sends: batches go to the kernel from where their bytes are, one `sendmsg` for
-//! each batch (cut into datagrams by `UDP_SEGMENT`) or one `sendmmsg` for several.
+//! Gathering sends: the kernel reads the bytes of a batch from their place, without a copy before.
+//! There is one `sendmsg` for each batch (cut into datagrams by `UDP_SEGMENT`), or one `sendmmsg`
+//! for several batches.
 
 use std::io;
 use std::net::SocketAddr;
@@ -13,9 +14,9 @@ use super::socket::Socket;
 use super::{call, check};
 use crate::io::Segments;
 
-/// Messages in one `sendmmsg`; the kernel takes 1,024.
+/// Largest number of messages in one `sendmmsg`; the kernel accepts up to 1,024.
 const MESSAGES_MAX: usize = 64;
-/// Pieces that one message may be gathered from (`UIO_MAXIOV`).
+/// Largest number of pieces of one message (`UIO_MAXIOV`).
 const PIECES_MAX: usize = 1024;
 
 /// The arrays that describe messages to the kernel. They hold pointers only inside a call.
@@ -26,7 +27,7 @@ pub(crate) struct Sender {
     headers: Vec<libc::mmsghdr>,
 }
 
-/// One message before the kernel's form of it is made.
+/// One message, before its form for the kernel is made.
 #[derive(Debug)]
 struct Message {
     name: SockAddr,
@@ -40,9 +41,11 @@ struct Message {
 unsafe impl Send for Sender {}
 
 impl Sender {
-    /// Sends as many of `batches` as the socket takes, each segmented by the kernel if it has
-    /// several segments. Returns how many went; an error is about the first, none of which
-    /// went then.
+    /// Sends as many of `batches` as the socket accepts; the kernel cuts each batch that has
+    /// several segments. Returns the number of sent batches.
+    ///
+    /// # Errors
+    /// The error of the first batch; in this case no batch was sent.
     pub(crate) fn send_batches<S: Segments>(
         &mut self,
         socket: &Socket,
@@ -68,8 +71,8 @@ impl Sender {
         self.submit(socket)
     }
 
-    /// Sends the segments of one batch as messages of their own, from the `skip`th on, for
-    /// kernels and devices without segmentation. Returns how many went.
+    /// Sends the segments of one batch as single messages, from the `skip`th on, for kernels and
+    /// devices without segmentation. Returns the number of sent segments.
     pub(crate) fn send_segments<S: Segments>(
         &mut self,
         socket: &Socket,
@@ -93,8 +96,8 @@ impl Sender {
         self.headers.clear();
     }
 
-    /// Adds bytes to the message that began at piece `first`, growing its last piece where
-    /// they follow it in memory (sealed segments do).
+    /// Adds bytes to the message whose first piece is `first`. If the bytes follow its last piece
+    /// in memory (as in encrypted segments), the piece is extended.
     fn add_piece(&mut self, first: usize, bytes: &[u8]) {
         if bytes.is_empty() {
             return;
@@ -130,13 +133,14 @@ impl Sender {
         self.messages.push(Message { name, name_length, control, pieces_end });
     }
 
-    /// Hands the messages to the kernel and forgets them.
+    /// Passes the messages to the kernel, and clears them.
     fn submit(&mut self, socket: &Socket) -> io::Result<usize> {
         let mut start = 0;
         for message in &mut self.messages {
             let pieces = &mut self.pieces[start..message.pieces_end];
             start = message.pieces_end;
-            // SAFETY: all-zero is a valid msghdr; some C libraries have private padding in it.
+            // SAFETY: all-zero is a valid msghdr; some C libraries have private padding in this
+            // structure.
             let mut header: libc::mmsghdr = unsafe { std::mem::zeroed() };
             header.msg_hdr.msg_name = message.name.as_mut_ptr();
             header.msg_hdr.msg_namelen = message.name_length;

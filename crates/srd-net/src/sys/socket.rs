@@ -10,21 +10,21 @@ use super::addr::{SockAddr, family_of};
 use super::cmsg::{UDP_GRO, UDP_SEGMENT, traffic_class};
 use super::{check, steer};
 
-/// A UDP socket, non-blocking by flag of each call.
+/// A UDP socket. Each call has the flag that makes it non-blocking.
 #[derive(Debug)]
 pub(crate) struct Socket {
     fd: OwnedFd,
     ipv6: bool,
-    /// Whether the socket is of the IPv6 family, and carries IPv4 as well.
+    /// Whether the socket is of the IPv6 family, and serves IPv4 as well.
     both: bool,
     /// The DSCP of packets that are sent.
     dscp: u8,
 }
 
 impl Socket {
-    /// An unbound socket of the family of `like`. A socket for every address of the machine,
-    /// `::`, carries IPv4 as well, independent of `net.ipv6.bindv6only`; any other IPv6 socket
-    /// does not.
+    /// Opens an unbound socket of the family of `like`. A socket for every address of the machine,
+    /// `::`, serves IPv4 as well, independent of `net.ipv6.bindv6only`; any other IPv6 socket does
+    /// not.
     pub(crate) fn new(like: &SocketAddr) -> io::Result<Self> {
         let mut socket = Self::of_kind(like, libc::SOCK_DGRAM)?;
         if socket.ipv6 {
@@ -35,7 +35,7 @@ impl Socket {
         Ok(socket)
     }
 
-    /// A bound socket that another process has made.
+    /// Takes over a bound socket that another process has made.
     pub(crate) fn adopt(fd: OwnedFd) -> io::Result<Self> {
         let mut socket = Self { fd, ipv6: false, both: false, dscp: 0 };
         let local = socket.local_address()?;
@@ -44,14 +44,15 @@ impl Socket {
         Ok(socket)
     }
 
-    /// An unconnected TCP socket of the family of `like`.
+    /// Opens an unconnected TCP socket of the family of `like`.
     pub(crate) fn stream(like: &SocketAddr) -> io::Result<Self> {
         Self::of_kind(like, libc::SOCK_STREAM)
     }
 
     fn of_kind(like: &SocketAddr, kind: libc::c_int) -> io::Result<Self> {
         let kind = kind | libc::SOCK_CLOEXEC;
-        // SAFETY: takes and returns integers; the descriptor returned is new and ours.
+        // SAFETY: takes and returns integers; the returned descriptor is new, and belongs to this
+        // function.
         let fd = check(unsafe { libc::socket(family_of(&like.ip()), kind, 0) } as isize)?;
         let fd = i32::try_from(fd).unwrap_or(-1);
         // SAFETY: `fd` was just created, and nothing else owns it.
@@ -59,17 +60,17 @@ impl Socket {
         Ok(Self { fd, ipv6: like.is_ipv6(), both: false, dscp: 0 })
     }
 
-    /// A socket that is open and bound.
+    /// Makes a socket of an open and bound descriptor.
     pub(crate) fn from_fd(fd: OwnedFd, ipv6: bool) -> Self {
         Self { fd, ipv6, both: false, dscp: 0 }
     }
 
-    /// The number of its descriptor.
+    /// Returns the number of the descriptor.
     pub(crate) fn number(&self) -> u64 {
         self.fd.as_raw_fd().unsigned_abs().into()
     }
 
-    /// Binds it.
+    /// Binds the socket.
     pub(crate) fn bind(&self, address: &SocketAddr) -> io::Result<()> {
         let (name, length) = SockAddr::encode(address);
         // SAFETY: `name` holds at least `length` bytes of a socket address.
@@ -77,7 +78,7 @@ impl Socket {
         Ok(())
     }
 
-    /// Fixes its destination (used to query the kernel for routes).
+    /// Sets the destination of the socket (used to query the kernel for routes).
     pub(crate) fn connect(&self, address: &SocketAddr) -> io::Result<()> {
         let (name, length) = SockAddr::encode(address);
         // SAFETY: `name` holds at least `length` bytes of a socket address.
@@ -85,7 +86,7 @@ impl Socket {
         Ok(())
     }
 
-    /// The address it is bound to.
+    /// Returns the address that the socket is bound to.
     pub(crate) fn local_address(&self) -> io::Result<SocketAddr> {
         let mut name = SockAddr::EMPTY;
         let mut length = SockAddr::CAPACITY;
@@ -97,18 +98,19 @@ impl Socket {
         name.decode(length).ok_or_else(|| io::Error::other("the socket has no IP address"))
     }
 
-    /// The DSCP of what is sent.
+    /// Returns the DSCP of sent packets.
     pub(crate) fn dscp(&self) -> u8 {
         self.dscp
     }
 
-    /// Whether it is of the IPv6 family.
+    /// Whether the socket is of the IPv6 family.
     pub(crate) fn is_ipv6(&self) -> bool {
         self.ipv6
     }
 
-    /// Requests buffers of these sizes: past the system's limit if permitted, otherwise up to it.
-    /// Returns the receive buffer's real size (the kernel doubles it for its book-keeping).
+    /// Requests buffers of these sizes. With privilege they may exceed the system's limit;
+    /// otherwise the limit applies. Returns the real size of the receive buffer (the kernel doubles
+    /// the size for its book-keeping).
     pub(crate) fn buffers(&self, send_bytes: u32, receive_bytes: u32) -> io::Result<usize> {
         let force = |forced, plain, bytes: u32| {
             let bytes = i32::try_from(bytes).unwrap_or(i32::MAX / 2);
@@ -120,17 +122,17 @@ impl Socket {
         Ok(usize::try_from(self.value(libc::SOL_SOCKET, libc::SO_RCVBUF)?).unwrap_or(0))
     }
 
-    /// Marks every packet that leaves.
+    /// Sets the mark (`SO_MARK`) of every sent packet.
     pub(crate) fn mark(&self, mark: u32) -> io::Result<()> {
         self.set(libc::SOL_SOCKET, libc::SO_MARK, mark.cast_signed())
     }
 
-    /// Whether it carries packets of a family.
+    /// Whether the socket serves packets of a family.
     fn carries(&self, ipv6: bool) -> bool {
         self.both || self.ipv6 == ipv6
     }
 
-    /// Sets an option of IPv4, of IPv6, or of both: to each family that the socket carries.
+    /// Sets an option of IPv4, of IPv6, or of both, for each family that the socket serves.
     pub(crate) fn set_each(
         &self,
         (v4, v4_value): (i32, i32),
@@ -145,8 +147,9 @@ impl Socket {
         Ok(())
     }
 
-    /// Never lets a packet be fragmented, nor the kernel second-guess the size: too large for
-    /// the interface is an error, too large for the path is a loss that the core discovers.
+    /// Disables fragmentation, and the kernel's own path MTU: a packet that is too large for the
+    /// interface is an error, and a packet that is too large for the path is a loss, which the core
+    /// detects.
     pub(crate) fn never_fragment(&self) -> io::Result<()> {
         // W2: No fragments
         self.set_each(
@@ -155,8 +158,7 @@ impl Socket {
         )
     }
 
-    /// Sets the DSCP of packets, and the default of their ECN field, which a message may
-    /// override.
+    /// Sets the DSCP of sent packets, and their default ECN field, which each message can override.
     pub(crate) fn mark_packets(&mut self, dscp: u8, ecn: Ecn) -> io::Result<()> {
         self.dscp = dscp;
         let bits = i32::from(traffic_class(dscp, ecn));
@@ -174,7 +176,7 @@ impl Socket {
         self.set(libc::SOL_SOCKET, libc::SO_TIMESTAMPNS, 1)
     }
 
-    /// Accepts several datagrams coalesced into one.
+    /// Allows the kernel to deliver several datagrams as one message.
     pub(crate) fn receive_coalesced(&self) -> io::Result<()> {
         self.set(libc::SOL_UDP, UDP_GRO, 1)
     }
@@ -184,23 +186,24 @@ impl Socket {
         self.value(libc::SOL_UDP, UDP_SEGMENT).is_ok()
     }
 
-    /// Drops whatever arrives: a socket that only sends must not collect strangers' packets.
+    /// Drops every arriving packet: a socket that only sends must not queue packets of other hosts.
     pub(crate) fn drop_all(&self) -> io::Result<()> {
         self.attach(libc::SO_ATTACH_FILTER, &mut [steer::accept_nothing()])
     }
 
-    /// Lets further sockets of this process be bound to the same address. Call before binding.
+    /// Allows other sockets of this process to be bound to the same address. Call before binding.
     pub(crate) fn share_address(&self) -> io::Result<()> {
         self.set(libc::SOL_SOCKET, libc::SO_REUSEPORT, 1)
     }
 
-    /// Hands each packet that arrives at this address to the socket of the shard that it is for:
-    /// the n-th that was bound there. Call once, on any of them.
+    /// Makes the kernel hand each packet that arrives at this address to the socket of the packet's
+    /// shard. The sockets at this address serve the shards in the order in which they were bound.
+    /// Call once, on any of the sockets.
     pub(crate) fn steer(&self, shards: u8) -> io::Result<()> {
         self.attach(libc::SO_ATTACH_REUSEPORT_CBPF, &mut steer::to_shard(shards))
     }
 
-    /// Attaches a program of classic BPF.
+    /// Attaches a classic BPF program.
     fn attach(&self, option: i32, instructions: &mut [libc::sock_filter]) -> io::Result<()> {
         let len = libc::c_ushort::try_from(instructions.len()).unwrap_or(0);
         let program = libc::sock_fprog { len, filter: instructions.as_mut_ptr() };
@@ -218,7 +221,8 @@ impl Socket {
         Ok(())
     }
 
-    /// The MTU towards the destination it is connected to, IP header included.
+    /// Returns the MTU towards the destination that the socket is connected to, including the IP
+    /// header.
     pub(crate) fn path_mtu(&self) -> io::Result<u32> {
         let mtu = if self.ipv6 {
             self.value(libc::IPPROTO_IPV6, libc::IPV6_MTU)?

@@ -1,11 +1,12 @@
-//! Programs of classic BPF for sockets: which packets a socket takes, and to which of several
-//! sockets at one address a packet goes.
+//! Classic BPF programs for sockets. They decide which packets a socket accepts, and which of
+//! several sockets at one address gets a packet.
 
 use libc::sock_filter;
 use srd_proto::node;
 use srd_proto::wire::Kind;
 
-/// Loads a big-endian word, or a byte, of the packet. Beyond its end the program returns zero.
+/// Loads a big-endian word, or a byte, of the packet. If the offset is beyond the end of the
+/// packet, the program returns zero.
 const LOAD_WORD: u32 = libc::BPF_LD | libc::BPF_W | libc::BPF_ABS;
 const LOAD_BYTE: u32 = libc::BPF_LD | libc::BPF_B | libc::BPF_ABS;
 const AND: u32 = libc::BPF_ALU | libc::BPF_AND | libc::BPF_K;
@@ -20,18 +21,19 @@ fn plain(code: u32, k: u32) -> sock_filter {
     branch(code, k, 0, 0)
 }
 
-/// An instruction that skips `if_so` or `else` further ones.
+/// Returns an instruction that skips the next `if_so` instructions if its condition is true,
+/// otherwise the next `or_else`.
 fn branch(code: u32, k: u32, if_so: u8, or_else: u8) -> sock_filter {
     sock_filter { code: u16::try_from(code).unwrap_or(0), jt: if_so, jf: or_else, k }
 }
 
-/// A filter that accepts zero bytes of everything.
+/// Returns a filter that accepts zero bytes of every packet.
 pub(super) fn accept_nothing() -> sock_filter {
     plain(RETURN_CONSTANT, 0)
 }
 
-/// [`srd_proto::shard_of`] as a program over the UDP payload, but that it does not look at the
-/// version.
+/// Returns [`srd_proto::shard_of`] as a program over the UDP payload. The program does not check
+/// the version.
 pub(super) fn to_shard(shards: u8) -> [sock_filter; 12] {
     let (hello, retry, other) = (Kind::Hello as u8, Kind::Retry as u8, Kind::Reset as u8);
     let at = |kind, named| u32::try_from(node::steering_offset(kind, named)).unwrap_or(0);
@@ -65,7 +67,7 @@ mod tests {
 
     const SHARDS: u8 = 5;
 
-    /// Sockets at one address, to which the kernel hands packets by shard.
+    /// Opens sockets at one address, to which the kernel hands packets by shard.
     fn group() -> (Vec<UdpSocket>, SocketAddr) {
         let mut address: SocketAddr = "127.0.0.1:0".parse().unwrap();
         let bound = |address: &SocketAddr| {
@@ -104,7 +106,7 @@ mod tests {
             }
             let length = if n % 7 == 0 { rng.below(64) as usize } else { 64 };
             let packet = &packet[..length];
-            // What is too short to be a packet may go anywhere: every shard drops it.
+            // A payload too short for a packet may go to any shard: every shard drops it.
             if (1..12).contains(&length) || length == 0 {
                 continue;
             }

@@ -1,9 +1,9 @@
-//! An alarm that a sleeper waits on beside its sockets.
+//! A timer that a sleeping thread waits on together with its sockets.
 //!
-//! Handing a short timeout to the wait itself costs a reprogramming of the clock device at its
-//! start and another at its end: 8 us each in a virtual machine, more than the rest of a round
-//! trip (`docs/perf-notes.md`). Deadlines of interactive mode only ever move away; so the alarm
-//! stays where it was set, rings early now and then, and is set anew only then.
+//! If the wait itself has a short timeout, the kernel programs the clock device at the start and at
+//! the end of the wait: 8 us each in a virtual machine, more than the rest of a round trip
+//! (`docs/perf-notes.md`). Deadlines of interactive mode only move later. So the timer keeps its
+//! expiry time, sometimes expires too early, and is set again only then.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
@@ -19,30 +19,31 @@ pub(crate) struct Alarm {
 }
 
 impl Alarm {
-    /// A timer that is not set.
+    /// Returns a timer that is not set.
     pub(crate) fn new() -> io::Result<Self> {
         let flags = libc::TFD_NONBLOCK | libc::TFD_CLOEXEC;
-        // SAFETY: takes and returns integers; the descriptor returned is new and ours.
+        // SAFETY: takes and returns integers; the returned descriptor is new, and belongs to this
+        // function.
         let fd = check(unsafe { libc::timerfd_create(libc::CLOCK_MONOTONIC, flags) } as isize)?;
         let fd = i32::try_from(fd).unwrap_or(-1);
         // SAFETY: `fd` was just created, and nothing else owns it.
         Ok(Self { fd: unsafe { OwnedFd::from_raw_fd(fd) }, rings_at_ns: None })
     }
 
-    /// Makes sure that it rings at `at_ns` (not zero) or earlier.
+    /// Ensures that the timer expires at `at_ns` (not zero) or earlier.
     pub(crate) fn ring_by(&mut self, at_ns: u64) -> io::Result<()> {
         if self.rings_at_ns.is_some_and(|set| set <= at_ns) {
             return Ok(());
         }
         let value = libc::timespec {
             tv_sec: libc::time_t::try_from(at_ns / 1_000_000_000).unwrap_or(libc::time_t::MAX),
-            // Below one billion, so that it fits every c_long.
+            // The value is below one billion, so it fits into every `c_long`.
             tv_nsec: libc::c_long::try_from(at_ns % 1_000_000_000).unwrap_or(0),
         };
         let once = libc::timespec { tv_sec: 0, tv_nsec: 0 };
         let setting = libc::itimerspec { it_interval: once, it_value: value };
-        // SAFETY: the descriptor is ours, `setting` is valid for reading, and the old setting is
-        // not requested.
+        // SAFETY: the descriptor belongs to `self`, `setting` is valid for reading, and the old
+        // setting is not requested.
         let result = unsafe {
             libc::timerfd_settime(
                 self.fd.as_raw_fd(),
@@ -59,12 +60,12 @@ impl Alarm {
     /// Clears the expiry.
     pub(crate) fn silence(&mut self) {
         let mut count = [0u8; 8];
-        // SAFETY: the descriptor is ours, and the eight bytes are ours to write.
+        // SAFETY: the descriptor belongs to `self`, and the eight bytes belong to this function.
         unsafe { libc::read(self.fd.as_raw_fd(), count.as_mut_ptr().cast(), count.len()) };
         self.rings_at_ns = None;
     }
 
-    /// To wait on.
+    /// Returns the descriptor to wait on.
     pub(crate) fn fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
     }
@@ -98,7 +99,7 @@ mod tests {
         alarm.ring_by(now + 60_000_000_000).unwrap();
         alarm.ring_by(now + 90_000_000_000).unwrap();
         assert_eq!(alarm.rings_at_ns, Some(now + 60_000_000_000));
-        alarm.ring_by(1).unwrap(); // in the past: at once
+        alarm.ring_by(1).unwrap(); // a time in the past: expires immediately
         assert!(rings(&alarm));
     }
 }

@@ -1,5 +1,5 @@
-//! A TUN device with offloads: packets come and go behind a `virtio_net_hdr`,
-//! super-packets whole.
+//! A TUN device with offloads: each packet has a `virtio_net_hdr` in front, and large packets pass
+//! without segmentation.
 
 use std::ffi::CStr;
 use std::io;
@@ -7,7 +7,7 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
 use super::check;
 
-/// `virtio_net_hdr` without the number of buffers.
+/// Bytes of `virtio_net_hdr` without the number of buffers.
 const HEADER_BYTES: libc::c_int = 10;
 
 const TUNSETIFF: libc::c_ulong = 0x4004_54ca;
@@ -17,10 +17,11 @@ const TUNSETVNETHDRSZ: libc::c_ulong = 0x4004_54d8;
 const TUNSETVNETLE: libc::c_ulong = 0x4004_54dc;
 
 const OFFLOAD_CHECKSUM: libc::c_ulong = 0x01;
-const OFFLOAD_TSO: libc::c_ulong = 0x02 | 0x04 | 0x08; // IPv4, IPv6, with ECN
+const OFFLOAD_TSO: libc::c_ulong = 0x02 | 0x04 | 0x08; // TSO for IPv4, IPv6, ECN
 const OFFLOAD_USO: libc::c_ulong = 0x20 | 0x40;
 
-/// The name of the device of a queue now: whose namespace it is may give it another.
+/// Returns the current name of the device of a queue. The owner of the network namespace may have
+/// renamed the device.
 pub(crate) fn name(fd: &OwnedFd) -> io::Result<String> {
     // SAFETY: all-zero is a valid ifreq.
     let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
@@ -31,13 +32,14 @@ pub(crate) fn name(fd: &OwnedFd) -> io::Result<String> {
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
-/// Opens the device `name`, which is made if it does not exist. Returns whether the
-/// kernel cuts UDP super-packets for us (Linux 6.2), too. `one_of_several`: this is one queue of a
-/// device with several.
+/// Opens the device `name`, and creates it if it does not exist. Returns the descriptor, and
+/// whether the kernel also supports segmentation offload for UDP (Linux 6.2). `one_of_several`: the
+/// descriptor is one queue of a device with several queues.
 pub(crate) fn open(name: &str, one_of_several: bool) -> io::Result<(OwnedFd, bool)> {
     let path: &CStr = c"/dev/net/tun";
     let flags = libc::O_RDWR | libc::O_CLOEXEC | libc::O_NONBLOCK;
-    // SAFETY: `path` ends with a zero; the descriptor returned is new and ours.
+    // SAFETY: `path` ends with a zero; the returned descriptor is new, and belongs to this
+    // function.
     let fd = check(unsafe { libc::open(path.as_ptr(), flags) } as isize)?;
     let fd = i32::try_from(fd).unwrap_or(-1);
     // SAFETY: `fd` was just opened, and nothing else owns it.
@@ -72,10 +74,12 @@ pub(crate) fn open(name: &str, one_of_several: bool) -> io::Result<(OwnedFd, boo
     Ok((fd, udp))
 }
 
-/// Reads one frame behind what `into` holds, as far as its capacity goes. Returns its bytes.
+/// Reads one frame, and appends it to `into`, as far as the capacity allows. Returns the number of
+/// bytes.
 pub(crate) fn read(fd: &OwnedFd, into: &mut Vec<u8>) -> io::Result<usize> {
     let spare = into.spare_capacity_mut();
-    // SAFETY: pointer and length describe the vector's unused memory, which is ours to write.
+    // SAFETY: pointer and length describe the vector's unused memory, which this function may
+    // write.
     let n = unsafe { libc::read(fd.as_raw_fd(), spare.as_mut_ptr().cast(), spare.len()) };
     let n = check(n)?;
     // SAFETY: the kernel has written the first `n` bytes beyond the old length.

@@ -1,9 +1,10 @@
-//! An AF_XDP socket: packets move between a queue of a network interface and memory of this
-//! process (the UMEM), in frames of [`FRAME_BYTES`].
+//! An AF_XDP socket: packets move between a queue of a network interface and memory of this process
+//! (the UMEM), in frames of [`FRAME_BYTES`].
 //!
-//! A [`Frame`] stands for a piece of that memory while this process, and not the kernel, may use
-//! it. It cannot be copied: it goes to the kernel in a ring and comes back from one. So no byte is
-//! used by both at a time. Each ring has room for every frame that can be in it.
+//! A [`Frame`] represents a part of the UMEM while this process, and not the kernel, may use this
+//! part. A `Frame` cannot be copied: it passes to the kernel through one ring, and comes back
+//! through another. So no byte is used by both at the same time. Each ring has a slot for every
+//! frame that can be in it.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
@@ -11,18 +12,19 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use super::check;
 use super::ring::{Consumer, Mapping, Producer, RingLayout};
 
-/// Bytes of a frame: a page, the most that every kernel takes.
+/// Bytes of a frame: one page, the largest size that every kernel accepts.
 pub(crate) const FRAME_BYTES: usize = 4096;
 /// Bytes at the start of a frame that the kernel keeps free on receive (`XDP_PACKET_HEADROOM`).
 const HEADROOM_BYTES: usize = 256;
-/// Bytes of a packet, link-layer header included, that one frame receives.
+/// Largest number of bytes, including the link-layer header, that one frame can receive.
 pub(crate) const FRAME_RECEIVES_BYTES: usize = FRAME_BYTES - HEADROOM_BYTES;
 /// Largest number of frames for each direction.
 const FRAMES_MAX: u32 = 1 << 17;
-/// Calls that one doorbell makes at most. In copy mode each sends 32 frames.
+/// Largest number of system calls for one notification of the kernel. In copy mode each call sends
+/// 32 frames.
 const DOORBELL_CALLS_MAX: usize = 64;
 
-/// A piece of the memory that this process may use.
+/// A part of the UMEM that this process may use.
 #[derive(PartialEq, Eq, Debug)]
 pub(crate) struct Frame {
     start: usize,
@@ -35,7 +37,7 @@ pub(crate) struct Piece {
     pub(crate) frame: Frame,
     /// Offset of the packet in the frame.
     pub(crate) offset: usize,
-    /// Its bytes.
+    /// Bytes of this part of the packet.
     pub(crate) length: usize,
     /// Whether the packet continues in the next piece.
     pub(crate) more: bool,
@@ -44,40 +46,40 @@ pub(crate) struct Piece {
 /// Options of the socket.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Request {
-    /// The interface's index.
+    /// Index of the interface.
     pub(crate) interface: u32,
     /// Queue of the interface.
     pub(crate) queue: u32,
-    /// Whether zero copy is out of question.
+    /// Whether zero copy is not allowed.
     pub(crate) copy: bool,
     /// Whether packets may take several frames.
     pub(crate) several_frames: bool,
-    /// Frames to receive into.
+    /// Number of frames to receive into.
     pub(crate) receive_frames: u32,
-    /// Frames to send from.
+    /// Number of frames to send from.
     pub(crate) send_frames: u32,
 }
 
-/// A step that the kernel refused, and how.
+/// A step that the kernel refused, and its error.
 #[derive(Debug)]
 pub(crate) struct Refused {
     pub(crate) step: &'static str,
     pub(crate) error: io::Error,
 }
 
-/// Names the step that failed.
+/// Adds the name of the step to an error.
 pub(super) fn step<T>(step: &'static str, result: io::Result<T>) -> Result<T, Refused> {
     result.map_err(|error| Refused { step, error })
 }
 
-/// Result of a doorbell.
+/// Result of notifying the kernel of queued frames.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Doorbell {
-    /// All were taken.
+    /// The kernel has taken all frames.
     Taken,
-    /// Some wait in the ring, and leave with a later doorbell.
+    /// Some frames wait in the ring, and are sent after a later notification.
     Waiting,
-    /// The interface takes nothing; the error number.
+    /// The interface accepts no packets; the error number.
     Down(i32),
 }
 
@@ -103,12 +105,16 @@ pub(crate) struct XdpSocket {
 }
 
 impl XdpSocket {
-    /// Whether this process may open one at all.
+    /// Checks whether this process may open an AF_XDP socket.
+    ///
+    /// # Errors
+    /// An error of the operating system, if a right or the kernel's support is missing.
     pub(crate) fn may_open() -> io::Result<()> {
         socket().map(drop)
     }
 
-    /// Opens one, and hands out the frames to send from. Those to receive into are with the kernel.
+    /// Opens an AF_XDP socket. Returns it with the frames to send from. The frames to receive into
+    /// belong to the kernel.
     pub(crate) fn open(request: &Request) -> Result<(Self, Vec<Frame>), Refused> {
         let (to_receive, to_send) = (request.receive_frames, request.send_frames);
         assert!((1..=FRAMES_MAX).contains(&to_receive) && (1..=FRAMES_MAX).contains(&to_send));
@@ -163,8 +169,8 @@ impl XdpSocket {
         })
     }
 
-    /// Binds it. Returns whether packets may take several frames, which kernels before 6.6 and some
-    /// drivers refuse.
+    /// Binds the socket. Returns whether packets may take several frames, which kernels before 6.6
+    /// and some drivers refuse.
     fn bind(&self, request: &Request) -> io::Result<bool> {
         let refuses = |error: &io::Error| {
             matches!(error.raw_os_error(), Some(libc::EINVAL | libc::EOPNOTSUPP))
@@ -178,7 +184,8 @@ impl XdpSocket {
         self.bind_with(request, 0).map(|()| false)
     }
 
-    /// Binds the socket. Without a flag, the kernel tries zero copy and falls back to copies.
+    /// Binds the socket with these flags. If no flag requests a mode, the kernel tries zero copy
+    /// and falls back to copying.
     fn bind_with(&self, request: &Request, several: u16) -> io::Result<()> {
         let copy = if request.copy { libc::XDP_COPY } else { 0 };
         let address = libc::sockaddr_xdp {
@@ -205,15 +212,15 @@ impl XdpSocket {
         self.several_frames
     }
 
-    /// The memory of a frame.
+    /// Returns the memory of a frame.
     pub(crate) fn bytes(&mut self, frame: &Frame) -> &mut [u8] {
         let start = self.memory.at(frame.start, FRAME_BYTES);
-        // SAFETY: the place is inside of the memory. A frame is this process's alone, and the
-        // borrow of `self` keeps its bytes from being borrowed twice.
+        // SAFETY: the address is inside the UMEM. A frame belongs to this process alone, and the
+        // borrow of `self` prevents a second borrow of its bytes.
         unsafe { std::slice::from_raw_parts_mut(start, FRAME_BYTES) }
     }
 
-    /// The next part of a packet that has arrived.
+    /// Takes the next part of a packet that has arrived.
     pub(crate) fn take(&mut self) -> Option<Piece> {
         let entry = self.receive.pop()?;
         let place = usize::try_from(entry.addr).unwrap_or(usize::MAX);
@@ -223,19 +230,19 @@ impl XdpSocket {
         Some(Piece { frame, offset, length, more: entry.options & libc::XDP_PKT_CONTD != 0 })
     }
 
-    /// Lets the kernel receive into a frame, after [`XdpSocket::publish`].
+    /// Gives a frame to the kernel, which may receive into it after [`XdpSocket::publish`].
     pub(crate) fn give(&mut self, frame: Frame) {
         let given = self.fill.push(frame.start as u64);
         debug_assert!(given, "the fill ring has room for every frame");
     }
 
-    /// Lets the kernel see what was taken and given.
+    /// Publishes to the kernel which packets were taken and which frames were given.
     pub(crate) fn publish(&mut self) {
         self.receive.release();
         self.fill.publish();
     }
 
-    /// Queues the first `length` bytes of a frame to be sent by the next doorbell. `more`: the
+    /// Queues the first `length` bytes of a frame; the next notification sends them. `more`: the
     /// packet continues in the next frame.
     pub(crate) fn queue(&mut self, frame: Frame, length: usize, more: bool) {
         let options = if more { libc::XDP_PKT_CONTD } else { 0 };
@@ -244,7 +251,7 @@ impl XdpSocket {
         debug_assert!(queued, "the send ring has room for every frame");
     }
 
-    /// A frame whose packet has left.
+    /// Takes back a frame whose packet was sent.
     pub(crate) fn completed(&mut self) -> Option<Frame> {
         let address = self.completion.pop()?;
         self.completion.release();
@@ -254,7 +261,8 @@ impl XdpSocket {
     /// Notifies the kernel of queued frames.
     pub(crate) fn doorbell(&mut self, calls: &mut u64) -> Doorbell {
         self.send.publish();
-        // A driver continues without further calls; copies are made in the calls.
+        // In zero-copy mode the driver continues without further calls; in copy mode the calls
+        // themselves copy.
         let calls_max = if self.zero_copy { 1 } else { DOORBELL_CALLS_MAX };
         for _ in 0..calls_max {
             if self.send.is_drained() || !self.send.needs_wakeup() {
@@ -264,7 +272,8 @@ impl XdpSocket {
             match self.kick_send() {
                 Ok(()) => {}
                 Err(error) => match error.raw_os_error().unwrap_or(0) {
-                    // One round of the kernel's is over, or a packet did not fit a queue.
+                    // The kernel has reached the limit of one call, or a packet did not fit into a
+                    // queue.
                     libc::EAGAIN | libc::EBUSY | libc::EINTR => {}
                     libc::ENOBUFS | libc::ENOMEM => return Doorbell::Waiting,
                     errno => return Doorbell::Down(errno),
@@ -276,21 +285,21 @@ impl XdpSocket {
 
     fn kick_send(&self) -> io::Result<()> {
         let (fd, flags) = (self.fd.as_raw_fd(), libc::MSG_DONTWAIT);
-        // SAFETY: neither bytes nor an address are handed over.
+        // SAFETY: the call passes neither bytes nor an address.
         check(unsafe { libc::sendto(fd, std::ptr::null(), 0, flags, std::ptr::null(), 0) })
             .map(drop)
     }
 
-    /// Wakes the device if it waits for free frames: new ones are in the fill ring.
+    /// Notifies a device that waits for frames to receive into.
     pub(crate) fn wake_receive(&self) {
         if self.fill.needs_wakeup() {
             let (fd, flags, none) = (self.fd.as_raw_fd(), libc::MSG_DONTWAIT, std::ptr::null_mut());
-            // SAFETY: no memory is handed over. An error means that there is nothing to wake.
+            // SAFETY: the call passes no memory. An error means that there is no device to notify.
             unsafe { libc::recvfrom(fd, none, 0, flags, std::ptr::null_mut(), none.cast()) };
         }
     }
 
-    /// Counters of the kernel.
+    /// Returns the counters of the kernel.
     pub(crate) fn statistics(&self) -> io::Result<Statistics> {
         // SAFETY: all-zero is a valid structure of counters.
         let mut found: libc::xdp_statistics = unsafe { std::mem::zeroed() };
@@ -299,7 +308,8 @@ impl XdpSocket {
         Ok(Statistics { dropped: found.rx_dropped, ring_full: found.rx_ring_full, no_frame })
     }
 
-    /// The frame around an address that the kernel gave back; none if it is no address of ours.
+    /// Returns the frame of an address that the kernel gave back; `None` if the address is outside
+    /// the UMEM.
     fn frame(&self, address: u64) -> Option<Frame> {
         let address = usize::try_from(address).ok()?;
         let start = address - address % FRAME_BYTES;
@@ -315,7 +325,8 @@ impl AsFd for XdpSocket {
 
 fn socket() -> io::Result<OwnedFd> {
     let kind = libc::SOCK_RAW | libc::SOCK_CLOEXEC;
-    // SAFETY: takes and returns integers; the descriptor returned is new and ours.
+    // SAFETY: takes and returns integers; the returned descriptor is new, and belongs to this
+    // function.
     let fd = check(unsafe { libc::socket(libc::AF_XDP, kind, 0) } as isize)?;
     // SAFETY: the descriptor was just created, and nothing else owns it.
     Ok(unsafe { OwnedFd::from_raw_fd(i32::try_from(fd).unwrap_or(-1)) })
@@ -346,7 +357,7 @@ fn set<T>(fd: BorrowedFd<'_>, option: libc::c_int, value: &T) -> io::Result<()> 
     check(result as isize).map(drop)
 }
 
-/// `T` is one of the kernel's structures of plain numbers.
+/// Reads an option of the socket. `T` is one of the kernel's structures of plain numbers.
 fn ask<T>(fd: BorrowedFd<'_>, option: libc::c_int, value: &mut T) -> io::Result<()> {
     let (place, mut length) = (std::ptr::from_mut(value).cast(), length_of::<T>());
     // SAFETY: the kernel writes no more than `length` bytes, which `value` has.

@@ -1,13 +1,13 @@
-//! A passive tap of the packets that an interface sends and receives, by programs at tc: one
-//! small record of each packet, through a ring in memory. For programs that watch; the transport
-//! itself does not use it.
+//! A passive capture of the packets that an interface sends and receives, by BPF programs at tc:
+//! one small record for each packet, through a ring in memory. For monitoring programs; the
+//! transport itself does not use it.
 //!
-//! It costs a packet less than half of what a packet socket does ([`crate::tap::Tap`]): no
-//! reference, no copy beyond the headers of the flow, no wakeup. `docs/watch.md` describes the
-//! packets that it sees.
+//! The cost for each packet is less than half of the cost of a packet socket ([`crate::tap::Tap`]):
+//! no reference, no copy beyond the headers of the flow, no wakeup. `docs/watch.md` describes the
+//! packets that the programs see.
 //!
-//! Bounds: the ring's memory, and 64 or 256 bytes of a packet. Packets that find no room are
-//! counted.
+//! Bounds: the ring's memory, and 64 or 256 bytes of a packet. Packets that do not fit into the
+//! ring are counted.
 
 mod program;
 
@@ -20,7 +20,7 @@ use crate::sys::{errno, interface, os};
 use crate::tap::TappedPacket;
 use program::{BYTES, KEPT, LENGTH, PROTOCOL, Recorder, SEGMENT, TIME, WAY};
 
-/// Bytes that are kept of each packet, from its network header on.
+/// Number of bytes that are copied from each packet, from its network header on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Keep {
     /// Headers of the flow: 64 bytes, or 256 if the packet may be a tunnel.
@@ -29,18 +29,18 @@ pub enum Keep {
     More,
 }
 
-/// State of the ring after a look at it.
+/// State of the ring after records were read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Backlog {
-    /// Nothing of what was there when the look began.
+    /// All records that existed at the start of the call were read.
     Nothing,
-    /// A packet that is being recorded, and those behind it.
+    /// A packet is being recorded; it and later packets are left.
     Unfinished,
-    /// More than was to be shown.
+    /// There are more records than the limit of the call.
     More,
 }
 
-/// Reason why an interface cannot be watched by programs.
+/// Reason why an interface cannot be watched by BPF programs.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum ProbeError {
@@ -48,13 +48,13 @@ pub enum ProbeError {
     Interface(io::Error),
     /// The program does not support this kind of link header.
     LinkKind(u16),
-    /// The kernel refused.
+    /// The kernel refused a step.
     Refused {
-        /// Step that it refused.
+        /// Step that the kernel refused.
         step: &'static str,
-        /// Its error.
+        /// Error of the step.
         error: io::Error,
-        /// The text of the verifier, if it refused the program.
+        /// Log of the verifier, if the kernel refused the program.
         log: String,
     },
 }
@@ -64,7 +64,7 @@ impl ProbeError {
         move |error| Self::Refused { step, error, log: String::new() }
     }
 
-    /// Kind of the equivalent input error.
+    /// Returns the kind of the equivalent I/O error.
     pub fn kind(&self) -> io::ErrorKind {
         match self {
             Self::Interface(error) | Self::Refused { error, .. } => error.kind(),
@@ -98,26 +98,27 @@ impl fmt::Display for ProbeError {
 
 impl std::error::Error for ProbeError {}
 
-/// A look at an interface by programs at tc, which are gone when this is, however the process ends.
+/// A capture on an interface by programs at tc. The programs are removed when this value is dropped
+/// or the process ends, even by a crash.
 #[derive(Debug)]
 pub struct Probe {
     ring: RecordRing,
     lost: Counter,
-    /// Packets lost while the programs were attached, one after the other.
+    /// Packets lost before both programs were attached.
     lost_before: u64,
-    /// Time when both were attached, by `CLOCK_MONOTONIC`: older records are not shown.
+    /// Time when both programs were attached, by `CLOCK_MONOTONIC`. Older records are not shown.
     began_ns: u64,
     ingress: Link,
     _egress: Link,
 }
 
 impl Probe {
-    /// Begins to capture packets of the interface. `ring_bytes`: memory for records that wait to be
-    /// read.
+    /// Starts to capture packets of the interface. `ring_bytes`: size of the memory for records
+    /// that wait to be read.
     ///
     /// # Errors
-    /// The kernel is older than 6.6 or without BPF, a right is missing, or the interface is of
-    /// another kind than Ethernet and bare IP.
+    /// [`ProbeError`], if the kernel is older than 6.6 or has no BPF, if a right is missing, or if
+    /// the link header of the interface is not Ethernet or bare IP.
     pub fn open(interface: &str, keep: Keep, ring_bytes: u32) -> Result<Self, ProbeError> {
         let index = interface::index_of(interface).map_err(ProbeError::Interface)?;
         let kind = interface::link_kind_of(interface).map_err(ProbeError::Interface)?;
@@ -141,13 +142,14 @@ impl Probe {
         Ok(Self { ring, lost, lost_before, began_ns, ingress, _egress: egress })
     }
 
-    /// Since when it sees both directions, in nanoseconds since 1970; it shows nothing older.
+    /// Returns the start of the capture of both directions, in nanoseconds since 1970. Older
+    /// packets are not shown.
     pub fn began_ns(&self) -> u64 {
         self.began_ns.saturating_add(offset_ns())
     }
 
-    /// Shows up to `records_max` recorded packets. A new record causes no wake-up: call this at
-    /// intervals.
+    /// Calls `see` with up to `records_max` recorded packets. A new record causes no wake-up, so
+    /// call this at intervals.
     pub fn look(&mut self, records_max: usize, mut see: impl FnMut(TappedPacket<'_>)) -> Backlog {
         let since_1970_ns = offset_ns();
         let rest = self.ring.look(records_max, |record| {
@@ -162,10 +164,10 @@ impl Probe {
         }
     }
 
-    /// Packets since the beginning that found no room in the ring and were not shown.
+    /// Returns the number of packets since the start that were not shown because the ring was full.
     ///
     /// # Errors
-    /// The interface is gone.
+    /// An error, if the interface was removed.
     pub fn lost(&self) -> io::Result<u64> {
         if self.ingress.is_attached()? {
             Ok(self.lost.value() - self.lost_before)
@@ -175,10 +177,11 @@ impl Probe {
     }
 }
 
-/// Programs at tc on an interface, whose they may be: received packets, sent packets.
+/// Returns the number of programs at tc on an interface, including those of other processes: for
+/// received packets, for sent packets.
 ///
 /// # Errors
-/// There is no such interface, or the right `CAP_NET_ADMIN` is missing.
+/// An error of the operating system, if there is no such interface or `CAP_NET_ADMIN` is missing.
 pub fn programs_at(interface: &str) -> io::Result<[u32; 2]> {
     let index = interface::index_of(interface)?;
     let at = |purpose| bpf::programs_at(index, purpose);
@@ -192,10 +195,10 @@ impl From<LoadError> for ProbeError {
     }
 }
 
-/// Bare IP, as modems have it.
+/// Kind of an interface of bare IP, as modems have it.
 const ARPHRD_RAWIP: u16 = 519;
 
-/// Bytes of the link header of an interface of this kind.
+/// Returns the bytes of the link header of an interface of this kind.
 fn link_bytes(kind: u16) -> Option<u8> {
     match kind {
         libc::ARPHRD_ETHER | libc::ARPHRD_LOOPBACK => Some(14),
@@ -204,14 +207,15 @@ fn link_bytes(kind: u16) -> Option<u8> {
     }
 }
 
-/// Readings of both clocks that lie nearer together are good enough.
+/// Largest distance between readings of both clocks at which no further reading is needed, in
+/// nanoseconds.
 const NEAR_NS: u64 = 1_000;
-/// Readings of both clocks at most.
+/// Largest number of readings of both clocks.
 const READINGS_MAX: usize = 16;
 
-/// Difference between the time since 1970 and `CLOCK_MONOTONIC`; it changes when the clock is
-/// set. The reading counts between whose two parts the least time has passed, because this
-/// process may lose its CPU between them.
+/// Returns the difference between the time since 1970 and `CLOCK_MONOTONIC`; it changes when the
+/// clock is set. Of several pairs of readings the closest pair is used, because this process may
+/// lose its CPU between the two readings.
 fn offset_ns() -> u64 {
     let (mut apart_least, mut offset) = (u64::MAX, 0);
     for _ in 0..READINGS_MAX {
@@ -228,7 +232,7 @@ fn offset_ns() -> u64 {
     offset
 }
 
-/// A packet from its record, unless that is older than `began_ns`.
+/// Returns the packet in a record, unless the record is older than `began_ns`.
 fn read(record: &[u8], began_ns: u64, since_1970_ns: u64) -> Option<TappedPacket<'_>> {
     let field = |at: i16, bytes: usize| {
         let at = usize::from(at.unsigned_abs());

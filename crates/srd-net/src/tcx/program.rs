@@ -1,4 +1,4 @@
-//! The program at tc: a record of each packet, into a ring.
+//! The program at tc: it writes a record of each packet into a ring.
 //!
 //! ```text
 //!  packet --> long enough for its link header? --no--> no record
@@ -10,10 +10,10 @@
 //!  record   0 time | 8 length | 12 EtherType | 14 segment | 16 kept | 18 way | 24 bytes ...
 //! ```
 //!
-//! Length and bytes are those behind the link header. Time is `CLOCK_MONOTONIC`; EtherType is in
-//! network byte order; segment is `gso_size`, zero if it is one packet. The program examines the
-//! packet's linear part only to choose how many bytes to keep. A function of the kernel makes the
-//! copy, because it also reads the non-linear part. The program wakes no process.
+//! Length and bytes start after the link header. Time is `CLOCK_MONOTONIC`; EtherType is in network
+//! byte order; segment is `gso_size`, zero if the packet is a single packet. The program examines
+//! the packet's linear part only to choose how many bytes to keep. A function of the kernel makes
+//! the copy, because it also reads the non-linear part. The program wakes no process.
 
 use crate::assembler::{
     ARGUMENT_1, ARGUMENT_2, ARGUMENT_3, ARGUMENT_4, Assembler, If, Label, RESULT, Width,
@@ -27,38 +27,38 @@ pub(super) const PROTOCOL: i16 = 12;
 pub(super) const SEGMENT: i16 = 14;
 pub(super) const KEPT: i16 = 16;
 pub(super) const WAY: i16 = 18;
-/// Offset of the packet's bytes in a record: size of a record without them.
+/// Offset of the packet's bytes in a record, which is the size of a record without these bytes.
 pub(super) const BYTES: i16 = 24;
 
-/// Bytes that are kept of a packet whose headers are plain: IPv6 and TCP without options.
+/// Bytes that are copied from a packet with plain headers: IPv6 and TCP without options.
 pub(super) const FEW_BYTES: i16 = 64;
-/// Bytes that are kept of others: those of a tunnel in a tunnel.
+/// Bytes that are copied from other packets: enough for a tunnel in a tunnel.
 pub(super) const MANY_BYTES: i16 = 256;
 
-/// UDP ports of VXLAN (both) and Geneve.
+/// UDP ports of VXLAN (two ports) and Geneve.
 const TUNNEL_PORTS: [u16; 3] = [4789, 8472, 6081];
 
 /// Outputs of the program.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Recorder {
-    /// The descriptor of the ring.
+    /// Descriptor of the ring.
     pub(super) ring: i32,
-    /// The descriptor of the counter of packets that found no room.
+    /// Descriptor of the counter of packets for which the ring had no free space.
     pub(super) lost: i32,
     /// Bytes of the link header.
     pub(super) link_bytes: u8,
     /// Value that marks the direction of packets.
     pub(super) way: u8,
-    /// Whether many bytes are kept of every packet.
+    /// Whether the larger number of bytes is copied from every packet.
     pub(super) whole: bool,
 }
 
-/// Registers by their use; calls keep these.
+/// Registers by their use. Calls preserve these registers.
 const CONTEXT: u8 = 6;
 const RECORD: u8 = 7;
-/// Bytes of the packet behind its link header.
+/// Register of the number of bytes after the link header.
 const REST: u8 = 8;
-/// A value that is looked at.
+/// Register of a value that is compared.
 const VALUE: u8 = 4;
 /// Registers of the packet's start, and of the end of its linear part.
 const PACKET: u8 = 2;
@@ -71,15 +71,15 @@ const CONTEXT_DATA: i16 = 76;
 const CONTEXT_END: i16 = 80;
 const CONTEXT_SEGMENT: i16 = 176;
 
-/// Functions of the kernel: `bpf_ktime_get_ns`, `bpf_skb_load_bytes`, `bpf_ringbuf_reserve`,
-/// `bpf_ringbuf_submit`.
+/// Numbers of the kernel's functions `bpf_ktime_get_ns`, `bpf_skb_load_bytes`,
+/// `bpf_ringbuf_reserve`, `bpf_ringbuf_submit`.
 const KTIME: i32 = 5;
 const LOAD_BYTES: i32 = 26;
 const RESERVE: i32 = 131;
 const SUBMIT: i32 = 132;
-/// `BPF_RB_NO_WAKEUP`
+/// Flag of `bpf_ringbuf_submit` (`BPF_RB_NO_WAKEUP`).
 const NO_WAKEUP: i32 = 1;
-/// `TCX_NEXT`
+/// Verdict that continues with the next program (`TCX_NEXT`).
 pub(super) const NEXT: i32 = -1;
 
 const ETHERTYPE_V4: u16 = 0x0800;
@@ -87,14 +87,14 @@ const ETHERTYPE_V6: u16 = 0x86dd;
 const TCP: i32 = 6;
 const UDP: i32 = 17;
 
-/// The program.
+/// Returns the program.
 pub(super) fn assemble(recorder: &Recorder) -> Vec<Instruction> {
     let mut code = Assembler::default();
     let (many, lost, end) = (code.place(), code.place(), code.place());
     let link = i32::from(recorder.link_bytes);
     // r6 = context
     code.copy(CONTEXT, ARGUMENT_1);
-    // r8 = context->len - link header; nothing behind it is no packet
+    // r8 = context->len - link header; if no bytes are left, there is no packet
     code.load(Width::Word, REST, CONTEXT, CONTEXT_LENGTH);
     code.jump_if(REST, If::AtMost(link), end);
     code.add_value(REST, -link);
@@ -117,7 +117,7 @@ pub(super) fn assemble(recorder: &Recorder) -> Vec<Instruction> {
     code.finish()
 }
 
-/// Jumps to `many`, unless few bytes of the packet are enough to identify its flow.
+/// Jumps to `many`, unless the smaller number of bytes is enough to identify the packet's flow.
 fn choose(code: &mut Assembler, link: i16, many: Label) {
     let (few, v6, others) = (code.place(), code.place(), code.place());
     let network = |ethertype: u16| i32::from(ethertype.to_be());
@@ -128,20 +128,20 @@ fn choose(code: &mut Assembler, link: i16, many: Label) {
     code.jump_if(VALUE, If::Equals(network(ETHERTYPE_V6)), v6);
     code.jump_if(VALUE, If::Low32Differs(network(ETHERTYPE_V4).cast_unsigned()), others);
 
-    // IPv4 with a header of five words, which TCP or UDP follows.
+    // IPv4 with a header of five words, followed by TCP or UDP.
     bounds(code, link + 24, many);
     code.load(Width::Byte, VALUE, PACKET, link);
     code.jump_if(VALUE, If::Low32Differs(0x45), many);
     code.load(Width::Byte, VALUE, PACKET, link + 9);
     transport(code, link + 22, few, many);
 
-    // IPv6, which TCP or UDP follows.
+    // IPv6, followed by TCP or UDP.
     code.here(v6);
     bounds(code, link + 44, many);
     code.load(Width::Byte, VALUE, PACKET, link + 6);
     transport(code, link + 42, few, many);
 
-    // With tags of VLANs there may be anything behind them.
+    // After VLAN tags any protocol may follow.
     code.here(others);
     for tag in [0x8100, 0x88a8] {
         code.jump_if(VALUE, If::Equals(network(tag)), many);
@@ -149,7 +149,7 @@ fn choose(code: &mut Assembler, link: i16, many: Label) {
     code.here(few);
 }
 
-/// To `many`, if fewer than `bytes` are in the packet's linear part.
+/// Jumps to `many`, if the packet's linear part has fewer than `bytes`.
 fn bounds(code: &mut Assembler, bytes: i16, many: Label) {
     // r4 = data + bytes
     code.copy(VALUE, PACKET);
@@ -157,7 +157,8 @@ fn bounds(code: &mut Assembler, bytes: i16, many: Label) {
     code.jump_if(VALUE, If::AboveRegister(END), many);
 }
 
-/// To `few`, if the protocol in `VALUE` is TCP, or UDP to a port of no tunnel; otherwise to `many`.
+/// Jumps to `few`, if the protocol in `VALUE` is TCP, or UDP to a port that is not a tunnel's;
+/// otherwise to `many`.
 fn transport(code: &mut Assembler, port: i16, few: Label, many: Label) {
     code.jump_if(VALUE, If::Equals(TCP), few);
     code.jump_if(VALUE, If::Low32Differs(UDP.cast_unsigned()), many);
@@ -168,7 +169,8 @@ fn transport(code: &mut Assembler, port: i16, few: Label, many: Label) {
     code.jump(few);
 }
 
-/// Writes a record with up to `bytes` of the packet; to `lost`, if there is no room.
+/// Writes a record with up to `bytes` of the packet. Jumps to `lost`, if the ring has no free
+/// space.
 fn record(code: &mut Assembler, recorder: &Recorder, bytes: i16, lost: Label) {
     let whole = code.place();
     let copied = code.place();
@@ -179,7 +181,8 @@ fn record(code: &mut Assembler, recorder: &Recorder, bytes: i16, lost: Label) {
     code.call(RESERVE);
     code.jump_if(RESULT, If::Equals(0), lost);
     code.copy(RECORD, RESULT);
-    // The time is taken after the room: who sees a time of the ring's end has all before it.
+    // The time is read after the space is reserved. So a reader that has reached the end of the
+    // ring at some time has read every record with an earlier time.
     code.call(KTIME);
     code.store(Width::Double, RECORD, TIME, RESULT);
     code.store(Width::Word, RECORD, LENGTH, REST);

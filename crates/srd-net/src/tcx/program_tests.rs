@@ -2,7 +2,7 @@ use super::*;
 use crate::sys::bpf::{Program, Purpose};
 use crate::sys::records::{Counter, RecordRing, Remainder};
 
-/// Bytes of the smallest ring: a page.
+/// Bytes of the smallest ring: one page.
 const RING_BYTES: u32 = 4096;
 
 /// The program in the kernel with its ring and counter, if this process may load it.
@@ -32,12 +32,12 @@ impl Loaded {
         Some(Self { ring, lost, program })
     }
 
-    /// Runs it on a packet, which continues to the next program.
+    /// Runs the program on a packet, which continues to the next program.
     fn run(&self, packet: &[u8]) {
         assert_eq!(self.program.run(packet).unwrap(), NEXT.cast_unsigned());
     }
 
-    /// The records that are there, each with the bytes that it keeps.
+    /// Returns the records in the ring: the header of each, and the copied bytes.
     fn records(&mut self) -> Vec<(Vec<u8>, Vec<u8>)> {
         let mut found = Vec::new();
         let rest = self.ring.look(usize::MAX, |record| {
@@ -49,7 +49,7 @@ impl Loaded {
         found
     }
 
-    /// Bytes that are kept of a packet.
+    /// Returns the number of bytes that are copied from a packet.
     fn kept(&mut self, packet: &[u8]) -> usize {
         self.run(packet);
         let records = self.records();
@@ -59,7 +59,7 @@ impl Loaded {
     }
 }
 
-/// A frame of Ethernet with this EtherType.
+/// Returns an Ethernet frame with this EtherType.
 fn frame(ethertype: u16, behind: &[u8]) -> Vec<u8> {
     let mut frame = vec![2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2];
     frame.extend(ethertype.to_be_bytes());
@@ -67,7 +67,8 @@ fn frame(ethertype: u16, behind: &[u8]) -> Vec<u8> {
     frame
 }
 
-/// An IPv4 packet of 400 bytes with this protocol and, if it has ports, this destination port.
+/// Returns an IPv4 packet of 400 bytes with this protocol and, if the protocol has ports, this
+/// destination port.
 fn v4(protocol: u8, port: u16) -> Vec<u8> {
     let mut packet: Vec<u8> = (0..400_u16).map(|n| n.to_le_bytes()[0]).collect();
     packet[0] = 0x45;
@@ -76,7 +77,7 @@ fn v4(protocol: u8, port: u16) -> Vec<u8> {
     packet
 }
 
-/// An IPv6 packet of this protocol and destination port.
+/// Returns an IPv6 packet with this protocol and destination port.
 fn v6(protocol: u8, port: u16) -> Vec<u8> {
     let mut packet: Vec<u8> = (0..400_u16).map(|n| n.to_le_bytes()[0]).collect();
     packet[0] = 0x60;
@@ -126,7 +127,7 @@ fn plain_flows_need_few_bytes_and_what_may_be_a_tunnel_many() {
     let mut options = v4(6, 80);
     options[0] = 0x46;
     assert_eq!(loaded.kept(&frame(0x0800, &options)), 256);
-    // Behind a tag there may be a tunnel; ARP and others only count.
+    // A tunnel may follow a VLAN tag; ARP and other protocols are only counted.
     assert_eq!(loaded.kept(&frame(0x88a8, &v4(6, 80))), 256);
     assert_eq!(loaded.kept(&frame(0x0806, &v4(6, 80))), 64);
 }
@@ -153,7 +154,7 @@ fn of_a_short_packet_all_bytes_are_kept() {
 fn what_finds_no_room_is_counted_and_room_is_given_back() {
     let Some(mut loaded) = Loaded::new(false) else { return };
     let packet = frame(0x0800, &v4(6, 80));
-    // A record takes 8 + 24 + 64 bytes; one place stays free.
+    // A record takes 8 + 24 + 64 bytes, and the ring holds as many records as fit.
     let (sent, room) = (100, u64::from(RING_BYTES) / 96);
     for round in 1..=5 {
         for _ in 0..sent {
@@ -162,7 +163,7 @@ fn what_finds_no_room_is_counted_and_room_is_given_back() {
         assert_eq!(loaded.records().len() as u64, room);
         assert_eq!(loaded.lost.value(), round * (sent - room));
     }
-    // A look may be a short one.
+    // A call may read fewer records than there are.
     (0..10).for_each(|_| loaded.run(&packet));
     assert_eq!(loaded.ring.look(4, |_| ()), Remainder::More);
     assert_eq!(loaded.records().len(), 6);

@@ -1,4 +1,4 @@
-//! Sockets that pass from one process to another.
+//! Transfer of sockets from one process to another.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -9,11 +9,11 @@ use crate::ports;
 use crate::sys::socket::Socket;
 
 impl UdpIo {
-    /// Goes on with the sockets of another process ([`UdpIo::sockets`]), which no longer reads
+    /// Continues with the sockets of another process ([`UdpIo::sockets`]), which no longer reads
     /// them: one for each path, at one address.
     ///
     /// # Errors
-    /// An error of the operating system; or there is no socket; or there are more sockets than
+    /// An error of the operating system, or an error if there is no socket or more sockets than
     /// paths.
     pub fn adopt(options: &UdpOptions, sockets: Vec<OwnedFd>) -> io::Result<Self> {
         check(options)?;
@@ -25,10 +25,11 @@ impl UdpIo {
         Self::over(options, ports::Bound { sockets, receivers: vec![0] })
     }
 
-    /// The sockets of all paths, for another process that continues with them.
+    /// Returns descriptors of the sockets of all paths, for another process that continues with
+    /// them.
     ///
     /// # Errors
-    /// An error of the operating system, if it has no descriptor left.
+    /// An error of the operating system, if it has no free descriptor.
     pub fn sockets(&self) -> io::Result<Vec<OwnedFd>> {
         self.sockets.iter().map(|socket| socket.as_fd().try_clone_to_owned()).collect()
     }

@@ -1,4 +1,5 @@
-//! Receiving: one socket for each local address, all of them read in each call.
+//! Receiving: there is one receiving socket for each local address, and each call reads all of
+//! them.
 
 use std::io;
 
@@ -14,10 +15,10 @@ use crate::sys::refused;
 #[derive(Debug)]
 pub(super) struct Input {
     pub(super) receiver: Receiver,
-    /// Whether the kernel coalesces arriving datagrams. That is worth it for streams and costs
-    /// 0.15 us for each packet that comes alone, so it is switched on when a stream comes.
+    /// Whether the kernel coalesces arriving datagrams. This is worth its cost for streams, but
+    /// costs 0.15 us for each single packet, so it is switched on when a stream arrives.
     coalescing: bool,
-    /// Messages of the last call, and the next of them.
+    /// Number of messages of the last call, and index of the next message.
     messages: usize,
     next: usize,
 }
@@ -34,14 +35,15 @@ impl Input {
 }
 
 impl UdpIo {
-    /// A packet of this path has left past the sockets: ICMP errors about it arrive here.
+    /// Schedules reads of this path's error queue, after another back end has sent a packet of the
+    /// path: ICMP errors about the packet arrive at this path's socket.
     pub(crate) fn expect_errors(&mut self, path: usize) {
         self.sent_on[path] = ERRORS_LOOKS;
     }
 
-    /// Makes one call to the kernel for each local address; `None`: no packet was there. Packets
-    /// are handed over in the order in which they arrived at this machine: a sender takes a
-    /// packet for lost that arrives long after packets that were sent later.
+    /// Makes one call to the kernel for each local address. Returns `None` if no packet had
+    /// arrived. Packets are handed over in the order in which they arrived at this machine: a
+    /// sender considers a packet lost if it arrives long after packets that were sent later.
     pub(super) fn receive_now(
         &mut self,
         each: &mut impl FnMut(Instant, PacketMeta, &mut [u8]),
@@ -60,14 +62,15 @@ impl UdpIo {
             messages += self.inputs[local].messages - self.inputs[local].next;
         }
         if messages == 0 {
-            // What others have brought is not lost for an error of one.
+            // An error at one address does not lose the packets of other addresses.
             return failed.map_or(Ok(None), Err);
         }
         let now = self.clock.now();
         let mut packets = 0;
         while let Some(local) = self.first_ear() {
             packets += self.hand_over(local, now, each);
-            // What the kernel still has for it may have arrived before what others have.
+            // Packets of this address that are still in the kernel may have arrived before packets
+            // of other addresses.
             let input = &self.inputs[local];
             if !input.is_waiting() && input.receiver.is_full() {
                 break;
@@ -77,7 +80,7 @@ impl UdpIo {
         Ok(Some(packets))
     }
 
-    /// The local address whose next message arrived first.
+    /// Returns the local address whose next message arrived first.
     fn first_ear(&mut self) -> Option<usize> {
         if let [input] = &self.inputs[..] {
             return input.is_waiting().then_some(0);
@@ -88,7 +91,7 @@ impl UdpIo {
         stamped.min().map(|(_, at)| at)
     }
 
-    /// One call to the kernel. Returns how many messages came.
+    /// Makes one call to the kernel. Returns the number of messages.
     fn ask(&mut self, local: usize) -> io::Result<usize> {
         let socket = self.receivers[local];
         self.stats.receive_calls += 1;
@@ -107,14 +110,15 @@ impl UdpIo {
         };
         self.stats.received_messages += messages as u64;
         if messages > 1 && !input.coalescing {
-            // Nice to have: absent before Linux 5.0.
+            // Optional: this option is absent before Linux 5.0.
             let _ = self.sockets[socket].receive_coalesced();
             input.coalescing = true;
         }
         Ok(messages)
     }
 
-    /// The next message that has arrived at a local address. Returns how many packets it was.
+    /// Hands over the next message that has arrived at a local address. Returns its number of
+    /// packets.
     fn hand_over(
         &mut self,
         local: usize,

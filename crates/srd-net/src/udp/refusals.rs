@@ -1,19 +1,19 @@
-//! Hosts that this machine itself refuses to send to: it has no route, the address that a socket
-//! is bound to is gone, its own firewall forbids it.
+//! Hosts to which this machine itself refuses to send: there is no route, the address of a socket
+//! was removed, or the machine's own firewall forbids it.
 
 use std::net::IpAddr;
 
-/// Hosts that are remembered; the oldest is forgotten first.
+/// Largest number of hosts that are stored; the oldest host is removed first.
 const HOSTS_MAX: usize = 64;
 
-/// For each host that the last packet to was refused, the error number.
+/// Error number for each host to which the last packet was refused.
 #[derive(Debug, Default)]
 pub(super) struct Refusals {
     hosts: Vec<(IpAddr, i32)>,
 }
 
 impl Refusals {
-    /// A packet to `host` was refused.
+    /// Records that a packet to `host` was refused.
     pub(super) fn refused(&mut self, host: IpAddr, errno: i32) {
         self.hosts.retain(|(other, _)| *other != host);
         if self.hosts.len() == HOSTS_MAX {
@@ -22,7 +22,7 @@ impl Refusals {
         self.hosts.push((host, errno));
     }
 
-    /// A packet to `host` has left.
+    /// Records that a packet to `host` was sent.
     #[inline]
     pub(super) fn left(&mut self, host: IpAddr) {
         if !self.hosts.is_empty() {
@@ -30,7 +30,7 @@ impl Refusals {
         }
     }
 
-    /// Reason why the last packet to `host` was refused, if it was.
+    /// Returns the reason why the last packet to `host` was refused; `None` if it was sent.
     pub(super) fn last(&self, host: IpAddr) -> Option<i32> {
         self.hosts.iter().find(|(other, _)| *other == host).map(|(_, errno)| *errno)
     }

@@ -1,4 +1,4 @@
-//! The XDP program on an interface, for as long as this lives.
+//! The XDP program on an interface. It stays attached as long as this value exists.
 
 use std::io;
 use std::net::SocketAddr;
@@ -8,7 +8,7 @@ use super::options::XdpError;
 use super::program::{self, PacketFilter, XDP_PASS};
 use crate::sys::bpf::{Link, Mode, Program, Purpose, SocketMap};
 
-/// Queues that a socket can be given for.
+/// Number of queues for which the map can hold a socket.
 pub(super) const QUEUES_MAX: u32 = 256;
 
 /// An interface and the packets to redirect from it.
@@ -16,13 +16,13 @@ pub(super) const QUEUES_MAX: u32 = 256;
 pub(super) struct Target<'a> {
     pub(super) interface: &'a str,
     pub(super) index: u32,
-    /// Our address and base port.
+    /// Local address and base port of the endpoint.
     pub(super) local: SocketAddr,
-    /// The longest IP packet that the sockets receive.
+    /// Largest IP packet that the sockets receive, in bytes.
     pub(super) ip_bytes_max: u16,
 }
 
-/// A program that is attached, with its map of sockets.
+/// An attached program, with its map of sockets.
 #[derive(Debug)]
 pub(super) struct Attachment {
     map: SocketMap,
@@ -31,8 +31,8 @@ pub(super) struct Attachment {
 }
 
 impl Attachment {
-    /// Attaches the program in the first of these modes that the driver takes. Its map is empty:
-    /// every packet goes to the kernel still.
+    /// Attaches the program in the first of these modes that the driver accepts. The map is empty,
+    /// so every packet still goes to the kernel.
     pub(super) fn new(target: &Target<'_>, modes: &[Mode]) -> Result<Self, XdpError> {
         let no_map = |error| XdpError::bpf("making a map of AF_XDP sockets", error, String::new());
         let map = SocketMap::new(QUEUES_MAX).map_err(no_map)?;
@@ -59,19 +59,19 @@ impl Attachment {
         Err(XdpError::bpf("attaching the XDP program", error, String::new()))
     }
 
-    /// Sends the packets of a queue to a socket.
+    /// Assigns the packets of a queue to a socket.
     pub(super) fn set(&self, queue: u32, socket: BorrowedFd<'_>) -> Result<(), XdpError> {
         let refused = |error| XdpError::bpf("giving the queue to the socket", error, String::new());
         self.map.set(queue, socket).map_err(refused)
     }
 
-    /// Hook at which the program runs.
+    /// Returns the hook at which the program runs.
     pub(super) fn mode(&self) -> Mode {
         self.mode
     }
 }
 
-/// Whether another program is there: in this mode, or in another.
+/// Whether an error means that another program is attached, in any mode.
 fn is_occupied(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::EBUSY | libc::EEXIST))
 }

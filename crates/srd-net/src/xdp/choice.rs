@@ -1,4 +1,4 @@
-//! `io = "auto" | "udp" | "af_xdp"`: either back end behind one type.
+//! `io = "auto" | "udp" | "af_xdp"`: one type for both back ends.
 
 use std::io;
 use std::net::SocketAddr;
@@ -18,16 +18,16 @@ use crate::wake::IoWaker;
 /// Choice of the back end.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum IoChoice {
-    /// AF_XDP where it pays ([`suits`]), else UDP sockets.
+    /// AF_XDP if it is faster ([`suits`]), otherwise UDP sockets.
     #[default]
     Auto,
     /// UDP sockets.
     Udp,
-    /// AF_XDP, or an error.
+    /// AF_XDP; an error if it is not possible.
     AfXdp,
 }
 
-/// A name that no back end has.
+/// Error: no back end has this name.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct UnknownIo(String);
 
@@ -53,19 +53,19 @@ impl std::str::FromStr for IoChoice {
     }
 }
 
-/// Either back end. The choice is looked at once for each call, not for each packet.
+/// One of the two back ends. Each call selects the back end once, not once per packet.
 #[derive(Debug)]
-#[allow(clippy::large_enum_variant)] // there are as many as workers
+#[allow(clippy::large_enum_variant)] // there are only as many values as workers
 pub enum AnyIo {
     /// UDP sockets.
     Udp(UdpIo),
-    /// AF_XDP, with UDP sockets beside it.
+    /// AF_XDP, with additional UDP sockets.
     Xdp(XdpIo),
 }
 
 impl AnyIo {
-    /// Opens the chosen back end. If [`IoChoice::Auto`] does not choose AF_XDP, the log contains
-    /// the reason.
+    /// Opens the chosen back end. If [`IoChoice::Auto`] does not choose AF_XDP, the reason is
+    /// logged.
     ///
     /// # Errors
     /// As [`UdpIo::open`] and [`XdpIo::open`].
@@ -94,8 +94,8 @@ impl AnyIo {
         }
     }
 
-    /// One back end for each of `shards` shards of a node. AF_XDP has one shard only: a network
-    /// card's queue does not determine the shard that a packet is for.
+    /// Opens one back end for each of `shards` shards of a node. AF_XDP supports one shard only:
+    /// the queue of a network card does not determine the shard of a packet.
     ///
     /// # Errors
     /// As [`AnyIo::open`], and if AF_XDP is requested with several shards.
@@ -121,7 +121,7 @@ impl AnyIo {
         }
     }
 
-    /// Changes how to wait.
+    /// Changes the way of waiting.
     pub fn set_poll(&mut self, poll: PollMode) {
         match self {
             Self::Udp(io) => io.set_poll(poll),
@@ -129,7 +129,7 @@ impl AnyIo {
         }
     }
 
-    /// Ends waits also when this descriptor can be read.
+    /// Makes waits also end when this descriptor is readable.
     pub fn watch(&mut self, fd: Arc<OwnedFd>) {
         match self {
             Self::Udp(io) => io.watch(fd),
@@ -138,7 +138,7 @@ impl AnyIo {
     }
 }
 
-/// Makes a call on the back end that is open.
+/// Makes a call on the open back end.
 macro_rules! either {
     ($self:ident, $io:ident => $call:expr) => {
         match $self {

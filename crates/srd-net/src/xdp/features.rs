@@ -1,8 +1,8 @@
-//! Whether AF_XDP suits an address: the interface's driver has zero copy, and this process the
-//! rights.
+//! Whether AF_XDP suits an address: the interface's driver supports zero copy, and this process has
+//! the rights.
 //!
-//! Since Linux 6.3 the kernel reports what a driver can do with XDP: family `netdev` of generic
-//! netlink.
+//! Since Linux 6.3 the kernel reports the XDP features of a driver, through the family `netdev` of
+//! generic netlink.
 //!
 //! ```text
 //! question: | nlmsghdr 16 | command, version, 0, 0 | attributes: length 2, kind 2, value |
@@ -20,7 +20,7 @@ use crate::sys::bpf;
 use crate::sys::interface;
 use crate::sys::xdp::XdpSocket;
 
-/// The family that resolves the numbers of the others.
+/// The generic netlink family that returns the numbers of the other families.
 const CONTROL: u16 = 0x10;
 const CONTROL_GET_FAMILY: u8 = 3;
 const CONTROL_FAMILY_ID: u16 = 1;
@@ -28,16 +28,16 @@ const CONTROL_FAMILY_NAME: u16 = 2;
 const NETDEV_DEV_GET: u8 = 1;
 const NETDEV_DEV_IFINDEX: u16 = 1;
 const NETDEV_DEV_XDP_FEATURES: u16 = 3;
-/// `NETDEV_XDP_ACT_XSK_ZEROCOPY`
+/// Feature bit of zero copy (`NETDEV_XDP_ACT_XSK_ZEROCOPY`).
 const ZERO_COPY: u64 = 1 << 3;
-/// Headers of netlink and generic netlink.
+/// Bytes of the headers of netlink and generic netlink.
 const HEADERS_BYTES: usize = 16 + 4;
 
-/// Whether `io = "auto"` takes AF_XDP at this address: packets move without a copy there, and this
-/// process may have them.
+/// Checks whether `io = "auto"` uses AF_XDP at this address: the driver supports zero copy, and
+/// this process may open the sockets.
 ///
 /// # Errors
-/// Why it does not suit.
+/// [`Why`]: the reason why AF_XDP does not suit the address.
 pub fn suits(address: IpAddr) -> Result<(), Why> {
     let interface = interface_of(address).map_err(Why::Impossible)?;
     let index = interface::index_of(&interface).map_err(Why::Unknown)?;
@@ -55,7 +55,7 @@ pub fn suits(address: IpAddr) -> Result<(), Why> {
     })
 }
 
-/// The name of the network interface with this address.
+/// Returns the name of the network interface with this address.
 pub(super) fn interface_of(address: IpAddr) -> Result<String, XdpError> {
     let addresses = interface::addresses().map_err(XdpError::Udp)?;
     let found = addresses.into_iter().find(|a| a.ip == address && a.up && !a.loopback);
@@ -71,7 +71,7 @@ pub(super) fn check_kind(interface: &str, index: u32) -> Result<(), XdpError> {
     }
 }
 
-/// Features of an interface's driver.
+/// Returns the features of an interface's driver.
 fn features(index: u32) -> io::Result<u64> {
     let family = ask(CONTROL, CONTROL_GET_FAMILY, CONTROL_FAMILY_NAME, b"netdev\0")?;
     let family = attribute(&family, CONTROL_FAMILY_ID)?;
@@ -87,7 +87,7 @@ fn ask(family: u16, command: u8, kind: u16, value: &[u8]) -> io::Result<Vec<u8>>
     let mut socket = Socket::new(NETLINK_GENERIC)?;
     socket.bind_auto()?;
     socket.connect(&SocketAddr::new(0, 0))?;
-    // The answer is there when the call that sends the request returns.
+    // The answer has arrived when the call that sends the request returns.
     socket.set_non_blocking(true)?;
     socket.send(&question, 0)?;
     let (answer, _) = socket.recv_from_full()?;
@@ -100,11 +100,11 @@ fn ask(family: u16, command: u8, kind: u16, value: &[u8]) -> io::Result<Vec<u8>>
     answer.get(HEADERS_BYTES..).map(<[u8]>::to_vec).ok_or_else(short)
 }
 
-/// The kind of an answer that is an error number.
+/// Message type of an answer that is an error number.
 const ERROR: u16 = 2;
 
 fn question(family: u16, command: u8, kind: u16, value: &[u8]) -> Vec<u8> {
-    /// `NLM_F_REQUEST`
+    /// Flag of a request (`NLM_F_REQUEST`).
     const REQUEST: u16 = 1;
     let attribute_bytes = 4 + value.len();
     let length = HEADERS_BYTES + attribute_bytes.next_multiple_of(4);
@@ -121,7 +121,7 @@ fn question(family: u16, command: u8, kind: u16, value: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// The value of an attribute.
+/// Returns the value of an attribute.
 fn attribute(attributes: &[u8], kind: u16) -> io::Result<Vec<u8>> {
     for attribute in NlasIterator::new(attributes) {
         let attribute: NlaBuffer<&[u8]> = attribute.map_err(io::Error::other)?;

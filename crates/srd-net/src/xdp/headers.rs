@@ -1,16 +1,16 @@
-//! Ethernet, IP and UDP headers: written in front of a packet that leaves, read from one that
-//! arrives.
+//! Ethernet, IP and UDP headers: written in front of packets that are sent, read from packets that
+//! arrive.
 //!
 //! ```text
 //!  0              14                      34 or 54    42 or 62
 //!  | to from type | IPv4 (20) or IPv6 (40) | UDP (8)  | payload
 //! ```
 //!
-//! Every length is checked against the bytes that are there, and every checksum is verified,
-//! since no earlier stage has done so. If a UDP checksum is only the sum over the pseudo-header,
-//! the sender's kernel has left it to a device (`CHECKSUM_PARTIAL`), and the packet has not been
-//! on a wire: it is accepted, as in the kernel. Zero means "no checksum" in IPv4, and is refused
-//! in IPv6.
+//! Every length is checked against the bytes of the frame, and every checksum is verified, since no
+//! earlier stage has done so. If a UDP checksum is only the sum over the pseudo-header, the
+//! sender's kernel has left it to a device (`CHECKSUM_PARTIAL`), and the packet has not been on a
+//! wire: it is accepted, as in the kernel. A checksum of zero means "no checksum" in IPv4, and is
+//! refused in IPv6.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::ops::Range;
@@ -25,22 +25,22 @@ const V4_BYTES: usize = 20;
 const V6_BYTES: usize = 40;
 /// Bytes of a UDP header.
 const UDP_BYTES: usize = 8;
-/// All headers, at most.
+/// Largest number of bytes of all headers together.
 pub(super) const HEADERS_BYTES_MAX: usize = ETHERNET_BYTES + V6_BYTES + UDP_BYTES;
 /// The protocol number of UDP.
 const UDP: u8 = 17;
-/// TTL and hop limit: most routers that a packet may pass.
+/// TTL or hop limit of sent packets: largest number of routers that a packet may pass.
 const HOPS: u8 = 64;
 
 /// A hardware address.
 pub(super) type Mac = [u8; 6];
 
-/// Bytes of the IP and UDP headers of an address's family.
+/// Returns the bytes of the IP and UDP headers of an address's family.
 pub(super) fn ip_headers_bytes(ip: &IpAddr) -> usize {
     UDP_BYTES + if ip.is_ipv4() { V4_BYTES } else { V6_BYTES }
 }
 
-/// Headers in front of a payload. Both addresses are of one family.
+/// The headers of a packet. Both addresses are of one family.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Headers {
     pub(super) to_mac: Mac,
@@ -52,14 +52,14 @@ pub(super) struct Headers {
 }
 
 impl Headers {
-    /// Their bytes.
+    /// Returns the bytes of the headers.
     #[cfg(test)]
     pub(super) fn length(&self) -> usize {
         ETHERNET_BYTES + ip_headers_bytes(&self.to.ip())
     }
 
-    /// Writes them to the beginning of `out`; `payload` is the sum over what follows. Returns
-    /// their length.
+    /// Writes the headers to the beginning of `out`. `payload` is the sum over the following
+    /// payload. Returns the bytes of the headers.
     pub(super) fn write(&self, out: &mut [u8], payload_bytes: usize, payload: Sum) -> usize {
         let udp_bytes = u16::try_from(UDP_BYTES + payload_bytes).unwrap_or(u16::MAX);
         out[..6].copy_from_slice(&self.to_mac);
@@ -78,14 +78,14 @@ impl Headers {
         sum.add(udp);
         sum.join(payload);
         let checksum = match sum.checksum() {
-            0 => 0xffff, // zero would mean "none"
+            0 => 0xffff, // zero would mean "no checksum"
             checksum => checksum,
         };
         udp[6..].copy_from_slice(&checksum.to_ne_bytes());
         ip_end + UDP_BYTES
     }
 
-    /// The DSCP above the ECN field.
+    /// Returns the traffic class: the DSCP above the ECN field.
     fn traffic_class(&self) -> u8 {
         self.dscp << 2 | ecn_bits(self.ecn)
     }
@@ -94,7 +94,7 @@ impl Headers {
         out[12..14].copy_from_slice(&[0x08, 0x00]);
         let ip = &mut out[ETHERNET_BYTES..ETHERNET_BYTES + V4_BYTES];
         let total = udp_bytes.saturating_add(20).to_be_bytes();
-        // Never fragmented, so that the identification has no use (RFC 6864).
+        // Packets are never fragmented, so the identification has no use (RFC 6864).
         let fixed =
             [0x45, self.traffic_class(), total[0], total[1], 0, 0, 0x40, 0, HOPS, UDP, 0, 0];
         ip[..12].copy_from_slice(&fixed);
@@ -119,7 +119,8 @@ impl Headers {
     }
 }
 
-/// A label for each source port, so that switches that look at labels only spread paths as well.
+/// Returns a flow label for each source port, so that switches that hash only flow labels also
+/// spread paths.
 fn flow_label(port: u16) -> u32 {
     (u32::from(port) + 1).wrapping_mul(0x9e37_79b1) >> 12
 }
@@ -145,22 +146,22 @@ fn ecn_of(bits: u8) -> Ecn {
 pub(super) struct Datagram {
     pub(super) from: SocketAddr,
     pub(super) ecn: Ecn,
-    /// Range of its payload in the frame.
+    /// Range of the payload in the frame.
     pub(super) payload: Range<usize>,
     /// Whether the checksum was left to a device.
     pub(super) partial: bool,
 }
 
-/// Reason why a frame is not a packet for us.
+/// Reason why a frame is not a packet for this endpoint.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum HeaderError {
-    /// A length does not fit, or it is another protocol.
+    /// A length is impossible, or the protocol is another one.
     Malformed,
     /// A checksum is wrong.
     Checksum,
 }
 
-/// Reads the headers of a frame. The XDP program has looked at protocol, address and port.
+/// Reads the headers of a frame. The XDP program has already checked protocol, address and port.
 pub(super) fn read(frame: &[u8]) -> Result<Datagram, HeaderError> {
     let ip = frame.get(ETHERNET_BYTES..).ok_or(HeaderError::Malformed)?;
     match frame[12..14] {
@@ -237,24 +238,24 @@ fn read_udp(
     Ok(Datagram { from: SocketAddr::new(from, port), ecn: ecn_of(ecn), payload, partial })
 }
 
-/// A sum of 16-bit words as the Internet checksum has it (RFC 1071), in the machine's own order,
+/// A sum of 16-bit words for the Internet checksum (RFC 1071), in the byte order of the machine,
 /// which gives the same bytes.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Sum(u64);
 
 impl Sum {
-    /// Adds bytes that begin at an even place. An odd number of them must be the last.
+    /// Adds bytes that begin at an even offset. Only the last call may have an odd number of bytes.
     pub(super) fn add(&mut self, bytes: &[u8]) {
         let (words, rest) = bytes.as_chunks::<4>();
-        // Words of 32 bits do not overflow 64 within the length of a packet; the processor adds
-        // several at a time.
+        // Sums of 32-bit words do not overflow 64 bits within the length of a packet; the processor
+        // adds several words in one instruction.
         self.0 += words.iter().map(|word| u64::from(u32::from_ne_bytes(*word))).sum::<u64>();
         let mut last = [0; 4];
         last[..rest.len()].copy_from_slice(rest);
         self.0 += u64::from(u32::from_ne_bytes(last));
     }
 
-    /// Adds bytes that begin behind `before` others.
+    /// Adds bytes that follow `before` other bytes.
     pub(super) fn add_behind(&mut self, before: usize, bytes: &[u8]) {
         let mut sum = Self::default();
         sum.add(bytes);
@@ -272,14 +273,14 @@ impl Sum {
         while sum > 0xffff {
             sum = (sum & 0xffff) + (sum >> 16);
         }
-        #[allow(clippy::cast_possible_truncation)] // folded into 16 bits
+        #[allow(clippy::cast_possible_truncation)] // the sum is folded into 16 bits
         {
             sum as u16
         }
     }
 
-    /// Value of the checksum field, in the machine's order; zero over bytes that contain a right
-    /// one.
+    /// Returns the value of the checksum field, in the byte order of the machine; zero over bytes
+    /// that contain a right checksum.
     fn checksum(self) -> u16 {
         !self.folded()
     }
@@ -345,7 +346,7 @@ mod tests {
     fn a_known_packet_has_the_known_checksums() {
         let headers = headers("192.0.2.1:1000", "192.0.2.2:2000");
         let frame = frame(&headers, b"srd");
-        // By hand: 4502 001f 0000 4000 4011 c000 0201 c000 0202.
+        // Sum calculated by hand: 4502 001f 0000 4000 4011 c000 0201 c000 0202.
         let words = [0x4502u32, 0x001f, 0, 0x4000, 0x4011, 0xc000, 0x0201, 0xc000, 0x0202];
         let sum = words.iter().sum::<u32>();
         let folded = (sum & 0xffff) + (sum >> 16);
@@ -364,7 +365,7 @@ mod tests {
             for bit in ETHERNET_BYTES * 8..frame.len() * 8 {
                 let mut wrong = frame.clone();
                 wrong[bit / 8] ^= 1 << (bit % 8);
-                // IPv6 does not cover traffic class, flow label and hop limit by a checksum.
+                // No checksum of IPv6 covers traffic class, flow label and hop limit.
                 let uncovered = headers.to.is_ipv6() && (15..18).contains(&(bit / 8));
                 let hops = headers.to.is_ipv6() && bit / 8 == 21;
                 if let Ok(got) = read(&wrong) {

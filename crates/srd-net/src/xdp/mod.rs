@@ -1,5 +1,5 @@
-//! The AF_XDP back end: packets go past the kernel's stack, between a queue of a network interface
-//! and memory of this process.
+//! The AF_XDP back end: packets bypass the kernel's network stack, between a queue of a network
+//! interface and memory of this process.
 //!
 //! ```text
 //!  send     next hop known?      -- yes --> headers, payload -> frame -> send ring -- doorbell
@@ -9,21 +9,21 @@
 //!                                                     with what is ours still at the UDP socket
 //! ```
 //!
-//! The UDP sockets of [`UdpIo`] stay open beside it: they keep the ports, so that no other process
-//! gets them and the kernel does not answer "port unreachable"; they receive what the program
-//! leaves to the kernel (options, fragments, packets of queues without a socket), and send what has
-//! no way yet.
+//! The UDP sockets of [`UdpIo`] stay open too. They reserve the ports, so that no other process
+//! gets them and the kernel does not answer "port unreachable". They receive packets that the
+//! program leaves to the kernel (options, fragments, packets of queues without a socket), and send
+//! packets whose next hop is not known yet.
 //!
-//! | file | what |
+//! | file | content |
 //! |---|---|
-//! | `options` | what to open, why it cannot be |
-//! | `features` | where it pays: `io = "auto"` |
-//! | `choice` | either back end behind one type |
+//! | `options` | options and errors of opening |
+//! | `features` | check whether AF_XDP is faster: `io = "auto"` |
+//! | `choice` | one type for both back ends |
 //! | `attachment`, `program` | the XDP program |
 //! | `headers` | Ethernet, IP and UDP |
 //! | `next_hops`, `netlink` | routes and neighbours |
 //! | `send`, `receive`, `sleep` | the parts of a round |
-//! | `stats` | what is counted beside [`IoStats`] |
+//! | `stats` | counters in addition to [`IoStats`] |
 
 mod attachment;
 mod choice;
@@ -66,23 +66,23 @@ use next_hops::{From, NextHops};
 use options::{FRAMES_MAX, FRAMES_MIN};
 use receive::Gather;
 
-/// The kernel lets go of a queue a moment after its socket was closed. So long and so often is it
-/// tried again, for a process that starts again.
+/// Pause between attempts to bind a queue, and their number. The kernel releases a queue shortly
+/// after its socket was closed, which matters for a process that restarts.
 const RELEASE_WAIT: std::time::Duration = std::time::Duration::from_millis(10);
 const RELEASE_TRIES_MAX: u32 = 50;
-/// Segments of one batch: the fewest frames take it.
+/// Largest number of segments of one batch: the smallest number of frames is enough for it.
 const SEGMENTS_MAX: usize = 64;
 
-/// An AF_XDP socket, with UDP sockets beside it, as a [`PacketIo`].
+/// An AF_XDP socket, with additional UDP sockets, as a [`PacketIo`].
 #[derive(Debug)]
 pub struct XdpIo {
     socket: XdpSocket,
     attachment: Arc<Attachment>,
-    /// Frames to send from that are not in use.
+    /// Free frames to send from.
     free: Vec<Frame>,
     /// Number of frames for sending.
     send_frames: usize,
-    /// The interface, for addresses that mean something on one link only.
+    /// Index of the interface, for link-local addresses.
     index: u32,
     /// Source address of each path.
     sources: Arc<[SocketAddr]>,
@@ -92,7 +92,7 @@ pub struct XdpIo {
     gather: Gather,
     /// Condition that the last send waits for.
     blocked: Option<Blocked>,
-    /// Frames are in the send ring, and the kernel has not taken them.
+    /// Whether frames are in the send ring that the kernel has not taken.
     waiting: bool,
     /// Time of the next read from the UDP socket.
     udp_look_at: Instant,
@@ -105,21 +105,23 @@ pub struct XdpIo {
     counted: XdpStats,
 }
 
-/// The way through the kernel.
+/// The way of packets through the kernel.
 #[derive(Debug)]
 enum Kernel {
-    /// The sockets of the ports, and a descriptor that is readable when packets are at the first.
+    /// The sockets of the ports, and a descriptor that is readable when packets have arrived at the
+    /// first port.
     Sockets(Box<UdpIo>, OwnedFd),
-    /// The first queue has them. This socket makes the kernel resolve, by empty datagrams.
+    /// Another [`XdpIo`], of the first queue, has the sockets of the ports. This socket sends empty
+    /// datagrams, which make the kernel resolve hardware addresses.
     Elsewhere(UdpSocket),
 }
 
 /// Condition that a send waits for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Blocked {
-    /// Frames that are free.
+    /// Free frames.
     Frames,
-    /// Room in a UDP socket.
+    /// Free space in a UDP socket.
     Kernel,
 }
 
@@ -127,7 +129,7 @@ impl XdpIo {
     /// Opens the UDP sockets and the AF_XDP socket, and attaches the program.
     ///
     /// # Errors
-    /// The missing requirement, as a message with a remedy.
+    /// [`XdpError`]: the missing requirement, as a message with a remedy.
     pub fn open(options: &XdpOptions) -> Result<Self, XdpError> {
         check(options)?;
         let ip = options.udp.address.ip();
@@ -141,7 +143,8 @@ impl XdpIo {
         let (socket, free) = socket(options, &interface, index)?;
         let ip_bytes_max = receives_ip_bytes(&socket);
         let target = Target { interface: &interface, index, local, ip_bytes_max };
-        // What a zero-copy socket receives, a program in the kernel's path never sees.
+        // A program in the kernel's receive path never sees packets that a zero-copy socket
+        // receives.
         let modes: &[Mode] = match (options.generic, socket.is_zero_copy()) {
             (true, _) => &[Mode::Generic],
             (false, true) => &[Mode::Native],
@@ -160,8 +163,9 @@ impl XdpIo {
         Ok(this)
     }
 
-    /// Another queue of the same interface, for another worker: the same program, address and
-    /// ports, memory of its own, no UDP sockets. Packets without a way are lost, and counted.
+    /// Opens another queue of the same interface, for another worker: with the same program,
+    /// address and ports, with separate memory, and without UDP sockets. Packets without a known
+    /// next hop are lost, and counted.
     ///
     /// # Errors
     /// As [`XdpIo::open`].
@@ -226,8 +230,8 @@ impl XdpIo {
         self.attachment.mode() == Mode::Native
     }
 
-    /// UDP payload bytes of the largest packet that goes past the kernel both ways, over the
-    /// interface as it is now. Larger ones go through the kernel.
+    /// Returns the UDP payload bytes of the largest packet that bypasses the kernel in both
+    /// directions, with the current MTU of the interface. Larger packets go through the kernel.
     pub fn packet_bytes_max(&self) -> u16 {
         let receives = usize::from(receives_ip_bytes(&self.socket));
         let ip_bytes = self.next_hops.mtu().min(receives);
@@ -235,18 +239,18 @@ impl XdpIo {
         u16::try_from(ip_bytes.saturating_sub(headers)).unwrap_or(u16::MAX)
     }
 
-    /// Counters beside [`PacketIo::stats`].
+    /// Returns the counters in addition to [`PacketIo::stats`].
     pub fn xdp_stats(&self) -> XdpStats {
-        // A socket that is gone counts nothing.
+        // A socket that fails here has no counters.
         self.counted.with(&self.socket.statistics().unwrap_or_default())
     }
 
-    /// Changes how to wait.
+    /// Changes the way of waiting.
     pub fn set_poll(&mut self, poll: PollMode) {
         self.poll = poll;
     }
 
-    /// Ends waits also when this descriptor can be read.
+    /// Makes waits also end when this descriptor is readable.
     pub fn watch(&mut self, fd: Arc<OwnedFd>) {
         self.watched = Some(fd);
     }
@@ -318,7 +322,7 @@ fn socket(
     }
 }
 
-/// The longest IP packet that a socket receives.
+/// Returns the bytes of the largest IP packet that a socket receives.
 fn receives_ip_bytes(socket: &XdpSocket) -> u16 {
     let one_frame = u16::try_from(FRAME_RECEIVES_BYTES - ETHERNET_BYTES).unwrap_or(u16::MAX);
     if socket.takes_several_frames() { u16::MAX } else { one_frame }

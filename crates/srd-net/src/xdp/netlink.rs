@@ -23,28 +23,29 @@ use netlink_sys::{Socket, SocketAddr, protocols::NETLINK_ROUTE};
 
 use super::headers::Mac;
 
-/// Groups of changes: interfaces, neighbours, routes of both families.
+/// Multicast groups of changes: interfaces, neighbours, routes of both families.
 const GROUPS: [u32; 4] = [1, 3, 7, 11];
-/// Datagrams of changes that one look takes; the rest waits for the next.
+/// Largest number of datagrams with changes that one check reads. Further datagrams wait for the
+/// next check.
 const NEWS_MAX: usize = 64;
-/// Datagrams that an answer may have.
+/// Largest number of datagrams of an answer.
 const ANSWERS_MAX: usize = 8;
 
-/// An interface as it is now.
+/// The current state of an interface.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Interface {
     pub(super) mac: Mac,
-    /// The largest IP packet.
+    /// Bytes of the largest IP packet.
     pub(super) mtu: u32,
     pub(super) up: bool,
 }
 
-/// Next hop of packets for a destination, as the kernel would choose it.
+/// Next hop of packets to a destination, as the kernel would choose it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Route {
-    /// By which interface.
+    /// Index of the interface that sends.
     pub(super) interface: u32,
-    /// The receiver on its link: a router, or the destination itself.
+    /// Receiver on the link: a router, or the destination itself.
     pub(super) next_hop: IpAddr,
 }
 
@@ -52,12 +53,12 @@ pub(super) struct Route {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Neighbour {
     pub(super) mac: Mac,
-    /// Whether the neighbour was confirmed lately. If not, the kernel queries it when it next
-    /// sends there.
+    /// Whether the neighbour was confirmed recently. If not, the kernel queries the neighbour when
+    /// it next sends to it.
     pub(super) confirmed: bool,
 }
 
-/// A socket for questions and one for changes.
+/// A socket for queries and a socket for changes.
 pub(crate) struct Netlink {
     questions: Socket,
     changes: Socket,
@@ -81,21 +82,21 @@ impl Netlink {
         Ok(Self { questions, changes, sequence: 0 })
     }
 
-    /// Whether interfaces, routes or neighbours have changed since the last look.
+    /// Whether interfaces, routes or neighbours have changed since the last check.
     pub(super) fn has_changed(&mut self) -> bool {
         let mut changed = false;
         for _ in 0..NEWS_MAX {
             match self.changes.recv_from_full() {
                 Ok(_) => changed = true,
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => break,
-                // Changes were lost: something has changed.
+                // Notifications of changes were lost, so something may have changed.
                 Err(_) => return true,
             }
         }
         changed
     }
 
-    /// Reason why AF_XDP cannot work on an interface; `None`: it may.
+    /// Returns the reason why AF_XDP cannot work on an interface; `None` if it may work.
     pub(super) fn objection(&mut self, index: u32) -> io::Result<Option<&'static str>> {
         Ok(self.link(index)?.and_then(|link| objection(&link)))
     }
@@ -109,7 +110,7 @@ impl Netlink {
         }
     }
 
-    /// The interface with this index.
+    /// Returns the interface with this index.
     pub(super) fn interface(&mut self, index: u32) -> io::Result<Option<Interface>> {
         let Some(answer) = self.link(index)? else { return Ok(None) };
         let (mut mac, mut mtu) = (None, 0);
@@ -125,8 +126,8 @@ impl Netlink {
         Ok(mac.map(|mac| Interface { mac, mtu, up }))
     }
 
-    /// The MTU towards a destination, as interface and route are set up. An MTU that the kernel has
-    /// learned from ICMP is a state of the network that passes, and does not count.
+    /// Returns the configured MTU of interface and route towards a destination. An MTU that the
+    /// kernel has learned from ICMP is temporary, and does not count.
     pub(crate) fn configured_mtu(
         &mut self,
         to: IpAddr,
@@ -144,7 +145,8 @@ impl Netlink {
             LinkAttribute::Mtu(bytes) => Some(*bytes),
             _ => None,
         });
-        // The entry of the table itself, without the exceptions that hang on it.
+        // The query returns the entry of the routing table itself, without the exceptions that the
+        // kernel has added to it.
         let entry = self.way(to, scope, RouteFlags::FibMatch)?;
         let metrics = entry.iter().filter_map(|attribute| match attribute {
             RouteAttribute::Metrics(metrics) => Some(metrics),
@@ -157,7 +159,7 @@ impl Netlink {
         Ok(of_link.into_iter().chain(of_route).min())
     }
 
-    /// The attributes of the route to a destination; none if there is no route.
+    /// Returns the attributes of the route to a destination; no attributes if there is no route.
     fn way(
         &mut self,
         to: IpAddr,
@@ -176,7 +178,8 @@ impl Netlink {
         }
     }
 
-    /// The route of a packet; none if it stays here, or goes another way than to one neighbour.
+    /// Returns the route of a packet; `None` if the packet stays on this machine, or if its route
+    /// does not lead to one neighbour.
     pub(super) fn route(
         &mut self,
         from: IpAddr,
@@ -214,7 +217,8 @@ impl Netlink {
         Ok(interface.map(|interface| Route { interface, next_hop }))
     }
 
-    /// A neighbour on the link of an interface; none if its hardware address is not known.
+    /// Returns a neighbour on the link of an interface; `None` if its hardware address is not
+    /// known.
     pub(super) fn neighbour(
         &mut self,
         interface: u32,
@@ -243,7 +247,7 @@ impl Netlink {
         Ok(mac.map(|mac| Neighbour { mac, confirmed }))
     }
 
-    /// Queries one object. `None`: the kernel has no such object.
+    /// Queries one object. Returns `None` if the kernel has no such object.
     fn ask(&mut self, question: Message) -> io::Result<Option<Message>> {
         self.sequence = self.sequence.wrapping_add(1);
         let mut header = NetlinkHeader::default();
@@ -281,13 +285,13 @@ fn objection(link: &LinkMessage) -> Option<&'static str> {
         LinkAttribute::LinkInfo(infos) => Some(infos),
         _ => None,
     });
-    // The kernel runs the program for the parts of such an interface, and gives their packets to
-    // sockets of the parts only.
+    // On an interface that joins others, the kernel runs the program for its member interfaces, and
+    // gives their packets only to sockets of the members.
     let joins = |info: &LinkInfo| matches!(info, LinkInfo::Kind(InfoKind::Bond | InfoKind::Team));
     infos.flatten().any(joins).then_some("it joins several others")
 }
 
-/// No route, no neighbour, no interface: an answer like any other.
+/// Converts errors that mean "no route, no neighbour, no interface" to `None`.
 fn none_or_error(error: io::Error) -> io::Result<Option<Message>> {
     let none = [
         libc::ENOENT,

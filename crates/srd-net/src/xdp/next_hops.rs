@@ -1,12 +1,12 @@
-//! The next hop of packets to a destination over our interface, with its hardware address.
+//! The next hop of packets to a destination over the interface of this back end, with its hardware
+//! address.
 //!
-//! The kernel's routes and neighbours decide. They are queried again after a change, and every
-//! second. If the kernel has no hardware address, or another interface leads to the destination,
-//! packets are left to the UDP socket, which makes the kernel resolve the address. The same is
-//! done with one batch each second while a neighbour is not confirmed: the kernel does not see
-//! packets of an AF_XDP socket, and checks a neighbour only when it sends there itself. So a
-//! neighbour that has silently changed its hardware address is found as soon as the kernel alone
-//! would find it.
+//! The next hop follows from the kernel's routes and neighbours, which are queried again after a
+//! change, and every second. If the kernel has no hardware address, or another interface leads to
+//! the destination, packets are sent by the UDP socket, which makes the kernel resolve the address.
+//! The same is done with one batch each second while a neighbour is not confirmed: the kernel does
+//! not see packets of an AF_XDP socket, and checks a neighbour only when it sends there itself. So
+//! a changed hardware address of a neighbour is detected as early as by the kernel alone.
 
 use std::collections::HashMap;
 use std::io;
@@ -17,11 +17,11 @@ use srd_proto::time::{Duration, Instant};
 use super::headers::Mac;
 use super::netlink::{Interface, Netlink};
 
-/// Time for which an answer of the kernel's is used, if nothing changes.
+/// Time for which an answer of the kernel is used, if nothing changes.
 const REFRESH: Duration = Duration::from_secs(1);
-/// Time for which "unknown" is used: an answer of the neighbour's is on its way.
+/// Time for which the answer "unknown" is used: the neighbour's answer will arrive soon.
 const UNKNOWN_REFRESH: Duration = Duration::from_millis(2);
-/// Interval of checks for changes. Between two checks each hop is looked up once at most.
+/// Interval of checks for changes. Between two checks each hop is queried at most once.
 const CHANGES_LOOK: Duration = Duration::from_millis(10);
 /// Largest number of destinations that are cached. Beyond that, the cache is cleared, and
 /// destinations are queried again.
@@ -35,7 +35,7 @@ pub(super) struct From {
     pub(super) mark: Option<u32>,
 }
 
-/// Both hardware addresses of a packet.
+/// The two hardware addresses of a packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Hop {
     pub(super) to: Mac,
@@ -67,13 +67,14 @@ impl NextHops {
         Ok(Self { from, netlink, interface, cached, looked_at: now, changed_at: now })
     }
 
-    /// The largest IP packet that the interface sends; zero while it is down.
+    /// Returns the bytes of the largest IP packet that the interface sends; zero while the
+    /// interface is down.
     pub(super) fn mtu(&self) -> usize {
         self.interface.filter(|i| i.up).map_or(0, |i| i.mtu as usize)
     }
 
-    /// The hop to a destination, and whether the kernel should send there now, because it has no
-    /// entry of the hop or has not confirmed it for long.
+    /// Returns the hop to a destination, and whether the kernel should send a packet to it now,
+    /// because the kernel has no entry of the hop or has not confirmed it for long.
     pub(super) fn towards(&mut self, destination: SocketAddr, now: Instant) -> (Option<Hop>, bool) {
         let ip = destination.ip();
         if let Some(entry) = self.cached.get(&ip)
@@ -81,7 +82,7 @@ impl NextHops {
         {
             return (entry.hop, entry.hop.is_none());
         }
-        // What cannot be found out is left to the kernel.
+        // If the query fails, the kernel sends the packet.
         let found = self.ask(ip).unwrap_or(None);
         let (hop, confirmed) = found.map_or((None, true), |(hop, sure)| (Some(hop), sure));
         if self.cached.len() >= NEXT_HOPS_MAX {
@@ -91,7 +92,7 @@ impl NextHops {
         (hop, hop.is_none() || !confirmed)
     }
 
-    /// Looks for changes, now and then.
+    /// Checks for changes, at intervals.
     pub(super) fn look(&mut self, now: Instant) {
         if now.since(self.looked_at) < CHANGES_LOOK {
             return;
@@ -103,7 +104,7 @@ impl NextHops {
         }
     }
 
-    /// The hop, and whether the neighbour is confirmed.
+    /// Returns the hop, and whether the neighbour is confirmed.
     fn ask(&mut self, to: IpAddr) -> io::Result<Option<(Hop, bool)>> {
         let Some(interface) = self.interface.filter(|interface| interface.up) else {
             return Ok(None);
@@ -124,7 +125,7 @@ impl Cached {
     }
 }
 
-/// Whether an address has a meaning on one link only.
+/// Whether an address is valid on one link only.
 pub(super) fn is_link_local(ip: IpAddr) -> bool {
     matches!(ip, IpAddr::V6(ip) if ip.is_unicast_link_local())
 }

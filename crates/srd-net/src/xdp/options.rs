@@ -11,27 +11,29 @@ use crate::sys::xdp::Refused;
 /// Options with which an [`XdpIo`](super::XdpIo) is opened.
 #[derive(Clone, Debug)]
 pub struct XdpOptions {
-    /// The UDP sockets beside it. Their address selects the interface; it is one address of a
-    /// network interface, and not the unspecified one.
+    /// Options of the additional UDP sockets. Their address selects the interface: it must be the
+    /// address of a network interface, not the unspecified address.
     pub udp: UdpOptions,
-    /// The interface's queue.
+    /// Number of the interface's queue.
     pub queue: u32,
-    /// Packets that may have arrived and not been read. Each takes 4096 bytes of memory that stays
-    /// in place, one that is larger several times as many.
+    /// Number of frames to receive into, which limits the packets that wait to be read. Each frame
+    /// takes 4096 bytes of locked memory; a larger packet takes several frames.
     pub receive_frames: u32,
-    /// Packets that may wait to leave; memory as above.
+    /// Number of frames to send from, which limits the packets that wait to be sent. The memory is
+    /// as for `receive_frames`.
     pub send_frames: u32,
-    /// Whether packets move without a copy where the driver can do that.
+    /// Whether to use zero copy if the driver supports it.
     pub zero_copy: bool,
-    /// Whether the program runs in the kernel's path although the driver has a place for it.
+    /// Whether the program runs in the kernel's receive path even if the driver supports programs.
     pub generic: bool,
-    /// Whether packets larger than a frame are received in several, where the kernel can do that.
+    /// Whether packets larger than a frame are received in several frames, if the kernel supports
+    /// it.
     pub several_frames: bool,
 }
 
 impl XdpOptions {
-    /// The defaults beside these sockets: queue 0, 4096 frames to receive into and 2048 to send
-    /// from (24 MiB).
+    /// Returns the default options with these UDP sockets: queue 0, 4096 frames to receive into and
+    /// 2048 to send from (24 MiB).
     pub fn new(udp: UdpOptions) -> Self {
         Self {
             udp,
@@ -45,61 +47,61 @@ impl XdpOptions {
     }
 }
 
-/// Fewest frames of either direction: a batch of large packets.
+/// Smallest number of frames for each direction: a batch of large packets.
 pub(super) const FRAMES_MIN: u32 = 64;
-/// Largest number of frames for each direction: 512 MiB.
+/// Largest number of frames for each direction; they take 512 MiB.
 pub(super) const FRAMES_MAX: u32 = 1 << 17;
 
 /// Reason why an [`XdpIo`](super::XdpIo) could not be opened.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum XdpError {
-    /// No interface has the address, or only loopback.
+    /// No interface has the address, or only the loopback interface has it.
     NoInterface(IpAddr),
     /// AF_XDP cannot work on an interface of this kind.
     Unsuitable {
-        /// The interface's name.
+        /// Name of the interface.
         interface: String,
-        /// Reason.
+        /// Reason why it cannot work.
         why: &'static str,
     },
     /// The endpoint has several local addresses.
     SeveralAddresses,
     /// Another XDP program is attached to the interface.
     Occupied {
-        /// Its name.
+        /// Name of the interface.
         interface: String,
     },
     /// The interface's queue has an AF_XDP socket already.
     QueueTaken {
-        /// The interface's name.
+        /// Name of the interface.
         interface: String,
-        /// The queue.
+        /// Number of the queue.
         queue: u32,
     },
     /// This process lacks a right.
     Forbidden {
         /// Step that needs the right.
         step: &'static str,
-        /// The right.
+        /// The missing right.
         needs: &'static str,
     },
     /// A number of frames or a queue is out of range.
     OutOfRange(String),
     /// The kernel refused for another reason.
     Refused {
-        /// Step that it refused.
+        /// Step that the kernel refused.
         step: &'static str,
-        /// Its error.
+        /// Error of the step.
         error: io::Error,
-        /// The text of the verifier, if it refused the program.
+        /// Log of the verifier, if the kernel refused the program.
         log: String,
     },
     /// The UDP sockets could not be opened.
     Udp(io::Error),
 }
 
-/// Last words of every text about a missing right.
+/// End of every message about a missing right.
 const WITHOUT: &str = "`io = \"udp\"` works without it";
 
 impl fmt::Display for XdpError {
@@ -154,11 +156,11 @@ impl From<XdpError> for io::Error {
     }
 }
 
-/// The rights that BPF takes.
+/// The rights that BPF requires.
 const BPF_RIGHTS: &str = "the capabilities CAP_BPF and CAP_NET_ADMIN";
 
 impl XdpError {
-    /// The error for a step that was refused when the socket was set up.
+    /// Returns the error for a refused step of setting up the socket.
     pub(super) fn socket(refused: Refused) -> Self {
         let Refused { step, error } = refused;
         let needs = match error.raw_os_error() {
@@ -172,7 +174,7 @@ impl XdpError {
         Self::Forbidden { step, needs }
     }
 
-    /// The error for a step that was refused when the BPF program was loaded.
+    /// Returns the error for a refused step of loading the BPF program.
     pub(super) fn bpf(step: &'static str, error: io::Error, log: String) -> Self {
         match error.raw_os_error() {
             Some(libc::EPERM) => Self::Forbidden { step, needs: BPF_RIGHTS },
@@ -191,15 +193,15 @@ impl From<LoadError> for XdpError {
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Why {
-    /// AF_XDP cannot be opened there.
+    /// AF_XDP cannot be opened at this address.
     Impossible(XdpError),
     /// The interface's driver copies every packet: UDP sockets with segmentation offload are
     /// faster.
     NoZeroCopy {
-        /// The interface's name.
+        /// Name of the interface.
         interface: String,
     },
-    /// The kernel does not report what its drivers can do: it is older than Linux 6.3.
+    /// The kernel does not report the features of its drivers: it is older than Linux 6.3.
     Unknown(io::Error),
 }
 

@@ -8,53 +8,53 @@
 //!     -> to the kernel, untouched
 //! ```
 //!
-//! The comparisons are with bytes as they are in the packet, so that constants are made from bytes
-//! in that order and nothing is swapped but the length.
+//! The program compares bytes in the order of the packet. So constants are made from bytes in this
+//! order, and only the length is converted.
 //!
-//! A packet whose UDP checksum is only begun (`CHECKSUM_PARTIAL`: the field holds the sum over
-//! the pseudo-header) never was on a wire. A driver's own XDP sees single packets of that kind,
-//! from the other end of a veth. Where the program runs later, in the kernel's path, such a
-//! packet may also be a run of packets that segmentation offload has not cut yet, or that receive
-//! offload has joined. The program cannot detect this, but the kernel can, so there these packets
-//! are left to the kernel.
+//! A packet whose UDP checksum is incomplete (`CHECKSUM_PARTIAL`: the field holds the sum over the
+//! pseudo-header) has not been on a wire. In native mode such a packet is a single packet, from the
+//! other end of a veth. In generic mode, later in the kernel's receive path, it may also be several
+//! packets that segmentation offload has not cut yet, or that receive offload has joined. The
+//! program cannot detect this, but the kernel can, so in generic mode these packets are left to the
+//! kernel.
 
 use std::net::IpAddr;
 
 use crate::assembler::{ARGUMENT_1, ARGUMENT_2, ARGUMENT_3, Assembler, If, Label, RESULT, Width};
 use crate::sys::bpf::{Instruction, Mode};
 
-/// Let the kernel have it.
+/// Verdict that passes the packet to the kernel.
 pub(super) const XDP_PASS: u8 = 2;
 
 /// Packets that the program hands to the socket.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct PacketFilter {
-    /// Our address.
+    /// Local address of the endpoint.
     pub(super) address: IpAddr,
-    /// Our base port.
+    /// Base port of the endpoint.
     pub(super) port: u16,
-    /// The longest IP packet that the socket receives.
+    /// Largest IP packet that the socket receives, in bytes.
     pub(super) ip_bytes_max: u16,
     /// Hook at which the program runs.
     pub(super) mode: Mode,
-    /// The descriptor of the map of sockets.
+    /// Descriptor of the map of sockets.
     pub(super) map: i32,
-    /// The verdict on a packet that matches, if its queue has no socket.
+    /// Verdict on a packet that matches, if its queue has no socket.
     pub(super) otherwise: u8,
 }
 
-/// Registers by their use: a value that is looked at.
+/// Registers by their use: a value that is compared.
 const VALUE: u8 = 4;
-/// A sum.
+/// Register of a sum.
 const SUM: u8 = 5;
-/// The context; calls keep it.
+/// Register of the context; calls preserve it.
 const CONTEXT: u8 = 6;
 /// Register of the packet's start.
 const PACKET: u8 = 7;
 /// Register of the packet's end.
 const END: u8 = 8;
 
-/// `bpf_redirect_map`
+/// Number of the kernel's function `bpf_redirect_map`.
 const REDIRECT_MAP: i32 = 51;
 
 /// Offsets in `struct xdp_md`.
@@ -65,19 +65,19 @@ const CONTEXT_QUEUE: i16 = 16;
 /// Bytes of an Ethernet header.
 const ETHERNET: i16 = 14;
 
-/// The program that is being written, and the place where packets go to the kernel.
+/// The program that is being written, and the label that passes packets to the kernel.
 struct Writer {
     code: Assembler,
     pass: Label,
 }
 
 impl Writer {
-    /// To the kernel, unless the low 32 bits of `register` are `value`.
+    /// Passes the packet to the kernel, unless the low 32 bits of `register` are `value`.
     fn pass_unless(&mut self, register: u8, value: u32) {
         self.code.jump_if(register, If::Low32Differs(value), self.pass);
     }
 
-    /// To the kernel, unless the bytes at `offset` are these.
+    /// Passes the packet to the kernel, unless the bytes at `offset` are `bytes`.
     fn pass_unless_bytes(&mut self, offset: i16, bytes: &[u8]) {
         let (mut at, mut rest) = (offset, bytes);
         loop {
@@ -94,21 +94,23 @@ impl Writer {
         }
     }
 
-    /// To the kernel, if the packet's 16 bits at `offset` are above `value`.
+    /// Passes the packet to the kernel, if its 16 bits at `offset` are above `value`.
     fn pass_if_above(&mut self, offset: i16, value: u16) {
         self.code.load(Width::Half, VALUE, PACKET, offset);
         self.code.swap_from_network_16(VALUE);
         self.code.jump_if(VALUE, If::Above(i32::from(value)), self.pass);
     }
 
-    /// To the kernel, if the packet's bits at `offset` that `mask` has are not `value`.
+    /// Passes the packet to the kernel, unless its bits at `offset`, masked with `mask`, are
+    /// `value`.
     fn pass_unless_masked(&mut self, width: Width, offset: i16, mask: i32, value: u32) {
         self.code.load(width, VALUE, PACKET, offset);
         self.code.and(VALUE, mask);
         self.pass_unless(VALUE, value);
     }
 
-    /// Ends the program: what was not passed goes to the socket of its queue.
+    /// Ends the program: packets that were not passed to the kernel go to the socket of their
+    /// queue.
     fn redirect(mut self, map: i32, otherwise: u8) -> Vec<Instruction> {
         let code = &mut self.code;
         // r1 = the map
@@ -128,7 +130,7 @@ impl Writer {
     }
 }
 
-/// The program.
+/// Returns the program.
 pub(super) fn assemble(filter: &PacketFilter) -> Vec<Instruction> {
     let mut code = Assembler::default();
     let pass = code.place();
@@ -144,15 +146,15 @@ pub(super) fn assemble(filter: &PacketFilter) -> Vec<Instruction> {
             bounds(&mut program, ETHERNET + 20 + 8);
             // Ethernet type IPv4; version 4 with a header of five words.
             program.pass_unless_bytes(12, &[0x08, 0x00, 0x45]);
-            // No fragment: neither an offset nor "more fragments".
+            // Not a fragment: the offset is zero, and "more fragments" is not set.
             let fragment = i32::from(u16::from_ne_bytes([0x3f, 0xff]));
             program.pass_unless_masked(Width::Half, ETHERNET + 6, fragment, 0);
             // Protocol UDP.
             program.pass_unless_bytes(ETHERNET + 9, &[17]);
-            // To our address, to our port.
+            // To the endpoint's address and port.
             program.pass_unless_bytes(ETHERNET + 16, &address.octets());
             program.pass_unless_bytes(ETHERNET + 22, &filter.port.to_be_bytes());
-            // Not longer than the socket receives.
+            // Not larger than the socket receives.
             program.pass_if_above(ETHERNET + 2, filter.ip_bytes_max);
             if filter.mode == Mode::Generic {
                 pass_if_checksum_is_partial(&mut program, ETHERNET + 12, 4, ETHERNET + 26);
@@ -164,12 +166,12 @@ pub(super) fn assemble(filter: &PacketFilter) -> Vec<Instruction> {
             // Ethernet type IPv6; version 6 (the lower four bits are of the traffic class).
             program.pass_unless_bytes(12, &[0x86, 0xdd]);
             program.pass_unless_masked(Width::Byte, ETHERNET, 0xf0, 0x60);
-            // UDP follows at once.
+            // UDP follows the IPv6 header directly.
             program.pass_unless_bytes(ETHERNET + 6, &[17]);
-            // To our address, to our port.
+            // To the endpoint's address and port.
             program.pass_unless_bytes(ETHERNET + 24, &address.octets());
             program.pass_unless_bytes(ETHERNET + 42, &filter.port.to_be_bytes());
-            // Not longer than the socket receives (the field does not count the IPv6 header).
+            // Not larger than the socket receives (the field does not count the IPv6 header).
             program.pass_if_above(ETHERNET + 4, filter.ip_bytes_max.saturating_sub(40));
             if filter.mode == Mode::Generic {
                 pass_if_checksum_is_partial(&mut program, ETHERNET + 8, 16, ETHERNET + 46);
@@ -179,7 +181,7 @@ pub(super) fn assemble(filter: &PacketFilter) -> Vec<Instruction> {
     program.redirect(filter.map, filter.otherwise)
 }
 
-/// To the kernel, if fewer than `bytes` are there.
+/// Passes the packet to the kernel, if it has fewer than `bytes`.
 fn bounds(program: &mut Writer, bytes: i16) {
     // r4 = data + bytes
     program.code.copy(VALUE, PACKET);
@@ -187,8 +189,9 @@ fn bounds(program: &mut Writer, bytes: i16) {
     program.code.jump_if(VALUE, If::AboveRegister(END), program.pass);
 }
 
-/// To the kernel, if the UDP checksum at `checksum` is the sum over the pseudo-header: two
-/// addresses of `address_bytes` from `addresses` on, the protocol and the UDP length.
+/// Passes the packet to the kernel, if the UDP checksum at `checksum` is the sum over the
+/// pseudo-header: two addresses of `address_bytes` from `addresses` on, the protocol and the UDP
+/// length.
 fn pass_if_checksum_is_partial(
     program: &mut Writer,
     addresses: i16,
@@ -196,7 +199,7 @@ fn pass_if_checksum_is_partial(
     checksum: i16,
 ) {
     let (code, pass) = (&mut program.code, program.pass);
-    // sum = protocol, as it is in the packet
+    // sum = protocol, in the byte order of the packet
     code.set(SUM, i32::from(u16::from_ne_bytes([0, 17])));
     // sum += UDP length
     code.load(Width::Half, VALUE, PACKET, checksum - 2);
@@ -213,7 +216,7 @@ fn pass_if_checksum_is_partial(
         code.and(SUM, 0xffff);
         code.add_register(SUM, VALUE);
     }
-    // Pass if it is what the checksum's field holds.
+    // Pass if the sum equals the checksum field.
     code.load(Width::Half, VALUE, PACKET, checksum);
     code.jump_if(VALUE, If::EqualsRegister(SUM), pass);
 }

@@ -4,11 +4,11 @@ use super::super::headers::{Headers, Sum};
 use super::*;
 use crate::sys::bpf::{Program, Purpose, SocketMap};
 
-/// Stands for "to the socket": the maps of these tests hold no socket.
+/// Verdict that stands for "to the socket", because the maps of these tests have no socket.
 const TAKEN: u8 = 1;
 const PORT: u16 = 9000;
 
-/// The program in the kernel, if this process may load it.
+/// Loads the program into the kernel, if this process may.
 fn loaded(address: &str, mode: Mode) -> Option<(SocketMap, Program)> {
     let map = match SocketMap::new(1) {
         Ok(map) => map,
@@ -47,7 +47,8 @@ fn packet(from: &str, to: &str, payload: usize) -> Vec<u8> {
     out
 }
 
-/// Checks the verdict on a packet, and that it changes with each of these bytes, and only there.
+/// Checks the verdict on a packet, and that it changes if any byte of `matters` changes, and for no
+/// other byte.
 fn check(program: &Program, packet: &[u8], matters: &[std::ops::Range<usize>]) {
     assert_eq!(program.run(packet).unwrap(), u32::from(TAKEN));
     for place in 0..packet.len() {
@@ -77,7 +78,7 @@ fn only_udp_to_our_address_and_port_is_taken_in_ipv6() {
     let Some((_map, program)) = loaded("fd00::1", Mode::Native) else { return };
     let packet = packet("[fd00::2]:7000", "[fd00::1]:9000", 100);
     check(&program, &packet, &[12..15, 18..19, 20..21, 38..54, 56..58]);
-    // The traffic class is not the version.
+    // Bits of the traffic class in this byte do not belong to the version.
     let mut marked = packet;
     marked[14] |= 0x0f;
     assert_eq!(program.run(&marked).unwrap(), u32::from(TAKEN));
@@ -115,7 +116,7 @@ fn a_checksum_left_to_a_device_decides_in_the_generic_mode_only() {
             let mut packet = packet(peer, &to, 100);
             assert_eq!(program.run(&packet).unwrap(), u32::from(TAKEN), "a whole one");
             let at = if address.contains(':') { 60 } else { 40 };
-            // The sum over a packet without its UDP header's rest and payload.
+            // Sum over the pseudo-header, without the rest of the UDP header and the payload.
             let addresses = if address.contains(':') { 22..54 } else { 26..34 };
             let mut sum = u32::from(u16::from_ne_bytes([0, 17]));
             let mut add = |two: &[u8]| sum += u32::from(u16::from_ne_bytes([two[0], two[1]]));

@@ -1,4 +1,5 @@
-//! Receiving: packets are handed out where they lie, and their frames go back to the kernel.
+//! Receiving: packets are handed over in their frames, without a copy; then the frames return to
+//! the kernel.
 
 use std::io;
 use std::net::SocketAddr;
@@ -12,17 +13,17 @@ use super::{Blocked, Kernel, XdpIo};
 use crate::io::{PacketIo as _, PollMode, Wait};
 use crate::sys::xdp::Piece;
 
-/// Packets that one look takes.
+/// Largest number of packets that one call takes.
 const PACKETS_MAX: usize = 64;
-/// Interval of reads from the UDP socket while no packet comes by it and the thread does not
-/// sleep. A packet ends a sleep.
+/// Interval of reads from the UDP socket while no packet arrives by it and the thread does not
+/// sleep. During a sleep, an arriving packet ends the sleep.
 const UDP_LOOK: Duration = Duration::from_micros(100);
-/// A deadline nearer than this is spun for.
+/// Shortest time until a deadline for which the thread sleeps. For a nearer deadline it polls.
 const SLEEP_MIN: Duration = Duration::from_micros(3);
-/// The longest packet in several pieces.
+/// Largest packet in several pieces, in bytes.
 const GATHER_BYTES_MAX: usize = 65_536 + 64;
 
-/// A packet that arrives in several pieces, as far as it has arrived.
+/// The received pieces of a packet that arrives in several pieces.
 #[derive(Debug, Default)]
 pub(super) struct Gather {
     bytes: Vec<u8>,
@@ -30,7 +31,8 @@ pub(super) struct Gather {
 }
 
 impl Gather {
-    /// Adds a piece. Past the bound bytes are left out, so that lengths do not fit.
+    /// Adds a piece. Bytes beyond the limit are dropped, so that the length check refuses the
+    /// packet.
     fn add(&mut self, bytes: &[u8]) {
         if !self.open {
             self.bytes.clear();
@@ -67,13 +69,13 @@ impl XdpIo {
                 return Ok(0);
             }
             if wait.writable {
-                // Spinning, and a send waits: let the caller try it again.
+                // In polling mode with a waiting send: the caller tries the send again.
                 return Ok(0);
             }
         }
     }
 
-    /// Takes what is there. Returns the time, and how many packets there were.
+    /// Takes the packets that have arrived. Returns the time, and the number of packets.
     fn receive_now(
         &mut self,
         each: &mut impl FnMut(Instant, PacketMeta, &mut [u8]),
@@ -115,7 +117,7 @@ impl XdpIo {
         packets
     }
 
-    /// Hands a packet out, if this piece ends one. Returns whether it did.
+    /// Hands over a packet, if this piece is its last. Returns whether a packet was handed over.
     fn receive_piece(
         &mut self,
         piece: &Piece,
@@ -156,7 +158,7 @@ impl XdpIo {
         true
     }
 
-    /// Whether a send waits for frames that the kernel has.
+    /// Whether a send waits for frames that belong to the kernel.
     pub(super) fn waits_for_frames(&self) -> bool {
         self.blocked == Some(Blocked::Frames)
     }

@@ -1,4 +1,5 @@
-//! Sending: headers and payload into frames, frames into the ring, one doorbell for all.
+//! Sending: headers and payload are written into frames, frames go into the ring, and one
+//! notification covers all of them.
 
 use std::io;
 use std::net::SocketAddr;
@@ -33,12 +34,12 @@ impl XdpIo {
             return Ok(SendOutcome::All);
         }
         if self.waits_for_frames() {
-            self.stats.send_blocked += 1; // the UDP sockets count for themselves
+            self.stats.send_blocked += 1; // the UDP sockets have separate counters
         }
         Ok(SendOutcome::Blocked { batches: done })
     }
 
-    /// Puts a batch on its way. Returns what it has to wait for.
+    /// Submits a batch. Returns the condition that the batch has to wait for.
     fn submit<S: Segments>(
         &mut self,
         batch: &(Transmit, S),
@@ -59,12 +60,12 @@ impl XdpIo {
         }
     }
 
-    /// Frames that a batch takes.
+    /// Returns the number of frames that a batch takes.
     fn frames_of(transmit: &Transmit) -> usize {
         (HEADERS_BYTES_MAX + transmit.segment_bytes).div_ceil(FRAME_BYTES) * transmit.segments
     }
 
-    /// Whether the packets of a batch fit the interface and the frames.
+    /// Whether the packets of a batch fit into the MTU of the interface and into the frames.
     fn fits(&self, transmit: &Transmit) -> bool {
         if Self::frames_of(transmit) > self.send_frames {
             return false;
@@ -78,10 +79,10 @@ impl XdpIo {
         self.udp().is_some()
     }
 
-    /// Makes the kernel look for a destination's hardware address.
+    /// Makes the kernel resolve the hardware address of a destination.
     fn poke(&mut self, to: SocketAddr) {
         if let Kernel::Elsewhere(socket) = &self.kernel {
-            // An empty datagram is nothing to the peer. If it cannot leave, another follows.
+            // A peer ignores an empty datagram. If the datagram cannot be sent, another follows.
             let _ = socket.send_to(&[], to);
         }
     }
@@ -122,7 +123,7 @@ impl XdpIo {
         self.stats.sent_packets += transmit.segments as u64;
         self.stats.sent_bytes += transmit.total_bytes as u64;
         self.counted.sent_packets += transmit.segments as u64;
-        // Packets leave past the socket; ICMP errors about them arrive at it.
+        // Packets bypass the UDP socket, but ICMP errors about them arrive at it.
         let path = usize::from(transmit.entropy.0) % self.sources.len();
         if let Some(udp) = self.udp_mut() {
             udp.expect_errors(path);
@@ -130,8 +131,8 @@ impl XdpIo {
         None
     }
 
-    /// Whether this many frames are free, if need be after the kernel was notified of those in the
-    /// ring.
+    /// Whether this many frames are free. If not, notifies the kernel of the frames in the ring and
+    /// checks again.
     fn has_free(&mut self, frames: usize) -> bool {
         if self.free.len() < frames {
             self.flush();
@@ -146,13 +147,13 @@ impl XdpIo {
         if self.next_hops.mtu() > 0 {
             return Some(Blocked::Frames);
         }
-        // Nothing leaves an interface that is down: a loss, as a full queue is.
+        // An interface that is down sends nothing: the packets are lost, as in a full queue.
         self.counted.lost_interface_down += 1;
         self.stats.send_failed += 1;
         None
     }
 
-    /// One packet into as many frames as it takes, which are free.
+    /// Writes one packet into free frames, as many as the packet takes.
     fn queue_packet(&mut self, headers: &Headers, head: &[u8], payload: &[u8]) {
         let mut sum = Sum::default();
         sum.add(head);
@@ -188,7 +189,7 @@ impl XdpIo {
         }
     }
 
-    /// Takes back the frames whose packets have left.
+    /// Takes back the frames whose packets were sent.
     fn reclaim(&mut self) {
         while let Some(frame) = self.socket.completed() {
             self.free.push(frame);
@@ -196,7 +197,8 @@ impl XdpIo {
     }
 }
 
-/// Moves bytes from the front of `from` to the front of `to`, as many as fit. Returns how many.
+/// Moves bytes from the front of `from` to the front of `to`, as many as fit. Returns the number of
+/// moved bytes.
 fn move_bytes(from: &mut [&[u8]; 2], to: &mut [u8]) -> usize {
     let mut end = 0;
     for part in from {

@@ -1,4 +1,5 @@
-//! Waiting in the kernel: for a packet by either way, for frames, for a call, or for time.
+//! Waiting in the kernel: for a packet by AF_XDP or UDP, for free frames, for a call of another
+//! thread, or for a time.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -9,15 +10,15 @@ use super::{Blocked, Kernel, XdpIo};
 use crate::io::Wait;
 use crate::sys::os::{self, Interest};
 
-/// Pause before a send is tried again whose end causes no event: a full UDP socket, or frames
-/// that the device did not accept.
+/// Pause before a send is tried again if no event reports that it can succeed: a full UDP socket,
+/// or frames that the device did not accept.
 const RETRY: Duration = Duration::from_micros(200);
 /// Largest number of descriptors whose readiness ends a sleep.
 const INTERESTS_MAX: usize = 6;
 
 impl XdpIo {
-    /// Sleeps until a packet, a call, room to write or `until`. Returns whether a packet may be
-    /// there.
+    /// Sleeps until a packet arrives, another thread wakes this one, a send may succeed, or
+    /// `until`. Returns whether a packet may have arrived.
     pub(super) fn sleep(&mut self, wait: Wait, now: Instant) -> io::Result<bool> {
         if let Some(waker) = &self.waker
             && !waker.prepare_sleep()
@@ -70,7 +71,7 @@ impl XdpIo {
             if rang {
                 self.alarm.silence();
             }
-            // The alarm alone, and too early: go on sleeping.
+            // Only the timer woke the thread, and too early: continue to sleep.
             if !rang || ready > 1 || self.clock.now() >= until {
                 return Ok(woken);
             }

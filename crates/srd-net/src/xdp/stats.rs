@@ -3,44 +3,45 @@
 use crate::io::IoStats;
 use crate::sys::xdp::Statistics;
 
-/// Counters beside [`IoStats`].
+/// Counters in addition to [`IoStats`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct XdpStats {
-    /// Packets that went past the kernel.
+    /// Sent packets that bypassed the kernel.
     pub sent_packets: u64,
-    /// Packets that came past the kernel.
+    /// Received packets that bypassed the kernel.
     pub received_packets: u64,
-    /// Batches left to the kernel: no hardware address yet, another interface, too large.
+    /// Batches that were sent through the kernel: no hardware address yet, another interface, or
+    /// too large.
     pub batches_to_kernel: u64,
-    /// Packets that came through the kernel.
+    /// Packets received through the kernel.
     pub received_by_kernel: u64,
-    /// Packets with a checksum that the sender's kernel left to a device.
+    /// Received packets whose checksum the sender's kernel left to a device.
     pub received_partial_checksum: u64,
-    /// Lost: a length did not fit.
+    /// Packets that were lost because a length was impossible.
     pub dropped_malformed: u64,
-    /// Lost: a checksum was wrong.
+    /// Packets that were lost because a checksum was wrong.
     pub dropped_checksum: u64,
-    /// Lost: every frame to receive into held a packet that was not read yet.
+    /// Packets that were lost because every frame to receive into held an unread packet.
     pub dropped_no_frame: u64,
-    /// Lost: the receive ring was full.
+    /// Packets that were lost because the receive ring was full.
     pub dropped_ring_full: u64,
-    /// Lost because the kernel dropped it for another reason: mostly it was larger than a frame.
+    /// Packets that the kernel dropped for another reason: most were larger than a frame.
     pub dropped_by_kernel: u64,
-    /// Lost batches: the hardware address of the next hop was not known, and another queue has the
-    /// UDP sockets.
+    /// Batches that were lost because the hardware address of the next hop was not known, and
+    /// another queue has the UDP sockets.
     pub lost_no_way: u64,
-    /// Lost batches: the interface took nothing, and every frame was in use.
+    /// Batches that were lost because the interface accepted nothing and every frame was in use.
     pub lost_interface_down: u64,
     /// Sends that found every frame in use.
     pub send_no_frame: u64,
-    /// Doorbells that the kernel did not take every frame at.
+    /// Notifications after which the kernel had not taken every frame.
     pub doorbells_waiting: u64,
-    /// Doorbells that the interface refused.
+    /// Notifications that the interface refused.
     pub doorbells_refused: u64,
 }
 
 impl XdpStats {
-    /// With the kernel's own counters.
+    /// Adds the kernel's own counters.
     pub(super) fn with(mut self, kernel: &Statistics) -> Self {
         self.dropped_no_frame = kernel.no_frame;
         self.dropped_ring_full = kernel.ring_full;
@@ -49,7 +50,7 @@ impl XdpStats {
     }
 }
 
-/// Both ways together.
+/// Returns the sums of the counters of both back ends.
 pub(super) fn sum(a: &IoStats, b: &IoStats) -> IoStats {
     IoStats {
         send_calls: a.send_calls + b.send_calls,

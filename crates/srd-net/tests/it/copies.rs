@@ -1,6 +1,6 @@
 //! A virtual machine that was restored or cloned, as its kernel reports it: each endpoint of the
-//! process begins another run, and goes on. Needs root, for a network namespace of its own, in
-//! which a process may make the kernel's events.
+//! process starts another run, and continues. Needs root, for a network namespace in which a
+//! process may send the kernel's events.
 
 use std::process::Command;
 
@@ -14,7 +14,7 @@ use srd_proto::{
 use crate::support::PATIENCE;
 use crate::support::veth::{can_add, must};
 
-/// A namespace that goes when this does.
+/// A network namespace, which is removed when this value is dropped.
 struct Namespace(String);
 
 impl Drop for Namespace {
@@ -45,7 +45,7 @@ fn a_new_generation_id_begins_another_run_at_both_ends_and_nothing_stays_unsent(
     }
 }
 
-/// The calls that an endpoint has made to its application.
+/// Calls that an endpoint has made to its application.
 #[derive(Default)]
 struct CallLog {
     delivered: usize,
@@ -77,7 +77,7 @@ fn bind() -> LocalEndpoint {
     endpoint
 }
 
-/// Polls both until `done`.
+/// Polls both endpoints until `done`.
 fn poll_until(
     ends: &mut [(LocalEndpoint, CallLog); 2],
     what: &str,
@@ -92,11 +92,12 @@ fn poll_until(
     }
 }
 
-/// Makes the event that the kernel makes when the hypervisor shows a new id. False: not permitted.
+/// Sends the event that the kernel sends when the hypervisor reports a new id. Returns false if
+/// this is not permitted.
 fn new_generation_id() -> bool {
     let event = b"change@/devices/LNXSYSTM:00/QEMUVGID:00\0ACTION=change\0NEW_VMGENID=1\0";
     let length = u32::try_from(16 + event.len()).unwrap();
-    // A netlink header: a request of a type that is no control message.
+    // A netlink header: a request of a type that is not a control message.
     let mut message = length.to_ne_bytes().to_vec();
     message.extend_from_slice(&[0x10, 0, 1, 0, 1, 0, 0, 0, 0, 0, 0, 0]);
     message.extend_from_slice(event);
@@ -106,7 +107,7 @@ fn new_generation_id() -> bool {
     if socket.send_to(&message, &SocketAddr::new(0, 0), 0).is_err() {
         return false;
     }
-    // The kernel has processed a message when the call that sends it returns.
+    // The kernel has processed a message when the call that sends the message returns.
     std::iter::from_fn(|| socket.recv_from_full().ok()).any(|(event, from)| {
         from.port_number() == 0 && event.windows(13).any(|part| part == b"NEW_VMGENID=1")
     })

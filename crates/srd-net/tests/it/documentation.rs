@@ -1,4 +1,4 @@
-//! The example of the crate's documentation.
+//! The example in the documentation of the crate.
 
 use bytes::Bytes;
 use srd_net::{BindOptions, Endpoint};
@@ -12,6 +12,6 @@ fn a_datagram_reaches_another_endpoint_and_is_acknowledged()
     let peer = client.connect(server.local_address())?;
     peer.send(Bytes::from_static(b"hello"))?;
     assert_eq!(server.recv()?.payload, "hello");
-    peer.flush(std::time::Duration::from_secs(5))?; // acknowledged
+    peer.flush(std::time::Duration::from_secs(5))?; // every datagram is acknowledged
     Ok(())
 }

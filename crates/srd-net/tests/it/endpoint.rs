@@ -1,5 +1,5 @@
-//! Endpoints end to end: over loopback sockets, and over the twin in memory with faults.
-//! Every wait is bounded.
+//! Endpoints end to end: over loopback sockets, and over a faulty network in memory. Every wait is
+//! bounded.
 #![allow(clippy::unwrap_used)]
 
 use std::collections::HashSet;
@@ -30,7 +30,7 @@ fn loopback(ip: &str) -> BindOptions {
     options
 }
 
-/// As [`transfer`]; the sender then closes.
+/// Transfers datagrams as [`transfer`] does; then the sender closes.
 fn transfer_and_close(a: Endpoint, b: &Endpoint, count: u32, bytes: usize) {
     transfer(&a, b, count, bytes);
     assert!(a.close(PATIENCE));
@@ -78,8 +78,9 @@ fn regression_a_session_with_a_stranger_opens_at_once_over_many_paths() {
         a.connect(b.local_address()).unwrap().send_acknowledged(numbered(0, 100)).unwrap();
         start.elapsed() < Duration::from_secs(1)
     });
-    // A demand for a cookie that does not arrive costs a second and more, and nearly every one did
-    // not. A machine that stands still may hold up one session or another.
+    // If the request for a cookie does not arrive, the session takes more than a second; before the
+    // fix this happened to nearly every session. A machine that does not run for a while may delay
+    // single sessions.
     let quick = quick.count();
     assert!(quick >= 3, "{quick} of 5 sessions opened within a second");
 }
@@ -109,7 +110,7 @@ fn nodes_that_know_each_other_by_static_key_talk_and_others_do_not() {
         assert_eq!(numbers.len(), 100);
     }
 
-    // A stranger that has b's key, and one that expects another key of b. Each soon gives up.
+    // One stranger has b's key, another expects another key of b. Each gives up soon.
     let (mut stranger, _) = with_static_key(3);
     stranger.config.peer_timeout = srd_proto::Duration::from_millis(300);
     for expected in [key_b, key_a] {
@@ -121,7 +122,8 @@ fn nodes_that_know_each_other_by_static_key_talk_and_others_do_not() {
     assert!(b.try_recv().unwrap().is_none());
 }
 
-/// An endpoint with key `n` that lets strangers in or not.
+/// Returns options of an endpoint with key `n`; `admission` determines whether strangers are
+/// admitted.
 fn keyed(n: u8, admission: Admission) -> BindOptions {
     let (mut options, _) = with_static_key(n);
     options.config.admission = admission;
@@ -144,7 +146,7 @@ fn regression_an_address_is_not_enough_where_a_key_was_named() {
     let right = a.connect_with_key(stranger.local_address(), keys[2]).unwrap();
     assert_eq!(right.address(), heard.address());
 
-    // Named twice, with two keys.
+    // Adds the same peer twice, with two keys.
     for admission in [Admission::Known, Admission::Anyone] {
         let a = Endpoint::bind(&keyed(1, admission)).unwrap();
         let at = stranger.local_address();
@@ -421,7 +423,7 @@ fn an_endpoint_driven_by_its_caller_answers_from_within_the_call() {
             assert_eq!(asking.got[usize::from(i)], vec![i; 64]);
         }
         assert_eq!(answering.got.len(), 100);
-        // Acknowledgements come in their own time, later than the answers.
+        // Acknowledgements arrive independently, and later than the answers.
         while asking.completed < 100 || answering.completed < 100 {
             a.poll(srd_proto::Duration::ZERO, &mut asking).unwrap();
             b.poll(srd_proto::Duration::ZERO, &mut answering).unwrap();

@@ -1,6 +1,6 @@
-//! Back ends and endpoints over loopback, over virtual devices, and over the twin in memory.
+//! Back ends and endpoints over loopback, over virtual devices, and over the network in memory.
 
-#![allow(clippy::unwrap_used)] // a test may fail loudly
+#![allow(clippy::unwrap_used)] // a test may panic
 
 mod back_end_example;
 mod copies;

@@ -1,4 +1,4 @@
-//! Endpoints whose thread, process or machine stands still for a while.
+//! Endpoints whose thread, process or machine does not run for a while.
 #![allow(clippy::unwrap_used)]
 
 use std::io;
@@ -62,8 +62,8 @@ fn datagram(bytes: usize) -> Datagram {
 fn regression_what_has_arrived_counts_before_timers_after_a_stall() {
     let net = MemoryNet::new(MemoryOptions::default());
     let address = |last: u8| SocketAddr::from(([10, 0, 0, last], 100));
-    // Contexts are forgotten so early that the pause itself is not forgiven. The other end, which
-    // answers, has longer than a thread of a busy machine stands still.
+    // Contexts expire so early that the pause itself is not forgiven. The other end, which answers,
+    // has a timeout longer than the time for which a thread of a busy machine does not run.
     let config = Config {
         peer_timeout: Span::from_millis(2500),
         idle_reclaim: Span::from_millis(3000),
@@ -80,7 +80,7 @@ fn regression_what_has_arrived_counts_before_timers_after_a_stall() {
             a.send(peer, datagram(1000)).unwrap();
         }
         if n == 2 {
-            // They leave, the answers arrive, and are not read.
+            // The datagrams leave, and the answers arrive but are not read.
             a.transmit(&mut told).unwrap();
             std::thread::sleep(Duration::from_millis(2700));
         }
@@ -94,33 +94,33 @@ fn regression_what_has_arrived_counts_before_timers_after_a_stall() {
     drop(b);
 }
 
-/// A back end whose thread stands still once: it comes back from a wait later than it was to, and
-/// what has arrived meanwhile lies there. Its next wait lasts until the application has something.
+/// A back end whose thread stalls once: it returns from a wait too late, and packets that have
+/// arrived in the meantime wait. Its next wait lasts until the application has received something.
 #[derive(Debug)]
 struct Stalling {
     inner: MemoryIo,
     stall: Arc<Stall>,
     is_due: bool,
-    /// Packets that have arrived while it stood still.
+    /// Packets that have arrived during the stall.
     arrived: Vec<(PacketMeta, Vec<u8>)>,
-    /// Whether that was taken since.
+    /// Whether the packets were taken since.
     is_taken: bool,
 }
 
 #[derive(Debug, Default)]
 struct Stall {
-    /// Whether the first wait for a timer after the next packet is the one.
+    /// Whether the stall begins at the first wait for a timer after the next packet.
     is_armed: AtomicBool,
     has_arrived: AtomicBool,
-    /// Whether nothing had arrived for as long as a test waits.
+    /// Whether nothing had arrived in the longest time for which a test waits.
     was_late: AtomicBool,
 }
 
-/// Bytes of what is sent beside the stall, both ways: no acknowledgement is as long.
+/// Bytes of the data during the stall, in both directions. Every acknowledgement is shorter.
 const MESSAGE_BYTES: usize = 1000;
 
 impl Stalling {
-    /// Stands still until a pong is there, and at least for so long.
+    /// Stalls until a pong has arrived, and at least for the time `least`.
     fn stand_still(&mut self, least: Span) -> io::Result<()> {
         let began = self.clock().now();
         let has_pong = |arrived: &[(PacketMeta, Vec<u8>)]| {
@@ -138,7 +138,7 @@ impl Stalling {
         Ok(())
     }
 
-    /// Waits for the application, which nothing else has to wake.
+    /// Waits until the application has received something, because nothing else wakes it.
     fn wait_for_arrival(&mut self) {
         let end = self.clock().now() + Span::from_secs(20);
         while !self.stall.has_arrived.load(Ordering::SeqCst) {
@@ -210,7 +210,7 @@ fn regression_what_arrived_in_a_stall_does_not_wait_for_a_timer() {
         let ping = b.recv_timeout(PATIENCE).unwrap().expect("a ping");
         stall.has_arrived.store(false, Ordering::SeqCst);
         stall.is_armed.store(true, Ordering::SeqCst);
-        // What a sends makes it wait for an acknowledgement, which comes with the answer.
+        // The datagram makes a wait for an acknowledgement, which arrives together with the answer.
         peer.send(Bytes::from(vec![6; MESSAGE_BYTES])).unwrap();
         assert!(b.recv_timeout(PATIENCE).unwrap().is_some());
         ping.peer.send(Bytes::from(vec![7; MESSAGE_BYTES])).unwrap();
@@ -220,17 +220,17 @@ fn regression_what_arrived_in_a_stall_does_not_wait_for_a_timer() {
     }
 }
 
-/// Peers of the process that is stopped.
+/// Number of peers of the process that is stopped.
 const PEERS: usize = 300;
-/// Time for which it is stopped: longer than any peer's time to answer.
+/// Time for which the process is stopped: longer than the answer timeout of every peer.
 const STOPPED: Duration = Duration::from_secs(5);
-/// Largest number of attempts: the process is stopped again until it continues at once.
+/// Largest number of attempts: the process is stopped again until it once continues immediately.
 const STOPS_MAX: usize = 3;
-/// Set in the process that is stopped.
+/// Environment variable that is set in the process that is stopped.
 const HUB: &str = "SRD_TEST_HUB";
 
-/// Options as in the daemon, except for the time to answer: the thread of all peers may stand
-/// still, too.
+/// Returns options as in the daemon, except for the answer timeout: the thread of all peers may not
+/// run for a while either.
 fn daemon_like() -> srd_net::BindOptions {
     let mut options = srd_net::BindOptions::at(SocketAddr::from(([127, 0, 0, 1], 0)));
     options.config.paths = 1;
@@ -243,8 +243,9 @@ fn daemon_like() -> srd_net::BindOptions {
     options
 }
 
-/// The process that is stopped. It sends to each port that it reads, one datagram at a time each,
-/// until its input ends; then it prints how many peers it has given up.
+/// Runs the process that is stopped. The process reads port numbers, and sends to each port one
+/// datagram at a time, until its input ends. Then it prints the number of peers that it has given
+/// up.
 #[test]
 fn hub_process() {
     if std::env::var_os(HUB).is_none() {
@@ -292,7 +293,7 @@ impl srd_net::Application for Count {
     }
 }
 
-/// Polls every peer until each was delivered something new; returns how long that took.
+/// Polls every peer until each has received a new datagram. Returns the time that this took.
 fn until_all_have_events(peers: &mut [LocalEndpoint]) -> Duration {
     let start = std::time::Instant::now();
     let mut events = vec![false; peers.len()];
@@ -331,13 +332,13 @@ fn a_process_that_was_stopped_gives_none_of_its_300_peers_up_and_goes_on_at_once
     writeln!(input, "{line}").unwrap();
     until_all_have_events(&mut peers);
     let usual = (0..5).map(|_| until_all_have_events(&mut peers)).max().unwrap();
-    // Far above what an idle machine takes. A busy one is as slow without a stop, and may stand
-    // still after one.
+    // Far longer than an idle machine takes. A busy machine is equally slow without a stop, and may
+    // not run for a while after a stop.
     let at_once = Duration::from_secs(1) + 4 * usual;
     let pid = i32::try_from(hub.id()).unwrap();
     let mut took: Vec<Duration> = Vec::new();
     while took.len() < STOPS_MAX && took.iter().all(|took| *took >= at_once) {
-        // SAFETY: signals to a child that has not been waited for.
+        // SAFETY: the signal goes to a child that was not waited for yet.
         unsafe { libc::kill(pid, libc::SIGSTOP) };
         let end = std::time::Instant::now() + STOPPED;
         while std::time::Instant::now() < end {
@@ -358,7 +359,7 @@ fn a_process_that_was_stopped_gives_none_of_its_300_peers_up_and_goes_on_at_once
     assert!(took.iter().any(|took| *took < at_once), "{took:?}, {usual:?} without a stop");
 }
 
-/// A peer whose process is gone, on a host that lives.
+/// Regression: the process of a peer has ended, but its host still answers.
 #[test]
 fn regression_a_dead_peer_on_a_host_that_says_so_is_given_up_within_a_second() {
     for ip in ["127.0.0.1", "::1"] {
@@ -380,7 +381,7 @@ fn regression_a_dead_peer_on_a_host_that_says_so_is_given_up_within_a_second() {
                 a.poll(Span::ZERO, &mut told).unwrap();
                 b.poll(Span::ZERO, &mut Count::default()).unwrap();
             }
-            // Its sockets are gone, as those of a killed process: without a word.
+            // The sockets are closed without a Close, as those of a killed process.
             drop(b);
             a.send(peer, datagram(1000)).unwrap();
             let start = std::time::Instant::now();
@@ -391,8 +392,8 @@ fn regression_a_dead_peer_on_a_host_that_says_so_is_given_up_within_a_second() {
             let took = start.elapsed();
             println!("{ip}, {paths} paths: {took:?}");
             assert_eq!(a.core().last_unreachable(peer), Some(srd_proto::Unreachable::Port));
-            // One second, and what a busy machine adds. The peer's own time to answer is thrice
-            // as long.
+            // One second, and the delay of a busy machine. The peer's own answer timeout is three
+            // times as long.
             assert!(took < Duration::from_secs(10), "{took:?}");
         }
     }

@@ -1,5 +1,5 @@
-//! Nodes of several shards over kernel sockets: one thread each, one address, and every packet at
-//! the thread that it is for.
+//! Nodes of several shards over kernel sockets: one thread for each shard, one address, and every
+//! packet arrives at the thread of its shard.
 
 #![allow(clippy::unwrap_used)]
 
@@ -17,7 +17,7 @@ use srd_proto::{
 };
 
 const QPN: Qpn = Qpn(1);
-/// Datagrams that each shard sends.
+/// Number of datagrams that each shard sends.
 const EACH: u64 = 3_000;
 const LIMIT: StdDuration = StdDuration::from_secs(120);
 
@@ -81,8 +81,9 @@ fn node_that_admits(
     shards
 }
 
-/// One thread's work: sends its datagrams, and goes on until all threads have what they wait for.
-/// The endpoint comes back: as soon as one is gone, the kernel counts the others anew.
+/// Does the work of one thread: sends its datagrams, and polls until all threads have received
+/// theirs. Returns the endpoint, because the kernel distributes packets differently as soon as one
+/// endpoint is dropped.
 fn work(
     mut shard: LocalEndpoint,
     (to, key): (SocketAddr, Option<[u8; 32]>),
@@ -147,7 +148,7 @@ fn exchange(protection: impl Fn(u8) -> Protection, shards: [u8; 2]) {
         [sums.delivered, sums.completed, sums.failed].map(AtomicU64::into_inner);
     let notes = sums.notes.into_inner().unwrap();
     assert_eq!((delivered, completed, failed), (total, total, 0), "{notes:?}");
-    // Openings that cross leave an answer or two to contexts that are no more.
+    // Openings that cross cause a few answers to contexts that do not exist any more.
     let astray = sums.astray.into_inner();
     assert!(astray < total / 100, "{astray} packets at another shard");
 }
@@ -166,9 +167,9 @@ fn every_shard_of_a_node_with_keys_reaches_the_other() {
     }
 }
 
-/// A node that admits anyone demands a cookie of an unknown key, and its demand goes to the port
-/// that the opening came from. Shard 0 of the caller sends nothing: the others must be able to
-/// open a session without an existing one.
+/// Regression: a node that admits any peer requests a cookie from an unknown key, and the request
+/// goes to the source port of the opening. Shard 0 of the caller sends nothing: the other shards
+/// must be able to open a session without an existing one.
 #[test]
 fn regression_every_shard_of_a_stranger_hears_the_demand_for_a_cookie() {
     for last in [1, 2] {

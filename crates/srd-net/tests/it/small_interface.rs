@@ -1,6 +1,6 @@
-//! An interface with a small MTU: nothing is fragmented, what does not fit is reported with
-//! the size that works, and the default packet size fits. Needs root, for a network namespace
-//! of its own.
+//! An interface with a small MTU: nothing is fragmented, a packet that is too large is reported
+//! with the size that works, and the default packet size fits. Needs root, to make a network
+//! namespace.
 #![allow(clippy::unwrap_used)]
 
 use std::net::SocketAddr;
@@ -20,7 +20,7 @@ use crate::support::veth::{can_add, must};
 const MTU: u16 = 1400;
 const WORKS: u16 = MTU - 28;
 
-/// A namespace that goes when this does.
+/// A network namespace, which is removed when this value is dropped.
 struct Namespace(String);
 
 impl Namespace {

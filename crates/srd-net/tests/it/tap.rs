@@ -1,5 +1,6 @@
-//! A look at an interface from beside: packets of both directions, super-packets, packets that find
-//! no room, and the statistics of a driver. Needs the right to make network namespaces.
+//! Passive capture on an interface: packets of both directions, segmented packets, packets that do
+//! not fit into the ring, and the statistics of a driver. Needs the right to make network
+//! namespaces.
 #![allow(clippy::unwrap_used)]
 
 use std::net::UdpSocket;
@@ -9,7 +10,7 @@ use crate::support::PATIENCE;
 use crate::support::veth::{INTERFACE, Pair};
 use srd_net::tap::{DriverStatistics, Tap};
 
-/// A UDP packet to or from the port of this test.
+/// A UDP packet from or to the port of this test.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Packet {
     outgoing: bool,
@@ -18,7 +19,7 @@ struct Packet {
     segment_bytes: Option<u16>,
 }
 
-/// Looks until there are `count` packets for port 9, in either direction.
+/// Reads packets until there are `count` packets of port 9, in either direction.
 fn look(tap: &mut Tap, count: usize) -> Vec<Packet> {
     let (mut packets, began) = (Vec::new(), Instant::now());
     while packets.len() < count && began.elapsed() < PATIENCE {

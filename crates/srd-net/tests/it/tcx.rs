@@ -1,5 +1,6 @@
-//! A look at an interface by programs at tc: the same packets as a packet socket sees, an interface
-//! that goes away, and nothing left behind. Needs the right to make network namespaces.
+//! Passive capture on an interface by programs at tc: the captured packets are those of a packet
+//! socket, the interface is removed, and no program stays behind. Needs the right to make network
+//! namespaces.
 #![allow(clippy::unwrap_used)]
 
 use std::net::UdpSocket;
@@ -10,11 +11,11 @@ use crate::support::veth::{INTERFACE, Pair};
 use srd_net::tap::{Tap, TappedPacket, now_ns};
 use srd_net::tcx::{Backlog, Keep, Probe};
 
-/// Largest difference of the times at which the two see a packet: they are at different points of
-/// its path, between which a busy machine does something else. A time of another clock would be
-/// years apart.
+/// Largest difference, in nanoseconds, between the times at which both captures get a packet. They
+/// are at different points of its path, and a busy machine may run other work between these points.
+/// A time of another clock would differ by years.
 const APART_NS: u64 = 5_000_000_000;
-/// Sizes of what the first end sends alone, and of what it sends in segments.
+/// Sizes of the datagrams that the first end sends alone, and of those that it sends in segments.
 const ALONE_BYTES: [usize; 3] = [1, 500, 1472];
 const SEGMENTED_BYTES: usize = 4500;
 
@@ -34,7 +35,8 @@ fn packet(seen: &TappedPacket<'_>) -> Option<Packet> {
         outgoing: seen.outgoing,
         length: seen.length,
         segment_bytes: seen.segment_bytes,
-        // Checksums may be left to the device at one place, and be there at the other.
+        // The checksum may be missing at one point of the path because it is left to the device,
+        // and be present at the other.
         bytes: seen.bytes[..26.min(seen.bytes.len())].to_vec(),
     })
 }
@@ -61,7 +63,8 @@ fn programs_and_a_packet_socket_see_the_same_packets_at_both_ends() {
         }
         srd_net::raw::udp_segment(&socket, 1000).unwrap();
         socket.send(&[7; SEGMENTED_BYTES]).unwrap();
-        // The answer leaves when all has come: both look at the far end in one order.
+        // The answer is sent after everything has arrived, so both captures see the packets of the
+        // far end in the same order.
         let mut missing = ALONE_BYTES.iter().sum::<usize>() + SEGMENTED_BYTES;
         while missing > 0 {
             missing -= listener.recv(&mut [0; 2000]).unwrap();

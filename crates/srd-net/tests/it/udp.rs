@@ -1,4 +1,4 @@
-//! The socket layer on loopback: what goes in comes out, with what should come beside it.
+//! The socket layer on loopback: packets arrive unchanged, with the right metadata.
 #![allow(clippy::unwrap_used)]
 
 use std::net::SocketAddr;
@@ -68,7 +68,7 @@ fn segmentation_and_coalescing_save_system_calls() {
         return;
     }
     let sizes = [8000; 8];
-    // Coalescing begins with the first messages that come together.
+    // Coalescing begins with the first messages that arrive together.
     a.send(&[batch(b.local_address(), 0, &[100, 100, 100])]).unwrap();
     assert_eq!(collect(&mut b, 3).len(), 3);
     let before = (a.stats(), b.stats());
@@ -102,8 +102,8 @@ fn every_ecn_value_is_carried_in_both_families() {
     }
 }
 
-/// Sends packets until one has its arrival time instead of its read time: the kernel switches
-/// stamping on some time after the first socket requests it.
+/// Sends packets until one has the time of its arrival instead of the time of its reading: the
+/// kernel starts to stamp packets some time after the first socket requests it.
 fn await_stamps(from: &mut UdpIo, to: &mut UdpIo) {
     let margin = Duration::from_millis(1);
     let until = from.clock().now() + PATIENCE;
@@ -144,7 +144,7 @@ fn without_segmentation_every_packet_goes_alone() {
 fn a_packet_larger_than_the_interface_is_reported_and_later_ones_pass() {
     let (mut a, mut b) = (open("127.0.0.1", 1), open("127.0.0.1", 1));
     let to = b.local_address();
-    // Loopback passes 65,536 bytes with headers; UDP itself stops at 65,507.
+    // Loopback passes 65,536 bytes including headers, but UDP has a limit of 65,507 bytes.
     assert_eq!(a.send(&[batch(to, 0, &[65_520]), batch(to, 0, &[500])]).unwrap(), SendOutcome::All);
     assert_eq!(collect(&mut b, 1)[0].1.len(), 500);
     assert_eq!(a.stats().send_too_large, 1);
@@ -181,7 +181,7 @@ fn a_call_from_another_thread_ends_a_wait_in_every_mode() {
         assert_eq!(io.receive(Wait::until(Instant::FAR_FUTURE), |_, _, _| ()).unwrap(), 0);
         assert!(io.clock().now().since(start) < PATIENCE);
         caller.join().unwrap();
-        // The call is spent: the next wait lasts.
+        // The wake-up is used up: the next wait lasts its full time.
         let until = io.clock().now() + Duration::from_millis(5);
         io.receive(Wait::until(until), |_, _, _| ()).unwrap();
         assert!(io.clock().now() >= until);
@@ -239,20 +239,20 @@ fn clocks_of_two_endpoints_are_one_axis() {
 #[test]
 fn a_thread_that_is_always_late_still_receives() {
     let (mut a, mut b) = (open("127.0.0.1", 1), open("127.0.0.1", 1));
-    // A sleep that only time ends: the next wait begins without a call to receive.
+    // This sleep ends only by time: the next wait begins without a call to receive.
     let until = b.clock().now() + Duration::from_millis(2);
     assert_eq!(b.receive(Wait::until(until), |_, _, _| {}).unwrap(), 0);
     assert_eq!(a.send(&[batch(b.local_address(), 0, &[100])]).unwrap(), SendOutcome::All);
     let mut got = 0;
     let patience = b.clock().now() + PATIENCE;
     while got == 0 && b.clock().now() < patience {
-        // A timer that was due long ago.
+        // The timer was due long ago.
         got += b.receive(Wait::until(until), |_, _, _| {}).unwrap();
     }
     assert_eq!(got, 1);
 }
 
-/// An endpoint of sockets at two loopback addresses.
+/// Opens a back end with sockets at two loopback addresses.
 fn open_two(paths: u16) -> UdpIo {
     let mut options = UdpOptions::new("127.0.0.1:0".parse().unwrap());
     options.further = vec!["127.0.0.2".parse().unwrap()];
@@ -296,16 +296,18 @@ fn a_sleep_ends_with_a_packet_at_any_local_address() {
     }
 }
 
-/// Packets were handed over address by address, so that those of one came long after others that
-/// had been sent later: their sender held them for lost (`docs/perf-notes.md`, 2026-11-24).
+/// Regression: packets were handed over address by address, so that packets of one address came
+/// long after packets of other addresses that were sent later. Their sender considered them lost
+/// (`docs/perf-notes.md`, 2026-11-24).
 #[test]
 fn regression_packets_to_several_local_addresses_come_in_the_order_of_their_arrival() {
     let (mut a, mut b) = (open("127.0.0.1", 1), open_two(2));
     await_stamps(&mut a, &mut b);
-    // More than one call of the kernel brings, alone and in runs.
+    // More packets than one call of the kernel returns, single ones and segmented ones.
     let turns =
         |n: usize| if n.is_multiple_of(3) { [100; 1].to_vec() } else { [1000; 20].to_vec() };
-    // Where a busy kernel still has packets while the first address is read, these come late.
+    // If a busy kernel still processes packets while the first address is read, these packets
+    // arrive late.
     for attempt in 1..=5 {
         let mut sent = Vec::new();
         for n in 0..90_usize {

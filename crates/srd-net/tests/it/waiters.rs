@@ -17,15 +17,15 @@ use srd_net::{
 use srd_proto::transmit::{PacketMeta, Transmit};
 use srd_proto::{Config, Instant};
 
-/// Longest that anything may take: less than the time that a peer has to answer.
+/// Longest time that a step of a test may take: less than the answer timeout of a peer.
 const PATIENCE: Duration = Duration::from_secs(40);
-/// Time after which a thread that is to wait has surely begun to.
+/// Time after which a thread that is expected to wait has certainly started to wait.
 const SOON: Duration = Duration::from_millis(30);
 const GOOD: u8 = 0;
 const ERROR: u8 = 1;
 const PANIC: u8 = 2;
 
-/// A back end that works until `how` changes.
+/// A back end that works until `how` is changed.
 struct Breaking {
     inner: MemoryIo,
     how: Arc<AtomicU8>,
@@ -51,14 +51,14 @@ impl PacketIo for Breaking {
     inner_io!();
 }
 
-/// An endpoint in a network without peers, and what breaks it.
+/// An endpoint in a network without peers, and the control that breaks its back end.
 struct Rig {
     endpoint: Arc<Endpoint>,
     how: Arc<AtomicU8>,
     waker: Arc<IoWaker>,
 }
 
-/// An address without an endpoint.
+/// Returns an address without an endpoint.
 fn nobody() -> SocketAddr {
     SocketAddr::from(([10, 0, 0, 9], 100))
 }
@@ -83,7 +83,7 @@ impl Rig {
     }
 }
 
-/// Runs `f` on a thread; what it returns arrives at the other end.
+/// Runs `f` on a thread. The returned receiver gets the result.
 fn on_a_thread<T: Send + 'static>(f: impl FnOnce() -> T + Send + 'static) -> mpsc::Receiver<T> {
     let (give, take) = mpsc::channel();
     std::thread::spawn(move || give.send(f()));
@@ -98,7 +98,7 @@ impl Wake for Unpark {
     }
 }
 
-/// Polls only when it is woken: a waker that is never called hangs it.
+/// Polls only after wake-ups: if a waker is never called, the test hangs.
 fn block_on<F: Future>(future: F) -> F::Output {
     let mut future = pin!(future);
     let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
@@ -114,7 +114,7 @@ fn payload() -> Bytes {
     Bytes::from_static(b"0123456789")
 }
 
-/// Everything that waits for an endpoint ends with an error when its thread does.
+/// Checks that every wait for an endpoint ends with an error when the endpoint's thread ends.
 fn assert_waiters_end(rig: Rig, end: impl FnOnce(Rig)) {
     let connect = || rig.endpoint.connect(nobody()).unwrap();
     let (peer, full) = (connect(), connect());
@@ -156,7 +156,7 @@ fn assert_waiters_end(rig: Rig, end: impl FnOnce(Rig)) {
         let is_error = ended.recv_timeout(PATIENCE);
         assert_eq!(is_error, Ok(true), "{what} waits for ever, or ends well");
     }
-    // And whatever comes later ends at once.
+    // Later calls return immediately.
     let later = on_a_thread(move || {
         assert!(peer.send_acknowledged(payload()).is_err());
         assert!(peer.send(payload()).is_err());

@@ -1,6 +1,6 @@
-//! Endpoints over AF_XDP at both ends of a veth, and over AF_XDP and UDP sockets: what the tests of
-//! endpoints show on loopback, and what befalls a real link. Needs root, for network namespaces of
-//! its own.
+//! Endpoints over AF_XDP at both ends of a veth, and over AF_XDP at one end and UDP sockets at the
+//! other: the same transfers as on loopback, and faults of real links. Needs root, to make network
+//! namespaces.
 #![allow(clippy::unwrap_used)]
 
 use std::net::SocketAddr;
@@ -16,7 +16,7 @@ use srd_proto::{Config, Duration as Span, Protection};
 const V4: [&str; 2] = ["10.77.0.1", "10.77.0.2"];
 const V6: [&str; 2] = ["fd77::1", "fd77::2"];
 
-/// Back end at one end.
+/// Back end of an endpoint.
 #[derive(Clone, Copy, PartialEq, Debug)]
 enum Kind {
     Udp,
@@ -41,7 +41,7 @@ impl Setting {
     }
 }
 
-/// An endpoint at one end of the pair.
+/// Opens an endpoint at one end of the pair.
 fn endpoint(pair: &Pair, end: usize, ip: &str, kind: Kind, setting: &Setting) -> Endpoint {
     let mut udp = UdpOptions::new(SocketAddr::new(ip.parse().unwrap(), setting.port));
     udp.paths = 8;
@@ -52,10 +52,10 @@ fn endpoint(pair: &Pair, end: usize, ip: &str, kind: Kind, setting: &Setting) ->
     options.receive_frames = setting.receive_frames;
     let choice = if kind == Udp { IoChoice::Udp } else { IoChoice::AfXdp };
     let mut config = Config::sockets();
-    // Longer than a link is down, or a neighbour not found, beside other work of the machine.
+    // Longer than the link is down or a neighbour is not found, even on a busy machine.
     config.peer_timeout = Span::from_secs(30);
     config.protection = setting.protection.clone();
-    // Headers of IPv6 and UDP, and a greeting.
+    // Subtracts the headers of IPv6 and UDP, and a greeting.
     config.packet_bytes_max = setting.mtu - 48 - 16;
     pair.within(end, move || {
         let io = open(choice, &options);
@@ -68,8 +68,7 @@ fn endpoint(pair: &Pair, end: usize, ip: &str, kind: Kind, setting: &Setting) ->
     })
 }
 
-/// Opens a back end. The thread of an endpoint that was closed lets go of its sockets a moment
-/// later.
+/// Opens a back end. The thread of a closed endpoint closes its sockets shortly after the close.
 fn open(choice: IoChoice, options: &XdpOptions) -> AnyIo {
     let until = std::time::Instant::now() + PATIENCE;
     loop {
@@ -81,7 +80,7 @@ fn open(choice: IoChoice, options: &XdpOptions) -> AnyIo {
     }
 }
 
-/// Ends endpoints, so that others can have their place.
+/// Ends endpoints, so that other endpoints can use their addresses.
 fn close(endpoints: [Endpoint; 2]) {
     for endpoint in endpoints {
         endpoint.close(PATIENCE);
@@ -170,7 +169,7 @@ fn losses_on_the_way_are_made_good_over_a_router() {
     assert!(router.lost() > 50, "{} packets were lost", router.lost());
 }
 
-/// A namespace that forwards between the ends of a pair and loses every thirtieth packet.
+/// A namespace that forwards between the ends of a pair, and drops every thirtieth packet.
 struct Router(String);
 
 impl Router {
@@ -208,7 +207,7 @@ impl Router {
         Some(router)
     }
 
-    /// Number of packets that it has lost.
+    /// Returns the number of packets that the namespace has dropped.
     fn lost(&self) -> u64 {
         let list = ["netns", "exec", &self.0, "nft", "list", "chain", "ip", "t", "loss"];
         let output = Command::new("ip").args(list).output().unwrap();
@@ -243,16 +242,16 @@ fn an_endpoint_that_starts_again_is_known_at_once() {
 #[test]
 fn a_peer_that_changes_its_hardware_address_is_found_again() {
     let Some(pair) = Pair::new(1500, 1) else { return };
-    // The kernel checks neighbours sooner than by default.
+    // The kernel checks neighbours earlier than by default.
     for variable in ["delay_first_probe_time=1", "base_reachable_time_ms=500", "ucast_solicit=1"] {
         pair.set(0, &format!("net.ipv4.neigh.{INTERFACE}.{variable}"));
     }
-    // A socket at the other end: the kernel drops what is for the old address.
+    // The other end is a socket: the kernel drops packets for the old address.
     let [a, b] = both(&pair, V4, [Native, Udp], &Setting::of(1500));
     transfer(&a, &b, 100, 500);
     pair.ip(1, &["link", "set", INTERFACE, "address", "02:00:00:00:77:02"]);
     transfer(&a, &b, 100, 500);
-    // Our own address: peers learn it, and our packets carry it.
+    // Changes the local hardware address: peers learn it, and the packets of this end carry it.
     pair.ip(0, &["link", "set", INTERFACE, "address", "02:00:00:00:77:01"]);
     transfer(&a, &b, 100, 500);
     transfer(&b, &a, 100, 500);

@@ -1,5 +1,5 @@
-//! The AF_XDP back end over a veth: packets pass, past the kernel where they should, and
-//! obstacles are reported. Needs root, for network namespaces of its own.
+//! The AF_XDP back end over a veth: packets pass, they bypass the kernel if they should, and faults
+//! are reported. Needs root, to make network namespaces.
 #![allow(clippy::unwrap_used)]
 
 use std::net::{IpAddr, SocketAddr};
@@ -22,7 +22,7 @@ fn udp_options(ip: &str) -> UdpOptions {
     options
 }
 
-/// Opens a back end. The kernel lets go of a queue a while after the socket is closed that had it.
+/// Opens a back end. The kernel releases a queue some time after its socket is closed.
 fn xdp(pair: &Pair, end: usize, ip: &str, change: impl FnOnce(&mut XdpOptions) + Send) -> XdpIo {
     let mut options = XdpOptions::new(udp_options(ip));
     change(&mut options);
@@ -40,7 +40,7 @@ fn xdp(pair: &Pair, end: usize, ip: &str, change: impl FnOnce(&mut XdpOptions) +
     }
 }
 
-/// Sends batches, for which there may be no frames until the kernel is done with others.
+/// Sends batches. There may be no free frames until the kernel has finished with others.
 fn send_all(io: &mut XdpIo, mut batches: Vec<(Transmit, Vec<Vec<u8>>)>) {
     let patience = io.clock().now() + Span::from_secs(PATIENCE.as_secs());
     while let SendOutcome::Blocked { batches: done } = io.send(&batches).unwrap() {
@@ -55,8 +55,8 @@ fn udp(pair: &Pair, end: usize, ip: &str) -> UdpIo {
     pair.within(end, || UdpIo::open(&udp_options(ip))).unwrap()
 }
 
-/// Has both kernels resolve each other. The table of neighbours is one for all namespaces of the
-/// machine: while others fill it, packets are lost.
+/// Makes both kernels resolve the hardware address of the other end. The table of neighbours is
+/// shared by all namespaces of the machine: while other tests fill it, packets are lost.
 fn acquaint(a: &mut impl PacketIo, b: &mut impl PacketIo) {
     for _ in 0..3 {
         pass_one(a, b);
@@ -65,7 +65,7 @@ fn acquaint(a: &mut impl PacketIo, b: &mut impl PacketIo) {
     }
 }
 
-/// Sends a packet until it arrives, and takes what else has come.
+/// Sends a packet until it arrives, and receives the other packets that have arrived.
 fn pass_one(from: &mut impl PacketIo, to: &mut impl PacketIo) {
     let until = std::time::Instant::now() + PATIENCE;
     let (mut sent, mut came) = (0, 0);
@@ -75,7 +75,7 @@ fn pass_one(from: &mut impl PacketIo, to: &mut impl PacketIo) {
         sent += 1;
         came = collect_for(to, 1, Duration::from_millis(500)).len();
     }
-    // The others were lost, or are late.
+    // The other packets are lost or late.
     if came < sent {
         collect_for(to, sent - came, Duration::from_secs(2));
     }
@@ -126,7 +126,8 @@ fn sockets_and_af_xdp_understand_each_other() {
             a.send(std::slice::from_ref(&to_b)).unwrap();
             let got: Vec<_> = collect(&mut b, sizes.len()).into_iter().map(|(_, b)| b).collect();
             assert_eq!(got, to_b.1, "the kernel finds nothing wrong with our packets");
-            // In one piece, with a checksum that is left to a device that does not exist.
+            // Sent without segmentation, with a checksum that is left to a device that does not
+            // exist.
             let to_a = batch(a.local_address(), 2, &sizes);
             b.send(std::slice::from_ref(&to_a)).unwrap();
             let mut got: Vec<_> =
@@ -167,7 +168,7 @@ fn large_packets_take_several_frames_or_the_way_through_the_kernel() {
             assert!(past == expected || size == 3799, "{size}: {past} {several}");
         }
         let too_large = batch(b.local_address(), 0, &[8973]);
-        // What works is looked up in the namespace of the thread.
+        // The size that works is looked up in the namespace of the thread.
         assert_eq!(pair.within(0, || a.send(&[too_large])).unwrap(), SendOutcome::All);
         assert!(a.take_notice().unwrap().to_string().contains("8972"));
     }
@@ -182,7 +183,8 @@ fn when_every_frame_is_in_use_packets_are_lost_and_counted_and_later_ones_pass()
     let until = std::time::Instant::now() + PATIENCE;
     for sent in (1..=10).map(|batches: u64| 50 * batches) {
         a.send(&[batch(b.local_address(), 1, &[100; 50])]).unwrap();
-        // The kernel has dealt with all of them before more follow: a veth's own queue is short.
+        // Waits until the kernel has processed all of them before more follow: the queue of a veth
+        // is short.
         let lost = sent.saturating_sub(128);
         loop {
             let stats = b.xdp_stats();
@@ -208,7 +210,7 @@ fn an_interface_that_is_down_loses_packets_and_blocks_nobody() {
     let mut b = xdp(&pair, 1, V4[1], |_| {});
     acquaint(&mut a, &mut b);
     let to = b.local_address();
-    // A batch for which there will never be enough frames: through the kernel.
+    // There will never be enough frames for this batch, so it goes through the kernel.
     let before = a.xdp_stats().batches_to_kernel;
     send_all(&mut a, vec![batch(to, 1, &[10; 100]), batch(to, 1, &[10; 29])]);
     assert_eq!(a.xdp_stats().batches_to_kernel, before);
@@ -217,7 +219,7 @@ fn an_interface_that_is_down_loses_packets_and_blocks_nobody() {
     assert_eq!(collect(&mut b, 129).len(), 129);
     pair.ip(0, &["link", "set", INTERFACE, "down"]);
     for i in 0..20 {
-        // The news comes in with a look; before it, frames pile up in the ring.
+        // The change is read by a check at intervals; before the check, frames fill the ring.
         let sent = a.send(&[batch(to, i % 4, &[100; 50])]).unwrap();
         if sent != SendOutcome::All {
             let until = a.clock().now() + Span::from_millis(20);
@@ -244,7 +246,7 @@ fn what_the_program_leaves_to_the_kernel_arrives_all_the_same() {
     let Some(pair) = Pair::new(1500, 1) else { return };
     let mut a = xdp(&pair, 0, V4[0], |_| {});
     let to = a.local_address();
-    // Larger than the interface: the kernel cuts it into fragments and puts it together.
+    // Larger than the MTU of the interface: the kernel fragments and reassembles it.
     let socket = pair.within(1, || std::net::UdpSocket::bind("10.77.0.2:7000")).unwrap();
     let until = std::time::Instant::now() + PATIENCE;
     let got = loop {
@@ -258,7 +260,7 @@ fn what_the_program_leaves_to_the_kernel_arrives_all_the_same() {
     let (stats, count) = (a.xdp_stats(), got.len() as u64);
     let received = (stats.received_by_kernel, stats.received_packets);
     assert_eq!((got[0].1.len(), received), (4000, (count, 0)));
-    // To ports that are not the base port: the kernel's business.
+    // To a port that is not the base port: the kernel handles the packet.
     let answer = pair.within(1, || {
         let socket = std::net::UdpSocket::bind("10.77.0.2:7001").unwrap();
         socket.connect((to.ip(), 1)).unwrap();
@@ -283,7 +285,7 @@ fn the_port_unreachable_of_a_packet_that_went_past_the_kernel_is_heard() {
         a.send(&[batch(gone, 3, &[100])]).unwrap();
         let past = a.xdp_stats().sent_packets - before.sent_packets;
         if past == 0 {
-            // The neighbour is not known just now: this one went through the kernel.
+            // The neighbour is not known at this moment: this packet went through the kernel.
             std::thread::sleep(Duration::from_millis(5));
             continue;
         }
@@ -303,15 +305,16 @@ fn the_port_unreachable_of_a_packet_that_went_past_the_kernel_is_heard() {
 #[test]
 fn a_neighbour_that_changes_its_hardware_address_in_silence_is_found_again() {
     let Some(pair) = Pair::new(1500, 1) else { return };
-    // The kernel checks neighbours sooner than by default.
+    // The kernel checks neighbours earlier than by default.
     for variable in ["delay_first_probe_time=1", "base_reachable_time_ms=500", "ucast_solicit=1"] {
         pair.set(0, &format!("net.ipv4.neigh.{INTERFACE}.{variable}"));
     }
     let mut a = xdp(&pair, 0, V4[0], |_| {});
-    // The kernel of a socket drops packets for the old address, and announces no new one.
+    // The kernel of the other end, which has a socket, drops packets for the old address, and does
+    // not announce the new address.
     let mut b = udp(&pair, 1, V4[1]);
     acquaint(&mut a, &mut b);
-    // Checks of the kernel's that are on their way come to an end.
+    // Waits until checks of the kernel that are in progress end.
     let known = |pair: &Pair| {
         let neighbours = pair.neighbours(0);
         let mut words = neighbours.split_whitespace().skip_while(|word| *word != "lladdr");
@@ -322,7 +325,7 @@ fn a_neighbour_that_changes_its_hardware_address_in_silence_is_found_again() {
         if let Some(old) = known(&pair) {
             break old;
         }
-        // A check that was not answered in time has failed.
+        // A check without an answer in time has failed.
         assert!(std::time::Instant::now() < until, "the neighbour is not found");
         acquaint(&mut a, &mut b);
     };
@@ -390,14 +393,15 @@ fn each_queue_has_a_socket_of_its_own() {
     let (mut a0, mut a1) = open(0);
     let (mut b0, mut b1) = open(1);
     assert_eq!((a1.local_address(), a1.paths()), (a0.local_address(), a0.paths()));
-    // Without a way, and without sockets, a batch is lost; the kernel is made to resolve.
+    // Without a known next hop, and without sockets, a batch is lost; the kernel is made to resolve
+    // the address.
     let lost = batch(b1.local_address(), 0, &[100]);
     assert_eq!(a1.send(std::slice::from_ref(&lost)).unwrap(), SendOutcome::All);
     assert_eq!(a1.xdp_stats().lost_no_way, 1);
     pass_one(&mut a0, &mut b0);
     pass_one(&mut a1, &mut b1);
     let before = (b0.xdp_stats(), b1.xdp_stats());
-    // A veth keeps the queue of what is sent.
+    // A veth preserves the queue number of sent packets.
     for (from, to) in [(&mut a0, &mut b0), (&mut a1, &mut b1)] {
         let sent = batch(to.local_address(), 2, &[500; 20]);
         from.send(std::slice::from_ref(&sent)).unwrap();
@@ -411,7 +415,7 @@ fn each_queue_has_a_socket_of_its_own() {
     drop(a1);
     assert!(pair.has_program(0));
     drop(a0);
-    // The program goes with the last queue.
+    // The program is removed with the last queue.
     pair.await_no_program(0);
 }
 
@@ -434,7 +438,7 @@ fn a_second_program_or_socket_is_refused_politely_and_the_first_stays() {
             }
             assert!(pair.has_program(0));
         }
-        // The kernel takes a program off later than its owner ends.
+        // The kernel removes a program some time after its owner has ended.
         drop(a);
         pair.await_no_program(0);
     }
@@ -465,7 +469,7 @@ fn options_out_of_range_and_unsuitable_addresses_are_refused_with_a_reason() {
     pair.await_no_program(0);
 }
 
-/// The name of the test that other tests run in a process of its own.
+/// Name of the test that other tests run in a separate process.
 const HOLDER: &str = "xdp_io::holds_the_program_until_it_is_killed";
 
 fn start_holder(pair: &Pair, before: &[&str]) -> std::process::Child {
@@ -499,7 +503,7 @@ fn nothing_stays_attached_after_kill_9() {
         assert!(std::time::Instant::now() < until, "the program was not attached");
         std::thread::sleep(Duration::from_millis(20));
     }
-    child.kill().unwrap(); // SIGKILL
+    child.kill().unwrap(); // sends SIGKILL
     child.wait().unwrap();
     pair.await_no_program(0);
 }

@@ -1,6 +1,7 @@
-//! Calls that a back end of a test forwards to the one inside of it.
+//! Calls that a back end of a test forwards to an inner back end.
 
-/// All of [`srd_net::PacketIo`] but `send` and `receive`, done by the field `inner`.
+/// Implements all of [`srd_net::PacketIo`] except `send` and `receive`, by calls to the field
+/// `inner`.
 macro_rules! inner_io {
     () => {
         fn clock(&self) -> &srd_net::Clock {

@@ -1,6 +1,6 @@
 //! Support of tests of back ends and endpoints: packets that can be distinguished, and transfers
 //! that check each.
-#![allow(dead_code)] // each test program uses a part
+#![allow(dead_code)] // each test program uses only a part
 
 pub(crate) mod veth;
 
@@ -13,10 +13,10 @@ use srd_net::{Endpoint, PacketIo, Wait};
 use srd_proto::ids::Entropy;
 use srd_proto::transmit::{Ecn, PacketMeta, Transmit};
 
-/// Longest that anything may take. A machine whose processors are busy takes its time.
+/// Longest time that a step of a test may take, also on a busy machine.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A batch with segments of these sizes.
+/// Returns a batch with segments of these sizes.
 pub(crate) fn batch(to: SocketAddr, path: u16, sizes: &[usize]) -> (Transmit, Vec<Vec<u8>>) {
     let segments: Vec<Vec<u8>> = sizes
         .iter()
@@ -35,7 +35,7 @@ pub(crate) fn batch(to: SocketAddr, path: u16, sizes: &[usize]) -> (Transmit, Ve
     (transmit, segments)
 }
 
-/// Receives until `count` packets have come or `patience` has run out.
+/// Receives until `count` packets have arrived or the time `patience` has passed.
 pub(crate) fn collect_for(
     io: &mut impl PacketIo,
     count: usize,
@@ -50,25 +50,25 @@ pub(crate) fn collect_for(
     got
 }
 
-/// Receives until `count` packets have come or patience has run out.
+/// Receives until `count` packets have arrived or [`PATIENCE`] has passed.
 pub(crate) fn collect(io: &mut impl PacketIo, count: usize) -> Vec<(PacketMeta, Vec<u8>)> {
     collect_for(io, count, PATIENCE)
 }
 
-/// A payload that contains its number.
+/// Returns a payload that contains its number.
 pub(crate) fn numbered(i: u32, bytes: usize) -> Bytes {
     let mut payload = vec![u8::try_from(i % 251).unwrap(); bytes.max(4)];
     payload[..4].copy_from_slice(&i.to_be_bytes());
     Bytes::from(payload)
 }
 
-/// Number of a payload.
+/// Returns the number in a payload.
 pub(crate) fn number(payload: &Bytes) -> u32 {
     u32::from_be_bytes(payload[..4].try_into().unwrap())
 }
 
-/// Sends `count` datagrams from `a` to `b` while receiving; checks that each arrives intact
-/// and once.
+/// Sends `count` datagrams from `a` to `b` while receiving. Checks that each arrives once and
+/// unchanged.
 pub(crate) fn transfer(a: &Endpoint, b: &Endpoint, count: u32, bytes: usize) {
     let peer = a.connect(b.local_address()).unwrap();
     std::thread::scope(|scope| {

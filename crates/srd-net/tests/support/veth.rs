@@ -1,4 +1,4 @@
-//! Two network namespaces with a veth between them, which go when this does.
+//! Two network namespaces with a veth between them, which are removed when the value is dropped.
 
 use std::fs::File;
 use std::net::UdpSocket;
@@ -9,10 +9,10 @@ use std::time::{Duration, Instant};
 
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
-/// Longest that a packet or a device may take to come or go.
+/// Longest time until a packet or a device appears or disappears.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// The interface at either end.
+/// Name of the interface at each end.
 pub(crate) const INTERFACE: &str = "v0";
 
 /// A pair of namespaces: `10.77.0.1` and `fd77::1` in the first, `.2` and `::2` in the second.
@@ -21,8 +21,8 @@ pub(crate) struct Pair {
 }
 
 impl Pair {
-    /// A pair with this MTU and so many queues at each end; none without the right to make it,
-    /// which is an error in CI.
+    /// Makes a pair with this MTU and this number of queues at each end. Returns `None` without the
+    /// right to make it, which is an error in CI.
     pub(crate) fn new(mtu: u16, queues: u8) -> Option<Self> {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let count = COUNT.fetch_add(1, Ordering::Relaxed);
@@ -50,7 +50,8 @@ impl Pair {
         Some(pair)
     }
 
-    /// Runs `work` on a thread inside of one end's namespace. Sockets and threads made there stay.
+    /// Runs `work` on a thread inside the namespace of one end. Sockets and threads made there stay
+    /// in the namespace.
     pub(crate) fn within<T: Send>(&self, end: usize, work: impl FnOnce() -> T + Send) -> T {
         let file = File::open(format!("/run/netns/{}", self.names[end])).unwrap();
         std::thread::scope(|scope| {
@@ -63,7 +64,7 @@ impl Pair {
         })
     }
 
-    /// Has both kernels resolve each other's IPv4 address: afterwards a packet of each has arrived
+    /// Makes both kernels resolve the other's IPv4 address: afterwards a packet of each has arrived
     /// at the other.
     pub(crate) fn acquaint(&self) {
         let sockets = [(0, "10.77.0.1:0"), (1, "10.77.0.2:0")].map(|(end, at)| {
@@ -84,19 +85,19 @@ impl Pair {
         }
     }
 
-    /// Runs `ip` in one end's namespace.
+    /// Runs `ip` in the namespace of one end.
     pub(crate) fn ip(&self, end: usize, arguments: &[&str]) {
         must("ip", &[&["-n", &self.names[end]], arguments].concat());
     }
 
-    /// The kernel's IPv4 neighbours in one end's namespace.
+    /// Returns the kernel's IPv4 neighbours in the namespace of one end.
     pub(crate) fn neighbours(&self, end: usize) -> String {
         let arguments = ["-4", "-n", &self.names[end], "neigh", "show", "dev", INTERFACE];
         let output = Command::new("ip").args(arguments).output().unwrap();
         String::from_utf8_lossy(&output.stdout).into_owned()
     }
 
-    /// Sets a variable of the kernel's in one end's namespace.
+    /// Sets a variable of the kernel in the namespace of one end.
     pub(crate) fn set(&self, end: usize, variable: &str) {
         must("ip", &["netns", "exec", &self.names[end], "sysctl", "-qw", variable]);
     }
@@ -111,8 +112,9 @@ impl Pair {
         String::from_utf8_lossy(&shown.stdout).contains("prog/xdp")
     }
 
-    /// Waits until no XDP program is attached at one end. It stays as long as anything has its
-    /// descriptor, and a process that another test starts has a copy for a moment.
+    /// Waits until no XDP program is attached at one end. The program stays as long as its
+    /// descriptor is open, and a process that another test starts has a copy of the descriptor for
+    /// a moment.
     pub(crate) fn await_no_program(&self, end: usize) {
         let until = Instant::now() + PATIENCE;
         while self.has_program(end) {
@@ -130,8 +132,8 @@ impl Drop for Pair {
     }
 }
 
-/// Makes a network namespace. Without the right to, or without `ip`, prints the reason and
-/// returns false; in CI, fails.
+/// Makes a network namespace. Without the right or without `ip`, prints the reason and returns
+/// false; in CI, fails.
 pub(crate) fn can_add(namespace: &str) -> bool {
     let lacks = match Command::new("ip").args(["netns", "add", namespace]).output() {
         Ok(output) if output.status.success() => return true,
@@ -148,7 +150,7 @@ fn run(program: &str, arguments: &[&str]) -> bool {
     Command::new(program).args(arguments).output().is_ok_and(|output| output.status.success())
 }
 
-/// Runs a program that must succeed.
+/// Runs a program, which must succeed.
 pub(crate) fn must(program: &str, arguments: &[&str]) {
     let output = Command::new(program).args(arguments).output().unwrap();
     let said = String::from_utf8_lossy(&output.stderr);

@@ -1,4 +1,4 @@
-//! Control verbs: what depends on what, bounds, states, what destruction does.
+//! Control verbs: dependencies between objects, limits, states, and the effects of destruction.
 
 use super::*;
 use crate::{CreateError, DestroyError, QpState};
@@ -79,7 +79,7 @@ fn requests_are_taken_in_the_states_that_the_driver_takes_them_in() {
     rig.ends[0].qpn = fresh;
     let op = SendOp::Send { source: Source::Inline(b"x"), imm: None };
     let wr = RecvWr { wr_id: 0, sges: &[] };
-    // Each step, and whether sends and receives are taken after it.
+    // Each step, and whether sends and receives are accepted after it.
     let steps = [
         (None, false, false),
         (Some(QpAttr::init(QKEY)), false, true),
@@ -138,7 +138,7 @@ fn error_flushes_both_queues_and_reset_forgets_them() {
     modify(&mut rig, 0, &QpAttr::to(QpState::Reset));
     rig.run_ms(2000);
     assert_eq!(rig.ends[0].completions(), []);
-    // Everything that was promised has been given back.
+    // Every reserved entry was released.
     let queue = rig.ends[0].device.cqs.get(rig.ends[0].cq.0).unwrap();
     assert!(queue.has_room() && rig.ends[0].device.ops.is_empty());
 }

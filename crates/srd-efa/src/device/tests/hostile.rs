@@ -1,10 +1,10 @@
-//! A peer that writes what it likes.
+//! A peer that sends arbitrary datagrams.
 
 use super::*;
 use crate::wire::{Opaque, RdmaHeader, TRANSFERS, check_of};
 use srd_proto::{Class, Event, Status};
 
-/// A peer that writes what it likes: the endpoint of end 0, without its device.
+/// A peer that sends arbitrary datagrams: the endpoint of end 0, without its device.
 struct Stranger {
     rig: Rig,
     to: PeerId,
@@ -136,7 +136,7 @@ fn an_opened_write_stays_in_its_range_whatever_offsets_say() {
     }
     stranger.throw(Opaque::WriteData { number: 2, offset: 10 }.encode(), &[2; 5]);
     assert_eq!(stranger.hear(), [Status::RemoteAbort], "another number");
-    // The same bytes over and over end the write early, and that is all they do.
+    // Repeated bytes end the write too early, and have no other effect.
     for _ in 0..4 {
         stranger.throw(Opaque::WriteData { number: 1, offset: 0 }.encode(), &[3; 10]);
     }
@@ -153,7 +153,7 @@ fn an_answer_to_a_read_counts_only_from_whom_it_was_asked() {
     let mut rig = Rig::new(3);
     rig.ends[0].ram.0[0].fill(0xaa);
     rig.dead = Some(1);
-    rig.read(1, 0, 0, 1000); // its number is 1: the first transfer
+    rig.read(1, 0, 0, 1000); // the transfer's number is 1, because it is the first transfer
     rig.run_ms(5);
     let to = rig.ends[2].endpoint.peer_at(address(0)).unwrap();
     let words = [

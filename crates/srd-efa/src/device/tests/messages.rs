@@ -219,7 +219,7 @@ fn full_queues_refuse_and_a_completion_queue_never_overflows() {
         rig.ends[1].recv(n, 0, 10);
     }
     rig.run_ms(20);
-    // Both sends stand in the queue and the receive has its place there: nothing more fits.
+    // The queue holds two completions of sends, and a reserved entry for the receive: it is full.
     assert_eq!(rig.try_post(0, 1, 3, op), Err(PostError::CqFull));
     assert_eq!(rig.ends[0].device.poll_cq(cq).map(|c| c.status), Some(WcStatus::Ok));
     rig.post(0, 1, 3, op);

@@ -1,5 +1,4 @@
-//! Devices over endpoints and a wire that misbehaves. Each test is named for the rule that it
-//! shows.
+//! Devices over endpoints and a lossy wire. The name of each test is the rule that the test shows.
 
 mod control;
 mod hostile;
@@ -27,11 +26,11 @@ use std::vec::Vec;
 
 /// Bytes of each end's registered memory.
 const RAM_BYTES: usize = 4 << 20;
-/// The address that it is registered under.
+/// Address of the registered memory.
 const BASE: u64 = 0x7000_0000_0000;
 const QKEY: u32 = 0x1234_5678;
 
-/// Memory that is one vector per region.
+/// Memory with one vector for each region.
 #[derive(Default)]
 struct Ram(Vec<Vec<u8>>);
 
@@ -68,9 +67,9 @@ struct Rig {
     rng: Rng,
     loss_permille: u32,
     jitter_us: u32,
-    /// Packets to this end vanish.
+    /// End whose packets are dropped on the wire.
     dead: Option<usize>,
-    /// Packets larger than this vanish.
+    /// Size above which packets are dropped on the wire, in bytes.
     mtu_bytes: usize,
 }
 
@@ -89,7 +88,7 @@ fn new_endpoint(end: usize, ends: usize, epoch: u64, now: Instant) -> Endpoint {
         peer_timeout: Duration::from_millis(500),
         ..CoreConfig::sockets()
     };
-    // A run of its own: other context numbers than before.
+    // Each run has a different seed, and so different context numbers.
     let seed = [u8::try_from(end as u64 + 16 * epoch).unwrap(); 32];
     let mut endpoint = Endpoint::new(config, Epoch(epoch), seed, now).unwrap();
     for other in (0..ends).filter(|other| *other != end) {
@@ -167,7 +166,7 @@ impl End {
         core::iter::from_fn(|| self.device.poll_cq(self.cq)).collect()
     }
 
-    /// Statuses of what has completed.
+    /// Returns the statuses of the requests that have completed.
     fn statuses(&mut self) -> Vec<WcStatus> {
         self.completions().iter().map(|c| c.status).collect()
     }
@@ -304,7 +303,7 @@ impl Rig {
         }
     }
 
-    /// Restarts an end after a crash, with none of its former state.
+    /// Restarts an end after a crash, without its former state.
     fn restart(&mut self, end: usize) {
         let ends = self.ends.len();
         self.ends[end] = End::new(Config::default(), end, ends, 2, self.now);

@@ -1,13 +1,14 @@
-//! Reads and writes: what they change, who may, what ends them, how many at a time.
+//! Reads and writes: their effects, access rights, the reasons for which they end, and their
+//! largest number.
 
 use super::*;
 use crate::RDMA_BYTES_MAX;
 
-/// Long enough for a transfer to begin, and by far too short for megabytes: the first window is
-/// 128 KiB, and a round trip takes 40 us.
+/// Time in which a transfer starts, but cannot transfer megabytes: the first window is 128 KiB, and
+/// a round trip takes 40 us.
 const BRIEFLY: Duration = Duration::from_micros(100);
 
-/// Lengths around one datagram and its header, and many datagrams.
+/// Returns lengths around one datagram and its header, and the length of many datagrams.
 fn lengths(rig: &Rig) -> Vec<usize> {
     let most = rig.ends[0].endpoint.payload_bytes_max();
     vec![0, 1, most - 21, most - 20, most - 19, most, most + 1, 3 * most, 300_000]
@@ -43,7 +44,7 @@ fn transfers_that_a_path_turns_out_to_be_too_narrow_for_are_cut_again() {
         let mut rig = Rig { mtu_bytes, ..Rig::new(2) };
         rig.ends[0].fill(0, 400_000, 1);
         rig.ends[1].fill(1 << 20, 400_000, 2);
-        // Before anything is known of the path, and so much that most of it waits.
+        // The path is still unknown, and the transfers are so large that most bytes wait.
         rig.write(1, 0, 0, 300_000, None);
         rig.read(2, 1 << 20, 1 << 20, 300_000);
         rig.write(3, 300_000, 300_000, 1200, None);
@@ -184,7 +185,7 @@ fn keys_ranges_and_rights_are_the_targets_to_judge() {
     for remote in cases {
         for length in [5, 5000] {
             if remote.addr == past - 4999 && length == 5 {
-                continue; // that fits
+                continue; // this size fits
             }
             let local = rig.ends[0].sge(0, length);
             rig.post(0, 1, 1, SendOp::RdmaWrite { local, remote, imm: None });
@@ -272,7 +273,7 @@ fn a_queue_pair_that_goes_aborts_the_transfers_of_its_peers() {
     device.destroy_qp(rig.now, endpoint, *qpn).unwrap();
     rig.run_ms(300);
     assert_eq!(rig.ends[0].statuses(), [WcStatus::RemoteAbort]);
-    // And the other way: the initiator goes, and the target forgets.
+    // The other direction: the initiator ends, and the target removes its state.
     let mut rig = Rig::new(2);
     rig.write(1, 0, 0, 3 << 20, None);
     rig.run(BRIEFLY);
@@ -334,7 +335,7 @@ fn a_write_that_stays_silent_gives_its_place_away() {
     rig.post(2, 1, 1, SendOp::RdmaWrite { local, remote, imm: None });
     rig.run(BRIEFLY);
     assert_eq!(rig.ends[1].device.transfers_in().0, 1);
-    // The initiator has stopped for good, but the target gets no event about it.
+    // The initiator has ended permanently, but the target gets no event about it.
     rig.ends[2] = End::new(Config::default(), 2, 3, 1, rig.now);
     rig.wire.retain(|_, (to, _, _)| *to != 2);
     rig.dead = Some(2);
@@ -366,7 +367,8 @@ fn a_message_does_not_wait_behind_a_large_transfer() {
     assert!(rig.ends[1].device.counters().rdma_write_recv_bytes < 3 << 20);
 }
 
-/// In an exchange each would begin to read when the other has read everything.
+/// Regression: in an exchange, each end would start to read only after the other end has read
+/// everything.
 #[test]
 fn regression_a_request_does_not_wait_for_what_its_target_reads() {
     const LONG: usize = 900_000;

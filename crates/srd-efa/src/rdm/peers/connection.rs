@@ -1,9 +1,10 @@
-//! A connection: everything kept about one transport peer. The messaging layer's run at its other
-//! end may change; the connection stays.
+//! A connection: the state of one transport peer. The run of the messaging layer at the other end
+//! may change; the connection stays.
 //!
-//! Each direction has a **session**, numbered by its sender: message ids and credit begin anew with
-//! it. A sender opens one with HELLO before its first message, and another when anything of the old
-//! one is in doubt. A connection and its peer's entry take less than 2 KiB while nothing waits.
+//! Each direction has a **session**, numbered by its sender: message ids and credit start again
+//! with each session. A sender opens a session with HELLO before its first message, and a new
+//! session when a message of the old one may be lost. A connection and its peer's entry take less
+//! than 2 KiB while nothing waits.
 
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
@@ -16,104 +17,107 @@ use crate::handle::Ah;
 use crate::layer::request::FAMILIES;
 use crate::slots::Key;
 
-/// A session of ours.
+/// A session that this endpoint has opened.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Session {
     pub number: u32,
-    /// The check that its messages carry (U3).
+    /// Check that the session's messages carry (U3).
     pub check: u32,
     pub next_id: u32,
-    /// Credit (G4): granted, and used, since the session began.
+    /// Credit (G4) since the start of the session: granted, and used.
     pub limit: u64,
     pub used: u64,
 }
 
-/// A HELLO of ours that has not been answered.
+/// A HELLO of this endpoint that has no answer yet.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PendingHello {
     pub number: u32,
-    /// The run that it is for (H2); zero for any.
+    /// Run that the HELLO is for (H2); zero for any run.
     pub aim: u64,
 }
 
-/// A session of the peer's.
+/// A session that the peer has opened.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Incoming {
-    /// The run of the peer that it belongs to, and its number there.
+    /// Run of the peer that the session belongs to, and the session's number there.
     pub run: u64,
     pub number: u32,
     pub check: u32,
-    /// The id of the message that is next in order.
+    /// Id of the message that is next in order.
     pub expected: u32,
-    /// Messages that came early: before one with a lower id.
+    /// Number of messages that arrived before a message with a lower id.
     pub early: u32,
-    /// Credit (G5): used by what has come, given back, and granted. `consumed` begins below zero by
-    /// what earlier sessions left unmatched beyond one window.
+    /// Credit (G5): used by received messages, given back, and granted. If unexpected messages of
+    /// earlier sessions exceed one window, `consumed` starts below zero by the excess.
     pub charged: u64,
     pub consumed: i64,
     pub granted: u64,
-    /// Bytes buffered of messages and parts that came early, with their overhead.
+    /// Buffered bytes of messages and parts that arrived early, with their overhead.
     pub ahead_bytes: u32,
-    /// A grant is to be sent.
+    /// Whether a grant must be sent.
     pub credit_due: bool,
 }
 
 impl Incoming {
-    /// The credit limit that may be granted now, with a window of `window` bytes.
+    /// Returns the credit limit that may be granted now, with a window of `window` bytes.
     pub(crate) fn limit(&self, window: u64) -> u64 {
         u64::try_from(self.consumed.saturating_add_unsigned(window)).unwrap_or(0)
     }
 }
 
-/// One transport peer.
+/// State of one transport peer.
 #[derive(Debug)]
 pub(crate) struct Connection {
     pub id: PeerId,
     pub ah: Ah,
     pub address: SocketAddr,
-    /// The run at the other end as far as it is known; zero: not at all.
+    /// Run at the other end; zero if it is unknown.
     pub remote: u64,
-    /// The peer as the application numbers it, for what this run sends.
+    /// Number of the peer, for messages that its current run sends.
     pub source: Option<u32>,
     pub session: Option<Session>,
     pub hello: Option<PendingHello>,
-    /// Operations to be sent: messages and atomic operations in their order (G1), reads and
+    /// Operations that wait to be sent: messages and atomic operations in order (G1), reads and
     /// writes in any order (A1).
     pub messages: VecDeque<Key>,
     pub rmas: VecDeque<Key>,
-    /// Operations that must not overtake earlier ones (A6), and how many of each family are under
-    /// way.
+    /// Operations that must not overtake earlier ones (A6), and the number of operations of each
+    /// family in progress.
     pub ordered: VecDeque<Key>,
     pub unfinished: [u32; FAMILIES],
-    /// Control frames, which go first.
+    /// Control frames that wait to be sent; they go first.
     pub control: VecDeque<Key>,
-    /// Datagrams of messages that have not been settled.
+    /// Number of datagrams of messages that are not settled.
     pub in_flight: u32,
-    /// Messages that the peer refused as of an unknown session: they go again in a new one (H4).
+    /// Messages that the peer refused because it has no such session: they are sent again in a new
+    /// session (H4).
     pub refused: Vec<Key>,
-    /// The peer may have restarted: a HELLO finds out (H5).
+    /// Whether the peer may have restarted; a HELLO clarifies this (H5).
     pub in_doubt: bool,
-    /// The transport is full; an event follows when it has space.
+    /// Whether the transport is full; an event follows when it has space.
     pub blocked: bool,
-    /// Whether it is in the list of connections with work.
+    /// Whether the connection is in the list of connections with work.
     pub ready: bool,
-    /// A message was handed over since the application last polled; others wait for a batch.
+    /// Whether a message was handed over since the application last polled; if so, further messages
+    /// wait for a batch.
     pub bursting: bool,
     pub coalescing: bool,
-    /// The numbers of its entries, at most one of which the application has not named (H7); whether
-    /// it has named any.
+    /// Numbers of the connection's entries, at most one of which the application has not added
+    /// (H7), and whether the application has added any.
     pub entries: Vec<u32>,
     pub named: bool,
-    /// Whether it is in the list of strangers.
+    /// Whether the connection is in the list of strangers.
     pub watched: bool,
-    /// Long messages to be read further; read requests under way; whether it waits for a turn.
+    /// Long messages with further bytes to read, read requests in progress, and whether the
+    /// connection waits for a turn.
     pub reads: VecDeque<Key>,
     pub reads_active: u32,
     pub reads_listed: bool,
-    /// Payload bytes of a datagram to it.
+    /// Payload bytes of a datagram to the peer.
     pub payload_bytes_max: usize,
     pub incoming: Option<Incoming>,
-    /// Credit that unexpected messages of all sessions take.
+    /// Credit that unexpected messages of all sessions use.
     pub unexpected_charge: u32,
 }
 
@@ -151,18 +155,18 @@ impl Connection {
         }
     }
 
-    /// Our session, if it has this number.
+    /// Returns the session of this endpoint, if it has this number.
     pub(crate) fn session_numbered(&mut self, number: u32) -> Option<&mut Session> {
         self.session.as_mut().filter(|session| session.number == number)
     }
 
-    /// Whether operations that are meant for a run may be sent.
+    /// Whether operations for the run `aim` may be sent.
     pub(crate) fn is_open_for(&self, aim: u64) -> bool {
         self.session.is_some() && !self.in_doubt && (aim == 0 || aim == self.remote)
     }
 }
 
-/// A peer's HELLO.
+/// Content of a peer's HELLO.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Hello {
     pub version: u8,
@@ -170,34 +174,34 @@ pub(crate) struct Hello {
     pub incarnation: u64,
 }
 
-/// A peer as the application numbers it.
+/// A peer with a number for the application.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Entry {
     pub address: SocketAddr,
-    /// The run that is meant; zero for any.
+    /// Run that the application has requested; zero for any run.
     pub incarnation: u64,
-    /// Number of times that the peer was added.
+    /// Number of times that the application has added the peer.
     pub references: u32,
-    /// Its connection; none for this endpoint itself.
+    /// Index of its connection; `None` for this endpoint itself.
     pub conn: Option<u32>,
 }
 
 /// Purpose of a control frame.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum ControlKind {
-    /// Opens a session.
+    /// Opens a session (HELLO).
     Hello,
-    /// ANSWER, CREDIT, RECEIPT or RESULT: may be repeated (H5).
+    /// ANSWER, CREDIT, RECEIPT or RESULT; may be repeated (H5).
     Reply,
 }
 
-/// A control frame, until it was settled.
+/// A control frame that is not settled.
 #[derive(Debug)]
 pub(crate) struct Control {
     pub conn: u32,
     pub kind: ControlKind,
     pub check: u32,
     pub bytes: Bytes,
-    /// Number of times that the frame was lost with a context of the transport.
+    /// Number of times that the frame was lost together with a context of the transport.
     pub tries: u8,
 }

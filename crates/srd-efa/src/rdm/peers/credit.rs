@@ -1,21 +1,21 @@
-//! Credit: how much a peer may send before a receive takes it (G4, G5).
+//! Credit: the number of bytes that a peer may send before receives match its messages (G4, G5).
 
 use crate::rdm::peers::connection::Connection;
 use crate::rdm::state::Rdm;
 use crate::rdm::wire::encode;
 
-/// Control frames that may wait for a peer before it gets no more credit.
+/// Largest number of control frames that wait for a peer; above it the peer gets no more credit.
 pub(crate) const CONTROL_MAX: usize = 64;
 
 impl Rdm {
-    /// The window of one sender: its share of all credit (G5).
+    /// Returns the window of one sender: its share of all credit (G5), in bytes.
     pub(crate) fn window(&self) -> u64 {
         let b = &self.bounds;
         let share = b.credit_bytes / u64::from(self.conn_count.max(1));
         share.clamp(b.window_bytes_min, b.window_bytes_max)
     }
 
-    /// More credit from a peer; false if it is for another session.
+    /// Handles more credit from a peer. Returns false if it is for another session.
     pub(crate) fn on_credit(&mut self, index: u32, session: u32, limit: u64) -> bool {
         let ours = self.conn_mut(index).and_then(|conn| conn.session_numbered(session));
         let Some(ours) = ours else { return false };
@@ -24,8 +24,8 @@ impl Rdm {
         true
     }
 
-    /// A message does not take room any more, of this session or of an earlier one. A grant is due
-    /// when half of the window is free (G5).
+    /// Returns the credit of a message, of this or an earlier session, that no longer uses memory.
+    /// A grant is due when half of the window is free (G5).
     pub(crate) fn give_back(&mut self, index: u32, charge: u64) {
         let window = self.window();
         let Some(incoming) = self.incoming_mut(index) else { return };
@@ -39,7 +39,8 @@ impl Rdm {
     /// Sends CREDIT, if a grant is due.
     pub(crate) fn grant(&mut self, index: u32) {
         let window = self.window();
-        // A peer that does not take its control frames gets no more credit, which bounds them. (G5)
+        // G5: a peer that does not accept its control frames gets no more credit, which bounds
+        // their number.
         let heard = |conn: &Connection| !conn.blocked && conn.control.len() < CONTROL_MAX;
         if !self.conn(index).is_some_and(heard) {
             return;

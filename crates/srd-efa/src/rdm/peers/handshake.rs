@@ -1,9 +1,9 @@
-//! The beginning of sessions: HELLO, ANSWER, and what a peer's HELLO ends (H1 to H5).
+//! Start of sessions: HELLO, ANSWER, and the sessions that a peer's HELLO ends (H1 to H5).
 //!
-//! Each direction opens its own session when it has something to send. A HELLO may be repeated,
-//! cross the other's, or be for a run that is gone; it changes nothing at its sender before it was
-//! answered. HELLOs that arrive are queued and answered by the next pump, which needs no call of
-//! the application's (H3).
+//! Each direction opens a separate session when it has something to send. A HELLO may be repeated,
+//! may cross the peer's HELLO, or may be for a run that has ended; it changes nothing at its sender
+//! until it is answered. HELLOs that arrive are queued and answered by the next pump, which needs
+//! no call of the application (H3).
 
 use srd_proto::{Delivery, DownReason, PeerId};
 
@@ -20,9 +20,9 @@ use crate::rdm::wire::field::VERSION;
 use crate::rdm::wire::{encode, field};
 
 impl Rdm {
-    /// Sends HELLO to a run at the other end of a connection, unless that is under way, or too
-    /// early: datagrams of a session that is over have to be settled first, so that their messages
-    /// can go again in their order (H4).
+    /// Sends HELLO to a run at the other end of a connection, unless a HELLO is in progress
+    /// already, or datagrams of the ended session are not settled yet. They must be settled first,
+    /// so that their messages can be sent again in order (H4).
     pub(crate) fn send_hello(&mut self, index: u32, aim: u64) {
         let Some(conn) = self.conn(index) else { return };
         let over = conn.session.is_none();
@@ -40,7 +40,7 @@ impl Rdm {
         self.queue_control(index, ControlKind::Hello, check, bytes);
     }
 
-    /// The run that a HELLO has to be for, if one is due.
+    /// Returns the run that a HELLO must be sent to, if a HELLO is due.
     pub(crate) fn hello_due(&self, index: u32) -> Option<u64> {
         let conn = self.conn(index)?;
         if conn.hello.is_some() {
@@ -54,7 +54,7 @@ impl Rdm {
         aims.find(|op| !conn.is_open_for(op.aim)).map(|op| op.aim)
     }
 
-    /// A peer's ANSWER; false if no HELLO waits for it.
+    /// Handles a peer's ANSWER. Returns false if no HELLO waits for it.
     pub(crate) fn on_answer(&mut self, index: u32, number: u32, their: &Hello, limit: u64) -> bool {
         let Some(conn) = self.conn_mut(index) else { return false };
         let Some(pending) = conn.hello.filter(|pending| pending.number == number) else {
@@ -81,7 +81,7 @@ impl Rdm {
         true
     }
 
-    /// Our HELLO was refused: the run that it was for is not there any more (H2).
+    /// Handles the refusal of a HELLO: the run that it was for has ended (H2).
     pub(crate) fn on_hello_refused(&mut self, index: u32) {
         let Some(pending) = self.conn_mut(index).and_then(|conn| conn.hello.take()) else {
             return;
@@ -94,7 +94,7 @@ impl Rdm {
         self.wake(index);
     }
 
-    /// A run of a peer's is over: operations that are meant for it fail (H2).
+    /// Handles the end of a peer's run: operations for this run fail (H2).
     fn on_run_gone(&mut self, index: u32, run: u64) {
         let Some(conn) = self.conn_mut(index) else { return };
         conn.in_doubt = false;
@@ -106,7 +106,7 @@ impl Rdm {
         self.wake(index);
     }
 
-    /// The run at the other end of a connection is this one.
+    /// Sets the run at the other end of a connection.
     fn set_run(&mut self, index: u32, incarnation: u64) {
         let Some(conn) = self.conn_mut(index) else { return };
         let before = core::mem::replace(&mut conn.remote, incarnation);
@@ -122,7 +122,7 @@ impl Rdm {
         self.choose_source(Some(index));
     }
 
-    /// A peer's HELLO: queued, and answered by the next pump.
+    /// Handles a peer's HELLO: queues it for an answer by the next pump.
     pub(crate) fn on_hello(
         &mut self,
         delivery: &Delivery<'_>,
@@ -135,15 +135,15 @@ impl Rdm {
         if hello.incarnation == 0 {
             return Err(Refusal::Malformed);
         }
-        // A peer that does not take the answers to its HELLOs gets no more of them.
+        // A peer that does not accept the answers to its HELLOs gets no further answers.
         let crammed = |conn: &Connection| conn.control.len() >= CONTROL_MAX;
         let crammed = self.conn_of(delivery.peer).and_then(|at| self.conn(at)).is_some_and(crammed);
         let is_new = self.conn_of(delivery.peer).is_none();
         let waiting = u32::try_from(self.hellos.len()).unwrap_or(u32::MAX);
         let strangers = self.strangers_count.saturating_add(waiting);
-        // Strangers take at most their part of the numbers. (H7)
+        // H7: strangers have a limited part of the numbers.
         let crowded = is_new && strangers >= self.bounds.strangers_max;
-        // One of the known strangers may have gone.
+        // The transport may have removed one of the strangers.
         self.crowded |= crowded;
         if crammed || crowded || self.hellos.len() >= self.bounds.hellos_max {
             return Err(Refusal::Rnr);
@@ -170,7 +170,7 @@ impl Rdm {
         let window = self.window();
         let own = self.incarnation;
         let known = self.conn(index).and_then(|conn| conn.incoming);
-        // W1. Any version gets an answer, only ours a session.
+        // W1. A HELLO of any version gets an answer; only this version gets a session.
         if hello.version == VERSION {
             let same = |i: &Incoming| (i.run, i.number) == (hello.incarnation, hello.session);
             // A repeated HELLO is answered with the same grant. (H3)
@@ -185,8 +185,8 @@ impl Rdm {
         self.queue_control(index, ControlKind::Reply, check, bytes);
     }
 
-    /// A peer begins a new session. Its unexpected messages of earlier ones still take room: what
-    /// of them exceeds one window is taken off the new grant (G5).
+    /// Opens a new session of a peer. Unexpected messages of its earlier sessions still use memory:
+    /// if they exceed one window, the new grant is reduced by the excess (G5).
     pub(crate) fn open_incoming(&mut self, index: u32, hello: &Hello, window: u64) {
         self.drop_incoming(index, Outcome::Unresponsive);
         let (run, number) = (hello.incarnation, hello.session);
@@ -208,7 +208,7 @@ impl Rdm {
         }
     }
 
-    /// The transport has lost a peer, or the peer has lost us.
+    /// Handles the loss of a peer by the transport, or of this endpoint by the peer.
     pub(crate) fn on_peer_down(&mut self, peer: PeerId, reason: DownReason) {
         let Some(index) = self.conn_of(peer) else { return };
         let outcome = match reason {
@@ -223,10 +223,10 @@ impl Rdm {
         }
         let Some(conn) = self.conn_mut(index) else { return };
         conn.session = None;
-        // The run that took it may be gone, and its ANSWER with it.
+        // The run that received the HELLO may have ended, and its ANSWER may be lost.
         conn.hello = None;
         if reason == DownReason::Restarted {
-            // It may be the same run, whose transport has begun anew.
+            // It may be the same run, with a new context of the transport.
             conn.in_doubt = waits && conn.remote != 0;
         } else {
             self.fail_conn(index, outcome);

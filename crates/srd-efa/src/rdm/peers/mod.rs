@@ -1,11 +1,11 @@
-//! The other ends: peers by number, what is kept about each, and sessions with them.
+//! Peers: their numbers, their state, and the sessions with them.
 //!
-//! | module | what |
+//! | module | content |
 //! |---|---|
-//! | `connection` | everything kept about one transport peer |
-//! | `table` | peers by number, and the connections behind them |
-//! | `credit` | how much each peer may send |
-//! | `handshake` | HELLO and ANSWER, the beginning and the end of sessions |
+//! | `connection` | state of one transport peer |
+//! | `table` | peers by number, and their connections |
+//! | `credit` | number of bytes that each peer may send |
+//! | `handshake` | HELLO and ANSWER, the start and the end of sessions |
 
 pub(crate) mod connection;
 pub(crate) mod credit;

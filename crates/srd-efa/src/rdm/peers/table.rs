@@ -1,12 +1,13 @@
-//! Peers by number: those that the application named, and those that only wrote to us.
+//! Peers by number: those that the application has added, and those that have only sent to this
+//! endpoint.
 //!
-//! A peer that the application has not named is a **stranger**: it has one number, whatever runs of
-//! it have written (H7). Its state is dropped when the transport has forgotten it, and the
-//! transport may forget a peer that the application has removed, or that is down. For each new
-//! stranger two known ones are checked.
+//! A peer that the application has not added is a **stranger**: it has one number for all of its
+//! runs (H7). Its state is dropped after the transport has removed the peer. The transport may
+//! remove a peer that the application has removed, or that is down. For each new stranger two older
+//! ones are checked.
 //!
-//! Bounds: `peers_max` numbers, of which `strangers_max` are for strangers. One more is refused for
-//! now, and tries again.
+//! Bounds: `peers_max` numbers, of which `strangers_max` are for strangers. A further peer is
+//! refused for now, and tries again.
 
 use alloc::boxed::Box;
 use core::net::SocketAddr;
@@ -18,7 +19,7 @@ use crate::layer::world::{Peer, Refused, World};
 use crate::rdm::peers::connection::{Connection, Entry};
 use crate::rdm::state::Rdm;
 
-/// Strangers that are checked for each new one, and when one was refused.
+/// Number of strangers that are checked for each new stranger, and when a stranger was refused.
 pub(crate) const STRANGERS_LOOKED_AT: usize = 2;
 const STRANGERS_LOOKED_AT_CROWDED: usize = 64;
 
@@ -35,12 +36,12 @@ impl Rdm {
         self.conns.get_mut(index as usize)?.as_deref_mut()
     }
 
-    /// The connection of a transport peer.
+    /// Returns the connection of a transport peer.
     pub(crate) fn conn_of(&self, peer: PeerId) -> Option<u32> {
         self.conn(peer.index()).filter(|conn| conn.id == peer).map(|_| peer.index())
     }
 
-    /// A connection has something to do at the next pump.
+    /// Records that a connection has work for the next pump.
     pub(crate) fn wake(&mut self, index: u32) {
         if let Some(conn) = self.conn_mut(index)
             && !core::mem::replace(&mut conn.ready, true)
@@ -49,11 +50,12 @@ impl Rdm {
         }
     }
 
-    /// The peer at an address; our own address is the endpoint itself. `incarnation`: the run that
-    /// is meant, zero for any. Added as often as it must be removed.
+    /// Returns the peer at an address; the address of this endpoint is the endpoint itself.
+    /// `incarnation`: the requested run, zero for any run. The peer must be removed as many times
+    /// as it was added.
     ///
     /// # Errors
-    /// `Again` when there are too many peers, `Invalid` if the transport has no key for the peer.
+    /// `Again` if there are too many peers; `Invalid` if the transport has no key for the peer.
     pub fn add_peer(
         &mut self,
         world: &mut World<'_>,
@@ -81,8 +83,8 @@ impl Rdm {
         Ok(Peer(number))
     }
 
-    /// The number of a peer that is known: under this name, or, if any run will do, as the one
-    /// that has written to us.
+    /// Returns the number of an existing peer: an entry for this address and run, or, if any run is
+    /// requested, the peer that has sent from this address.
     fn known(&mut self, address: SocketAddr, incarnation: u64, heard: Option<u32>) -> Option<u32> {
         if let Some(number) = self.by_name.get(&(address, incarnation)) {
             return Some(*number);
@@ -117,7 +119,7 @@ impl Rdm {
         Some(number)
     }
 
-    /// A number names no peer any more.
+    /// Frees a number, which then refers to no peer.
     fn erase(&mut self, number: u32) {
         let Some(entry) = self.entries.get_mut(number as usize).and_then(Option::take) else {
             return;
@@ -129,8 +131,8 @@ impl Rdm {
         }
     }
 
-    /// The application has named a peer, or removed it: its connection may become a stranger's, or
-    /// cease to be one.
+    /// Records that the application has added or removed a peer: the peer's connection may become,
+    /// or cease to be, a stranger's.
     fn rename(&mut self, peer: Peer) {
         let Some(index) = self.entry(peer).and_then(|entry| entry.conn) else { return };
         let Some(conn) = self.conn(index) else { return };
@@ -150,7 +152,7 @@ impl Rdm {
         }
     }
 
-    /// Adds a stranger to the list of those that are checked, once.
+    /// Adds a stranger once to the list of strangers that are checked.
     fn watch(&mut self, index: u32) {
         if let Some(conn) = self.conn_mut(index)
             && !core::mem::replace(&mut conn.watched, true)
@@ -160,8 +162,8 @@ impl Rdm {
         }
     }
 
-    /// Lets the transport forget peers that are not needed any more; if a stranger was turned away,
-    /// drops those that the transport has forgotten.
+    /// Allows the transport to remove peers that are not needed. If a stranger was refused, drops
+    /// strangers that the transport has removed.
     pub(crate) fn release_peers(&mut self, world: &mut World<'_>) {
         for id in core::mem::take(&mut self.released) {
             let conn = self.conn_of(id).and_then(|index| self.conn(index));
@@ -174,8 +176,8 @@ impl Rdm {
         }
     }
 
-    /// Checks some strangers, and drops those that the transport has forgotten and of which nothing
-    /// is left.
+    /// Checks some strangers, and drops those that the transport has removed and that have no
+    /// messages or operations.
     pub(crate) fn forget_strangers(&mut self, endpoint: &Endpoint, looks: usize) {
         for _ in 0..looks.min(self.strangers.len()) {
             let Some(id) = self.strangers.pop_front() else { return };
@@ -194,7 +196,8 @@ impl Rdm {
         }
     }
 
-    /// Whether nothing is under way to or from a connection's peer, nor any message of it kept.
+    /// Whether no operation of a connection's peer is in progress and none of its messages is
+    /// stored.
     fn is_unused(&self, index: u32) -> bool {
         let Some(conn) = self.conn(index) else { return false };
         let idle = conn.in_flight == 0 && conn.reads_active == 0 && conn.reads.is_empty();
@@ -204,7 +207,7 @@ impl Rdm {
             && !self.controls.iter().any(|(_, control)| control.conn == index)
     }
 
-    /// The connection of a transport peer; it is made if it does not exist.
+    /// Returns the connection of a transport peer; makes it if it does not exist.
     pub(crate) fn make_conn(&mut self, id: PeerId, address: SocketAddr) -> Option<u32> {
         let index = id.index();
         if let Some(found) = self.conn_of(id) {
@@ -223,7 +226,8 @@ impl Rdm {
         Some(index)
     }
 
-    /// The transport has forgotten a connection's peer, and perhaps given its place to another.
+    /// Drops a connection whose peer the transport has removed. The transport may have reused the
+    /// peer's index.
     fn drop_conn(&mut self, index: u32) {
         if self.conn(index).is_none() {
             return;
@@ -240,7 +244,7 @@ impl Rdm {
                 continue;
             };
             entry.conn = None;
-            // Messages that are kept name it: then the number stays taken.
+            // Stored messages refer to the number: then the number stays in use.
             let kept = self.tagged.knows(number) || self.plain.knows(number);
             if entry.references == 0 && !kept {
                 self.erase(number);
@@ -248,8 +252,8 @@ impl Rdm {
         }
     }
 
-    /// Decides under which number the run at the other end of a connection is known: that of its
-    /// name, or that of its address for any run.
+    /// Chooses the number of the run at the other end of a connection: the entry of this run, or
+    /// the entry of its address for any run.
     pub(crate) fn choose_source(&mut self, conn: Option<u32>) {
         let Some((index, conn)) = conn.and_then(|index| Some((index, self.conn(index)?))) else {
             return;
@@ -268,8 +272,8 @@ impl Rdm {
         }
     }
 
-    /// The number of a run that the application has not named: the one of the run before it at
-    /// the same peer, if there was one.
+    /// Returns the number for a run that the application has not added. If an earlier run of the
+    /// same peer had such a number, it is used again.
     fn unnamed(&mut self, index: u32, address: SocketAddr, incarnation: u64) -> Option<u32> {
         let unnamed = |number: &u32| self.entry(Peer(*number)).is_some_and(|e| e.references == 0);
         let number = self.conn(index)?.entries.iter().copied().find(|n| unnamed(n));
@@ -284,8 +288,8 @@ impl Rdm {
         Some(number)
     }
 
-    /// Removes a peer. Its outstanding operations end as `Removed`, as soon as the transport has
-    /// released their memory. A peer that has sent to us keeps its connection.
+    /// Removes a peer. Its outstanding operations end as `Removed`, when the transport has released
+    /// their memory. A peer that has sent to this endpoint keeps its connection.
     pub fn remove_peer(&mut self, world: &mut World<'_>, peer: Peer) {
         let Some(entry) = self.entries.get_mut(peer.0 as usize).and_then(Option::as_mut) else {
             return;
@@ -307,7 +311,7 @@ impl Rdm {
         }
     }
 
-    /// Address of a peer, and its run; the run is zero if it is unknown.
+    /// Returns the address of a peer, and its run; the run is zero if it is unknown.
     pub fn address_of(&self, peer: Peer) -> Option<(SocketAddr, u64)> {
         let entry = self.entry(peer)?;
         let Some(index) = entry.conn else { return Some((entry.address, self.incarnation)) };

@@ -1,4 +1,5 @@
-//! Brings messages that are next in order to receives, or keeps them as unexpected (G6, G7).
+//! Assigns messages that are next in order to receives, or stores them as unexpected messages (G6,
+//! G7).
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -19,7 +20,7 @@ use crate::rdm::wire::frame::LongIov;
 use crate::rdm::wire::message::{MESSAGE_COST, MessageFrame, MessageHeader};
 
 impl Rdm {
-    /// Description of a message from a connection.
+    /// Returns the description of a message from a connection.
     fn info_of(
         &self,
         index: u32,
@@ -40,7 +41,7 @@ impl Rdm {
         })
     }
 
-    /// A message, or its first part.
+    /// Handles a message, or its first part.
     pub(crate) fn on_message(
         &mut self,
         index: u32,
@@ -80,7 +81,7 @@ impl Rdm {
         Ok(())
     }
 
-    /// Several messages: all are taken, or none (G11).
+    /// Handles several messages: either all of them are accepted, or none (G11).
     pub(crate) fn on_batch(
         &mut self,
         index: u32,
@@ -98,7 +99,7 @@ impl Rdm {
         Ok(())
     }
 
-    /// A long message (G3).
+    /// Handles a long message (G3).
     pub(crate) fn on_long(
         &mut self,
         index: u32,
@@ -121,7 +122,7 @@ impl Rdm {
         self.keep(info, Body::Long(Box::new(from))).map(|_| ())
     }
 
-    /// Keeps an unexpected message.
+    /// Stores an unexpected message.
     pub(crate) fn keep(&mut self, info: MessageInfo, body: Body) -> Result<MessageKey, Refusal> {
         let matcher = if info.tag.is_some() { &mut self.tagged } else { &mut self.plain };
         let kept = matcher
@@ -134,7 +135,7 @@ impl Rdm {
         Ok(kept)
     }
 
-    /// The receive for a message, with room for it taken.
+    /// Returns the receive for a message, and reserves its space for the message.
     pub(crate) fn match_message(&mut self, info: &MessageInfo) -> Option<Landing> {
         let matcher = if info.tag.is_some() { &mut self.tagged } else { &mut self.plain };
         let key = matcher.receive_for(&info.envelope())?;
@@ -142,8 +143,8 @@ impl Rdm {
         Some(self.land(info, &posted, Some(key)))
     }
 
-    /// Assigns a receive, or a part of one, to a message. A receive that takes no more leaves the
-    /// queue (`key`).
+    /// Assigns a receive, or a part of its buffer, to a message. If the receive accepts no further
+    /// message, it is removed from the queue (`key`).
     pub(crate) fn land(
         &mut self,
         info: &MessageInfo,
@@ -175,7 +176,7 @@ impl Rdm {
         landing
     }
 
-    /// A message is complete in its receive, or never will be (G7).
+    /// Ends a message: it is complete in its receive, or has failed (G7).
     pub(crate) fn landed(&mut self, landing: &Landing, failure: Option<Outcome>) {
         let Landing { info, room, .. } = landing;
         let over = info.length - room;
@@ -208,8 +209,8 @@ impl Rdm {
         self.confirm(info, status);
     }
 
-    /// Sends RECEIPT to a sender that waits for it (G8), unless another run is at its place now: to
-    /// that one the token would mean something else.
+    /// Sends RECEIPT to a sender that waits for it (G8), unless the sender has been replaced by
+    /// another run, for which the token has another meaning.
     pub(crate) fn confirm(&mut self, info: &MessageInfo, status: u8) {
         let same = |conn: &Connection| conn.remote == info.run;
         if let (Some(token), Some(index)) = (info.token, self.index_of(info))
@@ -219,7 +220,7 @@ impl Rdm {
         }
     }
 
-    /// Brings an unexpected message that was taken out into a receive.
+    /// Delivers a stored unexpected message into a receive.
     pub(crate) fn deliver(
         &mut self,
         kept: UnexpectedMessage,
@@ -252,7 +253,7 @@ impl Rdm {
         }
     }
 
-    /// Throws an unexpected message away that was taken out.
+    /// Discards a stored unexpected message.
     pub(crate) fn throw_away(&mut self, kept: UnexpectedMessage) {
         self.release(&kept.info);
         match kept.body {
@@ -269,14 +270,14 @@ impl Rdm {
         }
     }
 
-    /// An unexpected message was taken: its credit goes back to its sender.
+    /// Returns the credit of a delivered unexpected message to its sender.
     fn release(&mut self, info: &MessageInfo) {
         if let Some(index) = self.forget_kept(info) {
             self.give_back(index, info.charge);
         }
     }
 
-    /// An unexpected message takes no room any more. Returns its connection.
+    /// Records that an unexpected message is no longer stored. Returns its connection.
     pub(crate) fn forget_kept(&mut self, info: &MessageInfo) -> Option<u32> {
         let index = self.index_of(info)?;
         let conn = self.conn_mut(index)?;
@@ -284,7 +285,7 @@ impl Rdm {
         Some(index)
     }
 
-    /// The connection that a message came by, if it is still there.
+    /// Returns the connection that a message came by, if the connection still exists.
     pub(crate) fn index_of(&self, info: &MessageInfo) -> Option<u32> {
         self.conn_of(info.peer?)
     }

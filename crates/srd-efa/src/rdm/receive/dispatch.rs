@@ -1,7 +1,7 @@
 //! Dispatches frames of peers: finds the connection, checks that the frame is for this run, and
 //! calls the function for its type.
 //!
-//! A frame that is refused has changed nothing, and may come again (U2, U4).
+//! A refused frame has changed nothing, and may be sent again (U2, U4).
 
 use alloc::vec::Vec;
 
@@ -16,7 +16,7 @@ use crate::rdm::wire::frame::Frame;
 use crate::wire::Opaque;
 
 impl Rdm {
-    /// Judges a datagram, for [`srd_proto::Endpoint::handle_packet_with`].
+    /// Admits or refuses a datagram, for [`srd_proto::Endpoint::handle_packet_with`].
     pub fn admit(
         &mut self,
         now: Instant,
@@ -39,8 +39,8 @@ impl Rdm {
         }
     }
 
-    /// Passes a datagram that is no frame of the messaging layer to the device, which handles reads
-    /// and writes.
+    /// Passes a datagram that is not a frame of the messaging layer to the device, which handles
+    /// reads and writes.
     fn judge_transfer(
         &mut self,
         now: Instant,
@@ -110,7 +110,8 @@ impl Rdm {
         Ok(())
     }
 
-    /// A message or atomic operation: in its turn, or kept until then (G1).
+    /// Handles a message or atomic operation: processes it if it is next in order, otherwise stores
+    /// it until then (G1).
     fn on_numbered(
         &mut self,
         index: u32,
@@ -151,7 +152,7 @@ impl Rdm {
         Ok(())
     }
 
-    /// The message that is next in order.
+    /// Processes the message that is next in order.
     pub(crate) fn on_turn(
         &mut self,
         index: u32,
@@ -166,7 +167,7 @@ impl Rdm {
         }
     }
 
-    /// Drops the peer's session: receives that had begun to fill end with the outcome (H3).
+    /// Drops the peer's session: receives that were filled in part end with the outcome (H3).
     pub(crate) fn drop_incoming(&mut self, index: u32, outcome: Outcome) {
         let Some(conn) = self.conn_mut(index) else { return };
         if conn.incoming.take().is_none() {

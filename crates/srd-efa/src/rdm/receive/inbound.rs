@@ -1,5 +1,5 @@
-//! Messages on their way in: what is known of them, where their bytes are, and the receives that
-//! they go into.
+//! Incoming messages: their description, the location of their bytes, and the receives that match
+//! them.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -17,11 +17,11 @@ use crate::wr::Remote;
 /// Reason why a frame is refused (U2, U4).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Refusal {
-    /// The frame is one that no correct sender writes.
+    /// The frame is invalid: no correct sender writes it.
     Malformed,
     /// The frame is for another run of this endpoint, or its session is not open.
     Stale,
-    /// There is no room now.
+    /// A table or buffer is full now.
     Rnr,
     /// The peer has no right to this access.
     BadAddress,
@@ -30,16 +30,16 @@ pub(crate) enum Refusal {
 /// Description of a message, without its bytes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct MessageInfo {
-    /// The peer that it came from; none for ourselves.
+    /// Peer that sent the message; `None` for this endpoint itself.
     pub peer: Option<PeerId>,
-    /// The run that sent it.
+    /// Run of the peer that sent the message.
     pub run: u64,
-    /// Bytes that the message took of its sender's credit (G4).
+    /// Bytes of its sender's credit that the message uses (G4).
     pub charge: u64,
     pub source: u32,
     pub tag: Option<u64>,
     pub data: Option<u64>,
-    /// The sender waits for a RECEIPT with this token (G8).
+    /// Token of the RECEIPT that the sender waits for (G8).
     pub token: Option<u64>,
     pub length: u64,
 }
@@ -49,7 +49,8 @@ impl MessageInfo {
         Envelope { tag: self.tag.unwrap_or(0), source: self.source }
     }
 
-    /// The charge of a message that travels in its sender's credit, which has fewer bits.
+    /// Returns the charge of a message that uses its sender's credit; such a charge fits into 32
+    /// bits.
     pub(crate) fn charge_u32(&self) -> u32 {
         u32::try_from(self.charge).unwrap_or(u32::MAX)
     }
@@ -58,15 +59,16 @@ impl MessageInfo {
 /// Location of the bytes of an unexpected message.
 #[derive(Debug)]
 pub(crate) enum Body {
-    /// All are here.
+    /// All bytes are in this buffer.
     Whole(Box<[u8]>),
-    /// Some are here: in the partial message of this id.
+    /// Some bytes have arrived: they are in the partial message with this id.
     Parts(u32),
     /// All bytes are at the sender.
     Long(Box<LongIn>),
-    /// In the buffer of an operation of ours, whose peer is this endpoint.
+    /// The bytes are in the buffer of an operation of this endpoint, whose peer is this endpoint.
     Loopback(Key),
-    /// Nowhere: its sender was lost before all of it had come, and the application has claimed it.
+    /// Some bytes are lost: the application claimed the message before all bytes had arrived, and
+    /// then the sender was lost.
     Lost(Outcome),
 }
 
@@ -77,7 +79,7 @@ pub(crate) struct UnexpectedMessage {
     pub body: Body,
 }
 
-/// A receive that waits.
+/// A posted receive.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Posted {
     pub iov: IoVec,
@@ -91,29 +93,29 @@ pub(crate) struct Posted {
 pub(crate) struct Multi {
     pub size: u64,
     pub used: u64,
-    /// The receive takes no more messages when less than this is left (G7).
+    /// Smallest number of free bytes with which the receive accepts a further message (G7).
     pub min: u64,
-    /// Messages that are still landing.
+    /// Number of messages that are still being placed.
     pub landing: u32,
-    /// Whether the receive takes no more messages.
+    /// Whether the receive accepts no further message.
     pub closed: bool,
 }
 
-/// A message on its way into a receive.
+/// A message that is placed into a receive.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Landing {
     pub info: MessageInfo,
     pub context: u64,
     pub signaled: bool,
     pub iov: IoVec,
-    /// Offset of the message in the pieces, and number of its bytes that fit.
+    /// Offset of the message in the pieces of the receive, and number of its bytes that fit.
     pub offset: u64,
     pub room: u64,
     pub multi: Option<Key>,
 }
 
 impl Landing {
-    /// Places bytes of the message, as far as there is room.
+    /// Writes bytes of the message into the receive, as many as fit.
     pub(crate) fn write(&self, memory: &mut dyn Memory, at: u64, bytes: &[u8]) {
         let room = usize::try_from(self.room.saturating_sub(at)).unwrap_or(usize::MAX);
         let bytes = &bytes[..bytes.len().min(room)];
@@ -126,22 +128,22 @@ impl Landing {
 /// Destination of the parts of a message.
 #[derive(Debug)]
 pub(crate) enum Destination {
-    /// Its header has not had its turn: they wait, each with its offset.
+    /// The message's header was not processed yet: the parts wait, each with its offset.
     Unknown(Vec<(u16, Box<[u8]>)>),
-    /// A buffer of ours, until a receive matches the message.
+    /// A buffer of this layer, until a receive matches the message.
     Buffer { buffer: Vec<u8>, kept: MessageKey, tagged: bool },
-    /// Into a receive.
+    /// The pieces of a receive.
     Landing(Box<Landing>),
     /// The message was discarded.
     Nowhere(Box<MessageInfo>),
 }
 
-/// A message that is not complete, or came early.
+/// A message that is incomplete, or that arrived early.
 #[derive(Debug)]
 pub(crate) struct Partial {
-    /// Its frame, if it came early.
+    /// Frame of the message, if it arrived early.
     pub early: Option<Box<[u8]>>,
-    /// Bytes that have come, and of the whole; zero if that is not known.
+    /// Bytes that have arrived, and bytes of the whole message; zero if the latter is unknown.
     pub got: u64,
     pub length: u64,
     pub place: Destination,
@@ -152,7 +154,7 @@ impl Partial {
         Self { early: None, got: 0, length: 0, place }
     }
 
-    /// A partial message of which nothing has come.
+    /// Returns a partial message without any bytes.
     #[cfg(test)]
     pub(crate) fn nothing() -> Self {
         Self::new(Destination::Unknown(Vec::new()))
@@ -160,7 +162,8 @@ impl Partial {
 }
 
 impl Partial {
-    /// Places a part; false if it reaches beyond the message, or more comes than it has.
+    /// Places a part. Returns false if the part exceeds the message, or if more bytes arrive than
+    /// the message has.
     pub(crate) fn put(&mut self, offset: u64, bytes: &[u8], memory: &mut dyn Memory) -> bool {
         let count = bytes.len() as u64;
         if offset + count > self.length || self.got + count > self.length {
@@ -184,7 +187,7 @@ impl Partial {
 /// Location of a long message at its sender.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LongIn {
-    /// The sender's run.
+    /// Run of the sender.
     pub run: u64,
     pub iov: [LongIov; IOV_COUNT_MAX],
 }
@@ -193,12 +196,12 @@ pub(crate) struct LongIn {
 #[derive(Debug)]
 pub(crate) struct Reading {
     pub landing: Landing,
-    /// Its sender, in the transport.
+    /// The sender, as the transport's peer.
     pub peer: PeerId,
     pub from: LongIn,
-    /// Bytes requested so far.
+    /// Bytes that were requested so far.
     pub asked: u64,
-    /// Requests that have not completed.
+    /// Number of requests that have not completed.
     pub requests: u32,
     pub failure: Option<Outcome>,
 }
@@ -212,8 +215,8 @@ impl LongIn {
         Self { run, iov }
     }
 
-    /// The piece that holds the byte at `offset`: its key, the byte's place in it, and how many
-    /// bytes follow there, at most `most`.
+    /// Returns the part of a piece that starts at `offset`: the key and the offset in the piece,
+    /// and the bytes, at most `most`.
     pub(crate) fn run_at(&self, mut offset: u64, most: u64) -> Option<(Remote, u64)> {
         for piece in &self.iov {
             if offset < piece.length {

@@ -1,25 +1,26 @@
-//! Entries in a row, each removable wherever it stands: doubly linked, by their keys in a slots.
+//! Doubly linked lists of entries in a [`Slots`] table. Any entry can be removed in constant time.
 //!
-//! An entry keeps its links itself and may stand in several chains, each by a lane of its own.
+//! Each entry stores its links. It may be in several lists (chains); each chain uses a separate
+//! lane of links.
 
 use crate::slots::{Key, Slots};
 
-/// An entry's neighbours in one chain.
+/// Neighbours of an entry in one chain.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Links {
     before: Option<Key>,
     after: Option<Key>,
 }
 
-/// An entry that may stand in chains.
+/// An entry that can be in chains.
 pub(crate) trait Linked {
-    /// Its links in a lane.
+    /// Returns the entry's links in a lane.
     fn links(&mut self, lane: usize) -> &mut Links;
-    /// The links of an entry in a lane, shared.
+    /// Returns the entry's links in a lane, for reading.
     fn look(&self, lane: usize) -> &Links;
 }
 
-/// A row of entries. Bound: those of the slots.
+/// A list of entries. Bound: the entries of the table.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Chain {
     first: Option<Key>,
@@ -39,7 +40,7 @@ impl Chain {
         self.last = Some(key);
     }
 
-    /// Takes an entry out; it must stand here.
+    /// Removes an entry, which must be in this chain.
     pub(crate) fn remove<T: Linked>(&mut self, slots: &mut Slots<T>, lane: usize, key: Key) {
         let Some(entry) = slots.get_mut(key) else { return };
         let Links { before, after } = core::mem::take(entry.links(lane));
@@ -53,7 +54,7 @@ impl Chain {
         }
     }
 
-    /// The entries in order.
+    /// Returns the entries in order.
     pub(crate) fn iter<'a, T: Linked>(
         &self,
         slots: &'a Slots<T>,
@@ -90,7 +91,7 @@ mod tests {
         let mut slots = Slots::default();
         let keys: Vec<Key> =
             (0..5).map(|_| slots.insert(Entry(Links::default()), 9).unwrap()).collect();
-        // Which entries go, in this order, and which are left in the end.
+        // Each case: the entries that are removed, in this order, and the entries that remain.
         let cases: [(&[usize], &[usize]); 5] = [
             (&[0], &[1, 2, 3, 4]),
             (&[4], &[0, 1, 2, 3]),

@@ -1,9 +1,9 @@
-//! Long messages: their receiver reads them, straight into the application's buffer (G3).
+//! Long messages: the receiver reads them directly into the application's buffer (G3).
 //!
-//! However many senders have announced messages, only `reads_max` requests are under way: the
-//! receiver paces its senders. Senders take turns. A sender with as many requests under way as may
-//! still be added has to wait, so one that answers none of them leaves half of the requests to the
-//! others. A RECEIPT gives the sender its buffer back.
+//! At most `reads_max` requests are in progress, for any number of announced messages: the receiver
+//! limits the rate of its senders. Senders take turns. A sender may not have more requests in
+//! progress than there are free ones, so a sender that answers no request leaves half of the
+//! requests to the others. A RECEIPT returns the buffer to the sender.
 
 use crate::cq::{Completion, WcStatus};
 use crate::layer::completion::Outcome;
@@ -19,7 +19,7 @@ use crate::slots::Key;
 use crate::wr::{SendOp, SendWr};
 
 impl Rdm {
-    /// Begins to read a message into its receive.
+    /// Starts to read a message into its receive.
     pub(crate) fn begin_read(&mut self, landing: Landing, from: &LongIn) {
         if landing.room == 0 {
             self.landed(&landing, None);
@@ -31,7 +31,7 @@ impl Rdm {
             return;
         };
         let reading = Reading { landing, peer, from: *from, asked: 0, requests: 0, failure: None };
-        // Bound: each has used a receive, or part of one, and a message's credit.
+        // Bound: each reading has used a receive, or a part of one, and the credit of a message.
         let Some(key) = self.readings.insert(reading, u32::MAX) else { return };
         if let Some(conn) = self.conn_mut(peer.index()) {
             conn.reads.push_back(key);
@@ -39,7 +39,7 @@ impl Rdm {
         self.list_reads(peer.index());
     }
 
-    /// A connection with something to read waits for its turn, once.
+    /// Adds a connection with bytes to read, once, to the connections that wait for a turn.
     fn list_reads(&mut self, index: u32) {
         self.reads_changed = true;
         if let Some(conn) = self.conn_mut(index).filter(|conn| !conn.reads.is_empty())
@@ -55,13 +55,13 @@ impl Rdm {
         self.reads_changed && room && !self.reads_waiting.is_empty()
     }
 
-    /// Posts read requests, as many as there may be. Returns whether there was anything to do.
+    /// Posts as many read requests as allowed. Returns whether there was any work.
     pub(crate) fn ask_reads(&mut self, world: &mut World<'_>) -> bool {
         let mut any = false;
         if !self.can_ask_reads() {
             return any;
         }
-        // Connections in a row whose turn was passed over.
+        // Number of consecutive connections whose turn was skipped.
         let mut passed = 0;
         self.reads_changed = false;
         while self.reads_active < self.bounds.reads_max && passed < self.reads_waiting.len() {
@@ -95,7 +95,7 @@ impl Rdm {
         any
     }
 
-    /// A connection goes: nothing more of its long messages can be read.
+    /// Ends the long messages of a connection that is dropped: no more bytes can be read.
     pub(crate) fn drop_reads(&mut self, conn: &mut Connection, outcome: Outcome) {
         for key in core::mem::take(&mut conn.reads) {
             self.fail_reading(key, outcome);
@@ -105,8 +105,8 @@ impl Rdm {
         }
     }
 
-    /// Posts a request for the next bytes of a message. Returns whether there are more; `None` if
-    /// the device has no room.
+    /// Posts a request for the next bytes of a message. Returns whether there are more; `None` if a
+    /// queue of the device is full.
     fn ask_read(&mut self, world: &mut World<'_>, key: Key) -> Option<bool> {
         let Some(reading) = self.readings.get(key) else { return Some(false) };
         let Reading { landing, peer, from, asked, failure, .. } = reading;
@@ -153,7 +153,7 @@ impl Rdm {
         }
     }
 
-    /// A read request has ended.
+    /// Handles the end of a read request.
     pub(crate) fn read_ended(&mut self, key: Key, completion: &Completion) {
         self.reads_active -= 1;
         self.reads_changed = true;
@@ -165,7 +165,7 @@ impl Rdm {
         }
         let Some(reading) = self.readings.get_mut(key) else { return };
         if completion.status != WcStatus::Ok {
-            // Keys that are not valid any more: its sender has given the message up.
+            // The keys are no longer valid: the sender has given up the message.
             let outcome = match outcome_of_wc(completion.status) {
                 Outcome::BadKey => Outcome::Protocol,
                 other => other,

@@ -7,10 +7,10 @@
 //!  receive --> kept messages of its source, or of all: the one that came first
 //! ```
 //!
-//! Receives that name a source stand in a chain of that source, so a message passes over those for
-//! other peers without looking at them: an all-to-all among a thousand costs each message one
-//! step, not a thousand. The caller offers messages of one source in the order in which they
-//! were sent, whatever order their packets came in. Bounds: [`Limits`].
+//! Receives with a source are in a chain of this source. So the search for a message does not visit
+//! receives for other sources: in an all-to-all exchange among a thousand peers each message costs
+//! one step, not a thousand. The caller offers the messages of one source in the order in which
+//! they were sent, even if their packets arrived in another order. Bounds: [`Limits`].
 
 use hashbrown::HashMap;
 
@@ -19,16 +19,16 @@ use crate::layer::request::Selector;
 use crate::rdm::receive::list::{Chain, Linked, Links};
 use crate::slots::{Key, Slots};
 
-/// Messages' chain of their source, and that of all messages.
+/// Lanes of a message: the chain of its source, and the chain of all messages.
 const BY_SOURCE: usize = 0;
 const ALL: usize = 1;
 
-/// Largest number of receives and messages that may wait.
+/// Largest numbers of receives and messages that wait.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Limits {
-    /// Receives posted and not matched.
+    /// Largest number of receives that are posted and not matched.
     pub receives_max: u32,
-    /// Messages kept until a receive takes them, claimed ones included.
+    /// Largest number of messages that wait for a receive, including claimed messages.
     pub messages_max: u32,
 }
 
@@ -37,7 +37,7 @@ pub struct Limits {
 pub struct Envelope {
     /// Tag; zero for a message without a tag.
     pub tag: u64,
-    /// The peer that sent it.
+    /// Peer that sent the message.
     pub source: u32,
 }
 
@@ -52,11 +52,11 @@ impl Selector {
     }
 }
 
-/// A posted receive. One that is kept for longer than the receive names nothing.
+/// Identifies a posted receive. After the receive was removed, the key is invalid.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 pub struct ReceiveKey(Key);
 
-/// A kept message. One that is kept for longer than the message names nothing.
+/// Identifies a stored message. After the message was removed, the key is invalid.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 pub struct MessageKey(Key);
 
@@ -82,7 +82,7 @@ impl<R> Linked for Posted<R> {
 #[derive(Debug)]
 struct Unexpected<M> {
     envelope: Envelope,
-    /// Whether a caller has claimed the message (`FI_CLAIM`). Then it is in no chain.
+    /// Whether a caller has claimed the message (`FI_CLAIM`). A claimed message is in no chain.
     claimed: bool,
     links: [Links; 2],
     message: M,
@@ -98,32 +98,32 @@ impl<M> Linked for Unexpected<M> {
     }
 }
 
-/// One source's chains.
+/// Chains of one source.
 #[derive(Debug, Default)]
 struct Source {
     receives: Chain,
     messages: Chain,
-    /// Number of entries in both chains; at zero, this record is removed.
+    /// Number of entries in both chains. At zero this record is removed.
     entries: u32,
 }
 
-/// The queues of posted receives, each with the caller's record (`R`), and of messages that match
-/// no posted receive yet (`M`).
+/// The queues of posted receives, each with a record of the caller (`R`), and of messages for which
+/// no receive is posted yet (`M`).
 #[derive(Debug)]
 pub struct Matcher<R, M> {
     limits: Limits,
     receives: Slots<Posted<R>>,
     messages: Slots<Unexpected<M>>,
-    /// Receives that name no source.
+    /// Receives without a source.
     anyones: Chain,
     all: Chain,
-    /// Bound: as many as there are receives and messages.
+    /// Chains by source. Bound: the number of receives and messages.
     sources: HashMap<u32, Source, Keyed>,
     posted: u64,
 }
 
 impl<R, M> Matcher<R, M> {
-    /// Empty queues. `seed` keys the table of sources.
+    /// Makes empty queues. `seed` is the secret key of the table of sources.
     pub fn new(limits: Limits, seed: u64) -> Self {
         Self {
             limits,
@@ -136,18 +136,18 @@ impl<R, M> Matcher<R, M> {
         }
     }
 
-    /// Receives posted, and messages kept.
+    /// Returns the number of posted receives and of stored messages.
     pub fn len(&self) -> (usize, usize) {
         (self.receives.len(), self.messages.len())
     }
 
-    /// Whether nothing waits.
+    /// Whether there is neither a receive nor a message.
     pub fn is_empty(&self) -> bool {
         self.len() == (0, 0)
     }
 
-    /// The receive for a message that has arrived: the first posted one that matches. It stays
-    /// posted until it is withdrawn, because a receive may take several messages
+    /// Returns the receive for an arrived message: the first posted receive that matches. The
+    /// receive stays posted until it is withdrawn, because it may take several messages
     /// (`FI_MULTI_RECV`).
     pub fn receive_for(&self, envelope: &Envelope) -> Option<ReceiveKey> {
         let first = |chain: &Chain| {
@@ -159,21 +159,22 @@ impl<R, M> Matcher<R, M> {
         Some(ReceiveKey(key))
     }
 
-    /// The caller's record of a receive.
+    /// Returns the caller's record of a receive.
     pub fn receive_mut(&mut self, key: ReceiveKey) -> Option<&mut R> {
         self.receives.get_mut(key.0).map(|posted| &mut posted.receive)
     }
 
-    /// The first posted receive whose record satisfies a condition. Looks at all receives.
+    /// Returns the first posted receive whose record satisfies a condition. Searches all receives.
     pub fn find(&self, is_it: impl Fn(&R) -> bool) -> Option<ReceiveKey> {
         let found = self.receives.iter().filter(|(_, posted)| is_it(&posted.receive));
         found.min_by_key(|(_, posted)| posted.order).map(|(key, _)| ReceiveKey(key))
     }
 
-    /// Posts a receive. The caller has found no kept message for it ([`Matcher::message_for`]).
+    /// Posts a receive. The caller has checked that no stored message matches it
+    /// ([`Matcher::message_for`]).
     ///
     /// # Errors
-    /// The receive itself, when there are `receives_max`.
+    /// The receive itself, if there are `receives_max` receives.
     pub fn post(&mut self, want: Selector, receive: R) -> Result<ReceiveKey, R> {
         if self.receives.len() >= self.limits.receives_max as usize {
             return Err(receive);
@@ -193,7 +194,7 @@ impl<R, M> Matcher<R, M> {
         Ok(ReceiveKey(key))
     }
 
-    /// Takes a receive out: it was matched, or cancelled.
+    /// Removes a receive that was matched or cancelled.
     pub fn withdraw(&mut self, key: ReceiveKey) -> Option<R> {
         let want = self.receives.get(key.0)?.want;
         match want.source {
@@ -208,20 +209,20 @@ impl<R, M> Matcher<R, M> {
         self.receives.remove(key.0).map(|posted| posted.receive)
     }
 
-    /// Whether a message of this source is kept, or a receive waits for one.
+    /// Whether there is a stored message of this source, or a receive with this source.
     pub fn knows(&self, source: u32) -> bool {
         self.sources.contains_key(&source)
     }
 
-    /// Messages that may yet be kept.
+    /// Returns the number of further messages that can be stored.
     pub fn room(&self) -> usize {
         (self.limits.messages_max as usize).saturating_sub(self.messages.len())
     }
 
-    /// Keeps a message for which there is no receive ([`Matcher::receive_for`]).
+    /// Stores a message for which there is no receive ([`Matcher::receive_for`]).
     ///
     /// # Errors
-    /// The message itself, when there are `messages_max`.
+    /// The message itself, if there are `messages_max` messages.
     pub fn keep(&mut self, envelope: Envelope, message: M) -> Result<MessageKey, M> {
         if self.messages.len() >= self.limits.messages_max as usize {
             return Err(message);
@@ -235,7 +236,7 @@ impl<R, M> Matcher<R, M> {
         Ok(MessageKey(key))
     }
 
-    /// The kept message for a receive: of those that fit, the one that came first. It stays
+    /// Returns the stored message for a receive: the first of those that match. The message stays
     /// (`FI_PEEK`) until it is claimed or taken.
     pub fn message_for(&self, want: &Selector) -> Option<MessageKey> {
         let (chain, lane) = match want.source {
@@ -247,18 +248,19 @@ impl<R, M> Matcher<R, M> {
         fits.next().map(|(key, _)| MessageKey(key))
     }
 
-    /// A kept message and what it is.
+    /// Returns a stored message and its envelope.
     pub fn message(&self, key: MessageKey) -> Option<(&Envelope, &M)> {
         self.messages.get(key.0).map(|kept| (&kept.envelope, &kept.message))
     }
 
-    /// A kept message, to be changed: more of it has come.
+    /// Returns a stored message for changes, because more of its bytes have arrived.
     pub fn message_mut(&mut self, key: MessageKey) -> Option<&mut M> {
         self.messages.get_mut(key.0).map(|kept| &mut kept.message)
     }
 
-    /// Claims a kept message (`FI_PEEK | FI_CLAIM`): no receive finds it any more, and it waits
-    /// until it is taken under its key. False if the message does not exist, or has been claimed.
+    /// Claims a stored message (`FI_PEEK | FI_CLAIM`): from now on no receive matches it, and it
+    /// stays until it is taken by its key. Returns false if the message does not exist, or is
+    /// claimed already.
     pub fn claim(&mut self, key: MessageKey) -> bool {
         match self.messages.get_mut(key.0) {
             Some(kept) if !kept.claimed => {
@@ -270,12 +272,12 @@ impl<R, M> Matcher<R, M> {
         }
     }
 
-    /// Whether a kept message has been claimed.
+    /// Whether a stored message is claimed.
     pub fn is_claimed(&self, key: MessageKey) -> bool {
         self.messages.get(key.0).is_some_and(|kept| kept.claimed)
     }
 
-    /// Takes a message out: for its receive, for its claimer, or to throw it away
+    /// Takes a message: for its receive, for the caller that has claimed it, or to discard it
     /// (`FI_DISCARD`).
     pub fn take(&mut self, key: MessageKey) -> Option<M> {
         if !self.messages.get(key.0)?.claimed {
@@ -284,8 +286,8 @@ impl<R, M> Matcher<R, M> {
         self.messages.remove(key.0).map(|kept| kept.message)
     }
 
-    /// The first kept message of a source that is not claimed: when the peer is lost, the caller
-    /// takes them one by one.
+    /// Returns the first stored message of a source that is not claimed. If a peer is lost, the
+    /// caller takes its messages one by one.
     pub fn first_from(&self, source: u32) -> Option<MessageKey> {
         self.message_for(&Selector { tag: 0, ignore: u64::MAX, source: Some(source) })
     }
@@ -299,7 +301,7 @@ impl<R, M> Matcher<R, M> {
         self.leave(number);
     }
 
-    /// One entry of a source is gone.
+    /// Records that an entry of a source was removed.
     fn leave(&mut self, number: u32) {
         if let Some(source) = self.sources.get_mut(&number) {
             source.entries -= 1;

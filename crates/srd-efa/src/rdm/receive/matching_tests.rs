@@ -19,7 +19,7 @@ fn anyone(tag: u64, ignore: u64) -> Selector {
     Selector { tag, ignore, source: None }
 }
 
-/// Offers a message: the receive that took it, or nothing if it was kept.
+/// Offers a message. Returns the receive that took it; `None` if the message was stored.
 fn arrive(m: &mut Queues, source: u32, tag: u64, name: u32) -> Option<u32> {
     let envelope = Envelope { tag, source };
     match m.receive_for(&envelope) {
@@ -31,7 +31,7 @@ fn arrive(m: &mut Queues, source: u32, tag: u64, name: u32) -> Option<u32> {
     }
 }
 
-/// Posts a receive: the kept message that it took, or nothing if it was posted.
+/// Posts a receive. Returns the stored message that it took; `None` if the receive was posted.
 fn receive(m: &mut Queues, want: Selector, name: u32) -> Option<u32> {
     match m.message_for(&want) {
         Some(key) => m.take(key),
@@ -147,7 +147,7 @@ fn both_queues_have_a_bound() {
     m.keep(Envelope { tag: 99, source: 1 }, 8).unwrap();
 }
 
-/// Model of a matcher, as simple as possible: two lists, searched from the front.
+/// Simple model of a matcher: two lists, each searched from the front.
 #[derive(Default)]
 struct Model {
     receives: Vec<(Selector, u32)>,

@@ -1,13 +1,13 @@
-//! From a peer's datagram to the application's receive.
+//! The way of a message from the peer's datagram to the application's receive.
 //!
-//! | module | what |
+//! | module | content |
 //! |---|---|
-//! | `inbound` | what is known of a message on its way in |
-//! | `dispatch` | judges what peers send, and hands it on |
-//! | `reorder` | brings messages into their order, and parts together |
-//! | `matching`, `list` | which message goes into which receive |
-//! | `deliver` | brings messages and receives together |
-//! | `post` | receives are posted, cancelled, and looked for |
+//! | `inbound` | state of incoming messages |
+//! | `dispatch` | admission of peers' frames, and calls of their handlers |
+//! | `reorder` | order of messages, and assembly of their parts |
+//! | `matching`, `list` | search for the receive of a message |
+//! | `deliver` | delivery of messages into receives |
+//! | `post` | calls that post, cancel and peek |
 //! | `long` | long messages: the receiver reads them |
 
 pub(crate) mod deliver;

@@ -1,4 +1,5 @@
-//! Receives are posted and cancelled; unexpected messages are peeked at, claimed and discarded.
+//! Calls of the application: they post and cancel receives, and peek at, claim and discard
+//! unexpected messages.
 
 use crate::layer::completion::{Kind, OperationCompletion, Outcome};
 use crate::layer::request::{Peek, Receive, Selector};
@@ -21,10 +22,11 @@ impl Rdm {
         Ok(Posted { iov, context: receive.context, signaled: receive.signaled, multi: None })
     }
 
-    /// Receives a message, or many.
+    /// Posts a receive for one message or for many.
     ///
     /// # Errors
-    /// When there is no room, or the pieces make no sense.
+    /// `Again` if a table is full; `NoSuchPeer` if the source is no peer; `Invalid` if the pieces
+    /// are impossible.
     pub fn recv(&mut self, world: &mut World<'_>, receive: Receive<'_>) -> Result<(), Refused> {
         let mut posted = self.posted(&receive)?;
         let (tagged, want) = (receive.tagged, receive.want);
@@ -50,14 +52,16 @@ impl Rdm {
             }
         }
         self.deferred = posted.multi.is_none();
-        // There was room, and nothing has taken it.
+        // Space was checked above, and nothing has used it since.
         self.matcher(tagged).post(want, posted).map(|_| ()).map_err(|_| Refused::Again)
     }
 
-    /// A receive for the message that was claimed under the context; it completes as any other.
+    /// Posts a receive for the message that was claimed with this context. It completes as any
+    /// other receive.
     ///
     /// # Errors
-    /// `Invalid` if none was claimed so, or the pieces make no sense.
+    /// `Again` if a table is full; `Invalid` if no message was claimed with this context, or if the
+    /// pieces are impossible.
     pub fn recv_claimed(
         &mut self,
         world: &mut World<'_>,
@@ -70,10 +74,10 @@ impl Rdm {
         Ok(())
     }
 
-    /// Throws the message away that was claimed under the context (`FI_CLAIM | FI_DISCARD`).
+    /// Discards the message that was claimed with this context (`FI_CLAIM | FI_DISCARD`).
     ///
     /// # Errors
-    /// `Invalid` if none was claimed so.
+    /// `Again` if a table is full; `Invalid` if no message was claimed with this context.
     pub fn discard_claimed(&mut self, context: u64, tagged: bool) -> Result<(), Refused> {
         let kept = self.claimed(context, tagged)?;
         let done = found(&kept.info, context, tagged);
@@ -87,15 +91,15 @@ impl Rdm {
             return Err(Refused::Again);
         }
         let key = self.claims.remove(&(context, tagged)).ok_or(Refused::Invalid)?;
-        // It is gone if its sender was lost before all of it had come.
+        // The message was removed if its sender was lost before all bytes had arrived.
         self.matcher(tagged).take(key).ok_or(Refused::Invalid)
     }
 
-    /// Looks for an unexpected message. What was found, or [`Outcome::NoMessage`], is reported
-    /// as the end of a receive.
+    /// Searches for an unexpected message. The message, or [`Outcome::NoMessage`], is reported as
+    /// the end of a receive.
     ///
     /// # Errors
-    /// When there is no room, or a message is claimed under the context already.
+    /// `Again` if a table is full; `Invalid` if a message is claimed with this context already.
     pub fn peek(
         &mut self,
         tagged: bool,
@@ -140,7 +144,7 @@ impl Rdm {
         }
     }
 
-    /// Cancels a receive; false if none of this context waits.
+    /// Cancels a receive. Returns false if no receive with this context waits.
     pub fn cancel(&mut self, context: u64) -> bool {
         for tagged in [true, false] {
             let matcher = self.matcher(tagged);
@@ -176,7 +180,7 @@ fn found(info: &MessageInfo, context: u64, tagged: bool) -> OperationCompletion 
     }
 }
 
-/// The end of a receive without a message.
+/// Returns the completion of a receive without a message.
 fn empty(outcome: Outcome, context: u64, tagged: bool) -> OperationCompletion {
     OperationCompletion {
         kind: Kind::Receive,

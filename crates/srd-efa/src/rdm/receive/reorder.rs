@@ -1,9 +1,10 @@
-//! Messages that came early, and messages of which parts have come (G1, G2).
+//! Messages that arrived early, and messages of which some parts have arrived (G1, G2).
 //!
-//! Datagrams take many paths, so a message's parts come in any order, its header among them, and
-//! messages come before those sent first. All of that is kept here by message id, until its turn.
-//! Bounds: `reorder_bytes_max`, of which one peer has at most `reorder_conn_bytes_max`, and
-//! `reorder_ids_max` ahead of the turn; a sender's credit bounds what a buffer was made for.
+//! Datagrams take many paths. So the parts of a message, its header among them, arrive in any
+//! order, and messages arrive before messages that were sent earlier. This module stores all of
+//! them by message id until they are next in order. Bounds: `reorder_bytes_max` bytes, of which one
+//! peer has at most `reorder_conn_bytes_max`; ids at most `reorder_ids_max` ahead. The credit of a
+//! sender bounds the buffers of its incomplete messages.
 
 use alloc::vec::Vec;
 
@@ -16,11 +17,11 @@ use crate::rdm::state::Rdm;
 use crate::rdm::wire::field::STATUS_OK;
 use crate::rdm::wire::frame::Frame;
 
-/// Overhead in bytes that each buffered frame or part is charged.
+/// Overhead in bytes that is counted for each buffered frame or part.
 const PIECE_COST: usize = 128;
 
 impl Rdm {
-    /// Keeps a frame that came before its turn.
+    /// Stores a frame that arrived early.
     pub(crate) fn keep_early(
         &mut self,
         index: u32,
@@ -45,7 +46,7 @@ impl Rdm {
         Ok(())
     }
 
-    /// Delivers early messages whose turn has come. Returns whether there were any.
+    /// Delivers early messages that are next in order now. Returns whether there were any.
     pub(crate) fn advance(&mut self, index: u32, memory: &mut dyn Memory) -> bool {
         let mut any = false;
         while let Some(incoming) = self.conn(index).and_then(|conn| conn.incoming) {
@@ -81,12 +82,13 @@ impl Rdm {
         any
     }
 
-    /// Whether a frame of this id is kept until its turn.
+    /// Whether an early frame of this id is stored.
     pub(crate) fn is_early(&self, index: u32, id: u32) -> bool {
         self.partials.get(&(index, id)).is_some_and(|partial| partial.early.is_some())
     }
 
-    /// A message has had its turn: of one in a single frame nothing more comes.
+    /// Removes the partial state of a message that was processed and that consists of a single
+    /// frame.
     pub(crate) fn forget_unknown(&mut self, index: u32, id: u32) {
         if self.partials.is_empty() {
             return;
@@ -106,8 +108,9 @@ impl Rdm {
         }
     }
 
-    /// Whether so much more may be buffered of what a peer sent early (G5). A peer that keeps to
-    /// its credit needs less than half of its part, and leaves the others theirs.
+    /// Whether `cost` more bytes of a peer's early frames may be buffered (G5). A peer that
+    /// respects its credit needs less than half of its share, and leaves the rest of the memory to
+    /// others.
     fn has_room_ahead(&self, index: u32, cost: usize) -> bool {
         let own =
             self.conn(index).and_then(|conn| conn.incoming).map_or(0, |i| i.ahead_bytes as usize);
@@ -125,15 +128,15 @@ impl Rdm {
 
     fn give_room_ahead(&mut self, index: u32, cost: usize) {
         self.reorder_bytes -= cost;
-        // The session may be over, and its count with it.
+        // If the session has ended, its count has ended too.
         if let Some(incoming) = self.incoming_mut(index) {
             let cost = u32::try_from(cost).unwrap_or(u32::MAX);
             incoming.ahead_bytes = incoming.ahead_bytes.saturating_sub(cost);
         }
     }
 
-    /// The header of a message has had its turn, and brought its first bytes. The other parts go to
-    /// the destination, those that have come already at once.
+    /// Handles a header that is next in order, with the first bytes of its message. The other parts
+    /// go to the destination; parts that have arrived already go there immediately.
     pub(crate) fn begin_partial(
         &mut self,
         index: u32,
@@ -158,7 +161,7 @@ impl Rdm {
         self.put_back(index, id, partial);
     }
 
-    /// Keeps a message of which more will come, or ends it.
+    /// Stores a message of which more bytes will arrive, or ends it.
     fn put_back(&mut self, index: u32, id: u32, partial: Partial) {
         if partial.got < partial.length {
             self.partials.insert((index, id), partial);
@@ -177,7 +180,7 @@ impl Rdm {
         }
     }
 
-    /// A part of a message.
+    /// Handles a part of a message.
     pub(crate) fn on_part(
         &mut self,
         delivery: &Delivery<'_>,
@@ -217,7 +220,7 @@ impl Rdm {
         }
     }
 
-    /// Keeps a part whose header has not had its turn.
+    /// Stores a part whose header was not processed yet.
     fn keep_part(&mut self, index: u32, id: u32, offset: u16, bytes: &[u8]) -> Result<(), Refusal> {
         let cost = bytes.len() + PIECE_COST;
         if !self.has_room_ahead(index, cost) {
@@ -232,7 +235,7 @@ impl Rdm {
         Ok(())
     }
 
-    /// The rest of a message will not come.
+    /// Handles a message whose remaining bytes will not arrive.
     pub(crate) fn drop_partial(&mut self, index: u32, partial: Partial, outcome: Outcome) {
         if let Some(early) = &partial.early {
             self.give_room_ahead(index, early.len() + PIECE_COST);
@@ -245,7 +248,8 @@ impl Rdm {
                 if matcher.is_claimed(kept)
                     && let Some(kept) = matcher.message_mut(kept)
                 {
-                    // The application learns of it when it receives the message that it claimed.
+                    // The application gets the outcome when it receives the message that it has
+                    // claimed.
                     kept.body = Body::Lost(outcome);
                 } else if let Some(kept) = matcher.take(kept) {
                     self.forget_kept(&kept.info);
@@ -256,8 +260,8 @@ impl Rdm {
     }
 }
 
-/// The id that ends in these 16 bits and is nearest to another.
-#[allow(clippy::cast_possible_truncation)] // the low halves
+/// Returns the id that has `low` as its lower 16 bits and is nearest to `to`.
+#[allow(clippy::cast_possible_truncation)] // the lower 16 bits
 fn nearest(to: u32, low: u32) -> u32 {
     let ahead = (low as u16).wrapping_sub(to as u16).cast_signed();
     to.wrapping_add_signed(i32::from(ahead))

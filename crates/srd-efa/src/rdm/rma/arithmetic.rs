@@ -1,7 +1,8 @@
-//! Atomic operations on single elements: which there are, and what they do.
+//! Atomic operations on single elements.
 //!
-//! What is defined follows libfabric: order is for real numbers, bits are for integers, the rest
-//! for all. Integers wrap. A truth value is one or zero of the element's type.
+//! As in libfabric, comparisons of order are defined for real numbers, bitwise operations for
+//! integers, and all other operations for every type. Integers wrap. A truth value is one or zero
+//! of the element's type.
 
 use crate::layer::request::{AtomicOp, Datatype};
 
@@ -48,10 +49,10 @@ const OPS: [AtomicOp; 19] = [
 ];
 
 impl Datatype {
-    /// Every type, in the order of its number on the wire.
+    /// Every type, in the order of the numbers on the wire.
     pub const ALL: [Self; 14] = TYPES;
 
-    /// Bytes of an element.
+    /// Returns the bytes of an element.
     pub const fn bytes(self) -> usize {
         match self {
             Self::Int8 | Self::Uint8 => 1,
@@ -80,10 +81,10 @@ impl Datatype {
 }
 
 impl AtomicOp {
-    /// Every operation, in the order of its number on the wire.
+    /// Every operation, in the order of the numbers on the wire.
     pub const ALL: [Self; 19] = OPS;
 
-    /// Whether it compares: then it has comparands, and fetches.
+    /// Whether the operation compares. If so, it has comparands, and fetches.
     pub const fn compares(self) -> bool {
         matches!(
             self,
@@ -97,7 +98,7 @@ impl AtomicOp {
         )
     }
 
-    /// Whether it is defined for elements of a type.
+    /// Whether the operation is defined for elements of a type.
     pub const fn is_defined(self, datatype: Datatype) -> bool {
         match self {
             Self::Min
@@ -128,18 +129,18 @@ impl AtomicOp {
     }
 }
 
-/// Operations that all numeric types have.
+/// Operations of all numeric types.
 trait Number: Copy + PartialEq {
     fn of(bytes: &[u8]) -> Self;
     fn put(self, into: &mut [u8]);
     fn of_truth(truth: bool) -> Self;
     fn sum(self, other: Self) -> Self;
     fn product(self, other: Self) -> Self;
-    /// Applies a bitwise operation; returns `self` for a type without bitwise operations.
+    /// Applies a bitwise operation. Returns `self` for a type without bitwise operations.
     fn bits(self, _: AtomicOp, _: Self, _: Self) -> Self {
         self
     }
-    /// Whether it is less; never where there is no order.
+    /// Whether the number is less than another. Always false for a type without an order.
     fn less(self, _: Self) -> bool {
         false
     }
@@ -211,7 +212,7 @@ macro_rules! float {
 integer!(i8, u8, i16, u16, i32, u32, i64, u64, i128, u128);
 float!(f32, f64);
 
-/// Real part, imaginary part.
+/// A complex number: real part, imaginary part.
 #[derive(Clone, Copy, PartialEq)]
 struct Complex<T>(T, T);
 
@@ -278,8 +279,8 @@ fn each<T: Number>(op: AtomicOp, size: usize, elements: &mut [u8], s: &[u8], c: 
     }
 }
 
-/// Does an operation to elements, with as many operands (none for a read), and comparands if it
-/// compares. It is defined for the type.
+/// Applies an operation to elements. There are as many operands as elements (none for a read), and
+/// as many comparands if the operation compares. The operation must be defined for the type.
 pub(crate) fn apply(op: AtomicOp, datatype: Datatype, elements: &mut [u8], s: &[u8], c: &[u8]) {
     let go = match datatype {
         Datatype::Int8 => each::<i8>,

@@ -1,6 +1,6 @@
-//! Atomic operations: one ATOMIC to the target, one RESULT back (A3 to A5). The target executes
-//! them in their turn among the messages of their sender, so two of one sender happen in their
-//! order. Other atomic operations never see an element half changed.
+//! Atomic operations: one ATOMIC frame to the target, one RESULT frame back (A3 to A5). The target
+//! executes them in the order of their sender's messages, so two operations of one sender execute
+//! in order. No atomic operation sees an element that another one has changed only in part.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -23,7 +23,7 @@ use crate::rdm::wire::frame::{AtomicIov, Frame};
 use crate::rdm::wire::message::MESSAGE_COST;
 use crate::slots::Key;
 
-/// An operation to execute, checked.
+/// A checked operation, ready to execute.
 struct Request<'a> {
     kind: AtomicKind,
     iov: &'a [RmaIov],
@@ -31,11 +31,12 @@ struct Request<'a> {
 }
 
 impl Rdm {
-    /// An atomic operation on a peer's memory.
+    /// Executes an atomic operation on a peer's memory.
     ///
     /// # Errors
-    /// `Invalid` if it is not defined, or its pieces do not fit each other; `TooLong` beyond
-    /// [`Rdm::atomic_bytes_max`]; when there is no such peer, or no room.
+    /// `Invalid` if the operation is not defined for the type, or its pieces do not fit each other;
+    /// `TooLong` beyond [`Rdm::atomic_bytes_max`]; `NoSuchPeer` if there is no such peer; `Again`
+    /// if a table is full.
     pub fn atomic(&mut self, world: &mut World<'_>, atomic: Atomic<'_>) -> Result<(), Refused> {
         let (op, datatype) = (atomic.op, atomic.datatype);
         let of = |iov| IoVec::of(iov).ok_or(Refused::Invalid);
@@ -114,8 +115,8 @@ impl Rdm {
         Step::Over
     }
 
-    /// Executes a peer's operation, in its turn. A fault of the operation is reported in its
-    /// RESULT (A3).
+    /// Executes a peer's operation that is next in order. A fault of the operation is reported in
+    /// its RESULT (A3).
     pub(crate) fn on_atomic(
         &mut self,
         index: u32,
@@ -154,8 +155,8 @@ impl Rdm {
         Ok(())
     }
 
-    /// Executes an operation on our own memory. Returns the former elements, or the status of the
-    /// failure (A4).
+    /// Executes an operation on this endpoint's memory. Returns the previous elements, or the
+    /// status of the failure (A4).
     fn execute(&self, request: &Request<'_>, memory: &mut dyn Memory) -> Result<Vec<u8>, u8> {
         let Request { kind: AtomicKind { op, datatype, form }, iov, operands } = *request;
         let bytes = iov.iter().try_fold(0u64, |sum, piece| sum.checked_add(piece.length));
@@ -200,7 +201,7 @@ impl Rdm {
         Ok(before)
     }
 
-    /// A peer's RESULT; false if no operation waits for it.
+    /// Handles a peer's RESULT. Returns false if no operation waits for it.
     pub(crate) fn on_result(
         &mut self,
         index: u32,
@@ -223,7 +224,7 @@ impl Rdm {
         self.on_status(index, token, status)
     }
 
-    /// An operation on our own memory.
+    /// Executes an operation of this endpoint on its own memory.
     pub(crate) fn atomic_loopback(
         &mut self,
         world: &mut World<'_>,
@@ -246,7 +247,7 @@ impl Rdm {
     }
 }
 
-/// Whether every piece holds whole elements.
+/// Whether every piece consists of whole elements.
 fn are_whole(iov: &[RmaIov], datatype: Datatype) -> bool {
     let size = datatype.bytes() as u64;
     iov.iter().all(|piece| piece.length % size == 0)

@@ -1,11 +1,11 @@
-//! Peers' memory: reads, writes and atomic operations.
+//! Operations on peers' memory: reads, writes and atomic operations.
 //!
-//! | module | what |
+//! | module | content |
 //! |---|---|
 //! | `transfer` | reads and writes, at the initiator |
-//! | `target` | peers' reads and writes of our memory |
+//! | `target` | peers' reads and writes of this endpoint's memory |
 //! | `atomic` | atomic operations, at both ends |
-//! | `arithmetic` | what they do to single elements |
+//! | `arithmetic` | atomic operations on single elements |
 
 pub(crate) mod arithmetic;
 pub(crate) mod atomic;

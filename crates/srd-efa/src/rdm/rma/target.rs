@@ -1,4 +1,4 @@
-//! The target's end of reads and writes: PUTs are placed, and peers' transfers are reported (A2).
+//! Target side of reads and writes: places PUTs, and reports peers' transfers (A2).
 
 use crate::device::Note;
 use crate::layer::completion::{Kind, OperationCompletion, Outcome};
@@ -10,7 +10,7 @@ use crate::rdm::state::Rdm;
 use crate::rdm::wire::frame::Frame;
 
 impl Rdm {
-    /// A PUT, or a NOTE.
+    /// Handles a PUT or a NOTE.
     pub(crate) fn on_write(
         &mut self,
         index: u32,

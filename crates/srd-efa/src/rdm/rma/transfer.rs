@@ -1,8 +1,9 @@
-//! Reads and writes of peers' memory, and registrations for theirs.
+//! Reads and writes of peers' memory, and registrations of memory for peers.
 //!
-//! The device executes them; they keep no order (A1). A write with data for the peer that fits one
-//! datagram travels as a PUT, as do writes whose bytes were copied. A larger one carries its data
-//! as the immediate of its only request, if it has 32 bits, or is followed by a NOTE (A2).
+//! The device executes reads and writes, in any order (A1). A write with data for the peer is sent
+//! as a PUT if it fits into one datagram; a write whose bytes were copied is always sent as PUTs. A
+//! larger write carries its data as the immediate of its only request, if the data has 32 bits;
+//! otherwise a NOTE follows (A2).
 
 use alloc::boxed::Box;
 
@@ -25,7 +26,8 @@ impl Rdm {
     /// Reads or writes a peer's memory.
     ///
     /// # Errors
-    /// When there is no such peer, no room, or the pieces do not fit each other.
+    /// `NoSuchPeer` if there is no such peer; `Again` if a table is full; `TooLong` if an injected
+    /// write is too long; `Invalid` if the pieces do not fit each other.
     pub fn rma(&mut self, world: &mut World<'_>, rma: Rma<'_>) -> Result<(), Refused> {
         if rma.read && (rma.until == Until::Injected || rma.data.is_some()) {
             return Err(Refused::Invalid);
@@ -51,31 +53,32 @@ impl Rdm {
         self.submit(world, Op { context, until, signaled, data, ..op })
     }
 
-    /// Lets peers use memory.
+    /// Registers memory for peers.
     ///
     /// # Errors
-    /// `Invalid` if the key is taken, or the piece makes no sense; `Again` if there are too many.
+    /// `Invalid` if the key is in use or the range is impossible; `Again` if there are too many
+    /// registrations.
     pub fn share(&mut self, shared: Shared) -> Result<(), Refused> {
         let mr = shared.register(&mut self.device, self.pd)?;
         self.shares.insert(shared.rkey, mr);
         Ok(())
     }
 
-    /// Ends the share: transfers that use it fail. [`Rdm::lent`] returns whether the transport
-    /// still sends from it.
+    /// Deregisters memory: transfers that use it fail. The transport may still send from the
+    /// memory: see [`Rdm::lent`].
     pub fn unshare(&mut self, rkey: u64) {
         if let Some(mr) = self.shares.remove(&rkey) {
             let _ = self.device.dereg_mr(mr);
         }
     }
 
-    /// Pieces of memory that were taken back while the transport was sending from them: as long
-    /// as there are any, none of them may be unmapped.
+    /// Returns the number of deregistered pieces of memory from which the transport still sends. As
+    /// long as it is not zero, none of these pieces may be unmapped.
     pub fn lent(&self) -> usize {
         self.device.leaving()
     }
 
-    /// Goes on with a read or write.
+    /// Continues a read or write.
     pub(crate) fn step_rma(&mut self, world: &mut World<'_>, index: u32, key: Key) -> Step {
         loop {
             let alone = self.puts(index, key);
@@ -105,7 +108,7 @@ impl Rdm {
         }
     }
 
-    /// Whether a write travels in one frame with its data.
+    /// Whether a write is sent in frames together with its bytes.
     fn puts(&self, index: u32, key: Key) -> bool {
         let (Some(conn), Some(op)) = (self.conn(index), self.ops.get(key)) else { return false };
         let Work::Rma(rma) = &op.work else { return false };
@@ -114,7 +117,7 @@ impl Rdm {
         !rma.read && fits && (op.data.is_some() || bare) && rma.remote.as_slice().len() == 1
     }
 
-    /// The next frame of a write that needs no request.
+    /// Sends the next PUT of a write.
     fn send_put(&mut self, world: &mut World<'_>, index: u32, key: Key) -> Handed {
         let (Some(conn), Some(op)) = (self.conn(index), self.ops.get(key)) else {
             return Handed::Never;
@@ -127,9 +130,10 @@ impl Rdm {
         let last = rma.asked + to.length == op.length;
         let whole = last && rma.asked == 0;
         if last && op.in_flight > 0 && op.data.is_none() {
-            return Handed::Full; // A2: the last waits for the others
+            return Handed::Full; // A2: the last frame waits for the others
         }
-        // Data travels with a write in one frame; of more, the order is not known.
+        // Only a write of one frame carries its data there: the order of several frames is not
+        // known.
         let data = op.data.filter(|_| whole);
         let bytes = usize::try_from(to.length).unwrap_or(0);
         let more = !last || op.data.is_some() && !whole;
@@ -163,7 +167,7 @@ impl Rdm {
         handed
     }
 
-    /// Posts the next work request. `None`: go on.
+    /// Posts the next work request. `None`: continue with the next.
     fn post_rma(&mut self, world: &mut World<'_>, index: u32, key: Key) -> Option<Step> {
         let (Some(conn), Some(op)) = (self.conn(index), self.ops.get(key)) else {
             return Some(Step::Over);
@@ -181,9 +185,9 @@ impl Rdm {
         let to = Remote { addr: remote.addr, rkey: remote.rkey };
         let last = rma.asked + u64::from(length) == op.length;
         if last && rma.requests > 0 && op.data.is_none() {
-            return Some(Step::Wait); // A2: the last waits for the others
+            return Some(Step::Wait); // A2: the last request waits for the others
         }
-        // Data of 32 bits travels with a write of one piece.
+        // The request of a write of one piece carries data of 32 bits.
         let whole = u64::from(length) == op.length;
         let imm = op.data.filter(|_| whole).and_then(|data| u32::try_from(data).ok());
         let told = imm.is_some();
@@ -215,7 +219,7 @@ impl Rdm {
         None
     }
 
-    /// A request of a read or write has ended.
+    /// Handles the end of a request of a read or write.
     pub(crate) fn rma_ended(&mut self, key: Key, completion: &Completion) {
         let Some(op) = self.ops.get_mut(key) else { return };
         let index = op.conn;
@@ -231,7 +235,7 @@ impl Rdm {
         self.requeue_refused(index);
     }
 
-    /// All of a read or write has been acknowledged.
+    /// Handles the acknowledgement of a whole read or write.
     pub(crate) fn rma_sent(&mut self, key: Key) {
         let Some(op) = self.ops.get_mut(key) else { return };
         let (index, data) = (op.conn, op.data);
@@ -246,7 +250,7 @@ impl Rdm {
         }
     }
 
-    /// Reads or writes our own memory as a peer would.
+    /// Reads or writes this endpoint's own memory as a peer would.
     pub(crate) fn rma_loopback(&mut self, world: &mut World<'_>, key: Key) -> Result<(), Refused> {
         let Some(op) = self.ops.get(key) else { return Ok(()) };
         let (length, data, peer) = (op.length, op.data, op.peer);

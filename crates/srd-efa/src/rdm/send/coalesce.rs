@@ -1,9 +1,9 @@
-//! Small messages leave in one datagram: a BATCH (G11).
+//! Small messages share a datagram: the frame BATCH (G11).
 //!
 //! A datagram costs far more than the few bytes of a small message. So the first message to a peer
-//! leaves at once, and those that follow wait until the application polls
-//! ([`Rdm::flush_coalesced`]), or there are enough for a datagram. The caller of the endpoint
-//! bounds the wait for an application that never polls.
+//! is sent immediately. The following messages wait until the application polls
+//! ([`Rdm::flush_coalesced`]), or until there are enough for a datagram. The caller of the endpoint
+//! bounds the wait if the application never polls.
 
 use alloc::vec::Vec;
 
@@ -17,13 +17,13 @@ use crate::rdm::wire::field::BASE_BYTES;
 use crate::rdm::wire::message;
 use crate::slots::Key;
 
-/// The longest message that a BATCH takes.
+/// Largest message in a BATCH, in bytes.
 pub(crate) const BYTES_MAX: u64 = 512;
-/// Room of a frame to begin with.
+/// Initial capacity of a frame, in bytes.
 const FRAME_BYTES: usize = 1024;
 
 impl Rdm {
-    /// Lets messages leave that wait for a batch.
+    /// Sends messages that wait for a batch.
     pub fn flush_coalesced(&mut self) {
         for index in core::mem::take(&mut self.bursts) {
             let Some(conn) = self.conn_mut(index) else { continue };
@@ -35,8 +35,8 @@ impl Rdm {
         }
     }
 
-    /// Returns whether the last call queued nothing that should leave now, and resets it: the
-    /// call posted a receive, or a message that waits for a batch.
+    /// Returns whether the last call queued nothing that must be sent immediately, and resets this
+    /// state: such a call posted a receive, or a message that waits for a batch.
     pub fn take_deferred(&mut self) -> bool {
         core::mem::take(&mut self.deferred)
     }
@@ -46,7 +46,8 @@ impl Rdm {
         self.coalescing > 0
     }
 
-    /// Whether a message that was just queued waits for a batch. `small`: it may be part of one.
+    /// Whether a message that was just queued waits for a batch. `small`: the message may be part
+    /// of a batch.
     pub(crate) fn coalesce(&mut self, index: u32, small: bool) -> bool {
         let Some(conn) = self.conn_mut(index) else { return false };
         if !small || !conn.bursting || conn.messages.len() >= BATCH_MESSAGES_MAX {
@@ -59,7 +60,7 @@ impl Rdm {
         true
     }
 
-    /// Messages of this connection wait no longer.
+    /// Ends the wait of this connection's messages.
     pub(crate) fn stop_coalescing(&mut self, index: u32) {
         let Some(conn) = self.conn_mut(index) else { return };
         if core::mem::take(&mut conn.coalescing) {
@@ -67,7 +68,7 @@ impl Rdm {
         }
     }
 
-    /// A message was handed over: the next ones wait for a batch.
+    /// Records that a message was handed over: the next messages wait for a batch.
     pub(crate) fn burst(&mut self, index: u32) {
         if let Some(conn) = self.conn_mut(index)
             && !core::mem::replace(&mut conn.bursting, true)
@@ -76,8 +77,8 @@ impl Rdm {
         }
     }
 
-    /// Hands over the messages at the head of a connection's queue that fit into one datagram;
-    /// `None` if there are not two.
+    /// Hands over messages at the head of a connection's queue that fit into one datagram; `None`
+    /// if there are fewer than two.
     pub(crate) fn send_batch(&mut self, world: &mut World<'_>, index: u32) -> Option<Handed> {
         let (frame, keys) = self.gather(world, index)?;
         let check = self.conn(index)?.session?.check;
@@ -112,7 +113,7 @@ impl Rdm {
         Some(Handed::Yes)
     }
 
-    /// A BATCH of messages from the head of the queue, with ids and credit.
+    /// Builds a BATCH of messages from the head of the queue, with their ids and credit.
     fn gather(&mut self, world: &mut World<'_>, index: u32) -> Option<(BatchBuilder, Vec<Key>)> {
         if self.conn(index)?.messages.len() < 2 {
             return None;
@@ -146,7 +147,7 @@ impl Rdm {
         frame.filter(|_| keys.len() > 1).map(|frame| (frame, keys))
     }
 
-    /// Bytes that a message takes in a BATCH, if it may be part of one.
+    /// Returns the bytes that a message takes in a BATCH, if the message may be part of one.
     fn entry_bytes(&self, index: u32, key: Key) -> Option<usize> {
         let (conn, op) = (self.conn(index)?, self.ops.get(key)?);
         let Work::Message(message) = &op.work else { return None };
@@ -165,7 +166,7 @@ impl Rdm {
         Some(header + usize::try_from(op.length).ok()?)
     }
 
-    /// A BATCH was settled.
+    /// Handles the end of a BATCH's datagram.
     pub(crate) fn batch_settled(&mut self, key: Key, status: srd_proto::Status) {
         let Some(BatchInFlight(keys)) = self.batches.remove(key) else { return };
         for key in keys {

@@ -1,4 +1,5 @@
-//! Operations whose peer is this endpoint: matched inside, copied once, on no wire (G9).
+//! Operations whose peer is this endpoint: matched locally and copied once, without a datagram
+//! (G9).
 
 use bytes::Bytes;
 
@@ -13,7 +14,7 @@ use crate::rdm::wire::message::MESSAGE_COST;
 use crate::slots::Key;
 
 impl Rdm {
-    /// Carries an operation out whose peer is this endpoint.
+    /// Executes an operation whose peer is this endpoint.
     pub(crate) fn submit_loopback(
         &mut self,
         world: &mut World<'_>,
@@ -52,7 +53,8 @@ impl Rdm {
             self.landed(&landing, None);
             return Ok(());
         }
-        // As many as a peer may send unexpected; the others wait in their buffers.
+        // The number of unexpected messages that a peer may send; further messages wait in their
+        // buffers.
         let window = usize::try_from(self.window() / MESSAGE_COST).unwrap_or(0);
         let many = self.matcher(info.tag.is_some()).len().1 >= window;
         let copy = copy && (copied || !many);

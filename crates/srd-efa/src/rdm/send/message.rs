@@ -1,4 +1,5 @@
-//! Messages leave: short ones whole, medium ones in parts (G2), long ones to be read (G3).
+//! Sending of messages: short messages in one datagram, medium ones in parts (G2), long ones for
+//! the receiver to read (G3).
 
 use bytes::Bytes;
 
@@ -15,7 +16,7 @@ use crate::rdm::wire::{encode, field, message};
 use crate::slots::Key;
 
 impl Rdm {
-    /// Goes on with the message at the head of its connection's queue.
+    /// Continues the message at the head of its connection's queue.
     pub(crate) fn step_message(&mut self, world: &mut World<'_>, index: u32, key: Key) -> Step {
         let Some(session) = self.conn(index).and_then(|conn| conn.session) else {
             return Step::Wait;
@@ -26,7 +27,7 @@ impl Rdm {
         };
         if message.stage != Stage::Waiting && message.session != session.number {
             if *acked > 0 {
-                // It ends when its parts of the old session have been settled.
+                // The message ends when its parts in the old session are settled.
                 *failure = Some(Outcome::Restarted);
                 self.on_idle(key);
                 return Step::Over;
@@ -55,8 +56,8 @@ impl Rdm {
         }
     }
 
-    /// Gives a message its id (G1) and takes its credit (G4), or makes a long one of it; false if
-    /// there is no credit.
+    /// Gives a message its id (G1), and takes its credit (G4) or makes it a long message. Returns
+    /// false if there is too little credit.
     pub(crate) fn admit_message(&mut self, index: u32, key: Key) -> bool {
         let Some(op) = self.ops.get(key) else { return false };
         let Work::Message(message) = &op.work else { return false };
@@ -65,8 +66,8 @@ impl Rdm {
         let room = session.limit.saturating_sub(session.used);
         let by_reference = matches!(message.source, Source::IoVec(_));
         let medium = length <= self.bounds.medium_bytes_max;
-        // A message that was refused as a long one goes again as such: its keys are still valid,
-        // and its receiver may be reading.
+        // A message that was refused as a long message is sent again as a long message: its keys
+        // are still valid, and its receiver may be reading.
         let shared = !message.shared.is_empty();
         let whole = medium && !shared && MESSAGE_COST + length <= room;
         let long = by_reference && (!medium || length >= self.bounds.long_bytes_min);
@@ -92,7 +93,7 @@ impl Rdm {
         true
     }
 
-    /// Lets the receiver read a message, under keys for this once (G3).
+    /// Registers a message for its receiver, with keys for this message only (G3).
     fn share_message(&mut self, key: Key) -> bool {
         let Some(Op { work: Work::Message(message), .. }) = self.ops.get_mut(key) else {
             return false;
@@ -116,7 +117,7 @@ impl Rdm {
         true
     }
 
-    /// The datagram with the header and as many bytes as fit.
+    /// Sends the datagram with the header and as many bytes as fit.
     fn send_first(&mut self, world: &mut World<'_>, index: u32, key: Key) -> Handed {
         let (Some(conn), Some(op)) = (self.conn(index), self.ops.get(key)) else {
             return Handed::Never;
@@ -139,7 +140,8 @@ impl Rdm {
             && let Some(Op { work: Work::Message(message), .. }) = self.ops.get_mut(key)
         {
             message.first_bytes = first;
-            // A datagram that fails for its size was cut before the path was known.
+            // If a datagram is too large for the path, its size was chosen before the path was
+            // known.
             message.part_bytes = message.part_bytes.max(room);
             message.stage = if in_parts { Stage::Sending { sent: first } } else { Stage::Sent };
             self.burst(index);
@@ -147,7 +149,7 @@ impl Rdm {
         handed
     }
 
-    /// A part of a message: its bytes, and nothing else.
+    /// Sends a part of a message, which consists of bytes only.
     fn part(
         &mut self,
         world: &mut World<'_>,
@@ -182,8 +184,8 @@ impl Rdm {
         handed
     }
 
-    /// Bytes that were too large for the path go again (G10). Those of the first datagram go in a
-    /// smaller one with the header, and the rest of them as parts.
+    /// Sends bytes again that were too large for the path (G10). Bytes of the first datagram are
+    /// sent in a smaller datagram with the header, and the rest as parts.
     fn send_again(
         &mut self,
         world: &mut World<'_>,
@@ -220,7 +222,7 @@ impl Rdm {
         handed
     }
 
-    /// The header of a long message.
+    /// Sends the header of a long message.
     fn send_long(&mut self, world: &mut World<'_>, index: u32, key: Key) -> Handed {
         let (Some(conn), Some(op)) = (self.conn(index), self.ops.get(key)) else {
             return Handed::Never;

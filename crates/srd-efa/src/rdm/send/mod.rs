@@ -1,14 +1,14 @@
-//! From the application's call to the end of the operation.
+//! The way of an operation from the application's call to its end.
 //!
-//! | module | what |
+//! | module | content |
 //! |---|---|
-//! | `operation` | the record of an operation, and its names in datagrams |
-//! | `submit` | takes what the application asks for, and looks after each peer's queues |
-//! | `order` | holds back what must not overtake |
-//! | `message` | messages leave: short ones whole, medium ones in parts, long ones to be read |
-//! | `coalesce` | small messages leave in one datagram |
-//! | `transmit` | the way into the transport |
-//! | `settle` | what becomes of what was sent |
+//! | `operation` | the record of an operation, and the numbers of its datagrams |
+//! | `submit` | calls of the application, and the queues of each peer |
+//! | `order` | delay of operations that must not overtake others |
+//! | `message` | sending of messages: short ones whole, medium ones in parts, long ones read |
+//! | `coalesce` | several small messages in one datagram |
+//! | `transmit` | handing datagrams to the transport |
+//! | `settle` | the end of datagrams and operations |
 //! | `loopback` | operations whose peer is this endpoint |
 
 pub(crate) mod coalesce;

@@ -1,4 +1,4 @@
-//! Operations of the application's that have not ended, one record for each.
+//! Operations of the application that have not ended, one record for each.
 //!
 //! An operation waits in its connection's queue until all of it was handed to the transport, then
 //! for the acknowledgements of its datagrams, then, if it needs one, for the peer's RECEIPT or
@@ -19,7 +19,7 @@ use crate::rdm::iovec::{IoVec, RmaIoVec};
 use crate::rdm::wire::message::MessageHeader;
 use crate::slots::Key;
 
-/// The upper byte of the numbers of operations' datagrams.
+/// Upper byte of the numbers of operations' datagrams.
 const TAG: u8 = 0xed;
 /// Tag in the numbers of control frames.
 pub(crate) const TAG_CONTROL: u8 = 0xec;
@@ -32,28 +32,28 @@ pub(crate) const TAG_LONG: u8 = 1;
 /// Tag in the numbers of work requests of reads and writes.
 pub(crate) const TAG_RMA: u8 = 2;
 
-/// Number of retries of a message whose session the peer has lost (H4).
+/// Largest number of retries of a message whose session the peer has lost (H4).
 pub(crate) const TRIES_MAX: u8 = 8;
 
-/// The result of an attempt to go on with an operation.
+/// Result of an attempt to continue an operation.
 pub(crate) enum Step {
-    /// There is nothing more to hand over.
+    /// All of the operation was handed over.
     Over,
     /// The operation has to wait.
     Wait,
 }
 
-/// The result of an attempt to hand a datagram to the transport.
+/// Result of an attempt to hand a datagram to the transport.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Handed {
     Yes,
     /// The transport is full; an event follows when it has space.
     Full,
-    /// The transport will never take it: too large, or the peer is gone.
+    /// The transport will never accept the datagram: it is too large, or the peer was removed.
     Never,
 }
 
-/// A SEND.
+/// Content of a SEND.
 pub(crate) struct Out {
     pub check: u32,
     pub imm: Option<u32>,
@@ -61,14 +61,14 @@ pub(crate) struct Out {
     pub user: u64,
 }
 
-/// Messages of a BATCH that was handed over, until it is settled.
+/// Messages of a BATCH that was handed over and is not settled.
 #[derive(Debug)]
 pub(crate) struct BatchInFlight(pub Vec<Key>);
 
 /// Source of an operation's bytes.
 #[derive(Clone, Debug)]
 pub(crate) enum Source {
-    /// The application's memory, which it leaves alone until the operation ends.
+    /// Memory of the application, which must not change it until the operation ends.
     IoVec(IoVec),
     /// A copy.
     Owned(Bytes),
@@ -82,7 +82,7 @@ impl Source {
         }
     }
 
-    /// A part of it, by reference if that is possible.
+    /// Returns a range of the bytes, without a copy if possible.
     #[allow(clippy::cast_possible_truncation)] // offsets of copies, which are short
     pub(crate) fn read(&self, memory: &mut dyn Memory, offset: u64, bytes: usize) -> Bytes {
         match self {
@@ -91,7 +91,7 @@ impl Source {
         }
     }
 
-    /// Copies a part of it behind what stands in `into`.
+    /// Appends a copy of a range of the bytes to `into`.
     pub(crate) fn append(
         &self,
         memory: &mut dyn Memory,
@@ -113,24 +113,24 @@ pub(crate) enum Stage {
     Waiting,
     /// The message has an id, and `sent` bytes were handed over.
     Sending { sent: u64 },
-    /// All of it was handed over.
+    /// The whole message was handed over.
     Sent,
 }
 
-/// A message under way.
+/// A message in progress.
 #[derive(Debug)]
 pub(crate) struct MessageOut {
     pub source: Source,
     pub stage: Stage,
     pub id: u32,
-    /// The number of the session that the id belongs to.
+    /// Number of the session that the id belongs to.
     pub session: u32,
-    /// Bytes in the datagram with the header, and in each of those behind it.
+    /// Bytes in the datagram with the header, and in each of the following datagrams.
     pub first_bytes: u64,
     pub part_bytes: u64,
-    /// Ranges that were too large for the path, and are sent again in smaller parts: from, to.
+    /// Ranges that were too large for the path, and are sent again in smaller parts: start and end.
     pub again: Vec<(u64, u64)>,
-    /// Keys under which the receiver may read it, if it is long.
+    /// Registrations with which the receiver may read the message, if it is long.
     pub shared: Vec<Mr>,
 }
 
@@ -139,11 +139,11 @@ pub(crate) struct MessageOut {
 pub(crate) struct AtomicKind {
     pub op: AtomicOp,
     pub datatype: Datatype,
-    /// 0: changes; 1: fetches as well; 2: under a condition, and fetches.
+    /// 0: changes only; 1: changes and fetches; 2: changes under a condition, and fetches.
     pub form: u8,
 }
 
-/// An atomic operation under way.
+/// An atomic operation in progress.
 #[derive(Debug)]
 pub(crate) struct AtomicOut {
     pub kind: AtomicKind,
@@ -156,21 +156,21 @@ pub(crate) struct AtomicOut {
     pub session: u32,
 }
 
-/// A read or write under way.
+/// A read or write in progress.
 #[derive(Debug)]
 pub(crate) struct RmaOut {
     pub read: bool,
     pub source: Source,
     pub remote: RmaIoVec,
-    /// Bytes handed over or requested from the device; and whether anything was, since a length
-    /// may be zero.
+    /// Bytes that were handed over or requested from the device, and whether any request was made,
+    /// since a length may be zero.
     pub asked: u64,
     pub begun: bool,
-    /// Work requests of the device that have not completed.
+    /// Number of the device's work requests that have not completed.
     pub requests: u32,
-    /// Its data is with the peer, or on the way there.
+    /// Whether the peer has the data of the write, or the data is in flight.
     pub notified: bool,
-    /// A frame was too large for the path: all of it goes again.
+    /// Whether a frame was too large for the path, so that all of the operation is sent again.
     pub again: bool,
 }
 
@@ -186,34 +186,35 @@ pub(crate) enum Work {
 #[derive(Debug)]
 pub(crate) struct Op {
     pub kind: Kind,
-    /// The peer as the application numbers it, and its connection.
+    /// Number of the peer for the application, and index of its connection.
     pub peer: u32,
     pub conn: u32,
-    /// The run of the peer that is meant (H2); zero for any.
+    /// Run of the peer that the operation is for (H2); zero for any run.
     pub aim: u64,
     pub context: u64,
     pub until: Until,
     pub signaled: bool,
-    /// Its success has been reported.
+    /// Whether success was reported.
     pub reported: bool,
     pub tag: Option<u64>,
     pub data: Option<u64>,
     pub length: u64,
-    /// Datagrams handed over: not settled, acknowledged, and refused as unknown to the peer.
+    /// Numbers of handed-over datagrams: not settled, acknowledged, and refused as unknown to the
+    /// peer.
     pub in_flight: u32,
     pub acked: u32,
     pub refused: u32,
     /// Number of times that all of the operation was sent again.
     pub tries: u8,
     pub failure: Option<Outcome>,
-    /// Outcome of an operation that has ended although the transport still sends from its memory
+    /// Outcome of an operation that has ended, while the transport still sends from its memory
     /// (G3).
     pub leaving: Option<Outcome>,
-    /// The status of the peer's RECEIPT or RESULT, once it has come.
+    /// Status in the peer's RECEIPT or RESULT, after it has arrived.
     pub answer: Option<u8>,
-    /// Whether it stands in its connection's queue.
+    /// Whether the operation is in its connection's queue.
     pub queued: bool,
-    /// Whether operations that must not overtake it wait for its end.
+    /// Whether the operation counts among those that later operations may have to wait for.
     pub counted: bool,
     pub work: Work,
 }
@@ -223,7 +224,7 @@ impl Op {
         MessageHeader { id, tag: self.tag, data: self.data, token }
     }
 
-    /// The id and session that it travels under, if it has them.
+    /// Returns the stage, the id and the session of a message or atomic operation.
     pub(crate) fn stage_mut(&mut self) -> Option<(&mut Stage, &mut u32, &mut u32)> {
         match &mut self.work {
             Work::Message(m) => Some((&mut m.stage, &mut m.id, &mut m.session)),
@@ -232,7 +233,7 @@ impl Op {
         }
     }
 
-    /// Whether everything was handed over, for a message or atomic operation.
+    /// Whether a message or atomic operation was handed over completely.
     pub(crate) fn is_sent(&self) -> bool {
         let stage = match &self.work {
             Work::Message(m) => m.stage,
@@ -244,7 +245,7 @@ impl Op {
         stage == Stage::Sent
     }
 
-    /// Whether it ends with a RECEIPT or RESULT, not with an acknowledgement.
+    /// Whether the operation ends with a RECEIPT or RESULT, not with an acknowledgement.
     pub(crate) fn wants_answer(&self) -> bool {
         match &self.work {
             Work::Message(m) => self.until == Until::Delivered || !m.shared.is_empty(),
@@ -254,17 +255,17 @@ impl Op {
     }
 }
 
-/// The number of a datagram of an operation. `part`: which of them.
+/// Returns the number of an operation's datagram. `part`: index of the datagram.
 pub(crate) fn user_of(key: Key, part: u16) -> u64 {
     key.to_user_part(TAG, part)
 }
 
-/// Back from it: index, generation's low bits, part.
+/// Splits such a number: index, low bits of the generation, part.
 pub(crate) fn of_user(user: u64) -> Option<(u32, u32, u16)> {
     Key::of_user_part(user, TAG)
 }
 
-/// The outcome of an operation whose datagram ended with a status.
+/// Returns the outcome of an operation whose datagram ended with a status.
 pub(crate) fn outcome_of(status: Status) -> Outcome {
     match status {
         Status::Ok => Outcome::Ok,
@@ -277,7 +278,7 @@ pub(crate) fn outcome_of(status: Status) -> Outcome {
     }
 }
 
-/// The outcome of an operation whose work request ended with a status.
+/// Returns the outcome of an operation whose work request ended with a status.
 pub(crate) fn outcome_of_wc(status: WcStatus) -> Outcome {
     match status {
         WcStatus::Ok => Outcome::Ok,

@@ -1,10 +1,10 @@
-//! The order of reads and writes, for applications that request one (A6).
+//! Order of reads and writes, for applications that request it (A6).
 //!
-//! Messages and atomic operations keep their order by their ids. Reads and writes have none:
-//! their datagrams take every path. An operation that must not overtake earlier ones to its peer
-//! is held back here until those have ended: bytes that are read have arrived, and bytes that are
-//! written are in the peer's memory. Without an order to keep, nothing waits. Bound:
-//! `operations_max`.
+//! Messages and atomic operations are ordered by their ids. Reads and writes have no ids, and their
+//! datagrams take every path. So an operation that must not overtake earlier operations to its peer
+//! waits in this module until those have ended: a read has ended when its bytes have arrived, and a
+//! write when its bytes are in the peer's memory. If no order is requested, no operation waits.
+//! Bound: `operations_max`.
 
 use crate::layer::completion::Kind;
 use crate::layer::request::{Family, Order};
@@ -29,7 +29,7 @@ impl Rdm {
         self.order = order;
     }
 
-    /// Whether an operation that was just posted has to wait for its turn.
+    /// Whether an operation that was just posted has to wait.
     pub(crate) fn wait_turn(&mut self, index: u32, key: Key) -> bool {
         if self.order == Order::default() {
             return false;
@@ -47,7 +47,7 @@ impl Rdm {
         true
     }
 
-    /// Moves operations whose turn has come into their queue.
+    /// Moves operations that no longer have to wait into their queue.
     pub(crate) fn let_through(&mut self, index: u32) {
         while let Some(&key) = self.conn(index).and_then(|conn| conn.ordered.front()) {
             if !self.take_turn(index, key) {
@@ -62,7 +62,7 @@ impl Rdm {
         }
     }
 
-    /// Counts an operation as begun, if nothing holds it.
+    /// Counts an operation as started, if it does not have to wait. Returns whether it was counted.
     fn take_turn(&mut self, index: u32, key: Key) -> bool {
         let order = self.order;
         let Some(family) = self.ops.get(key).map(Op::family) else { return true };
@@ -77,7 +77,7 @@ impl Rdm {
         true
     }
 
-    /// An operation has ended: those that waited for it may go on.
+    /// Handles the end of an operation: operations that waited for it may continue.
     pub(crate) fn end_turn(&mut self, op: &Op) {
         if !op.counted {
             return;

@@ -1,5 +1,5 @@
-//! Operations end: by acknowledgements, refusals and failures of their datagrams, and by the peer's
-//! RECEIPT or RESULT (H4, H6).
+//! The end of operations: by acknowledgements, refusals and failures of their datagrams, and by the
+//! peer's RECEIPT or RESULT (H4, H6).
 
 use alloc::vec::Vec;
 
@@ -12,11 +12,11 @@ use crate::rdm::state::Rdm;
 use crate::rdm::wire::field::{STATUS_BAD_KEY, STATUS_OK};
 use crate::slots::Key;
 
-/// Number of retries of a control frame after a context was lost (H5).
+/// Largest number of retries of a control frame after a context was lost (H5).
 const CONTROL_TRIES_MAX: u8 = 3;
 
 impl Rdm {
-    /// A datagram of an operation was settled.
+    /// Handles the end of an operation's datagram.
     pub(crate) fn settled(&mut self, key: Key, part: u16, status: Status) {
         let Some(op) = self.ops.get_mut(key) else { return };
         let index = op.conn;
@@ -41,7 +41,7 @@ impl Rdm {
         self.requeue_refused(index);
     }
 
-    /// Ends or continues an operation of which no datagram and no work request is under way.
+    /// Ends or continues an operation that has no datagram and no work request in progress.
     pub(crate) fn on_idle(&mut self, key: Key) {
         let Some(op) = self.ops.get_mut(key) else { return };
         let requests = if let Work::Rma(rma) = &op.work { rma.requests } else { 0 };
@@ -75,11 +75,11 @@ impl Rdm {
         } else if op.is_sent() {
             self.sent(key);
         } else if op.queued {
-            self.wake(index); // its last part may have waited for the others
+            self.wake(index); // the operation's last part may have waited for the others
         }
     }
 
-    /// All of an operation has been acknowledged.
+    /// Handles an operation of which every datagram was acknowledged.
     fn sent(&mut self, key: Key) {
         let Some(op) = self.ops.get(key) else { return };
         match (op.wants_answer(), op.answer, &op.work) {
@@ -117,8 +117,8 @@ impl Rdm {
         self.wake(index);
     }
 
-    /// Puts refused operations back at the head of the queue, in their order, when the last
-    /// datagram of a former session was settled (H4).
+    /// Puts refused operations back at the head of the queue, in order, after the last datagram of
+    /// an earlier session was settled (H4).
     pub(crate) fn requeue_refused(&mut self, index: u32) {
         let Some(conn) = self.conn_mut(index).filter(|l| l.in_flight == 0 && !l.refused.is_empty())
         else {
@@ -195,7 +195,7 @@ impl Rdm {
         }
     }
 
-    /// The status of a RECEIPT or RESULT. False if no operation waits for it.
+    /// Handles the status of a RECEIPT or RESULT. Returns false if no operation waits for it.
     pub(crate) fn on_status(&mut self, index: u32, token: u64, status: u8) -> bool {
         let key = Key::from_bits(token);
         let Some(op) = self.ops.get_mut(key).filter(|op| op.conn == index) else { return false };
@@ -209,13 +209,13 @@ impl Rdm {
         true
     }
 
-    /// Every operation of a connection fails: at once, or when its datagrams have been settled.
+    /// Fails every operation of a connection: immediately, or when its datagrams are settled.
     pub(crate) fn fail_conn(&mut self, index: u32, outcome: Outcome) {
         self.fail_where(outcome, |op| op.conn == index);
     }
 
-    /// Every operation of a connection fails that is meant for run `run`, or of which anything
-    /// has been sent.
+    /// Fails every operation of a connection that is for run `run`, or of which a datagram was
+    /// sent.
     pub(crate) fn fail_run(&mut self, index: u32, run: u64) {
         self.fail_where(Outcome::Restarted, |op| {
             let begun = op.acked > 0 || op.in_flight > 0;
@@ -223,14 +223,14 @@ impl Rdm {
         });
     }
 
-    /// Every operation to a peer, by the application's number of it, fails.
+    /// Fails every operation to the peer with this number.
     pub(crate) fn fail_peer(&mut self, peer: u32, outcome: Outcome) {
         self.fail_where(outcome, |op| op.peer == peer);
     }
 
-    /// Gives up messages with this context: each ends as cancelled, as soon as the transport has
-    /// released it. A long one that its receiver has not begun to read ends at once. One that is
-    /// being handed over goes on.
+    /// Cancels messages with this context: each ends as cancelled when the transport has released
+    /// it. A long message that its receiver has not started to read ends immediately. A message
+    /// that is being handed over continues.
     pub fn cancel_send(&mut self, context: u64) {
         self.fail_where(Outcome::Cancelled, |op| {
             op.context == context && matches!(op.work, Work::Message(_)) && !op.is_begun()
@@ -247,8 +247,8 @@ impl Rdm {
             if op.is_begun()
                 && let Some(conn) = self.conn_mut(index)
             {
-                // The receiver waits for this message: a new session notifies it that the message
-                // does not come.
+                // The receiver waits for this message: a new session notifies the receiver that the
+                // message will not arrive.
                 conn.session = None;
                 conn.in_doubt = conn.remote != 0;
                 self.wake(index);
@@ -260,7 +260,7 @@ impl Rdm {
 }
 
 impl Op {
-    /// A datagram was too large for the path.
+    /// Handles a datagram that was too large for the path.
     fn cut_again(&mut self, part: u16) {
         let length = self.length;
         match &mut self.work {
@@ -282,7 +282,7 @@ impl Op {
         }
     }
 
-    /// Whether it is a message with an id that has not been handed over whole.
+    /// Whether this is a message that has an id and was not handed over completely.
     fn is_begun(&self) -> bool {
         let Work::Message(message) = &self.work else { return false };
         match message.stage {
@@ -292,7 +292,7 @@ impl Op {
         }
     }
 
-    /// Starts an operation again of which nothing was delivered.
+    /// Starts an operation again, because nothing of it was delivered.
     fn restart(&mut self) {
         match &mut self.work {
             Work::Message(message) => {

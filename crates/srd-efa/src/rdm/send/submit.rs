@@ -1,4 +1,4 @@
-//! Takes operations from the application, and works off each connection's queues.
+//! Calls of the application that start operations, and the processing of each connection's queues.
 
 use bytes::{Bytes, BytesMut};
 
@@ -17,7 +17,8 @@ impl Rdm {
     /// Sends a message.
     ///
     /// # Errors
-    /// When there is no such peer, no room, or the pieces make no sense.
+    /// `NoSuchPeer` if there is no such peer; `Again` if a table is full; `TooLong` if an injected
+    /// message is too long; `Invalid` if the pieces are impossible.
     pub fn send(&mut self, world: &mut World<'_>, message: Message<'_>) -> Result<(), Refused> {
         let source = self.source_of(world, message.iov, message.until)?;
         let out = MessageOut {
@@ -44,7 +45,7 @@ impl Rdm {
         )
     }
 
-    /// Source of the bytes of an operation.
+    /// Returns the source of an operation's bytes.
     pub(crate) fn source_of(
         &self,
         world: &mut World<'_>,
@@ -64,7 +65,7 @@ impl Rdm {
         Ok(Source::Owned(copy.freeze()))
     }
 
-    /// A record for an operation, without the options of its call.
+    /// Makes a record for an operation, without the options of its call.
     pub(crate) fn new_op(&self, to: Peer, kind: Kind, work: Work) -> Result<Op, Refused> {
         let entry = self.entry(to).ok_or(Refused::NoSuchPeer)?;
         if self.ops.len() >= self.bounds.operations_max as usize || self.is_full() {
@@ -104,7 +105,7 @@ impl Rdm {
         })
     }
 
-    /// Begins an operation, at once if nothing waits before it.
+    /// Starts an operation; immediately, if no operation waits before it.
     pub(crate) fn submit(&mut self, world: &mut World<'_>, op: Op) -> Result<(), Refused> {
         let (index, is_rma) = (op.conn, matches!(op.work, Work::Rma(_)));
         let small = coalesce::is_small(&op);
@@ -133,8 +134,8 @@ impl Rdm {
         Ok(())
     }
 
-    /// Reports an injected operation as successful at once. If the operation fails later, the
-    /// failure is reported in another completion (H6).
+    /// Reports the success of an injected operation immediately. A later failure is reported, too
+    /// (H6).
     pub(crate) fn report_injected(&mut self, key: Key) {
         if let Some(op) = self.ops.get_mut(key) {
             op.reported = true;
@@ -153,7 +154,7 @@ impl Rdm {
                 lent |= self.device.is_lent(*mr);
             }
             if lent {
-                // The device's note of the last read's end leads back here.
+                // The device's note about the end of the last read calls this function again.
                 op.leaving = op.leaving.or(Some(outcome));
                 return;
             }
@@ -168,7 +169,7 @@ impl Rdm {
         }
     }
 
-    /// A peer's read of a long message has ended.
+    /// Handles the end of a peer's read of a long message.
     pub(crate) fn given_back(&mut self, key: Key) {
         if let Some(outcome) = self.ops.get(key).and_then(|op| op.leaving) {
             self.end(key, outcome);
@@ -184,7 +185,7 @@ impl Rdm {
         bytes: Bytes,
     ) {
         let control = Control { conn: index, kind, check, bytes, tries: 0 };
-        // Bound: one for each message that credit let in, and a few for each connection.
+        // Bound: one for each message that credit allowed, and a few for each connection.
         if let Some(key) = self.controls.insert(control, u32::MAX)
             && let Some(conn) = self.conn_mut(index)
         {
@@ -193,14 +194,15 @@ impl Rdm {
         }
     }
 
-    /// Queues a control frame to the peer's present run.
+    /// Queues a control frame to the peer's current run.
     pub(crate) fn queue_reply(&mut self, index: u32, bytes: BytesMut) {
         let Some(conn) = self.conn(index).filter(|conn| conn.remote != 0) else { return };
         let check = field::run_check(conn.remote);
         self.queue_control(index, ControlKind::Reply, check, bytes.freeze());
     }
 
-    /// Hands over what waits for a connection, as far as the transport takes it.
+    /// Hands over the waiting datagrams of a connection, as many as the transport accepts. Returns
+    /// whether it accepted any.
     pub(crate) fn flush(&mut self, world: &mut World<'_>, index: u32) -> bool {
         self.let_through(index);
         if let Some(aim) = self.hello_due(index) {
@@ -209,7 +211,7 @@ impl Rdm {
         let mut took = self.flush_control(world, index);
         took |= self.flush_queue(world, index, false);
         took |= self.flush_queue(world, index, true);
-        // An operation that failed may have brought forward one for another run.
+        // After an operation has failed, the next operation may be for another run.
         if self.hello_due(index).is_some() && took {
             self.wake(index);
         }
@@ -256,7 +258,7 @@ impl Rdm {
             took = true;
             if let Some(conn) = self.conn_mut(index) {
                 let queue = if rmas { &mut conn.rmas } else { &mut conn.messages };
-                // An operation that failed has left the queue already.
+                // A failed operation has been removed from the queue already.
                 if queue.front() == Some(&key) {
                     queue.pop_front();
                 }
@@ -301,7 +303,7 @@ impl Rdm {
     }
 }
 
-/// The completion of an operation.
+/// Returns the completion of an operation.
 pub(crate) fn done_of(op: &Op, outcome: Outcome) -> OperationCompletion {
     OperationCompletion {
         kind: op.kind,

@@ -1,7 +1,7 @@
-//! Hands SENDs to the transport, past the queue pair's send queue (U1).
+//! Hands SENDs to the transport, without the queue pair's send queue (U1).
 //!
-//! What a send queue adds, operations have already: a record, a bound, a completion. So messages
-//! are encoded as the device's SENDs are, and do not go through its queues.
+//! Operations of this layer already have a record, a bound and a completion, so they do not need a
+//! send queue. Messages are encoded as the device's SENDs.
 
 use bytes::Bytes;
 use srd_proto::{Class, Datagram, SendError};
@@ -13,7 +13,7 @@ use crate::rdm::state::{QPN, Rdm};
 use crate::slots::Key;
 use crate::wire::Opaque;
 
-/// Frames up to this size go in the low-latency class (U5).
+/// Largest frame in the low-latency class (U5), in bytes.
 const SMALL_BYTES: usize = 2048;
 
 impl Rdm {
@@ -38,7 +38,7 @@ impl Rdm {
                 Handed::Full
             }
             Err(SendError::TooLarge { max_bytes }) if max_bytes < conn.payload_bytes_max => {
-                // Smaller datagrams at the next pump (G10).
+                // The next pump uses smaller datagrams (G10).
                 conn.payload_bytes_max = max_bytes;
                 self.wake(index);
                 Handed::Full
@@ -47,7 +47,7 @@ impl Rdm {
         }
     }
 
-    /// Passes datagram number `part` of an operation to the transport.
+    /// Hands over a datagram of an operation. `part`: index of the datagram.
     pub(crate) fn hand_op(
         &mut self,
         world: &mut World<'_>,
@@ -60,8 +60,7 @@ impl Rdm {
         self.hand(world, index, Out { check, imm, payload, user: user_of(key, part) })
     }
 
-    /// Passes a control frame to the transport. Returns false if the frame has to wait for space in
-    /// the transport's queue.
+    /// Hands over a control frame. Returns false if the frame has to wait.
     pub(crate) fn hand_control(&mut self, world: &mut World<'_>, key: Key) -> bool {
         let Some(control) = self.controls.get(key) else { return true };
         let index = control.conn;

@@ -1,4 +1,4 @@
-//! Order, tags, sources, cancel, ourselves.
+//! Order, tags, sources, cancellation, and messages to the same endpoint.
 
 use super::*;
 

@@ -1,9 +1,9 @@
-//! Small messages that leave together.
+//! Small messages that are sent together.
 
 use super::*;
 use srd_proto::Status;
 
-/// `n` messages of 8 bytes in one go, each with its number.
+/// Sends `n` messages of 8 bytes without a pause, each with its number.
 fn burst(net: &mut Net, node: usize, to: Peer, from: u64, n: u64) {
     for number in from..from + n {
         let at = usize::try_from(8 * number).unwrap();
@@ -144,7 +144,7 @@ fn without_room_for_all_none_is_taken_and_they_come_again() {
     let mut net = Net { joins: true, ..Net::with(2, small) };
     let to = net.peer(0, 1);
     let back = net.peer(1, 0);
-    // The receiver does not poll the ends of what it sends itself.
+    // The receiver does not poll the completions of its own sends.
     for _ in 0..200 {
         net.send(1, back, 1, 0, 8);
         net.run_us(100);
@@ -229,7 +229,7 @@ fn what_no_sender_joins_is_malformed() {
         rdm.admit(net.now, &delivery, ram)
     };
     assert_eq!(throw(&join(2, 1, &[whole(1), part(2)])), Status::RemoteBadLength);
-    // Beyond its credit: as large as a datagram never is, but only the sum matters.
+    // The messages exceed its credit. No datagram is that large, but only the sum matters.
     let left = usize::try_from(incoming.granted - incoming.charged).unwrap();
     let large = |id| [whole(id), vec![0; left / 3]].concat();
     if left / 3 < 60_000 {

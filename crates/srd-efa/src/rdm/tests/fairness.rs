@@ -1,11 +1,12 @@
-//! Limits of what one peer can take from the others, and release of it when the peer has gone.
+//! Limits of the memory that one peer can take from others, and its release after the peer has
+//! ended.
 
 use super::*;
 use crate::wire::Opaque;
 use srd_proto::{Delivery, Status};
 
 impl Net {
-    /// Hands a node a frame that another node's transport carried, whoever wrote it.
+    /// Passes a frame to a node as if another node's transport had sent it.
     fn hear(&mut self, at: usize, from: usize, check: u32, payload: &[u8]) -> Status {
         let imm = Opaque::Send { check, imm: None }.encode();
         let Node { endpoint, rdm, ram, .. } = &mut self.nodes[at];
@@ -24,7 +25,7 @@ fn regression_a_peer_that_answers_no_read_holds_up_nobody_else() {
         net.send(1, liar, tag, 0, 100_000);
     }
     net.run_ms(20);
-    // From now on the liar's transport lives, and nothing above it does.
+    // From now on only the liar's transport runs, and no layer above it.
     net.frozen = Some(1);
     for tag in 0..40 {
         net.recv(0, None, tag, 0, 100_000);
@@ -39,7 +40,7 @@ fn regression_a_peer_that_answers_no_read_holds_up_nobody_else() {
     net.run_ms(100);
     assert_eq!(net.done(0).len(), 20, "the honest peer's messages have come");
     assert!(net.bytes(0, 1 << 20, 300_000) == net.bytes(2, 0, 300_000));
-    // And when the liar goes on, so do its own.
+    // When the liar continues, its own messages continue too.
     net.frozen = None;
     net.run_ms(100);
     assert_eq!(net.done(0).len(), 40);
@@ -65,7 +66,7 @@ fn regression_a_peer_that_greets_as_ever_new_runs_has_one_number() {
     assert_eq!(held.peers, 1, "{held:?}");
 }
 
-/// A node that comes, writes, is named by node 0, and goes, leaving no word.
+/// Starts a node, which sends, is added by node 0 if `named`, and ends without a notice.
 fn visit(net: &mut Net, node: usize, named: bool) {
     let tag = node as u64;
     net.dead = None;
@@ -113,13 +114,13 @@ fn peers_that_only_wrote_leave_the_application_its_numbers_and_wait_for_each_oth
     }
     assert_eq!(net.done(0).len(), 2, "the third has to wait");
     assert!(net.nodes[0].rdm.counters().rnr > 0);
-    // The application's own peers find room.
+    // There is space for the peers that the application adds.
     let to = net.peer(0, 4);
     net.recv(4, None, 9, 0, 10);
     net.send(0, to, 9, 0, 10);
     net.run_ms(5);
     assert_eq!(net.done(4).len(), 1);
-    // One that the application names is no stranger any more.
+    // A peer that the application adds is no longer a stranger.
     net.done(0);
     net.peer(0, 1);
     net.run_ms(3000);

@@ -1,4 +1,4 @@
-//! Restarts, silence, removal, HELLO.
+//! Restarts, silent peers, removed peers, and HELLO.
 
 use super::*;
 
@@ -199,7 +199,7 @@ fn regression_a_message_does_not_end_while_parts_of_it_are_on_their_way() {
             let index = rdm.conn_of(peer).unwrap();
             let begun = |op: &Op| op.acked > 0 && op.in_flight > 0 && op.queued;
             if !doubted && rdm.ops.iter().any(|(_, op)| begun(op)) {
-                // As after a write that the peer refused.
+                // The state after a write that the peer refused.
                 doubted = true;
                 rdm.conn_mut(index).unwrap().in_doubt = true;
                 rdm.wake(index);
@@ -229,7 +229,7 @@ fn regression_a_hello_that_a_peer_took_with_it_is_sent_again() {
         }
     }
     assert_eq!(net.nodes[1].rdm.hellos.len(), 1);
-    // It ends before it answers, but its transport has acknowledged.
+    // The node ends before it answers, but its transport has acknowledged.
     net.nodes[1].rdm.hellos.clear();
     net.run_ms(20);
     assert_eq!(net.done(0).len(), 0);

@@ -1,10 +1,10 @@
-//! A peer that is let in and writes whatever it likes.
+//! An authenticated peer that sends arbitrary frames.
 
 use super::*;
 use crate::wire::Opaque;
 use srd_proto::{Delivery, PeerId, Status};
 
-/// A peer that is let in, has a session here, and writes whatever it likes.
+/// An authenticated peer that has a session and sends arbitrary frames.
 struct Stranger {
     net: Net,
     peer: PeerId,
@@ -55,7 +55,7 @@ fn header(id: u32) -> wire::message::MessageHeader {
     wire::message::MessageHeader { id, tag: Some(7), data: Some(1), token: Some(9) }
 }
 
-/// One of each frame, valid except for the ids and keys that it names.
+/// Returns one of each frame, valid except for the ids and keys in it.
 fn frames(id: u32) -> Vec<Vec<u8>> {
     let long = [wire::frame::LongIov { rkey: 5, length: 100_000 }; 2];
     let atomic = [wire::frame::AtomicIov { addr: 0, rkey: 5, bytes: 8 }];
@@ -192,7 +192,7 @@ fn random_and_mutated_frames_cause_no_panic_and_are_counted() {
     }
 }
 
-/// A message in one frame, with tag 7 and without data or receipt.
+/// Returns a message in one frame, with tag 7 and without data or receipt.
 fn short(id: u32) -> Vec<u8> {
     let header = wire::message::MessageHeader { id, tag: Some(7), data: None, token: None };
     let mut frame = wire::message::encode(&header, None, 5);
@@ -206,7 +206,8 @@ fn regression_an_id_that_waits_for_its_turn_cannot_come_again() {
     let check = stranger.check;
     let waits = short(3);
     assert_eq!(stranger.frame(check, &waits), Status::Ok, "before its turn");
-    // The message before it takes the last place for an end, so it cannot follow at once.
+    // The previous message takes the last entry for a completion, so this one cannot follow
+    // immediately.
     let rdm = &mut stranger.net.nodes[1].rdm;
     let kept = rdm.reorder_bytes;
     assert!(kept > 0);
@@ -276,7 +277,7 @@ fn words_that_nobody_waits_for_are_counted_and_change_nothing() {
     assert_eq!(rdm.done.len(), 0);
 }
 
-/// A message of 1000 bytes that matches no receive.
+/// Returns a message of 1000 bytes that matches no receive.
 fn unasked(id: u32) -> Vec<u8> {
     let header = wire::message::MessageHeader { id, tag: Some(8), data: None, token: None };
     let mut frame = wire::message::encode(&header, None, 1000);
@@ -298,7 +299,7 @@ fn regression_credit_is_not_got_anew_by_opening_one_session_after_another() {
     let bounds = stranger.net.nodes[1].rdm.bounds;
     let kept = stranger.net.nodes[1].rdm.occupancy().messages as u64 * 1000;
     assert!(kept <= 2 * bounds.window_bytes_max, "{kept} bytes that nobody has asked for");
-    // What the application takes makes room for more.
+    // Messages that the application receives free space for more.
     for _ in 0..1500 {
         stranger.net.recv(1, None, 8, 0, 1000);
         stranger.net.done(1);
@@ -328,8 +329,8 @@ fn regression_parts_without_a_header_of_one_peer_leave_room_for_those_of_others(
 fn regression_a_new_session_does_not_look_at_what_is_kept_of_other_peers() {
     let mut stranger = Stranger::new();
     let index = stranger.net.nodes[1].rdm.conn_of(stranger.peer).unwrap();
-    // As many as messages of all peers may be kept. The least time counts, for the machine may be
-    // busy with something else.
+    // The number of messages that may be stored for all peers. The shortest time counts, because
+    // the machine may be busy.
     let mut sessions = |others: u32| {
         let rdm = &mut stranger.net.nodes[1].rdm;
         for id in 0..others {

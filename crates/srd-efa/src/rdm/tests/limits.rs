@@ -1,4 +1,4 @@
-//! Every limit is reached, and nothing fails for it.
+//! Every limit is reached, and no operation fails because of it.
 
 use super::*;
 
@@ -13,7 +13,7 @@ fn a_long_message_that_nobody_received_can_be_given_up_and_no_other_suffers() {
     net.run_ms(20);
     net.on(0, |rdm, _| rdm.cancel_send(1));
     assert_eq!(net.outcomes(0), [(Kind::Send, 1, Outcome::Cancelled)]);
-    // Its memory is the application's again; the other's is as it was.
+    // Changes memory after the bytes of both messages only: the messages use the same bytes.
     net.fill(0, 300_000, 8, 4);
     for (tag, at) in [(1, 1 << 20), (2, 2 << 20)] {
         net.recv(1, None, tag, at, 300_000);
@@ -26,7 +26,8 @@ fn a_long_message_that_nobody_received_can_be_given_up_and_no_other_suffers() {
     assert!(net.bytes(1, 2 << 20, 300_000) == net.bytes(0, 0, 300_000));
     assert_eq!(net.outcomes(0), [(Kind::Send, 2, Outcome::Ok)]);
     assert_eq!(net.nodes[0].rdm.ops.len(), 0);
-    // One that waits, for its peer is not there yet, and one that does not exist.
+    // Cancels a message that waits because its peer has not started yet, and a message that does
+    // not exist.
     net.send(0, to, 3, 0, 8);
     net.on(0, |rdm, _| rdm.cancel_send(3));
     net.on(0, |rdm, _| rdm.cancel_send(99));
@@ -130,7 +131,7 @@ fn receives_and_ends_that_nobody_polls_have_a_bound() {
 fn a_receiver_that_posts_late_stops_its_sender_by_credit_and_nothing_fails() {
     let mut net = Net::with(2, Config { operations_max: 2000, receives_max: 2000, ..config() });
     for node in &mut net.nodes {
-        node.rdm.bounds.credit_bytes = 0; // everyone gets the least
+        node.rdm.bounds.credit_bytes = 0; // every peer gets the smallest credit
     }
     let to = net.peer(0, 1);
     for n in 0..1000u64 {

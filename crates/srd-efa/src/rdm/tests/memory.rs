@@ -172,7 +172,7 @@ fn every_atomic_operation_does_what_it_says_to_a_peers_elements_and_to_our_own()
                 let ram = RAM as u64;
                 net.fill(node, ram, length, 7);
                 net.fill(0, 0, length, 8 + datatype.bytes() as u64);
-                net.fill(0, 1000, length, 7); // comparands that are the elements
+                net.fill(0, 1000, length, 7); // comparands equal to the elements
                 let before = there(&net, node, 0, length).to_vec();
                 let piece = |addr| [Iov { addr, length }];
                 let (s, c, r) = (piece(0), piece(1000), piece(2000));
@@ -199,7 +199,8 @@ fn every_atomic_operation_does_what_it_says_to_a_peers_elements_and_to_our_own()
     }
 }
 
-/// One element of one type, computed by other means than the code.
+/// Compares single elements of each type with results that are calculated in another way than in
+/// the code.
 #[test]
 fn arithmetic_agrees_with_plain_sums_on_chosen_numbers() {
     let int = |op, d: i32, s: i32, c: i32| {

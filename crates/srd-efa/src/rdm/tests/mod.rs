@@ -1,5 +1,5 @@
-//! Messaging layers over endpoints and a wire that misbehaves. Each test is named for the rule
-//! that it shows.
+//! Messaging layers over endpoints and a lossy wire. The name of each test is the rule that the
+//! test shows.
 
 mod basics;
 mod batches;
@@ -35,7 +35,7 @@ use std::vec::Vec;
 /// Bytes of each node's memory.
 const RAM_BYTES: usize = 8 << 20;
 
-/// Memory that is one vector: addresses are offsets. Region 1 is its second half.
+/// Memory of one vector: addresses are offsets. Region 1 is its second half.
 struct Ram(Vec<u8>);
 
 impl Ram {
@@ -56,7 +56,7 @@ impl Memory for Ram {
     }
 }
 
-/// One node.
+/// A node of the network.
 struct Node {
     endpoint: Endpoint,
     rdm: Rdm,
@@ -64,7 +64,7 @@ struct Node {
     incarnation: u64,
 }
 
-/// All of them, and the wire between.
+/// All nodes, and the wire between them.
 struct Net {
     nodes: Vec<Node>,
     config: Config,
@@ -75,16 +75,16 @@ struct Net {
     loss_permille: u32,
     duplicate_permille: u32,
     jitter_us: u32,
-    /// Packets to this node vanish.
+    /// Node whose incoming packets are dropped.
     dead: Option<usize>,
-    /// All of whose packets vanish, both ways.
+    /// Nodes whose packets are dropped in both directions.
     gone: Vec<usize>,
-    /// Nothing above this node's transport runs.
+    /// Node of which only the transport runs, and no layer above it.
     frozen: Option<usize>,
-    /// Packets larger than this vanish.
+    /// Size above which packets are dropped, in bytes.
     mtu_bytes: usize,
     core: CoreConfig,
-    /// Messages sent in a row may leave together.
+    /// Whether consecutive messages may share a datagram.
     joins: bool,
 }
 
@@ -98,7 +98,7 @@ fn config() -> Config {
 
 impl Node {
     fn new(net: (&Config, &CoreConfig), node: usize, incarnation: u64, now: Instant) -> Self {
-        // A run of its own: other context numbers than before.
+        // Each run has a different seed, and so different context numbers.
         let seed = [u8::try_from(node as u64 + 16 * (incarnation / 1000)).unwrap(); 32];
         let mut endpoint = Endpoint::new(net.1.clone(), Epoch(incarnation), seed, now).unwrap();
         let rdm = Rdm::new(*net.0, &mut endpoint, address(node), incarnation);
@@ -140,7 +140,7 @@ impl Net {
         }
     }
 
-    /// A wire that loses, doubles and reorders.
+    /// Returns a network whose wire loses, duplicates and reorders packets.
     fn bad(nodes: usize) -> Self {
         let bad = Self::new(nodes);
         Self { loss_permille: 50, duplicate_permille: 20, jitter_us: 300, ..bad }
@@ -156,7 +156,7 @@ impl Net {
         call(rdm, &mut World { now: self.now, endpoint, memory: ram })
     }
 
-    /// The number of another node (or itself) at a node: whoever is there.
+    /// Returns the number of another node (or of the node itself) at a node, for any run.
     fn peer(&mut self, at: usize, of: usize) -> Peer {
         self.on(at, |rdm, world| rdm.add_peer(world, address(of), 0).unwrap())
     }
@@ -292,7 +292,7 @@ impl Net {
         }
     }
 
-    /// Restarts a node after a crash, with none of its former state.
+    /// Restarts a node after a crash, without its former state.
     fn restart(&mut self, node: usize) {
         let incarnation = self.nodes[node].incarnation + 1000;
         let limits = (&self.config, &self.core);

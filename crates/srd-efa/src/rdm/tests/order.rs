@@ -1,12 +1,12 @@
-//! Order of reads and writes, for applications that request one. Each rule is shown beside the
-//! behaviour without it: over this wire an operation does overtake another.
+//! Order of reads and writes, for applications that request one. Each test also shows the behaviour
+//! without the rule: over this wire operations do overtake others.
 
 use super::shares::*;
 use super::*;
 
 /// Bytes of an operation: several datagrams.
 const LONG: u64 = 6000;
-/// Offsets of the bytes that are written, and of the buffer that is read into.
+/// Offset of the bytes that are written, and offset of the buffer that is read into.
 const FIRST: u64 = 0;
 const SECOND: u64 = 100_000;
 const BACK: u64 = 200_000;
@@ -14,7 +14,8 @@ const ROUNDS: u64 = 40;
 
 use Family::{Atomic as Atomics, Message as Messages, Read as Reads, Write as Writes};
 
-/// Two nodes on a bad wire, the second of which shares memory; the first keeps an order.
+/// Returns two nodes on a lossy wire and the second node, which shares memory; the first node keeps
+/// an order.
 fn ordered(order: Order) -> (Net, Peer) {
     let mut net = Net::bad(2);
     share(&mut net, 1, all());
@@ -28,7 +29,7 @@ fn transfer(net: &mut Net, to: Peer, read: bool, at: u64, length: u64) {
     go(net, Rma { context: at, ..rma(to, read, &local, &far) }).unwrap();
 }
 
-/// Adds the number at `FIRST` to the peer's first, whose value from before goes to `BACK`.
+/// Adds the number at `FIRST` to the peer's first number; the previous value is written to `BACK`.
 fn add(net: &mut Net, to: Peer) {
     let operand = [Iov { addr: FIRST, length: 8 }];
     let result = [Iov { addr: BACK, length: 8 }];
@@ -59,7 +60,8 @@ fn finish(net: &mut Net) -> Vec<(Kind, u64, Outcome)> {
     panic!("operations that never end");
 }
 
-/// Number of rounds in which an operation was overtaken. `round` returns whether it was.
+/// Returns the number of rounds in which an operation was overtaken. `round` returns whether an
+/// operation was overtaken.
 fn overtaken(order: Order, round: fn(&mut Net, Peer) -> bool) -> u64 {
     let (mut net, to) = ordered(order);
     let mut count = 0;
@@ -166,10 +168,10 @@ fn who_asks_for_one_order_waits_for_nothing_else() {
     assert_eq!(count, 0);
     transfer(&mut net, to, true, BACK, LONG);
     transfer(&mut net, to, false, FIRST, LONG);
-    // The read waits, and operations that were posted after it stay behind it.
+    // The read waits, and operations that were posted later wait behind it.
     let count: usize = held(&net);
     assert_eq!(count, 2);
-    // No operation waits for messages, nor for operations that keep their order without a rule.
+    // No operation waits for messages, or for operations that keep their order without a rule.
     let none = Order::default();
     assert_eq!(none.keeping(Writes, Messages), none);
     assert_eq!(none.keeping(Atomics, Atomics).keeping(Messages, Atomics), none);

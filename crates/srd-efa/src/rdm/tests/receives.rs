@@ -130,7 +130,8 @@ fn what_fails_or_nobody_wants_to_hear_of_is_told_as_asked() {
     assert_eq!(signaled(net.done(1)), [false, true], "truncation is told");
 }
 
-/// A message in parts, of which the receiver has claimed the beginning when its sender is lost.
+/// Returns a network in which the receiver has claimed a message before all of its parts have
+/// arrived, and in which the sender is lost afterwards.
 fn claimed_half() -> Net {
     (0..50).find_map(try_claim_half).expect("most messages begin with what is not their last part")
 }
@@ -191,7 +192,7 @@ fn regression_what_became_of_a_message_is_not_told_to_another_run_of_its_sender(
         net.run_us(10);
     }
     assert!(!net.nodes[1].rdm.partials.is_empty(), "more is to come");
-    // The first operation of the next run has the number that this one's had.
+    // The first operation of the next run has the same number as the first operation of this run.
     net.restart(0);
     net.loss_permille = 0;
     let to = net.peer(0, 1);

@@ -1,4 +1,4 @@
-//! Events at the peer of transfers that consist of several requests.
+//! Events at the peer for transfers of several requests.
 
 use super::*;
 
@@ -17,7 +17,7 @@ fn net() -> Net {
     net
 }
 
-/// Starts a transfer of two pieces here and two there, cut at different offsets, and runs until
+/// Starts a transfer of two local and two remote pieces, cut at different offsets, and runs until
 /// the peer has an event. Returns the event.
 fn two_by_two(
     net: &mut Net,

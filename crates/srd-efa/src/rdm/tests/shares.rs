@@ -1,4 +1,4 @@
-//! Memory that a node shares, and the requests that use it.
+//! Memory that a node registers for peers, and the requests that use it.
 
 use super::*;
 

@@ -1,10 +1,10 @@
-//! The frame BATCH: small messages that left together.
+//! The frame BATCH: small messages that are sent together.
 //!
 //! ```text
 //! | 11 | messages | 0 | id of the first | then for each: bytes of its MESSAGE (2), its MESSAGE |
 //! ```
 //!
-//! Ids rise by one, and each message is whole.
+//! Ids increase by one, and each message is complete.
 
 use bytes::{BufMut, BytesMut};
 
@@ -16,21 +16,21 @@ use crate::rdm::wire::message::MessageFrame;
 pub(crate) const BATCH_MESSAGES_MAX: usize = 32;
 /// Bytes before each message.
 pub(crate) const ENTRY_BYTES: usize = 2;
-/// The frame's kind.
+/// Kind of the frame.
 pub(crate) const KIND: u8 = 11;
 
-/// A frame that has arrived, and was found well formed.
+/// A received frame of valid form.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Batch<'a> {
     pub first: u32,
     pub count: u32,
-    /// Bytes that the messages take of their sender's credit, together.
+    /// Bytes of their sender's credit that all messages together use.
     pub charge: u64,
     entries: &'a [u8],
 }
 
 impl<'a> Batch<'a> {
-    /// Decodes the bytes behind the base of the frame; `None` for a frame that no correct sender
+    /// Decodes the bytes after the base of the frame; `None` for a frame that no correct sender
     /// writes.
     pub(crate) fn decode(count: u8, first: u32, entries: &'a [u8]) -> Option<Self> {
         let mut batch = Self { first, count: 0, charge: 0, entries };
@@ -48,7 +48,7 @@ impl<'a> Batch<'a> {
         (known && u32::from(count) == batch.count).then_some(batch)
     }
 
-    /// Its messages, in their order.
+    /// Returns the messages, in order.
     pub(crate) fn messages(&self) -> impl Iterator<Item = MessageFrame<'a>> {
         let mut rest = self.entries;
         core::iter::from_fn(move || {
@@ -68,33 +68,33 @@ fn entry(bytes: &[u8]) -> Option<(MessageFrame<'_>, &[u8])> {
     Some((message, rest))
 }
 
-/// A frame in the making.
+/// A frame that is being built.
 pub(crate) struct BatchBuilder {
     bytes: BytesMut,
     count: u8,
 }
 
 impl BatchBuilder {
-    /// With no messages yet; `first` is the id of the first.
+    /// Starts a frame without messages; `first` is the id of the first message.
     pub(crate) fn new(first: u32, room: usize) -> Self {
         let mut bytes = BytesMut::with_capacity(room);
         put_base(&mut bytes, KIND, 0, 0, first);
         Self { bytes, count: 0 }
     }
 
-    /// Bytes so far.
+    /// Returns the bytes of the frame so far.
     pub(crate) fn len(&self) -> usize {
         self.bytes.len()
     }
 
-    /// Begins an entry of so many bytes; the caller appends them.
+    /// Starts an entry of `bytes` bytes, which the caller appends.
     pub(crate) fn entry(&mut self, bytes: u16) -> &mut BytesMut {
         self.count += 1;
         self.bytes.put_u16(bytes);
         &mut self.bytes
     }
 
-    /// The frame.
+    /// Returns the finished frame.
     pub(crate) fn finish(mut self) -> BytesMut {
         self.bytes[1] = self.count;
         self.bytes

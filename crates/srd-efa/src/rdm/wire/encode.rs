@@ -1,4 +1,4 @@
-//! Writes frames.
+//! Encoding of frames.
 
 use bytes::{BufMut, BytesMut};
 
@@ -53,7 +53,7 @@ pub(crate) fn receipt(token: u64, status: u8) -> BytesMut {
     b
 }
 
-/// An ATOMIC up to its operands. `what`: operation, type and form.
+/// Encodes an ATOMIC without its operands. `what`: operation, type and form.
 pub(crate) fn atomic(id: u32, what: [u8; 3], token: u64, iov: &[AtomicIov]) -> BytesMut {
     let mut b = BytesMut::with_capacity(256);
     let [op, datatype, form] = what;
@@ -76,7 +76,7 @@ pub(crate) fn result(token: u64, status: u8, bytes: &[u8]) -> BytesMut {
     b
 }
 
-/// A PUT up to its bytes. `more`: other frames belong to the same write.
+/// Encodes a PUT without its bytes. `more`: other frames belong to the same write.
 pub(crate) fn put(data: Option<u64>, more: bool, addr: u64, rkey: u64, bytes: usize) -> BytesMut {
     let mut b = BytesMut::with_capacity(PUT_HEADER_BYTES + bytes);
     let flags = if data.is_some() { DATA } else { 0 } | if more { PARTS } else { 0 };

@@ -1,11 +1,11 @@
-//! Common parts of frames: their first bytes, their fields, and the check beside them, which
-//! identifies the run and the session that they are for (U3).
+//! Common parts of frames: the first bytes, the fields, and the check, which identifies the run and
+//! the session of the frame (U3).
 
 use bytes::{BufMut, BytesMut};
 
 use crate::wire::check_of;
 
-/// The version of the protocol.
+/// Version of the protocol.
 pub(crate) const VERSION: u8 = 1;
 /// Bytes before the optional fields of every frame.
 pub(crate) const BASE_BYTES: usize = 8;
@@ -15,14 +15,14 @@ pub(crate) const DATA: u8 = 2;
 pub(crate) const RECEIPT: u8 = 4;
 pub(crate) const PARTS: u8 = 8;
 
-/// Status of a RECEIPT or RESULT: all is well.
+/// Status of a RECEIPT or RESULT: success.
 pub(crate) const STATUS_OK: u8 = 0;
-/// The memory that it names may not be used so.
+/// Status: the memory in the request does not exist, or the access right is missing.
 pub(crate) const STATUS_BAD_KEY: u8 = 1;
-/// The operation is invalid, or could not be finished.
+/// Status: the operation is invalid, or could not be finished.
 pub(crate) const STATUS_FAILED: u8 = 2;
 
-/// Takes fields off the front of a frame.
+/// Reads fields from the front of a frame.
 pub(crate) struct Reader<'a>(pub(crate) &'a [u8]);
 
 impl<'a> Reader<'a> {
@@ -47,7 +47,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// Appends what all frames begin with.
+/// Appends the first bytes of every frame.
 pub(crate) fn put_base(into: &mut BytesMut, kind: u8, second: u8, halves: u16, number: u32) {
     into.put_u8(kind);
     into.put_u8(second);
@@ -55,24 +55,24 @@ pub(crate) fn put_base(into: &mut BytesMut, kind: u8, second: u8, halves: u16, n
     into.put_u32(number);
 }
 
-/// The immediate of more of a message.
-#[allow(clippy::cast_possible_truncation)] // the low half of the id
+/// Returns the immediate of a further part of a message.
+#[allow(clippy::cast_possible_truncation)] // the lower 16 bits of the id
 pub(crate) fn part(id: u32, offset: u16) -> u32 {
     u32::from(id as u16) << 16 | u32::from(offset)
 }
 
-/// The Q key of an endpoint's run.
-#[allow(clippy::cast_possible_truncation)] // the halves of the number
+/// Returns the Q key of an endpoint's run.
+#[allow(clippy::cast_possible_truncation)] // the two halves of the number
 pub(crate) fn qkey_of(incarnation: u64) -> u32 {
     (incarnation.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as u32
 }
 
-/// The check of an endpoint's run in frames that belong to no session.
+/// Returns the check of an endpoint's run in frames that belong to no session.
 pub(crate) fn run_check(incarnation: u64) -> u32 {
     check_of(qkey_of(incarnation))
 }
 
-/// The check of an endpoint's run in messages of a session.
+/// Returns the check of an endpoint's run in messages of a session.
 pub(crate) fn session_check(incarnation: u64, session: u32) -> u32 {
     check_of(qkey_of(incarnation) ^ session.wrapping_mul(0x85eb_ca6b))
 }

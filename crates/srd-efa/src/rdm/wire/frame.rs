@@ -1,4 +1,4 @@
-//! Reads frames.
+//! Decoding of frames.
 
 use crate::rdm::iovec::IOV_COUNT_MAX;
 use crate::rdm::wire::batch::Batch;
@@ -13,7 +13,8 @@ pub(crate) const ATOMIC_IOV_BYTES: usize = 20;
 /// Bytes before the data of a PUT.
 pub(crate) const PUT_HEADER_BYTES: usize = BASE_BYTES + 24;
 
-/// A piece of a long message: its key, and its bytes. It begins at address zero of its key.
+/// A piece of a long message: its key, and its length in bytes. The piece begins at address zero of
+/// its key.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct LongIov {
     pub rkey: u64,
@@ -28,7 +29,7 @@ pub(crate) struct AtomicIov {
     pub bytes: u32,
 }
 
-/// A frame that has arrived.
+/// A received frame.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Frame<'a> {
     Hello {
@@ -71,7 +72,7 @@ pub(crate) enum Frame<'a> {
         status: u8,
         bytes: &'a [u8],
     },
-    /// `more`: other frames belong to the same write.
+    /// A write of bytes. `more`: other frames belong to the same write.
     Put {
         data: Option<u64>,
         more: bool,
@@ -174,7 +175,7 @@ impl<'a> Frame<'a> {
 }
 
 impl Frame<'_> {
-    /// The id, of what comes in order.
+    /// Returns the message id, if the frame belongs to the ordered messages.
     pub(crate) fn message_id(&self) -> Option<u32> {
         match self {
             Self::Message(message) => Some(message.header.id),
@@ -185,12 +186,12 @@ impl Frame<'_> {
         }
     }
 
-    /// Number of message ids that the frame takes.
+    /// Returns the number of message ids that the frame uses.
     pub(crate) fn span(&self) -> u32 {
         if let Self::Batch(batch) = self { batch.count } else { 1 }
     }
 
-    /// Bytes that the frame takes of its sender's credit.
+    /// Returns the bytes of its sender's credit that the frame uses.
     pub(crate) fn charge(&self) -> u64 {
         match self {
             Self::Message(message) => message.charge(),

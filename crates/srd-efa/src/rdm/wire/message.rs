@@ -1,4 +1,4 @@
-//! The frame MESSAGE, alone or among others in a BATCH.
+//! The frame MESSAGE, alone or with others in a BATCH.
 //!
 //! ```text
 //! | 4 | flags | 0 | message id | tag? data? token? length? bytes |
@@ -8,14 +8,14 @@ use bytes::{BufMut, BytesMut};
 
 use crate::rdm::wire::field::{BASE_BYTES, DATA, PARTS, RECEIPT, Reader, TAGGED, put_base};
 
-/// The frame's kind.
+/// Kind of the frame.
 pub(crate) const KIND: u8 = 4;
-/// The longest header of a MESSAGE: tag, data, token and length.
+/// Bytes of the longest header of a MESSAGE: tag, data, token and length.
 pub(crate) const MESSAGE_HEADER_MAX: usize = BASE_BYTES + 8 + 8 + 8 + 4;
-/// Bytes that every message takes of its sender's credit, beside its payload.
+/// Bytes of its sender's credit that every message uses in addition to its payload.
 pub(crate) const MESSAGE_COST: u64 = 256;
 
-/// Fields of the message in a MESSAGE and a LONG.
+/// Common fields of the frames MESSAGE and LONG.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct MessageHeader {
     pub id: u32,
@@ -26,17 +26,17 @@ pub(crate) struct MessageHeader {
     pub token: Option<u64>,
 }
 
-/// A MESSAGE that has arrived.
+/// A received MESSAGE.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct MessageFrame<'a> {
     pub header: MessageHeader,
-    /// Length of the whole message, if more of it comes.
+    /// Length of the whole message, if further parts follow.
     pub length: Option<u32>,
     pub bytes: &'a [u8],
 }
 
 impl<'a> MessageFrame<'a> {
-    /// Decodes the bytes behind the base of the frame; `None` for a frame that no correct sender
+    /// Decodes the bytes after the base of the frame; `None` for a frame that no correct sender
     /// writes.
     pub(crate) fn decode(flags: u8, id: u32, mut reader: Reader<'a>) -> Option<Self> {
         let tag = reader.u64_if(flags & TAGGED != 0)?;
@@ -50,20 +50,20 @@ impl<'a> MessageFrame<'a> {
         Some(Self { header: MessageHeader { id, tag, data, token }, length, bytes })
     }
 
-    /// Bytes that the message takes of its sender's credit (G4).
+    /// Returns the bytes of its sender's credit that the message uses (G4).
     pub(crate) fn charge(&self) -> u64 {
         MESSAGE_COST + self.length.map_or(self.bytes.len() as u64, u64::from)
     }
 }
 
-/// A MESSAGE up to its data, with room for `bytes` of them.
+/// Encodes a MESSAGE without its payload, with capacity for `bytes` payload bytes.
 pub(crate) fn encode(header: &MessageHeader, length: Option<u32>, bytes: usize) -> BytesMut {
     let mut b = BytesMut::with_capacity(MESSAGE_HEADER_MAX + bytes);
     put(&mut b, header, length);
     b
 }
 
-/// Appends a MESSAGE up to its data.
+/// Appends a MESSAGE without its payload.
 pub(crate) fn put(b: &mut BytesMut, header: &MessageHeader, length: Option<u32>) {
     let flag = |there: bool, flag| if there { flag } else { 0 };
     let flags = flag(header.tag.is_some(), TAGGED)
@@ -79,7 +79,7 @@ pub(crate) fn put(b: &mut BytesMut, header: &MessageHeader, length: Option<u32>)
     }
 }
 
-/// Bytes that [`encode`] writes.
+/// Returns the bytes that [`encode`] writes.
 pub(crate) fn header_bytes(header: &MessageHeader, parts: bool) -> usize {
     let fields = [header.tag, header.data, header.token];
     let there = fields.iter().flatten().count();

@@ -1,4 +1,4 @@
-//! The protocol between messaging layers: the frames, and the fields beside them in the verbs'
+//! The protocol between messaging layers: the frames, and their additional fields in the verbs'
 //! SEND.
 //!
 //! ```text
@@ -16,8 +16,9 @@
 //! BATCH   | 11 | messages | 0         | message id | MESSAGEs, each behind its length
 //! ```
 //!
-//! Integers are big-endian. More of a MESSAGE travels without a frame: its SEND has an immediate,
-//! the message id's low 16 bits above the 16 bits of its offset. `docs/spec/rdm.md` has the rules.
+//! Integers are big-endian. Further parts of a MESSAGE are sent without a frame: the immediate of
+//! their SEND contains the low 16 bits of the message id, above the 16 bits of the offset.
+//! `docs/spec/rdm.md` has the rules.
 
 pub(crate) mod batch;
 pub(crate) mod encode;
