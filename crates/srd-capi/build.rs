@@ -2,8 +2,8 @@
 
 fn main() {
     println!("cargo:rerun-if-changed=build.rs");
-    // Programs link to this name; the number changes when old programs cannot use the library.
+    // Programs record this name. Its number has to change when old programs cannot use the library.
     println!("cargo:rustc-cdylib-link-arg=-Wl,-soname,libsrd.so.0");
-    // Threads that are on their way out must find this code in memory even after `dlclose`.
+    // Threads that are ending still run this code, so it has to stay in memory after `dlclose`.
     println!("cargo:rustc-cdylib-link-arg=-Wl,-z,nodelete");
 }

@@ -3,7 +3,7 @@
 fn main() {
     println!("cargo:rerun-if-changed=build.rs");
     println!("cargo:rustc-cdylib-link-arg=-Wl,-soname,libnccl-net-srd.so");
-    // NCCL unloads plugins with its last communicator. Threads that are on their way out must find
-    // this code in memory even then.
+    // NCCL unloads a plugin with the last communicator. Threads that are ending still run this
+    // code, so it has to stay in memory.
     println!("cargo:rustc-cdylib-link-arg=-Wl,-z,nodelete");
 }

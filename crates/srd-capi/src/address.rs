@@ -1,14 +1,14 @@
 //! Addresses as text: `srd://192.0.2.1:40001/17d3a5c2e8b90f41`.
 //!
-//! The last part is the incarnation: which run of an endpoint at this place is meant. Without it,
-//! any.
+//! The last part is the incarnation, which identifies one run of the endpoint at this socket
+//! address. An address without an incarnation matches any run.
 
 use std::fmt;
 use std::net::SocketAddr;
 
 use crate::{Error, Outcome};
 
-/// Room for the longest address and its closing zero, bytes.
+/// Buffer size for the longest address with its closing zero, in bytes.
 pub const ADDRESS_BYTES: usize = 96;
 
 /// The address of an endpoint.
@@ -16,15 +16,15 @@ pub const ADDRESS_BYTES: usize = 96;
 pub struct Address {
     /// Socket address of the endpoint.
     pub place: SocketAddr,
-    /// Run of the endpoint; zero for any.
+    /// Incarnation of the endpoint; zero matches any run.
     pub incarnation: u64,
 }
 
 impl Address {
-    /// Reads an address, with or without the scheme and the incarnation.
+    /// Parses an address, with or without the scheme and the incarnation.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// An error that describes the fault, if the text is no address.
     pub fn parse(text: &str) -> Outcome<Self> {
         let form = || {
             let shown: String = text.chars().take(ADDRESS_BYTES).collect();
@@ -45,7 +45,7 @@ impl Address {
     }
 }
 
-/// Sixteen hexadecimal digits, not all zero.
+/// Parses an incarnation: sixteen hexadecimal digits, not all zero.
 fn incarnation(text: &str) -> Option<u64> {
     let digits = text.len() == 16 && text.bytes().all(|digit| digit.is_ascii_hexdigit());
     u64::from_str_radix(text, 16).ok().filter(|number| digits && *number != 0)

@@ -1,4 +1,4 @@
-//! An endpoint, as the functions of `srd.h` see it.
+//! An endpoint, with the operations that the functions of `srd.h` need.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -17,20 +17,20 @@ use crate::shares::Shares;
 use crate::sink::EventSink;
 use crate::{Error, Outcome, Status};
 
-/// Time for which a waiting call polls before it sleeps.
+/// Time for which a blocking call polls before it sleeps.
 const SPIN: Duration = Duration::from_micros(20);
 
 /// An endpoint.
 #[derive(Debug)]
 pub struct Endpoint {
     handle: Handle<EventSink>,
-    /// `None` once it is closed.
+    /// The host; `None` after the endpoint was closed.
     host: Mutex<Option<Host<EventSink>>>,
     address: Address,
     queue: Arc<Queue>,
-    /// The process that opened it.
+    /// Process that opened the endpoint.
     process: u32,
-    /// Whether a call has panicked: nothing is right for certain any more.
+    /// Whether a call has panicked. Then the state may be inconsistent.
     failed: AtomicBool,
 }
 
@@ -45,8 +45,8 @@ impl Endpoint {
     /// Opens an endpoint.
     ///
     /// # Errors
-    /// `System`: the address is not of this machine, the port is taken, or there are no
-    /// descriptors, memory or threads.
+    /// `System`, if the address does not belong to this machine, the port is in use, or the system
+    /// lacks descriptors, memory or threads.
     pub fn open(options: &Checked) -> Outcome<Self> {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let name = NEXT.fetch_add(1, Ordering::Relaxed) % (ENDPOINTS - 1) + 1;
@@ -71,7 +71,8 @@ impl Endpoint {
         })
     }
 
-    /// Closes it; returns when its memory is free. Calls of other threads end with an error.
+    /// Closes the endpoint. When the function returns, the endpoint's memory is free. Calls of
+    /// other threads end with an error.
     pub fn close(&self) {
         let host = self.host.lock().unwrap_or_else(PoisonError::into_inner).take();
         if self.process == std::process::id() {
@@ -82,10 +83,10 @@ impl Endpoint {
         }
     }
 
-    /// Whether it may be used.
+    /// Checks that the endpoint may be used.
     ///
     /// # Errors
-    /// `Forked` in a child of its process; `Internal` after a panic.
+    /// `Forked` in a child of the endpoint's process; `Internal` after a panic.
     pub fn check(&self) -> Outcome {
         if self.process != std::process::id() {
             return Err(Status::Forked.into());
@@ -96,25 +97,25 @@ impl Endpoint {
         Ok(())
     }
 
-    /// A call has panicked: there will be no other.
+    /// Disables the endpoint after a call has panicked: every later call returns an error.
     pub fn fail(&self) {
         self.failed.store(true, Ordering::Relaxed);
         self.queue.end(Status::Internal);
     }
 
-    /// Its address.
+    /// Returns the address of the endpoint.
     #[must_use]
     pub fn address(&self) -> Address {
         self.address
     }
 
-    /// The descriptor that is readable while events wait.
+    /// Returns the descriptor that is readable while events are in the queue.
     #[must_use]
     pub fn descriptor(&self) -> i32 {
         self.queue.watch()
     }
 
-    /// Handle through which the host is called.
+    /// Returns the handle through which the host is called.
     pub(crate) fn handle(&self) -> &Handle<EventSink> {
         &self.handle
     }
@@ -122,16 +123,17 @@ impl Endpoint {
     /// Calls the Messaging Layer.
     ///
     /// # Errors
-    /// Those of `f`, and what is wrong with the endpoint.
+    /// The errors of `f`, or an error if the endpoint is closed or has failed.
     ///
     /// # Safety
-    /// As of [`Handle::call`]: memory that is named must be valid until the end was reported.
+    /// The conditions of [`Handle::call`]: memory that `f` names has to be valid until the end of
+    /// its operation was reported.
     #[allow(unsafe_code, reason = "the program vouches for its memory")]
     pub(crate) unsafe fn submit<R>(
         &self,
         f: impl FnOnce(&mut Submitter<'_>) -> Outcome<R>,
     ) -> Outcome<R> {
-        // SAFETY: as our caller promises.
+        // SAFETY: the caller fulfils the conditions of `# Safety`.
         let outcome = unsafe {
             self.handle.call(|mut call| {
                 let (rdm, world, sink) = call.parts();
@@ -139,18 +141,19 @@ impl Endpoint {
             })
         }?;
         if outcome.as_ref().is_err_and(|error| error.status == Status::Again) {
-            // A program that tries again and again must not wait for the progress thread to make
-            // room.
+            // The call may be repeated at once, so it makes progress itself instead of waiting for
+            // the progress thread to free slots.
             self.handle.poll();
         }
         outcome
     }
 
-    /// Hands up to `most` events to `each`. Waits for the first: as many milliseconds, or for ever
-    /// if they are negative. Returns how many; zero after the timeout.
+    /// Passes up to `most` events to `each`. Waits for the first event at most `timeout_ms`
+    /// milliseconds, or without limit if the number is negative. Returns the number of events; zero
+    /// after the timeout.
     ///
     /// # Errors
-    /// `Interrupted` after a signal; why there will be no more events.
+    /// `Interrupted` after a signal; the status of the queue, if it has ended and is empty.
     pub fn poll(
         &self,
         most: usize,
@@ -169,12 +172,14 @@ impl Endpoint {
             let elapsed = begin.elapsed();
             if taken > 0 || limit.is_some_and(|limit| elapsed >= limit) {
                 if taken == 0 && self.queue.is_watched() {
-                    // Now the program waits for the descriptor, and only the progress thread works.
+                    // From now on the program waits for the descriptor, and only the progress
+                    // thread works.
                     self.handle.hand_over();
                 }
                 return Ok(taken);
             }
-            // Most answers come soon: to sleep at once would cost more than they take.
+            // Usually an event arrives soon, and sleeping immediately would cost more time than
+            // polling.
             if elapsed > SPIN {
                 self.handle.hand_over();
                 self.queue.wait(limit.map(|limit| limit.saturating_sub(elapsed)))?;
@@ -184,7 +189,7 @@ impl Endpoint {
 }
 
 impl Submitter<'_> {
-    /// Makes a peer known. Returns the program's handle for it.
+    /// Adds a peer. Returns the program's handle for the peer.
     pub(crate) fn connect(&mut self, own: SocketAddr, address: Address) -> Outcome<u64> {
         if own.is_ipv4() != address.place.is_ipv4() {
             let text = format!("the endpoint is at {own}, which cannot reach {}", address.place);
@@ -200,7 +205,7 @@ impl Submitter<'_> {
         Ok(self.sink.peers.connected(peer))
     }
 
-    /// Forgets a peer.
+    /// Removes a peer.
     pub(crate) fn disconnect(&mut self, handle: u64) -> Outcome {
         let peer = self.sink.peers.find(handle)?;
         self.rdm.remove_peer(&mut self.world, peer);
@@ -208,14 +213,14 @@ impl Submitter<'_> {
         Ok(())
     }
 
-    /// Address of a peer, and its run; the run is zero if it is unknown.
+    /// Returns address and incarnation of a peer; the incarnation is zero if it is unknown.
     pub(crate) fn address_of(&self, handle: u64) -> Outcome<Address> {
         let peer = self.sink.peers.find(handle)?;
         let (place, incarnation) = self.rdm.address_of(peer).ok_or(Status::Handle)?;
         Ok(Address { place, incarnation })
     }
 
-    /// The number of the peer that a receive names; `None` for any.
+    /// Returns the number of the peer that a receive names; `None` for any peer.
     pub(crate) fn source(&self, handle: u64) -> Outcome<Option<u32>> {
         if handle == ANY {
             return Ok(None);

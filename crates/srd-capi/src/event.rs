@@ -1,4 +1,4 @@
-//! Completions as the program reads them: `srd_event`.
+//! Completions in the program's form: `srd_event`.
 
 use srd_efa::layer::{Kind, OperationCompletion, Outcome};
 
@@ -12,19 +12,19 @@ pub const SRD_RECEIVED: u32 = 2;
 pub const SRD_READ: u32 = 3;
 /// A peer's memory was written.
 pub const SRD_WRITTEN: u32 = 4;
-/// An atomic operation was carried out at a peer.
+/// An atomic operation was executed at a peer.
 pub const SRD_COMPUTED: u32 = 5;
 /// A peer wrote our memory, and requested a notification.
 pub const SRD_NOTIFIED: u32 = 6;
 
-/// `srd_event` as C lays it out.
+/// `srd_event` in the layout of C.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[repr(C)]
 #[allow(missing_docs)] // described in `srd.h`
 pub struct Event {
     pub kind: u32,
     pub status: i32,
-    /// The program's pointer, which is only handed back.
+    /// Pointer of the program, which is returned unchanged.
     pub context: usize,
     pub peer: u64,
     pub tag: u64,
@@ -34,8 +34,8 @@ pub struct Event {
 }
 
 impl Event {
-    /// The event of a completion; `None` if the program did not request one. `peer` is the
-    /// program's handle for the other end.
+    /// Returns the event of a completion; `None` if the program did not request an event. `peer`:
+    /// the program's handle for the other end.
     #[must_use]
     pub fn of(done: &OperationCompletion, peer: u64) -> Option<Self> {
         let failed = done.outcome != Outcome::Ok;

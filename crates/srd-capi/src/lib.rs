@@ -1,24 +1,24 @@
 //! SRD for programs in C, without libfabric: the implementation of `include/srd.h`.
 //!
-//! | module | what |
+//! | module | content |
 //! |---|---|
-//! | `entry` | the functions of `srd.h`: pointers end here |
-//! | `options`, `address`, `event`, `status` | what crosses the border: structures, texts, numbers |
-//! | `table` | open endpoints by the handle that the program holds for them |
+//! | `entry` | functions of `srd.h`: the only code with raw pointers |
+//! | `options`, `address`, `event`, `status` | structures, texts and numbers of the C interface |
+//! | `table` | open endpoints by the handles that the program holds |
 //! | `endpoint`, `transfer`, `sharing` | one endpoint and its operations |
 //! | `sink`, `queue` | events, and how a program waits for them |
-//! | `peers`, `shares` | what the program's handles for peers and memory mean |
+//! | `peers`, `shares` | the program's handles for peers, and keys of shared memory |
 //!
 //! # Handles that can be checked
 //!
-//! The pointer by which a program holds an endpoint is a handle, which is looked up in a table.
-//! So an invalid handle, or one of a closed endpoint, causes an error and not a crash. The same
-//! holds for peers and keys, which also name their endpoint. Buffers cannot be checked: `srd.h`
-//! states for each how long it belongs to the library.
+//! The pointer by which a program holds an endpoint is a handle, which is looked up in a table. So
+//! an invalid handle, or a handle of a closed endpoint, causes an error and not a crash. Handles of
+//! peers and keys are checked, too; they also contain their endpoint. Buffers cannot be checked:
+//! `srd.h` states for each buffer how long it belongs to the library.
 //!
-//! # What does not cross the border
+//! # Panics do not reach the program
 //!
-//! Panics: each function catches them and returns `SRD_EINTERNAL`; the endpoint cannot be used
+//! Each function catches panics and returns `SRD_EINTERNAL`. The endpoint cannot be used
 //! afterwards.
 
 pub mod address;

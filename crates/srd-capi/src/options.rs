@@ -1,4 +1,4 @@
-//! Options with which an endpoint is opened: `srd_options`.
+//! Options for opening an endpoint: `srd_options`.
 //!
 //! The structure begins with its size, so that it can grow. A program that was compiled with an
 //! older header gets the defaults for newer options. A program that was compiled with a newer
@@ -14,7 +14,7 @@ use srd_proto::Duration;
 
 use crate::{Error, Outcome, Status};
 
-/// `srd_options` as C lays it out.
+/// `srd_options` in the layout of C.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 #[allow(missing_docs)] // described in `srd.h`
@@ -35,9 +35,9 @@ pub struct RawOptions {
     pub reserved: u32,
 }
 
-/// Bytes of `srd_options` that every release has known.
+/// Size of `srd_options` in bytes in the first release; every later release has at least this size.
 pub const OPTIONS_BYTES_MIN: usize = 72;
-/// Bytes that one may ever have; a larger size is a mistake.
+/// Largest size of `srd_options` in bytes; a larger size is an error of the program.
 pub const OPTIONS_BYTES_MAX: usize = 4096;
 
 const TIMEOUT_MS_MAX: u32 = 3_600_000;
@@ -63,7 +63,7 @@ impl Default for RawOptions {
     }
 }
 
-/// Options of a program, with copies of texts and key. Zero stands for the default.
+/// Options of a program, with copies of texts and key. Zero selects the default.
 #[derive(Clone, Default)]
 #[allow(missing_docs)] // described in `srd.h`
 pub struct RequestedOptions {
@@ -81,20 +81,20 @@ pub struct RequestedOptions {
     pub events_max: u32,
 }
 
-/// Options with which an endpoint is opened, checked.
+/// Checked options for opening an endpoint.
 #[derive(Clone, Debug)]
 pub struct Checked {
-    /// For the host.
+    /// Options of the host.
     pub host: Options,
-    /// Events that may wait to be polled.
+    /// Largest number of events in the queue.
     pub events_max: usize,
 }
 
 impl RequestedOptions {
-    /// Checks everything. `locals` are this machine's addresses.
+    /// Checks all options. `locals`: the addresses of this machine.
     ///
     /// # Errors
-    /// What is wrong, and what would be right.
+    /// An error that describes the fault and a valid value.
     pub fn check(&self, locals: &[LocalAddress]) -> Outcome<Checked> {
         let timeout = |name, value, default| {
             let ms = within(name, value, default, 1, TIMEOUT_MS_MAX)?;
@@ -122,7 +122,7 @@ impl RequestedOptions {
         Ok(Checked { host, events_max: events_max as usize })
     }
 
-    /// The address to be at.
+    /// Returns the IP address for the endpoint.
     fn ip(&self, locals: &[LocalAddress]) -> Outcome<IpAddr> {
         match (&self.address, &self.interface) {
             (Some(_), Some(_)) => {
@@ -173,7 +173,8 @@ fn address(text: &str) -> Outcome<IpAddr> {
     Ok(ip)
 }
 
-/// The first usable address, IPv4 before IPv6. Link-local ones mean nothing on another link.
+/// Returns the first usable address, IPv4 before IPv6. A link-local address is not usable, since it
+/// is valid only on one link.
 fn first<'a>(locals: impl Iterator<Item = &'a LocalAddress>) -> Option<IpAddr> {
     let usable = |ip: &IpAddr| match ip {
         IpAddr::V4(_) => true,

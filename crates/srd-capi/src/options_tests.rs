@@ -47,7 +47,7 @@ fn the_address_is_given_or_the_interfaces_own() {
         ..RequestedOptions::default()
     };
     assert_eq!(on("eth0").check(&locals()).unwrap().host.address.ip().to_string(), "192.0.2.1");
-    // Its only address means nothing elsewhere.
+    // The only address of this interface is valid only on its link.
     assert!(refusal(&on("eth1")).contains("\"eth1\""));
     assert!(refusal(&on("eth9")).contains("\"eth9\""));
     assert!(

@@ -1,4 +1,4 @@
-//! The program's handles for peers: 64 bits that also contain the endpoint.
+//! The program's handles for peers: 64-bit numbers that also contain the endpoint.
 //!
 //! ```text
 //!  63        44 43                 20 19                0
@@ -7,21 +7,21 @@
 //! +------------+---------------------+-------------------+
 //! ```
 //!
-//! The endpoint is never zero, so no handle is [`ANY`]. Bound: one slot for each number that the
-//! Messaging Layer gives, which are less than 2^20.
+//! The endpoint's number is never zero, so no handle equals [`ANY`]. Bound: one slot for each peer
+//! number of the Messaging Layer; these numbers are below 2^20.
 
 use srd_efa::layer::Peer;
 
 use crate::{Error, Outcome, Status};
 
-/// No peer, or any.
+/// Handle that stands for no peer, or for any peer.
 pub const ANY: u64 = 0;
 
 const NUMBER_BITS: u32 = 20;
 const GENERATION_BITS: u32 = 24;
 const NUMBER_MASK: u64 = (1 << NUMBER_BITS) - 1;
 const GENERATION_MASK: u32 = (1 << GENERATION_BITS) - 1;
-/// Endpoints have names below this, and above zero.
+/// Upper limit of endpoint numbers in handles; the numbers start at one.
 pub const ENDPOINTS: u32 = 1 << (64 - NUMBER_BITS - GENERATION_BITS);
 
 /// The peers of an endpoint.
@@ -34,21 +34,21 @@ pub struct Peers {
 #[derive(Clone, Copy, Debug, Default)]
 struct Slot {
     generation: u32,
-    /// Number of times that the program connected to the peer.
+    /// Number of connections of the program to the peer.
     references: u32,
-    /// Whether a handle for it was given out.
+    /// Whether the program has a handle for the peer.
     known: bool,
 }
 
 impl Peers {
-    /// A table without peers. `endpoint` is the endpoint's name.
+    /// Returns an empty table. `endpoint`: the endpoint's number in handles.
     #[must_use]
     pub fn new(endpoint: u32) -> Self {
         assert!(endpoint > 0 && endpoint < ENDPOINTS, "names of endpoints fit their bits");
         Self { endpoint, slots: Vec::new() }
     }
 
-    /// The handle for a peer.
+    /// Returns the handle for a peer.
     pub fn handle(&mut self, peer: Peer) -> u64 {
         let at = peer.0 as usize;
         if self.slots.len() <= at {
@@ -60,10 +60,10 @@ impl Peers {
             | u64::from(peer.0) & NUMBER_MASK
     }
 
-    /// The peer of a handle.
+    /// Returns the peer of a handle.
     ///
     /// # Errors
-    /// `Handle` for the handle of another endpoint, or one that is not valid any more.
+    /// `Handle`, if the handle belongs to another endpoint or is no longer valid.
     pub fn find(&self, handle: u64) -> Outcome<Peer> {
         let number = u32::try_from(handle & NUMBER_MASK).map_err(|_| Status::Handle)?;
         if handle == ANY {
@@ -80,7 +80,7 @@ impl Peers {
         Ok(Peer(number))
     }
 
-    /// The program has connected to a peer once more. Returns the handle for it.
+    /// Records that the program has connected to a peer. Returns the handle for the peer.
     pub fn connected(&mut self, peer: Peer) -> u64 {
         let handle = self.handle(peer);
         let slot = &mut self.slots[peer.0 as usize];
@@ -88,7 +88,8 @@ impl Peers {
         handle
     }
 
-    /// The program has disconnected from a peer once. With the last time the handle ends.
+    /// Records that the program has disconnected from a peer. After the last disconnection the
+    /// handle is no longer valid.
     pub fn disconnected(&mut self, peer: Peer) {
         let Some(slot) = self.slots.get_mut(peer.0 as usize) else { return };
         slot.references = slot.references.saturating_sub(1);

@@ -1,9 +1,9 @@
-//! Events that wait to be polled, and a descriptor to wait for them.
+//! Queue of events to be polled, with a descriptor on which a program can wait for them.
 //!
-//! From its first request by the program on, the descriptor is readable exactly as long as events
-//! wait, or the queue is over. Until then it costs nothing: a program that polls without waiting
-//! makes no system call here. Bound: the number of events that the queue was made for, which
-//! callers check before they push one.
+//! After the program has requested the descriptor, the descriptor is readable exactly while events
+//! are in the queue, or the queue has ended. Before this request it costs nothing: a program that
+//! polls without waiting makes no system call here. Bound: the limit of events with which the queue
+//! was created. Callers check the limit before they push an event.
 
 use std::collections::VecDeque;
 use std::io;
@@ -17,7 +17,7 @@ use srd_host::ReadyFd;
 use crate::event::Event;
 use crate::{Outcome, Status};
 
-/// Events that wait.
+/// Events to be polled.
 #[derive(Debug)]
 pub struct Queue {
     state: Mutex<State>,
@@ -28,24 +28,24 @@ pub struct Queue {
 #[derive(Debug, Default)]
 struct State {
     events: VecDeque<Event>,
-    /// Reason why there will be no more events.
+    /// Reason why no more events will arrive.
     over: Option<Status>,
-    /// Whether the program has the descriptor.
+    /// Whether the program has requested the descriptor.
     watched: bool,
-    /// Threads that wait.
+    /// Number of threads that wait.
     waiters: u32,
 }
 
 impl Queue {
-    /// An empty queue for `limit` events.
+    /// Returns an empty queue for `limit` events.
     ///
     /// # Errors
-    /// When the system gives no descriptor.
+    /// An error of the operating system, if there is no free descriptor.
     pub fn new(limit: usize) -> io::Result<Self> {
         Ok(Self { state: Mutex::default(), limit, descriptor: ReadyFd::new()? })
     }
 
-    /// Whether there is room for one more.
+    /// Whether the queue has space for another event.
     pub fn has_room(&self) -> bool {
         self.lock().events.len() < self.limit
     }
@@ -57,22 +57,23 @@ impl Queue {
         self.show(&state);
     }
 
-    /// There will be no more events. The first reason counts.
+    /// Ends the queue: no more events will arrive. If the queue has already ended, the first reason
+    /// is kept.
     pub fn end(&self, why: Status) {
         let mut state = self.lock();
         state.over.get_or_insert(why);
         self.show(&state);
     }
 
-    /// Reason why there will be no more events.
+    /// Returns the reason why no more events will arrive; `None` if the queue has not ended.
     pub fn over(&self) -> Option<Status> {
         self.lock().over
     }
 
-    /// Passes the oldest events to `each`, `most` at most. Returns their number.
+    /// Passes the oldest events to `each`, at most `most`. Returns their number.
     ///
     /// # Errors
-    /// The reason why there will be no more events, when all are taken.
+    /// The reason why no more events will arrive, if the queue is empty and has ended.
     pub fn take(&self, most: usize, mut each: impl FnMut(usize, Event)) -> Outcome<usize> {
         let mut state = self.lock();
         let count = most.min(state.events.len());
@@ -88,7 +89,7 @@ impl Queue {
         Ok(count)
     }
 
-    /// The descriptor. It belongs to the queue.
+    /// Returns the descriptor, which belongs to the queue.
     pub fn watch(&self) -> RawFd {
         let mut state = self.lock();
         state.watched = true;
@@ -96,13 +97,13 @@ impl Queue {
         self.descriptor.as_raw()
     }
 
-    /// Whether the program has the descriptor.
+    /// Whether the program has requested the descriptor.
     pub fn is_watched(&self) -> bool {
         self.lock().watched
     }
 
-    /// Waits until there is something to take, for `timeout` at most, or for ever. Another
-    /// thread may then be faster.
+    /// Waits until there is an event, or the queue has ended, for at most `timeout`; `None`:
+    /// without limit. Another thread may take the event first.
     ///
     /// # Errors
     /// `Interrupted` after a signal.
@@ -118,14 +119,14 @@ impl Queue {
         self.lock().waiters -= 1;
         match polled {
             Err(rustix::io::Errno::INTR) => Err(Status::Interrupted.into()),
-            // Nothing else can happen to a descriptor that is open; the caller's timeout bounds the
+            // `poll` has no other error for an open descriptor, and the caller's timeout limits the
             // wait.
             Ok(_) | Err(_) => Ok(()),
         }
     }
 
-    /// Brings the descriptor in line with the queue. It becomes readable only while the program
-    /// has it or a thread waits, and stays so until the queue is empty.
+    /// Updates the descriptor. It becomes readable only if the program has requested it or a thread
+    /// waits. It stays readable until the queue is empty.
     fn show(&self, state: &State) {
         let due = !state.events.is_empty() || state.over.is_some();
         if !due || state.watched || state.waiters > 0 {

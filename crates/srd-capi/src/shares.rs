@@ -1,4 +1,4 @@
-//! Memory that peers may use, by key. Bound: [`SHARES_MAX`].
+//! Keys of memory that peers may use. Bound: [`SHARES_MAX`] keys.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -6,22 +6,23 @@ use srd_host::RegionNumber;
 
 use crate::{Error, Outcome, Status};
 
-/// Pieces of memory that one endpoint shares.
+/// Largest number of memory areas that one endpoint shares.
 pub const SHARES_MAX: usize = 1 << 16;
 
 /// Memory that an endpoint shares.
 #[derive(Debug, Default)]
 pub struct Shares {
     by_key: HashMap<u64, RegionNumber>,
-    /// Numbers below the highest that are free.
+    /// Free numbers below the highest number in use.
     free: BTreeSet<u32>,
 }
 
 impl Shares {
-    /// Notes a piece under a key; the number that it has inside.
+    /// Records a memory area with its key. Returns the area's number inside the library.
     ///
     /// # Errors
-    /// `Full` when there are `most`; `Again` if the key is taken: then try another.
+    /// `Full` if there are already `most` areas; `Again` if the key is in use, so that the caller
+    /// tries another one.
     pub fn add(&mut self, key: u64, most: usize) -> Outcome<RegionNumber> {
         if self.by_key.len() >= most {
             return Err(Error::new(
@@ -32,17 +33,17 @@ impl Shares {
         if self.by_key.contains_key(&key) {
             return Err(Status::Again.into());
         }
-        // Without a gap the numbers in use are those from one on.
+        // If there is no free number, the numbers in use are 1 to `by_key.len()`.
         let next = u32::try_from(self.by_key.len() + 1).map_err(|_| Status::Full)?;
         let number = RegionNumber(self.free.pop_first().unwrap_or(next));
         self.by_key.insert(key, number);
         Ok(number)
     }
 
-    /// Forgets a piece; the number that it had.
+    /// Removes a memory area. Returns its number.
     ///
     /// # Errors
-    /// `Handle` if nothing has the key.
+    /// `Handle` if no area has the key.
     pub fn remove(&mut self, key: u64) -> Outcome<RegionNumber> {
         let number = self.by_key.remove(&key).ok_or_else(|| {
             Error::new(Status::Handle, "the key is none of this endpoint, or was taken back")

@@ -1,4 +1,4 @@
-//! Memory that peers may use.
+//! Sharing of memory with peers.
 
 use srd_efa::Access;
 use srd_efa::layer::{Refused, Shared};
@@ -9,19 +9,21 @@ use crate::shares::SHARES_MAX;
 use crate::sink::EventSink;
 use crate::{Error, Outcome, Status};
 
-/// Peers may read it.
+/// Peers may read the memory.
 pub const SRD_SHARE_READ: u32 = 1;
-/// Peers may write it.
+/// Peers may write the memory.
 pub const SRD_SHARE_WRITE: u32 = 2;
 
 impl Endpoint {
-    /// Lets peers use memory. Returns the key that they need.
+    /// Shares memory with peers. Returns the key that a peer needs for access.
     ///
     /// # Errors
-    /// `Invalid` for no memory or no right; `Full` at the limit.
+    /// `Invalid` if the length is zero or `access` is invalid; `Full` if the limit of shared areas
+    /// is reached.
     ///
     /// # Safety
-    /// The memory must be valid until it is taken back, or the endpoint closed.
+    /// The memory must be valid until [`Endpoint::unshare`] has returned or the endpoint was
+    /// closed.
     #[allow(unsafe_code, reason = "the program vouches for its memory")]
     pub unsafe fn share(&self, span: Span, access: u32) -> Outcome<u64> {
         let (read, write) = (access & SRD_SHARE_READ != 0, access & SRD_SHARE_WRITE != 0);
@@ -34,17 +36,17 @@ impl Endpoint {
         }
         let access = Access { local_write: write, remote_write: write, remote_read: read };
         let key = random()?;
-        // SAFETY: as our caller promises.
+        // SAFETY: the caller fulfils the conditions of `# Safety`.
         unsafe { self.handle().call(|call| enter(call, span, access, key)) }?
     }
 
-    /// Takes memory back: it is not used any more when this returns.
+    /// Ends the sharing of memory. After the return no peer accesses the memory.
     ///
     /// # Errors
-    /// `Handle` if nothing has the key.
+    /// `Handle` if no shared memory has the key.
     #[allow(unsafe_code, reason = "every call of a host is unsafe")]
     pub fn unshare(&self, key: u64) -> Outcome {
-        // SAFETY: names no memory.
+        // SAFETY: the call names no memory.
         unsafe {
             self.handle().call(|call| {
                 let number = call.sink.shares.remove(key)?;
@@ -72,7 +74,7 @@ fn enter(call: Call<'_, EventSink>, span: Span, access: Access, key: u64) -> Out
     Ok(key)
 }
 
-/// A key that cannot be guessed.
+/// Returns a random key.
 fn random() -> Outcome<u64> {
     let secret = srd_net::clock::secret();
     let failed =

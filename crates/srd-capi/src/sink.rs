@@ -14,14 +14,14 @@ use crate::queue::Queue;
 use crate::shares::Shares;
 use crate::status::Status;
 
-/// The program's handles, and the events for it.
+/// The program's handles and events.
 #[derive(Debug)]
 pub struct EventSink {
-    /// Its handles for peers.
+    /// The program's handles for peers.
     pub peers: Peers,
     /// Memory that the endpoint shares.
     pub shares: Shares,
-    /// Events for it.
+    /// Events for the program.
     pub queue: Arc<Queue>,
 }
 
@@ -33,7 +33,8 @@ impl Sink for EventSink {
     }
 
     fn done(&mut self, done: OperationCompletion, _: &Rdm) {
-        // The handle for a peer that was removed has ended, and its number may name another.
+        // The handle for a removed peer is no longer valid, and its number may already belong to
+        // another peer.
         let named = done.peer.filter(|_| done.outcome != Outcome::Removed);
         let handle = named.map_or(ANY, |peer| self.peers.handle(peer));
         if let Some(event) = Event::of(&done, handle) {
@@ -51,11 +52,11 @@ impl Sink for EventSink {
     }
 }
 
-/// Writes to standard error if `SRD_LOG` is set.
+/// Writes a line to standard error, if `SRD_LOG` is set.
 fn log(text: &str) {
     static WANTED: OnceLock<bool> = OnceLock::new();
     if *WANTED.get_or_init(|| std::env::var_os("SRD_LOG").is_some_and(|on| on != "0")) {
-        // A closed standard error loses it.
+        // If standard error is closed, the line is lost.
         let _ = writeln!(io::stderr(), "srd: {text}");
     }
 }

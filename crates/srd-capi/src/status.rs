@@ -1,4 +1,4 @@
-//! Errors, as numbers and as text.
+//! Status numbers and their texts.
 
 use std::borrow::Cow;
 use std::cell::RefCell;
@@ -8,7 +8,7 @@ use std::fmt;
 use srd_efa::layer::{Outcome as Ending, Refused};
 use srd_host::CallError;
 
-/// The numbers of `srd.h`, which never change their meaning.
+/// Status numbers of `srd.h`, which never change their meaning.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(i32)]
 #[allow(missing_docs)] // described by `text`, and in `srd.h`
@@ -60,13 +60,13 @@ impl Status {
         (Self::Protocol, "SRD_EPROTOCOL"),
     ];
 
-    /// As C sees it.
+    /// Returns the number of the status in C.
     #[must_use]
     pub fn number(self) -> c_int {
         self as c_int
     }
 
-    /// Meaning of the status.
+    /// Returns the meaning of the status as text.
     #[must_use]
     pub fn text(self) -> &'static CStr {
         match self {
@@ -101,13 +101,13 @@ impl Status {
         }
     }
 
-    /// The status of a number; `None` for a number without a status.
+    /// Returns the status with this number; `None` if no status has it.
     #[must_use]
     pub fn of(number: c_int) -> Option<Self> {
         Self::ALL.iter().map(|(status, _)| *status).find(|status| status.number() == number)
     }
 
-    /// The status of an operation's outcome.
+    /// Returns the status for the outcome of an operation.
     #[must_use]
     pub fn of_ending(ending: Ending) -> Self {
         match ending {
@@ -130,7 +130,7 @@ impl Status {
 pub struct Error {
     /// Return value of the call.
     pub status: Status,
-    /// Cause and remedy; `None`: the text of the status.
+    /// Cause and remedy; `None`: the general text of the status is used.
     text: Option<String>,
 }
 
@@ -138,23 +138,23 @@ pub struct Error {
 pub type Outcome<T = ()> = Result<T, Error>;
 
 impl Error {
-    /// An error with a text of its own.
+    /// Returns an error with a specific text.
     pub fn new(status: Status, text: impl Into<String>) -> Self {
         Self { status, text: Some(text.into()) }
     }
 
-    /// An argument that makes no sense.
+    /// Returns the error for an invalid argument.
     pub fn invalid(text: impl Into<String>) -> Self {
         Self::new(Status::Invalid, text)
     }
 
-    /// Keeps the text for `srd_last_error`. Returns the number.
+    /// Stores the text for `srd_last_error`. Returns the status number.
     pub fn keep(self) -> c_int {
         let text = match self.text {
             None => Cow::Borrowed(self.status.text()),
             Some(text) => Cow::Owned(CString::new(text).unwrap_or_default()),
         };
-        // A thread that is on its way out keeps nothing.
+        // A thread that is ending stores no text.
         let _ = LAST.try_with(|last| *last.borrow_mut() = text);
         self.status.number()
     }
@@ -185,7 +185,7 @@ impl From<CallError> for Error {
     }
 }
 
-/// Errors of the Messaging Layer.
+/// Converts errors of the Messaging Layer.
 impl From<Refused> for Error {
     fn from(refused: Refused) -> Self {
         match refused {
@@ -200,11 +200,12 @@ impl From<Refused> for Error {
 }
 
 thread_local! {
-    /// The last error of this thread.
+    /// Text of the last error of this thread.
     static LAST: RefCell<Cow<'static, CStr>> = const { RefCell::new(Cow::Borrowed(c"")) };
 }
 
-/// Text of the last error of this thread. The pointer is valid until the next error of this thread.
+/// Returns the text of this thread's last error. The pointer is valid until the next error of this
+/// thread.
 #[must_use]
 pub fn last() -> *const c_char {
     LAST.try_with(|last| last.borrow().as_ptr()).unwrap_or(c"".as_ptr())

@@ -1,4 +1,5 @@
-//! Objects by handles that are checked: a handle whose object is gone, or never was, finds nothing.
+//! Table of objects with checked handles: a look-up with an invalid handle, or the handle of a
+//! removed object, finds no object.
 //!
 //! ```text
 //!  47    40 39                 16 15                0
@@ -7,14 +8,14 @@
 //! +--------+---------------------+-------------------+
 //! ```
 //!
-//! A handle is never zero. Bound: as many objects as the table was made for, [`OBJECTS_MAX`] at
-//! most.
+//! A handle is never zero. Bound: the limit with which the table was created, which is at most
+//! [`OBJECTS_MAX`].
 
 use srd_efa::slots::{Key, Slots};
 
 use crate::{Error, Outcome, Status};
 
-/// Objects that a table may have.
+/// Largest number of objects in a table.
 pub const OBJECTS_MAX: u32 = (1 << INDEX_BITS) - 1;
 const INDEX_BITS: u32 = 16;
 const GENERATION_BITS: u32 = 24;
@@ -28,17 +29,18 @@ pub struct Table<T> {
 }
 
 impl<T> Table<T> {
-    /// An empty table for `limit` objects. Tables with different tags have no handle in common.
+    /// Returns an empty table for `limit` objects. Tables with different tags have no handle in
+    /// common.
     #[must_use]
     pub fn new(limit: u32, tag: u8) -> Self {
         assert!(limit <= OBJECTS_MAX, "indices fit their bits");
         Self { slots: Slots::default(), limit, tag }
     }
 
-    /// Adds an object; its handle.
+    /// Adds an object. Returns its handle.
     ///
     /// # Errors
-    /// `Full` at the limit.
+    /// `Full` if the table has reached its limit.
     pub fn add(&mut self, object: T) -> Outcome<usize> {
         let key = self.slots.insert(object, self.limit).ok_or_else(|| {
             let text = format!("{} endpoints are open: close one first", self.limit);
@@ -50,13 +52,13 @@ impl<T> Table<T> {
         usize::try_from(above << INDEX_BITS | index).map_err(|_| Status::Full.into())
     }
 
-    /// The object of a handle.
+    /// Returns the object of a handle.
     #[must_use]
     pub fn find(&self, handle: usize) -> Option<&T> {
         self.slots.get(self.key(handle)?)
     }
 
-    /// Takes an object out.
+    /// Removes an object. Returns it.
     pub fn remove(&mut self, handle: usize) -> Option<T> {
         self.slots.remove(self.key(handle)?)
     }

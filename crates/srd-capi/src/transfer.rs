@@ -7,85 +7,85 @@ use srd_efa::layer::{
 use crate::endpoint::{Endpoint, Submitter};
 use crate::{Error, Outcome, Status};
 
-/// The buffer is free when the call returns; only failure is reported.
+/// The program may reuse the buffer when the call returns; only a failure is reported.
 pub const SRD_INJECT: u32 = 1;
 /// The operation completes when its data is in the peer's memory.
 pub const SRD_DELIVERED: u32 = 2;
-/// Only failure is reported.
+/// Only a failure is reported.
 pub const SRD_QUIET: u32 = 4;
 
 /// A message to send.
 #[derive(Clone, Copy, Debug)]
 pub struct Send {
-    /// The peer.
+    /// Handle of the peer.
     pub peer: u64,
-    /// Its tag.
+    /// Tag of the message.
     pub tag: u64,
-    /// Its bytes.
+    /// Bytes of the message.
     pub piece: Iov,
-    /// `SRD_INJECT` and so on.
+    /// Flags such as `SRD_INJECT`.
     pub flags: u32,
-    /// The program's context for it.
+    /// Context that is returned in the event.
     pub context: usize,
 }
 
-/// Room for a message.
+/// A receive: a buffer for one message.
 #[derive(Clone, Copy, Debug)]
 pub struct Recv {
-    /// The peer, or any.
+    /// Handle of the peer, or [`ANY`](crate::peers::ANY).
     pub peer: u64,
-    /// Its tag.
+    /// Tag of the message.
     pub tag: u64,
-    /// Bits of the tag that do not matter.
+    /// Bits of the tag that are not compared.
     pub ignore: u64,
     /// Buffer for the message.
     pub piece: Iov,
-    /// The program's context for it.
+    /// Context that is returned in the event.
     pub context: usize,
 }
 
-/// A place in the memory that a peer shares.
+/// A position in memory that a peer shares.
 #[derive(Clone, Copy, Debug)]
 pub struct RemoteLocation {
     /// Handle of the peer.
     pub peer: u64,
-    /// The key of what it shares.
+    /// Key of the shared memory.
     pub key: u64,
-    /// Bytes from the beginning of that.
+    /// Offset from the start of the shared memory in bytes.
     pub offset: u64,
 }
 
 /// A read or write.
 #[derive(Clone, Copy, Debug)]
 pub struct Copying {
-    /// The peer's end.
+    /// Memory at the peer.
     pub place: RemoteLocation,
-    /// Our end.
+    /// Local memory.
     pub piece: Iov,
-    /// Read it; else write it.
+    /// Whether memory is read; otherwise it is written.
     pub read: bool,
-    /// Data for the peer's event.
+    /// Data for an event at the peer.
     pub data: Option<u64>,
-    /// `SRD_INJECT` and so on.
+    /// Flags such as `SRD_INJECT`.
     pub flags: u32,
-    /// The program's context for it.
+    /// Context that is returned in the event.
     pub context: usize,
 }
 
 /// An atomic operation on 64 bits.
 #[derive(Clone, Copy, Debug)]
 pub struct Compute {
-    /// On what.
+    /// Memory at the peer that the operation changes.
     pub place: RemoteLocation,
-    /// Operation on the element.
+    /// Operation on the 64-bit number.
     pub op: AtomicOp,
     /// Address of the operand, valid during the call.
     pub operand: usize,
     /// Address of the comparand, valid during the call.
     pub compare: Option<usize>,
-    /// Address for the former value.
+    /// Address to which the former value is written.
     pub result: Option<usize>,
-    /// The program's context for it.
+    /// Context that is returned in the event.
     pub context: usize,
 }
 
@@ -105,7 +105,7 @@ fn signaled(flags: u32) -> bool {
     flags & (SRD_QUIET | SRD_INJECT) == 0
 }
 
-/// Eight bytes at an address, or none.
+/// Returns the eight bytes at an address; `None`: an empty piece.
 fn handle(at: Option<usize>) -> Iov {
     match at {
         None => Iov { addr: 0, length: 0 },
@@ -113,7 +113,7 @@ fn handle(at: Option<usize>) -> Iov {
     }
 }
 
-/// The pieces of a buffer: none if it is empty.
+/// Returns the pieces of a buffer; an empty buffer has no pieces.
 fn iov(piece: &Iov) -> &[Iov] {
     if piece.length == 0 { &[] } else { std::slice::from_ref(piece) }
 }
@@ -123,14 +123,15 @@ impl Endpoint {
     /// Sends a message.
     ///
     /// # Errors
-    /// `Again`, `Handle`, `Invalid`, `TooLong`.
+    /// `Again` if there is no free operation; `Handle` if the peer is unknown; `Invalid` if the
+    /// flags are invalid; `TooLong` if the message is too long to be injected.
     ///
     /// # Safety
-    /// The buffer must be readable until the end was reported; for the call only, if it is
-    /// injected.
+    /// The buffer must be readable until the end of the operation was reported. With `SRD_INJECT`
+    /// it must be readable only during the call.
     pub unsafe fn send(&self, send: &Send) -> Outcome {
         let until = until(send.flags)?;
-        // SAFETY: as our caller promises.
+        // SAFETY: the caller fulfils the conditions of `# Safety`.
         unsafe {
             self.submit(|submitter| {
                 let message = Message {
@@ -148,15 +149,16 @@ impl Endpoint {
         }
     }
 
-    /// Receives a message.
+    /// Posts a receive for a message.
     ///
     /// # Errors
-    /// `Again`, `Handle`, `Invalid`.
+    /// `Again` if there is no free receive; `Handle` if the peer is unknown; `Invalid` if an
+    /// argument is invalid.
     ///
     /// # Safety
-    /// The buffer must be writable until the end was reported.
+    /// The buffer must be writable until the end of the operation was reported.
     pub unsafe fn recv(&self, recv: &Recv) -> Outcome {
-        // SAFETY: as our caller promises.
+        // SAFETY: the caller fulfils the conditions of `# Safety`.
         unsafe {
             self.submit(|submitter| {
                 let Recv { tag, ignore, .. } = *recv;
@@ -173,12 +175,12 @@ impl Endpoint {
         }
     }
 
-    /// Cancels the receive posted first with a context.
+    /// Cancels the oldest receive with this context.
     ///
     /// # Errors
-    /// `NotFound` if none waits.
+    /// `NotFound` if no posted receive has the context.
     pub fn cancel(&self, context: usize) -> Outcome {
-        // SAFETY: names no memory.
+        // SAFETY: the call names no memory.
         let found = unsafe { self.submit(|submitter| Ok(submitter.rdm.cancel(context as u64))) }?;
         if found {
             return Ok(());
@@ -187,20 +189,21 @@ impl Endpoint {
         Err(Error::new(Status::NotFound, text))
     }
 
-    /// Reads or writes what a peer shares.
+    /// Reads or writes memory that a peer shares.
     ///
     /// # Errors
-    /// `Again`, `Handle`, `Invalid`, `TooLong`.
+    /// `Again` if there is no free operation; `Handle` if the peer is unknown; `Invalid` if the
+    /// flags are invalid; `TooLong` if the data is too long to be injected.
     ///
     /// # Safety
-    /// As of [`Endpoint::send`]; for reads, of [`Endpoint::recv`].
+    /// The conditions of [`Endpoint::send`] for writes, and of [`Endpoint::recv`] for reads.
     pub unsafe fn copy(&self, copying: &Copying) -> Outcome {
         let Copying { place, piece, read, data, flags, context } = *copying;
         let until = until(flags)?;
         if read && flags & !SRD_QUIET != 0 {
             return Err(Error::invalid("flags: a read takes SRD_QUIET only"));
         }
-        // SAFETY: as our caller promises.
+        // SAFETY: the caller fulfils the conditions of `# Safety`.
         unsafe {
             self.submit(|submitter| {
                 let RemoteLocation { key: rkey, offset: addr, .. } = place;
@@ -220,13 +223,15 @@ impl Endpoint {
         }
     }
 
-    /// Carries out an atomic operation at a peer.
+    /// Executes an atomic operation on memory of a peer.
     ///
     /// # Errors
-    /// `Again`, `Handle`, `Invalid`.
+    /// `Again` if there is no free operation; `Handle` if the peer is unknown; `Invalid` if the
+    /// offset is no multiple of 8.
     ///
     /// # Safety
-    /// Operands must be readable for the call, the result writable until the end was reported.
+    /// Operands must be readable during the call. The result must be writable until the end of the
+    /// operation was reported.
     pub unsafe fn compute(&self, compute: &Compute) -> Outcome {
         let RemoteLocation { peer, key: rkey, offset: addr } = compute.place;
         if addr % 8 != 0 {
@@ -234,7 +239,7 @@ impl Endpoint {
         }
         let (operand, compare) = (handle(Some(compute.operand)), handle(compute.compare));
         let result = handle(compute.result);
-        // SAFETY: as our caller promises.
+        // SAFETY: the caller fulfils the conditions of `# Safety`.
         unsafe {
             self.submit(|submitter| {
                 let atomic = Atomic {
@@ -254,18 +259,19 @@ impl Endpoint {
         }
     }
 
-    /// Largest message that can be injected, in bytes.
+    /// Returns the largest message that can be injected, in bytes.
     ///
     /// # Errors
-    /// The endpoint is closed or has failed.
+    /// An error, if the endpoint is closed or has failed.
     pub fn inject_bytes_max(&self) -> Outcome<u64> {
-        // SAFETY: names no memory.
+        // SAFETY: the call names no memory.
         unsafe { self.submit(|submitter| Ok(submitter.rdm.inject_bytes_max())) }
     }
 }
 
 impl Submitter<'_> {
-    /// Adds a text to the refusal of a message that is too long to be injected.
+    /// Returns the error for a refused operation. If the message is too long to be injected, its
+    /// text states the limit.
     fn explain(&self, refused: srd_efa::layer::Refused) -> Error {
         if refused != srd_efa::layer::Refused::TooLong {
             return refused.into();

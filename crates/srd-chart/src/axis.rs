@@ -1,39 +1,39 @@
-//! Axes: from values to places, and where the ticks are.
+//! Axes: conversion of values to positions, and selection of ticks.
 
-/// Values that span more than this factor get a logarithmic axis from [`Axis::fitting`].
+/// Largest ratio of values for which [`Axis::fitting`] returns a linear axis.
 const LINEAR_SPAN_MAX: f64 = 20.0;
-/// Ticks of an axis, at most.
+/// Largest number of ticks of an axis.
 const TICKS_MAX: u32 = 100;
 
 /// One axis of a chart: label, range and scale.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Axis {
-    /// Label, with the unit.
+    /// Label of the axis, with the unit.
     pub label: String,
-    /// The value at its beginning; above zero if it is logarithmic.
+    /// Value at the beginning of the axis; above zero for a logarithmic axis.
     pub min: f64,
-    /// The value at its end.
+    /// Value at the end of the axis.
     pub max: f64,
-    /// Whether it is logarithmic.
+    /// Whether the axis is logarithmic.
     pub log: bool,
 }
 
 impl Axis {
-    /// An axis with even steps. An empty range is widened.
+    /// Returns a linear axis. An empty range is widened.
     #[must_use]
     pub fn linear(label: &str, min: f64, max: f64) -> Self {
         let max = if max > min { max } else { min + 1.0 };
         Self { label: label.to_owned(), min, max, log: false }
     }
 
-    /// A logarithmic axis.
+    /// Returns a logarithmic axis.
     #[must_use]
     pub fn log(label: &str, min: f64, max: f64) -> Self {
         let min = min.max(1e-9);
         Self { label: label.to_owned(), min, max: max.max(min * 1.001), log: true }
     }
 
-    /// An axis around values: logarithmic if they are far apart.
+    /// Returns an axis that covers two values; it is logarithmic if their ratio is large.
     #[must_use]
     pub fn fitting(label: &str, min: f64, max: f64) -> Self {
         if min > 0.0 && max > min * LINEAR_SPAN_MAX {
@@ -43,7 +43,7 @@ impl Axis {
         Self::linear(label, (min - margin).max(0.0), max + margin)
     }
 
-    /// Position of a value along the axis, from 0 (the beginning) to 1 (the end).
+    /// Returns the position of a value along the axis, from 0 (beginning) to 1 (end).
     #[must_use]
     pub fn place(&self, value: f64) -> f64 {
         let place = if self.log {
@@ -54,7 +54,7 @@ impl Axis {
         place.clamp(0.0, 1.0)
     }
 
-    /// Values worth a tick, about `count` of them.
+    /// Returns about `count` values for ticks.
     #[must_use]
     pub fn ticks(&self, count: usize) -> Vec<f64> {
         if self.log { self.log_ticks(count) } else { self.linear_ticks(count) }

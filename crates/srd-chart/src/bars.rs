@@ -1,24 +1,24 @@
-//! Bars beside what they are measured by.
+//! Bar charts with reference values.
 
 use crate::svg::{Anchor, Drawing, LETTER, Size, circle, line, text};
 use crate::{Axis, Colour, Mark, Unit};
 
 const LEFT_WIDE: f64 = 220.0;
 const RIGHT_WIDE: f64 = 150.0;
-/// A narrow chart has the label above its bar.
+/// Left and right margin of a narrow chart, in which each label is above its bar.
 const SIDE_NARROW: f64 = 4.0;
 const TOP: f64 = 14.0;
 const ROW: f64 = 30.0;
 const ROW_NARROW: f64 = 44.0;
 const BAR: f64 = 16.0;
-/// From the top of a narrow row down to the base line of its label.
+/// Distance from the top of a narrow row down to the base line of its label.
 const LABEL_NARROW: f64 = 15.0;
-/// From the middle of a row down to the base line of its text.
+/// Distance from the middle of a row down to the base line of its text.
 const BASE: f64 = 4.5;
 /// Height of a row of labels above the bars.
 const MARK_ROW: f64 = 17.0;
 const DOT: f64 = 3.2;
-/// Between the place of bars and their figures, and between labels.
+/// Gap between bars and their figures, and between labels.
 const GAP: f64 = 8.0;
 
 /// One bar.
@@ -26,26 +26,26 @@ const GAP: f64 = 8.0;
 pub struct Bar {
     /// Label of the bar.
     pub label: String,
-    /// Its colour.
+    /// Colour of the bar.
     pub colour: Colour,
-    /// Its length; `None` if there is no figure.
+    /// Value that the bar's length shows; `None` if there is no value.
     pub value: Option<f64>,
-    /// A worse case, drawn as a thin line beyond the bar.
+    /// A worse value, drawn as a thin line beyond the bar.
     pub worst: Option<f64>,
-    /// The single values behind it, drawn as dots; none if the bar is all there is.
+    /// Single measurements, drawn as dots; empty if there is only the bar.
     pub runs: Vec<f64>,
 }
 
-/// Horizontal bars.
+/// A chart of horizontal bars.
 #[derive(Clone, Debug, PartialEq)]
 pub struct BarChart {
     /// Title of the chart.
     pub title: String,
-    /// Unit of the figures. The chart picks the size of it that suits them.
+    /// Unit of the values. The chart selects a suitable multiple of the unit.
     pub unit: String,
     /// Reference values, such as the best possible value or a limit.
     pub marks: Vec<Mark>,
-    /// The bars, from the top.
+    /// The bars, from top to bottom.
     pub bars: Vec<Bar>,
 }
 
@@ -59,13 +59,13 @@ struct Layout<'a> {
 }
 
 impl BarChart {
-    /// The chart as part of a page, in both sizes.
+    /// Returns the chart as part of a page, in both sizes.
     #[must_use]
     pub fn to_svg(&self) -> String {
         Size::BOTH.map(|size| self.draw(size).embedded(size)).concat()
     }
 
-    /// The chart as a file of its own.
+    /// Returns the chart as an independent SVG file.
     #[must_use]
     pub fn to_file(&self, subtitle: &str) -> String {
         self.draw(Size::Wide).file(subtitle)
@@ -99,7 +99,7 @@ impl BarChart {
         Drawing { title, description, height: bottom + 8.0, inside }
     }
 
-    /// The chart in words.
+    /// Returns a description of the chart as text.
     fn describe(&self, unit: &Unit) -> String {
         let bars = self.bars.iter().map(|bar| match bar.value {
             Some(value) => format!("{}: {}", bar.label, said(bar, value, unit)),
@@ -110,7 +110,7 @@ impl BarChart {
     }
 }
 
-/// The figure of a bar, with the worse case in brackets.
+/// Returns the text for the value of a bar, with the worse value in brackets.
 fn said(bar: &Bar, value: f64, unit: &Unit) -> String {
     match worse(bar, value) {
         Some(worst) => format!("{} ({})", unit.show(value), unit.show(worst)),
@@ -140,7 +140,8 @@ impl Layout<'_> {
         self.left() + self.axis.place(value) * (self.size.width() - self.left() - right)
     }
 
-    /// The labels of marks above the bars, in as many rows as keep them apart.
+    /// Returns the labels of the marks above the bars, in as many rows as are necessary to keep
+    /// them apart, and the number of rows.
     fn mark_labels(&self, marks: &[Mark]) -> (String, usize) {
         let mut ends: Vec<f64> = Vec::new();
         let mut labels = String::new();
@@ -160,7 +161,8 @@ impl Layout<'_> {
         (labels, ends.len())
     }
 
-    /// A vertical line through all bars. Between narrow ones are labels, which it does not cross.
+    /// Returns a vertical line through all bars. In a narrow chart the line leaves gaps at the
+    /// labels.
     fn mark(&self, x: f64, bottom: f64, bars: usize) -> String {
         if self.is_wide() {
             return line("mark", "", [x, x], [self.top - 6.0, bottom]);
@@ -198,7 +200,7 @@ impl Layout<'_> {
         for run in &bar.runs {
             row += &circle(&format!("run {colour}"), self.x(*run), middle, DOT);
         }
-        // Figures stand in a column of their own, where neither a mark nor a dot crosses them.
+        // Values are in a separate column, where no mark and no dot crosses them.
         let said = said(bar, value, self.unit);
         let right = self.size.width();
         row + &match self.is_wide() {
@@ -244,7 +246,7 @@ mod tests {
         }
     }
 
-    /// The drawing of each size.
+    /// Returns the drawing of each size.
     fn one_by_one(chart: &BarChart) -> [String; 2] {
         Size::BOTH.map(|size| chart.draw(size).embedded(size))
     }

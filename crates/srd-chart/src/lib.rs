@@ -1,21 +1,22 @@
 //! Output for people: charts as SVG, the page that holds them, and plain tables.
 //!
-//! Everything is text from data, without a file or a clock. A chart is part of a [`Page`]
-//! (`to_svg`, once for windows and once for phones), or a file of its own (`to_file`); either is
-//! light or dark as its reader prefers and needs nothing from outside.
+//! All functions return text that depends only on their data; they read no file and no clock. A
+//! chart is part of a [`Page`] (`to_svg`, drawn once for windows and once for phones), or an
+//! independent file (`to_file`). Both are light or dark as the reader's browser prefers, and load
+//! nothing from the network.
 //!
-//! | module | what |
+//! | module | content |
 //! |---|---|
 //! | `lines`, `bars` | [`LineChart`] and [`BarChart`] |
-//! | `axis` | from values to places, and where the ticks are |
+//! | `axis` | positions of values, and ticks |
 //! | `style` | [`Colour`]s, [`Dashes`], the style sheet |
 //! | `svg` | elements and frames |
 //! | `page`, `table` | [`Page`] for browsers, [`Table`] for terminals |
-//! | `number`, `unit` | how numbers are written, and in which unit |
+//! | `number`, `unit` | text forms of numbers, and selection of units |
 //! | `wellformed` | [`check_well_formed`], for tests |
 //!
-//! Bounds: a legend names 32 lines, an axis has 100 ticks. The caller bounds the number of points
-//! of a line.
+//! Bounds: a legend names 32 lines, and an axis has 100 ticks. The caller limits the number of
+//! points of a line.
 
 mod axis;
 mod bars;

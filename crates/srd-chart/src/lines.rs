@@ -1,4 +1,4 @@
-//! Lines over an axis: timelines and distributions.
+//! Line charts: timelines and distributions.
 
 use crate::svg::{Anchor, Drawing, LETTER, Size, escape, line, text};
 use crate::{Axis, Colour, Dashes, number};
@@ -7,26 +7,26 @@ use std::fmt::Write as _;
 const LEFT: f64 = 72.0;
 const LEFT_NARROW: f64 = 58.0;
 const RIGHT: f64 = 18.0;
-/// Above the plot, with one row of labels of marks and without further ones.
+/// Height above the plot if the labels of marks need only one row.
 const TOP: f64 = 26.0;
 const MARK_ROW: f64 = 16.0;
 const MARK_ROWS_MAX: usize = 4;
-/// Between two labels.
+/// Gap between two labels.
 const GAP: f64 = 8.0;
 const BOTTOM: f64 = 48.0;
-/// Ticks to the right, by size.
+/// Number of ticks of the x axis in a wide and in a narrow chart.
 const TICKS: [usize; 2] = [9, 4];
 /// Height of a level's name.
 const LEVEL_NAME: f64 = 14.0;
-/// Dashes of levels, in turns.
+/// Dash patterns of levels, used in turn.
 const LEVEL_DASHES: [Dashes; 3] = [Dashes::Long, Dashes::Short, Dashes::Mixed];
 const LEGEND_ROW: f64 = 19.0;
-/// The line and the gap before a name in the legend.
+/// Width of the sample line in the legend, with the gap before the name.
 const LEGEND_KEY: f64 = 44.0;
 const LEGEND_COLUMNS_MAX: usize = 4;
-/// Legends name at most so many lines.
+/// Largest number of lines that a legend names.
 const LEGEND_MAX: usize = 32;
-/// Below this height there is room for few ticks.
+/// Height of a plot below which there are fewer ticks.
 const LOW: f64 = 100.0;
 
 /// One line.
@@ -34,17 +34,17 @@ const LOW: f64 = 100.0;
 pub struct ChartLine {
     /// Name of the line in the legend. The legend leaves out lines without a name.
     pub label: String,
-    /// Its colour.
+    /// Colour of the line.
     pub colour: Colour,
     /// Dash pattern, which distinguishes lines of one colour.
     pub dashes: Dashes,
-    /// Whether it is drawn faintly, as one of a crowd.
+    /// Whether the line is drawn faintly, as one of many.
     pub faint: bool,
-    /// Its points, from left to right.
+    /// Points of the line, from left to right.
     pub points: Vec<(f64, f64)>,
 }
 
-/// A line across at something that happened, or would at best.
+/// A line across the chart that marks an event or the best possible value.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Mark {
     /// Position on the x axis.
@@ -53,35 +53,35 @@ pub struct Mark {
     pub label: String,
 }
 
-/// Lines.
+/// A chart of lines.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LineChart {
     /// Title of the chart.
     pub title: String,
     /// Height of the drawing, without axes and legend.
     pub height: f64,
-    /// To the right.
+    /// The horizontal axis.
     pub x: Axis,
-    /// Upwards.
+    /// The vertical axis.
     pub y: Axis,
     /// The lines.
     pub lines: Vec<ChartLine>,
     /// Vertical marks, from left to right.
     pub marks: Vec<Mark>,
-    /// Horizontal marks: limits, and what could be reached at best.
+    /// Horizontal marks: limits, and best possible values.
     pub levels: Vec<Mark>,
-    /// Whether a value holds until the next point.
+    /// Whether a value holds until the next point, so that the line has steps.
     pub steps: bool,
 }
 
 impl LineChart {
-    /// The chart as part of a page, in both sizes.
+    /// Returns the chart as part of a page, in both sizes.
     #[must_use]
     pub fn to_svg(&self) -> String {
         Size::BOTH.map(|size| self.draw(size).embedded(size)).concat()
     }
 
-    /// The chart as a file of its own.
+    /// Returns the chart as an independent SVG file.
     #[must_use]
     pub fn to_file(&self, subtitle: &str) -> String {
         self.draw(Size::Wide).file(subtitle)
@@ -93,7 +93,7 @@ impl LineChart {
         let rows = labels.iter().map(|(_, row)| *row).max().unwrap_or(0);
         plot.top += MARK_ROW * rows as f64;
         let mut inside = plot.axes() + &plot.marks(&labels);
-        // The crowd first, so that what matters lies on top.
+        // Faint lines are drawn first, so that the important lines are on top.
         for faint in [true, false] {
             for line in self.lines.iter().filter(|line| line.faint == faint) {
                 inside += &plot.line(line);
@@ -109,7 +109,7 @@ impl LineChart {
         Drawing { title, description, height, inside }
     }
 
-    /// The chart in words.
+    /// Returns a description of the chart as text.
     fn describe(&self) -> String {
         let (x, y) = (&self.x, &self.y);
         let lines = self.lines.iter().filter(|line| !line.label.is_empty()).filter_map(|line| {
@@ -133,8 +133,8 @@ impl LineChart {
         all.collect::<Vec<_>>().join("; ")
     }
 
-    /// The lines that the legend names, and the levels that have no name in the drawing. A line
-    /// that is alone needs no name.
+    /// Returns the entries of the legend: named lines, and levels without a name in the drawing. If
+    /// the chart has only one line, the line is not listed.
     fn legend(&self, names: &[Option<(f64, f64)>]) -> Vec<Entry<'_>> {
         let named = self.lines.iter().filter(|line| !line.label.is_empty());
         let listed = if self.lines.len() > 1 { LEGEND_MAX } else { 0 };
@@ -205,8 +205,8 @@ impl Plot<'_> {
         axes + &text(f64::midpoint(left, right), bottom + 37.0, Anchor::Middle, "muted", &x.label)
     }
 
-    /// Start of the label of each vertical mark, and its row above the plot. Labels that would
-    /// overlap are put into different rows.
+    /// Returns the start of the label of each vertical mark, and its row above the plot. Labels
+    /// that would overlap are put into different rows.
     fn mark_labels(&self) -> Vec<(f64, usize)> {
         let mut ends: Vec<f64> = Vec::new();
         let place = |mark: &Mark| {
@@ -223,7 +223,8 @@ impl Plot<'_> {
         self.chart.marks.iter().map(place).collect()
     }
 
-    /// The vertical marks, with their labels outside the plot, where no line crosses them.
+    /// Returns the vertical marks. Their labels are outside of the plot, where no line crosses
+    /// them.
     fn marks(&self, labels: &[(f64, usize)]) -> String {
         let (mut marks, mut names) = (String::new(), String::new());
         for (mark, (start, row)) in self.chart.marks.iter().zip(labels) {
@@ -235,8 +236,8 @@ impl Plot<'_> {
         marks + &names
     }
 
-    /// For each horizontal mark where its name stands: at its right end above it, unless a line or
-    /// another name lies there. Such a name belongs to the legend.
+    /// Returns the position of the name of each horizontal mark: at its right end above it. `None`
+    /// if a line or another name is there; then the legend contains the name.
     fn level_names(&self) -> Vec<Option<(f64, f64)>> {
         let mut taken: Vec<f64> = Vec::new();
         let place = |level: &Mark| {
@@ -291,7 +292,7 @@ impl Plot<'_> {
             };
         }
         if let [(x, y)] = line.points.as_slice() {
-            // A line of one point would draw nothing.
+            // A path with one point would draw nothing.
             path = format!("M{:.1} {:.1}h6", self.x(*x) - 3.0, self.y(*y));
         }
         if path.is_empty() {
@@ -302,7 +303,7 @@ impl Plot<'_> {
         format!("<path class=\"stroke {colour}{faint}\"{dashes} d=\"{path}\"/>\n")
     }
 
-    /// As many columns as the longest name leaves room for.
+    /// Returns the number of legend columns for which the longest name leaves enough width.
     fn columns(&self, entries: &[Entry<'_>]) -> usize {
         let longest = entries.iter().map(|entry| entry.label.chars().count()).max().unwrap_or(0);
         let width = LEGEND_KEY + longest as f64 * LETTER;
@@ -312,7 +313,7 @@ impl Plot<'_> {
 
     fn legend(&self, entries: &[Entry<'_>]) -> String {
         let (columns, top) = (self.columns(entries), self.bottom() + BOTTOM);
-        // On a phone a name may need all of the width.
+        // On a phone a name may need the full width.
         let from = if self.size == Size::Wide { LEFT } else { 0.0 };
         let width = (self.size.width() - from) / columns as f64;
         let mut legend = String::new();
@@ -326,7 +327,7 @@ impl Plot<'_> {
     }
 }
 
-/// A name in the legend, beside a piece of its line.
+/// An entry of the legend: a name beside a sample of its line.
 struct Entry<'a> {
     class: String,
     dashes: Dashes,

@@ -1,7 +1,7 @@
 //! Text forms of numbers.
 
-/// A figure with as many digits as help: `0.987`, `9.87`, `98.7`, `987`. Nothing is `0`, whatever
-/// its sign.
+/// Returns a figure with a suitable number of digits: `0.987`, `9.87`, `98.7`, `987`. Zero is `0`,
+/// also if it is negative.
 #[must_use]
 pub fn figure(value: f64) -> String {
     let size = value.abs();
@@ -18,7 +18,8 @@ pub fn figure(value: f64) -> String {
     }
 }
 
-/// A number at a tick: four significant digits at most, and no zero at the end.
+/// Returns the text of a number at a tick: at most four significant digits, without zeros at the
+/// end.
 #[must_use]
 pub fn number(value: f64) -> String {
     if value == 0.0 || !value.is_finite() {

@@ -1,4 +1,4 @@
-//! The page: headings, paragraphs, tables and charts in one file.
+//! HTML page in one file: headings, paragraphs, tables and charts.
 
 use crate::style;
 use crate::svg::escape;
@@ -29,7 +29,7 @@ figcaption{font-weight:600;margin-bottom:6px}svg{display:block}svg.narrow{displa
 svg.wide{display:none}svg.narrow{display:block}.verdict{font-size:1.12em}}\
 summary{cursor:pointer;margin:.8em 0;color:var(--muted);font-weight:600}code{font-size:.92em}";
 
-/// On a page, charts lie on a card.
+/// Style of charts on a page, where their background is a card.
 const ON_CARD: &str = "figure svg{--ground:var(--card)}";
 
 /// A page under construction.
@@ -40,18 +40,18 @@ pub struct Page {
 }
 
 impl Page {
-    /// An empty page.
+    /// Returns an empty page.
     pub fn new(title: &str) -> Self {
         let body = format!("<h1>{}</h1>\n", escape(title));
         Self { title: escape(title), body }
     }
 
-    /// A heading of a section.
+    /// Adds a heading of a section.
     pub fn section(&mut self, text: &str) {
         let _ = writeln!(self.body, "<h2>{}</h2>", escape(text));
     }
 
-    /// A heading within a section.
+    /// Adds a heading within a section.
     pub fn subsection(&mut self, text: &str) {
         let _ = writeln!(self.body, "<h3>{}</h3>", escape(text));
     }
@@ -61,7 +61,7 @@ impl Page {
         let _ = writeln!(self.body, "<p>{}</p>", with_code(text));
     }
 
-    /// Adds the result at the beginning of the page. `is_good` selects its color; `None`: neutral.
+    /// Adds the result of the page, which is shown first: good, bad, or neutral (`None`).
     pub fn verdict(&mut self, is_good: Option<bool>, text: &str) {
         let class = match is_good {
             Some(true) => " good",
@@ -71,13 +71,12 @@ impl Page {
         let _ = writeln!(self.body, "<p class=\"verdict{class}\">{}</p>", with_code(&bound(text)));
     }
 
-    /// Adds a paragraph that begins with `name` in bold. Text between backticks is shown as code.
+    /// Adds a paragraph with a name. Text between backticks is shown as code.
     pub fn fact(&mut self, name: &str, text: &str) {
         let _ = writeln!(self.body, "<p><b>{}</b>: {}</p>", escape(name), with_code(text));
     }
 
-    /// Adds the summary for readers who read only one paragraph. Text between backticks is shown as
-    /// code.
+    /// Adds the paragraph for readers with little time. Text between backticks is shown as code.
     pub fn lead(&mut self, text: &str) {
         let _ = writeln!(self.body, "<p class=\"lead\">{}</p>", with_code(text));
     }
@@ -87,7 +86,7 @@ impl Page {
         let _ = writeln!(self.body, "<p class=\"muted-text\">{}</p>", with_code(text));
     }
 
-    /// Adds a chart below its caption.
+    /// Adds a chart with a caption.
     pub fn chart(&mut self, caption: &str, svg: &str) {
         let _ = writeln!(
             self.body,
@@ -96,15 +95,15 @@ impl Page {
         );
     }
 
-    /// A part that the reader unfolds by a click on its summary.
+    /// Adds a section that is hidden until the reader clicks on its summary.
     pub fn folded(&mut self, summary: &str, inside: impl FnOnce(&mut Self)) {
         let _ = writeln!(self.body, "<details><summary>{}</summary>", escape(summary));
         inside(self);
         self.body += "</details>\n";
     }
 
-    /// Adds a table, which scrolls alone if it is wider than the page. Rows of which `ours` is
-    /// true are highlighted; so are cells that state whether a goal was met or missed.
+    /// Adds a table, which scrolls separately if it is wider than the page. Rows with a first value
+    /// of true are highlighted, and so are cells that state whether a goal was met or missed.
     pub fn table(&mut self, columns: &[&str], rows: &[(bool, Vec<String>)]) {
         self.body += "<div class=\"scroll\" tabindex=\"0\"><table>\n<tr>";
         for column in columns {
@@ -126,7 +125,7 @@ impl Page {
         self.body += "</table></div>\n";
     }
 
-    /// The whole file.
+    /// Returns the whole HTML file.
     pub fn finish(&self) -> String {
         let Self { title, body } = self;
         format!(
@@ -139,7 +138,7 @@ impl Page {
     }
 }
 
-/// Text in which no line ends between a number and its unit.
+/// Returns the text with no-break spaces between numbers and their units.
 fn bound(text: &str) -> String {
     let mut bound = String::with_capacity(text.len());
     let mut letters = text.chars().peekable();
@@ -153,12 +152,12 @@ fn bound(text: &str) -> String {
     bound
 }
 
-/// Text whose parts between two backticks are code.
+/// Returns the text in which parts between two backticks are marked as code.
 fn with_code(text: &str) -> String {
     let parts: Vec<&str> = text.split('`').collect();
     let mut marked = String::new();
     for (n, part) in parts.iter().enumerate() {
-        // The last of an even number of parts has no second backtick.
+        // If the number of parts is even, the last part has no closing backtick.
         match (n % 2 == 1, n + 1 < parts.len()) {
             (true, true) => {
                 let _ = write!(marked, "<code>{}</code>", escape(part));

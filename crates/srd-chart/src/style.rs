@@ -1,5 +1,5 @@
-//! Colours, dashes, and the style sheet that pages and files share: light or dark as the reader
-//! prefers.
+//! Colours, dashes, and the style sheet that pages and files share. The style is light or dark as
+//! the reader's browser prefers.
 
 use std::fmt::Write as _;
 
@@ -15,11 +15,11 @@ pub enum Colour {
     Grey,
     Violet,
     Red,
-    /// The colour of the text: for a line that stands for all others.
+    /// Colour of text, for a line that summarises all other lines.
     Ink,
 }
 
-/// Colours of lines that have no colour of their own, in this order.
+/// Colours of lines without a given colour, in this order.
 const IN_ORDER: [Colour; 8] = [
     Colour::Blue,
     Colour::Orange,
@@ -32,7 +32,7 @@ const IN_ORDER: [Colour; 8] = [
 ];
 
 impl Colour {
-    /// On light and on dark ground.
+    /// Returns the values for a light and for a dark background.
     const fn values(self) -> (&'static str, &'static str) {
         match self {
             Colour::Blue => ("#0067b1", "#58b4f0"),
@@ -77,7 +77,7 @@ pub enum Dashes {
 }
 
 impl Dashes {
-    /// The attribute of an element, with a space before it.
+    /// Returns the attribute of an SVG element, with a space before it.
     pub(crate) const fn attribute(self) -> &'static str {
         match self {
             Dashes::Solid => "",
@@ -88,14 +88,14 @@ impl Dashes {
     }
 }
 
-/// Colour and dashes of the n-th of many lines: the colours first, then the dashes.
+/// Returns colour and dashes of line number `n`: first the colours vary, then the dashes.
 #[must_use]
 pub fn nth(n: usize) -> (Colour, Dashes) {
     let dashes = [Dashes::Solid, Dashes::Long, Dashes::Short, Dashes::Mixed];
     (IN_ORDER[n % IN_ORDER.len()], dashes[n / IN_ORDER.len() % dashes.len()])
 }
 
-/// The rules of every chart.
+/// Returns the style rules of all charts.
 pub(crate) fn sheet() -> String {
     let (mut light, mut dark, mut rules) = (String::new(), String::new(), String::new());
     for colour in IN_ORDER.into_iter().chain([Colour::Ink]) {

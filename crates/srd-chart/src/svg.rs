@@ -1,9 +1,9 @@
-//! The elements that charts are made of, and the two frames around them.
+//! SVG elements of charts, and the frames for pages and files.
 
 use crate::style;
 
-/// Width of the screen for which a chart is drawn. A page has both drawings, and shows the one
-/// that fits the reader's screen: text is as large on a phone as on a desk.
+/// Width of the screen for which a chart is drawn. A page contains both drawings, and shows the one
+/// that fits the reader's screen, so text has equal size on a phone and on a desktop.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Size {
     /// A window, and a file.
@@ -41,14 +41,14 @@ pub(crate) const LETTER: f64 = 6.7;
 pub(crate) struct Drawing {
     /// Accessible name, which a screen reader reads out.
     pub(crate) title: String,
-    /// The figures in words, for the same reader.
+    /// Description of the figures as text, also for screen readers.
     pub(crate) description: String,
     pub(crate) height: f64,
     pub(crate) inside: String,
 }
 
 impl Drawing {
-    /// For a page, which brings the style sheet and shows the title itself.
+    /// Returns the drawing as part of a page, which contains the style sheet and the title.
     pub(crate) fn embedded(&self, size: Size) -> String {
         let (class, width) = (size.class(), size.width());
         let Drawing { height, inside, .. } = self;
@@ -59,13 +59,13 @@ impl Drawing {
         )
     }
 
-    /// The `title` and `desc` elements, which a screen reader reads out.
+    /// Returns the `title` and `desc` elements, which a screen reader reads out.
     fn names(&self) -> String {
         let (title, description) = (escape(&self.title), escape(&self.description));
         format!("<title>{title}</title>\n<desc>{description}</desc>\n")
     }
 
-    /// As a file of its own that needs nothing else.
+    /// Returns the drawing as an independent SVG file.
     pub(crate) fn file(&self, subtitle: &str) -> String {
         let Drawing { title, height, inside, .. } = self;
         let (width, height) = (Size::Wide.width(), height + HEAD);
@@ -91,7 +91,7 @@ pub(crate) enum Anchor {
     End,
 }
 
-/// One text element.
+/// Returns a text element.
 pub(crate) fn text(x: f64, y: f64, anchor: Anchor, class: &str, content: &str) -> String {
     let anchor = match anchor {
         Anchor::Start => "start",
@@ -104,7 +104,7 @@ pub(crate) fn text(x: f64, y: f64, anchor: Anchor, class: &str, content: &str) -
     )
 }
 
-/// One line element, from `x[0]`, `y[0]` to `x[1]`, `y[1]`.
+/// Returns a line element, from `x[0]`, `y[0]` to `x[1]`, `y[1]`.
 pub(crate) fn line(class: &str, attributes: &str, x: [f64; 2], y: [f64; 2]) -> String {
     format!(
         "<line class=\"{class}\"{attributes} x1=\"{:.1}\" x2=\"{:.1}\" y1=\"{:.1}\" \
@@ -113,12 +113,12 @@ pub(crate) fn line(class: &str, attributes: &str, x: [f64; 2], y: [f64; 2]) -> S
     )
 }
 
-/// One circle.
+/// Returns a circle element.
 pub(crate) fn circle(class: &str, x: f64, y: f64, radius: f64) -> String {
     format!("<circle class=\"{class}\" cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"{radius:.1}\"/>\n")
 }
 
-/// Makes a text safe inside of elements and attributes.
+/// Escapes a text for elements and attributes.
 pub fn escape(text: &str) -> String {
     let mut safe = String::with_capacity(text.len());
     for c in text.chars() {
@@ -128,7 +128,7 @@ pub fn escape(text: &str) -> String {
             '>' => safe.push_str("&gt;"),
             '"' => safe.push_str("&quot;"),
             '\'' => safe.push_str("&#39;"),
-            // Of the control characters only these may stand in a document.
+            // A document may contain only these control characters.
             c if c.is_control() && !matches!(c, '\n' | '\t') => safe.push('\u{fffd}'),
             c => safe.push(c),
         }

@@ -1,20 +1,20 @@
-//! Plain tables for people: the first column to the left, numbers to the right.
+//! Plain tables for people: text is aligned to the left, numbers to the right.
 
 use std::fmt;
 
-/// A table with a heading.
+/// A table with a header row.
 #[derive(Clone, Debug, Default)]
 pub struct Table {
     rows: Vec<Vec<String>>,
 }
 
 impl Table {
-    /// An empty table with these column names.
+    /// Returns an empty table with these column names.
     pub fn new<const N: usize>(columns: [&str; N]) -> Self {
         Self { rows: vec![columns.map(str::to_owned).to_vec()] }
     }
 
-    /// An empty table with as many columns as names.
+    /// Returns an empty table with these column names.
     pub fn with_columns(columns: Vec<String>) -> Self {
         Self { rows: vec![columns] }
     }
@@ -39,7 +39,7 @@ impl fmt::Display for Table {
             cells.map(|text| text.chars().count()).max().unwrap_or(0)
         };
         let widths: Vec<usize> = (0..columns).map(width).collect();
-        // A column of words reads from the left, one of numbers from the right.
+        // Columns of words are aligned to the left, columns of numbers to the right.
         let is_number = |text: &str| {
             let digits = text.strip_prefix('-').unwrap_or(text);
             digits.is_empty() || digits.starts_with(|c: char| c.is_ascii_digit())

@@ -1,11 +1,11 @@
-//! Quantities as people read them: `935 Mb/s`, not `934536978`.
+//! Quantities in units that are easy to read: `935 Mb/s`, not `934536978`.
 
 use crate::figure;
 
-/// From this value on a quantity takes the next larger unit, if it can.
+/// Value from which the next larger unit is used, if there is one.
 const VALUE_MAX: f64 = 10_000.0;
 
-/// A family of units: each name, and how many of the first one it is. The least comes first.
+/// A family of units: the name of each unit, and its size in the first unit. Sizes ascend.
 type Family = &'static [(&'static str, f64)];
 
 const BITS_PER_SECOND: Family = &[("b/s", 1.0), ("kb/s", 1e3), ("Mb/s", 1e6), ("Gb/s", 1e9)];
@@ -15,7 +15,7 @@ const SECONDS: Family = &[("ns", 1e-9), ("µs", 1e-6), ("ms", 1e-3), ("s", 1.0)]
 const PER_SECOND: Family = &[("/s", 1.0), ("k/s", 1e3), ("M/s", 1e6)];
 const FAMILIES: [Family; 5] = [BITS_PER_SECOND, BYTES_PER_SECOND, BYTES, SECONDS, PER_SECOND];
 
-/// Other names of units, and where they stand in [`FAMILIES`].
+/// Alternative names of units, with the names in [`FAMILIES`].
 const OTHER_NAMES: [(&str, &str); 14] = [
     ("bit/s", "b/s"),
     ("bits/s", "b/s"),
@@ -37,13 +37,14 @@ const OTHER_NAMES: [(&str, &str); 14] = [
 #[derive(Clone, Debug, PartialEq)]
 pub struct Unit {
     name: String,
-    /// The values' own unit over this one.
+    /// Factor by which values are multiplied to convert them to this unit.
     factor: f64,
 }
 
 impl Unit {
-    /// The unit that suits values of `unit`: the largest in which the least of them is 1 or more,
-    /// or a larger one if the greatest would have five digits. A unit that is not known stays.
+    /// Returns the unit that suits values of `unit`: the largest unit in which the smallest value
+    /// is at least 1, or a larger unit if the largest value would have five digits. An unknown unit
+    /// is kept.
     #[must_use]
     pub fn fitting(unit: &str, values: impl IntoIterator<Item = f64>) -> Self {
         let sizes = values.into_iter().map(f64::abs);
@@ -67,26 +68,26 @@ impl Unit {
         Self { name: found.0.to_owned(), factor: own / found.1 }
     }
 
-    /// The unit's name.
+    /// Returns the name of the unit.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// A value in this unit.
+    /// Converts a value to this unit.
     #[must_use]
     pub fn scale(&self, value: f64) -> f64 {
         value * self.factor
     }
 
-    /// A value in this unit, as text without the unit.
+    /// Converts a value to this unit. Returns it as text without the unit.
     #[must_use]
     pub fn digits(&self, value: f64) -> String {
         let scaled = self.scale(value);
         if scaled.abs() >= VALUE_MAX { grouped(scaled) } else { figure(scaled) }
     }
 
-    /// A value in this unit, as text.
+    /// Converts a value to this unit. Returns it as text.
     #[must_use]
     pub fn show(&self, value: f64) -> String {
         let digits = self.digits(value);
@@ -98,21 +99,22 @@ impl Unit {
     }
 }
 
-/// One value in the unit that suits it: `quantity(934_536_978.0, "b/s")` is `935 Mb/s`.
+/// Returns the text of a value in a suitable unit: `quantity(934_536_978.0, "b/s")` is `935 Mb/s`.
 #[must_use]
 pub fn quantity(value: f64, unit: &str) -> String {
     Unit::fitting(unit, [value]).show(value)
 }
 
-/// Converts a value between units of the same quantity, such as `ms` and `s`. `None` if a unit is
-/// not known, or if they measure different quantities.
+/// Converts a value between units of one quantity, such as `ms` and `s`. Returns `None` if a unit
+/// is unknown, or if the units measure different quantities.
 #[must_use]
 pub fn converted(value: f64, from: &str, to: &str) -> Option<f64> {
     let ((family, from), (other, to)) = (known(from)?, known(to)?);
     (family[0] == other[0]).then(|| value * from / to)
 }
 
-/// Whether more of this unit is better: more of a rate, less of a time. Nothing is known of others.
+/// Whether a larger value of this unit is better: true for rates, false for times, `None` for other
+/// units.
 #[must_use]
 pub fn more_is_better(unit: &str) -> Option<bool> {
     let (family, _) = known(unit)?;
@@ -124,7 +126,7 @@ pub fn more_is_better(unit: &str) -> Option<bool> {
     }
 }
 
-/// The family of a unit, and its size in it.
+/// Returns the family of a unit, and the size of the unit in the family's first unit.
 fn known(unit: &str) -> Option<(Family, f64)> {
     let other = OTHER_NAMES.iter().find(|(other, _)| *other == unit);
     let name = other.map_or(unit, |(_, name)| *name);
@@ -134,7 +136,7 @@ fn known(unit: &str) -> Option<(Family, f64)> {
     })
 }
 
-/// A whole number with commas.
+/// Returns a whole number with commas between groups of three digits.
 fn grouped(value: f64) -> String {
     let digits = format!("{:.0}", value.abs());
     let mut text = if value < 0.0 { "-".to_owned() } else { String::new() };

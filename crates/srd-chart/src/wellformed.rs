@@ -4,7 +4,7 @@
 /// is left unescaped.
 ///
 /// # Errors
-/// What is wrong.
+/// The description of the first fault.
 pub fn check(mut text: &str) -> Result<(), String> {
     let mut open: Vec<String> = Vec::new();
     while let Some(start) = text.find('<') {

@@ -1,19 +1,19 @@
-//! Errors in a file that a person wrote: the fault, its position, and its remedy.
+//! Errors in configuration files that a person writes: the fault, its position, and its remedy.
 #![forbid(unsafe_code)]
 
 use std::fmt;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
-/// Largest number of characters of a line that are shown.
+/// Largest number of characters that are shown of a line.
 const SHOWN_CHARS_MAX: usize = 100;
 
 /// Reason why a configuration was refused.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ConfigError {
-    /// The file.
+    /// Path of the file.
     pub file: PathBuf,
-    /// Position in the file, if a single one is the cause.
+    /// Position in the file, if the fault is at one position.
     pub place: Option<Location>,
     /// Fault.
     pub what: String,
@@ -21,16 +21,16 @@ pub struct ConfigError {
     pub remedy: String,
 }
 
-/// A location in a file.
+/// Position in a file.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Location {
-    /// The line, from 1.
+    /// Number of the line, counted from 1.
     pub line: usize,
-    /// The column in characters, from 1.
+    /// Column in characters, counted from 1.
     pub column: usize,
-    /// Number of characters of that line that are meant.
+    /// Number of characters to mark in the line.
     pub width: usize,
-    /// The line itself.
+    /// Text of the line.
     pub text: String,
 }
 
@@ -55,17 +55,17 @@ impl fmt::Display for ConfigError {
 
 impl std::error::Error for ConfigError {}
 
-/// A file's text under its name: what errors point into.
+/// Path and text of a file, to which errors refer.
 #[derive(Clone, Copy, Debug)]
 pub struct Source<'a> {
-    /// Its name.
+    /// Path of the file.
     pub path: &'a Path,
-    /// Its text.
+    /// Text of the file.
     pub text: &'a str,
 }
 
 impl Source<'_> {
-    /// An error at these bytes of the text.
+    /// Returns an error at these bytes of the text.
     pub fn error(
         &self,
         span: Option<Range<usize>>,
@@ -89,7 +89,7 @@ impl Source<'_> {
         let text = rest.lines().next().unwrap_or_default();
         let line_end = line_begin + text.len();
         let meant = self.text.get(begin..span.end.min(line_end)).unwrap_or_default();
-        // A tab is one character to count, and would be several to look at.
+        // A tab counts as one character, but would be shown with the width of several.
         let text = text.replace('\t', " ");
         let column = before.get(line_begin..).unwrap_or_default().chars().count() + 1;
         Location { line, column, width: meant.chars().count(), text }

@@ -10,30 +10,31 @@
 //! +-------------------+---------------------------------------------+
 //! ```
 //!
-//! A key belongs to one direction of one generation of one session, and a (space, number) pair is
-//! sealed at most once in a session. A retransmission is a new packet with a new number: its
-//! header differs (time stamp, floor, flags), so the same nonce would be fatal. The two spaces
-//! let data and control packets count apart under one key. [`super::SessionKeys`] enforces the
-//! rule; the bare keys here trust their caller.
+//! A key belongs to one direction of one generation of one session. A (space, number) pair is
+//! sealed at most once in a session. A retransmission is a new packet with a new number: its header
+//! differs (time stamp, floor, flags), so sealing it with the old nonce would break the cipher. The
+//! two spaces let data and control packets have separate counters under one key.
+//! [`super::SessionKeys`] enforces the rule; the keys here do not check it.
 //!
 //! # What is authenticated
 //!
-//! The associated data is the packet's header, as sent. Whatever a switch hashes or rewrites
-//! (addresses, ports, flow label, ECN) is outside the datagram and so outside the tag.
+//! The associated data is the packet's header, as sent. Fields that a switch hashes or rewrites
+//! (addresses, ports, flow label, ECN) are outside of the datagram, and so are not covered by the
+//! tag.
 //!
 //! # Bounds
 //!
-//! One key seals at most [`FloorLimits::BLOCKS_MAX`] blocks, whatever the configuration.
+//! One key seals at most [`FloorLimits::BLOCKS_MAX`] blocks, independent of the configuration.
 
 use alloc::vec::Vec;
 use core::fmt;
 
 use ring::aead::{AES_256_GCM, Aad, LessSafeKey, Nonce, UnboundKey};
 
-/// Bytes that sealing adds to a body.
+/// Bytes by which sealing extends a body.
 pub const TAG_BYTES: usize = 16;
 
-/// Packet numbers end here: the top bit of the nonce's counter is the space.
+/// Largest packet number. The top bit of the nonce's counter is the space.
 pub const NUMBER_MAX: u64 = (1 << 63) - 1;
 
 /// Number space of a packet number.
@@ -41,23 +42,24 @@ pub const NUMBER_MAX: u64 = (1 << 63) - 1;
 pub enum Space {
     /// Data packets, numbered by PSN.
     Data,
-    /// Everything else: acknowledgements, credit, probes, resets.
+    /// All other packets: acknowledgements, credit, probes, resets.
     Control,
 }
 
-/// Reason why a packet did not open. The caller counts it and drops the packet.
+/// Reason why a packet could not be opened. The caller counts the packet and drops it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum OpenError {
-    /// Shorter than a tag.
+    /// The packet is shorter than a tag.
     TooShort,
-    /// A packet number that no sender uses.
+    /// The packet number is larger than any that a sender uses.
     NumberTooLarge,
-    /// A key phase that is neither the current one nor a neighbour still or already held.
+    /// The key phase is neither the current one, nor the previous one while it is still held, nor
+    /// the next one.
     UnknownPhase,
     /// The tag does not match.
     Unauthentic,
-    /// The key has met [`FloorLimits::FORGERIES_MAX`] forgeries, and is no longer trusted.
+    /// The key has reached [`FloorLimits::FORGERIES_MAX`] forgeries, and opens no more packets.
     Exhausted,
 }
 
@@ -75,10 +77,10 @@ impl fmt::Display for OpenError {
 
 impl core::error::Error for OpenError {}
 
-/// A key that seals.
+/// A key that seals packets.
 pub struct SealKey(Cipher);
 
-/// A key that opens.
+/// A key that opens packets.
 pub struct OpenKey(Cipher);
 
 struct Cipher {
@@ -107,7 +109,7 @@ impl Cipher {
 }
 
 impl SealKey {
-    /// A key from the key schedule.
+    /// Creates a key from key and salt of the key schedule.
     pub fn new(key: &[u8; 32], salt: [u8; 4]) -> Self {
         Self(Cipher::new(key, salt))
     }
@@ -115,8 +117,8 @@ impl SealKey {
     /// Seals `body[body_start..]` in place and appends the tag.
     ///
     /// # Panics
-    /// If `number` is above [`NUMBER_MAX`] or `body_start` is beyond the end: both are the
-    /// caller's own.
+    /// If `number` is above [`NUMBER_MAX`], or `body_start` is beyond the end of `body`: errors of
+    /// the caller.
     pub fn seal(
         &self,
         space: Space,
@@ -129,11 +131,11 @@ impl SealKey {
         body.extend_from_slice(&tag);
     }
 
-    /// Seals the last packet of a batch: `batch[header_start..body_start]` is its header and
-    /// the associated data, `batch[body_start..]` its body. Appends the tag.
+    /// Seals the last packet of a batch. Its header `batch[header_start..body_start]` is the
+    /// associated data, and its body is `batch[body_start..]`. Appends the tag.
     ///
     /// # Panics
-    /// As [`SealKey::seal`], and if `header_start` is beyond `body_start`.
+    /// In the cases of [`SealKey::seal`], and if `header_start` is beyond `body_start`.
     pub fn seal_packet(
         &self,
         space: Space,
@@ -147,7 +149,7 @@ impl SealKey {
         batch.extend_from_slice(&tag);
     }
 
-    /// Seals `body` in place and returns the tag, for callers that place it themselves.
+    /// Seals `body` in place, and returns the tag without appending it.
     ///
     /// # Panics
     /// If `number` is above [`NUMBER_MAX`].
@@ -172,16 +174,17 @@ impl SealKey {
 }
 
 impl OpenKey {
-    /// A key from the key schedule.
+    /// Creates a key from key and salt of the key schedule.
     pub fn new(key: &[u8; 32], salt: [u8; 4]) -> Self {
         Self(Cipher::new(key, salt))
     }
 
-    /// Opens in place and returns the body without its tag.
+    /// Opens a packet in place, and returns the body without its tag.
     ///
     /// # Errors
-    /// Any [`OpenError`] but `UnknownPhase` and `Exhausted`. After `Unauthentic` the contents
-    /// of `body_and_tag` are unspecified: there is no second try with another key.
+    /// `TooShort`, `NumberTooLarge` or `Unauthentic`, as described at [`OpenError`]. After
+    /// `Unauthentic` the contents of `body_and_tag` are unspecified, so another key cannot be
+    /// tried.
     pub fn open<'a>(
         &self,
         space: Space,
@@ -214,13 +217,13 @@ impl fmt::Debug for OpenKey {
     }
 }
 
-/// Counts what one key has done, against limits that no configuration can raise.
+/// Counters of one key's use, with limits that no configuration can raise.
 ///
-/// The limits are those of RFC 9001, appendix B, for AES-GCM: 2^35 blocks sealed keep an
-/// attacker's advantage in distinguishing ciphertext from noise below 2^-57, and 2^52 failed
-/// openings of packets of up to 2^16 bytes keep the chance of one forgery below 2^-57. At 100
-/// Gb/s the first is reached after 44 s; the second never within a key's life, and is counted
-/// because counting costs nothing.
+/// The limits are those of RFC 9001, appendix B, for AES-GCM. With 2^35 sealed blocks, an
+/// attacker's advantage in distinguishing ciphertext from noise stays below 2^-57. With 2^52 failed
+/// openings of packets of up to 2^16 bytes, the probability of one forgery stays below 2^-57. At
+/// 100 Gb/s the first limit is reached after 44 s. The second limit is never reached within a key's
+/// life; it is counted because the counter costs nothing.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct FloorLimits {
     packets: u64,
@@ -229,9 +232,9 @@ pub struct FloorLimits {
 }
 
 impl FloorLimits {
-    /// Largest number of 16-byte blocks that one key seals, the tag counted as one.
+    /// Largest number of 16-byte blocks that one key seals. A tag counts as one block.
     pub const BLOCKS_MAX: u64 = 1 << 35;
-    /// Largest number of forgeries that one key meets.
+    /// Number of forgeries after which a key opens no more packets.
     pub const FORGERIES_MAX: u64 = 1 << 52;
 
     /// Records a packet of `body_bytes` that the key sealed or opened.
@@ -245,18 +248,18 @@ impl FloorLimits {
         self.forgeries = self.forgeries.saturating_add(1);
     }
 
-    /// Packets sealed or opened so far.
+    /// Returns the number of packets sealed or opened so far.
     pub const fn packets(&self) -> u64 {
         self.packets
     }
 
-    /// Packets that failed to open so far.
+    /// Returns the number of packets that failed to open so far.
     pub const fn forgeries(&self) -> u64 {
         self.forgeries
     }
 
-    /// Whether seven eighths of the blocks are used: time to rotate, with room for what is
-    /// sealed until the peer confirms.
+    /// Whether seven eighths of the blocks are used, so that the key should be replaced. The
+    /// remaining blocks serve until the peer confirms.
     pub const fn rotation_due(&self) -> bool {
         self.blocks >= Self::BLOCKS_MAX / 8 * 7
     }
@@ -266,12 +269,12 @@ impl FloorLimits {
         self.blocks >= Self::BLOCKS_MAX / 2
     }
 
-    /// Whether sealing a body of `body_bytes` would pass the limit.
+    /// Whether sealing a body of `body_bytes` would exceed the limit.
     pub fn seal_refused(&self, body_bytes: usize) -> bool {
         self.blocks.saturating_add(blocks(body_bytes)) > Self::BLOCKS_MAX
     }
 
-    /// Whether the key has met so many forgeries that it opens nothing more.
+    /// Whether the key has reached the limit of forgeries, and opens no more packets.
     pub const fn open_refused(&self) -> bool {
         self.forgeries >= Self::FORGERIES_MAX
     }
@@ -287,7 +290,8 @@ impl FloorLimits {
     }
 }
 
-/// Block cipher calls for a body: its blocks, and one for the tag.
+/// Returns the number of block cipher calls for a body: one for each of its blocks, and one for the
+/// tag.
 fn blocks(body_bytes: usize) -> u64 {
     u64::try_from(body_bytes.div_ceil(16)).unwrap_or(u64::MAX - 1) + 1
 }

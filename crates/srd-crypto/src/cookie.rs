@@ -1,18 +1,18 @@
-//! Cookies: proof that a stranger receives at the address it writes from, without state.
+//! Cookies: proof, without state, that an unknown sender receives packets at its source address.
 //!
-//! Under load a responder answers a first message with a cookie instead of a handshake, and
-//! serves the sender only once the cookie comes back. The cookie is a MAC over the source
-//! address, so that it costs the responder one HMAC to make, one or two to check, and nothing
-//! to remember. Its key changes every [`PERIOD`]; the previous one is accepted too, so that a
-//! cookie lives for one to two periods.
+//! Under load a responder answers a first message with a cookie instead of a handshake, and serves
+//! the sender only after the sender returns the cookie. The cookie is a MAC over the source
+//! address. So the responder needs one HMAC to create it and one or two to check it, and stores
+//! nothing. The key of the MAC changes every [`PERIOD`]. The previous key is accepted too, so a
+//! cookie is valid for one to two periods.
 //!
-//! A cookie proves no identity, only that its holder saw a packet sent to that address. Who
-//! sits on the path can hold cookies for every address behind it; against that, the rate limit
-//! of [`super::HandshakeLoad`] remains.
+//! A cookie proves no identity, only that its holder received a packet sent to that address. An
+//! attacker on the path can obtain cookies for every address behind the path; against such an
+//! attacker, the rate limit of [`super::HandshakeLoad`] remains.
 //!
-//! The caller passes the address in one canonical form (16 bytes of IPv6 or v4-mapped address,
-//! then the port if strangers always write from one): the bytes of a cookie's request and of
-//! its return must be equal.
+//! The caller passes the address in one canonical form: 16 bytes of the IPv6 or v4-mapped address,
+//! followed by the port if unknown senders always use one port. The bytes have to be equal when a
+//! cookie is created and when it is checked.
 
 use core::fmt;
 
@@ -24,33 +24,33 @@ use crate::time::{Duration, Instant};
 /// Bytes of a cookie.
 pub const COOKIE_BYTES: usize = 16;
 
-/// Time for which one key makes cookies.
+/// Period in which one key creates cookies.
 pub const PERIOD: Duration = Duration::from_secs(120);
 
-/// Makes and checks cookies.
+/// Creates and checks cookies.
 pub struct CookieJar {
     seed: [u8; 32],
     start: Instant,
     period: u64,
     current: hmac::Key,
-    /// The key of the period before; none in the first period.
+    /// The key of the previous period; `None` in the first period.
     previous: Option<hmac::Key>,
 }
 
 impl CookieJar {
-    /// A jar whose keys follow from `seed`, the first period starting now.
+    /// Creates a jar whose keys are derived from `seed`. The first period starts now.
     pub fn new(seed: [u8; 32], now: Instant) -> Self {
         let current = period_key(&seed, 0);
         Self { seed, start: now, period: 0, current, previous: None }
     }
 
-    /// The cookie of `source` now.
+    /// Returns the current cookie of `source`.
     pub fn cookie_for(&mut self, now: Instant, source: &[u8]) -> [u8; COOKIE_BYTES] {
         self.turn(now);
         cookie(&self.current, source)
     }
 
-    /// Whether `presented` is the cookie of `source`, made in this period or the one before.
+    /// Whether `presented` is the cookie of `source` of this period or of the previous period.
     pub fn check(&mut self, now: Instant, source: &[u8], presented: &[u8; COOKIE_BYTES]) -> bool {
         self.turn(now);
         // S23: Contents of a cookie
@@ -58,7 +58,7 @@ impl CookieJar {
             || self.previous.as_ref().is_some_and(|key| equal(&cookie(key, source), presented))
     }
 
-    /// Moves to the period of `now`. Time that runs backwards is ignored.
+    /// Changes to the period of `now`. A time before the current period is ignored.
     fn turn(&mut self, now: Instant) {
         let period = now.since(self.start).as_nanos() / PERIOD.as_nanos();
         if period > self.period {
@@ -94,7 +94,7 @@ fn cookie(key: &hmac::Key, source: &[u8]) -> [u8; COOKIE_BYTES] {
     out
 }
 
-/// Compares without a branch or a lookup that depends on where the two differ.
+/// Compares in constant time: no branch and no memory access depends on where the two differ.
 pub(super) fn equal(a: &[u8; COOKIE_BYTES], b: &[u8; COOKIE_BYTES]) -> bool {
     let difference = u128::from_ne_bytes(*a) ^ u128::from_ne_bytes(*b);
     core::hint::black_box(difference) == 0

@@ -1,11 +1,11 @@
-//! The first check of an opening: a short MAC, which shows that its sender holds the responder's
-//! public key or the job key.
+//! The first check of an opening packet: a short MAC, which shows that the packet's sender holds
+//! the responder's public key or the job key.
 //!
-//! Static keys: the MAC's key is derived from the responder's public key, which is given only to
-//! nodes that are to connect. Job key: it is derived from the job key. So a packet from a sender
-//! that holds neither costs the responder one HMAC over some 150 bytes, before any curve
-//! arithmetic. An opening that was made for another key is distinguished from a forged one for
-//! the right key. The MAC proves no identity: any holder of the public key can make it.
+//! With static keys, the key of the MAC is derived from the responder's public key, which is given
+//! only to nodes that are to connect. With a job key, it is derived from the job key. So a packet
+//! from a sender without this key costs the responder one HMAC over some 150 bytes, before any
+//! curve arithmetic. An opening for another key can be distinguished from a forged opening for the
+//! right key. The MAC proves no identity: any holder of the public key can create it.
 
 use core::fmt;
 
@@ -17,11 +17,11 @@ use super::kdf::{LABEL, derive, wipe};
 /// Bytes of the MAC.
 pub const HELLO_MAC_BYTES: usize = 16;
 
-/// The key of the MAC of openings to one responder.
+/// Key of the MAC of openings to one responder.
 pub struct HelloKey(hmac::Key);
 
 impl HelloKey {
-    /// The key that belongs to a responder's static public key, or to a job key.
+    /// Derives the key from a responder's static public key, or from a job key.
     pub fn of(responder: &[u8; 32]) -> Self {
         let mut key: [u8; 32] = derive(&[], responder, &[LABEL, b"hello mac"]);
         let mac = hmac::Key::new(hmac::HMAC_SHA256, &key);
@@ -29,14 +29,14 @@ impl HelloKey {
         Self(mac)
     }
 
-    /// The MAC of an opening: the first 16 bytes of HMAC-SHA256.
+    /// Returns the MAC of an opening: the first 16 bytes of HMAC-SHA256.
     pub fn mac(&self, opening: &[u8]) -> [u8; HELLO_MAC_BYTES] {
         let mut out = [0; HELLO_MAC_BYTES];
         out.copy_from_slice(&hmac::sign(&self.0, opening).as_ref()[..HELLO_MAC_BYTES]);
         out
     }
 
-    /// Whether this is the MAC of that opening.
+    /// Whether `mac` is the MAC of `opening`.
     pub fn check(&self, opening: &[u8], mac: &[u8; HELLO_MAC_BYTES]) -> bool {
         equal(&self.mac(opening), mac)
     }

@@ -1,8 +1,9 @@
-//! Session secrets from a key that every member of a job shares: no public keys, no
-//! multiplications, and no round trip before the first packet unless one is required.
+//! Session secrets from a key that every member of a job shares. They need no public keys, no
+//! scalar multiplications, and no round trip before the first packet, unless bound secrets are
+//! required.
 //!
-//! Each side draws a 16-byte salt and has an epoch; both travel in the clear in its first
-//! packets, until the peer has shown that it has received them. Per direction:
+//! Each side draws a 16-byte salt and has an epoch. Both are sent unencrypted in the side's first
+//! packets, until the peer has shown that it has received them. The secrets of each direction are:
 //!
 //! ```text
 //! early:  HKDF(ikm = job key, salt = sender's salt,
@@ -12,44 +13,48 @@
 //!                     || receiver's salt || receiver's epoch || context)
 //! ```
 //!
-//! Fresh salts make fresh keys, so that packet numbers may start at zero in every session.
-//! Salts collide after about 2^64 sessions of one job key.
+//! New salts give new keys, so packet numbers may start at zero in every session. A collision of
+//! salts is expected after about 2^64 sessions of one job key.
 //!
 //! # Early or bound
 //!
-//! An **early** secret can be computed before the first packet of the peer. This is its use and
-//! its weakness: it does not depend on the receiver, so a recorded first flight opens again at a
-//! receiver that has forgotten the first time (restart, reclaimed context), at any *other* member
-//! of the job, and, reflected, at its own sender. At-most-once delivery does not survive this.
-//! Early secrets protect greetings; datagrams under them only where the fabric is trusted not to
-//! record and resend, and where the configuration permits it.
+//! An **early** secret can be computed before the first packet of the peer arrives. This is its use
+//! and its weakness: it does not depend on the receiver. A recorded first flight can be opened
+//! again by a receiver that has lost its state (restart, reclaimed context), by any *other* member
+//! of the job, and, if reflected, by its own sender. Then delivery is no longer at most once. Early
+//! secrets protect greetings. They protect datagrams only if the fabric is trusted not to record
+//! and resend packets, and if the configuration permits it.
 //!
-//! A **bound** secret depends on the salt that the receiver drew for this session. A flight
-//! recorded elsewhere or earlier does not open. It costs the round trip in which the salts cross.
+//! A **bound** secret depends on the salt that the receiver drew for this session. A flight that
+//! was recorded elsewhere or earlier does not open. A bound secret costs the round trip in which
+//! the salts are exchanged.
 //!
 //! # What a job key cannot do
 //!
-//! Every member can pose as every other, and whoever learns the key reads all recorded traffic
-//! of the job. Draw it at random per job (it is a key, not a password) and drop it at its end.
+//! Every member can impersonate every other member, and an attacker that obtains the key can read
+//! all recorded traffic of the job. Draw a random key for each job (it is a key, not a password),
+//! and delete the key when the job ends.
 
 use super::kdf::{LABEL, SessionSecret, SessionSecrets, derive};
 
 /// Bytes of a session salt.
 pub const SALT_BYTES: usize = 16;
 
-/// Contribution of one side to a session. Public.
+/// Public contribution of one side to a session.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct JobSide {
-    /// Uniformly random, drawn for this session.
+    /// Uniformly random salt, drawn for this session.
     pub salt: [u8; SALT_BYTES],
-    /// The side's epoch.
+    /// Epoch of the side.
     pub epoch: u64,
 }
 
-/// The secret of packets that `sender` seals before it has received a packet of the receiver.
+/// Returns the secret for packets that `sender` seals before it has received a packet from the
+/// receiver.
 ///
-/// `context` is shared data that is bound into the secret, such as a job's number. A receiver
-/// refuses its own salt before it comes here: that is a reflection.
+/// `context`: shared data that the secret is bound to, such as the number of a job. A receiver has
+/// to refuse a packet with its own salt before it calls this function, because such a packet is a
+/// reflection.
 pub fn early_secret(job_key: &[u8; 32], sender: &JobSide, context: &[u8]) -> SessionSecret {
     // S19: Secrets of job sessions
     let epoch = sender.epoch.to_be_bytes();
@@ -57,8 +62,8 @@ pub fn early_secret(job_key: &[u8; 32], sender: &JobSide, context: &[u8]) -> Ses
     SessionSecret::from_bytes(derive(&sender.salt, job_key, &info))
 }
 
-/// The secrets of a session between `ours` and `theirs`, when both salts have been exchanged;
-/// `None` if the salts are equal, which means that our own greeting was reflected.
+/// Returns the secrets of a session between `ours` and `theirs`, after both salts have been
+/// exchanged; `None` if the salts are equal, which means that our own greeting was reflected.
 pub fn bound_secrets(
     job_key: &[u8; 32],
     ours: &JobSide,
@@ -92,7 +97,7 @@ mod tests {
     const A: JobSide = JobSide { salt: [1; 16], epoch: 10 };
     const B: JobSide = JobSide { salt: [2; 16], epoch: 20 };
 
-    /// Computed apart from this code (Python's hmac module): a change of a label shows here.
+    /// Values that Python's hmac module has computed: a changed label fails here.
     #[test]
     fn the_derivation_yields_known_secrets() {
         let early = early_secret(&[7; 32], &A, b"job 5");

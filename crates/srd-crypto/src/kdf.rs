@@ -1,8 +1,8 @@
-//! HKDF-SHA256 (RFC 5869) in the two shapes that we use, and the types that hold secrets.
+//! HKDF-SHA256 (RFC 5869) in the two forms that this crate uses, and the types that hold secrets.
 //!
-//! Every label starts with the protocol's name and version, so that no output of one version
-//! or purpose can be taken for another's. Labels are of fixed length or followed by
-//! fixed-length fields, with one variable field at most, at the end: no two inputs collide.
+//! Every label starts with the protocol's name and version, so that an output for one version or
+//! purpose never equals an output for another. After the label, `info` has fixed-length fields, and
+//! at most one field of variable length at its end. So two different inputs never give equal bytes.
 
 use core::fmt;
 
@@ -11,10 +11,11 @@ use ring::hkdf;
 /// The prefix of every label.
 pub(super) const LABEL: &[u8] = b"OpenSRD/2 ";
 
-/// The secret of one direction of a session. Wiped when dropped, never printed.
+/// The secret of one direction of a session. It is overwritten when it is dropped, and never
+/// printed.
 pub struct SessionSecret([u8; 32]);
 
-/// The secrets of both directions, as one side sees them.
+/// The secrets of both directions of a session, from one side's view.
 #[derive(Debug)]
 pub struct SessionSecrets {
     /// For packets that we send.
@@ -24,7 +25,7 @@ pub struct SessionSecrets {
 }
 
 impl SessionSecret {
-    /// Takes 32 uniformly random, secret bytes.
+    /// Returns the secret with these 32 bytes, which have to be uniformly random and secret.
     pub const fn from_bytes(bytes: [u8; 32]) -> Self {
         Self(bytes)
     }
@@ -46,7 +47,8 @@ impl fmt::Debug for SessionSecret {
     }
 }
 
-/// Overwrites a secret that is about to go. Best effort: see the module's page on memory.
+/// Overwrites a secret before its memory is released. Best effort: see "What memory keeps" in the
+/// crate's documentation.
 pub(super) fn wipe(bytes: &mut [u8]) {
     bytes.fill(0);
     core::hint::black_box(bytes);
@@ -60,12 +62,13 @@ impl hkdf::KeyType for OutputLength {
     }
 }
 
-/// HKDF: extract with `salt` from `secret`, expand with the concatenation of `info`.
+/// Computes HKDF: extracts a key from `secret` with `salt`, and expands it with the concatenation
+/// of `info`.
 pub(super) fn derive<const N: usize>(salt: &[u8], secret: &[u8], info: &[&[u8]]) -> [u8; N] {
     fill(&hkdf::Salt::new(hkdf::HKDF_SHA256, salt).extract(secret), info)
 }
 
-/// HKDF-Expand alone, for a secret that is uniformly random already.
+/// Computes only HKDF-Expand, for a secret that is already uniformly random.
 pub(super) fn expand<const N: usize>(secret: &[u8; 32], info: &[&[u8]]) -> [u8; N] {
     fill(&hkdf::Prk::new_less_safe(hkdf::HKDF_SHA256, secret), info)
 }

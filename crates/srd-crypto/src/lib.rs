@@ -1,15 +1,15 @@
-//! Protection of packets and of the handshake: pure pieces that a context of the transport is built
-//! from, apart from it so that they can be audited alone. The only thing here that is no
-//! cryptography is [`time`], which is an argument of everything.
+//! Protection of packets and of the handshake, without I/O. The crate is separate from the
+//! transport, whose contexts use it, so that it can be audited alone. Only [`time`] is no
+//! cryptography; it is an argument of most functions.
 //!
-//! Nothing here reads a clock, takes randomness from an operating system or touches a socket.
-//! Time is an argument; randomness comes from a 32-byte seed through [`Drbg`]. One seed therefore
-//! gives one transcript, which is what lets a simulation replay an encrypted run. The price is a
-//! duty of the caller: **a seed is used once.** Two endpoints, or two runs of one endpoint, that
-//! share a seed share ephemeral keys and session salts. Nor may one state be used twice: a copy
-//! of it, as a restored or cloned virtual machine has, seals other packets under the same
-//! numbers. The caller that learns of a copy mixes fresh bytes in ([`Drbg::mix_in`]) and gives up
-//! every session key.
+//! No function here reads a clock, takes randomness from the operating system or uses a socket.
+//! Time is an argument; randomness comes from a 32-byte seed through [`Drbg`]. So one seed gives
+//! one transcript, and a simulation can replay an encrypted run. The price is a duty of the caller:
+//! **a seed is used once.** Two endpoints, or two runs of one endpoint, that share a seed share
+//! ephemeral keys and session salts. One state must not be used twice either: a copy of the state,
+//! as in a restored or cloned virtual machine, seals other packets under the same numbers. If the
+//! caller detects such a copy, it mixes new bytes in ([`Drbg::mix_in`]) and drops every session
+//! key.
 //!
 //! # What is protected against whom
 //!
@@ -21,13 +21,13 @@
 //! | confidentiality and integrity of packets | yes | yes | yes |
 //! | peer is one node, not any member | yes | no: any holder of the job key | no |
 //! | forward secrecy against theft of the long-term key | yes | **no** | **no** |
-//! | forward secrecy against theft of a session's state | per generation | per generation | per generation |
+//! | forward secrecy if session state leaks | per generation | per generation | per generation |
 //! | a recorded flight replayed to a fresh receiver fails | yes | yes | **no** |
 //! | a flight redirected to another member fails | yes | yes | **no** |
 //!
-//! Not hidden: packet sizes and times, addresses, header fields that travel as associated
-//! data (context, packet number, key phase), and, as in every IK handshake, whether a guessed
-//! public key is the responder's, given its private key later.
+//! Not hidden: packet sizes and times, addresses, and header fields that are associated data
+//! (context, packet number, key phase). As in every IK handshake, an attacker that later obtains a
+//! private key can check whether the responder of a recorded handshake had this key.
 //!
 //! # How the pieces meet
 //!
@@ -47,15 +47,16 @@
 //!                                                    receive window of the context itself
 //! ```
 //!
-//! Primitives are not ours: AES-256-GCM, HMAC and HKDF are `ring`'s, the Noise state machine
-//! is `snow`'s. Ours are the schedule, the nonce rule and the windows, and those are where an
-//! audit should look.
+//! The primitives are from other crates: AES-256-GCM, HMAC and HKDF from `ring`, the Noise state
+//! machine from `snow`. The key schedule, the nonce rule and the windows are this project's own
+//! code, on which an audit should concentrate.
 //!
 //! # What memory keeps
 //!
-//! Our own copies of secrets are overwritten when dropped, by a plain write that
-//! [`core::hint::black_box`] protects from the optimiser; without `unsafe` there is no stronger
-//! means. `ring` and `snow` do not wipe their expanded keys. Treat a core dump as a key leak.
+//! Copies of secrets in this crate are overwritten when they are dropped, by a plain write that
+//! [`core::hint::black_box`] protects from the optimiser. Without `unsafe` no stronger means
+//! exists. `ring` and `snow` do not overwrite their expanded keys. Treat a core dump as a leak of
+//! keys.
 #![no_std]
 #![forbid(unsafe_code)]
 

@@ -1,40 +1,42 @@
-//! Limits of the handshakes that unknown senders may cause.
+//! Limits of the handshakes that unknown senders can cause.
 //!
 //! A handshake costs a responder six scalar multiplications, some 0.3 ms; a first message costs
-//! its sender little. Three token buckets bound the damage: one for every sender, one for senders
-//! that have returned a cookie, and one for those of them whose address is a known peer's. "Under
-//! load" means that the first is empty. The second is separate because a flood from forged
-//! addresses can drain the first: then the second stays full for senders that have proved their
-//! address. The third is separate because unknown senders with addresses of their own can drain
-//! the second: then the third stays full for peers.
+//! its sender little. Three token buckets bound the damage. The first serves every sender, the
+//! second senders with a valid cookie, and the third senders with a valid cookie whose address is a
+//! known peer's. "Under load" means that the first bucket is empty. The second bucket is separate
+//! because a flood from forged addresses can empty the first: then the second stays full for
+//! senders that have proved their address. The third bucket is separate because unknown senders
+//! with real addresses can empty the second: then the third stays full for peers.
 //!
-//! Bound: each bucket admits the configured rate, with bursts of a tenth of a second; so the
-//! endpoint works on at most three times the rate. Two words of state each, no queue.
+//! Bound: each bucket admits the configured rate, with bursts of a tenth of a second. So the
+//! endpoint handles at most three times the rate. Each bucket has two words of state and no queue.
 
 use crate::time::{Duration, Instant};
 
-/// Burst: the configured rate times this.
+/// Time whose tokens a bucket holds: a burst is the configured rate times this time.
 const BURST: Duration = Duration::from_millis(100);
 
-/// Decision about a first message.
+/// Decision on a first message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Admission {
-    /// Do the handshake.
+    /// The handshake is carried out.
     Accept,
-    /// Answer with a cookie and forget the message.
+    /// The sender gets a cookie, and the message is not stored.
     DemandCookie,
-    /// Drop it: even those who returned their cookies are too many.
+    /// The message is dropped: too many senders have returned a cookie.
     Drop,
 }
 
-/// Proof that accompanies a first message, checked before the message is read.
+/// Proof that accompanies a first message. It is checked before the message is parsed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Proof {
     /// The message carries no proof.
     None,
-    /// A cookie that [`super::CookieJar::check`] accepts: its sender receives at its address.
+    /// A cookie that [`super::CookieJar::check`] accepts: the sender receives packets at its
+    /// address.
     Cookie,
-    /// Such a cookie, and the address is a known peer's, which has not called often of late.
+    /// A valid cookie, and the address belongs to a known peer that has not opened many handshakes
+    /// recently.
     Known,
 }
 
@@ -47,19 +49,20 @@ pub struct HandshakeLoad {
 }
 
 impl HandshakeLoad {
-    /// Full buckets for `per_second_max` handshakes each. Zero demands a cookie of everyone
-    /// and admits one proven handshake per second.
+    /// Returns three full buckets, each for `per_second_max` handshakes per second. With zero,
+    /// every sender has to return a cookie, and each of the other two buckets admits one handshake
+    /// per second.
     pub fn new(per_second_max: u32) -> Self {
         let proven = Bucket::new(per_second_max.max(1));
         Self { anyone: Bucket::new(per_second_max), known: proven.clone(), proven }
     }
 
-    /// Whether a stranger without a cookie would be sent for one now.
+    /// Whether an unknown sender without a cookie would get a cookie now.
     pub fn under_load(&self, now: Instant) -> bool {
         !self.anyone.has_token(now)
     }
 
-    /// Decides about one first message and accounts for it.
+    /// Decides on one first message, and takes a token if the message is accepted.
     pub fn admit(&mut self, now: Instant, proof: Proof) -> Admission {
         // S22: Cookies beyond the handshake rate
         let known = proof == Proof::Known && self.known.take(now);
@@ -74,10 +77,10 @@ impl HandshakeLoad {
     }
 }
 
-/// A token bucket by arrival times: `due` is when the bucket would be full again.
+/// A token bucket that stores only a time: at `due` the bucket is full again.
 #[derive(Clone, Debug)]
 struct Bucket {
-    /// Time per token; `None`: there are no tokens.
+    /// Time per token; `None`: the bucket never has a token.
     token: Option<Duration>,
     due: Instant,
 }
@@ -89,7 +92,7 @@ impl Bucket {
     }
 
     fn has_token(&self, now: Instant) -> bool {
-        // A rate below ten per second still has a burst of one.
+        // With a rate below ten per second, a burst is still one handshake.
         self.token.is_some_and(|token| self.due.since(now) <= BURST - token)
     }
 

@@ -1,5 +1,5 @@
-//! The handshake of nodes with static keys: `Noise_IKpsk2_25519_ChaChaPoly_BLAKE2s`, one round
-//! trip, each message with a short greeting as its payload.
+//! The handshake of nodes with static keys: `Noise_IKpsk2_25519_ChaChaPoly_BLAKE2s`. It takes one
+//! round trip, and each message has a short greeting as its payload.
 //!
 //! ```text
 //! message 1, initiator -> responder   e, es, s, ss   32 + 48 + (greeting + 16) bytes
@@ -13,33 +13,34 @@
 //!     HKDF(ikm = k2, salt = h, info = "OpenSRD/2 noise responder")
 //! ```
 //!
-//! The pre-shared key is all zeros unless the two have one, as in WireGuard: one pattern serves
-//! both. Message 2 mixes it in, so the responder may look it up by the key in message 1.
+//! The pre-shared key is all zeros unless the two sides have one, as in WireGuard, so one pattern
+//! serves both cases. Message 2 mixes the key in, so the responder may look it up by the public key
+//! in message 1.
 //!
 //! # Guarantees for each side
 //!
-//! - The responder, after message 1: the sender once held the private key of `remote_public`,
-//!   *or holds the responder's own* (key compromise impersonation), and the message may be a
-//!   replay. So it may answer, but not act: no datagram, no teardown of an older session, until
-//!   a packet under the new secrets authenticates. The greeting of message 1 has no forward
-//!   secrecy against theft of the responder's private key.
-//! - The initiator, after message 2: the responder holds the private key it was meant to hold,
-//!   and is alive now. It may send.
+//! - The responder, after message 1: the sender once held the private key of `remote_public`, *or
+//!   holds the responder's own private key* (key compromise impersonation), and the message may be
+//!   a replay. So the responder may answer, but must not act: it delivers no datagram and closes no
+//!   older session until a packet under the new secrets authenticates. The greeting of message 1
+//!   has no forward secrecy against theft of the responder's private key.
+//! - The initiator, after message 2: the responder holds the expected private key, and has answered
+//!   in this handshake. The initiator may send.
 //!
 //! # Lost and repeated messages
 //!
-//! The initiator repeats message 1 byte by byte. The responder keeps message 2 and repeats it
-//! when it sees the same message 1 again ([`ephemeral`] identifies it): a second answer would
-//! start a second session under other keys. [`Initiator::finish`] may be called again after a
-//! failure, so that a forged message 2 does not end the handshake.
+//! The initiator repeats message 1 with identical bytes. The responder keeps message 2 and repeats
+//! it when it receives the same message 1 again ([`ephemeral`] identifies it), because a second
+//! answer would start a second session under other keys. [`Initiator::finish`] may be called again
+//! after a failure, so a forged message 2 does not end the handshake.
 //!
 //! # Cost and bound
 //!
-//! Scalar multiplications are the cost, about 45 us each on a current x86 core. A responder
-//! spends two to reject a message 1 (one of them on its own public key, which `snow` derives
-//! afresh), three to read one and three more to answer; an initiator six in all. So a core does
-//! about three thousand handshakes per second and nothing else: see [`super::HandshakeLoad`].
-//! Messages outside their length bounds are refused before any work.
+//! Most of the cost is scalar multiplications, about 45 us each on a current x86 core. A responder
+//! needs two to reject a message 1 (one of them computes its own public key, which `snow` derives
+//! each time), three to read a message 1, and three more to answer. An initiator needs six. So a
+//! core can do about three thousand handshakes per second: see [`super::HandshakeLoad`]. Messages
+//! outside of their length bounds are refused before any multiplication.
 
 use alloc::boxed::Box;
 use alloc::sync::Arc;
@@ -54,7 +55,7 @@ use super::kdf::{LABEL, SessionSecret, SessionSecrets, derive, wipe};
 use super::resolver::{Resolver, SplitKeys, resolve_dh};
 use super::rng::Drbg;
 
-/// Largest number of bytes of a greeting.
+/// Largest length of a greeting in bytes.
 pub const PAYLOAD_BYTES_MAX: usize = 64;
 /// Bytes of message 1 beyond its greeting.
 pub const MESSAGE1_OVERHEAD_BYTES: usize = 96;
@@ -67,19 +68,19 @@ const PATTERN: &str = "Noise_IKpsk2_25519_ChaChaPoly_BLAKE2s";
 const PSK_LOCATION: u8 = 2;
 const PROLOGUE: &[u8] = b"OpenSRD/2";
 
-/// Reason why a handshake message was not made or not accepted.
+/// Reason why a handshake message was not created or not accepted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum HandshakeError {
     /// The greeting is longer than [`PAYLOAD_BYTES_MAX`].
     PayloadTooLong,
-    /// The message is shorter or longer than any of its kind.
+    /// The message is shorter or longer than any valid message of its kind.
     Length,
-    /// The message does not authenticate: forged, damaged, or for another key.
+    /// The message does not authenticate: it is forged, damaged, or for another key.
     Unauthentic,
-    /// A public key of small order, ours to call or theirs in a message.
+    /// A public key is of small order: the key to connect to, or a key in a message.
     WeakKey,
-    /// The handshake has finished already.
+    /// The handshake has already finished.
     Finished,
 }
 
@@ -108,12 +109,12 @@ impl From<snow::Error> for HandshakeError {
     }
 }
 
-/// A new private key.
+/// Returns a new private key.
 pub fn generate_private(rng: &mut Drbg) -> [u8; 32] {
     rng.array()
 }
 
-/// The public key of a private key.
+/// Returns the public key of a private key.
 pub fn public_key(private: &[u8; 32]) -> [u8; 32] {
     let mut dh = resolve_dh(&DHChoice::Curve25519).expect("snow is built with curve25519");
     dh.set(private);
@@ -123,16 +124,17 @@ pub fn public_key(private: &[u8; 32]) -> [u8; 32] {
 }
 
 /// Whether a public key is of small order (or zero). Every secret shared with such a key is zero,
-/// so it protects nothing. Costs one scalar multiplication.
+/// so the key protects nothing. The check costs one scalar multiplication.
 pub fn is_weak(public: &[u8; 32]) -> bool {
     let mut dh = resolve_dh(&DHChoice::Curve25519).expect("snow is built with curve25519");
-    // Any scalar will do: clamping makes it a multiple of eight, the order of the small group.
+    // Any scalar is suitable: clamping makes the scalar a multiple of eight, the order of the small
+    // group.
     dh.set(&[1; 32]);
     dh.dh(public, &mut [0; 32]).is_err()
 }
 
-/// Identity of a handshake, which is equal for a repeated message 1: the initiator's ephemeral
-/// public key. `None` if the message is too short.
+/// Returns the identity of a handshake, which is equal for a repeated message 1: the initiator's
+/// ephemeral public key. `None` if the message is too short.
 pub fn ephemeral(message1: &[u8]) -> Option<&[u8; 32]> {
     message1.first_chunk()
 }
@@ -145,38 +147,39 @@ pub struct Initiator(Handshake);
 pub struct Finished {
     /// The secrets of the session.
     pub secrets: SessionSecrets,
-    /// The responder's greeting.
+    /// Greeting of the responder.
     pub payload: Vec<u8>,
 }
 
-/// The responder between message 1 and message 2: time to look up `remote_public` and to
-/// refuse strangers before the dearer half of the work.
+/// The responder after message 1 and before message 2. Now the caller looks up `remote_public`, and
+/// refuses unknown initiators before the more expensive part of the work.
 pub struct Responder {
     handshake: Handshake,
     /// Public key of the initiator.
     pub remote_public: [u8; 32],
-    /// The initiator's greeting.
+    /// Greeting of the initiator.
     pub payload: Vec<u8>,
 }
 
-/// Result of the handshake for the responder, when it has answered.
+/// Result of the handshake for the responder, after it has created its answer.
 #[derive(Debug)]
 pub struct Responded {
     /// Public key of the initiator.
     pub remote_public: [u8; 32],
-    /// The initiator's greeting.
+    /// Greeting of the initiator.
     pub payload: Vec<u8>,
-    /// The answer to send, and to repeat if message 1 comes again.
+    /// The answer to send, and to send again if message 1 is repeated.
     pub message2: Vec<u8>,
-    /// The secrets of the session; unconfirmed until a packet under them opens.
+    /// The secrets of the session. They are unconfirmed until a packet under them authenticates.
     pub secrets: SessionSecrets,
 }
 
 impl Initiator {
-    /// Starts a handshake with the holder of `remote_public`. Returns message 1 as well.
+    /// Starts a handshake with the holder of `remote_public`. Also returns message 1.
     ///
     /// # Errors
-    /// `PayloadTooLong`, or `WeakKey` if `remote_public` is of small order.
+    /// `PayloadTooLong` if the greeting is too long; `WeakKey` if `remote_public` is of small
+    /// order.
     pub fn start(
         static_private: &[u8; 32],
         remote_public: &[u8; 32],
@@ -189,10 +192,10 @@ impl Initiator {
         Ok((Self(handshake), message1))
     }
 
-    /// Reads message 2. After an error but `Finished` the handshake still waits for it.
+    /// Reads message 2. After any error except `Finished`, the handshake still waits for message 2.
     ///
     /// # Errors
-    /// A [`HandshakeError`] if this is not the answer of the right responder to our message 1.
+    /// A [`HandshakeError`], if this is not the expected responder's answer to our message 1.
     pub fn finish(&mut self, message2: &[u8]) -> Result<Finished, HandshakeError> {
         let payload = self.0.read(message2, MESSAGE2_OVERHEAD_BYTES)?;
         let (send, receive) = self.0.secrets();
@@ -204,7 +207,8 @@ impl Responder {
     /// Reads message 1.
     ///
     /// # Errors
-    /// A [`HandshakeError`] if it is not for our key, or not by the holder of the key it names.
+    /// A [`HandshakeError`], if the message is not for our key, or its sender does not hold the key
+    /// that it names.
     pub fn read(
         static_private: &[u8; 32],
         message1: &[u8],
@@ -224,7 +228,8 @@ impl Responder {
     /// Writes message 2 with our greeting.
     ///
     /// # Errors
-    /// `PayloadTooLong`, or `WeakKey` if the initiator's ephemeral key is of small order.
+    /// `PayloadTooLong` if the greeting is too long; `WeakKey` if the initiator's ephemeral key is
+    /// of small order.
     pub fn answer(
         mut self,
         preshared: &[u8; 32],
@@ -242,10 +247,10 @@ impl Responder {
     }
 }
 
-/// Reads message 1 and answers it, whoever sent it: [`Responder`] in one step.
+/// Reads message 1 and answers it without a check of the sender: [`Responder`] in one step.
 ///
 /// # Errors
-/// As [`Responder::read`] and [`Responder::answer`].
+/// The errors of [`Responder::read`] and [`Responder::answer`].
 pub fn respond(
     static_private: &[u8; 32],
     message1: &[u8],
@@ -256,7 +261,7 @@ pub fn respond(
     Responder::read(static_private, message1, rng)?.answer(preshared, payload2)
 }
 
-/// One side's Noise state and the keys that its ciphers note.
+/// Noise state of one side, and the last keys of its ciphers.
 struct Handshake {
     state: HandshakeState,
     split: Arc<SplitKeys>,
@@ -293,7 +298,7 @@ impl Handshake {
         Ok(payload)
     }
 
-    /// The secrets of the initiator's and of the responder's direction.
+    /// Returns the secrets of the initiator's and of the responder's direction.
     fn secrets(&mut self) -> (SessionSecret, SessionSecret) {
         assert!(self.state.is_handshake_finished(), "called after message 2 only");
         let (mut initiator, mut responder) = self.split.take();
@@ -308,8 +313,8 @@ impl Handshake {
     }
 }
 
-/// Starts a handshake. The initiator passes the responder's public key and the pre-shared key as
-/// `remote`.
+/// Returns the initial state of a handshake. The initiator passes the responder's public key and
+/// the pre-shared key as `remote`.
 fn build(
     resolver: Resolver,
     prologue: &[u8],

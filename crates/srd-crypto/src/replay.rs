@@ -1,40 +1,43 @@
-//! A sliding window over packet numbers: each is accepted once, and none from before it.
+//! A sliding window over packet numbers: each number is accepted once, and numbers below the window
+//! are refused.
 //!
-//! For the control space, whose numbers no other structure tracks. Bound: 2048 numbers back
-//! from the highest, 264 bytes; older ones are refused unseen. Control packets are advisory or
-//! idempotent, so that refusing a very late one costs a repetition, not a loss.
+//! It serves the control space, whose numbers no other structure tracks. Bound: 2048 numbers below
+//! the highest one, in 264 bytes; older numbers are refused even if they are new. Control packets
+//! are advisory or idempotent, so a very late packet that is refused costs a repetition, not a
+//! loss.
 //!
-//! A number enters the window only after its packet has authenticated; before that,
-//! [`ReplayWindow::is_fresh`] spares the cost of opening what would be refused anyway.
+//! A number enters the window only after its packet has authenticated. Before that,
+//! [`ReplayWindow::is_fresh`] saves the cost of opening a packet that would be refused.
 
 const WORDS: usize = 32;
 
-/// The window. Bit `n mod 2048` stands for number `n`.
+/// A window of packet numbers. Bit `n mod 2048` stands for number `n`.
 #[derive(Clone, Debug)]
 pub struct ReplayWindow {
-    /// One above the highest number accepted; zero before the first.
+    /// The highest accepted number plus one; zero before the first.
     end: u64,
     seen: [u64; WORDS],
 }
 
 impl ReplayWindow {
-    /// Size of the window: the largest distance below the highest number.
+    /// Size of the window: the largest distance of a number from `end`.
     pub const NUMBERS: u64 = WORDS as u64 * 64;
 
-    /// An empty window: every number is fresh.
+    /// Returns an empty window, in which every number is fresh.
     pub const fn new() -> Self {
         Self { end: 0, seen: [0; WORDS] }
     }
 
-    /// Whether `number` would be accepted. Changes nothing.
+    /// Whether `number` would be accepted. The window does not change.
     pub fn is_fresh(&self, number: u64) -> bool {
         let (word, bit) = slot(number);
         number >= self.end || (self.end - number <= Self::NUMBERS && self.seen[word] & bit == 0)
     }
 
-    /// Accepts `number` if it is fresh, and returns whether it was. For authentic packets only.
+    /// Accepts `number` if it is fresh. Returns whether it was. Call it only for packets that
+    /// authenticated.
     ///
-    /// The last number, 2^64 - 1, is never fresh: packet numbers end far below it.
+    /// The last number, 2^64 - 1, is never fresh; packet numbers end far below it.
     pub fn check_and_set(&mut self, number: u64) -> bool {
         if number == u64::MAX || !self.is_fresh(number) {
             return false;
@@ -47,7 +50,8 @@ impl ReplayWindow {
         true
     }
 
-    /// Forgets the numbers that fall out, so that their bits can stand for `self.end..end`.
+    /// Clears the bits of numbers that leave the window, so that these bits can stand for
+    /// `self.end..end`.
     fn slide(&mut self, end: u64) {
         if end - self.end >= Self::NUMBERS {
             self.seen = [0; WORDS];
@@ -67,7 +71,7 @@ impl Default for ReplayWindow {
     }
 }
 
-#[allow(clippy::cast_possible_truncation)] // WORDS is a power of two: no bit of use is lost
+#[allow(clippy::cast_possible_truncation)] // WORDS is a power of two: no used bit is lost
 const fn slot(number: u64) -> (usize, u64) {
     ((number / 64) as usize % WORDS, 1 << (number % 64))
 }
@@ -107,7 +111,7 @@ mod tests {
     }
 
     proptest! {
-        /// The plain model: a set of all numbers ever accepted, and the highest.
+        /// Compares with a plain model: the set of all accepted numbers, and the highest of them.
         #[test]
         fn the_window_agrees_with_a_set(
             start in prop_oneof![Just(0_u64), any::<u64>().prop_map(|n| n / 2)],

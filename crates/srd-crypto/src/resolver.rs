@@ -1,15 +1,15 @@
-//! The source of `snow`'s primitives: its own default ones, with three changes.
+//! Source of the primitives that `snow` uses: its default ones, with three changes.
 //!
-//! 1. **Randomness** is a [`Drbg`] of ours, handed out once.
-//! 2. **Diffie-Hellman** refuses an all-zero result. Noise allows it and `snow` passes it on;
-//!    it means that the other key is one of the few points of small order, so that the secret
-//!    is no secret. No honest key pair has this effect.
-//! 3. **Ciphers** note the keys that they are set to. When a handshake ends, Noise's `Split()`
-//!    sets the two transport ciphers, initiator's first; the session's secrets are derived from
-//!    these two keys. `snow` keeps them to itself unless its feature `risky-raw-split` is on, and
-//!    a Cargo feature would be on for the whole build; noting them here keeps the matter in this
-//!    file. By section 5.2 of the Noise specification, the last two keys are the right two; this
-//!    is tested against published vectors.
+//! 1. **Randomness** comes from a [`Drbg`] of this crate, which is handed out once.
+//! 2. **Diffie-Hellman** refuses an all-zero result, which Noise and `snow` allow. Such a result
+//!    means that the other key is one of the few points of small order, so that the shared secret
+//!    is known to everyone. No honest key pair gives this result.
+//! 3. **Ciphers** record the keys that they are set to. When a handshake ends, Noise's `Split()`
+//!    sets the two transport ciphers, the initiator's first. The session's secrets are derived from
+//!    these two keys. `snow` returns these keys only with its feature `risky-raw-split`, and a
+//!    Cargo feature would apply to the whole build; the recording limits the access to this file.
+//!    By section 5.2 of the Noise specification, the last two recorded keys are the right ones.
+//!    Published vectors test this.
 
 use alloc::boxed::Box;
 use alloc::sync::Arc;
@@ -36,7 +36,7 @@ impl Resolver {
 }
 
 impl CryptoResolver for Resolver {
-    /// The generator, once: a second one would repeat its output.
+    /// Returns the generator, only once: a second one would repeat its output.
     fn resolve_rng(&self) -> Option<Box<dyn Random>> {
         self.rng.take().map(|rng| Box::new(rng) as Box<dyn Random>)
     }
@@ -55,7 +55,7 @@ impl CryptoResolver for Resolver {
     }
 }
 
-/// Curve arithmetic that refuses points of small order.
+/// Returns curve arithmetic that refuses points of small order.
 pub(super) fn resolve_dh(choice: &DHChoice) -> Option<Box<dyn Dh>> {
     let inner = DefaultResolver.resolve_dh(choice)?;
     Some(Box::new(StrictDh { inner }))
@@ -112,8 +112,8 @@ impl Dh for StrictDh {
     }
 }
 
-/// The last two keys that any cipher of one handshake was set to. Atomic because `snow` requires
-/// ciphers that may move between threads; a handshake itself runs on one at a time.
+/// The last two keys that any cipher of one handshake was set to. They are atomic because `snow`
+/// requires ciphers that may move between threads; a handshake itself runs on one thread at a time.
 #[derive(Default)]
 pub(super) struct SplitKeys {
     older: [AtomicU64; 4],
@@ -130,8 +130,8 @@ impl SplitKeys {
         }
     }
 
-    /// The keys of the initiator's and of the responder's direction, once the handshake has
-    /// finished. Leaves zeros.
+    /// Returns the keys of the initiator's and of the responder's direction, after the handshake
+    /// has finished. Replaces the stored keys by zeros.
     pub(super) fn take(&self) -> ([u8; 32], [u8; 32]) {
         (take_words(&self.older), take_words(&self.newer))
     }

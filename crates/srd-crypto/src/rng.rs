@@ -1,11 +1,12 @@
-//! A cryptographic generator whose whole output follows from a 32-byte seed: HMAC_DRBG with
-//! SHA-256 (NIST SP 800-90A, 10.1.2), without additional input.
+//! A cryptographic random generator whose whole output is determined by a 32-byte seed: HMAC_DRBG
+//! with SHA-256 (NIST SP 800-90A, 10.1.2), without additional input.
 //!
-//! The seed carries 256 bits, uniformly random, secret and used once. The world may mix further
-//! ones in (10.1.2.4): two copies of one state that were given different bytes have nothing in
-//! common from then on. After every request the state moves on by a one-way step, so that a later
-//! theft of the state does not reveal earlier output. The standard's limit of 2^48 requests is
-//! out of reach of an endpoint that makes a few per handshake; it is not counted.
+//! The seed has 256 bits, which have to be uniformly random, secret and used once. The caller may
+//! mix further bytes in (10.1.2.4): two copies of one state that get different bytes give unrelated
+//! output from then on. After every request the state changes by a one-way step, so that a later
+//! theft of the state does not reveal earlier output. The standard limits a generator to 2^48
+//! requests. An endpoint makes a few per handshake and cannot reach this limit, so requests are not
+//! counted.
 
 use core::fmt;
 
@@ -13,17 +14,19 @@ use ring::hmac;
 
 use super::kdf::{LABEL, wipe};
 
-/// Largest number of bytes per request, by the standard; longer fills are several requests.
+/// Largest number of bytes per request, by the standard; a longer fill consists of several
+/// requests.
 const REQUEST_BYTES_MAX: usize = 1 << 16;
 
-/// A deterministic cryptographic generator. Not `Clone`: a copy would repeat its output.
+/// A deterministic cryptographic random generator. It is not `Clone`: a copy would repeat its
+/// output.
 pub struct Drbg {
     key: [u8; 32],
     value: [u8; 32],
 }
 
 impl Drbg {
-    /// A generator for one purpose: different purposes of one seed give unrelated streams.
+    /// Returns a generator for one purpose. Different purposes of one seed give unrelated output.
     pub fn new(seed: &[u8; 32], purpose: &str) -> Self {
         Self::instantiate(&[seed, LABEL, purpose.as_bytes()])
     }
@@ -39,25 +42,25 @@ impl Drbg {
         }
     }
 
-    /// The next `N` bytes.
+    /// Returns the next `N` bytes.
     pub fn array<const N: usize>(&mut self) -> [u8; N] {
         let mut out = [0; N];
         self.fill(&mut out);
         out
     }
 
-    /// The next 64 bits.
+    /// Returns the next 64 bits.
     pub fn next_u64(&mut self) -> u64 {
         u64::from_be_bytes(self.array())
     }
 
-    /// Mixes further secret bytes in. The output stays as unpredictable as it was, whatever they
-    /// are.
+    /// Mixes further secret bytes in. The output stays as unpredictable as before, whatever the
+    /// value of these bytes.
     pub fn mix_in(&mut self, entropy: &[u8]) {
         self.update(&[entropy]);
     }
 
-    /// A generator of its own for a part that must own one.
+    /// Returns a separate generator, for a component that has to own one.
     #[must_use]
     pub fn fork(&mut self, purpose: &str) -> Self {
         let mut seed = self.array();
@@ -72,7 +75,7 @@ impl Drbg {
         rng
     }
 
-    /// HMAC_DRBG_Update: the second round happens only if there is data.
+    /// Executes HMAC_DRBG_Update of the standard: without data it has one round, with data two.
     fn update(&mut self, data: &[&[u8]]) {
         let rounds: &[u8] = if data.is_empty() { &[0] } else { &[0, 1] };
         for round in rounds {

@@ -1,4 +1,4 @@
-//! The key schedule of a session: a ratchet per direction, rotated in flight.
+//! The key schedule of a session: one ratchet per direction, which is rotated during traffic.
 //!
 //! ```text
 //! secret 0 --next--> secret 1 --next--> secret 2 ...        HKDF-Expand, 32 bytes
@@ -8,33 +8,35 @@
 //! phase 0            phase 1            phase 2  ...        phase = generation mod 256
 //! ```
 //!
-//! The sender writes its current phase into the header, where it is authenticated with the
-//! rest. The receiver holds the current generation, makes the next one when a packet first
-//! claims it, and moves on when such a packet authenticates; the previous one stays for a grace
-//! time, so that packets overtaken by the rotation still open. At no time do more than three
-//! generations open.
+//! The sender writes its current phase into the header, where it is authenticated with the other
+//! fields. The receiver holds the current generation. It derives the next generation when a packet
+//! first claims it, and makes it current when such a packet authenticates. The previous generation
+//! is kept for a grace time, so that reordered packets around the rotation still open. At most
+//! three generations can be opened at any time.
 //!
-//! Either side may *initiate* a rotation of its own direction; the other *follows* with its
-//! direction when it sees the new phase. Following is what replaces the key of a side that
-//! sends nothing but acknowledgements, which are never acknowledged themselves.
+//! Either side may *initiate* a rotation of its own direction. The other side *follows* with its
+//! direction when it receives the new phase. Following also replaces the key of a side that sends
+//! only acknowledgements, which are never acknowledged themselves.
 //!
 //! # Invariants
 //!
-//! 1. A key seals each (space, number) at most once: numbers of a space must rise strictly for
-//!    the whole session, across rotations, and [`SessionKeys::seal`] refuses any that does not.
-//! 2. A sender is at most one generation ahead of what its receiver has authenticated; else it
-//!    could outrun, for good, a receiver to which nothing gets through. So it initiates only when
-//!    (a) the peer has acknowledged a data packet of the current generation and (b) the peer's
-//!    direction has reached that generation too. Following needs no condition. If the peer
-//!    entered the new phase by initiating, (b) held there, so it had authenticated our current
-//!    phase; if it followed us, we are in the new phase already.
-//! 3. A secret is dropped as soon as its successor exists: state stolen in generation g does
-//!    not open generations before g - 1, nor g - 1 after the grace time.
-//! 4. A packet that does not authenticate changes nothing but a counter, save that the first
-//!    one to claim the next phase makes us derive that key early: once per generation.
+//! 1. A key seals each (space, number) at most once: the numbers of a space have to rise strictly
+//!    for the whole session, across rotations. [`SessionKeys::seal`] refuses any other number.
+//! 2. A sender is at most one generation ahead of the newest generation that its receiver has
+//!    authenticated. Otherwise a receiver that gets no packets could fall behind forever. So a side
+//!    initiates only if (a) the peer has acknowledged a data packet of the current generation and
+//!    (b) the peer's direction has reached this generation too. Following needs no condition. If
+//!    the peer entered the new phase by initiating, then (b) was true for it, so it had
+//!    authenticated our current phase. If the peer entered it by following us, we are already in
+//!    the new phase.
+//! 3. A secret is dropped as soon as its successor exists. State stolen in generation g does not
+//!    open generations before g - 1, and does not open g - 1 after the grace time.
+//! 4. A packet that does not authenticate changes only a counter. There is one exception: the first
+//!    packet that claims the next phase causes early derivation of its key, once per generation.
 //!
-//! Rotation is for limits of the cipher and for forward secrecy. It does not heal: who steals a
-//! generation's secret can follow the ratchet forward. A new handshake heals (static keys).
+//! Rotation keeps the limits of the cipher and gives forward secrecy. It does not recover from
+//! theft: an attacker that has stolen one generation's secret can compute all later ones. With
+//! static keys, a new handshake recovers.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -44,12 +46,13 @@ use super::aead::{FloorLimits, NUMBER_MAX, OpenError, OpenKey, SealKey, Space};
 use super::kdf::{LABEL, SessionSecret, SessionSecrets, expand, wipe};
 use crate::time::{Duration, Instant};
 
-/// Limits after which a key is replaced, and the time for which its predecessor opens.
+/// Limits after which a key is replaced, and the time for which the previous key still opens
+/// packets.
 #[derive(Clone, Copy, Debug)]
 pub struct RotationLimits {
-    /// Rotate after this number of packets. [`FloorLimits`] may require it earlier.
+    /// Number of packets after which a key is replaced. [`FloorLimits`] may require it earlier.
     pub packets_max: u64,
-    /// Rotate after so long in use.
+    /// Time of use after which a key is replaced.
     pub lifetime: Duration,
     /// Time for which the receiver keeps the previous generation: a few retransmission timeouts.
     pub grace: Duration,
@@ -59,10 +62,10 @@ pub struct RotationLimits {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum SealError {
-    /// The number does not rise, or is above [`NUMBER_MAX`]: sealing would repeat a nonce.
+    /// The number does not rise, or is above [`NUMBER_MAX`]. Sealing would repeat a nonce.
     NumberReused,
-    /// The key has sealed all it may, and the peer has not confirmed it, so that it cannot be
-    /// replaced. The context is as good as down: it needs a new session.
+    /// The key has reached its limit, and cannot be replaced because the peer has not confirmed it.
+    /// The context cannot send any more: it needs a new session.
     Exhausted,
 }
 
@@ -70,8 +73,8 @@ pub enum SealError {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum RotateError {
-    /// The peer has not yet acknowledged a data packet of the current generation, or has not
-    /// itself moved to it.
+    /// The peer has not yet acknowledged a data packet of the current generation, or has not itself
+    /// reached this generation.
     Unconfirmed,
 }
 
@@ -93,13 +96,14 @@ impl fmt::Display for RotateError {
 impl core::error::Error for SealError {}
 impl core::error::Error for RotateError {}
 
-/// The ratchet: hands out one generation's key after another and keeps only the next secret.
+/// A ratchet of one direction: it returns the keys of one generation after another, and stores only
+/// the next secret.
 struct Ratchet {
     next: SessionSecret,
 }
 
 impl Ratchet {
-    /// Key and salt of the next generation; the secret moves on.
+    /// Returns key and salt of the next generation, and replaces the secret by its successor.
     fn step(&mut self) -> ([u8; 32], [u8; 4]) {
         // S7: Key schedule
         let mut material: [u8; 36] = expand(self.next.bytes(), &[LABEL, b"key"]);
@@ -132,9 +136,9 @@ struct Sending {
     phase: u8,
     since: Instant,
     floor: FloorLimits,
-    /// The least number that each space may still use.
+    /// Smallest number that each space may still use.
     number_min: [u64; 2],
-    /// The first data number sealed in this generation.
+    /// First data number that was sealed in this generation.
     data_first: Option<u64>,
     /// Whether the peer has acknowledged a data packet of this generation.
     confirmed: bool,
@@ -145,13 +149,13 @@ struct Receiving {
     current: OpenKey,
     phase: u8,
     floor: FloorLimits,
-    /// The next generation, made when a packet first claims it.
+    /// Key of the next generation, derived when a packet first claims it.
     next: Option<Box<OpenKey>>,
-    /// The previous generation and when it goes.
+    /// Key of the previous generation, and the time when it is dropped.
     previous: Option<(Box<OpenKey>, Instant)>,
 }
 
-/// The keys of one session, both directions, as one side holds them.
+/// The keys of one session for both directions, held by one side.
 pub struct SessionKeys {
     limits: RotationLimits,
     sending: Sending,
@@ -159,7 +163,7 @@ pub struct SessionKeys {
 }
 
 impl SessionKeys {
-    /// Generation 0 of both directions.
+    /// Returns the keys of generation 0 for both directions.
     pub fn new(secrets: SessionSecrets, limits: RotationLimits, now: Instant) -> Self {
         let mut send = Ratchet { next: secrets.send };
         let mut receive = Ratchet { next: secrets.receive };
@@ -184,29 +188,32 @@ impl SessionKeys {
         Self { limits, sending, receiving }
     }
 
-    /// The phase to write into the next header, after rotating if that is due and possible.
-    /// Call it before writing a header, and open nothing between it and the seal: an opened
-    /// packet may make us follow into another phase, and the header would name the wrong one.
+    /// Returns the phase to write into the next header, after a rotation if one is due and
+    /// possible. Call it before writing a header, and open no packet between this call and the
+    /// seal: an opened packet may make this side follow into another phase, and the header would
+    /// have the wrong one.
     pub fn prepare_send(&mut self, now: Instant) -> u8 {
         if self.rotation_due(now) {
-            // Unconfirmed: stay, and try again with the next packet.
+            // If the rotation is not confirmed yet, the phase stays, and the next packet tries
+            // again.
             let _ = self.rotate_send(now);
         }
         self.sending.phase
     }
 
-    /// The phase of packets sealed now.
+    /// Returns the phase of packets that are sealed now.
     pub const fn send_phase(&self) -> u8 {
         self.sending.phase
     }
 
-    /// The newest phase of the peer that has authenticated.
+    /// Returns the newest phase of the peer in which a packet has authenticated.
     pub const fn receive_phase(&self) -> u8 {
         self.receiving.phase
     }
 
-    /// Whether a key has reached a limit: ours, or the peer's, which only follows us if it has
-    /// no data to send. Half of the peer's limit allows for as many packets lost as received.
+    /// Whether a key has reached a limit: our key, or the peer's key, which changes only after ours
+    /// if the peer has no data to send. Half of the peer's limit leaves the other half for lost
+    /// packets.
     pub fn rotation_due(&self, now: Instant) -> bool {
         // S8: Life of a key
         let s = &self.sending;
@@ -216,10 +223,10 @@ impl SessionKeys {
             || (s.floor.packets() > 0 && now.since(s.since) >= self.limits.lifetime)
     }
 
-    /// Replaces the sending key by its successor and returns the new phase.
+    /// Replaces the sending key by its successor. Returns the new phase.
     ///
     /// # Errors
-    /// [`RotateError::Unconfirmed`] as long as invariant 2 would break.
+    /// [`RotateError::Unconfirmed`], if the rotation would break invariant 2.
     pub fn rotate_send(&mut self, now: Instant) -> Result<u8, RotateError> {
         // S9: Start of a rotation
         if !self.sending.confirmed || self.receiving.phase != self.sending.phase {
@@ -229,7 +236,7 @@ impl SessionKeys {
         Ok(self.sending.phase)
     }
 
-    /// Handles the peer's acknowledgement of data packet `number`, in a packet that
+    /// Processes the peer's acknowledgement of data packet `number`, from a packet that
     /// authenticated.
     pub fn on_acknowledged(&mut self, number: u64) {
         let s = &mut self.sending;
@@ -241,10 +248,10 @@ impl SessionKeys {
     /// Seals `body[body_start..]` under the current phase and appends the tag.
     ///
     /// # Errors
-    /// A [`SealError`]; the body is untouched.
+    /// A [`SealError`], if the packet must not be sealed; then the body is unchanged.
     ///
     /// # Panics
-    /// If `body_start` is beyond the end.
+    /// If `body_start` is beyond the end of `body`.
     pub fn seal(
         &mut self,
         space: Space,
@@ -258,14 +265,14 @@ impl SessionKeys {
         Ok(())
     }
 
-    /// As [`SealKey::seal_packet`]: the last packet of a batch, its header being the
-    /// associated data.
+    /// Seals the last packet of a batch as [`SealKey::seal_packet`] does. The packet's header is
+    /// the associated data.
     ///
     /// # Errors
-    /// A [`SealError`]; the batch is untouched.
+    /// A [`SealError`], if the packet must not be sealed; then the batch is unchanged.
     ///
     /// # Panics
-    /// If the offsets are not `header_start <= body_start <= batch.len()`.
+    /// If the offsets do not satisfy `header_start <= body_start <= batch.len()`.
     pub fn seal_packet(
         &mut self,
         space: Space,
@@ -279,12 +286,12 @@ impl SessionKeys {
         Ok(())
     }
 
-    /// Opens in place a packet whose header claims `phase`. If that is the next phase and the
-    /// packet authenticates, the receiving side moves on to it and the sending side follows.
+    /// Opens, in place, a packet whose header claims `phase`. If `phase` is the next phase and the
+    /// packet authenticates, the receiving side changes to it and the sending side follows.
     ///
     /// # Errors
-    /// An [`OpenError`]; count it and drop the packet. The caller checks for replay: cheaply
-    /// before, and for good only after success.
+    /// An [`OpenError`], if the packet does not open. Count the packet and drop it. The caller
+    /// checks for replay: a cheap check before this call, and the final check after success.
     pub fn open<'a>(
         &mut self,
         now: Instant,
@@ -332,7 +339,7 @@ impl SessionKeys {
         }
     }
 
-    /// Uses the sending key up, except for `packets` of `body_bytes`.
+    /// Uses up the sending key, except for `packets` packets of `body_bytes`. For tests.
     #[doc(hidden)]
     pub fn leave_seals_for(&mut self, packets: u64, body_bytes: u64) {
         let left = packets * (body_bytes.div_ceil(16) + 1);
@@ -342,8 +349,9 @@ impl SessionKeys {
         self.sending.confirmed = false;
     }
 
-    /// Drops the previous generation if its grace time is over. [`SessionKeys::open`] does so
-    /// too; a timer that calls this bounds how long an idle context keeps it.
+    /// Drops the previous generation if its grace time has ended. [`SessionKeys::open`] also does
+    /// this; a timer that calls this function limits the time for which an idle context keeps the
+    /// generation.
     pub fn expire(&mut self, now: Instant) {
         let previous = &mut self.receiving.previous;
         if previous.as_ref().is_some_and(|&(_, until)| now >= until) {
@@ -351,7 +359,8 @@ impl SessionKeys {
         }
     }
 
-    /// Time when [`SessionKeys::expire`] has something to do, if ever.
+    /// Returns the time when [`SessionKeys::expire`] has to drop the previous generation; `None` if
+    /// no previous generation is held.
     pub fn expires_at(&self) -> Option<Instant> {
         self.receiving.previous.as_ref().map(|&(_, until)| until)
     }
@@ -368,7 +377,7 @@ impl Sending {
         self.confirmed = false;
     }
 
-    /// Checks that sealing keeps the invariants, and accounts for it.
+    /// Checks that sealing keeps the invariants, and records the packet.
     fn claim(&mut self, space: Space, number: u64, body_bytes: usize) -> Result<(), SealError> {
         let number_min = &mut self.number_min[space as usize];
         // S4: Numbers rise
@@ -389,7 +398,7 @@ impl Sending {
 }
 
 impl Receiving {
-    /// Makes the next generation current: one of its packets has authenticated.
+    /// Makes the next generation current, after one of its packets has authenticated.
     fn advance(&mut self, previous_until: Instant) {
         let Some(next) = self.next.take() else {
             return;

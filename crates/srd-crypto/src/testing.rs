@@ -1,8 +1,8 @@
-//! Helpers shared by the tests of this module.
+//! Helpers that the tests of this crate share.
 
 use alloc::vec::Vec;
 
-/// Bytes from hexadecimal text; spaces are ignored.
+/// Returns the bytes of a hexadecimal text; spaces are ignored.
 pub(super) fn hex(text: &str) -> Vec<u8> {
     let digits: Vec<u8> = text
         .chars()
@@ -13,7 +13,7 @@ pub(super) fn hex(text: &str) -> Vec<u8> {
     digits.chunks(2).map(|pair| pair[0] << 4 | pair[1]).collect()
 }
 
-/// As [`hex`], for a known length.
+/// Returns the bytes of a hexadecimal text as an array.
 pub(super) fn hex_array<const N: usize>(text: &str) -> [u8; N] {
     hex(text).try_into().expect("the length asked for")
 }

@@ -1,12 +1,12 @@
-//! Time as the core sees it: nanoseconds since an epoch that the world chooses.
+//! Time of the core: nanoseconds since an epoch that the caller chooses.
 //!
-//! The core never reads a clock. The simulator starts at zero; a socket driver maps its
-//! monotonic clock. Arithmetic saturates, so that no input can make time overflow.
+//! The core never reads a clock. The simulator starts at zero; a socket driver converts its
+//! monotonic clock. Arithmetic saturates, so no input can cause an overflow.
 
 use core::fmt;
 use core::ops::{Add, AddAssign, Sub};
 
-/// A point in time, in nanoseconds since the world's epoch.
+/// A point in time, in nanoseconds since the caller's epoch.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default, Hash)]
 pub struct Instant(u64);
 
@@ -15,27 +15,27 @@ pub struct Instant(u64);
 pub struct Duration(u64);
 
 impl Instant {
-    /// The world's epoch.
+    /// The caller's epoch.
     pub const ZERO: Self = Self(0);
-    /// Later than every instant that can occur: "never".
+    /// A time later than every time that can occur: "never".
     pub const FAR_FUTURE: Self = Self(u64::MAX);
 
-    /// The instant `ns` nanoseconds after the epoch.
+    /// Returns the time `ns` nanoseconds after the epoch.
     pub const fn from_nanos(ns: u64) -> Self {
         Self(ns)
     }
 
-    /// Nanoseconds since the epoch.
+    /// Returns the nanoseconds since the epoch.
     pub const fn as_nanos(self) -> u64 {
         self.0
     }
 
-    /// The time from `earlier` to `self`, zero if `earlier` is later.
+    /// Returns the time from `earlier` to `self`; zero if `earlier` is later.
     pub const fn since(self, earlier: Self) -> Duration {
         Duration(self.0.saturating_sub(earlier.0))
     }
 
-    /// The low 32 bits of the nanosecond count: the clock that travels in packets.
+    /// Returns the low 32 bits of the nanosecond count: the time stamp in packets.
     #[allow(clippy::cast_possible_truncation)] // the truncation is the meaning
     pub const fn wire(self) -> u32 {
         self.0 as u32
@@ -43,50 +43,51 @@ impl Instant {
 }
 
 impl Duration {
-    /// No time at all.
+    /// A span of zero.
     pub const ZERO: Self = Self(0);
     /// The longest span.
     pub const MAX: Self = Self(u64::MAX);
 
-    /// A span of `ns` nanoseconds.
+    /// Returns a span of `ns` nanoseconds.
     pub const fn from_nanos(ns: u64) -> Self {
         Self(ns)
     }
 
-    /// A span of `us` microseconds.
+    /// Returns a span of `us` microseconds.
     pub const fn from_micros(us: u64) -> Self {
         Self(us.saturating_mul(1_000))
     }
 
-    /// A span of `ms` milliseconds.
+    /// Returns a span of `ms` milliseconds.
     pub const fn from_millis(ms: u64) -> Self {
         Self(ms.saturating_mul(1_000_000))
     }
 
-    /// A span of `s` seconds.
+    /// Returns a span of `s` seconds.
     pub const fn from_secs(s: u64) -> Self {
         Self(s.saturating_mul(1_000_000_000))
     }
 
-    /// The span in nanoseconds.
+    /// Returns the span in nanoseconds.
     pub const fn as_nanos(self) -> u64 {
         self.0
     }
 
-    /// The span times `n`, saturating.
+    /// Returns the span times `n`, with saturation.
     #[must_use]
     pub const fn times(self, n: u64) -> Self {
         Self(self.0.saturating_mul(n))
     }
 
-    /// The span divided by `n`, which is not zero.
+    /// Returns the span divided by `n`, which must not be zero.
     #[must_use]
     pub const fn over(self, n: u64) -> Self {
         Self(self.0 / n)
     }
 }
 
-/// The span as a person reads it, as in `5 s` or `1.5 ms`: three digits behind the point at most.
+/// Formats the span for people, such as `5 s` or `1.5 ms`, with at most three digits after the
+/// point.
 impl fmt::Display for Duration {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         const UNITS: [(u64, &str); 4] =

@@ -1,10 +1,11 @@
-//! Whether a `Host` header names this machine.
+//! Check that a `Host` header names this machine.
 //!
-//! If a name such as `evil.example` resolves to our address, a browser shows our answers to a
-//! page from there, unless we check the name (DNS rebinding). An address cannot be redirected,
-//! nor can `localhost`. Other names must match as a whole: the names that the operator gave and,
-//! if other machines may send requests at all, the machine's own names. A prefix is not enough,
-//! because anyone can own a domain whose first label is this machine's name.
+//! If a name such as `evil.example` resolves to our address, a browser gives our answers to a page
+//! from that name, unless we check the name (DNS rebinding). An attacker cannot make an address or
+//! `localhost` lead here in this way. Any other name must match completely. Accepted are the names
+//! that the operator has configured and, if other machines may send requests, the machine's own
+//! names. A matching prefix is not enough, because anyone can own a domain whose first label is
+//! this machine's name.
 
 use std::net::IpAddr;
 
@@ -27,7 +28,7 @@ fn without_port(header: &str) -> Option<&str> {
         _ => (header, ""),
     };
     let is_port = port.chars().all(|c| c.is_ascii_digit());
-    // More than one colon is an IPv6 address, which stands in brackets here.
+    // More than one colon means an IPv6 address, which has to be in brackets here.
     let is_bracketed = name.starts_with('[') && name.ends_with(']');
     (is_port && (is_bracketed || !name.contains(':'))).then_some(name)
 }
@@ -48,8 +49,8 @@ mod tests {
         }
     }
 
-    /// Only the first label was compared, and any domain owner can make such a name resolve to
-    /// this machine.
+    /// Before, only the first label was compared, but any domain owner can make such a name resolve
+    /// to this machine.
     #[test]
     fn regression_a_domain_behind_our_name_is_not_ours() {
         let names = ["node7".to_owned()];

@@ -1,31 +1,32 @@
-//! One HTTP/1.1 request read, one response written, and the connection ends.
+//! HTTP/1.1 with one request and one response per connection.
 //!
-//! Only heads are read: what is served here takes no body. Reading and writing have deadlines
-//! over the whole of it, so that one byte every few seconds gains a client nothing.
+//! Only the head of a request is read, because no request here has a body. Reading and writing each
+//! have one deadline for all bytes, so a client that sends one byte every few seconds gains no
+//! time.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
-/// Largest number of bytes of a request up to its empty line.
+/// Largest length of a request in bytes, up to its empty line.
 pub const HEAD_BYTES_MAX: usize = 8192;
 /// Largest number of headers of a request.
 pub const HEADERS_MAX: usize = 64;
-/// Time within which a client must have sent its request.
+/// Time within which a client must send its request.
 pub const HEAD_WAIT_MAX: Duration = Duration::from_secs(5);
-/// Time within which a client must have read the response.
+/// Time within which a client must read the response.
 pub const RESPONSE_TAKEN_MAX: Duration = Duration::from_secs(10);
 
-/// A request, as far as it matters here.
+/// The parts of a request that are used here.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Request {
     /// Whether the request is a HEAD request: the response has no body.
     pub is_head: bool,
     /// Requested path, without the query.
     pub path: String,
-    /// Query: the text behind the question mark.
+    /// Query: the text after the question mark.
     pub query: String,
-    /// The name under which we were called.
+    /// Host name or address in the request's `Host` header.
     pub host: String,
 }
 
@@ -42,7 +43,7 @@ pub struct Response {
 
 /// Status of a response.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[allow(missing_docs)] // their lines say it
+#[allow(missing_docs)] // named after their status lines
 pub enum Status {
     Ok,
     BadRequest,
@@ -70,12 +71,12 @@ impl Status {
 }
 
 impl Response {
-    /// A response with status 200 and a body.
+    /// Returns a response with status 200 and a body.
     pub fn ok(content_type: &'static str, body: String) -> Self {
         Self { status: Status::Ok, content_type, body }
     }
 
-    /// Words for a person.
+    /// Returns a response with a text for people.
     pub fn text(status: Status, body: impl Into<String>) -> Self {
         Self { status, content_type: "text/plain; charset=utf-8", body: body.into() + "\n" }
     }
@@ -104,7 +105,7 @@ impl Response {
     }
 }
 
-/// Reads a request; or what to answer instead, if anything.
+/// Reads a request. The error is the response to send instead, if the client is to get one.
 pub(super) fn read(mut stream: &TcpStream) -> Result<Request, Option<Response>> {
     let deadline = Instant::now() + HEAD_WAIT_MAX;
     let (mut head, mut buffer) = (Vec::new(), [0; 1024]);
@@ -131,7 +132,7 @@ pub(super) fn read(mut stream: &TcpStream) -> Result<Request, Option<Response>> 
     }
 }
 
-/// A request, if all of it is there.
+/// Parses a request; `None` if the head is incomplete.
 fn parse(head: &[u8]) -> Result<Option<Request>, Response> {
     let mut headers = [httparse::EMPTY_HEADER; HEADERS_MAX];
     let mut request = httparse::Request::new(&mut headers);
@@ -160,7 +161,7 @@ fn parse(head: &[u8]) -> Result<Option<Request>, Response> {
     Ok(Some(Request { is_head, path, query, host }))
 }
 
-/// The value of a key in a query, with its escapes resolved.
+/// Returns the value of a key in a query, with its escapes decoded.
 pub fn query_value(query: &str, key: &str) -> Option<String> {
     let mut pairs = query.split('&').filter_map(|pair| pair.split_once('='));
     pairs.find(|(name, _)| *name == key).map(|(_, value)| unescape(value))

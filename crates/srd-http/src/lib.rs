@@ -1,20 +1,20 @@
-//! Figures over HTTP: one request, one answer, nothing that can be changed.
+//! Read-only HTTP server for figures: one request and one response per connection.
 //!
-//! Clients are not authenticated. So only requests from this machine are answered unless others
-//! are allowed, and only under names of this machine: a page from elsewhere whose name resolves
-//! to our address (DNS rebinding) gets no answer.
+//! Clients are not authenticated. So only requests from this machine are answered unless other
+//! machines are allowed. Also, the request has to name this machine as its host: a foreign page
+//! whose name resolves to our address (DNS rebinding) gets no answer.
 //!
-//! Bounds: [`CONNECTIONS_MAX`] connections, one request each, of at most [`HEAD_BYTES_MAX`]
-//! within [`HEAD_WAIT_MAX`]; if all are in use, a connection without a complete request is closed
-//! for a new one; otherwise the address with the most connections loses its oldest to an address
-//! that has at least two fewer.
+//! Bounds: [`CONNECTIONS_MAX`] connections, with one request each of at most [`HEAD_BYTES_MAX`]
+//! within [`HEAD_WAIT_MAX`]. If all slots are in use, a new connection replaces the oldest
+//! connection without a complete request. If all requests are complete, the address with the most
+//! connections loses its oldest one to an address that has at least two fewer.
 //!
-//! | module | what |
+//! | module | content |
 //! |---|---|
 //! | `server` | connections |
-//! | [`places`] | how many there may be, and which give way |
-//! | `http` | one request read, one response written |
-//! | `host` | whether a request came under a name of ours |
+//! | [`places`] | slots of connections, and their replacement |
+//! | `http` | reading a request, writing a response |
+//! | `host` | check that a request names this machine |
 //! | `names` | the names of this machine |
 #![forbid(unsafe_code)]
 
@@ -31,8 +31,8 @@ pub use http::{
 pub use names::host_name;
 pub use server::{Answer, CONNECTIONS_MAX, Listener, Server};
 
-/// A page, with the style and the functions that all pages have in the places of `/*style*/` and
-/// `/*common*/`.
+/// Returns a page in which `/*style*/` and `/*common*/` are replaced by the style and the functions
+/// that all pages share.
 pub fn page(text: &str) -> String {
     let text = text.replace("/*style*/", include_str!("page/style.css"));
     text.replace("/*common*/", include_str!("page/common.js"))

@@ -1,8 +1,9 @@
-//! The names of this machine: its own, in full if it is known, and those that its operator gave.
+//! Names of this machine: its host name, its full name if it is known, and the names from the
+//! operator.
 //!
-//! The full name is what `hostname -f` finds without a question to the network: the names that
-//! `/etc/hosts` has beside the machine's own, and its own in the domain of `/etc/resolv.conf`.
-//! A name counts as a whole: `node7.evil.example` is no name of node7.
+//! The full name is found like `hostname -f`, but without a query to the network: from the names
+//! that `/etc/hosts` lists together with the host name, and from the host name in the domain of
+//! `/etc/resolv.conf`. Only complete names match: `node7.evil.example` is no name of node7.
 
 use std::fs;
 
@@ -10,10 +11,11 @@ use std::fs;
 const NAME_CHARS_MAX: usize = 255;
 /// Largest number of characters of a label of a name.
 const LABEL_CHARS_MAX: usize = 63;
-/// Largest number of names of this machine that are taken from its files.
+/// Largest number of names that are read from the files of this machine.
 const NAMES_MAX: usize = 32;
 
-/// A name as names are compared, if it is one: without a port, a final dot and capitals.
+/// Returns a name in the form in which names are compared: without a final dot, in lower case.
+/// `None` if the text is no host name.
 pub fn host_name(text: &str) -> Option<String> {
     let name = text.strip_suffix('.').unwrap_or(text);
     let is_label = |label: &str| {
@@ -24,7 +26,7 @@ pub fn host_name(text: &str) -> Option<String> {
     is_name.then(|| name.to_ascii_lowercase())
 }
 
-/// The names of this machine.
+/// Returns the names of this machine.
 pub(super) fn of_this_machine() -> Vec<String> {
     let read = |path| fs::read_to_string(path).unwrap_or_default();
     let own = read("/proc/sys/kernel/hostname");
@@ -48,7 +50,7 @@ fn from_files(own: &str, hosts: &str, resolv_conf: &str) -> Vec<String> {
     names
 }
 
-/// The domain of this machine: the last line that names one counts, as in resolv.conf(5).
+/// Returns the domain of this machine. The last line with a domain is used, as in resolv.conf(5).
 fn domain(resolv_conf: &str) -> Option<&str> {
     let mut found = None;
     for line in resolv_conf.lines() {

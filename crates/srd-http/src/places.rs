@@ -1,10 +1,10 @@
-//! Places of connections, at most so many. If all are taken, the oldest connection that may have to
-//! give way gives its place up to a new one.
+//! A limited number of slots for connections. If all slots are in use, a new connection replaces
+//! the oldest connection that may be evicted.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, Shutdown, TcpStream};
 
-/// The connections that have a place, by number: the oldest first.
+/// Connections that occupy a slot, by number; the oldest has the smallest number.
 #[derive(Default, Debug)]
 pub struct Places {
     taken: BTreeMap<u64, Taken>,
@@ -14,15 +14,16 @@ pub struct Places {
 #[derive(Debug)]
 struct Taken {
     socket: TcpStream,
-    /// The source of the connection, as [`source`] gives it.
+    /// Source of the connection, as returned by [`source`].
     from: IpAddr,
     gives_way: bool,
 }
 
 impl Places {
-    /// A place of `most` for a connection from a [`source`], which `gives_way` to others until it
-    /// is kept: its number, and whether another one had to give way. `None`: all of them keep their
-    /// places, or the system has no descriptor left.
+    /// Gives a new connection one of `most` slots. `from`: its [`source`]. `gives_way`: whether the
+    /// connection may be evicted until [`Places::keep`] is called. Returns its number, and whether
+    /// another connection was evicted. `None`: no connection may be evicted, or the system has no
+    /// free descriptor.
     pub fn take(
         &mut self,
         stream: &TcpStream,
@@ -42,9 +43,9 @@ impl Places {
         Some((number, is_full))
     }
 
-    /// Makes way for a connection from a source if all of `most` places are kept: the source that
-    /// has the most of them gives up its oldest, if it has at least two more than that of the
-    /// newcomer.
+    /// Frees a slot for a connection from `newcomer` if all of `most` slots are in use and no
+    /// connection may be evicted. The source with the most slots loses its oldest connection, if it
+    /// has at least two slots more than `newcomer`.
     pub fn share(&mut self, newcomer: IpAddr, most: usize) {
         if self.taken.len() < most || self.taken.values().any(|taken| taken.gives_way) {
             return;
@@ -71,37 +72,37 @@ impl Places {
             return false;
         }
         if let Some(gone) = self.taken.remove(&number) {
-            // Its thread ends: nothing more comes.
+            // The shutdown ends the thread of the connection.
             let _ = gone.socket.shutdown(Shutdown::Both);
         }
         true
     }
 
-    /// From now on it keeps its place.
+    /// Protects a connection from eviction.
     pub fn keep(&mut self, number: u64) {
         if let Some(taken) = self.taken.get_mut(&number) {
             taken.gives_way = false;
         }
     }
 
-    /// Whether it has its place.
+    /// Whether the connection still has its slot.
     pub fn has(&self, number: u64) -> bool {
         self.taken.contains_key(&number)
     }
 
-    /// The place is free, if it was not given up before.
+    /// Frees the slot of a connection, unless the connection was evicted before.
     pub fn give_back(&mut self, number: u64) {
         self.taken.remove(&number);
     }
 
-    /// Shuts all connections.
+    /// Shuts down all connections.
     pub fn shut(&self, how: Shutdown) {
         for taken in self.taken.values() {
             let _ = taken.socket.shutdown(how);
         }
     }
 
-    /// Number of connections.
+    /// Returns the number of connections.
     pub fn len(&self) -> usize {
         self.taken.len()
     }
@@ -111,15 +112,16 @@ impl Places {
         self.taken.is_empty()
     }
 
-    /// Number of connections that may not be evicted.
+    /// Returns the number of connections that may not be evicted.
     pub fn kept(&self) -> usize {
         self.taken.values().filter(|taken| !taken.gives_way).count()
     }
 }
 
-/// The source that an address counts for. An IPv4 address is a source of its own; the addresses
-/// of an IPv6 /64, which one host usually has alone, are one source; so are all loopback
-/// addresses, since each program of this machine can use millions of them.
+/// Returns the source of an address, by which connections are counted. An IPv4 address is one
+/// source. The addresses of an IPv6 /64 are one source, because usually one host has all of them.
+/// All loopback addresses are one source, because each program of this machine can use millions of
+/// them.
 pub fn source(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         address if address.is_loopback() => Ipv4Addr::LOCALHOST.into(),
@@ -132,8 +134,8 @@ pub fn source(address: IpAddr) -> IpAddr {
 mod tests {
     use super::*;
 
-    /// A program of this machine takes each place under another address, and a connection that was
-    /// reset counts as its source's still.
+    /// Before, a program of this machine could take each slot from another loopback address. A
+    /// reset connection still counts for its source.
     #[test]
     fn regression_loopback_addresses_are_one_source_and_share_as_one() {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();

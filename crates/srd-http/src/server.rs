@@ -1,8 +1,8 @@
-//! Connections, at most [`CONNECTIONS_MAX`], each with its own thread. If all slots are in use,
-//! the oldest connection whose request is not complete is closed for a new one: idle connections
-//! block no other client. If all requests are complete, the address that holds the most slots
-//! loses its oldest connection to an address that holds few: clients that do not read their
-//! response block no other address.
+//! Server with at most [`CONNECTIONS_MAX`] connections, each with its own thread. If all slots are
+//! in use, a new connection replaces the oldest connection whose request is incomplete, so idle
+//! connections do not block other clients. If all requests are complete, the address with the most
+//! slots loses its oldest connection to an address with few slots, so clients that do not read
+//! their response do not block other addresses.
 
 use std::fmt;
 use std::io;
@@ -18,26 +18,28 @@ use super::http::{self, Request, Response, Status};
 use super::{host, names};
 use crate::places::{Places, source};
 
-/// Connections at once. One more replaces a connection without a complete request, or is closed
-/// at once.
+/// Largest number of connections. A further connection replaces another one, or is closed
+/// immediately.
 pub const CONNECTIONS_MAX: usize = 16;
 /// Pause after the system refused a connection because it lacked memory or file descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// A socket that listens and is not served yet. Made while privileges are there.
+/// A listening socket that is not served yet. It is created while the process still has its
+/// privileges.
 #[derive(Debug)]
 pub struct Listener {
     listener: TcpListener,
-    /// Names that count beside addresses and `localhost`.
+    /// Accepted host names, besides addresses and `localhost`.
     names: Vec<String>,
 }
 
 impl Listener {
-    /// Listens. `allow_remote`: whether other machines may send requests, and so under this
-    /// machine's names.
+    /// Listens. `allow_remote`: whether other machines may send requests; then this machine's names
+    /// are accepted, too.
     ///
     /// # Errors
-    /// An error of the system, with an explanation for the user.
+    /// An error of the operating system, with an explanation for the user, if the socket cannot
+    /// listen at `at`.
     pub fn bind(at: SocketAddr, allow_remote: bool) -> io::Result<Self> {
         let because = |e: io::Error| {
             let remedy = match e.kind() {
@@ -61,23 +63,24 @@ impl Listener {
         Ok(Self { listener, names })
     }
 
-    /// Answers under these names as well, each as [`host_name`](crate::host_name) gives it.
+    /// Also accepts these host names, each in the form that [`host_name`](crate::host_name)
+    /// returns.
     #[must_use]
     pub fn also_named(mut self, names: &[String]) -> Self {
         self.names.extend_from_slice(names);
         self
     }
 
-    /// Address of the listening socket.
+    /// Returns the address of the listening socket.
     ///
     /// # Errors
-    /// An error of the system.
+    /// An error of the operating system, if the address cannot be read.
     pub fn address(&self) -> io::Result<SocketAddr> {
         self.listener.local_addr()
     }
 }
 
-/// Function that answers a request. Several threads call it at once.
+/// Function that returns the response to a request. Several threads may call it at the same time.
 pub type Answer = dyn Fn(&Request) -> Response + Send + Sync;
 
 /// State shared by all connections.
@@ -85,7 +88,7 @@ struct Shared {
     answer: Box<Answer>,
     names: Vec<String>,
     places: Mutex<Places>,
-    /// The source that an address belongs to.
+    /// Function that returns the source of an address.
     source: fn(IpAddr) -> IpAddr,
     is_ending: AtomicBool,
 }
@@ -110,10 +113,10 @@ impl fmt::Debug for Server {
 }
 
 impl Server {
-    /// Serves a listener.
+    /// Starts to serve a listener.
     ///
     /// # Errors
-    /// The thread cannot be started.
+    /// An error of the operating system, if the thread cannot be started.
     pub fn start(listener: Listener, answer: Box<Answer>) -> io::Result<Self> {
         Self::with(listener, answer, source)
     }
@@ -142,7 +145,7 @@ impl Server {
 impl Drop for Server {
     fn drop(&mut self) {
         self.shared.is_ending.store(true, Ordering::Relaxed);
-        // Wakes the thread: accepting fails from now on.
+        // The shutdown wakes the thread, because its `accept` fails from now on.
         let _ = rustix::net::shutdown(&self.listener, Shutdown::Both);
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
@@ -176,14 +179,14 @@ fn take(stream: TcpStream, from: IpAddr, shared: &Arc<Shared>) {
     }
 }
 
-/// The place of a connection; it is given back when this is dropped.
+/// Slot of a connection. It is freed when this value is dropped.
 struct ConnectionSlot {
     number: u64,
     shared: Arc<Shared>,
 }
 
 impl ConnectionSlot {
-    /// A place, if there is one, or another connection gives its own up.
+    /// Takes a slot; `None` if there is no free slot and no connection can be replaced.
     fn take(stream: &TcpStream, from: IpAddr, shared: &Arc<Shared>) -> Option<Self> {
         let mut places = shared.places();
         let from = (shared.source)(from);
@@ -233,7 +236,8 @@ mod tests {
     const ASKED: &[u8] = b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n";
     /// Time limit of each step of the tests.
     const PATIENCE: Duration = Duration::from_secs(60);
-    /// A server that stood still for as long as the head of a request may take is tried once more.
+    /// Largest number of attempts. An attempt is repeated if it took as long as a client may take
+    /// for its request.
     const ROUNDS: usize = 10;
 
     fn server(answer: Box<Answer>) -> (Server, SocketAddr) {
@@ -251,7 +255,7 @@ mod tests {
 
     fn text(mut stream: &TcpStream) -> String {
         let mut text = Vec::new();
-        // A connection that was closed with something unread is reset.
+        // A connection that is closed with unread data is reset.
         let _ = stream.read_to_end(&mut text);
         String::from_utf8(text).unwrap()
     }
@@ -287,7 +291,7 @@ mod tests {
         assert!(text(&stalled[1]).starts_with("HTTP/1.1 408"), "the others have their time");
     }
 
-    /// A connection from one of the machine's loopback addresses.
+    /// Returns a connection from one of the machine's loopback addresses.
     fn connect_from(from: [u8; 4], address: SocketAddr, request: &[u8]) -> TcpStream {
         use rustix::net::{AddressFamily, SocketType, bind, connect, socket};
         let socket = socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
@@ -301,7 +305,7 @@ mod tests {
 
     #[test]
     fn readers_that_take_no_answer_leave_places_to_other_addresses() {
-        // More than the buffers of both ends hold.
+        // More bytes than the socket buffers of both ends hold.
         let body = "x".repeat(8 << 20);
         let answer = move |request: &Request| {
             let body = if request.path == "/much" { body.clone() } else { "figures".to_owned() };
@@ -309,7 +313,7 @@ mod tests {
         };
         let listener = Listener::bind("127.0.0.1:0".parse().unwrap(), false).unwrap();
         let address = listener.address().unwrap();
-        // As if the addresses were of other machines.
+        // Each address is a separate source here, like an address of another machine.
         let server = Server::with(listener, Box::new(answer), |address| address).unwrap();
         let much = b"GET /much HTTP/1.1\r\nHost: localhost\r\n\r\n";
         let began = Instant::now();

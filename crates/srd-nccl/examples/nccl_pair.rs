@@ -1,21 +1,23 @@
-//! Two processes that use the plugin as two ranks of NCCL would: one connection each way, handles
-//! carried by hand, up to eight requests under way. Beside it the same over plain TCP sockets.
+//! Two processes that use the plugin like two ranks of NCCL: one connection in each direction,
+//! handles that the program transfers itself, and up to eight requests in progress. For comparison,
+//! the same measurements over plain TCP sockets.
 //!
 //! ```text
 //! nccl_pair serve 10.0.0.1:7000
-//! nccl_pair 10.0.0.1:7000 check 1,9000,1048576     every byte is looked at, groups and order
-//! nccl_pair 10.0.0.1:7000 rate 1048576 1000        messages one way: Gb/s
-//! nccl_pair 10.0.0.1:7000 half 8 10000             there and back: half a round trip
-//! nccl_pair 10.0.0.1:7000 tcp-rate 1048576 1000    the same over four sockets
-//! nccl_pair 10.0.0.1:7000 tcp-half 8 10000
-//! nccl_pair 10.0.0.1:7000 hang 0                   the client is away: a receive fails
-//! nccl_pair 10.0.0.1:7000 pour 0                   the same for many small messages to the client
-//! nccl_pair 10.0.0.1:7000 both 0                   the same for a receive beside large messages
+//! nccl_pair 10.0.0.1:7000 check 1,9000,1048576     compares every byte, of groups, too
+//! nccl_pair 10.0.0.1:7000 rate 1048576 1000        messages in one direction: Gb/s
+//! nccl_pair 10.0.0.1:7000 half 8 10000             request and answer: half of the round trip
+//! nccl_pair 10.0.0.1:7000 tcp-rate 1048576 1000    `rate` over four TCP sockets
+//! nccl_pair 10.0.0.1:7000 tcp-half 8 10000         `half` over four TCP sockets
+//! nccl_pair 10.0.0.1:7000 hang 0                   the client stops: a receive fails
+//! nccl_pair 10.0.0.1:7000 pour 0                   the client stops: small messages to it fail
+//! nccl_pair 10.0.0.1:7000 both 0                   the client stops: a message and a receive fail
 //! ```
 //!
-//! `NCCL_PAIR_PLUGIN` names another plugin's library, which must have version 12, to compare with.
+//! `NCCL_PAIR_PLUGIN` names the library of another plugin to compare with. It must support version
+//! 12.
 
-#![allow(clippy::unwrap_used, unsafe_code)] // fails loudly, and calls as C does
+#![allow(clippy::unwrap_used, unsafe_code)] // fails loudly, and calls like C code
 
 #[path = "../tests/support/mod.rs"]
 mod support;
@@ -31,9 +33,9 @@ use std::time::Instant;
 use nccl_net_srd::abi::{HANDLE_BYTES, NcclResult};
 use support::{Plugin, Request};
 
-/// Requests under way, as NCCL's proxy has steps.
+/// Requests in progress; NCCL's proxy has as many steps.
 const DEPTH: usize = 8;
-/// Sockets of the comparison.
+/// Number of sockets in the comparison with TCP.
 const SOCKETS: usize = 4;
 
 fn main() {
@@ -156,23 +158,23 @@ impl Job {
                 other => panic!("{other}: check, rate or half"),
             }
         }
-        // Both ends close together.
+        // Both ends close at the same time.
         control.write_all(b"!").unwrap();
         control.read_exact(&mut [0]).unwrap();
     }
 }
 
-/// Messages in order, each way.
+/// Messages in order, in both directions.
 trait Stream {
-    /// Sends the data so many times.
+    /// Sends the data `count` times.
     fn send(&mut self, data: &[u8], count: usize);
-    /// Receives as many, each into the same room.
+    /// Receives `count` messages, each into the same buffer.
     fn receive(&mut self, room: &mut [u8], count: usize);
-    /// Posts the room for the next message before that comes, as NCCL does.
+    /// Posts a receive for the next message before the message arrives, as NCCL does.
     fn post_next(&mut self, room: &mut [u8]);
-    /// Receives the message that room was posted for.
+    /// Receives the message for which a receive was posted.
     fn take_next(&mut self, room: &mut [u8]);
-    /// Sends a group of messages with tags in some order, and receives one.
+    /// If `client`, sends messages with tags in mixed order; otherwise receives them as one group.
     fn group(&mut self, bytes: usize, client: bool);
 }
 
@@ -205,12 +207,12 @@ fn check(link: &mut dyn Stream, bytes: usize, client: bool) {
     println!("{bytes} bytes are right, {:.3} s", begin.elapsed().as_secs_f64());
 }
 
-/// Messages one way; ends when the last was received.
+/// Measures messages in one direction, until the last one was received.
 fn rate(link: &mut dyn Stream, bytes: usize, count: usize, client: bool) {
     let data = pattern(1, bytes);
     let mut room = vec![0; bytes];
     let mut end = [0; 1];
-    // The first round warms up.
+    // The first round only warms up.
     for (count, told) in [(count / 10 + 1, false), (count, client)] {
         let begin = Instant::now();
         if client {
@@ -239,7 +241,7 @@ fn half(link: &mut dyn Stream, bytes: usize, count: usize, client: bool) {
         let begin = Instant::now();
         if client {
             link.send(&data, 1);
-            link.post_next(&mut room); // while the message is on its way
+            link.post_next(&mut room); // while the message is in transit
             link.take_next(&mut room);
         } else {
             link.take_next(&mut room);
@@ -257,7 +259,7 @@ fn half(link: &mut dyn Stream, bytes: usize, count: usize, client: bool) {
     }
 }
 
-/// A connection each way.
+/// A connection in each direction.
 struct Pair {
     plugin: Plugin,
     sender: *mut c_void,
@@ -292,7 +294,7 @@ impl Pair {
         let rooms: Vec<_> =
             rooms.iter_mut().zip(tags).map(|(r, tag)| (r.as_mut_ptr(), r.len(), *tag)).collect();
         loop {
-            // SAFETY: every caller waits for the request before its rooms go.
+            // SAFETY: every caller waits for the request before it drops its buffers.
             let request = unsafe { self.plugin.irecv(self.receiver, &rooms) }.unwrap();
             if !request.is_null() {
                 return request;
@@ -302,7 +304,7 @@ impl Pair {
 
     fn begin(&self, data: &[u8], tag: i32) -> Request {
         loop {
-            // SAFETY: every caller waits for the request before its data go.
+            // SAFETY: every caller waits for the request before it drops its data.
             let request =
                 unsafe { self.plugin.isend(self.sender, data.as_ptr(), data.len(), tag) }.unwrap();
             if !request.is_null() {
@@ -311,10 +313,10 @@ impl Pair {
         }
     }
 
-    /// Sends small messages until that fails.
+    /// Sends small messages until a send fails. Returns the error.
     fn pour(&self) -> NcclResult {
         loop {
-            // SAFETY: such data is always there.
+            // SAFETY: the data is static.
             let sent = unsafe { self.plugin.isend(self.sender, b"drop".as_ptr(), 4, 0) };
             let ended = sent.and_then(|request| {
                 if request.is_null() { Ok(()) } else { self.plugin.wait(request).map(|_| ()) }
@@ -390,8 +392,8 @@ impl Stream for Pair {
     }
 }
 
-/// Messages cut into as many parts as there are sockets, which one thread polls: as NCCL's socket
-/// transport does it.
+/// Messages that are divided into one part for each socket. One thread polls the sockets, as in
+/// NCCL's socket transport.
 struct Sockets(Vec<TcpStream>);
 
 impl Sockets {
@@ -403,14 +405,14 @@ impl Sockets {
         Self(sockets)
     }
 
-    /// Moves the part of each socket so many times. `step` moves some bytes of a range.
+    /// Transfers the message `count` times. `step` transfers some bytes of a range over one socket.
     fn run(
         &mut self,
         bytes: usize,
         count: usize,
         mut step: impl FnMut(&mut TcpStream, Range<usize>) -> std::io::Result<usize>,
     ) {
-        // Small messages go over one socket.
+        // A small message uses one socket.
         let part = bytes.div_ceil(SOCKETS).max(bytes.min(65_536)).max(1);
         let parts: Vec<_> = (0..bytes).step_by(part).map(|at| at..bytes.min(at + part)).collect();
         let mut moved = vec![0; parts.len()];

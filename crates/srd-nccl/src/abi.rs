@@ -1,8 +1,8 @@
 //! NCCL's binary interface for network plugins, versions 10, 11 and 12.
 //!
-//! NCCL looks up `ncclNetPlugin_v12` first, then older versions: 2.30 and later support version
-//! 12, 2.28 version 11, 2.26 version 10. Each is a table of calls. Versions 11 and 12 differ in
-//! the properties of a device only; version 10 has no context.
+//! NCCL looks up `ncclNetPlugin_v12` first, then older versions: NCCL 2.30 and later support
+//! version 12, 2.28 version 11, and 2.26 version 10. Each version is a table of functions. Versions
+//! 11 and 12 differ only in the properties of a device; version 10 has no context.
 
 use std::ffi::{c_char, c_int, c_ulong, c_void};
 
@@ -10,31 +10,31 @@ use std::ffi::{c_char, c_int, c_ulong, c_void};
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(i32)]
 pub enum NcclResult {
-    /// Done, or to be called again.
+    /// The call succeeded, or has to be repeated.
     Success = 0,
-    /// CUDA refused something.
+    /// CUDA returned an error.
     CudaError = 1,
-    /// The operating system refused something.
+    /// The operating system returned an error.
     SystemError = 2,
-    /// A bug, here or in NCCL.
+    /// A bug in the plugin or in NCCL.
     InternalError = 3,
-    /// A pointer or number that makes no sense.
+    /// A pointer or number is invalid.
     InvalidArgument = 4,
-    /// The environment does not fit.
+    /// The environment (variables, interfaces) is not suitable.
     InvalidUsage = 5,
-    /// A peer is gone, or does not use this protocol.
+    /// A peer has ended, or does not use this protocol.
     RemoteError = 6,
-    /// Not done yet.
+    /// The operation is not complete yet.
     InProgress = 7,
 }
 
-/// Memory of the host: the only kind that the plugin takes.
+/// Memory of the host: the only kind of memory that the plugin accepts.
 pub const NCCL_PTR_HOST: c_int = 1;
-/// No part of the network runs on a GPU.
+/// Device type of a network without a part on a GPU.
 pub const NCCL_NET_DEVICE_HOST: c_int = 0;
-/// Bytes of the handle that a listener gives to its peer.
+/// Size in bytes of the handle that a listener gives to its peer.
 pub const HANDLE_BYTES: usize = 128;
-/// Requests that a connection must be able to hold.
+/// Number of requests that a connection must support at the same time.
 pub const NCCL_NET_MAX_REQUESTS: u16 = 32;
 /// `NCCL_LOG_WARN`.
 pub const LOG_WARN: c_int = 2;
@@ -45,10 +45,10 @@ pub const LOG_SUBSYSTEMS: c_ulong = 0x11;
 /// `railId` and `planeId` of a device without rail or plane.
 pub const NCCL_NET_ID_UNDEF: i16 = -1;
 
-/// `ncclDebugLogger_t`: level, subsystems, file, line, and what `printf` takes.
+/// `ncclDebugLogger_t`: level, subsystems, file, line, and the arguments of `printf`.
 pub type Logger = unsafe extern "C" fn(c_int, c_ulong, *const c_char, c_int, *const c_char, ...);
 
-/// `ncclNetVDeviceProps_t`: the devices that are fused into one.
+/// `ncclNetVDeviceProps_t`: the devices that are merged into one.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct VirtualDevice<const N: usize> {
@@ -69,10 +69,10 @@ pub struct Common {
     pub ptr_support: c_int,
     pub reg_is_global: c_int,
     pub force_flush: c_int,
-    /// Megabits per second.
+    /// Link rate in megabits per second.
     pub speed: c_int,
     pub port: c_int,
-    /// Microseconds.
+    /// Latency in microseconds.
     pub latency: f32,
     pub max_comms: c_int,
     pub max_recvs: c_int,
@@ -117,7 +117,7 @@ pub struct PropertiesV12 {
     pub plane_id: i16,
 }
 
-/// A pointer to a call that is there, or null.
+/// A function pointer, or null.
 type Call<F> = Option<F>;
 /// `init` of versions 11 and 12: context, communicator, its configuration, logger, profiler.
 pub type Init = unsafe extern "C" fn(
@@ -136,7 +136,7 @@ pub type Listen =
     unsafe extern "C" fn(*mut c_void, c_int, *mut c_void, *mut *mut c_void) -> NcclResult;
 /// `listen` of version 10.
 pub type ListenV10 = unsafe extern "C" fn(c_int, *mut c_void, *mut *mut c_void) -> NcclResult;
-/// `connect` of versions 11 and 12: context, device, handle, connection, part on a GPU.
+/// `connect` of versions 11 and 12: context, device, handle, connection, device handle for a GPU.
 pub type Connect = unsafe extern "C" fn(
     *mut c_void,
     c_int,
@@ -144,7 +144,7 @@ pub type Connect = unsafe extern "C" fn(
     *mut *mut c_void,
     *mut *mut c_void,
 ) -> NcclResult;
-/// `connect` of version 10: device, configuration, handle, connection, part on a GPU.
+/// `connect` of version 10: device, configuration, handle, connection, device handle for a GPU.
 pub type ConnectV10 = unsafe extern "C" fn(
     c_int,
     *const c_void,
@@ -152,13 +152,13 @@ pub type ConnectV10 = unsafe extern "C" fn(
     *mut *mut c_void,
     *mut *mut c_void,
 ) -> NcclResult;
-/// `accept`: listener, connection, part on a GPU.
+/// `accept`: listener, connection, device handle for a GPU.
 pub type Accept =
     unsafe extern "C" fn(*mut c_void, *mut *mut c_void, *mut *mut c_void) -> NcclResult;
 /// `regMr`: connection, address, bytes, kind of memory, registration.
 pub type RegMr =
     unsafe extern "C" fn(*mut c_void, *mut c_void, usize, c_int, *mut *mut c_void) -> NcclResult;
-/// `isend`: connection, address, bytes, tag, registration, profiler's, request.
+/// `isend`: connection, address, bytes, tag, registration, profiler handle, request.
 pub type Isend = unsafe extern "C" fn(
     *mut c_void,
     *mut c_void,
@@ -168,7 +168,7 @@ pub type Isend = unsafe extern "C" fn(
     *mut c_void,
     *mut *mut c_void,
 ) -> NcclResult;
-/// `irecv`: connection, count, addresses, bytes, tags, registrations, profiler's, request.
+/// `irecv`: connection, count, addresses, bytes, tags, registrations, profiler handle, request.
 pub type Irecv = unsafe extern "C" fn(
     *mut c_void,
     c_int,
@@ -188,15 +188,15 @@ pub type Iflush = unsafe extern "C" fn(
     *mut *mut c_void,
     *mut *mut c_void,
 ) -> NcclResult;
-/// `test`: request, whether it is done, bytes of each part.
+/// `test`: request, whether the request is complete, bytes of each part.
 pub type Test = unsafe extern "C" fn(*mut c_void, *mut c_int, *mut c_int) -> NcclResult;
-/// A call on one object.
+/// A function with one object.
 pub type On = unsafe extern "C" fn(*mut c_void) -> NcclResult;
-/// A call on an object with another.
+/// A function with two objects.
 pub type OnTwo = unsafe extern "C" fn(*mut c_void, *mut c_void) -> NcclResult;
 
-/// The calls that all versions have, from `accept` to `makeVDevice`. Null stands for what the
-/// plugin does not do.
+/// The functions that all versions have, from `accept` to `makeVDevice`. Null means that the plugin
+/// does not support the function.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 #[allow(missing_docs)] // NCCL's names
@@ -253,8 +253,8 @@ mod tests {
 
     use super::*;
 
-    /// Sizes and offsets as `sizeof` and `offsetof` give them for NCCL's own headers on x86-64
-    /// and AArch64.
+    /// Compares with the sizes and offsets that `sizeof` and `offsetof` return for NCCL's own
+    /// headers on x86-64 and AArch64.
     #[test]
     fn structures_are_laid_out_as_nccl_lays_them_out() {
         assert_eq!(size_of::<Common>(), 64);

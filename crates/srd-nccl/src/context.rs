@@ -1,4 +1,5 @@
-//! The context of one of NCCL's communicators: an endpoint on each interface that it uses.
+//! The context of one of NCCL's communicators: an endpoint on each interface that the communicator
+//! uses.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -7,7 +8,7 @@ use crate::machine::Machine;
 use crate::port::Port;
 use crate::{Fault, Outcome};
 
-/// See the module. Bound: one endpoint for each device.
+/// Endpoints of one communicator. Bound: one endpoint for each device.
 #[derive(Debug)]
 pub struct Context {
     machine: Arc<Machine>,
@@ -15,16 +16,16 @@ pub struct Context {
 }
 
 impl Context {
-    /// A context without endpoints: they are opened when they are needed.
+    /// Returns a context without endpoints. Each endpoint is opened when it is first needed.
     #[must_use]
     pub fn new(machine: Arc<Machine>) -> Self {
         Self { machine, ports: Mutex::new(BTreeMap::new()) }
     }
 
-    /// The endpoint on a device. One that is over is replaced.
+    /// Returns the endpoint on a device. An endpoint that has ended is replaced.
     ///
     /// # Errors
-    /// There is no such device, or no endpoint can be opened there.
+    /// A [`Fault`](crate::Fault), if there is no such device, or no endpoint can be opened on it.
     pub fn port(&self, device: i32) -> Outcome<Arc<Port>> {
         let devices = &self.machine.devices;
         let at = usize::try_from(device).ok().filter(|at| *at < devices.len());

@@ -1,9 +1,9 @@
 //! Control messages: they open and close connections.
 //!
-//! A connector sends CONNECT with the number of its end. The listener's endpoint makes the other
-//! end and answers with the number of that end, even before NCCL calls `accept`: data that is
-//! sent meanwhile waits as unexpected messages. An end that is closed sends CLOSED. Messages of
-//! one peer are delivered in order, so all data of a sender comes before its CLOSED.
+//! A connector sends CONNECT with the number of its end. The listener's endpoint creates the other
+//! end and answers with that end's number, even before NCCL calls `accept`. Data that arrives
+//! before `accept` is queued as unexpected messages. An end that is closed sends CLOSED. Messages
+//! of one peer are delivered in order, so all data of a sender arrives before its CLOSED.
 
 use std::sync::Arc;
 
@@ -14,17 +14,18 @@ use crate::flow::{End, Flow, Link, Purpose};
 use crate::port::Submitter;
 use crate::wire::{self, Control};
 
-/// Largest number of control messages that wait to be sent. At this bound, no more messages of
-/// peers are accepted: it limits the memory that a peer takes which sends requests and accepts no
+/// Largest number of queued outgoing control messages. At this bound, no more messages of peers are
+/// accepted. This limits the memory that a peer can occupy if it sends requests and accepts no
 /// answers.
 pub const OUTGOING_MAX: usize = 4096;
-/// Connections that wait for `accept`, of one listener. NCCL makes one.
+/// Largest number of connections of one listener that wait for `accept`. NCCL opens one.
 pub const BACKLOG_MAX: usize = 128;
-/// Messages that are thrown away at once when an end is closed: what its sender may have under way.
+/// Number of messages that are discarded when an end is closed: the most that its sender can have
+/// in progress.
 const DISCARDS_MAX: u16 = End::Sender.requests_max();
 
 impl Submitter<'_> {
-    /// Handles the control messages that have arrived, and posts receives for more.
+    /// Processes the control messages that have arrived, and posts receives for more.
     pub fn control(&mut self) {
         self.send_waiting();
         while self.sink.outgoing.len() < OUTGOING_MAX
@@ -32,7 +33,7 @@ impl Submitter<'_> {
         {
             self.on(control, peer);
         }
-        // A message that has arrived keeps the place of its receive.
+        // A message that has arrived occupies the slot of its receive until it is processed.
         while self.sink.vacant > self.sink.arrived.len() && self.post_control().is_ok() {
             self.sink.vacant -= 1;
         }
@@ -41,7 +42,7 @@ impl Submitter<'_> {
         }
     }
 
-    /// Sends a control message, now or when there is room.
+    /// Sends a control message, now or as soon as an operation is free.
     pub fn send_control(&mut self, peer: Peer, control: Control, purpose: Purpose) {
         self.sink.outgoing.push_back((peer, control, purpose));
         self.send_waiting();
@@ -88,7 +89,7 @@ impl Submitter<'_> {
                 if let Some(flow) = self.opening(sender, peer) {
                     flow.set_link(Link::Open(receiver));
                 } else {
-                    // NCCL has given it up meanwhile.
+                    // NCCL has closed this end before the answer arrived.
                     let closed = Control::Closed { to: receiver, from: sender };
                     self.send_control(peer, closed, Purpose::Port);
                 }
@@ -104,14 +105,15 @@ impl Submitter<'_> {
         }
     }
 
-    /// The flow of this number, if it waits for an answer of this peer.
+    /// Returns the flow with this number, if it waits for an answer from this peer.
     fn opening(&self, number: u32, peer: Peer) -> Option<Arc<Flow>> {
         let flow = self.sink.flows.get(&number)?;
         let waits = flow.link() == Link::Opening && self.is_with(flow, peer);
         waits.then(|| Arc::clone(flow))
     }
 
-    /// Whether a flow is with this peer: the numbers of flows are no secret.
+    /// Whether the other end of a flow is at this peer. The check is necessary because any peer can
+    /// guess flow numbers.
     fn is_with(&self, flow: &Flow, peer: Peer) -> bool {
         self.rdm.address_of(peer).is_some_and(|(address, _)| address == flow.peer())
     }
@@ -124,13 +126,14 @@ impl Submitter<'_> {
         self.send_control(peer, answer, Purpose::Port);
     }
 
-    /// Makes the other end of a connection; `None` if there is no room for it.
+    /// Creates the receiving end of a connection. Returns `None` if the connection must be refused.
     fn receiving_end(&mut self, listener: u32, sender: u32, peer: Peer) -> Option<u32> {
         let backlog = self.sink.listeners.get(&listener)?;
         if backlog.0.len() >= BACKLOG_MAX {
             return None;
         }
-        // Named by us, so that it keeps its number as long as the endpoint.
+        // A reference from our side, so that the peer keeps its number as long as the endpoint
+        // exists.
         let (address, incarnation) = self.rdm.address_of(peer)?;
         let peer = self.rdm.add_peer(&mut self.world, address, incarnation).ok()?;
         let number = self.sink.number()?;
@@ -141,10 +144,12 @@ impl Submitter<'_> {
         Some(number)
     }
 
-    /// The other end of `to` is closed.
+    /// Processes CLOSED: the end `from` of the peer, which was connected to our end `to`, is
+    /// closed.
     fn on_closed(&mut self, to: u32, from: u32, peer: Peer) {
         let Some(flow) = self.sink.flows.get(&to).map(Arc::clone) else {
-            // Ours was closed before: what came for it since then is of no use.
+            // Our end was closed before: messages that have arrived for it since then are
+            // discarded.
             self.discard(to, peer);
             return;
         };
@@ -160,8 +165,8 @@ impl Submitter<'_> {
         self.cancel(&flow);
     }
 
-    /// Notifies the other end of a connection that this one is closed. A receiving end accepts no
-    /// more messages.
+    /// Notifies the other end of a connection that this end is closed. A receiving end discards
+    /// messages that still arrive.
     pub fn close_end(&mut self, flow: &Flow, peer: Peer) {
         if let Link::Open(to) = flow.link() {
             self.send_control(peer, Control::Closed { to, from: flow.id() }, Purpose::Port);
@@ -172,8 +177,8 @@ impl Submitter<'_> {
         }
     }
 
-    /// Cancels the receives of a flow that no message has matched, or its messages that the peer
-    /// has not begun to read.
+    /// Cancels the receives of a flow that have no message yet, or the messages that the peer has
+    /// not begun to read.
     pub fn cancel(&mut self, flow: &Flow) {
         for context in flow.unfinished_parts() {
             match flow.end() {
@@ -183,7 +188,7 @@ impl Submitter<'_> {
         }
     }
 
-    /// Throws away what came for a receiving end and will not be received.
+    /// Discards the messages that have arrived for a closed receiving end.
     pub fn discard(&mut self, receiver: u32, peer: Peer) {
         let tag = wire::tag(receiver, 0);
         let want = Selector { tag, ignore: u32::MAX.into(), source: Some(peer.0) };

@@ -1,10 +1,10 @@
-//! The interfaces that are NCCL's devices.
+//! Selection of the network interfaces that are NCCL's devices.
 //!
-//! NCCL spreads its traffic over every device, and assumes that every pair of devices is
+//! NCCL distributes its traffic over all devices, and assumes that every pair of devices is
 //! connected. Bridges of containers and virtual machines have the same address on every host, and
-//! connect no hosts. So without `SRD_NCCL_IFACE` the devices are the interfaces of hardware.
-//! Without such an interface, the device is the interface with the default route, or the first
-//! one. Loopback is used only if there is no other interface.
+//! connect no hosts. So without `SRD_NCCL_IFACE` the devices are the hardware interfaces. Without
+//! a hardware interface, the device is the interface of the default route. Without a default
+//! route, it is the first interface. Loopback is used only if there is no other interface.
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -13,27 +13,28 @@ use srd_net::{Link, LocalAddress};
 
 use crate::settings::Settings;
 
-/// Devices at most; a machine with more shows the first ones.
+/// Largest number of devices; if a machine has more, the first ones are used.
 pub const DEVICES_MAX: usize = 64;
-/// Speed of a link that reports no speed, as NCCL's socket transport assumes it.
+/// Assumed speed in megabits per second of a link that reports no speed; NCCL's socket transport
+/// assumes the same.
 const RATE_MBPS: u32 = 10_000;
-/// Addresses that no host has: the way there is the default route, if there is one.
+/// Addresses that belong to no host: the route to them is the default route, if there is one.
 const ELSEWHERE: [&str; 2] = ["203.0.113.1:9", "[2001:db8::1]:9"];
 
 /// An interface, with one of its addresses.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Device {
-    /// Its name.
+    /// Name of the interface.
     pub interface: String,
-    /// Its address.
+    /// Address of the interface.
     pub ip: IpAddr,
 }
 
-/// Queries to the system that the choice of devices needs.
+/// Queries to the system for the selection of devices.
 pub trait System {
-    /// Whether there is hardware behind an interface.
+    /// Whether an interface is a hardware interface.
     fn is_hardware(&self, interface: &str) -> bool;
-    /// The interface that leads to an address.
+    /// Returns the interface of the route to an address.
     fn interface_to(&self, address: SocketAddr) -> Option<String>;
 }
 
@@ -51,10 +52,11 @@ impl System for LocalSystem {
     }
 }
 
-/// The devices, chosen from all addresses of this machine.
+/// Returns the devices, selected from all addresses of this machine.
 ///
 /// # Errors
-/// There is no device, or an interface that the settings name is missing.
+/// A [`Fault`](crate::Fault), if there is no device, or an interface in the settings does not
+/// exist.
 pub fn choose(
     locals: &[LocalAddress],
     settings: &Settings,
@@ -106,7 +108,7 @@ fn preferred<'a>(names: Vec<&'a str>, system: &impl System) -> Vec<&'a str> {
     default.or(names.first().copied()).into_iter().collect()
 }
 
-/// The first address, IPv4 before IPv6.
+/// Returns the first address, IPv4 before IPv6.
 fn best(of: &mut dyn Iterator<Item = &&LocalAddress>) -> Option<Device> {
     let best = of.min_by_key(|local| local.ip.is_ipv6())?;
     Some(Device { interface: best.interface.clone(), ip: best.ip })
@@ -125,7 +127,8 @@ fn sysfs(interface: &str, file: &str) -> PathBuf {
 }
 
 impl Device {
-    /// Megabits per second: the setting, the speed that the interface reports, or a default.
+    /// Returns the link rate in megabits per second: the setting, the speed that the interface
+    /// reports, or the default.
     #[must_use]
     pub fn rate_mbps(&self, settings: &Settings) -> u32 {
         let known = || {
@@ -135,14 +138,14 @@ impl Device {
         settings.link_rate_mbps.or_else(known).unwrap_or(RATE_MBPS)
     }
 
-    /// Its place among the machine's PCI devices, if it has one.
+    /// Returns the path of the interface's PCI device in `/sys`, if there is one.
     #[must_use]
     pub fn pci_path(&self) -> Option<PathBuf> {
         std::fs::canonicalize(sysfs(&self.interface, "device")).ok()
     }
 
-    /// A number for what is one port to the network: its hardware address. `at` is its place in
-    /// the list, for interfaces without one.
+    /// Returns a number that identifies the network port: its hardware address. An interface
+    /// without a hardware address gets the number `at`, its index in the list.
     #[must_use]
     pub fn guid(&self, at: usize) -> u64 {
         let text = std::fs::read_to_string(sysfs(&self.interface, "address")).unwrap_or_default();

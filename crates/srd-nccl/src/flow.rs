@@ -1,7 +1,8 @@
-//! One direction of a connection, as its requests see it. Both the thread that NCCL calls with and
-//! the endpoint's sink use it; neither calls the other while it holds the lock.
+//! Requests of one end of a connection. NCCL's threads and the endpoint's sink use a flow; none of
+//! them calls the other while it holds the lock.
 //!
-//! Bound: as many requests as the flow was made for, each of at most [`PARTS_MAX`] parts.
+//! Bound: the number of requests with which the flow was created, each with at most [`PARTS_MAX`]
+//! parts.
 
 use std::net::SocketAddr;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -12,31 +13,31 @@ use srd_efa::layer::Peer;
 use crate::abi::NCCL_NET_MAX_REQUESTS;
 use crate::{Fault, Outcome};
 
-/// Receives of a group: `maxRecvs`.
+/// Largest number of receives in a group: `maxRecvs`.
 pub const PARTS_MAX: usize = 8;
-/// After this time without a message a peer is probed.
+/// Time without a message after which a peer is probed.
 pub const SILENCE: Duration = Duration::from_secs(2);
 
-/// Owner of an operation of the endpoint; travels as its context.
+/// Purpose of an operation of the endpoint. It is encoded in the operation's context.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Purpose {
     /// Control messages whose completion is ignored, and receives for control messages.
     Port,
-    /// Messages that are thrown away.
+    /// Messages that are discarded.
     Discard,
-    /// The message that requests a connection.
+    /// The message that requests a connection, of the flow with this number.
     Opening(u32),
-    /// A probe.
+    /// A probe of the flow with this number.
     Probe(u32),
-    /// Messages that were copied, and whose requests have ended.
+    /// A copied message, whose request has already ended, of the flow with this number.
     Copied(u32),
     /// A part of a request.
     Part {
-        /// The flow.
+        /// Number of the flow.
         flow: u32,
-        /// The request's place there.
+        /// Slot of the request in the flow.
         slot: u16,
-        /// Number of the part.
+        /// Index of the part in the request.
         part: u16,
     },
 }
@@ -46,7 +47,7 @@ const PROBE: u16 = u16::MAX - 1;
 const COPIED: u16 = u16::MAX - 2;
 
 impl Purpose {
-    /// The context of an operation. Flows have numbers above zero.
+    /// Returns the context of an operation. Flow numbers are above zero.
     #[must_use]
     pub fn context(self) -> u64 {
         let of = |flow: u32, slot: u16, part: u16| {
@@ -62,9 +63,9 @@ impl Purpose {
         }
     }
 
-    /// Back from it.
+    /// Returns the purpose that a context encodes.
     #[must_use]
-    #[allow(clippy::cast_possible_truncation)] // that is what its parts are
+    #[allow(clippy::cast_possible_truncation)] // truncation selects the parts
     pub fn of(context: u64) -> Self {
         let (flow, slot, part) = ((context >> 32) as u32, (context >> 16) as u16, context as u16);
         match (flow, slot) {
@@ -81,15 +82,15 @@ impl Purpose {
 /// End of a connection: sender or receiver.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum End {
-    /// The one that sends.
+    /// The end that sends.
     Sender,
-    /// The one that receives.
+    /// The end that receives.
     Receiver,
 }
 
 impl End {
-    /// Requests that it must be able to hold: a group of receives is one, and answers to as many
-    /// messages.
+    /// Returns the largest number of requests of this end. A group of receives is one request,
+    /// which matches up to [`PARTS_MAX`] requests of the sender.
     #[must_use]
     #[allow(clippy::cast_possible_truncation)] // eight
     pub const fn requests_max(self) -> u16 {
@@ -103,11 +104,11 @@ impl End {
 /// State of the connection.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Link {
-    /// The listener has not answered.
+    /// The listener has not answered yet.
     Opening,
-    /// The connection is open. The number of the other end.
+    /// The connection is open, with this number of the other end.
     Open(u32),
-    /// The other end was closed; what came before may still be received.
+    /// The other end is closed; messages that arrived before may still be received.
     Closed,
     /// The connection has failed.
     Failed(Fault),
@@ -116,13 +117,13 @@ pub enum Link {
 /// A request that NCCL holds.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Request {
-    /// Its place.
+    /// Slot of the request.
     pub slot: u16,
     /// Number of times that the slot was used before.
     pub generation: u16,
 }
 
-/// Bytes of each part of a request that has ended.
+/// Length of each part of a request that has ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Sizes {
     bytes: [u64; PARTS_MAX],
@@ -130,7 +131,7 @@ pub struct Sizes {
 }
 
 impl Sizes {
-    /// Bytes of each part.
+    /// Returns the length of each part in bytes.
     #[must_use]
     pub fn parts(&self) -> &[u64] {
         &self.bytes[..self.count]
@@ -142,7 +143,7 @@ struct Slot {
     generation: u16,
     busy: bool,
     count: usize,
-    /// A bit for each part that has not ended.
+    /// One bit for each part that has not ended.
     left: u8,
     bytes: [u64; PARTS_MAX],
     failure: Option<Fault>,
@@ -150,30 +151,31 @@ struct Slot {
 
 #[derive(Debug)]
 struct State {
-    /// As many as were ever needed at once.
+    /// Slots; their number is the largest number of requests so far at the same time.
     slots: Vec<Slot>,
     free: Vec<u16>,
     requests_max: u16,
-    /// Requests with parts that have not ended.
+    /// Number of requests with parts that have not ended.
     unfinished: usize,
     link: Link,
     last_activity: Instant,
     probing: bool,
 }
 
-/// See the module.
+/// One end of a connection, with its requests.
 #[derive(Debug)]
 pub struct Flow {
     id: u32,
     end: End,
-    /// The endpoint at its other end, and where that is.
+    /// Endpoint of the other end, by its number; `peer` is its address.
     remote: Peer,
     peer: SocketAddr,
     state: Mutex<State>,
 }
 
 impl Flow {
-    /// A flow with an endpoint and its address, with room for so many requests as its end needs.
+    /// Returns a flow to an endpoint at an address, for the number of requests that this kind of
+    /// end needs.
     #[must_use]
     pub fn new(id: u32, end: End, link: Link, with: (Peer, SocketAddr)) -> Self {
         Self::with_room(id, (end, end.requests_max()), link, with)
@@ -201,37 +203,37 @@ impl Flow {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Its number.
+    /// Returns the number of the flow.
     #[must_use]
     pub fn id(&self) -> u32 {
         self.id
     }
 
-    /// End of the connection that this is.
+    /// Returns which end of the connection the flow is.
     #[must_use]
     pub fn end(&self) -> End {
         self.end
     }
 
-    /// The endpoint at its other end.
+    /// Returns the endpoint of the other end.
     #[must_use]
     pub fn remote(&self) -> Peer {
         self.remote
     }
 
-    /// Address of the other end.
+    /// Returns the address of the other end.
     #[must_use]
     pub fn peer(&self) -> SocketAddr {
         self.peer
     }
 
-    /// State of the connection.
+    /// Returns the state of the connection.
     #[must_use]
     pub fn link(&self) -> Link {
         self.lock().link.clone()
     }
 
-    /// Changes that, unless the connection is over.
+    /// Changes the state of the connection, unless the connection has failed.
     pub fn set_link(&self, link: Link) {
         let mut state = self.lock();
         if !matches!(state.link, Link::Failed(_)) {
@@ -239,7 +241,7 @@ impl Flow {
         }
     }
 
-    /// Begins a request of so many parts; `None` if there are too many.
+    /// Begins a request of `parts` parts; `None` if the flow has reached its number of requests.
     pub fn begin(&self, parts: usize) -> Option<Request> {
         let mut state = self.lock();
         let at = state.vacant()?;
@@ -251,21 +253,21 @@ impl Flow {
         Some(Request { slot: at, generation })
     }
 
-    /// Takes back a request for which nothing was submitted.
+    /// Removes a request for which no operation was submitted.
     pub fn take_back(&self, request: Request) {
         let mut state = self.lock();
         state.unfinished -= 1;
         state.release(request.slot);
     }
 
-    /// Owner of the operation of a part.
+    /// Returns the purpose of the operation for a part.
     #[must_use]
     pub fn part(&self, request: Request, part: usize) -> Purpose {
         let part = u16::try_from(part).unwrap_or(u16::MAX);
         Purpose::Part { flow: self.id, slot: request.slot, part }
     }
 
-    /// A part has ended.
+    /// Records the end of a part.
     pub fn ended(&self, slot: u16, part: u16, outcome: Outcome<u64>) {
         let mut state = self.lock();
         state.last_activity = Instant::now();
@@ -284,11 +286,12 @@ impl Flow {
         }
     }
 
-    /// Takes the result of a request; `None` if it is not complete. The slot of a complete
-    /// request is free afterwards.
+    /// Takes the result of a request; `None` if the request is not complete. The slot of a complete
+    /// request becomes free.
     ///
     /// # Errors
-    /// The request has failed, the connection is over, or there is no such request.
+    /// A [`Fault`], if the request has failed, the connection has failed, or there is no such
+    /// request.
     pub fn take(&self, request: Request) -> Outcome<Option<Sizes>> {
         let mut state = self.lock();
         let of = state.slots.get_mut(usize::from(request.slot));
@@ -309,13 +312,13 @@ impl Flow {
         ended
     }
 
-    /// Requests with parts that have not ended.
+    /// Returns the number of requests with parts that have not ended.
     #[must_use]
     pub fn unfinished(&self) -> usize {
         self.lock().unfinished
     }
 
-    /// The contexts of parts that have not ended.
+    /// Returns the contexts of parts that have not ended.
     #[must_use]
     pub fn unfinished_parts(&self) -> Vec<u64> {
         let state = self.lock();
@@ -328,7 +331,7 @@ impl Flow {
         contexts.into_iter().map(Purpose::context).collect()
     }
 
-    /// Whether the peer should be probed now. If so, a probe counts as under way.
+    /// Whether the peer should be probed now. If so, a probe is recorded as in progress.
     pub fn should_probe(&self, now: Instant) -> bool {
         let mut state = self.lock();
         let silent =
@@ -337,7 +340,7 @@ impl Flow {
         silent
     }
 
-    /// The peer has answered a probe.
+    /// Records that the peer has answered a probe.
     pub fn on_probe_acked(&self) {
         let mut state = self.lock();
         (state.probing, state.last_activity) = (false, Instant::now());
@@ -345,7 +348,7 @@ impl Flow {
 }
 
 impl State {
-    /// A place for a request.
+    /// Returns a free slot for a request.
     fn vacant(&mut self) -> Option<u16> {
         if let Some(at) = self.free.pop() {
             return Some(at);
@@ -365,18 +368,18 @@ impl State {
 }
 
 impl Request {
-    /// Bits of a request's number: place and generation.
+    /// Bits of a request's number: slot and generation.
     pub const BITS: u32 = 24;
     const SLOT_BITS: u32 = 9;
     const GENERATION_MASK: u16 = (1 << (Self::BITS - Self::SLOT_BITS)) - 1;
 
-    /// As a number.
+    /// Returns the number of the request.
     #[must_use]
     pub fn number(self) -> u64 {
         u64::from(self.generation) << Self::SLOT_BITS | u64::from(self.slot)
     }
 
-    /// Back from it.
+    /// Returns the request with this number.
     #[must_use]
     #[allow(clippy::cast_possible_truncation)] // masked
     pub fn of(number: u64) -> Self {

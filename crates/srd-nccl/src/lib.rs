@@ -1,33 +1,33 @@
 //! SRD for NCCL: the network plugin `libnccl-net-srd.so`.
 //!
-//! NCCL moves collectives between GPUs. Data that leaves a machine goes through a network plugin:
-//! NCCL opens connections, each for one direction, and sends and receives with tags on them. Here
-//! a connection is a number in the tags of SRD's Messaging Layer ([`srd_host`]), and all
-//! connections of a communicator on one interface share one endpoint.
+//! NCCL runs collective operations between GPUs. It sends data to other machines through a network
+//! plugin: NCCL opens connections, each for one direction, and sends and receives messages with
+//! tags on them. In this plugin a connection is a number in the tags of SRD's Messaging Layer
+//! ([`srd_host`]). All connections of a communicator on one interface share one endpoint.
 //!
-//! | module | what |
+//! | module | content |
 //! |---|---|
 //! | [`abi`] | NCCL's binary interface |
-//! | [`entry`] | calls from C: pointers end here |
-//! | [`settings`], [`device`] | the environment; the interfaces that are NCCL's devices |
-//! | [`machine`], [`plugin`] | devices and settings; what NCCL holds |
-//! | [`context`] | what belongs to a communicator |
-//! | [`port`], [`sink`] | an endpoint; where the ends of its operations go |
-//! | [`control`], [`wire`] | how connections come and go; what that looks like |
-//! | [`listener`], [`sender`], [`receiver`] | what NCCL holds |
+//! | [`entry`] | functions for C: the only code with raw pointers |
+//! | [`settings`], [`device`] | environment variables; interfaces that are NCCL's devices |
+//! | [`machine`], [`plugin`] | devices with settings; objects that NCCL holds |
+//! | [`context`] | endpoints of a communicator |
+//! | [`port`], [`sink`] | an endpoint; processing of its completions |
+//! | [`control`], [`wire`] | opening and closing of connections; message formats |
+//! | [`listener`], [`sender`], [`receiver`] | objects of NCCL's connections |
 //! | [`flow`] | the requests of a connection |
-//! | [`table`], [`log`] | handles that are checked; NCCL's log |
+//! | [`table`], [`log`] | checked handles; NCCL's log |
 //!
 //! # Handles that can be checked
 //!
-//! The pointers that NCCL holds are handles, which are looked up in a table. So an invalid
-//! handle, or one of a closed object, causes an error and not a crash.
+//! The pointers that NCCL holds are handles, which are looked up in a table. So an invalid handle,
+//! or a handle of a closed object, causes an error and not a crash.
 //!
 //! # Memory
 //!
-//! Buffers travel on as addresses ([`srd_host::memory`]). A connection that is closed while
-//! requests are under way is waited for a moment; if they do not end, the whole endpoint is closed,
-//! after which nothing touches NCCL's memory: see [`port::Port::abandon`].
+//! Buffers are passed on as addresses ([`srd_host::memory`]). If a connection is closed while
+//! requests are in progress, the plugin waits a short time for them. If they do not end, the whole
+//! endpoint is closed; after that no thread accesses NCCL's memory: see [`port::Port::abandon`].
 //!
 //! # Panics
 //!
@@ -57,9 +57,9 @@ use abi::NcclResult;
 /// Reason why a call failed.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Fault {
-    /// For NCCL.
+    /// Result code for NCCL.
     pub result: NcclResult,
-    /// For a person.
+    /// Description for people.
     pub text: String,
 }
 
@@ -67,27 +67,27 @@ pub struct Fault {
 pub type Outcome<T = ()> = Result<T, Fault>;
 
 impl Fault {
-    /// The operating system refused something.
+    /// Returns the fault of an operating system error.
     pub fn system(text: impl Into<String>) -> Self {
         Self { result: NcclResult::SystemError, text: text.into() }
     }
 
-    /// A pointer or number that makes no sense.
+    /// Returns the fault of an invalid pointer or number.
     pub fn argument(text: impl Into<String>) -> Self {
         Self { result: NcclResult::InvalidArgument, text: text.into() }
     }
 
-    /// The environment does not fit.
+    /// Returns the fault of an unsuitable environment.
     pub fn usage(text: impl Into<String>) -> Self {
         Self { result: NcclResult::InvalidUsage, text: text.into() }
     }
 
-    /// A peer is gone, or does not use this protocol.
+    /// Returns the fault of a peer that has ended or does not use this protocol.
     pub fn remote(text: impl Into<String>) -> Self {
         Self { result: NcclResult::RemoteError, text: text.into() }
     }
 
-    /// A bug, here or in NCCL.
+    /// Returns the fault of a bug in the plugin or in NCCL.
     pub fn internal(text: impl Into<String>) -> Self {
         Self { result: NcclResult::InternalError, text: text.into() }
     }

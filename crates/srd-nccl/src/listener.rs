@@ -1,4 +1,4 @@
-//! A listener: where connections arrive.
+//! A listener, which accepts connections.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use crate::sink::Backlog;
 use crate::wire::Target;
 use crate::{Fault, Outcome};
 
-/// See the module.
+/// A listener at an endpoint.
 #[derive(Debug)]
 pub struct Listener {
     port: Arc<Port>,
@@ -16,10 +16,10 @@ pub struct Listener {
 }
 
 impl Listener {
-    /// Opens one at an endpoint.
+    /// Opens a listener at an endpoint.
     ///
     /// # Errors
-    /// The endpoint is over.
+    /// A [`Fault`](crate::Fault), if the endpoint has ended.
     pub fn open(port: Arc<Port>) -> Outcome<Self> {
         let number = port.call(|submitter| {
             let number = submitter.sink.number()?;
@@ -31,16 +31,16 @@ impl Listener {
         Ok(Self { port, target })
     }
 
-    /// Address for connectors.
+    /// Returns the address for connectors.
     #[must_use]
     pub fn target(&self) -> Target {
         self.target
     }
 
-    /// The next connection; `None` if no connection waits yet.
+    /// Accepts the next connection; `None` if no connection is waiting.
     ///
     /// # Errors
-    /// The endpoint is over.
+    /// A [`Fault`](crate::Fault), if the endpoint has ended.
     pub fn accept(&self) -> Outcome<Option<Receiver>> {
         self.port.drive();
         let number = self.target.listener;
@@ -51,10 +51,10 @@ impl Listener {
         Ok(next.map(|(flow, peer)| Receiver::new(Arc::clone(&self.port), flow, peer)))
     }
 
-    /// Closes it, and what was not accepted.
+    /// Closes the listener, and its connections that were not accepted.
     pub fn close(&self) {
         let number = self.target.listener;
-        // An endpoint that is over has no listeners.
+        // An endpoint that has ended has no listeners.
         let _ = self.port.call(|submitter| {
             let backlog = submitter.sink.listeners.remove(&number).unwrap_or_default();
             for (flow, peer) in backlog.0 {

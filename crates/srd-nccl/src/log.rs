@@ -1,27 +1,28 @@
-//! NCCL's log, through the function that NCCL passes to `init`. Without one, nothing is logged.
+//! NCCL's log, through the function that NCCL passes to `init`. Without this function, nothing is
+//! logged.
 
 use std::sync::RwLock;
 
 use crate::abi::{LOG_INFO, LOG_WARN};
 
-/// Writes a line at a level.
+/// Function that writes a line at a level.
 pub type Print = Box<dyn Fn(i32, &str) + Send + Sync>;
 
 static PRINT: RwLock<Option<Print>> = RwLock::new(None);
 
-/// Every line goes here from now on.
+/// Writes every line with this function from now on.
 pub fn use_printer(print: Print) {
     if let Ok(mut current) = PRINT.write() {
         *current = Some(print);
     }
 }
 
-/// Something went wrong.
+/// Logs a warning about an error.
 pub fn warn(text: &str) {
     say(LOG_WARN, text);
 }
 
-/// Logs information that may be useful for a person.
+/// Logs information for people.
 pub fn info(text: &str) {
     say(LOG_INFO, text);
 }

@@ -1,4 +1,4 @@
-//! The machine, as the first communicator of the process found it.
+//! The machine's settings and devices, as the process's first communicator found them.
 
 use std::ffi::CString;
 use std::os::unix::ffi::OsStringExt;
@@ -11,24 +11,24 @@ use crate::{Fault, Outcome, log};
 /// A device and its properties.
 #[derive(Debug)]
 pub struct DeviceInfo {
-    /// The interface.
+    /// The network interface.
     pub device: Device,
-    /// Its name, for C.
+    /// Name of the interface, for C.
     pub name: CString,
-    /// Its place in `/sys`, for C.
+    /// Path in `/sys`, for C.
     pub pci_path: Option<CString>,
-    /// One port to the network.
+    /// Number that identifies the network port.
     pub guid: u64,
-    /// Megabits per second.
+    /// Link rate in megabits per second.
     pub rate_mbps: u32,
 }
 
-/// The machine and its settings.
+/// Settings and devices of this machine.
 #[derive(Debug)]
 pub struct Machine {
-    /// The environment.
+    /// Settings from the environment.
     pub settings: Settings,
-    /// The devices, in NCCL's order.
+    /// Devices in NCCL's order.
     pub devices: Vec<DeviceInfo>,
 }
 
@@ -56,15 +56,15 @@ impl Machine {
     }
 }
 
-/// Names of the system's have no zero inside; one that had is left out.
+/// Returns a C string. Names from the system contain no zero; a name with a zero becomes empty.
 fn c_string(bytes: Vec<u8>) -> CString {
     CString::new(bytes).unwrap_or_default()
 }
 
-/// The machine, as the first `init` found it.
+/// Returns settings and devices of the machine, as the first successful call found them.
 ///
 /// # Errors
-/// The environment does not fit; the next call looks again.
+/// A [`Fault`](crate::Fault), if the environment is not suitable; the next call tries again.
 pub fn machine() -> Outcome<Arc<Machine>> {
     static MACHINE: Mutex<Option<Arc<Machine>>> = Mutex::new(None);
     let mut info = MACHINE.lock().unwrap_or_else(PoisonError::into_inner);

@@ -1,4 +1,4 @@
-//! Everything that NCCL holds.
+//! The objects that NCCL holds.
 
 use std::sync::OnceLock;
 
@@ -17,32 +17,33 @@ pub enum Object {
     Context(Context),
     /// Result of `listen`.
     Listener(Listener),
-    /// Result of `connect`, possibly not yet returned.
+    /// Result of `connect`. NCCL may not have received it yet.
     Sender(Sender),
     /// Result of `accept`.
     Receiver(Receiver),
 }
 
-/// Everything that NCCL holds.
+/// All objects that NCCL holds.
 pub static OBJECTS: Table<Object> = Table::new();
 
-/// The context of communicators that bring none: those of version 10.
+/// Returns the context of communicators without a context: those of version 10.
 ///
 /// # Errors
-/// The environment does not fit.
+/// A [`Fault`](crate::Fault), if the environment is not suitable.
 pub fn common_context() -> Outcome<&'static Context> {
     static COMMON: OnceLock<Context> = OnceLock::new();
     let machine = machine::machine()?;
     Ok(COMMON.get_or_init(|| Context::new(machine)))
 }
 
-/// The number of a request: its connection's handle and its own.
+/// Returns the number of a request for NCCL: the handle of the connection and the request's own
+/// number.
 #[must_use]
 pub fn request_number(of: u64, request: Request) -> u64 {
     of << Request::BITS | request.number()
 }
 
-/// Back from it.
+/// Returns the connection's handle and the request in such a number.
 #[must_use]
 pub fn request_of(number: u64) -> (u64, Request) {
     const { assert!(HANDLE_BITS + Request::BITS == u64::BITS) };

@@ -1,4 +1,4 @@
-//! An endpoint: everything of one communicator on one interface shares it.
+//! An endpoint, which all connections of one communicator on one interface share.
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -13,21 +13,21 @@ use crate::sink::{PortSink, PortStatus};
 use crate::wire::{Control, Target};
 use crate::{Fault, Outcome, log};
 
-/// Operations of an endpoint that may be under way.
+/// Largest number of operations in progress of an endpoint.
 pub const OPERATIONS_MAX: u32 = 1 << 16;
-/// Receives of an endpoint that may be posted.
+/// Largest number of posted receives of an endpoint.
 const RECEIVES_MAX: u32 = 1 << 16;
-/// Largest number of these operations that may be receives for control messages.
+/// Number of these receives that are for control messages.
 pub const CONTROL_RECEIVES: usize = 256;
-/// Time that closing a connection waits for requests under way. A transfer with a live peer ends
-/// sooner, unless it is very long.
+/// Time for which closing a connection waits for requests in progress. A transfer with a live peer
+/// ends sooner, unless it is very long.
 const DRAIN: Duration = Duration::from_millis(250);
 
-/// See the module.
+/// An endpoint of one communicator on one interface.
 #[derive(Debug)]
 pub struct Port {
     handle: Handle<PortSink>,
-    /// `None` once it was given up.
+    /// The host; `None` after the endpoint was abandoned.
     host: Mutex<Option<Host<PortSink>>>,
     status: Arc<PortStatus>,
     target: Target,
@@ -37,7 +37,7 @@ pub struct Port {
 pub struct Submitter<'a> {
     /// The Messaging Layer.
     pub rdm: &'a mut Rdm,
-    /// Parts of the world that its calls borrow.
+    /// Clock, memory and outputs that calls of the Messaging Layer borrow.
     pub world: World<'a>,
     /// State of the connections.
     pub sink: &'a mut PortSink,
@@ -47,7 +47,8 @@ impl Port {
     /// Opens an endpoint.
     ///
     /// # Errors
-    /// The address is not of this machine, or there are no descriptors, memory or threads.
+    /// A [`Fault`](crate::Fault), if the address does not belong to this machine, or the system
+    /// lacks descriptors, memory or threads.
     pub fn open(options: &Options) -> Outcome<Self> {
         let options = Options {
             operations_max: OPERATIONS_MAX,
@@ -55,7 +56,7 @@ impl Port {
             ..options.clone()
         };
         let status = Arc::new(PortStatus::default());
-        status.control.store(true, Ordering::Relaxed); // its receives are to be posted
+        status.control.store(true, Ordering::Relaxed); // its receives have to be posted
         let sink = PortSink::new(Arc::clone(&status), CONTROL_RECEIVES);
         let host = Host::open(&options, sink).map_err(|error| {
             Fault::system(format!("cannot open an endpoint at {}: {error}", options.address))
@@ -68,47 +69,49 @@ impl Port {
         Ok(port)
     }
 
-    /// Address of the endpoint.
+    /// Returns the address of the endpoint.
     #[must_use]
     pub fn target(&self) -> Target {
         self.target
     }
 
-    /// Whether it is of no use any more.
+    /// Whether the endpoint has ended.
     #[must_use]
     pub fn is_over(&self) -> bool {
         self.status.over.load(Ordering::SeqCst)
     }
 
-    /// One round of work, and the control messages that have arrived.
+    /// Makes progress once, and processes the control messages that have arrived.
     pub fn drive(&self) {
         self.handle.poll();
         if self.status.control.swap(false, Ordering::Acquire) {
-            // What cannot be done now is tried again; an endpoint that is closed has nothing to do.
+            // A call that fails now is repeated later, and a closed endpoint needs no call.
             let _ = self.call(|submitter| submitter.control());
         }
     }
 
-    /// Calls the Messaging Layer with operations that name none of NCCL's memory.
+    /// Calls the Messaging Layer with operations that do not use NCCL's memory.
     ///
     /// # Errors
-    /// The endpoint is closed, lost, or another process's.
+    /// A [`Fault`](crate::Fault), if the endpoint is closed, has lost its sockets, or belongs to
+    /// another process.
     #[allow(unsafe_code, reason = "the call names no memory")]
     pub fn call<R>(&self, f: impl FnOnce(&mut Submitter<'_>) -> R) -> Outcome<R> {
-        // SAFETY: nothing of NCCL's is named; control messages have no bytes.
+        // SAFETY: the operations name no memory of NCCL; control messages have no bytes.
         unsafe { self.submit(f) }
     }
 
     /// Calls the Messaging Layer.
     ///
     /// # Errors
-    /// The endpoint is closed, lost, or another process's.
+    /// A [`Fault`](crate::Fault), if the endpoint is closed, has lost its sockets, or belongs to
+    /// another process.
     ///
     /// # Safety
-    /// As of [`Handle::call`].
+    /// The conditions of [`Handle::call`].
     #[allow(unsafe_code, reason = "NCCL vouches for its memory")]
     pub unsafe fn submit<R>(&self, f: impl FnOnce(&mut Submitter<'_>) -> R) -> Outcome<R> {
-        // SAFETY: as our caller promises.
+        // SAFETY: the caller fulfils the conditions of `# Safety`.
         let called = unsafe {
             self.handle.call(|mut call| {
                 let (rdm, world, sink) = call.parts();
@@ -118,7 +121,7 @@ impl Port {
         Ok(called?)
     }
 
-    /// Reserves so many receives; false if there would be too many.
+    /// Reserves `count` receives. Returns false if there would be too many.
     #[must_use]
     pub fn reserve_receives(&self, count: usize) -> bool {
         let room = RECEIVES_MAX as usize - CONTROL_RECEIVES;
@@ -127,16 +130,16 @@ impl Port {
         receives.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).is_ok()
     }
 
-    /// Gives back reserved receives that were not posted.
+    /// Frees reserved receives that were not posted.
     pub fn return_receives(&self, count: usize) {
         self.status.receives.fetch_sub(count, Ordering::Relaxed);
     }
 
-    /// The result of a request, after a round of progress if necessary; `None` if it is not
-    /// complete.
+    /// Takes the result of a request, after one round of progress if necessary. Returns `None` if
+    /// the request is not complete.
     ///
     /// # Errors
-    /// The request has failed.
+    /// A [`Fault`](crate::Fault), if the request has failed.
     pub fn test(&self, flow: &Flow, peer: Peer, request: Request) -> Outcome<Option<Sizes>> {
         if let Some(sizes) = flow.take(request)? {
             return Ok(Some(sizes));
@@ -149,7 +152,7 @@ impl Port {
         Ok(sizes)
     }
 
-    /// Sends a probe to the other end of a flow, if nothing has come from it for some time.
+    /// Sends a probe to the other end of a flow, if no message has arrived from it for some time.
     pub fn probe(&self, flow: &Flow, peer: Peer) {
         if flow.should_probe(Instant::now()) {
             let purpose = Purpose::Probe(flow.id());
@@ -157,8 +160,9 @@ impl Port {
         }
     }
 
-    /// Waits until nothing of a flow is under way, for a quarter of a second at most. If something
-    /// is left, the whole endpoint is given up: afterwards NCCL's memory is not touched.
+    /// Waits until no request of a flow is in progress, for at most a quarter of a second. If a
+    /// request remains, the whole endpoint is abandoned, and after that no thread accesses NCCL's
+    /// memory.
     pub fn drain(&self, flow: &Flow) {
         let begin = Instant::now();
         while flow.unfinished() > 0 && !self.is_over() && begin.elapsed() < DRAIN {
@@ -171,12 +175,12 @@ impl Port {
         let _ = self.call(|submitter| submitter.sink.flows.remove(&flow.id()));
     }
 
-    /// Gives the endpoint up: every connection of it fails. Returns within
-    /// [`srd_host::LINGER`] and a little more, when nothing touches NCCL's memory any more.
+    /// Abandons the endpoint: all of its connections fail. Returns within [`srd_host::LINGER`] and
+    /// a little more. After that no thread accesses NCCL's memory.
     ///
-    /// A transfer that a peer takes part in cannot be taken back alone: the peer may be silent, and
-    /// its part of the transfer unknown. NCCL closes connections with requests under way only when
-    /// it aborts a communicator, and the endpoint is that communicator's.
+    /// A transfer in which a peer takes part cannot be cancelled alone: the peer may be silent, and
+    /// the state of its part is unknown. NCCL closes connections with requests in progress only
+    /// when it aborts a communicator, and the endpoint belongs to this communicator.
     pub fn abandon(&self) {
         let mut host = self.host.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(closing) = host.take() else { return };
@@ -184,7 +188,8 @@ impl Port {
         let _ = self.call(|submitter| submitter.sink.fail_all(&fault));
         self.status.over.store(true, Ordering::SeqCst);
         log::info(&format!("the endpoint at {} is given up: {}", self.target.address, fault.text));
-        // The lock is held meanwhile: other threads that give up must wait, too.
+        // The lock is held during the close: other threads that abandon the endpoint have to wait,
+        // too.
         closing.close();
     }
 }

@@ -8,7 +8,7 @@ use crate::flow::{Flow, Link, PARTS_MAX, Request, Sizes};
 use crate::port::{Port, Submitter};
 use crate::{Fault, Outcome, wire};
 
-/// See the module.
+/// A receiving end of a connection.
 #[derive(Debug)]
 pub struct Receiver {
     port: Arc<Port>,
@@ -19,26 +19,26 @@ pub struct Receiver {
 /// Buffer for a message.
 #[derive(Clone, Copy, Debug)]
 pub struct Buffer {
-    /// Buffer for its bytes.
+    /// Memory for the bytes of the message.
     pub piece: Iov,
-    /// NCCL's tag.
+    /// NCCL's tag of the message.
     pub tag: i32,
 }
 
 impl Receiver {
-    /// The end that an endpoint has made.
+    /// Returns the receiver for a flow that the endpoint has created.
     #[must_use]
     pub fn new(port: Arc<Port>, flow: Arc<Flow>, peer: Peer) -> Self {
         Self { port, flow, peer }
     }
 
-    /// Receives a group of messages; `None` if no request is free now.
+    /// Posts receives for a group of messages; `None` if no request is free now.
     ///
     /// # Errors
-    /// The connection is over, or the group is empty or too large.
+    /// A [`Fault`](crate::Fault), if the connection has failed, or the group is empty or too large.
     ///
     /// # Safety
-    /// No thread touches the buffers until the request has ended or the receiver was closed.
+    /// No thread accesses the buffers until the request has ended or the receiver was closed.
     #[allow(unsafe_code, reason = "NCCL vouches for its memory")]
     pub unsafe fn receive(&self, buffers: &[Buffer]) -> Outcome<Option<Request>> {
         if buffers.is_empty() || buffers.len() > PARTS_MAX {
@@ -54,7 +54,7 @@ impl Receiver {
             self.port.return_receives(buffers.len());
             return Ok(None);
         };
-        // SAFETY: as our caller promises.
+        // SAFETY: the caller fulfils the conditions of `# Safety`.
         let posted =
             unsafe { self.port.submit(|submitter| self.post(submitter, request, buffers)) };
         if posted.is_err() {
@@ -64,8 +64,8 @@ impl Receiver {
         posted.map(|()| Some(request))
     }
 
-    /// Posts the receives of a group. Those behind a closed connection take what has come already,
-    /// or fail.
+    /// Posts the receives of a group. On a closed connection, each receive takes a message that has
+    /// already arrived, or fails.
     fn post(&self, submitter: &mut Submitter<'_>, request: Request, buffers: &[Buffer]) {
         for (part, buffer) in buffers.iter().enumerate() {
             let context = self.flow.part(request, part).context();
@@ -80,7 +80,8 @@ impl Receiver {
             };
             let part = u16::try_from(part).unwrap_or(u16::MAX);
             if let Err(refused) = submitter.rdm.recv(&mut submitter.world, receive) {
-                // The receives were reserved, so this cannot be refused for lack of them.
+                // The receives were reserved, so the Messaging Layer does not refuse them for lack
+                // of slots.
                 self.port.return_receives(1);
                 let fault = Fault::internal(format!("a receive is refused: {refused}"));
                 self.flow.ended(request.slot, part, Err(fault));
@@ -90,15 +91,15 @@ impl Receiver {
         }
     }
 
-    /// The result of a request; `None` if it is not complete.
+    /// Takes the result of a request; `None` if the request is not complete.
     ///
     /// # Errors
-    /// The request has failed.
+    /// A [`Fault`](crate::Fault), if the request has failed.
     pub fn test(&self, request: Request) -> Outcome<Option<Sizes>> {
         self.port.test(&self.flow, self.peer, request)
     }
 
-    /// Closes it; afterwards none of its buffers is touched.
+    /// Closes the receiver. After that no thread accesses its buffers.
     pub fn close(&self) {
         let _ = self.port.call(|submitter| submitter.close_end(&self.flow, self.peer));
         self.port.drain(&self.flow);

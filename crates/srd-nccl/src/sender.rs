@@ -9,11 +9,11 @@ use crate::port::Port;
 use crate::wire::{self, Control, Target};
 use crate::{Fault, Outcome};
 
-/// The longest message that is copied, so that its request ends at once instead of with an
-/// acknowledgement. With [`crate::port::OPERATIONS_MAX`] the bound of all copies.
+/// Longest message in bytes that is copied, so that its request ends immediately and not with an
+/// acknowledgement. Together with [`crate::port::OPERATIONS_MAX`] it limits the memory of copies.
 const COPIED_BYTES_MAX: u64 = 1024;
 
-/// See the module.
+/// A sending end of a connection.
 #[derive(Debug)]
 pub struct Sender {
     port: Arc<Port>,
@@ -25,17 +25,18 @@ pub struct Sender {
 /// A message to send.
 #[derive(Clone, Copy, Debug)]
 pub struct Send {
-    /// Location of its bytes.
+    /// Memory of the message's bytes.
     pub piece: Iov,
-    /// NCCL's tag.
+    /// NCCL's tag of the message.
     pub tag: i32,
 }
 
 impl Sender {
-    /// Requests a connection from a listener.
+    /// Requests a connection to a listener.
     ///
     /// # Errors
-    /// The endpoint is over, or cannot reach such an address.
+    /// A [`Fault`](crate::Fault), if the endpoint has ended, or cannot reach the listener's
+    /// address.
     pub fn open(port: Arc<Port>, target: Target) -> Outcome<Self> {
         let own = port.target().address;
         let unreachable =
@@ -61,16 +62,16 @@ impl Sender {
         Ok(Self { port, flow, peer, target })
     }
 
-    /// The listener that it was opened for.
+    /// Returns the listener for which the sender was opened.
     #[must_use]
     pub fn target(&self) -> Target {
         self.target
     }
 
-    /// Whether the connection stands.
+    /// Whether the connection is open.
     ///
     /// # Errors
-    /// It never will.
+    /// A [`Fault`](crate::Fault), if the connection has failed.
     pub fn is_open(&self) -> Outcome<bool> {
         if self.flow.link() == Link::Opening {
             self.port.drive();
@@ -83,14 +84,14 @@ impl Sender {
         }
     }
 
-    /// Sends a message; `None` if there is no room for it now.
+    /// Sends a message; `None` if no request or operation is free now.
     ///
     /// # Errors
-    /// The connection is over.
+    /// A [`Fault`](crate::Fault), if the connection is not open or has failed.
     ///
     /// # Safety
-    /// The message's bytes may be read, and no thread writes them, until the request has ended or
-    /// the sender was closed.
+    /// Until the request has ended or the sender was closed, the message's bytes must be readable,
+    /// and no thread writes them.
     #[allow(unsafe_code, reason = "NCCL vouches for its memory")]
     pub unsafe fn send(&self, send: &Send) -> Outcome<Option<Request>> {
         let receiver = match self.flow.link() {
@@ -101,7 +102,7 @@ impl Sender {
             }
         };
         let Some(request) = self.flow.begin(1) else {
-            // NCCL tries again: let there be progress meanwhile.
+            // NCCL will repeat the call, so the endpoint makes progress now.
             self.port.drive();
             return Ok(None);
         };
@@ -122,7 +123,7 @@ impl Sender {
         };
         let small = send.piece.length <= COPIED_BYTES_MAX;
         let message = if small { copied } else { whole };
-        // SAFETY: as our caller promises.
+        // SAFETY: the caller fulfils the conditions of `# Safety`.
         let sent = unsafe {
             self.port.submit(|submitter| submitter.rdm.send(&mut submitter.world, message))
         };
@@ -145,15 +146,15 @@ impl Sender {
         }
     }
 
-    /// The result of a request; `None` if it is not complete.
+    /// Takes the result of a request; `None` if the request is not complete.
     ///
     /// # Errors
-    /// The request has failed.
+    /// A [`Fault`](crate::Fault), if the request has failed.
     pub fn test(&self, request: Request) -> Outcome<Option<Sizes>> {
         self.port.test(&self.flow, self.peer, request)
     }
 
-    /// Closes it; afterwards none of its buffers is touched.
+    /// Closes the sender. After that no thread accesses its buffers.
     pub fn close(&self) {
         let _ = self.port.call(|submitter| submitter.close_end(&self.flow, self.peer));
         self.port.drain(&self.flow);

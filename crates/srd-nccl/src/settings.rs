@@ -1,9 +1,10 @@
-//! The environment: `SRD_NCCL_*`, as `docs/nccl.md` lists them.
+//! Settings from the environment variables `SRD_NCCL_*`, which `docs/nccl.md` lists.
 //!
-//! They mean what the libfabric provider's `FI_SRD_*` mean, and are as strict: a value that cannot
-//! be is an error with a reason in NCCL's log, not a default. Without a key nothing is encrypted,
-//! and every host that reaches an endpoint's port is trusted, as with NCCL's own socket transport.
-//! With one, all processes of the job must have it, and other hosts are not answered.
+//! The variables have the same meaning as the libfabric provider's `FI_SRD_*`, and are checked as
+//! strictly: an invalid value does not select the default, but causes an error with the reason in
+//! NCCL's log. Without a key the traffic is not encrypted, and every host that reaches an
+//! endpoint's port is trusted, as with NCCL's own socket transport. With a key, all processes of
+//! the job need it, and other hosts get no answer.
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
@@ -14,18 +15,18 @@ use srd_proto::Duration;
 /// Settings from the environment.
 #[derive(Clone)]
 pub struct Settings {
-    /// The interfaces to use, by name or address.
+    /// Interfaces to use, by name or address; `None`: automatic selection.
     pub interfaces: Option<Vec<String>>,
     packet_bytes_max: Option<u16>,
     paths: Option<u16>,
-    /// Megabits per second of the link, if the system does not report them.
+    /// Link rate in megabits per second; `None`: the rate that the system reports.
     pub link_rate_mbps: Option<u32>,
     job_key: Option<[u8; 32]>,
     answer_timeout_ms: u32,
     peer_timeout_ms: u32,
 }
 
-/// Keys are not for logs.
+/// Omits the key, which must not appear in logs.
 impl std::fmt::Debug for Settings {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let mut f = f.debug_struct("Settings");
@@ -35,10 +36,10 @@ impl std::fmt::Debug for Settings {
 }
 
 impl Settings {
-    /// Reads and checks every variable; `value` returns what one is set to.
+    /// Reads and checks every variable. `value` returns the value of a variable.
     ///
     /// # Errors
-    /// What is wrong, and what would be right.
+    /// A text with the fault and a valid value, if a variable is invalid.
     pub fn read(value: impl Fn(&str) -> Option<String>) -> Result<Self, String> {
         let value = |name: &str| value(name).filter(|text| !text.is_empty());
         let number = |name, least, most| number(&value, name, least, most);
@@ -55,17 +56,17 @@ impl Settings {
         })
     }
 
-    /// Options of an endpoint at an address.
+    /// Returns the options of an endpoint at an address.
     #[must_use]
     pub fn options(&self, ip: IpAddr) -> Options {
         let usual = Options::at(SocketAddr::new(ip, 0));
         Options {
             packet_bytes_max: self.packet_bytes_max,
-            // Loopback has one path.
+            // Loopback has only one path.
             paths: self.paths.unwrap_or(if ip.is_loopback() { 1 } else { usual.paths }),
             link_rate_bps: self.link_rate_mbps.map(|mbps| u64::from(mbps) * 1_000_000),
             job_key: self.job_key,
-            // Inside of a machine NCCL has shared memory of its own.
+            // Inside of a machine, NCCL uses its own shared memory.
             shared_memory: false,
             answer_timeout: Duration::from_millis(self.answer_timeout_ms.into()),
             peer_timeout: Duration::from_millis(self.peer_timeout_ms.into()),
@@ -73,14 +74,14 @@ impl Settings {
         }
     }
 
-    /// Whether endpoints encrypt.
+    /// Whether endpoints encrypt their traffic.
     #[must_use]
     pub fn is_encrypted(&self) -> bool {
         self.job_key.is_some()
     }
 }
 
-/// Narrows a number that was checked.
+/// Narrows a number whose range was checked.
 fn narrow(number: u32) -> u16 {
     u16::try_from(number).unwrap_or(u16::MAX)
 }

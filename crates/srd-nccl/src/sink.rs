@@ -14,47 +14,47 @@ use crate::flow::{Flow, Link, Purpose};
 use crate::wire::Control;
 use crate::{Fault, log};
 
-/// Connections that a listener has and that were not accepted.
+/// Connections of a listener that were not accepted yet.
 #[derive(Debug, Default)]
 pub struct Backlog(pub VecDeque<(Arc<Flow>, Peer)>);
 
 /// Status that threads read without the host's lock.
 #[derive(Debug, Default)]
 pub struct PortStatus {
-    /// There are control messages to take care of.
+    /// Whether control messages have to be processed.
     pub control: AtomicBool,
-    /// The sockets are lost, or the endpoint was given up.
+    /// Whether the endpoint has lost its sockets or was abandoned.
     pub over: AtomicBool,
-    /// Receives that are posted for connections.
+    /// Number of receives that are posted for connections.
     pub receives: AtomicUsize,
 }
 
-/// See the module. Bounds: control messages that have come by the receives for them
-/// ([`crate::port::CONTROL_RECEIVES`]), answers to them that wait by
-/// [`crate::control::OUTGOING_MAX`], flows and listeners by [`crate::table::OBJECTS_MAX`] and the
-/// backlog of each listener; what an object of ours sends by one request, probe and farewell.
+/// State of the connections of one endpoint. Bounds: received control messages by their receives
+/// ([`crate::port::CONTROL_RECEIVES`]); queued answers by [`crate::control::OUTGOING_MAX`]; flows
+/// and listeners by [`crate::table::OBJECTS_MAX`] and the backlog of each listener; and other
+/// control messages by one request, one probe and one CLOSED for each object.
 #[derive(Debug)]
 pub struct PortSink {
-    /// The flows by number.
+    /// Flows by number.
     pub flows: BTreeMap<u32, Arc<Flow>>,
-    /// The listeners by number.
+    /// Listeners by number.
     pub listeners: BTreeMap<u32, Backlog>,
-    /// Control messages that have come.
+    /// Control messages that have arrived and were not processed yet.
     pub arrived: VecDeque<(Control, Peer)>,
-    /// Control messages that wait for room.
+    /// Control messages that wait for a free operation.
     pub outgoing: VecDeque<(Peer, Control, Purpose)>,
-    /// Receives for control messages that are to be posted.
+    /// Number of receives for control messages that have to be posted.
     pub vacant: usize,
-    /// The number of the last flow or listener. None is used twice.
+    /// Number of the last flow or listener. No number is used twice.
     pub last_number: u32,
-    /// Whether a peer has sent a message that no plugin sends. This is logged once.
+    /// Whether a peer has sent a message that no plugin sends. This is logged only once.
     pub nonsense: bool,
     /// Status that threads read without the host's lock.
     pub status: Arc<PortStatus>,
 }
 
 impl PortSink {
-    /// A sink without connections and listeners.
+    /// Returns a sink without connections and listeners.
     #[must_use]
     pub fn new(status: Arc<PortStatus>, vacant: usize) -> Self {
         Self {
@@ -69,13 +69,13 @@ impl PortSink {
         }
     }
 
-    /// A number for a flow or listener; `None` when all were used.
+    /// Returns a new number for a flow or listener; `None` when all numbers were used.
     pub fn number(&mut self) -> Option<u32> {
         self.last_number = self.last_number.checked_add(1)?;
         Some(self.last_number)
     }
 
-    /// Everything of this endpoint is over.
+    /// Lets all connections of the endpoint fail.
     pub fn fail_all(&mut self, fault: &Fault) {
         self.status.over.store(true, Ordering::SeqCst);
         for flow in self.flows.values() {
@@ -83,16 +83,17 @@ impl PortSink {
         }
     }
 
-    /// The first operation that a peer's end has failed is evidence enough for all connections with
-    /// it. Their own operations might find out much later, and another reason: a message to a peer
-    /// that was given up waits as one to a peer that never answered.
+    /// Lets all connections with a peer fail after the first operation that shows that the peer's
+    /// endpoint has ended. Otherwise their own operations could fail much later and with another
+    /// reason: a message to a removed peer waits as long as a message to a peer that never
+    /// answered.
     fn fail_peer(&mut self, peer: Peer, fault: &Fault) {
         for flow in self.flows.values().filter(|flow| flow.remote() == peer) {
             flow.set_link(Link::Failed(fault.clone()));
         }
     }
 
-    /// A control message, or the end of one of ours.
+    /// Processes the completion of a control message's send or receive.
     fn control(&mut self, done: &OperationCompletion) {
         if done.kind != Kind::Receive {
             return;
@@ -140,7 +141,7 @@ impl Sink for PortSink {
                 }
                 flow.ended(slot, part, failure.map_or(Ok(done.length), Err));
             }
-            (Purpose::Copied(_), None) => {} // its request ended when it was copied
+            (Purpose::Copied(_), None) => {} // the request ended when the message was copied
             (_, None) => flow.on_probe_acked(),
             (_, Some(fault)) => flow.set_link(Link::Failed(fault)),
         }
@@ -155,12 +156,12 @@ impl Sink for PortSink {
     }
 }
 
-/// Whether an operation has failed because its peer is gone, and not for a reason of its own.
+/// Whether an operation has failed because its peer has ended, and not for another reason.
 fn is_gone(outcome: Ended) -> bool {
     matches!(outcome, Ended::Unreachable | Ended::Unresponsive | Ended::Restarted)
 }
 
-/// The fault of an operation; `None` if it succeeded.
+/// Returns the fault of an operation; `None` if the operation succeeded.
 fn fault(done: &OperationCompletion, rdm: &Rdm) -> Option<Fault> {
     let place = done.peer.and_then(|peer| rdm.address_of(peer));
     let peer = place.map_or_else(|| "the peer".to_string(), |(at, _)| format!("the peer at {at}"));

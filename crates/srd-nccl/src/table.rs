@@ -1,19 +1,19 @@
-//! Handles that are looked up. Bound: [`OBJECTS_MAX`].
+//! Table of objects with checked handles. Bound: [`OBJECTS_MAX`].
 
 use std::sync::{Arc, PoisonError, RwLock};
 
 use crate::{Fault, Outcome};
 
-/// Objects at a time.
+/// Largest number of objects in a table.
 pub const OBJECTS_MAX: usize = 1 << INDEX_BITS;
 const INDEX_BITS: u32 = 18;
-/// Bits of a handle: place and generation. The rest is the caller's.
+/// Bits of a handle: slot and generation. The caller may use the other bits of a 64-bit number.
 pub const HANDLE_BITS: u32 = 40;
 const GENERATION_MASK: u64 = (1 << (HANDLE_BITS - INDEX_BITS)) - 1;
 
 #[derive(Debug)]
 struct Entry<T> {
-    /// Never zero, so that no handle is.
+    /// Never zero, so that no handle is zero.
     generation: u64,
     object: Option<Arc<T>>,
 }
@@ -35,16 +35,16 @@ impl<T> Default for Table<T> {
 }
 
 impl<T> Table<T> {
-    /// An empty one.
+    /// Returns an empty table.
     #[must_use]
     pub const fn new() -> Self {
         Self(RwLock::new(State { entries: Vec::new(), free: Vec::new() }))
     }
 
-    /// Adds an object. Returns its handle: not zero, and below two to the [`HANDLE_BITS`].
+    /// Adds an object. Returns its handle, which is above zero and below 2^[`HANDLE_BITS`].
     ///
     /// # Errors
-    /// The table is full.
+    /// A [`Fault`](crate::Fault), if the table is full.
     pub fn add(&self, object: Arc<T>) -> Outcome<u64> {
         let mut state = self.0.write().unwrap_or_else(PoisonError::into_inner);
         let at = match state.free.pop() {
@@ -61,7 +61,7 @@ impl<T> Table<T> {
         Ok(entry.generation << INDEX_BITS | at as u64)
     }
 
-    /// The object of a handle.
+    /// Returns the object of a handle.
     #[must_use]
     pub fn find(&self, handle: u64) -> Option<Arc<T>> {
         let state = self.0.read().unwrap_or_else(PoisonError::into_inner);
@@ -69,7 +69,7 @@ impl<T> Table<T> {
         entry.object.clone().filter(|_| entry.generation == handle >> INDEX_BITS)
     }
 
-    /// Takes an object out; its handle means nothing afterwards.
+    /// Removes an object. After that its handle is invalid.
     pub fn remove(&self, handle: u64) -> Option<Arc<T>> {
         let mut state = self.0.write().unwrap_or_else(PoisonError::into_inner);
         let at = place(handle);

@@ -1,18 +1,18 @@
-//! The protocol between two plugins: the handle that NCCL carries from listener to connector, and
+//! Formats between two plugins: the handle that NCCL transfers from listener to connector, and
 //! control messages.
 //!
-//! The handle, numbers in network order:
+//! The handle, with numbers in network byte order:
 //!
 //! ```text
 //!  0      8        10      12       16        24          28      32            48     64      72
 //!  "SRDNCCL" version family  port  zero  run (u64)  listener  zero  IP address  zero   pending
 //! ```
 //!
-//! NCCL hands the connector the same 128 bytes again until the connection stands, so `pending`, the
-//! connector's own note, is kept in them.
+//! NCCL passes the same 128 bytes to the connector again until the connection is open. So the
+//! connector stores the number of the connection in `pending`.
 //!
-//! A control message has no bytes. Its tag is below two to the 32nd, below the tags of
-//! connections, and identifies its type; its data are two numbers of connections or listeners.
+//! A control message has no bytes. Its tag is below 2^32, and so below the tags of connections, and
+//! identifies the type of the message. Its data are two numbers of connections or listeners.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
@@ -25,16 +25,16 @@ const PENDING: std::ops::Range<usize> = 64..72;
 /// Address of a listener.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Target {
-    /// Its endpoint's address.
+    /// Address of the listener's endpoint.
     pub address: SocketAddr,
-    /// Its endpoint's run.
+    /// Incarnation of the listener's endpoint.
     pub incarnation: u64,
-    /// Its number there.
+    /// Number of the listener at its endpoint.
     pub listener: u32,
 }
 
 impl Target {
-    /// As NCCL carries it.
+    /// Returns the bytes of the handle.
     #[must_use]
     pub fn encode(&self) -> [u8; HANDLE_BYTES] {
         let mut bytes = [0; HANDLE_BYTES];
@@ -55,10 +55,10 @@ impl Target {
         bytes
     }
 
-    /// Back from it.
+    /// Parses the bytes of a handle.
     ///
     /// # Errors
-    /// It is not one of ours.
+    /// A [`Fault`](crate::Fault), if the bytes are no handle of this plugin.
     pub fn decode(bytes: &[u8; HANDLE_BYTES]) -> Outcome<Self> {
         let wrong = || {
             Fault::usage(
@@ -86,13 +86,13 @@ impl Target {
     }
 }
 
-/// The connector's note in a handle; zero without a note.
+/// Returns `pending` of a handle; zero if no connection was started.
 #[must_use]
 pub fn pending(bytes: &[u8; HANDLE_BYTES]) -> u64 {
     u64::from_ne_bytes(part(bytes, PENDING.start))
 }
 
-/// Changes the connector's note.
+/// Sets `pending` of a handle.
 pub fn set_pending(bytes: &mut [u8; HANDLE_BYTES], note: u64) {
     bytes[PENDING].copy_from_slice(&note.to_ne_bytes());
 }
@@ -106,36 +106,37 @@ fn part<const N: usize>(bytes: &[u8; HANDLE_BYTES], at: usize) -> [u8; N] {
 pub enum Control {
     /// A sender requests a connection to a listener.
     Connect {
-        /// The number of the listener.
+        /// Number of the listener.
         listener: u32,
-        /// The number of the sender's end.
+        /// Number of the sender's end.
         sender: u32,
     },
-    /// The connection is accepted.
+    /// The listener's endpoint accepts the connection.
     Accepted {
-        /// The number of the sender's end.
+        /// Number of the sender's end.
         sender: u32,
-        /// The number of the receiver's end, which is in the tags of what the sender sends.
+        /// Number of the receiver's end, which the sender puts into the tags of its messages.
         receiver: u32,
     },
-    /// The connection is refused: there is no such listener, or too many connections wait for it.
+    /// The listener's endpoint refuses the connection: there is no such listener, or too many
+    /// connections wait for it.
     Refused {
-        /// The number of the sender's end.
+        /// Number of the sender's end.
         sender: u32,
     },
     /// One end of a connection is closed.
     Closed {
-        /// The number of the other end.
+        /// Number of the other end.
         to: u32,
-        /// The number of the end that is closed.
+        /// Number of the closed end.
         from: u32,
     },
-    /// Nothing; its acknowledgement shows that the peer is there.
+    /// A message without content; its acknowledgement shows that the peer is alive.
     Probe,
 }
 
 impl Control {
-    /// Its tag and data.
+    /// Returns tag and data of the message.
     #[must_use]
     pub fn encode(&self) -> (u64, u64) {
         let two = |high: u32, low: u32| u64::from(high) << 32 | u64::from(low);
@@ -148,7 +149,7 @@ impl Control {
         }
     }
 
-    /// Back from them; `None` for what no plugin sends.
+    /// Parses tag and data; `None` if no plugin sends such a message.
     #[must_use]
     pub fn decode(tag: u64, data: u64) -> Option<Self> {
         let (high, low) = halves(data);
@@ -163,14 +164,14 @@ impl Control {
     }
 }
 
-/// Both halves of a number.
+/// Returns the high and the low half of a number.
 #[must_use]
-#[allow(clippy::cast_possible_truncation)] // that is what halves are
+#[allow(clippy::cast_possible_truncation)] // truncation selects the halves
 pub fn halves(of: u64) -> (u32, u32) {
     ((of >> 32) as u32, of as u32)
 }
 
-/// The tag of a message on a connection: the receiver's number of it, and NCCL's tag.
+/// Returns the tag of a message on a connection: the number of the receiver's end, and NCCL's tag.
 #[must_use]
 pub fn tag(receiver: u32, tag: i32) -> u64 {
     u64::from(receiver) << 32 | u64::from(tag.cast_unsigned())

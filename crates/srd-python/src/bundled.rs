@@ -1,11 +1,12 @@
-//! The scenarios of this project, so that a package without its files can run them by name.
+//! Scenarios of this project inside of the library, so that an installed package can run them by
+//! name without their files.
 
 use pyo3::prelude::*;
 
-/// Name and TOML text.
+/// Name and TOML text of a scenario.
 type Bundled = (&'static str, &'static str);
 
-/// Includes the scenarios of these names.
+/// Includes the scenarios with these names.
 macro_rules! scenarios {
     ($($name:literal),* $(,)?) => {
         &[$(($name, include_str!(concat!("../../../scenarios/", $name, ".toml")))),*]
@@ -47,7 +48,7 @@ const SCENARIOS: &[Bundled] = scenarios![
     "uplink-death",
 ];
 
-/// All of them, by name.
+/// Returns all scenarios, sorted by name.
 #[pyfunction]
 pub(crate) fn bundled() -> Vec<Bundled> {
     SCENARIOS.to_vec()

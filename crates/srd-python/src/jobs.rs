@@ -1,4 +1,4 @@
-//! Running jobs without the interpreter's lock, and stopping them when the user has enough.
+//! Runs jobs with the interpreter's lock released, and stops them after a signal such as Ctrl-C.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, RecvTimeoutError};
@@ -8,15 +8,15 @@ use pyo3::prelude::*;
 use srd_sim::run::{self, Job, RunResult};
 use srd_sim::scenario::ScenarioError;
 
-/// Between two questions whether a signal has come.
+/// Interval between checks for signals.
 pub(crate) const ASK: Duration = Duration::from_millis(50);
 
-/// Runs jobs and returns their results in order. `said` is called with the number of jobs that
-/// are done, and of all.
+/// Runs jobs and returns their results in order. `said` is called with the number of finished jobs
+/// and the number of all jobs.
 ///
 /// # Errors
-/// The exception of a signal, such as `KeyboardInterrupt`, or of `said`; a scenario that makes no
-/// world; packets that do not add up.
+/// A Python exception: of a signal, such as `KeyboardInterrupt`; of `said`; of a scenario that
+/// describes no valid world; or of a simulation whose packet counts do not add up.
 pub(crate) fn run_all(
     py: Python<'_>,
     jobs: &[Job],
@@ -30,7 +30,7 @@ pub(crate) fn run_all(
             let stopped = &stopped;
             let worker = scope.spawn(move || {
                 let wanted = || !stopped.load(Ordering::Relaxed);
-                // A listener that has gone needs no more progress.
+                // If the receiver of progress has ended, progress is not needed any more.
                 let progress = |done, _: &Result<_, _>| {
                     let _ = ended.send(done);
                 };
@@ -41,7 +41,7 @@ pub(crate) fn run_all(
                 let news = match wait_ended.recv_timeout(ASK) {
                     Ok(done) => Some(done),
                     Err(RecvTimeoutError::Timeout) => None,
-                    // The worker is done, and all its progress has been reported.
+                    // The worker has ended, and all of its progress was reported.
                     Err(RecvTimeoutError::Disconnected) => break,
                 };
                 if let Err(error) = Python::attach(|py| heed(py, news, jobs.len(), said)) {
@@ -59,7 +59,7 @@ pub(crate) fn run_all(
     results.into_iter().flatten().map(|result| result.map_err(explain)).collect()
 }
 
-/// Reports a job that is done, and raises the exception of a pending signal.
+/// Reports a finished job, and raises the exception of a pending signal.
 fn heed(py: Python<'_>, news: Option<usize>, all: usize, said: Option<&Py<PyAny>>) -> PyResult<()> {
     py.check_signals()?;
     if let (Some(done), Some(said)) = (news, said) {
@@ -68,7 +68,8 @@ fn heed(py: Python<'_>, news: Option<usize>, all: usize, said: Option<&Py<PyAny>
     Ok(())
 }
 
-/// A scenario that makes no world is the user's; packets that do not add up are ours.
+/// Returns the exception for an error: a faulty scenario is an error of the user, and wrong packet
+/// counts are an error of the simulator.
 pub(crate) fn explain(error: ScenarioError) -> PyErr {
     let ours = error.0.starts_with("packets are lost");
     if ours {

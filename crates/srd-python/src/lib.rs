@@ -1,12 +1,12 @@
-//! `opensrd._native`: endpoints and the simulator as Python sees them.
+//! `opensrd._native`: endpoints and the simulator for Python.
 //!
 //! ```text
 //! path, TOML text or JSON --> Scenario --run--> Runs --> JSON as of `srd sim run`, and columns
 //! settings --> Endpoint --connect--> Peer; send, recv --> Message; start_... --> Operation
 //! ```
-//! Everything here is data in and data out; convenience is written in Python (`python/opensrd`).
-//! A run leaves the interpreter to other threads, and checks every `jobs::ASK` whether Ctrl-C was
-//! pressed.
+//! This module exchanges only data; functions for convenience are written in Python
+//! (`python/opensrd`). A run releases the interpreter for other threads, and checks at the interval
+//! `jobs::ASK` whether Ctrl-C was pressed.
 
 mod bundled;
 mod endpoint;
@@ -18,8 +18,9 @@ mod sizes;
 use pyo3::prelude::*;
 use srd_sim::scenario::Transport;
 
-/// Worlds are bound by address translation. The command starts itself again with an allocator
-/// that requests huge pages; a library cannot, so it brings such an allocator.
+/// Address translation limits the speed of large simulations. The `srd` command restarts itself
+/// with an allocator that requests huge pages. A library cannot do this, so it contains such an
+/// allocator.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
@@ -36,7 +37,7 @@ pyo3::create_exception!(
     "Packets that do not add up: a fault of the simulator, not of the scenario."
 );
 
-/// The module.
+/// Defines the Python module.
 #[pymodule]
 fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;

@@ -1,20 +1,21 @@
-//! Results: the command's JSON, and columns for tables.
+//! Results of runs: the JSON of the command, and columns for tables.
 //!
-//! A table is a dict of lists of one length. Every table begins with the columns `scenario`,
-//! `transport` and `seed`, so that tables of several runs may be joined.
+//! A table is a dict of lists of equal length. Every table begins with the columns `scenario`,
+//! `transport` and `seed`, so that tables of several runs can be joined.
 
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use srd_sim::run::{FlowRecord, RunResult};
 
-/// Results of some runs.
+/// Results of several runs.
 #[pyclass(frozen, module = "opensrd._native")]
 pub(crate) struct Runs {
     pub(crate) inner: Vec<RunResult>,
 }
 
-/// The columns that identify the run of a row; `rows` of each run.
+/// Returns a table with the columns that identify the run of each row. `rows` returns the number of
+/// rows of a run.
 fn of_runs<'py>(
     py: Python<'py>,
     runs: &[RunResult],
@@ -28,10 +29,10 @@ fn of_runs<'py>(
     Ok(table)
 }
 
-/// Samples of ports of a run: their names, and a row of values for each time.
+/// Samples of a run's ports: the names of the ports, and a row of values for each time.
 type Ports<'a> = (&'a [String], &'a [Vec<u64>]);
 
-/// A table with a row per time and port.
+/// Returns a table with a row for each time and port.
 fn ports<'py>(
     py: Python<'py>,
     runs: &[RunResult],
@@ -60,29 +61,29 @@ fn ports<'py>(
 
 #[pymethods]
 impl Runs {
-    /// The text that `srd sim run --json` writes.
+    /// Returns the text that `srd sim run --json` writes.
     fn json(&self) -> PyResult<String> {
         let text = serde_json::to_string_pretty(&self.inner);
         text.map(|text| text + "\n").map_err(|e| PyValueError::new_err(e.to_string()))
     }
 
-    /// Complaints about each run, as text.
+    /// Returns the complaints about each run, as text.
     fn complaints(&self) -> Vec<Vec<String>> {
         self.inner.iter().map(RunResult::complaints).collect()
     }
 
-    /// The table that the command prints.
+    /// Returns the table that the command prints.
     fn text(&self) -> String {
         srd_sim::report::table(&self.inner)
     }
 
-    /// The file of flows that `srd sim run --out` writes for the run of this number.
+    /// Returns the CSV file of flows that `srd sim run --out` writes for the run with this number.
     fn flows_csv(&self, run: usize) -> PyResult<String> {
         let run = self.inner.get(run).ok_or_else(|| PyValueError::new_err("no such run"))?;
         Ok(srd_sim::report::flows_csv(&run.flow_records))
     }
 
-    /// Every flow.
+    /// Returns a table of all flows.
     fn flows<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let table = of_runs(py, &self.inner, |run| run.flow_records.len())?;
         let all = || self.inner.iter().flat_map(|run| &run.flow_records);
@@ -102,19 +103,19 @@ impl Runs {
         Ok(table)
     }
 
-    /// The most bytes that waited at each recorded port, over time.
+    /// Returns the largest queue of each recorded port in bytes, over time.
     fn queues<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let table = ports(py, &self.inner, pick_queues)?;
         table.del_item("gbps")?;
         Ok(table)
     }
 
-    /// Bytes that each recorded port sent, over time.
+    /// Returns the bytes that each recorded port sent, over time.
     fn loads<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         ports(py, &self.inner, pick_loads)
     }
 
-    /// Bytes that each flow delivered, over time.
+    /// Returns the bytes that each flow delivered, over time.
     fn goodput<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let samples = |run: &RunResult| -> usize {
             run.series.as_ref().map_or(0, |s| s.flow_bytes.iter().map(Vec::len).sum())

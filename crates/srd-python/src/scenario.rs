@@ -1,4 +1,4 @@
-//! A scenario that was read, with overrides applied.
+//! A scenario, read with its overrides.
 
 use std::path::{Path, PathBuf};
 
@@ -10,10 +10,11 @@ use srd_sim::scenario::{self, Override};
 use crate::jobs::{self, explain};
 use crate::runs::Runs;
 
-/// Most runs of one call, as of the command.
+/// Largest number of runs of one call; the command has the same limit.
 const RUNS_MAX: u64 = 100_000;
 
-/// A scenario, checked for keys and types; numbers that make no world are found when it runs.
+/// A scenario whose keys and types were checked. Numbers that describe no valid world are found
+/// when it runs.
 #[pyclass(frozen, module = "opensrd._native")]
 pub(crate) struct Scenario {
     inner: scenario::Scenario,
@@ -25,14 +26,14 @@ fn overrides(texts: &[String]) -> PyResult<Vec<Override>> {
 
 #[pymethods]
 impl Scenario {
-    /// Reads a file.
+    /// Reads a scenario from a file.
     #[staticmethod]
     fn open(path: PathBuf, sets: Vec<String>) -> PyResult<Self> {
         let inner = scenario::Scenario::open(&path, &overrides(&sets)?).map_err(explain)?;
         Ok(Self { inner })
     }
 
-    /// Reads TOML.
+    /// Reads a scenario from TOML text.
     #[staticmethod]
     fn read(origin: &str, text: &str, directory: PathBuf, sets: Vec<String>) -> PyResult<Self> {
         let inner = scenario::Scenario::read(origin, text, &directory, &overrides(&sets)?)
@@ -40,7 +41,7 @@ impl Scenario {
         Ok(Self { inner })
     }
 
-    /// Reads JSON with the structure of the TOML.
+    /// Reads a scenario from JSON with the structure of the TOML.
     #[staticmethod]
     fn from_json(
         origin: &str,
@@ -55,35 +56,35 @@ impl Scenario {
         Self::read(origin, &text, directory, sets)
     }
 
-    /// Its name.
+    /// Returns the name of the scenario.
     #[getter]
     fn name(&self) -> &str {
         &self.inner.name
     }
 
-    /// Description of the scenario.
+    /// Returns the description of the scenario.
     #[getter]
     fn description(&self) -> &str {
         &self.inner.description
     }
 
-    /// The directory that relative paths start from.
+    /// Returns the directory to which relative paths refer.
     #[getter]
     fn directory(&self) -> &Path {
         &self.inner.directory
     }
 
-    /// The whole scenario as JSON, with every default that the file left out.
+    /// Returns the whole scenario as JSON, including all defaults.
     fn json(&self) -> PyResult<String> {
         serde_json::to_string(&self.inner).map_err(|e| PyValueError::new_err(e.to_string()))
     }
 
-    /// The scenario as TOML.
+    /// Returns the scenario as TOML.
     fn toml(&self) -> PyResult<String> {
         toml::to_string(&self.inner).map_err(|e| PyValueError::new_err(e.to_string()))
     }
 
-    /// Runs it: every transport with every seed.
+    /// Runs the scenario: every transport with every seed.
     #[pyo3(signature = (threads=None, said=None))]
     fn run(
         &self,

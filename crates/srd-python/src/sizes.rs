@@ -1,4 +1,4 @@
-//! Distributions of flow sizes: by name, or from a file.
+//! Distributions of flow sizes, by name or from a file.
 
 use std::path::Path;
 
@@ -6,7 +6,7 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use srd_sim::workload::sizes;
 
-/// Sizes of one call, at most.
+/// Largest number of sizes that one call returns.
 const SAMPLE_MAX: usize = 100_000_000;
 
 /// A distribution of flow sizes.
@@ -25,19 +25,19 @@ impl Sizes {
         Ok(Self { inner })
     }
 
-    /// The mean size in bytes.
+    /// Returns the mean size in bytes.
     #[getter]
     fn mean_bytes(&self) -> f64 {
         self.inner.mean_bytes()
     }
 
-    /// Points of the cumulative distribution: bytes and probability.
+    /// Returns the points of the cumulative distribution: bytes and probability.
     #[getter]
     fn points(&self) -> Vec<(f64, f64)> {
         self.inner.points().to_vec()
     }
 
-    /// Sizes in bytes, the same for the same seed.
+    /// Returns random sizes in bytes. Equal seeds give equal sizes.
     #[pyo3(signature = (count, seed=1))]
     fn sample(&self, py: Python<'_>, count: usize, seed: u64) -> PyResult<Vec<u64>> {
         if count > SAMPLE_MAX {

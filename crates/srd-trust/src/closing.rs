@@ -1,17 +1,17 @@
-//! Descriptors of another process, closed.
+//! Closing of descriptors that another process has chosen, without blocking.
 //!
-//! Closing a descriptor calls its file system, which may be a program of the other process
-//! (FUSE); closing a socket may wait until its bytes are sent (`SO_LINGER`). So a descriptor that
-//! another process has chosen is closed on a separate thread, which may wait.
+//! Closing a descriptor calls its file system, which may be a program of the other process (FUSE).
+//! Closing a socket may wait until its bytes are sent (`SO_LINGER`). So a descriptor that another
+//! process has chosen is closed on a separate thread, which may block.
 //!
-//! Bound: the owner takes no more descriptors until those before are closed.
+//! Bound: the owner accepts no more descriptors until the earlier ones are closed.
 
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{Builder, JoinHandle};
 
-/// Descriptors that are closed on a thread of their own: their file systems may hold that up for
-/// ever.
+/// Descriptors that are closed on a separate thread, because their file systems may block the
+/// thread forever.
 #[derive(Debug, Default)]
 pub struct Closing {
     left: Arc<Mutex<Vec<OwnedFd>>>,
@@ -25,7 +25,8 @@ impl Closing {
         lock(&self.left).extend(descriptors);
     }
 
-    /// Whether all of them are closed. If not, a thread is at work, or is started now.
+    /// Whether all descriptors are closed. If not, and no thread is closing them, a thread is
+    /// started.
     pub fn is_done(&mut self) -> bool {
         if self.thread.as_ref().is_some_and(|thread| !thread.is_finished()) {
             return false;
@@ -36,12 +37,12 @@ impl Closing {
         }
         let left = Arc::clone(&self.left);
         let close = move || {
-            // The lock is not held while one of them is closed.
+            // The lock is not held while a descriptor is closed.
             while let Some(descriptor) = { lock(&left).pop() } {
                 drop(descriptor);
             }
         };
-        // Without a thread they stay open, until there is one at the next call.
+        // If no thread can be started, the descriptors stay open until a later call starts one.
         self.thread = Builder::new().name(String::from("srd-close")).spawn(close).ok();
         false
     }
@@ -50,7 +51,8 @@ impl Closing {
 impl Drop for Closing {
     fn drop(&mut self) {
         if !self.is_done() && self.thread.is_none() {
-            // The process ends before a thread was to be had: closing them here could wait.
+            // The process ends, and no thread could be started. Closing the descriptors here could
+            // block, so the kernel closes them.
             std::mem::take(&mut *lock(&self.left)).into_iter().for_each(std::mem::forget);
         }
     }

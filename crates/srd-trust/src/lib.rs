@@ -1,16 +1,16 @@
-//! Trust between processes of one machine: no other user may choose a file that root creates or
-//! opens, or a peer that root trusts.
+//! Trust between processes of one machine: protection of root against files and peers that other
+//! users have chosen.
 //!
-//! | module | what |
+//! | module | content |
 //! |---|---|
-//! | [`place`] | directories and files that root alone may change |
-//! | [`socket`] | Unix sockets that are bound with their owner and mode, whatever happens beside |
-//! | [`peer`] | which user is at the other end of a Unix socket |
+//! | [`place`] | directories and files that only root can change |
+//! | [`socket`] | Unix sockets that have their owner and mode before anyone can connect |
+//! | [`peer`] | the user at the other end of a Unix socket |
 //! | [`text`] | control characters in texts that another process has sent |
 //! | [`memory`] | secrets that stay out of core dumps |
 //! | [`private`] | files that hold a secret |
-//! | [`privileges`] | users and capabilities of our processes, and giving them up |
-//! | [`closing`] | descriptors of another process, closed without a wait |
+//! | [`privileges`] | users and capabilities of our processes, and how they are dropped |
+//! | [`closing`] | descriptors of another process, closed without blocking |
 #![forbid(unsafe_code)]
 
 pub mod closing;

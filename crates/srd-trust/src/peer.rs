@@ -1,4 +1,4 @@
-//! The user at the other end of a Unix socket. The kernel noted it when the other end
+//! The user at the other end of a Unix socket. The kernel recorded this user when the other end
 //! connected or began to listen; neither end can choose it.
 
 use std::fmt;
@@ -11,10 +11,10 @@ use rustix::process::geteuid;
 /// The root user.
 const ROOT: u32 = 0;
 
-/// Another user than the trusted ones is at the other end.
+/// Error: the user at the other end is not trusted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Stranger {
-    /// The number of this user.
+    /// Number of this user.
     pub user: u32,
 }
 
@@ -30,11 +30,11 @@ impl fmt::Display for Stranger {
 
 impl std::error::Error for Stranger {}
 
-/// Finds out whether root, this process's own user or one of `also` is at the other end.
+/// Checks that the user at the other end is root, this process's own user or a user in `also`.
 ///
 /// # Errors
-/// An error of the system; one of another user is a [`Stranger`], of the kind
-/// [`PermissionDenied`](io::ErrorKind::PermissionDenied).
+/// An error of the operating system, if the user cannot be read. For another user, the error is a
+/// [`Stranger`] of the kind [`PermissionDenied`](io::ErrorKind::PermissionDenied).
 pub fn check(stream: &UnixStream, also: &[u32]) -> io::Result<()> {
     let user = socket_peercred(stream)?.uid.as_raw();
     if is_trusted(user, geteuid().as_raw(), also) {
@@ -43,11 +43,11 @@ pub fn check(stream: &UnixStream, also: &[u32]) -> io::Result<()> {
     Err(io::Error::new(io::ErrorKind::PermissionDenied, Stranger { user }))
 }
 
-/// Finds out whether root or this one user is at the other end: for a process whose user has
-/// changed since, and is shared with others.
+/// Checks that the user at the other end is root or `user`. It serves processes that have changed
+/// to a user that other processes share.
 ///
 /// # Errors
-/// As [`check`].
+/// The errors of [`check`].
 pub fn check_one(stream: &UnixStream, user: u32) -> io::Result<()> {
     let there = socket_peercred(stream)?.uid.as_raw();
     if is_trusted(there, user, &[]) {
@@ -56,7 +56,7 @@ pub fn check_one(stream: &UnixStream, user: u32) -> io::Result<()> {
     Err(io::Error::new(io::ErrorKind::PermissionDenied, Stranger { user: there }))
 }
 
-/// The user that such an error is about.
+/// Returns the user in an error of [`check`]; `None` for other errors.
 pub fn stranger(error: &io::Error) -> Option<Stranger> {
     error.get_ref()?.downcast_ref().copied()
 }
@@ -69,8 +69,8 @@ fn is_trusted(user: u32, own: u32, also: &[u32]) -> bool {
 mod tests {
     use super::*;
 
-    /// A card that took over trusted any process that listened at the socket, and ran as root the
-    /// program that this process named.
+    /// Before, a card that took over trusted any process that listened at the socket, and ran the
+    /// program that this process named as root.
     #[test]
     fn regression_root_the_own_user_and_named_ones_are_trusted_and_nobody_else() {
         let (root, own, other) = (0, 1000, 65_534);

@@ -1,6 +1,6 @@
-//! Directories and files that root alone may change, with all that is above them. A user that may
-//! change one of them may put another file, or a link, in the place of what root has made or is
-//! about to open.
+//! Directories and files that only root can change, including all directories above them. A user
+//! that can change one of these directories can put another file, or a link, in place of a file
+//! that root has created or is about to open.
 
 use std::collections::VecDeque;
 use std::ffi::OsString;
@@ -12,19 +12,19 @@ use std::path::{Component, Path, PathBuf};
 
 use rustix::process::geteuid;
 
-/// Links that are followed on the way to a place, as the kernel does.
+/// Largest number of links that are followed in a path; the kernel has the same limit.
 const LINKS_MAX: u32 = 40;
-/// Bits of a mode with which others than the owner write.
+/// Mode bits that let users other than the owner write.
 const OTHERS_WRITE: u32 = 0o022;
-/// In a directory with this bit only their owners rename or remove files.
+/// Mode bit of a directory in which only the owner of a file can rename or remove it.
 const STICKY: u32 = 0o1000;
 
-/// A place that another user may change.
+/// Error: another user can change the path.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Exposed {
-    /// The directory or file on the way that is not root's alone.
+    /// The directory or file in the path that another user can change.
     pub at: PathBuf,
-    /// Its owner or mode, in words.
+    /// The owner or mode that permits the change, as text.
     pub why: String,
 }
 
@@ -37,14 +37,14 @@ impl fmt::Display for Exposed {
 impl std::error::Error for Exposed {}
 
 /// Checks that a path can be trusted: the file and each directory above it must belong to root or
-/// to this process's user, and only the owner may write to it; a sticky directory such as `/tmp`
-/// may be writable. A name that does not exist yet can be created by the users that may change
-/// the directory above it. In `/tmp` these are all users, so a caller that creates a file there
-/// must check again afterwards.
+/// to this process's user, and only the owner may be able to write to it. A sticky directory such
+/// as `/tmp` may be writable by others. A name that does not exist yet can be created by every user
+/// that can write to the directory above it. In `/tmp` these are all users, so a caller that
+/// creates a file there has to check again afterwards.
 ///
 /// # Errors
-/// The system's. An error about an [`Exposed`] place has the kind
-/// [`PermissionDenied`](io::ErrorKind::PermissionDenied).
+/// An error of the operating system, if the path cannot be read. An error about an [`Exposed`] path
+/// has the kind [`PermissionDenied`](io::ErrorKind::PermissionDenied).
 pub fn check(path: &Path) -> io::Result<()> {
     let own = geteuid().as_raw();
     walk(path, |at, facts| {
@@ -61,23 +61,24 @@ pub fn check(path: &Path) -> io::Result<()> {
     })
 }
 
-/// Whether root or this process's user alone may change what a path means: [`check`].
+/// Whether only root or this process's user can change the file that a path refers to: see
+/// [`check`].
 pub fn is_roots_alone(path: &Path) -> bool {
     check(path).is_ok()
 }
 
-/// Makes a directory with this mode unless it is there, and all above it that is missing. None of
-/// them may be another user's.
+/// Creates a directory with this mode, and all missing directories above it, unless it exists. None
+/// of these directories may belong to another user.
 ///
 /// # Errors
-/// As [`check`].
+/// The errors of [`check`], or an error of the operating system, if a directory cannot be created.
 pub fn make_directory(path: &Path, mode: u32) -> io::Result<()> {
     check(path)?;
     if let Some(above) = path.parent().filter(|above| !above.as_os_str().is_empty()) {
         DirBuilder::new().recursive(true).mode(0o755).create(above)?;
     }
     match DirBuilder::new().mode(0o700).create(path) {
-        // The mask of this process may have taken away what shall be there.
+        // The umask of this process may have removed bits of the mode.
         Ok(()) => fs::set_permissions(path, Permissions::from_mode(mode))?,
         Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
         Err(error) => return Err(error),
@@ -85,8 +86,8 @@ pub fn make_directory(path: &Path, mode: u32) -> io::Result<()> {
     check(path)
 }
 
-/// Follows a path from the root, link by link, and looks at each directory, link and file on it
-/// that is there.
+/// Follows a path from the root directory, link by link, and calls `look` for each existing
+/// directory, link and file.
 fn walk(path: &Path, look: impl Fn(&Path, &Metadata) -> Result<(), String>) -> io::Result<()> {
     let mut ahead: VecDeque<OsString> = names(&std::path::absolute(path)?);
     let mut here = PathBuf::from("/");
@@ -122,7 +123,7 @@ fn walk(path: &Path, look: impl Fn(&Path, &Metadata) -> Result<(), String>) -> i
     }
 }
 
-/// The names that a path consists of.
+/// Returns the names in a path.
 fn names(path: &Path) -> VecDeque<OsString> {
     let parts = path
         .components()
@@ -130,7 +131,7 @@ fn names(path: &Path) -> VecDeque<OsString> {
     parts.map(|part| part.as_os_str().to_owned()).collect()
 }
 
-/// The place that an error of [`check`] is about.
+/// Returns the path that an error of [`check`] is about.
 pub fn exposed(error: &io::Error) -> Option<&Exposed> {
     error.get_ref()?.downcast_ref()
 }
@@ -195,7 +196,7 @@ mod tests {
         chown(&other, Some(65_534), None).unwrap();
         let found = refused(&other.join("x"));
         assert!(found.at == other && found.why.contains("user 65534"), "{found}");
-        // As in /tmp: the link may be exchanged by its owner.
+        // As in /tmp, the owner of the link may replace it.
         let link = directory.path().join("link");
         symlink(&own, &link).unwrap();
         check(&link).unwrap();

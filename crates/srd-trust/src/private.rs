@@ -9,20 +9,20 @@ use std::path::Path;
 use rustix::fs::OFlags;
 use rustix::process::geteuid;
 
-/// Bits of a file's mode that let others read or change it.
+/// Bits of a file's mode that let other users read or change the file.
 const OTHERS: u32 = 0o077;
 
 /// Reason why a file is not private.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum Exposed {
-    /// Its mode lets others use it.
+    /// The mode lets other users access the file.
     Mode(u32),
     /// The file belongs to this user, which is neither root nor a permitted user.
     Owner(u32),
 }
 
-/// A fault of a file, with its remedy.
+/// A fault of a file, and its remedy.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Fault {
     /// Description of the fault.
@@ -40,7 +40,7 @@ impl fmt::Display for Fault {
 impl std::error::Error for Fault {}
 
 impl Exposed {
-    /// In words, about the key that is in this file.
+    /// Returns the fault and its remedy as text. The text is about a file with a key.
     pub fn fault(self, path: &Path) -> Fault {
         let shown = path.display();
         match self {
@@ -56,11 +56,11 @@ impl Exposed {
     }
 }
 
-/// Opens an ordinary file to read it; `None` if there is something else. Never blocks: opening a
-/// pipe would wait for its writer.
+/// Opens a regular file for reading; `None` if the path is another kind of file. The call never
+/// blocks, while a plain `open` of a pipe would wait for its writer.
 ///
 /// # Errors
-/// An error of the system.
+/// An error of the operating system, if the file cannot be opened.
 pub fn open(path: &Path) -> io::Result<Option<File>> {
     let flags = (OFlags::NONBLOCK | OFlags::NOCTTY).bits();
     let flags = i32::try_from(flags).map_err(io::Error::other)?;
@@ -69,11 +69,12 @@ pub fn open(path: &Path) -> io::Result<Option<File>> {
 }
 
 /// Checks that a file belongs to root, to this process's user or to `also`, and that other users
-/// may neither read nor change it. The check is made on the open file, since its name may refer
-/// to another file by now.
+/// can neither read nor change it. The check uses the open file, since its name may already refer
+/// to another file.
 ///
 /// # Errors
-/// An error of the system; the inner error describes the fault of the file.
+/// An error of the operating system, if the attributes cannot be read. The inner error describes
+/// the fault of the file.
 pub fn check(file: &File, also: Option<u32>) -> io::Result<Result<(), Exposed>> {
     let facts = file.metadata()?;
     let mode = facts.mode() & 0o7777;

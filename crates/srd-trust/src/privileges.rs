@@ -1,6 +1,6 @@
 //! Privileges of the processes of `srd up` and `srd card up`.
 //!
-//! | | what moves packets, once it is set up | `srd network` | `srd card-helper` |
+//! | | processes that move packets, after their setup | `srd network` | `srd card-helper` |
 //! |---|---|---|---|
 //! | capabilities | none | `CAP_NET_ADMIN` | [`HELPER`] |
 //! | bounding set | empty | `CAP_NET_ADMIN` | [`HELPER`] |
@@ -8,7 +8,7 @@
 //! | core dumps | none | none | none |
 //! | started as root, user | `srd`, or `nobody` (see [`leave_root`]) | `nobody` | root |
 //!
-//! The bounding set can be cut by root only; the systemd unit `srd@` cuts it for the user `srd`.
+//! Only root can reduce the bounding set. The systemd unit `srd@` does this for the user `srd`.
 
 use std::io;
 
@@ -18,35 +18,36 @@ use rustix::thread::{self, CapabilitySet, CapabilitySets};
 
 use crate::memory;
 
-/// Capabilities have numbers below this one.
+/// Upper limit of capability numbers: all are smaller.
 const CAPABILITIES_MAX: u32 = 64;
 /// Capabilities that the helper of a card keeps: for devices and routes; for namespaces and the
-/// mounts that are their names; for finding and ending the programs inside; for files and sockets
-/// of other users.
+/// mounts that name them; for finding and ending programs inside of namespaces; for files and
+/// sockets of other users.
 pub const HELPER: CapabilitySet = CapabilitySet::NET_ADMIN
     .union(CapabilitySet::SYS_ADMIN)
     .union(CapabilitySet::SYS_PTRACE)
     .union(CapabilitySet::KILL)
     .union(CapabilitySet::DAC_OVERRIDE);
-/// The account of the package's unit.
+/// User of the package's systemd unit.
 pub const OWN_ACCOUNT: &str = "srd";
-/// The account that owns nothing.
+/// User that owns no files.
 pub const NO_ACCOUNT: &str = "nobody";
-/// Its number where the machine has no such name.
+/// Number of the user `nobody` on machines without this name.
 const NO_ACCOUNT_ID: u32 = 65_534;
 
-/// Whether this process may make interfaces and mark packets.
+/// Whether this process may create network interfaces and set packet marks.
 pub fn may_administer() -> bool {
     thread::capabilities(None).is_ok_and(|sets| sets.effective.contains(CapabilitySet::NET_ADMIN))
 }
 
-/// Of a process that runs as root and has no threads: becomes the user `srd`, or `nobody` where
-/// there is none, if that user `can_reload`: if it can read again what a reload reads. Otherwise
-/// the process stays root, without capabilities, because a reload would fail.
-/// Returns the name of the user that could not, for a warning.
+/// Changes the user of a process that runs as root and has no other threads: to `srd`, or to
+/// `nobody` if there is no user `srd`. The change is kept only if `can_reload` returns true for the
+/// new user: it has to be able to read the files of a reload again. Otherwise a reload would fail,
+/// so the process stays root, without capabilities. Then the name of the user is returned, for a
+/// warning.
 ///
 /// # Errors
-/// An error of the operating system.
+/// An error of the operating system, if users or capabilities cannot be changed.
 pub fn leave_root(can_reload: impl FnOnce() -> bool) -> io::Result<Option<String>> {
     if !geteuid().is_root() {
         return Ok(None);
@@ -56,7 +57,7 @@ pub fn leave_root(can_reload: impl FnOnce() -> bool) -> io::Result<Option<String
     let (uid, gid) = (account.uid, account.gid);
     let root = (Uid::ROOT, Gid::ROOT);
     let before = rustix::process::getgroups().map_err(failed("cannot read our groups"))?;
-    // The saved user stays root until it is decided.
+    // The saved user stays root until `can_reload` has been evaluated.
     become_user(None, uid, None, gid)?;
     if can_reload() {
         thread::set_thread_res_uid(None, root.0, None).map_err(failed("cannot change the user"))?;
@@ -70,7 +71,8 @@ pub fn leave_root(can_reload: impl FnOnce() -> bool) -> io::Result<Option<String
     Ok(Some(account.name))
 }
 
-/// Changes groups, group and user, in the order in which root may.
+/// Changes supplementary groups, group and user. In another order, the later changes would not be
+/// permitted.
 fn become_user(
     real: impl Into<Option<Uid>>,
     effective: Uid,
@@ -82,19 +84,19 @@ fn become_user(
     thread::set_thread_res_uid(real, effective, saved).map_err(failed("cannot change the user"))
 }
 
-/// Gives up every capability, for good. Threads that exist already keep theirs: call this
-/// before any is started.
+/// Drops every capability permanently. Existing threads keep theirs, so call this function before
+/// any thread is started.
 ///
 /// # Errors
-/// An error of the operating system.
+/// An error of the operating system, if the capabilities cannot be dropped.
 pub fn drop_all() -> io::Result<()> {
     restrict(CapabilitySet::empty())
 }
 
-/// Keeps `CAP_NET_ADMIN` alone, for good; a process of root becomes `nobody`.
+/// Keeps only `CAP_NET_ADMIN`, permanently. A process of root also changes to the user `nobody`.
 ///
 /// # Errors
-/// An error of the operating system.
+/// An error of the operating system, if user or capabilities cannot be changed.
 pub fn keep_network_only() -> io::Result<()> {
     let keep = CapabilitySet::NET_ADMIN;
     if geteuid().is_root() {
@@ -102,7 +104,7 @@ pub fn keep_network_only() -> io::Result<()> {
         thread::set_keep_capabilities(true).map_err(failed("cannot keep a capability"))?;
         let account = account(&[NO_ACCOUNT]);
         become_user(account.uid, account.uid, account.uid, account.gid)?;
-        // Back in the effective set, from the permitted one.
+        // Copies the capability from the permitted set back into the effective set.
         let kept = CapabilitySets {
             effective: keep,
             permitted: keep,
@@ -114,17 +116,16 @@ pub fn keep_network_only() -> io::Result<()> {
     restrict(keep)
 }
 
-/// Gives up everything but what a helper of a card needs ([`HELPER`]), as far as this process has
-/// it, for good.
+/// Drops all capabilities except those that the helper of a card needs ([`HELPER`]), permanently.
 ///
 /// # Errors
-/// An error of the operating system.
+/// An error of the operating system, if the capabilities cannot be read or dropped.
 pub fn keep_helper_only() -> io::Result<()> {
     let has = thread::capabilities(None).map_err(failed("cannot read capabilities"))?;
     restrict(HELPER.intersection(has.permitted))
 }
 
-/// An error with what failed before it.
+/// Returns an error with a prefix that names the failed operation.
 fn failed(what: &str) -> impl FnOnce(Errno) -> io::Error + '_ {
     move |error| {
         let error = io::Error::from(error);
@@ -139,12 +140,12 @@ fn restrict(keep: CapabilitySet) -> io::Result<()> {
     let rest =
         CapabilitySets { effective: keep, permitted: keep, inheritable: CapabilitySet::empty() };
     thread::set_capabilities(None, rest).map_err(failed("cannot drop capabilities"))?;
-    // Keys are in memory. After the change of the user, which would undo it.
+    // Keys are in memory. A change of the user would undo this setting, so it is made afterwards.
     memory::forbid_core_dumps()
 }
 
-/// Takes what programs could gain from the bounding set. Without `CAP_SETPCAP` this is refused,
-/// and `no_new_privs` alone keeps programs from gaining anything.
+/// Removes the capabilities that programs could gain from the bounding set. Without `CAP_SETPCAP`
+/// the kernel refuses this. Then `no_new_privs` alone keeps programs from gaining capabilities.
 fn cut_bounding_set(keep: CapabilitySet) {
     for number in 0..CAPABILITIES_MAX {
         let capability = CapabilitySet::from_bits_retain(1 << number);
@@ -155,19 +156,20 @@ fn cut_bounding_set(keep: CapabilitySet) {
     }
 }
 
-/// Whether a process of this user may be one of ours: the users that daemons and network processes
-/// become, and the one that this process is.
+/// Whether a process of this user may belong to this software: the user is root, the current user,
+/// or a user to which daemons and network processes change.
 pub fn may_be_ours(user: Uid) -> bool {
     let ours = |name| account(&[name, NO_ACCOUNT]).uid == user;
     user.is_root() || user == geteuid() || ours(OWN_ACCOUNT) || ours(NO_ACCOUNT)
 }
 
-/// The user that a daemon becomes which root or the package's unit has started.
+/// Returns the user to which a daemon changes that root or the package's systemd unit has started.
 pub fn user_of_daemons() -> u32 {
     account(&[OWN_ACCOUNT, NO_ACCOUNT]).uid.as_raw()
 }
 
-/// The user that a daemon of root's becomes, whose keys root may use: it has the package's account.
+/// Returns the user to which a daemon of root changes and whose keys root may use: `srd`, if this
+/// user exists.
 pub fn own_user() -> Option<u32> {
     let is_root = geteuid().is_root();
     let account = is_root.then(|| account(&[OWN_ACCOUNT]))?;
@@ -180,7 +182,7 @@ struct Account {
     gid: Gid,
 }
 
-/// The first of these accounts that this machine has.
+/// Returns the first of these users that exists on this machine.
 fn account(names: &[&str]) -> Account {
     for name in names {
         if let Ok(Some(user)) = nix::unistd::User::from_name(name)

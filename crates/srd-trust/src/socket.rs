@@ -1,9 +1,9 @@
-//! Unix sockets that have their owner and mode from the first moment on.
+//! Unix sockets that have their owner and mode before any process can connect.
 //!
-//! A socket that is bound at its place is open to others until its mode is set. A user that may
-//! change the directory may exchange its name for a link meanwhile, and owner and mode of the
-//! link's target are changed. So a socket is bound in a directory that this user alone may enter,
-//! gets its owner and mode there, and is moved to its place.
+//! If a socket is bound at its final path, other users can connect until its mode is set. A user
+//! that can change the directory could also replace the name by a link in this interval, and then
+//! owner and mode of the link's target would be changed. So a socket is bound in a directory that
+//! only this user can enter, gets its owner and mode there, and is moved to its final path.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -20,40 +20,42 @@ use rustix::fs::{
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, socket_with};
 use rustix::process::geteuid;
 
-/// The longest name that is bound as it is; others are bound as [`SHORT`], and moved.
+/// Longest name in bytes under which a socket is bound directly. A socket with a longer name is
+/// bound as [`SHORT`], and renamed when it is moved.
 const NAME_BYTES_MAX: usize = 64;
-/// A name in the directory of this user alone.
+/// A short name inside the private directory.
 const SHORT: &str = "s";
-/// The beginning of the names of such directories.
+/// Prefix of the names of private directories.
 const OWN_PREFIX: &str = ".srd-";
-/// The bytes that an address of a Unix socket has on Linux, without the zero at its end.
+/// Longest address of a Unix socket on Linux in bytes, without the zero at its end.
 const ADDRESS_BYTES_MAX: usize = 107;
 
 /// Options of a listening socket.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
-    /// The bits of its mode.
+    /// Mode bits of the socket.
     pub mode: u32,
     /// Group of the socket; `None`: the group of this process.
     pub group: Option<u32>,
-    /// Whether it takes the place of a file that is there. Otherwise that is an error.
+    /// Whether the socket replaces an existing file. Otherwise an existing file is an error.
     pub replace: bool,
 }
 
 /// A socket that listens.
 #[derive(Debug)]
 pub struct Bound {
-    /// The socket.
+    /// The listening socket.
     pub listener: UnixListener,
-    /// Its file: device and inode.
+    /// Device and inode of the socket's file.
     pub identity: (u64, u64),
 }
 
-/// Listens at a path. A link at the path is not followed, and no process can connect before the
-/// socket has its group and mode.
+/// Listens at a path. If the path is a link, the link is not followed. No process can connect
+/// before the socket has its group and mode.
 ///
 /// # Errors
-/// [`ErrorKind::AddrInUse`] if the path exists and is not to be replaced; otherwise the system's.
+/// [`ErrorKind::AddrInUse`] if the path exists and `replace` is false; otherwise an error of the
+/// operating system, if the socket cannot be created at the path.
 pub fn listen(path: &Path, options: Options) -> io::Result<Bound> {
     let name = path.file_name().ok_or(ErrorKind::InvalidInput)?;
     let above = match path.parent() {
@@ -75,7 +77,7 @@ pub fn listen(path: &Path, options: Options) -> io::Result<Bound> {
     made
 }
 
-/// Binds in a directory that this user alone may enter.
+/// Binds a socket in a directory that only this user can enter.
 fn bind(directory: &OwnedFd, name: &OsStr, options: Options) -> io::Result<Bound> {
     let listener = UnixListener::bind(address(directory, name))?;
     if let Some(group) = options.group {
@@ -87,10 +89,11 @@ fn bind(directory: &OwnedFd, name: &OsStr, options: Options) -> io::Result<Bound
     Ok(Bound { listener, identity: (facts.st_dev, facts.st_ino) })
 }
 
-/// Address to which a socket in such a directory is bound: by the path of the directory, if it is
-/// short enough. The kernel shows this address for the life of the socket, and [`place_of`] finds
-/// the socket by it. If another user has exchanged the directory meanwhile, the next steps find
-/// no file of this name, since they use the descriptor.
+/// Returns the address to which a socket in such a directory is bound: it contains the path of the
+/// directory, if the path is short enough. The kernel shows this address for the life of the
+/// socket, and [`place_of`] computes the final path from it. If another user replaces the directory
+/// at the same time, the next steps find no file of this name, because they use the descriptor of
+/// the directory.
 fn address(directory: &OwnedFd, name: &OsStr) -> PathBuf {
     let by_descriptor = PathBuf::from(format!("/proc/self/fd/{}", directory.as_raw_fd()));
     let by_name = fs::read_link(&by_descriptor).map(|place| place.join(name));
@@ -98,8 +101,8 @@ fn address(directory: &OwnedFd, name: &OsStr) -> PathBuf {
     by_name.ok().filter(is_short).unwrap_or_else(|| by_descriptor.join(name))
 }
 
-/// The path of a socket that [`listen`] has made, computed from the address that the kernel
-/// shows; `None` if the address does not contain it.
+/// Returns the path of a socket that [`listen`] has created, from the address that the kernel
+/// shows; `None` if the address does not contain the path.
 pub fn place_of(address: &Path) -> Option<PathBuf> {
     let name = address.file_name()?;
     let own = address.parent()?;
@@ -107,11 +110,11 @@ pub fn place_of(address: &Path) -> Option<PathBuf> {
     (is_own && name != SHORT).then(|| own.parent().map(|above| above.join(name)))?
 }
 
-/// Connects without waiting. A socket whose queue is full counts as one without a listener, since
-/// another user may have filled the queue to stop this process.
+/// Connects without blocking. A socket whose queue is full is treated like a socket without a
+/// listener, since another user may have filled the queue to block this process.
 ///
 /// # Errors
-/// An error of the system.
+/// An error of the operating system, if no connection can be made immediately.
 pub fn connect(path: &Path) -> io::Result<UnixStream> {
     let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
     let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
@@ -121,7 +124,7 @@ pub fn connect(path: &Path) -> io::Result<UnixStream> {
     Ok(stream)
 }
 
-/// A directory of this user alone beside the socket. It is removed when this is dropped.
+/// A private directory of this user, next to the socket. It is removed when this value is dropped.
 struct Own<'a> {
     above: BorrowedFd<'a>,
     name: String,
@@ -130,12 +133,13 @@ struct Own<'a> {
 
 impl<'a> Own<'a> {
     fn make(above: BorrowedFd<'a>) -> io::Result<Self> {
-        // Another process with this one's number, in another container, may make one as well.
+        // Another process with the same process number, in another container, may create such a
+        // directory, too.
         let name = format!("{OWN_PREFIX}{:016x}", RandomState::new().build_hasher().finish());
         mkdirat(above, &name, Mode::RWXU)?;
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let own = Self { above, directory: openat(above, &name, flags, Mode::empty())?, name };
-        // A user that may change the directory above may have put another one here.
+        // A user that can change the directory above may have replaced the new directory.
         let facts = fstat(&own.directory)?;
         if facts.st_uid != geteuid().as_raw() || facts.st_mode & 0o077 != 0 {
             let what = format!("another program has exchanged the directory {}", own.name);
@@ -216,7 +220,7 @@ mod tests {
         );
     }
 
-    /// A user that owns the directory exchanges each name that it sees for a link.
+    /// An attack: a user that owns the directory replaces each name that it sees by a link.
     #[test]
     fn regression_names_that_are_exchanged_meanwhile_change_no_other_file() {
         let directory = tempfile::tempdir().unwrap();

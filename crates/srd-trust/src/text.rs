@@ -1,18 +1,18 @@
-//! Control characters in texts that another process has sent. On a terminal they move the cursor,
-//! overwrite what stands there, or change settings.
+//! Control characters in text from other processes. On a terminal they can move the cursor,
+//! overwrite existing text, or change settings.
 
-/// In the place of a byte that is taken out.
+/// Byte that replaces a removed byte.
 const INSTEAD: u8 = b'?';
 
-/// Replaces control characters in the strings of a JSON text, except line feeds and tabs. An
-/// escape becomes U+FFFD or spaces, and a byte becomes a question mark. The length stays the
-/// same. A text that is not JSON stays invalid.
+/// Replaces control characters in the strings of a JSON text, except line feeds and tabs. An escape
+/// sequence becomes U+FFFD or spaces, and a byte becomes a question mark. The length of the text
+/// stays the same. Invalid JSON stays invalid.
 pub fn clean_json(text: &mut [u8]) {
     let mut at = 0;
     while at < text.len() {
         match text[at] {
             b'\\' => at += clean_escape(&mut text[at..]),
-            // DEL stands for itself. Those below the space are no part of a string in JSON.
+            // DEL may be in a JSON string. Bytes below the space may not.
             0x7f => {
                 text[at] = INSTEAD;
                 at += 1;
@@ -27,7 +27,7 @@ pub fn clean_json(text: &mut [u8]) {
     }
 }
 
-/// Cleans the escape that the text begins with. Returns its length.
+/// Cleans the escape sequence at the start of the text. Returns its length.
 fn clean_escape(text: &mut [u8]) -> usize {
     match text.get(1) {
         Some(b'b' | b'f' | b'r') => {
@@ -41,7 +41,7 @@ fn clean_escape(text: &mut [u8]) -> usize {
             if character.is_some_and(|c| c.is_control() && c != '\n' && c != '\t') {
                 text[2..6].copy_from_slice(b"fffd");
             }
-            // A sequence that is no escape is for the parser to refuse.
+            // An invalid escape sequence is left for the parser, which reports it.
             2
         }
         _ => 2,

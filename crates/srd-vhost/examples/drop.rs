@@ -1,7 +1,7 @@
-//! A back end that takes frames and drops them: what the device alone can do.
+//! A back end that reads frames and drops them, to measure the device alone.
 //!
-//! `cargo run --release -p srd-vhost --example drop -- /tmp/port.sock` prints frames a second; with
-//! `join` behind it, the front end listens there.
+//! `cargo run --release -p srd-vhost --example drop -- /tmp/port.sock` prints frames per second.
+//! With `join` as a second argument, the front end listens at the socket.
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};

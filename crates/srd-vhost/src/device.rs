@@ -1,10 +1,10 @@
-//! The device: a socket, the front end that is connected, and its frames.
+//! The device: a socket, the front end that is connected, and the front end's frames.
 //!
-//! One front end at a time; when it goes, another may come. Nothing here waits: the caller waits on
-//! [`Device::descriptors`], and then calls [`Device::turn`].
+//! The device serves one front end at a time; after it has gone, another may connect. No function
+//! here blocks: the caller waits on [`Device::descriptors`], and then calls [`Device::turn`].
 //!
-//! Either end may be the one that listens. A device that joins a front end looks for it again
-//! whenever it is gone.
+//! Either end may be the one that listens. If the front end listens, the device tries to connect
+//! again whenever the front end is gone.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -21,66 +21,68 @@ use crate::session::{Kick, NOT_DONE, RECEIVE, RINGS_MAX, SEND, Session, Violatio
 use crate::signal;
 use crate::socket::{Connection, Ended};
 
-/// Requests of one turn.
+/// Largest number of requests that one call of [`Device::turn`] executes.
 const REQUESTS_MAX: usize = 64;
-/// Chains without a good frame that one call of [`Device::read`] takes.
+/// Largest number of chains without a valid frame that one call of [`Device::read`] takes.
 const USELESS_MAX: usize = 64;
 
-/// Interval at which a device tries to connect to a front end that listens.
+/// Interval between attempts to connect to a front end that listens.
 const JOIN_EVERY: Duration = Duration::from_millis(100);
 
-/// Counters since the device was made.
+/// Counters since the creation of the device.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Counts {
-    /// Front ends that came.
+    /// Front ends that have connected.
     pub connected: u64,
-    /// Front ends that were given up, since they broke the protocol.
+    /// Front ends that were disconnected because they broke the protocol.
     pub violations: u64,
-    /// Requests that were refused, where the front end went on.
+    /// Requests that were refused although the session continued.
     pub refused: u64,
-    /// Chains that were dropped: loops, bad addresses, wrong directions, wrong lengths.
+    /// Chains that were dropped: loops, invalid addresses, wrong directions, wrong lengths.
     pub malformed: u64,
-    /// Rings that stopped: indices that jump, places outside of the memory.
+    /// Rings that were stopped: indices that jump, addresses outside of the memory.
     pub broken_rings: u64,
-    /// Frames for the driver that it had no buffers for.
+    /// Frames for which the driver had no buffers.
     pub no_buffer: u64,
-    /// Frames that were longer than its buffers.
+    /// Frames that were longer than the driver's buffers.
     pub too_long: u64,
-    /// Frames that came while no driver received frames.
+    /// Frames that arrived while no driver received frames.
     pub no_driver: u64,
 }
 
-/// Role of a device towards its front end.
+/// Way in which a device gets its front end.
 #[derive(Debug)]
 enum Meets {
     /// The device listens.
     Listens(UnixListener),
-    /// The device connects at this time.
+    /// The device connects to the front end. The next attempt is at this time.
     Joins(Instant),
-    /// The owner of the device connects, on request.
+    /// The owner of the device connects to the front end, on request.
     Asks(Asks),
 }
 
-/// A front end that another program connects to.
+/// State of requests to the owner, which connects to the front end.
 #[derive(Debug)]
 struct Asks {
-    /// Not before this time.
+    /// Earliest time of the next request.
     at: Instant,
-    /// Whether there is no answer yet.
+    /// Whether a request is waiting for its answer.
     is_asked: bool,
     found: Option<UnixStream>,
 }
 
-/// Listens at `path`, for this user alone. A socket without a listener is replaced, and any if
-/// `replaces`. The file stays when the socket is closed.
+/// Listens at `path`; only this user may connect. A socket file without a listener is replaced. If
+/// `replaces`, a socket file with a listener is replaced, too. The file remains when the socket is
+/// closed.
 ///
 /// # Errors
-/// Another program listens there, or no socket can be made there.
+/// An error of the operating system, if another program listens at `path`, or no socket can be
+/// created there.
 pub fn listen(path: &Path, replaces: bool) -> io::Result<UnixListener> {
     if replaces {
         return bind_for_us(path, true);
     }
-    // A program that listens, but accepts no connection now, does listen.
+    // A full queue of connections (`WouldBlock`) also means that a program listens.
     if !matches!(connect(path), Err(error) if error.kind() != io::ErrorKind::WouldBlock) {
         return Err(io::Error::new(io::ErrorKind::AddrInUse, "another program listens there"));
     }
@@ -94,70 +96,76 @@ pub fn listen(path: &Path, replaces: bool) -> io::Result<UnixListener> {
     bind_for_us(path, false)
 }
 
-/// A device.
+/// The back end of one vhost-user port.
 #[derive(Debug)]
 pub struct Device {
     path: PathBuf,
-    /// Another process has its file.
+    /// Whether the socket file belongs to another process.
     is_replaced: bool,
     meets: Meets,
     connection: Option<Connection>,
-    /// Descriptors of the front end before this one, whose end may take long.
+    /// Closes descriptors of the last front end on another thread, which may take long.
     closing: Closing,
-    /// Whether that has not ended: no other front end is met until then.
+    /// Whether this closing is still in progress. Until it ends, the device accepts no other front
+    /// end.
     is_closing: bool,
     session: Session,
-    /// Rings that run.
+    /// Rings in use.
     running: Vec<usize>,
     /// Rings for frames to the driver that may be used now.
     receivers: Vec<usize>,
-    /// Rings by which the driver sends.
+    /// Rings for frames from the driver.
     senders: Vec<usize>,
-    /// The place among them of the one that is read first.
+    /// Index in `senders` of the ring that is read first.
     sender: usize,
     counts: Counts,
     scratch: Scratch,
 }
 
 impl Device {
-    /// Listens at `path`, for this user alone. A socket without a listener is replaced.
+    /// Listens at `path`; only this user may connect. A socket file without a listener is replaced.
     ///
     /// # Errors
-    /// Another program listens there, or no socket can be made there.
+    /// An error of the operating system, if another program listens at `path`, or no socket can be
+    /// created there.
     pub fn open(path: &Path) -> io::Result<Self> {
         Self::of(path, listen(path, false)?)
     }
 
-    /// Listens in the place of another process, which ends: its front end has to connect anew.
+    /// Replaces the socket of another process, which is about to end. The front end of that process
+    /// has to connect again.
     ///
     /// # Errors
-    /// An error of the system.
+    /// An error of the operating system, if no socket can be created at `path`.
     pub fn replace(path: &Path) -> io::Result<Self> {
         Self::of(path, listen(path, true)?)
     }
 
-    /// Takes front ends of a listener that another program has made, whose file stays with that.
+    /// Accepts front ends at a listener that another program has created. The socket file remains
+    /// that program's.
     ///
     /// # Errors
-    /// The kernel cannot signal to front ends.
+    /// An error of the operating system, if the kernel offers no way to signal to front ends
+    /// without blocking.
     pub fn over(path: &Path, listener: UnixListener) -> io::Result<Self> {
         let mut device = Self::of(path, listener)?;
         device.is_replaced = true;
         Ok(device)
     }
 
-    /// Has another program connect to the front end that listens at `path`: [`Device::asks`].
+    /// Has another program connect to the front end that listens at `path`: see [`Device::asks`].
     ///
     /// # Errors
-    /// The kernel cannot signal to front ends.
+    /// An error of the operating system, if the kernel offers no way to signal to front ends
+    /// without blocking.
     pub fn asking(path: &Path) -> io::Result<Self> {
         signal::prepare()?;
         let asks = Asks { at: Instant::now(), is_asked: false, found: None };
         Ok(Self::with(path, Meets::Asks(asks)))
     }
 
-    /// Whether the owner shall connect to the front end now. After true it returns false until the
-    /// answer, [`Device::found`].
+    /// Whether the owner has to connect to the front end now. After it has returned true, the
+    /// function returns false until [`Device::found`] delivers the answer.
     pub fn asks(&mut self) -> bool {
         let is_free = self.connection.is_none() && !self.is_closing;
         let Meets::Asks(asks) = &mut self.meets else { return false };
@@ -169,17 +177,18 @@ impl Device {
         true
     }
 
-    /// The answer to [`Device::asks`]: the front end, if there is one.
+    /// Takes the answer to [`Device::asks`]: the connection to the front end, if there is one.
     pub fn found(&mut self, front: Option<UnixStream>) {
         if let Meets::Asks(asks) = &mut self.meets {
             (asks.is_asked, asks.found) = (false, front);
         }
     }
 
-    /// Connects to the front end that listens at `path`, now or whenever it is there.
+    /// Connects to the front end that listens at `path`, now or as soon as it listens.
     ///
     /// # Errors
-    /// The kernel cannot signal to front ends.
+    /// An error of the operating system, if the kernel offers no way to signal to front ends
+    /// without blocking.
     pub fn join(path: &Path) -> io::Result<Self> {
         signal::prepare()?;
         Ok(Self::with(path, Meets::Joins(Instant::now())))
@@ -209,12 +218,12 @@ impl Device {
         }
     }
 
-    /// Ends, and leaves its file to the process that is in its place.
+    /// Ends the device, and leaves the socket file to the process that replaces this one.
     pub fn leave(mut self) {
         self.is_replaced = true;
     }
 
-    /// Path of the socket.
+    /// Returns the path of the socket.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -224,34 +233,35 @@ impl Device {
         self.connection.is_some()
     }
 
-    /// Whether descriptors of the last front end are still being closed: no other one is met.
+    /// Whether descriptors of the last front end are still being closed. Until this ends, the
+    /// device accepts no other front end.
     pub fn is_closing(&self) -> bool {
         self.is_closing
     }
 
-    /// Whether the driver takes frames.
+    /// Whether the driver accepts frames.
     pub fn is_running(&self) -> bool {
         !self.receivers.is_empty()
     }
 
-    /// Number of pairs of rings that the driver has enabled for frames to it.
+    /// Returns the number of ring pairs on which the driver has enabled reception of frames.
     pub fn pairs(&self) -> usize {
         self.receivers.len()
     }
 
-    /// Counters.
+    /// Returns the counters.
     pub fn counts(&self) -> Counts {
         let broken_rings = self.counts.broken_rings + self.session.broken;
         let refused = self.counts.refused + self.session.refused;
         Counts { broken_rings, refused, ..self.counts }
     }
 
-    /// Whether all of these features ([`feature`]) were agreed on.
+    /// Whether both ends have agreed on all of these features ([`feature`]).
     pub fn has(&self, features: u64) -> bool {
         self.session.has(features)
     }
 
-    /// Descriptors to wait on, for reading.
+    /// Returns the descriptors to wait on until they are readable.
     pub fn descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
         let front = match (&self.connection, &self.meets) {
             (Some(connection), _) => Some(connection.fd()),
@@ -265,7 +275,7 @@ impl Device {
         front.into_iter().chain(kicks)
     }
 
-    /// Executes requests of the front end, and takes note of kicks.
+    /// Executes requests of the front end, and consumes its kicks.
     pub fn turn(&mut self) {
         for index in senders() {
             let setup = &self.session.rings[index];
@@ -283,7 +293,7 @@ impl Device {
             self.connection = self.meet().and_then(Connection::new).ok();
             self.counts.connected += u64::from(self.connection.is_some());
         }
-        // Rings that stop have nothing under way.
+        // A request may stop rings, so buffers that were read or written are published first.
         self.flush_all();
         for _ in 0..REQUESTS_MAX {
             match self.obey() {
@@ -331,7 +341,7 @@ impl Device {
         *sender %= senders.len().max(1);
     }
 
-    /// Executes one request, if there is one.
+    /// Executes one request. Returns whether there was one.
     fn obey(&mut self) -> Result<bool, Ended> {
         let Some(connection) = &mut self.connection else { return Ok(false) };
         let Some(request) = connection.receive()? else { return Ok(false) };
@@ -341,7 +351,7 @@ impl Device {
             Ok(Some(body)) => connection.answer(number, &body)?,
             Err(Violation { why, wants_answer }) => {
                 if wants_answer {
-                    // The front end is given up, whether it receives the reason or not.
+                    // The front end is disconnected, whether or not it receives the answer.
                     let _ = connection.answer(number, &NOT_DONE.to_ne_bytes());
                 }
                 return Err(Ended::Wrong(why));
@@ -350,7 +360,7 @@ impl Device {
         Ok(true)
     }
 
-    /// The front end is gone, and with it all that it had set up.
+    /// Ends the session of the front end, and drops everything that the front end has set up.
     fn end(&mut self, ended: Ended) {
         if let Ended::Wrong(why) = ended {
             tracing::warn!("a front end of {} is given up: {why}", self.path.display());
@@ -367,8 +377,8 @@ impl Device {
         }
     }
 
-    /// The next frame of the driver's; `None`: no frame waits, or a turn's share of chains was
-    /// bad.
+    /// Returns the next frame from the driver; `None`: no frame is available, or this call has
+    /// reached its limit of chains without a valid frame.
     pub fn read(&mut self) -> Option<Frame> {
         let (mut useless, mut frame) = (0, Frame::default());
         for _ in 0..self.senders.len() {
@@ -394,7 +404,7 @@ impl Device {
     /// Reads the next frame of a ring. Returns whether there was one.
     fn read_ring(&mut self, index: usize, useless: &mut usize, frame: &mut Frame) -> bool {
         let has_count = self.layout().has_count;
-        // "Must process and discard any TX packets" while it is disabled.
+        // "Must process and discard any TX packets" while the ring is disabled.
         let is_enabled = self.session.is_enabled(index);
         while *useless < USELESS_MAX {
             let Session { memory, rings, .. } = &mut self.session;
@@ -418,8 +428,8 @@ impl Device {
         false
     }
 
-    /// Gives a frame to the driver, by the pair that belongs to this number of its flow. Returns
-    /// whether it got it; if not, it was counted.
+    /// Writes a frame to the driver, by the ring pair that this flow number selects. Returns
+    /// whether the driver gets the frame; otherwise the frame is counted.
     pub fn write(&mut self, frame: &Frame, flow: u32) -> bool {
         let layout = self.layout();
         let pair = flow as usize % self.receivers.len().max(1);
@@ -439,11 +449,11 @@ impl Device {
         false
     }
 
-    /// Publishes to the driver the buffers that were read and written, and interrupts it if it
-    /// has enabled interrupts.
+    /// Publishes the buffers that were read and written to the driver, and interrupts the driver if
+    /// it has requested interrupts.
     pub fn flush(&mut self) {
         self.flush_all();
-        // Each ring is the first once.
+        // Each ring in turn is read first.
         self.next_sender();
     }
 
@@ -460,7 +470,7 @@ impl Device {
         while let Some(index) = self.running.get(place).copied() {
             match self.flush_ring(index) {
                 Ok(()) => place += 1,
-                // It is among them no more.
+                // After this the list of running rings no longer contains the ring.
                 Err(broken) => self.stop(index, broken),
             }
         }
@@ -481,8 +491,8 @@ impl Device {
         Ok(())
     }
 
-    /// Requests kicks, before the caller waits. Returns whether there is no need to wait, since
-    /// there are frames already.
+    /// Requests kicks. It is called before the caller waits. Returns whether frames are available
+    /// already, so that the caller must not wait.
     pub fn rest(&mut self) -> bool {
         let mut is_ready = false;
         for index in 0..RINGS_MAX {
@@ -499,20 +509,20 @@ impl Device {
         let setup = &mut rings[index];
         let (Some(memory), Some(ring)) = (memory, &mut setup.ring) else { return Ok(false) };
         if index % 2 == RECEIVE {
-            // Buffers are looked for when there is a frame for them.
+            // A receive ring needs no kicks: its buffers are read when a frame has to be written.
             ring.refuse_kicks(memory)?;
             return Ok(false);
         }
         Ok(ring.ask_for_kicks(memory)? || matches!(setup.kick, Kick::Never))
     }
 
-    /// After the caller has waited: no kicks, until it waits again.
+    /// Switches kicks off. It is called after the caller has waited.
     pub fn wake(&mut self) {
         let Session { memory, rings, .. } = &mut self.session;
         let Some(memory) = memory else { return };
         for index in &self.running {
             let Some(ring) = rings[*index].ring.as_mut() else { continue };
-            // If this fails, so does what follows, where it is counted.
+            // If this fails, the next access to the ring fails as well, and is counted.
             let _ = ring.refuse_kicks(memory);
         }
     }
@@ -530,7 +540,7 @@ impl Device {
     }
 }
 
-/// The rings that drivers send by.
+/// Returns the indices of the rings for frames from drivers.
 fn senders() -> impl Iterator<Item = usize> {
     (SEND..RINGS_MAX).step_by(2)
 }
@@ -544,7 +554,7 @@ impl Drop for Device {
     }
 }
 
-/// A socket of mode 0600 from its first moment on.
+/// Returns a listening socket whose file has mode 0600 from its creation on.
 fn bind_for_us(path: &Path, replace: bool) -> io::Result<UnixListener> {
     let options = socket::Options { mode: 0o600, group: None, replace };
     Ok(socket::listen(path, options)?.listener)

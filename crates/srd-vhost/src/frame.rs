@@ -1,8 +1,8 @@
-//! Frames from and to buffers of a ring.
+//! Reads frames from buffers of a ring, and writes frames to them.
 //!
-//! In a buffer a frame stands behind the header of virtio-net (VIRTIO 1.2, section 5.1.6), ten
-//! bytes and, with `VERSION_1` or `MRG_RXBUF`, the number of buffers that it takes. A frame that
-//! does not fit into one buffer goes on in the next ones, with `MRG_RXBUF`.
+//! In a buffer a frame follows the header of virtio-net (VIRTIO 1.2, section 5.1.6). The header has
+//! ten bytes and, with `VERSION_1` or `MRG_RXBUF`, the number of buffers that the frame occupies.
+//! With `MRG_RXBUF`, a frame that does not fit into one buffer continues in the next buffers.
 
 use vm_memory::VolatileMemory;
 
@@ -13,33 +13,33 @@ use crate::ring::{Access, Broken, Piece, Ring};
 pub const HEADER_BYTES: usize = 10;
 /// Bytes of an Ethernet header.
 pub const ETHERNET_BYTES: usize = 14;
-/// Bytes of the longest packet: a super-packet of 64 KB.
+/// Length of the longest packet in bytes: a super-packet of 64 KB.
 pub const PACKET_BYTES_MAX: usize = 65_535;
-/// Buffers that a frame may take.
+/// Largest number of buffers of one frame.
 const BUFFERS_MAX: usize = 128;
 
-/// Memory for what is known of buffers between two frames.
+/// Working memory, kept between frames to avoid allocations.
 #[derive(Debug, Default)]
 pub struct Scratch {
     pieces: Vec<Piece>,
-    /// Heads of chains, with the bytes that each of them takes of a frame.
+    /// Heads of chains, each with the number of bytes of the frame that go into the chain.
     heads: Vec<(u16, u32)>,
 }
 
-/// A frame.
+/// An Ethernet frame with its offload header.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Frame {
-    /// Its Ethernet header.
+    /// Ethernet header of the frame.
     pub ethernet: [u8; ETHERNET_BYTES],
-    /// The offload header ([`HEADER_BYTES`], offsets counted from the Ethernet header on), and
-    /// the packet behind the Ethernet header.
+    /// Offload header ([`HEADER_BYTES`], whose offsets count from the Ethernet header), followed by
+    /// the content of the frame after its Ethernet header.
     pub packet: Vec<u8>,
 }
 
 /// Result of taking the next chain of a ring that a device reads.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Taken {
-    /// No chain waits.
+    /// No chain was available.
     Nothing,
     /// The chain held a frame.
     Frame,
@@ -50,20 +50,20 @@ pub enum Taken {
 /// Result of putting a frame into a ring that a device writes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Put {
-    /// The driver gets it.
+    /// The frame was written.
     Done,
-    /// The driver has no buffers there.
+    /// The driver has no buffers in the ring.
     Full,
-    /// The frame is longer than a buffer of the driver's.
+    /// The frame is longer than a buffer of the driver.
     Long,
-    /// A chain was malformed; the frame may be tried again.
+    /// A chain was malformed; the caller may try the frame again.
     Malformed,
 }
 
-/// Takes the next chain of a ring, and gives it back. `frame` becomes the frame that it held.
+/// Takes the next chain of a ring, copies its frame into `frame`, and gives the chain back.
 ///
 /// # Errors
-/// The ring cannot go on.
+/// A [`Broken`] error, if the ring is invalid and has to be stopped.
 pub fn take(
     ring: &mut Ring,
     memory: &Memory,
@@ -94,14 +94,14 @@ fn read(
         return None;
     }
     packet.clear();
-    // Most frames lie in one buffer.
+    // Usually a frame lies in one buffer.
     if let [piece] = pieces
         && let Some(slice) = memory.slice(piece.at, headers + packet_bytes)
     {
         let mut head = [0; HEADER_BYTES + 2 + ETHERNET_BYTES];
         let head = &mut head[..headers];
         slice.copy_to(head);
-        // Not `vec![0; n]`, which is `calloc`: glibc keeps no memory at hand for that.
+        // `vec![0; n]` calls `calloc`, for which glibc keeps no cached memory.
         packet.reserve_exact(HEADER_BYTES + packet_bytes);
         packet.extend_from_slice(&head[..HEADER_BYTES]);
         packet.resize(HEADER_BYTES + packet_bytes, 0);
@@ -133,16 +133,16 @@ fn read(
 /// Layout of a frame in buffers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Layout {
-    /// Whether the header has the number of buffers.
+    /// Whether the header contains the number of buffers.
     pub has_count: bool,
-    /// Whether a frame may take several buffers.
+    /// Whether a frame may occupy several buffers.
     pub may_merge: bool,
 }
 
-/// Puts a frame into the next chains of a ring, and gives them back.
+/// Writes a frame to the next chains of a ring, and gives the chains back.
 ///
 /// # Errors
-/// The ring cannot go on.
+/// A [`Broken`] error, if the ring is invalid and has to be stopped.
 pub fn put(
     ring: &mut Ring,
     memory: &Memory,
@@ -170,7 +170,7 @@ pub fn put(
     }
     good = good && write(memory, pieces, layout, heads.len(), frame).is_some();
     for (head, bytes) in heads {
-        // Buffers that cannot be written are given back empty.
+        // Buffers that cannot be written are given back with a length of zero.
         ring.give_back(memory, *head, if good { *bytes } else { 0 })?;
     }
     Ok(if good { Put::Done } else { Put::Malformed })
@@ -188,13 +188,13 @@ fn write(
     let count = if layout.has_count { &count[..] } else { &[] };
     let headers = HEADER_BYTES + count.len() + ETHERNET_BYTES;
     let whole = headers + packet.len();
-    // Most frames fit into one buffer.
+    // Usually a frame fits into one buffer.
     if let [piece] = pieces
         && usize::try_from(piece.bytes).is_ok_and(|bytes| bytes >= whole)
         && let Some(slice) = memory.slice(piece.at, whole)
     {
-        // Each part to its place: gathered first, they would be read in other pieces than they
-        // were written in, which takes a processor long.
+        // Each part is copied directly to its destination. If the parts were collected first, the
+        // processor would read them in other sizes than it wrote them, which is slow.
         slice.copy_from(header);
         if let [low, high] = *count {
             slice.get_ref(HEADER_BYTES).ok()?.store([low, high]);

@@ -1,8 +1,8 @@
 //! A network device for virtual machines and DPDK programs: the back end of vhost-user.
 //!
-//! A front end (QEMU, DPDK's virtio-user) connects to a socket and hands over its memory. Its
-//! driver puts frames into rings there, and finds those for it in others: no system call moves a
-//! packet.
+//! A front end (QEMU, DPDK's virtio-user) connects to a socket and shares its memory. The front
+//! end's driver writes frames into rings in this memory, and reads incoming frames from other
+//! rings. No system call transfers a packet.
 //!
 //! ```text
 //!  front end                                back end
@@ -14,41 +14,42 @@
 //!  +-----------------+   shared memory      +----------------------------+
 //! ```
 //!
-//! | file | what |
+//! | file | content |
 //! |---|---|
 //! | [`device`] | the socket, the front end behind it, frames |
-//! | [`session`] | what a front end has set up, request by request |
-//! | `socket` | requests with their descriptors from a stream |
-//! | [`message`] | the form of requests |
-//! | [`frame`] | frames from and to buffers of a ring |
+//! | [`session`] | state that a front end sets up by requests |
+//! | `socket` | reception of requests with their descriptors |
+//! | [`message`] | formats of requests and answers |
+//! | [`frame`] | reading and writing of frames in buffers of a ring |
 //! | [`ring`] | one split ring |
 //! | [`memory`] | the front end's memory |
-//! | `kind` | descriptors of a front end, before anything is asked of them |
+//! | `kind` | kinds of the front end's descriptors, found without a blocking call |
 //! | `signal` | event descriptors |
-//! | `sys` | everything `unsafe`: signals that never wait, and memory that goes away |
+//! | `sys` | all `unsafe` code: signals that never block, and memory that disappears |
 //!
 //! Sources: *Vhost-user Protocol* of QEMU's documentation, and *Virtual I/O Device (VIRTIO)* 1.2,
-//! sections 2.7 (split rings) and 5.1 (network device). Split rings only; one pair of them.
+//! sections 2.7 (split rings) and 5.1 (network device). Only split rings are supported.
 //!
 //! # What a front end cannot do
-//! The driver is not trusted: no address that it writes leads outside of the memory that it has
-//! handed over, no chain of descriptors is followed for longer than [`ring::PIECES_MAX`], and
-//! each of its errors is counted. A buffer that is wrong is dropped; a ring whose indices are
-//! wrong stops until the front end sets it up again.
+//! The driver is not trusted. No address of the driver leads outside of the memory that the front
+//! end shares, no chain of descriptors is followed for longer than [`ring::PIECES_MAX`], and each
+//! error of the driver is counted. An invalid buffer is dropped. A ring with invalid indices stops
+//! until the front end sets it up again.
 //!
-//! Nor is the front end. Events have to be event descriptors (eventfd) and memory a file in
-//! memory (memfd, tmpfs, hugetlbfs), which is checked without a call to a file system that may
-//! not answer (`kind`). No event descriptor that is full or blocking holds up the device
-//! (`sys::signal`). Memory that can be sealed has to be sealed against truncation
-//! (`F_SEAL_SHRINK`); if other memory is truncated, zeros take its place, and the session ends
-//! (`sys::guard`). The descriptors of a front end that was given up are closed before another
-//! front end is accepted at that socket, since its file system may hold the closing up.
+//! The front end is not trusted either. Events have to be event descriptors (eventfd), and memory
+//! has to be a file in memory (memfd, tmpfs, hugetlbfs). Both are checked without a call to a file
+//! system, which may not answer (`kind`). An event descriptor that is full or blocking does not
+//! delay the device (`sys::signal`). Memory that can be sealed has to be sealed against truncation
+//! (`F_SEAL_SHRINK`). If other memory is truncated, zeros replace it, and the session ends
+//! (`sys::guard`). The descriptors of a front end that was disconnected are closed before another
+//! front end is accepted at the same socket, because closing them may block in the front end's file
+//! system.
 //!
 //! # Why not the crates `vhost` and `virtio-queue`
-//! `vhost` refuses `SET_VRING_ENABLE` before `SET_FEATURES`, which is the order that QEMU has.
-//! `virtio-queue` publishes used buffers one by one, while the buffers of one frame (`MRG_RXBUF`)
-//! have to appear at once. It does not distinguish a truncated chain from a complete one, and
-//! does not read `VRING_AVAIL_F_NO_INTERRUPT`. All access to the memory is by `vm-memory`.
+//! `vhost` refuses `SET_VRING_ENABLE` before `SET_FEATURES`, but QEMU sends them in this order.
+//! `virtio-queue` publishes used buffers one by one, but the buffers of one frame (`MRG_RXBUF`)
+//! have to appear together. It does not distinguish a truncated chain from a complete one, and does
+//! not read `VRING_AVAIL_F_NO_INTERRUPT`. All access to the memory uses `vm-memory`.
 
 pub mod device;
 pub mod frame;

@@ -1,9 +1,9 @@
-//! The memory of a front end, mapped: regions that have an address for the guest, and another one
-//! for the front end itself.
+//! The mapped memory of a front end: regions, each of which has an address in the guest and another
+//! address in the front end.
 //!
-//! Buffers are named by guest addresses, rings by addresses of the front end. What lies in no
-//! region cannot be read or written. If a file is cut off, zeros are in the place of its region
-//! (`sys::guard`), and the session ends.
+//! Requests and rings name buffers by guest addresses, and rings by front-end addresses. An address
+//! outside of all regions cannot be read or written. If the file of a region is truncated, zeros
+//! replace the region (`sys::guard`), and the session ends.
 
 use std::fs::File;
 use std::os::fd::OwnedFd;
@@ -20,19 +20,20 @@ use vm_memory::{
 use crate::message::Region;
 use crate::sys::guard::Guard;
 
-/// Maximum number of memory regions of a front end that adds them one at a time
-/// (`CONFIGURE_MEM_SLOTS`). A front end that sends all regions in one table may have 8.
+/// Largest number of regions of one memory. One table of all regions has up to 8; regions that are
+/// added one by one (`CONFIGURE_MEM_SLOTS`) may reach this limit.
 pub const REGIONS_MAX: usize = 32;
-/// Bytes that one front end may share. Files may be sparse, so that their size costs it nothing.
+/// Largest memory of one front end in bytes. Files may be sparse, so a large size costs the front
+/// end nothing.
 pub const BYTES_MAX: u64 = 4 << 40;
-/// Bytes that all front ends of a process may share: half of its addresses on x86-64 and aarch64,
-/// so that there is room for stacks.
+/// Largest memory of all front ends of a process in bytes: half of the process's address space on
+/// x86-64 and aarch64, so that address space remains for other mappings, such as stacks.
 const ALL_BYTES_MAX: u64 = 64 << 40;
 
-/// Bytes that are shared now.
+/// Bytes that front ends share now, in the whole process.
 static SHARED_BYTES: AtomicU64 = AtomicU64::new(0);
 
-/// A part of [`ALL_BYTES_MAX`], which is given back when this is dropped.
+/// Bytes that are reserved from [`ALL_BYTES_MAX`]. They are released when the value is dropped.
 #[derive(Debug)]
 struct Share(u64);
 
@@ -54,17 +55,17 @@ impl Drop for Share {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Fault;
 
-/// All memory that the front end shares.
+/// All memory that a front end shares.
 #[derive(Debug, Default)]
 pub struct Memory {
-    /// The regions in the order of their addresses: most accesses lie in one, and finding it is
-    /// most of the work.
+    /// The regions in the order of their addresses. Usually an access lies in one region, and the
+    /// search for this region is the largest part of its cost.
     maps: Vec<Map>,
-    /// All regions together, for a part of memory that lies in several of them.
+    /// All regions together, for accesses that span several regions.
     regions: GuestMemoryMmap,
 }
 
-/// A region, and where the guest has it.
+/// A mapped region and its guest address.
 #[derive(Debug)]
 struct Map {
     at: u64,
@@ -80,7 +81,7 @@ impl Memory {
     /// Maps the regions.
     ///
     /// # Errors
-    /// The errors of [`Memory::add`], or `regions` is empty.
+    /// An error text, if `regions` is empty or [`Memory::add`] fails.
     pub(crate) fn map(regions: Vec<(Region, OwnedFd, SealFlags)>) -> Result<Self, &'static str> {
         let mut memory = Self::default();
         for (region, file, seals) in regions {
@@ -89,12 +90,12 @@ impl Memory {
         if memory.maps.is_empty() { Err("a memory table without regions") } else { Ok(memory) }
     }
 
-    /// Maps another region of a file in memory that has these seals.
+    /// Maps another region, from a file in memory with these seals.
     ///
     /// # Errors
-    /// There are already [`REGIONS_MAX`] regions or [`BYTES_MAX`] bytes, the region overlaps
-    /// another one or wraps or is not in its file, or the file could be truncated although seals
-    /// can prevent it.
+    /// An error text, in each of these cases: there are already [`REGIONS_MAX`] regions or
+    /// [`BYTES_MAX`] bytes; the region overlaps another region, wraps around, or lies outside of
+    /// its file; the file supports seals but is not sealed against truncation.
     pub(crate) fn add(
         &mut self,
         place: Region,
@@ -119,7 +120,7 @@ impl Memory {
             return Err("more memory than one front end may share");
         }
         let share = Share::take(place.bytes).ok_or("more memory than all front ends may share")?;
-        // A mapping of huge pages can only be removed as whole pages.
+        // A mapping of huge pages can only be removed in whole pages.
         let page = huge_page_bytes(&file);
         if page.is_some_and(|page| !is_whole(&place, page)) {
             return Err("a region that does not consist of whole huge pages");
@@ -142,7 +143,7 @@ impl Memory {
         })
     }
 
-    /// Takes a region away, which its addresses and its size name. Returns whether there was one.
+    /// Removes the region with these addresses and this size. Returns whether there was one.
     pub(crate) fn remove(&mut self, of: Region) -> bool {
         let name = |of: &Region| (of.guest, of.user, of.bytes);
         let Some(place) = self.maps.iter().position(|map| name(&map.place) == name(&of)) else {
@@ -150,7 +151,7 @@ impl Memory {
         };
         self.maps.remove(place);
         if self.find().is_err() {
-            // None is left.
+            // No region remains.
             self.regions = GuestMemoryMmap::default();
         }
         true
@@ -163,12 +164,13 @@ impl Memory {
         Ok(())
     }
 
-    /// Whether a region's file was cut off, or has no more pages: zeros are in its place.
+    /// Whether the file of a region was truncated or cannot get pages, so that zeros replace the
+    /// region.
     pub(crate) fn is_lost(&self) -> bool {
         self.maps.iter().any(|map| map.guard.is_lost())
     }
 
-    /// The guest address of what the front end has at this address of its own.
+    /// Returns the guest address of a front-end address.
     pub(crate) fn guest_address(&self, user: u64) -> Option<u64> {
         let mut places = self.maps.iter().map(|map| &map.place);
         places.find_map(|place| {
@@ -177,7 +179,7 @@ impl Memory {
         })
     }
 
-    /// `bytes` bytes at this address, if they lie in one region.
+    /// Returns `bytes` bytes at a guest address, if they lie in one region.
     pub(crate) fn slice(&self, at: u64, bytes: usize) -> Option<VolatileSlice<'_>> {
         let map = self.maps.iter().find(|map| at.wrapping_sub(map.at) < map.bytes)?;
         let offset = usize::try_from(at.wrapping_sub(map.at)).ok()?;
@@ -185,7 +187,7 @@ impl Memory {
         VolatileMemory::get_slice(mapping, offset, bytes).ok()
     }
 
-    /// Reads all of `into`.
+    /// Fills `into` from a guest address.
     pub fn read(&self, at: u64, into: &mut [u8]) -> Result<(), Fault> {
         if let Some(slice) = self.slice(at, into.len()) {
             slice.copy_to(into);
@@ -194,7 +196,7 @@ impl Memory {
         self.regions.read_slice(into, GuestAddress(at)).map_err(|_| Fault)
     }
 
-    /// Sixteen bytes as a little-endian number: a descriptor.
+    /// Reads a descriptor: sixteen bytes as a little-endian number.
     pub(crate) fn read_u128(&self, at: u64) -> Result<u128, Fault> {
         if let Some(slice) = self.slice(at, 16)
             && let Ok(number) = slice.get_ref::<u128>(0)
@@ -206,10 +208,10 @@ impl Memory {
         Ok(u128::from_le_bytes(raw))
     }
 
-    /// Prefetches the beginning of the bytes at `at` into the processor's cache, if the address is
-    /// mapped.
+    /// Prefetches the first cache lines at a guest address into the processor, if the address is
+    /// valid.
     pub(crate) fn touch(&self, at: u64, bytes: u32) {
-        /// Bytes that the processor fetches at once.
+        /// Bytes of a cache line.
         const LINE: usize = 64;
         let end = usize::try_from(bytes).map_or(1, |bytes| bytes.clamp(1, LINE + 1));
         let Some(slice) = self.slice(at, end) else { return };
@@ -218,7 +220,7 @@ impl Memory {
         }
     }
 
-    /// Writes all of `bytes`.
+    /// Writes all of `bytes` to a guest address.
     pub fn write(&self, at: u64, bytes: &[u8]) -> Result<(), Fault> {
         if let Some(slice) = self.slice(at, bytes.len()) {
             slice.copy_from(bytes);
@@ -227,25 +229,27 @@ impl Memory {
         self.regions.write_slice(bytes, GuestAddress(at)).map_err(|_| Fault)
     }
 
-    /// A little-endian number that the other side changes. What it wrote before is seen, too.
+    /// Reads a little-endian number that the other side changes, with acquire ordering: what the
+    /// other side wrote before the number is visible afterwards.
     pub fn load(&self, at: u64) -> Result<u16, Fault> {
         let slice = self.slice(at, 2).ok_or(Fault)?;
         slice.load(0, Ordering::Acquire).map(u16::from_le).map_err(|_| Fault)
     }
 
-    /// A number that the other side looks at. Once it sees it, it sees what was written before.
+    /// Writes a number that the other side reads, with release ordering: a reader of the number
+    /// also sees all earlier writes.
     pub fn store(&self, at: u64, value: u16) -> Result<(), Fault> {
         let slice = self.slice(at, 2).ok_or(Fault)?;
         slice.store(value.to_le(), 0, Ordering::Release).map_err(|_| Fault)
     }
 }
 
-/// Whether a region begins and ends with a page of this size.
+/// Whether a region begins and ends at multiples of this page size.
 fn is_whole(place: &Region, page: u64) -> bool {
     place.bytes.is_multiple_of(page) && place.offset.is_multiple_of(page)
 }
 
-/// The size of the pages of a file in huge pages.
+/// Returns the page size of a file in huge pages; `None` for other files.
 fn huge_page_bytes(file: &File) -> Option<u64> {
     const HUGETLBFS: i64 = 0x9584_58f6;
     let of = fstatfs(file).ok()?;
@@ -258,7 +262,7 @@ mod tests {
     use super::*;
     use rustix::fs::{MemfdFlags, fcntl_add_seals, ftruncate, memfd_create};
 
-    /// Memory without pages, of any size.
+    /// Returns a memory file of any size without allocated pages.
     fn sparse(bytes: u64) -> OwnedFd {
         let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
         let file = memfd_create("sparse", flags).unwrap();

@@ -5,19 +5,19 @@
 //! +---------------+---------------+---------------+--------------- - -
 //! | request       | flags         | bytes of body | body
 //! +---------------+---------------+---------------+--------------- - -
-//!                   0..1 version 1, 2 is an answer, 3 wants one
+//!                   0..1 version 1, 2 is an answer, 3 requests one
 //! ```
 //!
-//! Numbers have the order of the machine, which both ends run on. Descriptors travel beside the
-//! header.
+//! Numbers have the byte order of the machine, on which both ends run. Descriptors are sent as
+//! ancillary data of the header.
 
 use crate::kind::AcceptedDescriptor;
 
-/// Bytes of the header.
+/// Length of the header in bytes.
 pub const HEADER_BYTES: usize = 12;
-/// Bytes of the longest body: a memory table of eight regions is 264.
+/// Limit of a body in bytes. The longest one, a memory table of eight regions, has 264.
 pub const BODY_BYTES_MAX: usize = 512;
-/// Descriptors of one request: one for each region of a table.
+/// Largest number of descriptors of one request: one for each region of a table.
 pub const DESCRIPTORS_MAX: usize = 8;
 
 const VERSION: u32 = 1;
@@ -52,16 +52,16 @@ pub mod request {
 /// A request without its body.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Header {
-    /// Its number.
+    /// Number of the request.
     pub request: u32,
-    /// Whether the front end requests an answer to a request that is not normally answered.
+    /// Whether the front end requests an answer to a request that is normally not answered.
     pub wants_answer: bool,
-    /// Bytes of the body.
+    /// Length of the body in bytes.
     pub body_bytes: usize,
 }
 
 impl Header {
-    /// Reads a header; `None` if it is no request of this version, or too long.
+    /// Parses a header; `None` if it is no request of this version, or its body is too long.
     pub fn read(bytes: &[u8; HEADER_BYTES]) -> Option<Self> {
         let word = |at| u32_at(bytes, at);
         let (flags, body_bytes) = (word(4)?, usize::try_from(word(8)?).ok()?);
@@ -71,7 +71,7 @@ impl Header {
         (good && body_bytes <= BODY_BYTES_MAX).then_some(header)
     }
 
-    /// Writes the header, as a front end does.
+    /// Returns the bytes of the header, as a front end sends them.
     pub fn write(&self) -> [u8; HEADER_BYTES] {
         let wants = if self.wants_answer { WANTS_ANSWER } else { 0 };
         let bytes = u32::try_from(self.body_bytes).unwrap_or(u32::MAX);
@@ -79,20 +79,20 @@ impl Header {
     }
 }
 
-/// A request with all that came with it.
+/// A request with its body and its descriptors.
 #[derive(Debug)]
 pub(crate) struct Request {
-    /// Its header.
+    /// Header of the request.
     pub(crate) header: Header,
-    /// Its body.
+    /// Body of the request.
     pub(crate) body: Vec<u8>,
-    /// Its descriptors, of kinds that nothing waits for.
+    /// Descriptors of the kinds on which no call blocks.
     pub(crate) descriptors: Vec<AcceptedDescriptor>,
-    /// The name of a descriptor of another kind, if one came with it.
+    /// Name of a descriptor of another kind, if one came with the request.
     pub(crate) foreign: Option<String>,
 }
 
-/// The answer to a request.
+/// Returns the bytes of an answer to a request.
 pub fn answer(request: u32, body: &[u8]) -> Vec<u8> {
     let bytes = u32::try_from(body.len()).unwrap_or(u32::MAX);
     [&head(request, VERSION | IS_ANSWER, bytes), body].concat()
@@ -106,30 +106,30 @@ fn head(request: u32, flags: u32, bytes: u32) -> [u8; HEADER_BYTES] {
     out
 }
 
-/// The number of four bytes at this place.
+/// Returns the four-byte number at this offset.
 pub fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
     bytes.get(at..)?.first_chunk().map(|word| u32::from_ne_bytes(*word))
 }
 
-/// The number of eight bytes at this place.
+/// Returns the eight-byte number at this offset.
 pub fn u64_at(bytes: &[u8], at: usize) -> Option<u64> {
     bytes.get(at..)?.first_chunk().map(|word| u64::from_ne_bytes(*word))
 }
 
-/// A region of memory.
+/// A region of the front end's memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Region {
-    /// Its address for the guest.
+    /// Guest address of the region.
     pub guest: u64,
-    /// Its bytes.
+    /// Size of the region in bytes.
     pub bytes: u64,
-    /// Its address for the front end.
+    /// Address of the region in the front end.
     pub user: u64,
-    /// Offset of its first byte in its file.
+    /// Offset of the region in its file.
     pub offset: u64,
 }
 
-/// The regions of a memory table: their number, four bytes of nothing, and 32 bytes for each.
+/// Parses a memory table: the number of regions, four unused bytes, and 32 bytes for each region.
 pub fn regions(body: &[u8]) -> Option<Vec<Region>> {
     let count = usize::try_from(u32_at(body, 0)?).ok()?;
     let parts = body.get(8..)?.chunks_exact(32);
@@ -139,7 +139,7 @@ pub fn regions(body: &[u8]) -> Option<Vec<Region>> {
     parts.map(region).collect()
 }
 
-/// The region of a request for one: eight bytes of nothing, and 32 bytes.
+/// Parses a request with one region: eight unused bytes, and 32 bytes for the region.
 pub fn single_region(body: &[u8]) -> Option<Region> {
     region(body.get(8..).filter(|part| part.len() == 32)?)
 }

@@ -1,4 +1,4 @@
-//! One split ring: chains of buffers that the driver makes available, and gets back.
+//! One split ring: chains of buffers that the driver makes available and the device gives back.
 //!
 //! ```text
 //!  available ring (the driver writes)
@@ -16,25 +16,26 @@
 //!  descriptor: address u64, bytes u32, flags u16, next u16
 //! ```
 //!
-//! (VIRTIO 1.2, section 2.7.) Indices count up to 2^16 and wrap; their place is that modulo the
-//! size. Used buffers appear to the driver when they are published, all at once. Buffers are given
-//! back in the order in which they were taken, so none is under way between two calls.
+//! (VIRTIO 1.2, section 2.7.) Indices count modulo 2^16; an index modulo the size is the position
+//! in the ring. The driver sees used buffers when they are published, all together. Buffers are
+//! given back in the order in which they were taken, so between two calls no buffer is in use.
 //!
-//! What the driver has written is in the memory of its processor, and takes long to come: heads,
-//! descriptors and the beginnings of buffers are read several at a time, so that all of them are on
-//! their way together. What goes back is written several at a time, too.
+//! Data that the driver has written is in the cache of another processor, so an access takes long.
+//! Heads, descriptors and the beginnings of buffers are read several at a time, so that these
+//! accesses overlap. Used entries are written several at a time, too.
 
 use std::fmt;
 use std::sync::atomic::{Ordering, fence};
 
 use crate::memory::{Fault, Memory};
 
-/// The most entries of a ring (VIRTIO 1.2, section 2.7).
+/// Largest number of entries of a ring (VIRTIO 1.2, section 2.7).
 pub const SIZE_MAX: u16 = 32_768;
-/// The most buffers of a chain. Linux uses 19 for a frame, DPDK as many as a frame has segments.
+/// Largest number of buffers of a chain. Linux uses 19 for a frame, and DPDK one for each segment
+/// of the frame.
 pub const PIECES_MAX: usize = 256;
 
-/// Entries that are read, and written, at a time.
+/// Number of entries that are read together, and that are written together.
 const TOGETHER: usize = 32;
 
 const DESCRIPTOR_BYTES: u64 = 16;
@@ -46,7 +47,7 @@ const NO_INTERRUPT: u16 = 1;
 /// Flag of the used ring: the device needs no kicks.
 const NO_NOTIFY: u16 = 1;
 
-/// Reason why a ring cannot go on.
+/// Reason why a ring has to be stopped.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Broken {
     /// A part of the ring lies outside of the front end's memory or is not aligned, or the size
@@ -54,7 +55,7 @@ pub enum Broken {
     Place,
     /// The driver's index claims more entries than the ring holds.
     Index,
-    /// A head that is no descriptor.
+    /// A head is not the index of a descriptor.
     Head,
 }
 
@@ -74,7 +75,7 @@ impl From<Fault> for Broken {
     }
 }
 
-/// Use of the buffers of a ring.
+/// Access of the device to the buffers of a ring.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Access {
     /// The device reads them.
@@ -83,64 +84,64 @@ pub enum Access {
     Write,
 }
 
-/// Addresses of a ring in guest memory.
+/// Size of a ring, and the guest addresses of its parts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct RingLayout {
-    /// Entries, a power of two.
+    /// Number of entries, a power of two.
     pub size: u16,
-    /// The table of descriptors.
+    /// Address of the descriptor table.
     pub descriptors: u64,
-    /// The available ring: chains from the driver.
+    /// Address of the available ring: chains from the driver.
     pub available: u64,
-    /// The used ring: chains that the driver gets back.
+    /// Address of the used ring: chains that are given back to the driver.
     pub used: u64,
 }
 
 /// A part of a buffer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Piece {
-    /// Its guest address.
+    /// Guest address of the part.
     pub at: u64,
-    /// Its bytes.
+    /// Length of the part in bytes.
     pub bytes: u32,
 }
 
-/// A chain that was taken. It has to be given back.
+/// A chain that the device has taken. The device has to give it back.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Chain {
-    /// Its first descriptor.
+    /// Index of the first descriptor of the chain.
     pub head: u16,
-    /// Bytes of all pieces; `None` if the chain is malformed: it loops, is too long, leads out of
-    /// the tables, or has buffers of the wrong direction.
+    /// Length of all pieces in bytes; `None` if the chain is malformed: it loops, is too long,
+    /// leads out of the tables, or has buffers of the wrong direction.
     pub bytes: Option<u64>,
 }
 
-/// A ring that runs.
+/// A ring in use.
 #[derive(Debug)]
 pub struct Ring {
     place: RingLayout,
-    /// Whether `EVENT_IDX` was agreed on.
+    /// Whether both ends agreed on `EVENT_IDX`.
     event_index: bool,
     next_available: u16,
     /// The driver's index when it was last read.
     available_end: u16,
     next_used: u16,
-    /// The used index that the driver sees.
+    /// The used index that the driver can see.
     published: u16,
-    /// The used index when an interrupt was last decided on.
+    /// The used index when the device last decided whether to interrupt the driver.
     told: u16,
     kicks: Kicks,
     ahead: Ahead,
-    /// Used entries that were not written yet, the last ones before `next_used`.
+    /// Used entries just before `next_used` that were not yet written to the ring.
     behind: [u8; TOGETHER * 8],
     behind_count: u8,
 }
 
-/// Heads from `next_available` on that were read already, with their descriptors.
+/// Heads from `next_available` on that were already read, with their descriptors.
 #[derive(Debug, Default)]
 struct Ahead {
     heads: [u16; TOGETHER],
-    /// None: it could not be read.
+    /// First descriptor of each head; `None`: the descriptor could not be read.
     descriptors: [Option<Descriptor>; TOGETHER],
     next: usize,
     end: usize,
@@ -155,7 +156,7 @@ struct Descriptor {
 }
 
 impl Descriptor {
-    #[allow(clippy::cast_possible_truncation)] // the parts of a number
+    #[allow(clippy::cast_possible_truncation)] // these casts select parts of a number
     fn read(memory: &Memory, at: u64) -> Option<Self> {
         let raw = memory.read_u128(at).ok()?;
         let (bytes, flags, next) = ((raw >> 64) as u32, (raw >> 96) as u16, (raw >> 112) as u16);
@@ -163,22 +164,23 @@ impl Descriptor {
     }
 }
 
-/// State of the request for kicks.
+/// Whether the device requests kicks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Kicks {
-    /// Nothing yet.
+    /// The device has not written a request yet.
     Unsaid,
     Wanted,
     Refused,
 }
 
 impl Ring {
-    /// Starts a ring behind the chains that the driver got back. A front end sends an index, too,
-    /// but DPDK's virtio-user sends zero after it has lost a back end, although its rings go on.
-    /// As chains are given back in their order, nothing else can be under way.
+    /// Starts a ring after the chains that were given back to the driver. A front end sends an
+    /// index, too, but DPDK's virtio-user sends zero after it has lost a back end, although its
+    /// rings continue. Chains are given back in order, so no other chain can be in use.
     ///
     /// # Errors
-    /// A part lies outside of the memory, or is not aligned.
+    /// A [`Broken`] error, if a part of the ring lies outside of the memory or is not aligned, or
+    /// the size is invalid.
     pub fn start(place: RingLayout, event_index: bool, memory: &Memory) -> Result<Self, Broken> {
         let fits = place.size.is_power_of_two() && place.size <= SIZE_MAX;
         let aligned = place.descriptors.is_multiple_of(DESCRIPTOR_BYTES)
@@ -195,8 +197,9 @@ impl Ring {
         ];
         for (at, bytes) in parts {
             let end = at.checked_add(bytes).ok_or(Broken::Place)?;
-            // Regions may touch, and all between the ends is read and written later: at both ends
-            // lies memory, or the first access there breaks the ring.
+            // The first and the last byte of each part have to be in the memory. The bytes between
+            // may lie in several adjacent regions; if there is a gap, the first access to it stops
+            // the ring.
             memory.read(at, &mut [0])?;
             memory.read(end - 1, &mut [0])?;
         }
@@ -216,15 +219,16 @@ impl Ring {
         })
     }
 
-    /// The next entry of the available ring: where another back end would begin.
+    /// Returns the index of the next entry of the available ring, from which another back end would
+    /// continue.
     pub fn next_available(&self) -> u16 {
         self.next_available
     }
 
-    /// Number of chains that wait.
+    /// Returns the number of chains that are available.
     ///
     /// # Errors
-    /// The ring cannot go on.
+    /// A [`Broken`] error, if the driver's index is invalid or cannot be read.
     pub fn waiting(&mut self, memory: &Memory) -> Result<u16, Broken> {
         let end = memory.load(self.place.available + 2)?;
         let waiting = end.wrapping_sub(self.next_available);
@@ -235,10 +239,10 @@ impl Ring {
         Ok(waiting)
     }
 
-    /// Takes the next chain, whose buffers are added to `pieces`; `None`: no chain waits.
+    /// Takes the next chain, and adds its buffers to `pieces`. `None`: no chain is available.
     ///
     /// # Errors
-    /// The ring cannot go on.
+    /// A [`Broken`] error, if the available ring is invalid or cannot be read.
     pub fn take(
         &mut self,
         memory: &Memory,
@@ -266,7 +270,7 @@ impl Ring {
         Ok(Some(Chain { head, bytes }))
     }
 
-    /// Reads heads that are available, up to the end of the ring, and the first descriptor of each.
+    /// Reads the available heads, up to the end of the ring, and the first descriptor of each head.
     fn read_ahead(&mut self, memory: &Memory, access: Access) -> Result<(), Broken> {
         let entry = self.next_available % self.place.size;
         let waiting = self.available_end.wrapping_sub(self.next_available);
@@ -279,7 +283,7 @@ impl Ring {
         for ((head, descriptor), raw) in heads.iter_mut().zip(&mut *descriptors).zip(raw.chunks(2))
         {
             *head = u16::from_le_bytes([raw[0], raw[1]]);
-            // A head beyond the table stops the ring when its turn comes.
+            // A head beyond the table stops the ring when this head is taken.
             let at = self.place.descriptors + u64::from(*head) * DESCRIPTOR_BYTES;
             let is_there = *head < self.place.size;
             *descriptor = is_there.then(|| Descriptor::read(memory, at)).flatten();
@@ -292,17 +296,17 @@ impl Ring {
         Ok(())
     }
 
-    /// Gives back the chains that were taken last, as if they had not been.
+    /// Undoes the last `chains` calls of [`Ring::take`].
     pub fn untake(&mut self, chains: u16) {
         self.next_available = self.next_available.wrapping_sub(chains);
-        // They are read anew, unless all of them are still there.
+        // The heads are read again, unless all of them are still stored in `ahead`.
         match self.ahead.next.checked_sub(chains.into()) {
             Some(next) => self.ahead.next = next,
             None => (self.ahead.next, self.ahead.end) = (0, 0),
         }
     }
 
-    /// Follows a chain to its end. Returns the bytes of its buffers.
+    /// Follows a chain to its end. Returns the length of its buffers in bytes.
     fn follow(
         &self,
         memory: &Memory,
@@ -316,7 +320,8 @@ impl Ring {
             let Descriptor { at, bytes, flags, next } = descriptor;
             let mut index = u32::from(next);
             if flags & INDIRECT != 0 {
-                // Nested tables could be endless, and a table must not continue in another one.
+                // Nested tables could be endless, and a table has to be the last descriptor of its
+                // chain.
                 if is_indirect || flags & NEXT != 0 || bytes % 16 != 0 {
                     return None;
                 }
@@ -340,10 +345,11 @@ impl Ring {
         None
     }
 
-    /// Gives a chain back, of which so many bytes were written. The driver does not see it yet.
+    /// Gives a chain back, with the number of bytes that were written. The driver sees the chain
+    /// only after [`Ring::publish`].
     ///
     /// # Errors
-    /// The ring cannot go on.
+    /// A [`Broken`] error, if the used ring cannot be written.
     pub fn give_back(&mut self, memory: &Memory, head: u16, bytes: u32) -> Result<(), Broken> {
         let entry = u64::from(bytes) << 32 | u64::from(head);
         let at = usize::from(self.behind_count) * 8;
@@ -357,7 +363,7 @@ impl Ring {
         Ok(())
     }
 
-    /// Writes the used entries that were not written yet. They do not go around the ring's end.
+    /// Writes the used entries that are still pending. They do not wrap around the ring's end.
     fn write_behind(&mut self, memory: &Memory) -> Result<(), Broken> {
         let count = u16::from(std::mem::take(&mut self.behind_count));
         let entry = u64::from(self.next_used.wrapping_sub(count) % self.place.size);
@@ -365,10 +371,10 @@ impl Ring {
         Ok(memory.write(self.place.used + 4 + entry * 8, bytes)?)
     }
 
-    /// Lets the driver see what was given back.
+    /// Makes all chains that were given back visible to the driver.
     ///
     /// # Errors
-    /// The ring cannot go on.
+    /// A [`Broken`] error, if the used ring cannot be written.
     pub fn publish(&mut self, memory: &Memory) -> Result<(), Broken> {
         if self.published != self.next_used {
             self.write_behind(memory)?;
@@ -382,15 +388,15 @@ impl Ring {
     /// last call.
     ///
     /// # Errors
-    /// The ring cannot go on.
+    /// A [`Broken`] error, if the driver's request cannot be read.
     pub fn wants_interrupt(&mut self, memory: &Memory) -> Result<bool, Broken> {
         let (from, to) = (self.told, self.published);
         if from == to {
             return Ok(false);
         }
         self.told = to;
-        // The driver writes its request, and then reads the index once more. Here the order is
-        // reversed, so that at least one side sees the other's write.
+        // The driver writes its request, and then reads the index again. The device writes the
+        // index, and then reads the request. So at least one side sees the other side's write.
         fence(Ordering::SeqCst);
         if self.event_index {
             let event = memory.load(self.place.available + 4 + u64::from(self.place.size) * 2)?;
@@ -399,10 +405,10 @@ impl Ring {
         Ok(memory.load(self.place.available)? & NO_INTERRUPT == 0)
     }
 
-    /// Switches kicks of the driver off: the ring is polled anyway.
+    /// Switches kicks of the driver off, because the device polls the ring.
     ///
     /// # Errors
-    /// The ring cannot go on.
+    /// A [`Broken`] error, if the used ring cannot be written.
     pub fn refuse_kicks(&mut self, memory: &Memory) -> Result<(), Broken> {
         if !self.event_index && self.kicks != Kicks::Refused {
             memory.store(self.place.used, NO_NOTIFY)?;
@@ -416,10 +422,10 @@ impl Ring {
         self.kicks != Kicks::Refused
     }
 
-    /// Requests a kick at the next chain. Returns whether a chain waits already.
+    /// Requests a kick for the next chain. Returns whether a chain is available already.
     ///
     /// # Errors
-    /// The ring cannot go on.
+    /// A [`Broken`] error, if a ring cannot be read or written.
     pub fn ask_for_kicks(&mut self, memory: &Memory) -> Result<bool, Broken> {
         self.kicks = Kicks::Wanted;
         if self.event_index {

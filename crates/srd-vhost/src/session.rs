@@ -1,11 +1,11 @@
-//! State that a front end has set up: features, memory, rings.
+//! State that a front end has set up: features, memory, and rings.
 //!
 //! The order of requests differs between front ends (QEMU enables rings before it sets the
-//! features). A ring runs as soon as everything that it needs is set up, until the front end
+//! features). A ring starts as soon as all of its parts are set up. It stops when the front end
 //! requests its index.
 //!
-//! A request that cannot be executed and changes nothing is refused by an answer, if the front
-//! end has requested one (`REPLY_ACK`), and the session goes on. Every other error ends the
+//! If a request cannot be executed and changes nothing, it is refused: the front end gets an answer
+//! if it has requested one (`REPLY_ACK`), and the session continues. Every other error ends the
 //! session.
 
 use std::borrow::Cow;
@@ -41,7 +41,8 @@ pub mod feature {
     pub const HOST_USO: u64 = 1 << 56;
 }
 
-/// All that is offered: what a frame leaves to hardware crosses as it is.
+/// All offered features. Work on a frame that the guest leaves to hardware is passed on with the
+/// frame, unchanged.
 pub const OFFERED: u64 = feature::CSUM
     | feature::GUEST_CSUM
     | feature::GUEST_TSO4
@@ -68,36 +69,37 @@ pub mod protocol {
     pub const CONFIGURE_MEM_SLOTS: u64 = 1 << 15;
 }
 
-/// Protocol features that are offered: several pairs of rings, an answer to each request on
-/// demand, and regions of memory that are added and removed one by one.
+/// Offered protocol features: several pairs of rings, an answer to each request on demand, and
+/// regions of memory that are added and removed one by one.
 const PROTOCOL: u64 = protocol::MQ | protocol::REPLY_ACK | protocol::CONFIGURE_MEM_SLOTS;
-/// The answer to a request that was done, and to one that was not.
+/// Answers to a request that was executed, and to a request that was not.
 const DONE: u64 = 0;
 pub(crate) const NOT_DONE: u64 = 1;
 
-/// Pairs of rings that a device has at most.
+/// Largest number of pairs of rings of a device.
 pub const PAIRS_MAX: usize = 8;
-/// Largest number of rings. Each pair has one ring for frames to the driver, followed by one for
-/// frames of the driver.
+/// Largest number of rings. Each pair has a ring for frames to the driver, followed by a ring for
+/// frames from the driver.
 pub const RINGS_MAX: usize = PAIRS_MAX * 2;
-/// The first pair's ring of frames for the driver.
+/// Index of the first pair's ring for frames to the driver.
 pub const RECEIVE: usize = 0;
-/// The first pair's ring of frames of the driver's.
+/// Index of the first pair's ring for frames from the driver.
 pub const SEND: usize = 1;
 
-/// A request that breaks the protocol: the front end is given up.
+/// A request that breaks the protocol. The front end is disconnected.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Violation {
     /// The cause.
     pub(crate) why: Cow<'static, str>,
-    /// Whether the front end gets an answer about the failure.
+    /// Whether the front end gets an answer that reports the failure.
     pub(crate) wants_answer: bool,
 }
 
 /// Reason why a request is not executed.
 #[derive(Debug)]
 enum Wrong {
-    /// The request changes nothing. A front end that gets an answer decides whether to go on.
+    /// The request changes nothing. A front end that requested an answer decides whether to
+    /// continue.
     Refused(&'static str),
     /// The request breaks the protocol.
     Breaks(Cow<'static, str>),
@@ -109,32 +111,32 @@ impl From<&'static str> for Wrong {
     }
 }
 
-/// Way in which a driver signals new chains.
+/// Way in which a driver notifies the device of new chains.
 #[derive(Debug, Default)]
 pub enum Kick {
-    /// Not set up yet.
+    /// The front end has not set it up yet.
     #[default]
     None,
-    /// By a descriptor.
+    /// The driver writes to this event descriptor.
     By(OwnedFd),
-    /// Not at all: the ring has to be looked at.
+    /// The driver sends no notification, so the device has to poll the ring.
     Never,
 }
 
-/// A ring as a front end has set it up.
+/// State of a ring that a front end has set up.
 #[derive(Debug, Default)]
 pub struct Setup {
     size: u16,
-    /// Addresses of the front end's: descriptors, used, available.
+    /// Front-end addresses of the descriptors, the used ring and the available ring.
     addresses: Option<[u64; 3]>,
     base: u16,
     is_enabled: bool,
-    /// Way in which the driver signals that the ring has changed.
+    /// Way in which the driver notifies the device of changes of the ring.
     pub kick: Kick,
-    /// Descriptor that interrupts the driver.
+    /// Event descriptor by which the device interrupts the driver.
     pub call: Option<OwnedFd>,
     error: Option<OwnedFd>,
-    /// The ring, once all is there.
+    /// The ring, once all of its parts are set up.
     pub ring: Option<Ring>,
     is_broken: bool,
 }
@@ -170,23 +172,23 @@ impl Setup {
     }
 }
 
-/// A front end's doings.
+/// State of one front end.
 #[derive(Debug, Default)]
 pub struct Session {
     features: u64,
     protocol: u64,
     /// Memory that the front end shares.
     pub memory: Option<Memory>,
-    /// Its rings.
+    /// Rings of the front end.
     pub rings: [Setup; RINGS_MAX],
-    /// Rings that could not go on.
+    /// Number of rings that were stopped by an error.
     pub broken: u64,
-    /// Requests that were refused.
+    /// Number of requests that were refused.
     pub refused: u64,
 }
 
 impl Session {
-    /// Whether both ends agreed on a feature.
+    /// Whether both ends agreed on these features.
     pub fn has(&self, feature: u64) -> bool {
         self.features & feature == feature
     }
@@ -196,22 +198,23 @@ impl Session {
         !self.has(feature::PROTOCOL_FEATURES) || self.rings[ring].is_enabled
     }
 
-    /// Whether the front end's memory is not what it has shared any more.
+    /// Whether a part of the front end's memory was lost, and zeros replace it.
     pub(crate) fn is_lost(&self) -> bool {
         self.memory.as_ref().is_some_and(Memory::is_lost)
     }
 
-    /// Executes a request of a front end. Returns the body of the answer, if there is one.
+    /// Executes a request of a front end. Returns the body of the answer, if the request has one.
     ///
     /// # Errors
-    /// The request breaks the protocol.
+    /// A [`Violation`], if the request breaks the protocol.
     pub(crate) fn obey(&mut self, request: Request) -> Result<Option<Vec<u8>>, Violation> {
         let (wanted, number) = (request.header.wants_answer, request.header.request);
         let done = match &request.foreign {
             Some(name) => Err(Wrong::Breaks(foreign(number, name).into())),
             None => self.apply(request),
         };
-        // Its own request may be the one that agrees on answers.
+        // The request itself may be the one that agrees on `REPLY_ACK`, so this is evaluated
+        // afterwards.
         let wants_answer = wanted && self.protocol & protocol::REPLY_ACK != 0;
         let answer = |number: u64| wants_answer.then(|| number.to_ne_bytes().to_vec());
         match done {
@@ -275,7 +278,7 @@ impl Session {
         if table.len() != descriptors.len() {
             return Err("regions without descriptors".into());
         }
-        // Nothing may be read of the old memory any more, not even if the new one is refused.
+        // The old memory must not be read any more, even if the new memory is refused.
         self.rings.iter_mut().for_each(Setup::stop);
         self.rings.iter_mut().for_each(|setup| setup.is_broken = false);
         self.memory = None;
@@ -299,12 +302,12 @@ impl Session {
         let (file, seals) = memory_of(one)?;
         let added = self.memory.get_or_insert_default().add(region, file, seals);
         added.map_err(Wrong::Refused)?;
-        // Rings that had no place in the memory may have one now.
+        // Rings whose addresses were in no region may be valid in the new memory.
         self.rings.iter_mut().for_each(|setup| setup.is_broken = false);
         Ok(())
     }
 
-    /// Rings in a region that goes stop when they are used next.
+    /// Removes a region. Rings in the region stop at their next use.
     fn remove_region(&mut self, body: &[u8]) -> Result<(), Wrong> {
         let region = single_region(body).ok_or("a region of another form")?;
         let is_there = self.memory.as_mut().is_some_and(|memory| memory.remove(region));
@@ -333,7 +336,7 @@ impl Session {
                 let base = u32::from(setup.base);
                 return Ok(Some([index, base].map(u32::to_ne_bytes).concat()));
             }
-            // A driver's last word before it is set up anew.
+            // `SET_VRING_ENABLE`
             _ => setup.is_enabled = value != 0,
         }
         Ok(None)
@@ -406,7 +409,7 @@ fn memory_of(descriptor: AcceptedDescriptor) -> Result<(OwnedFd, SealFlags), Wro
     }
 }
 
-/// Error text for a request that came with a descriptor of the wrong kind.
+/// Returns the error text for a request that came with a descriptor of the wrong kind.
 fn foreign(number: u32, name: &str) -> String {
     let (of, wanted) = match number {
         request::SET_VRING_KICK => ("a kick", "no event descriptor (eventfd)"),

@@ -1,8 +1,9 @@
 //! Event descriptors that a front end shares with the device.
 //!
-//! The front end has the same open file, so that it can make it a blocking one at any time, or fill
-//! its counter. So nothing here relies on the flag: a descriptor is read without waiting, and
-//! written as the kernel itself does ([`crate::sys::signal`]).
+//! The front end shares the open file with the device. It can make the descriptor blocking, or fill
+//! its counter, at any time. So the code here does not rely on the descriptor's flags: it reads
+//! without waiting, and it signals by a mechanism of the kernel that never blocks
+//! ([`crate::sys::signal`]).
 
 use std::io::IoSliceMut;
 use std::os::fd::AsFd;
@@ -11,10 +12,10 @@ use rustix::io::ReadWriteFlags;
 
 pub(crate) use crate::sys::signal::{give, prepare};
 
-/// The offset that stands for "where the file is": event descriptors have no other.
+/// Offset that selects the current position of the file; event descriptors have no other position.
 const HERE: u64 = u64::MAX;
 
-/// Takes what has been signalled, if anything has.
+/// Resets the counter of an event descriptor. It does not wait if the counter is zero.
 pub(crate) fn take(event: &impl AsFd) {
     let mut counter = [0; 8];
     let mut into = [IoSliceMut::new(&mut counter)];
@@ -39,14 +40,14 @@ mod tests {
         assert!(give(&event));
         take(&event);
         take(&event);
-        // A full counter: neither a signal nor the next one waits, and the counter stays full.
+        // With a full counter, no signal blocks, and the counter stays full.
         rustix::io::write(&event, &(u64::MAX - 1).to_ne_bytes()).unwrap();
         assert!(give(&event) && give(&event));
         assert_eq!(count(&event), u64::MAX);
     }
 
-    /// More signals than requests are remembered, each of which counts once; none by a descriptor
-    /// of another kind.
+    /// More signals than one batch of requests: each signal counts once. A descriptor of another
+    /// kind gets no signal.
     #[test]
     fn signals_add_up() {
         let event = eventfd(0, EventfdFlags::empty()).unwrap();

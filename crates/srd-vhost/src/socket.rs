@@ -1,4 +1,4 @@
-//! Requests with their descriptors from a stream, as they come: nothing waits here.
+//! Reception of requests and their descriptors from a stream, without blocking.
 
 use std::borrow::Cow;
 use std::io::{self, IoSliceMut};
@@ -14,12 +14,12 @@ use rustix::net::{
 use crate::kind::{AcceptedDescriptor, Foreign};
 use crate::message::{DESCRIPTORS_MAX, HEADER_BYTES, Header, Request, answer};
 
-/// Space for descriptors in the receive buffer: as many as the kernel allows in one message
-/// (`SCM_MAX_FD`). With less space the kernel would close the other descriptors in `recvmsg`, and
-/// closing one may block.
+/// Number of descriptors for which the receive buffer has space: the kernel's limit for one message
+/// (`SCM_MAX_FD`). With less space the kernel would close the excess descriptors in `recvmsg`, and
+/// closing a descriptor may block.
 const RIGHTS_MAX: usize = 253;
-/// Messages that are taken from a socket before it is closed, bytes of each at once, and
-/// descriptors after which the rest is left to the thread that closes them.
+/// Limits of reading a socket empty before it is closed: number of messages, bytes of each message,
+/// and number of descriptors. The rest is left to the thread that closes descriptors.
 const LEFT_MAX: usize = 1024;
 const LEFT_BYTES: usize = 4096;
 const LEFT_DESCRIPTORS_MAX: usize = 64;
@@ -28,17 +28,17 @@ const LEFT_DESCRIPTORS_MAX: usize = 64;
 #[derive(Debug)]
 pub(crate) struct Connection {
     stream: UnixStream,
-    /// The request that is not whole yet.
+    /// Bytes of a request that is still incomplete.
     bytes: Vec<u8>,
     descriptors: Vec<AcceptedDescriptor>,
-    /// Descriptors that have come and that something could wait for.
+    /// Received descriptors of kinds on which a call could block.
     foreign: Vec<Foreign>,
 }
 
 /// Reason why a connection ends.
 #[derive(Debug)]
 pub(crate) enum Ended {
-    /// The front end has closed it, or is gone.
+    /// The front end has closed the connection, or has ended.
     Closed,
     /// The front end sent bytes that are not a request.
     Wrong(Cow<'static, str>),
@@ -54,7 +54,7 @@ impl Connection {
         self.stream.as_fd()
     }
 
-    /// The next request; `None`: it is not whole yet.
+    /// Returns the next request; `None`: the request is still incomplete.
     pub(crate) fn receive(&mut self) -> Result<Option<Request>, Ended> {
         loop {
             let head = self.bytes.first_chunk::<HEADER_BYTES>();
@@ -72,8 +72,9 @@ impl Connection {
                 return Ok(Some(Request { header, body, descriptors, foreign }));
             }
             if !self.read(wanted)? {
-                // It is not kept for the rest of a request: one that is the front end's own end of
-                // this connection would keep it open when the front end is gone.
+                // The descriptor is not kept until the request is complete: it may be the front
+                // end's own end of this connection, and would then keep the connection open after
+                // the front end has ended.
                 return match self.foreign.first() {
                     Some(of) => Err(Ended::Wrong(half(&of.name).into())),
                     None => Ok(None),
@@ -82,7 +83,7 @@ impl Connection {
         }
     }
 
-    /// Reads on, as far as this many bytes; whether there was something.
+    /// Reads until `bytes` has this length, if possible. Returns whether data arrived.
     fn read(&mut self, wanted: usize) -> Result<bool, Ended> {
         let had = self.bytes.len();
         self.bytes.resize(wanted, 0);
@@ -114,12 +115,12 @@ impl Connection {
         Ok(true)
     }
 
-    /// Ends the connection. Returns descriptors that are not to be closed here: those that have
-    /// come, and the socket, if more may be in it.
+    /// Ends the connection. Returns descriptors that must not be closed here because closing them
+    /// may block: received descriptors, and the socket if it may still contain some.
     pub(crate) fn end(mut self) -> Vec<OwnedFd> {
         let mut left = Vec::new();
-        // From now on nothing comes, and what has come is taken from the kernel, which would close
-        // it.
+        // After the shutdown no more data arrives. Received descriptors are taken out of the
+        // socket, because otherwise the kernel would close them together with it.
         let mut is_empty = false;
         if shutdown(&self.stream, Shutdown::Both).is_ok() {
             for _ in 0..LEFT_MAX {
@@ -138,8 +139,8 @@ impl Connection {
         left
     }
 
-    /// Answers. Answers are short, and a front end waits for each: a full socket is a front end
-    /// that does not read.
+    /// Sends an answer. Answers are short, and a front end waits for each of them. So a full socket
+    /// means that the front end does not read.
     pub(crate) fn answer(&self, request: u32, body: &[u8]) -> Result<(), Ended> {
         let bytes = answer(request, body);
         match send(&self.stream, &bytes, SendFlags::DONTWAIT | SendFlags::NOSIGNAL) {

@@ -1,4 +1,4 @@
-//! State of reading a file: its text, and the names and objects so far.
+//! State while a file is read: its text, and the names and objects read so far.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -20,7 +20,7 @@ pub(crate) struct Build<'a> {
     pub(crate) source: Source<'a>,
     pub(crate) names: Names,
     pub(crate) world: World,
-    /// Blocks of subnets.
+    /// Address blocks of subnets.
     pub(crate) subnet_blocks: Taken<SubnetId>,
     /// Addresses and delegated prefixes of interfaces.
     pub(crate) addresses: Taken<EniId>,
@@ -42,12 +42,13 @@ impl<'a> Build<'a> {
 }
 
 impl Build<'_> {
-    /// The name of an interface.
+    /// Returns the name of an interface.
     pub(crate) fn interface_name(&self, id: EniId) -> &str {
         self.names.name(Kind::Interface, id.0).unwrap_or_default()
     }
 
-    /// All names first, so that objects may name each other in any order.
+    /// Collects the names of all objects first, so that objects may refer to each other in any
+    /// order.
     pub(crate) fn name_all(&mut self, document: &Document) -> Result<()> {
         fn all<T>(build: &mut Build<'_>, kind: Kind, named: &Named<T>) -> Result<()> {
             for name in named.keys() {
@@ -78,7 +79,7 @@ impl Build<'_> {
         all(self, Kind::DhcpOptions, &document.dhcp_options)
     }
 
-    /// Names stand in phrases between spaces, and on command lines.
+    /// Checks a name: it has to fit between the spaces of a phrase, and on a command line.
     pub(crate) fn check_name(&self, name: &Spanned<String>) -> Result<()> {
         let text = name.as_ref();
         let good = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
@@ -102,12 +103,12 @@ impl Build<'_> {
         self.error(span, wrong.what, wrong.remedy)
     }
 
-    /// The number of an object that is named here.
+    /// Returns the number of the object with this name.
     pub(crate) fn find(&self, kind: Kind, name: &Spanned<String>) -> Result<u64> {
         self.find_at(kind, name.as_ref(), name.span())
     }
 
-    /// The number of an object that is named inside a phrase.
+    /// Returns the number of an object whose name is part of a phrase.
     pub(crate) fn find_at(&self, kind: Kind, name: &str, span: Range<usize>) -> Result<u64> {
         self.names.number(kind, name).ok_or_else(|| {
             let word = kind.word();
@@ -119,7 +120,7 @@ impl Build<'_> {
         })
     }
 
-    /// The cloud that is named, or the only one.
+    /// Returns the cloud with this name; without a name, the only cloud of the file.
     pub(crate) fn vpc(&self, named: &Maybe<String>, table: Range<usize>) -> Result<VpcId> {
         if let Some(name) = named {
             return self.find(Kind::Vpc, name).map(VpcId);

@@ -10,9 +10,10 @@ use super::build::{Build, Result};
 use super::document::Document;
 use super::names::Kind;
 
-/// Resolvers, or time servers of one family, in a set: EC2's most.
+/// Largest number of resolvers of a set, and of time servers of one address family: the limit of
+/// EC2.
 const SERVERS_MAX: usize = 4;
-/// EC2's word for the resolver of the cloud.
+/// EC2's name for the cloud's own resolver.
 const OWN: &str = "AmazonProvidedDNS";
 
 pub(crate) fn build(build: &mut Build<'_>, document: &Document) -> Result<()> {

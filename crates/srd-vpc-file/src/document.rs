@@ -1,4 +1,4 @@
-//! The tables of the file, as TOML.
+//! TOML tables of the file.
 
 use std::collections::BTreeMap;
 

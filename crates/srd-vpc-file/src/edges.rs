@@ -1,5 +1,5 @@
-//! Exits of a cloud: gateways, elastic addresses, peering, endpoints; and the check that routes
-//! lead to exits of their own cloud.
+//! Exits of a cloud: gateways, elastic addresses, peering connections, endpoints. Also the check
+//! that routes lead only to exits of their own cloud.
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr};
@@ -153,7 +153,7 @@ fn endpoints(build: &mut Build<'_>, document: &Document) -> Result<()> {
     Ok(())
 }
 
-/// Routes lead to objects of their own cloud.
+/// Checks that routes lead to objects of their own cloud.
 fn targets(build: &Build<'_>, document: &Document) -> Result<()> {
     let world = &build.world;
     let of_subnet = |id: SubnetId| world.subnets.get(&id).map(|subnet| subnet.vpc);

@@ -1,20 +1,20 @@
-//! `vpc.toml`: virtual private clouds as a person writes them down.
+//! `vpc.toml`: virtual private clouds in the form that a person writes.
 //!
-//! A file has tables by kind and name, `[subnet.web]`, and objects refer to each other by name.
-//! Reading it gives a [`World`](srd_vpc::object::World), or the first error with its line, its
-//! cause and a remedy. The format is described in `docs/vpc.md`.
+//! A file has tables by kind and name, for example `[subnet.web]`, and objects refer to each other
+//! by name. Reading a file returns a [`World`](srd_vpc::object::World), or the first error with its
+//! line, its cause and a remedy. The format is described in `docs/vpc.md`.
 //!
-//! | file | what |
+//! | file | content |
 //! |---|---|
-//! | `document` | the tables, as TOML |
+//! | `document` | TOML tables |
 //! | `phrase` | rules, entries and routes: `tcp 443 from 0.0.0.0/0` |
-//! | `names` | names of objects, and the identifiers that they get |
-//! | `build` | a file that is being read |
-//! | `read` | the order in which objects are made |
-//! | `taken` | ranges of addresses that are taken |
-//! | [`words`] | what the objects say of a packet, for people |
-//! | [`warnings`](mod@warnings) | what a file may say and hardly ever means |
-//! | `network`, `machines`, `edges`, `observe` | the objects, and what must agree |
+//! | `names` | names of objects, and their identifiers |
+//! | `build` | state while a file is read |
+//! | `read` | order in which objects are created |
+//! | `taken` | address ranges in use |
+//! | [`words`] | a verdict and its steps as text for people |
+//! | [`warnings`](mod@warnings) | valid contents that are probably mistakes |
+//! | `network`, `machines`, `edges`, `observe` | objects, and checks of their consistency |
 #![forbid(unsafe_code)]
 
 mod build;

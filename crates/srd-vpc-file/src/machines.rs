@@ -12,7 +12,7 @@ use super::document::{Document, InterfaceTable, Maybe};
 use super::names::{Kind, hash};
 use super::phrase;
 
-/// Groups of an interface: EC2's most.
+/// Largest number of groups of an interface: the limit of EC2.
 const GROUPS_MAX: usize = 16;
 
 pub(crate) fn build(build: &mut Build<'_>, document: &Document) -> Result<()> {
@@ -153,8 +153,8 @@ fn groups(build: &Build<'_>, table: &InterfaceTable, subnet: &Subnet) -> Result<
     Ok(groups)
 }
 
-/// Checks that an address is inside the subnet, is not one of the five that EC2 reserves, and is
-/// not in use.
+/// Checks that an address is inside the subnet, is not one of the five addresses that EC2 reserves,
+/// and is not in use.
 fn check_address(
     build: &mut Build<'_>,
     id: EniId,
@@ -249,7 +249,7 @@ fn attachment(
     Ok(Some(Attachment { id, instance, device_index, express }))
 }
 
-/// Idle times within EC2's bounds.
+/// Returns the idle timeouts of connection tracking, checked against the limits of EC2.
 fn tracking(build: &Build<'_>, table: &InterfaceTable) -> Result<TrackingSpec> {
     let within = |given: &Maybe<u32>, name: &str, least: u32, most: u32| match given {
         None => Ok(None),
@@ -271,7 +271,7 @@ fn tracking(build: &Build<'_>, table: &InterfaceTable) -> Result<TrackingSpec> {
     })
 }
 
-/// A hardware address of an interface's own, locally administered.
+/// Returns a locally administered MAC address that follows from the interface's identifier.
 fn mac(id: EniId) -> [u8; 6] {
     let [.., a, b, c, d, e] = id.0.to_be_bytes();
     [0x02, a, b, c, d, e]

@@ -1,16 +1,16 @@
-//! Names of objects, and the identifiers that they get.
+//! Names of objects, and their identifiers.
 //!
-//! An identifier follows from kind and name alone, so that it stays the same when other parts of a
-//! file change.
+//! An identifier depends only on the kind and the name of its object, so it stays the same when
+//! other parts of a file change.
 
 use std::collections::BTreeMap;
 
-/// Largest number of names of about the same length that are compared with an unknown one.
+/// Largest number of names of similar length that are compared with an unknown name.
 const COMPARED_MAX: usize = 1000;
 
-/// The kinds of objects that a file has tables for.
+/// Kinds of objects for which a file has tables.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[allow(missing_docs)] // each is the object of its name
+#[allow(missing_docs)] // each is the object with this name
 pub enum Kind {
     Vpc,
     Subnet,
@@ -35,7 +35,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// As tables and messages call it.
+    /// Returns the word for the kind in tables and messages.
     pub fn word(self) -> &'static str {
         match self {
             Self::Vpc => "vpc",
@@ -62,7 +62,7 @@ impl Kind {
     }
 }
 
-/// The names of a file, and their numbers.
+/// The names of a file's objects, and the numbers of their identifiers.
 #[derive(Debug, Clone, Default)]
 pub struct Names {
     numbers: BTreeMap<(Kind, String), u64>,
@@ -70,17 +70,18 @@ pub struct Names {
 }
 
 impl Names {
-    /// The number of an object that the file names.
+    /// Returns the number of the object with this name.
     pub fn number(&self, kind: Kind, name: &str) -> Option<u64> {
         self.numbers.get(&(kind, name.to_owned())).copied()
     }
 
-    /// The name of an object.
+    /// Returns the name of the object with this number.
     pub fn name(&self, kind: Kind, number: u64) -> Option<&str> {
         self.taken.get(&(kind, number)).map(String::as_str)
     }
 
-    /// Names an object that is in no file. A name or a number that is taken stays with its object.
+    /// Adds the name of an object that is in no file. If the name or the number is already in use,
+    /// nothing changes.
     pub fn give(&mut self, kind: Kind, name: &str, number: u64) {
         if self.number(kind, name).is_none() && self.name(kind, number).is_none() {
             self.numbers.insert((kind, name.to_owned()), number);
@@ -88,7 +89,7 @@ impl Names {
         }
     }
 
-    /// Takes a name, and gives it a number that no other of its kind has.
+    /// Adds a name, and returns its number, which is unique among objects of the same kind.
     pub(crate) fn add(&mut self, kind: Kind, name: &str) -> u64 {
         let mut number = hash(kind, name);
         while self.taken.contains_key(&(kind, number)) {
@@ -99,7 +100,7 @@ impl Names {
         number
     }
 
-    /// A name of this kind that looks like the one that is not known.
+    /// Returns the name of this kind that is most similar to an unknown name.
     pub(crate) fn similar(&self, kind: Kind, wrong: &str) -> Option<&str> {
         let length = wrong.chars().count();
         let most = |name: &str| name.len().max(3) / 3; // names have one byte for each character
@@ -111,7 +112,7 @@ impl Names {
     }
 }
 
-/// Numbers of rules follow from all that a rule is.
+/// Returns a hash of a kind and a text. Numbers of group rules are hashes of the rules' contents.
 pub(crate) fn hash(kind: Kind, name: &str) -> u64 {
     // FNV-1a with 64 bits.
     let bytes = kind.word().bytes().chain([b'.']).chain(name.bytes());
@@ -120,7 +121,8 @@ pub(crate) fn hash(kind: Kind, name: &str) -> u64 {
     })
 }
 
-/// Insertions, deletions and replacements that make one word of another.
+/// Returns the number of insertions, deletions and replacements that change one word into the
+/// other.
 fn distance(a: &str, b: &str) -> usize {
     let b: Vec<char> = b.chars().collect();
     let mut row: Vec<usize> = (0..=b.len()).collect();

@@ -13,15 +13,15 @@ use super::document::{AclTable, Document, GroupTable, VpcTable};
 use super::names::{Kind, hash};
 use super::phrase::{self, AddressSet};
 
-/// Blocks of a cloud in one family: EC2's most.
+/// Largest number of a cloud's blocks of one address family: the limit of EC2.
 const BLOCKS_MAX: usize = 50;
-/// Entries of an access control list in one direction: EC2's most.
+/// Largest number of entries of an access control list in one direction: the limit of EC2.
 const ENTRIES_MAX: usize = 40;
-/// Rules of a group in one direction: EC2's default.
+/// Largest number of rules of a group in one direction: the default of EC2.
 const RULES_MAX: usize = 60;
-/// Routes of a table: EC2's most.
+/// Largest number of routes of a table: the limit of EC2.
 const ROUTES_MAX: usize = 1000;
-/// Rules of a group times groups of an interface: EC2's most.
+/// Largest product of a group's rules and an interface's groups: the limit of EC2.
 const RULES_TIMES_GROUPS_MAX: usize = 1000;
 
 pub(crate) fn build(build: &mut Build<'_>, document: &Document) -> Result<()> {
@@ -75,7 +75,7 @@ fn vpcs(build: &mut Build<'_>, document: &Document) -> Result<()> {
     Ok(())
 }
 
-/// A cloud with objects of its own that no table names.
+/// Returns a cloud, and creates its main route table, default list and default group.
 fn vpc(build: &mut Build<'_>, name: &Spanned<String>, table: &VpcTable) -> Result<Vpc> {
     let (mut ipv4, mut ipv6): (Vec<Ipv4Net>, Vec<Ipv6Net>) = (Vec::new(), Vec::new());
     for text in &table.cidr {
@@ -114,7 +114,7 @@ fn vpc(build: &mut Build<'_>, name: &Spanned<String>, table: &VpcTable) -> Resul
     let options = table.dhcp_options.as_ref();
     let options = options.map(|name| build.find(Kind::DhcpOptions, name)).transpose()?;
     let dhcp_options = options.map(DhcpOptionsId);
-    // Hidden objects have names that no table can have.
+    // Names of these hidden objects contain a space, so no table can have them.
     let hidden = format!("{} default", name.as_ref());
     Ok(Vpc {
         name: name.as_ref().clone(),
@@ -231,7 +231,7 @@ fn rules(build: &Build<'_>, group: &str, table: &GroupTable) -> Result<Vec<Group
         }
     }
     if table.egress.is_none() {
-        // A new group lets everything out.
+        // A new group allows all outgoing traffic.
         let open =
             everywhere().map(|block| rule(group, true, Traffic::All, RulePeer::Block(block)));
         all.extend(open);
@@ -240,7 +240,7 @@ fn rules(build: &Build<'_>, group: &str, table: &GroupTable) -> Result<Vec<Group
 }
 
 fn rule(group: &str, egress: bool, traffic: Traffic, peer: RulePeer) -> GroupRule {
-    // Debug form: it is hashed, and not shown.
+    // The debug form of the rule is only hashed.
     let text = format!("{group} rule {egress} {traffic:?} {peer:?}");
     let id = GroupRuleId(hash(Kind::Group, &text));
     GroupRule { id, egress, traffic, peer, description: String::new() }
@@ -322,7 +322,7 @@ fn route(build: &Build<'_>, vpc: VpcId, text: &Spanned<String>) -> Result<Route>
     Ok(Route { destination, target, propagated: found.2 })
 }
 
-/// Refuses destinations that EC2 refuses.
+/// Returns an error for destinations that EC2 refuses.
 fn check_destination(
     build: &Build<'_>,
     vpc: VpcId,
@@ -435,14 +435,15 @@ fn subnet_blocks(
     Ok((ipv4, Some(ipv6)))
 }
 
-/// A list counts as many rules as it may have entries.
+/// Counts the rules of a group. A prefix list counts as many rules as its largest number of
+/// entries.
 fn rules_of(build: &Build<'_>, group: &Group, egress: bool, ipv4: bool) -> usize {
     let rules = group.rules.iter().filter(|rule| rule.egress == egress);
     let count = |rule: &GroupRule| match rule.peer {
         RulePeer::Block(block) => usize::from(block.addr().is_ipv4() == ipv4),
         RulePeer::Group(_) => 1,
         RulePeer::List(id) => build.world.prefix_lists.get(&id).map_or(1, |list| {
-            // A list has one family.
+            // All blocks of a list are of one address family.
             let first = list.entries.first();
             let of_family = first.is_none_or(|block| block.addr().is_ipv4() == ipv4);
             if of_family { usize::from(list.max_entries) } else { 0 }
@@ -451,7 +452,7 @@ fn rules_of(build: &Build<'_>, group: &Group, egress: bool, ipv4: bool) -> usize
     rules.map(count).sum()
 }
 
-/// Checks EC2's quotas.
+/// Checks the quotas of EC2.
 pub(crate) fn check_quotas(build: &Build<'_>, document: &Document) -> Result<()> {
     let fullest = |group: &Group| {
         let sides = [(false, true), (false, false), (true, true), (true, false)];

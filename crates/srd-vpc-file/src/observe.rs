@@ -1,5 +1,5 @@
-//! Observation of packets: flow logs and mirrors; and the account and the Region that records
-//! name.
+//! Observation of packets: flow logs and mirrors, and the account and the Region that are named in
+//! records.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,13 +12,13 @@ use super::document::{Document, FlowLogTable, MirrorSessionTable};
 use super::names::Kind;
 use super::phrase;
 
-/// The longest path of a directory.
+/// Largest length of a directory's path in bytes.
 const DIRECTORY_BYTES_MAX: usize = 1024;
-/// Rules of a mirror filter: EC2's most.
+/// Largest number of rules of a mirror filter: the limit of EC2.
 const RULES_MAX: usize = 10;
-/// Sessions of one source: EC2's most.
+/// Largest number of sessions of one source: the limit of EC2.
 const SESSIONS_MAX: usize = 3;
-/// Network identifiers of VXLAN have 24 bits.
+/// Largest VXLAN network identifier, which has 24 bits.
 const VNI_MAX: u32 = 0xff_ffff;
 const FORMAT: &str = "write fields as EC2 does, as in \"${version} ${srcaddr} ${dstaddr}\"";
 
@@ -131,7 +131,7 @@ fn at(
     build.error(key.as_ref().map_or(name.span(), Spanned::span), what, remedy)
 }
 
-/// Reads `${version} ${srcaddr}`.
+/// Parses the fields of a log format, such as `${version} ${srcaddr}`.
 fn fields(build: &Build<'_>, format: &Spanned<String>) -> Result<Vec<LogField>> {
     let wrong = |what: String, remedy: &str| Err(build.error(format.span(), what, remedy));
     let mut fields: Vec<LogField> = Vec::new();
@@ -241,7 +241,8 @@ fn session(
             let what = format!("`vni` cannot be {}", vni.as_ref());
             return Err(build.error(vni.span(), what, "write 0 to 16777215"));
         }
-        // One that no other session has, and the same whenever the file is read.
+        // Chooses a number that no other session has. The choice is the same whenever the file is
+        // read.
         None => {
             let mut vni = u32::try_from(id.0 & u64::from(VNI_MAX)).unwrap_or_default();
             while !vnis.insert(vni) {

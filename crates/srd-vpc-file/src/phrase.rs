@@ -1,4 +1,4 @@
-//! Phrases: rules, entries of lists and routes, each in one line.
+//! Phrases: rules, list entries and routes, each in one line.
 //!
 //! ```text
 //!  rule   = traffic ("from" | "to") other          tcp 443 from 0.0.0.0/0
@@ -14,7 +14,7 @@
 use ipnet::IpNet;
 use srd_vpc::object::Traffic;
 
-/// A fault of a phrase, with its remedy.
+/// An error in a phrase, with its remedy.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Wrong {
     pub(crate) what: String,
@@ -35,7 +35,7 @@ pub(crate) enum AddressSet<'a> {
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Target<'a> {
     Blackhole,
-    /// A kind of object, as tables call it, and a name.
+    /// An object: the word for its kind in tables, and its name.
     Object(&'a str, &'a str),
 }
 
@@ -53,7 +53,8 @@ const BLOCK: &str = "write an address and a prefix length, as in 10.0.0.0/16";
 const TRAFFIC: &str = "write all, tcp, udp, icmp, icmpv6 or protocol NUMBER; ports as 443 or \
                        1024-65535, ICMP types as numbers";
 
-/// A rule of a security group, or of an entry. `word`: `from` or `to`.
+/// Parses a rule of a security group, or the rule inside a list entry. `word`: the expected `from`
+/// or `to`.
 pub(crate) fn rule<'a>(text: &'a str, word: &str) -> Result<(Traffic, AddressSet<'a>)> {
     let words: Vec<&str> = text.split_whitespace().collect();
     let Some(at) = words.iter().position(|w| *w == "from" || *w == "to") else {
@@ -76,7 +77,8 @@ pub(crate) fn rule<'a>(text: &'a str, word: &str) -> Result<(Traffic, AddressSet
     Ok((traffic, other))
 }
 
-/// An entry of an access control list: its number, whether it allows, traffic and block.
+/// Parses an entry of an access control list: its number, whether it allows, its traffic and its
+/// block.
 pub(crate) fn entry(text: &str, word: &str) -> Result<(u16, bool, Traffic, IpNet)> {
     let wrong = |what: String| Wrong { what, remedy: ENTRY };
     let (number, rest) = text.trim().split_once(' ').ok_or_else(|| wrong(format!("`{text}`")))?;
@@ -105,7 +107,7 @@ pub(crate) struct Mirrored {
     pub(crate) destination: IpNet,
 }
 
-/// A rule of a mirror filter.
+/// Parses a rule of a mirror filter.
 pub(crate) fn mirrored(text: &str) -> Result<Mirrored> {
     let wrong =
         || Wrong { what: format!("`{text}` is no rule of a mirror filter"), remedy: MIRROR };
@@ -134,7 +136,8 @@ pub(crate) fn mirrored(text: &str) -> Result<Mirrored> {
     Ok(Mirrored { number, accept, traffic, source_ports, source, destination })
 }
 
-/// A route: a block or the name of a prefix list, a target, and whether it is propagated.
+/// Parses a route: a block or the name of a prefix list, a target, and whether the route is
+/// propagated.
 pub(crate) fn route(text: &str) -> Result<(AddressSet<'_>, Target<'_>, bool)> {
     let wrong = || Wrong { what: format!("`{text}` is no route"), remedy: ROUTE };
     let words: Vec<&str> = text.split_whitespace().collect();
@@ -163,7 +166,7 @@ pub(crate) fn route(text: &str) -> Result<(AddressSet<'_>, Target<'_>, bool)> {
     Ok((destination, target, propagated))
 }
 
-/// A block, in its canonical form: bits behind the prefix are zeros, as EC2 makes them.
+/// Parses a block. Bits after the prefix are set to zero, as EC2 does.
 pub(crate) fn block(text: &str) -> Result<IpNet> {
     let wrong = |_| Wrong { what: format!("`{text}` is no block of addresses"), remedy: BLOCK };
     text.parse::<IpNet>().map(|block| block.trunc()).map_err(wrong)
@@ -185,7 +188,8 @@ fn traffic(words: &[&str]) -> Result<Traffic> {
         ["icmpv6", kind] => Ok(Traffic::Icmpv6(Some(byte(kind)?), None)),
         ["icmpv6", kind, code] => Ok(Traffic::Icmpv6(Some(byte(kind)?), Some(byte(code)?))),
         ["protocol", number] => match byte(number)? {
-            // These have names, and would never match as numbers: rules name their ports.
+            // These protocols have names. A rule by number would never match them, because packets
+            // of these protocols are matched by ports or types.
             6 => Ok(Traffic::Tcp(0, u16::MAX)),
             17 => Ok(Traffic::Udp(0, u16::MAX)),
             1 => Ok(Traffic::Icmp(None, None)),

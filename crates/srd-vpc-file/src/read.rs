@@ -1,4 +1,5 @@
-//! Reads a file and makes its objects, in an order in which each finds those that it names.
+//! Reads a file, and creates its objects in an order in which each object comes after those that it
+//! refers to.
 
 use std::io::Read;
 use std::path::Path;
@@ -11,22 +12,22 @@ use super::document::Document;
 use super::names::Names;
 use super::{dhcp, edges, machines, network, observe};
 
-/// The largest file that is read.
+/// Largest size of a file in bytes.
 pub const FILE_BYTES_MAX: u64 = 64 << 20;
 
 /// A file that was read.
 #[derive(Debug, Clone)]
 pub struct VpcFile {
-    /// Its objects.
+    /// Objects of the file.
     pub world: World,
-    /// Their names.
+    /// Names of the objects.
     pub names: Names,
 }
 
 /// Reads a file.
 ///
 /// # Errors
-/// That it cannot be read, or what is wrong in it first.
+/// A [`ConfigError`], if the file cannot be read, or with the first fault in its text.
 pub fn read(path: &Path) -> Result<VpcFile> {
     let metadata = std::fs::metadata(path).map_err(|error| cannot_be_read(path, &error))?;
     if !metadata.is_file() {
@@ -36,17 +37,17 @@ pub fn read(path: &Path) -> Result<VpcFile> {
     read_from(file, path)
 }
 
-/// Reads a file that is open; `path` is its name in errors.
+/// Reads an open file; `path` is its name in errors.
 ///
 /// # Errors
-/// As [`read`].
+/// A [`ConfigError`], as [`read`] returns it.
 pub fn read_from(file: std::fs::File, path: &Path) -> Result<VpcFile> {
     let metadata = file.metadata().map_err(|error| cannot_be_read(path, &error))?;
     if metadata.len() > FILE_BYTES_MAX {
         let bytes = metadata.len();
         return Err(failed(path, format!("has {bytes} bytes, and {FILE_BYTES_MAX} are the most")));
     }
-    // A file may grow, and files of /proc do not report their length.
+    // A file may grow while it is read, and files of /proc do not report their length.
     let mut text = String::new();
     let mut whole = file.take(FILE_BYTES_MAX + 1);
     whole.read_to_string(&mut text).map_err(|error| cannot_be_read(path, &error))?;
@@ -67,7 +68,7 @@ fn cannot_be_read(path: &Path, error: &std::io::Error) -> ConfigError {
 /// Reads the text of a file; `path` is its name in errors.
 ///
 /// # Errors
-/// What is wrong in it first.
+/// A [`ConfigError`] with the first fault in the text.
 pub fn parse(text: &str, path: &Path) -> Result<VpcFile> {
     let source = Source { path, text };
     let document: Document = toml::from_str(text).map_err(|error| {

@@ -1,7 +1,7 @@
 //! Addresses in use in each cloud: ranges that do not overlap, with their owners.
 //!
-//! A look-up costs the logarithm of their number, so a file of any size is read in time about
-//! linear in its bytes.
+//! A look-up takes time in the logarithm of the number of ranges, so the time for a file of any
+//! size is about linear in its bytes.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -9,7 +9,7 @@ use std::net::IpAddr;
 use ipnet::IpNet;
 use srd_vpc::id::VpcId;
 
-/// Ranges by their first address, with their last one and their owner.
+/// Ranges by cloud and first address, each with its last address and its owner.
 #[derive(Debug)]
 pub(crate) struct Taken<T>(BTreeMap<(VpcId, IpAddr), (IpAddr, T)>);
 
@@ -20,11 +20,11 @@ impl<T> Default for Taken<T> {
 }
 
 impl<T: Copy> Taken<T> {
-    /// The owner of a range that shares addresses with this block.
+    /// Returns the owner of a range that shares addresses with this block.
     pub(crate) fn owner(&self, vpc: VpcId, block: IpNet) -> Option<T> {
         let (first, last) = ends(block);
-        // Ranges do not overlap: of those that begin in time, the latest ends latest. IPv4
-        // addresses are ordered before those of IPv6.
+        // Ranges do not overlap, so of the ranges that begin at or before the block's end, the last
+        // one also ends last. In the order of `IpAddr`, IPv4 addresses come before IPv6 addresses.
         let before = self.0.range(..=(vpc, last)).next_back();
         let overlaps = |&(&(of, _), &(end, _)): &(&(VpcId, IpAddr), &(IpAddr, T))| {
             of == vpc && end.is_ipv4() == first.is_ipv4() && end >= first
@@ -32,7 +32,7 @@ impl<T: Copy> Taken<T> {
         before.filter(overlaps).map(|(_, (_, owner))| *owner)
     }
 
-    /// Takes a block, of which nothing may be taken.
+    /// Adds a block. None of its addresses may be in use.
     pub(crate) fn take(&mut self, vpc: VpcId, block: IpNet, owner: T) {
         let (first, last) = ends(block);
         self.0.insert((vpc, first), (last, owner));

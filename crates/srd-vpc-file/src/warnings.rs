@@ -1,5 +1,5 @@
-//! Warnings about files that are allowed and hardly ever meant: lists that lose some of the
-//! answers, rules and routes that lead through a peering connection which is not active.
+//! Warnings about valid files that probably contain a mistake: access control lists that block part
+//! of the answers, and rules and routes that use an inactive peering connection.
 
 use std::net::{IpAddr, Ipv4Addr};
 
@@ -11,12 +11,13 @@ use srd_vpc::packet::{Inner, Packet};
 use crate::words::rule_text;
 use crate::{Kind, VpcFile};
 
-/// An address that stands for the internet.
+/// An example address that stands for the internet.
 const OUTSIDE: IpAddr = IpAddr::V4(Ipv4Addr::new(203, 0, 113, 1));
-/// A list that admits fewer ports than this means services, and no answers.
+/// A list that admits fewer ports than this is meant for services, not for answers.
 const PORTS_MIN: u32 = 1024;
 
-/// Warnings about a file that is allowed and hardly ever meant; one sentence each, with a remedy.
+/// Returns warnings about valid contents that are probably mistakes: one sentence each, with a
+/// remedy.
 pub fn warnings(file: &VpcFile) -> Vec<String> {
     let mut all = answers(file);
     let groups: Vec<GroupId> = file.world.groups.keys().copied().collect();
@@ -29,7 +30,8 @@ fn name(file: &VpcFile, kind: Kind, id: u64) -> String {
     format!("{} {}", kind.word(), file.names.name(kind, id).unwrap_or("?"))
 }
 
-/// Lists that let answers through to some ports of those that are taken.
+/// Returns warnings about lists that admit answers to only part of the ports that clients or
+/// gateways use.
 fn answers(file: &VpcFile) -> Vec<String> {
     let world = &file.world;
     let mut all = Vec::new();
@@ -59,7 +61,7 @@ fn answers(file: &VpcFile) -> Vec<String> {
     all
 }
 
-/// An address beyond a NAT gateway: on the internet, or in a cloud that is peered.
+/// Returns an address beyond a NAT gateway: in the internet, or in a peered cloud.
 fn far_end(world: &World, vpc: VpcId, public: bool) -> IpAddr {
     let peer = world.peerings.values().find_map(|peering| {
         let other = match [peering.requester, peering.accepter] {
@@ -107,18 +109,19 @@ fn partly(
     both.into_iter().flatten().collect()
 }
 
-/// Ports in words.
+/// Returns the text for a range of ports.
 pub fn range((first, last): (u16, u16)) -> String {
     if first == last { first.to_string() } else { format!("{first}-{last}") }
 }
 
-/// Several ranges in words.
+/// Returns the text for several ranges of ports.
 pub fn ranges(all: &[(u16, u16)]) -> String {
     let all: Vec<String> = all.iter().map(|ports| range(*ports)).collect();
     all.join(", ")
 }
 
-/// Rules of these groups that name a group which they cannot: EC2 calls them stale.
+/// Returns warnings about rules of these groups that name a group that they may not name. EC2 calls
+/// such rules stale.
 pub fn stale_rules(file: &VpcFile, groups: &[GroupId]) -> Vec<String> {
     let world = &file.world;
     let mut all = Vec::new();
@@ -150,7 +153,7 @@ pub fn stale_rules(file: &VpcFile, groups: &[GroupId]) -> Vec<String> {
     all
 }
 
-/// Routes through peering connections that are not active.
+/// Returns warnings about routes through inactive peering connections.
 fn routes_to_nowhere(file: &VpcFile) -> Vec<String> {
     let world = &file.world;
     let tables = world.route_tables.iter();

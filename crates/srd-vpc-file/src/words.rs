@@ -1,4 +1,4 @@
-//! A judgement in words: one line for each step.
+//! A judgement as text, with one line for each step.
 
 use std::fmt::Display;
 
@@ -10,28 +10,28 @@ use srd_vpc::object::{RulePeer, Target, Traffic};
 
 use crate::{Kind, VpcFile};
 
-/// One step, for people and machines.
+/// One step, as text for people and for programs.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct StepRecord {
     /// The table or gateway that decided.
     pub at: String,
     /// Its decision.
     pub says: String,
-    /// Whether the packet went on.
+    /// Whether the packet passed this step.
     pub passes: bool,
 }
 
-/// The object of a kind, by its name and its identifier.
+/// Returns the text for an object: its kind, name and identifier.
 fn named(file: &VpcFile, kind: Kind, number: u64, id: impl Display) -> String {
     match file.names.name(kind, number) {
-        // Objects that a cloud has without a table.
+        // A hidden object of a cloud, for which the file has no table.
         Some(name) if name.contains(' ') => format!("{} of {name} ({id})", kind.word()),
         Some(name) => format!("{} {name} ({id})", kind.word()),
         None => id.to_string(),
     }
 }
 
-/// The steps of a judgement, in order.
+/// Returns the steps of a judgement, in order.
 pub fn lines(file: &VpcFile, judgement: &Judgement) -> Vec<StepRecord> {
     judgement.steps.iter().map(|step| line(file, step)).collect()
 }
@@ -129,7 +129,7 @@ fn translator(file: &VpcFile, by: Translator) -> String {
     }
 }
 
-/// Text for the target of a route.
+/// Returns the text for the target of a route.
 pub fn target_text(file: &VpcFile, target: Target) -> String {
     match target {
         Target::Local => String::from("local"),
@@ -143,7 +143,7 @@ pub fn target_text(file: &VpcFile, target: Target) -> String {
     }
 }
 
-/// A rule as a file has it: `tcp 443 from group web`.
+/// Returns a rule in the form of a file: `tcp 443 from group web`.
 pub fn rule_text(
     file: &VpcFile,
     group: srd_vpc::id::GroupId,
@@ -166,7 +166,7 @@ pub fn rule_text(
     format!("{} {word} {peer}", traffic_text(rule.traffic))
 }
 
-/// Traffic as a file has it: `tcp 443`.
+/// Returns traffic in the form of a file: `tcp 443`.
 pub fn traffic_text(traffic: Traffic) -> String {
     let ports = |name: &str, first: u16, last: u16| match (first, last) {
         (0, u16::MAX) => name.to_owned(),
@@ -188,7 +188,7 @@ pub fn traffic_text(traffic: Traffic) -> String {
     }
 }
 
-/// Text for the verdict.
+/// Returns the text for the verdict.
 pub fn verdict(file: &VpcFile, judgement: &Judgement) -> String {
     match judgement.verdict {
         Verdict::Delivered(id) => {
@@ -200,7 +200,7 @@ pub fn verdict(file: &VpcFile, judgement: &Judgement) -> String {
     }
 }
 
-/// By what a packet leaves.
+/// Returns the text for the exit through which a packet leaves.
 pub fn exit(file: &VpcFile, exit: Exit) -> String {
     match exit {
         Exit::InternetGateway(id) => named(file, Kind::InternetGateway, id.0, id),
@@ -209,7 +209,7 @@ pub fn exit(file: &VpcFile, exit: Exit) -> String {
     }
 }
 
-/// A service of the network's own.
+/// Returns the text for a service of the network.
 pub fn service(service: Service) -> &'static str {
     match service {
         Service::Resolver => "the resolver",
@@ -218,7 +218,7 @@ pub fn service(service: Service) -> &'static str {
     }
 }
 
-/// Reason why a packet is dropped, and its remedy.
+/// Returns the text for the reason why a packet is dropped, and for its remedy.
 pub fn why(reason: Reason) -> (&'static str, &'static str) {
     match reason {
         Reason::Families => ("one address is IPv4, the other IPv6", "use one family"),
@@ -290,7 +290,7 @@ pub fn why(reason: Reason) -> (&'static str, &'static str) {
     }
 }
 
-/// Distance between the ends, with the limit for one flow.
+/// Returns the text for the distance between the ends, with the limit for one flow.
 pub fn reach(reach: Reach) -> &'static str {
     match reach {
         Reach::Cluster => "one cluster placement group: 10 Gb/s for one flow",

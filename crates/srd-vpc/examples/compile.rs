@@ -1,7 +1,7 @@
-//! Cost of the tables of a host in clouds of several sizes, on 500 hosts or fewer, beside 1,000
-//! rules of which 100 name a group of every fifth interface. First tables that hold the whole
-//! cloud, then tables of a directory, which query it. Then a group of each kind gets another
-//! member.
+//! Measures the cost of one host's tables in clouds of several sizes. A cloud has up to 500 hosts
+//! and 1,000 rules, of which 100 name a group of every fifth interface. First the tables hold the
+//! whole cloud; then they come from a directory and query it. Finally each of two groups gets one
+//! more member.
 //!
 //! `cargo run --release -p srd-vpc --example compile [INTERFACES_OF_A_HOST [INTERFACES...]]`
 
@@ -18,12 +18,12 @@ use std::hint::black_box;
 use std::sync::Arc;
 use std::time::Instant;
 
-/// Interfaces of each of 500 hosts, if there are 50,000.
+/// Interfaces of each host: 50,000 interfaces are on 500 hosts.
 const OF_HOST: u32 = 100;
 const INTERFACES: [u32; 3] = [1_000, 10_000, 50_000];
 const RULES: u16 = 1_000;
 
-/// The shortest and the longest of a few runs, in milliseconds.
+/// Returns the shortest and the longest of seven runs in milliseconds.
 fn span_ms(mut work: impl FnMut()) -> [f64; 2] {
     let mut span = [f64::INFINITY, 0.0];
     for _ in 0..7 {
@@ -66,7 +66,7 @@ fn main() {
     said.iter().for_each(|line| println!("{line}"));
 }
 
-/// Prints what the tables of a cloud cost; returns lines about changes and packets.
+/// Prints the cost of the tables of a cloud. Returns lines about changes and packets.
 fn cloud_of(interfaces: u32, of_host: u32) -> Vec<String> {
     let cloud = world(interfaces, of_host, RULES);
     let name = host(0);
@@ -96,7 +96,8 @@ fn cloud_of(interfaces: u32, of_host: u32) -> Vec<String> {
     lines
 }
 
-/// One more member of a group that all hosts name, and of one that every fiftieth host names.
+/// Measures one more member of a group that all hosts name, and of a group that every fiftieth host
+/// names.
 fn change(
     cloud: &World,
     directory: &mut Directory,

@@ -1,7 +1,8 @@
-//! ENA Express: which packets between two interfaces may use SRD.
+//! ENA Express: decides which packets between two interfaces may use SRD.
 //!
 //! Source: Amazon EC2 User Guide, *Improve network performance between EC2 instances with ENA
-//! Express*. Zones make no difference: both ends are in one Region, as all of a cloud is.
+//! Express*. Zones make no difference: both interfaces are in one Region, as all parts of a cloud
+//! are.
 
 use core::fmt;
 use core::net::IpAddr;
@@ -14,21 +15,22 @@ use crate::packet::{Inner, Packet};
 /// Reason why packets between two interfaces do not use SRD.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Plainly {
-    /// The interface that sends has ENA Express off.
+    /// The sending interface has ENA Express off.
     Sender,
-    /// The interface that receives has ENA Express off.
+    /// The receiving interface has ENA Express off.
     Receiver,
-    /// The interface that sends has ENA Express off for UDP.
+    /// The sending interface has ENA Express off for UDP.
     SenderUdp,
-    /// The interface that receives has ENA Express off for UDP.
+    /// The receiving interface has ENA Express off for UDP.
     ReceiverUdp,
     /// The packets are neither TCP nor UDP.
     Protocol,
-    /// An interface that is neither the source nor the destination forwards the packets.
+    /// A middlebox forwards the packets: an interface that is neither their source nor their
+    /// destination.
     Middlebox,
-    /// A gateway forwards the packets.
+    /// The packets pass a gateway.
     Gateway,
-    /// Both interfaces are on one host: there is no network between them.
+    /// Both interfaces are on one host, so the packets do not use the network.
     OneHost,
 }
 
@@ -47,10 +49,10 @@ impl fmt::Display for Plainly {
     }
 }
 
-/// Whether packets with this content, from one interface to another, may use SRD.
+/// Checks whether packets with this content may use SRD from one interface to another.
 ///
 /// # Errors
-/// Why they may not.
+/// The reason why the packets may not use SRD.
 pub fn between(from: ExpressSpec, to: ExpressSpec, inner: &Inner) -> Result<(), Plainly> {
     match inner {
         Inner::Tcp(..) | Inner::Udp(..) if !from.enabled => Err(Plainly::Sender),
@@ -62,8 +64,8 @@ pub fn between(from: ExpressSpec, to: ExpressSpec, inner: &Inner) -> Result<(), 
     }
 }
 
-/// Whether a packet that an interface sends, and that was judged so, uses SRD; none if it reaches
-/// no interface and leaves by no gateway.
+/// Returns whether a packet of an interface with this judgement uses SRD; `None` if the packet
+/// reaches no interface and leaves by no gateway.
 pub fn of_judged(
     world: &World,
     from: EniId,
@@ -90,7 +92,7 @@ pub fn of_judged(
     Some(between(own.express, other.express, &packet.inner))
 }
 
-/// Whether an address is an interface's own.
+/// Whether the interface itself has an address.
 fn has(eni: &Eni, address: IpAddr) -> bool {
     match address {
         IpAddr::V4(address) => {
@@ -109,7 +111,7 @@ mod tests {
     const OFF: ExpressSpec = ExpressSpec { enabled: false, udp: false };
     const TCP: ExpressSpec = ExpressSpec { enabled: true, udp: false };
     const BOTH: ExpressSpec = ExpressSpec { enabled: true, udp: true };
-    /// A UDP setting that is remembered while ENA Express is off.
+    /// ENA Express off, with a UDP setting that has no effect until ENA Express is on.
     const REMEMBERED: ExpressSpec = ExpressSpec { enabled: false, udp: true };
 
     #[test]

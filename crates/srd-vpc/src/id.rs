@@ -7,9 +7,10 @@ use core::str::FromStr;
 /// Reason why a text is not an identifier of the requested kind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum IdError {
-    /// The text does not begin with this prefix.
+    /// The text does not begin with the given prefix.
     Prefix(&'static str),
-    /// After the prefix there must be seventeen lower-case hexadecimal digits, the first of them 0.
+    /// The prefix is not followed by seventeen lower-case hexadecimal digits, of which the first is
+    /// 0.
     Digits(&'static str),
 }
 
@@ -42,7 +43,7 @@ macro_rules! ids {
         pub struct $name(pub u64);
 
         impl $name {
-            /// The letters before the digits, with the hyphen.
+            /// Letters before the digits, and the hyphen.
             pub const PREFIX: &'static str = $prefix;
         }
 

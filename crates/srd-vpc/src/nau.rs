@@ -1,20 +1,21 @@
-//! Network address usage: how much of a cloud's size is used up.
+//! Network address usage (NAU): units by which EC2 limits the size of a cloud.
 //!
-//! Each address of an interface counts one, a delegated prefix one, each interface after the first
-//! of its instance one, a NAT gateway six. Source: *Network Address Usage* in Amazon's VPC guide.
+//! An address of an interface counts one unit, a delegated prefix one, each interface after the
+//! first of its instance one, and a NAT gateway six. Source: *Network Address Usage* in Amazon's
+//! VPC guide.
 
 use crate::id::VpcId;
 use crate::object::{Eni, World};
 
-/// The most of one cloud, unless the quota was raised; 256,000 is the most that it can be.
+/// Default quota of one cloud in units. The quota can be raised to at most 256,000 units.
 pub const UNITS_MAX: u64 = 64_000;
-/// The most of a cloud and those in its Region that it is peered with.
+/// Default quota, in units, of a cloud together with its peered clouds of the same Region.
 pub const PEERED_UNITS_MAX: u64 = 128_000;
-/// Units of a NAT gateway, of a load balancer, an interface endpoint or a transit gateway
-/// attachment per zone, of a function's interface, and of a file system on an instance.
+/// Units of each of these: a NAT gateway; a load balancer, an interface endpoint or a transit
+/// gateway attachment, per zone; the interface of a function; and a file system on an instance.
 pub const SERVICE_UNITS: u64 = 6;
 
-/// Units of one cloud.
+/// Returns the units of one cloud.
 pub fn of(world: &World, vpc: VpcId) -> u64 {
     let here = |eni: &&Eni| world.subnets.get(&eni.subnet).is_some_and(|s| s.vpc == vpc);
     let units = |eni: &Eni| {
@@ -29,7 +30,7 @@ pub fn of(world: &World, vpc: VpcId) -> u64 {
     enis + SERVICE_UNITS * gateways.count() as u64
 }
 
-/// Units of a cloud together with those that it is actively peered with.
+/// Returns the units of a cloud and of its actively peered clouds together.
 pub fn peered(world: &World, vpc: VpcId) -> u64 {
     let peerings = world.peerings.values().filter(|peering| peering.active);
     let others = peerings.filter_map(|peering| match [peering.requester, peering.accepter] {

@@ -1,4 +1,4 @@
-//! The headers of a packet that a judgement needs.
+//! Headers of a packet that an evaluation needs.
 
 use core::net::IpAddr;
 
@@ -14,18 +14,18 @@ pub mod protocol {
     pub const ICMPV6: u8 = 58;
 }
 
-/// A packet as far as rules look at it.
+/// The fields of a packet that rules evaluate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Packet {
     /// Source address.
     pub source: IpAddr,
     /// Destination address, of the same family.
     pub destination: IpAddr,
-    /// Content behind the IP header.
+    /// Content after the IP header.
     pub inner: Inner,
 }
 
-/// Content behind the IP header.
+/// Content after the IP header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Inner {
     /// TCP from a source port to a destination port.
@@ -39,7 +39,7 @@ pub enum Inner {
 }
 
 impl Packet {
-    /// The number of its protocol.
+    /// Returns the protocol number.
     pub fn protocol(&self) -> u8 {
         match self.inner {
             Inner::Tcp(..) => protocol::TCP,
@@ -50,7 +50,7 @@ impl Packet {
         }
     }
 
-    /// The packet to another destination port, if its protocol has ports.
+    /// Returns the packet with another destination port, if its protocol has ports.
     #[must_use]
     pub fn to_port(self, port: u16) -> Self {
         let inner = match self.inner {
@@ -61,7 +61,7 @@ impl Packet {
         Self { inner, ..self }
     }
 
-    /// The source port, if its protocol has ports.
+    /// Returns the source port, if its protocol has ports.
     pub fn source_port(&self) -> Option<u16> {
         match self.inner {
             Inner::Tcp(from, _) | Inner::Udp(from, _) => Some(from),
@@ -69,7 +69,8 @@ impl Packet {
         }
     }
 
-    /// Its answer: addresses and ports the other way round, an echo reply for an echo request.
+    /// Returns the answer to the packet: addresses and ports are exchanged, and an echo request
+    /// becomes an echo reply.
     #[must_use]
     pub fn answer(&self) -> Self {
         let inner = match self.inner {

@@ -1,7 +1,7 @@
 //! The endpoints of this process, by the handles that C programs hold.
 //!
-//! The child of a fork begins with none: a thread of its parent may hold the lock of the parent's
-//! table, and would never release it.
+//! The child of a fork starts with an empty table: another thread of the parent may have held the
+//! lock of the parent's table during the fork, and the child would wait for this lock forever.
 
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, Ordering};
@@ -13,47 +13,47 @@ use crate::endpoint::Endpoint;
 use crate::table::Table;
 use crate::{Error, Outcome, Status};
 
-/// Endpoints that a process may have open. Each has a thread.
+/// Largest number of open endpoints of a process. Each endpoint has a thread.
 pub const ENDPOINTS_MAX: u32 = 1024;
 
-/// The endpoints of a process. The lock is held for short calls only.
+/// The endpoints of a process. The lock is held only for short calls.
 #[derive(Debug)]
 struct Endpoints {
     process: Process,
     table: RwLock<Table<Arc<Endpoint>>>,
 }
 
-/// Endpoints of the process that used the library last: this one, or its parent before a fork.
+/// Endpoints of the last process that used the library: this process, or its parent before a fork.
 /// They are never freed.
 static CURRENT: AtomicPtr<Endpoints> = AtomicPtr::new(ptr::null_mut());
 
-/// Endpoints of this process.
+/// Returns the endpoints of this process.
 fn current() -> &'static Endpoints {
     let before = CURRENT.load(Ordering::Acquire);
-    // SAFETY: null, or leaked below.
+    // SAFETY: the pointer is null, or was leaked below.
     if let Some(known) = unsafe { before.as_ref() }
         && known.process.is_current()
     {
         return known;
     }
     let process = Process::current();
-    // The handles of a process and of the one that it was forked from differ.
+    // Tags differ, so that a process and its forked child have no handle in common.
     let table = RwLock::new(Table::new(ENDPOINTS_MAX, process.forks().to_le_bytes()[0]));
     let new = Box::into_raw(Box::new(Endpoints { process, table }));
     let set = CURRENT.compare_exchange(before, new, Ordering::AcqRel, Ordering::Acquire);
     let now = match set {
         Ok(_) => new,
         Err(other) => {
-            // SAFETY: made above, and never published.
+            // SAFETY: the pointer was created above, and never published.
             drop(unsafe { Box::from_raw(new) });
             other
         }
     };
-    // SAFETY: it is not null, and never freed once it stands there.
+    // SAFETY: the pointer is not null, and a published table is never freed.
     unsafe { &*now }
 }
 
-/// The error of a handle that leads to nothing.
+/// Returns the error for a handle without an endpoint.
 fn unknown(handle: usize, process: Process) -> Error {
     if handle != 0 && process.forks() > 0 {
         return Status::Forked.into();
@@ -65,26 +65,26 @@ fn unknown(handle: usize, process: Process) -> Error {
     Error::new(Status::Handle, text)
 }
 
-/// The endpoint of a handle.
+/// Returns the endpoint of a handle.
 ///
 /// # Errors
-/// `Handle` if the handle is not valid; `Forked` in the child of a fork, where it may be the
-/// parent's.
+/// `Handle` if the handle is not valid; `Forked` in the child of a fork, where the handle may
+/// belong to the parent.
 pub(super) fn find(handle: usize) -> Outcome<Arc<Endpoint>> {
     let Endpoints { process, table } = current();
     let table = table.read().unwrap_or_else(PoisonError::into_inner);
     table.find(handle).cloned().ok_or_else(|| unknown(handle, *process))
 }
 
-/// Adds an endpoint; its handle.
+/// Adds an endpoint. Returns its handle.
 ///
 /// # Errors
-/// `Full` beyond [`ENDPOINTS_MAX`].
+/// `Full` if there are already [`ENDPOINTS_MAX`] endpoints.
 pub(super) fn add(endpoint: Arc<Endpoint>) -> Outcome<usize> {
     current().table.write().unwrap_or_else(PoisonError::into_inner).add(endpoint)
 }
 
-/// Takes an endpoint out.
+/// Removes an endpoint. Returns it.
 ///
 /// # Errors
 /// The errors of [`find`].

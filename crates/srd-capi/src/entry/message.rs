@@ -5,10 +5,10 @@ use std::ffi::{c_int, c_void};
 use super::{SrdEndpoint, on, out, piece};
 use crate::transfer::{Recv, Send};
 
-/// `srd_send`.
+/// Implements `srd_send`: sends a message.
 ///
 /// # Safety
-/// See the module.
+/// The program has to follow `srd.h`: see the module.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn srd_send(
     endpoint: *mut SrdEndpoint,
@@ -21,16 +21,16 @@ pub unsafe extern "C" fn srd_send(
 ) -> c_int {
     on(endpoint, |endpoint| {
         let (piece, context) = (piece(buf, len)?, context.addr());
-        // SAFETY: as the program promises.
+        // SAFETY: the C program guarantees valid pointers: see the module.
         unsafe { endpoint.send(&Send { peer, tag, piece, flags, context }) }?;
         Ok(0)
     })
 }
 
-/// `srd_recv`.
+/// Implements `srd_recv`: posts a receive for a message.
 ///
 /// # Safety
-/// See the module.
+/// The program has to follow `srd.h`: see the module.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn srd_recv(
     endpoint: *mut SrdEndpoint,
@@ -43,29 +43,29 @@ pub unsafe extern "C" fn srd_recv(
 ) -> c_int {
     on(endpoint, |endpoint| {
         let (piece, context) = (piece(buf, len)?, context.addr());
-        // SAFETY: as the program promises.
+        // SAFETY: the C program guarantees valid pointers: see the module.
         unsafe { endpoint.recv(&Recv { peer, tag, ignore, piece, context }) }?;
         Ok(0)
     })
 }
 
-/// `srd_cancel`.
+/// Implements `srd_cancel`: cancels a posted receive.
 #[unsafe(no_mangle)]
 pub extern "C" fn srd_cancel(endpoint: *mut SrdEndpoint, context: *mut c_void) -> c_int {
     on(endpoint, |endpoint| endpoint.cancel(context.addr()).map(|()| 0))
 }
 
-/// `srd_inject_bytes_max`.
+/// Implements `srd_inject_bytes_max`: returns the largest message that can be injected.
 ///
 /// # Safety
-/// See the module.
+/// The program has to follow `srd.h`: see the module.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn srd_inject_bytes_max(
     endpoint: *mut SrdEndpoint,
     bytes: *mut usize,
 ) -> c_int {
     on(endpoint, |endpoint| {
-        // SAFETY: as the program promises.
+        // SAFETY: the C program guarantees valid pointers: see the module.
         let to = unsafe { out("bytes", bytes) }?;
         *to = usize::try_from(endpoint.inject_bytes_max()?).unwrap_or(usize::MAX);
         Ok(0)

@@ -1,9 +1,9 @@
-//! The functions of `srd.h`. Memory behind pointers is read or copied here; everything else is
-//! ordinary Rust.
+//! The functions of `srd.h`. Memory behind pointers is read and written only here; the other
+//! modules are ordinary Rust.
 //!
-//! The requirements of `srd.h` on programs are the safety condition of every function: a pointer
-//! other than null leads to memory of the documented size, which stays valid for the documented
-//! time. A null pointer is refused wherever the documentation does not allow it.
+//! The safety condition of every function is that the program follows `srd.h`: a pointer other than
+//! null refers to memory of the documented size, which stays valid for the documented time. A null
+//! pointer returns an error wherever the documentation does not allow it.
 
 use std::ffi::{CStr, c_char, c_int};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -20,7 +20,7 @@ pub mod message;
 pub mod open;
 pub mod poll;
 
-/// An endpoint as C holds it: a handle, not an address.
+/// An endpoint in C: a handle, not the address of an object.
 #[derive(Debug)]
 #[repr(C)]
 pub struct SrdEndpoint {
@@ -31,12 +31,12 @@ fn handle_of(endpoint: *mut SrdEndpoint) -> usize {
     endpoint.addr()
 }
 
-/// The endpoint of a handle.
+/// Returns the endpoint of a handle.
 fn find(endpoint: *mut SrdEndpoint) -> Outcome<Arc<Endpoint>> {
     endpoints::find(handle_of(endpoint))
 }
 
-/// Runs a call. Neither panics nor errors of Rust get past it.
+/// Runs a call. A panic or an error becomes a status number.
 fn run(call: impl FnOnce() -> Outcome<c_int>) -> c_int {
     match catch_unwind(AssertUnwindSafe(call)) {
         Ok(Ok(number)) => number,
@@ -45,7 +45,7 @@ fn run(call: impl FnOnce() -> Outcome<c_int>) -> c_int {
     }
 }
 
-/// Runs a call on an endpoint, which is over if the call panics.
+/// Runs a call on an endpoint. If the call panics, the endpoint is disabled.
 fn on(endpoint: *mut SrdEndpoint, call: impl FnOnce(&Arc<Endpoint>) -> Outcome<c_int>) -> c_int {
     run(|| {
         let endpoint = find(endpoint)?;
@@ -57,7 +57,7 @@ fn on(endpoint: *mut SrdEndpoint, call: impl FnOnce(&Arc<Endpoint>) -> Outcome<c
     })
 }
 
-/// A buffer: null only if it is empty.
+/// Returns a buffer, whose pointer may be null only if the buffer is empty.
 fn piece<T>(buffer: *const T, bytes: usize) -> Outcome<Iov> {
     if buffer.is_null() && bytes > 0 {
         return Err(Error::invalid(format!("buf: it is null, and len is {bytes}")));
@@ -69,33 +69,33 @@ fn piece<T>(buffer: *const T, bytes: usize) -> Outcome<Iov> {
     Ok(Iov { addr: addr as u64, length: bytes as u64 })
 }
 
-/// The variable of the program for a result.
+/// Returns the variable of the program for a result.
 ///
 /// # Safety
-/// `out` is null, or may be written until the call is over.
+/// `out` is null, or may be written until the call ends.
 unsafe fn out<'a, T>(name: &str, out: *mut T) -> Outcome<&'a mut T> {
-    // SAFETY: as our caller promises.
+    // SAFETY: the caller fulfils the conditions of `# Safety`.
     unsafe { out.as_mut() }.ok_or_else(|| Error::invalid(format!("{name}: it is null")))
 }
 
-/// A text, `None` for null.
+/// Copies a text; `None` for null.
 ///
 /// # Safety
-/// `string` is null, or ends in zero and lives for the call.
+/// `string` is null, or ends with a zero and is valid during the call.
 unsafe fn text(name: &str, string: *const c_char) -> Outcome<Option<String>> {
     if string.is_null() {
         return Ok(None);
     }
-    // SAFETY: as our caller promises.
+    // SAFETY: the caller fulfils the conditions of `# Safety`.
     let text = unsafe { CStr::from_ptr(string) }.to_str();
     let text = text.map_err(|_| Error::invalid(format!("{name}: it is not UTF-8")))?;
     Ok(Some(text.to_owned()))
 }
 
-/// Writes a text and its closing zero. Returns its length.
+/// Writes a text with its closing zero. Returns the length of the text.
 ///
 /// # Safety
-/// `buffer` is null, or `room` bytes may be written there.
+/// `buffer` is null, or `room` bytes may be written at this address.
 unsafe fn write(text: &str, buffer: *mut c_char, room: usize) -> Outcome<c_int> {
     if buffer.is_null() {
         return Err(Error::invalid("text: it is null"));
@@ -106,7 +106,8 @@ unsafe fn write(text: &str, buffer: *mut c_char, room: usize) -> Outcome<c_int> 
             format!("room: {} bytes are needed; SRD_ADDRESS_BYTES always suffice", text.len() + 1),
         ));
     }
-    // SAFETY: there is room for the text and one more, and what is ours overlaps nothing.
+    // SAFETY: the buffer has space for the text and its closing zero, and does not overlap memory
+    // of the library.
     unsafe {
         std::ptr::copy_nonoverlapping(text.as_ptr(), buffer.cast(), text.len());
         *buffer.add(text.len()) = 0;

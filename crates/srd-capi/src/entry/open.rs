@@ -1,4 +1,4 @@
-//! Opening, closing, addresses and peers.
+//! Functions for opening and closing, addresses and peers.
 
 use std::ffi::{c_char, c_int};
 use std::sync::Arc;
@@ -9,20 +9,20 @@ use crate::endpoint::Endpoint;
 use crate::options::{OPTIONS_BYTES_MAX, OPTIONS_BYTES_MIN, RawOptions, RequestedOptions};
 use crate::{Error, Outcome, Status};
 
-/// `srd_open`.
+/// Implements `srd_open`: opens an endpoint.
 ///
 /// # Safety
-/// See the module.
+/// The program has to follow `srd.h`: see the module.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn srd_open(
     options: *const RawOptions,
     endpoint: *mut *mut SrdEndpoint,
 ) -> c_int {
     run(|| {
-        // SAFETY: as the program promises.
+        // SAFETY: the C program guarantees valid pointers: see the module.
         let to = unsafe { out("endpoint", endpoint) }?;
         *to = std::ptr::null_mut();
-        // SAFETY: as the program promises.
+        // SAFETY: the C program guarantees valid pointers: see the module.
         let given = unsafe { read(options) }?;
         let locals = srd_net::local_addresses()
             .map_err(|error| Error::new(Status::System, format!("no addresses: {error}")))?;
@@ -38,10 +38,10 @@ pub unsafe extern "C" fn srd_open(
     })
 }
 
-/// The options of a program whose header has `size` bytes of them.
+/// Reads the options of a program whose header defines `size` bytes of them.
 ///
 /// # Safety
-/// `options` is null, or leads to as many bytes as its first field states.
+/// `options` is null, or refers to as many bytes as its first field states.
 unsafe fn read(options: *const RawOptions) -> Outcome<RequestedOptions> {
     if options.is_null() {
         return Ok(RequestedOptions::default());
@@ -57,7 +57,8 @@ unsafe fn read(options: *const RawOptions) -> Outcome<RequestedOptions> {
     }
     let known = size.min(size_of::<RawOptions>());
     let mut raw = RawOptions::default();
-    // SAFETY: both have so many bytes, and every pattern of bits is a value of each field.
+    // SAFETY: both structures have at least `known` bytes, and every bit pattern is valid for each
+    // field.
     unsafe { std::ptr::copy_nonoverlapping(options.cast::<u8>(), (&raw mut raw).cast(), known) };
     // SAFETY: the program's structure has `size` bytes.
     let rest = unsafe { std::slice::from_raw_parts(options.cast::<u8>().add(known), size - known) };
@@ -66,7 +67,7 @@ unsafe fn read(options: *const RawOptions) -> Outcome<RequestedOptions> {
             "options: something is set that this release does not know: install a newer one",
         ));
     }
-    // SAFETY: as the program promises.
+    // SAFETY: the C program guarantees valid pointers: see the module.
     unsafe {
         Ok(RequestedOptions {
             address: text("options.address", raw.address)?,
@@ -85,7 +86,8 @@ unsafe fn read(options: *const RawOptions) -> Outcome<RequestedOptions> {
     }
 }
 
-/// `srd_close`. In the child of a fork there is nothing to close of its parent's.
+/// Implements `srd_close`: closes an endpoint. In the child of a fork, closing a handle of the
+/// parent does nothing.
 #[unsafe(no_mangle)]
 pub extern "C" fn srd_close(endpoint: *mut SrdEndpoint) -> c_int {
     run(|| {
@@ -98,10 +100,10 @@ pub extern "C" fn srd_close(endpoint: *mut SrdEndpoint) -> c_int {
     })
 }
 
-/// `srd_address`.
+/// Implements `srd_address`: returns the endpoint's address as text.
 ///
 /// # Safety
-/// See the module.
+/// The program has to follow `srd.h`: see the module.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn srd_address(
     endpoint: *mut SrdEndpoint,
@@ -110,15 +112,15 @@ pub unsafe extern "C" fn srd_address(
 ) -> c_int {
     on(endpoint, |endpoint| {
         let address = endpoint.address().to_string();
-        // SAFETY: as the program promises.
+        // SAFETY: the C program guarantees valid pointers: see the module.
         unsafe { write(&address, text, room) }
     })
 }
 
-/// `srd_connect`.
+/// Implements `srd_connect`: adds a peer.
 ///
 /// # Safety
-/// See the module.
+/// The program has to follow `srd.h`: see the module.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn srd_connect(
     endpoint: *mut SrdEndpoint,
@@ -126,31 +128,31 @@ pub unsafe extern "C" fn srd_connect(
     peer: *mut u64,
 ) -> c_int {
     on(endpoint, |endpoint| {
-        // SAFETY: as the program promises.
+        // SAFETY: the C program guarantees valid pointers: see the module.
         let (to, given) = unsafe { (out("peer", peer)?, text("address", address)?) };
         let given = given.ok_or_else(|| Error::invalid("address: it is null"))?;
         let address = Address::parse(&given)?;
         let own = endpoint.address().place;
-        // SAFETY: names no memory.
+        // SAFETY: the call names no memory.
         *to = unsafe { endpoint.submit(|submitter| submitter.connect(own, address)) }?;
         Ok(0)
     })
 }
 
-/// `srd_disconnect`.
+/// Implements `srd_disconnect`: removes a peer.
 #[unsafe(no_mangle)]
 pub extern "C" fn srd_disconnect(endpoint: *mut SrdEndpoint, peer: u64) -> c_int {
     on(endpoint, |endpoint| {
-        // SAFETY: names no memory.
+        // SAFETY: the call names no memory.
         unsafe { endpoint.submit(|submitter| submitter.disconnect(peer)) }?;
         Ok(0)
     })
 }
 
-/// `srd_peer_address`.
+/// Implements `srd_peer_address`: returns a peer's address as text.
 ///
 /// # Safety
-/// See the module.
+/// The program has to follow `srd.h`: see the module.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn srd_peer_address(
     endpoint: *mut SrdEndpoint,
@@ -159,9 +161,9 @@ pub unsafe extern "C" fn srd_peer_address(
     room: usize,
 ) -> c_int {
     on(endpoint, |endpoint| {
-        // SAFETY: names no memory.
+        // SAFETY: the call names no memory.
         let address = unsafe { endpoint.submit(|submitter| submitter.address_of(peer)) }?;
-        // SAFETY: as the program promises.
+        // SAFETY: the C program guarantees valid pointers: see the module.
         unsafe { write(&address.to_string(), text, room) }
     })
 }

@@ -1,4 +1,4 @@
-//! Events, errors and the version.
+//! Functions for events, errors and the version.
 
 use std::ffi::{c_char, c_int};
 
@@ -7,10 +7,10 @@ use crate::Error;
 use crate::event::Event;
 use crate::status::{Status, last};
 
-/// `srd_poll`.
+/// Implements `srd_poll`: returns events, and waits for them.
 ///
 /// # Safety
-/// See the module.
+/// The program has to follow `srd.h`: see the module.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn srd_poll(
     endpoint: *mut SrdEndpoint,
@@ -25,32 +25,32 @@ pub unsafe extern "C" fn srd_poll(
             return Err(Error::invalid("events: it is null"));
         }
         let taken = endpoint.poll(most, timeout_ms, |at, event| {
-            // SAFETY: the program gives room for `max`, and `at` is below.
+            // SAFETY: the program's array has `max` elements, and `at` is below `max`.
             unsafe { events.add(at).write(event) };
         })?;
         Ok(c_int::try_from(taken).unwrap_or(max))
     })
 }
 
-/// `srd_fd`.
+/// Implements `srd_fd`: returns the descriptor to wait on for events.
 #[unsafe(no_mangle)]
 pub extern "C" fn srd_fd(endpoint: *mut SrdEndpoint) -> c_int {
     on(endpoint, |endpoint| Ok(endpoint.descriptor()))
 }
 
-/// `srd_strerror`.
+/// Implements `srd_strerror`: returns the text of a status.
 #[unsafe(no_mangle)]
 pub extern "C" fn srd_strerror(error: c_int) -> *const c_char {
     Status::of(error).map_or(c"no number of an error", Status::text).as_ptr()
 }
 
-/// `srd_last_error`.
+/// Implements `srd_last_error`: returns the text of the thread's last error.
 #[unsafe(no_mangle)]
 pub extern "C" fn srd_last_error() -> *const c_char {
     last()
 }
 
-/// `srd_version`.
+/// Implements `srd_version`: returns the version of the library.
 #[unsafe(no_mangle)]
 pub extern "C" fn srd_version() -> *const c_char {
     const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), "\0");

@@ -1,4 +1,4 @@
-//! `srd.h`, the library and the manual agree.
+//! Checks that `srd.h`, the library and the manual agree.
 
 #![allow(clippy::unwrap_used)] // a test may fail loudly
 
@@ -21,7 +21,7 @@ fn header() -> String {
     fs::read_to_string(here("include/srd.h")).unwrap()
 }
 
-/// The functions that the header declares.
+/// Returns the names of the functions that the header declares.
 fn declared() -> BTreeSet<String> {
     let header = header();
     let starts = header.lines().filter(|line| !line.starts_with([' ', '*', '/', '#', 's']));
@@ -44,7 +44,7 @@ macro_rules! structure {
     }};
 }
 
-/// A program that does not compile wherever C and we disagree.
+/// Returns a C program that compiles only if C and Rust agree on all sizes, offsets and numbers.
 fn program() -> String {
     let mut text = String::from("#include <srd.h>\n");
     text += &structure!(RawOptions, "srd_options", size address interface job_key_file job_key port
@@ -104,7 +104,7 @@ fn structures_and_numbers_are_those_of_the_header() {
     assert!(!agrees, "a wrong number was not found");
 }
 
-/// Sizes and offsets that programs were compiled with: these numbers may never change.
+/// Sizes and offsets that are compiled into programs: these numbers must never change.
 #[test]
 fn structures_stay_as_they_were_released() {
     assert_eq!((size_of::<RawOptions>(), OPTIONS_BYTES_MIN), (72, 72));

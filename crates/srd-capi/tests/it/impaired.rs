@@ -1,6 +1,6 @@
-//! Messages between two hosts of the lab with a bad wire between them. Needs root, iproute2,
-//! `/dev/net/tun` and a C compiler; prints that it was skipped and passes where they are missing,
-//! except in CI, where it fails.
+//! Messages between two hosts of the lab over a wire that loses, delays and reorders packets. Needs
+//! root, iproute2, `/dev/net/tun` and a C compiler. If one of these is missing, the test prints
+//! that it was skipped and passes; in CI it fails.
 
 #![allow(clippy::unwrap_used)] // a test may fail loudly
 
@@ -13,13 +13,13 @@ use std::process::{Command, Stdio};
 const SENDER: HostId = HostId { leaf: 0, host: 0 };
 const RECEIVER: HostId = HostId { leaf: 1, host: 0 };
 
-/// 64 paths of unequal delay, which is how many an endpoint sprays over; packets are lost, and
-/// overtake each other on one path, too.
+/// Returns a wire with 64 paths of different delays, which is the number of paths of an endpoint.
+/// Packets are lost, and are reordered even on one path.
 fn bad() -> Impairment {
     Impairment { loss_ppm: 5000, paths: 64, jitter_ns: 50_000, ..Impairment::default() }
 }
 
-/// Whether this machine can have a fabric with a wire; prints the reason if not.
+/// Whether this machine can run a fabric with a wire. If not, prints the reason.
 fn ready() -> bool {
     let missing = requirements().into_iter().filter(|m| m.required).map(|m| m.to_string());
     let mut missing: Vec<String> = missing.collect();
@@ -34,13 +34,13 @@ fn ready() -> bool {
     missing.is_empty() && is_here("cc")
 }
 
-/// Streams messages of `bytes` bytes in all over a wire. Returns the receiver's last line, and
-/// the counters of the wire.
+/// Sends messages of `bytes` bytes in total over a wire. Returns the receiver's last line and the
+/// counters of the wire.
 fn stream(name: &str, bytes: u64, impairment: &Impairment) -> (String, [Direction; 2]) {
     let place = LibraryDir::new();
     let program = place.compile("cc", &["-std=c11", "-lsrd"], &here("tests/ordered.c"));
     let config = FabricConfig {
-        // The process id: a second checkout may run its tests at the same time.
+        // The process number lets a second checkout run its tests at the same time.
         name_prefix: format!("{name}{}", std::process::id()),
         hosts_per_leaf: 1,
         spines: 1,
@@ -63,13 +63,14 @@ fn stream(name: &str, bytes: u64, impairment: &Impairment) -> (String, [Directio
     let mut sender = fabric.spawn(SENDER, &mut command(SENDER, &[address.trim()])).unwrap();
     let mut last = String::new();
     said.read_to_string(&mut last).unwrap();
-    // The receiver waits for the sender, which gives up after a while if it has failed.
+    // The receiver waits for the sender. If the receiver has failed, the sender ends after its
+    // timeout.
     let ended = (receiver.wait().unwrap(), sender.wait().unwrap());
     assert!(ended.0.success() && ended.1.success(), "{ended:?}: {last}");
     (last, wire.stop().unwrap())
 }
 
-/// Checks that every byte arrived, although the wire was as bad as configured.
+/// Checks that every byte arrived, and that the wire was impaired as configured.
 fn judge(last: &str, bytes: u64, impairment: &Impairment, wire: &[Direction; 2]) {
     println!("{last}{wire:#?}");
     assert!(last.contains("in order and right"), "{last}");

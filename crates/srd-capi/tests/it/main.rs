@@ -1,4 +1,4 @@
-//! The C library, as programs in C and its header see it.
+//! Tests of the C library through its header and through C programs.
 
 #![allow(clippy::unwrap_used)] // a test may fail loudly
 

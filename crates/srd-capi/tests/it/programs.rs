@@ -1,4 +1,4 @@
-//! Programs in C, compiled as their authors would and run over loopback.
+//! C programs, compiled like programs of users and run over loopback.
 
 #![allow(clippy::unwrap_used)] // a test may fail loudly
 
@@ -11,10 +11,10 @@ use std::time::{Duration, Instant};
 
 use crate::support::{LIMIT_S, LibraryDir, here, is_here};
 
-/// Longest wait for a program to get somewhere.
+/// Longest wait for a step of a program.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Processor time of a child, in ticks of 10 ms.
+/// Returns the processor time of a child, in ticks of 10 ms.
 fn cpu_ticks(child: &Child) -> u64 {
     let stat = fs::read_to_string(format!("/proc/{}/stat", child.id())).unwrap();
     let fields = stat.rsplit_once(')').unwrap().1.split_ascii_whitespace();
@@ -27,7 +27,8 @@ impl LibraryDir {
     }
 
     fn pingpong(&self, program: &Path, server: &[&str], client: &[&str]) -> (Output, bool) {
-        // Without a program between: one that is killed leaves what it started behind.
+        // Starts the program directly: if a shell between were killed, the program would continue
+        // to run.
         let command = |arguments: &[&str]| {
             let mut command = Command::new(program);
             command.args(["-a", "127.0.0.1"]).args(arguments);
@@ -82,7 +83,7 @@ fn a_job_key_lets_in_who_has_it_and_nobody_else() {
     let program = place.compile_pingpong();
     let (asked, served) = place.pingpong(&program, &with, &["-k", &right, "-n", "100"]);
     assert!(asked.status.success() && served, "{}", String::from_utf8_lossy(&asked.stderr));
-    // Each waits for ten seconds, so they do it at the same time.
+    // Each program waits for ten seconds, so both run at the same time.
     let others = [vec!["-n", "1"], vec!["-n", "1", "-k", wrong.as_str()]];
     std::thread::scope(|scope| {
         for other in &others {
@@ -163,8 +164,8 @@ fn a_client_whose_server_is_killed_is_told() {
     let mut address = String::new();
     BufReader::new(server.stdout.take().unwrap()).read_line(&mut address).unwrap();
     let mut client = run(&["-n", "10000000", address.trim()]);
-    // The program polls from the time when it has used its processor for longer than its start
-    // takes: before, it waits.
+    // When the program has used more processor time than its start takes, it is polling. Before, it
+    // waits.
     let until = Instant::now() + PATIENCE;
     while cpu_ticks(&client) < 50 {
         assert!(client.try_wait().unwrap().is_none() && Instant::now() < until, "it does not ask");

@@ -1,4 +1,4 @@
-//! Programs in C, compiled as their authors would, against the library that was just built.
+//! C programs, compiled like programs of users, with the library that was just built.
 
 #![allow(dead_code, reason = "each test uses a part")]
 #![allow(clippy::unwrap_used)] // a test may fail loudly
@@ -8,17 +8,17 @@ use std::process::{Command, Output};
 
 use tempfile::TempDir;
 
-/// Compiler options of every program.
+/// Compiler options for every program.
 const STRICT: [&str; 5] = ["-Wall", "-Wextra", "-Werror", "-pedantic", "-O1"];
 
-/// Seconds after which a program that hangs is ended.
+/// Seconds after which a program that hangs is killed.
 pub(crate) const LIMIT_S: &str = "300";
 
 pub(crate) fn here(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(path)
 }
 
-/// Whether a program is installed. If not, prints it; in CI, fails.
+/// Whether a program is installed. If not, prints this; in CI, fails.
 pub(crate) fn is_here(program: &str) -> bool {
     let found = Command::new(program).arg("--version").output().is_ok();
     let ci = std::env::var("CI").is_ok_and(|value| value == "true");
@@ -30,8 +30,8 @@ pub(crate) fn is_here(program: &str) -> bool {
     found
 }
 
-/// A directory with the library under the names that linkers and loaders look for, and the
-/// programs that were made of it.
+/// A directory with the library under the names that linkers and loaders expect, and with the
+/// compiled programs.
 pub(crate) struct LibraryDir(pub(crate) TempDir);
 
 impl LibraryDir {
@@ -66,7 +66,7 @@ impl LibraryDir {
             .unwrap()
     }
 
-    /// Runs a program of the tests, whose output must be `words`.
+    /// Runs a program of the tests, whose output must equal `words`.
     pub(crate) fn says(&self, source: &str, words: &str) {
         let program = self.compile("cc", &["-std=c11", "-lsrd", "-lpthread"], &here(source));
         let output = self.run(&program);

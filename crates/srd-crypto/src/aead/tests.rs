@@ -10,7 +10,7 @@ fn pair(key: u8) -> (SealKey, OpenKey) {
     (SealKey::new(&[key; 32], [key; 4]), OpenKey::new(&[key; 32], [key; 4]))
 }
 
-/// Our nonce is any 12 bytes: salt, then the counter with the space in its top bit.
+/// Splits any 12-byte nonce into salt, space (top bit of the counter) and number.
 fn split_nonce(nonce: [u8; 12]) -> ([u8; 4], Space, u64) {
     let counter = u64::from_be_bytes(nonce[4..].try_into().unwrap());
     let space = if counter >> 63 == 1 { Space::Control } else { Space::Data };

@@ -46,8 +46,8 @@ fn public_keys_match_rfc_7748() {
     assert_eq!(public_key(&private)[..], public[..]);
 }
 
-/// The IK vector of the cacophony test suite: our resolver makes the published messages, and
-/// the keys that it notes open the published transport messages.
+/// The IK vector of the cacophony test suite: with this crate's resolver the handshake gives the
+/// published messages, and the recorded keys open the published transport messages.
 #[test]
 fn messages_and_noted_keys_match_the_published_vector() {
     let prologue = hex("4a6f686e2047616c74");
@@ -170,7 +170,7 @@ fn an_answer_by_another_key_or_to_another_message_fails() {
     let (mut initiator, message1) = start(1);
     let to_another = answer(&start(9).1, 2).message2;
     assert_eq!(initiator.finish(&to_another).err(), Some(HandshakeError::Unauthentic));
-    // Mallory relays our message to Bob's greeting under her own key.
+    // Another responder, with the key 0xcc, answers an initiator: ours refuses this answer.
     let mut mallory =
         Initiator::start(&ALICE, &public_key(&[0xcc; 32]), &NO_PSK, b"hello", &mut rng(1)).unwrap();
     let by_bob = respond(&[0xcc; 32], &mallory.1, &NO_PSK, b"", &mut rng(2)).unwrap().message2;
@@ -238,7 +238,7 @@ fn greetings_have_a_limit_on_both_sides() {
     assert_eq!(initiator.finish(&responded.message2).unwrap().payload, full);
 }
 
-/// The points of small order, and one of their non-canonical forms.
+/// Points of small order, and a non-canonical form of one of them.
 #[test]
 fn public_keys_of_small_order_are_refused() {
     let mut one = [0; 32];

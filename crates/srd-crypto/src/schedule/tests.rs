@@ -27,7 +27,7 @@ fn at(ms: u64) -> Instant {
     Instant::from_nanos(ms * 1_000_000)
 }
 
-/// A data packet as it travels: (phase, number, bytes).
+/// A data packet in transit: (phase, number, bytes).
 type Packet = (u8, u64, Vec<u8>);
 
 fn send(from: &mut SessionKeys, now: Instant, number: u64) -> Packet {
@@ -44,8 +44,8 @@ fn receive(to: &mut SessionKeys, now: Instant, packet: &Packet) -> Result<(), Op
     Ok(())
 }
 
-/// `from` sends, `to` receives and answers, `from` initiates; `to` follows when it next
-/// receives.
+/// `from` sends a packet, `to` receives and acknowledges it, and `from` initiates a rotation. `to`
+/// follows when it next receives a packet.
 fn rotate(from: &mut SessionKeys, to: &mut SessionKeys, now: Instant, number: u64) {
     let packet = send(from, now, number);
     receive(to, now, &packet).unwrap();
@@ -54,7 +54,7 @@ fn rotate(from: &mut SessionKeys, to: &mut SessionKeys, now: Instant, number: u6
     from.rotate_send(now).unwrap();
 }
 
-/// One control packet, delivered.
+/// Sends one control packet, which is delivered.
 fn control(from: &mut SessionKeys, to: &mut SessionKeys, number: u64) {
     let phase = from.prepare_send(at(0));
     let mut body = Vec::new();
@@ -62,7 +62,7 @@ fn control(from: &mut SessionKeys, to: &mut SessionKeys, number: u64) {
     to.open(at(0), phase, Space::Control, number, &[phase], &mut body).unwrap();
 }
 
-/// Computed apart from this code (Python's hmac module): a change of a label shows here.
+/// Values that Python's hmac module has computed: a changed label fails here.
 #[test]
 fn the_ratchet_yields_known_keys() {
     let mut ratchet = Ratchet { next: secret(1) };
@@ -160,7 +160,7 @@ fn a_side_that_sends_only_acknowledgements_follows() {
     }
     assert_eq!((a.send_phase(), b.send_phase()), (5, 4));
     assert_eq!(b.rotate_send(at(0)), Err(RotateError::Unconfirmed), "it does not initiate");
-    // A side that opens very much makes its peer's key due by initiating itself.
+    // A side that opens many packets initiates, so that its peer's key is replaced.
     control(&mut a, &mut b, 9);
     control(&mut b, &mut a, 9);
     assert!(!a.rotation_due(at(0)));
@@ -241,8 +241,8 @@ fn a_key_that_met_too_many_forgeries_opens_nothing() {
     assert_eq!(receive(&mut b, at(0), &packet), Err(OpenError::Exhausted));
 }
 
-/// One end of a connection with acknowledgements: its keys, the packets on their way to it, and
-/// the last packet that it received.
+/// One end of a connection with acknowledgements: its keys, the packets in transit to it, and the
+/// last packet that it received.
 struct End {
     keys: SessionKeys,
     inbound: Vec<(Space, Packet)>,
@@ -255,7 +255,7 @@ impl End {
         Self { keys, inbound: Vec::new(), numbers: [0; 2], received: None }
     }
 
-    /// Seals a packet whose body acknowledges the last data packet received.
+    /// Seals a packet whose body acknowledges the last data packet that was received.
     fn emit(&mut self, space: Space) -> (Space, Packet) {
         let phase = self.keys.prepare_send(at(0));
         let number = self.numbers[space as usize];
@@ -304,9 +304,9 @@ fn three_hundred_rotations_initiated_by_either_side_wrap_the_phase() {
 }
 
 proptest! {
-    /// Any interleaving of sends, deliveries (reordered, lost) and rotations, initiated by
-    /// either side, with data in both directions or in one: whatever arrives opens unless it
-    /// is two generations old, and no sender is ever more than one generation ahead.
+    /// Any interleaving of sends, deliveries (reordered, lost) and rotations by either side, with
+    /// data in both directions or in one. Each packet that arrives opens, unless it is two
+    /// generations old, and a sender is never more than one generation ahead.
     #[test]
     fn rotations_interleaved_with_traffic_lose_nothing(
         one_way: bool,

@@ -1,4 +1,4 @@
-//! Connections: `listen`, `connect`, `accept`, and closing.
+//! Functions for connections: `listen`, `connect`, `accept`, and closing.
 
 use std::ffi::{c_int, c_void};
 use std::sync::Arc;
@@ -12,10 +12,10 @@ use crate::sender::Sender;
 use crate::wire::{self, Target};
 use crate::{Fault, Outcome};
 
-/// A handle as NCCL carries it.
+/// Bytes of a handle, which NCCL transfers to the peer.
 type Carried = [u8; HANDLE_BYTES];
 
-/// The endpoint of a communicator on a device.
+/// Returns the endpoint of a communicator on a device.
 fn port(context: *mut c_void, device: c_int) -> Outcome<Arc<Port>> {
     match &*object(context)? {
         Object::Context(context) => context.port(device),
@@ -23,24 +23,24 @@ fn port(context: *mut c_void, device: c_int) -> Outcome<Arc<Port>> {
     }
 }
 
-/// `listen` of versions 11 and 12.
+/// Implements `listen` of versions 11 and 12: opens a listener.
 ///
 /// # Safety
-/// See the module.
+/// NCCL has to follow its documentation: see the module.
 pub unsafe extern "C" fn listen(
     context: *mut c_void,
     device: c_int,
     handle: *mut c_void,
     listener: *mut *mut c_void,
 ) -> NcclResult {
-    // SAFETY: as NCCL promises.
+    // SAFETY: NCCL guarantees valid pointers: see the module.
     run("listen", || unsafe { listen_at(|| port(context, device), handle, listener) })
 }
 
-/// `listen` of version 10.
+/// Implements `listen` of version 10: opens a listener.
 ///
 /// # Safety
-/// See the module.
+/// NCCL has to follow its documentation: see the module.
 pub unsafe extern "C" fn listen_v10(
     device: c_int,
     handle: *mut c_void,
@@ -48,7 +48,7 @@ pub unsafe extern "C" fn listen_v10(
 ) -> NcclResult {
     run("listen", || {
         let port = || plugin::common_context()?.port(device);
-        // SAFETY: as NCCL promises.
+        // SAFETY: NCCL guarantees valid pointers: see the module.
         unsafe { listen_at(port, handle, listener) }
     })
 }
@@ -58,7 +58,7 @@ unsafe fn listen_at(
     handle: *mut c_void,
     listener: *mut *mut c_void,
 ) -> Outcome {
-    // SAFETY: as NCCL promises: a handle has so many bytes.
+    // SAFETY: NCCL guarantees valid pointers: see the module. A handle has `HANDLE_BYTES` bytes.
     let (to, carried) =
         unsafe { (out("listenComm", listener)?, out("handle", handle.cast::<Carried>())?) };
     *to = std::ptr::null_mut();
@@ -69,10 +69,10 @@ unsafe fn listen_at(
     Ok(())
 }
 
-/// `connect` of versions 11 and 12.
+/// Implements `connect` of versions 11 and 12: requests a connection to a listener.
 ///
 /// # Safety
-/// See the module.
+/// NCCL has to follow its documentation: see the module.
 pub unsafe extern "C" fn connect(
     context: *mut c_void,
     device: c_int,
@@ -80,14 +80,14 @@ pub unsafe extern "C" fn connect(
     sender: *mut *mut c_void,
     _on_device: *mut *mut c_void,
 ) -> NcclResult {
-    // SAFETY: as NCCL promises.
+    // SAFETY: NCCL guarantees valid pointers: see the module.
     run("connect", || unsafe { connect_at(|| port(context, device), handle, sender) })
 }
 
-/// `connect` of version 10.
+/// Implements `connect` of version 10: requests a connection to a listener.
 ///
 /// # Safety
-/// See the module.
+/// NCCL has to follow its documentation: see the module.
 pub unsafe extern "C" fn connect_v10(
     device: c_int,
     _config: *const c_void,
@@ -97,19 +97,19 @@ pub unsafe extern "C" fn connect_v10(
 ) -> NcclResult {
     run("connect", || {
         let port = || plugin::common_context()?.port(device);
-        // SAFETY: as NCCL promises.
+        // SAFETY: NCCL guarantees valid pointers: see the module.
         unsafe { connect_at(port, handle, sender) }
     })
 }
 
-/// The first call begins, and notes in the handle what it has begun; the others return whether
-/// the connection stands.
+/// Opens a connection. The first call starts the connection and stores its number in the handle.
+/// Each later call returns the connection if it is open, or null if it is not open yet.
 unsafe fn connect_at(
     port: impl FnOnce() -> Outcome<Arc<Port>>,
     handle: *mut c_void,
     sender: *mut *mut c_void,
 ) -> Outcome {
-    // SAFETY: as NCCL promises: a handle has so many bytes.
+    // SAFETY: NCCL guarantees valid pointers: see the module. A handle has `HANDLE_BYTES` bytes.
     let (to, carried) =
         unsafe { (out("sendComm", sender)?, out("handle", handle.cast::<Carried>())?) };
     *to = std::ptr::null_mut();
@@ -143,17 +143,17 @@ unsafe fn connect_at(
     Ok(())
 }
 
-/// `accept`.
+/// Implements `accept`: accepts a connection.
 ///
 /// # Safety
-/// See the module.
+/// NCCL has to follow its documentation: see the module.
 pub unsafe extern "C" fn accept(
     listener: *mut c_void,
     receiver: *mut *mut c_void,
     _on_device: *mut *mut c_void,
 ) -> NcclResult {
     run("accept", || {
-        // SAFETY: as NCCL promises.
+        // SAFETY: NCCL guarantees valid pointers: see the module.
         let to = unsafe { out("recvComm", receiver) }?;
         *to = std::ptr::null_mut();
         let found = object(listener)?;
@@ -166,7 +166,7 @@ pub unsafe extern "C" fn accept(
     })
 }
 
-/// Closes an object of the kind that `is` names.
+/// Closes an object, if `is` returns true for its kind.
 fn close(name: &str, pointer: *mut c_void, is: impl Fn(&Object) -> bool) -> NcclResult {
     run(name, || {
         if !is(&*object(pointer)?) {
@@ -182,26 +182,26 @@ fn close(name: &str, pointer: *mut c_void, is: impl Fn(&Object) -> bool) -> Nccl
     })
 }
 
-/// `closeSend`.
+/// Implements `closeSend`: closes a sender.
 ///
 /// # Safety
-/// See the module.
+/// NCCL has to follow its documentation: see the module.
 pub unsafe extern "C" fn close_send(sender: *mut c_void) -> NcclResult {
     close("closeSend", sender, |object| matches!(object, Object::Sender(_)))
 }
 
-/// `closeRecv`.
+/// Implements `closeRecv`: closes a receiver.
 ///
 /// # Safety
-/// See the module.
+/// NCCL has to follow its documentation: see the module.
 pub unsafe extern "C" fn close_recv(receiver: *mut c_void) -> NcclResult {
     close("closeRecv", receiver, |object| matches!(object, Object::Receiver(_)))
 }
 
-/// `closeListen`.
+/// Implements `closeListen`: closes a listener.
 ///
 /// # Safety
-/// See the module.
+/// NCCL has to follow its documentation: see the module.
 pub unsafe extern "C" fn close_listen(listener: *mut c_void) -> NcclResult {
     close("closeListen", listener, |object| matches!(object, Object::Listener(_)))
 }

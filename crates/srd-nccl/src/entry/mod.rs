@@ -1,9 +1,9 @@
-//! Calls from C, and to C. What pointers lead to is copied here; everything behind is ordinary
-//! Rust.
+//! Functions for calls from C and to C. Memory behind pointers is read and written only here; the
+//! other modules are ordinary Rust.
 //!
-//! What NCCL's documentation requires of its core is the safety condition of every function of
-//! this module: pointers are null where that is allowed, or valid for the call; buffers of a
-//! request stay until the request has ended or its connection was closed.
+//! The safety condition of every function of this module is that NCCL follows its documentation: a
+//! pointer is valid during the call, or null where null is allowed. Buffers of a request stay valid
+//! until the request has ended or its connection was closed.
 
 use std::ffi::{CString, c_int, c_void};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -18,7 +18,7 @@ pub mod network;
 pub mod tables;
 pub mod transfer;
 
-/// Runs a call. What goes wrong is in NCCL's log, and nothing unwinds into C.
+/// Runs a call. An error is written to NCCL's log, and a panic does not unwind into C.
 fn run(name: &str, f: impl FnOnce() -> Outcome) -> NcclResult {
     let outcome = catch_unwind(AssertUnwindSafe(f));
     let fault = match outcome {
@@ -30,24 +30,24 @@ fn run(name: &str, f: impl FnOnce() -> Outcome) -> NcclResult {
     fault.result
 }
 
-/// A place that a result goes to.
+/// Returns the variable for a result.
 unsafe fn out<'a, T>(name: &str, to: *mut T) -> Outcome<&'a mut T> {
     // SAFETY: NCCL passes null or a valid pointer, which no other thread uses during the call.
     unsafe { to.as_mut() }.ok_or_else(|| Fault::argument(format!("{name} is null")))
 }
 
-/// The handle that a pointer of NCCL's is.
+/// Returns the handle in a pointer of NCCL.
 fn handle_of(pointer: *const c_void) -> u64 {
     pointer.addr() as u64
 }
 
-/// A handle as the pointer that NCCL holds. It leads nowhere.
+/// Returns a handle in the form of a pointer, which must not be dereferenced.
 fn pointer_of(handle: u64) -> Outcome<*mut c_void> {
     let address = usize::try_from(handle).map_err(|_| Fault::internal("pointers are short"))?;
     Ok(std::ptr::without_provenance_mut(address))
 }
 
-/// The object that a pointer of NCCL's stands for.
+/// Returns the object of a pointer that NCCL holds.
 fn object(pointer: *const c_void) -> Outcome<Arc<Object>> {
     OBJECTS.find(handle_of(pointer)).ok_or_else(unknown)
 }
@@ -60,22 +60,22 @@ fn other_kind() -> Fault {
     Fault::argument("the object is of another kind")
 }
 
-/// A buffer's address, to be used later.
+/// Returns the address of a buffer for later use.
 fn address(buffer: *mut c_void) -> u64 {
     buffer.expose_provenance() as u64
 }
 
-/// Logs through NCCL's logger from now on.
+/// Writes the log through NCCL's logger from now on.
 fn use_logger(logger: Option<Logger>) {
     if let Some(logger) = logger {
         log::use_printer(Box::new(move |level, text| print(logger, level, text)));
     }
 }
 
-/// Hands a line to NCCL's logger.
+/// Passes a line to NCCL's logger.
 fn print(logger: Logger, level: c_int, text: &str) {
     let Ok(text) = CString::new(text.replace('\0', " ")) else { return };
     let file = c"libnccl-net-srd".as_ptr();
-    // SAFETY: the logger takes what printf does: a format, and here one string for it.
+    // SAFETY: the logger has the arguments of printf: a format, and one string for this format.
     unsafe { logger(level, LOG_SUBSYSTEMS, file, 0, c"%s".as_ptr(), text.as_ptr()) };
 }

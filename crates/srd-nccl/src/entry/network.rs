@@ -1,4 +1,4 @@
-//! The network as a whole: `init`, `devices`, `getProperties`, `setNetAttr`, `finalize`.
+//! Functions of the whole network: `init`, `devices`, `getProperties`, `setNetAttr`, `finalize`.
 
 use std::ffi::{c_int, c_void};
 use std::sync::Arc;
@@ -14,15 +14,16 @@ use crate::plugin::{self, OBJECTS, Object};
 use crate::table::OBJECTS_MAX;
 use crate::{Fault, Outcome, machine};
 
-/// Bytes of the longest message: `test` returns lengths as C's int.
+/// Largest message in bytes; `test` returns lengths as C's int.
 pub const MESSAGE_BYTES_MAX: usize = 1 << 30;
-/// Microseconds for a message of 8 bytes between two hosts next to each other: docs/perf-notes.md.
+/// Time in microseconds for a message of 8 bytes between two adjacent hosts: docs/perf-notes.md.
 const LATENCY_US: f32 = 5.0;
 
-/// `init` of versions 11 and 12. The traffic class that a communicator may request is not used.
+/// Implements `init` of versions 11 and 12: creates a context. The communicator's traffic class is
+/// ignored.
 ///
 /// # Safety
-/// See the module.
+/// NCCL has to follow its documentation: see the module.
 pub unsafe extern "C" fn init(
     context: *mut *mut c_void,
     _communicator: u64,
@@ -32,7 +33,7 @@ pub unsafe extern "C" fn init(
 ) -> NcclResult {
     use_logger(logger);
     run("init", || {
-        // SAFETY: as NCCL promises.
+        // SAFETY: NCCL guarantees valid pointers: see the module.
         let to = unsafe { out("ctx", context) }?;
         *to = std::ptr::null_mut();
         let context = Context::new(machine::machine()?);
@@ -41,29 +42,30 @@ pub unsafe extern "C" fn init(
     })
 }
 
-/// `init` of version 10.
+/// Implements `init` of version 10: stores the logger, and opens the common context.
 ///
 /// # Safety
-/// See the module.
+/// NCCL has to follow its documentation: see the module.
 pub unsafe extern "C" fn init_v10(logger: Option<Logger>, _profiler: *const c_void) -> NcclResult {
     use_logger(logger);
     run("init", || plugin::common_context().map(|_| ()))
 }
 
-/// `devices`.
+/// Implements `devices`: returns the number of devices.
 ///
 /// # Safety
-/// See the module.
+/// NCCL has to follow its documentation: see the module.
 pub unsafe extern "C" fn devices(count: *mut c_int) -> NcclResult {
     run("devices", || {
-        // SAFETY: as NCCL promises.
+        // SAFETY: NCCL guarantees valid pointers: see the module.
         let to = unsafe { out("ndev", count) }?;
         *to = c_int::try_from(machine::machine()?.devices.len()).unwrap_or(c_int::MAX);
         Ok(())
     })
 }
 
-/// Properties of a device that all versions have. Its texts live as long as the process.
+/// Returns the properties of a device that all versions have. Their texts live as long as the
+/// process.
 fn common(device: c_int) -> Outcome<Common> {
     let machine = machine::machine()?;
     let info = usize::try_from(device).ok().and_then(|at| machine.devices.get(at));
@@ -73,7 +75,7 @@ fn common(device: c_int) -> Outcome<Common> {
         pci_path: info.pci_path.as_ref().map_or(std::ptr::null(), |path| path.as_ptr()),
         guid: info.guid,
         ptr_support: NCCL_PTR_HOST,
-        // Registering costs nothing, wherever.
+        // Registration of memory costs nothing.
         reg_is_global: 0,
         force_flush: 0,
         speed: c_int::try_from(info.rate_mbps).unwrap_or(c_int::MAX),
@@ -86,17 +88,17 @@ fn common(device: c_int) -> Outcome<Common> {
     })
 }
 
-/// A device that is only itself.
+/// Returns a virtual device that consists of one device.
 fn alone<const N: usize>(device: c_int) -> VirtualDevice<N> {
     let mut devs = [0; N];
     devs[0] = device;
     VirtualDevice { ndevs: 1, devs }
 }
 
-/// `getProperties` of version 10.
+/// Implements `getProperties` of version 10: returns the properties of a device.
 ///
 /// # Safety
-/// See the module.
+/// NCCL has to follow its documentation: see the module.
 pub unsafe extern "C" fn properties_v10(device: c_int, to: *mut PropertiesV10) -> NcclResult {
     run("getProperties", || {
         let properties = PropertiesV10 {
@@ -105,15 +107,15 @@ pub unsafe extern "C" fn properties_v10(device: c_int, to: *mut PropertiesV10) -
             max_p2p_bytes: MESSAGE_BYTES_MAX,
             max_coll_bytes: MESSAGE_BYTES_MAX,
         };
-        // SAFETY: as NCCL promises.
+        // SAFETY: NCCL guarantees valid pointers: see the module.
         unsafe { write("props", to, properties) }
     })
 }
 
-/// `getProperties` of version 11.
+/// Implements `getProperties` of version 11: returns the properties of a device.
 ///
 /// # Safety
-/// See the module.
+/// NCCL has to follow its documentation: see the module.
 pub unsafe extern "C" fn properties_v11(device: c_int, to: *mut PropertiesV11) -> NcclResult {
     run("getProperties", || {
         let properties = PropertiesV11 {
@@ -123,15 +125,15 @@ pub unsafe extern "C" fn properties_v11(device: c_int, to: *mut PropertiesV11) -
             max_coll_bytes: MESSAGE_BYTES_MAX,
             max_multi_request_size: 1,
         };
-        // SAFETY: as NCCL promises.
+        // SAFETY: NCCL guarantees valid pointers: see the module.
         unsafe { write("props", to, properties) }
     })
 }
 
-/// `getProperties` of version 12.
+/// Implements `getProperties` of version 12: returns the properties of a device.
 ///
 /// # Safety
-/// See the module.
+/// NCCL has to follow its documentation: see the module.
 pub unsafe extern "C" fn properties_v12(device: c_int, to: *mut PropertiesV12) -> NcclResult {
     run("getProperties", || {
         let properties = PropertiesV12 {
@@ -143,36 +145,38 @@ pub unsafe extern "C" fn properties_v12(device: c_int, to: *mut PropertiesV12) -
             rail_id: NCCL_NET_ID_UNDEF,
             plane_id: NCCL_NET_ID_UNDEF,
         };
-        // SAFETY: as NCCL promises.
+        // SAFETY: NCCL guarantees valid pointers: see the module.
         unsafe { write("props", to, properties) }
     })
 }
 
-/// Fills what may not have been filled before.
+/// Writes a value to memory that may be uninitialised.
 unsafe fn write<T>(name: &str, to: *mut T, value: T) -> Outcome {
     if to.is_null() {
         return Err(Fault::argument(format!("{name} is null")));
     }
-    // SAFETY: not null, so valid for a write.
+    // SAFETY: the pointer is not null, so NCCL guarantees that it is valid for a write.
     unsafe { to.write(value) };
     Ok(())
 }
 
-/// `setNetAttr`: hints on how many peers and flows there will be. Nothing depends on them.
+/// Implements `setNetAttr`: ignores the hints on the number of peers and flows.
 ///
 /// # Safety
-/// See the module.
+/// NCCL has to follow its documentation: see the module.
 pub unsafe extern "C" fn set_net_attr(_context: *mut c_void, _hints: *mut c_void) -> NcclResult {
     NcclResult::Success
 }
 
-/// `finalize`. Endpoints end with the last connection that uses them.
+/// Implements `finalize`: drops the context. An endpoint ends with the last connection that uses
+/// it.
 ///
 /// # Safety
-/// See the module.
+/// NCCL has to follow its documentation: see the module.
 pub unsafe extern "C" fn finalize(context: *mut c_void) -> NcclResult {
     run("finalize", || {
-        // A communicator that was split off another has that one's context, which may be gone.
+        // A communicator that was split off another one shares that one's context, which may
+        // already be removed.
         if let Some(Object::Context(_)) = OBJECTS.find(handle_of(context)).as_deref() {
             drop(OBJECTS.remove(handle_of(context)));
         }

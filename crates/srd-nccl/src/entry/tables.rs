@@ -1,14 +1,14 @@
-//! The symbols that NCCL looks up in the library: a table of calls for each version of its
+//! Symbols that NCCL looks up in the library: a table of functions for each version of the
 //! interface.
 //!
-//! Null stands for calls that the plugin does not offer: memory of GPUs (`regMrDmaBuf`,
-//! `getDeviceMr`, `irecvConsumed`), and devices made of several (`makeVDevice`). NCCL calls
-//! neither then.
+//! Null marks functions that the plugin does not support: memory of GPUs (`regMrDmaBuf`,
+//! `getDeviceMr`, `irecvConsumed`), and merged devices (`makeVDevice`). NCCL does not call such
+//! functions.
 
 use super::{connection, network, transfer};
 use crate::abi::{Calls, Net, NetV10, PropertiesV11, PropertiesV12};
 
-/// As `NCCL_NET` names it.
+/// Name of the plugin, by which `NCCL_NET` selects it.
 const NAME: &[u8; 4] = b"SRD\0";
 
 const CALLS: Calls = Calls {

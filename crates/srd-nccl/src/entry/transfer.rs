@@ -1,4 +1,4 @@
-//! Transfers: `regMr`, `isend`, `irecv`, `iflush`, `test`.
+//! Functions for transfers: `regMr`, `isend`, `irecv`, `iflush`, `test`.
 
 use std::ffi::{c_int, c_void};
 
@@ -13,13 +13,14 @@ use crate::receiver::Buffer;
 use crate::sender::Send;
 use crate::{Fault, Outcome};
 
-/// Handle of every registration: memory of the host needs no record.
+/// Handle of every registration. Memory of the host needs no record.
 const REGISTERED: u64 = 1;
 
-/// `regMr`. Memory of GPUs is refused, as `ptrSupport` declares: NCCL copies through the host's.
+/// Implements `regMr`: registers memory of the host. Memory of GPUs is refused, as `ptrSupport`
+/// announces: NCCL then copies through memory of the host.
 ///
 /// # Safety
-/// See the module.
+/// NCCL has to follow its documentation: see the module.
 pub unsafe extern "C" fn reg_mr(
     _connection: *mut c_void,
     _data: *mut c_void,
@@ -28,7 +29,7 @@ pub unsafe extern "C" fn reg_mr(
     registration: *mut *mut c_void,
 ) -> NcclResult {
     run("regMr", || {
-        // SAFETY: as NCCL promises.
+        // SAFETY: NCCL guarantees valid pointers: see the module.
         let to = unsafe { out("mhandle", registration) }?;
         if kind != NCCL_PTR_HOST {
             return Err(Fault::argument(format!("memory of kind {kind}: the host's (1) only")));
@@ -38,10 +39,10 @@ pub unsafe extern "C" fn reg_mr(
     })
 }
 
-/// `deregMr`.
+/// Implements `deregMr`: does nothing, because registrations have no record.
 ///
 /// # Safety
-/// See the module.
+/// NCCL has to follow its documentation: see the module.
 pub unsafe extern "C" fn dereg_mr(_connection: *mut c_void, _mr: *mut c_void) -> NcclResult {
     NcclResult::Success
 }
@@ -56,17 +57,18 @@ fn piece(data: *mut c_void, size: usize) -> Outcome<Iov> {
     Ok(Iov { addr: address(data), length: size as u64 })
 }
 
-/// The pointer of a request for NCCL; null without a request, after which NCCL tries again.
+/// Returns the pointer of a request for NCCL. Without a request it is null, and NCCL repeats the
+/// call.
 fn request_pointer(connection: *mut c_void, request: Option<Request>) -> Outcome<*mut c_void> {
     request.map_or(Ok(std::ptr::null_mut()), |request| {
         pointer_of(request_number(handle_of(connection), request))
     })
 }
 
-/// `isend`.
+/// Implements `isend`: sends a message.
 ///
 /// # Safety
-/// See the module.
+/// NCCL has to follow its documentation: see the module.
 pub unsafe extern "C" fn isend(
     sender: *mut c_void,
     data: *mut c_void,
@@ -77,23 +79,23 @@ pub unsafe extern "C" fn isend(
     request: *mut *mut c_void,
 ) -> NcclResult {
     run("isend", || {
-        // SAFETY: as NCCL promises.
+        // SAFETY: NCCL guarantees valid pointers: see the module.
         let to = unsafe { out("request", request) }?;
         *to = std::ptr::null_mut();
         let found = object(sender)?;
         let Object::Sender(connection) = &*found else { return Err(other_kind()) };
         let send = Send { piece: piece(data, size)?, tag };
-        // SAFETY: NCCL leaves the buffer alone until the request has ended.
+        // SAFETY: NCCL does not change the buffer until the request has ended.
         *to = request_pointer(sender, unsafe { connection.send(&send) }?)?;
         Ok(())
     })
 }
 
-/// `irecv`. A receive whose completion is optional (the request is 1 beforehand) is one like any
-/// other.
+/// Implements `irecv`: receives a group of messages. NCCL may mark the completion of a receive as
+/// optional (the request is 1 before the call); such a receive is treated like any other.
 ///
 /// # Safety
-/// See the module.
+/// NCCL has to follow its documentation: see the module.
 pub unsafe extern "C" fn irecv(
     receiver: *mut c_void,
     count: c_int,
@@ -105,7 +107,7 @@ pub unsafe extern "C" fn irecv(
     request: *mut *mut c_void,
 ) -> NcclResult {
     run("irecv", || {
-        // SAFETY: as NCCL promises.
+        // SAFETY: NCCL guarantees valid pointers: see the module.
         let to = unsafe { out("request", request) }?;
         *to = std::ptr::null_mut();
         let found = object(receiver)?;
@@ -117,20 +119,20 @@ pub unsafe extern "C" fn irecv(
         }
         let mut buffers = [Buffer { piece: Iov { addr: 0, length: 0 }, tag: 0 }; PARTS_MAX];
         for (at, buffer) in buffers.iter_mut().enumerate().take(parts) {
-            // SAFETY: NCCL passes `count` of each.
+            // SAFETY: each array has `count` elements.
             let (data, size, tag) = unsafe { (*data.add(at), *sizes.add(at), *tags.add(at)) };
             *buffer = Buffer { piece: piece(data, size)?, tag };
         }
-        // SAFETY: NCCL leaves the buffers alone until the request has ended.
+        // SAFETY: NCCL does not access the buffers until the request has ended.
         *to = request_pointer(receiver, unsafe { connection.receive(&buffers[..parts]) }?)?;
         Ok(())
     })
 }
 
-/// `iflush`: memory of the host needs none, so there is no request to wait for.
+/// Implements `iflush`: memory of the host needs no flush, so the request is null.
 ///
 /// # Safety
-/// See the module.
+/// NCCL has to follow its documentation: see the module.
 pub unsafe extern "C" fn iflush(
     _receiver: *mut c_void,
     _count: c_int,
@@ -140,23 +142,23 @@ pub unsafe extern "C" fn iflush(
     request: *mut *mut c_void,
 ) -> NcclResult {
     run("iflush", || {
-        // SAFETY: as NCCL promises.
+        // SAFETY: NCCL guarantees valid pointers: see the module.
         *unsafe { out("request", request) }? = std::ptr::null_mut();
         Ok(())
     })
 }
 
-/// `test`.
+/// Implements `test`: returns whether a request is complete.
 ///
 /// # Safety
-/// See the module.
+/// NCCL has to follow its documentation: see the module.
 pub unsafe extern "C" fn test(
     request: *mut c_void,
     done: *mut c_int,
     sizes: *mut c_int,
 ) -> NcclResult {
     run("test", || {
-        // SAFETY: as NCCL promises.
+        // SAFETY: NCCL guarantees valid pointers: see the module.
         let to = unsafe { out("done", done) }?;
         *to = 0;
         let (connection, request) = request_of(handle_of(request));
@@ -167,7 +169,7 @@ pub unsafe extern "C" fn test(
             _ => return Err(other_kind()),
         };
         if let Some(ended) = ended {
-            // SAFETY: NCCL passes null, or an element for every part of the request.
+            // SAFETY: the pointer is null, or refers to an element for every part of the request.
             unsafe { write_sizes(&ended, sizes) };
             *to = 1;
         }

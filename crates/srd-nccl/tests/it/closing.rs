@@ -1,6 +1,6 @@
-//! Connections that are closed while others wait for them, or in the middle of transfers.
+//! Connections that are closed while another end waits for them, or during transfers.
 
-#![allow(clippy::unwrap_used, unsafe_code)] // a test may fail loudly, and calls as C does
+#![allow(clippy::unwrap_used, unsafe_code)] // a test may fail loudly, and calls like C code
 
 use std::time::{Duration, Instant};
 
@@ -8,7 +8,7 @@ use crate::support::connected;
 use crate::support::loopback::{end, is_refused, pattern, plugin, receive, send, works};
 use nccl_net_srd::abi::NcclResult;
 
-/// A second or two, and what a busy machine adds: less than a peer has to answer.
+/// A few seconds of tolerance for a busy machine, but less than the timeout of a silent peer.
 const BOUNDED: Duration = Duration::from_secs(15);
 
 #[test]
@@ -39,7 +39,7 @@ fn a_send_fails_when_the_receiver_closes_and_other_connections_go_on() {
     let data = pattern(1, 5 << 20);
     let sent = send(&left, sender, &data, 0);
     right.close_recv(receiver).unwrap();
-    // A receiver that throws it away has taken it.
+    // A receiver that discards the message has accepted it.
     let sent = end(&left, sent);
     assert!(sent.is_ok() || sent == Err(NcclResult::RemoteError), "{sent:?}");
     is_refused(&left, sender, &data[..1]);
@@ -54,8 +54,7 @@ fn a_send_fails_when_the_receiver_closes_and_other_connections_go_on() {
     right.close_recv(other.1).unwrap();
 }
 
-/// As NCCL aborts: both ends are closed in the middle of transfers, and the buffers are used for
-/// something else at once.
+/// Abort as in NCCL: both ends are closed during transfers, and the buffers are reused immediately.
 #[test]
 fn closing_in_mid_transfer_neither_hangs_nor_touches_the_buffers_afterwards() {
     for sender_first in [true, false] {
@@ -103,7 +102,7 @@ fn what_waits_for_nobody_is_closed_at_once() {
     }
     right.close_recv(receiver).unwrap();
     left.close_send(sender).unwrap();
-    // The endpoint was not given up for it.
+    // The endpoint was not abandoned, since another connection still works.
     let mut room = [(vec![0; 100], 0)];
     let expected = receive(&left, other.1, &mut room);
     let data = pattern(1, 100);
@@ -114,11 +113,13 @@ fn what_waits_for_nobody_is_closed_at_once() {
 
 #[test]
 fn a_send_that_nobody_received_is_given_up_and_other_connections_go_on() {
-    // The peer has a quarter of a second to agree, in which its threads may stand still.
+    // The peer has a quarter of a second to answer. On a busy machine its threads may not run in
+    // this time, so there are several attempts.
     assert!((0..5).any(|_| goes_on_after_giving_a_send_up()), "the endpoint is always given up");
 }
 
-/// Gives a send up; whether the endpoint was not given up with it. Then other connections work.
+/// Closes a sender with a request in progress. Returns whether the endpoint was kept; then other
+/// connections work.
 fn goes_on_after_giving_a_send_up() -> bool {
     let (left, right) = (plugin(), plugin());
     let (sender, receiver) = connected(&left, &right);
@@ -128,7 +129,7 @@ fn goes_on_after_giving_a_send_up() -> bool {
     assert_eq!(left.test(sent).unwrap(), None);
     left.close_send(sender).unwrap();
     data.fill(0);
-    // SAFETY: no byte is named.
+    // SAFETY: the message has no bytes.
     let asked = unsafe { left.isend(beside.0, data.as_ptr(), 0, 99) };
     if asked == Err(NcclResult::SystemError) {
         return false;
@@ -148,14 +149,14 @@ fn a_peer_that_cannot_answer_costs_the_endpoint_and_the_context_opens_another() 
     let beside = connected(&left, &third);
     right.close_recv(receiver).unwrap();
     right.finalize().unwrap();
-    // The sender has not detected yet that the peer is gone, and its bytes are on their way.
+    // The sender has not detected yet that the peer has ended, and its bytes are in transit.
     let data = pattern(1, 5000);
     let sent = send(&left, sender, &data, 0);
     let begin = Instant::now();
     left.close_send(sender).unwrap();
     assert!(begin.elapsed() < BOUNDED, "{:?}", begin.elapsed());
     assert!(left.test(sent).is_err());
-    // SAFETY: it is refused.
+    // SAFETY: the plugin refuses the call.
     let late = unsafe { left.isend(beside.0, data.as_ptr(), 8, 0) };
     assert_eq!(late, Err(NcclResult::SystemError));
     works(&left, &third, connected(&left, &third));

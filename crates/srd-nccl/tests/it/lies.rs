@@ -1,4 +1,4 @@
-//! Endpoints that use the plugin's protocol and send messages that no plugin sends.
+//! Endpoints that use the plugin's protocol, but send messages that no plugin sends.
 
 #![allow(clippy::unwrap_used)] // a test may fail loudly
 
@@ -29,16 +29,16 @@ fn say(from: &Port, to: Peer, control: Control) {
     from.call(|s| s.send_control(to, control, Purpose::Port)).unwrap();
 }
 
-/// Messages that wait to be sent, and messages that wait to be processed.
+/// Returns the number of messages to be sent, and of messages to be processed.
 fn queued(port: &Port) -> (usize, usize) {
     port.call(|s| (s.sink.outgoing.len(), s.sink.arrived.len())).unwrap()
 }
 
-/// The answers to it were queued without end.
+/// Before, the answers to such a peer were queued without a limit.
 #[test]
 fn regression_a_peer_that_asks_without_end_is_not_heard_while_answers_wait() {
     let (victim, other) = (port(), port());
-    // All operations are used up by a peer that does not answer.
+    // A peer that does not answer occupies all operations.
     let silent = UdpSocket::bind("127.0.0.1:0").unwrap();
     let address = silent.local_addr().unwrap();
     let nobody = peer(&victim, Target { address, incarnation: 7, listener: 0 });
@@ -60,7 +60,7 @@ fn regression_a_peer_that_asks_without_end_is_not_heard_while_answers_wait() {
         }
         assert!(begin.elapsed() < PATIENCE, "the bound is not reached: {outgoing}");
     }
-    // Requests are answered as soon as there is room.
+    // Requests are answered as soon as an operation is free.
     victim.call(|s| s.rdm.remove_peer(&mut s.world, nobody)).unwrap();
     let begin = Instant::now();
     while queued(&victim) != (0, 0) || queued(&other) != (0, 0) {
@@ -70,7 +70,7 @@ fn regression_a_peer_that_asks_without_end_is_not_heard_while_answers_wait() {
     }
 }
 
-/// The numbers of connections are no secret, and whoever named one could close it.
+/// Before, any peer that guessed the number of a connection could close it.
 #[test]
 fn regression_a_connection_is_closed_by_its_own_peer_only() {
     let (left, right) = (plugin(), plugin());
@@ -82,7 +82,8 @@ fn regression_a_connection_is_closed_by_its_own_peer_only() {
     for (to_number, from) in (1..20).flat_map(|a| (1..20).map(move |b| (a, b))) {
         say(&stranger, to, Control::Closed { to: to_number, from });
     }
-    // Messages of a peer are processed in their order: after this one, all of those were.
+    // Messages of a peer are processed in order: after this one was processed, all earlier ones
+    // were.
     say(&stranger, to, Control::Connect { listener: at.listener, sender: 1 });
     let begin = Instant::now();
     let last = loop {

@@ -1,6 +1,6 @@
-//! The plugin, called as NCCL calls it, on loopback: order, tags, groups, and what goes wrong.
+//! The plugin on loopback, called like NCCL calls it: order, tags, groups, and errors.
 
-#![allow(clippy::unwrap_used, unsafe_code)] // a test may fail loudly, and calls as C does
+#![allow(clippy::unwrap_used, unsafe_code)] // a test may fail loudly, and calls like C code
 
 use crate::support;
 use std::ffi::c_void;
@@ -62,7 +62,7 @@ fn messages_with_one_tag_keep_their_order_whatever_their_size_and_whoever_is_fir
 fn a_group_takes_each_message_by_its_tag_and_tells_all_sizes() {
     let (left, right) = (plugin(), plugin());
     let (sender, receiver) = connected(&left, &right);
-    let tag = |at: usize| i32::try_from(at).unwrap() - 3; // negative ones are tags, too
+    let tag = |at: usize| i32::try_from(at).unwrap() - 3; // tags may be negative
     for round in 0..20 {
         let mut rooms: Vec<_> = (0..8).map(|at| (vec![0; 200_000], tag(at))).collect();
         let expected = receive(&right, receiver, &mut rooms);
@@ -152,11 +152,11 @@ fn a_connection_holds_as_many_requests_as_nccl_may_have_and_asks_to_try_again_be
     let expected: Vec<_> =
         rooms.iter_mut().take(32).map(|group| receive(&right, receiver, group)).collect();
     let one_more = [(rooms[32][0].0.as_mut_ptr(), 100, 0)];
-    // SAFETY: it is not taken.
+    // SAFETY: the plugin does not accept the receive.
     assert!(unsafe { right.irecv(receiver, &one_more) }.unwrap().is_null());
     let data = pattern(1, 100);
     let sent: Vec<_> = (0..256).map(|at| send(&left, sender, &data, at % 8)).collect();
-    // SAFETY: it is not taken, or ends before the end of the test.
+    // SAFETY: the plugin does not accept the message, or the message ends before the test does.
     assert!(unsafe { left.isend(sender, data.as_ptr(), 100, 0) }.unwrap().is_null());
     for request in expected {
         assert_eq!(end(&right, request).unwrap(), [100; 8]);
@@ -182,7 +182,7 @@ fn a_message_that_is_longer_than_its_receive_is_an_error() {
         let data = pattern(1, bytes);
         let mut rooms = [(vec![0xee; 1001], 0)];
         let room = [(rooms[0].0.as_mut_ptr(), 1000, 0)];
-        // SAFETY: the room outlives its request.
+        // SAFETY: the buffer outlives its request.
         let expected = unsafe { right.irecv(receiver, &room) }.unwrap();
         let sent = send(&left, sender, &data, 0);
         assert_eq!(end(&right, expected), Err(NcclResult::InvalidUsage));
@@ -215,16 +215,16 @@ fn a_communicator_may_connect_to_itself() {
 fn a_connection_nobody_answers_fails_and_can_be_tried_again() {
     let (left, right) = (plugin(), plugin());
     let (handle, listener) = right.listen().unwrap();
-    // No such listener.
+    // A handle with a wrong listener.
     let mut wrong = handle;
     wrong[27] ^= 0x55;
     let refused = try_connect(&left, &mut wrong, Some((&right, listener)));
     assert_eq!(refused, Err(NcclResult::RemoteError));
-    // No such endpoint.
+    // A handle with the address of no endpoint.
     let mut nobody = handle;
     nobody[10..12].copy_from_slice(&9_u16.to_be_bytes());
     assert_eq!(try_connect(&left, &mut nobody, None), Err(NcclResult::RemoteError));
-    // Another run at that address.
+    // A handle with another incarnation at this address.
     let mut stale = handle;
     stale[16..24].copy_from_slice(&77_u64.to_be_bytes());
     assert_eq!(try_connect(&left, &mut stale, None), Err(NcclResult::RemoteError));
@@ -234,7 +234,7 @@ fn a_connection_nobody_answers_fails_and_can_be_tried_again() {
     assert!(!try_connect(&left, &mut right_one, Some((&right, listener))).unwrap().is_null());
 }
 
-/// Connects while the listener, if there is one, is polled for connections.
+/// Connects. Meanwhile the listener, if there is one, is polled for connections.
 fn try_connect(
     from: &Plugin,
     handle: &mut support::Handle,
@@ -267,14 +267,15 @@ fn a_listener_takes_so_many_connections_and_refuses_more() {
                 *end = Some(left.connect(handle)).filter(|sent| *sent != Ok(null_mut()));
             }
         }
-        // The other listener's endpoint is the same: it works without accepting.
+        // The other listener is at the same endpoint, so this call makes progress without accepting
+        // a connection.
         assert!(right.accept(other).unwrap().is_null());
         assert!(begin.elapsed() < PATIENCE);
     }
     let refused = ends.iter().flatten().filter(|end| end.is_err()).count();
     assert_eq!(refused, 1);
     right.close_listen(listener).unwrap();
-    // Senders that were never accepted get an error.
+    // Senders that were not accepted get an error.
     let data = [0; 8];
     for sender in ends.iter().flatten().flatten() {
         is_refused(&left, *sender, &data);
@@ -292,7 +293,7 @@ fn pointers_that_mean_nothing_are_errors() {
     let data = [0_u8; 8];
     for wrong in [null_mut(), closed.0, receiver, here.context, std::ptr::without_provenance_mut(7)]
     {
-        // SAFETY: it is refused.
+        // SAFETY: the plugin refuses the call.
         let sent = unsafe { here.isend(wrong, data.as_ptr(), 8, 0) };
         assert_eq!(sent, Err(NcclResult::InvalidArgument));
         assert_eq!(here.close_send(wrong), Err(NcclResult::InvalidArgument));
@@ -301,10 +302,10 @@ fn pointers_that_mean_nothing_are_errors() {
     let mut room = [0_u8; 8];
     for count in [0, 9] {
         let rooms = vec![(room.as_mut_ptr(), 8, 0); count];
-        // SAFETY: it is refused.
+        // SAFETY: the plugin refuses the call.
         assert_eq!(unsafe { here.irecv(receiver, &rooms) }, Err(NcclResult::InvalidArgument));
     }
-    // SAFETY: it is refused.
+    // SAFETY: the plugin refuses the call.
     let long = unsafe { here.isend(sender, data.as_ptr(), (1 << 30) + 1, 0) };
     assert_eq!(long, Err(NcclResult::InvalidArgument));
     assert_eq!(here.properties(here.devices().unwrap()).err(), Some(NcclResult::InvalidArgument));
@@ -318,7 +319,7 @@ fn a_device_is_told_as_it_is() {
     let here = plugin();
     assert_eq!(here.devices().unwrap(), 1);
     let properties = here.properties(0).unwrap();
-    // SAFETY: names live as long as the process.
+    // SAFETY: device names live as long as the process.
     let name = unsafe { std::ffi::CStr::from_ptr(properties.common.name) };
     assert_eq!(name.to_str(), Ok("lo"));
     assert!(properties.common.pci_path.is_null(), "loopback is no hardware");
@@ -329,7 +330,7 @@ fn a_device_is_told_as_it_is() {
     assert_eq!(properties.max_p2p_bytes, 1 << 30);
     let mut registration = null_mut();
     let register = |kind, to: &mut *mut c_void| {
-        // SAFETY: nothing but the kind is looked at.
+        // SAFETY: only the kind of memory is read.
         unsafe { here.net.calls.reg_mr.unwrap()(null_mut(), null_mut(), 8, kind, to) }
     };
     assert_eq!(register(1, &mut registration), NcclResult::Success);
@@ -337,13 +338,15 @@ fn a_device_is_told_as_it_is() {
     assert_eq!(register(2, &mut registration), NcclResult::InvalidArgument, "a GPU's memory");
 }
 
-/// Version 10 brings no context: the process has one. Version 11 differs from 12 in the properties.
+/// Version 10 has no context, so the process has a common one. Version 11 differs from 12 in the
+/// properties of a device.
 #[test]
 fn older_versions_of_nccl_find_their_tables() {
     use nccl_net_srd::abi::{Net, NetV10, PropertiesV10, PropertiesV11};
     let current = plugin();
     let library = support::library();
-    // SAFETY: the symbols are such tables, and pointers are valid for their calls.
+    // SAFETY: the symbols are tables of these types, and the pointers are valid for their
+    // functions.
     unsafe {
         let old = &*support::symbol(&library, "ncclNetPlugin_v10").cast::<NetV10>();
         let before = &*support::symbol(&library, "ncclNetPlugin_v11").cast::<Net<PropertiesV11>>();

@@ -1,6 +1,6 @@
-//! The plugin, loaded and called as NCCL does.
+//! Tests of the plugin, loaded and called like NCCL does.
 
-#![allow(clippy::unwrap_used, unsafe_code)] // a test may fail loudly, and calls as C does
+#![allow(clippy::unwrap_used, unsafe_code)] // a test may fail loudly, and calls like C code
 
 mod closing;
 mod lies;

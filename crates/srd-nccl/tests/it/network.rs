@@ -1,6 +1,6 @@
-//! Two processes with the plugin between them: on loopback, and in two network namespaces with a
-//! cable between, which needs root. Without root it prints that it was skipped and passes, except
-//! in CI.
+//! Two processes with the plugin: on loopback, and in two network namespaces with a cable between
+//! them, which needs root. Without root the test prints that it was skipped and passes; in CI it
+//! fails.
 
 #![allow(clippy::unwrap_used, unsafe_code, reason = "a test, with helpers that call as C does")]
 
@@ -10,19 +10,19 @@ use std::os::unix::fs::PermissionsExt;
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// The program that both ends run.
+/// Returns the path of the program that both ends run.
 fn program() -> std::path::PathBuf {
     support::built("examples/nccl_pair")
 }
 
-/// A process of a pair; ended with its owner.
+/// One process of a pair. It is ended when this value is dropped.
 struct Running {
     child: Child,
     said: BufReader<ChildStdout>,
 }
 
 impl Running {
-    /// Starts one, in a namespace if there is one, with settings for the plugin.
+    /// Starts a process with settings for the plugin, in a namespace if one is given.
     fn start(namespace: Option<&str>, settings: &[(&str, &str)], arguments: &[&str]) -> Self {
         let mut command = match namespace {
             Some(name) => {
@@ -45,7 +45,7 @@ impl Running {
         line.trim().into()
     }
 
-    /// Whether the process ended well, and the rest of its output.
+    /// Waits for the end of the process. Returns whether it succeeded, and the rest of its output.
     fn end(&mut self) -> (bool, String) {
         let mut rest = String::new();
         self.said.read_to_string(&mut rest).unwrap();
@@ -60,7 +60,7 @@ impl Drop for Running {
     }
 }
 
-/// A server and its client.
+/// Starts a server and its client.
 fn pair(
     ends: [Option<&str>; 2],
     settings: [&[(&str, &str)]; 2],
@@ -80,12 +80,12 @@ fn run(command: &str) {
     assert!(output.status.success(), "{command}: {}", String::from_utf8_lossy(&output.stderr));
 }
 
-/// Two namespaces with a cable between them: 198.18.79.1 and 198.18.79.2.
+/// Two network namespaces with a cable between them: 198.18.79.1 and 198.18.79.2.
 struct Cable([String; 2]);
 
 impl Cable {
     fn new(name: &str) -> Option<Self> {
-        // SAFETY: it has no conditions.
+        // SAFETY: the call has no conditions.
         let root = unsafe { libc::geteuid() } == 0;
         let tool = Command::new("ip").arg("-V").output().is_ok();
         if !root || !tool {
@@ -123,11 +123,11 @@ impl Drop for Cable {
     }
 }
 
-/// Longest that anything may take.
+/// Longest time for any step.
 const PATIENCE: Duration = Duration::from_secs(60);
 const LOOPBACK: (&str, &str) = ("SRD_NCCL_IFACE", "lo");
-/// A peer that falls silent is given up soon, whether it has answered before or not, and later than
-/// a process of a busy machine stands still.
+/// Timeouts after which a silent peer is given up, whether or not it has answered before. They are
+/// short, but longer than a process may be delayed on a busy machine.
 const SOON: [(&str, &str); 2] =
     [("SRD_NCCL_PEER_TIMEOUT_MS", "4000"), ("SRD_NCCL_ANSWER_TIMEOUT_MS", "4000")];
 const SIZES: &str = "0,1,8,8192,8200,65536,65537,1048576,67108864";
@@ -182,7 +182,8 @@ fn a_key_lets_in_what_has_it_and_nothing_else() {
     }
 }
 
-/// NCCL would wait for ever, for nothing is under way that could fail.
+/// Checks that the server's call fails. In this situation NCCL itself would wait forever, because
+/// no request in progress could fail.
 fn it_fails(mut server: Running) {
     let begin = Instant::now();
     let said = server.line();
@@ -201,8 +202,8 @@ fn a_receive_fails_when_the_peer_s_process_is_killed() {
     it_fails(server);
 }
 
-/// The message finds out first. Without that the receive would wait for the answer to a probe as
-/// long as for a peer that never answered, and blame a firewall.
+/// The message fails first, and the receive fails with it. Before, the receive waited for the
+/// answer to a probe as long as for a peer that never answered, and its error named a firewall.
 #[test]
 fn regression_a_receive_fails_with_the_first_request_that_finds_its_peer_gone() {
     let answer_max = Duration::from_secs(120);

@@ -1,4 +1,4 @@
-//! Two communicators of one process, on loopback.
+//! Two communicators of one process on loopback.
 
 use std::ffi::c_void;
 use std::time::{Duration, Instant};
@@ -7,7 +7,7 @@ use nccl_net_srd::abi::NcclResult;
 
 use super::{Plugin, Request};
 
-/// No test waits longer for anything.
+/// Longest wait of a test for any step.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 pub(crate) fn pattern(seed: usize, bytes: usize) -> Vec<u8> {
@@ -15,10 +15,10 @@ pub(crate) fn pattern(seed: usize, bytes: usize) -> Vec<u8> {
     (0..bytes).map(|at| u8::try_from(byte(at)).unwrap()).collect()
 }
 
-/// A communicator on loopback. Peers that never answer are given up soon, and later than a thread
-/// of a busy machine stands still.
+/// Returns a communicator on loopback. Its timeout for peers that never answer is short, but longer
+/// than a thread may be delayed on a busy machine.
 pub(crate) fn plugin() -> Plugin {
-    // SAFETY: every test sets the same, and nothing but the plugin reads it.
+    // SAFETY: every test sets the same value, and only the plugin reads it.
     unsafe {
         std::env::set_var("SRD_NCCL_IFACE", "lo");
         std::env::set_var("SRD_NCCL_PEER_TIMEOUT_MS", "20000");
@@ -27,11 +27,11 @@ pub(crate) fn plugin() -> Plugin {
     Plugin::load().unwrap()
 }
 
-/// Sends, again if there is no room.
+/// Sends a message, and repeats the call while no request is free.
 pub(crate) fn send(from: &Plugin, sender: *mut c_void, data: &[u8], tag: i32) -> Request {
     let begin = Instant::now();
     loop {
-        // SAFETY: the tests keep what they send until it has ended.
+        // SAFETY: the tests keep the data until the request has ended.
         let request = unsafe { from.isend(sender, data.as_ptr(), data.len(), tag) }.unwrap();
         if !request.is_null() {
             return request;
@@ -40,16 +40,17 @@ pub(crate) fn send(from: &Plugin, sender: *mut c_void, data: &[u8], tag: i32) ->
     }
 }
 
-/// Receives a group: rooms with their tags.
+/// Receives a group into buffers with these tags.
 pub(crate) fn receive(at: &Plugin, receiver: *mut c_void, rooms: &mut [(Vec<u8>, i32)]) -> Request {
     let rooms: Vec<_> = rooms.iter_mut().map(|(r, tag)| (r.as_mut_ptr(), r.len(), *tag)).collect();
-    // SAFETY: the tests keep rooms until what comes has ended.
+    // SAFETY: the tests keep the buffers until the request has ended.
     let request = unsafe { at.irecv(receiver, &rooms) }.unwrap();
     assert!(!request.is_null());
     request
 }
 
-/// Tests a request of one plugin until it has ended, while the other works, too.
+/// Tests a request of one plugin until the request has ended. The endpoint's thread serves the
+/// other plugin.
 pub(crate) fn end(plugin: &Plugin, request: Request) -> Result<[i32; 8], NcclResult> {
     let begin = Instant::now();
     loop {
@@ -71,7 +72,7 @@ pub(crate) fn is_refused(from: &Plugin, sender: *mut c_void, data: &[u8]) {
     }
 }
 
-/// Sends something and receives it.
+/// Checks that a message arrives.
 pub(crate) fn works(left: &Plugin, right: &Plugin, (sender, receiver): (*mut c_void, *mut c_void)) {
     let data = pattern(1, 1 << 20);
     let mut rooms = [(vec![0; 1 << 20], 0)];

@@ -1,4 +1,4 @@
-//! The plugin as NCCL sees it: loaded at run time, and called through its table.
+//! The plugin in the way NCCL uses it: loaded at run time, and called through its table.
 
 #![allow(dead_code, reason = "each user needs a part")]
 
@@ -17,20 +17,21 @@ pub(crate) type Handle = [u8; HANDLE_BYTES];
 /// Result of a call.
 pub(crate) type Outcome<T> = Result<T, NcclResult>;
 
-/// A file that Cargo has built for this profile.
+/// Returns the path of a file that Cargo has built for this profile.
 pub(crate) fn built(file: &str) -> PathBuf {
     let here = std::env::current_exe().unwrap();
     let found = here.ancestors().map(|directory| directory.join(file)).find(|path| path.exists());
     found.unwrap_or_else(|| panic!("`cargo test -p srd-nccl` builds {file}"))
 }
 
-/// The library. Tests and examples do not renew the copy that `cargo build` makes of it.
+/// Returns the path of the library. It is in `deps`: tests and examples do not update the copy that
+/// `cargo build` makes of it.
 pub(crate) fn library() -> PathBuf {
     let other = std::env::var_os("NCCL_PAIR_PLUGIN");
     other.map_or_else(|| built("deps/libnccl_net_srd.so"), PathBuf::from)
 }
 
-/// A symbol of the library.
+/// Returns the address of a symbol of the library.
 pub(crate) fn symbol(library: &Path, name: &str) -> *const c_void {
     let (path, name) =
         (CString::new(library.to_str().unwrap()).unwrap(), CString::new(name).unwrap());
@@ -56,16 +57,16 @@ unsafe extern "C" fn logger(
     eprintln!("[{level}] {text}");
 }
 
-/// A communicator's view of the plugin.
+/// The plugin with one communicator's context.
 #[derive(Clone, Copy)]
 pub(crate) struct Plugin {
     pub(crate) net: &'static Net<PropertiesV12>,
     pub(crate) context: *mut c_void,
 }
 
-// SAFETY: NCCL calls from all its threads, too.
+// SAFETY: NCCL also calls the plugin from all of its threads.
 unsafe impl Send for Plugin {}
-// SAFETY: as above.
+// SAFETY: NCCL also calls the plugin from all of its threads.
 unsafe impl Sync for Plugin {}
 
 fn outcome<T>(result: NcclResult, value: T) -> Outcome<T> {
@@ -73,14 +74,14 @@ fn outcome<T>(result: NcclResult, value: T) -> Outcome<T> {
 }
 
 impl Plugin {
-    /// Loads the library, and makes a context.
+    /// Loads the library, and creates a context.
     pub(crate) fn load() -> Outcome<Self> {
         let table = symbol(&library(), "ncclNetPlugin_v12").cast::<Net<PropertiesV12>>();
-        // SAFETY: the symbol is such a table, and the library is never unloaded.
+        // SAFETY: the symbol is a table of this type, and the library is never unloaded.
         let net = unsafe { table.as_ref() }.expect("the plugin has version 12");
         let mut context = null_mut();
         let config = -1_i32;
-        // SAFETY: a logger takes what C's variadic one does, on these machines.
+        // SAFETY: on these machines, the logger accepts the same calls as C's variadic function.
         let result = unsafe {
             let logger: nccl_net_srd::abi::Logger = std::mem::transmute(logger as *const ());
             let config = (&raw const config).cast();
@@ -91,14 +92,14 @@ impl Plugin {
 
     pub(crate) fn devices(&self) -> Outcome<c_int> {
         let mut count = -1;
-        // SAFETY: valid pointers.
+        // SAFETY: the pointers are valid.
         let result = unsafe { self.net.devices.unwrap()(&raw mut count) };
         outcome(result, count)
     }
 
     pub(crate) fn properties(&self, device: c_int) -> Outcome<PropertiesV12> {
         let mut properties = std::mem::MaybeUninit::uninit();
-        // SAFETY: valid pointers; what succeeds has filled them.
+        // SAFETY: the pointers are valid, and a successful call has filled the structure.
         unsafe {
             let result = self.net.get_properties.unwrap()(device, properties.as_mut_ptr());
             if result == NcclResult::Success { Ok(properties.assume_init()) } else { Err(result) }
@@ -107,7 +108,7 @@ impl Plugin {
 
     pub(crate) fn listen(&self) -> Outcome<(Handle, *mut c_void)> {
         let (mut handle, mut listener) = ([0; HANDLE_BYTES], null_mut());
-        // SAFETY: valid pointers.
+        // SAFETY: the pointers are valid.
         let result = unsafe {
             let to = (&raw mut handle).cast();
             self.net.listen.unwrap()(self.context, 0, to, &raw mut listener)
@@ -117,7 +118,7 @@ impl Plugin {
 
     pub(crate) fn connect(&self, handle: &mut Handle) -> Outcome<*mut c_void> {
         let mut sender = null_mut();
-        // SAFETY: valid pointers.
+        // SAFETY: the pointers are valid.
         let result = unsafe {
             let handle = std::ptr::from_mut(handle).cast();
             self.net.connect.unwrap()(self.context, 0, handle, &raw mut sender, null_mut())
@@ -127,14 +128,16 @@ impl Plugin {
 
     pub(crate) fn accept(&self, listener: *mut c_void) -> Outcome<*mut c_void> {
         let mut receiver = null_mut();
-        // SAFETY: valid pointers.
+        // SAFETY: the pointers are valid.
         let result =
             unsafe { self.net.calls.accept.unwrap()(listener, &raw mut receiver, null_mut()) };
         outcome(result, receiver)
     }
 
+    /// Calls `isend`.
+    ///
     /// # Safety
-    /// The bytes stay until the request has ended, or the sender was closed.
+    /// The bytes stay valid until the request has ended, or the sender was closed.
     pub(crate) unsafe fn isend(
         &self,
         sender: *mut c_void,
@@ -144,7 +147,7 @@ impl Plugin {
     ) -> Outcome<Request> {
         let mut request = null_mut();
         let data = data.cast_mut().cast();
-        // SAFETY: as our caller promises.
+        // SAFETY: the caller fulfils the conditions of `# Safety`.
         let result = unsafe {
             let call = self.net.calls.isend.unwrap();
             call(sender, data, size, tag, null_mut(), null_mut(), &raw mut request)
@@ -152,8 +155,10 @@ impl Plugin {
         outcome(result, request)
     }
 
+    /// Calls `irecv`.
+    ///
     /// # Safety
-    /// As [`Plugin::isend`].
+    /// The buffers stay valid until the request has ended, or the receiver was closed.
     pub(crate) unsafe fn irecv(
         &self,
         receiver: *mut c_void,
@@ -163,9 +168,9 @@ impl Plugin {
         let mut sizes: Vec<usize> = rooms.iter().map(|room| room.1).collect();
         let mut tags: Vec<c_int> = rooms.iter().map(|room| room.2).collect();
         let mut nothing = vec![null_mut(); rooms.len()];
-        // As NCCL marks receives whose completion is optional.
+        // NCCL marks receives whose completion is optional in this way.
         let mut request = std::ptr::without_provenance_mut(1);
-        // SAFETY: as our caller promises.
+        // SAFETY: the caller fulfils the conditions of `# Safety`.
         let result = unsafe {
             self.net.calls.irecv.unwrap()(
                 receiver,
@@ -181,16 +186,16 @@ impl Plugin {
         outcome(result, request)
     }
 
-    /// The sizes of the parts of a request that has ended.
+    /// Returns the sizes of the parts of a request; `None` if the request has not ended.
     pub(crate) fn test(&self, request: Request) -> Outcome<Option<[c_int; 8]>> {
         let (mut done, mut sizes) = (-1, [-1; 8]);
-        // SAFETY: valid pointers.
+        // SAFETY: the pointers are valid.
         let result =
             unsafe { self.net.calls.test.unwrap()(request, &raw mut done, sizes.as_mut_ptr()) };
         outcome(result, (done == 1).then_some(sizes))
     }
 
-    /// Tests a request until it has ended.
+    /// Tests a request until it has ended. Returns the sizes of its parts.
     pub(crate) fn wait(&self, request: Request) -> Outcome<[c_int; 8]> {
         loop {
             if let Some(sizes) = self.test(request)? {
@@ -220,7 +225,7 @@ impl Plugin {
     }
 }
 
-/// A connection from one communicator to another: its sender and its receiver.
+/// Opens a connection from one communicator to another. Returns its sender and its receiver.
 pub(crate) fn connected(from: &Plugin, to: &Plugin) -> (*mut c_void, *mut c_void) {
     let (mut handle, listener) = to.listen().unwrap();
     let (mut sender, mut receiver): (*mut c_void, *mut c_void) = (null_mut(), null_mut());

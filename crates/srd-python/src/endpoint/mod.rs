@@ -5,9 +5,10 @@
 //!               <--take-- inbox            <--
 //! event loop    <--descriptor-- Notifier   <-- (wakers of what the loop waits for)
 //! ```
-//! The endpoint's thread never takes the interpreter's lock. A call that can end at once does so
-//! with the lock held; one that waits lets go of it. Bounds: `send_queue` datagrams to each peer,
-//! `receive_queue` that wait to be taken; beyond it peers get an answer to try again.
+//! The endpoint's thread never takes the interpreter's lock. A call that can end immediately keeps
+//! the lock; a call that waits releases it. Bounds: `send_queue` datagrams to each peer, and
+//! `receive_queue` received datagrams that the program has not taken. Beyond the second bound, a
+//! sender gets the answer to send again later.
 
 mod notify;
 mod operation;
@@ -37,13 +38,13 @@ use operation::Outcome;
 use options::{KeyText, Options};
 pub(crate) use peer::{Message, Peer};
 
-/// Number of endpoints that this process has opened; it identifies them.
+/// Number of endpoints that this process has opened; each endpoint gets the next number.
 static OPENED: AtomicU64 = AtomicU64::new(0);
 
-/// An endpoint and its thread.
+/// An endpoint, with its thread.
 #[pyclass(frozen, module = "opensrd._native")]
 pub(crate) struct Endpoint {
-    /// `None` only while it is dropped.
+    /// `None` only while the endpoint is dropped.
     inner: Option<Arc<srd_net::Endpoint>>,
     process: Process,
     number: u64,
@@ -54,8 +55,8 @@ pub(crate) struct Endpoint {
     public_key: Option<[u8; 32]>,
 }
 
-/// In the child of a fork there is no thread that would end it, and a lock may be held for ever:
-/// then it is only forgotten.
+/// In the child of a fork the endpoint's thread does not exist, and a lock may be held forever.
+/// There the memory of the endpoint is leaked and no lock is taken.
 impl Drop for Endpoint {
     fn drop(&mut self) {
         if !self.process.is_current() {
@@ -64,7 +65,7 @@ impl Drop for Endpoint {
     }
 }
 
-/// The bytes of anything that has some.
+/// Returns the bytes of a Python object with bytes.
 fn payload(data: &Bound<'_, PyAny>) -> PyResult<Bytes> {
     if let Ok(bytes) = data.cast::<PyBytes>() {
         return Ok(Bytes::copy_from_slice(bytes.as_bytes()));
@@ -133,7 +134,7 @@ async fn flush(peer: srd_net::Peer) -> PyResult<()> {
     peer.flush_async().await.map_err(raise::flush)
 }
 
-/// A call's time limit.
+/// Returns the latest end of a call with this timeout.
 fn limit(timeout: Option<f64>) -> PyResult<Option<std::time::Instant>> {
     let timeout = timeout.map(|value| options::seconds("timeout", value)).transpose()?;
     Ok(wait::until(timeout))
@@ -175,20 +176,21 @@ impl Endpoint {
         self.public_key.map(|key| key.iter().map(|byte| format!("{byte:02x}")).collect())
     }
 
-    /// The descriptor that is readable while `take_pending` has something to return.
+    /// Returns the descriptor that is readable while `take_pending` has an event to return.
     #[getter]
     fn descriptor(&self) -> i32 {
         self.notifier.descriptor()
     }
 
-    /// Takes the operations that can go on: receiving, sending, and operations by number.
+    /// Takes the pending events: whether receiving can continue, whether sending can continue, and
+    /// the numbers of operations that can continue.
     fn take_pending(&self) -> PyResult<(bool, bool, Vec<u64>)> {
         self.inner()?;
         let pending = self.notifier.take_pending();
         Ok((pending.arrival, pending.room, pending.operations.into_iter().collect()))
     }
 
-    /// The peer at an address.
+    /// Connects to an address. Returns the peer.
     fn connect(
         &self,
         py: Python<'_>,
@@ -209,7 +211,7 @@ impl Endpoint {
         Ok(self.operation(async { asked.await.map(Outcome::Peer) }))
     }
 
-    /// Takes what has arrived, waiting for at most `timeout` seconds; `None`: for ever.
+    /// Takes a received datagram. Waits for at most `timeout` seconds; `None`: without limit.
     fn recv(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<Message> {
         let inner = self.inner()?;
         let mut received = inner.try_recv().map_err(|_| raise::closed())?;
@@ -220,7 +222,7 @@ impl Endpoint {
                     return Err(raise::timed_out("nothing arrived"));
                 };
                 received = py.detach(|| inner.recv_timeout(slice)).map_err(|_| raise::closed())?;
-                // What was received must not be lost to the exception of a signal.
+                // A received datagram must not be lost by the exception of a signal.
                 if received.is_none() {
                     py.check_signals()?;
                 }
@@ -229,7 +231,8 @@ impl Endpoint {
         received.map_or_else(|| Err(raise::closed()), |received| self.message(py, received))
     }
 
-    /// Takes a datagram that has arrived; if none has, `take_pending` returns later that one has.
+    /// Takes a received datagram. Without one it returns `None`, and `take_pending` reports when a
+    /// datagram has arrived.
     fn poll_recv(&self, py: Python<'_>) -> PyResult<Option<Message>> {
         let inner = self.inner()?;
         if let Some(received) = inner.try_recv().map_err(|_| raise::closed())? {
@@ -243,8 +246,8 @@ impl Endpoint {
         }
     }
 
-    /// Queues a datagram, waiting for room for at most `timeout` seconds; `acknowledged`: waits
-    /// until the peer has it.
+    /// Queues a datagram. Waits for space in the queue for at most `timeout` seconds. If
+    /// `acknowledged`, also waits until the peer has the datagram.
     fn send(
         &self,
         py: Python<'_>,
@@ -260,8 +263,8 @@ impl Endpoint {
         wait::wait_for(py, work, limit(timeout)?)?.unwrap_or_else(|| Err(raise::timed_out(what)))
     }
 
-    /// Queues a datagram if there is room. `False`: the queue is full, and `take_pending` returns
-    /// later that it has room.
+    /// Queues a datagram if there is space. Returns `False` if the queue is full; then
+    /// `take_pending` reports when there is space.
     fn poll_send(&self, peer: &Peer, data: &Bound<'_, PyAny>) -> PyResult<bool> {
         self.inner()?;
         let peer = peer.of(self.number)?;
@@ -272,14 +275,14 @@ impl Endpoint {
         }
     }
 
-    /// Sends a datagram and waits until the peer has it.
+    /// Starts to send a datagram. The operation is done when the peer has the datagram.
     fn start_send(&self, peer: &Peer, data: &Bound<'_, PyAny>) -> PyResult<Operation> {
         self.inner()?;
         let work = send(peer.of(self.number)?.clone(), payload(data)?, true);
         Ok(self.operation(async { work.await.map(|()| Outcome::Done) }))
     }
 
-    /// Waits until everything that was sent to the peer is acknowledged.
+    /// Waits until all datagrams that were sent to the peer are acknowledged.
     fn flush(&self, py: Python<'_>, peer: &Peer, timeout: Option<f64>) -> PyResult<()> {
         self.inner()?;
         let peer = peer.of(self.number)?;
@@ -296,8 +299,8 @@ impl Endpoint {
         Ok(self.operation(async { work.await.map(|()| Outcome::Done) }))
     }
 
-    /// Ends the endpoint once everything sent is acknowledged, or after `timeout` seconds. Returns
-    /// whether everything was.
+    /// Closes the endpoint when all sent datagrams are acknowledged, or after `timeout` seconds.
+    /// Returns whether all were acknowledged.
     fn close(&self, py: Python<'_>, timeout: f64) -> PyResult<bool> {
         let timeout = options::seconds("timeout", timeout)?;
         let inner = Arc::clone(self.inner()?);
@@ -311,14 +314,14 @@ impl Endpoint {
         Ok(self.operation(async move { Ok(Outcome::Clean(inner.close_async(timeout).await)) }))
     }
 
-    /// Counters of the endpoint and its peers, as dicts.
+    /// Returns counters of the endpoint and of its peers, as dicts.
     fn report<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let inner = self.inner()?;
         let report = py.detach(|| inner.report()).map_err(|_| raise::closed())?;
         report::counters(py, &report)
     }
 
-    /// Events since the last call, other than arrivals: kind, address, and text.
+    /// Returns the events since the last call, except arrivals: kind, address, and text.
     fn events(&self) -> PyResult<Vec<report::EventParts>> {
         Ok(self.inner()?.take_events().into_iter().map(report::event).collect())
     }

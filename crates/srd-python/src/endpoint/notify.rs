@@ -1,8 +1,8 @@
-//! Notification of an event loop by the endpoint's thread: a descriptor that the loop watches,
-//! and the events since the loop last ran.
+//! Notification of an event loop by the endpoint's thread: a descriptor that the loop watches, and
+//! the events since the loop last read them.
 //!
-//! However many events there are in between, the descriptor is written once. The bound: two
-//! flags, and one number for each operation that is under way.
+//! Between two reads, the descriptor is written only once, for any number of events. Bound: two
+//! flags, and one number for each operation in progress.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -12,27 +12,27 @@ use std::task::{Wake, Waker};
 
 use rustix::event::{EventfdFlags, eventfd};
 
-/// Events since the last look.
+/// Events since the last read.
 #[derive(Debug, Default)]
 pub(crate) struct Pending {
-    /// Something arrived, or the endpoint has ended.
+    /// Whether a datagram has arrived, or the endpoint has ended.
     pub(crate) arrival: bool,
-    /// A peer has room again for datagrams.
+    /// Whether the queue of a peer has space for datagrams again.
     pub(crate) room: bool,
-    /// Operations that can go on.
+    /// Numbers of operations that can continue.
     pub(crate) operations: BTreeSet<u64>,
-    /// The descriptor was written for this.
+    /// Whether the descriptor was written for these events.
     signalled: bool,
 }
 
-/// The descriptor, and what is pending.
+/// The descriptor, and the pending events.
 #[derive(Debug)]
 pub(crate) struct Notifier {
     descriptor: OwnedFd,
     pending: Mutex<Pending>,
 }
 
-/// Source of a waker's notification.
+/// Kind of event that a waker reports.
 #[derive(Clone, Copy, Debug)]
 enum Source {
     Arrival,
@@ -58,22 +58,22 @@ impl Notifier {
         Ok(Arc::new(Self { descriptor, pending: Mutex::default() }))
     }
 
-    /// The descriptor that is readable while something is pending.
+    /// Returns the descriptor that is readable while an event is pending.
     pub(crate) fn descriptor(&self) -> RawFd {
         self.descriptor.as_raw_fd()
     }
 
-    /// Called when something has arrived.
+    /// Returns the waker for an arrived datagram.
     pub(crate) fn arrival(self: &Arc<Self>) -> Waker {
         self.waker(Source::Arrival)
     }
 
-    /// Called when there is room.
+    /// Returns the waker for space in a peer's queue.
     pub(crate) fn room(self: &Arc<Self>) -> Waker {
         self.waker(Source::Room)
     }
 
-    /// Called when the operation of this number can go on.
+    /// Returns the waker for the operation with this number.
     pub(crate) fn operation(self: &Arc<Self>, number: u64) -> Waker {
         self.waker(Source::Operation(number))
     }
@@ -99,16 +99,17 @@ impl Notifier {
             !std::mem::replace(&mut pending.signalled, true)
         };
         if first {
-            // The counter cannot overflow: there is one write between two reads.
+            // The counter cannot overflow: there is at most one write between two reads.
             let _ = rustix::io::write(self.descriptor.as_fd(), &1_u64.to_ne_bytes());
         }
     }
 
-    /// Takes what is pending. What happens from now on makes the descriptor readable again.
+    /// Takes the pending events. Later events make the descriptor readable again.
     pub(crate) fn take_pending(&self) -> Pending {
         let mut count = [0; 8];
-        // Reading comes first: what is added between the two calls is taken by the second. If there
-        // is nothing to read, the write follows, and the next call finds nothing pending.
+        // The descriptor is read first, so that an event between the two calls is taken by the
+        // second call. If the event's write comes only after this read, the next call may find no
+        // event.
         let _ = rustix::io::read(self.descriptor.as_fd(), &mut count);
         std::mem::take(&mut self.pending())
     }

@@ -1,4 +1,4 @@
-//! Something that an event loop waits for: polled when the notifier returns its number.
+//! An operation that an event loop waits for. It is polled when the notifier returns its number.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -16,20 +16,20 @@ use super::raise;
 pub(crate) enum Outcome {
     Done,
     Peer(srd_net::Peer),
-    /// Whether everything was acknowledged.
+    /// Whether all datagrams were acknowledged.
     Clean(bool),
 }
 
 type Work = Pin<Box<dyn Future<Output = PyResult<Outcome>> + Send>>;
 
-/// Something that is under way. To forget it is to give it up.
+/// An operation in progress. Dropping it cancels it.
 #[pyclass(frozen, module = "opensrd._native")]
 pub(crate) struct Operation {
     number: u64,
     endpoint: u64,
     process: Process,
     waker: Waker,
-    /// `None` once it is done.
+    /// The future; `None` when the operation is done.
     work: Mutex<Option<Work>>,
 }
 
@@ -51,13 +51,13 @@ impl Operation {
 
 #[pymethods]
 impl Operation {
-    /// Number under which the endpoint reports that the operation can go on.
+    /// Returns the number under which the endpoint reports that the operation can continue.
     #[getter]
     fn number(&self) -> u64 {
         self.number
     }
 
-    /// Goes on. Returns whether it is done, and what it came to.
+    /// Continues the operation. Returns whether it is done, and its result.
     fn poll(&self, py: Python<'_>) -> PyResult<(bool, Py<PyAny>)> {
         if !self.process.is_current() {
             return Err(raise::forked());

@@ -1,4 +1,4 @@
-//! Options with which an endpoint is opened: checked, with remedies.
+//! Options for opening an endpoint, checked, with remedies in the errors.
 
 use std::ffi::OsString;
 use std::fs::OpenOptions;
@@ -15,10 +15,10 @@ use srd_net::{BindOptions, PollMode};
 use srd_proto::crypto::noise;
 use srd_proto::{Admission, Protection};
 
-/// The longest time that a setting or a call may name.
+/// Longest time of a setting or call in seconds.
 const SECONDS_MAX: f64 = 86_400.0;
 
-/// A key as Python gives it.
+/// A key in the forms that Python code may pass.
 #[derive(FromPyObject)]
 pub(crate) enum KeyText {
     #[pyo3(transparent)]
@@ -27,7 +27,7 @@ pub(crate) enum KeyText {
     Raw(Vec<u8>),
 }
 
-/// The settings, under the names that they have in Python.
+/// The settings, under their names in Python.
 #[derive(FromPyObject)]
 #[pyo3(from_item_all)]
 pub(crate) struct Options {
@@ -58,7 +58,7 @@ fn wrong<T>(text: impl Into<String>) -> PyResult<T> {
     Err(PyValueError::new_err(text.into()))
 }
 
-/// The key that was given as `name`; its text appears nowhere.
+/// Parses the key of the setting `name`. No error contains the key.
 pub(crate) fn key(given: &KeyText, name: &str) -> PyResult<[u8; 32]> {
     let key = match given {
         KeyText::Digits(text) => read_key(text),
@@ -73,7 +73,7 @@ fn key_of_file(path: &Path, name: &str) -> PyResult<[u8; 32]> {
     read_key(&text).map_or_else(|| wrong(format!("{name} {}: {KEY_FORM}", path.display())), Ok)
 }
 
-/// The private key in a file; a missing file is made.
+/// Returns the private key in a file. A missing file is created with a new key.
 fn lasting_key(path: &Path) -> PyResult<[u8; 32]> {
     let name = "private_key_file";
     if path.exists() {
@@ -82,7 +82,7 @@ fn lasting_key(path: &Path) -> PyResult<[u8; 32]> {
     let key = srd_net::clock::seed()?;
     match write_key(path, &key) {
         Ok(()) => Ok(key),
-        // Another process was first.
+        // Another process has created the file first.
         Err(error) if error.kind() == ErrorKind::AlreadyExists && path.exists() => {
             key_of_file(path, name)
         }
@@ -93,7 +93,7 @@ fn lasting_key(path: &Path) -> PyResult<[u8; 32]> {
     }
 }
 
-/// Makes the file of a key, whole or not at all. The file does not exist yet.
+/// Creates the file of a key, atomically. The file must not exist yet.
 fn write_key(path: &Path, key: &[u8; 32]) -> io::Result<()> {
     let hexadecimal =
         |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
@@ -107,7 +107,7 @@ fn write_key(path: &Path, key: &[u8; 32]) -> io::Result<()> {
         writeln!(file, "{digits}")?;
         file.sync_all()
     });
-    // A link takes the place of nothing that is there.
+    // A hard link never replaces an existing file.
     let linked = written.and_then(|()| std::fs::hard_link(&fresh, path));
     let removed = std::fs::remove_file(&fresh);
     linked.and(removed.or_else(|error| match error.kind() {
@@ -116,7 +116,7 @@ fn write_key(path: &Path, key: &[u8; 32]) -> io::Result<()> {
     }))
 }
 
-/// A time in seconds.
+/// Converts a time in seconds.
 pub(crate) fn seconds(name: &str, value: f64) -> PyResult<Duration> {
     if !(0.0..=SECONDS_MAX).contains(&value) {
         return wrong(format!("{name} is {value}: give seconds, from 0 to {SECONDS_MAX}"));
@@ -129,7 +129,7 @@ fn core_duration(name: &str, value: f64) -> PyResult<srd_proto::Duration> {
     Ok(srd_proto::Duration::from_nanos(u64::try_from(ns).unwrap_or(u64::MAX)))
 }
 
-/// An address and port.
+/// Returns the socket address of an IP address and port.
 pub(crate) fn address(host: &str, port: u16) -> PyResult<SocketAddr> {
     match host.parse() {
         Ok(ip) => Ok(SocketAddr::new(ip, port)),
@@ -138,8 +138,10 @@ pub(crate) fn address(host: &str, port: u16) -> PyResult<SocketAddr> {
 }
 
 impl Options {
+    /// Checks all options.
+    ///
     /// # Errors
-    /// An error with the fault and its remedy.
+    /// A Python exception with the fault and its remedy, if an option is invalid.
     pub(crate) fn check(&self) -> PyResult<Checked> {
         let (protection, public_key) = self.protection()?;
         let mut bind = BindOptions::at(address(&self.bind.0, self.bind.1)?);
@@ -149,7 +151,7 @@ impl Options {
             let given = self.receive_queue;
             return wrong(format!("receive_queue is {given}: give 1 to {} datagrams", 1 << 20));
         }
-        // A thread that spins before it sleeps takes the core from the interpreter:
+        // A thread that polls before it sleeps takes processor time from the interpreter:
         // docs/perf-notes.md, 2026-11-25.
         bind.poll = if self.busy_poll { PollMode::Spin } else { PollMode::Block };
         if let Some(bps) = self.link_rate_bps {
@@ -169,7 +171,8 @@ impl Options {
         if let Some(value) = self.answer_timeout {
             config.answer_timeout = core_duration("answer_timeout", value)?;
         }
-        // Longer than any peer is waited for, or what it sends again would be delivered again.
+        // The state of an idle peer is kept longer than any peer is waited for. Otherwise,
+        // datagrams that the peer sends again would be delivered twice.
         let longest = config.peer_timeout.max(config.answer_timeout);
         config.idle_reclaim = config.idle_reclaim.max(longest.times(2));
         Ok(Checked { bind, public_key })

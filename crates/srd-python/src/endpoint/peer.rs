@@ -10,13 +10,13 @@ use srd_host::Process;
 
 use super::raise;
 
-/// A remote endpoint, as a peer of one of ours.
+/// A remote endpoint, to which one of our endpoints is connected.
 #[pyclass(frozen, module = "opensrd", name = "Peer")]
 pub(crate) struct Peer {
-    /// Not dropped in the child of a fork, where a lock may be held for ever.
+    /// The peer in `srd_net`. The child of a fork leaks it, because a lock may be held forever.
     inner: Option<srd_net::Peer>,
     process: Process,
-    /// Endpoint of this process that has this peer.
+    /// Number of the endpoint of this process to which the peer belongs.
     endpoint: u64,
 }
 
@@ -40,7 +40,8 @@ impl Peer {
         self.inner.as_ref().ok_or_else(raise::closed)
     }
 
-    /// The peer, for a call of this endpoint.
+    /// Returns the peer for a call of this endpoint. If the peer belongs to another endpoint,
+    /// raises an exception.
     pub(crate) fn of(&self, endpoint: u64) -> PyResult<&srd_net::Peer> {
         if self.endpoint != endpoint {
             return Err(PyValueError::new_err(
@@ -55,26 +56,26 @@ impl Peer {
     }
 }
 
-/// An address as `socket` has it.
+/// Returns an address in the form of Python's `socket`.
 pub(crate) fn pair(address: SocketAddr) -> (String, u16) {
     (address.ip().to_string(), address.port())
 }
 
 #[pymethods]
 impl Peer {
-    /// IP address and well-known port.
+    /// Returns IP address and well-known port.
     #[getter]
     fn address(&self) -> PyResult<(String, u16)> {
         self.socket_address().map(pair)
     }
 
-    /// Datagrams that wait or are in flight to it.
+    /// Returns the number of datagrams to the peer that are queued or in flight.
     #[getter]
     fn outstanding(&self) -> PyResult<u32> {
         Ok(self.inner()?.outstanding())
     }
 
-    /// Datagrams to it that have failed so far.
+    /// Returns the number of datagrams to the peer that have failed so far.
     #[getter]
     fn failures(&self) -> PyResult<u64> {
         Ok(self.inner()?.failures())
@@ -98,13 +99,13 @@ impl Peer {
     }
 }
 
-/// A datagram that arrived.
+/// A received datagram.
 #[pyclass(frozen, module = "opensrd", name = "Message")]
 pub(crate) struct Message {
     /// The peer that sent it.
     #[pyo3(get)]
     peer: Py<Peer>,
-    /// Payload.
+    /// Payload of the datagram.
     #[pyo3(get)]
     data: Py<PyBytes>,
 }

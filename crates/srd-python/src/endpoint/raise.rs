@@ -1,10 +1,10 @@
-//! Errors of the transport, as exceptions of `opensrd.errors`.
+//! Conversion of the transport's errors to exceptions of `opensrd.errors`.
 
 use pyo3::PyErr;
 use srd_net::{BindError, ConnectError, FlushError, SendError};
 use srd_proto::{AddPeerError, Status};
 
-/// The classes, which are written in Python.
+/// Exception classes, which are defined in Python.
 mod errors {
     pyo3::import_exception!(opensrd.errors, EndpointClosed);
     pyo3::import_exception!(opensrd.errors, EndpointError);
@@ -69,16 +69,16 @@ fn too_big(max_bytes: usize) -> PyErr {
     errors::TooBig::new_err((text, max_bytes))
 }
 
-/// The end of a flush, unless it was good.
+/// Returns the exception for a failed flush.
 pub(crate) fn flush(error: FlushError) -> PyErr {
     match error {
         FlushError::Failed(status) => failed(status),
-        // No time limit was given, so that it is the endpoint that has ended.
+        // The flush has no time limit, so any other error means that the endpoint has ended.
         _ => closed(),
     }
 }
 
-/// A datagram that ended with this status.
+/// Returns the exception for a datagram that ended with this status.
 fn failed(status: Status) -> PyErr {
     let refused = |text: &'static str| errors::Refused::new_err(text);
     match status {

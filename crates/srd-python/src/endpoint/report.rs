@@ -1,4 +1,4 @@
-//! Counters and events, in Python's types.
+//! Counters and events as Python objects.
 
 use std::net::SocketAddr;
 
@@ -9,12 +9,12 @@ use srd_proto::PeerStats;
 
 use super::peer::pair;
 
-/// An event: what it is, at which address, and words for people.
+/// An event: its kind, its address, and a text for people.
 pub(crate) type EventParts = (&'static str, Option<(String, u16)>, String);
 
 const NS_PER_US: f64 = 1e3;
 
-/// Keys are the fields of `opensrd.Statistics`.
+/// Returns the counters of the endpoint. Keys are the fields of `opensrd.Statistics`.
 pub(crate) fn counters<'py>(py: Python<'py>, report: &Report) -> PyResult<Bound<'py, PyDict>> {
     let (stats, all) = (&report.stats, PyDict::new(py));
     all.set_item("sent_messages", stats.send_wrs)?;
@@ -38,7 +38,7 @@ pub(crate) fn counters<'py>(py: Python<'py>, report: &Report) -> PyResult<Bound<
     Ok(all)
 }
 
-/// Keys are the fields of `opensrd.PeerStatistics`.
+/// Returns the counters of a peer. Keys are the fields of `opensrd.PeerStatistics`.
 fn peer<'py>(
     py: Python<'py>,
     address: SocketAddr,

@@ -1,4 +1,5 @@
-//! Waiting for a future on the interpreter's thread: without its lock, and not deaf to Ctrl-C.
+//! Waiting for a future on the interpreter's thread, with the interpreter's lock released and with
+//! checks for Ctrl-C.
 
 use std::future::Future;
 use std::pin::pin;
@@ -20,25 +21,26 @@ impl Wake for Unpark {
 }
 
 thread_local! {
-    /// One for each thread: a wait makes none of its own.
+    /// Waker of each thread, so that a wait need not create one.
     static HERE: Waker = Waker::from(Arc::new(Unpark(thread::current())));
 }
 
-/// The latest end of a wait; `None`: no limit.
+/// Returns the latest end of a wait; `None`: no limit.
 pub(crate) fn until(timeout: Option<Duration>) -> Option<Instant> {
     timeout.and_then(|timeout| Instant::now().checked_add(timeout))
 }
 
-/// Time to sleep before the next check for a signal; `None`: the time is over.
+/// Returns the time to sleep before the next check for a signal; `None`: the wait has reached its
+/// end.
 pub(crate) fn slice(until: Option<Instant>) -> Option<Duration> {
     let left = until.map_or(ASK, |until| until.saturating_duration_since(Instant::now()));
     (left > Duration::ZERO).then_some(left.min(ASK))
 }
 
-/// Waits until the future is done; `None`: the time was over first.
+/// Waits until the future is done. Returns its result; `None` after the time limit.
 ///
 /// # Errors
-/// The exception of a signal.
+/// The Python exception of a signal, if a signal has arrived.
 pub(crate) fn wait_for<T: Send>(
     py: Python<'_>,
     future: impl Future<Output = T> + Send,

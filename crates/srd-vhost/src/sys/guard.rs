@@ -1,19 +1,21 @@
-//! Memory of front ends whose file is truncated, or whose pages cannot be allocated.
+//! Protects the process from memory of front ends whose file is truncated, or whose pages cannot be
+//! allocated.
 //!
-//! A file that is not sealed against it may become shorter while it is mapped. An access beyond
-//! its new end raises SIGBUS, which ends a process. If the address is in a registered region, the
-//! handler here maps zeros in the place of the whole region, marks the region as lost for its
-//! owner, and the access goes on. For all other addresses, and for signals that a process has
-//! sent, it does what the former handler did. (libwayland does so for buffers of clients.)
+//! A file that is not sealed against truncation may become shorter while it is mapped. An access
+//! beyond the new end raises SIGBUS, which ends a process. If the address is in a registered
+//! region, the handler here maps zeros in place of the whole region and marks the region as lost
+//! for its owner; then the access continues. For all other addresses, and for signals that a
+//! process has sent, the handler does what the former handler did. (libwayland does this for
+//! buffers of clients.)
 //!
-//! Everything that the handler touches is in atomic variables, and it calls nothing but `mmap`:
-//! it may interrupt any thread anywhere. The call must not fail, since the process would end
-//! then. So the zeros come from a file in memory without pages, of which each region has a part
-//! of its own. Unlike private memory, a shared mapping of this file is charged neither to the
-//! machine's commit limit (`vm.overcommit_memory=2`) nor to the limit of this process's data. If
-//! not even one page can be allocated, reserved pages take the place of pages that are touched.
+//! The handler may interrupt any thread anywhere, so it accesses only atomic variables and calls
+//! nothing but `mmap`. This call must not fail, because the process would end. So the zeros come
+//! from a file in memory without pages, of which each region has a separate part. Unlike private
+//! memory, a shared mapping of this file is charged neither to the machine's commit limit
+//! (`vm.overcommit_memory=2`) nor to the data limit of this process. If not even one page can be
+//! allocated, pages that were reserved beforehand replace the pages that are accessed.
 //!
-//! Bound: [`RANGES_MAX`] regions at once, in all of the process.
+//! Bound: [`RANGES_MAX`] regions in the whole process.
 
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::ptr::null_mut;
@@ -22,28 +24,28 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use rustix::fs::{FallocateFlags, MemfdFlags, fallocate, ftruncate, memfd_create};
 
-/// Regions of all front ends of a process.
+/// Largest number of regions of all front ends of a process.
 pub(crate) const RANGES_MAX: usize = 8192;
 
-/// Bytes of a region's part of the file, more than a region has.
+/// Size of each region's part of the file in bytes, which is more than the size of any region.
 const PART_BYTES: u64 = 1 << 44;
 const _: () = assert!((RANGES_MAX as u64).checked_mul(PART_BYTES).is_some());
 
-/// Bytes that are set aside behind the parts: they stand for a piece of a region.
+/// Bytes that are allocated beforehand, after the parts. They replace a piece of a region.
 const SPARE_BYTES: usize = 64 << 10;
-/// Faults in one region after which its part of the file can have no pages. Threads that fault at
-/// once are fewer.
+/// Number of faults in one region after which its part of the file evidently cannot get pages.
+/// Fewer threads than this fault at the same time.
 const FAULTS_MAX: usize = 256;
 
-/// The beginning of a range that is being set up.
+/// Start address of a range that is still being set up.
 const RESERVED: usize = 1;
 
-/// A range of addresses; an unused one begins at 0.
+/// A range of addresses. An unused range has the start address 0.
 struct Range {
     start: AtomicUsize,
     end: AtomicUsize,
     is_lost: AtomicBool,
-    /// Faults since it was set up.
+    /// Faults since the range was set up.
     faults: AtomicUsize,
 }
 
@@ -56,11 +58,11 @@ static RANGES: [Range; RANGES_MAX] = [const {
     }
 }; RANGES_MAX];
 
-/// Ranges beyond this place were never used.
+/// Number of ranges that have ever been used; ranges from this index on have not.
 static USED: AtomicUsize = AtomicUsize::new(0);
 
-/// The file of zeros, and the action for SIGBUS before ours; none if the file could not be made, or
-/// the handler not be installed.
+/// The file of zeros, and the former action for SIGBUS; `None` if the file could not be created, or
+/// the handler could not be installed.
 static INSTALLED: OnceLock<Option<Installed>> = OnceLock::new();
 
 struct Installed {
@@ -68,12 +70,13 @@ struct Installed {
     before: libc::sigaction,
 }
 
-/// Registration of a region with the handler. It has to be dropped before the mapping.
+/// Registration of a region with the handler. The guard has to be dropped before the mapping.
 #[derive(Debug)]
 pub(crate) struct Guard(usize);
 
 impl Guard {
-    /// Registers a mapping of shared memory; `None` if there are too many, or it is too large.
+    /// Registers a mapping of shared memory; `None` if there are too many mappings, the mapping is
+    /// too large, or there is no handler.
     pub(crate) fn new(start: *const u8, bytes: usize) -> Option<Self> {
         INSTALLED.get_or_init(install).as_ref()?;
         if bytes as u64 > PART_BYTES {
@@ -93,7 +96,7 @@ impl Guard {
         Some(Self(place))
     }
 
-    /// Whether zeros are in the place of the region.
+    /// Whether zeros replace the region.
     pub(crate) fn is_lost(&self) -> bool {
         RANGES[self.0].is_lost.load(Ordering::Acquire)
     }
@@ -104,7 +107,7 @@ impl Drop for Guard {
         if let Some(installed) = INSTALLED.get().and_then(Option::as_ref)
             && self.is_lost()
         {
-            // The next region of this place begins with zeros.
+            // The next region in this slot has to begin with zeros.
             let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
             let _ = fallocate(&installed.zeros, flags, part(self.0), PART_BYTES);
         }
@@ -113,13 +116,13 @@ impl Drop for Guard {
     }
 }
 
-/// Offset of a slot's part in the file of zeros.
+/// Returns the offset of a slot's part in the file of zeros.
 fn part(place: usize) -> u64 {
     place as u64 * PART_BYTES
 }
 
 fn page_bytes() -> usize {
-    // SAFETY: queries a constant.
+    // SAFETY: the call only queries a constant.
     usize::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).unwrap_or(4096)
 }
 
@@ -132,12 +135,12 @@ fn install() -> Option<Installed> {
         unsafe { (std::mem::zeroed::<libc::sigaction>(), std::mem::zeroed::<libc::sigaction>()) };
     action.sa_sigaction = on_bus_error as *const () as usize;
     action.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK;
-    // SAFETY: both point to actions, and the handler has the form that SA_SIGINFO requires.
+    // SAFETY: both pointers are to actions, and the handler has the form that SA_SIGINFO requires.
     let done = unsafe { libc::sigaction(libc::SIGBUS, &raw const action, &raw mut before) };
     (done == 0).then_some(Installed { zeros, before })
 }
 
-/// The place of the range that has an address, its beginning and its end.
+/// Returns the slot of the range that contains an address, its start and its end.
 fn find(address: usize) -> Option<(usize, usize, usize)> {
     let used = USED.load(Ordering::Acquire).min(RANGES_MAX);
     RANGES[..used].iter().enumerate().find_map(|(place, range)| {
@@ -149,7 +152,8 @@ fn find(address: usize) -> Option<(usize, usize, usize)> {
     })
 }
 
-/// The piece of a region around an address, and the bytes that were set aside for it.
+/// Returns the piece of a region around an address, and the offset of the bytes that were allocated
+/// beforehand.
 fn piece(address: usize, start: usize, end: usize) -> (usize, usize, libc::off_t) {
     let first = (address & !(SPARE_BYTES - 1)).max(start);
     let last = (address | (SPARE_BYTES - 1)).saturating_add(1).min(end);
@@ -161,8 +165,8 @@ extern "C" fn on_bus_error(
     info: *mut libc::siginfo_t,
     context: *mut libc::c_void,
 ) {
-    // SAFETY: the kernel hands over a description of the signal. Its address is only read if the
-    // kernel itself has raised the signal.
+    // SAFETY: the kernel passes a description of the signal. Its address is read only if the kernel
+    // itself has raised the signal.
     let (code, address) = unsafe {
         let code = (*info).si_code;
         (code, if code > 0 { (*info).si_addr().addr() } else { 0 })
@@ -174,10 +178,10 @@ extern "C" fn on_bus_error(
         let faults = RANGES[place].faults.fetch_add(1, Ordering::Relaxed);
         let (start, end, offset) =
             if faults < FAULTS_MAX { (start, end, offset) } else { piece(address, start, end) };
-        // SAFETY: the number of the last error is this thread's own.
+        // SAFETY: each thread has a separate `errno`.
         let errno = unsafe { *libc::__errno_location() };
-        // SAFETY: this is the mapping of a front end's memory, which is registered for as long as
-        // it is mapped. All of it is read and written as bytes that may change at any time.
+        // SAFETY: this is the mapping of a front end's memory, which stays mapped while it is
+        // registered. All code reads and writes it as bytes that may change at any time.
         let mapped = unsafe {
             libc::mmap(
                 std::ptr::with_exposed_provenance_mut(start),
@@ -188,7 +192,7 @@ extern "C" fn on_bus_error(
                 offset,
             )
         };
-        // SAFETY: as above.
+        // SAFETY: each thread has a separate `errno`.
         unsafe { *libc::__errno_location() = errno };
         if mapped != libc::MAP_FAILED {
             RANGES[place].is_lost.store(true, Ordering::Release);
@@ -198,7 +202,7 @@ extern "C" fn on_bus_error(
     pass_on(signal, code, info, context);
 }
 
-/// Does what was done before there was a handler.
+/// Does what the former action for SIGBUS did.
 fn pass_on(
     signal: libc::c_int,
     code: libc::c_int,
@@ -210,10 +214,10 @@ fn pass_on(
     let is_sent = code <= 0;
     match of {
         libc::SIG_IGN if is_sent => {}
-        // An access that failed cannot be passed over: the kernel ends the process then, too.
+        // A failed access cannot be ignored: the kernel ends the process even if SIGBUS is ignored.
         libc::SIG_DFL | libc::SIG_IGN => {
-            // SAFETY: an all-zero action is the default one. An access that failed fails again
-            // when this returns, and a signal that was sent is sent again.
+            // SAFETY: an all-zero action is the default action. A failed access fails again after
+            // the return, and a signal that a process sent is sent again.
             unsafe {
                 let action: libc::sigaction = std::mem::zeroed();
                 libc::sigaction(signal, &raw const action, null_mut());
@@ -224,12 +228,12 @@ fn pass_on(
         }
         handler if flags & libc::SA_SIGINFO != 0 => {
             type Handler = extern "C" fn(libc::c_int, *mut libc::siginfo_t, *mut libc::c_void);
-            // SAFETY: a handler with this flag has this form.
+            // SAFETY: a handler with this flag has this signature.
             let handler: Handler = unsafe { std::mem::transmute(handler) };
             handler(signal, info, context);
         }
         handler => {
-            // SAFETY: a handler without that flag has this form.
+            // SAFETY: a handler without that flag has this signature.
             let handler: extern "C" fn(libc::c_int) = unsafe { std::mem::transmute(handler) };
             handler(signal);
         }
@@ -250,13 +254,13 @@ mod tests {
         }
     }
 
-    /// More than [`RANGES_MAX`] regions are refused, and one that goes makes room.
+    /// More than [`RANGES_MAX`] regions are refused. A region that is removed frees its slot.
     #[test]
     fn regions_are_bounded_and_come_back() {
-        // Addresses that no mapping has: nothing faults there.
+        // No mapping has these addresses, and no access happens there.
         let at = |n: usize| std::ptr::without_provenance::<u8>((n + 16) * 4096);
         let mut all: Vec<Guard> = (0..).map_while(|n| Guard::new(at(n), 4096)).collect();
-        // Other tests of this process may hold some.
+        // Other tests of this process may occupy some slots.
         assert!(all.len() > RANGES_MAX / 2 && all.len() <= RANGES_MAX, "{}", all.len());
         assert!(Guard::new(at(0), 4096).is_none());
         all.pop();

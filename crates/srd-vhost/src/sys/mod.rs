@@ -1,4 +1,4 @@
-//! The operating system: everything that needs `unsafe`, behind safe functions.
+//! All code of this crate that needs `unsafe`, behind safe functions.
 #![allow(unsafe_code)]
 
 pub(crate) mod guard;

@@ -1,14 +1,15 @@
-//! Signals by event descriptors, without a wait.
+//! Signals by event descriptors that never block.
 //!
-//! A front end has the same open file as the device. It can make it a blocking one, and fill its
-//! counter, at any moment, so that a `write` waits for a reader; `pwritev2` does not support
-//! `RWF_NOWAIT` for event descriptors (Linux 6.18). The kernel's own signals never wait:
-//! asynchronous I/O adds one to the counter of a descriptor that a request names
-//! (`IOCB_FLAG_RESFD`) when that request is done. So a signal is a read of no bytes from an empty
-//! file in memory, which is done before the call returns. A counter that is full stays full.
+//! A front end shares the open file of an event descriptor with the device. At any time it can make
+//! the file blocking and fill its counter, so that a `write` would block; and `pwritev2` does not
+//! support `RWF_NOWAIT` for event descriptors (Linux 6.18). Signals from the kernel itself never
+//! block: when a request of asynchronous I/O is done, the kernel adds one to the counter of an
+//! event descriptor that the request names (`IOCB_FLAG_RESFD`). So a signal is a read of zero bytes
+//! from an empty file in memory, which completes before the call returns. A full counter stays
+//! full.
 //!
-//! Contexts of asynchronous I/O are bounded for the whole machine, and any user may take all of
-//! them. Without one, signals are given by a ring of requests ([`uring`](super::uring)).
+//! The number of contexts for asynchronous I/O is limited for the whole machine, and any user may
+//! take all of them. If no context is available, signals use io_uring ([`uring`](super::uring)).
 
 use std::io;
 use std::mem::size_of;
@@ -19,7 +20,7 @@ use rustix::fs::{MemfdFlags, memfd_create};
 
 use super::uring::Ring;
 
-/// Requests whose outcome was not collected yet.
+/// Largest number of requests whose outcomes were not collected yet.
 const REQUESTS_MAX: usize = 64;
 
 const PREAD: u16 = 0;
@@ -30,7 +31,8 @@ const RESFD: u32 = 1;
 #[derive(Default)]
 struct Iocb {
     data: u64,
-    /// `aio_key` and `aio_rw_flags`, whose order differs between machines; both are zero.
+    /// `aio_key` and `aio_rw_flags`, whose order depends on the byte order of the machine; both are
+    /// zero.
     key_and_flags: [u32; 2],
     opcode: u16,
     priority: i16,
@@ -52,24 +54,24 @@ struct Outcome {
 
 const _: () = assert!(size_of::<Iocb>() == 64 && size_of::<Outcome>() == 32);
 
-/// The context of this process's requests.
+/// The asynchronous I/O context of this process.
 #[derive(Debug)]
 struct Context {
     id: libc::c_ulong,
-    /// A file without bytes.
+    /// An empty file.
     empty: OwnedFd,
-    /// Requests since outcomes were collected.
+    /// Requests since the outcomes were last collected.
     requests: usize,
 }
 
 impl Drop for Context {
     fn drop(&mut self) {
-        // SAFETY: nothing is under way in it.
+        // SAFETY: no request is in progress in the context.
         unsafe { libc::syscall(libc::SYS_io_destroy, self.id) };
     }
 }
 
-/// Mechanism by which this process gives signals.
+/// Mechanism that this process uses for signals.
 #[derive(Debug)]
 enum Signals {
     Context(Context),
@@ -78,10 +80,11 @@ enum Signals {
 
 static SIGNALS: OnceLock<Mutex<Signals>> = OnceLock::new();
 
-/// Checks that this process can signal event descriptors.
+/// Checks that signals can be sent, and sets up their mechanism.
 ///
 /// # Errors
-/// The kernel permits this process neither asynchronous I/O nor io_uring.
+/// An error of the operating system, if the kernel permits this process neither asynchronous I/O
+/// nor io_uring.
 pub(crate) fn prepare() -> io::Result<()> {
     signals().map(|_| ())
 }
@@ -90,13 +93,13 @@ fn signals() -> io::Result<&'static Mutex<Signals>> {
     if let Some(signals) = SIGNALS.get() {
         return Ok(signals);
     }
-    // If another thread was first, its signals are used, and these end.
+    // If another thread was first, its mechanism is used, and this one is dropped.
     let made = Mutex::new(Signals::of(Context::new(), Ring::new)?);
     Ok(SIGNALS.get_or_init(|| made))
 }
 
-/// Adds one to the counter of an event descriptor, unless it is full. Returns whether the kernel
-/// took the request.
+/// Adds one to the counter of an event descriptor, unless the counter is full. Returns whether the
+/// kernel accepted the request.
 pub(crate) fn give(event: &impl AsFd) -> bool {
     let Ok(signals) = signals() else { return false };
     signals.lock().unwrap_or_else(PoisonError::into_inner).give(event)
@@ -139,7 +142,7 @@ impl Context {
         let empty = memfd_create("srd-vhost-empty", MemfdFlags::CLOEXEC)?;
         let mut id: libc::c_ulong = 0;
         let requests = libc::c_long::try_from(REQUESTS_MAX).unwrap_or(1);
-        // SAFETY: the kernel writes the new context's number to `id`.
+        // SAFETY: the kernel writes the number of the new context to `id`.
         if unsafe { libc::syscall(libc::SYS_io_setup, requests, &raw mut id) } != 0 {
             return Err(io::Error::last_os_error());
         }
@@ -164,18 +167,19 @@ impl Context {
         };
         let mut requests = [&raw mut request];
         let one: libc::c_long = 1;
-        // SAFETY: the one pointer is to a request, which the kernel copies. It reads no bytes, so
-        // that its buffer may be null.
+        // SAFETY: the pointer is to one request, which the kernel copies. The request reads zero
+        // bytes, so its buffer may be null.
         1 == unsafe { libc::syscall(libc::SYS_io_submit, self.id, one, requests.as_mut_ptr()) }
     }
 
-    /// Takes the outcomes of all requests, which are done, so that there is room for others.
+    /// Collects the outcomes of all requests. All are done, and the collection frees space for new
+    /// requests.
     fn collect(&mut self) {
         let mut outcomes = [Outcome::default(); REQUESTS_MAX];
         let at_once = libc::timespec { tv_sec: 0, tv_nsec: 0 };
         let most = libc::c_long::try_from(REQUESTS_MAX).unwrap_or(1);
         let none: libc::c_long = 0;
-        // SAFETY: the kernel writes at most as many outcomes as there is room for.
+        // SAFETY: the kernel writes at most as many outcomes as `outcomes` has elements.
         unsafe {
             libc::syscall(
                 libc::SYS_io_getevents,
@@ -199,7 +203,7 @@ mod tests {
         Err(io::Error::from_raw_os_error(libc::EAGAIN))
     }
 
-    /// A local user has taken all of `fs.aio-max-nr`: signals are still given, without waiting.
+    /// If a local user has taken all of `fs.aio-max-nr`, signals are still sent without blocking.
     #[test]
     fn regression_signals_are_given_without_asynchronous_io() {
         let ring = match Ring::new() {
@@ -219,7 +223,7 @@ mod tests {
         };
         assert!((0..1000).all(|_| signals.give(&event)));
         assert_eq!(count(), 1000);
-        // A full counter of a blocking descriptor.
+        // A blocking descriptor whose counter is full.
         rustix::io::write(&event, &(u64::MAX - 1).to_ne_bytes()).unwrap();
         assert!(signals.give(&event) && signals.give(&event));
         assert_eq!(count(), u64::MAX);

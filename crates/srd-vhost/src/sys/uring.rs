@@ -1,10 +1,10 @@
-//! Signals by event descriptors, without a wait, where the kernel has no room for a context of
+//! Signals by event descriptors that never block, for kernels without a free context of
 //! asynchronous I/O: any user may take all of `fs.aio-max-nr`.
 //!
-//! A ring of requests (io_uring) adds one to the counter of an event descriptor that is registered
-//! with it when a request is done, as the kernel does for asynchronous I/O: it never waits. So a
-//! signal is a registration and a request that does nothing, which is done before the call returns.
-//! That takes three calls where asynchronous I/O takes one.
+//! A ring of io_uring adds one to the counter of a registered event descriptor whenever a request
+//! is done. As with asynchronous I/O, the kernel does this without blocking. So a signal consists
+//! of the registration of the descriptor and a request without effect, which completes before the
+//! call returns. This takes three system calls; asynchronous I/O takes one.
 
 use std::io;
 use std::mem::size_of;
@@ -12,19 +12,19 @@ use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// Requests that the ring has room for. No more than one is under way.
+/// Capacity of the ring in requests. At most one request is in progress.
 const ENTRIES: u32 = 1;
 
 const REGISTER_EVENT: u32 = 4;
 const UNREGISTER_EVENT: u32 = 5;
 const GET_EVENTS: u32 = 1;
-/// Both rings are in one mapping (Linux 5.4).
+/// Flag of the kernel: both rings are in one mapping (Linux 5.4).
 const ONE_MAPPING: u32 = 1;
 const RINGS_AT: libc::off_t = 0;
 const REQUESTS_AT: libc::off_t = 0x1000_0000;
-/// Bytes of a request, of which zeros are one that does nothing.
+/// Length of a request in bytes. A request of zeros has no effect.
 const REQUEST_BYTES: usize = 64;
-/// Bytes of an outcome.
+/// Length of an outcome in bytes.
 const OUTCOME_BYTES: usize = 16;
 
 /// Offsets of the parts of the submission ring (`struct io_sqring_offsets`).
@@ -76,7 +76,7 @@ const _: () = assert!(size_of::<Parameters>() == 120);
 pub(crate) struct Ring {
     ring: OwnedFd,
     rings: Mapping,
-    /// Array of requests, which the ring reads as long as it exists. All of them are zeros.
+    /// Array of requests, all zeros. The ring reads the array as long as the ring exists.
     _requests: Mapping,
     tail_at: usize,
     head_at: usize,
@@ -89,12 +89,13 @@ struct Mapping {
     bytes: usize,
 }
 
-// SAFETY: memory that the kernel shares, used through atomic numbers by its one owner.
+// SAFETY: the memory is shared with the kernel, and its only owner accesses it through atomic
+// numbers.
 unsafe impl Send for Mapping {}
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: this is the mapping that was made below, and nothing refers to it any more.
+        // SAFETY: the mapping was made below, and no reference to it remains.
         unsafe { libc::munmap(self.at, self.bytes) };
     }
 }
@@ -102,7 +103,7 @@ impl Drop for Mapping {
 impl Mapping {
     fn of(ring: &OwnedFd, offset: libc::off_t, bytes: usize) -> io::Result<Self> {
         let (access, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED);
-        // SAFETY: a new mapping, in a place that the kernel chooses.
+        // SAFETY: creates a new mapping at an address that the kernel chooses.
         let at = unsafe { libc::mmap(null_mut(), bytes, access, flags, ring.as_raw_fd(), offset) };
         if at == libc::MAP_FAILED {
             Err(io::Error::last_os_error())
@@ -113,15 +114,18 @@ impl Mapping {
 
     fn number(&self, at: usize) -> &AtomicU32 {
         assert!(at.is_multiple_of(4) && at + 4 <= self.bytes, "it lies in the mapping");
-        // SAFETY: it lies in the mapping, which lives as long as this, and is aligned, since
-        // mappings begin at a page; both sides access it as an atomic number.
+        // SAFETY: the number lies in the mapping, which lives as long as `self`. It is aligned,
+        // since mappings begin at a page boundary. Both sides access it as an atomic number.
         unsafe { AtomicU32::from_ptr(self.at.byte_add(at).cast()) }
     }
 }
 
 impl Ring {
+    /// Creates a ring for signals.
+    ///
     /// # Errors
-    /// The kernel does not support io_uring, or does not permit it for this process.
+    /// An error of the operating system, if the kernel does not support io_uring, or does not
+    /// permit it for this process.
     pub(crate) fn new() -> io::Result<Self> {
         let mut of = Parameters::default();
         // SAFETY: the kernel reads and writes the parameters.
@@ -130,7 +134,7 @@ impl Ring {
         if ring < 0 {
             return Err(io::Error::last_os_error());
         }
-        // SAFETY: the kernel has made this descriptor, and nothing else owns it. It is closed
+        // SAFETY: the kernel has created this descriptor, and no other value owns it. It is closed
         // when another program is executed.
         let ring = unsafe { OwnedFd::from_raw_fd(ring) };
         if of.features & ONE_MAPPING == 0 {
@@ -141,7 +145,7 @@ impl Ring {
         let rings = Mapping::of(&ring, RINGS_AT, requests_end.max(outcomes_end))?;
         let bytes = REQUEST_BYTES * of.requests as usize;
         let requests = Mapping::of(&ring, REQUESTS_AT, bytes)?;
-        // Each place of the ring names the first request.
+        // Each entry of the ring refers to the first request.
         for place in 0..of.requests as usize {
             rings.number(of.at_requests.array as usize + 4 * place).store(0, Ordering::Relaxed);
         }
@@ -150,8 +154,8 @@ impl Ring {
         Ok(Self { ring, rings, _requests: requests, tail_at, head_at, outcomes_at })
     }
 
-    /// Adds one to the counter of an event descriptor, unless it is full. Returns whether the
-    /// kernel has done so.
+    /// Adds one to the counter of an event descriptor, unless the counter is full. Returns whether
+    /// the kernel has done so.
     pub(crate) fn give(&mut self, event: &impl AsFd) -> bool {
         if !self.register(REGISTER_EVENT, &event.as_fd().as_raw_fd()) {
             return false;
@@ -160,11 +164,11 @@ impl Ring {
         tail.store(tail.load(Ordering::Relaxed).wrapping_add(1), Ordering::Release);
         let ring = self.ring.as_raw_fd();
         let none: *const libc::c_void = null_mut();
-        // SAFETY: the one request is of zeros: it does nothing, and is done at once.
+        // SAFETY: the one request consists of zeros: it has no effect, and completes immediately.
         let done = unsafe {
             libc::syscall(libc::SYS_io_uring_enter, ring, 1_u32, 1_u32, GET_EVENTS, none, 0_usize)
         };
-        // Its outcome makes room for the next one.
+        // Consuming the outcome frees space for the next one.
         let outcomes = self.rings.number(self.outcomes_at).load(Ordering::Acquire);
         self.rings.number(self.head_at).store(outcomes, Ordering::Release);
         self.register(UNREGISTER_EVENT, &0) && done == 1
@@ -177,7 +181,7 @@ impl Ring {
             (null_mut::<i32>().cast_const(), 0)
         };
         let ring = self.ring.as_raw_fd();
-        // SAFETY: the kernel reads one descriptor's number, or nothing.
+        // SAFETY: the kernel reads the number of one descriptor, or nothing.
         0 == unsafe { libc::syscall(libc::SYS_io_uring_register, ring, what, arguments, count) }
     }
 }

@@ -1,5 +1,5 @@
-//! Replays the fuzzer's corpus of the vhost-user device on a stable toolchain, through the same
-//! function, and changes it at random.
+//! Replays the fuzzer's corpus of the vhost-user device on a stable toolchain, through the fuzzer's
+//! function. Also replays random mutations of the corpus.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 

@@ -1,4 +1,4 @@
-//! Frames pass in both directions, in the layouts that the driver chooses.
+//! Frames pass in both directions, in the layouts that the driver selects.
 
 #![allow(clippy::unwrap_used)]
 
@@ -14,7 +14,7 @@ fn frames_pass_in_both_directions() {
     let (mut device, path) = device(&directory);
     let mut front = FrontEnd::connect(&path);
     front.set_up(&mut device, PLAIN);
-    // More rounds than the ring has entries: places wrap.
+    // More rounds than the ring has entries, so that the indices wrap.
     for round in 0..usize::from(SIZE) * 3 {
         let sent = frame(round);
         front.send_frame(&sent);
@@ -39,7 +39,7 @@ fn a_frame_may_lie_in_many_pieces_and_behind_an_indirect_table() {
     let sent = frame(40);
     front.write(BUFFERS, &[&[0; 12], &sent.ethernet[..], &sent.packet[10..]].concat());
     let table = BUFFERS + 0x1_0000;
-    // Pieces of 0, 5, 5, ... bytes, which no header ends with.
+    // Pieces of 0, 5, 5, ... bytes, none of which ends with the header.
     let pieces: Vec<(u64, u32)> = [(0, 0)]
         .into_iter()
         .chain((0..14).map(|n| (u64::from(n) * 5, 5.min(66 - n * 5))))
@@ -114,7 +114,7 @@ fn with_event_indices_the_driver_says_at_which_buffer_it_is_told() {
     front.set_up(&mut device, PLAIN | feature::EVENT_IDX);
     front.give_buffers(4);
     let event = front.rings[RECEIVE].available_at() + 4 + u64::from(SIZE) * 2;
-    // After the third buffer, which has the index 2.
+    // The event index requests an interrupt after the third buffer, which has the index 2.
     front.write(event, &2_u16.to_le_bytes());
     let told = [1, 2, 3, 4].map(|n| {
         assert!(device.write(&frame(n), 0));
@@ -122,7 +122,7 @@ fn with_event_indices_the_driver_says_at_which_buffer_it_is_told() {
         FrontEnd::told(&front.rings[RECEIVE].call)
     });
     assert_eq!(told, [0, 0, 1, 0]);
-    // In the other direction, the device sets the index at which it needs a kick.
+    // In the other direction, the device writes the index at which it needs a kick.
     assert!(!device.rest());
     let asked = front.rings[SEND].used_at() + 4 + u64::from(SIZE) * 8;
     assert_eq!(front.read_u16(asked), 0);
@@ -171,7 +171,7 @@ fn each_flow_has_its_pair_of_rings_and_all_pairs_are_read_in_turns() {
     device.flush();
     assert_eq!((front.used(RECEIVE).len(), front.used(2 + RECEIVE).len()), (2, 3));
 
-    // A pair that is always full does not keep another one from being read.
+    // A ring that always has frames does not keep the device from reading another ring.
     let mut firsts = Vec::new();
     for _ in 0..RINGS_MAX {
         front.send_frame_by(0, &frame(100));
@@ -183,7 +183,7 @@ fn each_flow_has_its_pair_of_rings_and_all_pairs_are_read_in_turns() {
     while device.read().is_some() {}
     device.flush();
 
-    // A pair that is switched off gets nothing.
+    // A pair that is disabled receives no frames.
     front.state(request::SET_VRING_ENABLE, 2 + RECEIVE, 0);
     device.turn();
     assert_eq!(device.pairs(), 1);
@@ -192,8 +192,8 @@ fn each_flow_has_its_pair_of_rings_and_all_pairs_are_read_in_turns() {
     assert_eq!((front.used(RECEIVE).len(), front.used(2 + RECEIVE).len()), (1, 0));
 }
 
-/// Entries are read and written several at a time: around the end of the rings, and with frames
-/// that find too few buffers in between, each comes in its order and none twice.
+/// Entries are read and written several at a time. Around the end of the rings, and with frames
+/// that find too few buffers in between, frames arrive in order, each exactly once.
 #[test]
 fn frames_pass_around_the_rings_many_times() {
     let directory = tempfile::tempdir().unwrap();
@@ -211,7 +211,7 @@ fn frames_pass_around_the_rings_many_times() {
         }
         assert_eq!(device.read(), None);
         sent += count;
-        // Two buffers less than three frames of six buffers take.
+        // Three frames of six buffers each need two buffers more.
         front.give_buffers(16);
         let long = frame(11_000 + round);
         assert!(device.write(&long, 0) && device.write(&long, 0));

@@ -1,5 +1,5 @@
-//! Errors of drivers and front ends are counted and dropped, and cause no read or write
-//! elsewhere.
+//! Errors of drivers and front ends are counted, and cause no read or write outside of the shared
+//! memory.
 
 #![allow(clippy::unwrap_used)]
 
@@ -10,18 +10,18 @@ use srd_vhost::message::request;
 use srd_vhost::ring::PIECES_MAX;
 use srd_vhost::session::{RECEIVE, SEND, feature};
 
-/// A descriptor: where, how long, flags, the next one.
+/// A descriptor: address, length, flags, and index of the next descriptor.
 type Descriptor = ((u64, u32), (u16, u16));
 
-/// Offers a chain that begins with the first of these descriptors, and a good frame behind it.
-/// Returns how many chains were malformed.
+/// Offers a chain that begins with the first of these descriptors, followed by a valid frame.
+/// Returns the number of malformed chains.
 fn offered(descriptors: &[Descriptor]) -> u64 {
     let directory = tempfile::tempdir().unwrap();
     let (mut device, path) = device(&directory);
     let mut front = FrontEnd::connect(&path);
     front.set_up(&mut device, PLAIN | feature::INDIRECT_DESC);
     let table = front.rings[SEND].descriptors();
-    // The good frame's descriptor is the second one.
+    // The valid frame uses the second descriptor of the table.
     let places = [0, 2, 3, 4, 5];
     for (index, (piece, flags)) in places.into_iter().zip(descriptors) {
         front.descriptor(table, index, *piece, *flags);
@@ -87,7 +87,8 @@ fn a_table_below_a_table_and_a_chain_of_too_many_pieces_are_dropped() {
     front.descriptor(descriptors, 0, (table, 16), (INDIRECT, 0));
     front.offer(SEND, 0);
     assert_eq!((device.read(), device.counts().malformed), (None, 1));
-    // As many pieces as may be, beside the entry that names their table; then one more.
+    // The largest number of pieces, in addition to the entry that names their table; then one piece
+    // more.
     for (pieces, is_one) in [(PIECES_MAX - 1, true), (PIECES_MAX, false)] {
         let last = u16::try_from(pieces).unwrap() - 1;
         for n in 0..=last {
@@ -121,7 +122,7 @@ fn buffers_that_cannot_be_written_are_given_back_empty() {
     device.flush();
     assert_eq!(front.used(RECEIVE), [(0, 0), (1, 0), (2, 0)]);
     assert_eq!(device.counts().malformed, 3);
-    // Buffers without room: no frame takes more than a bound of them.
+    // Buffers with too little space: a frame takes only a limited number of them.
     for _ in 0..4 {
         front.descriptor(table, 0, (BUFFERS, 0), (WRITABLE, 0));
         front.offer(RECEIVE, 0);
@@ -165,7 +166,8 @@ fn a_head_that_is_no_descriptor_stops_the_ring() {
     assert_eq!(device.counts().broken_rings, 2);
 }
 
-/// Heads are read ahead: one that is wrong stops the ring at its place, behind the good ones.
+/// Heads are read ahead. A wrong head stops the ring when its turn comes, after the valid frames
+/// before it.
 #[test]
 fn a_wrong_head_stops_the_ring_behind_the_frames_before_it() {
     let directory = tempfile::tempdir().unwrap();
@@ -187,7 +189,7 @@ fn a_turn_takes_a_bounded_share_of_bad_chains() {
     let (mut device, path) = device(&directory);
     let mut front = FrontEnd::connect(&path);
     front.set_up(&mut device, PLAIN);
-    // Descriptors of nothing.
+    // Descriptors of length zero.
     (0..SIZE).for_each(|head| front.offer(SEND, head));
     assert_eq!((device.read(), device.counts().malformed), (None, 64));
     assert!(device.rest(), "the others are not waited for");

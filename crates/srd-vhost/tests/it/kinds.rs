@@ -1,4 +1,4 @@
-//! Descriptors of kinds that a device could wait for: it takes none, and never waits.
+//! Descriptors on which a call could block: the device accepts none of them, and never blocks.
 
 #![allow(clippy::unwrap_used)]
 
@@ -14,11 +14,11 @@ use srd_vhost::Device;
 use srd_vhost::message::{DESCRIPTORS_MAX, Header, request};
 use srd_vhost::session::{RECEIVE, SEND};
 
-/// A limit that no machine reaches, and a device that waits exceeds.
+/// A limit that every machine meets if the device does not block.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// The bodies of requests that take a descriptor: events of a ring, a table of one region, and one
-/// region.
+/// Bodies of the requests that take a descriptor: events of a ring, a table of one region, and a
+/// single region.
 fn requests() -> Vec<(u32, Vec<u8>)> {
     let words = |words: &[u64]| words.iter().flat_map(|n| n.to_ne_bytes()).collect::<Vec<u8>>();
     let region = [0, REGION_BYTES, 0, 0];
@@ -31,7 +31,7 @@ fn requests() -> Vec<(u32, Vec<u8>)> {
     all
 }
 
-/// Does something on a thread of its own, which fails if it takes for ever.
+/// Runs `work` on another thread. Fails if `work` does not end within [`PATIENCE`].
 fn in_time(work: impl FnOnce() + Send + 'static) {
     let (done, is_done) = channel();
     let thread = std::thread::spawn(move || {
@@ -43,7 +43,8 @@ fn in_time(work: impl FnOnce() + Send + 'static) {
     thread.join().unwrap();
 }
 
-/// A front end that a device has met. What the one before has left may have to be closed first.
+/// Returns a front end that the device has accepted. The device may first have to close descriptors
+/// of the last front end.
 fn met(device: &mut Device, path: &Path) -> FrontEnd {
     let front = FrontEnd::connect(path);
     while !device.is_connected() {
@@ -61,8 +62,8 @@ fn regression_a_descriptor_of_another_kind_is_refused_and_never_waited_for() {
     }
 }
 
-/// All requests that take descriptors refuse this kind of it, by an answer; and the next front end
-/// is served, unless what is left of the last one cannot be closed.
+/// Checks that every request that takes a descriptor refuses a descriptor of this kind, with an
+/// answer. The next front end is served, unless the descriptors of the last one cannot be closed.
 fn refused(kind: &Kind) {
     for (request, body) in requests() {
         let directory = tempfile::tempdir().unwrap();
@@ -82,8 +83,8 @@ fn refused(kind: &Kind) {
     }
 }
 
-/// A descriptor that its file system does not let go is closed beside the device, which meets no
-/// other front end until then: at most those of one wait.
+/// A descriptor whose file system does not complete the close is closed on another thread. Until
+/// then the device accepts no other front end, so descriptors of at most one front end are pending.
 #[test]
 fn a_device_meets_nobody_while_descriptors_of_the_last_one_cannot_be_closed() {
     let directory = tempfile::tempdir().unwrap();
@@ -98,7 +99,7 @@ fn a_device_meets_nobody_while_descriptors_of_the_last_one_cannot_be_closed() {
         for _ in 0..100 {
             device.turn();
             assert!(!device.is_connected());
-            // Nothing to wait for: the socket would be ready all the time.
+            // No descriptor to wait on: the socket would always be readable.
             assert_eq!(device.descriptors().count(), 0);
         }
         drop(stopped);
@@ -110,9 +111,9 @@ fn a_device_meets_nobody_while_descriptors_of_the_last_one_cannot_be_closed() {
     });
 }
 
-/// A header whose body does not come, with a descriptor again and again: no more are kept than one
-/// request may have, and none that something could wait for. Its own end of the connection would
-/// keep that open for ever.
+/// A header without its body, repeatedly with a descriptor: the device keeps no more descriptors
+/// than one request may have, and no descriptor on which a call could block. A descriptor of the
+/// connection's own end would keep the connection open forever.
 #[test]
 fn descriptors_of_half_a_request_are_bounded() {
     let directory = tempfile::tempdir().unwrap();
@@ -140,7 +141,7 @@ fn descriptors_of_half_a_request_are_bounded() {
     }
 }
 
-/// Event descriptors that their owner has filled, and made blocking ones, after they were taken.
+/// Event descriptors that their owner fills and makes blocking after the device has accepted them.
 #[test]
 fn regression_full_and_blocking_events_hold_up_nothing() {
     in_time(|| {
@@ -165,7 +166,7 @@ fn regression_full_and_blocking_events_hold_up_nothing() {
             device.wake();
         }
         assert_eq!(front.used(RECEIVE).len(), 3);
-        // An error, too: the driver's index is invalid.
+        // Also reports an error: the driver's index is invalid.
         let index = front.rings[SEND].available_at() + 2;
         front.write(index, &0x7fff_u16.to_le_bytes());
         assert_eq!((device.read(), device.counts().broken_rings), (None, 1));

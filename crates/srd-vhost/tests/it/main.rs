@@ -1,4 +1,4 @@
-//! The back end of vhost-user beside a front end of a test.
+//! Tests of the vhost-user back end with a front end that the tests implement.
 
 #![allow(clippy::unwrap_used)] // a test may fail loudly
 

@@ -1,4 +1,5 @@
-//! Memory that goes away while a device uses it, that cannot go away, and that comes in parts.
+//! Memory that disappears while a device uses it, memory that cannot disappear, and memory that is
+//! added in parts.
 
 #![allow(clippy::unwrap_used)]
 
@@ -8,7 +9,7 @@ use std::process::Command;
 use crate::support::{FrontEnd, PLAIN, device, frame};
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
 
-/// A front end cuts off its memory between two accesses: its session ends, and nothing else does.
+/// A front end truncates its memory between two accesses: only its own session ends.
 #[test]
 fn regression_memory_that_is_cut_off_ends_its_session_only() {
     let directory = tempfile::tempdir().unwrap();
@@ -22,7 +23,7 @@ fn regression_memory_that_is_cut_off_ends_its_session_only() {
         front.give_buffers(8);
         front.send_frame(&frame(9));
         front.cut_off_wholly();
-        // Reads, writes and publications all meet memory that is not there any more.
+        // Reads, writes and publications each access memory that no longer exists.
         match round {
             1 => drop(device.read()),
             2 => drop(device.write(&frame(1000), 0)),
@@ -40,7 +41,7 @@ fn regression_memory_that_is_cut_off_ends_its_session_only() {
     assert_eq!(device.read(), Some(frame(9)), "the next front end is served");
 }
 
-/// A file that could be sealed against it, and is not, is no memory.
+/// A memory file that supports seals but is not sealed against truncation is refused.
 #[test]
 fn memory_that_can_be_sealed_has_to_be() {
     let file = |seals: Option<SealFlags>| {
@@ -69,16 +70,16 @@ fn memory_that_can_be_sealed_has_to_be() {
     }
 }
 
-/// Environment variable under which the test below runs into a bus error of its own.
+/// Environment variable with which the tests below run in a child process that causes a bus error.
 const INNER: &str = "SRD_VHOST_TEST_BUS_ERROR";
 
-/// A bus error of a program's own ends it as if there were no device: another program's handler
-/// comes first, if there is one.
+/// A bus error of the program itself ends the program as if there were no device. If the program
+/// has a handler, that handler runs first.
 #[test]
 #[allow(unsafe_code)]
 fn regression_bus_errors_elsewhere_end_the_program_as_before() {
     if std::env::var_os(INNER).is_some() {
-        // The device's handler is there.
+        // Now the device's handler is installed.
         let directory = tempfile::tempdir().unwrap();
         let (mut device, path) = device(&directory);
         let mut front = FrontEnd::connect(&path);
@@ -86,8 +87,7 @@ fn regression_bus_errors_elsewhere_end_the_program_as_before() {
         let file = memfd_create("own", MemfdFlags::CLOEXEC).unwrap();
         let (read, shared) = (libc::PROT_READ, libc::MAP_SHARED);
         use std::os::fd::AsRawFd;
-        // SAFETY: maps a file without bytes, and reads beyond its end: the process is meant to
-        // end.
+        // SAFETY: maps an empty file, and reads beyond its end: the process is meant to end.
         unsafe {
             let at = libc::mmap(std::ptr::null_mut(), 4096, read, shared, file.as_raw_fd(), 0);
             assert_ne!(at, libc::MAP_FAILED);
@@ -102,8 +102,8 @@ fn regression_bus_errors_elsewhere_end_the_program_as_before() {
     assert_eq!(output.status.signal(), Some(libc::SIGBUS), "{output:?}");
 }
 
-/// The machine promises no more memory (`vm.overcommit_memory=2`), or this process may have no
-/// more: memory that is cut off ends its session, and not the process.
+/// The machine grants no more memory (`vm.overcommit_memory=2`), or this process has reached its
+/// limit: truncated memory ends its session, but not the process.
 #[test]
 #[allow(unsafe_code)]
 fn regression_memory_that_is_cut_off_ends_no_process_that_can_have_no_more() {
@@ -114,7 +114,7 @@ fn regression_memory_that_is_cut_off_ends_no_process_that_can_have_no_more() {
             let mut front = FrontEnd::connect(&path);
             front.set_up(&mut device, PLAIN);
             front.send_frame(&frame(9));
-            // Small blocks that are free again serve what is allocated below.
+            // Freed small blocks serve the allocations below.
             let blocks: Vec<Vec<u8>> = (6..2000).map(|n| vec![0; n]).collect();
             let kept: Vec<Vec<u8>> = blocks.into_iter().step_by(2).collect();
             front.cut_off_wholly();
@@ -135,7 +135,7 @@ fn regression_memory_that_is_cut_off_ends_no_process_that_can_have_no_more() {
     assert!(output.status.success(), "{output:?}");
 }
 
-/// Below what this process has, so that each mapping of private memory fails.
+/// Sets a limit below the current use of the process, so that each mapping of private memory fails.
 #[allow(unsafe_code)]
 fn limit_data(bytes: libc::rlim_t) {
     let limit = libc::rlimit { rlim_cur: bytes, rlim_max: libc::RLIM_INFINITY };

@@ -1,4 +1,4 @@
-//! Demands of the protocol's documentation on a back end: answers, and regions one by one.
+//! Requirements of the protocol's documentation on a back end: answers, and single regions.
 
 #![allow(clippy::unwrap_used)]
 
@@ -9,7 +9,7 @@ use srd_vhost::memory::REGIONS_MAX;
 use srd_vhost::message::{request, u64_at};
 use srd_vhost::session::{RECEIVE, SEND};
 
-/// A region as a request for one has it.
+/// Returns the body of a request with one region.
 fn region(guest: u64, bytes: u64, user: u64, offset: u64) -> Vec<u8> {
     [0, guest, bytes, user, offset].iter().flat_map(|n: &u64| n.to_ne_bytes()).collect()
 }
@@ -39,13 +39,13 @@ fn regions_come_and_go_one_by_one_up_to_the_number_that_is_said() {
     assert!(device.is_running());
     front.send_frame(&frame(1));
     assert_eq!(device.read(), Some(frame(1)));
-    // As many as there may be, and one more.
+    // The largest number of regions, and one more.
     let far = |n: usize| (1 << 40) + n as u64 * REGION_BYTES;
     for n in 2..REGIONS_MAX {
         assert!(add(&mut front, &mut device, &region(far(n), 4096, far(n), 0), 1), "{n}");
     }
     assert!(!add(&mut front, &mut device, &region(far(99), 4096, far(99), 0), 1));
-    // Regions that overlap, are not in their file, or do not exist.
+    // Regions that overlap, that are not in their file, or that do not exist.
     let remove = |front: &mut FrontEnd, device: &mut _, body: &[u8]| {
         front.is_done(device, request::REM_MEM_REG, body, &[])
     };
@@ -61,19 +61,20 @@ fn regions_come_and_go_one_by_one_up_to_the_number_that_is_said() {
     front.offer(SEND, 1);
     assert_eq!((device.read(), device.counts().malformed), (None, 1));
     assert!(add(&mut front, &mut device, &buffers, 1));
-    // The next place in the ring, which is the buffer of its number.
+    // The ring's next entry is the buffer with this number.
     front.send_frame(&frame(3));
     assert_eq!(device.read(), Some(frame(3)));
 }
 
-/// A request that does not exist, or with features that were not offered, is answered if an
-/// answer was requested and agreed on, and the session goes on; without an answer it ends.
+/// A request that does not exist, or with features that were not offered, is refused by an answer
+/// if the front end has requested one and both ends agreed on answers. Then the session continues;
+/// without an answer it ends.
 #[test]
 fn what_is_not_offered_is_refused_by_an_answer_where_one_is_wanted() {
     let cases = [
         (request::SET_FEATURES, 1_u64 << 34),
         (request::SET_PROTOCOL_FEATURES, 1 << 1),
-        // SET_LOG_FD, SEND_RARP, SET_STATUS, and one that does not exist.
+        // SET_LOG_FD, SEND_RARP, SET_STATUS, and a request that does not exist.
         (7, 0),
         (19, 0),
         (39, 0),
@@ -87,8 +88,8 @@ fn what_is_not_offered_is_refused_by_an_answer_where_one_is_wanted() {
         assert!(!front.is_done(&mut device, number, &value.to_ne_bytes(), &[]), "{number}");
         assert_eq!((device.counts().refused, device.counts().violations), (refused, 0));
     }
-    // Executed requests are answered with success, and requests with an answer of their own with
-    // that one.
+    // Executed requests are answered with success. Requests that have their own answer get that
+    // answer.
     assert!(front.is_done(&mut device, request::SET_OWNER, &[], &[]));
     assert!(front.is_done(&mut device, request::SET_FEATURES, &PLAIN.to_ne_bytes(), &[]));
     assert_eq!(front.ask(&mut device, request::GET_QUEUE_NUM, &[]).len(), 8);
@@ -96,7 +97,7 @@ fn what_is_not_offered_is_refused_by_an_answer_where_one_is_wanted() {
     assert_eq!(base, [0; 8]);
     drop(front);
     for (number, value) in cases {
-        // Without an agreement the bit means nothing.
+        // Without an agreement the bit has no effect.
         let mut front = FrontEnd::connect(&path);
         device.turn();
         device.turn();

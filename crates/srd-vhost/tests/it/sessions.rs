@@ -1,4 +1,5 @@
-//! Front ends come, go, and come again; what breaks the protocol ends them.
+//! Front ends connect, disconnect, and connect again; a violation of the protocol ends their
+//! session.
 
 #![allow(clippy::unwrap_used)]
 
@@ -43,8 +44,8 @@ fn a_back_end_that_comes_back_finds_its_place_in_the_rings() {
     first.flush();
     drop(first);
     assert!(!path.exists());
-    // The front end keeps its rings, and sends another back end the indices up to which they were
-    // used.
+    // The front end keeps its rings, and sends to the next back end the indices up to which the
+    // rings were used.
     let mut second = Device::open(&path).unwrap();
     let mut again = FrontEnd::connect(&path);
     std::mem::swap(&mut front.rings, &mut again.rings);
@@ -60,7 +61,8 @@ fn a_back_end_that_comes_back_finds_its_place_in_the_rings() {
     assert_eq!(again.used(SEND).len(), 2);
 }
 
-/// Another process listens where one does that ends: the file stays, and front ends find it.
+/// A process listens in place of another process that ends: the file remains, and front ends find
+/// it.
 #[test]
 fn a_device_takes_the_place_of_one_that_leaves_it() {
     let directory = tempfile::tempdir().unwrap();
@@ -103,7 +105,7 @@ fn the_socket_is_for_this_user_alone_and_not_taken_from_another_program() {
     assert!(Device::open(&path).is_err());
     assert_eq!(std::fs::read_dir(&directory).unwrap().count(), 1, "nothing else is left there");
     drop(device);
-    // A socket that a killed program has left is replaced, another file is not.
+    // A socket that a killed program has left is replaced; another kind of file is not.
     drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
     drop(Device::open(&path).unwrap());
     std::fs::write(&path, "a file").unwrap();
@@ -111,8 +113,8 @@ fn the_socket_is_for_this_user_alone_and_not_taken_from_another_program() {
     assert_eq!(std::fs::read(&path).unwrap(), b"a file");
 }
 
-/// A process that is killed while it makes its socket leaves the directory for it. In a container
-/// the next process has the same number, and was kept from listening.
+/// A process that is killed while it creates its socket leaves a temporary directory. In a
+/// container the next process has the same process number, and could not listen.
 #[test]
 fn regression_what_a_killed_process_of_the_same_number_has_left_is_in_nobodys_way() {
     let directory = tempfile::tempdir().unwrap();
@@ -203,7 +205,7 @@ fn what_is_no_request_ends_the_front_end() {
         assert!(!device.is_connected());
     }
     assert_eq!(device.counts().violations, 3);
-    // The rest of a half request is waited for, which holds nothing up.
+    // The device keeps waiting for the rest of an incomplete request, without blocking.
     let mut stream = UnixStream::connect(&path).unwrap();
     let whole = Header { request: 3, wants_answer: false, body_bytes: 0 }.write();
     stream.write_all(&whole[..5]).unwrap();
@@ -234,7 +236,7 @@ fn a_device_that_joins_looks_for_its_front_end_until_it_is_there() {
     let mut device = Device::join(&path).unwrap();
     device.turn();
     assert!(!device.is_connected() && device.descriptors().count() == 0);
-    // What listens there is the front end's, and stays.
+    // A socket at which the front end listens belongs to the front end, and remains.
     let listener = std::os::unix::net::UnixListener::bind(&path).unwrap();
     for round in 1..=2 {
         let began = std::time::Instant::now();
@@ -256,14 +258,14 @@ fn a_device_that_joins_looks_for_its_front_end_until_it_is_there() {
     assert!(path.exists());
 }
 
-/// A program without the right to open the socket of a front end has another one do it.
+/// A program without permission to open the socket of a front end has another program open it.
 #[test]
 fn a_device_asks_for_its_front_end_once_until_it_has_an_answer() {
     let path = std::path::Path::new("/nowhere/port");
     let mut device = Device::asking(path).unwrap();
     device.turn();
     assert!(device.asks() && !device.asks() && !device.is_connected());
-    // Without a front end the request is repeated, after a while.
+    // Without a front end the request is repeated after an interval.
     device.found(None);
     let began = std::time::Instant::now();
     while !device.asks() {

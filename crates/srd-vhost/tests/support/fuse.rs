@@ -1,7 +1,9 @@
-//! A file whose file system is a program that stops: FUSE, with another process as the server.
+//! A file whose file system is a program that stops answering: FUSE, with another process as the
+//! server.
 //!
-//! The server is this test program once more: what waits for it waits even when it is killed, until
-//! the server ends. That one ends when its input does, and after [`SERVER_MAX`] at the latest.
+//! The server is a second process of this test program. A process that waits for the server stays
+//! blocked, even if it is killed, until the server ends. The server ends when its input is closed,
+//! and after [`SERVER_MAX`] at the latest.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -18,15 +20,15 @@ const OPEN: u32 = 14;
 const FORGET: u32 = 2;
 const NOT_IMPLEMENTED: i32 = -38;
 
-/// The number of the server's descriptor of `/dev/fuse`.
+/// Environment variable with the number of the server's descriptor of `/dev/fuse`.
 const DEVICE: &str = "SRD_TEST_FUSE_DEVICE";
-/// The line that the server prints when it has stopped.
+/// Line that the server prints when it has stopped answering.
 const HAS_STOPPED: &str = "the server has stopped";
-/// The longest life of a server.
+/// Longest run time of a server.
 const SERVER_MAX: Duration = Duration::from_secs(300);
 
-/// A mount of one file. Its server answers until a descriptor of the file is open, and then no
-/// more: every later request waits until this is dropped.
+/// A mount of one file. The server answers until a descriptor of the file is open. After that every
+/// request waits until this value is dropped.
 pub(crate) struct Stopped {
     pub(crate) file: OwnedFd,
     server: Child,
@@ -34,8 +36,7 @@ pub(crate) struct Stopped {
 }
 
 impl Stopped {
-    /// Mounts the file at this path; where that is not possible, prints the reason and returns
-    /// `None`.
+    /// Mounts the file at this path. If that is not possible, prints the reason and returns `None`.
     pub(crate) fn mount(at: &Path) -> Option<Self> {
         let device = File::options().read(true).write(true).open("/dev/fuse");
         let device = device.inspect_err(|error| println!("skipped: /dev/fuse: {error}")).ok()?;
@@ -50,7 +51,7 @@ impl Stopped {
             println!("skipped: mount of FUSE: {}", String::from_utf8_lossy(&output.stderr));
             return None;
         }
-        // The name of the test below, without that of the program.
+        // Name of the test below, without the name of the program.
         let (_, module) = module_path!().split_once("::").unwrap();
         let mut command = Command::new(std::env::current_exe().unwrap());
         command.args(["--nocapture", "--exact", &format!("{module}::server")]).env(DEVICE, fd);
@@ -71,13 +72,13 @@ impl Drop for Stopped {
     }
 }
 
-/// The server, where this program is one.
+/// Runs the server, if this process is the server.
 #[test]
 #[allow(unsafe_code)]
 fn server() {
     let Some(fd) = std::env::var_os(DEVICE) else { return };
     let fd = fd.to_str().unwrap().parse().unwrap();
-    // SAFETY: the process that has started this one leaves it the descriptor.
+    // SAFETY: the parent process leaves this descriptor to this process.
     let device = unsafe { File::from_raw_fd(fd) };
     std::thread::spawn(|| {
         std::thread::sleep(SERVER_MAX);
@@ -88,7 +89,7 @@ fn server() {
     std::io::stdin().read_to_end(&mut Vec::new()).unwrap();
 }
 
-/// Answers until the file was opened.
+/// Answers requests until the file was opened.
 fn serve(device: &File) {
     let mut request = vec![0; 1 << 17];
     let mut is_open = false;
@@ -99,7 +100,7 @@ fn serve(device: &File) {
         let word = |at: usize| u32::from_ne_bytes(request[at..at + 4].try_into().unwrap());
         let (opcode, unique) = (word(4), &request[8..16]);
         let (error, body) = match opcode {
-            // Version 7.31, and sizes that the kernel takes for its own.
+            // Version 7.31, and sizes that the kernel replaces by its own values.
             INIT => {
                 let mut body = vec![0; 64];
                 body[..4].copy_from_slice(&7_u32.to_ne_bytes());

@@ -1,4 +1,4 @@
-//! Descriptors of every kind that is neither an event nor memory.
+//! Descriptors of every kind except events and memory.
 
 use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd, FromRawFd, OwnedFd};
@@ -9,7 +9,7 @@ use rustix::event::epoll;
 use rustix::fs::{CWD, Mode, OFlags};
 use rustix::io::{FdFlags, fcntl_setfd};
 
-/// The name of [`stopped`].
+/// Name of the kind of [`stopped`].
 pub(crate) const STOPPED: &str = "a file whose file system has stopped";
 
 /// A kind of descriptor.
@@ -32,7 +32,7 @@ impl AsFd for Kind {
     }
 }
 
-/// One of each; those that this machine has.
+/// Returns one descriptor of each kind that this machine has.
 pub(crate) fn all(directory: &Path) -> Vec<Kind> {
     let open =
         |path: &Path| OwnedFd::from(File::options().read(true).write(true).open(path).unwrap());
@@ -58,7 +58,7 @@ pub(crate) fn all(directory: &Path) -> Vec<Kind> {
         ("an epoll descriptor", epoll::create(epoll::CreateFlags::CLOEXEC).unwrap()),
         ("a timer", timer()),
     ];
-    // The kernel refuses to hand over rings of io_uring since Linux 6.7.
+    // Since Linux 6.7 the kernel refuses to pass rings of io_uring to another process.
     let plain = plain.into_iter().chain(uring().map(|uring| ("a ring of io_uring", uring)));
     let mut all: Vec<Kind> = plain
         .map(|(name, descriptor)| Kind { name, descriptor: Open::Plain(descriptor) })
@@ -67,7 +67,7 @@ pub(crate) fn all(directory: &Path) -> Vec<Kind> {
     all
 }
 
-/// A file of a program that does not answer, if this machine can have one.
+/// Returns a file of a file system that does not answer, if this machine can have one.
 pub(crate) fn stopped(directory: &Path) -> Option<Kind> {
     let of = Stopped::mount(&directory.join("fuse"))?;
     Some(Kind { name: STOPPED, descriptor: Open::Stopped(of) })
@@ -75,7 +75,8 @@ pub(crate) fn stopped(directory: &Path) -> Option<Kind> {
 
 #[allow(unsafe_code)]
 fn timer() -> OwnedFd {
-    // SAFETY: takes and returns integers; the descriptor is new, and nothing else owns it.
+    // SAFETY: the calls take and return integers. The descriptor is new, and no other value owns
+    // it.
     unsafe {
         let fd = libc::timerfd_create(libc::CLOCK_MONOTONIC, libc::TFD_CLOEXEC);
         assert!(fd >= 0);
@@ -83,11 +84,11 @@ fn timer() -> OwnedFd {
     }
 }
 
-/// A ring of io_uring, if this machine has it and hands it over.
+/// Returns a ring of io_uring, if this machine supports it and permits passing it on.
 #[allow(unsafe_code)]
 fn uring() -> Option<OwnedFd> {
     let mut parameters = [0_u64; 15];
-    // SAFETY: the kernel reads and writes 120 bytes of parameters; the descriptor is new.
+    // SAFETY: the kernel reads and writes 120 bytes of parameters. The descriptor is new.
     let ring = unsafe {
         let fd = libc::syscall(libc::SYS_io_uring_setup, 4, parameters.as_mut_ptr());
         (fd >= 0).then(|| OwnedFd::from_raw_fd(i32::try_from(fd).unwrap()))?

@@ -1,4 +1,4 @@
-//! A front end and its driver: memory in a memfd, rings written by hand.
+//! A front end with its driver: memory in a memfd, and rings that the tests write themselves.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, dead_code)]
 
@@ -18,9 +18,9 @@ use srd_vhost::message::{Header, request, u32_at, u64_at};
 use srd_vhost::session::{RECEIVE, SEND, feature};
 use srd_vhost::{Device, Frame};
 
-/// A device that a front end is connected to.
+/// A device to which a front end is connected.
 pub(crate) trait Turned {
-    /// Lets it work, if it is one of this process.
+    /// Runs the device, if it belongs to this process.
     fn turn(&mut self);
 }
 
@@ -30,7 +30,7 @@ impl Turned for Device {
     }
 }
 
-/// A device of another process runs without help.
+/// A device of another process runs without calls from here.
 impl Turned for () {
     fn turn(&mut self) {}
 }
@@ -38,10 +38,10 @@ impl Turned for () {
 pub(crate) const PLAIN: u64 = feature::VERSION_1 | feature::PROTOCOL_FEATURES;
 pub(crate) const MERGED: u64 = PLAIN | feature::MRG_RXBUF;
 
-/// Rings lie in the first region, buffers in the second.
+/// The rings are in the first region, the buffers in the second.
 pub(crate) const BUFFERS: u64 = 0x20_0000;
 pub(crate) const REGION_BYTES: u64 = 0x10_0000;
-/// The front end's own address of the first region.
+/// Address of the first region in the front end.
 pub(crate) const USER: u64 = 0x7f00_0000_0000;
 pub(crate) const SIZE: u16 = 128;
 /// Bytes of a buffer.
@@ -51,7 +51,7 @@ pub(crate) const NEXT: u16 = 1;
 pub(crate) const WRITABLE: u16 = 2;
 pub(crate) const INDIRECT: u16 = 4;
 
-/// One ring, as the driver keeps it.
+/// Driver's state of one ring.
 pub(crate) struct Ring {
     base: u64,
     pub(crate) available: u16,
@@ -85,7 +85,7 @@ pub(crate) fn device(directory: &tempfile::TempDir) -> (Device, PathBuf) {
     (Device::open(&path).unwrap(), path)
 }
 
-/// A frame of this many bytes of packet.
+/// Returns a frame whose packet has this length in bytes.
 pub(crate) fn frame(bytes: usize) -> Frame {
     let packet = (0..bytes).map(|n| u8::try_from(n % 251).unwrap());
     Frame { ethernet: *b"DDDDDDSSSSSSTT", packet: [0; 10].into_iter().chain(packet).collect() }
@@ -100,7 +100,7 @@ impl FrontEnd {
         Self::with(UnixStream::connect(path).unwrap())
     }
 
-    /// The front end behind a connection.
+    /// Returns a front end on this connection.
     pub(crate) fn with(stream: UnixStream) -> Self {
         let region = || {
             let file = memfd_create("guest", MemfdFlags::CLOEXEC).unwrap();
@@ -116,13 +116,13 @@ impl FrontEnd {
         Self { stream, regions: [region(), region()], rings }
     }
 
-    /// All that it takes until frames can pass, in the order that QEMU has: rings are enabled
-    /// before features are agreed on.
+    /// Sends all requests that are needed before frames can pass, in QEMU's order: rings are
+    /// enabled before features are agreed on.
     pub(crate) fn set_up(&mut self, device: &mut Device, features: u64) {
         self.set_up_at(device, features, [0, 0]);
     }
 
-    /// As [`FrontEnd::set_up`], with rings of which so much was used already.
+    /// Sets up as [`FrontEnd::set_up`] does, with rings whose first entries are already used.
     pub(crate) fn set_up_at(&mut self, device: &mut Device, features: u64, bases: [u32; 2]) {
         self.introduce(device, features, bases);
         device.turn();
@@ -144,7 +144,7 @@ impl FrontEnd {
         }
     }
 
-    /// Agrees on an answer to each request on demand, and on regions one by one.
+    /// Agrees on answers on demand, and on single regions.
     pub(crate) fn agree(&mut self, device: &mut impl Turned) {
         let offered = self.ask(device, request::GET_PROTOCOL_FEATURES, &[]);
         self.number(request::SET_PROTOCOL_FEATURES, u64_at(&offered, 0).unwrap());
@@ -163,25 +163,25 @@ impl FrontEnd {
         u64_at(&answer, 0) == Some(0)
     }
 
-    /// Whether the other end has closed the connection, after it has worked.
+    /// Lets the device work. Returns whether the device has closed the connection.
     pub(crate) fn is_given_up(&mut self, device: &mut impl Turned) -> bool {
         device.turn();
         self.stream.read(&mut [0]).is_ok_and(|n| n == 0)
     }
 
-    /// Takes the memory of another front end.
+    /// Takes over the memory of another front end.
     pub(crate) fn adopt(&mut self, other: Self) {
         self.regions = other.regions;
     }
 
-    /// Cuts off the files of the memory.
+    /// Truncates the memory files by one page.
     pub(crate) fn cut_off(&self) {
         for file in &self.regions {
             ftruncate(file, REGION_BYTES - 4096).unwrap();
         }
     }
 
-    /// Cuts off all of them.
+    /// Truncates the memory files to zero bytes.
     pub(crate) fn cut_off_wholly(&self) {
         for file in &self.regions {
             ftruncate(file, 0).unwrap();
@@ -214,7 +214,7 @@ impl FrontEnd {
         }
     }
 
-    /// Sends the addresses of a ring, as front-end addresses: descriptors, used, available.
+    /// Sends the front-end addresses of a ring: descriptors, used, available.
     pub(crate) fn place(&mut self, index: usize, places: [u64; 3]) {
         let mut body = [u32::try_from(index).unwrap(), 0].map(u32::to_ne_bytes).concat();
         body.extend(places.iter().chain(&[0]).flat_map(|at| at.to_ne_bytes()));
@@ -235,7 +235,7 @@ impl FrontEnd {
         send(&self.stream, request, true, body, &[]);
     }
 
-    /// Bytes that need not be a request.
+    /// Sends bytes that need not form a request.
     pub(crate) fn raw(&self, bytes: &[u8], fds: &[BorrowedFd<'_>]) {
         send_raw(&self.stream, bytes, fds);
     }
@@ -245,7 +245,7 @@ impl FrontEnd {
         rustix::io::write(&self.rings[ring].kick, &1_u64.to_ne_bytes()).unwrap();
     }
 
-    /// Bytes, with its own end of the connection.
+    /// Sends bytes together with the descriptor of the front end's own end of the connection.
     pub(crate) fn send_itself(&mut self, bytes: &[u8]) {
         self.raw(bytes, &[self.stream.as_fd()]);
     }
@@ -264,7 +264,7 @@ impl FrontEnd {
         self.ask_with(device, request, body, &[])
     }
 
-    /// As [`FrontEnd::ask`], with descriptors.
+    /// Sends as [`FrontEnd::ask`] does, with descriptors.
     pub(crate) fn ask_with(
         &mut self,
         device: &mut impl Turned,
@@ -334,7 +334,7 @@ impl FrontEnd {
         self.send_frame_by(0, frame);
     }
 
-    /// As [`FrontEnd::send_frame`], by one of two pairs of rings.
+    /// Sends as [`FrontEnd::send_frame`] does, by one of two pairs of rings.
     pub(crate) fn send_frame_by(&mut self, pair: usize, frame: &Frame) {
         let ring = pair * 2 + SEND;
         let head = self.rings[ring].available % SIZE;
@@ -346,12 +346,12 @@ impl FrontEnd {
         self.offer(ring, head);
     }
 
-    /// Gives the device so many buffers for frames.
+    /// Gives the device this number of buffers for frames.
     pub(crate) fn give_buffers(&mut self, count: u16) {
         self.give_buffers_to(0, count);
     }
 
-    /// As [`FrontEnd::give_buffers`], for one of two pairs of rings.
+    /// Gives buffers as [`FrontEnd::give_buffers`] does, to one of two pairs of rings.
     pub(crate) fn give_buffers_to(&mut self, pair: usize, count: u16) {
         let ring = pair * 2 + RECEIVE;
         for _ in 0..count {
@@ -364,7 +364,8 @@ impl FrontEnd {
         }
     }
 
-    /// Entries that came back in a used ring since the last call: heads with bytes written.
+    /// Returns the entries of a used ring since the last call: heads, with the number of bytes
+    /// written.
     pub(crate) fn used(&mut self, index: usize) -> Vec<(u32, u32)> {
         let end = self.read_u16(self.rings[index].used_at() + 2);
         let mut used = Vec::new();
@@ -379,7 +380,8 @@ impl FrontEnd {
         used
     }
 
-    /// The next frame that the device has put into buffers, which are put together by its count.
+    /// Returns the next frame from the device. Its buffers are joined as its header's count
+    /// requires.
     pub(crate) fn receive(&mut self) -> Option<Frame> {
         let used = self.used(RECEIVE);
         let first = used.first()?;
@@ -394,7 +396,7 @@ impl FrontEnd {
         Some(Frame { ethernet: bytes[12..26].try_into().unwrap(), packet })
     }
 
-    /// Number of times that a descriptor was written since the last call.
+    /// Returns the number of writes to an event descriptor since the last call.
     pub(crate) fn told(fd: &OwnedFd) -> u64 {
         let mut count = [0; 8];
         rustix::io::read(fd, &mut count).map_or(0, |_| u64::from_ne_bytes(count))

@@ -1,4 +1,4 @@
-//! Replays the fuzzer's corpus of `vpc.toml` on a stable toolchain, through the same function.
+//! Replays the fuzzer's corpus of `vpc.toml` on a stable toolchain, through the fuzzer's function.
 
 #![allow(clippy::unwrap_used)]
 
@@ -15,7 +15,7 @@ fn seeds_are_valid_and_replay() {
     }
 }
 
-/// A taste of what the fuzzer does: every seed cut short, and with single bytes changed.
+/// Small version of the fuzzer: every seed is truncated, and single bytes are changed.
 #[test]
 fn seeds_survive_cuts_and_changes() {
     for bytes in seeds::read("vpc") {

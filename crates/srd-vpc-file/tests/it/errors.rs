@@ -1,4 +1,4 @@
-//! Every refusal names its line, its cause and a remedy.
+//! Every error names its line, its cause and a remedy.
 
 #![allow(clippy::unwrap_used)]
 
@@ -133,7 +133,7 @@ fn quotas_count_prefix_lists_with_all_that_they_may_have() {
     let text = format!("{BASE}{list}{groups}");
     let error = parse(&text, Path::new("vpc.toml")).unwrap_err();
     assert!(error.what.starts_with("1200 rules"), "{error}");
-    // Each of them alone is within the quota, and two of them at one interface are not.
+    // Each group alone is within the quota; two of them at one interface exceed it.
     let groups =
         "[group.g]\ningress = [\"all from list p\"]\n[group.h]\ningress = [\"all from list p\"]\n";
     let eni = "[interface.e]\nsubnet = \"s\"\naddress = [\"10.0.1.9\"]\ngroups = [\"g\", \"h\"]\n";
@@ -162,7 +162,7 @@ fn the_example_of_the_documentation_is_valid() {
     assert_eq!(file.world.enis.len(), 2);
 }
 
-/// A card takes what comes from the name in brackets for the internet's.
+/// A card treats packets from a host with the name `(edge)` as packets from the internet.
 #[test]
 fn regression_a_host_has_a_name_as_others_have() {
     let host = |name: &str| {

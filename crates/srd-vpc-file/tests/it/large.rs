@@ -1,5 +1,5 @@
-//! Large and hostile files: each is read or refused after about as many steps as it has objects.
-//! Steps that grow with the square of that would keep these tests from ending.
+//! Large and hostile files: each is read or refused in time about linear in its number of objects.
+//! With quadratic time these tests would not end.
 
 #![allow(clippy::unwrap_used)]
 

@@ -1,4 +1,4 @@
-//! Files of virtual private clouds, and the judgements that follow from them.
+//! Tests of cloud files, and of the verdicts that follow from them.
 
 #![allow(clippy::unwrap_used)] // a test may fail loudly
 

@@ -1,4 +1,4 @@
-//! Flow logs and mirrors in the form of a file.
+//! Flow logs and mirrors in cloud files.
 
 #![allow(clippy::unwrap_used)]
 
@@ -27,7 +27,7 @@ fn read(text: &str) -> VpcFile {
     parse(&format!("{BASE}{text}"), Path::new("vpc.toml")).unwrap_or_else(|e| panic!("{text}: {e}"))
 }
 
-/// Each text is refused at its line, counted from behind the base.
+/// Checks that each text is refused at its line, counted from the end of `BASE`.
 fn refused(cases: &[(&str, usize, &str)]) {
     for (text, line, what) in cases {
         let error = parse(&format!("{BASE}{text}\n"), Path::new("vpc.toml")).expect_err(text);

@@ -1,4 +1,4 @@
-//! DHCP options and propagated routes as a file has them.
+//! DHCP options and propagated routes in cloud files.
 #![allow(clippy::unwrap_used)]
 
 use std::path::Path;

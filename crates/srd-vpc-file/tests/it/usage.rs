@@ -1,4 +1,4 @@
-//! Network address usage, by the units of Amazon's VPC guide.
+//! Network address usage, in the units of Amazon's VPC guide.
 
 #![allow(clippy::unwrap_used)]
 
@@ -49,7 +49,8 @@ fn addresses_prefixes_further_interfaces_and_gateways_count() {
         let vpc = VpcId(file.names.number(Kind::Vpc, "a").unwrap());
         (nau::of(&file.world, vpc), nau::peered(&file.world, vpc))
     };
-    // Two addresses; two addresses, a prefix and the further interface; the gateway.
+    // First interface: two addresses. Second: two addresses, a prefix, and one for a further
+    // interface. Then the NAT gateway. The peered cloud has one address.
     assert_eq!(usage(text), (2 + 4 + 6, 2 + 4 + 6 + 1));
     let inactive = text.replace("accepter = \"b\"", "accepter = \"b\"\n        active = false");
     assert_eq!(usage(&inactive), (12, 12));

@@ -1,4 +1,4 @@
-//! Rules of AWS's documents about packets, checked in clouds from `vpc.toml`.
+//! Rules of AWS's documents about packets, tested in clouds from `vpc.toml`.
 
 #![allow(clippy::unwrap_used)]
 
@@ -73,8 +73,8 @@ const fn tcp(port: u16) -> Inner {
     Inner::Tcp(50_000, port)
 }
 
-/// Tracking of the flow by the receiving interface, or the only interface whose groups were
-/// evaluated.
+/// Returns how the receiving interface tracks the flow; if only one interface's groups were
+/// evaluated, how this interface does.
 fn tracking(connection: &Connection) -> Option<Tracking> {
     connection.first.steps.iter().rev().find_map(|step| match step {
         Step::Groups { tracking, .. } => *tracking,
@@ -277,7 +277,7 @@ fn clouds_with_the_same_addresses_never_meet() {
     "#;
     let error = parse(peered, Path::new("vpc.toml")).unwrap_err();
     assert!(error.what.contains("cannot be peered"), "{error}");
-    // Without peering both exist, and each sees its own.
+    // Without peering, both clouds may exist, and each reaches only its own interfaces.
     let text = r#"
         [vpc.x]
         cidr = ["10.1.0.0/16"]

@@ -1,5 +1,5 @@
-//! A table by blocks of addresses: one ordered map for each prefix length that occurs, so that a
-//! look-up costs as many searches as there are lengths, at most 33 or 129.
+//! Map from blocks of addresses to values, with one ordered map for each prefix length that occurs.
+//! A look-up costs one search for each of these lengths: at most 33 (IPv4) or 129 (IPv6).
 
 use super::tree::tree_bytes;
 use alloc::collections::BTreeMap;
@@ -7,7 +7,7 @@ use alloc::vec::Vec;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use ipnet::IpNet;
 
-/// Values by blocks of addresses of both families.
+/// Values by blocks of IPv4 and IPv6 addresses.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Blocks<V> {
     v4: BTreeMap<u8, BTreeMap<u32, V>>,
@@ -21,7 +21,8 @@ impl<V> Default for Blocks<V> {
 }
 
 impl<V> Blocks<V> {
-    /// Puts a value at a block, unless `keep` returns true for the value that is there already.
+    /// Stores a value for a block, unless the block has a value already and `keep(old, new)`
+    /// returns true.
     pub(super) fn put(&mut self, block: IpNet, value: V, keep: impl Fn(&V, &V) -> bool) {
         let length = block.prefix_len();
         match block.network() {
@@ -30,7 +31,7 @@ impl<V> Blocks<V> {
         }
     }
 
-    /// Takes a block out.
+    /// Removes a block and its value.
     pub(super) fn remove(&mut self, block: IpNet) {
         let length = block.prefix_len();
         match block.network() {
@@ -39,7 +40,7 @@ impl<V> Blocks<V> {
         }
     }
 
-    /// The value of exactly this block.
+    /// Returns the value of exactly this block.
     pub(super) fn of(&self, block: IpNet) -> Option<&V> {
         let length = block.prefix_len();
         match block.network() {
@@ -48,7 +49,7 @@ impl<V> Blocks<V> {
         }
     }
 
-    /// The values whose blocks contain an address, the longest prefix first.
+    /// Returns the values of all blocks that contain the address, longest prefix first.
     pub(super) fn at(&self, address: IpAddr) -> impl Iterator<Item = &V> {
         let (v4, v6) = match address {
             IpAddr::V4(address) => (Some(address), None),
@@ -65,13 +66,14 @@ impl<V> Blocks<V> {
         v4.chain(v6)
     }
 
-    /// All values.
+    /// Returns all values.
     pub(super) fn all(&self) -> impl Iterator<Item = &V> {
         let v4 = self.v4.values().flat_map(BTreeMap::values);
         v4.chain(self.v6.values().flat_map(BTreeMap::values))
     }
 
-    /// The addresses whose values differ in another table; `None` if longer blocks differ.
+    /// Returns the addresses whose values differ between the two tables; `None` if a block of more
+    /// than one address differs.
     pub(super) fn differing(&self, other: &Self) -> Option<Vec<IpAddr>>
     where
         V: PartialEq,
@@ -82,13 +84,13 @@ impl<V> Blocks<V> {
         Some(v4.chain(v6.map(|at| IpAddr::V6(at.into()))).collect())
     }
 
-    /// Number of blocks in the table.
+    /// Returns the number of blocks in the table.
     pub(super) fn len(&self) -> usize {
         let v4: usize = self.v4.values().map(BTreeMap::len).sum();
         v4 + self.v6.values().map(BTreeMap::len).sum::<usize>()
     }
 
-    /// About how many bytes the entries take.
+    /// Returns the approximate size of the entries in bytes.
     pub(super) fn bytes(&self) -> usize {
         let v4 = self.v4.values().map(|map| tree_bytes::<u32, V>(map.len()));
         let v6 = self.v6.values().map(|map| tree_bytes::<u128, V>(map.len()));
@@ -99,7 +101,8 @@ impl<V> Blocks<V> {
 }
 
 impl<V: Default> Blocks<V> {
-    /// The value of exactly this block; a default value is inserted if the block is absent.
+    /// Returns the value of exactly this block. If the block is absent, a default value is
+    /// inserted.
     pub(super) fn entry(&mut self, block: IpNet) -> &mut V {
         let length = block.prefix_len();
         match block.network() {
@@ -110,7 +113,7 @@ impl<V: Default> Blocks<V> {
 }
 
 impl<V> Blocks<V> {
-    /// The blocks without their values.
+    /// Returns the set of the blocks, without their values.
     pub(super) fn set(&self) -> Blocks<()> {
         let v4 = self.v4.iter().map(|(length, map)| (*length, bare(map))).collect();
         let v6 = self.v6.iter().map(|(length, map)| (*length, bare(map))).collect();
@@ -119,7 +122,7 @@ impl<V> Blocks<V> {
 }
 
 impl Blocks<()> {
-    /// The blocks of a set.
+    /// Returns the blocks of a set.
     pub(super) fn nets(&self) -> impl Iterator<Item = IpNet> + '_ {
         let v4 = self.v4.iter().flat_map(|(length, map)| {
             map.keys().filter_map(|at| IpNet::new(Ipv4Addr::from(*at).into(), *length).ok())
@@ -130,7 +133,7 @@ impl Blocks<()> {
         v4.chain(v6)
     }
 
-    /// Puts a block into a set.
+    /// Adds a block to a set.
     pub(super) fn add(&mut self, block: IpNet) {
         self.put(block, (), |(), ()| true);
     }
@@ -167,12 +170,12 @@ fn mask6(length: u8) -> u128 {
     u128::MAX.checked_shl(u32::from(128 - length)).unwrap_or(0)
 }
 
-/// The block of one address.
+/// Returns the block that contains only this address.
 pub(super) fn single(address: IpAddr) -> IpNet {
     IpNet::from(address)
 }
 
-/// The blocks of an interface: its addresses and its delegated prefixes.
+/// Returns the blocks of an interface: its addresses and its delegated prefixes.
 pub(super) fn of_eni(eni: &crate::object::Eni) -> impl Iterator<Item = IpNet> + '_ {
     let v4 = eni.ipv4.iter().map(|a: &Ipv4Addr| single((*a).into()));
     let v6 = eni.ipv6.iter().map(|a: &Ipv6Addr| single((*a).into()));
@@ -181,7 +184,8 @@ pub(super) fn of_eni(eni: &crate::object::Eni) -> impl Iterator<Item = IpNet> + 
     v4.chain(v6).chain(prefixes4).chain(prefixes6)
 }
 
-/// The keys of the length of single addresses whose values differ; `None` if others differ.
+/// Returns the single addresses whose values differ; `None` if blocks of more than one address
+/// differ.
 fn differing_singles<K: Ord + Copy, V: PartialEq>(
     old: &BTreeMap<u8, BTreeMap<K, V>>,
     new: &BTreeMap<u8, BTreeMap<K, V>>,
@@ -198,7 +202,8 @@ fn differing_singles<K: Ord + Copy, V: PartialEq>(
     Some(differing(old.get(&single).unwrap_or(&none), new.get(&single).unwrap_or(&none)))
 }
 
-/// The keys whose values differ, or that only one of two tables has: one walk along both.
+/// Returns the keys that only one of the two tables has, or whose values differ. The search reads
+/// each table once.
 pub(super) fn differing<K: Ord + Copy, V: PartialEq>(
     old: &BTreeMap<K, V>,
     new: &BTreeMap<K, V>,

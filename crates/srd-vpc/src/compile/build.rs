@@ -1,4 +1,4 @@
-//! Compilation of the tables of one host from a world.
+//! Compilation of one host's tables from a world.
 
 use super::blocks::{self, Blocks};
 use super::index::Index;
@@ -10,13 +10,13 @@ use crate::object::{Eni, Vpc, World};
 use ipnet::IpNet;
 
 impl Rules {
-    /// Compiles the tables of a host, with all interfaces that it may reach. An object that is
-    /// referred to and does not exist refuses the packets that need it.
+    /// Compiles the tables of a host, with all interfaces that the host may reach. If an object
+    /// refers to an object that does not exist, packets that need the missing object are refused.
     pub fn compile(world: &World, host: &str) -> Self {
         let index = Index::new(world);
         let mut rules = Self::build(world, &index, host, &BTreeSet::new());
         rules.asks = false;
-        // Of two interfaces with one address the first has it, on whatever host it is.
+        // If two interfaces have the same address, the first one is used, on any host.
         rules.mapping.values_mut().for_each(|table| *table = Blocks::default());
         for (id, eni) in &world.enis {
             rules.map(world, &index, *id, eni);
@@ -24,8 +24,9 @@ impl Rules {
         rules
     }
 
-    /// Compiles tables that query the interfaces of other hosts. `held`: groups whose addresses
-    /// the caller has already; their tables are left empty.
+    /// Compiles tables that request the locations of other hosts' interfaces from a directory.
+    /// `held`: groups whose addresses the caller already has; the tables of these groups are left
+    /// empty.
     pub(super) fn build(
         world: &World,
         index: &Index,
@@ -86,7 +87,8 @@ impl Rules {
         self.ports.insert(id, port);
     }
 
-    /// The subnets of the ports, and those of the NAT gateways that their routes lead to.
+    /// Adds the subnets of the ports, and the subnets of the NAT gateways that are targets of their
+    /// routes.
     fn add_subnets(&mut self, world: &World) {
         let mut tables = BTreeMap::new();
         let mut open: Vec<SubnetId> = self.ports.values().map(|port| port.subnet).collect();
@@ -176,8 +178,8 @@ impl Rules {
         }
     }
 
-    /// Adds the public addresses. Packets of the host's interfaces have the interfaces' own source
-    /// addresses or that of a NAT gateway; behind a middlebox they may have any source address.
+    /// Adds the public addresses. Interfaces of the host send with their own source addresses or
+    /// with the address of a NAT gateway; a middlebox may send with any source address.
     fn add_elastic(&mut self, world: &World) {
         let vpc_of = |id: &SubnetId| world.subnets.get(id).map(|subnet| subnet.vpc);
         let own: BTreeSet<VpcId> = self.subnets.values().map(|subnet| subnet.vpc).collect();
@@ -213,7 +215,7 @@ impl Rules {
         self.members = named.iter().map(|id| (*id, of(id))).collect();
     }
 
-    /// The clouds that can be reached.
+    /// Adds the clouds that the host's interfaces can reach.
     fn add_clouds(&mut self, world: &World) {
         for subnet in self.subnets.values() {
             self.mapping.entry(subnet.vpc).or_default();
@@ -230,8 +232,8 @@ impl Rules {
         }
     }
 
-    /// Enters the location of an interface. Interfaces come in the order of their identifiers: of
-    /// several with one address the first keeps it.
+    /// Adds the location of an interface. The caller adds interfaces in the order of their
+    /// identifiers: if several have the same address, the first one keeps it.
     fn map(&mut self, world: &World, index: &Index, id: EniId, eni: &Eni) {
         let Some(subnet) = world.subnets.get(&eni.subnet) else { return };
         let Some(table) = self.mapping.get_mut(&subnet.vpc) else { return };
@@ -245,8 +247,8 @@ impl Rules {
     }
 }
 
-/// Whether rules of a cloud's interfaces may name a group: one of the same cloud or of a peered
-/// one.
+/// Whether the rules of a cloud's interfaces may name a group: the group has to belong to this
+/// cloud or to a peered cloud.
 fn is_visible(world: &World, vpc: Option<VpcId>, named: GroupId) -> bool {
     let (Some(vpc), Some(group)) = (vpc, world.groups.get(&named)) else { return false };
     let ends = [vpc, group.vpc];
@@ -259,7 +261,7 @@ fn clouds(world: &World) -> BTreeMap<VpcId, Blocks<()>> {
     world.vpcs.iter().map(|(id, vpc)| (*id, cloud(vpc))).collect()
 }
 
-/// The blocks of a cloud.
+/// Returns the address blocks of a cloud.
 pub(super) fn cloud(vpc: &Vpc) -> Blocks<()> {
     let mut set = Blocks::default();
     vpc.ipv4.iter().for_each(|block| set.add(IpNet::V4(*block)));
@@ -267,14 +269,15 @@ pub(super) fn cloud(vpc: &Vpc) -> Blocks<()> {
     set
 }
 
-/// The routes of a table: for each block the target that wins.
+/// Returns the routes of a table: for each block the target that wins.
 fn routes(world: &World, vpc: VpcId, table: RouteTableId) -> Option<Blocks<(u8, Target)>> {
     let vpc = world.vpcs.get(&vpc)?;
     let local: Vec<IpNet> = (vpc.ipv4.iter().map(|block| IpNet::V4(*block)))
         .chain(vpc.ipv6.iter().map(|block| IpNet::V6(*block)))
         .collect();
     let mut routes = Blocks::default();
-    // The better one stays: by rank, then by target.
+    // The better route stays: the one with the higher rank; if the ranks are equal, the larger
+    // target.
     let keep = |there: &(u8, Target), new: &(u8, Target)| there >= new;
     for route in &world.route_tables.get(&table)?.routes {
         for block in route::blocks(world, route) {

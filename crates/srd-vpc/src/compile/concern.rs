@@ -1,41 +1,41 @@
-//! The verdicts that a change of a host's tables may affect. A verdict that is not covered is the
-//! same under the old and the new tables.
+//! Extent of the verdicts that a change of a host's tables may affect. A verdict outside of this
+//! extent is the same under the old and the new tables.
 //!
-//! The verdict of a packet depends on three parts: the path of its interface (routes, lists,
-//! gateways, the interface itself), the groups of its interface, and the interface at the other
-//! end: which one has the address, and its location. Groups are not evaluated for flows that are
-//! tracked.
+//! The verdict on a packet depends on three parts: the path of its interface (routes, lists,
+//! gateways, the interface itself); the groups of its interface; and the interface that has the
+//! other address, with its location. Groups are not evaluated for flows that are tracked.
 
 use super::blocks::differing;
 use super::*;
 use core::net::IpAddr;
 
-/// More addresses than this at once concern everything.
+/// Largest number of changed addresses that are listed one by one. If more change together, the
+/// change affects all verdicts.
 const ADDRESSES_MAX: usize = 1024;
 
 /// Extent of the verdicts that a change may affect.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Concern {
-    /// Everything that is kept.
+    /// All cached verdicts.
     Everything,
-    /// The listed verdicts, and nothing else.
+    /// The listed verdicts only.
     These(Concerned),
 }
 
-/// Interfaces and addresses that a change concerns.
+/// Interfaces and addresses that a change affects.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Concerned {
-    /// Interfaces of the host, of which all flows are concerned.
+    /// Interfaces of the host. All their flows are affected.
     pub ways: BTreeSet<EniId>,
-    /// Interfaces of the host, of which flows are concerned that are not tracked.
+    /// Interfaces of the host. Their flows that are not tracked are affected.
     pub groups: BTreeSet<EniId>,
-    /// Addresses that another interface has now, or one that is elsewhere: flows from there and
-    /// to there are concerned.
+    /// Addresses that now belong to another interface, or whose interface is at another location.
+    /// Flows from and to these addresses are affected.
     pub addresses: BTreeSet<IpAddr>,
 }
 
 impl Concern {
-    /// Adds what another change concerns.
+    /// Adds the extent of another change.
     pub(super) fn add(&mut self, other: Self) {
         match (&mut *self, other) {
             (Self::These(all), Self::These(Concerned { ways, groups, addresses })) => {
@@ -52,15 +52,16 @@ impl Concern {
 }
 
 impl Rules {
-    /// Verdicts that may change if `new` takes the place of these tables. Costs a walk along
-    /// both.
+    /// Returns the verdicts that may change if `new` replaces these tables. The comparison reads
+    /// both tables completely.
     pub fn concern(&self, new: &Self) -> Concern {
         self.concerned(new).map_or(Concern::Everything, Concern::These)
     }
 
-    /// `None`: everything is.
+    /// Returns `None` if all verdicts are affected.
     fn concerned(&self, new: &Self) -> Option<Concerned> {
-        // Each table has to be looked at: one that is added does not compile here.
+        // This pattern names every field, so a new table does not compile until it is compared
+        // here.
         let Self {
             host,
             ports,
@@ -76,7 +77,7 @@ impl Rules {
             clouds,
             gateways,
         } = self;
-        // Answers that are withdrawn by themselves are a `Delta`.
+        // A change of stored answers alone arrives as a `Delta`, not as new tables.
         let same = *host == new.host
             && *asks == new.asks
             && *known == new.known
@@ -158,7 +159,8 @@ impl Rules {
         if !same {
             return None;
         }
-        // The interfaces that send from such an address have it, or need not have it.
+        // An interface sends with such an address only if it has the address or its source check is
+        // off.
         for (_, address) in differing(elastic, &after.elastic) {
             if nat.values().any(|nat| nat.private == address) {
                 return None;
@@ -176,7 +178,7 @@ impl Rules {
     }
 }
 
-/// Whether packets that leave a subnet, or enter it, find the same lists and routes.
+/// Whether packets that leave or enter a subnet meet the same lists and routes under both tables.
 struct Ways<'a> {
     old: &'a Rules,
     new: &'a Rules,
@@ -194,7 +196,7 @@ impl Ways<'_> {
             if !*self.known.entry(id).or_insert_with(|| is_same(self.old, self.new, id)) {
                 return false;
             }
-            // The subnets of NAT gateways are on the way, too.
+            // Packets may also pass the subnets of NAT gateways.
             let routes = self.old.subnets.get(&id).and_then(|subnet| subnet.routes.as_ref());
             let targets = routes.into_iter().flat_map(|routes| routes.all());
             open.extend(targets.filter_map(|(_, target)| match target {

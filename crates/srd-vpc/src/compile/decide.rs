@@ -1,4 +1,4 @@
-//! Verdicts of a host's tables on packets.
+//! Verdicts on packets by one host's tables.
 
 use super::policy::AclRules;
 use super::*;
@@ -7,18 +7,19 @@ use crate::judge::{Exit, MissingObject, Reach, Reason, Service, route, walk};
 use crate::packet::Packet;
 use core::net::IpAddr;
 
-/// Subnets that a packet may be routed from: its own, and that of a NAT gateway.
+/// Largest number of subnets that route one packet: the sender's subnet, and the subnet of a NAT
+/// gateway.
 const ROUTES_MAX: usize = 2;
 
-/// A packet on its way out of the sender's subnet.
+/// A packet that is leaving the sender's subnet.
 struct RoutedPacket {
     packet: Packet,
     nat: Option<NatGatewayId>,
     routes_left: usize,
 }
 
-/// Whether a packet begins a flow, or belongs to a flow that groups have allowed: then groups are
-/// not evaluated again.
+/// Position of a packet in its flow. Groups are not evaluated again for a flow that they have
+/// allowed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Flow {
     /// The packet begins a flow.
@@ -32,50 +33,51 @@ pub enum Flow {
 pub struct EgressVerdict<'a> {
     /// Next hop of the packet.
     pub next: Next<'a>,
-    /// The packet, with the addresses that gateways have written.
+    /// The packet, with the addresses that gateways have rewritten.
     pub packet: Packet,
-    /// The NAT gateway that it passes.
+    /// The NAT gateway that the packet passes, if there is one.
     pub nat: Option<NatGatewayId>,
-    /// Whether the sender's groups track its flow; `None` if they were not evaluated.
+    /// Result of connection tracking by the sender's groups; `None` if the groups were not
+    /// evaluated.
     pub tracking: Option<Tracking>,
 }
 
-/// A packet from the internet that is for an interface of this host.
+/// A packet from the internet to an interface of this host.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Arrival {
     /// The interface.
     pub eni: EniId,
-    /// The packet, with its private address.
+    /// The packet, with the interface's private address as its destination.
     pub packet: Packet,
-    /// Whether it may begin a flow; answers come in where connections do not.
+    /// Whether the packet may begin a flow. If not, it may still be an answer of an existing flow.
     pub begins: Result<(), Reason>,
 }
 
-/// Next hop of a packet that the sender's side lets pass.
+/// Next hop of a packet that the rules of the sender allow.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Next<'a> {
-    /// To a service of the network's own.
+    /// A service that the network itself provides.
     Served(Service),
-    /// Out of all clouds.
+    /// The packet leaves all clouds.
     Left(Exit),
-    /// To an interface, whose host judges with [`Rules::receive`].
+    /// An interface, whose host evaluates the packet with [`Rules::receive`].
     To {
         /// Location of the interface.
         place: &'a Location,
         /// Whether the packet enters the interface's subnet from outside, so that the subnet's
         /// list is evaluated.
         crosses: bool,
-        /// Distance between the two.
+        /// Distance between the two interfaces.
         reach: Reach,
-        /// Whether source and destination are the two interfaces' own: none of them is a middlebox
-        /// that forwards packets of others.
+        /// Whether source and destination belong to the two interfaces themselves: neither
+        /// interface is a middlebox that forwards packets of other hosts.
         direct: bool,
     },
-    /// To a NAT gateway of a cloud that can be reached. If the gateway has a connection of the
-    /// packet, the packet is an answer; otherwise it is refused ([`Reason::OutwardsOnly`]).
+    /// A NAT gateway of a cloud that can be reached. If the packet belongs to a connection of the
+    /// gateway, it is an answer; otherwise it is refused ([`Reason::OutwardsOnly`]).
     Nat(NatGatewayId),
-    /// Not decided yet: the tables lack the location of an interface. The packet waits for the
-    /// answer and is judged again.
+    /// No decision yet: the tables lack the location of an interface. The packet waits for the
+    /// answer, and is then evaluated again.
     Ask(Question),
 }
 
@@ -85,11 +87,11 @@ pub enum NoSender {
     /// The interface does not have the source address and is no middlebox, or the two clouds are
     /// not peered.
     NotIts,
-    /// The tables lack the interface.
+    /// The tables lack the interface; this query returns it.
     Ask(Question),
 }
 
-/// Result of looking an address up.
+/// Result of an address look-up.
 enum At<'a> {
     Here(&'a Location),
     Nobody,
@@ -97,7 +99,7 @@ enum At<'a> {
 }
 
 impl Rules {
-    /// Judges a packet that an interface of the host sends.
+    /// Returns the verdict on a packet that an interface of the host sends.
     pub fn send(
         &self,
         eni: EniId,
@@ -152,7 +154,8 @@ impl Rules {
         Ok(EgressVerdict { next, packet: way.packet, nat: way.nat, tracking })
     }
 
-    /// Whether what the flow passes is always tracked.
+    /// Whether the route of the flow leads through a gateway or service whose flows are always
+    /// tracked.
     fn is_always_tracked(&self, subnet: &SubnetRules, to: IpAddr) -> bool {
         match subnet.route(to) {
             Some(Target::EgressOnlyGateway(_) | Target::NatGateway(_)) => true,
@@ -161,8 +164,9 @@ impl Rules {
         }
     }
 
-    /// Judges a packet that arrives for an interface of the host. `crosses`: from outside of the
-    /// interface's subnet. For an established flow, tracking is not returned again.
+    /// Returns the verdict on a packet that arrives for an interface of the host. `crosses`:
+    /// whether the packet comes from outside of the interface's subnet. For an established flow, no
+    /// tracking is returned.
     pub fn receive(
         &self,
         eni: EniId,
@@ -181,7 +185,8 @@ impl Rules {
         tracking.ok_or(Reason::GroupsIn).map(Some)
     }
 
-    /// Location of the interface that claims to have sent a packet to an interface of this host.
+    /// Returns the location of the interface that is named as the sender of a packet to an
+    /// interface of this host.
     pub fn sender(&self, to: EniId, from: EniId, source: IpAddr) -> Result<&Location, NoSender> {
         let port = self.ports.get(&to).ok_or(NoSender::NotIts)?;
         let own = self.subnet(port.subnet).map_err(|_| NoSender::NotIts)?.vpc;
@@ -201,13 +206,15 @@ impl Rules {
         place.or_else(|| middlebox().map(|(_, place)| place)).ok_or(NoSender::NotIts)
     }
 
-    /// Whether a packet that one interface sends enters another one's subnet from outside.
+    /// Whether a packet from the one interface enters the subnet of the other interface from
+    /// outside.
     pub fn crosses(&self, from: &Location, to: EniId) -> bool {
         self.ports.get(&to).is_none_or(|port| port.subnet != from.subnet)
     }
 
-    /// The interface of this host that a packet from the internet is for, and the packet with its
-    /// private address. [`Reason::NoInterface`]: it is for none of this host's.
+    /// Returns the interface of this host that a packet from the internet is for, and the packet
+    /// with its private address. [`Reason::NoInterface`]: no interface of this host has the
+    /// address.
     pub fn arrive(&self, packet: &Packet) -> Result<Arrival, Reason> {
         let mut packet = *packet;
         same_family(&packet)?;
@@ -245,8 +252,8 @@ impl Rules {
         }
     }
 
-    /// Judges a packet from the internet that begins a flow: the interface of this host that it is
-    /// for, and the packet with its private address.
+    /// Evaluates a packet from the internet that begins a flow. Returns the interface of this host
+    /// that the packet is for, and the packet with its private address.
     pub fn from_internet(&self, packet: &Packet) -> Result<(EniId, Packet, Tracking), Reason> {
         let Arrival { eni, packet, begins } = self.arrive(packet)?;
         begins?;
@@ -331,7 +338,8 @@ impl Rules {
         }
     }
 
-    /// To the interface that has the destination, in the own cloud or in the other one.
+    /// Finds the interface that has the destination address, in the sender's cloud or in a peered
+    /// cloud.
     fn towards(
         &self,
         sender: Option<&Location>,
@@ -392,9 +400,9 @@ impl Rules {
         }
     }
 
-    /// Judges a packet that a NAT gateway has taken for the answer of a connection: from there
-    /// on to the interface of this host that the connection is from. `port`: the gateway's.
-    /// `sender`: the interface that has sent it; none if it is from outside.
+    /// Evaluates an answer that a NAT gateway has assigned to a connection, on its path from the
+    /// gateway to the interface of this host that opened the connection. `port`: the port of the
+    /// gateway. `sender`: the interface that sent the answer; `None` if it comes from outside.
     pub fn back_by_nat(
         &self,
         id: NatGatewayId,
@@ -428,9 +436,9 @@ impl Rules {
         if place.eni == to { Ok(()) } else { Err(Reason::AnotherWayBack) }
     }
 
-    /// Location of the interface that claims to have sent a packet through a NAT gateway to an
-    /// interface of this host, and whether the packet enters the receiver's subnet from outside.
-    /// The source is the gateway's address.
+    /// Returns the location of the interface that is named as the sender of a packet through a NAT
+    /// gateway to an interface of this host, and whether the packet enters the receiver's subnet
+    /// from outside. The packet's source is the gateway's address.
     pub fn sender_by_nat(
         &self,
         to: EniId,
@@ -459,7 +467,7 @@ impl Rules {
         found.ok_or(NoSender::NotIts)
     }
 
-    /// The NAT gateway of a cloud that has an address, and its subnet.
+    /// Returns the NAT gateway of a cloud that has this address, and the gateway's subnet.
     fn nat_at(&self, vpc: VpcId, address: IpAddr) -> Option<(NatGatewayId, SubnetId)> {
         let IpAddr::V4(address) = address else { return None };
         self.gateways.nats.get(&(vpc, address)).copied()
@@ -473,14 +481,14 @@ impl Rules {
         of_nat.copied().unwrap_or(Err(Reason::NoPublicAddress))
     }
 
-    /// The interface of a cloud that has an address.
+    /// Finds the interface of a cloud that has this address.
     fn at(&self, vpc: VpcId, address: IpAddr) -> At<'_> {
         let Some(table) = self.mapping.get(&vpc) else { return At::Nobody };
         let place = table.at(address).min_by_key(|place| place.eni);
         if let Some(place) = place {
             return At::Here(place);
         }
-        // Addresses of interfaces are of their cloud's blocks.
+        // An interface's addresses always lie in the blocks of its cloud.
         let blocks = self.clouds.get(&vpc).filter(|_| self.asks);
         if !blocks.is_some_and(|blocks| blocks.contains(address)) {
             return At::Nobody;
@@ -493,7 +501,7 @@ impl Rules {
         }
     }
 
-    /// The interface of a subnet that has an address.
+    /// Finds the interface of a subnet that has this address.
     fn near(&self, id: SubnetId, subnet: &SubnetRules, address: IpAddr) -> At<'_> {
         match self.at(subnet.vpc, address) {
             At::Here(place) if place.subnet != id => At::Nobody,

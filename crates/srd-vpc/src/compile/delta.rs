@@ -1,47 +1,49 @@
-//! Changes that a host has to make to its tables.
+//! Changes that a host applies to its tables.
 
 use super::blocks::Blocks;
 use super::policy::AclRules;
 use super::*;
 use ipnet::IpNet;
 
-/// A change of one host's tables. Deltas, and answers, of one directory reach a host in the order
-/// in which they were made.
+/// A change of one host's tables. A host has to receive the deltas and answers of one directory in
+/// the order in which the directory made them.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Delta {
-    /// All tables of the host but addresses of groups that it has, and answers.
+    /// New tables of the host, without the answers and without addresses of groups that the host
+    /// already has.
     pub(super) whole: Option<Rules>,
     pub(super) acls: BTreeMap<AclId, Option<AclRules>>,
     pub(super) clouds: BTreeMap<VpcId, Option<Blocks<()>>>,
-    /// Blocks that have come into groups, and that have left them.
+    /// Blocks that were added to groups (true) or removed from groups (false).
     pub(super) members: BTreeMap<GroupId, BTreeMap<IpNet, bool>>,
     pub(super) withdrawn: Vec<Question>,
 }
 
 impl Delta {
-    /// Whether the host's own interfaces, or what their subnets lead to, are compiled anew.
+    /// Whether the delta replaces the tables of the host's own interfaces and of the objects that
+    /// their subnets refer to.
     pub fn is_whole(&self) -> bool {
         self.whole.is_some()
     }
 
-    /// Blocks of groups that come and go.
+    /// Returns the number of blocks that are added to groups or removed from them.
     pub fn members(&self) -> usize {
         self.members.values().map(BTreeMap::len).sum()
     }
 
-    /// Access control lists that change.
+    /// Returns the number of access control lists that change.
     pub fn acls(&self) -> usize {
         self.acls.len()
     }
 
-    /// Answers that do not hold any more.
+    /// Questions whose answers are no longer valid.
     pub fn withdrawn(&self) -> &[Question] {
         &self.withdrawn
     }
 }
 
 impl Rules {
-    /// Applies a change, and returns the verdicts that it may affect.
+    /// Applies a change. Returns the verdicts that the change may affect.
     pub fn apply(&mut self, delta: Delta) -> Concern {
         let mut concern = Concern::These(Concerned::default());
         if let Some(mut whole) = delta.whole {
@@ -84,7 +86,7 @@ impl Rules {
 
     fn concerned_by_acl(&self, id: AclId) -> Concern {
         let is_of = |subnet: &SubnetId| self.subnets.get(subnet).is_some_and(|of| of.acl == id);
-        // Packets of any subnet may pass that of a NAT gateway.
+        // Packets of any subnet may pass the subnet of a NAT gateway.
         if self.gateways.nat.values().any(|nat| is_of(&nat.subnet)) {
             return Concern::Everything;
         }

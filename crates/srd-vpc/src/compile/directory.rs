@@ -1,10 +1,10 @@
-//! The hosts that a change has to be sent to, and the answers to their queries.
+//! Central directory: finds the hosts that a change concerns, and answers the queries of hosts.
 //!
-//! A directory has the whole world; each host has the part that it needs. For each host, the
-//! directory keeps the objects that its tables depend on and the answers that it holds. So it
-//! finds the hosts that an [`Edit`] concerns without looking at the others. Bound: one entry for
-//! each host that has requested its tables, with as many needs as these tables have, and at most
-//! [`HELD_MAX`] questions.
+//! A directory has the whole world; each host has only the part that it needs. For each host, the
+//! directory keeps the objects that the host's tables depend on and the answers that the host
+//! holds. So for an [`Edit`] the directory finds the affected hosts without a search through all
+//! hosts. Bound: one entry for each host that has requested its tables, with one record for each
+//! object that these tables need, and at most [`HELD_MAX`] questions.
 
 use super::build::cloud;
 use super::index::{Index, host_of, memberships};
@@ -15,7 +15,8 @@ use super::*;
 use crate::object::{Acl, Eni, Peering, World};
 use ipnet::IpNet;
 
-/// Questions whose answers a host may hold: those that it has learned, and those on their way.
+/// Largest number of questions whose answers one host may hold: stored answers, and answers that
+/// are in transit.
 pub const HELD_MAX: usize = KNOWN_MAX + ON_THE_WAY_MAX;
 
 /// All objects, and the answers that each host holds.
@@ -24,9 +25,9 @@ pub struct Directory {
     world: World,
     index: Index,
     hosts: BTreeMap<Arc<str>, Host>,
-    /// The hosts that hold an answer.
+    /// Hosts that hold the answer to each question.
     holders: BTreeMap<Question, BTreeSet<Arc<str>>>,
-    /// The hosts whose rules name a group.
+    /// Hosts whose rules name each group.
     naming: BTreeMap<GroupId, BTreeSet<Arc<str>>>,
 }
 
@@ -36,7 +37,7 @@ struct Host {
     held: BTreeSet<Question>,
 }
 
-/// The parts of an interface that hosts depend on, before and after a change.
+/// Attributes of an interface that hosts depend on, recorded before and after a change.
 #[derive(PartialEq)]
 struct InterfaceSnapshot {
     host: Option<Arc<str>>,
@@ -45,18 +46,18 @@ struct InterfaceSnapshot {
 }
 
 impl Directory {
-    /// A directory of a world. No host has tables or answers of it yet.
+    /// Returns a directory of a world. No host has tables or answers from this directory yet.
     pub fn new(world: World) -> Self {
         let index = Index::new(&world);
         Self { world, index, ..Self::default() }
     }
 
-    /// The world as it is.
+    /// Returns the current world.
     pub fn world(&self) -> &World {
         &self.world
     }
 
-    /// The tables of a host, which gets changes from now on.
+    /// Returns the tables of a host. From now on the host receives changes.
     pub fn tables(&mut self, host: &str) -> Rules {
         self.leave(host);
         let rules = Rules::build(&self.world, &self.index, host, &BTreeSet::new());
@@ -64,7 +65,7 @@ impl Directory {
         rules
     }
 
-    /// Removes a host that has ended or has lost its tables: it gets no more changes.
+    /// Removes a host that has ended or has lost its tables: the host receives no more changes.
     pub fn leave(&mut self, host: &str) {
         let Some(gone) = self.hosts.remove(host) else { return };
         for id in &gone.needs.named {
@@ -75,10 +76,10 @@ impl Directory {
         }
     }
 
-    /// Answers a query of a host's tables. The host is notified when the answer is no longer
-    /// valid. An object that it cannot reach does not exist for it. `None`: the host has no
-    /// tables of this directory, or holds [`HELD_MAX`] answers and has not reported any as
-    /// dropped.
+    /// Answers a query of a host's tables. The host is notified when the answer is no longer valid.
+    /// An object that the host cannot reach is reported as absent. Returns `None` if the host has
+    /// no tables of this directory, or if it holds [`HELD_MAX`] answers and has not reported any of
+    /// them as dropped.
     pub fn answer(&mut self, host: &str, question: Question) -> Option<Answer> {
         let (world, index) = (&self.world, &self.index);
         let name = self.hosts.get_key_value(host)?.0.clone();
@@ -104,7 +105,7 @@ impl Directory {
         Some(answer)
     }
 
-    /// A host has forgotten answers, or has not learned them.
+    /// Removes the records of answers that a host has dropped, or has never stored.
     pub fn forgotten(&mut self, host: &str, questions: &[Question]) {
         let Some(of) = self.hosts.get_mut(host) else { return };
         for question in questions.iter().filter(|question| of.held.remove(question)) {
@@ -112,8 +113,8 @@ impl Directory {
         }
     }
 
-    /// Changes the world, and returns the change of each host that is concerned. Other hosts have
-    /// nothing to do.
+    /// Changes the world. Returns a delta for each host that the change concerns; other hosts need
+    /// no update.
     pub fn apply(&mut self, edits: &[Edit]) -> BTreeMap<Arc<str>, Delta> {
         let mut marks = Marks::default();
         for edit in edits {
@@ -133,7 +134,7 @@ impl Directory {
         self.deltas(marks)
     }
 
-    /// The interfaces whose entries in the index an edit may change.
+    /// Returns the interfaces whose entries in the index an edit may change.
     fn moved_by(&self, edit: &Edit) -> Vec<EniId> {
         match edit {
             Edit::Interface(id, _) => alloc::vec![*id],
@@ -171,8 +172,8 @@ impl Directory {
         self.seen(id, marks)
     }
 
-    /// The parts of an interface that hosts depend on. Marks the present memberships of its
-    /// groups.
+    /// Returns the attributes of an interface that hosts depend on. Marks the current memberships
+    /// of its groups.
     fn seen(&self, id: EniId, marks: &mut Marks) -> Option<InterfaceSnapshot> {
         let eni: &Eni = self.world.enis.get(&id)?;
         for (group, block) in memberships(eni) {
@@ -223,7 +224,7 @@ impl Directory {
         }
     }
 
-    /// Hosts that may write the public address that stands for a private one.
+    /// Marks the hosts that may write the public address of this private address.
     fn mark_elastic(&self, vpc: Option<VpcId>, private: Ipv4Addr, marks: &mut Marks) {
         let Some(vpc) = vpc else { return };
         for eni in self.index.all_at(vpc, private.into()) {
@@ -242,7 +243,7 @@ impl Directory {
         marks.whole.extend(hosts.map(|(name, _)| name.clone()));
     }
 
-    /// Questions about a block's addresses to which a host holds the answer.
+    /// Returns the questions about addresses of a block whose answers are held by hosts.
     fn held_within(&self, vpc: VpcId, block: IpNet) -> impl Iterator<Item = Question> + '_ {
         let (first, last) = (block.network(), block.broadcast());
         let range = Question::Address(vpc, first)..=Question::Address(vpc, last);
@@ -254,7 +255,8 @@ impl Directory {
         hosts.map(move |host| (question, host.clone()))
     }
 
-    /// Marks whom an object concerns, as it is now: called before a change and after it.
+    /// Marks the hosts that the current state of an object concerns. It is called before and after
+    /// a change.
     fn mark(&self, edit: &Edit, marks: &mut Marks) {
         let world = &self.world;
         let vpc_of = |id: &SubnetId| world.subnets.get(id).map(|subnet| subnet.vpc);
@@ -350,8 +352,8 @@ impl Directory {
             self.enter(&host, &rules, has);
             let of = &self.hosts[&host];
             if of.needs.reached != reached {
-                // An object that was out of reach was answered as absent, and the other way
-                // round.
+                // An object that the host could not reach was reported as absent. If that changes,
+                // the answer changes.
                 marks.withdrawn.extend(of.held.iter().map(|question| (*question, host.clone())));
             }
             deltas.entry(host).or_default().whole = Some(rules);
@@ -395,7 +397,7 @@ impl Directory {
         deltas
     }
 
-    /// Remembers what the tables of a host rest on.
+    /// Stores the objects that the tables of a host depend on.
     fn enter(&mut self, host: &Arc<str>, rules: &Rules, before: BTreeSet<GroupId>) {
         let needs = Needs::of(&self.world, rules);
         for id in before.difference(&needs.named) {
@@ -408,15 +410,15 @@ impl Directory {
     }
 }
 
-/// The askers that changes concern.
+/// The hosts and answers that a series of changes concerns.
 #[derive(Debug, Default)]
 struct Marks {
-    /// Hosts whose tables are compiled anew.
+    /// Hosts whose tables are compiled again.
     whole: BTreeSet<Arc<str>>,
-    /// Lists and clouds that were touched, and what they were before.
+    /// Lists and clouds that were edited, and their state before the edits.
     acls: BTreeMap<AclId, Option<Acl>>,
     clouds: BTreeMap<VpcId, Option<Blocks<()>>>,
-    /// Blocks that were touched, and whether they were in the group before.
+    /// Blocks that were edited, and whether each was in the group before the edits.
     members: BTreeMap<GroupId, BTreeMap<IpNet, bool>>,
     withdrawn: BTreeSet<(Question, Arc<str>)>,
 }

@@ -6,8 +6,8 @@ use crate::object::*;
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
-/// The new state of an object; `None`: the object is removed. Objects that tables do not depend
-/// on (options, logs, mirrors) have no edits.
+/// The new state of an object; `None`: the object is removed. Tables do not depend on DHCP options,
+/// logs and mirrors, so these objects have no edits.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Edit {
     /// A cloud.
@@ -24,7 +24,7 @@ pub enum Edit {
     PrefixList(PrefixListId, Option<PrefixList>),
     /// An interface: addresses, groups, attachment.
     Interface(EniId, Option<Eni>),
-    /// An instance: where it is placed.
+    /// An instance, with its host.
     Instance(InstanceId, Option<Instance>),
     /// A placement group.
     Placement(PlacementId, Option<Placement>),
@@ -43,7 +43,8 @@ pub enum Edit {
 }
 
 impl Edit {
-    /// The edits that make one world of another, as far as tables depend on it.
+    /// Returns the edits that turn the world `old` into `new`, limited to objects that tables
+    /// depend on.
     pub fn between(old: &World, new: &World) -> Vec<Self> {
         let mut edits = Vec::new();
         macro_rules! differing {
@@ -61,7 +62,7 @@ impl Edit {
         edits
     }
 
-    /// Whether a world is another after it.
+    /// Whether the edit would change this world.
     pub fn changes(&self, world: &World) -> bool {
         match self {
             Self::Vpc(id, to) => world.vpcs.get(id) != to.as_ref(),
@@ -82,7 +83,7 @@ impl Edit {
         }
     }
 
-    /// Changes a world.
+    /// Applies the edit to a world.
     pub fn apply(&self, world: &mut World) {
         match self {
             Self::Vpc(id, to) => put(&mut world.vpcs, *id, to),

@@ -1,7 +1,7 @@
 //! Indexes of a world: by host, address, group, instance, subnet.
 //!
-//! Bound: as many entries as the world has interfaces, and for each as many as it has addresses and
-//! groups.
+//! Bound: one entry for each interface of the world, and for each interface one entry for each of
+//! its addresses and groups.
 
 use super::blocks::{self, Blocks};
 use super::*;
@@ -9,14 +9,14 @@ use crate::object::{Eni, Strategy, World};
 use core::net::IpAddr;
 use ipnet::IpNet;
 
-/// Interfaces by what they are looked up by.
+/// Interfaces by host, address, group, instance and subnet.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Index {
-    /// Names of hosts and zones, each once.
+    /// Names of hosts and zones, each stored once.
     names: BTreeSet<Arc<str>>,
     hosts: BTreeMap<Arc<str>, BTreeSet<EniId>>,
     addresses: BTreeMap<VpcId, Blocks<BTreeSet<EniId>>>,
-    /// For each block how many interfaces of the group have it.
+    /// For each block of a group, the number of interfaces of the group that have it.
     groups: BTreeMap<GroupId, Blocks<u32>>,
     instances: BTreeMap<InstanceId, BTreeSet<EniId>>,
     subnets: BTreeMap<SubnetId, BTreeSet<EniId>>,
@@ -31,7 +31,7 @@ impl Index {
         index
     }
 
-    /// Enters an interface, as the world has it.
+    /// Adds an interface with its attributes in the world.
     pub(super) fn add(&mut self, world: &World, id: EniId, eni: &Eni) {
         if let Some(host) = host_of(world, eni) {
             let host = self.intern(host);
@@ -53,7 +53,7 @@ impl Index {
         self.subnets.entry(eni.subnet).or_default().insert(id);
     }
 
-    /// Takes an interface out; the world is still the one that it was entered with.
+    /// Removes an interface. The world must still be in the state in which the interface was added.
     pub(super) fn take(&mut self, world: &World, id: EniId, eni: &Eni) {
         if let Some(host) = host_of(world, eni) {
             take(&mut self.hosts, host, id);
@@ -96,7 +96,7 @@ impl Index {
         self.names.get(name).cloned().unwrap_or_else(|| name.into())
     }
 
-    /// The interfaces of a host, in the order of their identifiers.
+    /// Returns the interfaces of a host, in the order of their identifiers.
     pub(super) fn on_host<'a>(
         &'a self,
         world: &'a World,
@@ -114,12 +114,13 @@ impl Index {
         self.subnets.get(&id).into_iter().flatten().copied()
     }
 
-    /// The first interface of a cloud that has an address.
+    /// Returns the first interface of a cloud that has this address.
     pub(super) fn at(&self, vpc: VpcId, address: IpAddr) -> Option<EniId> {
         self.addresses.get(&vpc)?.at(address).filter_map(|having| having.first()).min().copied()
     }
 
-    /// All interfaces of a cloud that have an address: one, unless two were given the same.
+    /// Returns all interfaces of a cloud that have this address: one, unless two were given the
+    /// same address.
     pub(super) fn all_at(
         &self,
         vpc: VpcId,
@@ -129,7 +130,7 @@ impl Index {
         table.flat_map(move |table| table.at(address)).flatten().copied()
     }
 
-    /// The addresses of a group's interfaces.
+    /// Returns the addresses of a group's interfaces.
     pub(super) fn members(&self, id: GroupId) -> Blocks<()> {
         self.groups.get(&id).map(Blocks::set).unwrap_or_default()
     }
@@ -165,13 +166,13 @@ impl Index {
     }
 }
 
-/// The groups of an interface, each with each of its blocks.
+/// Returns each pair of a group and a block of the interface.
 pub(super) fn memberships(eni: &Eni) -> impl Iterator<Item = (GroupId, IpNet)> + '_ {
     let groups: BTreeSet<GroupId> = eni.groups.iter().copied().collect();
     groups.into_iter().flat_map(|group| blocks::of_eni(eni).map(move |block| (group, block)))
 }
 
-/// The host of an interface.
+/// Returns the host of an interface.
 pub(super) fn host_of<'a>(world: &'a World, eni: &Eni) -> Option<&'a str> {
     let instance = eni.attachment.as_ref()?.instance;
     world.instances.get(&instance)?.host.as_deref()

@@ -1,12 +1,12 @@
-//! Answers about interfaces of other hosts.
+//! Stored answers about interfaces of other hosts.
 //!
-//! A table that queries a directory holds the answers that packets of its guests have needed. An
-//! answer suffices for the next packet as well; the answer that no interface has an address is
-//! kept, too. Bounds: [`KNOWN_MAX`] answers, and [`SHARE_MAX`] for each asker. An answer in use
-//! is kept ([`Rules::sweep`] drops the answers that no packet has needed since the sweep before)
-//! unless the table is full. Then an asker with fewer answers takes the place of an answer of the
-//! asker with the most ([`Rules::make_room`]). So askers that query everything, however many they
-//! are, leave another asker as many answers as each of them has.
+//! Tables that query a directory store the answers that packets of the host's guests have needed. A
+//! stored answer also serves later packets. The answer that no interface has an address is stored,
+//! too. Bounds: [`KNOWN_MAX`] answers, and [`SHARE_MAX`] for each asker. [`Rules::sweep`] drops the
+//! answers that no packet has needed since the last sweep. Other answers are kept until the table
+//! is full. In a full table, an answer for an asker with fewer answers replaces an answer of the
+//! asker with the most answers ([`Rules::make_room`]). So any number of askers that query all
+//! addresses leave another asker as many answers as each of them has.
 
 use super::tree::tree_bytes;
 use super::*;
@@ -14,25 +14,25 @@ use core::net::IpAddr;
 use core::sync::atomic::{AtomicU32, Ordering};
 use ipnet::IpNet;
 
-/// The most answers of a host: about 10 MB.
+/// Largest number of stored answers of a host: about 10 MB.
 pub const KNOWN_MAX: usize = 65_536;
-/// The most answers that one interface, or one other host, has requested: a guest that tries all
-/// addresses of its cloud takes no other guest's entries.
+/// Largest number of stored answers that one interface, or one other host, has requested. With this
+/// limit a guest that tries all addresses of its cloud does not use up the entries of other guests.
 pub const SHARE_MAX: u32 = 16_384;
-/// Largest number of answers that are on the way to a host, or whose receipt it has not reported
-/// yet.
+/// Largest number of answers that are in transit to a host, or whose receipt the host has not
+/// reported yet.
 pub(super) const ON_THE_WAY_MAX: usize = 8192;
 
-/// A query of tables to the directory.
+/// A query that the tables send to the directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Question {
-    /// Which interface of a cloud has an address, and where is it?
+    /// The interface that has an address in a cloud, and its location.
     Address(VpcId, IpAddr),
-    /// Where is an interface, and which addresses does it have?
+    /// The location and the addresses of an interface.
     Interface(EniId),
 }
 
-/// An answer, with its question.
+/// An answer, together with its question.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Answer {
     /// Location of the interface that has an address; `None` if no interface has it.
@@ -43,7 +43,7 @@ pub enum Answer {
 }
 
 impl Answer {
-    /// The question of this answer.
+    /// Returns the question of this answer.
     pub fn question(&self) -> Question {
         match self {
             Self::Address(vpc, address, _) => Question::Address(*vpc, *address),
@@ -51,7 +51,7 @@ impl Answer {
         }
     }
 
-    /// About how many bytes it has outside of the table.
+    /// Returns the approximate number of bytes that the answer occupies outside of the table.
     fn bytes(&self) -> usize {
         match self {
             Self::Interface(_, Some(of)) => of.own.bytes(),
@@ -70,9 +70,9 @@ impl Answer {
 /// Sender of the packet that caused a query.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Asker {
-    /// A packet that an interface of this host sends.
+    /// An interface of this host.
     Interface(EniId),
-    /// A packet that another host sends.
+    /// Another host.
     Host(Arc<str>),
 }
 
@@ -80,25 +80,25 @@ pub enum Asker {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum NotLearned {
-    /// [`KNOWN_MAX`] answers are there.
+    /// The table already holds [`KNOWN_MAX`] answers.
     Full,
-    /// The table holds [`SHARE_MAX`] answers of this asker.
+    /// The table already holds [`SHARE_MAX`] answers of this asker.
     ShareFull,
     /// The answer is about a cloud that the host does not reach.
     OutOfReach,
-    /// No query is open, or it has timed out.
+    /// The host has no open query for this answer, or the query has timed out.
     NotAsked,
 }
 
-/// The answers of a host.
+/// Stored answers of a host.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) struct AnswerCache {
     answers: BTreeMap<Question, CachedAnswer>,
-    /// Questions of each asker that has answers.
+    /// Questions of each asker that has stored answers.
     shares: BTreeMap<Asker, BTreeSet<Question>>,
-    /// The number of sweeps.
+    /// Number of sweeps so far.
     round: u32,
-    /// About how many bytes the answers themselves and the sets of `shares` take.
+    /// Approximate bytes of the answers themselves and of the sets in `shares`.
     within_bytes: usize,
 }
 
@@ -109,8 +109,8 @@ struct CachedAnswer {
     used: Mark,
 }
 
-/// The round in which an answer was used last. Judging reads the tables only, so the mark is
-/// atomic.
+/// The round in which an answer was last used. Evaluation of packets has only shared access to the
+/// tables, so the mark is atomic.
 #[derive(Debug)]
 struct Mark(AtomicU32);
 
@@ -126,7 +126,7 @@ impl Clone for Mark {
     }
 }
 
-/// Tables that differ only in what was used are the same tables.
+/// Two tables that differ only in these marks are equal.
 impl PartialEq for Mark {
     fn eq(&self, _: &Self) -> bool {
         true
@@ -140,14 +140,15 @@ impl AnswerCache {
         self.answers.len()
     }
 
-    /// About how many bytes the answers take. It is kept, and not counted here.
+    /// Returns the approximate size of the answers in bytes. The size is updated with each change,
+    /// so this call is cheap.
     pub(super) fn bytes(&self) -> usize {
         tree_bytes::<Question, CachedAnswer>(self.answers.len())
             + tree_bytes::<Asker, BTreeSet<Question>>(self.shares.len())
             + self.within_bytes
     }
 
-    /// The answer to a question, which is in use now.
+    /// Returns the answer to a question, and marks the answer as used.
     pub(super) fn ask(&self, question: Question) -> Option<&Answer> {
         let held = self.answers.get(&question)?;
         held.used.0.store(self.round, Ordering::Relaxed);
@@ -191,7 +192,8 @@ impl AnswerCache {
 }
 
 impl Rules {
-    /// Learns an answer. Verdicts that were given before stay right: nothing was known then.
+    /// Stores an answer. Earlier verdicts stay valid: none of them was based on an answer to this
+    /// question.
     pub fn learn(&mut self, asker: Asker, answer: Answer) -> Result<(), NotLearned> {
         if !answer.vpc().is_none_or(|vpc| self.mapping.contains_key(&vpc)) {
             return Err(NotLearned::OutOfReach);
@@ -199,9 +201,9 @@ impl Rules {
         self.known.learn(asker, answer)
     }
 
-    /// Drops one answer of the asker that has the most, if the table is full and this asker has
-    /// fewer. Returns the question of the dropped answer, and the verdicts that depend on it. The
-    /// directory need not send the host changes of it any more.
+    /// Drops one answer of the asker with the most answers, if the table is full and `asker` has
+    /// fewer. Returns the question of the dropped answer, and the verdicts that depend on the
+    /// answer. The directory need not report changes of the dropped answer to this host any more.
     pub fn make_room(&mut self, asker: &Asker) -> Option<(Question, Concern)> {
         let AnswerCache { answers, shares, .. } = &self.known;
         if answers.len() < KNOWN_MAX {
@@ -209,27 +211,27 @@ impl Rules {
         }
         let own = shares.get(asker).map_or(0, BTreeSet::len);
         let most = shares.values().max_by_key(|share| share.len())?;
-        // Two that have as many take nothing from each other.
+        // Askers with an equal number of answers do not displace each other's answers.
         let question = *most.last().filter(|_| most.len() > own + 1)?;
         Some((question, self.withdraw(question)))
     }
 
-    /// Whether the answer to a question is known.
+    /// Whether the answer to a question is stored.
     pub fn knows(&self, question: Question) -> bool {
         self.known.answers.contains_key(&question)
     }
 
-    /// The stored answers, with their askers.
+    /// Returns the stored answers, with their askers.
     pub fn known(&self) -> impl Iterator<Item = (&Asker, &Answer)> {
         self.known.answers.values().map(|held| (&held.asker, &held.answer))
     }
 
-    /// Drops an answer, and returns the verdicts that depend on it.
+    /// Drops an answer. Returns the verdicts that depend on the answer.
     pub fn withdraw(&mut self, question: Question) -> Concern {
         let concern = match self.known.answers.get(&question).map(|held| &held.answer) {
             None => Concern::These(Concerned::default()),
             Some(Answer::Address(_, address, _)) => of_addresses([*address]),
-            // Nothing that it sent was taken.
+            // No packet of this interface was accepted, so no verdict depends on the answer.
             Some(Answer::Interface(_, None)) => Concern::These(Concerned::default()),
             Some(Answer::Interface(_, Some(of))) => {
                 let single = |net: &IpNet| net.prefix_len() == net.max_prefix_len();
@@ -245,8 +247,8 @@ impl Rules {
     }
 
     /// Drops the answers that no packet has needed since the last sweep, and returns their
-    /// questions. The caller drops all cached verdicts now: an answer in use is then looked up
-    /// again before the next sweep.
+    /// questions. The caller has to drop all cached verdicts now, so that each answer in use is
+    /// looked up again, and thereby marked, before the next sweep.
     pub fn sweep(&mut self) -> Vec<Question> {
         let round = self.known.round;
         let idle = self.known.those(|held| held.used.0.load(Ordering::Relaxed) != round);
@@ -256,7 +258,7 @@ impl Rules {
     }
 }
 
-/// About how many bytes the questions of one asker take.
+/// Returns the approximate number of bytes that the questions of one asker occupy.
 fn share_bytes(questions: usize) -> usize {
     tree_bytes::<Question, ()>(questions)
 }
@@ -277,7 +279,7 @@ mod tests {
         Location { eni, subnet, host: None, express, zone: "a".into(), cluster: None }
     }
 
-    /// The bytes that are kept, counted anew.
+    /// Returns the value of `within_bytes`, computed from the answers.
     fn counted(known: &AnswerCache) -> usize {
         let shares = known.shares.values().map(|share| share_bytes(share.len())).sum::<usize>();
         shares + known.answers.values().map(|held| held.answer.bytes()).sum::<usize>()

@@ -1,31 +1,32 @@
-//! The rules of a [`World`](crate::object::World) as tables for one host: the rules that its
-//! interfaces need, and nothing else.
+//! Compilation of the rules of a [`World`](crate::object::World) into tables for one host. The
+//! tables contain only the rules that the host's interfaces need.
 //!
-//! [`Rules::send`] judges a packet that an interface of the host sends, up to the receiving
-//! interface; [`Rules::receive`] judges it at the receiver's host, and [`Rules::from_internet`] a
-//! packet from outside. Together they return the verdict of [`judge`](crate::judge::judge),
-//! without its steps.
+//! [`Rules::send`] evaluates a packet that an interface of the host sends, up to the receiving
+//! interface. [`Rules::receive`] evaluates the packet at the receiver's host, and
+//! [`Rules::from_internet`] evaluates a packet from outside. Together they return the verdict of
+//! [`judge`](crate::judge::judge), without its steps.
 //!
-//! [`Rules::compile`] makes tables that hold every interface of the clouds that the host reaches:
-//! right for small clouds. Tables of a [`Directory`] hold the host's own interfaces and the
-//! objects that its rules name. They *query* the location of another interface ([`Question`])
-//! when a packet needs it, and store the [`Answer`] up to a bound. For a list of [`Edit`]s, the
-//! directory returns a [`Delta`] for each host that is concerned; [`Rules::apply`] applies it.
+//! [`Rules::compile`] makes tables that hold every interface of the clouds that the host reaches,
+//! which suits small clouds. Tables of a [`Directory`] hold the host's own interfaces and the
+//! objects that its rules name. When a packet needs the location of another interface, these tables
+//! *query* the directory ([`Question`]) and store the [`Answer`], up to a bound. For a list of
+//! [`Edit`]s, the directory returns a [`Delta`] for each host that the edits concern;
+//! [`Rules::apply`] applies the delta.
 //!
 //! | file | tables |
 //! |---|---|
 //! | `blocks` | values by blocks of addresses |
 //! | `policy` | merged groups, access control lists |
 //! | `index` | a world by host, address, group, instance and subnet |
-//! | `build` | what of a world a host needs |
-//! | `decide` | packets |
-//! | `known` | answers that a host remembers |
-//! | `concern` | whose verdicts a change concerns |
+//! | `build` | the parts of a world that a host needs |
+//! | `decide` | verdicts on packets |
+//! | `known` | answers that a host stores |
+//! | `concern` | verdicts that a change affects |
 //! | `edit` | changes of a world |
-//! | `delta` | what a host has to change |
-//! | `needs` | what the tables of a host rest on |
-//! | `directory` | which hosts need which delta, and answers |
-//! | `size`, `tree` | about how many bytes tables and deltas take, and a B-tree |
+//! | `delta` | changes of a host's tables |
+//! | `needs` | objects that a host's tables depend on |
+//! | `directory` | deltas and answers for all hosts |
+//! | `size`, `tree` | approximate bytes of tables, deltas and B-trees |
 
 mod blocks;
 mod build;
@@ -66,26 +67,28 @@ pub struct Rules {
     host: String,
     /// The interfaces of the host.
     ports: BTreeMap<EniId, Port>,
-    /// Subnets of these interfaces, and of the NAT gateways that they use.
+    /// Subnets of these interfaces, and of the NAT gateways that these interfaces use.
     subnets: BTreeMap<SubnetId, SubnetRules>,
     acls: BTreeMap<AclId, AclRules>,
     /// Addresses of each group that a rule names.
     members: Members,
-    /// Whether the tables hold the host's own interfaces only, and query others.
+    /// Whether the tables hold the host's own interfaces only, and query a directory about other
+    /// interfaces.
     asks: bool,
-    /// The clouds that can be reached, with their interfaces: only the host's own if the tables
-    /// query others, otherwise all.
+    /// Clouds that can be reached, with the locations of their interfaces: of the host's own
+    /// interfaces if the tables query a directory, otherwise of all interfaces.
     mapping: BTreeMap<VpcId, Blocks<Location>>,
-    /// Interfaces of these clouds whose source and destination check is off: their packets may
-    /// have any source address.
+    /// Interfaces of these clouds whose source and destination check is off: they may send with any
+    /// source address.
     unchecked: BTreeMap<EniId, (VpcId, Location)>,
-    /// Answers about other interfaces.
+    /// Stored answers about other interfaces.
     known: AnswerCache,
-    /// Clouds of the host's interfaces, and clouds that an active connection joins them to.
+    /// Pairs of clouds: a cloud of the host's interfaces, and a cloud that an active peering
+    /// connection joins to it.
     peered: BTreeSet<(VpcId, VpcId)>,
-    /// Whether the internet carries private addresses.
+    /// Whether packets with private addresses may pass to and from the internet.
     internet_private: bool,
-    /// The blocks of all clouds.
+    /// The address blocks of all clouds.
     clouds: BTreeMap<VpcId, Blocks<()>>,
     gateways: Gateways,
 }
@@ -105,9 +108,9 @@ struct Port {
 struct SubnetRules {
     vpc: VpcId,
     acl: AclId,
-    /// `None` if the table does not exist.
+    /// The routes; `None` if the route table does not exist.
     routes: Option<Arc<Blocks<(u8, Target)>>>,
-    /// The resolver's address in the cloud, and whether it answers.
+    /// The address of the cloud's resolver, and whether the resolver answers.
     services: Option<(Ipv4Addr, bool)>,
 }
 
@@ -116,15 +119,15 @@ struct SubnetRules {
 pub struct Location {
     /// The interface.
     pub eni: EniId,
-    /// Its subnet.
+    /// Subnet of the interface.
     pub subnet: SubnetId,
-    /// The host that its instance is placed on.
+    /// Host that runs the interface's instance, once the instance is placed.
     pub host: Option<Arc<str>>,
     /// Traffic of the interface that may use SRD.
     pub express: ExpressSpec,
-    /// Its zone.
+    /// Availability zone of the interface.
     zone: Arc<str>,
-    /// The cluster placement group of its instance.
+    /// Cluster placement group of the interface's instance.
     cluster: Option<PlacementId>,
 }
 
@@ -137,20 +140,21 @@ struct Gateways {
     attached: BTreeSet<VpcId>,
     egress_only: BTreeMap<EgressOnlyGatewayId, VpcId>,
     nat: BTreeMap<NatGatewayId, Nat>,
-    /// NAT gateways of the clouds that can be reached, by their private addresses, and the subnets
-    /// that they stand in.
+    /// NAT gateways of the clouds that can be reached, by cloud and private address, and the
+    /// subnets of the gateways.
     nats: BTreeMap<(VpcId, Ipv4Addr), (NatGatewayId, SubnetId)>,
-    /// The two ends of a connection, if it is active.
+    /// The two clouds of each peering connection; `None` if the connection is not active.
     peerings: BTreeMap<PeeringId, Option<[VpcId; 2]>>,
-    /// Endpoints: the cloud, and whether flows are always tracked.
+    /// Gateway endpoints: the cloud of each, and whether its flows are always tracked.
     endpoints: BTreeMap<EndpointId, (VpcId, bool)>,
     middleboxes: BTreeMap<EniId, Remote>,
-    /// Public addresses of private ones: those of the host's interfaces, and those of others whose
-    /// packets it may send.
+    /// Public addresses by private address: of the host's interfaces, and of other interfaces whose
+    /// packets the host may send.
     elastic: BTreeMap<(VpcId, Ipv4Addr), Ipv4Addr>,
-    /// Public addresses of private ones: those of NAT gateways.
+    /// Public addresses of NAT gateways, by private address.
     of_nat: BTreeMap<(VpcId, Ipv4Addr), Result<Ipv4Addr, Reason>>,
-    /// Elastic addresses of the host's interfaces: what a packet from the internet finds.
+    /// Elastic addresses of the host's interfaces, by which packets from the internet are
+    /// delivered.
     arrivals: BTreeMap<Ipv4Addr, (EniId, Ipv4Addr)>,
 }
 
@@ -162,7 +166,7 @@ struct Nat {
     private: Ipv4Addr,
 }
 
-/// An interface of another host, or one that routes lead to.
+/// An interface of another host, or an interface that is the target of routes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Remote {
     vpc: Option<VpcId>,
@@ -172,34 +176,34 @@ pub struct Remote {
 }
 
 impl Rules {
-    /// The interfaces of the host.
+    /// Returns the interfaces of the host.
     pub fn enis(&self) -> impl Iterator<Item = EniId> + '_ {
         self.ports.keys().copied()
     }
 
-    /// Location of an interface of the host.
+    /// Returns the location of an interface of the host.
     pub fn port(&self, eni: EniId) -> Option<&Location> {
         self.ports.get(&eni).map(|port| &port.place)
     }
 
-    /// The cloud of an interface of the host.
+    /// Returns the cloud of an interface of the host.
     pub fn vpc_of(&self, eni: EniId) -> Option<VpcId> {
         Some(self.subnets.get(&self.ports.get(&eni)?.subnet)?.vpc)
     }
 
-    /// Number of entries of the tables: interfaces, addresses of the mapping, and addresses of
-    /// groups, in this order.
+    /// Returns the number of entries of the tables: interfaces, addresses of the mapping, and
+    /// addresses of groups, in this order.
     pub fn sizes(&self) -> [usize; 3] {
         let mapping = self.mapping.values().map(Blocks::len).sum();
         [self.ports.len(), mapping, self.members.values().map(Blocks::len).sum()]
     }
 
-    /// Number of stored answers about other interfaces.
+    /// Returns the number of stored answers about other interfaces.
     pub fn answers(&self) -> usize {
         self.known.len()
     }
 
-    /// The clouds whose interfaces the host may reach.
+    /// Returns the clouds whose interfaces the host may reach.
     pub fn vpcs(&self) -> Vec<VpcId> {
         self.mapping.keys().copied().collect()
     }

@@ -3,26 +3,26 @@
 use super::*;
 use crate::object::{Destination, RulePeer, World};
 
-/// The objects whose change concerns a host. The name of an object that does not exist is
-/// included, so that the host is notified when it is created.
+/// Objects whose change concerns a host. Identifiers of objects that do not exist are included, so
+/// that the host is notified when such an object is created.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Needs {
     /// Groups of the host's interfaces.
     pub(super) groups: BTreeSet<GroupId>,
-    /// Groups that rules of these mention, visible or not.
+    /// Groups that the rules of `groups` mention, visible or not.
     pub(super) mentioned: BTreeSet<GroupId>,
-    /// Groups whose addresses the tables have.
+    /// Groups whose addresses the tables contain.
     pub(super) named: BTreeSet<GroupId>,
     pub(super) lists: BTreeSet<PrefixListId>,
     pub(super) subnets: BTreeSet<SubnetId>,
-    /// Clouds of these subnets.
+    /// Clouds of `subnets`.
     pub(super) own: BTreeSet<VpcId>,
-    /// Clouds that can be reached.
+    /// Clouds that the host can reach.
     pub(super) reached: BTreeSet<VpcId>,
     pub(super) tables: BTreeSet<RouteTableId>,
     pub(super) acls: BTreeSet<AclId>,
     pub(super) targets: BTreeSet<Target>,
-    /// Clouds of interfaces of the host that send packets of others.
+    /// Clouds of the host's middleboxes: interfaces that forward packets of other interfaces.
     pub(super) forwards: BTreeSet<VpcId>,
 }
 

@@ -1,8 +1,8 @@
 //! The merged security groups of an interface, and access control lists, as tables.
 //!
-//! Rules of one kind of traffic are one entry: the union of their blocks, and the groups that they
-//! name. Entries are in the order of [`Traffic`], so that a TCP or UDP packet looks only at entries
-//! of its protocol that begin at or below its port.
+//! All rules for the same traffic form one entry: the union of their blocks, and the groups that
+//! they name. Entries are in the order of [`Traffic`]. So a TCP or UDP packet is compared only with
+//! entries of its protocol whose first port is at or below its port.
 
 use super::blocks::Blocks;
 use crate::id::*;
@@ -29,10 +29,12 @@ pub(super) struct Policy {
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 struct Side {
     entries: Vec<(Traffic, Peers)>,
-    /// For each entry the last port of it and of those before it of its protocol: where this is
-    /// below a packet's port, no entry up to here is for the packet.
+    /// For each entry, the largest last port of this entry and of the earlier entries of its
+    /// protocol. If the value is below a packet's port, neither this entry nor an earlier one
+    /// matches the packet.
     reach: Vec<u16>,
-    /// Open to everything and everywhere: TCP and UDP of IPv4, TCP and UDP of IPv6.
+    /// Whether all packets to or from all addresses are allowed, for TCP and UDP of IPv4, and TCP
+    /// and UDP of IPv6.
     open: [bool; 4],
 }
 
@@ -40,12 +42,12 @@ struct Side {
 struct Peers {
     blocks: Blocks<()>,
     groups: Vec<GroupId>,
-    /// A rule names all addresses: of IPv4, of IPv6.
+    /// Whether a rule names all addresses of IPv4, and of IPv6.
     everywhere: [bool; 2],
 }
 
 impl Policy {
-    /// Merges groups. `visible` returns whether rules may name a group.
+    /// Merges the rules of groups. `visible` returns whether rules may name a group.
     pub(super) fn new(
         world: &World,
         groups: &[GroupId],
@@ -62,7 +64,7 @@ impl Policy {
         Self { ingress: side(false), egress: side(true) }
     }
 
-    /// Whether a packet may pass, and whether its flow is tracked; `None` refuses it.
+    /// Returns how the flow of an allowed packet is tracked; `None` if the packet is refused.
     pub(super) fn ask(
         &self,
         members: &Members,
@@ -92,13 +94,13 @@ impl Policy {
         })
     }
 
-    /// The groups that rules name.
+    /// Returns the groups that rules name.
     pub(super) fn named(&self) -> impl Iterator<Item = GroupId> + '_ {
         let sides = [&self.ingress, &self.egress].into_iter();
         sides.flat_map(|side| &side.entries).flat_map(|(_, peers)| peers.groups.iter().copied())
     }
 
-    /// About how many bytes the entries take.
+    /// Returns the approximate size of the entries in bytes.
     pub(super) fn bytes(&self) -> usize {
         let sides = [&self.ingress, &self.egress].into_iter();
         let peers =
@@ -144,7 +146,7 @@ impl Side {
         Self { entries, reach, open }
     }
 
-    /// The entries whose traffic a packet is of.
+    /// Returns the entries whose traffic includes the packet.
     fn candidates<'a>(&'a self, packet: &'a Packet) -> impl Iterator<Item = &'a Peers> {
         let before = |limit: Traffic| self.entries.partition_point(|(of, _)| *of < limit);
         let all = before(Traffic::Tcp(0, 0));
@@ -157,7 +159,7 @@ impl Side {
             Inner::Icmp(..) => [rest, rest],
             Inner::Other(_) => [all, rest],
         };
-        // Only as far back as an entry may still reach the packet's port.
+        // Skips the earlier entries that cannot contain the packet's port.
         let skipped = match packet.inner {
             Inner::Tcp(_, port) | Inner::Udp(_, port) => {
                 self.reach[from..to].partition_point(|last| *last < port)
@@ -201,7 +203,7 @@ impl Peers {
     }
 }
 
-/// An access control list: the entries of each direction in the order of their numbers.
+/// An access control list: the entries of each direction in ascending order of their numbers.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) struct AclRules {
     ingress: Vec<(Traffic, IpNet, bool)>,
@@ -218,7 +220,7 @@ impl AclRules {
         Self { ingress: side(false), egress: side(true) }
     }
 
-    /// About how many bytes the entries take.
+    /// Returns the approximate size of the entries in bytes.
     pub(super) fn bytes(&self) -> usize {
         (self.ingress.len() + self.egress.len()) * size_of::<(Traffic, IpNet, bool)>()
     }

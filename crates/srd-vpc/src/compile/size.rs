@@ -1,5 +1,5 @@
-//! About how many bytes tables, and changes of them, take: what their entries need in B-trees that
-//! were filled in order, without what the allocator adds.
+//! Approximate sizes of tables and deltas in bytes. Each size counts the B-trees of the entries, as
+//! if they had been filled in ascending order, without the overhead of the allocator.
 
 use super::blocks::Blocks;
 use super::known::Question;
@@ -17,18 +17,19 @@ fn sets_bytes<K>(map: &BTreeMap<K, Blocks<()>>) -> usize {
 }
 
 impl Rules {
-    /// About how many bytes the tables take.
+    /// Returns the approximate size of the tables in bytes.
     pub fn bytes(&self) -> usize {
         self.lasting_bytes() + self.answers_bytes()
     }
 
-    /// About how many bytes the answers about other interfaces take, at no cost.
+    /// Returns the approximate size of the stored answers about other interfaces in bytes. The size
+    /// is kept, so this call costs nothing.
     pub fn answers_bytes(&self) -> usize {
         self.known.bytes()
     }
 
-    /// The bytes without those of answers: they change with the rules alone. This goes through all
-    /// tables.
+    /// Returns the approximate size of the tables in bytes without the stored answers. This part
+    /// changes only with the rules. The call reads all tables.
     pub fn lasting_bytes(&self) -> usize {
         let mut policies: Vec<&Arc<Policy>> =
             self.ports.values().map(|port| &port.policy).collect();
@@ -75,7 +76,7 @@ impl Gateways {
 }
 
 impl Delta {
-    /// About how many bytes the change takes.
+    /// Returns the approximate size of the delta in bytes.
     pub fn bytes(&self) -> usize {
         let acls = self.acls.values().flatten().map(AclRules::bytes).sum::<usize>();
         let clouds = self.clouds.values().flatten().map(Blocks::bytes).sum::<usize>();

@@ -1,5 +1,5 @@
-//! Access control lists: numbered, the first match decides, evaluated at the border of a subnet
-//! only.
+//! Network access control lists. Entries are numbered, and the first entry that matches decides. A
+//! list is evaluated only when a packet crosses the border of its subnet.
 
 use super::groups::Direction;
 use super::traffic;
@@ -11,12 +11,12 @@ use crate::packet::Packet;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Decision {
     pub(super) acl: crate::id::AclId,
-    /// The entry that decided; `None` is the last, implicit one, which denies.
+    /// Number of the entry that decided; `None`: the implicit last entry, which denies.
     pub(super) number: Option<u16>,
     pub(super) allow: bool,
 }
 
-/// Decision of a subnet's list about a packet that enters or leaves the subnet.
+/// Returns the decision of a subnet's list on a packet that enters or leaves the subnet.
 pub(super) fn decide(
     world: &World,
     subnet: SubnetId,
@@ -53,7 +53,8 @@ mod tests {
     use crate::object::{AclEntry, Traffic};
     use crate::packet::Inner;
 
-    /// A later fragment whose first one is not known has no ports: it passes if all ports pass.
+    /// A later fragment has no ports if its first fragment is unknown: it passes only if all ports
+    /// pass.
     #[test]
     fn regression_a_fragment_without_ports_passes_no_entry_that_denies_some_ports() {
         let entry = |number, allow, traffic| AclEntry {

@@ -1,4 +1,5 @@
-//! A packet and its answer: access control lists remember nothing, so a connection needs both.
+//! Verdicts on a packet and on its answer. Access control lists are stateless, so a connection
+//! works only if both pass.
 
 use super::acl;
 use super::groups::Direction;
@@ -14,7 +15,7 @@ use crate::packet::{Inner, Packet};
 pub struct Connection {
     /// The first packet.
     pub first: Judgement,
-    /// The answer, if the first packet arrived somewhere that answers.
+    /// The answer, if the first packet reached a destination that answers.
     pub answer: Option<Judgement>,
 }
 
@@ -25,14 +26,15 @@ impl Connection {
     }
 }
 
-/// Judges the first packet of a connection and, if it arrives, its answer. A NAT gateway on the way
-/// keeps the source port.
+/// Evaluates the first packet of a connection and, if it arrives, its answer. A NAT gateway on the
+/// path keeps the source port.
 pub fn connection(world: &World, origin: Origin, packet: &Packet) -> Connection {
     let port = packet.source_port();
     connection_by_port(world, origin, packet, port)
 }
 
-/// Judges as [`connection`] does, for a NAT gateway on the way that takes this port of its own.
+/// Evaluates a connection as [`connection`] does, except that a NAT gateway on the path uses
+/// `port`.
 pub fn connection_by_port(
     world: &World,
     origin: Origin,
@@ -66,8 +68,9 @@ pub fn connection_by_port(
         answer.reach = None;
         return Connection { first, answer: Some(answer) };
     }
-    // Both addresses must be those that the other end expects, or it takes the answer for another
-    // flow; a gateway identifies the interface.
+    // Both addresses must be those that the client expects; otherwise the client assigns the answer
+    // to another flow. If a NAT gateway has translated the flow, the answer also has to arrive at
+    // the client's interface.
     let is_back =
         answer.packet == packet.answer() && (translated.is_none() || is_at(answer.verdict, origin));
     if answer.passes() && !is_back {
@@ -81,7 +84,7 @@ fn is_at(verdict: Verdict, origin: Origin) -> bool {
     matches!(verdict, Verdict::Delivered(eni) if Origin::Eni(eni) == origin)
 }
 
-/// The connection that a NAT gateway on the way of a first packet remembers.
+/// Returns the connection that a NAT gateway on the path of a first packet stores.
 fn translated(first: &Judgement, packet: &Packet) -> Option<Translated> {
     let by_nat = first.steps.iter().find_map(|step| match *step {
         Step::Source4 { by: Translator::NatGateway(nat), from, .. } => Some((nat, from)),
@@ -90,7 +93,8 @@ fn translated(first: &Judgement, packet: &Packet) -> Option<Translated> {
     by_nat.map(|(nat, source)| Translated { nat, source, port: packet.source_port() })
 }
 
-/// The answer to a packet that left goes back through the lists that the packet went through.
+/// Evaluates the answer to a packet that left all clouds. The answer passes the lists that the
+/// packet has passed.
 fn back_in(world: &World, first: &Judgement, exit: Exit) -> Judgement {
     let mut answer = Judgement {
         steps: alloc::vec::Vec::new(),
@@ -126,7 +130,7 @@ fn back_in(world: &World, first: &Judgement, exit: Exit) -> Judgement {
     answer
 }
 
-/// Evaluates the list of a subnet, and the route of a packet that leaves the subnet.
+/// Evaluates the list of a subnet. For a packet that leaves the subnet, also selects the route.
 fn ask(
     world: &World,
     subnet: SubnetId,

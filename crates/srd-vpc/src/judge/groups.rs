@@ -1,8 +1,9 @@
 //! Security groups: what the interfaces of a group may receive and send.
 //!
-//! All groups of an interface are merged; rules only allow. A rule that names a group stands for
-//! the private addresses of the group's interfaces, in its own cloud or in a peered one, one
-//! level deep. Source: *Security group rules* in Amazon's VPC guide.
+//! All groups of an interface are merged, and rules only allow. A rule that names a group matches
+//! the private addresses of the group's interfaces. The group has to be in the same cloud or in a
+//! peered one, and the named group's own rules have no effect. Source: *Security group rules* in
+//! Amazon's VPC guide.
 
 use super::traffic;
 use crate::id::{EniId, GroupId, GroupRuleId, NatGatewayId, VpcId};
@@ -11,7 +12,7 @@ use crate::packet::{Inner, Packet};
 use core::net::IpAddr;
 use ipnet::IpNet;
 
-/// The direction in which rules apply.
+/// Direction of packets to which rules apply, seen from the interface.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Direction {
     /// Towards the interface.
@@ -20,7 +21,7 @@ pub enum Direction {
     Egress,
 }
 
-/// The rule that allows a packet, if there is one. `other` is the address of the other side.
+/// Returns the rule that allows a packet, if there is one. `other`: the address of the other side.
 pub(super) fn allowed_by(
     world: &World,
     eni: &Eni,
@@ -39,7 +40,7 @@ pub(super) fn allowed_by(
         .map(|(group, rule)| (group, rule.id))
 }
 
-/// The rules of an interface in one direction.
+/// Returns the rules of an interface in one direction.
 fn rules<'a>(
     world: &'a World,
     eni: &'a Eni,
@@ -62,7 +63,7 @@ fn is_peer(world: &World, vpc: VpcId, peer: RulePeer, other: IpAddr) -> bool {
     }
 }
 
-/// The interfaces of a group, if the group is of this cloud or of one that is peered with it.
+/// Returns the interfaces of a group, if the group belongs to this cloud or to a peered cloud.
 fn members(world: &World, vpc: VpcId, id: GroupId) -> impl Iterator<Item = &Eni> {
     let group = world.groups.get(&id).filter(|group| {
         group.vpc == vpc
@@ -75,7 +76,7 @@ fn members(world: &World, vpc: VpcId, id: GroupId) -> impl Iterator<Item = &Eni>
     all.filter(move |eni| eni.groups.contains(&id))
 }
 
-/// Whether an address is one of an interface's own, delegated prefixes included.
+/// Whether an interface has this address itself or in a delegated prefix.
 pub(crate) fn has_address(eni: &Eni, address: IpAddr) -> bool {
     match address {
         IpAddr::V4(address) => {
@@ -87,30 +88,30 @@ pub(crate) fn has_address(eni: &Eni, address: IpAddr) -> bool {
     }
 }
 
-/// Reason why a flow takes an entry of the tracking table, or that it takes no entry.
+/// Reason why a flow uses, or does not use, an entry of the tracking table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Tracking {
-    /// Neither direction could be refused, so nothing is remembered.
+    /// No packet of either direction could be refused, so the flow needs no entry.
     Untracked,
-    /// Neither TCP nor UDP: always tracked.
+    /// The flow is neither TCP nor UDP, and such flows are always tracked.
     OtherProtocol,
     /// The rule that allows the flow does not allow all addresses.
     RuleIsNarrow,
-    /// The other direction is not open to everything, everywhere.
+    /// The rules of the other direction do not allow all packets to or from all addresses.
     AnswersAreNarrow,
-    /// The flow passes something that is always tracked: a NAT gateway, an egress-only gateway,
-    /// some services.
+    /// The flow passes a NAT gateway, an egress-only gateway, or certain services, for which all
+    /// flows are tracked.
     Automatic,
 }
 
 impl Tracking {
-    /// Whether it takes an entry.
+    /// Whether the flow uses an entry of the tracking table.
     pub fn is_tracked(self) -> bool {
         self != Self::Untracked
     }
 }
 
-/// Whether an interface tracks the flow of a packet that its groups allow in this direction.
+/// Returns how an interface tracks the flow of a packet that its groups allow in this direction.
 /// Source: *Security group connection tracking* in Amazon's EC2 guide.
 pub(super) fn tracking(
     world: &World,
@@ -145,7 +146,7 @@ pub(super) fn tracking(
     if back.any(|(_, rule)| open(rule)) { Tracking::Untracked } else { Tracking::AnswersAreNarrow }
 }
 
-/// The NAT gateway of a cloud that has a private address.
+/// Returns the NAT gateway of a cloud that has this private address.
 pub(super) fn nat_at(
     world: &World,
     vpc: VpcId,
@@ -157,7 +158,7 @@ pub(super) fn nat_at(
     all.find(|(_, gateway)| gateway.private == address && here(gateway.subnet))
 }
 
-/// The interface of a cloud that has an address.
+/// Returns the interface of a cloud that has this address.
 pub(super) fn eni_at(world: &World, vpc: VpcId, address: IpAddr) -> Option<(EniId, &Eni)> {
     let here = |eni: &Eni| world.subnets.get(&eni.subnet).is_some_and(|subnet| subnet.vpc == vpc);
     let mut enis = world.enis.iter().map(|(id, eni)| (*id, eni));

@@ -4,8 +4,8 @@ use super::traffic;
 use crate::object::{MirrorFilter, MirrorRule};
 use crate::packet::{Inner, Packet};
 
-/// Whether a filter accepts a packet that its source sends or receives: the first rule of the
-/// direction that matches decides, and a packet that none matches is not copied.
+/// Whether a filter accepts a packet that the mirrored interface sends or receives. The first
+/// matching rule of the direction decides; a packet that matches no rule is not copied.
 pub fn mirrors(filter: &MirrorFilter, egress: bool, packet: &Packet) -> bool {
     let mut rules = filter.rules.iter().filter(|rule| rule.egress == egress);
     rules.find(|rule| matches(rule, packet)).is_some_and(|rule| rule.accept)

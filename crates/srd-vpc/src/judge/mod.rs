@@ -1,8 +1,8 @@
-//! The verdict on a packet, step by step.
+//! Reference evaluation of a packet, step by step.
 //!
-//! [`judge`] walks all objects anew for each packet, without a cache and without a table of
-//! connections. It is slow and meant to be obviously right: other forms of the same rules are
-//! tested against it, and its steps are the explanation that a person reads.
+//! [`judge`] reads all objects again for each packet, without a cache and without a table of
+//! connections. It is slow and meant to be obviously correct. Other implementations of these rules
+//! are tested against it, and its steps explain a verdict to a person.
 //!
 //! ```text
 //!  interface: own address? -> service? -> group out
@@ -16,12 +16,12 @@
 //! | `groups` | security groups, and whether a flow is tracked |
 //! | `acl` | network access control lists |
 //! | `route` | route tables |
-//! | `traffic` | which packets a rule is about |
-//! | `walk` | the order of all these |
-//! | `step` | what is found on the way |
-//! | `mirror` | which packets a mirror filter accepts |
+//! | `traffic` | packets that match a rule |
+//! | `walk` | order of the evaluation |
+//! | `step` | steps of an evaluation, and verdicts |
+//! | `mirror` | packets that a mirror filter accepts |
 //! | `connection` | a packet and its answer |
-//! | `ports` | for which ports a connection works |
+//! | `ports` | ports with which a connection works |
 
 mod acl;
 mod connection;

@@ -1,8 +1,8 @@
-//! Ports for which a connection works. Lists are stateless, so answers pass only to ports that
-//! they allow, and the port that a client or a NAT gateway chooses is not known beforehand.
+//! Ports with which a connection works. Lists are stateless, so answers pass only to ports that the
+//! lists allow. The port that a client or a NAT gateway will choose is not known beforehand.
 //!
-//! The ports that lists name divide a range into parts, within each of which all ports have the
-//! same verdict: one of each part is tried.
+//! The ports that lists name divide a range into parts. All ports of one part have the same
+//! verdict, so one port of each part is evaluated.
 
 use super::connection::{Connection, connection_by_port};
 use super::step::{Origin, Step, Translator};
@@ -12,44 +12,47 @@ use crate::packet::{Inner, Packet};
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 
-/// Ports that a NAT gateway takes. Source: *Ephemeral ports* in Amazon's VPC guide.
+/// Ports that a NAT gateway uses. Source: *Ephemeral ports* in Amazon's VPC guide.
 pub const NAT_PORTS: (u16, u16) = (1024, u16::MAX);
-/// Ports that clients of the internet take: any system's, and those of NAT gateways (the same).
+/// Ports that clients in the internet use, on any system or behind a NAT gateway.
 pub const INTERNET_PORTS: (u16, u16) = (1024, u16::MAX);
-/// Ports that clients under Linux take (`net.ipv4.ip_local_port_range`).
+/// Ports that clients under Linux use (`net.ipv4.ip_local_port_range`).
 pub const LINUX_PORTS: (u16, u16) = (32_768, 60_999);
 
-/// The owner of the port that answers go to.
+/// Owner of the port to which answers are sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PortOf {
-    /// The client's.
+    /// The client.
     Client,
-    /// The port of a NAT gateway on the way.
+    /// A NAT gateway on the path.
     Nat(NatGatewayId),
 }
 
-/// Ports for which a connection works, of those that may be taken for it.
+/// Ports with which a connection works, for a connection that works with only part of the possible
+/// ports.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Condition {
     /// The owner of the ports.
     pub of: PortOf,
-    /// First and last of those that may be taken.
+    /// First and last port that the owner may choose.
     pub wanted: (u16, u16),
-    /// First and last of those for which it works, in ascending order: some, and not all.
+    /// Ranges of ports (first, last) with which the connection works, in ascending order: some of
+    /// `wanted`, not all.
     pub works: Vec<(u16, u16)>,
 }
 
-/// The fate of a connection over all ports that may be taken for it.
+/// Result of a connection for all ports that its client and its NAT gateway may choose.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Explained {
-    /// The connection from one port, which is a port for which it works, if there is such a port.
+    /// The connection with one port: a port with which it works, if such a port exists.
     pub connection: Connection,
-    /// On which ports it depends; none if it works for all of them, or for none.
+    /// Ports on which the result depends; empty if the connection works with all ports or with
+    /// none.
     pub conditions: Vec<Condition>,
 }
 
-/// Judges a connection. `client`: the ports of the client, of which the packet's is one; the
-/// packet's alone if none.
+/// Evaluates a connection with all ports. `client`: first and last port that the client may use,
+/// including the packet's port; `None`: the packet's port only.
 pub fn explain(
     world: &World,
     origin: Origin,
@@ -69,7 +72,8 @@ pub fn explain(
         let packet = from_port(packet, client_port);
         connection_by_port(world, origin, &packet, Some(nat_port))
     };
-    // The two ports are checked by different lists: each is varied while the other one passes.
+    // Different lists check the client's port and the gateway's port. So each port is varied while
+    // the other one has a value that passes.
     let nat_wanted = if nat.is_some() { NAT_PORTS } else { client };
     let mut good = (port, if nat.is_some() { port.max(NAT_PORTS.0) } else { port });
     if !at(good.0, good.1).works() {
@@ -107,7 +111,7 @@ fn condition(
     (works != [wanted]).then_some(Condition { of, wanted, works })
 }
 
-/// Neighbours as one.
+/// Merges adjacent ranges.
 fn merged(parts: impl Iterator<Item = (u16, u16)>) -> Vec<(u16, u16)> {
     let mut all: Vec<(u16, u16)> = Vec::new();
     for (first, last) in parts {
@@ -128,8 +132,8 @@ fn from_port(packet: &Packet, port: u16) -> Packet {
     Packet { inner, ..*packet }
 }
 
-/// Parts of a range of ports. Within a part, every list decides equally for all ports of the
-/// packet's protocol.
+/// Divides a range of ports into parts. Within a part, every list decides equally for all ports of
+/// the packet's protocol.
 fn parts(lists: &[&Acl], packet: &Packet, (first, last): (u16, u16)) -> Vec<(u16, u16)> {
     let mut begins = BTreeSet::from([first]);
     for entry in lists.iter().flat_map(|list| &list.entries) {
@@ -149,8 +153,8 @@ fn ports(entry: &AclEntry, packet: &Packet) -> Option<(u16, u16)> {
     }
 }
 
-/// Ports to which a list lets answers through, of those that may be taken: some, and not all. The
-/// other end is at an address that stands for the internet.
+/// Returns the ports of a range to which a list admits answers, if it admits some ports and not
+/// all. The other end has an address that stands for the internet.
 pub fn partly_admitted(
     acl: &Acl,
     egress: bool,
@@ -168,12 +172,12 @@ pub fn partly_admitted(
 }
 
 impl Explained {
-    /// Whether it works whatever ports are taken.
+    /// Whether the connection works with all possible ports.
     pub fn works(&self) -> bool {
         self.connection.works() && self.conditions.is_empty()
     }
 
-    /// Whether it works for some ports, and not for others.
+    /// Whether the connection works with some ports, but not with all.
     pub fn works_for_part(&self) -> bool {
         self.connection.works() && !self.conditions.is_empty()
     }

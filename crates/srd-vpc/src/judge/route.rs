@@ -1,24 +1,24 @@
 //! Route tables: the longest prefix that contains the destination wins.
 //!
-//! Among routes of equal length, a static route beats a propagated one, and a static route for a
-//! block beats a route for a prefix list. The local routes of a cloud's blocks are always there;
-//! a static route for exactly such a block takes its place, and no propagated route leads to an
-//! address inside one. Source: *Route priority* in Amazon's VPC guide.
+//! Among routes with prefixes of equal length, a static route beats a propagated one, and a static
+//! route for a block beats a route for a prefix list. The local routes of a cloud's blocks always
+//! exist. A static route for exactly such a block replaces its local route. A propagated route
+//! never leads to an address inside such a block. Source: *Route priority* in Amazon's VPC guide.
 
 use crate::id::{RouteTableId, SubnetId};
 use crate::object::{Destination, Route, Target, World};
 use core::net::IpAddr;
 use ipnet::IpNet;
 
-/// The route that a packet takes.
+/// The route that is used for a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Chosen {
     pub(super) table: RouteTableId,
-    /// The block that matched, and where it leads; `None` if nothing matches.
+    /// The block that matched and its target; `None` if no route matches.
     pub(super) route: Option<(IpNet, Target)>,
 }
 
-/// The route from a subnet to an address.
+/// Returns the route from a subnet to an address.
 pub(super) fn choose(world: &World, subnet: SubnetId, to: IpAddr) -> Option<Chosen> {
     let subnet = world.subnets.get(&subnet)?;
     let vpc = world.vpcs.get(&subnet.vpc)?;
@@ -38,8 +38,8 @@ pub(super) fn choose(world: &World, subnet: SubnetId, to: IpAddr) -> Option<Chos
     Some(Chosen { table, route: best.map(|(block, _, target)| (block, target)) })
 }
 
-/// Addresses of the network's own services: 169.254.168.0/22 and fd00:ec2::/32. No route carries
-/// them, not even one that covers them.
+/// Whether an address belongs to the network's own services: 169.254.168.0/22 and fd00:ec2::/32.
+/// Routes do not apply to these addresses, even if a route covers them.
 pub(crate) fn is_reserved(to: IpAddr) -> bool {
     match to {
         IpAddr::V4(to) => u32::from(to) >> 10 == 0xa9fe_a800 >> 10,
@@ -47,7 +47,7 @@ pub(crate) fn is_reserved(to: IpAddr) -> bool {
     }
 }
 
-/// Rank of a route: of routes of equal length, the one with the highest rank wins.
+/// Returns the rank of a route. Among routes with prefixes of equal length, the highest rank wins.
 pub(crate) fn rank(route: &Route) -> u8 {
     match (route.propagated, route.destination) {
         (false, Destination::Block(_)) => 3,

@@ -11,23 +11,23 @@ use ipnet::IpNet;
 /// Origin of a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Origin {
-    /// An interface sends it.
+    /// An interface of a cloud.
     Eni(EniId),
-    /// The packet comes from the internet.
+    /// The internet.
     Internet,
 }
 
-/// One thing that was looked at.
+/// One step of an evaluation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Step {
-    /// Whether the source is an address of the interface that sends. Middleboxes are not checked.
+    /// Check that the sending interface has the source address. Middleboxes are not checked.
     Source {
         /// The interface.
         eni: EniId,
-        /// Whether it may send from this address.
+        /// Whether the interface may send with this address.
         own: bool,
     },
-    /// The groups of an interface.
+    /// Evaluation of the groups of an interface.
     Groups {
         /// The interface.
         eni: EniId,
@@ -35,7 +35,7 @@ pub enum Step {
         direction: Direction,
         /// The rule that allows the packet, if there is one.
         rule: Option<(GroupId, GroupRuleId)>,
-        /// Whether the interface remembers the flow, if it is allowed.
+        /// Result of connection tracking, if the packet is allowed.
         tracking: Option<Tracking>,
     },
     /// The packet is an answer of a flow that was allowed: groups are not evaluated.
@@ -43,64 +43,65 @@ pub enum Step {
         /// The interface.
         eni: EniId,
     },
-    /// Both ends are in one subnet: neither lists nor routes are evaluated.
+    /// Both interfaces are in one subnet: neither lists nor routes are evaluated.
     SameSubnet(SubnetId),
-    /// The access control list of a subnet.
+    /// Decision of the access control list of a subnet.
     Acl {
         /// The subnet.
         subnet: SubnetId,
-        /// Its list.
+        /// Access control list of the subnet.
         acl: AclId,
-        /// Out of the subnet, or into it.
+        /// Direction of the packet: out of the subnet, or into it.
         direction: Direction,
-        /// The packet as the list saw it.
+        /// The packet with the addresses that it had at the list.
         packet: Packet,
-        /// The entry that decided; the last, implicit one if none.
+        /// Number of the entry that decided; `None`: the implicit last entry.
         number: Option<u16>,
-        /// Decision of the list.
+        /// Whether the list allows the packet.
         allow: bool,
     },
-    /// The route table of a subnet.
+    /// Selection of a route in the route table of a subnet.
     Route {
         /// The subnet.
         subnet: SubnetId,
-        /// The table.
+        /// The route table.
         table: RouteTableId,
-        /// The block that matched, and where it leads.
+        /// The block that matched and its target; `None` if no route matches.
         route: Option<(IpNet, Target)>,
     },
-    /// A gateway writes another source.
+    /// A gateway rewrites the source address.
     Source4 {
         /// Gateway that translates.
         by: Translator,
-        /// The address before.
+        /// Address before the translation.
         from: Ipv4Addr,
-        /// The address after.
+        /// Address after the translation.
         to: Ipv4Addr,
     },
-    /// A gateway writes another destination.
+    /// A gateway rewrites the destination address.
     Destination4 {
         /// Gateway that translates.
         by: Translator,
-        /// The address before.
+        /// Address before the translation.
         from: Ipv4Addr,
-        /// The address after.
+        /// Destination address after the translation.
         to: Ipv4Addr,
     },
-    /// The address was looked up.
+    /// Look-up of an address.
     Mapping {
         /// The cloud whose addresses were searched.
         vpc: VpcId,
         /// The address.
         address: IpAddr,
-        /// The interface that has it.
+        /// The interface that has the address, if there is one.
         eni: Option<EniId>,
     },
-    /// An interface that packets for others are sent to: does it take them?
+    /// Check that an interface accepts packets with other destinations, which a route has sent to
+    /// it.
     Middlebox {
         /// The interface.
         eni: EniId,
-        /// Whether its source and destination check is off.
+        /// Whether the interface accepts them: its source and destination check is off.
         takes: bool,
     },
 }
@@ -128,15 +129,15 @@ impl core::fmt::Display for Translator {
 pub enum Verdict {
     /// The packet arrives at an interface.
     Delivered(EniId),
-    /// Outside of all clouds.
+    /// The packet leaves all clouds by this exit.
     Left(Exit),
-    /// The packet arrives at a service of the network's own.
+    /// The packet arrives at a service that the network itself provides.
     Served(Service),
-    /// Nowhere.
+    /// The packet is dropped.
     Dropped(Reason),
 }
 
-/// By what a packet leaves.
+/// Gateway or endpoint through which a packet leaves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Exit {
     /// An internet gateway.
@@ -147,72 +148,74 @@ pub enum Exit {
     Endpoint(EndpointId),
 }
 
-/// Services that each interface reaches at addresses that no cloud has, independent of groups and
-/// lists.
+/// Services of the network that each interface reaches at reserved addresses, independent of groups
+/// and lists.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Service {
-    /// Names: the base address of the cloud plus two, 169.254.169.253, fd00:ec2::253.
+    /// Name resolver: the base address of the cloud plus two, 169.254.169.253, fd00:ec2::253.
     Resolver,
     /// Instance metadata: 169.254.169.254, fd00:ec2::254.
     Metadata,
-    /// Time: 169.254.169.123, fd00:ec2::123.
+    /// Time service: 169.254.169.123, fd00:ec2::123.
     Time,
 }
 
 /// Reason why a packet is dropped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Reason {
-    /// Source and destination are of different families.
+    /// Source and destination are of different address families.
     Families,
     /// The source is not an address of the sender.
     NotItsAddress,
-    /// The source is an address of a cloud, or one that the internet does not carry.
+    /// A packet from the internet has a source that belongs to a cloud, or that the internet does
+    /// not carry.
     NotFromOutside,
-    /// No rule of the sender's groups allows it.
+    /// No rule of the sender's groups allows the packet.
     GroupsOut,
-    /// No rule of the receiver's groups allows it.
+    /// No rule of the receiver's groups allows the packet.
     GroupsIn,
-    /// The list of the subnet that it leaves denies it.
+    /// The access control list of the sender's subnet, or of another subnet that the packet leaves,
+    /// denies it.
     AclOut,
-    /// The list of the subnet that it enters denies it.
+    /// The access control list of a subnet that the packet enters denies it.
     AclIn,
-    /// No route leads there.
+    /// No route matches the destination.
     NoRoute,
-    /// The target of the route is gone.
+    /// The target of the route was deleted.
     Blackhole,
     /// An internet gateway has no public address for the sender.
     NoPublicAddress,
     /// The gateway is not attached to the cloud.
     Detached,
-    /// The gateway does not carry this family.
+    /// The gateway does not carry this address family.
     WrongFamily,
     /// The internet does not carry the destination: it is private, link-local, multicast, or
     /// reserved.
     NotCarried,
-    /// An egress-only gateway, or a NAT gateway, lets no connection in.
+    /// The packet would open a connection inwards through an egress-only gateway or a NAT gateway.
     OutwardsOnly,
     /// The peering connection is not active, or does not belong to this cloud.
     NotPeered,
-    /// The other cloud does not have the address: peering leads no further.
+    /// The peered cloud does not have the address, and peering does not lead to a third cloud.
     NoTransit,
     /// No interface has the address.
     NoInterface,
-    /// The interface takes packets for its own addresses only.
+    /// The interface accepts only packets for its own addresses.
     ChecksDestination,
     /// The NAT gateway has no public address.
     PrivateNat,
-    /// The answer of a connection leaves by another gateway, with another source.
+    /// The answer of a connection leaves by another gateway, so its source address would be wrong.
     AnotherWayBack,
-    /// Routes lead in a circle.
+    /// Routes form a loop.
     Circle,
-    /// The packet is from an interface to the same address.
+    /// The destination of the packet is its own source address.
     ToItself,
     /// An object that another refers to does not exist.
     Missing(MissingObject),
 }
 
 impl Reason {
-    /// The name under which such packets are counted, for people.
+    /// Returns the name under which packets with this reason are counted, for people.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Families => "two families",
@@ -244,47 +247,47 @@ impl Reason {
     }
 }
 
-/// The kind of an object that does not exist.
+/// Kind of an object that does not exist but that another object refers to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum MissingObject {
     /// An interface.
     Eni,
-    /// A subnet, or its cloud, list or table.
+    /// A subnet, or its cloud, access control list or route table.
     Subnet,
     /// A gateway.
     Gateway,
 }
 
-/// Distance between the ends: limits for one flow depend on it.
+/// Distance between the two ends of a flow. Limits of a flow depend on the distance.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Reach {
-    /// In one cluster placement group.
+    /// Both in one cluster placement group.
     Cluster,
-    /// In one cloud and zone.
+    /// Both in one cloud and one zone.
     Zone,
-    /// In one cloud.
+    /// Both in one cloud.
     Vpc,
-    /// In two clouds that are peered.
+    /// In two peered clouds.
     Peering,
-    /// Outside of all clouds.
+    /// One end outside of all clouds.
     Outside,
 }
 
-/// A verdict and the way to it.
+/// A verdict and the steps that led to it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Judgement {
     /// Steps of the evaluation, in order.
     pub steps: Vec<Step>,
     /// Verdict on the packet.
     pub verdict: Verdict,
-    /// The packet at its end, with the addresses that gateways have written.
+    /// The packet at the end of its path, with the addresses that gateways have rewritten.
     pub packet: Packet,
     /// Distance between the ends, if the packet arrived.
     pub reach: Option<Reach>,
 }
 
 impl Judgement {
-    /// Whether the packet arrived somewhere.
+    /// Whether the packet reached a destination.
     pub fn passes(&self) -> bool {
         !matches!(self.verdict, Verdict::Dropped(_))
     }

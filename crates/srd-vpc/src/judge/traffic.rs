@@ -3,8 +3,8 @@
 use crate::object::Traffic;
 use crate::packet::{Inner, Packet, protocol};
 
-/// Whether a packet is of this traffic. A fragment without ports, or without a type of ICMP, is of
-/// no traffic that names ports or a type, unless it names all of them.
+/// Whether a packet belongs to this traffic. A fragment without ports, or without an ICMP type,
+/// belongs to traffic that names ports or a type only if the traffic names all of them.
 pub(crate) fn is_of(traffic: Traffic, packet: &Packet) -> bool {
     let within = |(first, last): (u16, u16), port: u16| (first..=last).contains(&port);
     let of_type = |wanted: Option<u8>, is: u8| wanted.is_none_or(|wanted| wanted == is);
@@ -31,15 +31,15 @@ pub(crate) fn is_of(traffic: Traffic, packet: &Packet) -> bool {
     }
 }
 
-/// Whether an entry of a list applies to a packet. A fragment without ports may belong to any port
-/// of its protocol. Therefore an entry that allows has to name all ports to apply to the fragment,
-/// and for an entry that denies some ports are enough. So the fragment passes if all ports pass
+/// Whether an entry of an access control list applies to a packet. A fragment without ports may
+/// have any ports of its protocol. So an entry that allows applies if it names all ports, and an
+/// entry that denies applies if it names any port. Then the fragment passes only if all ports pass
 /// (T1 of card.md).
 pub(crate) fn applies(traffic: Traffic, allow: bool, packet: &Packet) -> bool {
     is_of(traffic, packet) || (!allow && may_be_of(traffic, packet))
 }
 
-/// Whether a fragment without ports, or without a type of ICMP, may belong to this traffic.
+/// Whether a fragment without ports, or without an ICMP type, may belong to this traffic.
 fn may_be_of(traffic: Traffic, packet: &Packet) -> bool {
     let Inner::Other(number) = packet.inner else { return false };
     number

@@ -1,4 +1,4 @@
-//! The order of evaluation.
+//! Order of the evaluation of a packet.
 
 use super::acl;
 use super::groups::{self, Direction, Tracking};
@@ -12,29 +12,32 @@ use crate::packet::Packet;
 use alloc::vec::Vec;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// Subnets that a packet may be routed from: its own, and that of a NAT gateway.
+/// Largest number of subnets that route one packet: the sender's subnet, and the subnet of a NAT
+/// gateway.
 const ROUTES_MAX: usize = 2;
 
-/// Judges a packet that begins a flow.
+/// Evaluates a packet that begins a flow.
 pub fn judge(world: &World, origin: Origin, packet: &Packet) -> Judgement {
     judge_flow(world, origin, packet, &|_, _, _| false)
 }
 
-/// Whether an interface remembers the connection of a packet that goes this way, as it is there.
+/// Returns whether an interface tracks the connection of a packet in this direction. The packet has
+/// the addresses that it has at the interface.
 pub type Remembers<'a> = &'a dyn Fn(EniId, Direction, &Packet) -> bool;
 
-/// A connection that a NAT gateway remembers: its answers go on to where it began.
+/// A connection that a NAT gateway tracks. Its answers are forwarded to the source of the
+/// connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Translated {
     /// The gateway.
     pub nat: NatGatewayId,
-    /// The address that the connection is from.
+    /// Source address of the connection.
     pub source: Ipv4Addr,
-    /// The port that it is from, if its protocol has ports.
+    /// Source port of the connection, if its protocol has ports.
     pub port: Option<u16>,
 }
 
-/// Judges a packet; groups of interfaces that track its connection are not evaluated.
+/// Evaluates a packet. Groups of interfaces that track its connection are not evaluated.
 pub fn judge_flow(
     world: &World,
     origin: Origin,
@@ -44,7 +47,7 @@ pub fn judge_flow(
     judge_answer(world, origin, packet, remembers, None)
 }
 
-/// Judges as [`judge`] does. `translated`: the connection that a NAT gateway remembers.
+/// Evaluates a packet as [`judge`] does. `translated`: the connection that a NAT gateway tracks.
 pub fn judge_answer(
     world: &World,
     origin: Origin,
@@ -103,7 +106,8 @@ impl Walk<'_> {
         let subnet =
             world.subnets.get(&eni.subnet).ok_or(Reason::Missing(MissingObject::Subnet))?;
         let service = service_at(world, subnet.vpc, self.packet.destination);
-        // Neither groups nor lists see these (Amazon VPC User Guide, *Security*).
+        // Groups and lists do not apply to packets for these services (Amazon VPC User Guide,
+        // *Security*).
         if let Some(service) = service {
             return Ok(Verdict::Served(service));
         }
@@ -123,8 +127,8 @@ impl Walk<'_> {
         self.leave(Some(eni), eni.subnet, ROUTES_MAX)
     }
 
-    /// Out of a subnet, by its route table. `eni` is the interface that has sent the packet, unless
-    /// a NAT gateway of the subnet has.
+    /// Routes a packet out of a subnet. `eni`: the interface that has sent the packet; `None` if a
+    /// NAT gateway of the subnet has sent it.
     fn leave(&mut self, eni: Option<&Eni>, from: SubnetId, routes_left: usize) -> Outcome {
         let routes_left = routes_left.checked_sub(1).ok_or(Reason::Circle)?;
         self.ask_acl(from, Direction::Egress)?;
@@ -181,7 +185,8 @@ impl Walk<'_> {
         }
     }
 
-    /// To the interface that has the destination, in the same cloud or in a peered one.
+    /// Delivers the packet to the interface that has the destination, in this cloud or in a peered
+    /// one.
     fn towards(
         &mut self,
         eni: Option<&Eni>,
@@ -209,7 +214,8 @@ impl Walk<'_> {
         self.enter(from, id, to)
     }
 
-    /// Into the subnet of an interface, unless it is the one that the packet comes from.
+    /// Delivers the packet to an interface. The list of its subnet is evaluated unless the packet
+    /// comes from the same subnet.
     fn enter(&mut self, from: SubnetId, id: EniId, eni: &Eni) -> Outcome {
         if eni.subnet != from {
             self.ask_acl(eni.subnet, Direction::Ingress)?;
@@ -253,7 +259,8 @@ impl Walk<'_> {
             return Err(Reason::Detached);
         }
         if gateway.subnet == from {
-            // A packet that the gateway itself sends, or a subnet whose way out is a gateway in it.
+            // The gateway itself sent the packet, or the route of the subnet leads to a gateway in
+            // the subnet.
             return Err(Reason::Circle);
         }
         self.ask_acl(gateway.subnet, Direction::Ingress)?;
@@ -273,8 +280,9 @@ impl Walk<'_> {
         self.leave(None, gateway.subnet, routes_left)
     }
 
-    /// A packet that is for a NAT gateway: an answer goes on to where its connection began, and
-    /// nothing else does. `from`: the subnet that it comes from, if that is another one.
+    /// Evaluates a packet to the address of a NAT gateway. An answer is forwarded to the source of
+    /// its connection; any other packet is refused. `from`: the subnet that the packet comes from,
+    /// if it is not the gateway's subnet.
     fn at_nat(&mut self, from: Option<SubnetId>, id: NatGatewayId, routes_left: usize) -> Outcome {
         let translated = self.translated.take().filter(|of| of.nat == id);
         let Translated { source, port, .. } = translated.ok_or(Reason::OutwardsOnly)?;
@@ -296,7 +304,7 @@ impl Walk<'_> {
         self.leave(None, gateway.subnet, routes_left)
     }
 
-    /// An answer from outside for a NAT gateway.
+    /// Evaluates an answer from outside to the address of a NAT gateway.
     fn arriving_for_nat(&mut self, id: NatGatewayId) -> Outcome {
         let gateway =
             self.world.nat_gateways.get(&id).ok_or(Reason::Missing(MissingObject::Gateway))?;
@@ -314,7 +322,8 @@ impl Walk<'_> {
         outcome
     }
 
-    /// A packet from the internet: to an elastic address, or to the IPv6 address of an interface.
+    /// Evaluates a packet from the internet, to an elastic address or to the IPv6 address of an
+    /// interface.
     fn arriving(&mut self) -> Outcome {
         let world = self.world;
         if !is_from_outside(world, self.packet.source) {
@@ -353,7 +362,8 @@ impl Walk<'_> {
         self.arrive(id, eni)
     }
 
-    /// IPv6 from outside: by an internet gateway. An egress-only gateway lets answers in.
+    /// Checks that an IPv6 packet from outside may enter through an internet gateway. An
+    /// egress-only gateway admits answers only.
     fn check_way_in(&self, id: EniId, eni: &Eni) -> Result<(), Reason> {
         if (self.remembers)(id, Direction::Ingress, &self.packet) {
             return Ok(());
@@ -373,8 +383,8 @@ impl Walk<'_> {
         attached.map(|(id, _)| *id).ok_or(Reason::Detached)
     }
 
-    /// The public address that stands for a private one: an elastic address of an interface, or of
-    /// a NAT gateway.
+    /// Returns the public address for a private one: the elastic address of an interface or of a
+    /// NAT gateway.
     fn public_of(&self, vpc: VpcId, private: Ipv4Addr) -> Result<Ipv4Addr, Reason> {
         let world = self.world;
         let in_vpc = |eni: EniId| {
@@ -437,7 +447,8 @@ impl Walk<'_> {
         }
     }
 
-    /// Whether what the flow passes is always tracked.
+    /// Whether the route of the flow leads through a gateway or service whose flows are always
+    /// tracked.
     fn is_always_tracked(&self, eni: &Eni) -> bool {
         let chosen = route::choose(self.world, eni.subnet, self.packet.destination);
         match chosen.and_then(|chosen| chosen.route).map(|(_, target)| target) {
@@ -490,8 +501,9 @@ impl Walk<'_> {
     }
 }
 
-/// Whether a packet from the internet may have this source: an address of no cloud, that the
-/// internet carries. A forged private address would else be taken for a member of a group.
+/// Whether a packet from the internet may have this source: the address has to be outside of all
+/// clouds, and the internet has to carry it. Otherwise a forged private address could match a rule
+/// that names a group.
 pub(super) fn is_from_outside(world: &World, source: IpAddr) -> bool {
     let of_cloud = |vpc: &Vpc| match source {
         IpAddr::V4(source) => vpc.ipv4.iter().any(|block| block.contains(&source)),
@@ -500,19 +512,20 @@ pub(super) fn is_from_outside(world: &World, source: IpAddr) -> bool {
     is_carried(world.internet_private, source) && !world.vpcs.values().any(of_cloud)
 }
 
-/// Refuses a destination that the internet does not carry.
+/// Returns an error if the internet does not carry packets to this destination.
 pub(crate) fn check_carried(private: bool, destination: IpAddr) -> Result<(), Reason> {
     // V19: Addresses outside the internet
     if is_carried(private, destination) { Ok(()) } else { Err(Reason::NotCarried) }
 }
 
-/// Whether the internet carries packets from and to an address (RFC 6890). `private`: addresses of
-/// private networks (RFC 1918, RFC 6598, RFC 4193) count as others do.
+/// Whether the internet carries packets from and to an address (RFC 6890). If `private`, it also
+/// carries addresses of private networks (RFC 1918, RFC 6598, RFC 4193).
 pub(crate) fn is_carried(private: bool, address: IpAddr) -> bool {
     match address {
         IpAddr::V4(a) => {
             let [first, second, ..] = a.octets();
-            // This network; multicast, reserved, broadcast.
+            // Never carried: this network, loopback, link-local, multicast, reserved, and
+            // broadcast.
             let nowhere = first == 0 || a.is_loopback() || a.is_link_local() || first >= 224;
             let is_private = a.is_private() || first == 100 && second & 0xc0 == 64;
             !nowhere && (private || !is_private)
@@ -524,19 +537,20 @@ pub(crate) fn is_carried(private: bool, address: IpAddr) -> bool {
     }
 }
 
-/// The service at an address, if it is that of one.
+/// Returns the service that has this address, if there is one.
 fn service_at(world: &World, vpc: VpcId, address: IpAddr) -> Option<Service> {
     let vpc = world.vpcs.get(&vpc)?;
     service(resolver(vpc)?, vpc.dns_support, address)
 }
 
-/// The address of a cloud's resolver: the base of its primary block plus two.
+/// Returns the address of a cloud's resolver: the base address of its primary block plus two.
 pub(crate) fn resolver(vpc: &Vpc) -> Option<Ipv4Addr> {
     let base = vpc.ipv4.first()?.network();
     Some(Ipv4Addr::from(u32::from(base).wrapping_add(2)))
 }
 
-/// The service at an address, in a cloud with this resolver, which answers if `dns`.
+/// Returns the service that has this address, in a cloud with this resolver. `dns`: whether the
+/// resolver answers.
 pub fn service(resolver: Ipv4Addr, dns: bool, address: IpAddr) -> Option<Service> {
     let ec2 = |last: u16| IpAddr::V6(Ipv6Addr::new(0xfd00, 0xec2, 0, 0, 0, 0, 0, last));
     let link_local = |last: u8| IpAddr::V4(Ipv4Addr::new(169, 254, 169, last));

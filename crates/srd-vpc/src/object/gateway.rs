@@ -1,4 +1,4 @@
-//! Exits of a cloud: gateways, elastic addresses, peering, gateway endpoints.
+//! Exits of a cloud: gateways, elastic addresses, peering connections, gateway endpoints.
 
 use crate::id::*;
 use alloc::string::String;
@@ -9,27 +9,27 @@ use core::net::Ipv4Addr;
 pub struct InternetGateway {
     /// The tag `Name`, or empty.
     pub name: String,
-    /// The cloud that it is attached to.
+    /// The cloud that the gateway is attached to.
     pub vpc: Option<VpcId>,
 }
 
-/// An egress-only internet gateway: IPv6 connections from inside only.
+/// An egress-only internet gateway: it carries IPv6 connections that were opened from inside.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EgressOnlyGateway {
     /// The tag `Name`, or empty.
     pub name: String,
-    /// The cloud that it is attached to.
+    /// The cloud that the gateway is attached to.
     pub vpc: VpcId,
 }
 
-/// A NAT gateway. It stands in a subnet with an interface of its own.
+/// A NAT gateway, which has its own interface in a subnet.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NatGateway {
     /// The tag `Name`, or empty.
     pub name: String,
-    /// The subnet that it stands in.
+    /// Subnet of the gateway's interface.
     pub subnet: SubnetId,
-    /// Its private address in that subnet.
+    /// Private address of the gateway in that subnet.
     pub private: Ipv4Addr,
     /// The elastic address of a public gateway; `None` for a private gateway.
     pub address: Option<AllocationId>,
@@ -42,7 +42,7 @@ pub struct ElasticAddress {
     pub name: String,
     /// The public address.
     pub public: Ipv4Addr,
-    /// The interface, and its private address, that it stands for.
+    /// Interface and private address that the elastic address is associated with.
     pub association: Option<(EniId, Ipv4Addr)>,
 }
 
@@ -55,19 +55,20 @@ pub struct Peering {
     pub requester: VpcId,
     /// The cloud that accepts the connection.
     pub accepter: VpcId,
-    /// Did the accepter agree? Nothing passes before.
+    /// Whether the accepter has agreed. Before that, no packet passes.
     pub active: bool,
 }
 
-/// A gateway endpoint: addresses of a service, reached without an internet gateway.
+/// A gateway endpoint: a target of routes to the addresses of a service, without an internet
+/// gateway.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Endpoint {
     /// The tag `Name`, or empty.
     pub name: String,
-    /// The cloud that it belongs to.
+    /// The cloud that the endpoint belongs to.
     pub vpc: VpcId,
-    /// The service's addresses.
+    /// Prefix list with the service's addresses.
     pub list: PrefixListId,
-    /// Connections to these services are always tracked, as those of DynamoDB are.
+    /// Whether connections to the service are always tracked, as connections to DynamoDB are.
     pub always_tracked: bool,
 }

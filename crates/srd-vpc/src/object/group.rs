@@ -6,14 +6,14 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use ipnet::IpNet;
 
-/// A security group: what its interfaces may receive and send. It only allows.
+/// A security group: rules that allow packets to and from its interfaces. No rule denies.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Group {
     /// The group's name, unique within its cloud.
     pub name: String,
     /// Description of the group.
     pub description: String,
-    /// The cloud that it belongs to.
+    /// The cloud that the group belongs to.
     pub vpc: VpcId,
     /// Rules in both directions.
     pub rules: Vec<GroupRule>,
@@ -22,27 +22,27 @@ pub struct Group {
 /// One rule of a security group.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GroupRule {
-    /// The rule's own identifier.
+    /// Identifier of the rule itself.
     pub id: GroupRuleId,
     /// Direction of packets: true for outbound.
     pub egress: bool,
-    /// Matched packets.
+    /// Packets that the rule matches.
     pub traffic: Traffic,
-    /// The other side.
+    /// Addresses of the other side.
     pub peer: RulePeer,
     /// Description of the rule.
     pub description: String,
 }
 
-/// The other side of a rule.
+/// Addresses of the other side of a rule.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum RulePeer {
     /// A block of addresses.
     Block(IpNet),
     /// The blocks of a prefix list.
     List(PrefixListId),
-    /// The private addresses of the interfaces in a group, one level deep: the rules of that group
-    /// are not taken over.
+    /// The private addresses of the interfaces in a group. The rules of that group have no effect
+    /// here.
     Group(GroupId),
 }
 
@@ -51,8 +51,8 @@ pub enum RulePeer {
 pub struct PrefixList {
     /// The list's name.
     pub name: String,
-    /// The greatest number of entries; a rule that names the list counts as so many rules.
+    /// Largest number of entries. A rule that names the list counts as this number of rules.
     pub max_entries: u16,
-    /// Its blocks, all of one family.
+    /// Blocks of the list, all of one address family.
     pub entries: Vec<IpNet>,
 }

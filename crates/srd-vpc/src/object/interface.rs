@@ -1,4 +1,4 @@
-//! Instances, their interfaces, and where they are placed.
+//! Instances, their interfaces, and their placement.
 
 use crate::id::*;
 use alloc::string::String;
@@ -11,9 +11,9 @@ use ipnet::{Ipv4Net, Ipv6Net};
 pub struct Eni {
     /// The tag `Name`, or empty.
     pub name: String,
-    /// The subnet that it belongs to.
+    /// The subnet that the interface belongs to.
     pub subnet: SubnetId,
-    /// Its hardware address.
+    /// Hardware (MAC) address.
     pub mac: [u8; 6],
     /// Private IPv4 addresses, the primary one first; never empty.
     pub ipv4: Vec<Ipv4Addr>,
@@ -25,44 +25,47 @@ pub struct Eni {
     pub ipv6_prefixes: Vec<Ipv6Net>,
     /// Security groups; their rules are merged.
     pub groups: Vec<GroupId>,
-    /// Must packets be from or to an address of the interface? Middleboxes turn this off.
+    /// Whether each packet must have an address of the interface as its source or destination.
+    /// Middleboxes turn this check off.
     pub source_dest_check: bool,
-    /// The instance that it is attached to.
+    /// Attachment to an instance, if there is one.
     pub attachment: Option<Attachment>,
-    /// Idle times of connection tracking.
+    /// Idle timeouts of connection tracking.
     pub tracking: TrackingSpec,
 }
 
 /// The attachment of an interface to an instance.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Attachment {
-    /// The attachment's own identifier.
+    /// Identifier of the attachment itself.
     pub id: AttachmentId,
     /// The instance.
     pub instance: InstanceId,
-    /// The place among the instance's interfaces; 0 is the primary one.
+    /// Index of the interface in its instance; 0 is the primary interface.
     pub device_index: u8,
-    /// ENA Express. It belongs to the attachment and ends with it.
+    /// ENA Express settings. They belong to the attachment and end with it.
     pub express: ExpressSpec,
 }
 
-/// `EnaSrdSpecification`: which packets may use SRD.
+/// `EnaSrdSpecification`: packets that may use SRD.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ExpressSpec {
-    /// TCP.
+    /// Whether TCP packets may use SRD.
     pub enabled: bool,
-    /// UDP as well; remembered, but without effect, while `enabled` is false.
+    /// Whether UDP packets may use SRD as well. The value is stored, but has no effect, while
+    /// `enabled` is false.
     pub udp: bool,
 }
 
-/// `ConnectionTrackingSpecification`: idle times in seconds, the instance type's defaults if none.
+/// `ConnectionTrackingSpecification`: idle timeouts in seconds; `None`: the instance type's
+/// default.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct TrackingSpec {
-    /// An established TCP connection: 60 to 432,000.
+    /// Timeout of an established TCP connection: 60 to 432,000 s.
     pub tcp_established: Option<u32>,
-    /// A UDP flow with more than one request and response: 60 to 180.
+    /// Timeout of a UDP flow with more than one request and response: 60 to 180 s.
     pub udp_stream: Option<u32>,
-    /// A UDP flow in one direction, or with a single request and response: 30 to 60.
+    /// Timeout of a UDP flow in one direction, or with a single request and response: 30 to 60 s.
     pub udp: Option<u32>,
 }
 
@@ -71,32 +74,32 @@ pub struct TrackingSpec {
 pub struct Instance {
     /// The tag `Name`, or empty.
     pub name: String,
-    /// The instance type, as `c7i.large`.
+    /// The instance type, for example `c7i.large`.
     pub instance_type: String,
     /// The availability zone.
     pub zone: String,
     /// The placement group.
     pub placement: Option<PlacementId>,
-    /// The host that runs it, by name, once it is placed.
+    /// Name of the host that runs the instance, once the instance is placed.
     pub host: Option<String>,
 }
 
-/// A placement group.
+/// A placement group of instances.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Placement {
     /// The group's name.
     pub name: String,
-    /// Placement of its instances relative to each other.
+    /// Rule for the placement of its instances.
     pub strategy: Strategy,
 }
 
-/// Placement of the instances of a placement group relative to each other.
+/// Rule for the placement of a placement group's instances.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Strategy {
     /// Close together, in one zone.
     Cluster,
-    /// In partitions that share no hardware.
+    /// In this number of partitions, which share no hardware.
     Partition(u8),
-    /// Each on hardware of its own.
+    /// Each instance on separate hardware.
     Spread,
 }

@@ -25,17 +25,17 @@ macro_rules! fields {
             /// All fields, in the order of EC2's documentation.
             pub const ALL: &[Self] = &[$(Self::$field),*];
 
-            /// The name, as EC2 writes it.
+            /// Returns the name as EC2 writes it.
             pub fn name(self) -> &'static str {
                 match self { $(Self::$field => $name,)* }
             }
 
-            /// The version of the records that had it first.
+            /// Returns the first version of records that contains the field.
             pub fn version(self) -> u8 {
                 match self { $(Self::$field => $version,)* }
             }
 
-            /// The type of its values.
+            /// Returns the type of the field's values.
             pub fn kind(self) -> FieldType {
                 match self { $(Self::$field => FieldType::$kind,)* }
             }
@@ -44,29 +44,29 @@ macro_rules! fields {
 }
 
 fields! {
-    /// The version: the highest of the fields of the record.
+    /// Version of the record: the highest version of its fields.
     Version "version" 2 Int32,
     /// The account that owns the interface.
     AccountId "account-id" 2 Text,
     /// The interface.
     InterfaceId "interface-id" 2 Text,
-    /// The source; of packets that the interface sends its own primary address.
+    /// Source address; for packets that the interface sends, its primary address.
     Srcaddr "srcaddr" 2 Text,
-    /// The destination; of packets for the interface its own primary address.
+    /// Destination address; for packets to the interface, its primary address.
     Dstaddr "dstaddr" 2 Text,
-    /// The source port.
+    /// Source port.
     Srcport "srcport" 2 Int32,
-    /// The destination port.
+    /// Destination port.
     Dstport "dstport" 2 Int32,
-    /// The number of the transport protocol.
+    /// Number of the transport protocol.
     Protocol "protocol" 2 Int32,
-    /// Packets.
+    /// Number of packets.
     Packets "packets" 2 Int64,
-    /// Bytes, from the IP headers on.
+    /// Number of bytes, counted from the IP headers on.
     Bytes "bytes" 2 Int64,
-    /// Time when the first packet came, in Unix seconds.
+    /// Arrival time of the first packet, in Unix seconds.
     Start "start" 2 Int64,
-    /// Time when the last packet came, in Unix seconds.
+    /// Arrival time of the last packet, in Unix seconds.
     End "end" 2 Int64,
     /// ACCEPT or REJECT.
     Action "action" 2 Text,
@@ -78,55 +78,55 @@ fields! {
     SubnetId "subnet-id" 3 Text,
     /// The instance.
     InstanceId "instance-id" 3 Text,
-    /// FIN 1, SYN 2, RST 4, SYN-ACK 18, of all packets together.
+    /// Bits of the TCP flags of all packets: FIN 1, SYN 2, RST 4, SYN-ACK 18.
     TcpFlags "tcp-flags" 3 Int32,
     /// IPv4 or IPv6.
     Type "type" 3 Text,
-    /// The source that the packets have.
+    /// Source address in the packets' own headers.
     PktSrcaddr "pkt-srcaddr" 3 Text,
-    /// The destination that the packets have.
+    /// Destination address in the packets' own headers.
     PktDstaddr "pkt-dstaddr" 3 Text,
     /// The Region.
     Region "region" 4 Text,
     /// The availability zone.
     AzId "az-id" 4 Text,
-    /// Nothing: there are no sublocations.
+    /// Always empty: there are no sublocations.
     SublocationType "sublocation-type" 4 Text,
-    /// Nothing: there are no sublocations.
+    /// Always empty: there are no sublocations.
     SublocationId "sublocation-id" 4 Text,
-    /// Nothing: no block of addresses is a service's.
+    /// Always empty: no block of addresses belongs to an AWS service.
     PktSrcAwsService "pkt-src-aws-service" 5 Text,
-    /// Nothing: no block of addresses is a service's.
+    /// Always empty: no block of addresses belongs to an AWS service.
     PktDstAwsService "pkt-dst-aws-service" 5 Text,
-    /// ingress or egress, seen from the interface.
+    /// `ingress` or `egress`, seen from the interface.
     FlowDirection "flow-direction" 5 Text,
     /// Path by which packets leave: 1 in the cloud, 2 gateway, 4 peering, 7 endpoint, 8 internet.
     TrafficPath "traffic-path" 5 Int32,
-    /// Nothing: instances have no containers of ECS.
+    /// Always empty: instances have no ECS containers.
     EcsClusterArn "ecs-cluster-arn" 7 Text,
-    /// Nothing: instances have no containers of ECS.
+    /// Always empty: instances have no ECS containers.
     EcsClusterName "ecs-cluster-name" 7 Text,
-    /// Nothing: instances have no containers of ECS.
+    /// Always empty: instances have no ECS containers.
     EcsContainerInstanceArn "ecs-container-instance-arn" 7 Text,
-    /// Nothing: instances have no containers of ECS.
+    /// Always empty: instances have no ECS containers.
     EcsContainerInstanceId "ecs-container-instance-id" 7 Text,
-    /// Nothing: instances have no containers of ECS.
+    /// Always empty: instances have no ECS containers.
     EcsContainerId "ecs-container-id" 7 Text,
-    /// Nothing: instances have no containers of ECS.
+    /// Always empty: instances have no ECS containers.
     EcsSecondContainerId "ecs-second-container-id" 7 Text,
-    /// Nothing: instances have no containers of ECS.
+    /// Always empty: instances have no ECS containers.
     EcsServiceName "ecs-service-name" 7 Text,
-    /// Nothing: instances have no containers of ECS.
+    /// Always empty: instances have no ECS containers.
     EcsTaskDefinitionArn "ecs-task-definition-arn" 7 Text,
-    /// Nothing: instances have no containers of ECS.
+    /// Always empty: instances have no ECS containers.
     EcsTaskArn "ecs-task-arn" 7 Text,
-    /// Nothing: instances have no containers of ECS.
+    /// Always empty: instances have no ECS containers.
     EcsTaskId "ecs-task-id" 7 Text,
-    /// Nothing: groups and lists are no reason of its own.
+    /// Always empty: refusals by groups and lists have no value in this field.
     RejectReason "reject-reason" 8 Text,
-    /// Nothing: records are of interfaces.
+    /// Always empty: records are about interfaces.
     ResourceId "resource-id" 9 Text,
-    /// Empty: the card has no such information.
+    /// Always empty: the card has no such information.
     EncryptionStatus "encryption-status" 10 Int32,
 }
 
@@ -149,7 +149,7 @@ impl LogField {
         Self::LogStatus,
     ];
 
-    /// The field of a name.
+    /// Returns the field with this name.
     pub fn find(name: &str) -> Option<Self> {
         Self::ALL.iter().copied().find(|field| field.name() == name)
     }
@@ -165,7 +165,7 @@ impl fmt::Display for LogField {
 mod tests {
     use super::*;
 
-    /// Versions 2, 3, 4, 5, 7, 8, 9 and 10; version 6 is for transit gateways.
+    /// Fields of versions 2, 3, 4, 5, 7, 8, 9 and 10. Version 6 is for transit gateways.
     #[test]
     fn there_are_forty_two_fields_of_eight_versions() {
         let of = |version| LogField::ALL.iter().filter(|f| f.version() == version).count();

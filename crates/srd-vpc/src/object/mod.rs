@@ -1,5 +1,5 @@
-//! The objects of virtual private clouds as plain data. Nothing here is checked: operations check
-//! before they change a [`World`].
+//! Objects of virtual private clouds as plain data, without checks. Each operation checks its
+//! arguments before it changes a [`World`].
 
 mod gateway;
 mod group;
@@ -22,12 +22,12 @@ use alloc::string::String;
 /// All objects of one account and Region, one table for each kind.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct World {
-    /// The number of the account, if it has one.
+    /// Number of the account, if it has one.
     pub account: Option<String>,
-    /// The name of the Region, if it has one.
+    /// Name of the Region, if it has one.
     pub region: Option<String>,
-    /// Does the internet carry private addresses? It does not, but what stands for it in an
-    /// experiment may.
+    /// Whether packets with private addresses may pass to and from the internet. The real internet
+    /// does not carry them, but the network that stands for it in an experiment may.
     pub internet_private: bool,
     /// Virtual private clouds.
     pub vpcs: BTreeMap<VpcId, Vpc>,

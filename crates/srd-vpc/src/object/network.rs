@@ -15,17 +15,17 @@ pub struct Vpc {
     pub ipv4: Vec<Ipv4Net>,
     /// IPv6 blocks.
     pub ipv6: Vec<Ipv6Net>,
-    /// The table of subnets that name none.
+    /// Route table of subnets that name no table.
     pub main_route_table: RouteTableId,
-    /// The list of subnets that name none.
+    /// Access control list of subnets that name no list.
     pub default_acl: AclId,
-    /// The group of interfaces that name none.
+    /// Security group of interfaces that name no group.
     pub default_group: GroupId,
-    /// Options that DHCP hands out; the Region's defaults if none.
+    /// Options that DHCP hands out; `None`: the Region's defaults.
     pub dhcp_options: Option<DhcpOptionsId>,
-    /// Does the resolver at the base address plus two answer?
+    /// Whether the resolver at the base address plus two answers.
     pub dns_support: bool,
-    /// Do instances with public addresses get public names?
+    /// Whether instances with public addresses get public names.
     pub dns_hostnames: bool,
 }
 
@@ -34,19 +34,19 @@ pub struct Vpc {
 pub struct Subnet {
     /// The tag `Name`, or empty.
     pub name: String,
-    /// The cloud that it belongs to.
+    /// The cloud that the subnet belongs to.
     pub vpc: VpcId,
     /// The availability zone.
     pub zone: String,
     /// The IPv4 block.
     pub ipv4: Ipv4Net,
-    /// The IPv6 block, of 64 bits.
+    /// The IPv6 block, a /64.
     pub ipv6: Option<Ipv6Net>,
-    /// The route table; the cloud's main table if none.
+    /// Route table; `None`: the cloud's main table.
     pub route_table: Option<RouteTableId>,
     /// The access control list.
     pub acl: AclId,
-    /// Does an interface of a new instance get a public IPv4 address?
+    /// Whether an interface of a new instance gets a public IPv4 address.
     pub map_public_ip: bool,
 }
 
@@ -55,9 +55,9 @@ pub struct Subnet {
 pub struct RouteTable {
     /// The tag `Name`, or empty.
     pub name: String,
-    /// The cloud that it belongs to.
+    /// The cloud that the route table belongs to.
     pub vpc: VpcId,
-    /// Routes besides the local ones, which each block of the cloud has without being named.
+    /// Routes without the local ones, which exist for each block of the cloud.
     pub routes: Vec<Route>,
 }
 
@@ -66,9 +66,10 @@ pub struct RouteTable {
 pub struct Route {
     /// Destinations that the route matches.
     pub destination: Destination,
-    /// Target of their packets.
+    /// Target of packets to these destinations.
     pub target: Target,
-    /// Did a gateway propagate it? A static route beats a propagated one of the same length.
+    /// Whether a gateway propagated the route. A static route beats a propagated one of equal
+    /// length.
     pub propagated: bool,
 }
 
@@ -96,9 +97,9 @@ pub enum Target {
     Peering(PeeringId),
     /// A gateway endpoint.
     Endpoint(EndpointId),
-    /// An interface, that of a middlebox.
+    /// An interface of a middlebox.
     Eni(EniId),
-    /// A target that is gone: packets are dropped, the state of the route is `blackhole`.
+    /// A target that was deleted: packets are dropped. EC2 calls this state `blackhole`.
     Blackhole,
 }
 
@@ -107,40 +108,40 @@ pub enum Target {
 pub struct Acl {
     /// The tag `Name`, or empty.
     pub name: String,
-    /// The cloud that it belongs to.
+    /// The cloud that the list belongs to.
     pub vpc: VpcId,
-    /// Entries in both directions and for both families, in ascending order of their number within
-    /// a direction. The last, implicit entry denies.
+    /// Entries in both directions and for both address families. Within a direction, their numbers
+    /// ascend. The implicit last entry denies.
     pub entries: Vec<AclEntry>,
 }
 
 /// One numbered entry of an access control list.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AclEntry {
-    /// 1 to 32,766; the lowest number that matches decides.
+    /// Number from 1 to 32,766. The matching entry with the lowest number decides.
     pub number: u16,
     /// Direction of packets: true for outbound.
     pub egress: bool,
-    /// Allow or deny.
+    /// Whether the entry allows the packets; otherwise it denies them.
     pub allow: bool,
-    /// Matched packets.
+    /// Packets that the entry matches.
     pub traffic: Traffic,
-    /// The other side: the source of what enters, the destination of what leaves.
+    /// Addresses of the other side: sources of incoming packets, destinations of outgoing ones.
     pub block: IpNet,
 }
 
-/// Packets by protocol, ports or ICMP type.
+/// Packets by protocol, and by ports or ICMP type.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Traffic {
     /// All protocols and ports.
     All,
-    /// TCP to destination ports from the first to the second.
+    /// TCP with destination ports from the first value to the second.
     Tcp(u16, u16),
-    /// UDP to destination ports from the first to the second.
+    /// UDP with destination ports from the first value to the second.
     Udp(u16, u16),
-    /// ICMP for IPv4: a type and a code, each of them all if none.
+    /// ICMP for IPv4: type and code; `None`: all.
     Icmp(Option<u8>, Option<u8>),
-    /// ICMP for IPv6: a type and a code, each of them all if none.
+    /// ICMP for IPv6: type and code; `None`: all.
     Icmpv6(Option<u8>, Option<u8>),
     /// Another protocol, by its number.
     Protocol(u8),
@@ -153,7 +154,7 @@ pub struct DhcpOptions {
     pub name: String,
     /// Domain for unqualified names.
     pub domain_name: Option<String>,
-    /// Resolvers; the cloud's own if empty.
+    /// Addresses of resolvers; if empty, the cloud's own resolver.
     pub name_servers: Vec<IpAddr>,
     /// Time servers.
     pub ntp_servers: Vec<IpAddr>,

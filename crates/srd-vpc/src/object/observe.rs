@@ -16,23 +16,23 @@ pub struct FlowLog {
     pub resource: Logged,
     /// Flows that are logged.
     pub traffic: LoggedTraffic,
-    /// The fields of a record, in order; those of version 2 if empty.
+    /// Fields of a record, in order; if empty, the fields of version 2.
     pub fields: Vec<LogField>,
-    /// The longest window of one record, in seconds: 60 or 600.
+    /// Longest window of one record in seconds: 60 or 600.
     pub interval: u16,
-    /// The directory that files are written to.
+    /// Directory of the files.
     pub directory: String,
     /// Format of the files.
     pub format: LogFormat,
 }
 
 impl FlowLog {
-    /// The fields of a record.
+    /// Returns the fields of a record.
     pub fn fields(&self) -> &[LogField] {
         if self.fields.is_empty() { &LogField::DEFAULT } else { &self.fields }
     }
 
-    /// Whether it is about an interface of this subnet.
+    /// Whether the log covers an interface of this subnet and cloud.
     pub fn covers(&self, eni: EniId, subnet: SubnetId, vpc: VpcId) -> bool {
         match self.resource {
             Logged::Vpc(of) => of == vpc,
@@ -45,7 +45,7 @@ impl FlowLog {
 /// Format of the files of a flow log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LogFormat {
-    /// Lines of text behind a line with the names of the fields.
+    /// Lines of text after a header line with the names of the fields.
     Text,
     /// Lines of text as [`LogFormat::Text`], compressed with gzip.
     Gzip,
@@ -54,7 +54,7 @@ pub enum LogFormat {
 }
 
 impl LogFormat {
-    /// Its name in files of clouds.
+    /// Returns the name of the format in cloud files.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Text => "text",
@@ -64,30 +64,30 @@ impl LogFormat {
     }
 }
 
-/// The interfaces that a flow log is about.
+/// The interfaces that a flow log covers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Logged {
-    /// All of a cloud.
+    /// All interfaces of a cloud.
     Vpc(VpcId),
-    /// All of a subnet.
+    /// All interfaces of a subnet.
     Subnet(SubnetId),
     /// A single interface.
     Eni(EniId),
 }
 
-/// The flows that a log is about.
+/// The flows that a flow log covers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LoggedTraffic {
     /// Flows that were accepted.
     Accept,
     /// Flows that were refused.
     Reject,
-    /// All.
+    /// All flows.
     All,
 }
 
 impl LoggedTraffic {
-    /// Its name in files of clouds.
+    /// Returns the name of the value in cloud files.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Accept => "accept",
@@ -97,7 +97,8 @@ impl LoggedTraffic {
     }
 }
 
-/// A mirror filter: which packets are copied. A packet that no rule accepts is not.
+/// A mirror filter: rules that select the packets to copy. A packet that no rule accepts is not
+/// copied.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MirrorFilter {
     /// The tag `Name`, or empty.
@@ -109,15 +110,15 @@ pub struct MirrorFilter {
 /// One numbered rule of a mirror filter.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MirrorRule {
-    /// 1 to 32,766; the lowest number that matches decides.
+    /// Number from 1 to 32,766. The matching rule with the lowest number decides.
     pub number: u16,
-    /// Direction of packets, seen from the source's instance: true for outbound.
+    /// Direction of packets, seen from the mirrored instance: true for outbound.
     pub egress: bool,
-    /// Copy, or do not.
+    /// Whether matching packets are copied.
     pub accept: bool,
-    /// Matched packets, by protocol and destination ports.
+    /// Packets that the rule matches, by protocol and destination ports.
     pub traffic: Traffic,
-    /// Source ports from the first to the second; all if none.
+    /// First and last source port; `None`: all ports.
     pub source_ports: Option<(u16, u16)>,
     /// Source addresses.
     pub source: IpNet,
@@ -125,7 +126,7 @@ pub struct MirrorRule {
     pub destination: IpNet,
 }
 
-/// A mirror target: the interface that copies go to.
+/// A mirror target: the interface that receives the copies.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MirrorTarget {
     /// The tag `Name`, or empty.
@@ -134,21 +135,22 @@ pub struct MirrorTarget {
     pub eni: EniId,
 }
 
-/// A mirror session: copies of one interface's packets.
+/// A mirror session: copies the packets of one interface.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MirrorSession {
     /// The tag `Name`, or empty.
     pub name: String,
     /// The interface whose packets are copied.
     pub source: EniId,
-    /// Target of copies.
+    /// Receiver of the copies.
     pub target: MirrorTargetId,
     /// Filter that selects the packets to copy.
     pub filter: MirrorFilterId,
-    /// 1 to 32,766: of several sessions of a source the lowest number whose filter accepts copies.
+    /// Number from 1 to 32,766. Of the sessions of one source whose filters accept a packet, the
+    /// session with the lowest number copies it.
     pub number: u16,
     /// The VXLAN network identifier of the copies, 24 bits.
     pub vni: u32,
-    /// Largest number of bytes of a packet that are copied; `None`: all.
+    /// Largest number of bytes that are copied of each packet; `None`: all.
     pub packet_length: Option<u16>,
 }

@@ -1,4 +1,5 @@
-//! Worlds and packets at random: small ranges, so that rules, routes and addresses meet often.
+//! Random worlds and packets. Values come from small ranges, so that rules, routes and addresses
+//! often match.
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
@@ -7,7 +8,7 @@ use srd_vpc::judge::Origin;
 use srd_vpc::object::*;
 use srd_vpc::packet::{Inner, Packet};
 
-/// SplitMix64: a seed names a world.
+/// SplitMix64 random generator: equal seeds make equal worlds.
 pub(crate) struct Dice(pub(crate) u64);
 
 impl Dice {
@@ -84,7 +85,8 @@ fn block(dice: &mut Dice) -> IpNet {
     IpNet::new(at, length).unwrap().trunc()
 }
 
-/// A world: four clouds (two with the same addresses) of three subnets, everything else by chance.
+/// Returns a world of four clouds with three subnets each. Two clouds have equal addresses;
+/// everything else is random.
 pub(crate) fn world(dice: &mut Dice) -> World {
     let mut world = World { internet_private: dice.one_in(4), ..World::default() };
     for list in 0..3 {
@@ -308,7 +310,7 @@ fn gateways(dice: &mut Dice, world: &mut World) {
     }
 }
 
-/// An address of no cloud, that the internet carries.
+/// Returns an address outside of all clouds that the internet carries.
 fn outside(dice: &mut Dice, is_v4: bool) -> IpAddr {
     let host = dice.small(3);
     if is_v4 {
@@ -318,7 +320,7 @@ fn outside(dice: &mut Dice, is_v4: bool) -> IpAddr {
     }
 }
 
-/// A packet, mostly between addresses that exist.
+/// Returns a packet, usually between addresses that exist.
 pub(crate) fn packet(dice: &mut Dice, world: &World) -> (Origin, Packet) {
     let enis: Vec<&Eni> = world.enis.values().collect();
     let id = dice.below(enis.len() as u64);
@@ -332,14 +334,14 @@ pub(crate) fn packet(dice: &mut Dice, world: &World) -> (Origin, Packet) {
     };
     let destination = match origin {
         Origin::Internet if is_v4 => Ipv4Addr::new(198, 51, 100, dice.small(9)).into(),
-        // Gateways to the internet refuse most of the others.
+        // Gateways to the internet refuse most other packets.
         Origin::Eni(_) if dice.one_in(4) => outside(dice, is_v4),
         _ if dice.one_in(3) => {
             let at = address(dice);
             if at.is_ipv4() == is_v4 || dice.one_in(4) { at } else { of(dice.pick(&enis)) }
         }
         _ if dice.one_in(2) => of(dice.pick(&enis)),
-        // Of the sender's own cloud: six interfaces each.
+        // The address belongs to the sender's cloud, which has six interfaces.
         _ => of(enis[usize::try_from(id / 6 * 6 + dice.below(6)).unwrap()]),
     };
     let (from, to) = (40_000, dice.pick(&[22, 80, 443, 8080, 0, u16::MAX]));

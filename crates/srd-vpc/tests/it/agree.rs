@@ -1,5 +1,5 @@
-//! The compiled tables give the verdicts of the walk over all objects, on random worlds and
-//! packets.
+//! On random worlds and packets, the compiled tables return the verdicts of the walk over all
+//! objects.
 #![allow(clippy::unwrap_used)]
 
 use crate::generate;
@@ -11,8 +11,8 @@ use srd_vpc::object::*;
 use srd_vpc::packet::Packet;
 use std::collections::BTreeMap;
 
-/// Results that both must agree on: verdict, packet, distance, tracking of the sender and of the
-/// receiver.
+/// Results on which both have to agree: verdict, packet, distance, and tracking by the sender and
+/// by the receiver.
 #[derive(Debug, PartialEq)]
 enum Outcome {
     Dropped(Reason),
@@ -80,7 +80,7 @@ fn sent(
             let received = host.receive(place.eni, &sent.packet, crosses, Flow::New)?;
             (Verdict::Delivered(place.eni), Some(reach), received)
         }
-        // No connection is known.
+        // The gateway has no connections here.
         Next::Nat(_) => return Err(Reason::OutwardsOnly),
         Next::Ask(question) => panic!("whole tables ask {question:?}"),
     };
@@ -91,8 +91,7 @@ fn compile(world: &World) -> BTreeMap<String, Rules> {
     ["h0", "h1", "h2"].map(|host| (host.to_string(), Rules::compile(world, host))).into()
 }
 
-/// Compares `packets` packets in each world, and returns how often each kind of verdict was
-/// reached.
+/// Compares `packets` packets in each world. Returns how often each kind of verdict was reached.
 fn compare(worlds: u64, packets: u64) -> BTreeMap<String, u64> {
     let mut reached = BTreeMap::new();
     for seed in 0..worlds {
@@ -116,7 +115,8 @@ fn compare(worlds: u64, packets: u64) -> BTreeMap<String, u64> {
     reached
 }
 
-/// Checks that every kind of verdict was reached: a comparison without it would not test it.
+/// Checks that every kind of verdict was reached. Otherwise the comparison has not tested that
+/// kind.
 fn assert_all_reached(reached: &BTreeMap<String, u64>) {
     for name in [
         "Families",

@@ -1,4 +1,5 @@
-//! Extent of a change: packets that it does not cover have the same verdicts under both tables.
+//! Extent of a change: packets outside of the extent have equal verdicts under the old and the new
+//! tables.
 #![allow(clippy::unwrap_used)]
 
 use crate::generate;
@@ -11,7 +12,7 @@ use srd_vpc::packet::Packet;
 
 const HOST: &str = "h0";
 
-/// One change of one object.
+/// Changes one random object.
 fn change(dice: &mut Dice, world: &mut World) {
     let eni = EniId(dice.below(24));
     let other = generate::world(dice);
@@ -44,7 +45,7 @@ fn change(dice: &mut Dice, world: &mut World) {
             let id = SubnetId(dice.below(12));
             world.subnets.get_mut(&id).unwrap().acl = other.subnets[&id].acl;
         }
-        // Addresses, groups and checks of an interface; or the interface itself.
+        // Changes an interface: its addresses, groups and checks, or its presence.
         8 | 9 => _ = world.enis.insert(eni, other.enis[&eni].clone()),
         10 if dice.one_in(2) => _ = world.enis.remove(&eni),
         _ => {
@@ -55,8 +56,8 @@ fn change(dice: &mut Dice, world: &mut World) {
     }
 }
 
-/// Numbers of verdicts that were kept, that were made anew, and that were made anew without a
-/// difference.
+/// Numbers of verdicts that were kept, that were evaluated again, and that were evaluated again
+/// with an unchanged result.
 #[derive(Debug, Default)]
 struct Count {
     kept: u64,
@@ -69,7 +70,8 @@ fn compare(dice: &mut Dice, world: &World, old: &Rules, new: &Rules, count: &mut
     for _ in 0..40 {
         let (origin, packet) = generate::packet(dice, world);
         let Packet { source, destination, .. } = packet;
-        // Others than the sender refuse it for its address, whatever the change is.
+        // Any interface that does not have the source address refuses the packet, before and after
+        // the change.
         let mut sender_or_any = || match origin {
             Origin::Eni(id) if dice.one_in(2) => id,
             _ => EniId(dice.below(24)),

@@ -1,5 +1,5 @@
-//! After random series of changes, tables that apply deltas equal compiled tables, and give the
-//! verdicts of the walk. Each host gets the changes that concern it, and no others.
+//! After random series of changes, tables that apply deltas equal compiled tables, and return the
+//! verdicts of the walk. Each host gets only the changes that concern it.
 #![allow(clippy::unwrap_used, clippy::cast_possible_truncation)]
 
 use crate::generate;
@@ -14,8 +14,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 
 const HOSTS: [&str; 3] = ["h0", "h1", "h2"];
-/// Largest number of queries of a packet on its way: one near the sender, and one at the target of
-/// its route.
+/// Largest number of queries for one packet: one for the destination in the sender's cloud, and one
+/// at the target of its route.
 const QUESTIONS_MAX: usize = 2;
 
 /// A control plane and three hosts.
@@ -37,7 +37,7 @@ impl Cloud {
         self.hosts.get_mut(host).unwrap().learn(asker, answer).unwrap();
     }
 
-    /// Verdict on a packet that an interface sends; queries are answered on the way.
+    /// Returns the verdict on a packet that an interface sends. Queries are answered immediately.
     fn send(&mut self, eni: EniId, packet: &Packet) -> Result<Verdict, Reason> {
         let host = host_of(self.directory.world(), eni);
         for _ in 0..=QUESTIONS_MAX {
@@ -63,7 +63,7 @@ impl Cloud {
         panic!("{packet:?} asks more than {QUESTIONS_MAX} times");
     }
 
-    /// Checks that the receiver's host finds the sender, and its location.
+    /// Checks that the receiver's host finds the sender and its location.
     fn check_sender(&mut self, here: &str, there: &str, [from, to]: [EniId; 2], source: IpAddr) {
         let found = self.hosts[there].sender(to, from, source).cloned();
         let found = match found {
@@ -84,7 +84,7 @@ impl Cloud {
         deltas
     }
 
-    /// The tables are those that a new directory of the same world makes, and so are the answers.
+    /// Checks that the tables and the answers equal those of a new directory of the same world.
     fn check(&self, seed: u64) {
         let mut anew = Directory::new(self.directory.world().clone());
         for (host, rules) in &self.hosts {
@@ -103,8 +103,8 @@ fn host_of(world: &World, eni: EniId) -> Arc<str> {
     world.instances[&instance].host.as_deref().unwrap().into()
 }
 
-/// Gives interfaces of a cloud with equal addresses different ones: the tables of one host cannot
-/// distinguish them.
+/// Gives different addresses to interfaces of a cloud that have equal addresses: the tables of one
+/// host cannot distinguish such interfaces.
 fn without_twins(mut world: World) -> World {
     let mut taken = BTreeSet::new();
     for eni in world.enis.values_mut() {
@@ -124,7 +124,8 @@ fn without_twins(mut world: World) -> World {
     world
 }
 
-/// One object of a random kind, as another random world has it, or gone.
+/// Returns an edit of one object of a random kind: its state in another random world, or its
+/// removal.
 fn edit(dice: &mut Dice, world: &World, other: &World) -> Edit {
     let gone = dice.one_in(5);
     let id = dice.below(24);
@@ -147,9 +148,9 @@ fn edit(dice: &mut Dice, world: &World, other: &World) -> Edit {
         9 => of!(Address, AllocationId(id % 9), addresses),
         10 => of!(Peering, PeeringId(id % 5), peerings),
         11 => of!(Endpoint, EndpointId(id % 4), endpoints),
-        // A cloud that is used is not removed.
+        // A cloud in use is not removed.
         12 => Edit::Vpc(VpcId(id % 4), other.vpcs.get(&VpcId(id % 4)).cloned()),
-        // The place alone, and the groups alone.
+        // Changes only the host, or only the groups.
         13 | 14 => {
             let mut instance = world.instances[&InstanceId(id)].clone();
             instance.host = Some(HOSTS[dice.below(3) as usize].into());
@@ -168,7 +169,7 @@ fn edit(dice: &mut Dice, world: &World, other: &World) -> Edit {
     }
 }
 
-/// Whether two interfaces of a cloud would have one address.
+/// Whether two interfaces of a cloud have equal addresses.
 fn has_twins(world: &World) -> bool {
     without_twins(world.clone()).enis.iter().any(|(id, eni)| *eni != world.enis[id])
 }
@@ -265,7 +266,7 @@ fn a_full_share_learns_nothing_new_until_something_is_idle() {
         assert_eq!(rules.learn(asker(1), answer(n)), Ok(()));
     }
     assert_eq!(rules.learn(asker(1), answer(SHARE_MAX)), Err(NotLearned::ShareFull));
-    // Another interface has a share of its own.
+    // Another interface has a separate share.
     assert_eq!(rules.learn(asker(2), answer(SHARE_MAX)), Ok(()));
     assert_eq!(rules.answers(), SHARE_MAX as usize + 1);
     assert_eq!(rules.sweep(), [], "all was learned since the last sweep");
@@ -273,7 +274,8 @@ fn a_full_share_learns_nothing_new_until_something_is_idle() {
     assert_eq!(rules.learn(asker(1), answer(SHARE_MAX)), Ok(()));
 }
 
-/// An instance with four interfaces took all answers: no other one reached a new address.
+/// Four interfaces of one instance used up all answers, so no other interface reached a new
+/// address.
 #[test]
 fn regression_those_that_ask_for_everything_leave_another_one_as_much_as_each_has() {
     for greedy in [1, 4, 5, 15, 400] {

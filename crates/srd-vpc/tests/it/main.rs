@@ -1,4 +1,4 @@
-//! Clouds compiled into rules, beside the walk over all objects.
+//! Tests of the tables that are compiled from clouds, compared with the walk over all objects.
 
 #![allow(clippy::unwrap_used)] // a test may fail loudly
 

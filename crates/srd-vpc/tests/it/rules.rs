@@ -1,5 +1,5 @@
-//! Single rules, each on the smallest world that shows it: a web and an app server in two subnets
-//! of one cloud, and a client outside.
+//! Tests of single rules, each in the smallest world that shows the rule: a web and an app server
+//! in two subnets of one cloud, and a client outside.
 #![allow(clippy::unwrap_used)]
 
 use core::net::{IpAddr, Ipv4Addr};
@@ -100,7 +100,8 @@ fn eni(world: &mut World, id: EniId, subnet: u64, at: &str, host: &str) {
     world.enis.insert(id, eni);
 }
 
-/// The talk's figure: 10.0.0.0/16, web 10.0.1.10 (public 198.51.100.7), app 10.0.2.20.
+/// Returns the cloud of the figure in the talk: 10.0.0.0/16, web 10.0.1.10 (public 198.51.100.7),
+/// app 10.0.2.20.
 fn talk() -> World {
     let mut world = World::default();
     cloud(&mut world, 1, "10.0.0.0/16");
@@ -339,7 +340,7 @@ fn clouds_with_the_same_addresses_never_meet() {
 
 #[test]
 fn a_new_member_of_a_group_changes_the_addresses_of_that_group_only() {
-    // Host h2 runs the server that names the group; h3 runs APP.
+    // Host h2 runs the server whose rule names the group; h3 runs APP.
     let mut world = peered();
     world.instances.get_mut(&InstanceId(APP.0)).unwrap().host = Some("h3".into());
     let mut member = world.enis[&APP].clone();

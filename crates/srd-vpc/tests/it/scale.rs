@@ -1,4 +1,4 @@
-//! Tables of a host have what the host needs, however large the cloud is.
+//! Tables of a host contain only what the host needs, independent of the size of the cloud.
 #![allow(clippy::unwrap_used)]
 
 use crate::large::{at, host, world};
@@ -16,7 +16,7 @@ fn tables_do_not_grow_with_the_cloud() {
     let tables = |hosts| Directory::new(world(hosts * OF_HOST, OF_HOST, RULES)).tables(&host(0));
     let small = tables(HOSTS / 10).sizes();
     let large = tables(HOSTS).sizes();
-    // The group that rules name grows with the cloud; nothing else does.
+    // Only the group that rules name grows with the cloud.
     let named = (HOSTS * OF_HOST / 5) as usize;
     assert_eq!(small, [20, 20, named / 10]);
     assert_eq!(large, [20, 20, named]);
@@ -33,9 +33,9 @@ fn bytes_of_tables_and_of_deltas_are_those_of_what_they_hold() {
         }
         Directory::new(cloud).tables(&host(0)).bytes()
     };
-    // Without a rule that names the group, ten times the cloud is the same host.
+    // Without a rule that names the group, a cloud of ten times the size gives a host equal tables.
     assert_eq!(tables(HOSTS / 10, false), tables(HOSTS, false));
-    // With one, each member is a few bytes more.
+    // With such a rule, each member adds a few bytes.
     let members = (HOSTS * OF_HOST / 5 * 9 / 10) as usize;
     let grown = tables(HOSTS, true) - tables(HOSTS / 10, true);
     assert!((members * 4..members * 16).contains(&grown), "{grown} for {members}");
@@ -63,7 +63,7 @@ fn an_added_member_reaches_the_hosts_whose_rules_name_its_group() {
     eni.groups.push(GroupId(4));
     let deltas = directory.apply(&[Edit::Interface(last, Some(eni))]);
 
-    // Ten hosts have an interface whose rules name the group; the member's own host is another.
+    // Ten hosts have an interface whose rules name the group; the new member is on another host.
     let own: Arc<str> = host(HOSTS - 1).into();
     let naming: Vec<Arc<str>> = (0..HOSTS).step_by(50).map(|n| host(n).into()).collect();
     let mut wanted: Vec<_> = naming.iter().chain([&own]).cloned().collect();
@@ -113,7 +113,7 @@ fn a_moved_interface_is_withdrawn_where_it_was_asked_for() {
     let withdrawn: Vec<_> = deltas.iter().filter(|(_, d)| !d.withdrawn().is_empty()).collect();
     let names: Vec<&str> = withdrawn.iter().map(|(name, _)| &***name).collect();
     assert_eq!(names, ["host-3", "host-7", "host-9"]);
-    // The former host of the instance, and its present one.
+    // The former host and the new host of the instance.
     assert_eq!(deltas.len(), asking.len() + 2);
     let eni = EniId(u64::from(3 * OF_HOST));
     assert!(matches!(tables[3].send(eni, &packet(3), Flow::New).unwrap().next, Next::To { .. }));

@@ -1,23 +1,23 @@
-//! A large cloud.
+//! A large cloud for tests and measurements.
 
 use core::net::Ipv4Addr;
 use ipnet::{IpNet, Ipv4Net};
 use srd_vpc::id::*;
 use srd_vpc::object::*;
 
-/// The address of an interface.
+/// Returns the address of an interface.
 pub(crate) fn at(n: u32) -> Ipv4Addr {
     Ipv4Addr::from(0x0a00_0100 + n)
 }
 
-/// The name of a host.
+/// Returns the name of a host.
 pub(crate) fn host(n: u32) -> String {
     format!("host-{n}")
 }
 
-/// A cloud of so many interfaces, so many on each host, under so many rules, of which every tenth
-/// names a group of every fifth interface. On the host that is numbered 0 and on every fiftieth
-/// after it, an interface is in group 3, whose rule names group 4, which has no member yet.
+/// Returns a cloud with `interfaces` interfaces, `of_host` on each host, under `rules` rules. Every
+/// tenth rule names a group of every fifth interface. On host 0 and on every fiftieth host after
+/// it, an interface is in group 3, whose rule names group 4. Group 4 has no member yet.
 pub(crate) fn world(interfaces: u32, of_host: u32, rules: u16) -> World {
     let mut world = World::default();
     let everywhere: IpNet = "0.0.0.0/0".parse().expect("a block");
