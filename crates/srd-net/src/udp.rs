@@ -4,11 +4,9 @@
 //! port also receives all packets, since peers send to the base port only. So N sockets serve any
 //! number of peers, without privilege, and segmentation offload works on every path. In a node of
 //! several shards, shard `s` has the base port, one socket of a group, and `paths - 1` ports after
-//! `base + s * paths`. With `m` local addresses (network cards) the entropies are distributed in
-//! turn: entropy `i` leaves from address `i % m`, and `m - 1` more sockets receive at the base
-//! ports of the other addresses. This back end sets no IPv6 flow label: the kernel derives the
-//! label from addresses and ports (`net.ipv6.auto_flowlabels`, on by default), so each source port
-//! has a different label.
+//! `base + s * paths`. With `m` local addresses (network cards), entropy `i` leaves from address
+//! `i % m`, and `m - 1` more sockets receive at the base ports of the other addresses. The kernel
+//! derives the IPv6 flow label from addresses and ports (`net.ipv6.auto_flowlabels`).
 
 mod adopt;
 mod receive;
@@ -43,15 +41,13 @@ use refusals::Refusals;
 const PATHS_MAX: u16 = 256;
 /// Largest number of notices that wait to be taken; further notices are only counted.
 const NOTICES_MAX: usize = 16;
-/// Shortest time until a deadline for which the thread sleeps. For a nearer deadline it polls,
-/// because sleeping has a latency.
+/// Shortest time until a deadline for which the thread sleeps: sleeping has a latency.
 const SLEEP_MIN: Duration = Duration::from_micros(3);
 /// Interval of reads of the error queues of sockets that have sent.
 const ERRORS_LOOK: Duration = Duration::from_millis(20);
 /// Number of reads after a path has sent: reads continue for one second.
 const ERRORS_LOOKS: u8 = 50;
-/// Delay before an error is reported, so that all packets that arrived before the error are
-/// received first.
+/// Delay before an error is reported, so that packets that arrived earlier are received first.
 const ERRORS_WAIT: Duration = Duration::from_millis(10);
 /// Largest number of errors that wait to be taken. It bounds the cost of a flood of forged errors.
 const ERRORS_MAX: usize = 64;
@@ -78,8 +74,7 @@ pub struct UdpIo {
     clock: Clock,
     /// The path whose socket was full.
     blocked: Option<usize>,
-    /// Whether the last wait slept for long. If so, the next packet will probably not have arrived
-    /// either when the next wait begins.
+    /// Whether the last wait slept for long: then the next packet has probably not arrived yet.
     slept: bool,
     waker: Option<Arc<IoWaker>>,
     /// Another descriptor that ends a sleep when it is readable.
@@ -173,8 +168,7 @@ impl UdpIo {
         })
     }
 
-    /// Returns the size of the receive buffer that the system granted, in bytes of the kernel's
-    /// book-keeping.
+    /// Returns the size of the receive buffer that the kernel granted, as it counts bytes.
     pub fn receive_buffer_bytes(&self) -> usize {
         self.receive_buffer_bytes
     }
@@ -187,8 +181,7 @@ impl UdpIo {
     /// Returns a second descriptor of the socket at which all packets arrive.
     ///
     /// # Errors
-    /// An error of the operating system, if it has no free descriptor, or an error if there are
-    /// several such sockets.
+    /// An error of the operating system without a free descriptor, or if there are several sockets.
     pub(crate) fn arrivals(&self) -> io::Result<OwnedFd> {
         if self.inputs.len() > 1 {
             let text = "packets arrive at several local addresses, each with its descriptor";
@@ -346,8 +339,7 @@ impl UdpIo {
         }
     }
 
-    /// Whether a call failed because of a packet that was sent before. If so, the call should be
-    /// repeated.
+    /// Whether a call failed because of a packet that was sent before, and should be repeated.
     #[cold]
     fn was_of_an_earlier_packet(&mut self, path: usize, error: &io::Error) -> bool {
         refused::may_be_of_an_earlier_packet(errno(error)) && self.drain_errors(path)

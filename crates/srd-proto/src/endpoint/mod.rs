@@ -98,22 +98,16 @@ impl PeerConfig {
 ///
 /// # Order
 ///
-/// After any call of the first two kinds, the caller drains `poll_transmit`, then `poll_event`,
-/// until each returns `None`, and then asks `poll_timeout`: the order between the two `poll_*` does
-/// not matter, but the timeout is valid only after `poll_transmit` returned `None`. Packets that
+/// After any call of the first two kinds, the caller drains `poll_transmit` and `poll_event` until
+/// each returns `None`, and then reads `poll_timeout`, which is valid only after that. Packets that
 /// have arrived should be handled before timers that are due (H8 of `docs/spec/srd.md`).
 ///
 /// A received datagram is the return value of `handle_packet` and borrows the packet. No packet can
-/// make a call panic: a packet that cannot be used is counted in [`Stats::drops`].
-///
-/// # Limits
-///
-/// Each queue and table has a limit in [`Config`]. A full send queue refuses the datagram
+/// make a call panic: a packet that cannot be used is counted in [`Stats::drops`]. Each queue and
+/// table has a limit in [`Config`]. A full send queue refuses the datagram
 /// ([`SendError::QueueFull`]), and [`Event::Writable`] follows when there is space.
 ///
-/// # Example
-///
-/// Two endpoints, and the network between them:
+/// # Example: two endpoints, and the network between them
 ///
 #[doc = concat!("```ignore\n", include_str!("../../tests/it/endpoint_example.rs"), "```\n")]
 #[derive(Debug)]

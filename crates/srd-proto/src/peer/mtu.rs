@@ -9,11 +9,9 @@
 //! | `Search` | up to seven sizes at once, and one that every path passes | the largest answered |
 //! | `Raise` | the configured size, and a little more than is in use | `Settled`, or `Search` |
 //!
-//! A size is found not to pass by two rounds in each of which smaller probes were answered and this
-//! size was not. Eight rounds are needed if any of the smaller ones was lost, too, or if this size
-//! has passed before. Each round uses one path. A datagram as large that is acknowledged ends the
-//! search. There are two reasons. A dead path loses packets of all sizes. A queue that is full of
-//! large packets mostly has space for small ones only.
+//! Two rounds of probes, each on one path, show that a size does not pass: smaller probes are
+//! answered and this size is not. Eight rounds are needed if a smaller one was lost, too, or if the
+//! size has passed before: a dead path loses all sizes, and full queues have space for small ones.
 
 use core::net::IpAddr;
 
@@ -25,8 +23,7 @@ use crate::send_queue::DatagramState;
 use crate::shared::Shared;
 use crate::time::{Duration, Instant};
 
-/// Size that nearly every path passes, at which a search begins: the least IPv6 MTU less its
-/// headers.
+/// Size at which a search begins: the minimum IPv6 MTU without headers passes nearly everywhere.
 const USUAL_MIN: u16 = 1232;
 /// Size that every path is assumed to pass: the 576 bytes that each host accepts in IPv4, less its
 /// headers. A search uses it after several rounds without any answer from `USUAL_MIN` up.
@@ -37,8 +34,7 @@ const VOIDS_USUAL: u8 = 2;
 const RESOLUTION: u16 = 16;
 /// Number of sizes in a round: one that passes everywhere, and seven under test.
 const SIZES: usize = 8;
-/// Sizes that usual links pass: 1460, 1480 and 1500 bytes over IPv4, 1500 over IPv6; and one that
-/// only larger links pass.
+/// Sizes that usual links pass (1460, 1480, 1500 over IPv4, 1500 over IPv6), and a larger one.
 const USUAL: [u16; 5] = [USUAL_MIN, 1432, 1452, 1472, 1488];
 /// Number of rounds without an answer after which a size counts as not passing.
 const TRIES: u8 = 2;
@@ -55,8 +51,7 @@ const WAIT_MIN: Duration = Duration::from_millis(2);
 const WAIT_MAX: Duration = Duration::from_secs(1);
 /// Time between two probes of larger sizes, while packets are sent.
 const RAISE_EVERY: Duration = Duration::from_secs(1);
-/// A larger size that lasts for less than this passes on some paths only: the time to the next
-/// probe doubles, up to a maximum.
+/// If a larger size lasts for less, only some paths pass it: the next probe waits twice as long.
 const RAISED_LASTS: Duration = Duration::from_secs(30);
 const RAISE_EVERY_MAX: Duration = Duration::from_secs(64);
 /// Time for which large unreliable packets need no further proof.
@@ -102,8 +97,7 @@ pub(crate) struct Mtu {
     sizes: [u16; SIZES],
     /// A bit for each size that was answered in this try.
     answered: u8,
-    /// Value of `low` when this try began: the try probes the first size, and those larger than
-    /// this.
+    /// Value of `low` when this try began: it probes the first size, and those larger than this.
     low_before: u16,
     /// Index of the next size to be sent.
     next: u8,
@@ -263,8 +257,7 @@ impl Mtu {
         sizes
     }
 
-    /// Adds a size to a free entry of a round, if it is in the range of the search and not included
-    /// yet.
+    /// Adds a size to a free entry of a round, if the search needs it and the round lacks it.
     fn add(&self, sizes: &mut [u16; SIZES], size: u16) {
         let wanted = size > self.low && size < self.high && !sizes.contains(&size);
         if let Some(free) = sizes.iter_mut().find(|free| wanted && **free == 0) {
@@ -314,8 +307,7 @@ impl Mtu {
         }
     }
 
-    /// Records that a datagram's packet was acknowledged: its size passes, whatever the results of
-    /// probes.
+    /// Records that a datagram's packet was acknowledged: its size passes, whatever probes show.
     fn on_passed(&mut self, now: Instant, bytes: u16) {
         let bytes = bytes.saturating_add(self.tag_bytes);
         if self.is_fixed() {
@@ -358,9 +350,8 @@ impl Mtu {
         self.probe_at = Instant::FAR_FUTURE;
     }
 
-    /// Handles a size that is smaller than before. If a probe of larger sizes found the previous
-    /// one a short time ago, only some paths pass it. Each such probe costs the packets that are
-    /// lost until the size falls again (E3b).
+    /// Handles a size that is smaller than before. If a probe found the previous one a short time
+    /// ago, only some paths pass it, and each such probe costs packets until the size falls (E3b).
     fn fell(&mut self, now: Instant) {
         let lasted = self.raised_at.take().map_or(RAISED_LASTS, |raised| now.since(raised));
         self.raise_every = if lasted < RAISED_LASTS {
