@@ -1,8 +1,8 @@
-//! Link options of the provider.
+//! Sets link options of the provider.
 
 fn main() {
     println!("cargo:rerun-if-changed=build.rs");
-    // The core unloads providers when a process ends. Thread-local destructors and threads that
-    // are on their way out must find this code in memory even then.
+    // The core unloads providers when a process ends. The code must stay in memory afterwards,
+    // because thread-local destructors and ending threads still run it.
     println!("cargo:rustc-cdylib-link-arg=-Wl,-z,nodelete");
 }

@@ -1,9 +1,9 @@
 //! Counts the heap: the bytes that each thread has allocated and not freed.
 //!
 //! A soak has to find out whether memory grows. The resident set is rounded by pages and by the
-//! allocator's habits; the sum of live allocations is exact. It is kept by thread, so that tests
-//! beside a soak do not disturb it. An allocation that another thread frees counts wrongly, but a
-//! soak has one thread.
+//! allocator's habits; the sum of live allocations is exact. The sum is kept for each thread, so
+//! that tests beside a soak do not change it. An allocation that another thread frees is counted
+//! wrongly, but a soak has only one thread.
 #![allow(unsafe_code)]
 
 use std::alloc::{GlobalAlloc, Layout, System};
@@ -13,7 +13,7 @@ thread_local! {
     static LIVE_BYTES: Cell<i64> = const { Cell::new(0) };
 }
 
-/// Bytes that this thread has allocated and not freed.
+/// Returns the bytes that this thread has allocated and not freed.
 pub(crate) fn live_bytes() -> i64 {
     LIVE_BYTES.get()
 }
@@ -28,15 +28,16 @@ fn add(bytes: usize) {
 }
 
 fn count(bytes: i64) {
-    // A thread that is ending has no counter any more, and no reader of it.
+    // The counter of an ending thread may be gone, and nothing reads it.
     let _ = LIVE_BYTES.try_with(|live| live.set(live.get().wrapping_add(bytes)));
 }
 
 // SAFETY: every call goes to the system's allocator with the same arguments; the counter is a
-// thread-local integer without a destructor, so that touching it allocates nothing.
+// thread-local integer without a destructor, so access to it allocates nothing.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        // SAFETY: the caller keeps the contract of `alloc`, which is the system's.
+        // SAFETY: the caller meets the requirements of `alloc`, which are those of the system's
+        // allocator.
         let at = unsafe { System.alloc(layout) };
         if !at.is_null() {
             add(layout.size());
@@ -46,7 +47,8 @@ unsafe impl GlobalAlloc for Counting {
 
     unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
         count(i64::try_from(layout.size()).map_or(i64::MIN, |bytes| -bytes));
-        // SAFETY: `at` came from `alloc` above, hence from the system, with this layout.
+        // SAFETY: `at` came from `alloc` above, and so from the system's allocator, with this
+        // layout.
         unsafe { System.dealloc(at, layout) };
     }
 }

@@ -1,12 +1,12 @@
-//! Hostile packets by the million, at endpoints with every protection: changed, cut short,
-//! recorded and sent again from the same and from other addresses, and forged, by strangers and
-//! (in plain mode, where a stranger can be taken for the peer) by the peer itself.
+//! Sends millions of hostile packets to endpoints with every protection. The packets are changed,
+//! cut, replayed from the same and from other addresses, and forged. The senders are strangers and,
+//! in plain mode (where a stranger can impersonate the peer), also the peer.
 //!
-//! What must hold: every packet is counted, no address moves, packets to strangers stay within
-//! their allowance, memory stays within a bound, and with keys, no forged datagram is delivered
-//! and the peer is served afterwards as before.
+//! Conditions: every packet is counted, no peer's address changes, packets to strangers stay within
+//! their allowance, and memory stays within a bound. With keys, no forged datagram is delivered,
+//! and afterwards the peer is served as before.
 
-// Sizes here are small, and random numbers are cut to the width that is needed.
+// Sizes are small, and random numbers are cut to the needed width.
 #![allow(clippy::cast_possible_truncation)]
 
 use std::collections::BTreeSet;
@@ -24,16 +24,18 @@ use srd_proto::{
 
 use crate::heap;
 
-/// Time between two hostile packets: a hundred thousand a second.
+/// Time between two hostile packets, for a hundred thousand packets per second.
 const PACKET_TIME: Duration = Duration::from_micros(10);
-/// Packets between two looks at what the victim sends.
+/// Number of hostile packets between two checks of the victim's output.
 const BATCH: u64 = 64;
-/// Memory that a flood may leave behind: answers that wait, and what one context holds.
+/// Permitted growth of memory by a flood, in bytes: waiting answers, and the content of one
+/// context.
 const GROWTH_BYTES_MAX: i64 = 1 << 20;
-/// In plain mode strangers make contexts, up to the knob: memory for each.
+/// Largest number of contexts in plain mode, where strangers can create contexts; each may take
+/// memory.
 const PLAIN_PEERS_MAX: u32 = 64;
 const PLAIN_PEER_BYTES_MAX: i64 = 96 << 10;
-/// Answers that strangers may be sent in a millisecond: rule E5.
+/// Largest number of answers to strangers in a millisecond: rule E5.
 const ANSWERS_PER_MS_MAX: u64 = 6 + 2 + 8 + 64;
 const PORT: u16 = 7471;
 const QPN: Qpn = Qpn(7);
@@ -58,7 +60,7 @@ const KINDS: [Kind; 6] = [
     Kind::ForgedByPeer,
 ];
 
-/// Runs `packets` of every kind at an endpoint of every protection.
+/// Sends `packets` packets of every kind to an endpoint with every protection.
 pub(crate) fn run(packets: u64, seed: u64) -> Result<()> {
     let protections = [Protection::Static([9; 32]), Protection::JobKey([7; 32]), Protection::Plain];
     for protection in protections {
@@ -92,7 +94,7 @@ fn address(n: u8) -> SocketAddr {
 struct World {
     victim: Endpoint,
     peer: Endpoint,
-    /// The peer at the victim, and the victim at the peer.
+    /// Id of the peer in the victim.
     peer_at_victim: PeerId,
     victim_at_peer: PeerId,
     now: Instant,
@@ -145,7 +147,7 @@ impl World {
         }
     }
 
-    /// The peer sends datagrams, each of which must arrive once.
+    /// Lets the peer send datagrams, each of which must arrive once.
     fn exchange(&mut self, datagrams: u64) -> Result<()> {
         let wanted = self.delivered + datagrams;
         for user in 0..datagrams {
@@ -174,7 +176,7 @@ impl World {
         self.exchange(100)
     }
 
-    /// Carries what both have to send.
+    /// Transfers all waiting packets of both endpoints.
     fn carry(&mut self) {
         let mut buf = TransmitBuf::new(1, 65_000);
         while let Some(t) = self.peer.poll_transmit(self.now, &mut buf) {
@@ -188,7 +190,7 @@ impl World {
         self.drain(true);
     }
 
-    /// Takes out what the victim sends; the peer's share goes there if `connected`.
+    /// Takes the victim's packets. If `connected`, the packets to the peer are delivered.
     fn drain(&mut self, connected: bool) {
         let mut buf = TransmitBuf::new(1, 65_000);
         while let Some(t) = self.victim.poll_transmit(self.now, &mut buf) {
@@ -254,7 +256,7 @@ impl World {
         ))
     }
 
-    /// A packet, and where it comes from.
+    /// Returns a hostile packet and its source address.
     fn hostile(&mut self, kind: Kind) -> (SocketAddr, Vec<u8>) {
         let mut bytes = self.recorded[self.rng.below(self.recorded.len() as u32) as usize].clone();
         let port = 50_000 + self.rng.below(64) as u16;
@@ -266,7 +268,7 @@ impl World {
             Kind::Flipped => {
                 let bit = self.rng.below(8 * bytes.len() as u32);
                 bytes[bit as usize / 8] ^= 1 << (bit % 8);
-                // In plain mode a changed payload is a payload.
+                // In plain mode a changed payload is accepted as a valid payload.
                 (either, bytes)
             }
             Kind::CutShort => {
@@ -280,8 +282,9 @@ impl World {
         }
     }
 
-    /// A header of any type that names the context in use, or none, and anything behind it; every
-    /// fourth is an opening that was made for the victim's key.
+    /// Returns a packet with a header of a random type, with the number of the context in use or
+    /// none, and a random body. Every fourth packet is an opening that was made for the victim's
+    /// key.
     fn forged(&mut self, like: &[u8]) -> Vec<u8> {
         let mut bytes = vec![VERSION << 4 | (1 + self.rng.below(11) as u8)];
         bytes.extend_from_slice(&[self.rng.below(16) as u8, self.rng.below(3) as u8, 0]);
@@ -310,7 +313,7 @@ impl World {
 
 #[cfg(test)]
 mod tests {
-    /// The short form of `cargo xtask hostile`.
+    /// Runs a short form of `cargo xtask hostile`.
     #[test]
     fn hostile_packets_move_counters_and_nothing_else() {
         super::run(10_000, 1).unwrap();

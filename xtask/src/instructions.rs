@@ -1,6 +1,6 @@
-//! `cargo xtask instructions`: instructions of the hot paths for a packet, beside their number
-//! when [`BASELINE`] was written. A count does not include caches and waiting, but it is the same
-//! on a busy machine, so it can be a condition for a change.
+//! `cargo xtask instructions`: counts the instructions of the hot paths per packet, and compares
+//! them with [`BASELINE`]. The count does not include the cost of cache misses and waiting, but it
+//! is the same on a busy machine, so it can be a condition for a change.
 //!
 //! The program is the example `hotpath` of `srd-card`. Two runs of different length are compared,
 //! so that the instructions of the start do not count.
@@ -12,18 +12,17 @@ use std::process::Command;
 
 use anyhow::{Context, Result, bail, ensure};
 
-/// The counts that were taken last, checked in.
+/// File with the baseline counts, which is part of the repository.
 const BASELINE: &str = "bench/instructions.txt";
-/// Packets of the shorter and of the longer run.
+/// Numbers of packets of the shorter and the longer run.
 const PACKETS: [u64; 2] = [2_000, 6_000];
-/// Permitted increase of a path with the compiler that the baseline was taken with, and with
-/// another one, in thousandths.
+/// Permitted increase of a path in thousandths, with the compiler of the baseline.
 const MORE_PERMILLE: u64 = 30;
 const MORE_OTHER_COMPILER_PERMILLE: u64 = 150;
-/// Instructions that a short path may take more in any case.
+/// Increase in instructions per packet that is always permitted, for short paths.
 const MORE_ALWAYS: u64 = 8;
 
-/// Measured cases: the program's arguments, and the functions in which instructions count.
+/// Measured cases: the program's arguments, and the functions whose instructions are counted.
 const CASES: [(&str, [&str; 3], &[&str]); 3] = [
     ("transport", ["transport", "plain", "1400"], &["send", "transmit", "receive", "ack"]),
     ("transport-small", ["transport", "plain", "64"], &["send", "transmit", "receive", "ack"]),
@@ -32,7 +31,7 @@ const CASES: [(&str, [&str; 3], &[&str]); 3] = [
 
 type Counts = BTreeMap<String, u64>;
 
-/// Compares with the baseline, or writes it.
+/// Compares the counts with the baseline, or writes a new baseline.
 pub(crate) fn run(write: bool) -> Result<()> {
     let program = build()?;
     let mut counts = Counts::new();
@@ -87,10 +86,11 @@ fn per_packet(program: &str, arguments: [&str; 3], function: &str) -> Result<u64
     Ok((long - short) / (PACKETS[1] - PACKETS[0]))
 }
 
-/// Instructions in one function, and what it calls, of one run.
+/// Returns the instructions of one run in one function, including the functions that it calls.
 fn collected(program: &str, arguments: [&str; 3], function: &str, packets: u64) -> Result<u64> {
     let out = Command::new("valgrind")
-        // The copies of the C library differ by what the processor can do.
+        // Selects one implementation of the C library's copy functions, which otherwise depends on
+        // the processor.
         .env("GLIBC_TUNABLES", "glibc.cpu.hwcaps=-AVX2,-AVX,-ERMS,-FSRM")
         .args(["--tool=callgrind", "--callgrind-out-file=/dev/null"])
         .arg(format!("--toggle-collect=hotpath::measured_{function}"))
@@ -114,7 +114,7 @@ fn text(compiler: &str, counts: &Counts) -> String {
     text
 }
 
-/// The compiler and the counts of a baseline.
+/// Returns the compiler and the counts of a baseline.
 fn parse(text: &str) -> Result<(String, Counts)> {
     let mut counts = Counts::new();
     let mut compiler = String::new();
@@ -129,7 +129,8 @@ fn parse(text: &str) -> Result<(String, Counts)> {
     Ok((compiler, counts))
 }
 
-/// A table of both, and the paths that take too much more, or are in one of them only.
+/// Returns a table of both counts, and the paths that increased too much or are only in one of
+/// them.
 fn compare(before: &Counts, after: &Counts, permille: u64) -> (String, Vec<String>) {
     let mut table = String::new();
     let mut worse = Vec::new();

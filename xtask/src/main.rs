@@ -1,6 +1,6 @@
-//! Chores of the project: `cargo xtask tidy` checks rules that no compiler checks, `cargo xtask
-//! soak` runs random worlds, `cargo xtask soak-express` hours of the Express stage, `cargo xtask
-//! hostile` sends hostile packets.
+//! Maintenance tasks of the project: `cargo xtask tidy` checks rules that no compiler checks,
+//! `cargo xtask soak` runs random worlds, `cargo xtask soak-express` runs the Express stage for
+//! hours of simulated time, `cargo xtask hostile` sends hostile packets.
 
 mod express;
 mod heap;
@@ -14,10 +14,10 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-/// Seconds of traffic in an hour of simulated time; the rest of it is calm and quiet.
+/// Seconds of traffic in an hour of simulated time; the remaining time is calm and quiet.
 const HOUR_S: u64 = 3600 - 165;
 
-/// Chores of the project.
+/// Maintenance tasks of the project.
 #[derive(Debug, Parser)]
 #[command(name = "cargo xtask", bin_name = "cargo xtask")]
 struct Cli {
@@ -27,10 +27,10 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Chore {
-    /// Check layering, file and line lengths, module pages, dependencies, and what the
-    /// documents promise.
+    /// Check layering, file and line lengths, module pages, dependencies, and statements of the
+    /// documents.
     Tidy {
-        /// Write what follows from other files: counts that have fallen, and the README's figure.
+        /// Write generated values: counts that have fallen, and the README's figure.
         #[arg(long)]
         write: bool,
         /// Print the sentences of one count of language in one tree, as `people srd-efa`, and
@@ -47,15 +47,15 @@ enum Chore {
         /// The first seed.
         #[arg(long, default_value_t = 1)]
         from: u64,
-        /// Worlds at a time; 0: one per core.
+        /// Number of worlds that run at a time; 0: one per core.
         #[arg(long, default_value_t = 0)]
         threads: usize,
-        /// Show what each seed stands for.
+        /// Show the parameters of each seed.
         #[arg(short, long)]
         verbose: bool,
     },
-    /// Run the Express stage for hours of simulated time, while nodes restart, links die and
-    /// settings change, and look at order, counters and memory. The same seed is the same run.
+    /// Run the Express stage for hours of simulated time, while nodes restart, links fail and
+    /// settings change, and check order, counters and memory. A seed reproduces a run.
     SoakExpress {
         /// Hours of simulated time.
         #[arg(long, default_value_t = 8)]
@@ -67,17 +67,17 @@ enum Chore {
         #[arg(short, long)]
         verbose: bool,
     },
-    /// Build all tests and run each in a process of its own, several at a time; as root each
-    /// integration test has a network, `/run` and processes of its own.
+    /// Build all tests and run each in a separate process, several at a time; as root each
+    /// integration test has a separate network, `/run` and process namespace.
     Test(suite::Options),
     /// Count the instructions of the hot paths for a packet, and compare them with the baseline.
     Instructions {
-        /// Write the baseline instead.
+        /// Write a new baseline instead.
         #[arg(long)]
         write: bool,
     },
-    /// Hand endpoints packets that are changed, cut short, recorded or forged, and check that only
-    /// counters move. Takes some minutes with a million of each.
+    /// Send endpoints packets that are changed, cut, replayed or forged, and check that only
+    /// counters change. Takes some minutes with a million packets of each kind.
     Hostile {
         /// Number of packets of each kind, for each protection.
         #[arg(long, default_value_t = 1_000_000)]

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use anyhow::{Result, bail};
 use srd_sim::soak::{self, Failure, Passed, Plan};
 
-/// Seeds between two lines of progress.
+/// Number of seeds between two lines of progress.
 const PROGRESS: u64 = 100;
 
 /// Sums over all seeds.
@@ -36,11 +36,12 @@ impl Totals {
     }
 }
 
-/// Runs `seeds` seeds from `from` on `threads` threads (0: one per core). With `verbose`, shows
-/// what each seed stands for.
+/// Runs `seeds` seeds from `from` on `threads` threads (0: one per core). With `verbose`, shows the
+/// parameters of each seed.
 ///
 /// # Errors
-/// If any seed fails; each is printed with its reason and how to reproduce it.
+/// An error, if any seed fails. Each failed seed is printed with its reason and the command that
+/// reproduces it.
 pub(crate) fn run(seeds: u64, from: u64, threads: usize, verbose: bool) -> Result<()> {
     let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     let threads = if threads == 0 { cores } else { threads };

@@ -1,18 +1,18 @@
-//! `cargo xtask test`: builds all tests and runs each in a process of its own, several at a time.
+//! `cargo xtask test`: builds all tests and runs each in a separate process, several at a time.
 //!
 //! | module | content |
 //! |---|---|
 //! | [`programs`] | the test programs that cargo builds, and the tests in them |
 //! | [`schedule`] | the order of the tests, and how many run at a time |
-//! | [`process`] | one test as a process, in namespaces of its own if the user is root |
+//! | [`process`] | one test as a process, in separate namespaces if the user is root |
 //! | [`outcome`] | passed, failed or skipped, read from the output of one test |
 //! | [`report`] | the lines at the end: slow programs, skipped tests, failures by name |
 //! | [`busy`] | load beside the tests, to find those that depend on an idle machine |
 //!
-//! Each test runs in a process of its own, so one test cannot affect another. Ports, interfaces,
-//! routing tables, `/run` and child processes are private to the test, and everything that the
-//! test leaves behind ends with its process. In addition, tests that wait do not occupy processors
-//! that other tests could use.
+//! Each test runs in a separate process, so one test cannot affect another. Ports, interfaces,
+//! routing tables, `/run` and child processes are private to the test, and everything that the test
+//! leaves behind ends with its process. Tests that wait do not occupy processors that other tests
+//! could use.
 
 mod busy;
 mod outcome;
@@ -33,13 +33,14 @@ use self::report::{FinishedTest, Report};
 use self::schedule::Queue;
 use crate::tidy::ratchet;
 
-/// Time between two looks at the processes that run.
+/// Time between two checks of the running processes.
 const LOOK_EVERY: Duration = Duration::from_millis(4);
 
-/// Most tests that may fail in CI and pass when they are run once more.
+/// Largest number of failed tests that CI runs once more.
 const UNSTEADY_MAX: usize = 3;
 
-/// The slowest processor in use takes so many times the seconds of the one that wrote the bound.
+/// Ratio of the processor seconds on the slowest processor in use to those on the processor that
+/// wrote the bound.
 const SLOWER_PROCESSOR: f64 = 2.5;
 
 /// Options of `cargo xtask test`.
@@ -47,13 +48,13 @@ const SLOWER_PROCESSOR: f64 = 2.5;
 pub(crate) struct Options {
     /// Run only tests whose name contains one of these, for example `srd-cli::overlay`, `routes::`
     filters: Vec<String>,
-    /// Processors' worth of tests that run at a time; 0: as many as the machine has processors
+    /// Number of processors to use; 0: all processors of the machine
     #[arg(short, long, default_value_t = 0)]
     jobs: usize,
-    /// Run everything so many times, and count failures by name
+    /// Run all tests this number of times, and count failures by name
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1000))]
     repeat: u32,
-    /// Keep each processor busy with a loop of its own meanwhile
+    /// Keep each processor busy with a loop during the tests
     #[arg(long)]
     busy: bool,
     /// Print the names of the tests instead of running them
@@ -73,7 +74,7 @@ pub(crate) struct Options {
 /// Builds the tests and runs them.
 ///
 /// # Errors
-/// If the tests do not build, one of them fails, or `CI=true` and one of them was skipped.
+/// An error, if the tests do not build, a test fails, or a test was skipped and `CI=true`.
 pub(crate) fn run(root: &Path, options: &Options) -> Result<()> {
     let built = programs::build(root)?;
     let found = programs::tests(&built)?;
@@ -110,8 +111,8 @@ pub(crate) fn run(root: &Path, options: &Options) -> Result<()> {
         run_once(tests.clone(), options, &isolation, &mut report)?;
         report.end_round();
     }
-    // A change is not refused for one test in thousands that has no patience with a busy machine;
-    // the output of both runs stays in the log.
+    // A change is not refused because one of thousands of tests fails on a busy machine. The output
+    // of both runs stays in the log.
     if in_ci && options.repeat == 1 {
         run_once(report.take_few_failed(UNSTEADY_MAX), options, &isolation, &mut report)?;
     }
@@ -122,15 +123,15 @@ pub(crate) fn run(root: &Path, options: &Options) -> Result<()> {
     if let Some(complaint) = report.complaint(in_ci) {
         bail!("{complaint}");
     }
-    // Processors of others may be slower, and busy ones are.
+    // Other machines may have slower processors, and a busy machine is slower.
     let is_comparable = options.filters.is_empty() && !options.busy && (in_ci || options.write);
     if is_comparable { check_seconds(root, report.cpu_s(), options.write) } else { Ok(()) }
 }
 
-/// Compares the processor seconds of one run with the most that are allowed.
+/// Compares the processor seconds of one run with the permitted maximum.
 ///
 /// # Errors
-/// If the tests took more, or the file cannot be read or written.
+/// An error, if the tests took more, or the file cannot be read or written.
 fn check_seconds(root: &Path, cpu_s: f64, write: bool) -> Result<()> {
     let file = root.join(ratchet::FILE);
     let mut counts = ratchet::read(&std::fs::read_to_string(&file)?);
@@ -141,14 +142,14 @@ fn check_seconds(root: &Path, cpu_s: f64, write: bool) -> Result<()> {
     ensure!(cpu_s <= bound, "the tests take more of the processor than {} allows", ratchet::FILE);
     let slower_machine = (cpu_s * SLOWER_PROCESSOR).ceil();
     if write && slower_machine < bound {
-        // Less than `bound`, which is a whole number of seconds.
+        // The value is less than `bound`, which is a whole number of seconds.
         counts.insert(key, format!("{slower_machine:.0}").parse()?);
         std::fs::write(file, ratchet::write(&counts))?;
     }
     Ok(())
 }
 
-/// Runs each of `tests` once, as many at a time as there are places.
+/// Runs each of `tests` once. The number of slots limits how many run at a time.
 fn run_once(
     tests: Vec<Test>,
     options: &Options,

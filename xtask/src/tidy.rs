@@ -7,12 +7,12 @@
 //! | [`crates`] | arrows between crates, reasons for dependencies |
 //! | [`source`] | one Rust file at a time |
 //! | [`documents`] | commands, links and numbered rules in Markdown |
-//! | [`circles`] | files of a crate that know each other |
+//! | [`circles`] | files of a crate that use each other in a circle |
 //! | [`sentences`] | sentences whose subject is a bare "who" |
-//! | [`forms`] | headless comments, words for people, riddles, everyday names of types |
+//! | [`forms`] | headless comments, words for people, sentences with many pronouns, names of types |
 //! | [`citations`] | rules of the specifications that no source names |
-//! | [`messages`] | values in messages as programmers write them |
-//! | [`ratchet`] | counts of these and of test programs, which may only fall |
+//! | [`messages`] | values with debug formatting in messages |
+//! | [`ratchet`] | counts of these forms and of test programs, which may only fall |
 //! | [`figure`] | the figure of the README, from the journal |
 //!
 //! Each check is a pure function from text to findings; this file reads the files. A finding
@@ -36,7 +36,7 @@ use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 
-/// The repository's directory.
+/// Returns the repository's directory.
 pub(crate) fn root() -> PathBuf {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
     here.parent().unwrap_or(here).to_path_buf()
@@ -45,11 +45,11 @@ pub(crate) fn root() -> PathBuf {
 /// A file of the repository: its path, and its text.
 type Text = (String, String);
 
-/// Runs every check. With `write`, first writes what follows from other files: counts that have
-/// fallen, and the figure.
+/// Runs every check. With `write`, first updates generated values: counts that have fallen, and the
+/// figure.
 ///
 /// # Errors
-/// All findings, or what kept a check from running.
+/// A text with all findings, or the reason why a check could not run.
 pub(crate) fn run(write: bool) -> Result<()> {
     let root = root();
     let packages = crates::read(&metadata(&root)?)?;
@@ -81,8 +81,8 @@ pub(crate) fn run(write: bool) -> Result<()> {
     bail!("{} findings\n{}", findings.len(), findings.join("\n"))
 }
 
-/// Examples in documentation: no test runs them. Cargo would compile the workspace once more to do
-/// so, since its units for documentation differ.
+/// Returns findings for examples in documentation, because no test runs such examples. Cargo would
+/// have to compile the workspace again for them.
 fn untested_examples(sources: &[Text]) -> Vec<String> {
     let of_crates = sources.iter().filter(|(name, _)| name.contains("/src/"));
     let found = of_crates.filter_map(|(name, text)| {
@@ -93,7 +93,7 @@ fn untested_examples(sources: &[Text]) -> Vec<String> {
     found.collect()
 }
 
-/// The figure of the README is the journal's.
+/// Checks that the figure of the README matches the journal.
 fn check_figure(root: &Path, write: bool) -> Result<Option<String>> {
     let drawn = match figure::draw(&read(root, figure::JOURNAL)?) {
         Ok(drawn) => drawn,
@@ -108,7 +108,8 @@ fn check_figure(root: &Path, write: bool) -> Result<Option<String>> {
     }))
 }
 
-/// Counts that may only fall. Prints their sums, and names the circles of crates that got worse.
+/// Checks the counts that may only fall. Prints their sums, and the circles of crates whose count
+/// has risen.
 fn check_counts(
     root: &Path,
     sources: &[Text],
@@ -132,7 +133,7 @@ fn check_counts(
     let uncited = citations::uncited(&specs, sources);
     now.extend(uncited.into_iter().map(|rule| ((of.clone(), rule), 1)));
     now.insert(("programs".into(), "all".into()), test_programs(sources));
-    // Measured elsewhere, so it stays.
+    // This count is measured by `cargo xtask test`, so it stays unchanged.
     let seconds = (ratchet::TEST_SECONDS.0.to_owned(), ratchet::TEST_SECONDS.1.to_owned());
     now.extend(allowed.get(&seconds).map(|count| (seconds.clone(), *count)));
     let kinds = ["circles", "entangled", "subjects", "uncited", "programs"].map(str::to_owned);
@@ -156,8 +157,8 @@ fn check_counts(
     Ok(findings)
 }
 
-/// Number of programs that cargo links for integration tests: files and directories below
-/// `tests/`.
+/// Returns the number of programs that cargo links for integration tests: files and directories
+/// below `tests/`.
 fn test_programs(sources: &[Text]) -> usize {
     let is_program = |(name, _): &&Text| {
         let behind = name.split_once("/tests/").filter(|(crates, _)| !crates.contains("/src"));
@@ -179,7 +180,7 @@ fn circles_by_crate(sources: &[Text]) -> BTreeMap<String, Vec<Vec<String>>> {
     crates.into_iter().map(|(name, files)| (name, circles::circles(&files))).collect()
 }
 
-/// Sentences that begin with a bare "who", per crate and in the documents.
+/// Counts the sentences that begin with a bare "who", per crate and in the documents.
 fn count_sentences(sources: &[Text], documents: &[Text]) -> ratchet::Counts {
     let mut counts = ratchet::Counts::new();
     let mut add = |name: &str, count| {
@@ -194,12 +195,12 @@ fn count_sentences(sources: &[Text], documents: &[Text]) -> ratchet::Counts {
     counts
 }
 
-/// The crate of a Rust file, or the top directory of another one.
+/// Returns the crate of a Rust file, or the top directory of another file.
 fn tree(path: &str) -> &str {
     path.trim_start_matches("crates/").split('/').next().unwrap_or_default()
 }
 
-/// Every counted form of English: its tree, its file, and the form.
+/// Returns every counted form of English, with its tree and its file.
 fn forms_of(
     lists: &forms::Lists,
     sources: &[Text],
@@ -221,7 +222,7 @@ fn forms_of(
 /// Prints the forms of one count: file, line, and sentence.
 ///
 /// # Errors
-/// A file that cannot be read, or a count or tree that does not exist.
+/// An error, if a file cannot be read, or the count or tree does not exist.
 pub(crate) fn list(kind: &str, of: &str) -> Result<()> {
     let root = root();
     let lists = forms::Lists::read(&read(&root, forms::DOCUMENT)?);
@@ -240,7 +241,7 @@ pub(crate) fn list(kind: &str, of: &str) -> Result<()> {
     Ok(())
 }
 
-/// Every file with a suffix, and its text.
+/// Returns every file with a suffix, and its text.
 fn texts(root: &Path, suffix: &str) -> Result<Vec<Text>> {
     let names = find(root, suffix).into_iter().map(|path| relative(root, &path));
     names.map(|name| Ok((name.clone(), read(root, &name)?))).collect()
@@ -267,7 +268,7 @@ fn relative(root: &Path, path: &Path) -> String {
     path.strip_prefix(root).unwrap_or(path).to_string_lossy().into_owned()
 }
 
-/// Every file with a suffix, in order, but what is built or hidden.
+/// Returns every file with a suffix, in order, except built and hidden files.
 fn find(root: &Path, suffix: &str) -> Vec<PathBuf> {
     let mut found = Vec::new();
     let mut waiting = vec![root.to_path_buf()];
@@ -329,7 +330,7 @@ fn check_commands(root: &Path, name: &str, text: &str) -> Result<Vec<String>> {
     Ok(findings)
 }
 
-/// Help text of a program for a subcommand; empty if it has no such subcommand.
+/// Returns the help text of a program for a subcommand; empty if it has no such subcommand.
 fn help(root: &Path, package: &str, words: &[String]) -> Result<String> {
     let output = program(root, package)
         .args(documents::subcommands(words))
@@ -340,8 +341,8 @@ fn help(root: &Path, package: &str, words: &[String]) -> Result<String> {
     Ok(if output.status.success() { String::from_utf8(output.stdout)? } else { String::new() })
 }
 
-/// A program of ours: the one built beside this one, unless something is newer than it; else
-/// whatever cargo makes of it.
+/// Returns the command of a program of this workspace: the executable beside this one, unless a
+/// source is newer; otherwise `cargo run`.
 fn program(root: &Path, package: &str) -> Command {
     let name = if package == "srd-cli" { "srd" } else { package };
     let beside = std::env::current_exe().ok().map(|exe| exe.with_file_name(name));

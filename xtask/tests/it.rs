@@ -1,4 +1,4 @@
-//! The command line of the chores.
+//! Tests of the command line of xtask.
 
 use std::process::{Command, Output};
 

@@ -1,12 +1,12 @@
-//! Is this system fit for SRD, and what has to be changed if it is not?
+//! Checks whether this system is suitable for SRD, and which changes it needs.
 //!
 //! | module | what |
 //! |---|---|
-//! | [`check`] | rules for the settings of a system, and how they are changed |
-//! | [`mpi_check`] | whether MPI will use SRD through libfabric, here and on other machines |
-//! | [`mpi`] | MPIs of this machine: what they can do, and how their jobs are started |
+//! | [`check`] | rules for the settings of a system, and fixes |
+//! | [`mpi_check`] | checks that MPI will use SRD through libfabric, here and on other machines |
+//! | [`mpi`] | MPIs of this machine: their features, and the launch of their jobs |
 //!
-//! Looking never writes; only `fix` does, as root.
+//! Checking never writes; only `fix` does, as root.
 
 pub mod check;
 mod libfabric;

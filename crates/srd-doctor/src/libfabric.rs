@@ -1,5 +1,5 @@
-//! Queries the offers of a libfabric in this very process. The libraries that it loads may crash
-//! or hang, so the process should have no other purpose. See `mpi::offers`.
+//! Queries the offers of a libfabric in this process. The libraries that the libfabric loads may
+//! crash or hang, so the process should have no other purpose. See `mpi::offers`.
 //!
 //! Only those fields of libfabric's structures are declared, and only read, that have the same
 //! offset in every release since 1.0. All `unsafe` of this crate is here.
@@ -11,7 +11,7 @@ use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-/// Entries of the list that are read.
+/// Largest number of list entries that are read.
 const OFFERS_MAX: usize = 256;
 /// The requested version of the interface: 1.17.
 const ASKED: u32 = 1 << 16 | 17;
@@ -70,8 +70,8 @@ type StrError = unsafe extern "C" fn(c_int) -> *const c_char;
 /// Loads a libfabric and queries its offers; the error is the reason why it cannot be queried.
 pub(crate) fn ask(library: &Path) -> Result<Offers, String> {
     let name = CString::new(library.as_os_str().as_bytes()).map_err(|error| error.to_string())?;
-    // SAFETY: a C string; what the library's constructors do is why this process is of no
-    // other use.
+    // SAFETY: the name is a C string. The library's constructors may do anything, so this process
+    // has no other purpose.
     let handle = unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_NOW | libc::RTLD_GLOBAL) };
     if handle.is_null() {
         return Err(dl_error());
@@ -80,30 +80,31 @@ pub(crate) fn ask(library: &Path) -> Result<Offers, String> {
     let get_info: GetInfo = symbol(handle, c"fi_getinfo")?;
     let free_info: FreeInfo = symbol(handle, c"fi_freeinfo")?;
     let str_error: StrError = symbol(handle, c"fi_strerror")?;
-    // SAFETY: called as declared by every release; it takes nothing.
+    // SAFETY: the function has this signature in every release, and no argument.
     let version = unsafe { version() };
     let mut offers =
         Offers { major: version >> 16, minor: version & 0xffff, offered: Vec::new(), error: None };
     let mut list = std::ptr::null();
     let nothing = std::ptr::null();
-    // SAFETY: no node, no service, no hints; the list is written where it may be.
+    // SAFETY: node, service and hints are null, and `list` is valid for writing.
     let code = unsafe {
         get_info(ASKED.min(version), nothing, nothing, 0, std::ptr::null(), &raw mut list)
     };
     if code < 0 {
-        // SAFETY: the text is a static string of the library's.
+        // SAFETY: the text is a static string of the library.
         let text = unsafe { CStr::from_ptr(str_error(-code)) };
         offers.error = Some(text.to_string_lossy().into_owned());
         return Ok(offers);
     }
     let mut at = list;
     while !at.is_null() && offers.offered.len() < OFFERS_MAX {
-        // SAFETY: an entry of the list that the library has just made, which does not change.
+        // SAFETY: `at` is an entry of the list that the library has just created, and nothing
+        // changes the list.
         let info = unsafe { &*at };
         offers.offered.push(offer(info));
         at = info.next;
     }
-    // SAFETY: the list is the library's, and no longer read.
+    // SAFETY: the library created the list, and it is not read any more.
     unsafe { free_info(list) };
     Ok(offers)
 }
@@ -122,30 +123,31 @@ fn offer(info: &Info) -> Offer {
 
 fn text(string: Option<*const c_char>) -> String {
     let Some(string) = string.filter(|string| !string.is_null()) else { return String::new() };
-    // SAFETY: a C string of an entry that is still there.
+    // SAFETY: the pointer is a C string of an entry that still exists.
     let text = unsafe { CStr::from_ptr(string) };
     text.to_string_lossy().into_owned()
 }
 
-/// A function of the library. Its type must be `T`.
+/// Returns a function of the library. Its type must be `T`.
 fn symbol<T: Copy>(library: *mut c_void, name: &CStr) -> Result<T, String> {
     const { assert!(size_of::<T>() == size_of::<*mut c_void>(), "a pointer to a function") };
-    // SAFETY: a live handle and a C string.
+    // SAFETY: the handle is open and the name is a C string.
     let found = unsafe { libc::dlsym(library, name.as_ptr()) };
     if found.is_null() {
         return Err(dl_error());
     }
-    // SAFETY: of the same size, and not null; that the type is right is libfabric's promise.
+    // SAFETY: the pointer is not null and has the size of `T`; libfabric guarantees the function's
+    // type.
     Ok(unsafe { std::mem::transmute_copy(&found) })
 }
 
 fn dl_error() -> String {
-    // SAFETY: the text is this thread's until its next call of the kind.
+    // SAFETY: the text is valid in this thread until its next call of a `dl` function.
     let text = unsafe { libc::dlerror() };
     if text.is_null() {
         return "it cannot be loaded".into();
     }
-    // SAFETY: as above.
+    // SAFETY: the text is a C string and is still valid.
     unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned()
 }
 

@@ -1,4 +1,4 @@
-//! The example of the crate's documentation: a fabric that loses a spine, and has it again.
+//! The example of the crate's documentation: a fabric in which a spine fails and recovers.
 
 use std::ffi::OsString;
 

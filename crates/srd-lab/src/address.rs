@@ -3,13 +3,13 @@
 //! | what | IPv4 (RFC 2544 benchmark range) | IPv6 |
 //! |---|---|---|
 //! | host `h` of leaf `l` | `198.18.l.(8h+1)/29`, extra MPTCP addresses `+2 ..= +5` | `fd00:18:l:h::1/64` |
-//! | its gateway on the leaf | `198.18.l.(8h+6)/29` | `fd00:18:l:h::f/64` |
+//! | gateway of this host on the leaf | `198.18.l.(8h+6)/29` | `fd00:18:l:h::f/64` |
 //! | host `h` of leaf `l` behind `srd up` | `10.99.l.(h+1)/16` | |
 //! | leaf `l`, link to spine `s` | `198.19.l.(2s)/31` | `fd00:19:l:s::1/64` |
 //! | spine `s`, link to leaf `l` | `198.19.l.(2s+1)/31` | `fd00:19:l:s::2/64` |
 //!
-//! MACs are assigned, not drawn, so that permanent neighbour entries can be written down before
-//! the links exist. All functions expect positions that [`crate::FabricConfig`] permits.
+//! MAC addresses are computed, not random, so that permanent neighbour entries can be written
+//! before the links exist. All functions expect positions that [`crate::FabricConfig`] permits.
 
 use crate::id::{Family, HostId, LinkId};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -26,7 +26,7 @@ pub enum End {
     Upper,
 }
 
-/// A host's address.
+/// Returns a host's address.
 #[must_use]
 pub fn host(id: HostId, family: Family) -> IpAddr {
     match family {
@@ -35,20 +35,20 @@ pub fn host(id: HostId, family: Family) -> IpAddr {
     }
 }
 
-/// A host's `extra`-th IPv4 address; zero is the main one.
+/// Returns a host's `extra`-th additional IPv4 address; zero means the main address.
 #[must_use]
 pub fn host_v4(id: HostId, extra: u16) -> Ipv4Addr {
     debug_assert!(extra <= EXTRA_ADDRESSES_MAX);
     Ipv4Addr::new(198, 18, octet(id.leaf), octet(8 * id.host + 1 + extra))
 }
 
-/// A host's address behind `srd up`.
+/// Returns a host's address behind `srd up`.
 #[must_use]
 pub fn overlay(id: HostId) -> Ipv4Addr {
     Ipv4Addr::new(10, 99, octet(id.leaf), octet(id.host + 1))
 }
 
-/// The leaf's address on a host's link.
+/// Returns the leaf's address on a host's link.
 #[must_use]
 pub fn gateway(id: HostId, family: Family) -> IpAddr {
     match family {
@@ -57,7 +57,7 @@ pub fn gateway(id: HostId, family: Family) -> IpAddr {
     }
 }
 
-/// All hosts of a leaf, as a route destination.
+/// Returns the prefix of all hosts of a leaf, as a route destination.
 #[must_use]
 pub fn leaf_prefix(leaf: u16, family: Family) -> String {
     match family {
@@ -66,7 +66,7 @@ pub fn leaf_prefix(leaf: u16, family: Family) -> String {
     }
 }
 
-/// One end of a leaf to spine link: the leaf is the lower end.
+/// Returns the address of one end of a leaf to spine link; the leaf is the lower end.
 #[must_use]
 pub fn link(id: LinkId, end: End, family: Family) -> IpAddr {
     let upper = u16::from(end == End::Upper);
@@ -76,13 +76,13 @@ pub fn link(id: LinkId, end: End, family: Family) -> IpAddr {
     }
 }
 
-/// MAC of one end of a host's cable: the host is the lower end.
+/// Returns the MAC address of one end of a host's cable: the host is the lower end.
 #[must_use]
 pub fn host_mac(id: HostId, end: End) -> String {
     mac(1, [id.leaf, id.host], end)
 }
 
-/// MAC of one end of a leaf to spine cable: the leaf is the lower end.
+/// Returns the MAC address of one end of a leaf to spine cable: the leaf is the lower end.
 #[must_use]
 pub fn link_mac(id: LinkId, end: End) -> String {
     mac(2, [id.leaf, id.spine], end)
@@ -92,7 +92,7 @@ fn host_v6(id: HostId, last: u16) -> Ipv6Addr {
     Ipv6Addr::new(0xfd00, 0x18, id.leaf, id.host, 0, 0, 0, last)
 }
 
-/// Locally administered, unicast: `02:18:<kind>:<position>:<position>:<end>`.
+/// Returns a locally administered unicast MAC address: `02:18:<kind>:<position>:<position>:<end>`.
 fn mac(kind: u8, at: [u16; 2], end: End) -> String {
     let end = u8::from(end == End::Upper);
     format!("02:18:{kind:02x}:{:02x}:{:02x}:{end:02x}", octet(at[0]), octet(at[1]))

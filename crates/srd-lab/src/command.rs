@@ -24,34 +24,35 @@ pub fn find_program(name: &str) -> Option<PathBuf> {
     dirs.map(|dir| dir.join(name)).find(|path| executable(path))
 }
 
-/// The path of one of the programs a fabric is built with.
+/// Returns the path of a program with which a fabric is built.
 pub fn program(name: &str) -> Result<PathBuf> {
     find_program(name).with_context(|| {
         format!("`{name}` is not installed: apt-get install iproute2 nftables ethtool")
     })
 }
 
-/// `ip -batch -` in the caller's namespace.
+/// Runs `ip -batch -` in the caller's namespace.
 pub fn ip_batch(text: &str) -> Result<()> {
     batch("ip", &[], text)
 }
 
-/// `ip -force -batch -`: goes on after a line that failed, and fails at the end.
+/// Runs `ip -force -batch -`, which continues after a line that fails, and reports the failure at
+/// the end.
 pub fn ip_batch_force(text: &str) -> Result<()> {
     batch("ip", &["-force"], text)
 }
 
-/// `ip -n <namespace> -batch -`.
+/// Runs `ip -n <namespace> -batch -`.
 pub fn ip_batch_in(namespace: &str, text: &str) -> Result<()> {
     batch("ip", &["-n", namespace], text)
 }
 
-/// `ip -6 -n <namespace> -batch -`.
+/// Runs `ip -6 -n <namespace> -batch -`.
 pub fn ip_v6_batch_in(namespace: &str, text: &str) -> Result<()> {
     batch("ip", &["-6", "-n", namespace], text)
 }
 
-/// `tc -n <namespace> -batch -`.
+/// Runs `tc -n <namespace> -batch -`.
 pub fn tc_batch_in(namespace: &str, text: &str) -> Result<()> {
     batch("tc", &["-n", namespace], text)
 }
@@ -69,7 +70,7 @@ fn batch(name: &str, options: &[&str], text: &str) -> Result<()> {
     Ok(())
 }
 
-/// Picks the line that `Command failed -:<number>` talks about.
+/// Returns the line of `text` to which `Command failed -:<number>` in `message` refers.
 fn failed_line<'a>(message: &str, text: &'a str) -> &'a str {
     let number = message.split("-:").nth(1).and_then(|rest| {
         let digits: String = rest.chars().take_while(char::is_ascii_digit).collect();
@@ -78,7 +79,7 @@ fn failed_line<'a>(message: &str, text: &'a str) -> &'a str {
     number.and_then(|number| text.lines().nth(number.checked_sub(1)?)).unwrap_or("-batch -")
 }
 
-/// `nft -f -` inside of a namespace.
+/// Runs `nft -f -` inside of a namespace.
 pub fn nft_in(namespace: &str, text: &str) -> Result<()> {
     let mut command = Command::new(program("nft")?);
     command.args(["-f", "-"]);
@@ -86,14 +87,14 @@ pub fn nft_in(namespace: &str, text: &str) -> Result<()> {
     Ok(())
 }
 
-/// `nft -j list ...` inside of a namespace.
+/// Runs `nft -j list ...` inside of a namespace and returns its output.
 pub fn nft_list_in(namespace: &str, what: &str) -> Result<String> {
     let mut command = Command::new(program("nft")?);
     command.args(["-j", "list"]).args(what.split(' '));
     namespace::within(namespace, || run(&mut command, ""))?
 }
 
-/// Segmentation offloads of a device off, inside of a namespace.
+/// Switches off the segmentation offloads of a device inside of a namespace.
 pub fn offloads_off_in(namespace: &str, device: &str) -> Result<()> {
     let mut command = Command::new(program("ethtool")?);
     command.args(["-K", device, "tso", "off", "gso", "off", "tx-udp-segmentation", "off"]);
@@ -101,22 +102,23 @@ pub fn offloads_off_in(namespace: &str, device: &str) -> Result<()> {
     Ok(())
 }
 
-/// `ip -j link show` inside of a namespace.
+/// Returns the output of `ip -j link show` inside of a namespace.
 pub fn links_json(namespace: &str) -> Result<String> {
     let mut command = Command::new(program("ip")?);
     command.args(["-j", "link", "show"]);
     namespace::within(namespace, || run(&mut command, ""))?
 }
 
-/// `tc -s -j qdisc show` inside of a namespace. Not `tc -n`, which makes a file system of its own
-/// and waits for the kernel to notice: seconds, where programs spin on every core.
+/// Returns the output of `tc -s -j qdisc show` inside of a namespace. `tc -n` is not used: it
+/// mounts a separate file system and waits for the kernel, which takes seconds while programs spin
+/// on every core.
 pub fn qdisc_json(namespace: &str) -> Result<String> {
     let mut command = Command::new(program("tc")?);
     command.args(["-s", "-j", "qdisc", "show"]);
     namespace::within(namespace, || run(&mut command, ""))?
 }
 
-/// Runs to the end with `input` on standard input; returns standard output.
+/// Runs a command to its end with `input` on standard input, and returns its standard output.
 pub fn run(command: &mut Command, input: &str) -> Result<String> {
     let what = format!("{command:?}");
     let mut child = command

@@ -1,7 +1,8 @@
 //! Configuration of a fabric: every option with its unit, default and permitted range.
 //!
-//! A [`FabricConfig`] is checked once, by [`FabricConfig::validate`]; everything behind it may
-//! rely on the ranges below (addresses fit their prefixes, bursts fit a token bucket).
+//! A [`FabricConfig`] is checked once, by [`FabricConfig::validate`]; the code that uses a checked
+//! configuration relies on the ranges below (addresses fit their prefixes, bursts fit a token
+//! bucket).
 
 use crate::id::{HostId, LinkId};
 use serde::{Deserialize, Serialize};
@@ -12,55 +13,60 @@ use std::ops::RangeInclusive;
 pub const NAME_BYTES_MAX: usize = 24;
 /// Permitted number of leaves.
 pub const LEAVES: RangeInclusive<u64> = 1..=32;
-/// Permitted number of hosts under one leaf: each takes a /29 of the leaf's /24.
+/// Permitted number of hosts under one leaf: each host takes a /29 of the leaf's /24.
 pub const HOSTS_PER_LEAF: RangeInclusive<u64> = 1..=31;
 /// Permitted number of spines.
 pub const SPINES: RangeInclusive<u64> = 1..=64;
-/// Permitted number of namespaces in all, so that one machine survives it.
+/// Permitted number of namespaces of a fabric, so that it does not exhaust the machine.
 pub const NAMESPACES: RangeInclusive<u64> = 1..=256;
-/// Permitted link rate in Mb/s. Zero is not: an unshaped port lets 64 KB super-packets through.
+/// Permitted link rate in Mb/s. Zero is not permitted: a port without a rate limit lets 64 KB
+/// super-packets through.
 pub const RATE_MBPS: RangeInclusive<u64> = 1..=40_000;
 /// Permitted MTU: IPv6 needs 1280; beyond 9000 the burst would pass 64 KB super-packets unsplit.
 pub const MTU: RangeInclusive<u64> = 1280..=9000;
-/// Permitted queue limit at the top; the bottom is one token bucket burst.
+/// Largest permitted queue limit; the smallest is one token bucket burst.
 pub const QUEUE_BYTES_MAX: u64 = 256 << 20;
-/// Packets of one MTU a port may send back to back. One packet loses about 5 % of the rate
-/// because the bucket cannot catch up after a late timer; three is exact.
+/// Packets of MTU size that a port may send back to back. With one packet a port loses about 5 % of
+/// its rate, because the token bucket cannot catch up after a late timer; with three packets the
+/// rate is exact.
 pub const BURST_PACKETS: u32 = 3;
-/// Bytes a token bucket counts on top of the MTU.
+/// Bytes that a token bucket counts in addition to the MTU.
 pub const ETHERNET_HEADER_BYTES: u32 = 14;
 
-/// Configuration of a fabric. Two leaves with four 1 Gb/s hosts each and four 250 Mb/s spines by
-/// default: one host can fill all uplinks, but over one path it gets only a quarter.
+/// Configuration of a fabric. The default has two leaves with four 1 Gb/s hosts each, and four
+/// spines with 250 Mb/s links: one host can fill all uplinks of its leaf, but over one path it gets
+/// only a quarter of its rate.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct FabricConfig {
-    /// Name of the fabric: its namespaces are called `srdlab-<name_prefix>-...`. Lower-case
-    /// letters and digits, 1 to 24 of them. Fabrics of different names live side by side.
+    /// Name of the fabric: its namespaces are called `srdlab-<name_prefix>-...`. Lower-case letters
+    /// and digits, 1 to 24 of them. Fabrics with different names can exist at the same time.
     pub name_prefix: String,
-    /// Leaf (top-of-rack) switches.
+    /// Number of leaf (top-of-rack) switches.
     pub leaves: u16,
-    /// Hosts under each leaf.
+    /// Number of hosts under each leaf.
     pub hosts_per_leaf: u16,
-    /// Spine switches; each leaf has one link to each.
+    /// Number of spine switches; each leaf has one link to each spine.
     pub spines: u16,
-    /// Host link rate, both directions.
+    /// Rate of host links in each direction, in Mb/s.
     pub host_rate_mbps: u32,
-    /// Leaf to spine link rate, both directions.
+    /// Rate of leaf to spine links in each direction, in Mb/s.
     pub uplink_rate_mbps: u32,
-    /// Queue of every switch port.
+    /// Queue limit of every switch port, in bytes.
     pub queue_bytes: u32,
-    /// Queue of every host's own NIC. The kernel's TCP feels its back-pressure, so it is deep.
+    /// Queue limit of every host's NIC, in bytes. The queue can be deep, because it exerts
+    /// back-pressure on the kernel's TCP.
     pub host_queue_bytes: u32,
-    /// MTU of every link.
+    /// MTU of every link, in bytes.
     pub mtu: u32,
-    /// Seed of the leaves' ECMP hash: same seed, same collisions. Not zero (the kernel would pick).
+    /// Seed of the leaves' ECMP hash: the same seed gives the same collisions. Zero is not
+    /// permitted, because the kernel would then choose a seed.
     pub hash_seed: u32,
-    /// Leave segmentation offload on in the hosts. The NIC's token bucket cuts super-packets to
-    /// MTU size either way; off costs more CPU.
+    /// Whether segmentation offload stays on in the hosts. The NIC's token bucket cuts
+    /// super-packets to MTU size in both cases; without offload the hosts need more CPU.
     pub offloads: bool,
-    /// Let leaves hash the IPv6 flow label too, which Linux TCP re-rolls after a timeout. Off by
-    /// default because few datacenter switches do.
+    /// Whether leaves also hash the IPv6 flow label, which Linux TCP changes after a timeout. False
+    /// by default, because few datacenter switches hash it.
     pub hash_flow_label: bool,
 }
 
@@ -88,7 +94,7 @@ impl Default for FabricConfig {
 pub struct ConfigError {
     /// The field's name.
     pub field: &'static str,
-    /// The value it has.
+    /// Value of the field.
     pub value: String,
     /// Permitted range.
     pub permitted: String,
@@ -103,7 +109,7 @@ impl fmt::Display for ConfigError {
 impl std::error::Error for ConfigError {}
 
 impl FabricConfig {
-    /// Checks every field; the first one out of its range is the error.
+    /// Checks every field; the error describes the first field that is out of its range.
     pub fn validate(&self) -> Result<(), ConfigError> {
         check_name(&self.name_prefix)?;
         check("leaves", self.leaves.into(), LEAVES)?;
@@ -121,27 +127,27 @@ impl FabricConfig {
         check("hash_seed", self.hash_seed.into(), 1..=u64::from(u32::MAX))
     }
 
-    /// The rate that a host can have between racks, Mb/s: that of its link, or of its leaf's
-    /// uplinks together if they are narrower.
+    /// Returns the largest rate of a host between racks in Mb/s: the rate of its link or, if lower,
+    /// the sum of its leaf's uplinks.
     #[must_use]
     pub fn host_rate_mbps_at_most(&self) -> u32 {
         self.host_rate_mbps.min(self.uplink_rate_mbps.saturating_mul(self.spines.into()))
     }
 
-    /// Bytes a port may send back to back.
+    /// Returns the bytes that a port may send back to back.
     #[must_use]
     pub fn burst_bytes(&self) -> u32 {
         BURST_PACKETS * (self.mtu + ETHERNET_HEADER_BYTES)
     }
 
-    /// All hosts, leaf by leaf.
+    /// Returns all hosts, leaf by leaf.
     pub fn hosts(&self) -> impl Iterator<Item = HostId> + use<> {
         let hosts_per_leaf = self.hosts_per_leaf;
         (0..self.leaves)
             .flat_map(move |leaf| (0..hosts_per_leaf).map(move |host| HostId { leaf, host }))
     }
 
-    /// All leaf to spine links, leaf by leaf.
+    /// Returns all leaf to spine links, leaf by leaf.
     pub fn links(&self) -> impl Iterator<Item = LinkId> + use<> {
         let spines = self.spines;
         (0..self.leaves).flat_map(move |leaf| (0..spines).map(move |spine| LinkId { leaf, spine }))
@@ -169,7 +175,8 @@ impl FabricConfig {
         check("spine", spine.into(), 0..=u64::from(self.spines - 1))
     }
 
-    /// Payload rate of a TCP stream that fills a link of `rate_mbps` with full-size segments.
+    /// Returns the payload rate in Mb/s of a TCP stream that fills a link of `rate_mbps` with
+    /// full-size segments.
     #[must_use]
     pub fn goodput_mbps(&self, rate_mbps: u32) -> f64 {
         let headers = 52; // IPv4 20, TCP 20, timestamps 12
@@ -178,7 +185,8 @@ impl FabricConfig {
     }
 }
 
-/// Checks a fabric name. No hyphen: `srdlab-a-` must not be a prefix of another fabric's names.
+/// Checks a fabric name. A hyphen is not permitted, because `srdlab-a-` must not be a prefix of
+/// another fabric's namespaces.
 pub fn check_name(name: &str) -> Result<(), ConfigError> {
     let ok = (1..=NAME_BYTES_MAX).contains(&name.len())
         && name.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit());

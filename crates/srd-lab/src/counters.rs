@@ -1,7 +1,8 @@
 //! Counters of a host's kernel: retransmitted TCP segments, and timeouts.
 //!
-//! A network namespace has counters of its own, so each host has its own. Behind `srd up` they
-//! are those of the programs' connections: retransmissions of SRD itself are UDP to the kernel.
+//! Each network namespace has separate counters, and so each host. With `srd up`, they count only
+//! the TCP connections of programs: the kernel sees SRD's own packets, and their retransmissions,
+//! as UDP.
 
 use crate::fabric::Fabric;
 use crate::id::HostId;
@@ -9,19 +10,19 @@ use anyhow::{Context, Result};
 use serde::Serialize;
 use std::fs;
 
-/// TCP counters of one or several hosts, since their namespaces exist.
+/// TCP counters of one or several hosts since the creation of their namespaces.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct TcpCounters {
-    /// Segments sent, those sent again excepted.
+    /// Segments sent, without retransmissions.
     pub segments_sent: u64,
-    /// Segments sent again.
+    /// Segments retransmitted.
     pub segments_again: u64,
-    /// Retransmission timers that went off.
+    /// Retransmission timeouts.
     pub timeouts: u64,
 }
 
 impl TcpCounters {
-    /// Difference to an earlier reading.
+    /// Returns the difference to an earlier reading.
     #[must_use]
     pub fn since(&self, earlier: &TcpCounters) -> TcpCounters {
         TcpCounters {
@@ -33,11 +34,12 @@ impl TcpCounters {
 }
 
 impl Fabric {
-    /// The sum of these hosts' counters. Each host should be named once.
+    /// Returns the sum of these hosts' counters. Each host should be listed once.
     pub fn tcp_counters(&self, hosts: &[HostId]) -> Result<TcpCounters> {
         let mut sum = TcpCounters::default();
         for host in hosts {
-            // The thread's own: `/proc/net` is the process's, which is elsewhere.
+            // Reads the thread's `net` directory: `/proc/net` belongs to the process's main thread,
+            // which is in another namespace.
             let read = || ["snmp", "netstat"].map(read_of_thread);
             let [snmp, netstat] = self.within(*host, read)?;
             let counters = parse(&snmp?, &netstat?).with_context(|| format!("TCP of {host}"))?;
@@ -62,7 +64,8 @@ fn parse(snmp: &str, netstat: &str) -> Option<TcpCounters> {
     })
 }
 
-/// A line of names is followed by a line of values, both of which begin with the group's name.
+/// Returns a value of a group. A line of names is followed by a line of values, and both begin with
+/// the group's name.
 fn value(text: &str, group: &str, name: &str) -> Option<u64> {
     let mut lines = text.lines().filter_map(|line| line.strip_prefix(group)?.strip_prefix(':'));
     let place = lines.next()?.split_whitespace().position(|other| other == name)?;

@@ -1,8 +1,9 @@
 //! A stand-in for `ssh` inside of a fabric: runs a command in the host that an address belongs to.
 //!
 //! Launchers of MPI start their agents on other machines with `ssh HOST COMMAND...`. Here the
-//! machines are namespaces; each also gets a host name of its own, by which an MPI distinguishes
-//! machines. As with `ssh`, the words of the command are joined by spaces and passed to a shell.
+//! machines are namespaces. Each namespace gets a different host name, by which an MPI
+//! distinguishes machines. As with `ssh`, the words of the command are joined by spaces and passed
+//! to a shell.
 
 use crate::fabric::Fabric;
 use crate::id::HostId;
@@ -13,13 +14,14 @@ use std::net::IpAddr;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
-/// The name of a host as its programs see it. Without a dot, after which MPIs cut names off.
+/// Returns the host name that programs in a host see. The name has no dot, because MPIs cut names
+/// at a dot.
 #[must_use]
 pub fn host_name(host: HostId) -> String {
     format!("h{}-{}", host.leaf, host.host)
 }
 
-/// A word as a shell takes it for one word, whatever is in it.
+/// Quotes a word so that a shell reads it as one word.
 #[must_use]
 pub fn quoted(word: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_./=:,@%+^".contains(c);
@@ -29,11 +31,12 @@ pub fn quoted(word: &str) -> String {
     format!("'{}'", word.replace('\'', "'\\''"))
 }
 
-/// Becomes a shell that runs a command in a host: does not return if it succeeds. `words` are
-/// those that `ssh` gets: options, which are skipped, then a host, then the command.
+/// Replaces this process by a shell that runs a command in a host; returns only on an error.
+/// `words` are the arguments of `ssh`: options, which are skipped, then a host, then the command.
 ///
 /// # Errors
-/// There is no such host, or no privilege to enter it.
+/// An error with its reason, if the host or the command is missing, or this process may not enter
+/// the host.
 pub fn enter(fabric: &Fabric, words: &[OsString]) -> Result<std::convert::Infallible> {
     let words: Vec<String> = words.iter().map(|w| w.to_string_lossy().into_owned()).collect();
     let (target, command) = split(&words)?;
@@ -41,12 +44,12 @@ pub fn enter(fabric: &Fabric, words: &[OsString]) -> Result<std::convert::Infall
     let namespace = fabric.host_namespace(host)?;
     sys::own_host_name(&host_name(host)).context("a host name of its own")?;
     let mut shell = Command::new(command::program("ip")?);
-    // `ip netns exec` rather than setns alone: it also shows the host's own /sys/class/net.
+    // `ip netns exec` instead of only setns: it also mounts the /sys/class/net of the host.
     shell.args(["netns", "exec", &namespace, "sh", "-c", &command.join(" ")]);
     Err(shell.exec()).with_context(|| format!("{shell:?}"))
 }
 
-/// Host and command behind options, of which some have a value of their own.
+/// Returns the host and the command that follow the options. Some options have a value.
 fn split(words: &[String]) -> Result<(&str, &[String])> {
     let mut rest = words;
     while let Some((first, others)) = rest.split_first() {
@@ -62,8 +65,8 @@ fn split(words: &[String]) -> Result<(&str, &[String])> {
     bail!("no host to enter")
 }
 
-/// The host of an address, a host name, or a name such as h0.1; a user's name before it is
-/// skipped.
+/// Returns the host with an address, a host name, or a name such as h0.1; a user's name before it
+/// is skipped.
 fn find(fabric: &Fabric, target: &str) -> Result<HostId> {
     let name = target.rsplit('@').next().unwrap_or(target);
     let ip: Option<IpAddr> = name.parse().ok();

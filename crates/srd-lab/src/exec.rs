@@ -10,21 +10,21 @@ use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, Command};
 
 impl Fabric {
-    /// Runs a program in a host to its end, on this process's standard input and output. SIGINT,
-    /// SIGTERM, SIGHUP and SIGQUIT go to the program; a second one ends this process too (and
-    /// with it a guarded fabric). Returns the exit code, or 128 plus the signal that ended it.
+    /// Runs a program in a host to its end, with this process's standard input and output. SIGINT,
+    /// SIGTERM, SIGHUP and SIGQUIT are forwarded to the program; a second signal also ends this
+    /// process (and a guarded fabric). Returns the exit code, or 128 plus the signal that ended it.
     pub fn exec(&self, host: HostId, argv: &[OsString]) -> Result<i32> {
         self.run_to_end(host, argv, false)
     }
 
-    /// Like [`Fabric::exec`], but above the machine's other load: in a session of its own, with
-    /// that session at the highest nice level. It has no controlling terminal then.
+    /// Works like [`Fabric::exec`], but with priority over the machine's other load: the program
+    /// runs in a new session at nice level -19. It then has no controlling terminal.
     pub fn exec_at_high_priority(&self, host: HostId, argv: &[OsString]) -> Result<i32> {
         self.run_to_end(host, argv, true)
     }
 
-    /// Starts a command in a host and returns at once. The caller waits for the child; if it is
-    /// still there when the fabric goes down, it is ended.
+    /// Starts a command in a host and returns at once. The caller has to wait for the child. If the
+    /// child still runs when the fabric is removed, it is ended.
     pub fn spawn(&self, host: HostId, command: &mut Command) -> Result<Child> {
         let what = format!("{command:?} in {host}");
         self.within(host, || command.spawn())?.context(what)
@@ -36,7 +36,7 @@ impl Fabric {
             bail!("{}: no such program", name.display());
         }
         let namespace = self.host_namespace(host)?;
-        // `ip netns exec` rather than setns alone: it also shows the host's own /sys/class/net.
+        // `ip netns exec` instead of only setns: it also mounts the /sys/class/net of the host.
         let mut command = Command::new(command::program("ip")?);
         command.args(["netns", "exec", &namespace]).arg(name).args(arguments);
         if high_priority {
@@ -46,11 +46,13 @@ impl Fabric {
     }
 }
 
-/// Runs a program to its end, with the signals of this process. `own_session`: it was given one.
+/// Runs a program to its end and forwards the signals of this process to it. `own_session` states
+/// whether the program runs in a new session.
 pub(crate) fn to_end(command: &mut Command, own_session: bool) -> Result<i32> {
     let mut child = signals::spawn(command, own_session)?;
     let pid = Pid::from_child(&child);
-    // Wait without reaping: the id stays the child's until forwarding has stopped.
+    // Waits without reaping, so that the process id belongs to the child until forwarding has
+    // stopped.
     let options = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
     while let Err(rustix::io::Errno::INTR) = rustix::process::waitid(WaitId::Pid(pid), options) {}
     signals::forget_child(pid);

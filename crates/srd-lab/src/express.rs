@@ -1,10 +1,11 @@
-//! `srd up` in the hosts: the addresses behind it, for as long as a guard lives.
+//! Runs `srd up` in the hosts, and so provides overlay addresses, until a guard is dropped.
 //!
-//! Every host that takes part gets a key pair, a configuration and a daemon in its namespace. The
-//! daemons are separate processes of the `srd` program, started as a person would start them;
-//! this module uses their files and their commands and nothing else of them.
+//! Every participating host gets a key pair, a configuration and a daemon in its namespace. The
+//! daemons are separate processes of the `srd` program, started as a user would start them; this
+//! module uses only their files and commands.
 //!
-//! Bound: an overlay of `n` hosts is a full mesh, `n - 1` peers each; [`HOSTS_MAX`] keeps it sane.
+//! An overlay of `n` hosts is a full mesh with `n - 1` peers for each host; [`HOSTS_MAX`] limits
+//! it.
 
 mod change;
 
@@ -29,9 +30,9 @@ use std::time::{Duration, Instant};
 
 /// Largest number of hosts of one overlay.
 pub const HOSTS_MAX: usize = 64;
-/// UDP port the daemons listen on.
+/// UDP port on which the daemons listen.
 pub const PORT: u16 = 7471;
-/// The interface that the daemons make.
+/// Name of the interface that each daemon creates.
 pub const DEVICE: &str = "srd0";
 /// Time limit until all peers see each other.
 const UP_MAX: Duration = Duration::from_secs(60);
@@ -41,10 +42,10 @@ const LEAVE_MAX: Duration = Duration::from_secs(5);
 const ASK_EVERY: Duration = Duration::from_millis(100);
 /// Lines of a daemon's log that an error shows.
 const LOG_LINES: usize = 12;
-/// Port of the datagram that makes a daemon look for its peer.
+/// Destination port of the datagram that makes a daemon contact its peer.
 const DISCARD_PORT: u16 = 9;
 
-/// A real-time priority, 1 to 50, as words before the daemon's command.
+/// Returns the words that start a daemon's command with a real-time priority (1 to 50).
 fn at_priority(priority: Option<u8>) -> Vec<String> {
     let words = |priority: u8| ["chrt".into(), "-f".into(), priority.to_string()];
     priority.map_or_else(Vec::new, |priority| words(priority).into())
@@ -55,17 +56,17 @@ fn at_priority(priority: Option<u8>) -> Vec<String> {
 pub struct OverlayOptions {
     /// The `srd` program.
     pub program: PathBuf,
-    /// Directory of configurations, keys, sockets and logs.
+    /// Directory for configurations, keys, sockets and logs.
     pub directory: PathBuf,
-    /// Their real-time priority, 1 to 50. Without one they share the processors with every other
-    /// process, which is the default everywhere: where processors are few, daemons that come
-    /// before programs keep those from running.
+    /// Real-time priority of the daemons, 1 to 50. With `None`, the default, the daemons share the
+    /// processors with every other process: on a machine with few processors, real-time daemons
+    /// keep programs from running.
     pub realtime_priority: Option<u8>,
-    /// Encrypt, as `srd up` does by default.
+    /// Whether the daemons encrypt, as `srd up` does by default.
     pub encrypted: bool,
 }
 
-/// Daemons that are up and see each other. Dropped, they are stopped.
+/// Daemons that are up and reach each other. Dropping this value stops them.
 #[derive(Debug)]
 pub struct Overlay<'a> {
     fabric: &'a Fabric,
@@ -82,7 +83,7 @@ struct KeyPair {
 }
 
 impl<'a> Overlay<'a> {
-    /// Starts a daemon in each host and waits until every one sees all others.
+    /// Starts a daemon in each host and waits until each daemon reaches all others.
     pub fn up(fabric: &'a Fabric, hosts: &[HostId], options: &OverlayOptions) -> Result<Self> {
         if !(2..=HOSTS_MAX).contains(&hosts.len()) {
             bail!("an overlay has 2 to {HOSTS_MAX} hosts, not {}", hosts.len());
@@ -109,19 +110,19 @@ impl<'a> Overlay<'a> {
         Ok(overlay)
     }
 
-    /// Options of the daemons.
+    /// Returns the options of the daemons.
     #[must_use]
     pub fn options(&self) -> &OverlayOptions {
         &self.options
     }
 
-    /// The hosts that take part.
+    /// Returns the hosts with a daemon.
     #[must_use]
     pub fn hosts(&self) -> &[HostId] {
         &self.hosts
     }
 
-    /// The public key of a host, if it takes part.
+    /// Returns the public key of a host, if the host has a daemon.
     pub fn public_key(&self, host: HostId) -> Option<&str> {
         self.keys.get(&host).map(|pair| pair.public.as_str())
     }
@@ -132,7 +133,7 @@ impl<'a> Overlay<'a> {
         let out = OpenOptions::new().create(true).append(true).open(&log);
         let out = out.with_context(|| log.display().to_string())?;
         let namespace = self.fabric.host_namespace(host)?;
-        // `ip netns exec` rather than setns alone: it also shows the host's own /sys/class/net.
+        // `ip netns exec` instead of only setns: it also mounts the /sys/class/net of the host.
         let mut command = Command::new(command::program("ip")?);
         command.args(["netns", "exec", &namespace]);
         command.args(at_priority(self.options.realtime_priority));
@@ -143,13 +144,13 @@ impl<'a> Overlay<'a> {
         Ok(())
     }
 
-    /// Ends the daemon of a host as a crash would.
+    /// Ends the daemon of a host with SIGKILL, like a crash.
     pub fn kill(&mut self, host: HostId) -> Result<()> {
         let daemon = self.daemons.remove(&host).with_context(|| format!("no daemon in {host}"))?;
         daemon.kill()
     }
 
-    /// Waits until every daemon sees all its peers, with Express on.
+    /// Waits until every daemon reaches all its peers with Express on.
     pub fn wait_until_up(&mut self) -> Result<()> {
         let deadline = Instant::now() + UP_MAX;
         for host in self.hosts.clone() {
@@ -182,19 +183,20 @@ impl<'a> Overlay<'a> {
         Ok(())
     }
 
-    /// A datagram to each peer, for daemons that shake hands when there is something to send.
+    /// Sends a datagram to each peer, because a daemon starts a handshake only if there is data to
+    /// send.
     fn provoke(&self, host: HostId) -> Result<()> {
         let peers: Vec<_> = self.hosts.iter().filter(|peer| **peer != host).collect();
         self.fabric.within(host, || {
             let Ok(socket) = UdpSocket::bind("0.0.0.0:0") else { return };
             for peer in peers {
-                // No route before the daemon is there; the next try comes.
+                // Without a daemon there is no route yet; the caller tries again.
                 let _ = socket.send_to(b"hello", (address::overlay(*peer), DISCARD_PORT));
             }
         })
     }
 
-    /// Status of a daemon: the object of `srd status --json`.
+    /// Returns the status of a daemon: the object of `srd status --json`.
     pub fn status(&self, host: HostId) -> Result<Value> {
         let mut command = Command::new(&self.options.program);
         command.args(["status", "--socket"]).arg(self.options.file(host, "sock")).arg("--json");
@@ -205,7 +207,7 @@ impl<'a> Overlay<'a> {
         serde_json::from_slice(&output.stdout).context("the answer of `srd status --json`")
     }
 
-    /// The counters of all daemons, added up by name.
+    /// Returns the sums of the counters of all daemons, by name.
     pub fn counters(&self) -> Result<BTreeMap<String, f64>> {
         let mut sum = BTreeMap::new();
         for host in &self.hosts {
@@ -214,7 +216,7 @@ impl<'a> Overlay<'a> {
         Ok(sum)
     }
 
-    /// Stops all daemons; one that does not leave cleanly is an error.
+    /// Stops all daemons; a daemon that does not end cleanly is an error.
     pub fn down(mut self) -> Result<()> {
         for daemon in self.daemons.values() {
             daemon.ask_to_leave();
@@ -242,7 +244,7 @@ impl OverlayOptions {
         self.directory.join(format!("{host}.{extension}"))
     }
 
-    /// A new key pair from `srd genkey` and `srd pubkey`; only the owner can read the file.
+    /// Creates a key pair with `srd genkey` and `srd pubkey`; only the owner can read the file.
     fn key_pair(&self, host: HostId) -> Result<KeyPair> {
         let file = self.file(host, "key");
         let private = self.key_command("genkey", "")?;
@@ -266,7 +268,7 @@ impl OverlayOptions {
     }
 }
 
-/// The configuration of one host: every other host is a peer.
+/// Returns the configuration of one host; every other host is a peer.
 fn config_text(
     config: &FabricConfig,
     host: HostId,
@@ -307,7 +309,8 @@ fn config_text(
     text
 }
 
-/// A basic string: quotes, backslashes and control characters escaped.
+/// Returns `text` as a basic string of TOML, with quotes, backslashes and control characters
+/// escaped.
 fn toml_string(text: &str) -> String {
     let mut quoted = String::from("\"");
     for c in text.chars() {
@@ -322,7 +325,7 @@ fn toml_string(text: &str) -> String {
     quoted + "\""
 }
 
-/// The peers a daemon does not see yet, and how it stands with them.
+/// Returns the peers that a daemon does not reach yet, each with its state.
 fn missing_peers(status: &Value) -> Result<Vec<String>> {
     let peers = status["peers"].as_array().context("`srd status` names no peers")?;
     if peers.is_empty() {
@@ -341,7 +344,7 @@ fn missing_peers(status: &Value) -> Result<Vec<String>> {
     Ok(missing.collect())
 }
 
-/// Numbers of `counters`, and the retransmissions of the peers.
+/// Adds the numbers of `counters`, and the retransmissions of the peers, to `sum`.
 fn add_counters(status: &Value, sum: &mut BTreeMap<String, f64>) {
     for (name, value) in status["counters"].as_object().into_iter().flatten() {
         if let Some(value) = value.as_f64() {

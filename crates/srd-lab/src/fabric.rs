@@ -1,7 +1,7 @@
-//! A fabric that is up: how it comes up, how it is found again, how it goes away.
+//! A fabric that is up: building, opening and removing it.
 //!
-//! [`Fabric`] is a handle and owns nothing: dropping it leaves the fabric standing. What ties a
-//! fabric to the life of a process is [`crate::FabricGuard`].
+//! [`Fabric`] is a handle and owns nothing: dropping it does not remove the fabric. A
+//! [`crate::FabricGuard`] removes its fabric when the process ends.
 
 mod breaking;
 mod ready;
@@ -29,15 +29,15 @@ pub struct Fabric {
 /// Objects that [`Fabric::down`] removed.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct DownReport {
-    /// Namespaces that existed and are gone.
+    /// Names of the removed namespaces.
     pub namespaces: Vec<String>,
-    /// Processes that still ran inside and were ended.
+    /// Number of processes that still ran inside and were ended.
     pub processes_ended: usize,
 }
 
 impl Fabric {
-    /// Builds a fabric that stays until [`Fabric::down`]. What a previous run of the same name
-    /// left behind is removed first; if a living process guards that one, this is an error.
+    /// Builds a fabric that stays until [`Fabric::down`]. Remains of an earlier fabric of the same
+    /// name are removed first; if a running process guards that fabric, this is an error.
     pub fn up(config: FabricConfig) -> Result<Fabric> {
         Fabric::build(config, None)
     }
@@ -90,7 +90,7 @@ impl Fabric {
         }
     }
 
-    /// The names of all fabrics that are up on this machine.
+    /// Returns the names of all fabrics that are up on this machine.
     pub fn list() -> Result<Vec<String>> {
         Store::open()?.names()
     }
@@ -100,8 +100,8 @@ impl Fabric {
         Fabric::down_by_name(&self.config.name_prefix)
     }
 
-    /// Removes a fabric by name, also a half-built one or one whose state file is lost. Nothing
-    /// to remove is not an error.
+    /// Removes a fabric by name, even if it is half-built or its state file is lost. If there is
+    /// nothing to remove, this is not an error.
     pub fn down_by_name(name: &str) -> Result<DownReport> {
         check_name(name)?;
         let store = Store::open()?;
@@ -113,7 +113,7 @@ impl Fabric {
         remove_all(name, state.as_ref(), &store, lock)
     }
 
-    /// Removes a fabric if it belongs to `owner`; used on the way out of a guarding process.
+    /// Removes a fabric if it belongs to `owner`; used at the end of a guarding process.
     pub(crate) fn down_if_owned(name: &str, owner: Owner) -> Result<()> {
         let store = Store::open()?;
         let lock = store.lock(name)?;
@@ -126,26 +126,26 @@ impl Fabric {
         }
     }
 
-    /// The fabric's name.
+    /// Returns the fabric's name.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.config.name_prefix
     }
 
-    /// Configuration of the fabric.
+    /// Returns the configuration of the fabric.
     #[must_use]
     pub fn config(&self) -> &FabricConfig {
         &self.config
     }
 
-    /// A host's address.
+    /// Returns a host's address.
     pub fn host_address(&self, host: HostId, family: Family) -> Result<IpAddr> {
         self.config.check_host(host)?;
         Ok(address::host(host, family))
     }
 
-    /// A host's address in one of its networks. That of the overlay is a promise: it leads
-    /// somewhere while [`crate::express::Overlay`] lives.
+    /// Returns a host's address in one of its networks. The address in the overlay is reachable
+    /// only while a [`crate::express::Overlay`] exists.
     pub fn address_in(&self, host: HostId, network: Network) -> Result<IpAddr> {
         self.config.check_host(host)?;
         Ok(match network {
@@ -154,18 +154,18 @@ impl Fabric {
         })
     }
 
-    /// Path of a host's network namespace, for `setns`.
+    /// Returns the path of a host's network namespace, for `setns`.
     pub fn host_namespace_path(&self, host: HostId) -> Result<PathBuf> {
         Ok(namespace::path(&self.host_namespace(host)?))
     }
 
-    /// Runs `work` on a thread of its own inside of a host. Sockets it makes and processes it
-    /// spawns stay in the host after it returns; they can be used from any thread.
+    /// Runs `work` on a new thread inside of a host. Sockets and processes that `work` creates stay
+    /// in the host after it returns; any thread can use them.
     pub fn within<T: Send>(&self, host: HostId, work: impl FnOnce() -> T + Send) -> Result<T> {
         namespace::within(&self.host_namespace(host)?, work)
     }
 
-    /// The name of a host's namespace.
+    /// Returns the name of a host's namespace.
     pub fn host_namespace(&self, host: HostId) -> Result<String> {
         self.config.check_host(host)?;
         Ok(plan::host_namespace(&self.config.name_prefix, host))
@@ -176,8 +176,8 @@ impl Fabric {
         self.store.read(name)?.with_context(|| format!("fabric `{name}` is down"))
     }
 
-    /// Reads, changes and writes the state under the lock. The state is written also when
-    /// `change` fails, so it must leave it as true as it can.
+    /// Reads, changes and writes the state while the lock is held. The state is written even if
+    /// `change` fails, so `change` must leave it as accurate as possible.
     pub(crate) fn update<T>(&self, change: impl FnOnce(&mut State) -> Result<T>) -> Result<T> {
         let name = self.name();
         let lock = self.store.lock(name)?;
@@ -234,8 +234,8 @@ fn remove_all(
     Ok(report)
 }
 
-/// Everything but the state file. Works from what exists, so it may be called at any moment of a
-/// fabric's life and any number of times.
+/// Removes everything except the state file. The function removes the objects that exist, so it may
+/// be called at any time and repeatedly.
 fn remove_parts(name: &str, state: Option<&State>, store: &Store) -> Result<DownReport> {
     let namespaces = namespace::existing(name)?;
     let processes_ended = namespace::terminate(&namespaces);

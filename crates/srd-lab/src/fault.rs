@@ -1,9 +1,9 @@
 //! Faults of a fabric, and the commands that set and remove them.
 //!
 //! A failure here is *silent*: packets are dropped, no link goes down and no route changes at the
-//! leaves, so there is no notification. A transport has to detect such a failure without help.
-//! [`Faults`] holds the present faults; [`changes`] turns the step from one set of faults to
-//! another into commands, and is pure.
+//! leaves. So a transport gets no notification and has to detect the failure itself. [`Faults`]
+//! holds the current faults; [`changes`], a pure function, returns the commands that lead from one
+//! set of faults to another.
 
 use crate::config::FabricConfig;
 use crate::id::{Family, LinkId};
@@ -13,33 +13,33 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Present faults.
+/// Current faults.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Faults {
-    /// Spines that swallow everything.
+    /// Spines that drop all packets.
     pub failed_spines: BTreeSet<u16>,
-    /// Links that swallow everything, in both directions.
+    /// Links that drop all packets in both directions.
     pub failed_links: BTreeSet<LinkId>,
-    /// Links at a lower rate, in both directions, in Mb/s.
+    /// Links with a changed rate in both directions, in Mb/s.
     pub slowed_links: BTreeMap<LinkId, u32>,
-    /// Spines that lose packets at random: how many of a thousand.
+    /// Spines that drop packets randomly, with the number of dropped packets per thousand.
     pub loss_permille: BTreeMap<u16, u16>,
-    /// Packets of up to so many bytes, IP header and all, that such a spine does not lose.
+    /// Size up to which such a spine drops no packets, in bytes including the IP header.
     pub loss_spares_bytes: BTreeMap<u16, u32>,
 }
 
-/// Packets that spines lost at random.
+/// Packets that spines dropped randomly.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Lost {
-    /// Packets.
+    /// Number of packets.
     pub packets: u64,
-    /// Their bytes, IP headers and all.
+    /// Bytes of these packets, including IP headers.
     pub bytes: u64,
 }
 
 impl Faults {
-    /// Whether nothing is broken.
+    /// Whether there is no fault.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         *self == Faults::default()
@@ -55,17 +55,18 @@ impl Faults {
 pub struct Change {
     /// The namespace.
     pub namespace: String,
-    /// For `ip -batch -`.
+    /// Commands for `ip -batch -`.
     pub ip: String,
-    /// For `ip -6 -batch -`: rules, whose family does not follow from an address.
+    /// Commands for `ip -6 -batch -`: rules, whose address family cannot be derived from an
+    /// address.
     pub ip_v6: String,
-    /// For `tc -batch -`.
+    /// Commands for `tc -batch -`.
     pub tc: String,
-    /// For `nft -f -`.
+    /// Commands for `nft -f -`.
     pub nft: String,
 }
 
-/// The commands that lead from `old` to `new`; empty if they are equal.
+/// Returns the commands that lead from `old` to `new`; empty if they are equal.
 #[must_use]
 pub fn changes(config: &FabricConfig, old: &Faults, new: &Faults) -> Vec<Change> {
     let fabric = &config.name_prefix;
@@ -102,7 +103,7 @@ pub fn changes(config: &FabricConfig, old: &Faults, new: &Faults) -> Vec<Change>
     all
 }
 
-/// The spine's end of one link.
+/// Adds the commands for the spine's end of one link.
 fn spine_link(config: &FabricConfig, link: LinkId, faults: [&Faults; 2], change: &mut Change) {
     let [old, new] = faults;
     if old.blackholes(link) != new.blackholes(link) {
@@ -114,7 +115,8 @@ fn spine_link(config: &FabricConfig, link: LinkId, faults: [&Faults; 2], change:
             };
         }
     }
-    // The route swallows what goes down the link, this rule what comes up.
+    // The route drops packets that the spine sends down the link; this rule drops packets that
+    // arrive from the leaf.
     let rule = match [old, new].map(|f| f.failed_links.contains(&link)) {
         [false, true] => "add",
         [true, false] => "del",
@@ -137,7 +139,7 @@ fn rate(config: &FabricConfig, faults: &Faults, link: LinkId) -> u32 {
 }
 
 fn loss_rules(permille: u16, spares_bytes: u32) -> String {
-    // Add before delete: deleting a table that is not there is an error.
+    // The table is added before it is deleted, because deleting a missing table is an error.
     let mut text = String::from("add table inet srdlab\ndelete table inet srdlab\n");
     if permille > 0 {
         text += "add table inet srdlab\n\
@@ -156,7 +158,7 @@ fn loss_rules(permille: u16, spares_bytes: u32) -> String {
     text
 }
 
-/// The counter of a loss rule, from `nft -j list chain`.
+/// Returns the counter of a loss rule, from `nft -j list chain`.
 pub(crate) fn counted(json: &str) -> Result<Lost> {
     let list: Value = serde_json::from_str(json).context("what nft lists")?;
     let parts = list["nftables"].as_array().into_iter().flatten();

@@ -1,7 +1,7 @@
-//! A fabric, and a directory, that go away with the process: on drop, on panic, and on Ctrl-C and
-//! its kin.
+//! Guards that remove a fabric or a directory when the process ends: on drop, on panic, and on
+//! Ctrl-C and similar signals.
 //!
-//! After SIGKILL nothing can run; then the next `up` or `down` of the same name cleans up.
+//! After SIGKILL no cleanup can run; the next `up` or `down` of the same name removes the remains.
 //! A process that calls `std::process::exit` must drop its guards first.
 
 use crate::config::FabricConfig;
@@ -25,13 +25,14 @@ pub struct FabricGuard {
 }
 
 impl Fabric {
-    /// Builds a fabric that does not outlive the guard, nor this process.
+    /// Builds a fabric that is removed with the guard or this process.
     pub fn up_guarded(config: FabricConfig) -> Result<FabricGuard> {
         config.validate()?;
         let owner = Owner::this_process()?;
         let name = config.name_prefix.clone();
-        // Before the first namespace exists: a signal may come half-way. It removes the fabric
-        // only if this process owns it, so a refused `up` removes no fabric of another process.
+        // The cleanup is registered before the first namespace exists, because a signal may arrive
+        // during construction. It removes the fabric only if this process owns it, so a refused
+        // `up` removes no fabric of another process.
         let cleanup = signals::on_termination(move || {
             if let Err(error) = Fabric::down_if_owned(&name, owner) {
                 eprintln!("fabric `{name}` is left behind: {error:#}");
@@ -84,7 +85,7 @@ pub struct DirectoryGuard {
 }
 
 impl DirectoryGuard {
-    /// Makes it; `None` if something is there already.
+    /// Creates the directory; `None` if the path exists already.
     pub fn make(path: &Path) -> Result<Option<Self>> {
         Self::make_by(path, || DirBuilder::new().mode(0o700).create(path))
     }
@@ -92,7 +93,8 @@ impl DirectoryGuard {
     fn make_by(path: &Path, make: impl FnOnce() -> io::Result<()>) -> Result<Option<Self>> {
         let is_ours = Arc::new(Mutex::new(false));
         let at_signal = (path.to_owned(), Arc::clone(&is_ours));
-        // Before it exists: a signal may come half-way, and waits until it is known whose it is.
+        // The cleanup is registered before the directory exists, because a signal may arrive during
+        // the creation. It waits until it is clear whether this process created the directory.
         let cleanup = signals::on_termination(move || {
             let (path, is_ours) = at_signal;
             if *is_ours.lock().unwrap_or_else(PoisonError::into_inner) {
@@ -119,12 +121,12 @@ impl DirectoryGuard {
         }
     }
 
-    /// Path of the directory.
+    /// Returns the path of the directory.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Leaves it behind.
+    /// Keeps the directory: it is not removed any more.
     pub fn keep(&mut self) {
         if let Some(cleanup) = self.cleanup.take() {
             signals::forget(cleanup);
@@ -174,7 +176,8 @@ mod tests {
 
     const INNER: &str = "SRD_LAB_TEST_DIRECTORY";
 
-    /// A signal between the making of a directory and the note of it left it behind, with a key.
+    /// A signal between the creation of a directory and its registration left the directory, and a
+    /// key in it, behind.
     #[test]
     fn regression_a_signal_while_a_directory_is_made_removes_it() {
         let path = match std::env::var_os(INNER) {
@@ -195,7 +198,7 @@ mod tests {
             std::fs::create_dir(&path)?;
             let own = rustix::process::getpid();
             rustix::process::kill_process(own, rustix::process::Signal::TERM)?;
-            // The thread that removes everything runs by now.
+            // The thread that runs the cleanups has started by now.
             std::thread::sleep(std::time::Duration::from_millis(300));
             Ok(())
         };

@@ -1,6 +1,7 @@
 //! The names of the fabric's parts: hosts, links and address families.
 //!
-//! A host is written `h<leaf>.<host>`, a link `l<leaf>-s<spine>`; both parse back, also from JSON.
+//! A host is written `h<leaf>.<host>`, a link `l<leaf>-s<spine>`; both can be parsed again, also
+//! from JSON.
 
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -11,9 +12,9 @@ use std::str::FromStr;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct HostId {
-    /// The leaf (rack) it hangs off.
+    /// The leaf (rack) to which the host is connected.
     pub leaf: u16,
-    /// Its number under that leaf.
+    /// Number of the host under that leaf.
     pub host: u16,
 }
 
@@ -21,9 +22,9 @@ pub struct HostId {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct LinkId {
-    /// The leaf end.
+    /// Number of the leaf.
     pub leaf: u16,
-    /// The spine end.
+    /// Number of the spine.
     pub spine: u16,
 }
 
@@ -52,13 +53,13 @@ pub enum Network {
 }
 
 impl Network {
-    /// The version of its addresses.
+    /// Returns the IP version of the network's addresses.
     #[must_use]
     pub fn family(self) -> Family {
         if self == Network::V6 { Family::V6 } else { Family::V4 }
     }
 
-    /// The address that means all of a host's.
+    /// Returns the unspecified address, which stands for all addresses of a host.
     #[must_use]
     pub fn unspecified(self) -> IpAddr {
         match self.family() {
@@ -77,7 +78,7 @@ impl From<Family> for Network {
     }
 }
 
-/// A string that names no host or link.
+/// Error: a string that is no name of a host or link.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ParseIdError {
     text: String,
@@ -135,7 +136,7 @@ impl FromStr for LinkId {
     }
 }
 
-/// Digits only: `+1` and `01` would give one thing two names.
+/// Parses digits without sign or leading zero: `+1` and `01` would give one host two names.
 fn decimal(digits: &str) -> Option<u16> {
     let canonical =
         digits.bytes().all(|b| b.is_ascii_digit()) && (digits == "0" || !digits.starts_with('0'));

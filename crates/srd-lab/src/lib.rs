@@ -1,32 +1,31 @@
-//! A leaf-spine datacenter fabric on one machine, out of Linux network namespaces.
+//! A leaf-spine datacenter fabric on one machine, built from Linux network namespaces.
 //!
-//! Every host, leaf and spine is a network namespace, every cable is a veth pair, and every port
-//! is a token bucket with a byte-limited drop-tail queue. Leaves choose a spine by hashing the
-//! 5-tuple, as a real switch does; a spine can be made to swallow packets silently, which is the
-//! failure that multipath transports exist for. What runs in the hosts is the real kernel and
-//! real programs.
+//! Every host, leaf and spine is a network namespace, every cable is a veth pair, and every port is
+//! a token bucket with a byte-limited drop-tail queue. Leaves choose a spine by hashing the
+//! 5-tuple, as a real switch does; a spine can be made to drop packets silently, which is the
+//! failure that multipath transports are made for. The hosts run the real kernel and real programs.
 //!
-//! An example of this crate, which takes root:
+//! An example, which needs root:
 #![doc = concat!("```ignore\n", include_str!("../examples/fabric.rs"), "```\n")]
 //!
 //! | module | what |
 //! |---|---|
-//! | [`config`], [`id`], [`address`] | what to build, what its parts are called, where they live |
-//! | [`fabric`], [`guard`] | build, open, break, tune, remove; remove on drop and on signals |
-//! | [`fault`], [`status`], [`exec`] | what can be broken, counters, run programs |
+//! | [`config`], [`id`], [`address`] | configuration, and names and addresses of parts |
+//! | [`fabric`], [`guard`] | build, open, break, tune and remove a fabric; remove it at exit |
+//! | [`fault`], [`status`], [`exec`] | faults, counters, and programs in hosts |
 //! | [`impair`] | a bad wire between two hosts: loss, delay, packets that overtake |
-//! | [`probe`] | one UDP datagram there and back, and a spray over source ports |
-//! | [`enter`] | what launchers take for `ssh`: it enters a host |
+//! | [`probe`] | one UDP datagram and its echo, and a spray over source ports |
+//! | [`enter`] | a stand-in for `ssh` that launchers use to enter a host |
 //! | [`priority`] | run a measurement above the other load of the machine, and count CPU |
 //! | [`express`] | `srd up` in the hosts |
-//! | [`command`], [`running`], [`namespace`], [`random`] | programs that run to their end or beside us, and seeded numbers |
-//! | [`mod@requirements`] | what is missing on this machine, and what to install |
+//! | [`command`], [`running`], [`namespace`], [`random`] | running of programs; random numbers |
+//! | [`mod@requirements`] | missing requirements of this machine, and how to install them |
 //!
-//! Invariants: nothing is ever created or deleted outside of namespaces called
-//! `srdlab-<name>-...`; the state file is written before the first namespace exists and removed
-//! after the last one is gone, so a crash at any moment leaves enough to clean up.
+//! Invariants: nothing is ever created or deleted outside of namespaces called `srdlab-<name>-...`;
+//! the state file is written before the first namespace exists and removed after the last one is
+//! gone, so after a crash at any time a cleanup is possible.
 //!
-//! Limits of this world: no propagation delay but that of [`impair`], and the machine's CPU bounds
+//! Limits: there is no propagation delay except that of [`impair`], and the machine's CPU bounds
 //! the total rate: about 5 Gb/s over all hosts on two cores at MTU 9000.
 
 pub mod address;

@@ -1,8 +1,9 @@
-//! Network namespaces that exist: which are ours, which processes run inside, and running
-//! code inside.
+//! Existing network namespaces: finding the namespaces of a fabric and the processes inside, and
+//! running code inside.
 //!
-//! Ours means the exact form `srdlab-<fabric>-(l|s)<number>` or `srdlab-<fabric>-h<n>.<n>`;
-//! nothing else is ever deleted or has its processes ended.
+//! A namespace belongs to a fabric if its name has exactly the form `srdlab-<fabric>-(l|s)<number>`
+//! or `srdlab-<fabric>-h<n>.<n>`. No other namespace is deleted, and no processes in other
+//! namespaces are ended.
 
 use crate::id::HostId;
 use anyhow::{Context, Result};
@@ -20,7 +21,7 @@ const NETNS_DIR: &str = "/run/netns";
 /// Time that processes get to end after SIGTERM before they are killed.
 const TERMINATE_GRACE: Duration = Duration::from_millis(1500);
 
-/// Path of a named namespace.
+/// Returns the path of a named namespace.
 pub fn path(name: &str) -> PathBuf {
     Path::new(NETNS_DIR).join(name)
 }
@@ -37,7 +38,7 @@ pub fn belongs_to(name: &str, fabric: &str) -> bool {
     }
 }
 
-/// The namespaces of a fabric that exist right now.
+/// Returns the existing namespaces of a fabric.
 pub fn existing(fabric: &str) -> Result<Vec<String>> {
     let entries = match fs::read_dir(NETNS_DIR) {
         Ok(entries) => entries,
@@ -55,8 +56,8 @@ pub fn existing(fabric: &str) -> Result<Vec<String>> {
     Ok(names)
 }
 
-/// Runs `work` on a thread of its own inside of a namespace. Sockets made and processes spawned
-/// there stay in the namespace; the caller's thread never leaves its own.
+/// Runs `work` on a new thread inside of a namespace. Sockets and processes that `work` creates
+/// stay in the namespace; the caller's thread stays in its own namespace.
 pub fn within<T: Send>(name: &str, work: impl FnOnce() -> T + Send) -> Result<T> {
     let file = File::open(path(name)).with_context(|| format!("network namespace {name}"))?;
     thread::scope(|scope| {
@@ -69,7 +70,7 @@ pub fn within<T: Send>(name: &str, work: impl FnOnce() -> T + Send) -> Result<T>
     })
 }
 
-/// Processes whose main thread is inside of the named namespaces, this process excepted.
+/// Returns the processes, except this one, whose main thread is inside of the named namespaces.
 pub fn processes(names: &[String]) -> Vec<(Pid, String)> {
     let key = |path: &Path| fs::metadata(path).ok().map(|m| (m.st_dev(), m.st_ino()));
     let spaces: BTreeMap<_, _> =
@@ -88,7 +89,8 @@ pub fn processes(names: &[String]) -> Vec<(Pid, String)> {
     found
 }
 
-/// Ends the processes inside of the named namespaces, politely and then not. Returns how many.
+/// Ends the processes inside of the named namespaces, first with SIGTERM and then with SIGKILL.
+/// Returns their number.
 pub fn terminate(names: &[String]) -> usize {
     let first = processes(names);
     signal(names, &first, Signal::TERM);
@@ -100,7 +102,8 @@ pub fn terminate(names: &[String]) -> usize {
         }
         if Instant::now() > deadline {
             signal(names, &left, Signal::KILL);
-            // The kernel takes a moment to reap; deleting the namespace does not depend on it.
+            // The kernel needs a moment to end the processes; deleting the namespace does not
+            // depend on it.
             thread::sleep(Duration::from_millis(50));
             return first.len();
         }
@@ -108,7 +111,8 @@ pub fn terminate(names: &[String]) -> usize {
     }
 }
 
-/// Through a pidfd, and checked once more after it is open: a pid may have been reused meanwhile.
+/// Sends a signal to processes. Each process is opened as a pidfd and then checked again, because
+/// its pid may have been reused.
 fn signal(names: &[String], pids: &[(Pid, String)], signal: Signal) {
     let opened: Vec<_> = pids
         .iter()
@@ -122,7 +126,7 @@ fn signal(names: &[String], pids: &[(Pid, String)], signal: Signal) {
     let still = processes(names);
     for (pid, fd) in opened {
         if still.iter().any(|(other, _)| *other == pid) {
-            // The process may have ended by now, which is fine.
+            // An error is ignored: the process may have ended by now.
             let _ = rustix::process::pidfd_send_signal(&fd, signal);
         }
     }

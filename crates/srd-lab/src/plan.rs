@@ -1,19 +1,19 @@
 //! The commands that build a fabric: pure functions from a config to batch text.
 //!
-//! The order of the parts is the order to run them in: namespaces, sysctls (before links, because
-//! links copy `default`), links, then per namespace `tc` (a port is shaped before it is up) and
-//! `ip`. The text is for `ip -batch` and `tc -batch`, one command a line.
+//! The parts have to run in this order: namespaces, sysctls (before links, because links copy
+//! `default`), links, then per namespace `tc` (a port is shaped before it is up) and `ip`. The text
+//! is for `ip -batch` and `tc -batch`, with one command per line.
 
 use crate::address::{self, EXTRA_ADDRESSES_MAX, End};
 use crate::config::FabricConfig;
 use crate::id::{Family, HostId, LinkId};
 use std::fmt::Write as _;
 
-/// Source, destination, protocol and both ports: what a switch hashes.
+/// Hashed fields of a switch: source, destination, protocol and both ports.
 pub const HASH_FIELDS_5_TUPLE: u32 = 0x37;
 /// The IPv6 flow label, as one more hashed field.
 pub const HASH_FIELD_FLOW_LABEL: u32 = 0x08;
-/// The device of a host.
+/// Name of a host's device.
 pub const HOST_DEVICE: &str = "eth0";
 
 /// One line for `/proc/sys`.
@@ -23,73 +23,73 @@ pub struct Sysctl {
     pub path: &'static str,
     /// Text to write.
     pub value: String,
-    /// Older kernels lack it and the fabric works without.
+    /// Whether older kernels lack this file and the fabric works without it.
     pub optional: bool,
 }
 
-/// All there is to do inside of one namespace.
+/// All commands and settings for one namespace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NamespacePlan {
-    /// Its full name.
+    /// Full name of the namespace.
     pub name: String,
-    /// Written first.
+    /// Lines for `/proc/sys`, which are written first.
     pub sysctls: Vec<Sysctl>,
-    /// For `tc -n <name> -batch -`.
+    /// Commands for `tc -n <name> -batch -`.
     pub tc: String,
-    /// For `ip -n <name> -batch -`, after `tc`.
+    /// Commands for `ip -n <name> -batch -`, after `tc`.
     pub ip: String,
-    /// The device that loses its segmentation offloads, if any.
+    /// The device whose segmentation offloads are switched off, if any.
     pub offloads_off: Option<&'static str>,
 }
 
-/// A whole fabric.
+/// All commands that build a fabric.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Plan {
-    /// For `ip -batch -`: makes the namespaces.
+    /// Commands for `ip -batch -` that create the namespaces.
     pub create: String,
-    /// For `ip -batch -`: makes the cables between them.
+    /// Commands for `ip -batch -` that create the cables between the namespaces.
     pub links: String,
     /// Commands inside of each namespace.
     pub namespaces: Vec<NamespacePlan>,
 }
 
-/// Name of the namespace of a host.
+/// Returns the name of the namespace of a host.
 #[must_use]
 pub fn host_namespace(fabric: &str, id: HostId) -> String {
     format!("srdlab-{fabric}-{id}")
 }
 
-/// Name of the namespace of a leaf.
+/// Returns the name of the namespace of a leaf.
 #[must_use]
 pub fn leaf_namespace(fabric: &str, leaf: u16) -> String {
     format!("srdlab-{fabric}-l{leaf}")
 }
 
-/// Name of the namespace of a spine.
+/// Returns the name of the namespace of a spine.
 #[must_use]
 pub fn spine_namespace(fabric: &str, spine: u16) -> String {
     format!("srdlab-{fabric}-s{spine}")
 }
 
-/// The leaf's device towards a spine.
+/// Returns the name of the leaf's device towards a spine.
 #[must_use]
 pub fn up_device(spine: u16) -> String {
     format!("up{spine}")
 }
 
-/// The spine's device towards a leaf.
+/// Returns the name of the spine's device towards a leaf.
 #[must_use]
 pub fn down_device(leaf: u16) -> String {
     format!("dn{leaf}")
 }
 
-/// The leaf's device towards a host.
+/// Returns the name of the leaf's device towards a host.
 #[must_use]
 pub fn host_port_device(host: u16) -> String {
     format!("p{host}")
 }
 
-/// Names of all namespaces of a fabric.
+/// Returns the names of all namespaces of a fabric.
 #[must_use]
 pub fn namespace_names(config: &FabricConfig) -> Vec<String> {
     let fabric = &config.name_prefix;
@@ -99,7 +99,7 @@ pub fn namespace_names(config: &FabricConfig) -> Vec<String> {
     leaves.chain(spines).chain(hosts).collect()
 }
 
-/// The plan of a validated config.
+/// Returns the plan of a validated config.
 #[must_use]
 pub fn plan(config: &FabricConfig) -> Plan {
     let leaves = (0..config.leaves).map(|leaf| leaf_plan(config, leaf));
@@ -112,19 +112,19 @@ pub fn plan(config: &FabricConfig) -> Plan {
     }
 }
 
-/// For `ip -batch -`: makes namespaces.
+/// Returns commands for `ip -batch -` that create namespaces.
 #[must_use]
 pub fn create_batch(names: &[String]) -> String {
     names.iter().map(|name| format!("netns add {name}\n")).collect()
 }
 
-/// For `ip -batch -`: deletes namespaces, and with them everything inside.
+/// Returns commands for `ip -batch -` that delete namespaces with all objects inside.
 #[must_use]
 pub fn delete_batch(names: &[String]) -> String {
     names.iter().map(|name| format!("netns delete {name}\n")).collect()
 }
 
-/// For `tc -batch -`: gives a port its rate and queue, or changes them.
+/// Returns commands for `tc -batch -` that set or change the rate and queue of a port.
 #[must_use]
 pub fn shape(config: &FabricConfig, device: &str, rate_mbps: u32, queue_bytes: u32) -> String {
     let burst = config.burst_bytes();
@@ -237,7 +237,8 @@ fn host_plan(config: &FabricConfig, id: HostId) -> NamespacePlan {
     }
 }
 
-/// The working route of a spine to a leaf; `replace` so that it also heals a blackhole.
+/// Returns the command for the working route of a spine to a leaf. The command is `replace`, so
+/// that it also replaces a blackhole route.
 #[must_use]
 pub fn spine_route(id: LinkId, family: Family) -> String {
     let prefix = address::leaf_prefix(id.leaf, family);
@@ -245,7 +246,8 @@ pub fn spine_route(id: LinkId, family: Family) -> String {
     format!("route replace {prefix} via {via} dev {}\n", down_device(id.leaf))
 }
 
-/// One end of a leaf to spine link: addresses, up, and the neighbour at the other end.
+/// Returns the commands for one end of a leaf to spine link: set its addresses, set it up, and add
+/// the neighbour at the other end.
 fn link_end(id: LinkId, end: End, device: &str) -> String {
     let other = if end == End::Lower { End::Upper } else { End::Lower };
     let mut text = String::new();
@@ -267,7 +269,8 @@ fn address_line(address: impl Into<std::net::IpAddr>, bits: u8, device: &str) ->
     format!("addr add {address}/{bits} dev {device}{nodad}\n")
 }
 
-/// Permanent, so that no ARP or neighbour discovery disturbs first packets or failure tests.
+/// Returns the command for a permanent neighbour entry, so that ARP or neighbour discovery does not
+/// disturb first packets or failure tests.
 fn neighbour(address: impl Into<std::net::IpAddr>, mac: &str, device: &str) -> String {
     format!("neigh replace {} lladdr {mac} dev {device} nud permanent\n", address.into())
 }
@@ -289,9 +292,10 @@ fn common_sysctls() -> Vec<Sysctl> {
     ]
 }
 
-/// ECMP by policy 3, never by policy 1: that one short-circuits on the hash of the *sending
-/// socket*, which survives veth and namespaces and which TCP re-rolls after every timeout. A flow
-/// would hop off a dead path on its own, and no switch can do that.
+/// Returns the settings of a switch, with ECMP hash policy 3. Policy 1 uses the hash of the
+/// *sending socket* if a packet has one: that hash is kept across veth and namespaces, and TCP
+/// changes it after every timeout. A flow would then leave a failed path without help of the
+/// transport, which no real switch can do.
 fn switch_sysctls(config: &FabricConfig) -> Vec<Sysctl> {
     let v6_fields =
         HASH_FIELDS_5_TUPLE | if config.hash_flow_label { HASH_FIELD_FLOW_LABEL } else { 0 };
@@ -315,10 +319,11 @@ fn switch_sysctls(config: &FabricConfig) -> Vec<Sysctl> {
 fn host_sysctls() -> Vec<Sysctl> {
     let mut all = common_sysctls();
     all.extend([
-        // A run must not inherit what an earlier one learned about a path.
+        // A run must not use path metrics that an earlier run has stored.
         sysctl("net/ipv4/tcp_no_metrics_save", 1),
         sysctl("net/ipv4/ip_local_port_range", "10000 60999"),
-        // Programs of experiments choose source ports here: the kernel must not assign them.
+        // Programs of experiments choose source ports in this range: the kernel must not assign
+        // them.
         sysctl("net/ipv4/ip_local_reserved_ports", "20000-49999"),
     ]);
     all

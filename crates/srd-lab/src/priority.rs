@@ -1,9 +1,9 @@
-//! Running a measurement above the other load of the machine, and counting the CPU it took.
+//! Running a measurement with priority over the machine's other load, and measuring CPU use.
 //!
-//! With autogroup scheduling a plain `nice` does nothing against other sessions, so the *session*
-//! gets the nice level, and so do the kernel threads that run network interrupts, which do half of
-//! the fabric's work. Both are put back afterwards. Without this, anything above a millisecond is
-//! scheduler noise on a busy machine.
+//! With autogroup scheduling, plain `nice` has no effect against other sessions. So the *session*
+//! gets the nice level, and also the kernel threads for network interrupts, which do half of the
+//! fabric's work. Both levels are restored afterwards. Without this, measured times above a
+//! millisecond are scheduler noise on a busy machine.
 
 use crate::signals::{self, CleanupId};
 use crate::state::{StateLock, Store};
@@ -19,21 +19,23 @@ use std::time::{Duration, Instant};
 
 /// The nice level of a measurement.
 const NICE_HIGH: i32 = -19;
-/// The range of real-time priorities a probe may have; more could starve the kernel's own threads.
+/// Permitted real-time priorities of a probe; a higher priority could starve the kernel's own
+/// threads.
 const FIFO_PRIORITY: std::ops::RangeInclusive<u64> = 1..=50;
 const AUTOGROUP: &str = "/proc/self/autogroup";
 
-/// While this lives, this process's session, its calling thread with all it starts, and the
-/// kernel's network threads run above other load, and no second measurement runs on the machine.
-/// Dropped, also by a signal that ends the process, everything is as before.
+/// Guard of a measurement. While it exists, these run with priority over other load: this process's
+/// session, the calling thread with all threads and processes that it starts, and the kernel's
+/// network threads. No second measurement runs on the machine. Dropping the guard, or a signal that
+/// ends the process, restores the former levels.
 #[derive(Debug)]
 pub struct MeasurementPriority {
     undo: Undo,
     cleanup: CleanupId,
     thread_nice: i32,
-    /// Held for the duration.
+    /// Lock against a second measurement, held while the guard exists.
     lock: Option<StateLock>,
-    /// The nice level is the calling thread's, so the guard must not leave it.
+    /// The nice level belongs to the calling thread, so the guard must not move to another thread.
     _not_send: PhantomData<*const ()>,
 }
 
@@ -43,7 +45,7 @@ struct Undo {
     kernel_threads: Vec<(Pid, i32)>,
 }
 
-/// While this lives, the calling thread runs before all normal threads.
+/// Guard of a real-time thread: while it exists, the calling thread runs before all normal threads.
 #[derive(Debug)]
 pub struct FifoThread {
     before: SavedScheduling,
@@ -58,8 +60,9 @@ impl std::fmt::Debug for SavedScheduling {
     }
 }
 
-/// Raises priorities for the life of the guard. Waits up to `wait` for another measurement on
-/// this machine to end. What the kernel refuses (no root, no autogroup) is left as it is.
+/// Raises priorities for the life of the guard. Waits up to `wait` for another measurement on this
+/// machine to end. Levels that the kernel refuses to change (without root or autogroup) stay
+/// unchanged.
 pub fn raise(wait: Duration) -> Result<MeasurementPriority> {
     let lock = measurement_lock(wait)?;
     let undo = Undo { autogroup_nice: autogroup_nice(), kernel_threads: network_threads() };
@@ -98,20 +101,20 @@ impl Undo {
     }
 }
 
-/// Makes a command start in a session of its own that runs above the machine's other load.
+/// Makes a command start in a new session with priority over the machine's other load.
 pub fn in_own_session(command: &mut Command) {
     sys::own_session(command, sys::Nice::High);
 }
 
-/// Makes a command start in a session of its own, with no advantage: for programs that spin on
-/// every core. With one they would leave the kernel's own threads nothing, and a program
-/// that waits for those, as `nft` does for its rules to be in force, would wait for seconds.
+/// Makes a command start in a new session with normal priority: for programs that spin on every
+/// core. With a higher priority they would starve the kernel's threads, and a program that waits
+/// for these (`nft` waits until its rules are in force) would wait for seconds.
 pub fn in_own_session_as_others(command: &mut Command) {
     sys::own_session(command, sys::Nice::Normal);
 }
 
-/// Makes the calling thread real-time for the life of the guard: for probes and pacers that sleep
-/// most of the time. Threads and processes it starts are normal.
+/// Makes the calling thread real-time while the guard exists. This is for probes and pacers that
+/// sleep most of the time. Threads and processes that the thread starts have normal priority.
 pub fn fifo(priority: u8) -> Result<FifoThread> {
     crate::config::check("FIFO priority", priority.into(), FIFO_PRIORITY)?;
     let before = sys::scheduling().context("sched_getscheduler")?;
@@ -140,13 +143,13 @@ fn measurement_lock(wait: Duration) -> Result<StateLock> {
     }
 }
 
-/// The nice level in `/autogroup-123 nice 0`.
+/// Returns the nice level in `/autogroup-123 nice 0`.
 fn autogroup_nice() -> Option<i32> {
     let text = fs::read_to_string(AUTOGROUP).ok()?;
     text.split_whitespace().next_back()?.parse().ok()
 }
 
-/// The `ksoftirqd` threads and their nice levels.
+/// Returns the `ksoftirqd` threads and their nice levels.
 fn network_threads() -> Vec<(Pid, i32)> {
     let mut found = Vec::new();
     for entry in fs::read_dir("/proc").into_iter().flatten().flatten() {
@@ -155,34 +158,35 @@ fn network_threads() -> Vec<(Pid, i32)> {
         let name = fs::read_to_string(entry.path().join("comm")).unwrap_or_default();
         if name.starts_with("ksoftirqd/") {
             let nice = rustix::process::getpriority_process(Some(pid)).unwrap_or(0);
-            // A run that was killed may have left it raised; its normal level is zero.
+            // A run that was killed may have left the thread at the high level; its normal level is
+            // zero.
             found.push((pid, if nice == NICE_HIGH { 0 } else { nice }));
         }
     }
     found
 }
 
-/// CPU time of the whole machine over a while.
+/// CPU time of the whole machine in a measured interval.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct CpuUse {
-    /// CPU seconds spent on anything but idling, over all cores.
+    /// Busy CPU seconds of all cores.
     pub busy_s: f64,
-    /// CPU seconds in network and other soft interrupts, included above. Work within a system
-    /// call is not included.
+    /// CPU seconds in network and other soft interrupts, included in `busy_s`. Work within a system
+    /// call is not part of it.
     pub softirq_s: f64,
-    /// CPU seconds in programs of a lower priority than usual (`nice`), included above; they wait
-    /// for all others.
+    /// CPU seconds in programs with a lower priority than usual (`nice`), included in `busy_s`.
+    /// Such programs wait for all others.
     #[serde(default)]
     pub nice_s: f64,
     /// CPU seconds that the hypervisor gave to other machines.
     pub steal_s: f64,
-    /// CPU seconds there were: wall time times cores.
+    /// Available CPU seconds: wall time times cores.
     pub available_s: f64,
 }
 
 impl CpuUse {
-    /// Part of the machine that was busy, 0 to 1. Above about 0.7 rates are the CPU's, not the
-    /// fabric's: reject the run.
+    /// Returns the busy share of the machine, 0 to 1. Above about 0.7 the CPU limits rates, not the
+    /// fabric: reject such a run.
     #[must_use]
     pub fn busy_share(&self) -> f64 {
         if self.available_s > 0.0 { self.busy_s / self.available_s } else { 0.0 }
@@ -201,13 +205,13 @@ impl CpuMeter {
         Ok(CpuMeter { start: machine_ticks()? })
     }
 
-    /// CPU use since the start.
+    /// Returns the CPU use since the start.
     pub fn stop(&self) -> Result<CpuUse> {
         Ok(cpu_use(self.start, machine_ticks()?, sys::clock_ticks_per_s()))
     }
 }
 
-/// Clock ticks per second of `/proc`.
+/// Returns the clock ticks per second of `/proc`.
 #[must_use]
 pub fn clock_ticks_per_s() -> u64 {
     sys::clock_ticks_per_s()
@@ -218,7 +222,8 @@ fn machine_ticks() -> Result<[u64; 8]> {
     parse_ticks(&text).context("/proc/stat has no `cpu` line")
 }
 
-/// user nice system idle iowait irq softirq steal; guest time is part of user.
+/// Parses the columns user, nice, system, idle, iowait, irq, softirq and steal; guest time is part
+/// of user.
 fn parse_ticks(text: &str) -> Option<[u64; 8]> {
     let mut fields = text.lines().next()?.strip_prefix("cpu ")?.split_whitespace();
     let mut ticks = [0; 8];

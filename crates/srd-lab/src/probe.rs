@@ -1,7 +1,7 @@
-//! UDP probes between hosts: one datagram there and back, and a spray over source ports.
+//! UDP probes between hosts: one datagram and its echo, and a spray over source ports.
 //!
-//! Sockets are not connected, and the leaves hash the packet, so the source port alone decides
-//! the spine: these probes see what a transport that sprays over ports will see.
+//! Sockets are not connected, and the leaves hash the packet, so the source port alone decides the
+//! spine: these probes take the same paths as a transport that sprays over ports.
 
 use crate::fabric::Fabric;
 use crate::id::{Family, HostId};
@@ -13,27 +13,27 @@ use std::ops::Range;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// The port probes are sent to.
+/// Destination port of probes.
 const PROBE_PORT: u16 = 9;
 /// Time limit for a port to become free.
 const BIND_MAX: Duration = Duration::from_millis(500);
-/// Bytes that the kernel needs for a packet beside its payload, at most.
+/// Largest number of bytes that the kernel counts for a packet in addition to its payload.
 const PACKET_OVERHEAD: usize = 4096;
 
-/// Between which hosts.
+/// Hosts and address family of a probe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pair {
     /// The host that sends the probe.
     pub from: HostId,
     /// The host that answers.
     pub to: HostId,
-    /// Over which protocol.
+    /// IP version of the probe.
     pub family: Family,
 }
 
 impl Fabric {
-    /// Sends one UDP datagram from a source port and waits for its echo. The round trip time, or
-    /// `None` if nothing came back in time.
+    /// Sends one UDP datagram from a source port and waits for its echo. Returns the round trip
+    /// time, or `None` if no echo arrived in time.
     pub fn ping(&self, pair: Pair, source_port: u16, wait: Duration) -> Result<Option<Duration>> {
         let server = self.udp_socket(pair.to, pair.family, PROBE_PORT)?;
         let client = self.udp_socket(pair.from, pair.family, source_port)?;
@@ -46,8 +46,8 @@ impl Fabric {
         Ok(receive(&client, &mut buffer, start + wait)?.map(|_| start.elapsed()))
     }
 
-    /// Sends one datagram of `bytes` from each source port, back to back. Returns how many
-    /// arrived within `wait` of each other.
+    /// Sends one datagram of `bytes` from each source port, back to back. Returns the number of
+    /// datagrams that arrived with gaps of at most `wait`.
     pub fn spray(
         &self,
         pair: Pair,
@@ -58,8 +58,8 @@ impl Fabric {
         let server = self.udp_socket(pair.to, pair.family, PROBE_PORT)?;
         let target = SocketAddr::new(self.host_address(pair.to, pair.family)?, PROBE_PORT);
         let (payload, mut buffer) = (vec![0; bytes], vec![0; bytes]);
-        // A whole spray waits while this thread has no processor. The kernel counts its own bytes
-        // of each packet, too.
+        // The receive buffer holds a whole spray, because this thread may get no processor for that
+        // time. The kernel also counts its own bytes for each packet.
         let room = source_ports.len() * 2 * (bytes + PACKET_OVERHEAD);
         let _ = set_socket_recv_buffer_size_force(&server, room);
         let mut arrived = 0;
@@ -76,14 +76,15 @@ impl Fabric {
         Ok(arrived)
     }
 
-    /// A UDP socket inside of a host, bound to all of its addresses.
+    /// Returns a UDP socket inside of a host, bound to all of the host's addresses.
     pub fn udp_socket(&self, host: HostId, family: Family, port: u16) -> Result<UdpSocket> {
         let any: IpAddr = match family {
             Family::V4 => Ipv4Addr::UNSPECIFIED.into(),
             Family::V6 => Ipv6Addr::UNSPECIFIED.into(),
         };
-        // A process that another thread is just starting holds a copy of every socket, also of
-        // those already closed, until it executes its program: such a port is free in a moment.
+        // If another thread is starting a process, that process holds a copy of every socket, even
+        // of closed sockets, until it executes its program. The port of such a socket becomes free
+        // after a moment.
         let deadline = Instant::now() + BIND_MAX;
         let bind = || loop {
             match UdpSocket::bind(SocketAddr::new(any, port)) {
@@ -97,8 +98,8 @@ impl Fabric {
     }
 }
 
-/// Receives one datagram until the deadline. After the deadline, only a datagram that is there
-/// already.
+/// Receives one datagram before the deadline. After the deadline it returns only a datagram that
+/// has already arrived.
 fn receive(socket: &UdpSocket, buffer: &mut [u8], deadline: Instant) -> Result<Option<SocketAddr>> {
     let left = deadline.saturating_duration_since(Instant::now());
     socket.set_nonblocking(left.is_zero())?;

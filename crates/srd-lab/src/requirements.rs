@@ -8,7 +8,7 @@ use std::fmt;
 use std::fs;
 use std::path::Path;
 
-/// Something that is not there.
+/// A missing requirement.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Missing {
     /// Name of the requirement.
@@ -31,7 +31,8 @@ const INSTALL: &str = "apt-get install iproute2 nftables ethtool";
 const CAP_NET_ADMIN: u64 = 1 << 12;
 const CAP_SYS_ADMIN: u64 = 1 << 21;
 
-/// Everything that is missing, required things first. Empty: all features work.
+/// Returns all missing requirements, the required ones first. If the list is empty, all features
+/// work.
 #[must_use]
 pub fn requirements() -> Vec<Missing> {
     let missing = |present: bool, what, needed_for, remedy, required| {
@@ -84,7 +85,7 @@ pub fn requirements() -> Vec<Missing> {
     .collect()
 }
 
-/// An error that lists all that this config cannot do without.
+/// Returns an error that lists the missing requirements of this configuration, if there are any.
 pub(crate) fn check(config: &FabricConfig) -> Result<()> {
     let needed = |m: &Missing| m.required || (m.what == "`ethtool`" && !config.offloads);
     let missing: Vec<_> =

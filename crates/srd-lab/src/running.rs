@@ -1,4 +1,4 @@
-//! A program that runs beside us and does not outlive its guard.
+//! A program in the background that ends with its guard.
 
 use anyhow::{Context, Result, bail};
 use rustix::process::{Pid, Signal};
@@ -17,22 +17,22 @@ pub struct Running {
 }
 
 impl Running {
-    /// Takes charge of a child, which gets this time to end after SIGTERM.
+    /// Takes ownership of a child. After SIGTERM the child gets `leave_max` to end.
     pub fn new(child: Child, leave_max: Duration) -> Running {
         Running { child: Some(child), leave_max }
     }
 
-    /// Its process id, while it has not been waited for.
+    /// Returns the process id until the program has been waited for.
     pub fn pid(&self) -> Option<u32> {
         self.child.as_ref().map(Child::id)
     }
 
-    /// Exit status, if the program has ended.
+    /// Returns the exit status, if the program has ended.
     pub fn ended(&mut self) -> Result<Option<ExitStatus>> {
         self.child.as_mut().context("it was waited for")?.try_wait().context("wait")
     }
 
-    /// Waits for the program to end.
+    /// Waits at most `at_most` for the program to end, and returns its exit status.
     pub fn wait(mut self, at_most: Duration) -> Result<ExitStatus> {
         let deadline = Instant::now() + at_most;
         loop {
@@ -47,15 +47,16 @@ impl Running {
         }
     }
 
-    /// SIGTERM.
+    /// Sends SIGTERM.
     pub fn ask_to_leave(&self) {
         if let Some(child) = &self.child {
-            // The program may have ended already, and is not reaped before we wait.
+            // An error is ignored: the program may have ended already. Its id stays valid, because
+            // it is reaped only by our wait.
             let _ = rustix::process::kill_process(Pid::from_child(child), Signal::TERM);
         }
     }
 
-    /// SIGTERM, and waits. One that does not end is killed, which is an error.
+    /// Sends SIGTERM and waits. A program that does not end is killed, which is an error.
     pub fn leave(mut self) -> Result<ExitStatus> {
         self.ask_to_leave();
         let deadline = Instant::now() + self.leave_max;
@@ -71,7 +72,7 @@ impl Running {
         }
     }
 
-    /// SIGKILL, as a crash would end it, and waits.
+    /// Sends SIGKILL, like a crash, and waits.
     pub fn kill(mut self) -> Result<()> {
         let mut child = self.child.take().context("it was waited for")?;
         child.kill().context("kill")?;

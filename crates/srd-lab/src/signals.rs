@@ -1,9 +1,9 @@
-//! Signals that end a process, turned into orderly removal.
+//! Handling of signals that end a process: cleanups run before the process ends.
 //!
 //! A handler only writes two bytes into a pipe; a thread reads them. While children run in the
-//! foreground, the first signal goes to them and they decide; otherwise, or the second time, the
-//! registered cleanups run in reverse order and the process dies of that same signal. The former
-//! handlers are back in place as soon as nothing is registered any more.
+//! foreground, the first signal is only forwarded to them. Without children, or at the second
+//! signal, the registered cleanups run in reverse order and the process ends by that signal. The
+//! former handlers are restored when no cleanup and no child is registered any more.
 
 use crate::sys::{self, SavedHandlers, SignalPipe};
 use anyhow::{Context, Result};
@@ -12,13 +12,13 @@ use std::process::{self, Command};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread;
 
-/// Names a registered cleanup.
+/// Identifier of a registered cleanup.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct CleanupId(u64);
 
 struct Child {
     pid: Pid,
-    /// In a session of its own the terminal's Ctrl-C does not reach it.
+    /// Whether the child runs in a new session, in which the terminal's Ctrl-C does not reach it.
     own_session: bool,
 }
 
@@ -28,9 +28,9 @@ struct Registry {
     cleanups: Vec<(CleanupId, Box<dyn FnOnce() + Send>)>,
     children: Vec<Child>,
     saved: Option<SavedHandlers>,
-    /// A signal was already left to the children.
+    /// Whether a signal was already forwarded to the children.
     forwarded: bool,
-    /// The process is about to die; nothing more is registered or forgotten.
+    /// Whether the process is about to end; then no cleanup is registered or removed any more.
     dying: bool,
 }
 
@@ -46,16 +46,16 @@ pub(crate) fn on_termination(cleanup: impl FnOnce() + Send + 'static) -> Result<
     Ok(id)
 }
 
-/// Unregisters a cleanup: the caller does it itself. Does not return if it is already running,
-/// for then the process is about to die and must not exit before the cleanup is through.
+/// Unregisters a cleanup that the caller performs. If the cleanups are already running, this
+/// function does not return: the process must not exit before they are complete.
 pub(crate) fn forget(id: CleanupId) {
     let mut registry = living(registry());
     registry.cleanups.retain(|(other, _)| *other != id);
     uninstall_if_idle(&mut registry);
 }
 
-/// Starts a child and forwards signals to it until [`forget_child`]. A signal that comes while it
-/// is started waits for that.
+/// Starts a child and forwards signals to it until [`forget_child`]. A signal that arrives during
+/// the start waits until the child is registered.
 pub(crate) fn spawn(command: &mut Command, own_session: bool) -> Result<process::Child> {
     let mut registry = living(registry());
     install(&mut registry)?;
@@ -64,7 +64,8 @@ pub(crate) fn spawn(command: &mut Command, own_session: bool) -> Result<process:
     Ok(child)
 }
 
-/// Must be called before the child is reaped: after that its id may be another process's.
+/// Stops forwarding signals to a child. This must happen before the child is reaped, because its id
+/// may then belong to another process.
 pub(crate) fn forget_child(pid: Pid) {
     let mut registry = registry();
     registry.children.retain(|child| child.pid != pid);
@@ -77,8 +78,8 @@ fn registry() -> MutexGuard<'static, Registry> {
     lock.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The registry of a process that goes on. If the process is ending, this does not return,
-/// because nothing would remove an object that is made now.
+/// Returns the registry of a process that is not ending. If the process is ending, this does not
+/// return, because nothing would remove an object that is made now.
 fn living(registry: MutexGuard<'static, Registry>) -> MutexGuard<'static, Registry> {
     if registry.dying {
         drop(registry);
@@ -126,7 +127,7 @@ fn listen(pipe: &'static SignalPipe) {
         forward(&registry.children, number, from_terminal);
         drop(registry);
         for (_, cleanup) in cleanups.into_iter().rev() {
-            // One that panics must not keep the others from running.
+            // A cleanup that panics must not keep the other cleanups from running.
             let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(cleanup));
         }
         sys::die_of(number);
@@ -148,8 +149,8 @@ mod tests {
 
     const INNER: &str = "SRD_LAB_TEST_SIGNAL";
 
-    /// A signal that came between the start of a program and the note of it ended this process, and
-    /// left the program behind.
+    /// A signal that arrived between the start of a program and its registration ended this
+    /// process, and the program kept running.
     #[test]
     #[allow(unsafe_code)]
     fn regression_a_signal_while_a_program_starts_goes_to_the_program() {

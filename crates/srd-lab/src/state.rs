@@ -1,8 +1,9 @@
 //! State of a fabric on disk: one small JSON file per fabric name.
 //!
-//! Written before the first namespace is made and removed after the last one is gone. Every change
-//! is a read, a change and an atomic rename under an exclusive lock, so several processes can work
-//! on one fabric: one holds it up, another fails a spine.
+//! The file is written before the first namespace is created, and removed after the last namespace
+//! is removed. Every change reads the file, and replaces it by an atomic rename, under an exclusive
+//! lock. So several processes can work on one fabric: for example, one guards it and another fails
+//! a spine.
 
 use crate::config::{FabricConfig, check_name};
 use crate::fault::Faults;
@@ -19,54 +20,57 @@ use std::time::{SystemTime, UNIX_EPOCH};
 /// Version of the file's format.
 pub const STATE_VERSION: u32 = 1;
 const RUN_DIR: &str = "/run/opensrd";
-/// Name of the lock file of measurements; no fabric can be called so, for a state has a suffix.
+/// Name of the lock file of measurements; it cannot collide with the file of a fabric, because
+/// those have a suffix.
 const MEASUREMENT: &str = "measurement";
-/// Its lock is the right to change, or to rely on, the machine's list of congestion controls.
+/// Name of the lock file for the machine's list of congestion controls: it is locked to change the
+/// list, or to rely on it.
 const CONGESTION: &str = "congestion";
 
-/// The process that a fabric must not outlive.
+/// The process at whose end a fabric is removed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Owner {
-    /// Its process id.
+    /// Process id.
     pub pid: u32,
-    /// Start time in clock ticks since boot: a later process with the same id has another one.
+    /// Start time in clock ticks since boot: a later process with the same id has a different start
+    /// time.
     pub start_ticks: u64,
 }
 
-/// The file's content.
+/// Content of the state file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct State {
-    /// Always [`STATE_VERSION`].
+    /// Version of the format: always [`STATE_VERSION`].
     pub version: u32,
     /// Requested configuration.
     pub config: FabricConfig,
     /// Time of creation, in seconds of Unix time.
     pub created_unix_s: u64,
-    /// The process with which it ends; `None` if it stays until `srd lab down`.
+    /// The process at whose end the fabric is removed; `None` if it stays until `srd lab down`.
     pub owner: Option<Owner>,
-    /// All of its namespaces, made or about to be made.
+    /// All namespaces of the fabric, including those not created yet.
     pub namespaces: Vec<String>,
-    /// False while it is being built.
+    /// Whether the fabric is completely built.
     pub complete: bool,
-    /// Present faults.
+    /// Current faults.
     #[serde(default)]
     pub faults: Faults,
-    /// Extra MPTCP subflows per connection, zero for none.
+    /// Number of extra MPTCP subflows per connection.
     #[serde(default)]
     pub mptcp_subflows: u16,
-    /// Minimum retransmission timeout of the hosts, if it was set.
+    /// Minimum retransmission timeout of the hosts in milliseconds, if it was set.
     #[serde(default)]
     pub rto_min_ms: Option<u32>,
     /// Default congestion control of the hosts, if it was set.
     #[serde(default)]
     pub congestion: Option<String>,
-    /// Congestion controls that the machine did not allow in namespaces before.
+    /// Congestion controls that this fabric added to the machine's list for namespaces.
     #[serde(default)]
     pub congestion_allowed: Vec<String>,
 }
 
 impl State {
-    /// The state of a fabric about to be built.
+    /// Returns the state of a fabric that is about to be built.
     #[must_use]
     pub fn new(config: FabricConfig, owner: Option<Owner>) -> State {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
@@ -85,7 +89,7 @@ impl State {
         }
     }
 
-    /// Reads the file's text.
+    /// Parses the text of a state file.
     pub fn parse(text: &str) -> Result<State> {
         let state: State = serde_json::from_str(text)?;
         if state.version != STATE_VERSION {
@@ -97,21 +101,22 @@ impl State {
 }
 
 impl Owner {
-    /// This process.
+    /// Returns the entry of this process.
     pub fn this_process() -> Result<Owner> {
         let pid = std::process::id();
         let start_ticks = start_ticks(pid).context("/proc/self/stat")?;
         Ok(Owner { pid, start_ticks })
     }
 
-    /// Whether it still runs.
+    /// Whether the process still runs.
     #[must_use]
     pub fn is_alive(&self) -> bool {
         start_ticks(self.pid) == Some(self.start_ticks)
     }
 }
 
-/// Field 22 of `/proc/<pid>/stat`; the name in field 2 may contain anything, even parentheses.
+/// Returns field 22 of `/proc/<pid>/stat`; the name in field 2 may contain anything, even
+/// parentheses.
 fn start_ticks(pid: u32) -> Option<u64> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     let mut fields = stat.rsplit_once(')')?.1.split_whitespace();
@@ -125,14 +130,15 @@ pub struct Store {
     dir: PathBuf,
 }
 
-/// Held while a fabric's state is read or changed.
+/// Lock that is held while a fabric's state is read or changed.
 #[derive(Debug)]
 pub struct StateLock {
     _file: File,
 }
 
 impl Store {
-    /// `/run/opensrd`, or a private directory below the temporary one where that cannot be made.
+    /// Opens `/run/opensrd` or, if that cannot be used, a private directory below the temporary
+    /// directory.
     pub fn open() -> Result<Store> {
         if let Ok(store) = Store::at(Path::new(RUN_DIR)) {
             return Ok(store);
@@ -141,7 +147,8 @@ impl Store {
         Store::at(&std::env::temp_dir().join(format!("opensrd-{uid}")))
     }
 
-    /// A store in a given directory; it is made, and must not be writable by other users.
+    /// Opens a store in a directory, which is created if it is missing. Other users must not be
+    /// able to write to it.
     pub fn at(dir: &Path) -> Result<Store> {
         DirBuilder::new().recursive(true).mode(0o755).create(dir).with_context(|| at(dir))?;
         let metadata = fs::symlink_metadata(dir).with_context(|| at(dir))?;
@@ -153,7 +160,7 @@ impl Store {
         Ok(Store { dir: dir.into() })
     }
 
-    /// Waits for, and takes, the exclusive right to a fabric's state.
+    /// Waits for the exclusive lock of a fabric's state.
     pub fn lock(&self, name: &str) -> Result<StateLock> {
         let path = self.path(name, "lock")?;
         loop {
@@ -163,21 +170,21 @@ impl Store {
         }
     }
 
-    /// The exclusive right to measure on this machine; `None` if another process has it.
+    /// Takes the exclusive lock of measurements on this machine; `None` if another process has it.
     pub(crate) fn try_lock_measurement(&self) -> Result<Option<StateLock>> {
         try_lock(&self.dir.join(MEASUREMENT), FlockOperation::NonBlockingLockExclusive)
     }
 
-    /// Gives it back.
+    /// Releases the lock of measurements.
     pub(crate) fn unlock_measurement(&self, lock: StateLock) {
         let _ = fs::remove_file(self.dir.join(MEASUREMENT));
         drop(lock);
     }
 
-    /// Does something while no other fabric changes the machine's list of congestion controls.
+    /// Runs `work` while no other fabric can change the machine's list of congestion controls.
     ///
     /// # Errors
-    /// Those of `work`; or the lock cannot be had.
+    /// The errors of `work`; an error of the operating system, if the lock cannot be taken.
     pub(crate) fn with_congestion<T>(&self, work: impl FnOnce() -> Result<T>) -> Result<T> {
         let path = self.dir.join(CONGESTION);
         let lock = loop {
@@ -191,7 +198,7 @@ impl Store {
         result
     }
 
-    /// The state of a fabric; `None` if there is no such fabric.
+    /// Returns the state of a fabric; `None` if there is no such fabric.
     pub fn read(&self, name: &str) -> Result<Option<State>> {
         let path = self.path(name, "json")?;
         let text = match fs::read_to_string(&path) {
@@ -210,7 +217,7 @@ impl Store {
         fs::rename(&new, &path).with_context(|| at(&path))
     }
 
-    /// Forgets a fabric.
+    /// Removes the state and lock file of a fabric.
     pub fn remove(&self, name: &str, lock: StateLock) -> Result<()> {
         for extension in ["new", "json", "lock"] {
             let path = self.path(name, extension)?;
@@ -225,7 +232,7 @@ impl Store {
         Ok(())
     }
 
-    /// The names of all fabrics that have a state file.
+    /// Returns the names of all fabrics that have a state file.
     pub fn names(&self) -> Result<Vec<String>> {
         let mut names = Vec::new();
         for entry in fs::read_dir(&self.dir).with_context(|| at(&self.dir))? {
@@ -239,14 +246,15 @@ impl Store {
         Ok(names)
     }
 
-    /// A file of the directory; the name is checked so that it cannot point elsewhere.
+    /// Returns the path of a file in the directory. The name is checked, so that the path cannot
+    /// leave the directory.
     pub(crate) fn path(&self, name: &str, extension: &str) -> Result<PathBuf> {
         check_name(name)?;
         Ok(self.dir.join(format!("{name}.{extension}")))
     }
 }
 
-/// Locks a file; `None` if another process has the lock, or had it and has removed the file.
+/// Locks a file; `None` if another process has the lock, or has removed the file.
 fn try_lock(path: &Path, operation: FlockOperation) -> Result<Option<StateLock>> {
     let file = OpenOptions::new().create(true).truncate(false).write(true).open(path);
     let file = file.with_context(|| at(path))?;

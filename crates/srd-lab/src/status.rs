@@ -12,55 +12,55 @@ use serde::{Deserialize, Serialize};
 use std::thread;
 use std::time::Duration;
 
-/// A port of the fabric, named by the device that it sends to.
+/// A port of the fabric, named by its owner and the device to which it sends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum PortKind {
     /// A host's own network card.
     HostNic(HostId),
-    /// A leaf's port to a host: where incast overflows.
+    /// A leaf's port to a host; its queue overflows in an incast.
     LeafToHost(HostId),
-    /// A leaf's port to a spine: where flows collide.
+    /// A leaf's port to a spine; flows collide in it.
     LeafToSpine(LinkId),
     /// A spine's port to a leaf.
     SpineToLeaf(LinkId),
 }
 
-/// One port and its counters since the fabric is up.
+/// One port and its counters since the fabric was built.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct PortStatus {
-    /// The namespace it is in.
+    /// Namespace of the port.
     pub namespace: String,
-    /// Its device there.
+    /// Device of the port in that namespace.
     pub device: String,
     /// Position of the port.
     pub kind: PortKind,
-    /// Rate of the port, as configured in the kernel.
+    /// Rate in Mb/s that the kernel reports.
     pub rate_mbps: f64,
-    /// Queue limit of the port.
+    /// Queue limit in bytes.
     pub queue_bytes: u32,
-    /// Bytes sent, 14 of Ethernet header included per packet.
+    /// Bytes sent, including 14 bytes of Ethernet header per packet.
     pub sent_bytes: u64,
     /// Packets sent. A super-packet counts once per segment.
     pub sent_packets: u64,
     /// Packets dropped because the queue was full.
     pub dropped_packets: u64,
-    /// Bytes waiting right now.
+    /// Bytes that wait in the queue now.
     pub backlog_bytes: u64,
 }
 
-/// One namespace.
+/// Status of one namespace.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NamespaceStatus {
     /// Name of the namespace.
     pub name: String,
     /// Whether the namespace exists; if not, another program has removed it.
     pub present: bool,
-    /// Processes inside, this one excepted.
+    /// Ids of the processes inside, except this process.
     pub processes: Vec<i32>,
 }
 
-/// A whole fabric.
+/// Status of a fabric.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Status {
     /// Configuration of the fabric.
@@ -69,11 +69,11 @@ pub struct Status {
     pub created_unix_s: u64,
     /// The process that guards it, if any.
     pub owner: Option<Owner>,
-    /// Present faults.
+    /// Current faults.
     pub faults: Faults,
-    /// Extra MPTCP subflows of the hosts.
+    /// Number of extra MPTCP subflows per connection.
     pub mptcp_subflows: u16,
-    /// Minimum retransmission timeout of the hosts, if it was set.
+    /// Minimum retransmission timeout of the hosts in milliseconds, if it was set.
     pub rto_min_ms: Option<u32>,
     /// Default congestion control of the hosts, if it was set.
     pub congestion: Option<String>,
@@ -83,10 +83,10 @@ pub struct Status {
     pub ports: Vec<PortStatus>,
 }
 
-/// Bytes that each spine got from one leaf over a time.
+/// Bytes that one leaf sent to each spine during an interval.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SpineShare {
-    /// The spine that got most.
+    /// The spine that got the most bytes.
     pub busiest: u16,
     /// Bytes sent to each spine.
     pub bytes: Vec<u64>,
@@ -110,7 +110,7 @@ struct QdiscOptions {
 }
 
 impl Fabric {
-    /// The full status, read from the kernel now.
+    /// Reads the full status from the kernel.
     pub fn status(&self) -> Result<Status> {
         let state = self.state()?;
         let inside = namespace::processes(&state.namespaces);
@@ -136,7 +136,7 @@ impl Fabric {
         })
     }
 
-    /// The counters of every port. Ports in namespaces that are gone are left out.
+    /// Returns the counters of every port. Ports in removed namespaces are left out.
     pub fn ports(&self) -> Result<Vec<PortStatus>> {
         let mut all = Vec::new();
         for name in plan::namespace_names(self.config()) {
@@ -146,7 +146,7 @@ impl Fabric {
             }
             match self.ports_in(&name) {
                 Ok(ports) => all.extend(ports),
-                // It went meanwhile.
+                // The namespace was removed during the call.
                 Err(_) if !is_there() => {}
                 Err(error) => return Err(error),
             }
@@ -154,12 +154,12 @@ impl Fabric {
         Ok(all)
     }
 
-    /// Packets dropped by all ports since the fabric is up.
+    /// Returns the number of packets that all ports have dropped since the fabric was built.
     pub fn dropped_packets(&self) -> Result<u64> {
         Ok(self.ports()?.iter().map(|port| port.dropped_packets).sum())
     }
 
-    /// Counters of a leaf's ports to each spine, since the fabric was built.
+    /// Returns the counters of a leaf's ports to each spine, since the fabric was built.
     pub fn uplink_ports(&self, leaf: u16) -> Result<Vec<PortStatus>> {
         self.config().check_leaf(leaf)?;
         let mut ports = self.ports_in(&plan::leaf_namespace(self.name(), leaf))?;
@@ -171,8 +171,8 @@ impl Fabric {
         Ok(ports)
     }
 
-    /// Watches a leaf for some time and returns the spine that it sends most to: with one flow
-    /// running, the spine of that flow.
+    /// Watches a leaf for `watch` and returns the spine to which it sends most bytes. If only one
+    /// flow is active, this is the spine of that flow.
     pub fn busiest_spine(&self, leaf: u16, watch: Duration) -> Result<SpineShare> {
         let before = self.uplink_ports(leaf)?;
         thread::sleep(watch);

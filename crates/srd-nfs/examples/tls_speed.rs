@@ -1,9 +1,9 @@
-//! Cost of the two halves: writes of 1 MiB, 16 at a time, over a TLS connection of the library
-//! alone, and over both halves with the same cipher, all on loopback in one process.
+//! Cost of the two halves of the proxy: writes of 1 MiB, 16 at a time, over one TLS connection of
+//! rustls alone, and over both halves with the same cipher, all on loopback in one process.
 //!
-//! The library's connection passes each byte through TCP once, the halves three times: on a
-//! machine with few processors they cannot have the same rate. `cpu` is the processor time of a
-//! byte in each.
+//! The connection of rustls passes each byte through TCP once, and the halves pass it three times,
+//! so on a machine with few processors the halves cannot reach the same rate. `cpu` is the
+//! processor time per byte of each way.
 //!
 //! `cargo run --release -p srd-nfs --example tls_speed [SECONDS]`
 
@@ -31,7 +31,7 @@ use support::{Authority, call};
 
 const RECORD_BYTES: usize = 1 << 20;
 const DEPTH: usize = 16;
-/// Offset of the call's number in a record of one fragment.
+/// Bytes of the call's transaction number in a record of one fragment.
 const XID: std::ops::Range<usize> = 4..8;
 const NAME: &str = "nas.example";
 const RECORD_MAX: usize = 4 << 20;
@@ -62,14 +62,15 @@ fn answer(stream: impl Read + Write) {
     }
 }
 
-/// Writes for this time, and returns the bytes per second that were acknowledged.
+/// Writes for `time`, and returns the bytes per second that were acknowledged.
 fn write(mut stream: impl Read + Write, time: Duration) -> f64 {
     let mut data = call(0, RECORD_BYTES).bytes().to_vec();
     let (began, mut sent, mut answered) = (Instant::now(), 0_usize, 0_usize);
     while began.elapsed() < time || answered < sent {
         if began.elapsed() < time && sent - answered < DEPTH {
             sent += 1;
-            // A call that has the number of one without a reply would count as that one, repeated.
+            // Each call needs a new number: a call with the number of an unanswered call counts as
+            // a repetition of it.
             data[XID].copy_from_slice(&u32::try_from(sent).unwrap().to_be_bytes());
             stream.write_all(&data).unwrap();
         } else {
@@ -80,7 +81,7 @@ fn write(mut stream: impl Read + Write, time: Duration) -> f64 {
     answered as f64 * data.len() as f64 / began.elapsed().as_secs_f64()
 }
 
-/// The library alone: one connection, one thread at each end.
+/// Measures rustls alone: one connection, one thread at each end. Returns bytes per second.
 fn library(authority: &Authority, own: &Identity, time: Duration) -> f64 {
     let (listener, address) = listen();
     let config = tls::server(own, None, None).unwrap();
@@ -97,7 +98,7 @@ fn library(authority: &Authority, own: &Identity, time: Duration) -> f64 {
     rate
 }
 
-/// TCP without anything.
+/// Measures TCP without TLS and without halves. Returns bytes per second.
 fn bare(time: Duration) -> f64 {
     let (listener, address) = listen();
     let server = thread::spawn(move || answer(listener.accept().unwrap().0));
@@ -106,7 +107,7 @@ fn bare(time: Duration) -> f64 {
     rate
 }
 
-/// Both halves, with so many connections between them.
+/// Measures both halves with `connections` connections between them. Returns bytes per second.
 fn halves(authority: &Authority, own: &Identity, connections: usize, time: Duration) -> f64 {
     let (listener, address) = listen();
     thread::spawn(move || {
@@ -137,7 +138,7 @@ fn halves(authority: &Authority, own: &Identity, connections: usize, time: Durat
     rate
 }
 
-/// Seconds of processor time that this process has had.
+/// Returns the seconds of processor time that this process has used.
 fn cpu() -> f64 {
     let stat = std::fs::read_to_string("/proc/self/stat").unwrap();
     let fields: Vec<&str> = stat.rsplit(')').next().unwrap().split_whitespace().collect();

@@ -1,13 +1,13 @@
-//! Incoming connections, bounded in number, each with a thread of its own.
+//! Incoming connections, limited in number, each with its own thread.
 //!
 //! Where clients authenticate themselves, a connection is evictable until its TLS handshake is
 //! complete: if all slots are in use, the oldest evictable connection is closed for a new one. So
-//! unauthenticated connections block a client only if as many of them arrive during its handshake
-//! as there are slots. Where clients show no certificate, a connection is evictable until a whole
-//! record came over it.
+//! unauthenticated connections block a client only if they arrive during its handshake and are as
+//! many as the slots. Where clients present no certificate, a connection is evictable until it has
+//! delivered a whole record.
 //!
-//! One source address may use only a part of the slots ([`Admission::address_max`]), and its own
-//! connections are evicted first.
+//! One source address may use only a part of the slots ([`Admission::address_max`]), and a new
+//! connection of an address at this limit evicts an older one of the same address.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -33,16 +33,16 @@ const LINE_PAUSE: Duration = Duration::from_secs(10);
 /// Function that serves a connection: its socket, and its slot.
 pub type Serve = dyn Fn(TcpStream, &ConnectionSlot) + Send + Sync;
 
-/// The connections that are taken.
+/// Rules for accepting connections.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Admission {
-    /// Largest number of connections at once; a further one is closed at once.
+    /// Largest number of connections at once; a further connection is closed at once.
     pub clients_max: usize,
     /// Largest number of connections of one source address.
     pub address_max: usize,
     /// Whether each connection is evictable until [`ConnectionSlot::keep`] is called.
     pub strangers: bool,
-    /// Whether connections from unprivileged ports are accepted, too.
+    /// Whether connections from unprivileged ports are also accepted.
     pub any_port: bool,
 }
 
@@ -82,7 +82,7 @@ struct Open {
 #[derive(Default)]
 struct Table {
     places: Places,
-    /// The places of each source address, the oldest first.
+    /// Numbers of the connections of each source address, the oldest first.
     sources: BTreeMap<IpAddr, BTreeSet<u64>>,
 }
 
@@ -93,7 +93,8 @@ impl Open {
 }
 
 impl Table {
-    /// A place for a connection: its number, and how many others had to give way.
+    /// Reserves a slot for a connection. Returns its number, and the number of connections that
+    /// were evicted for it.
     fn admit(
         &mut self,
         stream: &TcpStream,
@@ -130,16 +131,16 @@ impl Table {
     }
 }
 
-/// A socket that listens, and the thread that takes connections from it.
+/// A listening socket, and the thread that accepts its connections.
 ///
-/// Another process may have the same socket (systemd, which holds it over restarts), so it is
-/// closed here and never shut down.
+/// Another process may share the socket (systemd keeps it open during restarts), so the socket is
+/// only closed here, and never shut down.
 pub struct Acceptor {
     listener: Arc<TcpListener>,
     open: Arc<Open>,
     stop: Stop,
     thread: thread::JoinHandle<()>,
-    /// The thread ends when this is closed.
+    /// Pipe to the thread, which ends when this end is closed.
     wake: PipeWriter,
 }
 
@@ -153,7 +154,7 @@ impl Acceptor {
     /// Starts the thread that accepts connections.
     ///
     /// # Errors
-    /// The thread cannot be started.
+    /// An error of the operating system, if the thread cannot be started.
     pub fn start(
         listener: TcpListener,
         admission: Admission,
@@ -161,7 +162,8 @@ impl Acceptor {
         stop: Stop,
         serve: Box<Serve>,
     ) -> io::Result<Self> {
-        // A connection that is there when the thread is woken may be gone, or another process's.
+        // A connection that wakes the thread may have ended, or another process may accept it
+        // first.
         listener.set_nonblocking(true)?;
         let (woken, wake) = io::pipe()?;
         let listener = Arc::new(listener);
@@ -179,16 +181,17 @@ impl Acceptor {
         Ok(Self { listener, open, stop, thread, wake })
     }
 
-    /// Address of the listening socket.
+    /// Returns the address of the listening socket.
     ///
     /// # Errors
-    /// An error of the system.
+    /// An error of the operating system, if the address cannot be read.
     pub fn address(&self) -> io::Result<SocketAddr> {
         self.listener.local_addr()
     }
 
-    /// Takes no more, reads no more calls, and waits until each connection has its replies, or
-    /// until `within` has passed. How many were left then.
+    /// Accepts no more connections, reads no more calls, and waits until each connection has its
+    /// replies, or until `within` has passed. Returns the number of connections that are still open
+    /// then.
     pub fn end(self, within: Duration) -> usize {
         let Self { listener, open, stop, thread, wake } = self;
         stop.set();
@@ -246,7 +249,7 @@ impl Worker {
         }
     }
 
-    /// Waits until a connection may be there; false if all ends.
+    /// Waits until a connection may have arrived; false if the thread has to end.
     fn waits_for_connection(&self) -> bool {
         let mut asked = [
             PollFd::new(&*self.listener, PollFlags::IN),
@@ -254,7 +257,7 @@ impl Worker {
         ];
         match poll(&mut asked, None) {
             Ok(_) => asked[1].revents().is_empty(),
-            // The process was stopped and goes on.
+            // A signal interrupted `poll`: try again.
             Err(_) => true,
         }
     }
@@ -291,7 +294,7 @@ impl Worker {
     }
 }
 
-/// The place of a connection; it is given back when this is dropped.
+/// Slot of a connection. Dropping it frees the slot.
 pub struct ConnectionSlot {
     id: u64,
     /// Address of the connection's peer.
@@ -301,12 +304,12 @@ pub struct ConnectionSlot {
 }
 
 impl ConnectionSlot {
-    /// The other end is known: from now on it keeps its place.
+    /// Marks the other end as known: from now on the connection cannot be evicted.
     pub fn keep(&self) {
         self.open.lock().places.keep(self.id);
     }
 
-    /// Whether it has given its place up.
+    /// Whether the connection was evicted.
     pub fn is_given_up(&self) -> bool {
         !self.open.lock().places.has(self.id)
     }

@@ -16,13 +16,13 @@ use crate::link::{self, Link, Pacing};
 use crate::reserved::{self, Reserved};
 use crate::tls::{self, Identity};
 
-/// The port of the half beside the server unless one is given: that of EFS's own proxy is 2049,
-/// which the NFS server has here.
+/// Default port of the half beside the server. EFS's own proxy has 2049, but here the NFS server
+/// uses that port.
 pub const TLS_PORT: u16 = 20_050;
 /// The port of NFS.
 pub const NFS_PORT: u16 = 2049;
 
-/// A host and a port, as a person writes them.
+/// A host and a port, as the user writes them.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Target {
     /// A name or an address.
@@ -35,7 +35,7 @@ impl Target {
     /// Reads `HOST`, `HOST:PORT`, `[V6]` or `[V6]:PORT`.
     ///
     /// # Errors
-    /// In words.
+    /// A text for the user, if the form or the port is invalid.
     pub fn parse(text: &str, port: u16) -> Result<Self> {
         let wrong = || format!("{text:?}: expected HOST, HOST:PORT or [IPV6]:PORT");
         let (host, rest) = match text.strip_prefix('[') {
@@ -69,7 +69,7 @@ pub struct TlsFiles {
     pub ca: PathBuf,
     /// Their lists of revoked certificates.
     pub crl: Option<PathBuf>,
-    /// Our own certificate, if the server requires one.
+    /// This half's certificate, if the server requires one.
     pub own: Option<Identity>,
     /// The name in the server's certificate, if it is not the host's.
     pub server_name: Option<String>,
@@ -86,10 +86,10 @@ pub struct Dialer {
     reserved: Option<ReservedPorts>,
 }
 
-/// Connections leave from ports that only root may have, if this process may.
+/// Use of source ports that only root may bind, if this process may use them.
 #[derive(Debug)]
 struct ReservedPorts {
-    /// Connections for which there was no such port.
+    /// Connections that had to use another port.
     missed: Counter,
     lines: Lines,
 }
@@ -105,7 +105,7 @@ impl Dialer {
     /// Reads the certificates.
     ///
     /// # Errors
-    /// A file or a name that is not what it should be.
+    /// A text for the user, if a file or the server's name is invalid.
     pub fn new(target: Target, tls: Option<TlsFiles>, pacing: Pacing) -> Result<Self> {
         let tls = tls.map(|files| -> Result<Tls> {
             let name = files.server_name.clone().unwrap_or_else(|| target.host.clone());
@@ -117,23 +117,24 @@ impl Dialer {
         Ok(Self { target, pacing, tls: tls.transpose()?, only_here: false, reserved: None })
     }
 
-    /// Connects to this machine only, also if the name leads elsewhere later.
+    /// Restricts connections to this machine, even if the name resolves to another machine later.
     #[must_use]
     pub fn only_here(self) -> Self {
         Self { only_here: true, ..self }
     }
 
-    /// Connects from ports below 1024, which an NFS server takes for root's, as long as this
-    /// process may use them and one is free; `missed` counts connections from others.
+    /// Connects from ports below 1024, which an NFS server accepts as root's, as long as this
+    /// process may use them and one is free. `missed` counts connections from other ports.
     #[must_use]
     pub fn from_reserved_ports(self, missed: Counter) -> Self {
         Self { reserved: Some(ReservedPorts { missed, lines: Lines::default() }), ..self }
     }
 
-    /// Reads the certificates again, for connections from now on. After an error the old ones stay.
+    /// Reads the certificates again, for later connections. After an error the old certificates
+    /// stay in use.
     ///
     /// # Errors
-    /// As [`Dialer::new`].
+    /// The errors of [`Dialer::new`].
     pub fn reload(&self) -> Result<()> {
         let Some(tls) = &self.tls else { return Ok(()) };
         let config = load(&tls.files, self.pacing)?;
@@ -141,10 +142,10 @@ impl Dialer {
         Ok(())
     }
 
-    /// Connects, to the first of the name's addresses that answers, and shakes hands.
+    /// Connects to the first address of the name that answers, and completes the TLS handshake.
     ///
     /// # Errors
-    /// In words, with what to do.
+    /// A text for the user with a remedy, if no address answers or the handshake fails.
     pub fn connect(&self) -> io::Result<Link> {
         let target = &self.target;
         let because = |e: io::Error| io::Error::new(e.kind(), format!("{target}: {e}"));
@@ -168,7 +169,7 @@ impl Dialer {
         if let Some(ReservedPorts { missed, lines }) = &self.reserved {
             match reserved::connect(to, reserved::PORTS, CONNECT_WAIT_MAX)? {
                 Reserved::Connected(socket) => return Ok(socket),
-                // Logged already when the program began.
+                // The missing permission was already logged at program start.
                 Reserved::NotPermitted => {}
                 Reserved::Exhausted => lines.say(|more| {
                     tracing::warn!(
@@ -203,7 +204,8 @@ fn load(files: &TlsFiles, pacing: Pacing) -> Result<Arc<ClientConfig>> {
 mod tests {
     use super::*;
 
-    /// A name was looked up once when the process began, and again for each connection.
+    /// The check used the address that the name had at program start, but each connection resolved
+    /// the name again.
     #[test]
     fn regression_nothing_leaves_the_machine_in_clear_if_a_name_changes() {
         let target = Target::parse("192.0.2.1", 9).unwrap();

@@ -13,7 +13,7 @@ use srd_trust::private;
 /// other user may read or change. Never blocks: a pipe is refused.
 ///
 /// # Errors
-/// A text for the user, with a remedy.
+/// A text for the user with a remedy, if the file is refused or holds no key.
 pub(crate) fn read(path: &Path) -> Result<PrivateKeyDer<'static>> {
     let file = open(path)?;
     PrivateKeyDer::from_pem_reader(file)
@@ -34,8 +34,8 @@ fn open(path: &Path) -> Result<File> {
     Ok(file)
 }
 
-/// Whether systemd made this file for this service alone (`LoadCredential=`). An access list lets
-/// the service's user read it, which a mode shows as rights of the group.
+/// Whether systemd created this file only for this service (`LoadCredential=`). An access list lets
+/// the service's user read the file, and the file mode shows that as rights of the group.
 fn is_credential(path: &Path) -> bool {
     env::var_os("CREDENTIALS_DIRECTORY").is_some_and(|directory| path.starts_with(directory))
 }

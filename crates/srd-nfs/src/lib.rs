@@ -1,26 +1,26 @@
 //! NFS between machines, through a process at each end.
 //!
 //! An NFS client mounts from a process on its own machine ([`client`]). That process sends each
-//! call whole over one of several connections to the server's machine, and each reply back over
-//! the one connection of the client. There another process ([`serve`]) takes TLS off and hands the
-//! bytes to the NFS server. No packet of NFS itself is changed.
+//! whole call over one of several connections to the server's machine. There another process
+//! ([`serve`]) decrypts TLS and passes the bytes to the NFS server. Each reply returns to the
+//! client over its one connection. The messages of NFS itself are not changed.
 //!
-//! Bounds: [`limits::Limits`], of which each has a test that reaches it.
+//! Limits are in [`limits::Limits`]; for each limit a test reaches it.
 //!
 //! | module | what |
 //! |---|---|
 //! | [`client`] | the half beside the NFS client |
 //! | [`serve`] | the half beside the NFS server |
-//! | [`probe`] | one NULL call: is there an NFS server behind this |
-//! | [`record`] | records of RPC out of a stream of bytes |
-//! | [`link`] | a connection, plain or TLS, as a half that reads and a half that writes |
+//! | [`probe`] | one NULL call, which checks that an NFS server answers |
+//! | [`record`] | records of RPC from a stream of bytes |
+//! | [`link`] | a connection, plain or TLS, as a reading and a writing half |
 //! | [`dial`] | connections to the other half, by name or address |
 //! | [`reserved`] | connections from ports that only root may have |
-//! | [`tls`] | certificates, lists of revoked ones, and what is wrong with them |
+//! | [`tls`] | certificates, lists of revoked certificates, texts of errors |
 //! | `key` | private key files that only their owner may use |
-//! | [`accept`] | connections that come in, at most so many |
-//! | `lines` | lines of the log about strangers, at most so many |
-//! | [`limits`], [`metrics`], [`stop`] | what both halves share |
+//! | [`accept`] | incoming connections, limited in number |
+//! | `lines` | log lines about unknown clients, limited in number |
+//! | [`limits`], [`metrics`], [`stop`] | common parts of both halves |
 #![forbid(unsafe_code)]
 
 pub mod accept;

@@ -8,16 +8,16 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 /// Limits that the command line can change.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Limits {
-    /// Connections that are served at once; one more is closed at once.
+    /// Largest number of simultaneous connections; a further connection is closed immediately.
     pub clients_max: usize,
-    /// Connections of one source address (of IPv6: of one /64) that the half beside the server
-    /// serves at once.
+    /// Largest number of simultaneous connections of one source address (of one /64 for IPv6) at
+    /// the half beside the server.
     pub address_clients_max: usize,
-    /// Bytes of one record, all its fragments together.
+    /// Largest number of bytes of one record, in all its fragments.
     pub record_bytes_max: usize,
-    /// Bytes of calls that one client has without a reply. Then its next calls wait.
+    /// Largest number of bytes of one client's unanswered calls. At the limit its next calls wait.
     pub outstanding_bytes_max: usize,
-    /// Calls that one client has without a reply. Then its next calls wait.
+    /// Largest number of one client's unanswered calls. At the limit its next calls wait.
     pub outstanding_calls_max: usize,
 }
 
@@ -26,7 +26,7 @@ impl Default for Limits {
         // Linux reads and writes at most 1 MiB at once; other systems have used 2 MiB.
         Self {
             clients_max: 256,
-            // Four clients of the most connections each.
+            // Enough for four clients with the largest number of connections.
             address_clients_max: 4 * CONNECTIONS_MAX,
             record_bytes_max: 4 << 20,
             outstanding_bytes_max: 64 << 20,
@@ -35,13 +35,15 @@ impl Default for Limits {
     }
 }
 
-/// Files of a process beside those of its connections: metrics, signals, certificates.
+/// Open files of a process in addition to those of its connections: metrics, signals, certificates.
 const OTHER_FILES: u64 = 64;
 
-/// Lets this process have the files that so many connections take, as far as the system permits.
+/// Raises the limit of open files of this process to the number that `connections` connections
+/// need.
 ///
 /// # Errors
-/// It does not permit so many.
+/// An error of the operating system, if the limit cannot be read or set; a text with a remedy, if
+/// the system permits fewer files.
 pub fn permit_files(connections: usize, files_each: usize) -> io::Result<()> {
     let wanted = connections as u64 * files_each as u64 + OTHER_FILES;
     let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
@@ -60,18 +62,19 @@ pub fn permit_files(connections: usize, files_each: usize) -> io::Result<()> {
     Ok(())
 }
 
-/// Fragments of one record. Linux and libtirpc send one; a record of more than this gets nowhere.
+/// Largest number of fragments of one record. Linux and libtirpc send one; a record with more
+/// fragments than this limit is refused.
 pub const FRAGMENTS_MAX: usize = 1024;
-/// Calls of the server to a client (delegations that are recalled) without a reply.
+/// Largest number of unanswered calls of the server to a client (recalls of delegations).
 pub const CALLBACKS_MAX: usize = 256;
 /// The first port that any user may bind, by the system's default.
 pub const UNPRIVILEGED_PORT: u16 = 1024;
-/// Connections from one client to the server.
+/// Largest number of connections to the server for one client.
 pub const CONNECTIONS_MAX: usize = 16;
-/// Longest pause within a record.
+/// Longest pause while a record is being received.
 pub const RECORD_STALL_MAX: Duration = Duration::from_secs(60);
-/// Time limit for setting a connection up. A connection whose first packet was lost takes longer;
-/// another one has another path.
+/// Time limit for setting a connection up. A connection whose first packet was lost takes longer,
+/// so it is given up: a new connection probably takes another path.
 pub const CONNECT_WAIT_MAX: Duration = Duration::from_millis(700);
 /// Time limit for a whole TLS handshake.
 pub const HANDSHAKE_WAIT_MAX: Duration = Duration::from_secs(10);

@@ -7,18 +7,18 @@ use std::fmt;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Lines of one window.
+/// Largest number of lines in one window.
 const LINES_MAX: u32 = 20;
 /// Length of a window.
 const WINDOW: Duration = Duration::from_secs(10);
 
-/// Counts lines.
+/// Counts the lines of the current window.
 #[derive(Debug, Default)]
 pub(crate) struct Lines(Mutex<State>);
 
 #[derive(Debug, Default)]
 struct State {
-    /// Since when this window is.
+    /// Start of the current window.
     since: Option<Instant>,
     said: u32,
     left_out: u64,
@@ -37,15 +37,15 @@ impl fmt::Display for LeftOut {
 }
 
 impl Lines {
-    /// Logs a line, unless there were too many.
+    /// Logs a line, unless the window already has too many lines.
     pub(crate) fn say(&self, line: impl FnOnce(LeftOut)) {
         if let Some(left_out) = self.next(Instant::now()) {
             line(LeftOut(left_out));
         }
     }
 
-    /// Number of lines that were left out before a line that may be logged now; `None`: it may
-    /// not.
+    /// Returns the number of lines that were left out, if a line may be logged now; otherwise
+    /// `None`.
     fn next(&self, now: Instant) -> Option<u64> {
         let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if state.since.is_none_or(|since| now.saturating_duration_since(since) >= WINDOW) {

@@ -14,18 +14,18 @@ use rustls::Connection;
 use crate::limits::{HANDSHAKE_WAIT_MAX, RECORD_STALL_MAX, UNACKNOWLEDGED_MAX};
 use crate::tls;
 
-/// Bytes that are taken from a TLS connection's socket at once.
+/// Largest number of bytes of one read from a TLS connection's socket.
 const INCOMING_BYTES: usize = 64 << 10;
-/// Bytes that are sealed under the lock at once.
+/// Largest number of bytes that are encrypted while the lock is held once.
 const SEALED_BYTES: usize = 64 << 10;
 
-/// Division of bytes into segments.
+/// Rules for dividing bytes into TCP segments and TLS records.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Pacing {
-    /// Whether a small segment may leave while another is unacknowledged (TCP_NODELAY).
+    /// Whether a small segment may be sent while another one is unacknowledged (TCP_NODELAY).
     pub nodelay: bool,
-    /// Bytes of a TLS record, each of which is then a write of its own. Without it TLS cuts at
-    /// 16 KiB and a message is one write.
+    /// Largest number of bytes of a TLS record; each record is then one write. If `None`, TLS
+    /// records have up to 16 KiB and a message is one write.
     pub tls_record_bytes: Option<usize>,
 }
 
@@ -35,10 +35,10 @@ impl Default for Pacing {
     }
 }
 
-/// Sets what all connections have.
+/// Sets the socket options that all connections have.
 ///
 /// # Errors
-/// An error of the system.
+/// An error of the operating system, if an option cannot be set.
 pub fn prepare(socket: &TcpStream, pacing: Pacing) -> io::Result<()> {
     socket.set_nodelay(pacing.nodelay)?;
     socket.set_read_timeout(Some(RECORD_STALL_MAX))?;
@@ -49,7 +49,7 @@ pub fn prepare(socket: &TcpStream, pacing: Pacing) -> io::Result<()> {
     Ok(())
 }
 
-/// A connection, from which halves are made.
+/// A connection that can be split into a reading and a writing half.
 #[derive(Debug)]
 pub struct Link {
     socket: TcpStream,
@@ -58,15 +58,16 @@ pub struct Link {
 }
 
 impl Link {
-    /// A connection without TLS.
+    /// Returns a connection without TLS.
     pub fn plain(socket: TcpStream, pacing: Pacing) -> Self {
         Self { socket, tls: None, pacing }
     }
 
-    /// Shakes hands.
+    /// Completes the TLS handshake and returns the connection.
     ///
     /// # Errors
-    /// The other side's certificate, its refusal of ours, its silence; in words.
+    /// A text for the user, if the other side's certificate is invalid, if it refuses ours, or if
+    /// it does not answer in time.
     pub fn tls(socket: TcpStream, mut tls: Connection, pacing: Pacing) -> io::Result<Self> {
         tls.set_buffer_limit(None);
         handshake(&socket, &mut tls)?;
@@ -75,7 +76,7 @@ impl Link {
         Ok(Self { socket, tls: Some(Mutex::new(tls)), pacing })
     }
 
-    /// The two halves.
+    /// Splits the connection into its two halves.
     pub fn split(self) -> (ReadHalf, WriteHalf) {
         let link = Arc::new(self);
         let incoming = if link.tls.is_some() { vec![0; INCOMING_BYTES] } else { Vec::new() };
@@ -83,16 +84,17 @@ impl Link {
         (read, WriteHalf { link, sealed: Vec::new() })
     }
 
-    /// The socket below, to end it from elsewhere.
+    /// Returns the underlying socket, so that another thread can shut it down.
     ///
     /// # Errors
-    /// An error of the system.
+    /// An error of the operating system, if the socket cannot be duplicated.
     pub fn socket(&self) -> io::Result<TcpStream> {
         self.socket.try_clone()
     }
 
     fn lock(&self) -> Option<MutexGuard<'_, Connection>> {
-        // A thread that panicked ends the process's connection anyway: nothing is half done in it.
+        // A thread that panics also ends its connection, so the state behind a poisoned lock is not
+        // used further.
         self.tls.as_ref().map(|tls| tls.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
@@ -112,7 +114,7 @@ fn handshake(mut socket: &TcpStream, tls: &mut Connection) -> io::Result<()> {
         let moved = if writes { tls.write_tls(&mut socket) } else { tls.read_tls(&mut socket) };
         let count = match moved {
             Ok(count) => count,
-            // The process was stopped and goes on.
+            // A signal interrupted the call: try again.
             Err(error) if error.kind() == ErrorKind::Interrupted => continue,
             Err(error) if is_timeout(&error) => return Err(late()),
             Err(error) => return Err(error),
@@ -125,7 +127,7 @@ fn handshake(mut socket: &TcpStream, tls: &mut Connection) -> io::Result<()> {
             return Err(io::Error::new(ErrorKind::UnexpectedEof, text));
         }
         if let Err(error) = tls.process_new_packets() {
-            // The alert that contains the reason.
+            // Sends the TLS alert with the reason of the failure.
             let _ = tls.write_tls(&mut socket);
             return Err(io::Error::new(ErrorKind::InvalidData, tls::explain(&error)));
         }
@@ -141,14 +143,15 @@ fn is_timeout(error: &io::Error) -> bool {
 #[derive(Debug)]
 pub struct ReadHalf {
     link: Arc<Link>,
-    /// Bytes from the socket that TLS has not taken yet.
+    /// Bytes from the socket that TLS has not processed yet.
     incoming: Vec<u8>,
     begin: usize,
     end: usize,
 }
 
 impl ReadHalf {
-    /// Hands TLS what came and takes what is in it; `None`: more must come.
+    /// Passes received bytes to TLS and returns the number of decrypted bytes in `into`; `None` if
+    /// more bytes have to be received first.
     fn open(&mut self, into: &mut [u8]) -> io::Result<Option<usize>> {
         let mut tls = self.link.lock().expect("only of TLS");
         loop {
@@ -196,7 +199,7 @@ impl WriteHalf {
     /// Sends all bytes.
     ///
     /// # Errors
-    /// An error of the system.
+    /// An error of the operating system, if the connection has failed.
     pub fn send(&mut self, bytes: &[u8]) -> io::Result<()> {
         let Self { link, sealed } = self;
         if link.tls.is_none() {
@@ -213,7 +216,7 @@ impl WriteHalf {
         Ok(())
     }
 
-    /// Sends the end of the stream. The other side may go on.
+    /// Sends the end of the stream. The other side may continue to send.
     pub fn finish(&mut self) {
         if let Some(mut tls) = self.link.lock() {
             tls.send_close_notify();
@@ -242,8 +245,8 @@ mod tests {
     use super::*;
     use std::net::TcpListener;
 
-    /// The kernel has the options that every socket of the proxy is made with: `prepare` is the one
-    /// place where they are set.
+    /// The kernel reports the socket options that `prepare`, the only place that sets them, has
+    /// set.
     #[test]
     fn a_sockets_options_are_those_that_the_kernel_says_it_has() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();

@@ -15,15 +15,16 @@ use srd_http::{Listener, Request, Response, Server, Status};
 pub struct Metrics {
     /// Connections that are served now.
     pub clients: Gauge,
-    /// Connections that were taken.
+    /// Connections that were accepted.
     pub clients_taken: Counter,
-    /// Connections beyond the limit, closed at once.
+    /// Connections that were refused at the limit, or evicted for a newer connection.
     pub clients_refused: Counter,
-    /// Connections beyond the limit of their address, closed.
+    /// Connections that were closed because their source address reached its limit.
     pub clients_address_refused: Counter,
-    /// Connections from ports that any user may have, closed at once.
+    /// Connections from ports that any user may bind, closed at once.
     pub clients_unprivileged: Counter,
-    /// Connections that ended by an error of the other side: TLS, a record, silence.
+    /// Connections that ended by an error of the other side: a TLS failure, an invalid record, or
+    /// silence.
     pub clients_failed: Counter,
     /// Connections to the server that are up now.
     pub upstreams: Gauge,
@@ -31,33 +32,35 @@ pub struct Metrics {
     pub upstreams_lost: Counter,
     /// Tries to reach the server that failed.
     pub upstreams_failed: Counter,
-    /// Connections to the server from ports that any user may have, since none below 1024 was free.
+    /// Connections to the server from ports that any user may bind, because no port below 1024 was
+    /// free.
     pub upstreams_unprivileged: Counter,
     /// Connections that were added because the others were busy.
     pub upstreams_added: Counter,
-    /// Calls taken from clients.
+    /// Calls accepted from clients.
     pub calls: Counter,
     /// Calls that were sent again over another connection.
     pub calls_again: Counter,
-    /// Calls without a reply now.
+    /// Current number of unanswered calls.
     pub calls_outstanding: Gauge,
-    /// Times that a client had to wait because of what it has outstanding.
+    /// Number of times that a client had to wait because it reached its limit of unanswered calls.
     pub waits: Counter,
-    /// Replies handed to clients.
+    /// Replies sent to clients.
     pub replies: Counter,
     /// Replies to calls that are not, or no longer, outstanding: dropped.
     pub replies_unknown: Counter,
     /// Calls of servers to clients.
     pub callbacks: Counter,
-    /// Calls of servers, and replies to them, for which there is no place: dropped.
+    /// Calls of servers, and replies to them, that were dropped because the table of callbacks was
+    /// full or had no such call.
     pub callbacks_dropped: Counter,
-    /// Bytes towards the server, without TLS.
+    /// Bytes towards the server, before encryption.
     pub bytes_up: Counter,
-    /// Bytes towards the client, without TLS.
+    /// Bytes towards the client, after decryption.
     pub bytes_down: Counter,
-    /// Times that certificates were read again.
+    /// Number of times that certificates were read again.
     pub reloads: Counter,
-    /// Times that certificates could not be read again; the old ones stay.
+    /// Number of times that certificates could not be read again; the old certificates stay in use.
     pub reloads_failed: Counter,
 }
 
@@ -101,7 +104,7 @@ impl Metrics {
     /// Serves the counters. `allow_remote`: whether other machines may request them.
     ///
     /// # Errors
-    /// The address cannot be bound.
+    /// An error of the operating system, if the address cannot be bound.
     pub fn serve(&self, at: SocketAddr, allow_remote: bool) -> io::Result<Server> {
         let registry = Arc::new(self.registry());
         Server::start(

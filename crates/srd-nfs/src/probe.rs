@@ -1,4 +1,4 @@
-//! One NULL call (RFC 5531, section 12): is there an NFS server behind this?
+//! One NULL call (RFC 5531, section 12): checks whether an NFS server answers at this target.
 
 use std::io::BufReader;
 use std::net::Shutdown;
@@ -12,39 +12,40 @@ use crate::dial::Dialer;
 use crate::limits::HANDSHAKE_WAIT_MAX;
 use crate::record::{self, Record, RecordError};
 
-/// The program of NFS.
+/// RPC program number of NFS.
 const NFS: u32 = 100_003;
-/// Enough for an answer to nothing.
+/// Largest number of bytes of a reply; a reply to NULL is shorter.
 const REPLY_BYTES_MAX: usize = 4096;
-/// A transaction number that is as good as any.
+/// Transaction number of the call; any number would do.
 const XID: u32 = 0x7372_6400;
 
-/// Sends a NULL call, in version 4. The answer must arrive within [`HANDSHAKE_WAIT_MAX`], all of
-/// it.
+/// Sends a NULL call, in version 4. The whole answer must arrive within [`HANDSHAKE_WAIT_MAX`].
 ///
 /// # Errors
-/// No connection, no answer in time, or an answer of something else.
+/// A text for the user, if there is no connection, no answer in time, or an answer that is not of
+/// an NFS server.
 pub fn null_call(dialer: &Dialer) -> Result<()> {
     null_call_within(dialer, HANDSHAKE_WAIT_MAX)
 }
 
-/// Sends a NULL call as [`null_call`] does, with another time for the answer.
+/// Sends a NULL call as [`null_call`] does, with another time limit for the answer.
 ///
 /// # Errors
-/// As [`null_call`].
+/// The errors of [`null_call`].
 pub fn null_call_within(dialer: &Dialer, wait: Duration) -> Result<()> {
     let link = dialer.connect()?;
     let socket = link.socket()?;
     socket.set_read_timeout(Some(wait))?;
     let (done, waits) = mpsc::channel::<()>();
     thread::Builder::new().name("srd-nfs-probe".to_owned()).spawn(move || {
-        // One that sends a byte now and then would be waited for without end.
+        // The time limit covers the whole answer: a server that sends one byte at a time would
+        // otherwise delay the end without limit.
         if waits.recv_timeout(wait) == Err(RecvTimeoutError::Timeout) {
             let _ = socket.shutdown(Shutdown::Both);
         }
     })?;
     let (from, mut to) = link.split();
-    // xid, call, RPC version, program, version, NULL, no credentials, no verifier.
+    // Fields: xid, call, RPC version, program, version, NULL, no credentials, no verifier.
     let call = [XID, 0, 2, NFS, 4, 0, 0, 0, 0, 0];
     let call: Vec<u8> = call.into_iter().flat_map(u32::to_be_bytes).collect();
     to.send(Record::of(&call).expect("a call is a message").bytes())?;
@@ -60,7 +61,7 @@ pub fn null_call_within(dialer: &Dialer, wait: Duration) -> Result<()> {
     };
     to.finish();
     drop(done);
-    // xid, reply, accepted, a verifier that is empty, success.
+    // Fields: xid, reply, accepted, an empty verifier, success.
     let accepted = [XID, 1, 0, 0, 0, 0];
     let accepted: Vec<u8> = accepted.into_iter().flat_map(u32::to_be_bytes).collect();
     if reply.message() != accepted {
@@ -69,7 +70,7 @@ pub fn null_call_within(dialer: &Dialer, wait: Duration) -> Result<()> {
     Ok(())
 }
 
-/// A stream in which silence or a reset is an end at once, also before the first byte.
+/// A stream that reports silence or a reset as its end at once, even before the first byte.
 struct Once<R>(R);
 
 impl<R: std::io::Read> std::io::Read for Once<R> {

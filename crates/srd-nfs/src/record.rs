@@ -1,4 +1,4 @@
-//! Records of ONC RPC out of a stream of bytes (RFC 5531, section 11).
+//! Parses records of ONC RPC from a stream of bytes (RFC 5531, section 11).
 //!
 //! ```text
 //!   record     fragment, ..., last fragment
@@ -6,19 +6,19 @@
 //!   message    xid | 0 call, 1 reply | ...
 //! ```
 //!
-//! A record goes on as one fragment, whatever it came as. Memory grows with the bytes that came,
-//! never with a length that was only announced.
+//! A record is forwarded as one fragment, even if it arrived in several. Memory grows with the
+//! bytes that arrive, never with a length that is only announced.
 
 use std::fmt;
 use std::io::{self, ErrorKind, Read};
 
 use crate::limits::FRAGMENTS_MAX;
 
-/// Marks the last fragment of a record.
+/// Bit of a mark that is set in the last fragment of a record.
 const LAST: u32 = 1 << 31;
-/// The bytes of a mark.
+/// Bytes of a fragment's mark.
 const MARK_BYTES: usize = 4;
-/// A transaction number and the kind of a message.
+/// Bytes of a message's head: its transaction number and its kind.
 const HEAD_BYTES: usize = 8;
 
 /// A record as one fragment: its mark, then the message.
@@ -35,10 +35,10 @@ pub enum Kind {
 }
 
 impl Record {
-    /// A record that holds a message.
+    /// Returns a record that holds a message.
     ///
     /// # Errors
-    /// [`RecordError::NoMessage`]: the bytes are not a message.
+    /// [`RecordError::NoMessage`], if the bytes are not a message.
     pub fn of(message: &[u8]) -> Result<Self, RecordError> {
         let mut bytes = vec![0; MARK_BYTES];
         bytes.extend_from_slice(message);
@@ -54,43 +54,43 @@ impl Record {
         Ok(Self(bytes))
     }
 
-    /// The mark and the message.
+    /// Returns the mark and the message.
     pub fn bytes(&self) -> &[u8] {
         &self.0
     }
 
-    /// The message.
+    /// Returns the message.
     pub fn message(&self) -> &[u8] {
         &self.0[MARK_BYTES..]
     }
 
-    /// The number of the transaction, which a reply has from its call.
+    /// Returns the transaction number, which is equal in a call and its reply.
     pub fn xid(&self) -> u32 {
         let xid = self.0[MARK_BYTES..].first_chunk().expect("a record has a head");
         u32::from_be_bytes(*xid)
     }
 
-    /// Whether the message is a call or a reply.
+    /// Returns the kind of the message.
     pub fn kind(&self) -> Kind {
         if self.0[MARK_BYTES + HEAD_BYTES - 1] == 0 { Kind::Call } else { Kind::Reply }
     }
 }
 
-/// Looks for the end of the first record of a stream whose records are not taken apart.
+/// Finds the end of the first record of a stream, without storing the record.
 #[derive(Clone, Default, Debug)]
 pub struct FirstRecord {
-    /// Bytes of the mark that came.
+    /// Bytes of the mark that have arrived.
     mark: [u8; MARK_BYTES],
     mark_bytes: usize,
-    /// Bytes of the fragment that have not come yet.
+    /// Bytes of the fragment that have not arrived yet.
     left: u32,
-    /// Bytes of the message that came.
+    /// Bytes of the message that have arrived.
     message_bytes: u64,
 }
 
 impl FirstRecord {
-    /// Takes the next bytes of the stream; whether the record is whole with them, and long enough
-    /// to be a call.
+    /// Accepts the next bytes of the stream. Returns whether they complete the first record, and it
+    /// is long enough to be a call.
     pub fn is_whole_with(&mut self, mut bytes: &[u8]) -> bool {
         loop {
             if self.mark_bytes < MARK_BYTES {
@@ -116,13 +116,13 @@ impl FirstRecord {
     }
 }
 
-/// Reason why no record came.
+/// Reason why no record could be read.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum RecordError {
     /// The record is larger than allowed.
     TooLarge {
-        /// Least number of its bytes.
+        /// Least number of bytes that the record has.
         bytes: u64,
         /// Largest number of bytes that are allowed.
         bytes_max: usize,
@@ -131,12 +131,12 @@ pub enum RecordError {
     TooManyFragments,
     /// The record is not an RPC message.
     NoMessage {
-        /// Its length.
+        /// Length of the record in bytes.
         bytes: usize,
     },
-    /// The record began, and no more of it came for [`crate::limits::RECORD_STALL_MAX`].
+    /// The record began, but no further byte arrived for [`crate::limits::RECORD_STALL_MAX`].
     Stalled,
-    /// The connection ended within it.
+    /// The connection ended within the record.
     Cut,
     /// The connection failed.
     Io(io::Error),
@@ -175,11 +175,12 @@ impl From<io::Error> for RecordError {
     }
 }
 
-/// Reads the next record; `None` when the stream ends between records. A stream whose reads time
-/// out may be idle between records as long as it likes; within one it has stalled.
+/// Reads the next record; `None` when the stream ends between records. If reads of the stream time
+/// out, a timeout between two records has no effect; within a record it counts towards a stall.
 ///
 /// # Errors
-/// [`RecordError`]; the stream is of no use afterwards.
+/// A [`RecordError`], if the record is invalid or the stream fails. The stream cannot be used
+/// afterwards.
 pub fn read(from: &mut impl Read, bytes_max: usize) -> Result<Option<Record>, RecordError> {
     let mut bytes = vec![0; MARK_BYTES];
     for fragment in 0..FRAGMENTS_MAX {
@@ -246,7 +247,7 @@ mod tests {
             assert!(!before.into_iter().any(|part| first.is_whole_with(part)), "{step}");
             assert!(first.is_whole_with(last), "{step}");
         }
-        // Too short for a call, and one that was announced only.
+        // A record that is too short for a call, and a record of which only the mark arrived.
         assert!(!FirstRecord::default().is_whole_with(&fragment(true, &CALL[..7])));
         assert!(!FirstRecord::default().is_whole_with(&[0xff; 64]));
     }
@@ -307,7 +308,7 @@ mod tests {
         }
     }
 
-    /// Returns its bytes one by one, and a time-out for each `None`.
+    /// A stream that returns its bytes one by one, and a timeout for each `None`.
     struct Slow(VecDeque<Option<u8>>);
 
     impl Read for Slow {

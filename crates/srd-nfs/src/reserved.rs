@@ -1,9 +1,8 @@
-//! Connections from ports that only root may bind. NFS servers accept calls from these ports
-//! alone, unless an export is `insecure`, because the identity that another user claims is not
-//! trusted.
+//! Connections from ports that only root may bind. NFS servers accept calls from these ports alone,
+//! unless an export is `insecure`, because they do not trust the identity that another user claims.
 //!
-//! Bound: the ports of [`PORTS`], tried once each. Without the right to them, or if all are in
-//! use, no connection is made.
+//! Each port of [`PORTS`] is tried once. If this process may not use them, or all are in use, no
+//! connection is made.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream};
@@ -15,25 +14,25 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
 
-/// The ports that the NFS client of Linux takes for its own connections. Those of services that
-/// every machine may have lie below.
+/// Source ports that the NFS client of Linux also uses. Ports of common services are below this
+/// range.
 pub const PORTS: RangeInclusive<u16> = 665..=1023;
 
 /// A connection, or the reason why it was not made.
 #[derive(Debug)]
 pub(crate) enum Reserved {
-    /// From a port below 1024.
+    /// A connection from a port below 1024.
     Connected(TcpStream),
     /// This process has no right to such a port (CAP_NET_BIND_SERVICE).
     NotPermitted,
-    /// All of them are in use.
+    /// All ports of the range are in use.
     Exhausted,
 }
 
-/// Whether this process may use ports below 1024.
+/// Checks that this process may use ports below 1024.
 ///
 /// # Errors
-/// It may not, or all are in use; in words.
+/// A text for the user, if it may not use them or all are in use.
 pub fn check() -> io::Result<()> {
     let mut last = None;
     for port in PORTS {
@@ -49,7 +48,7 @@ pub fn check() -> io::Result<()> {
 /// Connects from one of these ports, within `wait`.
 ///
 /// # Errors
-/// The other side's refusal or silence.
+/// An error of the operating system, if the other side refuses or does not answer in time.
 pub(crate) fn connect(
     to: SocketAddr,
     ports: RangeInclusive<u16>,
@@ -57,8 +56,8 @@ pub(crate) fn connect(
 ) -> io::Result<Reserved> {
     static NEXT: AtomicU16 = AtomicU16::new(0);
     let count = ports.end() - ports.start() + 1;
-    // One after the other, so that a port rests that was just given back, and another path is
-    // likely to be taken than before.
+    // Ports are used in turn, so that a port that was just released is not used again soon, and a
+    // new connection probably takes another path.
     let first = NEXT.fetch_add(1, Ordering::Relaxed);
     let deadline = Instant::now() + wait;
     for step in 0..count {
@@ -66,7 +65,7 @@ pub(crate) fn connect(
         match connect_from(port, to, deadline) {
             Ok(stream) => return Ok(Reserved::Connected(stream)),
             Err(Errno::ACCESS | Errno::PERM) if step == 0 => return Ok(Reserved::NotPermitted),
-            // The second: a connection between these two ports ended a moment ago.
+            // `ADDRNOTAVAIL` means that a connection between these two ports ended a moment ago.
             Err(Errno::ADDRINUSE | Errno::ADDRNOTAVAIL) => {}
             Err(error) => return Err(error.into()),
         }
@@ -82,8 +81,8 @@ fn connect_from(port: u16, to: SocketAddr, deadline: Instant) -> Result<TcpStrea
     };
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let socket = rustix::net::socket_with(family, SocketType::STREAM, flags, None)?;
-    // Ports of connections that ended within the last minute may be used again: some hundred that
-    // come and go would have all of them otherwise.
+    // Allows ports of connections that ended within the last minute. Otherwise some hundred short
+    // connections would use up the range.
     sockopt::set_socket_reuseaddr(&socket, true)?;
     rustix::net::bind(&socket, &SocketAddr::new(any, port))?;
     match rustix::net::connect(&socket, &to) {
@@ -96,7 +95,7 @@ fn connect_from(port: u16, to: SocketAddr, deadline: Instant) -> Result<TcpStrea
                 match poll(&mut asked, Some(&left)) {
                     Ok(0) => return Err(Errno::TIMEDOUT),
                     Ok(_) => break,
-                    // The process was stopped and goes on.
+                    // A signal interrupted the call: try again.
                     Err(Errno::INTR) => {}
                     Err(error) => return Err(error),
                 }
@@ -115,7 +114,7 @@ mod tests {
 
     const WAIT: Duration = Duration::from_secs(60);
 
-    /// Two free ports side by side, found by listening at them.
+    /// Returns two consecutive free ports, found by listening at them.
     fn two_ports() -> (TcpListener, TcpListener, RangeInclusive<u16>) {
         loop {
             let first = TcpListener::bind("0.0.0.0:0").unwrap();

@@ -1,8 +1,9 @@
-//! The half beside the NFS server: takes TLS off, and forwards the bytes.
+//! The half beside the NFS server: decrypts TLS, and forwards the bytes.
 //!
-//! Each connection becomes one to the server. Records are not parsed: they come and go whole from
-//! the other half, and an invalid one harms only its own connection. Only the end of the first
-//! record matters: from then on, a client without a certificate is not evicted.
+//! For each accepted connection, one connection to the server is made. Records are not parsed: the
+//! other half sends them whole, and an invalid record harms only its own connection. Only the end
+//! of the first record is detected: from then on, the connection of a client without a certificate
+//! cannot be evicted.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
@@ -24,7 +25,7 @@ use crate::record::FirstRecord;
 use crate::stop::Stop;
 use crate::tls::{self, Identity, Issuers};
 
-/// Bytes that are handed on at once.
+/// Largest number of bytes that are forwarded at once.
 const RELAY_BYTES: usize = 256 << 10;
 /// Timeout of a read from the server; a silence of this length ends a drain.
 const QUIET: Duration = Duration::from_secs(1);
@@ -38,18 +39,19 @@ pub struct TlsFiles {
     pub client_ca: Option<PathBuf>,
     /// Their lists of revoked certificates.
     pub crl: Option<PathBuf>,
-    /// Names of which a client's certificate must have one; if empty, any name is accepted.
+    /// Accepted names; a client's certificate must have one of them. If empty, any name is
+    /// accepted.
     pub client_names: Vec<String>,
 }
 
 /// Options for serving clients.
 #[derive(Clone, Copy, Default, Debug)]
 pub struct Options {
-    /// The bounds of the process.
+    /// Limits of the process.
     pub limits: Limits,
-    /// Division of bytes into segments.
+    /// Rules for dividing bytes into TCP segments and TLS records.
     pub pacing: Pacing,
-    /// Without TLS: also from ports that any user may have.
+    /// Whether, without TLS, connections from ports that any user may bind are also accepted.
     pub any_user: bool,
 }
 
@@ -65,16 +67,17 @@ impl Certificates {
     /// Reads the files.
     ///
     /// # Errors
-    /// A file that is not what it should be.
+    /// A text for the user, if a file cannot be read or has the wrong content.
     pub fn read(files: TlsFiles, pacing: Pacing) -> Result<Self> {
         let config = Mutex::new(load(&files, pacing)?);
         Ok(Self { files, pacing, config })
     }
 
-    /// Reads them again, for connections from now on. After an error the old ones stay.
+    /// Reads the files again, for later connections. After an error the old certificates stay in
+    /// use.
     ///
     /// # Errors
-    /// As [`Certificates::read`].
+    /// The errors of [`Certificates::read`].
     pub fn reload(&self) -> Result<()> {
         let config = load(&self.files, self.pacing)?;
         *self.config.lock().unwrap_or_else(PoisonError::into_inner) = config;
@@ -94,10 +97,10 @@ fn load(files: &TlsFiles, pacing: Pacing) -> Result<Arc<ServerConfig>> {
     tls::server(&files.own, clients, pacing.tls_record_bytes)
 }
 
-/// Starts to serve. Without `certificates` connections are plain.
+/// Starts the half. Without `certificates` connections use no TLS.
 ///
 /// # Errors
-/// The thread cannot be started.
+/// An error of the operating system, if the thread cannot be started.
 pub fn start(
     listener: TcpListener,
     dialer: Arc<Dialer>,
@@ -112,7 +115,7 @@ pub fn start(
     let lines = Lines::default();
     let relay = Relay { dialer, certificates, pacing, metrics, stop: stop.clone(), lines };
     let serve = move |stream: TcpStream, place: &ConnectionSlot| match relay.run(stream, place) {
-        // It is counted as refused.
+        // An evicted connection was already counted as refused.
         Err(_) if place.is_given_up() => {}
         Err(error) => {
             relay.metrics.clients_failed.inc();
@@ -145,7 +148,8 @@ impl Relay {
             Some(certificates) => certificates.shake_hands(stream)?,
             None => Link::plain(stream, self.pacing),
         };
-        // A certificate was shown. Any other client is a stranger until it has sent a record.
+        // A client with a certificate is known. Any other client is a stranger until it has sent a
+        // record.
         let is_known = self.certificates.as_ref().is_some_and(|all| all.files.client_ca.is_some());
         if is_known {
             place.keep();
@@ -161,7 +165,7 @@ impl Relay {
         let relayed = thread::scope(|scope| {
             let up = || {
                 let relayed = self.up(from, &server, (!is_known).then_some(place));
-                // Replies may still come; while all ends they are waited for below.
+                // Replies may still arrive. If the process is to end, `down` waits for them.
                 let how =
                     if self.stop.is_set() { Ok(()) } else { server.shutdown(Shutdown::Write) };
                 if relayed.is_err() || how.is_err() {
@@ -175,14 +179,15 @@ impl Relay {
             let _ = client.shutdown(Shutdown::Both);
             let _ = server.shutdown(Shutdown::Both);
             let up = calls.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-            // The reader sees only that this end closed, when the writer has failed.
+            // If the writer has failed, the reader only sees that this end was closed, so the
+            // writer's error has priority.
             down.and(up)
         });
         self.metrics.upstreams.dec();
         relayed
     }
 
-    /// Hands calls on. A `stranger` keeps its place from its first whole record on.
+    /// Forwards calls. A `stranger` cannot be evicted after its first whole record.
     fn up(
         &self,
         mut from: ReadHalf,
@@ -196,7 +201,8 @@ impl Relay {
                 Ok(0) => return Ok(()),
                 Ok(count) => count,
                 Err(error) if is_silence(&error) => continue,
-                // A stop has closed this end; the other half of a TLS pair may just vanish.
+                // A stop of this process has closed this end, or the other half has ended without a
+                // TLS close notification.
                 Err(error) if error.kind() == ErrorKind::UnexpectedEof => return Ok(()),
                 Err(error) => return Err(error),
             };

@@ -1,4 +1,4 @@
-//! The end of a process, signalled to all of its parts.
+//! A flag that notifies all parts of a process of its end.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -8,12 +8,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 pub struct Stop(Arc<AtomicBool>);
 
 impl Stop {
-    /// From now on, yes.
+    /// Sets the flag.
     pub fn set(&self) {
         self.0.store(true, Ordering::SeqCst);
     }
 
-    /// Whether it is to end.
+    /// Whether the process is to end.
     pub fn is_set(&self) -> bool {
         self.0.load(Ordering::SeqCst)
     }

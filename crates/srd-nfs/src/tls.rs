@@ -1,4 +1,5 @@
-//! Certificates, lists of revoked ones, and what is wrong with them. TLS 1.3 and nothing older.
+//! Certificates, lists of revoked certificates, and texts for their errors. Only TLS 1.3 is
+//! supported.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -18,31 +19,33 @@ use rustls_pki_types::{
 
 use crate::key;
 
-/// Bytes that a record of TLS has around what it carries, as rustls counts its limit.
+/// Bytes that a TLS record has in addition to its content, as rustls counts its limit.
 const RECORD_FRAME_BYTES: usize = 5;
 
-/// A certificate with those that lead to its issuer, and its key. Files in PEM.
+/// A certificate with the intermediate certificates up to its issuer, and its key. The files are in
+/// PEM.
 #[derive(Clone, Default, PartialEq, Eq, Debug)]
 pub struct Identity {
-    /// The certificate first, then the intermediate ones.
+    /// The certificate first, then the intermediate certificates.
     pub certificate: PathBuf,
     /// The key.
     pub key: PathBuf,
 }
 
-/// The issuers of the other side's certificates. Files in PEM.
+/// The issuers of the other side's certificates. The files are in PEM.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Issuers<'a> {
     /// Their own certificates.
     pub ca: &'a Path,
-    /// Lists of certificates that they have revoked: then one of each of them.
+    /// Lists of certificates that the issuers have revoked. If set, the file has to contain one
+    /// list of each issuer.
     pub crl: Option<&'a Path>,
 }
 
-/// TLS settings of the half beside the client.
+/// Returns the TLS settings of the half beside the client.
 ///
 /// # Errors
-/// A file that cannot be read, or holds something else.
+/// A text for the user, if a file cannot be read or has the wrong content.
 pub fn client(
     issuers: Issuers<'_>,
     own: Option<&Identity>,
@@ -65,11 +68,12 @@ pub fn client(
     Ok(Arc::new(config))
 }
 
-/// The settings of the half beside the server. `clients`: issuers of clients' certificates, without
-/// which every client is served, and names, of which a certificate must have one if there are any.
+/// Returns the TLS settings of the half beside the server. `clients` holds the issuers of clients'
+/// certificates and the accepted names: if there are names, a certificate must have one of them. If
+/// `clients` is `None`, every client is served.
 ///
 /// # Errors
-/// As [`client`].
+/// The errors of [`client`].
 pub fn server(
     own: &Identity,
     clients: Option<(Issuers<'_>, &[String])>,
@@ -97,7 +101,7 @@ pub fn server(
     Ok(Arc::new(config))
 }
 
-/// Lets clients in that have a certificate of an issuer and one of some names.
+/// Accepts clients whose certificate comes from an accepted issuer and has an accepted name.
 #[derive(Debug)]
 struct Named {
     issued: Arc<dyn ClientCertVerifier>,
@@ -193,7 +197,7 @@ fn certificates(file: &Path) -> Result<Vec<CertificateDer<'static>>> {
     Ok(found)
 }
 
-/// Description of a TLS error, with a remedy.
+/// Returns the description of a TLS error, with a remedy.
 pub fn explain(error: &rustls::Error) -> String {
     use AlertDescription as Alert;
     use CertificateError as Bad;

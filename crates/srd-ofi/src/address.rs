@@ -10,27 +10,27 @@
 //!
 //! The incarnation identifies a run of an endpoint: the nanoseconds since 1970 at which it was
 //! opened. The transport sends the same number, its epoch (`srd_proto::ids::Epoch`), in every
-//! handshake, so comparing the two costs nothing on the wire. It uses the unused bytes of a
-//! `sockaddr_in` (`sin_zero`), and the flow label and scope of a `sockaddr_in6`: the flow label
-//! belongs to packets, and the scope to link-local addresses, which are never offered.
+//! handshake, so comparing the two costs nothing on the wire. The incarnation uses the unused bytes
+//! of a `sockaddr_in` (`sin_zero`), and the flow label and scope of a `sockaddr_in6`: the flow
+//! label belongs to packets, and the scope to link-local addresses, which are never offered.
 //!
-//! It is needed because ports are used again. A restarted process may get the IP address and port
-//! of its predecessor, and so may an unrelated process. A peer with the old address would then
-//! reach an endpoint without the state of earlier messages: order, tags and keys of memory would
-//! differ. With the incarnation the address names one run, and a message to a run that is over
-//! can be refused with that reason. Two runs at one place never coincide, for a port has one
-//! owner at a time; only a clock that is set back by exactly the time between two openings, to
-//! the nanosecond, could give both the same number.
+//! The incarnation is needed because ports are used again. A restarted process, or an unrelated
+//! one, may get the IP address and port of an earlier process. A peer with the old address would
+//! then reach an endpoint without the state of earlier messages: order, tags and keys of memory
+//! would differ. With the incarnation the address names one run, and a message to a run that has
+//! ended can be refused with this reason. Two runs at one socket address never overlap, because a
+//! port has one owner at a time. They could get the same number only if the clock is set back by
+//! exactly the time between their openings, to the nanosecond.
 //!
-//! Zero means any run. It comes from addresses that were made from a name, and is
-//! replaced by the number of the run that answers first, for as long as the entry lives.
+//! Zero means any run. Addresses that were made from a name have zero. The number of the run that
+//! answers first replaces the zero for as long as the entry of the address vector exists.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use crate::abi::bits::{FI_SOCKADDR_IN, FI_SOCKADDR_IN6};
 
-/// Bytes of the longest form.
+/// Bytes of the longest address format.
 pub const ADDRESS_BYTES_MAX: usize = 28;
 const V4_BYTES: usize = 16;
 const V6_BYTES: usize = 28;
@@ -42,32 +42,32 @@ const FAMILY_V6: u16 = 10;
 pub struct Address {
     /// IP address of the endpoint's host.
     pub ip: IpAddr,
-    /// The UDP port; zero if none is chosen yet.
+    /// The UDP port; zero if no port is chosen yet.
     pub port: u16,
     /// Run of the endpoint at this socket address; zero for any.
     pub incarnation: u64,
 }
 
 impl Address {
-    /// Any run at `place`.
+    /// Returns the address of any run at `place`.
     #[must_use]
     pub fn anyone(place: SocketAddr) -> Self {
         Self { ip: place.ip(), port: place.port(), incarnation: 0 }
     }
 
-    /// IP address and port.
+    /// Returns IP address and port.
     #[must_use]
     pub fn place(&self) -> SocketAddr {
         SocketAddr::new(self.ip, self.port)
     }
 
-    /// libfabric's number of the format of this address.
+    /// Returns libfabric's number of the format of this address.
     #[must_use]
     pub fn format(&self) -> u32 {
         if self.ip.is_ipv4() { FI_SOCKADDR_IN } else { FI_SOCKADDR_IN6 }
     }
 
-    /// Bytes of an address of this form; `None` for a form that is not ours.
+    /// Returns the bytes of an address of this format; `None` for an unsupported format.
     #[must_use]
     pub fn bytes_of(format: u32) -> Option<usize> {
         match format {
@@ -77,7 +77,7 @@ impl Address {
         }
     }
 
-    /// The address as bytes.
+    /// Returns the address as bytes.
     #[must_use]
     pub fn encode(&self) -> Encoded {
         let mut bytes = [0; ADDRESS_BYTES_MAX];
@@ -101,7 +101,7 @@ impl Address {
         Encoded { bytes, length }
     }
 
-    /// Reads an address; `None` if it is short or of another family.
+    /// Reads an address; `None` if `bytes` is too short or has another address family.
     #[must_use]
     pub fn decode(bytes: &[u8]) -> Option<Self> {
         let family = u16::from_ne_bytes(bytes.get(..2)?.try_into().ok()?);
@@ -139,7 +139,7 @@ pub struct Encoded {
 }
 
 impl Encoded {
-    /// The bytes.
+    /// Returns the bytes.
     #[must_use]
     pub fn as_slice(&self) -> &[u8] {
         &self.bytes[..self.length]

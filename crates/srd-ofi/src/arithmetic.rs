@@ -20,14 +20,14 @@ pub enum Form {
 pub struct Operation {
     /// Operation on each element.
     pub op: AtomicOp,
-    /// To what.
+    /// Type of the elements.
     pub datatype: Datatype,
     /// Bytes of an element.
     pub size: usize,
 }
 
-/// `enum fi_datatype`. The two of `long double`, which differ from machine to machine, are left
-/// out.
+/// `enum fi_datatype`. The two types of `long double` are left out, because their layout differs
+/// between machines.
 const DATATYPES: [Option<Datatype>; 16] = [
     Some(Datatype::Int8),
     Some(Datatype::Uint8),
@@ -48,7 +48,7 @@ const DATATYPES: [Option<Datatype>; 16] = [
 ];
 
 impl Operation {
-    /// From libfabric's numbers; `None` for what makes no sense or is not offered.
+    /// Converts libfabric's numbers; `None` for a combination that is invalid or not supported.
     #[must_use]
     pub fn from_numbers(form: Form, op: c_int, datatype: c_int) -> Option<Self> {
         // The Messaging Layer numbers operations as `enum fi_op` does.

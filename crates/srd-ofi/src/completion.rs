@@ -1,7 +1,7 @@
 //! Completion queues: they report the ends of operations to the application.
 //!
-//! Failures wait in line with everything else: what completed before a failure is read first, then
-//! the failure must be read on its own, then the rest.
+//! Failures stand in the same queue, in order: completions before a failure are read first, then
+//! the failure must be read with a separate call, then the later completions.
 
 use std::ffi::{CString, c_int};
 use std::sync::{Mutex, PoisonError};
@@ -25,15 +25,15 @@ pub const COMPLETIONS_MAX: usize = 1 << 20;
 /// Completion of an operation.
 #[derive(Clone, Debug, Default)]
 pub struct Completion {
-    /// The application's context of the operation: an address that is only handed back.
+    /// The application's context of the operation: an address that the provider only returns.
     pub context: usize,
     /// Kind of the operation, and bits that mark further valid fields.
     pub flags: u64,
     /// Bytes received.
     pub length: usize,
-    /// Address of the bytes, which is only handed back.
+    /// Address of the received bytes, which the provider only returns.
     pub buffer: usize,
-    /// The sender's data.
+    /// The sender's immediate data.
     pub data: u64,
     /// The sender's tag.
     pub tag: u64,
@@ -50,7 +50,7 @@ pub struct Failure {
     pub error: c_int,
     /// This provider's number of the error.
     pub provider_error: c_int,
-    /// Bytes that found no room.
+    /// Bytes of the message that did not fit into the buffer.
     pub overflow: usize,
     /// The peer and the reason, as text for the user.
     pub text: String,
@@ -70,7 +70,7 @@ pub enum Format {
 }
 
 impl Format {
-    /// From `enum fi_cq_format`.
+    /// Converts a number of `enum fi_cq_format`.
     ///
     /// # Errors
     /// `FI_ENOSYS` for a format of a later release.
@@ -84,7 +84,7 @@ impl Format {
         }
     }
 
-    /// Bytes of an entry.
+    /// Returns the bytes of an entry of this format.
     #[must_use]
     pub fn bytes(self) -> usize {
         match self {
@@ -106,12 +106,13 @@ pub struct CompletionQueue {
     /// The endpoints that complete here.
     pub hosts: Hosts,
     queue: Queue<Completion>,
-    /// The text of the failure that was read last, which the application may refer to.
+    /// The text of the failure that was read last, which the application may still point to.
     text: Mutex<CString>,
 }
 
 impl CompletionQueue {
-    /// An empty queue. `size` is the size that the application requests; zero for the default.
+    /// Returns an empty queue. `size` is the size that the application requests; zero for the
+    /// default.
     ///
     /// # Errors
     /// `FI_EINVAL` beyond [`COMPLETIONS_MAX`]; the errors of [`Queue::new`].
@@ -124,7 +125,7 @@ impl CompletionQueue {
         Ok(Self { slot, format, hosts: Hosts::default(), queue, text: Mutex::default() })
     }
 
-    /// The queue below, to wait for.
+    /// Returns the underlying queue, to wait on.
     #[must_use]
     pub fn queue(&self) -> &Queue<Completion> {
         &self.queue
@@ -134,8 +135,8 @@ impl CompletionQueue {
     /// empty, makes progress first.
     ///
     /// # Errors
-    /// `FI_EAGAIN` if the queue is still empty; `FI_EAVAIL` if a failure is next;
-    /// `FI_EOPBADSTATE` in the child of a fork.
+    /// `FI_EAGAIN` if the queue is still empty; `FI_EAVAIL` if a failure is next; `FI_EOPBADSTATE`
+    /// in a process that was forked after the queue was opened.
     pub fn read(&self, most: usize, mut each: impl FnMut(usize, &Completion)) -> Outcome<usize> {
         self.slot.check()?;
         match self.take(most, &mut each) {
@@ -166,10 +167,11 @@ impl CompletionQueue {
         })
     }
 
-    /// As [`CompletionQueue::read`], and waits for the first.
+    /// Works like [`CompletionQueue::read`], but waits for the first completion.
     ///
     /// # Errors
-    /// Those, `FI_EAGAIN` after the timeout, too; `FI_ECANCELED` after a signal.
+    /// The errors of [`CompletionQueue::read`]; `FI_EAGAIN` also after the timeout; `FI_ECANCELED`
+    /// if [`Queue::signal`] ended the wait.
     pub fn wait_read(
         &self,
         most: usize,
@@ -182,7 +184,8 @@ impl CompletionQueue {
                 Err(Errno(FI_EAGAIN)) => {}
                 read => return read,
             }
-            // Most answers come soon: sleeping at once would cost more than they take.
+            // Most answers arrive soon: to sleep at once would cost more time than the answers
+            // take.
             if milliseconds == 0 || begin.elapsed() > SPIN {
                 break;
             }
@@ -197,7 +200,7 @@ impl CompletionQueue {
         }
     }
 
-    /// Keeps the text of a failure until the next one is read; where it is.
+    /// Keeps the text of a failure until the next failure is read. Returns its address and length.
     pub fn keep_text(&self, text: &str) -> (*const std::ffi::c_char, usize) {
         let mut kept = self.text.lock().unwrap_or_else(PoisonError::into_inner);
         *kept = CString::new(text).unwrap_or_default();
@@ -207,7 +210,7 @@ impl CompletionQueue {
     /// Takes the failure that is next.
     ///
     /// # Errors
-    /// `FI_EAGAIN` if none is; `FI_EOPBADSTATE` in the child of a fork.
+    /// `FI_EAGAIN` if the next entry is no failure; `FI_EOPBADSTATE` in the child of a fork.
     pub fn read_failure(&self) -> Outcome<(Completion, Failure)> {
         self.slot.check()?;
         self.queue.with(|entries| {

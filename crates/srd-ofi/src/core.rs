@@ -6,9 +6,9 @@
 //! own size.
 //!
 //! If a process has loaded several libfabrics, the newest is used for logs and allocation: all
-//! take memory from one `malloc`, and releases only append to structures, so an older one finds
-//! all fields of its release. With structures of an older one, a newer one would read beyond the
-//! end.
+//! libfabrics take memory from one `malloc`, and releases only append to structures, so an older
+//! libfabric finds all fields of its release. A newer libfabric would read beyond the end of a
+//! structure that an older one allocated.
 
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::ptr;
@@ -43,7 +43,7 @@ pub const OLDEST: u32 = fi_version(1, 17);
 /// The libfabric that loaded the provider.
 #[derive(Debug)]
 pub struct Core {
-    /// The provider that it was given.
+    /// The provider that this libfabric received.
     provider: *mut fi_provider,
     version: Version,
     dup_info: DupInfo,
@@ -57,26 +57,28 @@ pub struct Core {
 /// Level of a line in the log.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Level {
-    /// The user should do something.
+    /// A problem that the user should fix.
     Warn,
     /// The reason of a refusal.
     Info,
 }
 
-/// The newest that was found.
+/// The newest libfabric that was found.
 static NEWEST: AtomicPtr<Core> = AtomicPtr::new(ptr::null_mut());
 
-/// The newest libfabric that has loaded the provider; `None` before the first has.
+/// Returns the newest libfabric that has loaded the provider; `None` if no libfabric has loaded it
+/// yet.
 pub fn core() -> Option<&'static Core> {
-    // SAFETY: null, or a core that was leaked.
+    // SAFETY: the pointer is null, or points to a leaked core, which is never freed.
     unsafe { NEWEST.load(Ordering::Acquire).as_ref() }
 }
 
-/// Looks for the libfabrics that are loaded by now; `None` if the process has loaded no
-/// libfabric, or only releases older than [`OLDEST`]. In calls to them the provider is this one.
+/// Searches for the libfabrics that the process has loaded; `None` if the process has loaded no
+/// libfabric, or only releases older than [`OLDEST`]. Later calls to these libfabrics pass
+/// `provider`.
 ///
 /// # Safety
-/// The provider lives as long as the process.
+/// `provider` is valid as long as the process runs.
 pub unsafe fn look(provider: *mut fi_provider) -> Option<&'static Core> {
     for name in loaded() {
         let Some(found) = Core::in_library(name.as_deref(), provider) else { continue };
@@ -87,15 +89,15 @@ pub unsafe fn look(provider: *mut fi_provider) -> Option<&'static Core> {
     core()
 }
 
-/// The names of what is loaded; `None` for the program itself.
+/// Returns the names of the loaded libraries; `None` for the program itself.
 fn loaded() -> Vec<Option<CString>> {
     unsafe extern "C" fn note(
         info: *mut libc::dl_phdr_info,
         _: libc::size_t,
         names: *mut c_void,
     ) -> c_int {
-        // SAFETY: the linker passes an entry of its list, whose name is a C string or null, and
-        // what it was given.
+        // SAFETY: the dynamic linker passes an entry of its list, whose name is a C string or null,
+        // and the pointer given to `dl_iterate_phdr`.
         unsafe {
             let name = (*info).dlpi_name;
             if !name.is_null() && *name != 0 {
@@ -105,7 +107,7 @@ fn loaded() -> Vec<Option<CString>> {
         0
     }
     let mut names = vec![None];
-    // SAFETY: the callback takes what it is given here, and does not outlive the call.
+    // SAFETY: the callback gets `names`, and does not use it after the call.
     unsafe { libc::dl_iterate_phdr(Some(note), (&raw mut names).cast()) };
     names
 }
@@ -118,24 +120,25 @@ pub fn log(level: Level, text: &str) {
 }
 
 impl Core {
-    /// The libfabric that is a loaded library, or that it needs.
+    /// Returns the libfabric that is this loaded library, or a dependency of it.
     fn in_library(name: Option<&CStr>, provider: *mut fi_provider) -> Option<Self> {
         let name = name.map_or(ptr::null(), CStr::as_ptr);
-        // SAFETY: the name is a C string, or null for the program and what is linked to it; nothing
-        // is loaded, and no code runs.
+        // SAFETY: the name is a C string, or null for the program and the libraries linked to it;
+        // nothing is loaded, and no code runs.
         let library = unsafe { libc::dlopen(name, libc::RTLD_NOW | libc::RTLD_NOLOAD) };
         if library.is_null() {
             return None;
         }
         let core = Self::at(library, provider);
         if core.is_none() {
-            // SAFETY: it came from `dlopen`, and nothing was found in it. What was found stays.
+            // SAFETY: `library` came from `dlopen`, and no symbol of it is in use. A library with a
+            // libfabric stays loaded.
             unsafe { libc::dlclose(library) };
         }
         core
     }
 
-    /// The calls of a library that stays loaded.
+    /// Returns the calls of a library that stays loaded; `None` if one is missing.
     fn at(library: *mut c_void, provider: *mut fi_provider) -> Option<Self> {
         let find = |name: &CStr| {
             // SAFETY: `library` came from `dlopen` and is not closed.
@@ -160,13 +163,14 @@ impl Core {
         (core.version() >= OLDEST).then_some(core)
     }
 
-    /// The release, as [`fi_version`] writes it.
+    /// Returns the release, as [`fi_version`] writes it.
     pub fn version(&self) -> u32 {
-        // SAFETY: takes nothing and reads a constant.
+        // SAFETY: the function has no argument and reads a constant.
         unsafe { (self.version)() }
     }
 
-    /// An empty `fi_info` with all its attributes, in this core's layout; null without memory.
+    /// Returns an empty `fi_info` with all its attributes, in this core's layout; null if memory is
+    /// short.
     #[must_use]
     pub fn allocate_info(&self) -> *mut fi_info {
         // SAFETY: null requests an empty structure.
@@ -178,15 +182,15 @@ impl Core {
     /// # Safety
     /// `info` is null, or came from [`Core::allocate_info`] and is not used any more.
     pub unsafe fn free_info(&self, info: *mut fi_info) {
-        // SAFETY: as the caller promises.
+        // SAFETY: the caller meets the requirements of this function.
         unsafe { (self.free_info)(info) };
     }
 
     /// Declares a parameter of the provider. `kind` is one of `FI_PARAM_*`.
     pub fn define(&self, name: &CStr, kind: c_int, help: &CStr) {
         let provider = self.provider;
-        // SAFETY: the core copies name and help; the help has no place for arguments, because it
-        // is one itself.
+        // SAFETY: the core copies name and help; the help text is an argument of a format string,
+        // so its own percent signs have no effect.
         let code = unsafe {
             let text = c"%s".as_ptr();
             (self.param_define)(provider, name.as_ptr(), kind, text, help.as_ptr())
@@ -196,23 +200,24 @@ impl Core {
         }
     }
 
-    /// The value of a parameter of type string, if it is set.
+    /// Returns the value of a parameter of type string, if it is set.
     pub fn string(&self, name: &CStr) -> Option<String> {
         let mut value: *mut c_char = std::ptr::null_mut();
-        // SAFETY: a string's value is a pointer to one, which belongs to the environment.
+        // SAFETY: the value of a string parameter is a pointer to a C string, which belongs to the
+        // environment.
         let code =
             unsafe { (self.param_get)(self.provider, name.as_ptr(), (&raw mut value).cast()) };
         if code != 0 || value.is_null() {
             return None;
         }
-        // SAFETY: the core gave a C string.
+        // SAFETY: the core returned a C string.
         Some(unsafe { CStr::from_ptr(value) }.to_string_lossy().into_owned())
     }
 
-    /// The value of a parameter of type integer or boolean, if it is set.
+    /// Returns the value of a parameter of type integer or boolean, if it is set.
     ///
     /// # Errors
-    /// The core cannot read it.
+    /// [`Illegible`] if the core cannot parse the value.
     pub fn integer(&self, name: &CStr) -> Result<Option<c_int>, Illegible> {
         let mut value: c_int = 0;
         // SAFETY: the value of an integer or boolean is an `int`.

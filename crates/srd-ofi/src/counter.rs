@@ -1,4 +1,4 @@
-//! Counters: how many operations completed, and how many failed.
+//! Counters: the numbers of completed and of failed operations.
 
 use std::ffi::c_int;
 
@@ -15,7 +15,7 @@ use crate::{Errno, Outcome};
 pub struct Counter {
     /// The domain that it belongs to.
     pub slot: Slot,
-    /// The endpoints that it counts for.
+    /// The endpoints whose operations it counts.
     pub hosts: Hosts,
     waiting: WaitMode,
     count: Mutex<Count>,
@@ -32,7 +32,7 @@ pub struct Count {
 }
 
 impl Counter {
-    /// A counter at zero.
+    /// Returns a counter at zero.
     #[must_use]
     pub fn new(slot: Slot, waiting: WaitMode) -> Self {
         Self {
@@ -44,8 +44,8 @@ impl Counter {
         }
     }
 
-    /// Both numbers, after some work that may raise them. Zero in the child of a fork, where
-    /// nothing is counted.
+    /// Makes progress, which may raise the numbers, and returns both. Both are zero in the child of
+    /// a fork, where no operation is counted.
     #[must_use]
     pub fn read(&self) -> Count {
         if self.slot.check().is_err() {
@@ -69,8 +69,8 @@ impl Counter {
     /// Waits until `threshold` operations completed.
     ///
     /// # Errors
-    /// `FI_EAVAIL` as soon as one fails; `FI_ETIMEDOUT`; `FI_EINVAL` for a counter that cannot
-    /// be waited for; `FI_EOPBADSTATE` in the child of a fork.
+    /// `FI_EAVAIL` as soon as an operation fails; `FI_ETIMEDOUT` after `milliseconds`; `FI_EINVAL`
+    /// for a counter that does not support waiting; `FI_EOPBADSTATE` in the child of a fork.
     pub fn wait(&self, threshold: u64, milliseconds: c_int) -> Outcome {
         self.slot.check()?;
         if self.waiting == WaitMode::None {

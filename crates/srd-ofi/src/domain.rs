@@ -1,7 +1,7 @@
 //! A domain: an interface in use, and the objects that share it.
 //!
-//! What was opened in a domain holds it: [`Slot`] counts each kind up to its limit, and keeps the
-//! domain open.
+//! Each object that was opened in a domain holds a [`Slot`], which counts the objects of its kind
+//! up to the limit, and keeps the domain open.
 
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -23,8 +23,9 @@ pub struct Domain {
     pub fabric: Arc<Fabric>,
     /// The interface's address.
     pub ip: IpAddr,
-    /// Whether keys of memory are ours to choose, and remote addresses are the owner's pointers
-    /// (`FI_MR_BASIC`); else the application chooses keys, and addresses start at zero.
+    /// Whether the provider chooses the keys of memory regions, and remote addresses are pointers
+    /// of the owning process (`FI_MR_BASIC`). If not, the application chooses keys, and addresses
+    /// start at zero.
     pub basic_mr: bool,
     /// Its endpoints.
     pub hosts: Hosts,
@@ -46,7 +47,7 @@ pub enum Kind {
 }
 
 impl Domain {
-    /// A domain on the interface with the address `ip`.
+    /// Returns a domain on the interface with the address `ip`.
     #[must_use]
     pub fn new(fabric: Arc<Fabric>, ip: IpAddr, basic_mr: bool) -> Self {
         let regions = Mutex::new(Regions::new(crate::offers::REGIONS_MAX));
@@ -60,13 +61,13 @@ impl Domain {
         }
     }
 
-    /// The registered memory.
+    /// Locks and returns the registered memory.
     pub fn regions(&self) -> MutexGuard<'_, Regions> {
         self.regions.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// The place of one object in its domain.
+/// Reservation of one object in its domain.
 #[derive(Debug)]
 pub struct Slot {
     domain: Arc<Domain>,
@@ -75,7 +76,7 @@ pub struct Slot {
 }
 
 impl Slot {
-    /// A place for one more object.
+    /// Reserves a slot for one more object.
     ///
     /// # Errors
     /// `FI_ENOSPC` if there are [`OBJECTS_MAX`] of its kind; `FI_EOPBADSTATE` in the child of a
@@ -89,7 +90,7 @@ impl Slot {
         if before < OBJECTS_MAX { Ok(slot) } else { Err(Errno(FI_ENOSPC)) }
     }
 
-    /// That this is the process that the object was opened in.
+    /// Checks that this process opened the object.
     ///
     /// # Errors
     /// `FI_EOPBADSTATE` in the child of a fork.
@@ -97,7 +98,7 @@ impl Slot {
         same_process(self.process)
     }
 
-    /// The domain.
+    /// Returns the domain.
     #[must_use]
     pub fn domain(&self) -> &Arc<Domain> {
         &self.domain
@@ -114,7 +115,7 @@ impl Drop for Slot {
 pub(crate) mod tests {
     use super::*;
 
-    /// A domain on loopback.
+    /// Returns a domain on loopback.
     pub(crate) fn domain() -> Arc<Domain> {
         let fabric = crate::fabric::tests::fabric();
         Arc::new(Domain::new(fabric, [127, 0, 0, 1].into(), false))

@@ -1,4 +1,4 @@
-//! Endpoints: names, bindings and options. What moves data is in [`crate::transfer`].
+//! Endpoints: names, bindings and options. Calls that move data are in [`crate::transfer`].
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -31,9 +31,10 @@ use crate::{Errno, Outcome};
 
 /// Bytes that a buffer for many messages keeps free if the application sets no value.
 const MULTI_RECV_BYTES: usize = 64;
-/// Counters of one endpoint: one for each kind of operation, and some that share.
+/// Largest number of counters of one endpoint: one for each kind of operation, and some that count
+/// several kinds.
 pub const COUNTERS_MAX: usize = 12;
-/// Peers of an endpoint on the verbs.
+/// Largest number of peers of an endpoint of [`Service::Direct`].
 const PEERS_MAX: u32 = 1 << 16;
 
 /// Requested properties of an endpoint.
@@ -43,11 +44,11 @@ pub struct Plan {
     pub service: Service,
     /// Capabilities.
     pub caps: u64,
-    /// Local address; port zero for any.
+    /// Local address; port zero lets the kernel choose a port.
     pub source: Address,
-    /// Flags of operations that name none, of the sending half.
+    /// Default flags of operations of the sending half.
     pub tx_flags: u64,
-    /// Flags of operations of the receiving half that name none.
+    /// Default flags of operations of the receiving half.
     pub rx_flags: u64,
     /// Operations that may be outstanding; zero for the provider's choice.
     pub operations: usize,
@@ -120,17 +121,17 @@ impl Endpoint {
         })
     }
 
-    /// The endpoint's address, complete.
+    /// Returns the endpoint's complete address.
     #[must_use]
     pub fn name(&self) -> Address {
         self.lock().name
     }
 
-    /// Moves the endpoint to another address. The old one is over: its incarnation, too.
+    /// Moves the endpoint to another address. The old address and its incarnation become invalid.
     ///
     /// # Errors
-    /// As [`Endpoint::new`], also for an address that is not the domain's; `FI_EOPBADSTATE` once
-    /// it is enabled.
+    /// The errors of [`Endpoint::new`], also for an address outside the domain; `FI_EOPBADSTATE` if
+    /// the endpoint is enabled.
     pub fn rename(&self, place: Address) -> Outcome {
         let mut state = self.before_enabling()?;
         if place.ip != self.slot.domain().ip {
@@ -148,7 +149,8 @@ impl Endpoint {
     /// Gives the endpoint its address vector.
     ///
     /// # Errors
-    /// `FI_EDOMAIN` for one of another domain; `FI_EBUSY` if it has one.
+    /// `FI_EDOMAIN` if the vector belongs to another domain; `FI_EBUSY` if the endpoint already has
+    /// a vector.
     pub fn bind_vector(&self, vector: &Arc<AddressVector>) -> Outcome {
         let mut state = self.before_enabling()?;
         self.same_domain(&vector.slot)?;
@@ -158,7 +160,8 @@ impl Endpoint {
     /// Gives the endpoint a queue for completions of its sending or receiving half, or both.
     ///
     /// # Errors
-    /// `FI_EDOMAIN`, `FI_EBUSY` as for vectors; `FI_EBADFLAGS` for no half.
+    /// `FI_EDOMAIN` if the queue belongs to another domain; `FI_EBUSY` if a half already has a
+    /// queue; `FI_EBADFLAGS` if the flags name no half.
     pub fn bind_completions(&self, queue: &Arc<CompletionQueue>, flags: u64) -> Outcome {
         let halves = flags & (FI_TRANSMIT | FI_RECV);
         if halves == 0 || flags & !(halves | FI_SELECTIVE_COMPLETION) != 0 {
@@ -185,8 +188,8 @@ impl Endpoint {
     /// Gives the endpoint a counter for the kinds of operations in `flags`.
     ///
     /// # Errors
-    /// `FI_EDOMAIN` as for vectors; `FI_EBADFLAGS` for no kind or an unknown one; `FI_EBUSY`
-    /// beyond [`COUNTERS_MAX`].
+    /// `FI_EDOMAIN` if the counter belongs to another domain; `FI_EBADFLAGS` if the flags name no
+    /// kind or an unknown kind; `FI_EBUSY` beyond [`COUNTERS_MAX`].
     pub fn bind_counter(&self, counter: &Arc<Counter>, flags: u64) -> Outcome {
         let kinds = FI_SEND | FI_RECV | FI_READ | FI_WRITE | FI_REMOTE_READ | FI_REMOTE_WRITE;
         if flags == 0 || flags & !kinds != 0 {
@@ -204,7 +207,8 @@ impl Endpoint {
     /// Gives the endpoint an event queue.
     ///
     /// # Errors
-    /// `FI_EDOMAIN` for one of another fabric; `FI_EBUSY` if it has one.
+    /// `FI_EDOMAIN` if the queue belongs to another fabric; `FI_EBUSY` if the endpoint already has
+    /// one.
     pub fn bind_events(&self, events: &Arc<EventQueue>) -> Outcome {
         let mut state = self.before_enabling()?;
         if !Arc::ptr_eq(&events.fabric, &self.slot.domain().fabric) {
@@ -213,11 +217,11 @@ impl Endpoint {
         place(&mut state.events, events)
     }
 
-    /// Makes the endpoint ready: from now on nothing can be bound.
+    /// Makes the endpoint ready. Afterwards no object can be bound to it.
     ///
     /// # Errors
-    /// `FI_ENOAV` without an address vector; `FI_ENOCQ` if a half that the capabilities name
-    /// has neither queue nor counter.
+    /// `FI_ENOAV` without an address vector; `FI_ENOCQ` if the capabilities include a half that has
+    /// neither queue nor counter.
     pub fn enable(&self) -> Outcome {
         let mut state = self.before_enabling()?;
         if state.bindings.vector.is_none() {
@@ -250,7 +254,7 @@ impl Endpoint {
         Ok(())
     }
 
-    /// The parts that move data.
+    /// Returns the parts that move data.
     ///
     /// # Errors
     /// `FI_EOPBADSTATE` before the endpoint is enabled.
@@ -258,13 +262,13 @@ impl Endpoint {
         self.active.get().ok_or(Errno(FI_EOPBADSTATE))
     }
 
-    /// Flags of operations that name none, of the sending half.
+    /// Returns the default flags of operations of the sending half.
     #[must_use]
     pub fn tx_flags(&self) -> u64 {
         self.tx_flags.load(Ordering::Relaxed)
     }
 
-    /// Flags of operations of the receiving half that name none.
+    /// Returns the default flags of operations of the receiving half.
     #[must_use]
     pub fn rx_flags(&self) -> u64 {
         self.rx_flags.load(Ordering::Relaxed)
@@ -273,7 +277,7 @@ impl Endpoint {
     /// Sets the default flags of operations, for one half at a time.
     ///
     /// # Errors
-    /// `FI_EBADFLAGS` for no half, for both, or for flags that cannot be defaults.
+    /// `FI_EBADFLAGS` if the flags name no half or both, or cannot be defaults.
     pub fn set_flags(&self, flags: u64) -> Outcome {
         let half = flags & (FI_TRANSMIT | FI_RECV);
         let flags = flags & !half;
@@ -287,13 +291,13 @@ impl Endpoint {
         Ok(())
     }
 
-    /// Bytes that a buffer for many messages keeps free.
+    /// Returns the free bytes that a multi-message buffer must have to stay in use.
     #[must_use]
     pub fn multi_recv_bytes(&self) -> usize {
         self.multi_recv_bytes.load(Ordering::Relaxed)
     }
 
-    /// Sets what [`Endpoint::multi_recv_bytes`] returns.
+    /// Sets the value that [`Endpoint::multi_recv_bytes`] returns.
     ///
     /// # Errors
     /// `FI_EINVAL` for an endpoint without such buffers.
@@ -329,7 +333,7 @@ fn place<T>(to: &mut Option<Arc<T>>, what: &Arc<T>) -> Outcome {
     Ok(())
 }
 
-/// Removes the host from every object that drives it, and settles the rest in bounded time.
+/// Removes the host from every object that drives it, and closes it in bounded time.
 impl Drop for Endpoint {
     fn drop(&mut self) {
         let state = self.state.get_mut().unwrap_or_else(PoisonError::into_inner);
@@ -350,7 +354,8 @@ impl Drop for Endpoint {
     }
 }
 
-/// Traffic counters of an endpoint, for the log: they show whether a program has used SRD.
+/// Returns the traffic counters of an endpoint, for the log. They show whether a program has used
+/// SRD.
 #[allow(unsafe_code, reason = "every call of a host is unsafe")]
 fn record(host: &HostHandle) -> Option<String> {
     // SAFETY: names no memory.
@@ -371,7 +376,7 @@ fn record(host: &HostHandle) -> Option<String> {
     called.ok()
 }
 
-/// Gives a host what the endpoint is bound to, and the order that it shall keep.
+/// Passes the bound objects of the endpoint and the requested order of operations to a host.
 #[allow(unsafe_code, reason = "every call of a host is unsafe")]
 fn bind(host: &HostHandle, bindings: &Bindings, order: u64) -> Outcome {
     // SAFETY: names no memory.
@@ -384,7 +389,7 @@ fn bind(host: &HostHandle, bindings: &Bindings, order: u64) -> Outcome {
     called.map_err(|_| Errno(FI_EOPBADSTATE))
 }
 
-/// The layer that implements a service.
+/// Returns the layer that implements a service.
 fn layer(
     service: Service,
     options: &Options,
@@ -445,7 +450,8 @@ fn open(slot: &Slot, plan: &Plan, place: Address) -> Outcome<(Host<EndpointSink>
         port: host.address().port(),
         incarnation: if plan.service.knows_runs() { host.incarnation() } else { 0 },
     };
-    // Registrations that come meanwhile wait for the lock, and find the host.
+    // A registration that another thread makes during this call waits for the lock, and then finds
+    // the host.
     let regions = domain.regions();
     regions.share_all(host.handle())?;
     domain.hosts.add(host.handle());

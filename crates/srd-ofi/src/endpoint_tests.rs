@@ -48,7 +48,7 @@ fn an_endpoint_needs_a_vector_and_a_queue_for_each_half() {
     assert_eq!(parts.endpoint.enable(), Err(Errno(FI_ENOCQ)));
     parts.endpoint.bind_completions(&parts.queue(), FI_TRANSMIT).unwrap();
     assert_eq!(parts.endpoint.enable(), Err(Errno(FI_ENOCQ)));
-    // A counter does, too.
+    // A counter is enough as well.
     parts.endpoint.bind_counter(&parts.counter(), FI_RECV).unwrap();
     parts.endpoint.enable().unwrap();
     assert_eq!(parts.endpoint.enable(), Err(Errno(FI_EOPBADSTATE)));

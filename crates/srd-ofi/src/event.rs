@@ -1,15 +1,16 @@
-//! Event queues: events beside data, of the application or a later provider.
+//! Event queues: events other than completions. The application writes them; a later version of the
+//! provider may write some.
 
 use crate::abi::errno::{FI_EAGAIN, FI_EINVAL, FI_ETOOSMALL};
 use crate::fabric::same_process;
 use crate::queue::{Queue, WaitMode, Waited};
 use crate::{Errno, Outcome};
 
-/// Events of a queue whose size was not given.
+/// Capacity, in events, of a queue that was requested without a size.
 const EVENTS_DEFAULT: usize = 256;
-/// Events that a queue holds at most.
+/// Largest capacity of a queue, in events.
 pub const EVENTS_MAX: usize = 1 << 16;
-/// Bytes of an event.
+/// Largest number of bytes of an event.
 pub const EVENT_BYTES_MAX: usize = 1024;
 
 /// An event.
@@ -17,22 +18,22 @@ pub const EVENT_BYTES_MAX: usize = 1024;
 pub struct Event {
     /// Kind of the event.
     pub kind: u32,
-    /// About what: a structure of libfabric, as bytes.
+    /// Content of the event: a structure of libfabric, as bytes.
     pub bytes: Vec<u8>,
 }
 
 /// An event queue.
 #[derive(Debug)]
 pub struct EventQueue {
-    /// The fabric that it belongs to, which stays open as long.
+    /// The fabric that it belongs to, which stays open while the queue is open.
     pub fabric: std::sync::Arc<crate::fabric::Fabric>,
-    /// Whether the application may write.
+    /// Whether the application may write events.
     pub writable: bool,
     queue: Queue<Event>,
 }
 
 impl EventQueue {
-    /// An empty queue; size zero for the default.
+    /// Returns an empty queue; size zero selects the default.
     ///
     /// # Errors
     /// `FI_EINVAL` beyond [`EVENTS_MAX`]; the errors of [`Queue::new`].
@@ -49,7 +50,7 @@ impl EventQueue {
         Ok(Self { fabric, writable, queue: Queue::new(size, waiting)? })
     }
 
-    /// The queue below, to wait for.
+    /// Returns the underlying queue, to wait on.
     #[must_use]
     pub fn queue(&self) -> &Queue<Event> {
         &self.queue
@@ -67,7 +68,8 @@ impl EventQueue {
     /// Appends an event of the application.
     ///
     /// # Errors
-    /// `FI_EINVAL` if that is not allowed or it is too long; `FI_EAGAIN` if the queue is full.
+    /// `FI_EINVAL` if the queue is not writable or the event is too long; `FI_EAGAIN` if the queue
+    /// is full.
     pub fn write(&self, kind: u32, bytes: &[u8]) -> Outcome {
         same_process(self.fabric.process)?;
         if !self.writable || bytes.len() > EVENT_BYTES_MAX {
@@ -77,10 +79,12 @@ impl EventQueue {
         self.queue.push(event).map_err(|_| Errno(FI_EAGAIN))
     }
 
-    /// The next event that fits into `room` bytes; it stays if `peek`.
+    /// Returns the next event, if it fits into `room` bytes. With `peek` the event stays in the
+    /// queue.
     ///
     /// # Errors
-    /// `FI_EAGAIN` if the queue is empty; `FI_ETOOSMALL` if the event does not fit, and stays.
+    /// `FI_EAGAIN` if the queue is empty; `FI_ETOOSMALL` if the event does not fit; it stays in the
+    /// queue.
     pub fn read(&self, room: usize, peek: bool) -> Outcome<Event> {
         same_process(self.fabric.process)?;
         self.queue.with(|events| {

@@ -20,8 +20,8 @@ pub struct Fabric {
     pub process: Process,
 }
 
-/// That objects of a process are used in it, and not in the child of a fork, where locks may be
-/// held by threads that are not there.
+/// Checks that the current process is `process`, and not a forked child. In the child, locks may be
+/// held by threads that do not exist there.
 ///
 /// # Errors
 /// `FI_EOPBADSTATE` in the child of a fork; the reason is in the log.
@@ -52,7 +52,7 @@ pub(crate) mod tests {
         }
     }
 
-    /// A fabric with default settings.
+    /// Returns a fabric with default settings.
     pub(crate) fn fabric() -> Arc<Fabric> {
         let settings = Settings::read(&Nothing).unwrap();
         let process = Process::current();

@@ -10,10 +10,10 @@ use crate::abi::errno::{
 };
 use crate::completion::Failure;
 
-/// The sockets were lost: the number after all outcomes.
+/// Provider's error number if the sockets were lost: the first number after those of all outcomes.
 pub const SOCKETS_LOST: c_int = 11;
 
-/// An outcome as libfabric's error, this provider's number, and text. `None` for success.
+/// Returns libfabric's error and this provider's error number of an outcome; `None` for success.
 fn parts(outcome: Outcome) -> Option<(c_int, c_int)> {
     Some(match outcome {
         Outcome::Ok => return None,
@@ -30,7 +30,7 @@ fn parts(outcome: Outcome) -> Option<(c_int, c_int)> {
     })
 }
 
-/// Meaning of this provider's number of an error.
+/// Returns the meaning of a provider's error number.
 #[must_use]
 pub fn meaning(provider_error: c_int) -> &'static CStr {
     match provider_error {
@@ -53,8 +53,8 @@ pub fn meaning(provider_error: c_int) -> &'static CStr {
     }
 }
 
-/// Description of a failed operation; `peer` is its other end, as text. `None` if the operation
-/// succeeded. A failure that the application itself causes needs no text.
+/// Returns the description of a failed operation; `None` if the operation succeeded. `peer` is the
+/// remote endpoint as text. A failure that the application itself causes gets no text.
 #[must_use]
 pub fn of(done: &OperationCompletion, peer: Option<String>) -> Option<Failure> {
     let (error, provider_error) = parts(done.outcome)?;
@@ -73,8 +73,8 @@ pub fn of(done: &OperationCompletion, peer: Option<String>) -> Option<Failure> {
         (Kind::RemoteWrite, _) => "write from",
         (Kind::RemoteRead, _) => "read by",
     };
-    // Applications that expect these errors often read them into memory that they have not set up
-    // for a text.
+    // Applications that expect these errors often read them into an entry whose text buffer is not
+    // initialised.
     let expected = [FI_ECANCELED, FI_ETRUNC, FI_ENOMSG].contains(&error);
     let text = match peer {
         Some(peer) if !expected => {

@@ -28,7 +28,7 @@ impl Driven for HostHandle {
     }
 
     unsafe fn share(&self, number: RegionNumber, spans: Box<[Span]>, shared: Shared) -> Outcome {
-        // SAFETY: as the caller promises.
+        // SAFETY: the caller meets the requirements of this function.
         let called = unsafe {
             self.call(|call| {
                 call.memory.add(number, spans);
@@ -37,7 +37,7 @@ impl Driven for HostHandle {
         };
         match called {
             Ok(Err(_)) => Err(Errno(FI_ENOSPC)),
-            // An endpoint that is closed needs no notice.
+            // A closed endpoint does not need the registration.
             Ok(Ok(())) | Err(_) => Ok(()),
         }
     }

@@ -7,11 +7,11 @@ use crate::address::Address;
 /// are not followed.
 #[derive(Clone, Debug, Default)]
 pub struct Hints {
-    /// Capabilities; zero for whatever there is.
+    /// Capabilities; zero for all that are offered.
     pub caps: u64,
     /// Modes that the application supports (`FI_CONTEXT` and others).
     pub mode: u64,
-    /// The form of addresses.
+    /// The format of addresses.
     pub addr_format: u32,
     /// The sending half.
     pub tx: Option<fi_tx_attr>,
@@ -34,8 +34,8 @@ pub struct Hints {
 /// Addresses that the call itself names: its node and service, resolved.
 #[derive(Clone, Debug, Default)]
 pub struct Places {
-    /// Requested local addresses: an address, or a port at any.
+    /// Requested local addresses; the IP address may be unspecified if only a port is requested.
     pub source: Vec<Address>,
-    /// Requested addresses of the peer; the first with a route is taken.
+    /// Requested addresses of the peer; the first address with a route is used.
     pub destination: Vec<Address>,
 }

@@ -11,38 +11,38 @@ use crate::Outcome;
 
 /// Calls that objects of a domain make on an endpoint.
 pub trait Driven: Debug + Send + Sync {
-    /// A number that no other endpoint has while this one is known.
+    /// Returns a number that identifies this endpoint among all open endpoints.
     fn id(&self) -> usize;
 
-    /// One round of work, without waiting.
+    /// Does one round of work, without waiting.
     fn poll(&self);
 
-    /// The progress thread does the work from now on.
+    /// Lets the progress thread do the work from now on.
     fn hand_over(&self);
 
-    /// Registers memory with the endpoint.
+    /// Makes registered memory accessible to the endpoint's peers.
     ///
     /// # Errors
-    /// `FI_ENOSPC` if there is no room for it.
+    /// `FI_ENOSPC` if the endpoint's table of regions is full.
     ///
     /// # Safety
     /// The memory stays where it is until [`Driven::unshare`].
     #[allow(unsafe_code, reason = "names memory of the application's")]
     unsafe fn share(&self, number: RegionNumber, spans: Box<[Span]>, shared: Shared) -> Outcome;
 
-    /// Ends the registration of memory. The endpoint does not access this memory afterwards.
+    /// Withdraws registered memory: the endpoint does not use it afterwards.
     fn unshare(&self, key: u64, number: RegionNumber);
 
-    /// The address with this number was removed from the endpoint's vector.
+    /// Forgets the peer with this number: its address was removed from the endpoint's vector.
     fn forget(&self, number: u64);
 }
 
-/// The endpoints of an object. Bound: those of a domain.
+/// The endpoints of an object. Their number is limited by the number of endpoints of the domain.
 #[derive(Debug, Default)]
 pub struct Hosts(RwLock<Vec<Box<dyn Driven>>>);
 
 impl Hosts {
-    /// An endpoint is bound to the object; more than once counts once.
+    /// Adds an endpoint that is bound to the object. A second call for it has no effect.
     pub fn add<H: Driven + Clone + 'static>(&self, host: &H) {
         let mut hosts = self.write();
         if !hosts.iter().any(|known| known.id() == host.id()) {
@@ -50,19 +50,19 @@ impl Hosts {
         }
     }
 
-    /// An endpoint is closed.
+    /// Removes an endpoint that is closed.
     pub fn remove(&self, host: &dyn Driven) {
         self.write().retain(|known| known.id() != host.id());
     }
 
-    /// One round of work of each, without waiting.
+    /// Does one round of work of each endpoint, without waiting.
     pub fn poll(&self) {
         for host in self.read().iter() {
             host.poll();
         }
     }
 
-    /// Their progress threads do the work from now on.
+    /// Lets the progress threads of all endpoints do the work from now on.
     pub fn hand_over(&self) {
         for host in self.read().iter() {
             host.hand_over();

@@ -1,40 +1,41 @@
 //! The operations of an endpoint that have not ended, and the parts of their completions that
 //! only the application needs.
 //!
-//! The Messaging Layer identifies an operation by a number, [`Ledger::open`]; the application by
-//! its context, which may be the same for many. Bound: the operations that the Messaging Layer
-//! accepts, since an operation that it refuses is closed at once.
+//! The Messaging Layer identifies an operation by a number from [`Ledger::open`]. The application
+//! identifies it by a context, which several operations may share. The number of entries is limited
+//! by the operations that the Messaging Layer accepts: an operation that it refuses is closed at
+//! once.
 
 use srd_efa::slots::{Key, Slots};
 
-/// An operation, as its completion names it.
+/// Fields of an operation's future completion.
 #[derive(Debug, Default)]
 pub struct Entry {
-    /// The application's context for it.
+    /// The application's context of the operation.
     pub context: usize,
-    /// Address of its first byte, which is only handed back.
+    /// Address of the first byte of the buffer, which the provider only returns.
     pub buffer: usize,
-    /// Flags of its completion.
+    /// Flags of the completion.
     pub flags: u64,
     /// Kind of the operation.
     pub sort: OpKind,
-    /// Its bytes, where the application's own buffer was free at once.
+    /// Copy of the bytes, if the application may reuse its buffer at once.
     pub copy: Option<Box<[u8]>>,
 }
 
 /// Kind of an operation, as far as the ledger needs it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum OpKind {
-    /// Anything that ends once.
+    /// An operation with one completion.
     #[default]
     Once,
     /// A receive, which may be cancelled.
     Receive,
     /// A receive for many messages, which ends when it is released.
     ManyReceives,
-    /// A look for a message that keeps it.
+    /// A peek that claims the message that it finds.
     Claim,
-    /// A message that was found and kept.
+    /// A claimed message that waits for its receive.
     Claimed,
 }
 
@@ -43,25 +44,25 @@ pub enum OpKind {
 pub struct Ledger(Slots<Entry>);
 
 impl Ledger {
-    /// A number for an operation; never zero, and not used again soon.
+    /// Stores an entry and returns its number, which is never zero and not used again soon.
     ///
     /// # Panics
-    /// Never: the Messaging Layer takes fewer than 2^32 operations.
+    /// Never: the Messaging Layer accepts fewer than 2^32 operations.
     pub fn open(&mut self, entry: Entry) -> u64 {
         self.0.insert(entry, u32::MAX).expect("fewer operations than numbers").to_bits()
     }
 
-    /// The entry of a number.
+    /// Returns the entry of a number.
     pub fn find(&mut self, number: u64) -> Option<&mut Entry> {
         self.0.get_mut(Key::from_bits(number))
     }
 
-    /// The operation has ended.
+    /// Removes and returns the entry of an operation that has ended.
     pub fn close(&mut self, number: u64) -> Option<Entry> {
         self.0.remove(Key::from_bits(number))
     }
 
-    /// The numbers of operations that `is` true of.
+    /// Returns the numbers of the operations for which `is` returns true.
     pub fn numbers(&self, is: impl Fn(&Entry) -> bool) -> Vec<u64> {
         self.0.iter().filter(|(_, entry)| is(entry)).map(|(key, _)| key.to_bits()).collect()
     }

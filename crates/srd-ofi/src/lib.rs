@@ -7,27 +7,27 @@
 //! `srd-direct`: see [`service`]. Everything works over IPv4 and IPv6. Applications may name any
 //! interface that is up; without a name, one interface is offered ([`preferred`]).
 //!
-//! **What there is not.** `FI_EP_MSG`; memory of devices (`FI_HMEM`); triggered operations,
-//! fences, collectives, shared and scalable contexts, and shared address vectors; atomics on
-//! `long double`; counters of memory regions. Requests beyond the offer are refused by
-//! `fi_getinfo`, with the reason in the log (`FI_LOG_LEVEL=info`).
+//! **Not supported.** `FI_EP_MSG`; memory of devices (`FI_HMEM`); triggered operations, fences,
+//! collectives, shared and scalable contexts, and shared address vectors; atomics on `long double`;
+//! counters of memory regions. `fi_getinfo` refuses requests beyond the offer, with the reason in
+//! the log (`FI_LOG_LEVEL=info`).
 //!
-//! **Progress** is automatic: the application's own calls do the work, and while it computes, a
-//! thread per endpoint does ([`srd_host`]).
+//! **Progress** is automatic: the application's own calls do the work, and while the application
+//! computes, one thread per endpoint does it ([`srd_host`]).
 //!
 //! # Loading
 //!
-//! libfabric loads files called `*-fi.so` from the directories in `FI_PROVIDER_PATH`. Cargo calls
-//! the library `libsrd_fi.so`, for a crate's name has no dash; `make provider` copies it to
-//! `libsrd-fi.so`, in a directory of its own.
+//! libfabric loads files called `*-fi.so` from the directories in `FI_PROVIDER_PATH`. Cargo names
+//! the library `libsrd_fi.so`, because a crate's name has no dash; `make provider` copies it to
+//! `libsrd-fi.so` in a separate directory.
 //!
 //! ```text
 //! FI_PROVIDER_PATH=target/provider fi_info -p srd
 //! ```
 //!
-//! The library does not link libfabric: one process may bring its own, and releases differ. The
-//! calls that the provider needs are looked up in the core that is loaded ([`core`]). Structures
-//! that grow from release to release are allocated by the core only.
+//! The library does not link libfabric, because a process may load its own copy, and releases
+//! differ. The calls that the provider needs are looked up in the core that is loaded ([`core`]).
+//! Structures that grow from release to release are allocated by the core only.
 //!
 //! # Parts
 //!
@@ -50,11 +50,11 @@
 //!
 //! # Safety and panics
 //!
-//! Unsafe code lives in [`entry`] and [`core`]: memory behind pointers is copied or borrowed
-//! there. Buffers of operations and registered memory travel on as addresses, which
-//! [`srd_host::memory`] turns into bytes; the calls that name such memory to it are unsafe as
-//! well. A panic in a function that C called ends the process, with its message: Rust aborts when
-//! one would leave an `extern "C"` function.
+//! Unsafe code lives in [`entry`] and [`core`]: memory behind pointers is copied or borrowed there.
+//! Buffers of operations and registered memory are passed on as addresses, which
+//! [`srd_host::memory`] converts to bytes; the calls that pass such addresses are unsafe as well. A
+//! panic in a function that C called ends the process, with its message: Rust aborts when one would
+//! leave an `extern "C"` function.
 
 pub mod abi;
 pub mod address;

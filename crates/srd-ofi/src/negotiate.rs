@@ -1,4 +1,4 @@
-//! Matching of offers with an application's hints, and the result for those that fit.
+//! Matching of offers with an application's hints, and adjustment of the offers that fit.
 //!
 //! The rules are those of the core's own providers (`ofi_check_info` and `ofi_alter_info` in
 //! libfabric's `prov/util/src/util_attr.c`): an offer is refused if a hint exceeds it; a hint
@@ -19,7 +19,7 @@ use crate::service::Service;
 
 const DIRECTIONS_MSG: u64 = FI_SEND | FI_RECV;
 const DIRECTIONS_RMA: u64 = FI_READ | FI_WRITE | FI_REMOTE_READ | FI_REMOTE_WRITE;
-/// Capabilities that an application gets only if it requests them.
+/// Capabilities that are listed only if the application requests them or names none.
 const PRIMARY: u64 = FI_MSG
     | FI_RMA
     | FI_TAGGED
@@ -33,7 +33,7 @@ const PRIMARY: u64 = FI_MSG
     | FI_HMEM
     | FI_AV_USER_ID
     | FI_PEER;
-/// Capabilities that cost nothing, and are listed even unasked.
+/// Capabilities that cost nothing, and are listed even without a request.
 const SECONDARY: u64 = FI_TRIGGER
     | FI_FENCE
     | FI_RMA_PMEM
@@ -59,11 +59,11 @@ const IGNORED_RX: u64 = FI_READ | FI_WRITE | FI_SEND | FI_FENCE | FI_MULTICAST |
 /// Reason why an offer does not fit.
 pub type Misfit = String;
 
-/// The release in which domains got the attributes that are checked since.
+/// First release whose domains have the attributes that are checked only since then.
 const VERSION_1_5: u32 = fi_version(1, 5);
 
-/// The result for a call: the fitting ones of `offers`, altered, and the reasons of the others.
-/// `way_to` returns the address of this machine that leads to a destination.
+/// Returns the offers that fit a call, adjusted to its hints, and the reasons against the other
+/// offers. `way_to` returns the local address from which packets to a destination leave.
 #[must_use]
 pub fn select(
     offers: Vec<Offer>,
@@ -120,11 +120,11 @@ fn settle(
     Ok(())
 }
 
-/// Whether an offer fits the hints; `version` is the release that the application was written
-/// for.
+/// Checks that an offer fits the hints; `version` is the release for which the application was
+/// written.
 ///
 /// # Errors
-/// The first attribute that does not fit, with the requested and the offered value.
+/// A text about the first attribute that does not fit, with the requested and the offered value.
 pub fn misfit(offer: &Offer, hints: &Hints, version: u32) -> Result<(), Misfit> {
     if let Some(ep) = &hints.ep
         && ep.r#type != FI_EP_UNSPEC
@@ -182,9 +182,9 @@ fn check_domain(
     at_most("auth_key_size", asked.auth_key_size, offer.auth_key_size)
 }
 
-/// Compares memory registration modes. The two old models stand alone; the newer bits are modes
-/// that the application supports. An offer requires local registration at most, which a mode bit
-/// requested in the old models.
+/// Compares memory registration modes. The two old models cannot be combined with other bits; the
+/// newer bits are modes that the application supports. An offer requires at most local
+/// registration, for which the old models used a mode bit.
 fn check_mr_mode(offer: c_int, asked: c_int, mode: u64, version: u32) -> Result<(), Misfit> {
     let old = asked & (FI_MR_BASIC | FI_MR_SCALABLE);
     let alone = asked == old && old != FI_MR_BASIC | FI_MR_SCALABLE;
@@ -261,8 +261,8 @@ fn named(what: &str, asked: Option<&str>, has: &str) -> Result<(), Misfit> {
     }
 }
 
-/// Compares models by rank: an application may request a lower rank than the offer has. Rank zero
-/// is unknown.
+/// Compares models by rank: the rank of the request may not exceed that of the offer. Rank zero
+/// means an unknown model.
 fn rank(what: &str, asked: c_int, has: c_int, of: fn(c_int) -> u8) -> Result<(), Misfit> {
     let fits = of(asked) != 0 && of(asked) >= of(has);
     if fits { Ok(()) } else { Err(format!("{what} {asked} is asked for")) }
@@ -311,17 +311,17 @@ pub fn alter(offer: &mut Offer, hints: Option<&Hints>, version: u32) {
     if let Some(asked) = &given.ep {
         alter_endpoint(&mut offer.ep, asked, offer.caps);
     }
-    // Reads and writes may be longer than a packet where messages may not.
+    // A message of this service fits one packet, but reads and writes may be longer.
     if offer.caps & FI_RMA == 0 && offer.service == Service::Direct {
         offer.ep.max_msg_size = offer.packet_bytes;
     }
     let (tx_caps, rx_caps) = (given.tx.map_or(0, |tx| tx.caps), given.rx.map_or(0, |rx| rx.caps));
     offer.tx.caps = chosen(offer.caps, tx_caps, offer.tx.caps);
     offer.rx.caps = chosen(offer.caps, rx_caps, offer.rx.caps);
-    // Flags that an endpoint applies to each operation are those that the application sets: by
-    // default none.
+    // The default flags of an endpoint are those that the application sets; without a request all
+    // flags are off.
     (offer.tx.op_flags, offer.rx.op_flags) = (0, 0);
-    // An order that costs something is listed only for applications that request it.
+    // An order that costs performance is listed only for applications that request it.
     let (tx_order, rx_order) =
         (given.tx.map_or(0, |tx| tx.msg_order), given.rx.map_or(0, |rx| rx.msg_order));
     offer.tx.msg_order &= order::ALWAYS | tx_order;
@@ -384,9 +384,9 @@ fn echo<T: Copy + Default + PartialEq>(offer: &mut T, asked: T) {
     }
 }
 
-/// The capabilities of a part of an offer: the primary ones that are requested (or all), and the
-/// secondary ones that exist. `FI_SOURCE` costs a lookup per message, so it must be requested. An
-/// application that names no direction gets all of them.
+/// Returns the capabilities of one part of an offer: the requested primary capabilities (all,
+/// without a request), and all secondary ones that the part has. `FI_SOURCE` costs a lookup per
+/// message, so it must be requested. An application that names no direction gets all of them.
 fn chosen(info: u64, asked: u64, has: u64) -> u64 {
     let mut caps = has & info & SECONDARY;
     if asked == 0 {

@@ -22,7 +22,7 @@ impl Values for Nothing {
     }
 }
 
-/// The offers of a machine with one interface and loopback.
+/// Returns the offers of a machine with one interface and loopback.
 fn offered() -> Vec<Offer> {
     let address = |interface: &str, ip: [u8; 4]| LocalAddress {
         interface: interface.into(),
@@ -34,12 +34,12 @@ fn offered() -> Vec<Offer> {
     crate::offers::offers(&addresses, &settings, |_| Some(8952))
 }
 
-/// The reliable endpoint on the interface.
+/// Returns the offer of the reliable endpoint on the interface.
 fn offer() -> Offer {
     offered().swap_remove(0)
 }
 
-/// Hints that have every attribute, without a request.
+/// Returns hints that have every attribute structure, but request nothing.
 fn hints() -> Hints {
     let mut nothing = offer();
     alter(&mut nothing, None, NEW);
@@ -203,7 +203,7 @@ fn a_source_is_an_address_of_this_machine_or_a_port_at_all_of_them() {
     assert_eq!(selected(&Places::default(), Some(&ready)).0.len(), KINDS);
 }
 
-/// The services that fit hints, on one interface.
+/// Returns the services that fit the changed hints, on one interface.
 fn services(change: impl FnOnce(&mut Hints)) -> Vec<Service> {
     let mut hints = hints();
     change(&mut hints);
@@ -211,7 +211,7 @@ fn services(change: impl FnOnce(&mut Hints)) -> Vec<Service> {
     selected(&places, Some(&hints)).0.into_iter().map(|offer| offer.service).collect()
 }
 
-/// Accepts the requirements of the fabric `srd-direct`.
+/// Sets hints that accept the requirements of the fabric `srd-direct`.
 fn direct(h: &mut Hints) {
     h.mode = FI_CONTEXT2;
     h.domain.as_mut().unwrap().mr_mode = FI_MR_LOCAL;
@@ -243,7 +243,7 @@ fn the_native_endpoint_comes_first_and_the_others_for_those_who_ask() {
         h.fabric_name = Some("srd-direct".into());
     });
     assert_eq!(mode_bit_of_old, []);
-    // In the form of programs for the first releases.
+    // Hints as programs for the first releases set them.
     let old = services(|h| {
         h.mode = FI_CONTEXT2 | FI_LOCAL_MR;
         h.domain.as_mut().unwrap().mr_mode = FI_MR_BASIC;

@@ -1,9 +1,9 @@
 //! The offers: each service ([`Service`]) at each address of each interface.
 //!
-//! The machine's interfaces come in the kernel's order, loopback last. Loopback claims
-//! `FI_REMOTE_COMM`, too: without it Open MPI takes no provider on a machine that has nothing
-//! else. IPv6 link-local addresses are left out: they mean nothing on another link, and MPICH hangs
-//! with them.
+//! The machine's interfaces come in the kernel's order, loopback last. Loopback has
+//! `FI_REMOTE_COMM` as well: without it Open MPI finds no provider on a machine that has only
+//! loopback. IPv6 link-local addresses are left out: they are not valid on another link, and MPICH
+//! hangs with them.
 
 use srd_net::LocalAddress;
 
@@ -14,31 +14,33 @@ use crate::order;
 use crate::service::Service;
 use crate::settings::Settings;
 
-/// Interfaces' addresses that are offered at most; a machine with more shows the first ones.
+/// Largest number of interface addresses that are offered; a machine with more addresses offers the
+/// first ones.
 pub const ADDRESSES_MAX: usize = 256;
-/// Objects of a kind in one domain.
+/// Largest number of objects of one kind in a domain.
 pub const OBJECTS_MAX: usize = 1024;
-/// Memory regions in one domain.
+/// Largest number of memory regions in a domain.
 pub const REGIONS_MAX: usize = 1 << 20;
-/// Operations that one endpoint has outstanding in each direction.
+/// Default number of operations that an endpoint may have outstanding in each direction.
 pub const OPERATIONS: usize = 1024;
-/// Pieces of a scattered buffer; the verbs take two.
+/// Largest number of pieces of a scattered buffer; [`Service::Direct`] accepts two.
 pub const IOV_LIMIT: usize = 4;
 const VERBS_IOV_LIMIT: usize = srd_efa::SGES_MAX;
-/// Bytes of data that a completion carries from the sender; the verbs have room for less.
+/// Bytes of immediate data that a completion carries from the sender; [`Service::Direct`] carries
+/// fewer.
 const DATA_BYTES: usize = 8;
 const VERBS_DATA_BYTES: usize = 4;
-/// Bytes of an error's text.
+/// Largest number of bytes of an error's text.
 pub const ERROR_TEXT_BYTES: usize = 256;
-/// Bytes that an atomic operation may name, whatever the interface; an endpoint may take more.
+/// Bytes of an atomic operation that every interface supports; an endpoint may support more.
 pub const ATOMIC_BYTES: usize = 512;
 /// Bytes of each packet that are reserved for the headers of transport and messages, and the
 /// seal.
 const HEADERS_BYTES: usize = 128;
-/// The largest message of all: lengths travel in 64 bits, and differences of pointers are signed.
+/// Bytes of the largest message: lengths travel in 64 bits, and differences of pointers are signed.
 const MESSAGE_BYTES_MAX: usize = isize::MAX as usize;
-/// Largest number of bytes of an inject, whose buffer may be used again at once, if a packet holds
-/// as many.
+/// Largest number of bytes of an inject, whose buffer may be used again at once. The limit is lower
+/// if a packet holds fewer bytes.
 const INJECT_BYTES_MAX: usize = 4096;
 
 /// The protocols of the services, version 1.
@@ -62,7 +64,7 @@ const DATAGRAM_CAPS: u64 = FI_MSG | FI_SEND | FI_RECV | FI_SOURCE;
 const DIRECT_CAPS: u64 =
     DATAGRAM_CAPS | FI_RMA | FI_READ | FI_WRITE | FI_REMOTE_READ | FI_REMOTE_WRITE;
 const DOMAIN_CAPS: u64 = FI_LOCAL_COMM | FI_REMOTE_COMM;
-/// Flags that operations of the sending half may have by themselves.
+/// Flags that can be defaults of operations of the sending half.
 pub const TX_FLAGS: u64 =
     FI_COMPLETION | FI_INJECT | FI_INJECT_COMPLETE | FI_TRANSMIT_COMPLETE | FI_DELIVERY_COMPLETE;
 
@@ -83,7 +85,7 @@ pub struct Offer {
     pub ep: fi_ep_attr,
     /// The domain. Its pointers are null.
     pub domain: fi_domain_attr,
-    /// The domain's name: the interface's.
+    /// The domain's name, which is the interface's name.
     pub domain_name: String,
     /// The fabric's name.
     pub fabric_name: &'static str,
@@ -95,8 +97,8 @@ pub struct Offer {
     pub destination: Option<Address>,
 }
 
-/// Every way to communicate over `addresses`. `packet_bytes` returns the largest UDP payload at
-/// an address.
+/// Returns every way to communicate over `addresses`. `packet_bytes` returns the largest UDP
+/// payload at an address.
 #[must_use]
 pub fn offers(
     addresses: &[LocalAddress],
@@ -126,7 +128,7 @@ fn is_link_local(address: &LocalAddress) -> bool {
     matches!(address.ip, std::net::IpAddr::V6(ip) if ip.is_unicast_link_local())
 }
 
-/// One offer. `room` is what a packet has for a message.
+/// Returns one offer. `room` is the number of bytes that a packet has for a message.
 fn offer(service: Service, address: &LocalAddress, room: usize) -> Offer {
     let messages = service == Service::Messages;
     let caps = match service {
@@ -136,8 +138,8 @@ fn offer(service: Service, address: &LocalAddress, room: usize) -> Offer {
     };
     let order = if messages { order::ALWAYS | order::ON_DEMAND } else { 0 };
     let iov_limit = if messages { IOV_LIMIT } else { VERBS_IOV_LIMIT };
-    // The requirements of EFA's fabric of this kind on programs. Nothing here depends on them,
-    // but a program that runs here shall run there.
+    // The modes that EFA's fabric of this kind requires of programs. This provider does not need
+    // them, but a program that runs with it shall also run with EFA.
     let mode = if service == Service::Direct { FI_CONTEXT2 } else { 0 };
     Offer {
         service,
@@ -181,7 +183,7 @@ fn offer(service: Service, address: &LocalAddress, room: usize) -> Offer {
 
 fn endpoint(service: Service, room: usize) -> fi_ep_attr {
     let messages = service == Service::Messages;
-    // What order there is holds for operations of any size.
+    // The offered order holds for operations of any size.
     let max_order_size = if messages { MESSAGE_BYTES_MAX } else { 0 };
     fi_ep_attr {
         r#type: service.kind(),
@@ -213,7 +215,7 @@ fn domain(service: Service) -> fi_domain_attr {
         data_progress: FI_PROGRESS_AUTO,
         resource_mgmt: FI_RM_ENABLED,
         av_type: FI_AV_UNSPEC,
-        // Software needs nothing registered, so both of the old models suit it.
+        // This software needs no registration of local memory, so both old models fit.
         mr_mode: match service {
             Service::Messages | Service::Datagrams => FI_MR_BASIC | FI_MR_SCALABLE,
             Service::Direct => FI_MR_LOCAL,

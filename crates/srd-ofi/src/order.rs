@@ -1,8 +1,8 @@
 //! Orders between operations: those that always hold, and those that an application requests.
 //!
-//! Messages and atomic operations always keep theirs, and it is always listed. Reads and writes
-//! keep an order only on request: a later operation then waits for the end of the earlier ones
-//! ([`srd_efa::layer::Order`]). So this order is listed only for applications that request it.
+//! Messages and atomic operations always keep their order, and it is always listed. Reads and
+//! writes keep an order only on request: a later operation then waits for the end of the earlier
+//! ones ([`srd_efa::layer::Order`]). So this order is listed only for applications that request it.
 
 use srd_efa::layer::{Family, Order};
 
@@ -16,8 +16,8 @@ pub const ALWAYS: u64 = FI_ORDER_SAS
     | FI_ORDER_ATOMIC_WAW;
 
 /// Orders that are kept on request. An order of reads or writes after messages (`FI_ORDER_RAS`,
-/// `FI_ORDER_WAS`) is not offered: a long message ends only when its receiver posts a receive,
-/// and the receiver may be waiting for the operation behind it.
+/// `FI_ORDER_WAS`) is not offered: a long message ends only when its receiver posts a receive, and
+/// the receiver may wait for the operation behind the message before it posts one.
 pub const ON_DEMAND: u64 = FI_ORDER_RAR
     | FI_ORDER_RAW
     | FI_ORDER_WAR
@@ -53,7 +53,7 @@ const PAIRS: [(u64, Family, Family); 16] = {
     ]
 };
 
-/// Order of the Messaging Layer for these bits of `msg_order`.
+/// Returns the Messaging Layer's order for these bits of `msg_order`.
 #[must_use]
 pub fn of_bits(bits: u64) -> Order {
     let asked = PAIRS.iter().filter(|(order, ..)| bits & order != 0);

@@ -20,15 +20,15 @@ impl Values for FromCore {
     }
 }
 
-/// The settings of this process. A faulty setting is reported in the log, and once on the
-/// standard error, because the log shows no warnings by default, and an MPI that finds no
-/// provider gives no reason.
+/// Returns the settings of this process; `None` if a setting is faulty. A faulty setting is
+/// reported in the log, and once on the standard error, because the log shows no warnings by
+/// default, and an MPI that finds no provider gives no reason.
 pub(crate) fn settings() -> Option<Settings> {
     static SAID: Once = Once::new();
     let warn = |reason: String| {
         log(Level::Warn, &reason);
         SAID.call_once(|| {
-            // Without a standard error the text is lost.
+            // If the standard error is closed, the text is lost.
             let _ = writeln!(std::io::stderr(), "libfabric: srd cannot be used: {reason}");
         });
     };

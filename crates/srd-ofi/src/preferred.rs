@@ -1,17 +1,17 @@
 //! The one interface that is offered to applications that name none.
 //!
-//! A machine has more interfaces than networks that reach its peers: loopback, bridges of virtual
+//! A machine also has interfaces that do not reach its peers: loopback, and bridges of virtual
 //! machines and containers, which have the same address on every host. Open MPI spreads the ranks
-//! of a machine over everything that looks alike, and then one rank cannot reach another. So all
-//! interfaces are offered only to applications that name one: by `FI_SRD_IFACE`, a domain, or an
-//! address here or there.
+//! of a machine over all interfaces with equal attributes, and then one rank cannot reach another.
+//! So an application is offered other interfaces only if it names one: by `FI_SRD_IFACE`, a domain,
+//! or a local or remote address.
 
 use std::net::SocketAddr;
 
 use crate::hints::{Hints, Places};
 use crate::offers::Offer;
 
-/// Addresses that no host has: the way there is the default route, if there is one.
+/// Addresses that no host has: packets to them use the default route, if there is one.
 const ELSEWHERE: [&str; 2] = ["203.0.113.1:9", "[2001:db8::1]:9"];
 
 /// Whether a call names an interface.

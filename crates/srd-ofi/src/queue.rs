@@ -1,7 +1,7 @@
-//! A bounded queue that one can wait for: under completions and events.
+//! A bounded queue that callers can wait on. Completion queues and event queues use it.
 //!
-//! A queue with a file descriptor keeps it readable exactly as long as something waits, so
-//! that `poll` never sleeps over an entry, nor wakes for none.
+//! The file descriptor of a queue is readable exactly while the queue has entries. So `poll`
+//! returns at once if there is an entry, and does not wake up without one.
 
 use std::collections::VecDeque;
 use std::ffi::c_int;
@@ -18,19 +18,19 @@ use crate::{Errno, Outcome};
 /// Ways of waiting that a queue supports.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum WaitMode {
-    /// No way of waiting.
+    /// Waiting is not supported.
     None,
-    /// In calls of libfabric.
+    /// Waiting in calls of libfabric.
     Calls,
-    /// With a file descriptor, too.
+    /// Waiting in calls of libfabric, and with a file descriptor.
     Descriptor,
 }
 
 impl WaitMode {
-    /// From `enum fi_wait_obj`.
+    /// Converts a number of `enum fi_wait_obj`.
     ///
     /// # Errors
-    /// `FI_ENOSYS` for wait sets and other objects that are not offered.
+    /// `FI_ENOSYS` for wait sets and other objects that are not supported.
     pub fn from_object(object: c_int) -> Outcome<Self> {
         match object {
             FI_WAIT_NONE => Ok(Self::None),
@@ -40,7 +40,7 @@ impl WaitMode {
         }
     }
 
-    /// To `enum fi_wait_obj`.
+    /// Returns the number in `enum fi_wait_obj`.
     #[must_use]
     pub fn object(self) -> c_int {
         match self {
@@ -54,15 +54,15 @@ impl WaitMode {
 /// Result of waiting.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Waited {
-    /// Something waits in the queue.
+    /// The queue has entries.
     Ready,
     /// [`Queue::signal`] was called.
     Signalled,
-    /// Nothing came in time.
+    /// No entry arrived before the timeout.
     TimedOut,
 }
 
-/// A queue of at most so many entries.
+/// A queue with a limit of entries.
 #[derive(Debug)]
 pub struct Queue<T> {
     entries: Mutex<Entries<T>>,
@@ -79,10 +79,10 @@ struct Entries<T> {
 }
 
 impl<T> Queue<T> {
-    /// An empty queue for `limit` entries.
+    /// Returns an empty queue for `limit` entries.
     ///
     /// # Errors
-    /// `FI_ENOMEM` if the system gives no file descriptor.
+    /// `FI_ENOMEM` if the system cannot create the file descriptor.
     pub fn new(limit: usize, waiting: WaitMode) -> Outcome<Self> {
         let descriptor = match waiting {
             WaitMode::Descriptor => Some(ReadyFd::new().map_err(|_| Errno(FI_ENOMEM))?),
@@ -95,7 +95,7 @@ impl<T> Queue<T> {
     /// Appends an entry.
     ///
     /// # Errors
-    /// The entry itself, if the queue is full.
+    /// Returns the entry, if the queue is full.
     pub fn push(&self, entry: T) -> Result<(), T> {
         let mut entries = self.entries.lock();
         if entries.waiting.len() >= self.limit {
@@ -108,7 +108,7 @@ impl<T> Queue<T> {
     }
 
     /// Appends an entry, also beyond the limit: for callers that have checked [`Queue::has_room`]
-    /// before, or have bounds of their own.
+    /// before, or limit the entries themselves.
     pub fn push_over(&self, entry: T) {
         let mut entries = self.entries.lock();
         entries.waiting.push_back(entry);
@@ -121,7 +121,7 @@ impl<T> Queue<T> {
         self.entries.lock().waiting.len() < self.limit
     }
 
-    /// Calls `take` with the entries.
+    /// Calls `take` with the entries and returns its result.
     pub fn with<R>(&self, take: impl FnOnce(&mut VecDeque<T>) -> R) -> R {
         let mut entries = self.entries.lock();
         let result = take(&mut entries.waiting);
@@ -129,10 +129,10 @@ impl<T> Queue<T> {
         result
     }
 
-    /// Waits until there are entries, for `timeout` at most, or for ever.
+    /// Waits until there are entries, at most for `timeout`; `None` means without limit.
     ///
     /// # Errors
-    /// `FI_EINVAL` for a queue without waiting.
+    /// `FI_EINVAL` for a queue that does not support waiting.
     pub fn wait(&self, timeout: Option<Duration>) -> Outcome<Waited> {
         if self.waiting == WaitMode::None {
             return Err(Errno(FI_EINVAL));
@@ -154,23 +154,23 @@ impl<T> Queue<T> {
         })
     }
 
-    /// Ends one wait, or the next one.
+    /// Ends the current wait or, if no thread waits, the next wait.
     pub fn signal(&self) {
         self.entries.lock().signalled = true;
         self.arrived.notify_all();
     }
 
-    /// Whether nothing waits.
+    /// Whether the queue has no entries.
     pub fn is_empty(&self) -> bool {
         self.entries.lock().waiting.is_empty()
     }
 
-    /// Ways of waiting that the queue supports.
+    /// Returns the ways of waiting that the queue supports.
     pub fn waiting(&self) -> WaitMode {
         self.waiting
     }
 
-    /// The file descriptor that is readable while something waits. It belongs to the queue.
+    /// Returns the file descriptor that is readable while the queue has entries. The queue owns it.
     ///
     /// # Errors
     /// `FI_ENOSYS` if the queue was made without one.
@@ -178,7 +178,7 @@ impl<T> Queue<T> {
         self.descriptor.as_ref().map(ReadyFd::as_raw).ok_or(Errno(FI_ENOSYS))
     }
 
-    /// Brings the descriptor in line with the queue.
+    /// Makes the descriptor readable if there are entries, otherwise unreadable.
     fn show(&self, entries: &Entries<T>) {
         if let Some(descriptor) = &self.descriptor {
             descriptor.set(!entries.waiting.is_empty());
@@ -186,7 +186,7 @@ impl<T> Queue<T> {
     }
 }
 
-/// A timeout in milliseconds as libfabric gives it: negative for ever.
+/// Converts libfabric's timeout in milliseconds; a negative value means no limit (`None`).
 #[must_use]
 pub fn timeout(milliseconds: c_int) -> Option<Duration> {
     u64::try_from(milliseconds).ok().map(Duration::from_millis)

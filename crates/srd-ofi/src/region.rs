@@ -14,7 +14,8 @@ use crate::abi::errno::{FI_ENOKEY, FI_ENOSPC};
 use crate::hosts::Driven;
 use crate::{Errno, Outcome};
 
-/// A piece of the application's memory: an address that is only compared, and bytes.
+/// A piece of the application's memory: its address, which is only compared, and its number of
+/// bytes.
 pub type Iov = (usize, usize);
 
 /// A registered region.
@@ -29,7 +30,7 @@ pub struct Region {
 }
 
 impl Region {
-    /// Whether peers may do anything with it.
+    /// Whether peers may access the region.
     fn is_shared(&self) -> bool {
         self.access & (FI_REMOTE_READ | FI_REMOTE_WRITE) != 0
     }
@@ -39,7 +40,7 @@ impl Region {
 #[derive(Debug)]
 pub struct Regions {
     by_key: BTreeMap<u64, (Region, RegionNumber)>,
-    /// Numbers below the highest that are free.
+    /// Free numbers below the highest number in use.
     free: BTreeSet<u32>,
     next_key: u64,
     limit: usize,
@@ -50,7 +51,7 @@ impl Regions {
         Self { by_key: BTreeMap::new(), free: BTreeSet::new(), next_key: 1, limit }
     }
 
-    /// Registers a region under the key that is given, or one that nothing had before.
+    /// Registers a region under `key` or, without one, under a new key. Returns the key.
     ///
     /// # Errors
     /// `FI_ENOSPC` at the limit; `FI_ENOKEY` if another region has the key.
@@ -63,20 +64,20 @@ impl Regions {
             return Err(Errno(FI_ENOKEY));
         }
         self.next_key = self.next_key.max(key.wrapping_add(1));
-        // Without a gap the numbers in use are those from one on.
+        // If no number is free, the numbers in use are consecutive from one.
         let next = u32::try_from(self.by_key.len() + 1).map_err(|_| Errno(FI_ENOSPC))?;
         let number = RegionNumber(self.free.pop_first().unwrap_or(next));
         self.by_key.insert(key, (region, number));
         Ok(key)
     }
 
-    /// The region of a key.
+    /// Returns the region of a key.
     #[must_use]
     pub fn find(&self, key: u64) -> Option<&Region> {
         self.by_key.get(&key).map(|(region, _)| region)
     }
 
-    /// The number of a key's region.
+    /// Returns the number of the region with this key.
     pub(crate) fn number_of(&self, key: u64) -> Option<RegionNumber> {
         self.by_key.get(&key).map(|(_, number)| *number)
     }
@@ -87,10 +88,10 @@ impl Regions {
         Some(number)
     }
 
-    /// Makes every region known to an endpoint.
+    /// Shares every region with an endpoint.
     ///
     /// # Errors
-    /// What the Messaging Layer refuses.
+    /// The errors of [`Driven::share`].
     pub fn share_all(&self, host: &dyn Driven) -> Outcome {
         self.by_key
             .iter()
@@ -98,7 +99,7 @@ impl Regions {
     }
 }
 
-/// Makes a region known to an endpoint.
+/// Shares a region with an endpoint, if peers may access the region.
 #[allow(unsafe_code, reason = "names memory of the application's")]
 pub(crate) fn share(host: &dyn Driven, key: u64, region: &Region, number: RegionNumber) -> Outcome {
     if !region.is_shared() {
@@ -115,8 +116,8 @@ pub(crate) fn share(host: &dyn Driven, key: u64, region: &Region, number: Region
     };
     let shared =
         Shared { region: u64::from(number.0), addr: region.first, length, rkey: key, access };
-    // SAFETY: the application leaves registered memory where it is until `fi_close`, which
-    // takes it back.
+    // SAFETY: the application leaves registered memory where it is until `fi_close`, which ends the
+    // registration.
     unsafe { host.share(number, spans, shared) }
 }
 

@@ -1,4 +1,4 @@
-//! A registration: memory in the table of a domain, known to each of its endpoints.
+//! A registration: memory in the table of a domain, shared with each endpoint of the domain.
 
 use std::sync::Arc;
 
@@ -27,7 +27,8 @@ impl Registration {
         let first = if domain.basic_mr { start } else { 0 };
         let key = if domain.basic_mr { None } else { Some(key) };
         let region = Region { pieces, access, first };
-        // Endpoints that open meanwhile wait for the lock, and find the region.
+        // An endpoint that another thread opens during this call waits for the lock, and then finds
+        // the region.
         let mut regions = domain.regions();
         let key = regions.add(region.clone(), key)?;
         let registration = Self { domain: Arc::clone(domain), key };
@@ -41,7 +42,8 @@ impl Registration {
             });
         }
         drop(regions);
-        // One that some endpoint has no room for is taken back from all, by its drop.
+        // If one endpoint has no space for the region, dropping the registration removes it from
+        // all endpoints.
         shared.map(|()| registration)
     }
 }

@@ -1,4 +1,4 @@
-//! The kinds of endpoints that there are.
+//! The kinds of endpoints.
 
 use std::ffi::c_int;
 
@@ -10,7 +10,7 @@ pub enum Service {
     /// Reliable messages of any length, in order, with tags, remote memory and atomics: `FI_EP_RDM`
     /// of the fabric `srd`.
     Messages,
-    /// Datagrams of one packet, in any order, lost where no receive waits: `FI_EP_DGRAM` of the
+    /// Datagrams of one packet, in any order, lost if no receive is posted: `FI_EP_DGRAM` of the
     /// fabric `srd`.
     Datagrams,
     /// The verbs: reliable messages of one packet, in any order, and remote memory: `FI_EP_RDM` of
@@ -19,10 +19,11 @@ pub enum Service {
 }
 
 impl Service {
-    /// All, as they are listed: an application that names none gets the first.
+    /// All services in the order in which they are listed: an application that names no service
+    /// gets the first.
     pub const ALL: [Self; 3] = [Self::Messages, Self::Datagrams, Self::Direct];
 
-    /// The fabric.
+    /// Returns the name of the fabric.
     #[must_use]
     pub fn fabric(self) -> &'static str {
         match self {
@@ -31,7 +32,7 @@ impl Service {
         }
     }
 
-    /// The type of endpoint.
+    /// Returns libfabric's number of the endpoint type.
     #[must_use]
     pub fn kind(self) -> c_int {
         match self {
@@ -40,13 +41,13 @@ impl Service {
         }
     }
 
-    /// The service of a fabric for a type of endpoint.
+    /// Returns the service of a fabric for a type of endpoint.
     #[must_use]
     pub fn find(fabric: &str, kind: c_int) -> Option<Self> {
         Self::ALL.into_iter().find(|service| service.fabric() == fabric && service.kind() == kind)
     }
 
-    /// Whether its addresses name runs of endpoints, not only places.
+    /// Whether the addresses of the service identify runs of endpoints, not only socket addresses.
     #[must_use]
     pub fn knows_runs(self) -> bool {
         self == Self::Messages

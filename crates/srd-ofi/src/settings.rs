@@ -1,11 +1,11 @@
 //! The parameters `FI_SRD_*`, which `fi_info -g srd` shows.
 //!
-//! Each is read once per fabric, and checked then. A value that cannot be is an error with a
-//! reason in the log, not a default.
+//! Each parameter is read and checked once per fabric. An invalid value is an error with a reason
+//! in the log; no default replaces it.
 //!
 //! Without a key nothing is encrypted, and every host that reaches an endpoint's port is trusted:
-//! the default is for trusted networks, as the TCP provider's is. With one, all processes of the
-//! job must have it, and other hosts are not answered.
+//! this default is for trusted networks, like the TCP provider's. With a key, all processes of the
+//! job must have it, and other hosts get no answer.
 
 use std::ffi::{CStr, c_int};
 use std::path::Path;
@@ -105,45 +105,45 @@ pub const PARAMETERS: [Parameter; 12] = [
 
 /// Source of values.
 pub trait Values {
-    /// A parameter of type string.
+    /// Returns the value of a parameter of type string, if it is set.
     fn string(&self, name: &CStr) -> Option<String>;
-    /// A parameter of type integer or boolean.
+    /// Returns the value of a parameter of type integer or boolean, if it is set.
     ///
     /// # Errors
-    /// It is set to something that is neither.
+    /// [`Illegible`] if the value is neither an integer nor a boolean.
     fn integer(&self, name: &CStr) -> Result<Option<c_int>, Illegible>;
 }
 
-/// A parameter is set to what cannot be a value of its type.
+/// Error: the value of a parameter does not fit the parameter's type.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Illegible;
 
 /// Values of the parameters.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Settings {
-    /// The interfaces to use, by name or address, with commas between.
+    /// The interfaces to use, by name or address, separated by commas.
     pub interface: Option<String>,
     /// UDP payload bytes of the largest packet.
     pub packet_bytes_max: Option<u16>,
-    /// Paths to each peer, if they were given.
+    /// Number of paths to each peer, if it was set.
     pub paths: Option<u16>,
-    /// Megabits per second of the link, if the system does not report them.
+    /// Link rate in megabits per second, for systems that do not report it.
     pub link_rate_mbps: Option<u32>,
     /// The key of the job; without one nothing is encrypted.
     pub job_key: Option<[u8; 32]>,
-    /// Milliseconds until a peer that never answered is given up.
+    /// Milliseconds until operations to a peer that has never answered fail.
     pub answer_timeout_ms: u32,
-    /// Milliseconds until a peer that fell silent is given up.
+    /// Milliseconds until operations to a peer that no longer answers fail.
     pub peer_timeout_ms: u32,
-    /// Completions that a queue holds.
+    /// Default capacity of a completion queue, in completions.
     pub completions: usize,
-    /// Whether packets to endpoints of this machine go through memory.
+    /// Whether packets to endpoints of this machine use shared memory.
     pub shared_memory: bool,
-    /// Whether libfabric's own layers may stand on datagram endpoints.
+    /// Whether libfabric's own layers (`ofi_rxm`, `ofi_rxd`) may use datagram endpoints.
     pub layers: bool,
 }
 
-/// Keys are not for logs.
+/// Leaves out the key, which must not appear in logs.
 impl std::fmt::Debug for Settings {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let mut f = f.debug_struct("Settings");
@@ -156,7 +156,7 @@ impl Settings {
     /// Reads and checks every parameter.
     ///
     /// # Errors
-    /// What is wrong, and what would be right.
+    /// A text with the faulty value and the valid values, if a value is invalid.
     pub fn read(values: &impl Values) -> Result<Self, String> {
         let packet_bytes_max = match integer(values, c"mtu")? {
             None => None,
@@ -187,8 +187,8 @@ impl Settings {
     }
 }
 
-/// A number or truth value. One that cannot be read is an error, not taken for none: else
-/// `FI_SRD_ENCRYPTION=enabled` would go on without encryption.
+/// Returns a number or boolean, if it is set. A value that cannot be parsed is an error, and does
+/// not count as unset: otherwise `FI_SRD_ENCRYPTION=enabled` would continue without encryption.
 fn integer(values: &impl Values, name: &CStr) -> Result<Option<c_int>, String> {
     values.integer(name).map_err(|Illegible| {
         let name = name.to_string_lossy().to_uppercase();
@@ -250,7 +250,7 @@ pub(crate) mod tests {
 
     use super::*;
 
-    /// The settings if none is set.
+    /// Returns the settings if no parameter is set.
     pub(crate) fn nothing_set() -> Settings {
         read(&[]).unwrap()
     }

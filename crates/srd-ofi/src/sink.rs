@@ -1,8 +1,8 @@
 //! The sink of an endpoint's completions: its queues and counters.
 //!
-//! A full queue accepts no completion, and operations that end meanwhile stay in the Messaging
-//! Layer. So no completion is ever lost, and an application that does not read gets `-FI_EAGAIN`
-//! in the end.
+//! A full queue accepts no completion; while it is full, operations that end stay in the Messaging
+//! Layer. So no completion is lost, and an application that does not read its queue gets
+//! `-FI_EAGAIN` when it posts more operations.
 
 use std::io;
 use std::sync::Arc;
@@ -33,7 +33,7 @@ pub struct EndpointSink {
     pub bindings: Bindings,
     /// Peers by their number in the vector.
     pub peers: Vec<Option<Peer>>,
-    /// Numbers in the vector of peers that were sent to.
+    /// Numbers, in the vector, of the peers to which this endpoint has sent.
     pub numbers: Vec<u64>,
 }
 
@@ -46,13 +46,14 @@ pub struct Bindings {
     pub transmit: Option<Arc<CompletionQueue>>,
     /// The queue of its receiving half.
     pub receive: Option<Arc<CompletionQueue>>,
-    /// Its counters, and what they count.
+    /// Its counters, each with the flags of the operations that it counts.
     pub counters: Vec<(Arc<Counter>, u64)>,
-    /// Whether completions name their senders.
+    /// Whether completions contain the sender.
     pub sources: bool,
 }
 
-/// The flag under which counters count a kind of operation, and the flags of its completion.
+/// Returns the flag by which counters select this kind of operation, and the flags of its
+/// completion.
 fn flags_of(done: &OperationCompletion) -> (u64, u64) {
     let message = if done.tagged { FI_TAGGED } else { FI_MSG };
     match done.kind {
@@ -68,7 +69,7 @@ fn flags_of(done: &OperationCompletion) -> (u64, u64) {
 }
 
 impl EndpointSink {
-    /// The number of a peer in the vector, if it is there.
+    /// Returns the number of a peer in the vector, if the vector contains it.
     fn number_of(&self, peer: Peer, layer: &dyn Layer) -> Option<u64> {
         let known = self.numbers.get(peer.0 as usize).copied();
         if let Some(number) = known.filter(|number| *number != FI_ADDR_NOTAVAIL) {
@@ -82,7 +83,7 @@ impl EndpointSink {
     fn count(&self, kind: u64, failed: bool) {
         for (counter, kinds) in &self.bindings.counters {
             if kinds & kind != 0 {
-                // In another process nothing ends.
+                // The change fails only in a forked child, and no operation ends there.
                 let _ = counter.change(|count| {
                     let number = if failed { &mut count.failed } else { &mut count.completed };
                     *number = number.wrapping_add(1);
@@ -91,17 +92,19 @@ impl EndpointSink {
         }
     }
 
-    /// Whether the end of an operation gets an entry in the queue if it has not failed.
+    /// Whether a successful operation gets an entry in the queue.
     fn is_reported(&self, done: &OperationCompletion) -> bool {
         match done.kind {
-            // Without data they are counted only: applications do not expect them in a queue.
+            // Remote writes without immediate data are only counted: applications do not expect
+            // them in a queue.
             Kind::RemoteWrite => done.data.is_some(),
             Kind::RemoteRead => false,
             _ => done.signaled,
         }
     }
 
-    /// The entry of an operation, which is over unless more is to come of it.
+    /// Returns the entry of an operation. The ledger removes the entry unless further completions
+    /// of the operation follow.
     fn entry(&mut self, done: &OperationCompletion) -> Entry {
         let Some(entry) = self.ledger.find(done.context) else { return Entry::default() };
         let stays = match entry.sort {

@@ -28,7 +28,7 @@ pub struct Buffer {
 }
 
 impl Buffer {
-    /// A buffer in pieces.
+    /// Returns a buffer in pieces.
     ///
     /// # Errors
     /// `FI_EINVAL` for more than [`IOV_LIMIT`].
@@ -44,7 +44,7 @@ impl Buffer {
         Ok(buffer)
     }
 
-    /// A buffer in one piece.
+    /// Returns a buffer in one piece.
     #[must_use]
     pub fn one(addr: usize, length: usize) -> Self {
         let mut iov = [Iov { addr: 0, length: 0 }; IOV_LIMIT];
@@ -56,7 +56,7 @@ impl Buffer {
         &self.iov[..self.count]
     }
 
-    /// Its bytes.
+    /// Returns the sum of the bytes of all pieces.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         self.as_slice().iter().fold(0, |sum, piece| sum.saturating_add(piece.length))
@@ -76,13 +76,14 @@ pub struct TransferFlags {
 }
 
 impl TransferFlags {
-    /// With the flags of a call, or of the endpoint.
+    /// Converts the flags of a call, or the default flags of the endpoint.
     #[must_use]
     pub fn flags(flags: u64) -> Self {
         Self { flags, silent: false }
     }
 
-    /// As `fi_inject` and its relatives: the buffer is free at once, and success is not reported.
+    /// Returns the flags of `fi_inject` and similar calls: the application may reuse the buffer at
+    /// once, and success is not reported.
     #[must_use]
     pub fn inject(flags: u64) -> Self {
         Self { flags: flags | FI_INJECT, silent: true }
@@ -118,20 +119,20 @@ pub struct Send {
     pub buffer: Buffer,
     /// Data for the receiver's completion.
     pub data: Option<u64>,
-    /// The application's context for it.
+    /// The application's context of the operation.
     pub context: usize,
 }
 
-/// Room for a message.
+/// A receive to post.
 #[derive(Clone, Copy, Debug)]
 pub struct Recv {
-    /// The sender's number in the address vector; `FI_ADDR_UNSPEC` for anyone.
+    /// The sender's number in the address vector; `FI_ADDR_UNSPEC` for any sender.
     pub from: u64,
-    /// Tag and bits of it to ignore, if it shall have a tag.
+    /// Tag, and a mask of the tag bits to ignore; `None` for messages without a tag.
     pub tag: Option<(u64, u64)>,
     /// Buffer for the message.
     pub buffer: Buffer,
-    /// The application's context for it.
+    /// The application's context of the operation.
     pub context: usize,
 }
 
@@ -140,15 +141,15 @@ pub struct Recv {
 pub struct Access<'a> {
     /// The peer's number in the address vector.
     pub to: u64,
-    /// Read it; else write it.
+    /// Whether the access is a read; if not, it is a write.
     pub read: bool,
-    /// Our end.
+    /// Buffer in local memory.
     pub buffer: Buffer,
-    /// The peer's end.
+    /// Pieces of the peer's memory.
     pub remote: &'a [RmaIov],
     /// Data for the peer's completion.
     pub data: Option<u64>,
-    /// The application's context for it.
+    /// The application's context of the operation.
     pub context: usize,
 }
 
@@ -159,7 +160,7 @@ pub struct Compute<'a> {
     pub to: u64,
     /// Operation on each element.
     pub op: AtomicOp,
-    /// To what.
+    /// Type of the elements.
     pub datatype: Datatype,
     /// Operands.
     pub operand: Buffer,
@@ -169,7 +170,7 @@ pub struct Compute<'a> {
     pub result: Buffer,
     /// The peer's elements.
     pub remote: &'a [RmaIov],
-    /// The application's context for it.
+    /// The application's context of the operation.
     pub context: usize,
 }
 
@@ -200,7 +201,8 @@ struct Submitter<'a> {
 }
 
 impl Submitter<'_> {
-    /// The Messaging Layer's number of a peer, made known if it was not.
+    /// Returns the Messaging Layer's number of a peer. A peer that the layer does not have yet is
+    /// added.
     fn peer(&mut self, number: u64) -> Outcome<Peer> {
         let at = usize::try_from(number).map_err(|_| Errno(FI_EINVAL))?;
         if let Some(Some(peer)) = self.sink.peers.get(at) {
@@ -222,7 +224,7 @@ impl Submitter<'_> {
         Ok(peer)
     }
 
-    /// Opens an entry, and closes it if the operation is refused.
+    /// Opens a ledger entry for an operation, and closes it if the layer refuses the operation.
     fn open(
         &mut self,
         entry: Entry,
@@ -236,7 +238,8 @@ impl Submitter<'_> {
         asked.map_err(refused)
     }
 
-    /// A copy of a buffer that is free at once, for an operation that has to refer to one.
+    /// Copies a buffer that the application may reuse at once, for an operation that needs the
+    /// bytes longer.
     fn copy(&mut self, buffer: &Buffer) -> Outcome<Box<[u8]>> {
         if buffer.bytes() > self.layer.inject_bytes_max() {
             return Err(Errno(FI_EMSGSIZE));
@@ -249,9 +252,9 @@ impl Submitter<'_> {
         Ok(copy.into_boxed_slice())
     }
 
-    /// The pieces to send, and what keeps them: a copy, if the application's buffer is free at
-    /// once and the operation lasts longer. `copies`: what need not last longer is the layer's to
-    /// copy.
+    /// Returns the pieces to send and the copy that owns them, if the application may reuse its
+    /// buffer before the operation ends. `copies` means that the layer itself copies operations
+    /// that end as injected, so no copy is made here.
     fn stable(
         &mut self,
         buffer: Buffer,
@@ -324,7 +327,8 @@ impl Submitter<'_> {
         })
     }
 
-    /// A receive for the message that was claimed with the same context, or the end of it.
+    /// Posts a receive for the message that was claimed with the same context, or discards that
+    /// message.
     fn claimed(&mut self, recv: &Recv, receive: Receive<'_>, flags: u64) -> Outcome {
         let is_it = |e: &Entry| e.sort == OpKind::Claimed && e.context == recv.context;
         let numbers = self.sink.ledger.numbers(is_it);
@@ -344,7 +348,7 @@ impl Submitter<'_> {
                 Ok(())
             }
             Err(Refused::Again) => Err(Errno(FI_EAGAIN)),
-            // Its sender was lost before all of it had come.
+            // The connection to the sender was lost before the whole message arrived.
             Err(_) => {
                 self.sink.ledger.close(number);
                 Err(Errno(FI_ENOMSG))
@@ -396,7 +400,7 @@ impl Submitter<'_> {
     }
 }
 
-/// A buffer that lasts as long as its operation.
+/// A buffer that stays valid as long as its operation.
 struct StableBuffer {
     buffer: Buffer,
     copy: Option<Box<[u8]>>,
@@ -405,9 +409,9 @@ struct StableBuffer {
 
 /// Options of a receive.
 struct ReceiveMode {
-    /// Whether the sender matters.
+    /// Whether the receive accepts only messages of the given sender.
     directed: bool,
-    /// Bytes that are kept free of a buffer for many messages, if it is one.
+    /// Free bytes that a multi-message buffer must have to stay in use; `None` for another buffer.
     multi: Option<u64>,
 }
 
@@ -415,7 +419,7 @@ struct ReceiveMode {
 impl Endpoint {
     unsafe fn submit(&self, f: impl FnOnce(&mut Submitter<'_>, &Active) -> Outcome) -> Outcome {
         let active = self.active()?;
-        // SAFETY: as our caller promises.
+        // SAFETY: the caller meets the requirements of this function.
         let called = unsafe {
             active.host.call(|mut call| {
                 let (layer, world, sink) = call.parts();
@@ -424,8 +428,8 @@ impl Endpoint {
         };
         let outcome = called.map_err(gone)?;
         if outcome == Err(Errno(FI_EAGAIN)) {
-            // An application that tries again and again must not wait for the progress thread to
-            // make room.
+            // An application that repeats the call must not depend on the progress thread to free a
+            // slot.
             active.host.poll();
         }
         outcome
@@ -434,27 +438,29 @@ impl Endpoint {
     /// Sends a message.
     ///
     /// # Errors
-    /// `FI_EAGAIN`, `FI_EINVAL` for an unknown peer or too many pieces, `FI_EMSGSIZE`,
-    /// `FI_EOPBADSTATE`.
+    /// `FI_EAGAIN` if queues are full; `FI_EINVAL` for an unknown peer or too many pieces;
+    /// `FI_EMSGSIZE` if the message is too long; `FI_EOPBADSTATE` if the endpoint is not enabled or
+    /// in the child of a fork.
     ///
     /// # Safety
-    /// The buffer is readable, and is left alone until the end of the operation was reported; if
-    /// the flags have `FI_INJECT`, for the call.
+    /// The buffer is readable, and stays unchanged until the end of the operation is reported; with
+    /// `FI_INJECT`, until the call returns.
     pub unsafe fn send(&self, send: &Send, how: TransferFlags) -> Outcome {
-        // SAFETY: as our caller promises.
+        // SAFETY: the caller meets the requirements of this function.
         unsafe {
             self.submit(|submitter, active| submitter.send(send, how, active.transmit_selective))
         }
     }
 
-    /// Posts a receive, or looks for a message.
+    /// Posts a receive, or peeks at a message.
     ///
     /// # Errors
-    /// As [`Endpoint::send`]; `FI_EBADFLAGS` for flags that contradict each other; `FI_ENOMSG`
-    /// for a claimed message that is lost.
+    /// The errors of [`Endpoint::send`]; `FI_EBADFLAGS` for flags that contradict each other;
+    /// `FI_ENOMSG` for a claimed message that is lost.
     ///
     /// # Safety
-    /// The buffer is writable, and is left alone until the end of the operation was reported.
+    /// The buffer is writable, and the application does not use it until the end of the operation
+    /// is reported.
     pub unsafe fn recv(&self, recv: &Recv, flags: u64) -> Outcome {
         let many = flags & FI_MULTI_RECV != 0;
         let mode = ReceiveMode {
@@ -466,7 +472,7 @@ impl Endpoint {
             // poll an application that peeks in a loop would never receive a packet.
             self.active()?.host.poll();
         }
-        // SAFETY: as our caller promises.
+        // SAFETY: the caller meets the requirements of this function.
         unsafe {
             self.submit(|submitter, active| {
                 let signaled = !active.receive_selective || flags & FI_COMPLETION != 0;
@@ -478,12 +484,12 @@ impl Endpoint {
     /// Reads or writes a peer's memory.
     ///
     /// # Errors
-    /// As [`Endpoint::send`].
+    /// The errors of [`Endpoint::send`].
     ///
     /// # Safety
-    /// As [`Endpoint::send`]; what is read into must be writable.
+    /// The requirements of [`Endpoint::send`]; the buffer of a read must be writable.
     pub unsafe fn rma(&self, access: &Access<'_>, how: TransferFlags) -> Outcome {
-        // SAFETY: as our caller promises.
+        // SAFETY: the caller meets the requirements of this function.
         unsafe {
             self.submit(|submitter, active| submitter.rma(access, how, active.transmit_selective))
         }
@@ -492,12 +498,13 @@ impl Endpoint {
     /// Computes in a peer's memory.
     ///
     /// # Errors
-    /// As [`Endpoint::send`].
+    /// The errors of [`Endpoint::send`].
     ///
     /// # Safety
-    /// As [`Endpoint::send`] for operands and comparands; the result must be writable.
+    /// The requirements of [`Endpoint::send`] for operands and comparands; the result buffer must
+    /// be writable.
     pub unsafe fn atomic(&self, compute: &Compute<'_>, how: TransferFlags) -> Outcome {
-        // SAFETY: as our caller promises.
+        // SAFETY: the caller meets the requirements of this function.
         unsafe {
             self.submit(|submitter, active| {
                 submitter.atomic(compute, how, active.transmit_selective)
@@ -508,7 +515,8 @@ impl Endpoint {
     /// Cancels the oldest receive with this context; without one, nothing happens.
     ///
     /// # Errors
-    /// `FI_EOPBADSTATE`; `FI_ENOSYS` for a receive that cannot be cancelled.
+    /// `FI_EOPBADSTATE` if the endpoint is not enabled; `FI_ENOSYS` for a receive that cannot be
+    /// cancelled.
     pub fn cancel(&self, context: usize) -> Outcome {
         // SAFETY: names no memory.
         unsafe {
@@ -526,10 +534,10 @@ impl Endpoint {
         }
     }
 
-    /// Bytes that an atomic operation may name.
+    /// Returns the largest number of bytes of an atomic operation.
     ///
     /// # Errors
-    /// `FI_EOPBADSTATE`.
+    /// `FI_EOPBADSTATE` if the endpoint is not enabled.
     pub fn atomic_bytes_max(&self, compare: bool) -> Outcome<usize> {
         let active = self.active()?;
         // SAFETY: names no memory.

@@ -1,8 +1,9 @@
 //! Address vectors: peers by number.
 //!
-//! Numbers are indices, given in ascending order as long as nothing was removed, so they suit
-//! both a table and a map. An address that is inserted again keeps its number, and must be removed
-//! as often: a message's sender has one number only.
+//! Numbers are indices, given in ascending order as long as nothing was removed, so an application
+//! can use them as indices of a table or keys of a map. An address that is inserted again keeps its
+//! number, and must be removed once for each insertion: the sender of a message has only one
+//! number.
 
 use std::collections::{BTreeSet, HashMap};
 use std::net::{SocketAddr, ToSocketAddrs};
@@ -14,7 +15,7 @@ use crate::domain::Slot;
 use crate::hosts::Hosts;
 use crate::{Errno, Outcome};
 
-/// Addresses in a vector at most.
+/// Largest number of addresses in a vector.
 pub const VECTOR_MAX: usize = 1 << 20;
 
 /// An address vector.
@@ -28,17 +29,17 @@ pub struct AddressVector {
 }
 
 impl AddressVector {
-    /// An empty vector.
+    /// Returns an empty vector.
     #[must_use]
     pub fn new(slot: Slot) -> Self {
         Self { slot, hosts: Hosts::default(), table: Mutex::new(Table::new(VECTOR_MAX)) }
     }
 
-    /// Inserts an address; the number that it has.
+    /// Inserts an address and returns its number.
     ///
     /// # Errors
-    /// `FI_EINVAL` for one of another family than the domain's, or without a host;
-    /// `FI_ENOSPC` beyond [`VECTOR_MAX`]; `FI_EOPBADSTATE` in the child of a fork.
+    /// `FI_EINVAL` if the address family differs from the domain's, or the IP address is
+    /// unspecified; `FI_ENOSPC` beyond [`VECTOR_MAX`]; `FI_EOPBADSTATE` in the child of a fork.
     pub fn insert(&self, address: Address) -> Outcome<u64> {
         self.slot.check()?;
         if address.ip.is_ipv4() != self.slot.domain().ip.is_ipv4() || address.ip.is_unspecified() {
@@ -54,13 +55,13 @@ impl AddressVector {
     pub fn remove(&self, number: u64) -> Outcome {
         self.slot.check()?;
         let Some(at) = self.lock().remove(number)? else { return Ok(()) };
-        // The number is not given out again before every endpoint has forgotten its peer.
+        // The number is reused only after every endpoint has forgotten its peer.
         self.hosts.each(|host| host.forget(number));
         self.lock().free.insert(at);
         Ok(())
     }
 
-    /// The number of an address, or of its place for any run.
+    /// Returns the number of an address or, if it is absent, of its socket address for any run.
     #[must_use]
     pub fn number_of(&self, address: Address) -> Option<u64> {
         let table = self.lock();
@@ -69,7 +70,7 @@ impl AddressVector {
         found.map(|at| *at as u64)
     }
 
-    /// The address of a number.
+    /// Returns the address with a number.
     ///
     /// # Errors
     /// `FI_EINVAL` if the number is not in use; `FI_EOPBADSTATE` in the child of a fork.
@@ -78,7 +79,7 @@ impl AddressVector {
         self.lock().find(number).ok_or(Errno(FI_EINVAL))
     }
 
-    /// Bytes of this vector's addresses.
+    /// Returns the bytes of an address of this vector.
     #[must_use]
     pub fn address_bytes(&self) -> usize {
         if self.slot.domain().ip.is_ipv4() { 16 } else { 28 }
@@ -142,7 +143,7 @@ impl Table {
     }
 }
 
-/// The addresses of a host by name or number, and a port by number.
+/// Resolves a host's name or address, and a port number, to socket addresses.
 ///
 /// # Errors
 /// `FI_ENOENT` for an unknown name; `FI_EINVAL` for an invalid port.

@@ -8,15 +8,17 @@ use crate::choose::{Choices, Use, flows_to, limit};
 use crate::needs::{Directed, TrafficSummary};
 use crate::traffic::{DetectedKind, Kind};
 
-/// A part of a limit from which on it is worth a word.
+/// Share of a limit from which advice is given.
 const NEAR: f64 = 0.8;
 /// The largest packet of a network without large packets.
 const MTU_SMALL: u32 = 1500;
-/// Traffic from which on large packets matter, in bits per second.
+/// Rate, in bits per second, from which large packets matter.
 const LARGE_BPS: f64 = 100e6;
-/// Bytes of packets on average from which on it is bulk that larger packets would carry.
+/// Mean packet size in bytes from which traffic counts as bulk data, which larger packets would
+/// carry better.
 const BULK_BYTES: f64 = 700.0;
-/// Places in the table from which on idle times matter: those of the smallest types.
+/// Number of table entries from which idle times matter: the size of the table of the smallest
+/// types.
 const ENTRIES_MANY: u64 = 50_000;
 
 /// A piece of advice.
@@ -29,7 +31,7 @@ pub struct Advice {
     pub text: String,
 }
 
-/// Advice for the traffic, the most pressing first.
+/// Returns advice for the traffic, the most important first.
 pub fn advice(seen: &TrafficSummary, kinds: &[DetectedKind], choices: &Choices) -> Vec<Advice> {
     let has = |kind: Kind| kinds.iter().any(|found| found.kind == kind);
     let mut all = Vec::new();
@@ -48,7 +50,7 @@ fn say(all: &mut Vec<Advice>, about: &'static str, text: String) {
 
 fn flow(seen: &TrafficSummary, tunnel: bool, all: &mut Vec<Advice>) {
     let fastest = seen.needs.fastest.map_or(0.0, |(_, bits)| bits as f64);
-    // What the flow needs, wherever the reader lets flows go.
+    // Kind of destination that the flow needs, even if the user chose another one.
     let (least, too_fast) = flows_to(&seen.needs);
     if fastest < 5e9 * NEAR && least != FlowKind::Exterior && !too_fast {
         let rate = srd_watch::text::rate(fastest as u64);
@@ -153,7 +155,7 @@ fn bursts(seen: &TrafficSummary, found: bool, all: &mut Vec<Advice>) {
 
 fn packets(seen: &TrafficSummary, has: &dyn Fn(Kind) -> bool, all: &mut Vec<Advice>) {
     let large = seen.largest_bytes <= MTU_SMALL && seen.packet_bytes() >= BULK_BYTES;
-    // What crosses an internet gateway cannot have larger packets.
+    // Packets through an internet gateway cannot be larger.
     let of = |directed: &Directed| directed.r#in.max(directed.out);
     let is_inside = of(&seen.needs.gateway_bps) < of(&seen.needs.bandwidth_bps) / 2.0;
     if large && is_inside && seen.peak_bps(1) >= LARGE_BPS {
@@ -242,7 +244,7 @@ fn services(seen: &TrafficSummary, all: &mut Vec<Advice>) {
 
 fn credits(choices: &Choices, all: &mut Vec<Advice>) {
     let found = choices.families.iter().find_map(|choice| {
-        // What lacks anything else does not carry it, whatever its credits.
+        // A type that lacks anything except credits does not carry the traffic.
         let by_credits = |of: &Use| {
             let all =
                 [limit::BASELINE_IN, limit::BASELINE_OUT, limit::CREDITS_IN, limit::CREDITS_OUT];

@@ -1,7 +1,9 @@
-//! Capture files: whose they are, their packets, and the same packets once more for a replay.
+//! Capture files: finding the local address, profiling the packets, and reading them again for a
+//! replay.
 //!
-//! A file is read once. Its first packets wait until it is known whose they are: their headers, up
-//! to [`GUESS_PACKETS`] times [`HEADERS_BYTES`] and a link header, take about 40 MB at most.
+//! A profile reads the file once. Its first packets wait until the local address is known. At most
+//! [`GUESS_PACKETS`] packets wait, each with [`HEADERS_BYTES`] and a link header, which takes at
+//! most about 40 MB.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -18,13 +20,15 @@ use crate::needs::TrafficSummary;
 use crate::profiler::Profiler;
 use crate::replay::Replay;
 
-/// Packets that are looked at to find out whose capture it is.
+/// Number of packets from which the local address is guessed.
 pub const GUESS_PACKETS: usize = 100_000;
-/// Addresses that are counted for that; when there are more, all counts fall.
+/// Largest number of addresses that are counted for the guess; if there are more, all counts are
+/// reduced.
 const GUESS_ADDRESSES: usize = 1024;
-/// Bytes of a link header and of what is between it and IP, of packets that wait.
+/// Bytes of a waiting packet for its link header and the headers between it and IP.
 const LINK_BYTES_MAX: usize = 64;
-/// Interfaces of a file that get a profile: each takes memory for its flows and connections.
+/// Largest number of interfaces of a file that get a profile, because each profile takes memory for
+/// flows and connections.
 pub const PROFILED_MAX: usize = 32;
 /// Interval of progress reports, in packets.
 const EVERY: u64 = 1 << 16;
@@ -32,11 +36,11 @@ const EVERY: u64 = 1 << 16;
 /// Options for reading a file.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Headroom that limits must have: 0.2 for a fifth.
+    /// Required headroom below limits: 0.2 for a fifth.
     pub headroom: f64,
     /// Addresses of this side; if empty, the file's most frequent address.
     pub local: Vec<Prefix>,
-    /// Longer packets are super-packets of packets of this length.
+    /// Length of the packets of which a longer packet (a super-packet) consists.
     pub mtu_bytes: Option<u16>,
 }
 
@@ -45,21 +49,22 @@ pub struct Options {
 pub struct Outcome {
     /// Profiles, one for each interface that has packets, up to [`PROFILED_MAX`].
     pub seen: Vec<TrafficSummary>,
-    /// Packets of further interfaces, which are in no profile.
+    /// Number of packets of further interfaces, which are in no profile.
     pub left_out: u64,
-    /// The address that is taken for this side, with its share of the packets that were looked
-    /// at, if the file does not mark directions.
+    /// The guessed local address, with its share of the examined packets, if the file does not mark
+    /// directions.
     pub guessed: Option<(IpAddr, f64)>,
     /// The prefixes of this side.
     pub local: Vec<Prefix>,
-    /// The end of the file: packets that were not read, and why it ended.
+    /// The end of the file: unsupported packets, and the reason of an early end.
     pub end: End,
 }
 
-/// Reads a file; the name `-` is standard input. `progress` gets the bytes that were read.
+/// Reads a file; the name `-` is standard input. `progress` gets the number of bytes that were
+/// read.
 ///
 /// # Errors
-/// The file cannot be opened, or is no capture file.
+/// A `FileError`, if the file cannot be opened or is no capture file.
 pub fn run(
     path: &Path,
     options: &Options,
@@ -107,7 +112,7 @@ impl Profiled {
         Self { headroom, local, guessed: None, all: BTreeMap::new(), left_out: 0 }
     }
 
-    /// Finds out whose the first packets are, and sees them.
+    /// Guesses the local address from the first packets, and adds them to the profiles.
     fn begin(&mut self, early: &Early) {
         self.guessed = early.guess();
         self.local.extend(self.guessed.and_then(|(address, _)| whole(address)));
@@ -125,12 +130,12 @@ impl Profiled {
     }
 }
 
-/// The first packets of a file, which wait.
+/// The first packets of a file, which wait for the guess.
 #[derive(Default)]
 struct Early {
-    /// The names of the interfaces: one of ours, and that of the file.
+    /// The names of the interfaces: the display name, and the name in the file.
     names: BTreeMap<usize, (String, Option<String>)>,
-    /// Each without its bytes, and where those are.
+    /// Each packet, and the range of its bytes.
     packets: Vec<(PendingPacket, Range<usize>)>,
     bytes: Vec<u8>,
 }
@@ -166,7 +171,8 @@ impl Early {
         }
     }
 
-    /// The address that most packets come from or go to, if the file does not mark directions.
+    /// Returns the address that most packets come from or go to, with its share of the packets, if
+    /// the file does not mark directions.
     fn guess(&self) -> Option<(IpAddr, f64)> {
         let mut counts: BTreeMap<IpAddr, u64> = BTreeMap::new();
         let (mut packets, mut marked) = (0_u64, 0_u64);
@@ -188,17 +194,18 @@ impl Early {
         if marked * 2 > packets {
             return None;
         }
-        // Of two that have all packets, the one that comes first.
+        // Of two addresses with the same count, the smaller one is chosen.
         let rank = |(address, count): &(&IpAddr, &u64)| (**count, std::cmp::Reverse(**address));
         let most = counts.iter().max_by_key(rank);
         most.map(|(address, count)| (*address, *count as f64 / packets.max(1) as f64))
     }
 }
 
-/// Shows the packets of a file to the limits of each type. Returns the counters that moved.
+/// Passes the packets of a file through the limits of each type. Returns, for each type, the
+/// counters that increased.
 ///
 /// # Errors
-/// As [`run`].
+/// The errors of [`run`].
 pub fn replay(
     path: &Path,
     (local, mtu_bytes): (&[Prefix], Option<u16>),
@@ -208,7 +215,7 @@ pub fn replay(
 ) -> Result<Vec<Vec<(&'static str, u64)>>, FileError> {
     let mut replays: Vec<Replay> = Vec::new();
     file::packets(path, mtu_bytes, stop, &mut |read: &Read<'_>| {
-        // One instance sees what all interfaces of the file have.
+        // One instance gets the packets of all interfaces of the file.
         if replays.is_empty() {
             let fresh = |profile: &Profile| Replay::new(profile, kind, read.raw.time);
             replays = types.iter().map(fresh).collect();
@@ -255,7 +262,7 @@ mod tests {
         assert_eq!((outcome.seen.len(), outcome.left_out), (PROFILED_MAX, 3));
     }
 
-    /// A pcap file of bare IP, which does not mark directions.
+    /// Returns a pcap file of bare IP, which does not mark directions.
     fn pcap(packets: u32) -> Vec<u8> {
         let mut bytes =
             vec![0xd4, 0xc3, 0xb2, 0xa1, 2, 0, 4, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0];
@@ -263,7 +270,7 @@ mod tests {
         for n in 0..packets {
             let way = if n % 3 == 0 { PacketDirection::In } else { PacketDirection::Out };
             let mut made = udp(0, way, (1000, 80), 28);
-            // One address of this side, many of the other.
+            // One address on this side, many on the other.
             let other = if way == PacketDirection::Out { 19 } else { 15 };
             made.bytes[other] = u8::try_from(n % 200).unwrap() + 20;
             [n / 1000, n % 1000 * 1000, 28, 28]
@@ -276,7 +283,7 @@ mod tests {
 
     #[test]
     fn a_stream_is_read_once_and_still_known_whose_it_is() {
-        // As many packets as are waited for, one more, and fewer.
+        // The number of packets that wait, one more, and fewer.
         let most = u32::try_from(GUESS_PACKETS).unwrap();
         for packets in [1_000, most, most + 1] {
             let bytes = pcap(packets);

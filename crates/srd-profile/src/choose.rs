@@ -15,19 +15,19 @@ use srd_card::track::timeouts::Timeouts;
 use crate::flows::KINDS;
 use crate::needs::Needs;
 
-/// Types that are named if none suffices.
+/// Number of types that are listed if no type suffices.
 const NEAREST: usize = 3;
 
-/// Types that the reader is interested in.
+/// Types in which the user is interested.
 #[derive(Clone, Debug, Default)]
 pub struct Filter {
-    /// Families, as `c7i`; if empty, all.
+    /// Families, such as `c7i`; if empty, all families.
     pub families: Vec<String>,
-    /// Types, whether sufficient or not.
+    /// Types that are judged even if they do not suffice.
     pub types: Vec<String>,
-    /// vCPUs, at least.
+    /// Least number of vCPUs.
     pub vcpus: u32,
-    /// Interfaces, at least.
+    /// Least number of interfaces.
     pub enis: u16,
 }
 
@@ -40,16 +40,16 @@ pub struct Use {
     pub needs: f64,
     /// Limit of the type.
     pub has: f64,
-    /// Whether EC2 publishes no such figure, and it is estimated.
+    /// Whether the limit is an estimate, because EC2 does not publish it.
     pub estimate: bool,
-    /// Whether more than that is needed.
+    /// Whether the need exceeds the limit.
     pub exceeded: bool,
-    /// Whether it is, with headroom.
+    /// Whether the need with headroom exceeds the limit.
     pub short: bool,
 }
 
 impl Use {
-    /// The part of the limit that is needed.
+    /// Returns the needed share of the limit.
     pub fn share(&self) -> f64 {
         if self.has > 0.0 { self.needs / self.has } else { f64::INFINITY }
     }
@@ -58,9 +58,9 @@ impl Use {
 /// Verdict on a type.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct Verdict {
-    /// Its name.
+    /// Name of the type.
     pub name: &'static str,
-    /// vCPUs.
+    /// Number of vCPUs.
     pub vcpus: u32,
     /// Memory in MiB.
     pub memory_mib: u64,
@@ -68,40 +68,40 @@ pub struct Verdict {
     pub sufficient: bool,
     /// Time in seconds for which credits would last, if the mean is above the baseline.
     pub credits_s: Option<f64>,
-    /// Each limit, the one that is used most first.
+    /// Use of each limit, the most used limit first.
     pub uses: Vec<Use>,
 }
 
 impl Filter {
-    /// Whether any type is left.
+    /// Whether any type passed the filter.
     pub fn has_types(&self) -> bool {
         InstanceType::all().any(|of| passes(&of, self))
     }
 }
 
 impl Verdict {
-    /// The limit that comes first.
+    /// Returns the use of the most used limit.
     pub fn first(&self) -> &Use {
         &self.uses[0]
     }
 
-    /// Excess over the limit that lacks most, headroom included.
+    /// Returns the largest used share of the limits that do not suffice.
     fn missing(&self) -> f64 {
         self.lacks().map(Use::share).fold(0.0, f64::max)
     }
 
-    /// The limits that lack something.
+    /// Returns the limits that do not suffice.
     pub fn lacks(&self) -> impl Iterator<Item = &Use> {
         self.uses.iter().filter(|used| used.short)
     }
 }
 
-/// A family: the least type that suffices, and the next smaller one.
+/// A family with its smallest sufficient type and the next smaller type.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct Choice {
     /// The family.
     pub family: &'static str,
-    /// The least type that suffices.
+    /// The smallest type that suffices.
     pub sufficient: Verdict,
     /// The next smaller type, if there is one.
     pub smaller: Option<Verdict>,
@@ -113,16 +113,16 @@ pub struct Choices {
     /// Kind of destination that flows need.
     #[serde(serialize_with = "kind_name")]
     pub flows_to: FlowKind,
-    /// Whether even there a flow exceeds its ceiling, so that no type suffices.
+    /// Whether a flow exceeds its ceiling even with this kind, so that no type suffices.
     pub flow_too_fast: bool,
     /// The families that have a sufficient type, the smallest first.
     pub families: Vec<Choice>,
-    /// For families without a sufficient type: the type that comes nearest. All families of the
-    /// filter, or the nearest few if no family has one.
+    /// For families without a sufficient type: the type that comes nearest. The list has all
+    /// families of the filter or, if no family has a sufficient type, the nearest few.
     pub nearest: Vec<Verdict>,
-    /// The types of the filter.
+    /// Verdicts on the types that the filter lists.
     pub asked: Vec<Verdict>,
-    /// Types that were looked at.
+    /// Number of types that were judged.
     pub looked_at: usize,
 }
 
@@ -149,8 +149,8 @@ pub(crate) mod limit {
     pub(crate) const FLOW: &str = "one flow";
 }
 
-/// Kind of destination that flows need at least so that no flow exceeds its ceiling; and whether
-/// one does anyway.
+/// Returns the kind of destination with the lowest ceiling that no flow exceeds, and whether a flow
+/// exceeds even the highest ceiling.
 pub fn flows_to(needs: &Needs) -> (FlowKind, bool) {
     let fits = |kind: usize| needs.flow_over[kind][1] == 0;
     match (0..KINDS.len()).find(|kind| fits(*kind)) {
@@ -160,14 +160,16 @@ pub fn flows_to(needs: &Needs) -> (FlowKind, bool) {
 }
 
 impl Choices {
-    /// Without a packet there is nothing to choose by: every type would suffice.
+    /// Removes all types: without packets there is no basis for a choice, and every type would
+    /// suffice.
     pub(crate) fn without_packets(self) -> Self {
         let (families, nearest, asked) = Default::default();
         Self { families, nearest, asked, ..self }
     }
 }
 
-/// Looks at all types that pass the filter. `kind`: destination of flows, if the reader sets one.
+/// Judges all types that pass the filter. `kind` is the kind of destination of flows, if the user
+/// sets one.
 pub fn choose(needs: &Needs, filter: &Filter, kind: Option<FlowKind>) -> Choices {
     let (least, too_fast) = flows_to(needs);
     let kind = kind.unwrap_or(least);
@@ -207,14 +209,14 @@ pub fn choose(needs: &Needs, filter: &Filter, kind: Option<FlowKind>) -> Choices
     Choices { flows_to: kind, flow_too_fast: too_fast, families, nearest, asked, looked_at }
 }
 
-/// Whether a type is to be looked at: of these families, and with the elastic network adapter.
+/// Whether a type is judged: it must be of these families and have the elastic network adapter.
 fn passes(of: &InstanceType, filter: &Filter) -> bool {
     let family = filter.families.is_empty() || filter.families.iter().any(|f| f == of.family());
     let current = of.ena != Ena::Unsupported && of.hypervisor != Hypervisor::Xen;
     family && current && of.vcpus >= filter.vcpus && of.enis_max >= filter.enis
 }
 
-/// Verdict on a type, for this kind of destination of its flows.
+/// Returns the verdict on a type, for this kind of destination of its flows.
 pub fn judge(needs: &Needs, of: &InstanceType, kind: FlowKind) -> Verdict {
     let profile = Profile::of(*of);
     let more = 1.0 + needs.headroom;
@@ -269,7 +271,7 @@ pub fn judge(needs: &Needs, of: &InstanceType, kind: FlowKind) -> Verdict {
         let mean = needs.mean_bps.r#in.max(needs.mean_bps.out);
         credits_s = (mean > baseline as f64).then(|| full / (mean - baseline as f64));
     }
-    // Enough for a sort of shares; what lacks something comes first.
+    // Limits that do not suffice come first, then the others by their used share.
     uses.sort_by(|a, b| {
         let order = |of: &Use| (of.exceeded, of.short);
         order(b).cmp(&order(a)).then(b.share().total_cmp(&a.share()))
@@ -279,7 +281,8 @@ pub fn judge(needs: &Needs, of: &InstanceType, kind: FlowKind) -> Verdict {
     Verdict { name, vcpus, memory_mib, sufficient, credits_s, uses }
 }
 
-/// The ceiling of one flow. A type without ENA Express has that of a placement group.
+/// Returns the use of the ceiling of one flow. A type without ENA Express has that of a placement
+/// group.
 fn flow(needs: &Needs, of: &InstanceType, kind: FlowKind) -> Use {
     let kind = match kind {
         FlowKind::Express if !of.ena_srd => FlowKind::ClusterPlacementGroup,

@@ -1,12 +1,13 @@
-//! Connections: how many begin, how long they live, and how many places they take in a table of
-//! tracked connections, under the idle times of instance types and under the shortest ones.
+//! Connections: their rate of creation, their lifetime, and the entries that they take in a table
+//! of tracked connections, with the idle timeouts of instance types and with the shortest timeouts.
 //!
-//! The tables are the card's own (`srd_card::track`). All connections are taken as tracked: which
-//! of them security groups track cannot be seen in packets.
+//! The tables are the card's own (`srd_card::track`). All connections count as tracked, because
+//! packets do not show which connections security groups track.
 //!
-//! Bound: [`ENTRIES_MAX`] entries in each table. When one is full, only connections of which a hash
-//! ends with one more zero bit are followed from then on, each of which stands for twice as many.
-//! Up to there counts are exact; beyond, their standard error is below 0.5 %.
+//! Bound: [`ENTRIES_MAX`] entries in each table. When a table is full, the connections are sampled
+//! from then on: only those are kept whose hash ends with one more zero bit, and each kept
+//! connection stands for twice the number. Counts are exact until the first such step; afterwards
+//! their standard error is below 0.5 %.
 #![allow(clippy::cast_possible_truncation)] // rates, times and counts, far below 2^64
 
 use std::hash::{BuildHasher, RandomState};
@@ -22,16 +23,16 @@ use srd_proto::time::Instant;
 
 use crate::rates::{Meter, Rates, record};
 
-/// Entries of a table, at most.
+/// Largest number of entries of a table.
 pub const ENTRIES_MAX: u32 = 1 << 17;
-/// A connection is silent when nothing of it came for so long.
+/// Time without packets, in nanoseconds, after which a connection is silent.
 const SILENT_NS: u64 = 60_000_000_000;
 const SECOND_NS: u64 = 1_000_000_000;
 const SYN: u8 = 2;
 const ACK: u8 = 16;
-/// Work of a call that frees entries.
+/// Largest number of entries that one call frees.
 const WORK: u32 = 4096;
-/// Longest life that the histogram distinguishes, in microseconds: a day.
+/// Longest lifetime that the histogram distinguishes, in microseconds: a day.
 const LIFE_US_MAX: u64 = 86_400_000_000;
 
 /// Record of a connection.
@@ -39,44 +40,45 @@ const LIFE_US_MAX: u64 = 86_400_000_000;
 struct Life {
     began_ns: u64,
     last_ns: u64,
-    /// Whether its beginning was seen.
+    /// Whether the beginning of the connection was captured.
     is_whole: bool,
     is_over: bool,
 }
 
-/// Places that connections take under some idle times.
+/// Table entries that connections take with one set of idle timeouts.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct Entries {
-    /// Name of the set of idle times.
+    /// Name of the set of idle timeouts.
     pub name: &'static str,
-    /// Idle times in seconds: established TCP, UDP streams, other UDP.
+    /// Idle timeouts in seconds: established TCP, UDP streams, other UDP.
     pub timeouts_s: (u32, u32, u32),
-    /// The most at a time.
+    /// Largest number of entries at a time.
     pub peak: u64,
     /// Entries at the end.
     pub last: u64,
-    /// Connections in the end, if they keep going silent without an end: `None` if idle times are
-    /// shorter than the time that was seen, or too little was seen.
+    /// Expected number of entries in the long term, if connections continue to become silent
+    /// without being closed. `None` if idle timeouts are shorter than the captured time, or this
+    /// time is too short.
     pub settled: Option<u64>,
 }
 
-/// Everything about connections.
+/// All figures of connections.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct ConnectionsSeen {
-    /// Connections that began.
+    /// Number of connections that began.
     pub began: u64,
-    /// TCP connections of which beginning and end were seen.
+    /// Number of TCP connections whose beginning and end were captured.
     pub ended: u64,
-    /// Connections that began, a second.
+    /// Rates of new connections per second.
     pub rates: [Rates; 3],
-    /// Life of TCP connections whose beginning and end were seen, in milliseconds: the median and
-    /// the 99th percentile.
+    /// Lifetime of TCP connections whose beginning and end were captured, in milliseconds: the
+    /// median and the 99th percentile.
     pub life_ms: Option<(f64, f64)>,
-    /// Established TCP that began and then was silent for a minute at the end.
+    /// Number of established TCP connections that began and were silent in the last minute.
     pub silent: u64,
-    /// Places in the table.
+    /// Entries in the table, for each set of idle timeouts.
     pub entries: [Entries; 3],
-    /// Each connection that was followed at the end stands for so many.
+    /// Number of connections for which each sampled connection stands at the end.
     pub weight: u64,
 }
 
@@ -94,7 +96,7 @@ pub(crate) struct Connections {
     freed_ns: u64,
 }
 
-/// The idle times, with names. The first are those of most types.
+/// Returns the sets of idle timeouts, with names. The first set is that of most types.
 fn timeouts() -> [(&'static str, Timeouts); 3] {
     let shortest = Timeouts::new(60, 60, 30).expect("EC2's least times");
     [
@@ -104,7 +106,7 @@ fn timeouts() -> [(&'static str, Timeouts); 3] {
     ]
 }
 
-/// A secret of the standard library's making, whose tables hash under one as well.
+/// Returns a secret from the standard library, which uses such secrets for its hash tables.
 pub(crate) fn secret() -> Secret {
     let state = RandomState::new();
     let halves = [0, 1].map(|half: u64| state.hash_one(half).to_le_bytes());
@@ -139,7 +141,7 @@ impl Connections {
         self.level == 0 || self.hash.hash_one(key).trailing_zeros() >= self.level
     }
 
-    /// Adds a packet. `local`: whether this side sent it.
+    /// Adds a packet. `local` states whether this side sent it.
     pub(crate) fn add(&mut self, now_ns: u64, key: &Key, local: bool, seen: PacketKind) {
         if now_ns >= self.freed_ns + SECOND_NS {
             self.free(now_ns);
@@ -174,14 +176,14 @@ impl Connections {
         }
         for table in &mut self.others {
             if table.packet(now, key, local, seen) == Lookup::New {
-                // A full table is thinned out below.
+                // If the table is full, `count` below removes entries.
                 let _ = table.insert(now, key, local, seen, ());
             }
         }
         self.count();
     }
 
-    /// Takes the peaks, and thins the tables out when one is full.
+    /// Updates the peaks, and removes entries from the tables when one is full.
     fn count(&mut self) {
         let weight = self.weight();
         let tracked = [self.known.tracked(), self.others[0].tracked(), self.others[1].tracked()];
@@ -197,7 +199,7 @@ impl Connections {
         }
     }
 
-    /// Frees what is past its time.
+    /// Frees the entries whose idle timeout has passed.
     fn free(&mut self, now_ns: u64) {
         self.freed_ns = now_ns;
         let now = Instant::from_nanos(now_ns);
@@ -207,7 +209,7 @@ impl Connections {
         }
     }
 
-    /// Result at the end.
+    /// Returns the figures at the end.
     pub(crate) fn seen(&mut self, now_ns: u64) -> ConnectionsSeen {
         self.free(now_ns);
         let seen_ns = now_ns.saturating_sub(self.began_ns);
@@ -239,7 +241,8 @@ impl Connections {
     }
 }
 
-/// Places that silent connections take in the end, if so many went silent in this time.
+/// Returns the entries that silent connections take in the long term, if `silent` connections
+/// became silent in the captured time.
 fn settled(silent: u64, seen_ns: u64, timeout_s: u32) -> Option<u64> {
     let timeout_ns = u64::from(timeout_s) * SECOND_NS;
     let went_ns = seen_ns.checked_sub(SILENT_NS).filter(|ns| *ns >= SILENT_NS / 2)?;

@@ -1,15 +1,15 @@
-//! Counts of distinct values, in bounded memory: HyperLogLog, and a bitmap for few.
+//! Counts of distinct values, in bounded memory: HyperLogLog, and a bitmap for small counts.
 #![allow(clippy::cast_possible_truncation)] // rates, times and counts, far below 2^64
 
 use std::hash::{BuildHasher, Hash, RandomState};
 
-/// Registers; the standard error is 1.04 / sqrt of them, 1.6 %.
+/// Number of registers; the standard error is 1.04 / sqrt(registers), 1.6 %.
 const REGISTERS: usize = 4096;
 const INDEX_BITS: u32 = REGISTERS.trailing_zeros();
 /// Bits of a bitmap.
 const BITS: usize = 1024;
 
-/// Counts different things. The hash has a secret, so that no peer can choose what it counts.
+/// Counts distinct values. The hash has a secret, so that peers cannot influence the count.
 #[derive(Clone, Debug)]
 pub(crate) struct Distinct {
     hash: RandomState,
@@ -40,7 +40,7 @@ impl Distinct {
     }
 }
 
-/// Counts few different things, up to some thousand.
+/// Counts distinct values up to some thousand.
 #[derive(Clone, Debug)]
 pub(crate) struct LinearCounter {
     bits: [u64; BITS / 64],
@@ -59,7 +59,7 @@ impl LinearCounter {
     pub(crate) fn count(&self) -> u64 {
         let set: u32 = self.bits.iter().map(|word| word.count_ones()).sum();
         let (all, empty) = (BITS as f64, BITS as f64 - f64::from(set));
-        // A full map contains no more information.
+        // A full bitmap gives only this lower bound.
         (all * (all / empty.max(1.0)).ln()).round() as u64
     }
 }

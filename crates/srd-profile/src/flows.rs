@@ -1,8 +1,9 @@
-//! Flows as the network sees them (by their outer headers): what each carries, and whether the
+//! Flows as the network sees them (by their outer headers): the traffic of each, and whether the
 //! ceiling of one flow holds it up.
 //!
-//! Bound: two generations of [`FLOWS_KEPT`] flows, as the meters of `srd watch`. A flow that was
-//! silent while so many others came begins anew, and is counted.
+//! Limit: two generations of [`FLOWS_KEPT`] flows, like the meters of `srd watch`. A flow that was
+//! silent while this number of other flows arrived is forgotten, which is counted; later packets
+//! start a new record.
 
 use std::collections::HashMap;
 
@@ -13,7 +14,7 @@ use srd_watch::{Arrival, Flow};
 
 use crate::distinct::Distinct;
 
-/// Flows of one generation.
+/// Largest number of flows of one generation.
 pub const FLOWS_KEPT: usize = 1 << 15;
 /// Kinds of destinations of flows, from the lowest ceiling to the highest.
 pub const KINDS: [FlowKind; 3] =
@@ -25,7 +26,7 @@ const SECOND_NS: u64 = 1_000_000_000;
 #[derive(Clone, Copy, Debug, Default)]
 struct Record {
     at_ns: u64,
-    /// Tokens that the bucket of each ceiling lacks: without and with headroom.
+    /// Missing bits in the bucket of each ceiling, without and with headroom.
     missing: [[f64; 2]; 3],
     second: u64,
     second_bits: u64,
@@ -86,7 +87,7 @@ impl Flows {
                 let missing = &mut record.missing[kind][part];
                 let more = (*missing - rate * passed_s).max(0.0) + bytes as f64 * 8.0;
                 let is_over = more > rate * TOLERANCE_S;
-                // What waits longer is dropped: it does not hold up what comes next.
+                // Packets that would wait longer are dropped, so they do not delay later packets.
                 *missing = more.min(rate * TOLERANCE_S * 6.0);
                 self.over[kind][part] += if is_over { packets } else { 0 };
             }
@@ -102,7 +103,7 @@ impl Flows {
         }
     }
 
-    /// Lets the older generation go when the younger one is full.
+    /// Drops the older generation when the younger one is full.
     fn make_room(&mut self, flow: &FlowKey) {
         if self.young.len() >= FLOWS_KEPT && !self.young.contains_key(flow) {
             self.forgotten += self.old.len() as u64;
@@ -111,12 +112,13 @@ impl Flows {
         }
     }
 
-    /// The flow with the most bits in a second, and these.
+    /// Returns the flow with the most bits in a second, and this number of bits.
     pub(crate) fn fastest(&self) -> Option<(Flow, u64)> {
         self.fastest
     }
 
-    /// Packets that the ceiling of each kind held up: without headroom, and with it.
+    /// Returns the packets that the ceiling of each kind held up: without headroom, and with
+    /// headroom.
     pub(crate) fn over(&self) -> [[u64; 2]; 3] {
         self.over
     }
@@ -125,7 +127,7 @@ impl Flows {
         self.forgotten
     }
 
-    /// About how many flows there were.
+    /// Returns the approximate number of flows.
     pub(crate) fn count(&self) -> f64 {
         self.distinct.count()
     }
@@ -134,7 +136,8 @@ impl Flows {
         self.bytes
     }
 
-    /// The largest flows with what they carried, and the most bits of a second where known.
+    /// Returns the largest flows with their traffic and, if known, their largest number of bits in
+    /// a second.
     pub(crate) fn largest(&self, count: usize) -> Vec<(Flow, Carried, Option<u64>)> {
         let second = |flow: &Flow| {
             let record = self.young.get(&flow.outer).or_else(|| self.old.get(&flow.outer));
@@ -144,9 +147,9 @@ impl Flows {
         largest.map(|(flow, carried)| (flow, carried, second(&flow))).collect()
     }
 
-    /// Among how many equal flows the bytes would be as spread as they are: two to the power of
-    /// the entropy. Of flows that are small beside what the sketch may miss, only the sum is known:
-    /// it is taken as evenly spread.
+    /// Returns the effective number of flows: two to the power of the entropy of their byte shares.
+    /// The same number of equal flows would have the same spread. For flows below the error of the
+    /// sketch only the sum is known, which counts as evenly spread.
     pub(crate) fn effective(&self) -> f64 {
         if self.bytes == 0 {
             return 0.0;
@@ -186,7 +189,7 @@ mod tests {
 
     #[test]
     fn a_flow_exceeds_the_ceilings_below_its_rate_only() {
-        // 50 KB every 50 us are 8 Gb/s.
+        // A packet of 50 KB every 50 us is a rate of 8 Gb/s.
         let mut flows = Flows::new(0.3);
         (0..40_000).for_each(|n| flows.add(&arrival(n * 50_000, 1, 50_000)));
         let over = flows.over();

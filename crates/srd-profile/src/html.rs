@@ -1,5 +1,5 @@
 //! The report as a page with pictures: the type that suffices and what to change first, then rates
-//! over time beside limits. How much of each limit a type uses is folded.
+//! over time beside limits. The use of each limit by a type is in folded sections.
 #![allow(clippy::cast_possible_truncation)] // rates, times and counts, far below 2^64
 
 use srd_chart::{Axis, Bar, BarChart, ChartLine, Colour, Dashes, LineChart, Mark, Page, Unit};
@@ -12,18 +12,18 @@ use crate::report::Report;
 use crate::text;
 
 const HEIGHT: f64 = 240.0;
-/// Above the highest line.
+/// Factor between the highest line and the top of the axis.
 const MARGIN: f64 = 1.08;
-/// Types with a picture, and rows of the table.
+/// Largest number of types with a picture.
 const PICTURES: usize = 3;
 const ROWS: usize = 40;
-/// Rows that are seen at once.
+/// Number of rows that are visible before the reader unfolds the table.
 const ROWS_FIRST: usize = 6;
 const TYPE_COLUMNS: [&str; 5] =
     ["sufficient", "vCPUs", "memory", "first limit", "the next smaller one"];
 const LINE_NS: f64 = 1e6;
 
-/// The page. `notes`: remarks for the reader about the reading of packets.
+/// Returns the page as HTML. `notes` are remarks about the reading of packets.
 pub fn page<'a>(reports: impl Iterator<Item = &'a Report>, notes: &[String]) -> String {
     let mut page = Page::new("Traffic and the instance that it needs");
     for report in reports {
@@ -91,7 +91,8 @@ fn one(page: &mut Page, report: &Report) {
     page.table(&columns, &rows);
 }
 
-/// The types that suffice, the first ones at once; and how much of each limit is needed.
+/// Adds the table of sufficient types, of which the first are visible at once, and the needed share
+/// of each limit.
 fn types(page: &mut Page, report: &Report) {
     let Report { choices, .. } = report;
     for of in &choices.nearest {
@@ -116,7 +117,7 @@ fn types(page: &mut Page, report: &Report) {
     }
 }
 
-/// Whether a figure that is shown has the mark of an estimate.
+/// Whether any displayed figure has the mark of an estimate.
 fn says_estimated(rows: &[(bool, Vec<String>)], choices: &Choices) -> bool {
     let mut cells = rows.iter().flat_map(|(_, cells)| cells);
     cells.any(|cell| cell.contains('~'))
@@ -163,7 +164,8 @@ fn type_rows(report: &Report) -> Vec<(bool, Vec<String>)> {
     choices.map(row).collect()
 }
 
-/// The largest millisecond and the mean of each column, and the peak of a type.
+/// Adds the chart of the largest millisecond and the mean of each column, with the peak bandwidth
+/// of a type.
 fn over_time(seen: &TrafficSummary, way: usize, title: &str, limit: Option<&Verdict>) -> String {
     let line = &seen.lines[way];
     let column_ns = line.width() as f64 * LINE_NS;
@@ -190,7 +192,7 @@ fn over_time(seen: &TrafficSummary, way: usize, title: &str, limit: Option<&Verd
         let has = of.uses.iter().find(|of| of.limit == bandwidth)?.has / 1e6;
         Some(Mark { at: has, label: format!("peak of {}: {}", of.name, rate((has * 1e6) as u64)) })
     };
-    // A limit far above would press everything to the ground.
+    // A limit far above the traffic is left out, because it would compress the lines at the bottom.
     let level = limit.and_then(of_type).filter(|mark| mark.at <= highest * 3.0);
     let top = level.as_ref().map_or(highest, |mark| highest.max(mark.at)) * MARGIN;
     let level = level.map(|mark| Mark { at: unit.scale(mark.at), ..mark });
@@ -210,7 +212,7 @@ fn over_time(seen: &TrafficSummary, way: usize, title: &str, limit: Option<&Verd
     .to_svg()
 }
 
-/// Shares of each limit of a type that are used.
+/// Returns the chart of the used share of each limit of a type.
 fn uses(verdict: &Verdict) -> String {
     let bars = verdict.uses.iter().filter(|of| of.needs > 0.0).map(|of| Bar {
         label: of.limit.to_owned(),

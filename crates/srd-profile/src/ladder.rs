@@ -1,41 +1,43 @@
 //! The least rate of a token bucket that would have let everything pass at once.
 //!
-//! A ladder has a bucket for each rate in steps of [`STEP`]; what arrives in a bin goes to all of
-//! them. A bucket that a bin exceeds is out: so are all that are slower. The least rate that is
-//! left is the need. The buckets are those of `srd_card::limits`, counted in what is missing from
-//! a full one.
+//! A ladder has a bucket for each rate in steps of [`STEP`]; the arrivals of a bin go to all
+//! buckets. If a bin exceeds a bucket, this bucket and all slower ones are excluded. The least
+//! remaining rate is the need. The buckets follow `srd_card::limits`, but count the tokens that are
+//! missing from a full bucket.
 //!
-//! Cost: only buckets between the slowest that is left and the rate of the largest bin have work
-//! to do. A faster one is full again when the next bin comes.
+//! Cost: only buckets between the slowest remaining one and the rate of the largest bin are
+//! updated. A faster bucket is full again when the next bin arrives.
 #![allow(clippy::cast_possible_truncation)] // rates, times and counts, far below 2^64
 
-/// From one rate to the next.
+/// Factor from one rate to the next.
 pub(crate) const STEP: f64 = 1.02;
-/// Amount that may pass at once above a rate, in time at that rate: as for instance types.
+/// Amount that may pass at once above a rate, in seconds at that rate: the same as for instance
+/// types.
 const TOLERANCE_S: f64 = 1e-3;
 
-/// Rates, and what each bucket lacks.
+/// Rates, and the missing tokens of each bucket.
 #[derive(Clone, Debug)]
 pub(crate) struct Ladder {
     rates: Vec<f64>,
     missing: Vec<f64>,
-    /// Buckets before this one were exceeded.
+    /// Index of the first bucket that was not exceeded.
     low: usize,
-    /// Buckets from this one on are full when a bin comes.
+    /// Index from which buckets are full whenever a bin arrives.
     high: usize,
     bin_s: f64,
     at_ns: Option<u64>,
 }
 
 impl Ladder {
-    /// A ladder from one rate to another, a second, for bins of this length.
+    /// Returns a ladder from the rate `least` to the rate `most`, per second, for bins of this
+    /// length.
     pub(crate) fn new(least: f64, most: f64, bin_ns: u64) -> Self {
         let rates = steps(least, most);
         let missing = vec![0.0; rates.len()];
         Self { rates, missing, low: 0, high: 0, bin_s: bin_ns as f64 / 1e9, at_ns: None }
     }
 
-    /// Adds the arrivals of a bin that ended at `end_ns`. Each bin comes once.
+    /// Adds the arrivals of a bin that ended at `end_ns`. Each bin must be added once.
     pub(crate) fn add(&mut self, end_ns: u64, amount: f64) {
         let before = self.at_ns.replace(end_ns).unwrap_or(end_ns);
         let passed_s = end_ns.saturating_sub(before) as f64 / 1e9;
@@ -54,8 +56,8 @@ impl Ladder {
         self.low = slow;
     }
 
-    /// The least rate that held nothing up; zero if nothing came near the slowest, infinite if the
-    /// fastest did not suffice.
+    /// Returns the least rate that held no packet up; zero if even the slowest rate suffices,
+    /// infinite if the fastest rate does not suffice.
     pub(crate) fn need(&self) -> f64 {
         match self.low {
             0 => 0.0,
@@ -65,7 +67,7 @@ impl Ladder {
 }
 
 /// Largest backlog of a steady rate, for each rate in steps of [`STEP`]: the amount that credits
-/// have to make up for.
+/// have to cover.
 #[derive(Clone, Debug)]
 pub(crate) struct Backlog {
     rates: Vec<f64>,
@@ -92,7 +94,7 @@ impl Backlog {
         }
     }
 
-    /// The most that this rate fell behind; of the next slower one that is known.
+    /// Returns the largest backlog of this rate, taken from the next slower rate of the table.
     pub(crate) fn of(&self, rate: f64) -> f64 {
         let at = self.rates.partition_point(|known| *known <= rate);
         self.most[at.saturating_sub(1)]
@@ -115,7 +117,7 @@ mod tests {
         Ladder::new(1e6, 1e12, BIN_NS)
     }
 
-    /// Traffic at a steady rate passes buckets of a slightly higher rate, and no others.
+    /// Traffic at a steady rate passes buckets with a slightly higher rate, and no slower bucket.
     #[test]
     fn a_steady_rate_needs_itself() {
         for rate in [3e6, 1e9, 4e10] {
@@ -128,7 +130,7 @@ mod tests {
         }
     }
 
-    /// The figures are those of the card's bucket, offered the same.
+    /// The result equals that of the card's bucket for the same traffic.
     #[test]
     fn the_need_is_the_least_rate_at_which_the_cards_bucket_holds_nothing_up() {
         use srd_card::limits::Bucket;
@@ -172,7 +174,7 @@ mod tests {
         for tenth in 1..=100 {
             backlog.add(tenth * 100_000_000, if tenth <= 50 { 2e8 } else { 0.0 });
         }
-        // 2 Gb/s for 5 s beside 1 Gb/s: 5 Gb are missing in the end.
+        // Arrivals of 2 Gb/s for 5 s with a rate of 1 Gb/s: 5 Gb are missing at the end.
         let missing = backlog.of(1e9);
         assert!((5.0e9..5.4e9).contains(&missing), "{missing}");
         assert!(backlog.of(3e9) < 2.1e8);

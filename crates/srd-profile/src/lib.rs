@@ -14,14 +14,14 @@
 //! | [`live`], [`capture`] | packets of interfaces, of capture files |
 //! | [`profiler`] | the analysis of one interface |
 //! | `ladder`, [`rates`], [`flows`], [`tunnels`], [`connections`] | its parts |
-//! | `distinct`, `place`, `number` | counts of different things; where an address is; digits |
-//! | [`needs`] | what was seen, and what that needs |
+//! | `distinct`, `place`, `number` | counts of distinct values; location of an address; formatting of numbers |
+//! | [`needs`] | captured traffic, and its needs |
 //! | [`traffic`] | kinds of traffic |
-//! | [`choose`] | instance types, and what each would lack first |
-//! | [`advice`] | what to change before paying |
+//! | [`choose`] | instance types, and the limit that each exceeds first |
+//! | [`advice`] | changes to make before paying |
 //! | [`replay`] | the same packets through the limits of one type |
-//! | [`report()`] | all of it together |
-//! | [`text`], [`html`] | for people |
+//! | [`report()`] | the full report |
+//! | [`text`], [`html`] | output for the user |
 #![forbid(unsafe_code)]
 
 pub mod advice;

@@ -1,4 +1,4 @@
-//! Interfaces, live: through the packet sockets of `srd watch`.
+//! Profiles interfaces live, through the packet sockets of `srd watch`.
 
 use std::io;
 use std::time::{Duration, Instant as Clock};
@@ -11,11 +11,11 @@ use srd_watch::read::{HEADERS_BYTES, Raw};
 use crate::needs::TrafficSummary;
 use crate::profiler::Profiler;
 
-/// Bytes of a link header that are kept before the others.
+/// Bytes of the link header that are kept in addition to those of the packet.
 const LINK_BYTES_MAX: u32 = 32;
-/// Blocks of a ring that are read before others have their turn.
+/// Blocks of a ring that are read before the next interface is read.
 const BLOCKS_MAX: usize = 16;
-/// Longest wait for packets.
+/// Longest wait for packets, in nanoseconds.
 const WAIT_NS: u64 = 20_000_000;
 /// Interval at which lost packets are queried, and progress is reported.
 const EVERY: Duration = Duration::from_secs(1);
@@ -23,13 +23,13 @@ const EVERY: Duration = Duration::from_secs(1);
 /// Options for profiling live.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// The interfaces.
+    /// Names of the interfaces.
     pub interfaces: Vec<String>,
-    /// Headroom that limits must have: 0.2 for a fifth.
+    /// Required headroom below limits: 0.2 for a fifth.
     pub headroom: f64,
-    /// Duration.
+    /// Duration of the profile.
     pub time: Duration,
-    /// Memory of each interface for packets that wait to be read.
+    /// Bytes of memory of each interface for packets that wait to be read.
     pub ring_bytes: u32,
 }
 
@@ -38,26 +38,26 @@ pub struct Options {
 pub struct Progress {
     /// Time since the start.
     pub elapsed: Duration,
-    /// Packets of all interfaces.
+    /// Number of packets of all interfaces.
     pub packets: u64,
-    /// Their bytes.
+    /// Bytes of these packets.
     pub bytes: u64,
 }
 
 /// Result for an interface.
 #[derive(Debug)]
 pub struct Outcome {
-    /// Traffic that was seen.
+    /// Captured traffic and its needs.
     pub seen: TrafficSummary,
-    /// Reason why it ended before its time.
+    /// Reason why the profile of this interface ended early.
     pub error: Option<io::Error>,
 }
 
 /// Profiles until the time is over, or `stop` returns true.
 ///
 /// # Errors
-/// An interface cannot be profiled: it does not exist, or the privilege `CAP_NET_RAW` is missing.
-/// An interface that goes away later ends its own profile only.
+/// An error of the operating system, if an interface does not exist or the privilege `CAP_NET_RAW`
+/// is missing. If an interface is removed later, only its own profile ends.
 pub fn run(
     options: &Options,
     stop: &dyn Fn() -> bool,
@@ -107,7 +107,7 @@ pub fn run(
     Ok(sources.into_iter().map(outcome).collect())
 }
 
-/// Shows the analysis what waits in the ring.
+/// Passes the packets that wait in the ring to the analysis.
 fn look(tap: &mut Tap, profiler: &mut Profiler) {
     tap.look(BLOCKS_MAX, |seen| {
         profiler.see(&Raw {

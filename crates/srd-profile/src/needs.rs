@@ -10,7 +10,7 @@ use crate::ladder::Backlog;
 use crate::rates::Rates;
 use crate::tunnels::TunnelSeen;
 
-/// A figure of either direction.
+/// A figure for each direction.
 #[derive(Clone, Copy, PartialEq, Debug, Default, Serialize)]
 pub struct Directed {
     /// Figure of received packets.
@@ -19,7 +19,7 @@ pub struct Directed {
     pub out: f64,
 }
 
-/// A flow with what it carried.
+/// A flow with its traffic.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct FlowShare {
     /// The flow as the network sees it.
@@ -28,48 +28,48 @@ pub struct FlowShare {
     pub share: f64,
     /// Bytes from the IP header on.
     pub bytes: u64,
-    /// Packets.
+    /// Number of packets.
     pub packets: u64,
-    /// Largest number of bits in a second.
+    /// Largest number of bits in a second, if it is known.
     pub second_bps_max: Option<u64>,
 }
 
 /// Limits that an instance must have, so that no allowance is exceeded.
 #[derive(Clone, Debug, Serialize)]
 pub struct Needs {
-    /// Headroom that limits must have: 0.2 for a fifth.
+    /// Required headroom below limits: 0.2 for a fifth.
     pub headroom: f64,
     /// Bandwidth at which no packet waits, in bits per second.
     pub bandwidth_bps: Directed,
-    /// The mean, in bits per second.
+    /// Mean rate, in bits per second.
     pub mean_bps: Directed,
     /// Bandwidth to public addresses at which no packet waits, in bits per second.
     pub gateway_bps: Directed,
-    /// Packets a second of both directions at which no packet waits.
+    /// Limit of packets per second of both directions at which no packet waits.
     pub packets_per_second: f64,
     /// Tracked connections, as in [`ConnectionsSeen::entries`].
     pub entries: [u64; 3],
-    /// The flow with the most bits in a second, and these.
+    /// The flow with the most bits in a second, and this number of bits.
     pub fastest: Option<(Flow, u64)>,
     /// Packets that the ceiling of one flow would hold up: outside of a placement group, inside,
     /// with ENA Express; each without and with headroom.
     pub flow_over: [[u64; 2]; 3],
-    /// Backlog that credits have to make up for.
+    /// Backlog that credits have to cover.
     #[serde(skip)]
     pub(crate) backlog: [Backlog; 2],
 }
 
-/// Traffic that was seen.
+/// Captured traffic of an interface.
 #[derive(Clone, Debug, Serialize)]
 pub struct TrafficSummary {
-    /// The interface or file.
+    /// Name of the interface or file.
     pub name: String,
-    /// The interface's own name, if it is known.
+    /// The interface's name in the system, if it is known.
     #[serde(skip)]
     pub interface: Option<String>,
-    /// Time that was seen, in nanoseconds.
+    /// Captured time, in nanoseconds.
     pub seen_ns: u64,
-    /// Packets of both directions; a super-packet counts as those that it stands for.
+    /// Packets of both directions; a super-packet counts as the packets that it stands for.
     pub packets: u64,
     /// Bytes from the IP header on.
     pub bytes: Directed,
@@ -78,35 +78,36 @@ pub struct TrafficSummary {
     /// [`Self::others`] by kind.
     #[serde(skip)]
     pub named_others: SkipCounts,
-    /// Packets that were not seen.
+    /// Packets that arrived but were not captured.
     pub lost: u64,
     /// Number of times that the clock was set back.
     pub clock_set_back: u64,
-    /// The largest single packet, from the IP header on: of a super-packet, one of its segments.
+    /// Bytes of the largest single packet, from the IP header on; for a super-packet, the largest
+    /// segment.
     pub largest_bytes: u32,
-    /// Bits a second, received.
+    /// Received bits per second.
     pub rates_in: [Rates; 3],
-    /// Bits a second, sent.
+    /// Sent bits per second.
     pub rates_out: [Rates; 3],
-    /// Packets a second, both directions.
+    /// Packets per second of both directions.
     pub rates_packets: [Rates; 3],
-    /// About how many flows there were, as the network sees them.
+    /// Approximate number of flows, as the network sees them.
     pub flow_count: f64,
-    /// Among how many equal flows the bytes would be as spread.
+    /// Effective number of flows: the number of equal flows with the same spread of bytes.
     pub flows_effective: f64,
-    /// Flows that were let go to bound memory.
+    /// Number of flows that were dropped to limit memory.
     pub flows_forgotten: u64,
     /// The largest flows.
     pub flows: Vec<FlowShare>,
-    /// Tunnels by their ends.
+    /// Tunnels, identified by their ends.
     pub tunnels: Vec<TunnelSeen>,
-    /// Packets of tunnels that found no place.
+    /// Packets of tunnels beyond the limit of the table.
     pub tunnels_others: u64,
-    /// Connections.
+    /// Figures of connections.
     pub connections: ConnectionsSeen,
-    /// Packets to link-local services beyond what an interface may send.
+    /// Packets to link-local services beyond the limit of an interface.
     pub link_local_over: u64,
-    /// Fragments beyond what an interface may send.
+    /// Fragments beyond the limit of an interface.
     pub fragments_over: u64,
     /// Needs of the traffic.
     pub needs: Needs,
@@ -116,12 +117,13 @@ pub struct TrafficSummary {
 }
 
 impl TrafficSummary {
-    /// Bits a second of the direction with the higher figure, over periods of this index.
+    /// Returns the peak in bits per second over periods of this index, of the direction with the
+    /// higher peak.
     pub fn peak_bps(&self, period: usize) -> f64 {
         self.rates_in[period].max.max(self.rates_out[period].max)
     }
 
-    /// Bytes of a packet, on average.
+    /// Returns the mean bytes of a packet.
     pub fn packet_bytes(&self) -> f64 {
         (self.bytes.r#in + self.bytes.out) / self.packets.max(1) as f64
     }

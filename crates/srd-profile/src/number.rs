@@ -1,8 +1,8 @@
-//! Numbers for people.
+//! Numbers as text for the user.
 
 use srd_watch::text::grouped;
 
-/// A count for people: `136,812`.
+/// Returns a count with commas: `136,812`.
 pub fn count(value: f64) -> String {
     grouped(format_args!("{:.0}", value.max(0.0)))
 }

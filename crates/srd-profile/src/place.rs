@@ -2,8 +2,8 @@
 
 use std::net::IpAddr;
 
-/// Whether packets to or from there pass an internet gateway: no private, shared, local or reserved
-/// address. Clouds that use public addresses inside are taken for the internet.
+/// Whether packets to or from an address pass an internet gateway, because it is not a private,
+/// shared, local or reserved address. Clouds that use public addresses inside count as internet.
 pub(crate) fn is_public(address: IpAddr) -> bool {
     match address {
         IpAddr::V4(v4) => {
@@ -14,12 +14,13 @@ pub(crate) fn is_public(address: IpAddr) -> bool {
             let odd = v4.is_multicast() || v4.is_broadcast() || v4.is_unspecified();
             !(local || shared || benchmark || odd || v4.is_documentation())
         }
-        // Clouds use public IPv6 addresses inside: the address does not decide.
+        // Clouds use public IPv6 addresses inside, so the address does not show whether a gateway
+        // is passed.
         IpAddr::V6(_) => false,
     }
 }
 
-/// Whether an address is of the services that an instance reaches at link-local addresses.
+/// Whether an address belongs to a service that instances reach at link-local addresses.
 pub(crate) fn is_link_local_service(address: IpAddr) -> bool {
     match address {
         IpAddr::V4(v4) => v4.is_link_local(),

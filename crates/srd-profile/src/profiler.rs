@@ -1,13 +1,13 @@
-//! The analysis of one interface: from packets to what traffic needs. Time is an argument.
+//! The analysis of one interface: from packets to the needs of its traffic. Time is an argument.
 //!
 //! ```text
 //!  packet --> bin of 100 us --> ladders (bandwidth, packets, gateways), rates, timelines
 //!         --> flows (ceilings, sketch), tunnels, connections (tables)
 //! ```
 //!
-//! Packets come about in the order of their times; one that is older than the last counts at the
-//! time of that one. A clock that was set back is made steady ([`Steady`]). Memory grows with
-//! nothing: each part names its bound.
+//! Packets come approximately in the order of their times; a packet that is older than the latest
+//! one counts at the latest time. [`Steady`] compensates a clock that was set back. Memory is
+//! bounded: each part documents its limit.
 
 use srd_card::Direction;
 use srd_card::limits::Bucket;
@@ -30,19 +30,20 @@ use crate::place;
 use crate::rates::{Meter, PERIODS_NS};
 use crate::tunnels::Tunnels;
 
-/// Length of a bin of the ladders, and of one of the timelines.
+/// Length of a bin of the ladders, in nanoseconds.
 const BIN_NS: u64 = 100_000;
 const LINE_NS: u64 = 1_000_000;
-/// The time that was seen at least, over which a mean is taken: the shortest period.
+/// Least time in nanoseconds over which a mean is taken: the shortest period.
 const SEEN_NS_MIN: u64 = PERIODS_NS[0];
-/// Length of a bin of what credits pay for.
+/// Length, in nanoseconds, of a bin of the backlog that credits have to cover.
 const SLOW_NS: u64 = 100_000_000;
 /// The slowest and the fastest rate of ladders: bits and packets per second.
 const BPS: (f64, f64) = (1e6, 4e12);
 const PPS: (f64, f64) = (1e2, 1e10);
-/// Flows that are named.
+/// Number of flows that are listed.
 pub const FLOWS_NAMED: usize = 16;
-/// Packets that may pass at once to link-local services, and of fragments: as in `srd_card`.
+/// Number of packets to link-local services, and of fragments, that may pass at once: the same as
+/// in `srd_card`.
 const ENI_DEPTH: u64 = ENI_PACKETS_PER_SECOND / 8;
 
 /// One direction.
@@ -56,7 +57,7 @@ struct Side {
     backlog: Backlog,
     bytes: Meter,
     packets: u64,
-    /// Bytes of the millisecond under way.
+    /// Bytes of the current millisecond.
     line_bytes: u64,
     line: Timeline,
 }
@@ -88,7 +89,7 @@ pub struct Profiler {
     now_ns: u64,
     bin: u64,
     slow: u64,
-    /// The millisecond under way since the beginning, as the rates count them.
+    /// Number of the current millisecond since the beginning.
     line: u64,
     bin_packets: u64,
     sides: [Side; 2],
@@ -97,7 +98,8 @@ pub struct Profiler {
     flows: Flows,
     tunnels: Tunnels,
     connections: Connections,
-    /// Fragments that leave, and packets to link-local services.
+    /// Limits of outgoing fragments, and of packets to link-local services, with the packets beyond
+    /// each.
     fragments: (Bucket, u64),
     link_local: (Bucket, u64),
     others: SkipCounts,
@@ -112,8 +114,8 @@ impl std::fmt::Debug for Profiler {
 }
 
 impl Profiler {
-    /// An analysis that begins now. `headroom`: how much more traffic limits shall carry, 0.2 for a
-    /// fifth.
+    /// Returns an analysis that begins at `now`. `headroom` is the required headroom below limits,
+    /// 0.2 for a fifth.
     pub fn new(name: &str, headroom: f64, now: Instant) -> Self {
         let now_ns = now.as_nanos();
         let bucket = || (Bucket::new(ENI_PACKETS_PER_SECOND, ENI_DEPTH, now), 0);
@@ -142,29 +144,29 @@ impl Profiler {
         }
     }
 
-    /// Marks the profile as that of a file. `interface`: name of the interface in the file, if it
-    /// has one.
+    /// Marks the profile as that of a file. `interface` is the name of the interface in the file,
+    /// if it has one.
     #[must_use]
     pub fn of_file(self, interface: Option<&str>) -> Self {
         Self { interface: interface.map(str::to_owned), ..self }
     }
 
-    /// Name of the interface or file.
+    /// Returns the name of the interface or file.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Packets so far.
+    /// Returns the number of packets so far.
     pub fn packets(&self) -> u64 {
         self.sides.iter().map(|side| side.packets).sum()
     }
 
-    /// Bytes so far, from the IP header on.
+    /// Returns the bytes so far, from the IP header on.
     pub fn bytes(&self) -> u64 {
         self.sides.iter().map(|side| side.bytes.total()).sum()
     }
 
-    /// A packet.
+    /// Adds a packet.
     pub fn see(&mut self, raw: &Raw<'_>) {
         let Some(mut arrival) = raw.arrival() else {
             self.others.add(raw.other());
@@ -221,7 +223,7 @@ impl Profiler {
         }
     }
 
-    /// All that arrived before this steady time was shown.
+    /// Notes that all packets before this steady time were added.
     fn advance(&mut self, now: Instant) {
         self.now_ns = self.now_ns.max(now.as_nanos());
         let bin = self.now_ns / BIN_NS;
@@ -264,21 +266,21 @@ impl Profiler {
         }
     }
 
-    /// Packets that were not seen.
+    /// Counts packets that were not captured.
     pub fn miss(&mut self, packets: u64) {
         self.lost += packets;
     }
 
-    /// Traffic until `now`, and its needs.
+    /// Ends the profile and returns the traffic until `now`, with its needs.
     pub fn finish(mut self, now: Instant) -> TrafficSummary {
         let now = self.clock.now(now);
         self.advance(now);
         self.end()
     }
 
-    /// Traffic until the latest packet, and its needs.
+    /// Ends the profile and returns the traffic until the latest packet, with its needs.
     pub fn end(mut self) -> TrafficSummary {
-        // The bins under way end later.
+        // The current bins end later than the latest packet.
         let (end_ns, seen_ns) = (self.now_ns, (self.now_ns - self.began_ns).max(SEEN_NS_MIN));
         self.advance(Instant::from_nanos(end_ns + SLOW_NS));
         let connections = self.connections.seen(end_ns);

@@ -25,7 +25,7 @@ fn bytes_packets_and_directions_are_told_apart() {
     assert_eq!(seen.largest_bytes, 1250);
     assert_eq!(seen.rates_out[0].p50, 10e6);
     assert!((9.8e6..10.2e6).contains(&seen.needs.mean_bps.out), "{:?}", seen.needs.mean_bps);
-    // A packet of 10,000 bits passes a bucket of 1 ms at 10 Mb/s, and no slower one.
+    // A packet of 10,000 bits passes a bucket of 1 ms at 10 Mb/s, and no slower bucket.
     assert!((9.8e6..10.3e6).contains(&seen.needs.bandwidth_bps.out), "{:?}", seen.needs);
     assert_eq!(seen.connections.entries[0].peak, 1);
 }
@@ -52,7 +52,7 @@ fn services_and_fragments_beyond_their_rates_are_counted() {
         made.push(query);
     }
     let seen = seen(&made);
-    // 128 at once, and 1024 a second for 0.2 s.
+    // The limit permits 128 packets at once, and 1024 per second for 0.2 s.
     assert!((1600..1700).contains(&seen.link_local_over), "{}", seen.link_local_over);
     assert_eq!(seen.fragments_over, 0);
 }
@@ -84,7 +84,7 @@ fn the_largest_packet_is_found_among_super_packets() {
     }
     let mut seen = seen(&made);
     assert_eq!(seen.largest_bytes, 1500);
-    // A super-packet that is shorter than a segment has as many bytes as it has.
+    // A super-packet that is shorter than a segment counts with its own length.
     let mut short = tcp(MS, PacketDirection::Out, (1000, 80), 16, 400);
     short.segment_bytes = Some(1460);
     let mut profiler = Profiler::new("test", 0.2, Instant::from_nanos(0));
@@ -99,7 +99,7 @@ fn the_largest_packet_is_found_among_super_packets() {
 
 #[test]
 fn the_picture_has_the_largest_millisecond_of_the_table() {
-    // 50 packets in one millisecond, in the middle or at the end of what is seen.
+    // 50 packets in one millisecond, in the middle or at the end of the captured time.
     for (until, burst) in [(2_000, 1_000), (1_001, 1_000), (1, 0)] {
         let mut made: Vec<TestPacket> =
             (0..until).map(|n| udp(n * MS + 700, PacketDirection::Out, (1000, 80), 1000)).collect();
@@ -151,7 +151,7 @@ fn the_answer_comes_first_and_marks_are_explained_where_they_stand() {
     let report = crate::report(seen(&made), &crate::Filter::default(), None);
     let text = crate::text::report(&report);
     let page = crate::html::page(std::iter::once(&report), &["a note".to_owned()]);
-    // A figure and its unit do not part in a cell.
+    // Between a figure and its unit is a non-breaking space.
     let page = page.replace('\u{a0}', " ");
     srd_chart::check_well_formed(page.strip_prefix("<!DOCTYPE html>\n").unwrap()).unwrap();
     for (said, parts) in [
@@ -169,7 +169,7 @@ fn the_answer_comes_first_and_marks_are_explained_where_they_stand() {
     let at = |part: &str| page.find(part).unwrap_or_else(|| panic!("{part}: {page}"));
     assert!(at("<p class=\"verdict good\">") < at("<p class=\"lead\">"), "{page}");
     assert!(at("How packets were read") < at("a note"), "{page}");
-    // One picture a type is folded.
+    // There is one folded picture for each type.
     let charts = page.matches("how much of each limit is needed</summary>").count();
     assert!(charts >= 1 && page.matches("<details>").count() >= charts);
     // A capture may have no name for its interface.
@@ -193,7 +193,7 @@ fn an_idle_interface_recommends_nothing() {
 
 #[test]
 fn regression_a_clock_that_was_set_back_makes_no_burst() {
-    // 1 Mb/s all the time, of which the clock shows ten seconds twice.
+    // A steady 1 Mb/s, during which the clock shows the same ten seconds twice.
     let made: Vec<TestPacket> = [100, 90]
         .into_iter()
         .flat_map(|s| (0..1_250).map(move |n| s * 1000 * MS + n * 8 * MS))
@@ -204,7 +204,8 @@ fn regression_a_clock_that_was_set_back_makes_no_burst() {
     let seen = profiler.end();
     assert_eq!((seen.clock_set_back, seen.seen_ns / (100 * MS)), (1, 198));
     assert_eq!(seen.packets, 2_500);
-    // The late packets, and the packet that showed that they were late, came at once: no more.
+    // Only the late packets, and the packet that showed that the clock was set back, count at the
+    // same time.
     assert!(seen.rates_out[0].max <= 20.0 * 8e6, "{:?}", seen.rates_out);
     assert!(seen.needs.fastest.is_some_and(|(_, bps)| bps < 1_200_000), "{:?}", seen.needs);
     let text = crate::text::heading(&seen);

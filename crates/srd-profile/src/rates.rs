@@ -1,5 +1,5 @@
 //! Counts of all periods of one length (bytes, packets, new connections) as rates: percentiles and
-//! the maximum. Memory is that of one histogram, however long it goes.
+//! the maximum. Memory is that of one histogram, for any duration.
 
 use hdrhistogram::Histogram;
 use serde::Serialize;
@@ -10,20 +10,20 @@ const MS: u64 = 1_000_000;
 /// The lengths of periods, in nanoseconds: a millisecond, a second, a minute.
 pub const PERIODS_NS: [u64; 3] = [MS, 1_000 * MS, 60_000 * MS];
 
-/// Rates a second over periods of one length.
+/// Rates per second over periods of one length.
 #[derive(Clone, Copy, PartialEq, Debug, Default, Serialize)]
 pub struct Rates {
-    /// Length of a period.
+    /// Length of a period in nanoseconds.
     pub period_ns: u64,
-    /// Whole periods; if zero, all figures are the mean of the time that was seen.
+    /// Number of whole periods; if zero, all figures are the mean of the captured time.
     pub periods: u64,
-    /// Half of the periods have no more.
+    /// Rate that half of the periods do not exceed.
     pub p50: f64,
-    /// 99 of 100 periods have no more.
+    /// Rate that 99 of 100 periods do not exceed.
     pub p99: f64,
-    /// 999 of 1000 periods have no more.
+    /// Rate that 999 of 1000 periods do not exceed.
     pub p999: f64,
-    /// The most of any period.
+    /// Largest rate of any period.
     pub max: f64,
 }
 
@@ -34,19 +34,20 @@ struct Periods {
     origin_ns: u64,
     current: u64,
     count: u64,
-    /// The largest of the counts that are over: the histogram keeps three digits of it.
+    /// The exact largest count of a complete period; the histogram keeps only three digits.
     most: u64,
     histogram: Histogram<u64>,
 }
 
 impl Periods {
     fn new(period_ns: u64, origin_ns: u64) -> Self {
-        // It grows with the largest count: many interfaces of a file have small ones.
+        // The histogram grows with the largest count, because many interfaces of a file have small
+        // counts.
         let histogram = Histogram::new(3).expect("three digits are valid");
         Self { period_ns, origin_ns, current: 0, count: 0, most: 0, histogram }
     }
 
-    /// Counts at a time that is not before any other; what lies before its period is over.
+    /// Adds a count at a time. Times must not decrease, so earlier periods are complete.
     fn add(&mut self, time_ns: u64, count: u64) {
         let period = time_ns.saturating_sub(self.origin_ns) / self.period_ns;
         if period > self.current {
@@ -66,7 +67,7 @@ impl Periods {
         }
         let a_second = factor * 1e9 / period_ns as f64;
         let at = |share: f64| self.histogram.value_at_quantile(share) as f64 * a_second;
-        // The period under way will have at least as much as it has now.
+        // The current period will have at least its present count.
         let max = self.most.max(self.count) as f64 * a_second;
         Rates {
             period_ns,
@@ -106,10 +107,10 @@ impl Meter {
         self.total
     }
 
-    /// Rates a second, each count worth `factor`.
+    /// Returns the rates per second, with each count multiplied by `factor`.
     pub(crate) fn rates(&self, seen_ns: u64, factor: f64) -> [Rates; 3] {
         [0, 1, 2].map(|n: usize| {
-            // Periods without anything are whole, too, up to the end of what was seen.
+            // Idle periods up to the end of the captured time are whole periods as well.
             let mut periods = self.all[n].clone();
             periods.add(periods.origin_ns + seen_ns, 0);
             periods.rates(seen_ns, factor)
@@ -145,7 +146,7 @@ mod tests {
         assert_eq!((second.p50, second.max), (0.0, 1120.0));
         assert_eq!(minute.max, 560.0);
         assert_eq!(meter.total(), 140);
-        // Without anything, all of them are idle.
+        // Without any count, all periods are idle.
         let [ms, second, minute] = Meter::new(7).rates(2_000 * MS, 8.0);
         assert_eq!((ms.periods, second.periods, minute.periods), (2000, 2, 0));
     }

@@ -17,7 +17,7 @@ use srd_watch::steady::Steady;
 use crate::connections::secret;
 use crate::place;
 
-/// Work of a call that frees entries of the table.
+/// Largest number of table entries that one call frees.
 const WORK: u32 = 64;
 
 /// One instance under replay.
@@ -38,7 +38,7 @@ impl std::fmt::Debug for Replay {
 }
 
 impl Replay {
-    /// An instance as at launch, whose first packet comes now.
+    /// Returns an instance in its state at launch, whose first packet arrives at `now`.
     pub fn new(profile: &Profile, kind: FlowKind, now: Instant) -> Self {
         let kind = match kind {
             FlowKind::Express if !profile.instance.ena_srd => FlowKind::ClusterPlacementGroup,
@@ -56,7 +56,7 @@ impl Replay {
         }
     }
 
-    /// A packet.
+    /// Adds a packet.
     pub fn see(&mut self, raw: &Raw<'_>) {
         let (Some(arrival), Some((bytes, _))) = (raw.arrival(), raw.ip()) else { return };
         let Some(packet) = Packet::read(bytes) else { return };
@@ -93,14 +93,14 @@ impl Replay {
         }
     }
 
-    /// The counters of `ethtool -S` that the card would show.
+    /// Returns the counters of `ethtool -S` that the card would show.
     pub fn allowances(&self) -> Allowances {
         let mut counters = self.limits.allowances(0);
         counters.count(Limit::Tracking, self.refused);
         counters
     }
 
-    /// The counters that moved, by name.
+    /// Returns the names and values of the counters that increased.
     pub fn moved(&self) -> Vec<(&'static str, u64)> {
         let counters = self.allowances();
         let all = counters.ethtool(0).into_iter().chain(counters.ours());

@@ -11,7 +11,7 @@ use crate::traffic::{DetectedKind, kinds};
 /// The full report on one interface.
 #[derive(Debug, Serialize)]
 pub struct Report {
-    /// Traffic that was seen.
+    /// Captured traffic and its needs.
     pub seen: TrafficSummary,
     /// Kinds of traffic.
     pub kinds: Vec<DetectedKind>,
@@ -21,7 +21,8 @@ pub struct Report {
     pub advice: Vec<Advice>,
 }
 
-/// Report on the traffic. `kind`: destination of flows, if the reader sets one.
+/// Returns the report on the traffic. `kind` is the kind of destination of flows, if the user sets
+/// one.
 pub fn report(seen: TrafficSummary, filter: &Filter, kind: Option<FlowKind>) -> Report {
     let kinds = kinds(&seen);
     let choices = choose(&seen.needs, filter, kind);

@@ -4,7 +4,7 @@ use srd_proto::time::Instant;
 use srd_watch::PacketDirection;
 use srd_watch::read::Raw;
 
-/// A packet of IPv4.
+/// An IPv4 packet.
 #[derive(Clone, Debug)]
 pub(crate) struct TestPacket {
     pub(crate) time_ns: u64,
@@ -28,7 +28,7 @@ impl TestPacket {
         }
     }
 
-    /// Sends it there.
+    /// Sets the destination of the packet.
     pub(crate) fn to(&mut self, address: [u8; 4]) {
         self.bytes[16..20].copy_from_slice(&address);
     }

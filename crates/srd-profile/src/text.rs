@@ -1,4 +1,4 @@
-//! The report for people, as a text.
+//! The report as text for the user.
 #![allow(clippy::cast_possible_truncation)] // rates, times and counts, far below 2^64
 
 use srd_card::limits::FlowKind;
@@ -11,24 +11,24 @@ use crate::rates::Rates;
 use crate::report::Report;
 use crate::traffic::Kind;
 
-/// Text in place of types if nothing was seen.
+/// Text in place of types if no packet was captured.
 pub(crate) const NO_PACKETS: &str =
     "no packets were seen: look while there is traffic (--for), or at another interface";
-/// Families that are listed.
+/// Largest number of families that are listed.
 const FAMILIES_LISTED: usize = 12;
-/// Flows and tunnels that are listed.
+/// Largest number of flows, and of tunnels, that are listed.
 const LISTED: usize = 8;
-/// Width of a line of advice.
+/// Width of a line of advice, in characters.
 const WIDTH: usize = 100;
 const LENGTHS: [&str; 3] = ["1 ms", "1 s", "60 s"];
 /// The meaning of a mark beside figures.
 pub(crate) const NO_WHOLE_PERIOD: &str = "* the mean of what was seen: no whole period";
 pub(crate) const ESTIMATED: &str = "~ of a limit that EC2 does not publish, and that is estimated";
 
-/// The whole report.
+/// Returns the whole report.
 pub fn report(report: &Report) -> String {
     let Report { seen, kinds, choices, advice } = report;
-    // The answer first: which type, and what to change.
+    // The answer comes first: the type, and the changes.
     let mut text = heading(seen);
     text += &types(choices, seen);
     text += "\nBefore you pay for more\n";
@@ -51,7 +51,7 @@ pub fn report(report: &Report) -> String {
     text
 }
 
-/// The name of a kind.
+/// Returns the name of a kind.
 pub(crate) fn kind_name(kind: Kind) -> &'static str {
     match kind {
         Kind::Whale => "whale",
@@ -150,7 +150,8 @@ fn rates(seen: &TrafficSummary) -> String {
     text
 }
 
-/// The lengths of periods, marked where there was no whole one.
+/// Returns the lengths of periods as text, with their rates; lengths without a whole period are
+/// marked.
 pub(crate) fn lengths(all: &[Rates; 3]) -> [(String, &Rates); 3] {
     [0, 1, 2].map(|n: usize| {
         let mark = if all[n].periods == 0 { "*" } else { "" };
@@ -158,7 +159,7 @@ pub(crate) fn lengths(all: &[Rates; 3]) -> [(String, &Rates); 3] {
     })
 }
 
-/// Whether a rate is so marked.
+/// Whether a rate has the mark for a length without a whole period.
 pub(crate) fn has_short(seen: &TrafficSummary) -> bool {
     let all = [&seen.rates_in, &seen.rates_out, &seen.rates_packets, &seen.connections.rates];
     all.into_iter().flatten().any(|of| of.periods == 0)
@@ -240,7 +241,7 @@ fn types(choices: &Choices, seen: &TrafficSummary) -> String {
     text
 }
 
-/// The answer in a sentence.
+/// Returns the answer in a sentence.
 pub(crate) fn answer(choices: &Choices) -> String {
     let Some(choice) = choices.families.first() else {
         return if choices.flow_too_fast {
@@ -267,13 +268,13 @@ pub(crate) fn answer(choices: &Choices) -> String {
     text
 }
 
-/// Types of families of which none suffices, with what they lack.
+/// Returns the list of types of families without a sufficient type, with the limits that they lack.
 fn nearest(choices: &Choices) -> String {
     let line = |of: &Verdict| format!("  nearest: {} lacks {}\n", of.name, lacking(of));
     choices.nearest.iter().map(line).collect()
 }
 
-/// A type that the reader named.
+/// Returns the text about a type that the user named.
 fn asked(verdict: &Verdict) -> String {
     let word = if verdict.sufficient { "suffices" } else { "does not suffice" };
     let mut text = format!("  {}: {word}\n", verdict.name);
@@ -298,13 +299,13 @@ fn asked(verdict: &Verdict) -> String {
     text
 }
 
-/// `packets a second ~ 55 %`.
+/// Returns the used share of a limit, such as `packets a second ~ 55 %`.
 pub(crate) fn used(of: &Use) -> String {
     let mark = if of.estimate { " ~" } else { "" };
     format!("{}{mark} {:.0} %", of.limit, of.share() * 100.0)
 }
 
-/// Limits that a type lacks.
+/// Returns the limits of a type that do not suffice.
 pub(crate) fn lacking(verdict: &Verdict) -> String {
     let words: Vec<String> = verdict
         .lacks()
@@ -313,7 +314,7 @@ pub(crate) fn lacking(verdict: &Verdict) -> String {
     words.join(", ")
 }
 
-/// A figure of a limit, with its unit.
+/// Returns a figure of a limit, with its unit.
 pub(crate) fn figure(of: &Use, value: f64) -> String {
     match of.limit {
         limit::PACKETS => format!("{}/s", count(value)),
@@ -324,7 +325,7 @@ pub(crate) fn figure(of: &Use, value: f64) -> String {
     }
 }
 
-/// A paragraph behind a heading, in lines of [`WIDTH`].
+/// Returns a paragraph after a heading, in lines of [`WIDTH`] characters.
 fn wrapped(head: &str, text: &str) -> String {
     let indent = " ".repeat(head.chars().count());
     let (mut lines, mut line) = (String::new(), head.trim_end_matches('\n').to_owned());

@@ -1,35 +1,37 @@
-//! Kinds of traffic: the first step of the talk. Each kind has a threshold with a name.
+//! Kinds of traffic: the first step of the talk. The threshold of each kind is a named constant.
 #![allow(clippy::cast_possible_truncation)] // rates, times and counts, far below 2^64
 
 use serde::Serialize;
 
 use crate::needs::TrafficSummary;
 
-/// A flow is a whale from half of the ceiling of one flow outside of a placement group on.
+/// Rate, in bits per second, from which a flow is a whale: half of the ceiling of one flow outside
+/// of a placement group.
 pub const WHALE_BPS: f64 = 2.5e9;
-/// Share of all bytes with which one flow is nearly all there is.
+/// Share of all bytes from which one flow counts as nearly all traffic.
 pub const SINGLE_SHARE: f64 = 0.9;
-/// Number of equal flows from which they spread well over paths and queues.
+/// Effective number of flows from which they spread well over paths and queues.
 pub const MANY_FLOWS: f64 = 64.0;
-/// Number of equal flows up to which they do not spread well.
+/// Effective number of flows up to which they do not spread well.
 pub const FEW_FLOWS: f64 = 8.0;
-/// Inner flows that make a tunnel with one outer flow worth a word.
+/// Least number of inner flows for which a tunnel with one outer flow is reported.
 pub const INNER_FLOWS: u64 = 2;
-/// Share of all bytes from which on a tunnel that cannot be looked into is worth a word.
+/// Share of all bytes from which a tunnel with unreadable content is reported.
 pub const OPAQUE_SHARE: f64 = 0.05;
-/// TCP connections of which half end within so long are short-lived, in milliseconds.
+/// Largest median lifetime, in milliseconds, of short-lived TCP connections.
 pub const SHORT_MS: f64 = 1_000.0;
 /// Shortest time, in nanoseconds, that allows a statement about the life of connections.
 pub const LONG_NS: u64 = 1_000_000_000;
-/// New connections per second, over a second, that are many.
+/// New connections per second, over a second, from which they count as many.
 pub const CONNECTIONS_MANY: f64 = 100.0;
-/// The need in bandwidth is so many times the highest mean of a second, or of a minute: bursts.
+/// Traffic has bursts if it needs this multiple of its highest mean over a second, or over a
+/// minute.
 pub const BURST_TIMES: f64 = 4.0;
-/// Bursts below that bandwidth matter to no instance type, in bits per second.
+/// Bandwidth, in bits per second, below which bursts do not matter to any instance type.
 pub const BURST_BPS: f64 = 100e6;
-/// Bytes of packets that are small on average.
+/// Largest mean size, in bytes, of small packets.
 pub const SMALL_BYTES: f64 = 300.0;
-/// Packets a second, over a second, from which on it matters that they are small.
+/// Packets per second, over a second, from which small packets matter.
 pub const SMALL_PPS: f64 = 10_000.0;
 
 /// A kind of traffic.
@@ -40,25 +42,25 @@ pub enum Kind {
     Whale,
     /// Several flows in a tunnel that is one flow to the network.
     TunnelOneFlow,
-    /// A tunnel that cannot be looked into, and is one flow to the network.
+    /// A tunnel with unreadable content that is one flow to the network.
     TunnelOpaque,
-    /// One flow is nearly all there is.
+    /// One flow has nearly all bytes.
     SingleFlow,
     /// Bytes are spread over a few flows.
     FewFlows,
-    /// Bytes are spread over many flows: entropy.
+    /// Bytes are spread over many flows: high entropy.
     ManyFlows,
     /// Most TCP connections end soon, and many begin.
     ShortLived,
-    /// Connections live on.
+    /// Connections last long.
     LongLived,
-    /// Bursts that a second's or a minute's mean hides.
+    /// Bursts that the mean over a second or a minute hides.
     Bursts,
     /// Many small packets.
     SmallPackets,
 }
 
-/// A kind that was found, in words.
+/// A kind of traffic that was found, with a description.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct DetectedKind {
     /// The kind.
@@ -67,7 +69,7 @@ pub struct DetectedKind {
     pub text: String,
 }
 
-/// The kinds of what was seen.
+/// Returns the kinds of the captured traffic.
 pub fn kinds(seen: &TrafficSummary) -> Vec<DetectedKind> {
     let mut found = Vec::new();
     tunnels(seen, &mut found);
@@ -102,7 +104,7 @@ fn tunnels(seen: &TrafficSummary, found: &mut Vec<DetectedKind>) {
     }
 }
 
-/// Whether a flow carries a tunnel, which is named as such.
+/// Whether a flow carries a tunnel, which is reported as a tunnel.
 fn is_tunnel(seen: &TrafficSummary, flow: &srd_watch::Flow) -> bool {
     seen.tunnels.iter().any(|tunnel| {
         let ends = (tunnel.source, tunnel.destination);

@@ -1,6 +1,7 @@
-//! Tunnels: how many flows are inside, and how many the network sees.
+//! Tunnels: the number of flows inside, and the number that the network sees.
 //!
-//! Bound: [`TUNNELS_MAX`] tunnels by their ends; packets of others are counted.
+//! Limit: [`TUNNELS_MAX`] tunnels, identified by their ends; packets of further tunnels are only
+//! counted.
 
 use std::collections::BTreeMap;
 use std::hash::{BuildHasher, RandomState};
@@ -11,15 +12,15 @@ use srd_watch::{Arrival, Tunnel};
 
 use crate::distinct::LinearCounter;
 
-/// Tunnels that are kept apart.
+/// Largest number of tunnels that are counted separately.
 pub const TUNNELS_MAX: usize = 256;
 const ESP: u8 = 50;
 const GRE: u8 = 47;
-/// UDP ports of tunnels that cannot be looked into: what, and the port.
+/// Names and UDP ports of tunnels whose content cannot be read.
 const OPAQUE_PORTS: [(&str, u16); 3] =
     [("GTP-U", 2152), ("ESP in UDP", 4500), ("WireGuard", 51820)];
 
-/// The ends of a tunnel, and what it is.
+/// The ends of a tunnel, and its kind.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 struct TunnelKey {
     kind: &'static str,
@@ -39,15 +40,15 @@ struct Inside {
 pub struct TunnelSeen {
     /// Kind of the tunnel.
     pub kind: &'static str,
-    /// Its outer source.
+    /// Outer source address of the tunnel.
     pub source: IpAddr,
-    /// Its outer destination.
+    /// Outer destination address of the tunnel.
     pub destination: IpAddr,
     /// Bytes, from the outer IP header on.
     pub bytes: u64,
-    /// About how many flows the network sees of it.
+    /// Approximate number of outer flows, which the network sees.
     pub outer_flows: u64,
-    /// About how many are inside; `None` if it cannot be looked into.
+    /// Approximate number of inner flows; `None` if the content cannot be read.
     pub inner_flows: Option<u64>,
 }
 
@@ -95,12 +96,12 @@ impl Tunnels {
         }
     }
 
-    /// Packets of tunnels that found no place.
+    /// Returns the number of packets of tunnels beyond the limit of the table.
     pub(crate) fn others(&self) -> u64 {
         self.others
     }
 
-    /// The tunnels, the largest first.
+    /// Returns the tunnels, the largest first.
     pub(crate) fn list(&self) -> Vec<TunnelSeen> {
         let seen = |(ends, inside): (&TunnelKey, &Inside)| TunnelSeen {
             kind: ends.kind,
@@ -116,7 +117,7 @@ impl Tunnels {
     }
 }
 
-/// A tunnel that cannot be looked into.
+/// Returns the kind of a tunnel whose content cannot be read, by protocol number and port.
 fn opaque(number: u8, port: u16) -> Option<&'static str> {
     match number {
         ESP => Some("ESP"),

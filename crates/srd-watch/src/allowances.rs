@@ -1,4 +1,4 @@
-//! The driver's counters of packets that the card held up, and the bursts that they belong to.
+//! Assigns the driver's counters of packets that the card held up to bursts.
 //!
 //! ```text
 //!  samples      |         |    +9   |         |          of a counter
@@ -7,10 +7,11 @@
 //! ```
 //!
 //! The growth between two samples belongs to every burst of its direction that overlaps the time
-//! between them. A burst is therefore reported after the next sample. Growth that overlaps no
-//! burst is counted separately: it means that packets were held up by traffic that was not seen.
+//! between them. A burst is therefore reported after the next sample. Growth that overlaps no burst
+//! is counted separately: it means that traffic which this program did not capture made the card
+//! hold packets up.
 //!
-//! Bound: [`GROWTHS_MAX`] samples with growth are kept, and none longer than any burst.
+//! Limits: [`GROWTHS_MAX`] samples with growth are kept, and each only as long as a burst may last.
 
 use std::collections::VecDeque;
 
@@ -18,7 +19,7 @@ use crate::arrival::PacketDirection;
 use crate::burst::{Burst, Increment};
 use crate::find::RUN_NS_MAX;
 
-/// Counters of packets queued or dropped, in ENA's order, with the direction that they count.
+/// Counters of packets queued or dropped, in ENA's order, with the direction that each counts.
 pub const COUNTERS: [(&str, Option<PacketDirection>); 5] = [
     ("bw_in_allowance_exceeded", Some(PacketDirection::In)),
     ("bw_out_allowance_exceeded", Some(PacketDirection::Out)),
@@ -26,9 +27,9 @@ pub const COUNTERS: [(&str, Option<PacketDirection>); 5] = [
     ("conntrack_allowance_exceeded", None),
     ("linklocal_allowance_exceeded", None),
 ];
-/// Samples with growth that are kept.
+/// Largest number of samples with growth that are kept.
 pub const GROWTHS_MAX: usize = 1024;
-/// Time for which a growth may wait for its burst: the longest burst, and some gap.
+/// Time in nanoseconds for which growth waits for its burst: twice the longest burst.
 const KEPT_NS: u64 = 2 * RUN_NS_MAX;
 
 /// Growth of the counters between two samples.
@@ -40,10 +41,10 @@ struct Growth {
     belongs: bool,
 }
 
-/// The counters of a driver that has them.
+/// The counters of a driver, and their growth.
 #[derive(Clone, Debug)]
 pub struct Allowances {
-    /// Indices of the counters in the driver's statistics, and in [`COUNTERS`].
+    /// For each counter, its index in the driver's statistics and in [`COUNTERS`].
     places: Vec<(usize, usize)>,
     last: Option<(u64, Vec<u64>)>,
     samples: u64,
@@ -53,7 +54,7 @@ pub struct Allowances {
 }
 
 impl Allowances {
-    /// The counters among a driver's statistics; `None` if it has no such counter.
+    /// Returns the counters among a driver's statistics; `None` if it has no such counter.
     pub fn among(names: &[String]) -> Option<Self> {
         let place = |(n, (counter, _)): (usize, &(&str, Option<PacketDirection>))| {
             Some((names.iter().position(|name| name == counter)?, n))
@@ -70,8 +71,8 @@ impl Allowances {
         })
     }
 
-    /// A sample of all statistics of the driver. A counter that fell was reset with its driver, and
-    /// counts from zero.
+    /// Adds a sample of all statistics of the driver. A counter that is smaller than before was
+    /// reset with its driver, so it counts from zero.
     pub fn sample(&mut self, now_ns: u64, statistics: &[u64]) {
         let value = |(place, _): &(usize, usize)| statistics.get(*place).copied().unwrap_or(0);
         let values: Vec<u64> = self.places.iter().map(value).collect();
@@ -92,17 +93,18 @@ impl Allowances {
         }
     }
 
-    /// Time of the last sample.
+    /// Returns the time of the last sample in nanoseconds.
     pub fn sampled_ns(&self) -> Option<u64> {
         self.last.as_ref().map(|(at, _)| *at)
     }
 
-    /// Number of samples.
+    /// Returns the number of samples.
     pub fn samples(&self) -> u64 {
         self.samples
     }
 
-    /// Writes into a burst what belongs to it. Call it after a sample that follows its end.
+    /// Writes the growth that belongs to a burst into the burst. Call this function after the first
+    /// sample that follows the end of the burst.
     pub fn attribute(&mut self, burst: &mut Burst) {
         let mut sum = vec![0_u64; self.places.len()];
         for growth in &mut self.growths {
@@ -127,14 +129,15 @@ impl Allowances {
             .collect();
     }
 
-    /// No burst will come any more.
+    /// Ends the assignment: no further burst follows.
     pub fn finish(&mut self) {
         while !self.growths.is_empty() {
             self.forget();
         }
     }
 
-    /// Growth of the counters since the first sample, and the part of it that overlaps no burst.
+    /// Returns, for each counter, its name, its growth since the first sample, and the part of the
+    /// growth that overlaps no burst.
     pub fn totals(&self) -> Vec<(&'static str, u64, u64)> {
         let both = self.total.iter().zip(&self.strays);
         let named = self.places.iter().zip(both);

@@ -8,7 +8,7 @@ use srd_proto::time::Instant;
 const MS: u64 = 1_000_000;
 
 fn names() -> Vec<String> {
-    // As ENA has them: after others.
+    // Statistics as ENA has them: the counters follow other statistics.
     let ena = ["tx_timeout", "bw_in_allowance_exceeded", "bw_out_allowance_exceeded"];
     let rest = ["pps_allowance_exceeded", "conntrack_allowance_exceeded"];
     ena.into_iter()
@@ -18,7 +18,7 @@ fn names() -> Vec<String> {
         .collect()
 }
 
-/// A UDP packet of 1028 bytes.
+/// Returns a UDP packet of 1028 bytes.
 fn packet() -> Vec<u8> {
     let mut bytes = vec![0; 1028];
     bytes[0] = 0x45;

@@ -18,10 +18,10 @@ pub enum PacketDirection {
 }
 
 impl PacketDirection {
-    /// Both, in the order of their indices.
+    /// Both directions, in the order of their indices.
     pub const BOTH: [Self; 2] = [Self::In, Self::Out];
 
-    /// `in` or `out`.
+    /// Returns `in` or `out`.
     pub fn name(self) -> &'static str {
         match self {
             Self::In => "in",
@@ -54,12 +54,12 @@ impl fmt::Display for Tunnel {
     }
 }
 
-/// A flow: what the network sees, and what is inside.
+/// A flow: the outer flow that the network sees, and the inner flow of a tunnel.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Hash)]
 pub struct Flow {
-    /// The fields of the outermost headers, which switches and cards go by.
+    /// Fields of the outermost headers, which switches and cards use.
     pub outer: FlowKey,
-    /// The innermost flow, if the outer one is a tunnel, and the outermost kind of tunnel.
+    /// If the outer flow is a tunnel: the kind of the outermost tunnel, and the innermost flow.
     pub inner: Option<(Tunnel, FlowKey)>,
 }
 
@@ -82,7 +82,7 @@ impl Serialize for Flow {
     }
 }
 
-/// `UDP 10.0.0.1:7 > 10.0.0.2:53`.
+/// Writes a flow as `UDP 10.0.0.1:7 > 10.0.0.2:53`.
 fn key(f: &mut fmt::Formatter<'_>, key: &FlowKey) -> fmt::Result {
     match key.protocol {
         protocol::TCP => f.write_str("TCP")?,
@@ -115,13 +115,13 @@ pub struct Arrival {
     pub way: PacketDirection,
     /// Flow of the packet.
     pub flow: Flow,
-    /// Bytes of all packets that this arrival represents, each from its IP header on.
+    /// Bytes from the IP header on, of all packets that the entry stands for.
     pub bytes: u32,
-    /// Number of packets that this arrival represents, at least one.
+    /// Number of packets that the entry stands for, at least one.
     pub packets: u32,
-    /// Bytes of the largest single packet of this arrival, from the IP header on.
+    /// Bytes of the largest of these packets, from the IP header on.
     pub packet_bytes: u32,
-    /// Whether it is a part of a fragmented packet.
+    /// Whether the packet is a fragment.
     pub fragment: bool,
 }
 

@@ -4,12 +4,12 @@ use std::collections::VecDeque;
 
 use hdrhistogram::Histogram;
 
-/// Parts of a span that are kept apart.
+/// Number of parts into which a span is divided.
 const SLOTS: u64 = 1000;
 /// Largest number of bytes of a period that the histogram distinguishes.
 const BYTES_MAX: u64 = 1 << 48;
 
-/// Bytes of the last so many nanoseconds, exact to a thousandth of that time.
+/// Bytes of a trailing span of time, exact to a thousandth of the span.
 #[derive(Clone, Debug)]
 pub(crate) struct Trailing {
     span_ns: u64,
@@ -22,7 +22,7 @@ impl Trailing {
         Self { span_ns, slots: VecDeque::new(), bytes: 0 }
     }
 
-    /// Counts bytes at a time that is not before any other.
+    /// Counts bytes at a time; times must not decrease.
     pub(crate) fn add(&mut self, time_ns: u64, bytes: u64) {
         let slot = time_ns / self.slot_ns();
         while self.slots.front().is_some_and(|(first, _)| first + SLOTS <= slot) {
@@ -35,7 +35,7 @@ impl Trailing {
         }
     }
 
-    /// The mean in bits per second when so much time has been seen.
+    /// Returns the mean in bits per second. `seen_ns` is the time that has been watched so far.
     pub(crate) fn mean_bps(&self, seen_ns: u64) -> u64 {
         rate_bps(self.bytes, self.span_ns.min(seen_ns))
     }
@@ -45,13 +45,13 @@ impl Trailing {
     }
 }
 
-/// Bits a second of bytes in nanoseconds.
+/// Returns the rate of `bytes` in `time_ns`, in bits per second.
 pub(crate) fn rate_bps(bytes: u64, time_ns: u64) -> u64 {
     let bits = u128::from(bytes) * 8 * 1_000_000_000;
     u64::try_from(bits / u128::from(time_ns.max(1))).unwrap_or(u64::MAX)
 }
 
-/// The rates of all whole periods of one length, idle ones included.
+/// The rates of all whole periods of one length, including idle periods.
 #[derive(Clone, Debug)]
 pub(crate) struct Periods {
     period_ns: u64,
@@ -69,7 +69,8 @@ impl Periods {
         Self { period_ns, origin_ns, current: 0, bytes: 0, histogram }
     }
 
-    /// Counts bytes at a time that is not before any other; what lies before it is over.
+    /// Counts bytes at a time. Times must not decrease, so all periods before this time are
+    /// complete.
     pub(crate) fn add(&mut self, time_ns: u64, bytes: u64) {
         let period = time_ns.saturating_sub(self.origin_ns) / self.period_ns;
         if period > self.current {
@@ -81,12 +82,12 @@ impl Periods {
         self.bytes += bytes;
     }
 
-    /// Whole periods.
+    /// Returns the number of whole periods.
     pub(crate) fn len(&self) -> u64 {
         self.histogram.len()
     }
 
-    /// The rate that this share of all periods does not exceed, in bits per second.
+    /// Returns the rate that this share of all periods does not exceed, in bits per second.
     pub(crate) fn quantile_bps(&self, share: f64) -> u64 {
         rate_bps(self.histogram.value_at_quantile(share), self.period_ns)
     }

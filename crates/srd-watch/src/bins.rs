@@ -13,16 +13,16 @@ pub(crate) struct LimitCounters {
     pub(crate) dropped: u64,
 }
 
-/// Arrivals in a bin, or in several.
+/// Sum of the arrivals in one or several bins.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Sum {
     pub(crate) bytes: u64,
     pub(crate) packets: u64,
     /// Bytes and packets of the largest frame.
     pub(crate) largest: (u64, u64),
-    /// By the first limit that each packet met.
+    /// Packets held up, each counted by its first limit only.
     pub(crate) first: LimitCounters,
-    /// By each limit.
+    /// Packets held up, for each limit.
     pub(crate) held: [LimitCounters; LIMITS],
     pub(crate) flows: TopFlows,
 }
@@ -57,7 +57,7 @@ impl Sum {
         self.first.dropped += packets;
     }
 
-    /// Counts all that `other` has, and empties it.
+    /// Adds the sum `other`, and empties it.
     pub(crate) fn absorb(&mut self, other: &mut Self) {
         self.bytes += other.bytes;
         self.packets += other.packets;
@@ -78,8 +78,8 @@ impl Sum {
         *self = Self { flows, ..Self::default() };
     }
 
-    /// Whether a limit of this direction alone held anything up. If fewer than `little` bytes
-    /// arrived, limits that queue do not count: what they held only waited behind others.
+    /// Whether a limit that only this direction has held packets up. If fewer than `little` bytes
+    /// arrived, limits with a queue do not count: their packets only waited behind earlier packets.
     pub(crate) fn is_held(&self, little: u64) -> bool {
         let own = |(n, held): (usize, &LimitCounters)| {
             let queues = n != Limit::Fragments as usize && n != Limit::LinkLocal as usize;
@@ -89,14 +89,14 @@ impl Sum {
         self.held.iter().enumerate().any(own)
     }
 
-    /// Whether the limit that both directions share held anything up.
+    /// Whether the limit that both directions share held packets up.
     pub(crate) fn is_held_by_both(&self) -> bool {
         let held = &self.held[Limit::Packets as usize];
         held.queued + held.dropped > 0
     }
 }
 
-/// Returns the larger first element and the larger second element of two pairs.
+/// Returns the larger value of each pair of components.
 pub(crate) fn larger(one: (u64, u64), other: (u64, u64)) -> (u64, u64) {
     (one.0.max(other.0), one.1.max(other.1))
 }

@@ -1,10 +1,10 @@
 //! Packets from a capture: pcap or pcapng, from a file, a pipe or standard input, also compressed.
 //!
-//! It is read once, packet by packet, and may be larger than memory. Each interface in it is
-//! watched on its own, with the times of its packets as the clock.
+//! A capture is read once, packet by packet, and may be larger than memory. Each interface of a
+//! capture is watched separately, with the times of its packets as the clock.
 //!
-//! Packets that are not read are counted by kind ([`SkipCounts`]). Bounds: those of
-//! [`srd_pcapng::read`].
+//! Packets that are not read are counted by kind ([`Others`]). The limits of [`srd_pcapng::read`]
+//! apply.
 
 use std::cell::Cell;
 use std::fmt;
@@ -29,7 +29,7 @@ use crate::session::{Report, Session};
 use crate::units::grouped;
 use crate::watch::{Settings, Watch};
 
-/// Characters of a name that a file gives to an interface, at most.
+/// Largest number of characters of an interface's name in a file.
 pub const NAME_CHARS_MAX: usize = 64;
 
 /// Options for reading a file.
@@ -39,20 +39,20 @@ pub struct Options {
     pub model: Model,
     /// Settings of the search for bursts.
     pub settings: Settings,
-    /// Addresses of this side: packets from there go out. Used if the file does not mark
-    /// directions.
+    /// Addresses of this side: a packet from one of them is outgoing. They are used only if the
+    /// file does not mark directions.
     pub local: Vec<Prefix>,
-    /// Longer packets are super-packets of packets of this length.
+    /// Length of the packets of which a longer packet (a super-packet) consists.
     pub mtu_bytes: Option<u16>,
-    /// Memory for packets that may be saved; zero keeps none.
+    /// Bytes of memory for packets that may be saved; zero keeps none.
     pub kept_bytes: usize,
 }
 
-/// Reason why a file could not be read, or not to its end.
+/// Reason why a file could not be read, or could not be read to its end.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum FileError {
-    /// The operating system's error.
+    /// An error of the operating system.
     Io(io::Error),
     /// The file is not a capture file.
     Unknown(ReadError),
@@ -91,10 +91,10 @@ pub struct Outcome {
 /// End of reading a file.
 #[derive(Debug, Default)]
 pub struct End {
-    /// Packets, those included that were not read.
+    /// Number of packets, including unsupported packets.
     pub packets: u64,
-    /// Packets of link types that are not read, and of no interface. What is inside of the others
-    /// is for the caller to count.
+    /// Packets that have an unsupported link type or no interface. The caller counts unsupported
+    /// contents of the other packets.
     pub others: SkipCounts,
     /// Reason why reading ended before the end of the file.
     pub error: Option<FileError>,
@@ -103,7 +103,8 @@ pub struct End {
 }
 
 impl End {
-    /// Reason why there is no result for a file. `others`: all packets that are not counted.
+    /// Returns the reason why there is no result for a file. `others` are all packets that are not
+    /// counted.
     pub fn nothing(&self, others: &SkipCounts) -> String {
         if self.packets == 0 && self.is_stopped {
             "stopped before a packet was read".to_owned()
@@ -117,7 +118,7 @@ impl End {
     }
 }
 
-/// The name of a file for people.
+/// Returns the display name of a file.
 pub fn name_of(file: &Path) -> String {
     if file.as_os_str() == STDIN { "standard input".to_owned() } else { file.display().to_string() }
 }
@@ -131,17 +132,17 @@ pub struct Read<'a> {
     pub name: &'a str,
     /// The name that the file gives to the interface.
     pub device: Option<&'a str>,
-    /// The packet. If the file does not mark its direction, it goes in.
+    /// The packet. If the file does not mark its direction, it counts as incoming.
     pub raw: Raw<'a>,
     /// Whether the file marks the direction.
     pub is_marked: bool,
-    /// Bytes of the file that were read before.
+    /// Bytes of the file that were read before this packet.
     pub position: u64,
 }
 
 impl<'a> Read<'a> {
-    /// The packet. If the file does not mark its direction, a packet from one of these addresses
-    /// goes out.
+    /// Returns the packet with its direction. If the file does not mark it, a packet from one of
+    /// the addresses `local` is outgoing.
     pub fn directed(&self, local: &[Prefix]) -> Raw<'a> {
         let mut raw = self.raw;
         if !self.is_marked && !local.is_empty() {
@@ -155,11 +156,11 @@ impl<'a> Read<'a> {
     }
 }
 
-/// Watches the packets of a file. An error within it ends it there; what was found before is
-/// reported.
+/// Watches the packets of a file. An error within the file ends reading there; bursts found before
+/// are reported.
 ///
 /// # Errors
-/// The file cannot be opened, or is no capture file.
+/// A [`FileError`], if the file cannot be opened or is no capture file.
 pub fn run(
     file: &Path,
     options: &Options,
@@ -192,11 +193,11 @@ pub fn run(
     Ok(Outcome { sessions, end })
 }
 
-/// Reads the packets of a file one by one; the name `-` is standard input. `mtu_bytes` as in
-/// [`Options`].
+/// Reads the packets of a file one by one; the name `-` is standard input. `mtu_bytes` has the
+/// meaning of the field in [`Options`].
 ///
 /// # Errors
-/// The file cannot be opened, or is no capture file.
+/// A [`FileError`], if the file cannot be opened or is no capture file.
 pub fn packets(
     file: &Path,
     mtu_bytes: Option<u16>,
@@ -213,10 +214,10 @@ pub fn packets(
     from_source(opened, Begun { name, mtu_bytes, taken }, stop, see)
 }
 
-/// Reads the packets of a capture that is in memory, for tests and fuzzers.
+/// Reads the packets of a capture in memory, for tests and fuzzers.
 ///
 /// # Errors
-/// It is no capture file.
+/// A [`FileError`], if the bytes are no capture file.
 pub fn packets_in(
     bytes: &mut dyn Source,
     mtu_bytes: Option<u16>,
@@ -226,7 +227,7 @@ pub fn packets_in(
     from_source(bytes, begun, &|| false, see)
 }
 
-/// Facts of a source before it is read.
+/// Properties of a source before it is read.
 struct Begun {
     name: String,
     mtu_bytes: Option<u16>,
@@ -247,13 +248,14 @@ fn from_source(
         Err(error) => return Err(FileError::Unknown(error)),
     };
     let mut reading = Reading { begun, see, interfaces: Vec::new(), end: End::default() };
-    // Bytes that were read before the stop count: only the source checks for a stop.
+    // Packets in bytes that were read before the stop still count: only the source checks for a
+    // stop.
     loop {
         match reader.next_record() {
             Ok(Some(Record::Interface(interface))) => reading.interface(interface),
             Ok(Some(Record::Packet(captured))) => reading.packet(&captured),
             Ok(None) => return Ok(reading.end),
-            // An end by a signal is no error of the file.
+            // If reading ended by a signal, this is not an error of the file.
             Err(_) if stop() => break,
             Err(why) => {
                 let packets = reading.end.packets;
@@ -301,7 +303,7 @@ impl Reading<'_> {
         let (ethertype, at) = match begin.next {
             Next::Ethernet => (None, begin.at),
             Next::EtherType(of) => (Some(of), begin.at),
-            // Headers without an EtherType of their own are looked through here.
+            // Headers without an EtherType are skipped here.
             next => {
                 let at = link::find(captured.bytes, next, begin.at)?;
                 (Some(link::ethertype_of(captured.bytes, at)?), at)
@@ -337,9 +339,9 @@ impl Reading<'_> {
     }
 }
 
-/// The length of a packet without the check sequence of its frame. If the IP packet would then be
-/// shorter than its header states, the frame has no check sequence, even if the file declares
-/// one.
+/// Returns the length of a packet without the check sequence of its frame. If the IP packet would
+/// then be shorter than its header states, the frame has no check sequence, even if the file
+/// declares one.
 fn without_trailer(raw: &Raw<'_>, trailer_bytes: u32) -> u32 {
     let Some(short) = raw.length.checked_sub(trailer_bytes) else { return raw.length };
     let cut = Raw { length: short, ..*raw };
@@ -347,7 +349,7 @@ fn without_trailer(raw: &Raw<'_>, trailer_bytes: u32) -> u32 {
     if cut.ip().is_none_or(fits) { short } else { raw.length }
 }
 
-/// A name as a terminal may get it.
+/// Returns a name that is safe to print on a terminal.
 fn plain(name: &str) -> String {
     name.replace(char::is_control, "\u{fffd}")
 }

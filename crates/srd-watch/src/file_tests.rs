@@ -8,7 +8,8 @@ use crate::link::LAYERS_MAX;
 
 const MS: u64 = 1_000_000;
 
-/// A UDP packet between hosts of 10.0.0.0/24 whose IP header states 1000 bytes; 60 are kept.
+/// Returns a UDP packet between hosts of 10.0.0.0/24 whose IP header states 1000 bytes; 60 are
+/// kept.
 fn packet(from: u8) -> Vec<u8> {
     let mut bytes = vec![0x45, 0, 3, 232, 0, 0, 0, 0, 64, 17, 0, 0, 10, 0, 0, from, 10, 0, 0, 9];
     bytes.extend([0, 5, 0, 6, 3, 212, 0, 0]);
@@ -16,7 +17,7 @@ fn packet(from: u8) -> Vec<u8> {
     bytes
 }
 
-/// 40 packets in 1 ms after a second of few, as pcapng of bare IP.
+/// Returns a pcapng file of bare IP: one second with few packets, then 40 packets in 1 ms.
 fn pcapng() -> Vec<u8> {
     let mut writer = Writer::begin("test");
     let interface = writer.interface("eth7", 60);
@@ -30,7 +31,7 @@ fn pcapng() -> Vec<u8> {
     writer.take()
 }
 
-/// A pcap file of such packets, with microseconds or nanoseconds.
+/// Returns a pcap file of these packets, with time stamps in microseconds or nanoseconds.
 fn pcap(nano: bool, link: u32) -> Vec<u8> {
     let magic: u32 = if nano { 0xa1b2_3c4d } else { 0xa1b2_c3d4 };
     let mut bytes = magic.to_le_bytes().to_vec();
@@ -59,7 +60,7 @@ fn pcap(nano: bool, link: u32) -> Vec<u8> {
 }
 
 fn options() -> Options {
-    // 20 packets of 1000 bytes a millisecond are the limit.
+    // The limit is 20 packets of 1000 bytes per millisecond.
     let model = Model::of_rate(160_000_000, None);
     let model = model.with_tolerance(crate::model::Duration::from_millis(1));
     let (local, mtu_bytes, kept_bytes) = (Vec::new(), None, 1 << 20);
@@ -169,7 +170,7 @@ fn regression_a_packet_of_the_far_future_does_not_gather_all_that_follow_it() {
     assert_eq!(watch.seen_ns() / (100 * MS), 98);
 }
 
-/// A pcap file of three packets with this link field.
+/// Returns a pcap file of three packets with this link field.
 fn three(field: u32, frame: &[u8], length: u32) -> Vec<u8> {
     let mut bytes = 0xa1b2_c3d4_u32.to_le_bytes().to_vec();
     bytes.extend([2, 0, 4, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0]);
@@ -182,7 +183,7 @@ fn three(field: u32, frame: &[u8], length: u32) -> Vec<u8> {
     bytes
 }
 
-/// Packets and bytes of a file, and what is not read.
+/// Returns the number of packets and bytes of a file, and a text about unsupported packets.
 fn figures(bytes: &[u8]) -> (u64, u64, String) {
     let outcome = read(bytes, &options()).1.unwrap();
     assert!(outcome.end.error.is_none(), "{:?}", outcome.end.error);
@@ -201,7 +202,7 @@ fn figures(bytes: &[u8]) -> (u64, u64, String) {
 fn the_link_field_of_pcap_has_the_length_of_the_check_sequence_above_the_type() {
     let frame = [&[2; 12][..], &[8, 0], &packet(1)].concat();
     for field in [1, 0x2400_0001, 0x3000_0001] {
-        // Without the sequence, and with it, which is no part of the packet.
+        // A frame without, and one with the check sequence, which is not part of the packet.
         for length in [1014, 1018] {
             let found = figures(&three(field, &frame, length));
             assert_eq!(found, (3, 3000, String::new()), "{field:#x} {length}");
@@ -224,7 +225,7 @@ fn what_is_not_read_is_named_and_counted() {
         assert_eq!(packets, 0);
         assert!(others.starts_with(said), "{others}");
     }
-    // A simple packet, and one of an interface that is not there.
+    // A simple packet block, and a packet of a missing interface.
     let mut file = Writer::begin("test").take();
     for (kind, body) in [(3_u32, &[4, 0, 0, 0, 1, 2, 3, 4][..]), (6, &[0; 20])] {
         let length = u32::try_from(body.len() + 12).unwrap().to_le_bytes();
@@ -246,7 +247,7 @@ fn a_file_that_is_stopped_has_what_came_before() {
     let stop = || seen.get() >= 7;
     let end = packets(file.path(), None, &stop, &mut |_| seen.set(seen.get() + 1)).unwrap();
     assert!(end.is_stopped && end.error.is_none());
-    // All were read at once, before the stop.
+    // All packets were read at once, before the stop.
     assert!(end.packets >= 7 && end.packets == seen.get(), "{}", end.packets);
     let end = packets(file.path(), None, &|| true, &mut |_| ()).unwrap();
     assert_eq!((end.is_stopped, end.packets), (true, 0));
@@ -255,7 +256,7 @@ fn a_file_that_is_stopped_has_what_came_before() {
 
 #[test]
 fn a_super_packet_whose_header_has_the_length_of_a_segment_counts_whole() {
-    // 64,000 bytes on the link, of which the header states 1000.
+    // A frame of 64,000 bytes on the link, whose IP header states 1000.
     let frame = [&[2; 12][..], &[8, 0], &packet(1)].concat();
     assert_eq!(figures(&three(1, &frame, 14 + 64_000)), (3, 192_000, String::new()));
     // Padding and trailers do not count.
@@ -269,7 +270,7 @@ fn a_super_packet_whose_header_has_the_length_of_a_segment_counts_whole() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
-    /// A damaged file ends, and panics nowhere.
+    /// Reading a damaged file ends without a panic.
     #[test]
     fn damaged_files_end(
         legacy in any::<bool>(),

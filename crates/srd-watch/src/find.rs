@@ -1,13 +1,13 @@
 //! Search for bursts in bins.
 //!
 //! A bin is *over* if a share of a limit (the threshold) arrived in it, or if a limit of its
-//! direction held one of its packets up; but not if its few packets only waited behind others. A
-//! *run* begins with a bin that is over, and ends with the last one before a gap of bins that are
-//! not. A run is a burst if such a limit held one of its packets up, or if a share of a limit
-//! arrived in a *window* within it: the time that the model tolerates at once, or, if that is
-//! longer, the time that the limit needs for [`FRAMES_MIN`] of the largest frames that were
-//! there. One such frame is not counted: it may belong to bytes before or after the window. So
-//! large frames of a slow flow are no burst, though each fills a bin.
+//! direction held one of its packets up. It is not over if its few packets only waited behind
+//! others. A *run* begins with a bin that is over. It ends with the last such bin before a gap of
+//! bins that are not over. A run is a burst if such a limit held one of its packets up, or if a
+//! share of a limit arrived in a *window* within the run. The length of a window is the model's
+//! tolerance or, if longer, the time that the limit needs for [`FRAMES_MIN`] of the largest frames
+//! in it. One such frame is not counted, because it may belong to bytes before or after the window.
+//! So large frames of a slow flow are no burst, although each of them fills a bin.
 //!
 //! ```text
 //!  over          . # # . # # # . . . . . . . # .
@@ -15,8 +15,9 @@
 //!                          gap: <--------->
 //! ```
 //!
-//! Bound: a run is at most [`RUN_NS_MAX`] long, and is reported in parts beyond that; a run that is
-//! no burst yet begins anew after two windows; a window has [`WINDOW_BINS_MAX`] bins.
+//! Limits: a run is at most [`RUN_NS_MAX`] long, and a longer burst is reported in parts. A run
+//! that is not a burst after two windows is discarded, and a new one begins. A window has at most
+//! [`WINDOW_BINS_MAX`] bins.
 
 use std::collections::VecDeque;
 
@@ -25,21 +26,21 @@ use srd_card::limits::Limit;
 use crate::bins::{Sum, larger};
 use crate::timeline::Timeline;
 
-/// Longest part of a burst: a minute.
+/// Longest part of a burst, in nanoseconds: a minute.
 pub(crate) const RUN_NS_MAX: u64 = 60_000_000_000;
-/// Bins of a window, at most.
+/// Largest number of bins of a window.
 pub(crate) const WINDOW_BINS_MAX: u64 = 10_000;
-/// Frames that fill a window, at least.
+/// Least number of frames that fill a window.
 const FRAMES_MIN: u64 = 16;
 
-/// The sizes that make a burst, in bins.
+/// Lengths, in bins, by which bursts are found.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Sizes {
-    /// Bins of the tolerance: the shortest window.
+    /// Length of the shortest window, which is the model's tolerance.
     pub(crate) window: u64,
-    /// Bins that are not over, between two bursts.
+    /// Largest gap within a burst, in bins that are not over.
     pub(crate) gap: u64,
-    /// Bins after which a burst that goes on is announced.
+    /// Length after which a continuing burst is announced.
     pub(crate) announce: u64,
     /// Largest number of bins of a run.
     pub(crate) run_max: u64,
@@ -48,13 +49,13 @@ pub(crate) struct Sizes {
 /// Load of a bin, relative to each limit.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Load {
-    /// Bytes, and as many as make a bin over.
+    /// Bytes, and the number of bytes from which a bin is over.
     pub(crate) bytes: (u64, u64),
-    /// Packets of both directions, and as many as make a bin over.
+    /// Packets of both directions, and the number from which a bin is over.
     pub(crate) packets: (u64, u64),
     /// Whether this direction had most of these packets.
     pub(crate) most: bool,
-    /// Bytes and packets of its largest frame.
+    /// Bytes and packets of the bin's largest frame.
     pub(crate) largest: (u64, u64),
 }
 
@@ -73,13 +74,13 @@ pub(crate) struct Means {
     pub(crate) limit_bps: u64,
 }
 
-/// A bin that is over, or not, as the finder gets it.
+/// A complete bin, as the finder gets it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Closed {
-    /// Its number.
+    /// Number of the bin.
     pub(crate) bin: u64,
     pub(crate) load: Load,
-    /// Fewer bytes than this are no part of a burst, though they may wait behind one.
+    /// Bytes below which a bin is no part of a burst, although its packets may wait behind one.
     pub(crate) little: u64,
     pub(crate) means: Means,
 }
@@ -93,14 +94,14 @@ pub(crate) struct Run {
     pub(crate) sum: Sum,
     pub(crate) peak_bytes: u64,
     pub(crate) means: Means,
-    /// The limit when it began.
+    /// The limit at the start of the run, in bits per second.
     pub(crate) limit_bps: u64,
     /// Whether bandwidth, and packets per second, came near their limits.
     pub(crate) near: [bool; 2],
     pub(crate) missed: u64,
     pub(crate) continues: bool,
     pub(crate) shape: Timeline,
-    /// Bins before it: number and bytes.
+    /// Bins before the run: number and bytes.
     pub(crate) before: Vec<(u64, u64)>,
     is_burst: bool,
     announced: bool,
@@ -113,11 +114,11 @@ pub(crate) struct Run {
 pub(crate) enum FinderEvent {
     /// A burst is under way.
     Began(Box<Run>),
-    /// A burst is over, or a part of it is.
+    /// A burst, or a part of it, has ended.
     Ended(Box<Run>),
 }
 
-/// Bins that are remembered for the picture of what comes before a burst.
+/// Number of bins that are kept to show the time before a burst.
 const BEFORE_BINS: usize = 64;
 
 /// Finds bursts of one direction.
@@ -125,7 +126,7 @@ const BEFORE_BINS: usize = 64;
 pub(crate) struct Finder {
     sizes: Sizes,
     run: Option<Box<Run>>,
-    /// The last bins with something in them, of the longest window, with their loads.
+    /// The last bins with arrivals, with their loads, for the longest window.
     window: VecDeque<(u64, Load)>,
     before: VecDeque<(u64, u64)>,
 }
@@ -136,7 +137,7 @@ impl Finder {
         Self { sizes, run: None, window, before }
     }
 
-    /// The first bin of the burst that is under way, if one may be.
+    /// Returns the first bin of the run that is under way and may be a burst.
     pub(crate) fn since(&self) -> Option<u64> {
         self.run.as_ref().map(|run| run.first)
     }
@@ -156,12 +157,13 @@ impl Finder {
         }
     }
 
-    /// Takes the sum of a bin, which comes after all others, and leaves it empty.
+    /// Accepts the sum of a bin, which is later than all earlier bins, and empties it.
     pub(crate) fn close(&mut self, closed: &Closed, sum: &mut Sum) -> Option<FinderEvent> {
         let ended = self.idle(closed.bin);
         self.slide(closed);
         let bytes = sum.bytes;
-        // What packets of the other direction hold up begins no burst, but may go on with one.
+        // Packets that were held up because of the other direction do not begin a burst, but may
+        // continue one.
         let much = sum.bytes >= closed.little;
         let goes_on = much && sum.is_held_by_both() && self.run.is_some();
         let over = closed.load.is_over() || sum.is_held(closed.little) || goes_on;
@@ -173,11 +175,11 @@ impl Finder {
         }
         sum.clear();
         self.remember(closed.bin, bytes);
-        // A bin ends one run, or announces or cuts another.
+        // A bin either ends a run, or announces or cuts a run.
         ended.or_else(|| if over { self.report() } else { None })
     }
 
-    /// Nothing arrived up to this bin.
+    /// Notes that no packet arrived before this bin; ends the run if the gap is long enough.
     pub(crate) fn idle(&mut self, bin: u64) -> Option<FinderEvent> {
         let run = self.run.as_ref()?;
         if bin.saturating_sub(run.last) <= self.sizes.gap {
@@ -186,7 +188,7 @@ impl Finder {
         self.end()
     }
 
-    /// The burst that is under way ends here.
+    /// Ends the run that is under way; returns it if it is a burst.
     pub(crate) fn end(&mut self) -> Option<FinderEvent> {
         let run = self.run.take()?;
         run.is_burst.then_some(FinderEvent::Ended(run))
@@ -228,15 +230,15 @@ impl Finder {
         run.sum.absorb(sum);
     }
 
-    /// Whether the window that ends with this bin has the share of bandwidth, and of packets; and
-    /// how long it is.
+    /// Returns whether the share of bandwidth, and that of packets, arrived in the window that ends
+    /// with this bin; and the window's length in bins.
     fn full_window(&self, closed: &Closed) -> ((bool, bool), u64) {
         let load = &closed.load;
         let (mut bytes, mut packets, mut largest) = (0_u64, 0_u64, (0, 0));
         let mut bins = self.sizes.window;
         for (bin, load) in self.window.iter().rev() {
             let grown = larger(largest, load.largest);
-            // As many bins as the share of the limit needs for so many frames.
+            // Number of bins that a rate of the limit's share needs for `FRAMES_MIN` frames.
             let needed = (FRAMES_MIN * grown.0).div_ceil(load.bytes.1);
             let wider = bins.max(needed).min(WINDOW_BINS_MAX);
             if bin + wider <= closed.bin {
@@ -246,7 +248,7 @@ impl Finder {
             bytes += load.bytes.0;
             packets = packets.saturating_add(load.packets.0);
         }
-        // One frame fills a window if there are no others.
+        // A window of one bin may be filled by one frame.
         let whole = |sum: u64, one: u64| if bins > 1 { sum.saturating_sub(one) } else { sum };
         let enough = |sum: u64, share: u64| sum >= share.saturating_mul(bins);
         let full = (
@@ -271,7 +273,7 @@ impl Finder {
         self.before.push_back((bin, bytes));
     }
 
-    /// Announces a burst that goes on, or cuts one that has become too long.
+    /// Announces a continuing burst, or cuts a burst that has become too long.
     fn report(&mut self) -> Option<FinderEvent> {
         let run = self.run.as_mut()?;
         let bins = run.last - run.first + 1;

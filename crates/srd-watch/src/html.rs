@@ -1,6 +1,6 @@
 //! A page with pictures: the worst burst in a sentence, then the peak of every bin, the means over
-//! a second and a minute, and the limit, all on one axis, so that a person sees at once what an
-//! average hides.
+//! a second and a minute, and the limit. All have one axis, so that the reader sees at once the
+//! peaks that an average hides.
 
 use srd_chart::{Axis, ChartLine, Colour, Dashes, LineChart, Mark, Page, Unit, figure};
 
@@ -11,17 +11,17 @@ use crate::text;
 use crate::timeline::Timeline;
 use crate::watch::{PERIODS_NS, Watch};
 
-/// Bursts that have a picture of their own.
+/// Largest number of bursts with a separate picture.
 pub const PICTURES_MAX: usize = 6;
-/// Bursts in the table.
+/// Largest number of bursts in the table.
 pub const ROWS_MAX: usize = 200;
-/// The limit of one flow, as bursts name it.
+/// Name of the limit of one flow in bursts.
 const ONE_FLOW: &str = "bandwidth of one flow";
 const HEIGHT: f64 = 260.0;
-/// Above the highest line.
+/// Factor between the highest line and the top of the axis.
 const MARGIN: f64 = 1.08;
 
-/// Bursts that a page shows: the worst, and the first.
+/// Bursts that a page shows: the worst bursts, and the first bursts.
 #[derive(Clone, Debug, Default)]
 pub struct Gathered {
     worst: Vec<Burst>,
@@ -30,7 +30,7 @@ pub struct Gathered {
 }
 
 impl Gathered {
-    /// Adds a burst, and lets go of what is beyond [`PICTURES_MAX`] and [`ROWS_MAX`].
+    /// Adds a burst, and drops bursts beyond [`PICTURES_MAX`] and [`ROWS_MAX`].
     pub fn add(&mut self, burst: &Burst) {
         self.count += 1;
         if self.rows.len() < ROWS_MAX {
@@ -42,7 +42,7 @@ impl Gathered {
     }
 }
 
-/// The page.
+/// Returns the page as HTML.
 pub fn page<'a>(sessions: impl Iterator<Item = &'a Session>, bursts: &Gathered) -> String {
     let mut page = Page::new("Bursts beside the limits");
     page.verdict(Some(bursts.worst.is_empty()), &verdict(bursts));
@@ -62,7 +62,8 @@ pub fn page<'a>(sessions: impl Iterator<Item = &'a Session>, bursts: &Gathered) 
     page.finish()
 }
 
-/// The answer: how many bursts there were, and the worst of them beside the limit that it exceeded.
+/// Returns the answer as a sentence: the number of bursts, and the worst of them with the limit
+/// that it exceeded.
 fn verdict(bursts: &Gathered) -> String {
     let Some(worst) = bursts.worst.first() else {
         return "There were no bursts: nothing came near a limit.".to_owned();
@@ -87,7 +88,7 @@ fn verdict(bursts: &Gathered) -> String {
     )
 }
 
-/// All the time of an interface.
+/// Adds the section about the whole time of an interface.
 fn whole(page: &mut Page, session: &Session, bursts: &Gathered) {
     let watch = &session.watch;
     page.section(watch.name());
@@ -121,7 +122,7 @@ fn whole(page: &mut Page, session: &Session, bursts: &Gathered) {
     session.others().lines().iter().for_each(|line| page.remark(line));
 }
 
-/// Figures of all the time, in both directions.
+/// Returns the figures of the whole time, in both directions.
 fn facts_of_all(watch: &Watch) -> Vec<(bool, Vec<String>)> {
     let row = |name: &str, of: &dyn Fn(PacketDirection) -> String| {
         (false, std::iter::once(name.to_owned()).chain(PacketDirection::BOTH.map(of)).collect())
@@ -146,7 +147,7 @@ fn facts_of_all(watch: &Watch) -> Vec<(bool, Vec<String>)> {
     ]
 }
 
-/// The limit of a direction, and that of one flow if bursts exceeded it.
+/// Returns the limit of a direction, and the limit of one flow if bursts exceeded it.
 fn limits_of_all(watch: &Watch, way: PacketDirection, bursts: &Gathered) -> Vec<(String, u64)> {
     let mut limits = vec![("limit of bandwidth".to_owned(), watch.model().peak_bps(way))];
     let of_flow = watch.model().flow_bps().filter(|flow_bps| {
@@ -164,7 +165,7 @@ fn is_of(burst: &Burst, watch: &Watch, way: PacketDirection) -> bool {
     burst.interface == watch.name() && burst.way == way
 }
 
-/// The bursts that have a picture, at their time, under their number.
+/// Returns marks of the bursts that have a picture, at their time, with their number.
 fn marks(watch: &Watch, way: PacketDirection, bursts: &Gathered) -> Vec<Mark> {
     let began_ns = watch.timeline(way).first() * watch.settings().bin_ns;
     let mark = |(n, burst): (usize, &Burst)| {
@@ -177,7 +178,7 @@ fn marks(watch: &Watch, way: PacketDirection, bursts: &Gathered) -> Vec<Mark> {
     marks
 }
 
-/// Peaks and means over all the time.
+/// Returns the chart of peaks and means over the whole time.
 fn overview(line: &Timeline, bin_ns: u64, seen_ns: u64, title: &str) -> LineChart {
     let column_ns = line.width() * bin_ns;
     let seconds = |n: usize| n as f64 * column_ns as f64 / 1e9;
@@ -199,7 +200,8 @@ fn overview(line: &Timeline, bin_ns: u64, seen_ns: u64, title: &str) -> LineChar
     chart(title, Axis::linear("s since the beginning", 0.0, end), lines)
 }
 
-/// The mean of the time before each column; where less has been seen, of that.
+/// Returns, for each column, the mean over the span that ends with it, or over the watched time if
+/// that is shorter.
 fn trailing(line: &Timeline, bin_ns: u64, span_ns: u64, seen_ns: u64) -> Vec<(f64, f64)> {
     let column_ns = line.width() * bin_ns;
     let span = usize::try_from((span_ns / column_ns).max(1)).unwrap_or(usize::MAX);
@@ -217,7 +219,7 @@ fn trailing(line: &Timeline, bin_ns: u64, span_ns: u64, seen_ns: u64) -> Vec<(f6
     points
 }
 
-/// One burst: its bins, its means, its limit, its flows.
+/// Adds one burst: its bins, means, limit and flows.
 fn one(page: &mut Page, n: usize, burst: &Burst) {
     let title = format!(
         "Burst {}: {} {} at {} UTC, {}, {}",
@@ -234,7 +236,7 @@ fn one(page: &mut Page, n: usize, burst: &Burst) {
     let first = -burst_margin(burst);
     let end = burst.length_ns as f64 / 1e6 + burst_margin(burst);
     let bins: Vec<(f64, f64)> = {
-        // What held before the picture begins holds at its beginning.
+        // The value at the start of the picture is that of the last bin before it.
         let before = bins.iter().rev().find(|(at, _)| *at < first).map_or(0.0, |(_, rate)| *rate);
         let mut kept = vec![(first, before)];
         kept.extend(bins.into_iter().filter(|(at, _)| *at >= first));
@@ -275,7 +277,7 @@ fn one(page: &mut Page, n: usize, burst: &Burst) {
     page.table(&["flow", "share", "bytes", "packets", "would wait", "be dropped"], &rows);
 }
 
-/// Time that is shown before and after a burst, in milliseconds.
+/// Returns the time that is shown before and after a burst, in milliseconds.
 fn burst_margin(burst: &Burst) -> f64 {
     (burst.length_ns as f64 / 1e6 * 0.08).max(2.0)
 }
@@ -320,8 +322,8 @@ fn named(label: &str, colour: Colour, dashes: Dashes, points: Vec<(f64, f64)>) -
     ChartLine { label: label.to_owned(), colour, dashes, faint: false, points }
 }
 
-/// Means over a minute. Those over a second are drawn later, with gaps: where both are the same,
-/// both are seen.
+/// Returns the line of means over a minute. The line of means over a second is drawn later, with
+/// gaps, so that both are visible if they coincide.
 fn minutes(label: &str, points: Vec<(f64, f64)>) -> ChartLine {
     named(label, Colour::Green, Dashes::Solid, points)
 }
@@ -330,7 +332,7 @@ fn seconds_over(label: &str, points: Vec<(f64, f64)>) -> ChartLine {
     named(label, Colour::Blue, Dashes::Long, points)
 }
 
-/// Lines in Mb/s.
+/// Returns a chart of lines in Mb/s.
 fn chart(title: &str, x: Axis, lines: Vec<ChartLine>) -> LineChart {
     LineChart {
         title: title.to_owned(),
@@ -344,7 +346,7 @@ fn chart(title: &str, x: Axis, lines: Vec<ChartLine>) -> LineChart {
     }
 }
 
-/// A chart beside its limits, in the unit that suits the greatest of all.
+/// Adds limits to a chart, in the unit that suits the greatest value.
 fn beside(mut chart: LineChart, limits: &[(String, u64)]) -> LineChart {
     let limit = |(name, bps): &(String, u64)| Mark {
         at: *bps as f64 / 1e6,

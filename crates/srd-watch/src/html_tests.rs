@@ -56,12 +56,13 @@ fn the_page_shows_bursts_averages_and_limit_and_is_well_formed() {
     assert!(empty.contains("There were no bursts"));
 }
 
-/// A number and its unit do not part in the answer; here they are looked for with a space.
+/// Replaces non-breaking spaces between numbers and units by spaces, so that tests can search for
+/// them.
 fn spaced(html: &str) -> String {
     html.replace('\u{a0}', " ")
 }
 
-/// The page of 20 ms of one flow at 240 Mb/s, under limits of 1 Gb/s and of 50 Mb/s a flow.
+/// Returns the page of 20 ms of one flow at 240 Mb/s, under limits of 1 Gb/s and of 50 Mb/s a flow.
 fn page_of_one_flow() -> String {
     let model = Model::of_rate(1_000_000_000, None).with_flow_rate(50_000_000);
     let mut watch = Watch::new("eth7", Settings::default(), &model, Instant::ZERO);
@@ -94,7 +95,7 @@ fn a_burst_is_drawn_beside_the_limit_that_it_exceeded() {
     let burst = &html[html.find("The worst bursts").unwrap()..];
     assert!(burst.contains("limit of bandwidth of one flow 50.0 Mb/s"), "{burst}");
     assert!(!burst.contains("limit of bandwidth out 1.00 Gb/s"), "{burst}");
-    // Its facts are one table, and the heading is not repeated as a caption.
+    // The facts of the burst are in one table, and the heading is not repeated as a caption.
     assert!(!burst.contains("<p>"), "{burst}");
     let between = |begin: &str, end: &str| {
         let rest = &burst[burst.find(begin).unwrap() + begin.len()..];
@@ -108,11 +109,11 @@ fn a_burst_is_drawn_beside_the_limit_that_it_exceeded() {
     let [peak, exceeded] =
         ["<td>peak</td>", "<td>exceeded</td><td>bandwidth of one flow of 50.0 Mb"];
     assert!(burst.contains(peak) && burst.contains(exceeded), "{burst}");
-    // The upper line has gaps.
+    // The line that is drawn later has gaps.
     let [minute, second] = ["mean over the 66", "mean over the second"];
     let legend = |name: &str| burst.find(name).unwrap();
     assert!(legend(minute) < legend(second), "the second is drawn later");
-    // The overview has the limit that was exceeded, too, and the answer contains the excess.
+    // The overview also has the exceeded limit, and the answer contains the excess.
     let before = &html[..html.find("The worst bursts").unwrap()];
     assert!(before.contains(">limit of bandwidth of one flow 50.0 Mb/s</text>"), "{before}");
     assert!(before.contains("times the limit of bandwidth of one flow (50.0 Mb/s)"), "{before}");

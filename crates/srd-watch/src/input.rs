@@ -1,5 +1,4 @@
-//! A capture file, a pipe or standard input, opened and read so that a signal ends it, and
-//! decompressed.
+//! A capture file, a pipe or standard input, opened, read and decompressed; a signal ends reading.
 //!
 //! ```text
 //!  file, FIFO, standard input --> poll, read --> gzip, zstd --> pcap or pcapng
@@ -7,7 +6,8 @@
 //! ```
 //!
 //! A FIFO is opened without waiting for its writer, and every wait for bytes ends when the caller
-//! stops it. Compressed input is decompressed as it comes; memory is that of a decoder's window.
+//! stops it. Compressed input is decompressed as it arrives; only the decoder's window is in
+//! memory.
 
 use std::cell::Cell;
 use std::fs::{File, OpenOptions};
@@ -27,11 +27,12 @@ use ruzstd::decoding::{BlockDecodingStrategy, FrameDecoder};
 /// The name that stands for standard input.
 pub const STDIN: &str = "-";
 /// Longest wait for bytes before the caller's stop function is called. A signal ends a wait at
-/// once; this bound is for a signal that came just before the wait.
+/// once; this limit is for a signal that arrives just before the wait.
 const WAIT: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
 const GZIP: [u8; 2] = [0x1f, 0x8b];
 const ZSTD: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
-/// A frame of zstd to be skipped: its first byte is from 0x50 to 0x5f.
+/// Last three bytes of the magic number of a skippable zstd frame; the first byte is from 0x50 to
+/// 0x5f.
 const ZSTD_SKIPPED: [u8; 3] = [0x2a, 0x4d, 0x18];
 const MAGIC_BYTES: u64 = 4;
 
@@ -60,7 +61,7 @@ impl<'a> Input<'a> {
         Ok(Self { bytes: decompressed(source)?, taken })
     }
 
-    /// Bytes that were read from the file, which may be compressed.
+    /// Returns the number of bytes read from the file, before decompression.
     pub(crate) fn taken(&self) -> Rc<Cell<u64>> {
         Rc::clone(&self.taken)
     }
@@ -72,7 +73,7 @@ impl Read for Input<'_> {
     }
 }
 
-/// A file whose bytes are waited for.
+/// A file that waits for bytes until it is stopped.
 struct PolledFile<'a> {
     file: File,
     stop: &'a dyn Fn() -> bool,
@@ -83,7 +84,7 @@ impl Read for PolledFile<'_> {
     fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
         loop {
             if (self.stop)() {
-                // No `Interrupted`: readers try again after that.
+                // The error is not `Interrupted`, because readers would try again.
                 return Err(io::Error::other("stopped"));
             }
             // A FIFO that has no writer yet reads as ended; only `poll` distinguishes this from
@@ -106,7 +107,7 @@ impl Read for PolledFile<'_> {
     }
 }
 
-/// The bytes of a source, decompressed if its first ones name a format.
+/// Returns the bytes of a source, decompressed if its first bytes identify a compression format.
 fn decompressed<'a>(mut source: impl Read + 'a) -> io::Result<Box<dyn Read + 'a>> {
     let mut magic = Vec::new();
     source.by_ref().take(MAGIC_BYTES).read_to_end(&mut magic)?;
@@ -123,11 +124,11 @@ fn decompressed<'a>(mut source: impl Read + 'a) -> io::Result<Box<dyn Read + 'a>
     })
 }
 
-/// The frames of zstd, one after the other.
+/// Decoder of consecutive zstd frames.
 struct Zstd<R> {
     source: BufReader<R>,
     decoder: FrameDecoder,
-    /// Whether a frame is being read.
+    /// Whether the decoder is within a frame.
     open: bool,
 }
 
@@ -164,7 +165,8 @@ impl<R: Read> Read for Zstd<R> {
 }
 
 impl<R: Read> Zstd<R> {
-    /// The cause of a decoder's error: the source's own, its end, or wrong bytes.
+    /// Returns the cause of a decoder's error: an error of the source, its early end, or invalid
+    /// bytes.
     fn failed(&mut self, error: &FrameDecoderError) -> io::Error {
         match self.source.fill_buf() {
             Ok([]) => ErrorKind::UnexpectedEof.into(),

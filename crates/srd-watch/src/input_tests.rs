@@ -33,7 +33,7 @@ fn compressed_bytes_come_out_as_they_were() {
         ("gzip, two members", [gzip(one), gzip(other)].concat()),
         ("zstd", zstd(&bytes)),
         ("zstd, two frames", [zstd(one), zstd(other)].concat()),
-        // As pzstd writes them: a frame to be skipped before each other one.
+        // Files of pzstd have a skippable frame before each other frame.
         ("zstd, skipped", [&b"\x50\x2a\x4d\x18\x02\0\0\0xx"[..], &zstd(&bytes)].concat()),
     ] {
         assert!(read(&compressed).unwrap() == bytes, "{name}");
@@ -76,7 +76,8 @@ fn a_fifo_without_a_writer_is_opened_and_ends_when_told_to() {
     };
     let error = Input::open(&fifo, &stop).and_then(|mut input| input.read(&mut [0])).unwrap_err();
     assert_eq!(error.to_string(), "stopped");
-    // With one, what it writes comes as it is written, and its end is the end.
+    // With a writer, its bytes are read as soon as they are written, and its end is the end of the
+    // input.
     let has_read = AtomicBool::new(false);
     std::thread::scope(|scope| {
         scope.spawn(|| {

@@ -1,7 +1,7 @@
-//! The last packets, so that those of a burst can be saved when it is over.
+//! Keeps the last packets, so that the packets of a burst can be saved when it has ended.
 //!
-//! Old packets make room for new ones; but while a burst is under way its packets stay, and those
-//! that find no room are counted. So a long burst is saved from its beginning on.
+//! New packets replace old ones. While a burst is under way, its packets stay; further packets that
+//! do not fit are only counted. So the first part of a long burst is saved.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -15,9 +15,9 @@ use crate::arrival::PacketDirection;
 use crate::burst::Burst;
 use crate::read::Raw;
 
-/// Time before a burst that is saved with it.
+/// Time before a burst whose packets are saved with it.
 const BEFORE: Duration = Duration::from_millis(5);
-/// Bytes of memory that a packet takes beside those of its own, about.
+/// Approximate bytes of memory that a packet takes in addition to its content.
 const OVERHEAD_BYTES: usize = 64;
 
 #[derive(Clone, Debug)]
@@ -32,7 +32,7 @@ struct Entry {
 #[derive(Clone, Debug)]
 pub struct BurstPackets {
     packets: Vec<Entry>,
-    /// Packets of its time that are not here.
+    /// Number of packets of the burst's time that were not kept.
     missing: u64,
 }
 
@@ -50,7 +50,7 @@ impl Keeper {
         Self { entries: VecDeque::new(), bytes: 0, bytes_max, missing: 0 }
     }
 
-    /// A packet, while a burst may be under way since `open`.
+    /// Adds a packet. `open` is the start of a possible burst under way.
     pub(crate) fn push(&mut self, raw: &Raw<'_>, open: Option<Instant>) {
         let Some((bytes, length)) = raw.ip() else { return };
         let size = bytes.len() + OVERHEAD_BYTES;
@@ -70,7 +70,7 @@ impl Keeper {
         self.entries.push_back(Entry { time, way, length, bytes: bytes.into() });
     }
 
-    /// The packets of a burst and of the moment before it, in both directions.
+    /// Returns the packets of a burst and of the 5 ms before it, in both directions.
     pub(crate) fn of(&mut self, burst: &Burst) -> BurstPackets {
         let (start, end) = (burst.start_ns, burst.end_ns());
         let within = |entry: &&Entry| {
@@ -80,7 +80,7 @@ impl Keeper {
         BurstPackets { packets, missing: std::mem::take(&mut self.missing) }
     }
 
-    /// Forgets all packets.
+    /// Removes all packets.
     pub(crate) fn clear(&mut self) {
         (self.bytes, self.missing) = (0, 0);
         self.entries.clear();
@@ -92,9 +92,9 @@ impl Keeper {
     }
 }
 
-/// Opens a file to be written anew. Other users may write to the directory, and may guess the
-/// names of files: so a link of theirs is not followed, and a file or queue of theirs is not
-/// written to.
+/// Opens a file for writing and empties it. Other users may write to the directory and may guess
+/// the names of files. So links are not followed, and a file or FIFO of another user is not written
+/// to.
 fn open(file: &Path) -> io::Result<File> {
     match std::fs::remove_file(file) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
@@ -103,10 +103,10 @@ fn open(file: &Path) -> io::Result<File> {
 }
 
 impl BurstPackets {
-    /// Writes a file of its own for the burst into a directory; returns its name.
+    /// Writes the packets into a new file for the burst in a directory; returns the file's name.
     ///
     /// # Errors
-    /// An error of the operating system.
+    /// An error of the operating system, if the file cannot be written.
     pub fn save(&self, burst: &Burst, directory: &Path) -> io::Result<PathBuf> {
         let (seconds, rest) = (burst.start_ns / 1_000_000_000, burst.start_ns % 1_000_000_000);
         let interface = burst.interface.replace(|c: char| !c.is_ascii_alphanumeric(), "_");
@@ -134,12 +134,12 @@ impl BurstPackets {
         Ok(file)
     }
 
-    /// Bytes of memory that its packets take, about.
+    /// Returns the approximate bytes of memory that its packets take.
     pub(crate) fn bytes(&self) -> usize {
         self.packets.iter().map(|entry| entry.bytes.len() + OVERHEAD_BYTES).sum()
     }
 
-    /// Packets that are there, and those that are missing.
+    /// Returns the numbers of kept and of missing packets.
     pub fn count(&self) -> (usize, u64) {
         (self.packets.len(), self.missing)
     }

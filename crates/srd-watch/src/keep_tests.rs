@@ -53,7 +53,7 @@ fn memory_is_bounded_and_the_beginning_of_a_burst_stays() {
         push(&mut keeper, n * MS, 100, None);
         assert!(keeper.entries.len() <= 100 && keeper.bytes <= keeper.bytes_max);
     }
-    // A burst since 1000 ms: older packets go, except those of the moment before it.
+    // A burst since 1000 ms: older packets are removed, except those shortly before it.
     for n in 1000..1200 {
         push(&mut keeper, n * MS, 100, Some(1000 * MS));
     }
@@ -97,7 +97,7 @@ fn regression_nothing_is_written_where_a_link_of_others_leads() {
     }
     assert_eq!(std::fs::read_to_string(&theirs).unwrap(), "important");
     assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 1);
-    // As a file of the same burst, which was there, is replaced.
+    // An existing file of the same burst is replaced.
     for _ in 0..2 {
         kept.save(&burst(7 * MS, MS), directory.path()).unwrap();
     }

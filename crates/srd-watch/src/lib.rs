@@ -12,15 +12,15 @@
 //! | [`live`], [`mod@file`] | packets of interfaces, of capture files |
 //! | [`input`] | a file, pipe or standard input, decompressed, whose reads a signal ends |
 //! | [`source`] | an interface's packets: eBPF at tc, or a packet socket |
-//! | `link`, [`other`] | what stands before IP, and what is not read |
-//! | [`read`], `tunnel`, [`arrival`] | from bytes to what the analysis knows of a packet |
-//! | [`steady`] | a clock that may be set back |
+//! | `link`, [`other`] | headers before IP, and unsupported packets |
+//! | [`read`], `tunnel`, [`arrival`] | parsing of packets for the analysis |
+//! | [`steady`] | steady times from a clock that may be set back |
 //! | [`watch`] | the analysis: `bins`, `find` bursts in them, `average` rates, [`timeline`] |
 //! | [`model`], `meters` | the limits, with the buckets and queues of `srd-card` |
-//! | [`sketch`] | the flows that carry most, in bounded memory |
-//! | [`allowances`] | the driver's counters, and the bursts that they belong to |
-//! | [`session`], [`keep`] | all of one interface; packets to be saved |
-//! | [`burst`], [`text`], `units`, [`html`], [`metrics`] | what is reported, to all readers |
+//! | [`sketch`] | the flows that carry the most bytes, in bounded memory |
+//! | [`allowances`] | assignment of the driver's counters to bursts |
+//! | [`session`], [`keep`] | all state of one interface; packets to be saved |
+//! | [`burst`], [`text`], `units`, [`html`], [`metrics`] | output for each kind of reader |
 #![forbid(unsafe_code)]
 
 pub mod allowances;

@@ -5,25 +5,26 @@
 //!                | 802.2 (3), SNAP (5)    | PPPoE (6), PPP (1 or 2)        |
 //!  PPP           | 0xff 0x03, or Cisco's HDLC header (4) | protocol (1, 2) | IP, MPLS
 //!  Linux SLL     | 16 or 20 bytes with an EtherType                        |
-//!  NFLOG         | family, version, attributes: one has the packet         | IP
+//! NFLOG | family, version, attributes: one attribute has the packet | IP
 //! ```
 //!
-//! Nothing in a packet is trusted: a packet that cannot be read as above is classified
-//! ([`SkipReason`]). Bound: [`LAYERS_MAX`] headers after each other.
+//! Nothing in a packet is trusted: a packet that does not have one of these forms is counted by its
+//! kind ([`Other`]). Limit: [`LAYERS_MAX`] consecutive headers.
 
 use crate::arrival::PacketDirection;
 use crate::other::SkipReason;
 
-/// Headers between the link and IP that are looked through: each tag and each label is one.
+/// Largest number of headers between the link header and IP that are skipped; each tag and each
+/// label counts as one.
 pub(crate) const LAYERS_MAX: usize = 32;
 pub(crate) const ETHERTYPE_V4: u16 = 0x0800;
 pub(crate) const ETHERTYPE_V6: u16 = 0x86dd;
-/// 802.1Q, 802.1ad, and what was used before it.
+/// EtherTypes of VLAN tags: 802.1Q, 802.1ad, and its predecessors.
 const ETHERTYPES_VLAN: [u16; 4] = [0x8100, 0x88a8, 0x9100, 0x9200];
 const ETHERTYPES_MPLS: [u16; 2] = [0x8847, 0x8848];
 const ETHERTYPE_PPPOE: u16 = 0x8864;
 const ETHERTYPE_PPP: u16 = 0x880b;
-/// Smaller numbers are lengths, and an 802.2 header follows.
+/// Smallest EtherType; smaller numbers are lengths, and an 802.2 header follows.
 const ETHERTYPE_LEAST: u16 = 0x0600;
 const LLC_SNAP: [u8; 3] = [0xaa, 0xaa, 0x03];
 const LLC_IP: [u8; 3] = [0x06, 0x06, 0x03];
@@ -33,10 +34,10 @@ const SNAP_ETHERTYPE: [[u8; 3]; 2] = [[0, 0, 0], [0, 0, 0xf8]];
 const PPP_V4: u16 = 0x0021;
 const PPP_V6: u16 = 0x0057;
 const PPP_MPLS: [u16; 2] = [0x0281, 0x0283];
-/// `AF_INET`, and `AF_INET6` of Linux, Windows, NetBSD, FreeBSD and macOS.
+/// Address families of IP: `AF_INET`, and `AF_INET6` of Linux, Windows, NetBSD, FreeBSD and macOS.
 const FAMILIES: [u32; 6] = [2, 10, 23, 24, 28, 30];
 const NFLOG_PAYLOAD: u16 = 9;
-/// The number that a packet socket of Linux gives a packet that was sent.
+/// Packet type of an outgoing packet in a packet socket of Linux.
 const OUTGOING: u16 = 4;
 
 /// The next header.
@@ -53,16 +54,16 @@ pub(crate) enum Next {
     Mpls,
 }
 
-/// The place behind the link header of a file.
+/// Position after the link header of a file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Begin {
     pub(crate) next: Next,
     pub(crate) at: usize,
     /// The direction of the packet, if the header contains it.
     pub(crate) way: Option<PacketDirection>,
-    /// Bytes from there on, if the header contains their number.
+    /// Bytes after the position, if the header contains their number.
     pub(crate) length: Option<u32>,
-    /// Bytes at the end that are the link's.
+    /// Bytes at the end that belong to the link.
     pub(crate) trailer_bytes: u8,
 }
 
@@ -76,7 +77,7 @@ impl Begin {
     }
 }
 
-/// The place behind a link header of this type (LINKTYPE_ of tcpdump.org).
+/// Returns the position after a link header of this type (LINKTYPE_ of tcpdump.org).
 pub(crate) fn begin(link: u16, is_big_endian: bool, bytes: &[u8]) -> Result<Begin, SkipReason> {
     let byte = |at: usize| bytes.get(at).copied().ok_or(SkipReason::Cut);
     let plain = |next, at| Ok(Begin::at(next, at));
@@ -92,7 +93,7 @@ pub(crate) fn begin(link: u16, is_big_endian: bool, bytes: &[u8]) -> Result<Begi
         50 => plain(Next::Ppp, 0),
         51 => plain(Next::EtherType(ETHERTYPE_PPPOE), 0),
         104 => plain(Next::EtherType(u16_at(bytes, 2)?), 4),
-        // A direction, before the address of HDLC or in its place.
+        // A direction precedes the address field of HDLC or replaces it.
         166 | 204 => {
             let begin = Begin::at(Next::Ppp, if byte(1)? == 0x03 { 2 } else { 1 });
             Ok(Begin {
@@ -118,7 +119,7 @@ pub(crate) fn begin(link: u16, is_big_endian: bool, bytes: &[u8]) -> Result<Begi
     }
 }
 
-/// Offset of the IP packet that follows.
+/// Returns the offset of the IP packet that follows.
 pub(crate) fn find(bytes: &[u8], mut next: Next, mut at: usize) -> Result<usize, SkipReason> {
     for _ in 0..LAYERS_MAX {
         (next, at) = match next {
@@ -132,7 +133,7 @@ pub(crate) fn find(bytes: &[u8], mut next: Next, mut at: usize) -> Result<usize,
             }
             Next::EtherType(of) if ETHERTYPES_MPLS.contains(&of) => (Next::Mpls, at),
             Next::EtherType(ETHERTYPE_PPPOE) => {
-                // Version and type are 1; a session has the code 0.
+                // Version and type are 1; session packets have code 0.
                 let is_session = u16_at(bytes, at)? == 0x1100;
                 if !is_session {
                     return Err(SkipReason::EtherType(ETHERTYPE_PPPOE));
@@ -150,7 +151,8 @@ pub(crate) fn find(bytes: &[u8], mut next: Next, mut at: usize) -> Result<usize,
     Err(SkipReason::Deep)
 }
 
-/// Reads on behind one label: another label, or IP. Only its first bits identify the content.
+/// Reads one MPLS label and returns the next header: another label, or IP. Only the first bits of
+/// the content identify it.
 fn mpls(bytes: &[u8], at: usize) -> Result<(Next, usize), SkipReason> {
     let is_last = bytes.get(at + 2).ok_or(SkipReason::Cut)? & 1 == 1;
     if !is_last {
@@ -200,7 +202,7 @@ fn family(family: u32, at: usize) -> Result<Begin, SkipReason> {
     }
 }
 
-/// The attribute that has the packet. Numbers are in the byte order of the capturing machine.
+/// Finds the attribute with the packet. Numbers are in the byte order of the capturing machine.
 fn nflog(bytes: &[u8], is_big_endian: bool) -> Result<Begin, SkipReason> {
     let of = u32::from(*bytes.first().ok_or(SkipReason::Cut)?);
     let inside = family(of, 0)?;
@@ -211,7 +213,7 @@ fn nflog(bytes: &[u8], is_big_endian: bool) -> Result<Begin, SkipReason> {
     let mut at = 4;
     loop {
         let (length, kind) = (number(at)?, number(at + 2)?);
-        // An attribute is as long as its header at least: the loop comes to an end.
+        // An attribute is at least as long as its header, so the loop ends.
         let Some(value_bytes) = length.checked_sub(4) else { return Err(SkipReason::Malformed) };
         if kind == NFLOG_PAYLOAD {
             return Ok(Begin { at: at + 4, length: Some(value_bytes.into()), ..inside });
@@ -229,7 +231,7 @@ fn at_least<const N: usize>(bytes: &[u8], at: usize) -> Result<[u8; N], SkipReas
     found.ok_or(SkipReason::Cut)
 }
 
-/// The EtherType of the IP packet that begins there.
+/// Returns the EtherType of the IP packet at an offset.
 pub(crate) fn ethertype_of(bytes: &[u8], at: usize) -> Result<u16, SkipReason> {
     let is_v6 = bytes.get(at).ok_or(SkipReason::Cut)? >> 4 == 6;
     Ok(if is_v6 { ETHERTYPE_V6 } else { ETHERTYPE_V4 })

@@ -4,7 +4,7 @@ use srd_proto::time::Instant;
 
 const MACS: [u8; 12] = [2; 12];
 
-/// A UDP packet of IPv4, and one of IPv6.
+/// Returns a UDP packet over IPv4, and one over IPv6.
 fn packets() -> [Vec<u8>; 2] {
     let udp = [0, 5, 0, 6, 0, 8, 0, 0];
     let mut v4 = vec![0x45, 0, 0, 28, 0, 0, 0, 0, 64, 17, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2];
@@ -15,7 +15,7 @@ fn packets() -> [Vec<u8>; 2] {
     [v4, v6]
 }
 
-/// Headers before an IP packet of Ethernet, behind the addresses.
+/// Returns headers, with names, that follow the Ethernet addresses and precede an IP packet.
 fn before() -> Vec<(&'static str, Vec<u8>)> {
     let tag = |kind: u16, count: usize| [&kind.to_be_bytes()[..], &[0, 7]].concat().repeat(count);
     let label = |is_last: bool| [0, 1, u8::from(is_last), 64];
@@ -64,7 +64,7 @@ fn everything_between_ethernet_and_ip_is_looked_through() {
         };
         let arrival = raw.arrival().unwrap_or_else(|| panic!("{name}"));
         assert_eq!((arrival.bytes, arrival.flow.outer.ports), (28, (5, 6)), "{name}");
-        // Every shorter frame is distinguished from one without IP.
+        // A frame that is cut is not mistaken for a frame without IP.
         for cut in 0..frame.len() - v4.len() {
             let found = find(&frame[..cut], Next::Ethernet, 0);
             assert!(matches!(found, Err(SkipReason::Cut)), "{name} {cut}: {found:?}");

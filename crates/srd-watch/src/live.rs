@@ -1,4 +1,4 @@
-//! Interfaces under watch, live: their sources of packets, the clock, and the counters of drivers.
+//! Watches interfaces live: reads their packets, the clock, and the counters of drivers.
 
 use std::io;
 use std::time::{Duration, Instant as Clock};
@@ -12,12 +12,14 @@ use crate::session::{Report, Session};
 use crate::source::{Choice, Far, Opened, Source};
 use crate::watch::{Settings, Watch};
 
-/// Longest wait for packets. Programs cause no wakeup: their records are polled at this interval.
+/// Longest wait for packets, in nanoseconds. eBPF programs cause no wakeup, so their records are
+/// polled at this interval.
 const WAIT_NS: u64 = 20_000_000;
-/// Greatest age of packets of a packet socket when they are shown: the kernel hands over blocks
-/// after 10 ms.
+/// Largest age, in nanoseconds, of packets of a packet socket when they are analysed: the kernel
+/// delivers blocks after 10 ms.
 const OLDEST_NS: u64 = 30_000_000;
-/// Greatest age of records of programs, which are there at once: two CPUs and two clocks differ.
+/// Largest age, in nanoseconds, of records of eBPF programs. They are available at once, but the
+/// clocks of CPUs differ.
 const APART_NS: u64 = 1_000_000;
 /// Interval at which lost packets are queried, and figures are passed on.
 const LOST_EVERY: Duration = Duration::from_millis(100);
@@ -25,19 +27,20 @@ const LOST_EVERY: Duration = Duration::from_millis(100);
 /// Options for watching live.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// The interfaces.
+    /// Names of the interfaces.
     pub interfaces: Vec<String>,
-    /// Source of their packets.
+    /// Source of the interfaces' packets.
     pub source: Choice,
     /// Model that arrivals are compared with.
     pub model: Model,
     /// Settings of the search for bursts.
     pub settings: Settings,
-    /// Duration; `None`: until it is stopped.
+    /// Duration of the watch; `None` means until it is stopped.
     pub time: Option<Duration>,
-    /// Memory of each interface for packets that wait to be read, if not what suits the source.
+    /// Bytes of memory of each interface for packets that wait to be read; `None` for the default
+    /// of the source.
     pub ring_bytes: Option<u32>,
-    /// Memory of each interface for packets that may be saved; zero keeps none.
+    /// Bytes of memory of each interface for packets that may be saved; zero keeps none.
     pub kept_bytes: usize,
     /// Interval at which the driver's counters are read.
     pub counters_every: Duration,
@@ -45,23 +48,23 @@ pub struct Options {
 
 /// Receiver of results.
 pub trait Output {
-    /// An interface is watched from now on, through this source.
+    /// Called when the watch of an interface begins, with its source.
     fn opened(&mut self, _opened: &Opened) {}
-    /// A burst.
+    /// Called for each report of a burst.
     fn report(&mut self, report: Report);
-    /// Figures of an interface, with the number of packets that were lost: now and then, and at
-    /// the end.
+    /// Called regularly and at the end, with the figures of an interface and the number of lost
+    /// packets.
     fn figures(&mut self, _session: &Session, _lost: u64) {}
 }
 
-/// Output for callers that need bursts only.
+/// Output for callers that need only bursts.
 impl<F: FnMut(Report)> Output for F {
     fn report(&mut self, report: Report) {
         self(report);
     }
 }
 
-/// An interface with what it is watched through.
+/// An interface, with its source and its analysis.
 struct Watched {
     source: Source,
     session: Session,
@@ -75,17 +78,17 @@ struct Watched {
 pub struct Outcome {
     /// Its session.
     pub session: Session,
-    /// Packets that found no room in the ring.
+    /// Packets that were lost because the ring was full.
     pub lost: u64,
-    /// Reason why it ended before its time.
+    /// Reason why the watch of this interface ended early.
     pub error: Option<io::Error>,
 }
 
 /// Watches until the time is over, or `stop` returns true.
 ///
 /// # Errors
-/// An interface cannot be watched: it does not exist, or a privilege is missing (`CAP_NET_RAW`
-/// for packet sockets). An interface that goes away later ends its session only.
+/// An error of the operating system, if an interface does not exist or a privilege is missing
+/// (`CAP_NET_RAW` for packet sockets). If an interface is removed later, only its own session ends.
 pub fn run(
     options: &Options,
     stop: &dyn Fn() -> bool,
@@ -99,7 +102,7 @@ pub fn run(
         opened.push(found);
         all.push(Watched::new(interface, source, began, options));
     }
-    // No interface is reported before all of them are watched.
+    // The interfaces are reported only after the watch of all of them has begun.
     opened.iter().for_each(|opened| output.opened(opened));
     let began = Clock::now();
     let (mut asked, mut sampled) = (began, None::<Clock>);
@@ -152,7 +155,8 @@ impl Watched {
         Self { source, session, statistics, lost: 0, error: None }
     }
 
-    /// Shows the session what waits to be read; `now` was before that. Whether there is more.
+    /// Passes the waiting packets to the session; `now` is a time before this call. Returns whether
+    /// there are more packets.
     fn look(&mut self, now: u64) -> bool {
         let session = &mut self.session;
         let far = self.source.look(|raw| session.see(raw));
@@ -180,7 +184,7 @@ impl Watched {
         else {
             return;
         };
-        // Drivers may refuse while they are reset; the next sample covers that time.
+        // Drivers may return an error during a reset; the next sample covers that time.
         if let Ok(values) = statistics.values() {
             allowances.sample(now_ns(), &values);
         }

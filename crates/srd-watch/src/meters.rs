@@ -1,9 +1,9 @@
-//! The meters of flows, under the ceiling of one flow: bounded, whatever arrives.
+//! The meters of flows for the ceiling of one flow, in bounded memory.
 //!
-//! Two generations: a meter in use is in the young one. When the young generation is full, it
-//! becomes the old one, and the former old one is dropped. So at least the meters of the last
-//! [`METERS_KEPT`] flows are there. A flow whose meter was dropped begins anew with full
-//! tolerance: then the model is less strict than the card.
+//! There are two generations: a meter that is used moves to the young generation. When the young
+//! generation is full, it becomes the old one, and the former old one is dropped. So at least the
+//! meters of the last [`METERS_KEPT`] flows are kept. A flow whose meter was dropped gets a new
+//! meter with full tolerance; then the model is less strict than the card.
 
 use std::collections::HashMap;
 
@@ -11,10 +11,10 @@ use srd_card::FlowKey;
 use srd_card::limits::FlowMeter;
 use srd_proto::time::Instant;
 
-/// Flows of one generation.
+/// Largest number of flows of one generation.
 pub const METERS_KEPT: usize = 1 << 15;
 
-/// Meters by flow, as the network sees it: of the outer headers. A flow has a direction.
+/// Meters by outer flow, as the network sees it. Each direction is a separate flow.
 #[derive(Debug, Default)]
 pub struct Meters {
     young: HashMap<FlowKey, FlowMeter>,
@@ -23,7 +23,7 @@ pub struct Meters {
 }
 
 impl Meters {
-    /// The meter of a flow.
+    /// Returns the meter of a flow, which is created if it is missing.
     pub fn of(&mut self, flow: &FlowKey, now: Instant) -> &mut FlowMeter {
         if self.young.len() >= METERS_KEPT && !self.young.contains_key(flow) {
             self.forgotten += self.old.len() as u64;
@@ -36,7 +36,7 @@ impl Meters {
             .or_insert_with(|| old.remove(flow).unwrap_or_else(|| FlowMeter::new(now)))
     }
 
-    /// Meters that went, to make room.
+    /// Returns the number of meters that were dropped to limit memory.
     pub fn forgotten(&self) -> u64 {
         self.forgotten
     }
@@ -61,7 +61,7 @@ mod tests {
         let mut meters = Meters::default();
         for n in 0..1_000_000 {
             meters.of(&flow(n), Instant::ZERO);
-            // A flow that is used all the time stays.
+            // A flow that is used all the time keeps its meter.
             meters.of(&flow(u32::MAX), Instant::ZERO);
             assert!(meters.len() <= 2 * METERS_KEPT);
         }

@@ -1,6 +1,6 @@
 //! Counters of a watch, as OpenMetrics, served at `/metrics`.
 //!
-//! Bounds: two label values for each interface under watch; the requests are `srd-http`'s.
+//! Limits: two label values for each watched interface; `srd-http` limits the requests.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -46,7 +46,8 @@ pub struct Metrics {
     sizes: Histograms,
     lost: Counters,
     others: Counters,
-    /// Nanoseconds and bytes of bursts that go on, by interface and direction.
+    /// Nanoseconds and bytes of the reported parts of continuing bursts, by interface and
+    /// direction.
     parts: BTreeMap<(String, PacketDirection), (u64, u64)>,
 }
 
@@ -70,7 +71,7 @@ impl Default for Metrics {
 }
 
 impl Metrics {
-    /// An interface is watched through this source. All its figures are there from now on.
+    /// Adds an interface and its source. All figures of the interface exist from now on.
     pub fn opened(&mut self, opened: &Opened) {
         let mut labels = of(&opened.interface);
         for way in PacketDirection::BOTH {
@@ -91,7 +92,7 @@ impl Metrics {
         self.sources.get_or_create(&labels).set(1);
     }
 
-    /// A burst, or a part of one, is over.
+    /// Counts a burst, or a part of one, that has ended.
     pub fn ended(&mut self, burst: &Burst) {
         let part = self.parts.entry((burst.interface.clone(), burst.way)).or_default();
         *part = (part.0 + burst.length_ns, part.1 + burst.bytes);
@@ -147,10 +148,11 @@ impl Metrics {
         all
     }
 
-    /// Serves them at `http://ADDRESS/metrics`; to other machines if the address is no loopback.
+    /// Serves the counters at `http://ADDRESS/metrics`; other machines may read them if the address
+    /// is not a loopback address.
     ///
     /// # Errors
-    /// The address cannot be had.
+    /// An error of the operating system, if the address cannot be bound.
     pub fn serve(&self, at: SocketAddr) -> io::Result<Server> {
         let registry = Arc::new(self.registry());
         let listener = Listener::bind(at, !at.ip().is_loopback())?;
@@ -166,7 +168,7 @@ fn of_way(interface: &str, way: PacketDirection) -> Labels {
     vec![("interface", interface.to_owned()), ("direction", way.name().to_owned())]
 }
 
-/// Counts up to a total, which does not fall.
+/// Raises a counter to a total, which never decreases.
 fn reach(family: &Counters, labels: &Labels, total: u64) {
     let counter = family.get_or_create(labels);
     counter.inc_by(total.saturating_sub(counter.get()));

@@ -1,7 +1,7 @@
-//! The limits that arrivals are compared with: those of an instance type, or a rate.
+//! The limits with which arrivals are compared: the limits of an instance type, or a rate.
 //!
-//! The buckets and queues are the card's own (`srd_card::limits`). Here they get arrivals that
-//! have passed already, and return what the card would have done with them.
+//! The buckets and queues are the card's own (`srd_card::limits`). Here they get packets that have
+//! already passed, and return the decision that the card would have made.
 
 use std::fmt;
 
@@ -16,53 +16,56 @@ use crate::arrival::{Arrival, PacketDirection};
 use crate::meters::Meters;
 use crate::units;
 
-/// The largest packet that a kernel hands over at once.
+/// Bits of the largest super-packet.
 const SUPER_PACKET_BITS: u64 = 65_536 * 8;
-/// Super-packets of that size that may pass at once, at least.
+/// Least number of super-packets of that size that may pass at once.
 const SUPER_PACKETS: u64 = 4;
-/// Least tolerance above a rate, and the longest wait as a multiple of it: as for instance types.
+/// Least tolerance above a rate, and the longest wait as a multiple of the tolerance, both as for
+/// instance types.
 const TOLERANCE_LEAST: Duration = Duration::from_millis(1);
 const QUEUE_TIMES: u64 = 5;
-/// Frames that wait, at most.
+/// Largest number of frames that wait.
 const QUEUE_PACKETS_MAX: u32 = 4096;
-/// Limits, as an index.
+/// Number of limits; a limit's number is below it.
 pub(crate) const LIMITS: usize = Limit::Gateway as usize + 1;
 
 /// Limits with a name.
 #[derive(Clone, Debug)]
 pub struct Model {
-    /// Name of the model, for people.
+    /// Display name of the model.
     pub name: String,
     buckets: Buckets,
     flow_bps: Option<u64>,
-    /// Whether fragments and packets to link-local services have limits, too.
+    /// Whether fragments and packets to link-local services also have limits.
     eni: bool,
 }
 
 impl Model {
-    /// The limits of an instance type. `kind`: where its flows go. `scale` divides all rates.
+    /// Returns the limits of an instance type. `kind` is the kind of destination of its flows.
+    /// `scale` divides all rates.
     pub fn of_type(profile: &Profile, kind: FlowKind, scale: u32) -> Self {
         let profile = profile.clone().scaled(scale);
         let scaled = if scale > 1 { format!(" at 1/{scale}") } else { String::new() };
         Self {
             name: format!("{}{scaled}", profile.instance.name),
             buckets: profile.limits(),
-            // A ceiling that is the instance's own would take the blame for it.
+            // A ceiling of a flow that equals the bandwidth of the instance is left out: it would
+            // be reported in place of the bandwidth.
             flow_bps: Some(profile.flow_bps(kind)).filter(|bps| *bps < profile.peak_bps()),
             eni: true,
         }
     }
 
-    /// The limits of an instance type by its name.
+    /// Returns the limits of an instance type by its name.
     ///
     /// # Errors
-    /// The name is of no type; the error has names like it.
+    /// An error with similar names, if no type has this name.
     pub fn find(name: &str) -> Result<Profile, srd_card::profile::UnknownType> {
         InstanceType::find(name).map(Profile::of)
     }
 
-    /// A rate of either direction, in bits per second, and if given packets per second of both
-    /// together.
+    /// Returns a model with a rate of each direction in bits per second and, optionally, a limit of
+    /// packets per second of both directions together.
     pub fn of_rate(rate_bps: u64, packets_per_second: Option<u64>) -> Self {
         let rate_bps = rate_bps.max(1);
         let largest_ns = u128::from(SUPER_PACKETS * SUPER_PACKET_BITS) * 1_000_000_000;
@@ -94,7 +97,8 @@ impl Model {
         self
     }
 
-    /// Sets the tolerance: the amount that may pass at once above a rate, in time at that rate.
+    /// Sets the tolerance: the amount that may pass at once above a rate, expressed as time at that
+    /// rate.
     #[must_use]
     pub fn with_tolerance(mut self, tolerance: Duration) -> Self {
         self.buckets.tolerance = tolerance;
@@ -110,27 +114,27 @@ impl Model {
         self
     }
 
-    /// Amount that may pass at once above a rate, in time at that rate.
+    /// Returns the amount that may pass at once above a rate, expressed as time at that rate.
     pub fn tolerance(&self) -> Duration {
         self.buckets.tolerance
     }
 
-    /// The bandwidth of a direction while there are credits, in bits per second.
+    /// Returns the bandwidth of a direction while there are credits, in bits per second.
     pub fn peak_bps(&self, way: PacketDirection) -> u64 {
         self.rates(way).peak_bps
     }
 
-    /// The bandwidth of a direction that never ends, in bits per second.
+    /// Returns the bandwidth of a direction without credits, in bits per second.
     pub fn baseline_bps(&self, way: PacketDirection) -> u64 {
         self.rates(way).baseline_bps
     }
 
-    /// Packets a second of both directions; `None` if they have no limit.
+    /// Returns the limit of packets per second of both directions; `None` if there is no limit.
     pub fn packets_per_second(&self) -> Option<u64> {
         Some(self.buckets.packets_per_second).filter(|rate| *rate < u64::MAX)
     }
 
-    /// The ceiling of one flow in bits per second, if there is one.
+    /// Returns the ceiling of one flow in bits per second, if there is one.
     pub fn flow_bps(&self) -> Option<u64> {
         self.flow_bps
     }
@@ -160,14 +164,14 @@ pub(crate) enum Fate {
     Dropped(Limit),
 }
 
-/// A packet as the model remembers it while it waits.
+/// Properties of a packet that waits in the model.
 #[derive(Clone, Copy, Debug)]
 struct QueuedPacket {
     way: PacketDirection,
     packets: u32,
 }
 
-/// The model at work.
+/// State of the model for one interface.
 pub(crate) struct Meter {
     limits: Limits<QueuedPacket>,
     ceiling: Option<Ceiling>,
@@ -209,20 +213,21 @@ impl Meter {
         }
     }
 
-    /// Lets waiting packets on whose wait ends by `now`. Returns the next of them that another
-    /// limit drops: that limit, the direction, and how many packets.
+    /// Forwards the waiting packets whose wait ends by `now`. Returns the next drop of such packets
+    /// by another limit: the limit, the direction, and the number of packets.
     pub(crate) fn late(&mut self, now: Instant) -> Option<(Limit, PacketDirection, u64)> {
         loop {
             if let Some((limit, waiting)) = self.limits.pop_late() {
                 return Some((limit, waiting.way, waiting.packets.into()));
             }
-            // One at a time, so that none of them is forgotten.
+            // One time step after the other, so that no drop is missed.
             let next = self.limits.poll_timeout().filter(|next| *next <= now)?;
             while self.limits.pop(next).is_some() {}
         }
     }
 
-    /// The bandwidth of a direction now: the baseline, when credits are gone.
+    /// Returns the current bandwidth of a direction in bits per second: the baseline if there are
+    /// no credits.
     pub(crate) fn limit_bps(&mut self, now: Instant, way: PacketDirection) -> u64 {
         let (peak, baseline) = (self.model.peak_bps(way), self.model.baseline_bps(way));
         if peak == baseline {
@@ -235,13 +240,13 @@ impl Meter {
         if self.limits.credits_bits(now, direction) > 0 { peak } else { baseline }
     }
 
-    /// Meters of flows that went, to make room.
+    /// Returns the number of meters of flows that were dropped to limit memory.
     pub(crate) fn forgotten(&self) -> u64 {
         self.meters.forgotten()
     }
 }
 
-/// Whether an address is of the services that an instance reaches at link-local addresses.
+/// Whether an address belongs to a service that instances reach at link-local addresses.
 fn is_service(address: std::net::IpAddr) -> bool {
     match address {
         std::net::IpAddr::V4(address) => address.is_link_local(),

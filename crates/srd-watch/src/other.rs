@@ -1,7 +1,7 @@
-//! Packets that are in no figure: their kinds and numbers.
+//! Kinds and numbers of packets that are in no figure.
 //!
-//! Some have no IP packet inside, by their headers. Others may contain one, and are not read: a
-//! report without them would be wrong.
+//! The headers of some packets show that there is no IP packet inside. Other packets may contain IP
+//! packets but are not supported; a report has to mention them, because it is incomplete.
 //!
 //! Bound: [`KINDS_MAX`] kinds are counted separately.
 
@@ -10,7 +10,7 @@ use std::fmt;
 
 use crate::units::grouped;
 
-/// Largest number of kinds that are counted separately; further ones count together.
+/// Largest number of kinds that are counted separately; further kinds count together.
 pub const KINDS_MAX: usize = 24;
 
 /// Reason why a packet is in no figure.
@@ -18,19 +18,19 @@ pub const KINDS_MAX: usize = 24;
 pub enum SkipReason {
     /// Its type of link header (LINKTYPE_ of tcpdump.org) is not read.
     Link(u16),
-    /// The EtherType of what is inside.
+    /// The packet has this EtherType, which is not read.
     EtherType(u16),
-    /// The protocol of PPP that it carries.
+    /// The packet carries this PPP protocol, which is not read.
     Ppp(u16),
-    /// An 802.2 frame for this service access point.
+    /// The packet is an 802.2 frame for this service access point.
     Llc(u8),
-    /// The address family of what is inside, as the capturing machine numbers them.
+    /// The packet has this address family, in the numbering of the capturing machine.
     Family(u32),
-    /// The packet has more nested headers than are read.
+    /// The packet has more nested headers than the limit.
     Deep,
-    /// Too few of its bytes were kept.
+    /// The capture contains too few bytes of the packet.
     Cut,
-    /// The packet has no valid IP header where one has to be.
+    /// The packet has no valid IP header at the position where its headers require one.
     Malformed,
     /// Its file describes no such interface.
     Interface,
@@ -40,7 +40,7 @@ pub enum SkipReason {
     Further,
 }
 
-/// EtherTypes by name, and whether what is inside can be an IP packet.
+/// Names of EtherTypes, and whether the content can be an IP packet.
 const ETHERTYPES: &[(u16, &str, bool)] = &[
     (0x0806, "ARP", false),
     (0x0842, "Wake-on-LAN", false),
@@ -74,7 +74,7 @@ const ETHERTYPES: &[(u16, &str, bool)] = &[
     (0x9000, "loopback test", false),
 ];
 
-/// Link types by name, as tcpdump.org lists them.
+/// Names of link types, as tcpdump.org lists them.
 const LINKS: &[(u16, &str)] = &[
     (3, "AX25"),
     (6, "IEEE802_5"),
@@ -125,18 +125,18 @@ const LINKS: &[(u16, &str)] = &[
 ];
 
 impl SkipReason {
-    /// Whether its headers show that it contains no IP packet.
+    /// Whether the headers show that the packet contains no IP packet.
     pub fn is_without_ip(self) -> bool {
         match self {
             Self::EtherType(of) => known(of).is_some_and(|(_, may_have_ip)| !may_have_ip),
-            // Control protocols (RFC 1661): from 0x8000 on.
+            // Control protocols (RFC 1661) have numbers from 0x8000 on.
             Self::Ppp(protocol) => protocol & 0x8000 != 0,
             Self::Llc(_) => true,
             _ => false,
         }
     }
 
-    /// `of link type 105 (IEEE802_11)`.
+    /// Returns a text such as `of link type 105 (IEEE802_11)`.
     fn what(self) -> String {
         match self {
             Self::Link(link) => {
@@ -173,12 +173,12 @@ pub struct SkipCounts {
 }
 
 impl SkipCounts {
-    /// Counts one.
+    /// Counts one packet.
     pub fn add(&mut self, other: SkipReason) {
         self.add_many(other, 1);
     }
 
-    /// Counts all that others have.
+    /// Adds the numbers of `others`.
     pub fn absorb(&mut self, others: &Self) {
         others.counts.iter().for_each(|(other, count)| self.add_many(*other, *count));
     }
@@ -189,24 +189,24 @@ impl SkipCounts {
             count;
     }
 
-    /// All of them.
+    /// Returns the number of all packets.
     pub fn total(&self) -> u64 {
         self.counts.values().sum()
     }
 
-    /// Number of packets that may have an IP packet inside, and are not read.
+    /// Returns the number of packets that may have an IP packet inside, and are not read.
     pub fn unread(&self) -> u64 {
         let unread = self.counts.iter().filter(|(other, _)| !other.is_without_ip());
         unread.map(|(_, count)| count).sum()
     }
 
-    /// A line for each kind.
+    /// Returns a line of text for each kind.
     pub fn lines(&self) -> Vec<String> {
         self.counts.iter().map(|(other, count)| line(*other, *count)).collect()
     }
 }
 
-/// `1,234 packets of link type 105 (IEEE802_11) are not read`.
+/// Returns a line such as `1,234 packets of link type 105 (IEEE802_11) are not read`.
 fn line(other: SkipReason, count: u64) -> String {
     let (noun, is) = if count == 1 { ("packet", "is") } else { ("packets", "are") };
     let (count, what) = (grouped(count), other.what());

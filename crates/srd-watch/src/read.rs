@@ -1,12 +1,12 @@
 //! Reads the fields of a packet that the analysis needs.
 //!
-//! A super-packet (of segmentation offload, or put together on receipt) counts as the packets
-//! that it stands for: as many as its payload fills segments, with headers before each.
+//! A super-packet (of segmentation offload, or merged on receipt) counts as the packets that it
+//! stands for: one for each segment of its payload, each with headers.
 //!
-//! If the IP header states fewer bytes than the frame has, there are two cases. Either the rest
-//! is padding of the link, which does not count. Or this is a super-packet whose header has the
-//! length of one segment (partial segmentation offload, `NETIF_F_GSO_PARTIAL`), and all of it is
-//! on the wire: see [`PADDING_BYTES_MAX`].
+//! If the IP header states fewer bytes than the frame has, there are two cases. Either the
+//! remaining bytes are padding of the link and do not count. Or the frame is a super-packet whose
+//! header has the length of one segment (partial segmentation offload, `NETIF_F_GSO_PARTIAL`), and
+//! all its bytes count. [`PADDING_BYTES_MAX`] separates the two cases.
 
 use srd_card::FlowKey;
 use srd_card::packet::{Packet, protocol};
@@ -17,18 +17,18 @@ use crate::link::{self, Next};
 use crate::other::SkipReason;
 use crate::tunnel::innermost;
 
-/// Bytes of a packet that are worth keeping: the headers of a tunnel in a tunnel.
+/// Bytes to keep of each packet: enough for the headers of a tunnel in a tunnel.
 pub const HEADERS_BYTES: u32 = 256;
-/// Bytes behind an IP packet that are taken for padding or a trailer, at most: short frames are
+/// Largest number of bytes after an IP packet that count as padding or a trailer: short frames are
 /// padded to 60 bytes, and check sequences and time stamps of capture devices are shorter.
 pub const PADDING_BYTES_MAX: u32 = 64;
-/// The longest header of IPv4.
+/// Bytes of the longest IPv4 header.
 const HEADER_BYTES_MAX: u64 = 60;
 const IPV6_BYTES: u32 = 40;
 const TCP_BYTES: usize = 20;
 const UDP_BYTES: usize = 8;
 
-/// A packet as a socket or a file has it.
+/// A packet from a socket or a file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Raw<'a> {
     /// Time of the packet.
@@ -37,19 +37,19 @@ pub struct Raw<'a> {
     pub way: PacketDirection,
     /// EtherType of `bytes`; `None` if they begin with an Ethernet header.
     pub ethertype: Option<u16>,
-    /// Its bytes, those included that were not kept.
+    /// Length of the packet in bytes, including bytes that were not kept.
     pub length: u32,
     /// Payload bytes of each segment, if it is a super-packet.
     pub segment_bytes: Option<u16>,
-    /// MTU, for packets without `segment_bytes`: longer packets, from the IP header on, are
-    /// super-packets of packets of this length.
+    /// MTU, for packets without `segment_bytes`: a packet that is longer, from the IP header on, is
+    /// a super-packet of packets of this length.
     pub mtu_bytes: Option<u16>,
-    /// The first bytes.
+    /// The first bytes of the packet.
     pub bytes: &'a [u8],
 }
 
 impl<'a> Raw<'a> {
-    /// The packet from its IP header on, with its length; `None` if it is no IP packet.
+    /// Returns the packet from its IP header on, with its length; `None` if it is no IP packet.
     pub fn ip(&self) -> Option<(&'a [u8], u32)> {
         self.find_ip().ok()
     }
@@ -61,11 +61,11 @@ impl<'a> Raw<'a> {
         Ok((bytes, self.length.saturating_sub(u32::try_from(at).unwrap_or(u32::MAX))))
     }
 
-    /// The kind of a packet that has no [`Self::arrival`].
+    /// Returns the kind of a packet for which [`Self::arrival`] returns `None`.
     pub fn other(&self) -> SkipReason {
         match self.find_ip() {
             Err(other) => other,
-            // As many bytes as there are fit into no header, or the header contradicts itself.
+            // The bytes are too few for a header, or the header contradicts itself.
             Ok((bytes, length)) => {
                 let is_cut = (bytes.len() as u64) < u64::from(length).min(HEADER_BYTES_MAX);
                 if is_cut { SkipReason::Cut } else { SkipReason::Malformed }
@@ -73,7 +73,7 @@ impl<'a> Raw<'a> {
         }
     }
 
-    /// The packet as the analysis needs it; `None` if it is not an IP packet.
+    /// Returns the packet as the analysis needs it; `None` if it is not an IP packet.
     pub fn arrival(&self) -> Option<Arrival> {
         let (bytes, length) = self.ip()?;
         let packet = Packet::read(bytes)?;
@@ -94,7 +94,7 @@ impl<'a> Raw<'a> {
         Some(Arrival { time, way, flow, bytes, packets, packet_bytes, fragment })
     }
 
-    /// Payload bytes of the segments of a packet that is longer than the MTU.
+    /// Returns the payload bytes of the segments of a packet that is longer than the MTU.
     fn cut(&self, length: u32, headers_bytes: usize) -> Option<u16> {
         let mtu_bytes = self.mtu_bytes.filter(|mtu_bytes| length > u32::from(*mtu_bytes))?;
         let headers_bytes = u16::try_from(headers_bytes).ok()?;
@@ -102,7 +102,7 @@ impl<'a> Raw<'a> {
     }
 }
 
-/// Bytes of the headers of IP and what it carries.
+/// Returns the bytes of the IP header and the header inside of it.
 fn headers(packet: &Packet, bytes: &[u8]) -> usize {
     let transport_bytes = match packet.protocol {
         protocol::TCP => packet.tcp_header_bytes(bytes).unwrap_or(TCP_BYTES),
@@ -112,8 +112,8 @@ fn headers(packet: &Packet, bytes: &[u8]) -> usize {
     packet.transport_at + transport_bytes
 }
 
-/// The length that the IP header states; `None` if it states zero, as for packets that are too
-/// long for the field.
+/// Returns the length that the IP header states; `None` if it states zero, as for packets that are
+/// too long for the field.
 pub(crate) fn said_bytes(bytes: &[u8]) -> Option<u32> {
     let field =
         |at: usize| Some(u32::from(u16::from_be_bytes([*bytes.get(at)?, *bytes.get(at + 1)?])));
@@ -130,17 +130,16 @@ struct Counted {
     packet_bytes: u32,
 }
 
-/// A packet of this length, whose header states a length of its own, or the same one.
+/// Counts a packet of this length, whose header states another length or the same.
 fn whole(length: u32, said: Option<u32>) -> Counted {
     let said = said.unwrap_or(length).min(length);
     let is_padded = length - said <= PADDING_BYTES_MAX;
     let bytes = if is_padded { said } else { length };
-    // The header of a super-packet that has a length of its own is that of its segments.
+    // If the header of a super-packet states another length, this is the length of a segment.
     Counted { bytes, packets: 1, packet_bytes: said }
 }
 
-/// A super-packet of this length. The length in its header may be stale, and is not used as a
-/// bound.
+/// Counts a super-packet of this length. The length in its header may be outdated and is not used.
 fn segments(length: u32, headers_bytes: usize, segment_bytes: u16) -> Counted {
     let headers_bytes = u32::try_from(headers_bytes).unwrap_or(u32::MAX);
     let payload_bytes = length.saturating_sub(headers_bytes);

@@ -50,7 +50,7 @@ fn raw<'a>(bytes: &'a [u8], segment_bytes: Option<u16>) -> Raw<'a> {
     }
 }
 
-/// Each tunnel around a UDP packet.
+/// Returns a UDP packet in each kind of tunnel.
 fn tunnels() -> Vec<(Tunnel, Vec<u8>)> {
     let inner = v4(17, &udp((5, 6), b"inner"));
     let inner6 = v6(17, &udp((5, 6), b"inner"));
@@ -70,7 +70,7 @@ fn tunnels() -> Vec<(Tunnel, Vec<u8>)> {
         (Tunnel::Gre, v6(47, &[&[0x20, 0, 0x86, 0xdd, 0, 0, 0, 1], &inner6[..]].concat())),
         (Tunnel::IpInIp, v4(4, &inner)),
         (Tunnel::IpInIp, v4(41, &inner6)),
-        // A tunnel in a tunnel: the outermost kind, the innermost flow.
+        // A tunnel in a tunnel: the result has the kind of the outer tunnel and the innermost flow.
         (Tunnel::IpInIp, v4(4, &v4(47, &[&[0, 0, 8, 0], &inner[..]].concat()))),
     ]
 }
@@ -91,7 +91,7 @@ fn what_only_looks_like_a_tunnel_is_a_flow() {
     for bytes in [
         v4(17, &udp((777, 4789), &[&[0; 8], &ethernet(0x0800, &inner)[..]].concat())), // no VNI
         v4(17, &udp((777, 4788), &[&[8, 0, 0, 0, 0, 0, 1, 0], &inner[..]].concat())),
-        // Version 1 of Geneve.
+        // Version 1 of Geneve, which is unknown.
         v4(17, &udp((777, 6081), &[&[0x40, 0, 8, 0, 0, 0, 0, 0], &inner[..]].concat())),
         v4(47, &[&[0x40, 0, 8, 0], &inner[..]].concat()), // source routes
         v4(47, &[&[0, 0, 0x88, 0x47], &inner[..]].concat()), // MPLS
@@ -107,11 +107,11 @@ fn a_super_packet_counts_as_its_segments_with_their_headers() {
     let arrival = raw(&bytes, Some(1448)).arrival().unwrap();
     assert_eq!((arrival.packets, arrival.bytes), (7, 10_000 + 7 * 52));
     assert_eq!(raw(&bytes, None).arrival().unwrap().packets, 1);
-    // A file does not contain the MTU; the user passes it.
+    // A file does not contain the MTU; the user specifies it.
     let from_file = Raw { mtu_bytes: Some(1500), ..raw(&bytes, None) };
     assert_eq!(from_file.arrival(), Some(arrival));
     assert_eq!(Raw { mtu_bytes: Some(10), ..from_file }.arrival().unwrap().packets, 1);
-    // In a tunnel, each segment has the headers of both.
+    // In a tunnel, each segment has the outer and the inner headers.
     let inner = v4(6, &tcp(&[0; 3000]));
     let tunnel = v4(4, &inner);
     let arrival = raw(&tunnel, Some(1000)).arrival().unwrap();
@@ -137,7 +137,8 @@ fn frames_without_ip_are_none() {
 }
 
 proptest! {
-    /// Headers are a stranger's: no byte of them makes it panic, and no packet is for nothing.
+    /// Headers come from unknown senders: no byte causes a panic, and each packet counts as at
+    /// least one.
     #[test]
     fn changed_and_cut_packets_are_read_or_refused(
         which in 0_usize..10,

@@ -13,10 +13,12 @@ use crate::other::SkipCounts;
 use crate::read::Raw;
 use crate::watch::{Event, Watch};
 
-/// Bursts that wait for a sample of the driver's counters, at most: the first goes without beyond.
-/// The same holds when their packets take more memory than those that may be saved.
+/// Largest number of bursts that wait for a sample of the driver's counters. Beyond it, or if their
+/// packets take more memory than the limit for saved packets, the first burst is reported without a
+/// sample.
 const WAITING_MAX: usize = 64;
-/// Samples after which a burst waits no longer, whatever their times: the clock was set.
+/// Number of samples after which a burst stops waiting, even if their times are before its end
+/// because the clock was set.
 const SAMPLES_MAX: u64 = 2;
 
 /// Report of a session.
@@ -24,7 +26,7 @@ const SAMPLES_MAX: u64 = 2;
 pub enum Report {
     /// A burst is under way.
     Began(Box<Burst>),
-    /// A burst is over; with its packets, if they are kept.
+    /// A burst has ended; with its packets, if packets are kept.
     Ended(Box<Burst>, Option<BurstPackets>),
 }
 
@@ -33,7 +35,7 @@ pub enum Report {
 pub struct Session {
     /// The analysis.
     pub watch: Watch,
-    /// The driver's counters, where it has them.
+    /// The driver's counters, if it has any.
     pub allowances: Option<Allowances>,
     keeper: Option<Keeper>,
     kept_bytes: usize,
@@ -43,18 +45,19 @@ pub struct Session {
     others: SkipCounts,
 }
 
-/// A burst that is over, with its packets.
+/// A burst that has ended, with its packets.
 #[derive(Debug)]
 struct PendingBurst {
     burst: Box<Burst>,
     kept: Option<BurstPackets>,
     bytes: usize,
-    /// Samples of the driver's counters before.
+    /// Number of samples of the driver's counters before the burst was queued.
     samples: u64,
 }
 
 impl Session {
-    /// A session. `kept_bytes`: memory for packets that may be saved; zero keeps none.
+    /// Returns a session. `kept_bytes` is the memory for packets that may be saved; zero keeps
+    /// none.
     pub fn new(watch: Watch, allowances: Option<Allowances>, kept_bytes: usize) -> Self {
         let keeper = (kept_bytes > 0).then(|| Keeper::new(kept_bytes));
         Self {
@@ -69,7 +72,7 @@ impl Session {
         }
     }
 
-    /// A packet.
+    /// Adds a packet.
     pub fn see(&mut self, raw: &Raw<'_>) {
         let Some(arrival) = raw.arrival() else {
             self.others.add(raw.other());
@@ -78,7 +81,8 @@ impl Session {
         let set_back = self.watch.set_back();
         self.watch.arrive(&arrival);
         if self.watch.set_back() > set_back {
-            // The times of packets before are those of other bursts from now on.
+            // The clock was set back: from now on, times of earlier packets would match other
+            // bursts.
             self.gather();
             self.keeper.iter_mut().for_each(Keeper::clear);
         }
@@ -89,27 +93,28 @@ impl Session {
         }
     }
 
-    /// All that arrived before `now` was shown.
+    /// Notes that all packets that arrived before `now` were added.
     pub fn advance(&mut self, now: Instant) {
         self.watch.advance(now);
     }
 
-    /// Nothing comes any more.
+    /// Ends the session at `now`: no packets follow.
     pub fn finish(&mut self, now: Instant) {
         self.watch.finish(now);
     }
 
-    /// Nothing comes after the latest packet.
+    /// Ends the session at the time of the latest packet.
     pub fn end(&mut self) {
         self.watch.end();
     }
 
-    /// Frames without IP, and packets that were not read.
+    /// Returns the numbers of frames without IP, and of packets that were not read.
     pub fn others(&self) -> &SkipCounts {
         &self.others
     }
 
-    /// The next report. `last`: no further sample of the driver's counters comes.
+    /// Returns the next report. `last` means that no further sample of the driver's counters
+    /// follows.
     pub fn next_report(&mut self, last: bool) -> Option<Report> {
         self.gather();
         if let Some(burst) = self.begun.pop_front() {
@@ -128,7 +133,7 @@ impl Session {
         Some(Report::Ended(burst, kept))
     }
 
-    /// Takes what happened from the analysis, with the packets of bursts that are over.
+    /// Takes the events of the analysis, and adds the packets of bursts that have ended.
     fn gather(&mut self) {
         while let Some(event) = self.watch.next_event() {
             match event {

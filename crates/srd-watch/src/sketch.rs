@@ -1,24 +1,26 @@
-//! The flows that carry most, in bounded memory, however many there are: the algorithm of Misra
-//! and Gries, in batches.
+//! The flows that carry the most bytes, in bounded memory for any number of flows: the algorithm of
+//! Misra and Gries, in batches.
 //!
-//! Every flow has an entry with what it was seen to carry, and a credit of as many bytes. When
-//! there are twice [`FLOWS_KEPT`] entries, all credits fall by that of the first entry beyond the
-//! largest [`FLOWS_KEPT`], and entries without credit go. So each such fall takes as much from at
-//! least [`FLOWS_KEPT`] flows, and all falls together are at most bytes / [`FLOWS_KEPT`]: that is
-//! [`TopFlows::error_bytes`]. A flow that carries more than this has an entry, which misses no
-//! more than this of it. While there are fewer flows than entries, everything is exact.
+//! The entry of a flow has the traffic counted for the flow, and a credit of the same number of
+//! bytes. When there are twice [`FLOWS_KEPT`] entries, they are sorted by credit, and all credits
+//! are reduced by the credit of the first entry after the largest [`FLOWS_KEPT`]. Entries without
+//! credit are removed. Each reduction takes its amount from at least [`FLOWS_KEPT`] flows, so the
+//! sum of all reductions, [`TopFlows::error_bytes`], is at most bytes / [`FLOWS_KEPT`]. A flow that
+//! carries more than this sum has an entry, and at most this many of its bytes are not counted.
+//! While there are fewer flows than entries, all figures are exact.
 //!
-//! Packets come in runs of one flow. What the flow of the latest packet carries beyond its first
-//! one is put aside, so that a run costs its entry two looks, however long it is.
+//! Packets usually arrive in runs of one flow. Only the first packet of a run is added to the entry
+//! at once; the others are summed separately. So a run of any length needs two lookups of its
+//! entry.
 
 use std::cmp::Reverse;
 use std::collections::HashMap;
 
 use crate::arrival::Flow;
 
-/// Entries that stay when there are too many.
+/// Number of entries that are kept when the table is full.
 pub const FLOWS_KEPT: usize = 1024;
-/// Largest number of entries; twice as many while two are put together.
+/// Largest number of entries; while two tables are merged, there may be twice this number.
 pub const FLOWS_MAX: usize = 2 * FLOWS_KEPT;
 
 /// Traffic of a flow.
@@ -49,18 +51,19 @@ struct Entry {
     credit: u64,
 }
 
-/// The flows that carry most.
+/// The flows that carry the most bytes.
 #[derive(Clone, Debug, Default)]
 pub struct TopFlows {
     entries: HashMap<Flow, Entry>,
-    /// The flow of the latest packet, which has an entry, and what is not in that yet.
+    /// The flow of the latest packet, which has an entry, and its traffic that is not in the entry
+    /// yet.
     run: Option<(Flow, Carried)>,
     error_bytes: u64,
     forgotten: u64,
 }
 
 impl TopFlows {
-    /// Counts what a flow carries.
+    /// Counts traffic of a flow.
     pub fn add(&mut self, flow: &Flow, carried: &Carried) {
         if let Some((latest, aside)) = &mut self.run
             && latest == flow
@@ -82,7 +85,7 @@ impl TopFlows {
         entry.credit += carried.bytes;
     }
 
-    /// Ends the run: all that was carried is in the entries.
+    /// Ends the run: adds its traffic to the entry.
     fn settle(&mut self) {
         if let Some((flow, aside)) = self.run.take()
             && aside != Carried::default()
@@ -91,14 +94,14 @@ impl TopFlows {
         }
     }
 
-    /// Counts everything that `other` has counted, and empties it.
+    /// Adds all traffic that `other` has counted, and empties it.
     pub fn absorb(&mut self, other: &mut Self) {
         self.settle();
         other.settle();
         if self.entries.is_empty() {
             std::mem::swap(self, other);
         } else {
-            // All of them before any goes, so that their order does not matter.
+            // All entries are added before any is removed, so that their order does not matter.
             other.entries.drain().for_each(|(flow, entry)| {
                 let own = self.entries.entry(flow).or_default();
                 own.carried.add(&entry.carried);
@@ -113,14 +116,14 @@ impl TopFlows {
         other.clear();
     }
 
-    /// Forgets everything.
+    /// Removes all entries.
     pub fn clear(&mut self) {
         self.entries.clear();
         self.run = None;
         (self.error_bytes, self.forgotten) = (0, 0);
     }
 
-    /// Flows that have an entry.
+    /// Returns the number of flows that have an entry.
     pub fn len(&self) -> usize {
         self.entries.len()
     }
@@ -130,17 +133,17 @@ impl TopFlows {
         self.entries.is_empty()
     }
 
-    /// Entries that went, to make room.
+    /// Returns the number of entries that were removed to limit memory.
     pub fn forgotten(&self) -> u64 {
         self.forgotten
     }
 
-    /// The most bytes of any one flow that are missing.
+    /// Returns the largest number of bytes that may be missing in the figure of one flow.
     pub fn error_bytes(&self) -> u64 {
         self.error_bytes
     }
 
-    /// The flows with what they carried, the largest first.
+    /// Returns the flows with their traffic, the largest first.
     pub fn largest(&self) -> Vec<(Flow, Carried)> {
         let whole = |(flow, entry): (&Flow, &Entry)| {
             let mut carried = entry.carried;
@@ -155,7 +158,7 @@ impl TopFlows {
     }
 
     fn shrink(&mut self) {
-        // The entry of the latest flow may go.
+        // The entry of the latest flow may be removed.
         self.settle();
         let mut credits: Vec<u64> = self.entries.values().map(|entry| entry.credit).collect();
         let order = |credit: &u64| Reverse(*credit);

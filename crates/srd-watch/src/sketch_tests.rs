@@ -15,8 +15,9 @@ fn carried(bytes: u64) -> Carried {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(16))]
 
-    /// No figure is too high, none lacks more than the bound, and the bound is a small part of all;
-    /// whether counted at once or in parts that are put together.
+    /// No figure is too high, no figure lacks more than the error bound, and the bound is a small
+    /// part of all bytes. This holds if packets are counted in one table or in several that are
+    /// merged.
     #[test]
     fn figures_are_within_their_bound(
         seed in any::<u64>(),
@@ -33,7 +34,7 @@ proptest! {
                 let n = rng.next_u64() % u64::from(flows) % (1 + rng.next_u64() % u64::from(flows));
                 let bytes = 64 + rng.next_u64() % 9000;
                 let flow = flow(u32::try_from(n).unwrap());
-                // Packets come in runs.
+                // Packets arrive in runs.
                 for _ in 0..=rng.next_u64() % 3 {
                     part.add(&flow, &carried(bytes));
                     *truth.entry(flow).or_default() += bytes;

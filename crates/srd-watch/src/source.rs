@@ -1,7 +1,7 @@
-//! Sources of an interface's packets: programs at tc, or a packet socket.
+//! Sources of an interface's packets: eBPF programs at tc, or a packet socket.
 //!
-//! Programs cost packets less, and need more rights and a newer kernel. Both show the same packets
-//! with the same figures; `docs/watch.md` has the differences.
+//! Programs cost less time per packet, but need more privileges and a newer kernel. Both sources
+//! deliver the same packets with the same figures; `docs/watch.md` has the differences.
 
 use std::fmt;
 use std::io;
@@ -14,25 +14,25 @@ use srd_proto::time::Instant;
 use crate::arrival::PacketDirection;
 use crate::read::{HEADERS_BYTES, Raw};
 
-/// Bytes of a link header that are kept before the others.
+/// Bytes of the link header that are kept in addition to those of the packet.
 const LINK_BYTES_MAX: u32 = 32;
-/// Blocks of a packet socket's ring that are read before others have their turn.
+/// Blocks of a packet socket's ring that are read before the next interface is read.
 const BLOCKS_MAX: usize = 16;
-/// Default memory for packets that wait to be read: of a packet socket, and of programs, whose
-/// records are smaller. A ring that fits into a CPU's cache costs less: 2026-11-25 in
+/// Default bytes of memory for packets that wait to be read: for a packet socket, and for programs,
+/// whose records are smaller. A ring that fits into a CPU's cache costs less time: 2026-11-25 in
 /// `docs/perf-notes.md`.
 const RING_BYTES: u32 = 32 << 20;
 const RECORDS_BYTES: u32 = 8 << 20;
-/// Records of programs that are read before others have their turn.
+/// Records of programs that are read before the next interface is read.
 const RECORDS_MAX: usize = 1 << 16;
 
 /// Choice of the source.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Choice {
-    /// Programs where they work, else a packet socket.
+    /// Programs if they work, otherwise a packet socket.
     #[default]
     Auto,
-    /// Programs, or none.
+    /// Programs; an error if they do not work.
     Ebpf,
     /// A packet socket.
     Packet,
@@ -57,7 +57,7 @@ impl fmt::Display for Kind {
     }
 }
 
-/// The source of an interface, and the reason for it.
+/// The source that was chosen for an interface, and the reason.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct Opened {
     /// The interface.
@@ -84,16 +84,18 @@ pub(crate) enum Source {
 /// Extent to which a source was read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Far {
-    /// All that arrived before the look is here.
+    /// All packets that arrived before this call are read.
     All,
-    /// All that arrived is here, but what the kernel has yet to hand over.
+    /// All packets that the kernel has delivered are read, but the kernel may hold packets that
+    /// arrived before this call.
     Handed,
-    /// There is more.
+    /// More packets wait to be read.
     Some,
 }
 
 impl Source {
-    /// The source of an interface, and since when it sees packets. `saved`: they may be saved.
+    /// Opens the source of an interface. Also returns the time from which it delivers packets.
+    /// `saved` means that packets may be saved.
     pub(crate) fn open(
         interface: &str,
         choice: Choice,
@@ -131,7 +133,7 @@ impl Source {
         }
     }
 
-    /// The socket to wait for, if it is one.
+    /// Returns the socket to wait on, if the source is a packet socket.
     pub(crate) fn tap(&self) -> Option<&Tap> {
         match self {
             Self::Packet(tap) => Some(tap),
@@ -139,7 +141,7 @@ impl Source {
         }
     }
 
-    /// Shows the packets that are there, and not too many.
+    /// Passes the waiting packets, up to a limit, to `see`.
     pub(crate) fn look(&mut self, mut see: impl FnMut(&Raw<'_>)) -> Far {
         let show = |seen: TappedPacket<'_>| see(&raw(seen));
         match self {
@@ -149,14 +151,15 @@ impl Source {
             },
             Self::Ebpf(probe) => match probe.look(RECORDS_MAX, show) {
                 Backlog::Nothing => Far::All,
-                // What is being recorded now is there at the next look.
+                // Records that are being written now are complete at the next call.
                 Backlog::Unfinished => Far::Handed,
                 Backlog::More => Far::Some,
             },
         }
     }
 
-    /// Packets since the beginning that found no room.
+    /// Returns the number of packets, since the beginning, that were lost because the ring was
+    /// full.
     pub(crate) fn lost(&mut self) -> io::Result<u64> {
         match self {
             Self::Packet(tap) => tap.lost(),

@@ -1,26 +1,28 @@
-//! Times that never go back far, from a clock that people and NTP set.
+//! Times that never decrease by much, from a clock that the user or NTP may set.
 //!
 //! ```text
-//!  time   1 2 3 4 | 1 1 2 3      many in a row that are far behind: the clock was set back
-//!  steady 1 2 3 4 | 4 4 5 6      from then on as much is added to each
+//! time 1 2 3 4 | 1 1 2 3 many times in a row far behind: the clock was set back
+//! steady 1 2 3 4 | 4 4 5 6 from then on the difference is added to each time
 //! ```
 //!
-//! A packet that is a little behind the latest one took another CPU; a few that are far behind have
-//! a stale time. Both keep theirs, and count as late. Without this, all that comes until the
-//! clock is where it was would count as having come at once.
+//! A packet with a slightly earlier time than the latest one came over another CPU; a few packets
+//! with a much earlier time have a stale time stamp. Both keep their times and count as late.
+//! Without steady times, all packets until the clock reaches its former time would count as
+//! simultaneous.
 
 use srd_proto::time::Instant;
 
-/// Packets that are so much behind the latest one are far behind.
+/// Difference in nanoseconds from which a packet is far behind the latest one.
 const FAR_NS: u64 = 50_000_000;
-/// Number of such packets in a row from which it follows that the clock was set back.
+/// Number of packets in a row, all far behind, that show that the clock was set back.
 const ROW: u32 = 16;
-/// The clock itself, without a packet, is read behind its packets: by so much less than this.
+/// Difference in nanoseconds from which the clock itself is far behind. The clock may be read
+/// shortly before its packets arrive, by much less than this.
 const CLOCK_FAR_NS: u64 = 2_000_000_000;
-/// The last time there is: what is beyond, a file has made up.
+/// Largest time in nanoseconds; a later time in a file is invalid.
 const LAST_NS: u64 = u64::MAX / 2;
 
-/// A clock that was made steady.
+/// A steady clock.
 #[derive(Clone, Debug)]
 pub struct Steady {
     last_ns: u64,
@@ -30,13 +32,13 @@ pub struct Steady {
 }
 
 impl Steady {
-    /// A clock that begins now.
+    /// Returns a clock that begins at `now`.
     pub fn new(now: Instant) -> Self {
         Self { last_ns: now.as_nanos().min(LAST_NS), shift_ns: 0, row: 0, set_back: 0 }
     }
 
-    /// The steady time of a packet. [`Steady::set_back`] grows with the packet that shows that
-    /// the clock was set back.
+    /// Returns the steady time of a packet. [`Steady::set_back`] grows with the packet that shows
+    /// that the clock was set back.
     pub fn packet(&mut self, time: Instant) -> Instant {
         let at = self.at(time);
         if at.saturating_add(FAR_NS) >= self.last_ns {
@@ -50,7 +52,8 @@ impl Steady {
         self.reach(at)
     }
 
-    /// The steady time of the clock itself, as it is now or was shortly before the latest packet.
+    /// Returns the steady time of a reading of the clock, made now or shortly before the latest
+    /// packet.
     pub fn now(&mut self, now: Instant) -> Instant {
         let at = self.at(now);
         if at.saturating_add(CLOCK_FAR_NS) < self.last_ns {
@@ -60,22 +63,22 @@ impl Steady {
         Instant::from_nanos(at)
     }
 
-    /// Whether a steady time is far behind the latest: what came then did not come now.
+    /// Whether a steady time is far behind the latest one, so that it is not the current time.
     pub fn is_far(&self, time: Instant) -> bool {
         time.as_nanos().saturating_add(FAR_NS) < self.last_ns
     }
 
-    /// The latest steady time.
+    /// Returns the latest steady time.
     pub fn last(&self) -> Instant {
         Instant::from_nanos(self.last_ns)
     }
 
-    /// Time that the clock showed at a recent steady time.
+    /// Returns the time that the clock showed at a recent steady time.
     pub fn shown_ns(&self, steady_ns: u64) -> u64 {
         steady_ns.saturating_sub(self.shift_ns)
     }
 
-    /// Number of times that the clock was set back.
+    /// Returns the number of times that the clock was set back.
     pub fn set_back(&self) -> u64 {
         self.set_back
     }
@@ -84,7 +87,7 @@ impl Steady {
         time.as_nanos().saturating_add(self.shift_ns).min(LAST_NS)
     }
 
-    /// Goes on to this time, or from the latest on if it is far behind.
+    /// Advances to this time or, if it is far behind, continues from the latest time.
     fn reach(&mut self, at: u64) -> Instant {
         let behind = self.last_ns.saturating_sub(at);
         if behind > FAR_NS {
@@ -120,7 +123,7 @@ mod tests {
         assert_eq!(clock.shown_ns(1005 * MS), 25 * MS);
         assert_eq!(clock.packet(ms(60_000)), ms(60_980));
         assert_eq!(clock.set_back(), 1);
-        // Without packets, the clock itself is used.
+        // Without packets, only the clock itself advances time.
         assert_eq!(clock.now(ms(59_000)), ms(59_980), "it is read late");
         assert_eq!((clock.now(ms(100)), clock.set_back()), (ms(60_980), 2));
         assert_eq!(clock.now(ms(101)), ms(60_981));

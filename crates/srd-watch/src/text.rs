@@ -1,4 +1,4 @@
-//! Bursts and summaries for people.
+//! Bursts and summaries as text for the user.
 
 use std::fmt::Write as _;
 
@@ -8,20 +8,20 @@ use crate::session::Session;
 pub use crate::units::{bytes, clock, grouped, rate, time};
 use crate::watch::PERIODS_NS;
 
-/// Flows with a smaller share are not named.
+/// Smallest share of a flow that is listed.
 pub(crate) const SHARE_LEAST: f64 = 0.0005;
 
-/// `1 burst`, `2 bursts`.
+/// Returns a count with a noun: `1 burst`, `2 bursts`.
 fn counted(count: u64, what: &str) -> String {
     format!("{count} {what}{}", if count == 1 { "" } else { "s" })
 }
 
-/// A part of all: `12.5 %`.
+/// Returns a share as percent: `12.5 %`.
 pub(crate) fn percent(share: f64) -> String {
     format!("{:.1} %", share * 100.0)
 }
 
-/// A burst in a few lines.
+/// Returns a burst in a few lines.
 pub fn burst(burst: &Burst, began: bool) -> String {
     let mut text = String::new();
     let state = match (began, burst.continues) {
@@ -49,7 +49,7 @@ pub fn burst(burst: &Burst, began: bool) -> String {
         rate(burst.minute_bps),
         rate(burst.limit_bps),
     );
-    // What held packets up stands before what was only near.
+    // Limits that held packets up come before limits that were only approached.
     let (exceeded, reached): (Vec<_>, Vec<_>) =
         burst.limits.iter().partition(|limit| limit.exceeded);
     for limit in exceeded.into_iter().chain(reached) {
@@ -95,7 +95,7 @@ pub fn burst(burst: &Burst, began: bool) -> String {
     text
 }
 
-/// A burst as names and figures, without its flows.
+/// Returns a burst as names and figures, without its flows.
 pub(crate) fn facts(burst: &Burst) -> Vec<(String, String)> {
     let mut facts = vec![
         ("bytes".to_owned(), bytes(burst.bytes)),
@@ -141,11 +141,11 @@ fn minute(seen_ns: u64) -> String {
 /// Summary of all bursts of a watch.
 #[derive(Clone, Debug, Default)]
 pub struct Tally {
-    /// Bursts; parts of one count once.
+    /// Number of bursts; all parts of a burst count once.
     pub bursts: u64,
-    /// Their lengths together, in nanoseconds.
+    /// Sum of the lengths of all bursts, in nanoseconds.
     pub length_ns: u64,
-    /// The worst.
+    /// The worst burst.
     pub worst: Option<Burst>,
 }
 
@@ -160,7 +160,7 @@ impl Tally {
     }
 }
 
-/// The line for a session without a burst.
+/// Returns the line for a session without a burst.
 pub fn quiet(session: &Session) -> String {
     let watch = &session.watch;
     let mut text = format!("{}: no bursts in {}", watch.name(), time(watch.seen_ns()));
@@ -181,7 +181,7 @@ pub fn quiet(session: &Session) -> String {
     text
 }
 
-/// The summary of a session.
+/// Returns the summary of a session.
 pub fn summary(session: &Session, tally: &Tally, lost: u64) -> String {
     let watch = &session.watch;
     let mut text = format!(

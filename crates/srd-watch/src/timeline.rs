@@ -1,7 +1,7 @@
-//! Rates over time for a picture: columns that widen as time goes on, so that there are never more
-//! than [`COLUMNS_MAX`].
+//! Rates over time for a picture: columns become wider with time, so that there are never more than
+//! [`COLUMNS_MAX`].
 
-/// Columns, at most.
+/// Largest number of columns.
 pub const COLUMNS_MAX: usize = 1024;
 
 /// Content of a column of a picture.
@@ -13,38 +13,38 @@ pub struct Column {
     pub bin_bytes_max: u64,
 }
 
-/// Columns of equally many bins each.
+/// Columns with an equal number of bins.
 #[derive(Clone, Debug)]
 pub struct Timeline {
     /// The first bin.
     first: u64,
-    /// Bins of a column.
+    /// Number of bins of a column.
     width: u64,
     columns: Vec<Column>,
 }
 
 impl Timeline {
-    /// An empty one that begins with this bin.
+    /// Returns an empty timeline that begins with this bin.
     pub fn new(first: u64) -> Self {
         Self { first, width: 1, columns: Vec::new() }
     }
 
-    /// The first bin.
+    /// Returns the first bin.
     pub fn first(&self) -> u64 {
         self.first
     }
 
-    /// Bins of a column.
+    /// Returns the number of bins of a column.
     pub fn width(&self) -> u64 {
         self.width
     }
 
-    /// The columns up to the last one that has something.
+    /// Returns the columns up to the last one with bytes.
     pub fn columns(&self) -> &[Column] {
         &self.columns
     }
 
-    /// Counts a bin. Bins before the first one count with it.
+    /// Adds the bytes of a bin. Bytes of bins before the first bin are added to the first one.
     pub fn add(&mut self, bin: u64, bytes: u64) {
         let offset = bin.saturating_sub(self.first);
         while offset / self.width >= COLUMNS_MAX as u64 {

@@ -7,24 +7,24 @@
 //!  IP |                                         | IP
 //! ```
 //!
-//! Nothing in a packet is trusted: if it cannot be read as above, only the outer flow counts.
-//! Bound: [`DEPTH_MAX`] nested tunnels.
+//! Nothing in a packet is trusted: if it does not have one of these forms, only the outer flow
+//! counts. Limit: [`DEPTH_MAX`] nested tunnels.
 
 use srd_card::packet::{Packet, protocol};
 
 use crate::arrival::Tunnel;
 use crate::link::{self, ETHERTYPE_V4, ETHERTYPE_V6, Next};
 
-/// Tunnels in each other that are looked into.
+/// Largest number of nested tunnels that are read.
 const DEPTH_MAX: usize = 4;
 const VXLAN_PORTS: [u16; 2] = [4789, 8472];
 const GENEVE_PORT: u16 = 6081;
 const UDP_BYTES: usize = 8;
-/// Ethernet inside (transparent Ethernet bridging).
+/// EtherType of GRE for Ethernet inside (transparent Ethernet bridging).
 const ETHERTYPE_ETHERNET: u16 = 0x6558;
 
-/// The innermost packet of `bytes`, which begin with the IP header of `packet`: the outermost
-/// tunnel, the innermost packet, and where that begins. `None` if it is no tunnel.
+/// Finds the innermost packet of `bytes`, which begin with the IP header of `packet`. Returns the
+/// outermost kind of tunnel, the innermost packet, and its offset; `None` if `packet` is no tunnel.
 pub(crate) fn innermost(packet: &Packet, bytes: &[u8]) -> Option<(Tunnel, Packet, usize)> {
     let (outermost, mut inner, mut at) = step(packet, bytes, 0)?;
     for _ in 1..DEPTH_MAX {
@@ -34,8 +34,8 @@ pub(crate) fn innermost(packet: &Packet, bytes: &[u8]) -> Option<(Tunnel, Packet
     Some((outermost, inner, at))
 }
 
-/// Goes one tunnel deeper; `begin` is the offset of `bytes`, and the result contains the offset
-/// of the inner packet.
+/// Reads the inner packet of one tunnel. `begin` is the offset of `bytes`; the result contains the
+/// offset of the inner packet.
 fn step(packet: &Packet, bytes: &[u8], begin: usize) -> Option<(Tunnel, Packet, usize)> {
     if packet.fragment {
         return None;

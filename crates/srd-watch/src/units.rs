@@ -1,8 +1,8 @@
-//! Rates, bytes and times as people read them.
+//! Rates, bytes and times as text for the user.
 
 use std::fmt::Display;
 
-/// A rate: `9.53 Gb/s`.
+/// Returns a rate as text: `9.53 Gb/s`.
 pub fn rate(bps: u64) -> String {
     let value = bps as f64;
     match bps {
@@ -13,7 +13,7 @@ pub fn rate(bps: u64) -> String {
     }
 }
 
-/// Bytes in powers of 1000: `1.95 GB`.
+/// Returns bytes in powers of 1000: `1.95 GB`.
 pub fn bytes(count: u64) -> String {
     let value = count as f64;
     match count {
@@ -24,7 +24,7 @@ pub fn bytes(count: u64) -> String {
     }
 }
 
-/// A length of time: `700 us`, `12.3 ms`, `6.01 s`, `15.2 min`, `8.2 h`.
+/// Returns a duration as text: `700 us`, `12.3 ms`, `6.01 s`, `15.2 min`, `8.2 h`.
 pub fn time(ns: u64) -> String {
     let value = ns as f64;
     match ns {
@@ -36,14 +36,14 @@ pub fn time(ns: u64) -> String {
     }
 }
 
-/// A time of day in UTC, to 100 us: `14:03:07.1234`.
+/// Returns a time of day in UTC, to 100 us: `14:03:07.1234`.
 pub fn clock(ns: u64) -> String {
     let (seconds, rest) = (ns / 1_000_000_000 % 86_400, ns % 1_000_000_000);
     let (hours, minutes) = (seconds / 3600, seconds / 60 % 60);
     format!("{hours:02}:{minutes:02}:{:02}.{:04}", seconds % 60, rest / 100_000)
 }
 
-/// A count with commas: `136,812`.
+/// Returns a count with commas: `136,812`.
 pub fn grouped(count: impl Display) -> String {
     let digits = count.to_string();
     let mut text = String::new();

@@ -6,12 +6,13 @@
 //!                                                                        +--> timeline
 //! ```
 //!
-//! Arrivals come about in the order of their times. One that is older than the bin under way (two
-//! CPUs) counts in that bin, and is counted as late. When the clock was set back ([`Steady`]),
-//! bursts end, and time goes on from where it was; what is reported has the clock's own times.
+//! Arrivals come approximately in the order of their times. An arrival that is older than the
+//! current bin (from another CPU) counts in the current bin, and is counted as late. If the clock
+//! was set back ([`Steady`]), bursts end, and time continues from the latest time; reports contain
+//! the times that the clock showed.
 //!
-//! Memory: none of it grows with time, packets or flows. Events wait until they are taken; one
-//! bin makes two at most.
+//! Memory does not grow with time, packets or flows. Events wait until the caller takes them; a bin
+//! causes at most two events.
 
 use std::collections::VecDeque;
 
@@ -32,13 +33,14 @@ use crate::timeline::Timeline;
 const MS: u64 = 1_000_000;
 const SECOND_NS: u64 = 1_000 * MS;
 const MINUTE_NS: u64 = 60 * SECOND_NS;
-/// The lengths whose rates have percentiles.
+/// Lengths, in nanoseconds, of the periods for which percentiles of rates are computed.
 pub const PERIODS_NS: [u64; 3] = [MS, SECOND_NS, MINUTE_NS];
-/// Shortest and longest bin.
+/// Permitted length of a bin, in nanoseconds.
 pub const BIN_NS: std::ops::RangeInclusive<u64> = 100_000..=MS;
-/// The part of a limit's share that is too little to be a burst.
+/// Divisor of the threshold: a bin with fewer bytes than this part of it is no part of a burst.
 const LITTLE: u64 = 10;
-/// Inner flows of a tunnel that make it a whale, if it exceeds the ceiling of one flow.
+/// Least number of inner flows of a tunnel that is reported as a whale, if it exceeds the ceiling
+/// of one flow.
 const WHALE_FLOWS_MIN: u64 = 2;
 
 /// Settings of the search for bursts.
@@ -46,13 +48,13 @@ const WHALE_FLOWS_MIN: u64 = 2;
 pub struct Settings {
     /// Length of a bin, in nanoseconds: see [`BIN_NS`].
     pub bin_ns: u64,
-    /// Percent of a limit that make a bin over it.
+    /// Threshold in percent of a limit, from which a bin is over.
     pub threshold_percent: u64,
-    /// Two bursts are at least so far apart, in nanoseconds.
+    /// Shortest gap between two bursts, in nanoseconds.
     pub gap_ns: u64,
-    /// A burst that is so long is announced while it goes on, in nanoseconds.
+    /// Length, in nanoseconds, after which a continuing burst is announced.
     pub announce_ns: u64,
-    /// Flows that a burst names.
+    /// Number of flows that a burst lists.
     pub flows: usize,
 }
 
@@ -65,26 +67,26 @@ impl Default for Settings {
 /// An event of the analysis.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Event {
-    /// A burst is under way; the figures are those so far.
+    /// A burst is under way; its figures cover the time up to now.
     Began(Box<Burst>),
-    /// A burst is over, or a part of it is ([`Burst::continues`]).
+    /// A burst has ended, or a part of it ([`Burst::continues`]).
     Ended(Box<Burst>),
 }
 
-/// Figures of a direction over all the time.
+/// Figures of a direction over the whole time.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Totals {
     /// Bytes, from the IP header on.
     pub bytes: u64,
     /// Packets.
     pub packets: u64,
-    /// Packets that the model let wait before their first limit.
+    /// Packets that waited before their first limit in the model.
     pub queued: u64,
-    /// Packets that it dropped.
+    /// Packets that were dropped in the model.
     pub dropped: u64,
-    /// Bins whose rate was above the limit of bandwidth.
+    /// Number of bins whose rate was above the bandwidth limit.
     pub bins_above: u64,
-    /// The largest bin, in bits per second.
+    /// Rate of the largest bin, in bits per second.
     pub peak_bps: u64,
 }
 
@@ -120,7 +122,7 @@ pub struct Watch {
     model: Model,
     meter: Meter,
     clock: Steady,
-    /// The bin under way.
+    /// Number of the current bin.
     bin: u64,
     first: u64,
     sides: [Side; 2],
@@ -130,10 +132,10 @@ pub struct Watch {
 }
 
 impl Watch {
-    /// An analysis that begins now.
+    /// Returns an analysis that begins at `now`.
     ///
     /// # Panics
-    /// If the bin is not in [`BIN_NS`].
+    /// If the length of a bin is not in [`BIN_NS`].
     pub fn new(name: &str, settings: Settings, model: &Model, now: Instant) -> Self {
         assert!(BIN_NS.contains(&settings.bin_ns), "a bin of 100 us to 1 ms");
         let bins = |ns: u64| ns.div_ceil(settings.bin_ns).max(1);
@@ -161,7 +163,7 @@ impl Watch {
         }
     }
 
-    /// A packet.
+    /// Adds a packet.
     pub fn arrive(&mut self, arrival: &Arrival) {
         let time = self.steady(|clock| clock.packet(arrival.time));
         let arrival = &Arrival { time, ..*arrival };
@@ -170,7 +172,7 @@ impl Watch {
             self.late += 1;
         }
         if self.clock.is_far(time) {
-            // It belongs to no bin that is under way, and is no part of a burst.
+            // The packet is too old for the current bin, and is no part of a burst.
             let totals = &mut self.sides[index(arrival.way)].totals;
             totals.bytes += u64::from(arrival.bytes);
             totals.packets += u64::from(arrival.packets);
@@ -181,20 +183,20 @@ impl Watch {
         self.sides[index(arrival.way)].bin.add(arrival, fate);
     }
 
-    /// Packets were missed: they arrived, and were not shown.
+    /// Counts packets that arrived but were missed by the source.
     pub fn miss(&mut self, packets: u64) {
         self.missed += packets;
         self.sides.iter_mut().for_each(|side| side.finder.miss(packets));
     }
 
-    /// All that arrived before `now` is here.
+    /// Notes that all packets that arrived before `now` were added.
     pub fn advance(&mut self, now: Instant) {
         let now = self.steady(|clock| clock.now(now));
         self.pass(now);
     }
 
-    /// A time by the clock, made steady. If that was set back, bursts that are under way end: they
-    /// have their times by the clock as it was.
+    /// Returns the steady time of a clock time. If the clock was set back, bursts under way end, so
+    /// that they keep the times of the former clock.
     fn steady(&mut self, ask: impl FnOnce(&mut Steady) -> Instant) -> Instant {
         let mut clock = self.clock.clone();
         let time = ask(&mut clock);
@@ -206,7 +208,7 @@ impl Watch {
         time
     }
 
-    /// All that arrived before this steady time is here.
+    /// Notes that all packets before this steady time were added.
     fn pass(&mut self, now: Instant) {
         let bin = now.as_nanos() / self.settings.bin_ns;
         if bin <= self.bin {
@@ -232,7 +234,7 @@ impl Watch {
     pub fn end(&mut self) {
         self.close();
         self.end_runs();
-        // What ended before the last bin is whole, idle or not.
+        // Periods that ended before the last bin are complete, even if they are idle.
         let last_ns = self.bin * self.settings.bin_ns;
         for periods in self.sides.iter_mut().flat_map(|side| &mut side.periods) {
             periods.add(last_ns, 0);
@@ -246,66 +248,66 @@ impl Watch {
         }
     }
 
-    /// The next event, if there is one.
+    /// Returns the next event, if there is one.
     pub fn next_event(&mut self) -> Option<Event> {
         self.events.pop_front()
     }
 
-    /// The interface.
+    /// Returns the name of the interface.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Model that arrivals are compared with.
+    /// Returns the model with which arrivals are compared.
     pub fn model(&self) -> &Model {
         &self.model
     }
 
-    /// Settings of the search for bursts.
+    /// Returns the settings of the search for bursts.
     pub fn settings(&self) -> &Settings {
         &self.settings
     }
 
-    /// Start of the burst that is under way in a direction, if there may be one.
+    /// Returns the start of a possible burst under way in a direction.
     pub fn since(&self, way: PacketDirection) -> Option<Instant> {
         let bin = self.sides[index(way)].finder.since()?;
         Some(Instant::from_nanos(self.clock.shown_ns(bin * self.settings.bin_ns)))
     }
 
-    /// Number of times that the clock was set back.
+    /// Returns the number of times that the clock was set back.
     pub fn set_back(&self) -> u64 {
         self.clock.set_back()
     }
 
-    /// Figures of a direction.
+    /// Returns the figures of a direction.
     pub fn totals(&self, way: PacketDirection) -> Totals {
         self.sides[index(way)].totals
     }
 
-    /// Packets of both directions.
+    /// Returns the number of packets of both directions.
     pub fn packets(&self) -> u64 {
         self.sides.iter().map(|side| side.totals.packets).sum()
     }
 
-    /// The rate that this share of all whole periods of a length (see [`PERIODS_NS`]) does not
-    /// exceed, in bits per second, and how many periods there are.
+    /// Returns the rate, in bits per second, that this share of all whole periods of a length (see
+    /// [`PERIODS_NS`]) does not exceed, and the number of periods.
     pub fn quantile_bps(&self, way: PacketDirection, period: usize, share: f64) -> (u64, u64) {
         let periods = &self.sides[index(way)].periods[period];
         (periods.quantile_bps(share), periods.len())
     }
 
-    /// Rates over all the time.
+    /// Returns the rates over the whole time.
     pub fn timeline(&self, way: PacketDirection) -> &Timeline {
         &self.sides[index(way)].timeline
     }
 
-    /// Time that was watched, in nanoseconds: at least one bin.
+    /// Returns the watched time in nanoseconds: at least one bin.
     pub fn seen_ns(&self) -> u64 {
         (self.bin - self.first).max(1) * self.settings.bin_ns
     }
 
-    /// Packets that came after packets of a later bin, packets that were missed, meters of flows
-    /// that went to make room, and how often the clock was set back.
+    /// Returns, with names, the numbers of late packets, of missed packets, of meters of flows that
+    /// were dropped to limit memory, and of times that the clock was set back.
     pub fn blemishes(&self) -> [(&'static str, u64); 4] {
         [
             ("late", self.late),
@@ -315,7 +317,7 @@ impl Watch {
         ]
     }
 
-    /// Lets packets on that waited in the model up to `now`.
+    /// Forwards the packets whose wait in the model ends by `now`.
     fn settle(&mut self, now: Instant) {
         while let Some((limit, way, packets)) = self.meter.late(now) {
             let side = &mut self.sides[index(way)];
@@ -328,7 +330,7 @@ impl Watch {
         }
     }
 
-    /// Ends the bin under way.
+    /// Ends the current bin.
     fn close(&mut self) {
         let bin_ns = self.settings.bin_ns;
         let (start_ns, end) = (self.bin * bin_ns, Instant::from_nanos((self.bin + 1) * bin_ns));
@@ -439,7 +441,7 @@ fn index(way: PacketDirection) -> usize {
     }
 }
 
-/// The limits that a run reached or exceeded.
+/// Returns the limits that a run came near to or exceeded.
 fn reached(way: PacketDirection, run: &Run, flow_bps: Option<u64>) -> Vec<Reached> {
     let bandwidth = match way {
         PacketDirection::In => Limit::BandwidthIn,
@@ -467,7 +469,7 @@ fn reached(way: PacketDirection, run: &Run, flow_bps: Option<u64>) -> Vec<Reache
     found.collect()
 }
 
-/// Tunnels with several flows in them.
+/// Returns the tunnels with several flows inside.
 fn whales(flows: &[(Flow, crate::sketch::Carried)]) -> Vec<Whale> {
     let mut found: Vec<Whale> = Vec::new();
     let mut tunnels: Vec<_> = flows.iter().filter(|(flow, _)| flow.inner.is_some()).collect();
@@ -487,7 +489,7 @@ fn whales(flows: &[(Flow, crate::sketch::Carried)]) -> Vec<Whale> {
     found
 }
 
-/// The rates of a run's bins, and of those before it.
+/// Returns the rates of a run's bins, and of bins before the run.
 fn shape(run: &Run, bin_ns: u64) -> Vec<(i64, u64)> {
     let offset = |bin: u64| {
         let bins = i128::from(bin) - i128::from(run.first);

@@ -52,7 +52,7 @@ fn ended(watch: &mut Watch) -> Vec<Burst> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
-    /// A steady flow is no burst at any mean below the threshold, whatever its packets and the
+    /// A steady flow with a mean below the threshold is no burst, for any packet sizes and any
     /// limit.
     #[test]
     fn a_steady_flow_is_never_reported(
@@ -77,7 +77,7 @@ proptest! {
         prop_assert_eq!(watch.next_event(), None);
     }
 
-    /// 10 ms at line rate in every 500 ms: all found, none invented, each with its bytes.
+    /// Bursts of 10 ms at line rate in every 500 ms: exactly these are found, each with its bytes.
     #[test]
     fn bursts_of_ten_milliseconds_are_all_found(
         limit in GBPS..100 * GBPS,
@@ -106,8 +106,8 @@ proptest! {
             let begin = offset + n * 500 * MS;
             prop_assert!(burst.start_ns + MS >= begin && burst.start_ns <= begin + MS, "{}", n);
             let off = burst.length_ns.abs_diff(10 * MS);
-            // Bins of two or three packets are below the threshold and above it in turns, and those
-            // of a few more at the edges.
+            // Bins of two or three packets are alternately below and above the threshold; bins with
+            // a few more packets are so only at the edges of a burst.
             let ragged = match settings.bin_ns / gap {
                 0..4 => 7,
                 4..8 => 4,
@@ -129,7 +129,7 @@ proptest! {
         let mut watch = Watch::new("if", Settings::default(), &model, Instant::ZERO);
         let (mut at, mut sent) = (0, [(0_u64, 0_u64); 2]);
         for (pause, out, from, bytes, count) in packets {
-            // Some go back in time.
+            // Some arrivals have an earlier time.
             at = (at + pause).saturating_sub(MS / 4);
             let way = if out { PacketDirection::Out } else { PacketDirection::In };
             let mut one = arrival(at, way, flow(from), bytes);
@@ -154,7 +154,7 @@ proptest! {
     }
 }
 
-/// The talk's: 10 Gb/s for 6 s reads as 1 Gb/s over a minute.
+/// Example of the talk: 10 Gb/s for 6 s reads as 1 Gb/s over a minute.
 #[test]
 fn six_seconds_at_line_rate_are_found_within_one_though_the_minute_says_a_tenth() {
     let mut watch = rate_watch(10 * GBPS);
@@ -180,7 +180,7 @@ fn six_seconds_at_line_rate_are_found_within_one_though_the_minute_says_a_tenth(
     assert!(watch.quantile_bps(PacketDirection::Out, 0, 0.999).0 > 9 * GBPS);
 }
 
-/// The talk's: 8 UDP flows of 3.3 Gb/s for a second into 12.5 Gb/s.
+/// Example of the talk: 8 UDP flows of 3.3 Gb/s each for a second, with a limit of 12.5 Gb/s.
 #[test]
 fn eight_flows_of_a_second_are_all_named_and_more_than_half_is_held_up() {
     let model = Model::of_type(&Model::find("c7i.large").unwrap(), FlowKind::Exterior, 1);
@@ -218,7 +218,8 @@ fn small_packets_exceed_packets_a_second_alone() {
     assert!(burst.limits[0].exceeded && burst.limits[0].queued > 0);
 }
 
-/// A hundred flows in GRE are one flow to the network; in VXLAN, whose ports differ, they are many.
+/// A hundred flows in GRE are one flow for the network; in VXLAN they are many, because their outer
+/// ports differ.
 #[test]
 fn a_tunnel_of_one_flow_is_named_as_what_exceeds_the_ceiling() {
     let model = Model::of_type(&Model::find("c7i.large").unwrap(), FlowKind::Exterior, 1);
@@ -311,7 +312,8 @@ fn credits_that_are_gone_make_the_baseline_the_limit() {
     assert!(bursts[0].limits.iter().any(|limit| limit.exceeded));
 }
 
-/// A queue is still there when a burst is over; a packet that waits in it is no burst of its own.
+/// The queue of a burst may remain after the burst; a packet that waits in it is not a separate
+/// burst.
 #[test]
 fn regression_a_packet_behind_a_burst_is_no_burst() {
     let model = Model::of_type(&Model::find("c7i.large").unwrap(), FlowKind::Express, 100);
@@ -330,7 +332,7 @@ fn regression_a_packet_behind_a_burst_is_no_burst() {
 #[test]
 fn regression_a_clock_that_was_set_back_makes_no_burst() {
     let mut watch = rate_watch(10_000_000);
-    // 1 Mb/s all the time, of which the clock shows 60 s twice.
+    // A steady 1 Mb/s, during which the clock shows the same 60 s twice.
     for from in [1_000, 940] {
         for n in 0..7_500 {
             let at = from * SECOND_NS + n * 8 * MS;
@@ -349,10 +351,10 @@ fn regression_a_clock_that_was_set_back_makes_no_burst() {
 #[test]
 fn regression_bursts_have_the_times_of_the_clock_as_it_was_set_then() {
     let mut watch = rate_watch(GBPS);
-    // The clock is set back by 10 s in the middle of a burst, in whose silence it ends.
+    // The clock is set back by 10 s directly after a burst, which ends the burst.
     send(&mut watch, 20 * SECOND_NS, 20 * SECOND_NS + 10 * MS, 2 * GBPS, 1500, &[flow(1)]);
     send(&mut watch, 10 * SECOND_NS, 10 * SECOND_NS + 10 * MS, 2 * GBPS, 1500, &[flow(2)]);
-    // Bins begin where they did: a burst begins less than one before its first packet.
+    // The positions of bins stay: a burst begins less than one bin before its first packet.
     assert_eq!((watch.since(PacketDirection::Out).unwrap().as_nanos() + MS) / SECOND_NS, 10);
     watch.advance(Instant::from_nanos(11 * SECOND_NS));
     send(&mut watch, 12 * SECOND_NS, 12 * SECOND_NS + 10 * MS, 2 * GBPS, 1500, &[flow(3)]);
@@ -361,7 +363,8 @@ fn regression_bursts_have_the_times_of_the_clock_as_it_was_set_then() {
     let starts: Vec<u64> = bursts.iter().map(|b| (b.start_ns + MS) / (10 * MS)).collect();
     assert_eq!(starts, [2000, 1000, 1200]);
     assert!(bursts.iter().all(|burst| burst.length_ns <= 12 * MS), "{bursts:?}");
-    // Without packets, the clock itself is used: a burst under way does not wait for an hour.
+    // Without packets, only the clock advances time: a burst under way ends without a wait of an
+    // hour.
     send(&mut watch, 20 * SECOND_NS, 20 * SECOND_NS + 10 * MS, 2 * GBPS, 1500, &[flow(1)]);
     watch.advance(Instant::from_nanos(5 * SECOND_NS));
     assert_eq!(ended(&mut watch).len(), 1);
@@ -396,7 +399,7 @@ fn regression_the_mean_of_a_look_shorter_than_a_bin_is_over_one_bin() {
 
 #[test]
 fn what_is_exceeded_stands_before_what_is_reached() {
-    // The flow's ceiling drops what would have exceeded the bandwidth.
+    // The flow's ceiling drops the packets that would have exceeded the bandwidth.
     let model = Model::of_rate(100_000_000, None).with_flow_rate(50_000_000);
     let mut watch = Watch::new("if", Settings::default(), &model, Instant::ZERO);
     send(&mut watch, 0, 300_000_000, GBPS, 1250, &[flow(1)]);

@@ -1,5 +1,6 @@
-//! Memory that peers can make the receiving side hold, measured by a counting allocator: it stays
-//! below the configured bound, whatever they send, and one peer leaves the others their part.
+//! Tests of the memory that peers can make the receiving side hold, measured by a counting
+//! allocator. The memory stays below the configured bound for any packets, and one peer cannot use
+//! the share of the others.
 
 use srd_card::frame::ChunkPosition;
 use srd_card::offload::OFFLOAD_BYTES;
@@ -10,7 +11,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use crate::heap;
 
-/// Counts what it gets.
+/// A guest that counts the frames that it gets.
 #[derive(Default)]
 struct Count(u64);
 
@@ -25,7 +26,7 @@ struct Rig {
     peers: Vec<(PeerId, PeerSlot)>,
     now: Instant,
     guest: Count,
-    /// Live heap when there was no flow.
+    /// Live heap in bytes before the first flow.
     before: i64,
 }
 
@@ -68,7 +69,7 @@ impl Rig {
         heap::live_bytes() - self.before
     }
 
-    /// One byte of a frame far ahead, in so many flows.
+    /// Sends one byte of a frame far ahead in the window, in each of these flows.
     fn far_bytes(&mut self, peer: usize, flows: std::ops::Range<u32>) {
         for flow in flows {
             let place =
@@ -92,7 +93,7 @@ fn regression_one_byte_frames_far_ahead_cost_no_more_than_the_bound() {
     let mut rig = Rig::new(1, Config::default());
     rig.far_bytes(0, 0..65_536);
     assert_eq!(rig.express.flow_counts().1, 65_536);
-    // All of a frame's window in few flows, from the far end.
+    // Fills the whole window of few flows, from its far end.
     for sequence in (0..4096).rev() {
         for flow in 0..256 {
             let place = ChunkPosition { flow, sequence, chunk: 0, last: false, frame_bytes: 2 };
@@ -106,7 +107,7 @@ fn regression_one_byte_frames_far_ahead_cost_no_more_than_the_bound() {
 #[test]
 fn regression_one_byte_frames_from_many_peers_share_the_bound() {
     let mut rig = Rig::new(8, Config::default());
-    // The first takes all that it can get; each of the others still gets its part.
+    // The first peer uses all memory that it can get; each other peer still gets its share.
     rig.far_bytes(0, 0..65_536);
     let (_, greedy) = rig.express.flow_counts();
     assert_eq!(greedy, 65_536 / 2 + 65_536 / 16);
@@ -117,7 +118,7 @@ fn regression_one_byte_frames_from_many_peers_share_the_bound() {
     }
     assert!(rig.express.counters().order.full > 0);
     assert_eq!(rig.express.resource_utilization(), 100);
-    // When they are silent for long enough, nothing is left but the empty tables.
+    // After a long silence only the empty tables remain.
     rig.now += Duration::from_secs(130);
     rig.express.handle_timeout(rig.now, &mut rig.guest);
     assert_eq!(rig.express.flow_counts().1, 0);
@@ -128,14 +129,14 @@ fn a_peer_that_fills_the_buffers_leaves_the_others_room_for_their_frames() {
     let config = Config { receive_bytes_max: 4 << 20, ..Config::default() };
     let bound = total(&config);
     let mut rig = Rig::new(4, config);
-    // The first holds one chunk of each of many large frames.
+    // The first peer sends only one chunk of each of many large frames.
     for flow in 0..1000 {
         let place = ChunkPosition { flow, sequence: 1, chunk: 0, last: false, frame_bytes: 60_000 };
         rig.hear(0, place, &[1; 8000]);
         assert!(rig.held() <= bound, "{} bytes", rig.held());
     }
     assert!(rig.express.counters().order.full > 900);
-    // A frame in two chunks from each of the others arrives.
+    // A frame in two chunks from each of the other peers arrives.
     for peer in 1..4 {
         let mut frame = vec![0; 60_000];
         frame[OFFLOAD_BYTES] = 0x45;

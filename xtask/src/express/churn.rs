@@ -9,7 +9,7 @@ use super::node::NodeSettings;
 use super::wire::PATHS;
 use super::world::World;
 
-/// One thing that happens.
+/// An event of the soak.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, PartialOrd, Ord)]
 pub(super) enum Churn {
     Restart,
@@ -77,11 +77,11 @@ impl World {
         self.rng.below(2) == 0
     }
 
-    /// Lets something happen. It lasts until it happens again or all is healed.
+    /// Executes an event. Its effect lasts until the same event follows or everything is healed.
     pub(super) fn churn(&mut self, what: Churn) {
         let (one, other) = self.any_pair();
         match what {
-            // The first node is as old as the world.
+            // The first node is never restarted.
             Churn::Restart => return self.restart(one.max(1)),
             Churn::DeadLink => {
                 let both = [(one, other), (other, one)];
@@ -143,7 +143,7 @@ impl World {
         self.apply();
     }
 
-    /// Heals the wire, and switches everything on again.
+    /// Heals the wire, and restores all settings.
     pub(super) fn heal(&mut self) {
         self.wire.heal();
         let owner = self.any_node();

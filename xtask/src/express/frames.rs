@@ -7,7 +7,7 @@
 //!                                        |<-------------- a cell, once per segment ------>|
 //! ```
 //!
-//! A super-packet has as many cells as segments, so it makes no difference who cuts it.
+//! A super-packet has one cell per segment, so it makes no difference which side cuts it.
 
 use std::net::Ipv4Addr;
 
@@ -16,14 +16,14 @@ use srd_card::packet::{Packet, protocol};
 
 /// Bytes of a cell before its pattern.
 pub(super) const CELL_HEADER_BYTES: usize = 10;
-/// Most cells of one frame.
+/// Largest number of cells of a frame.
 pub(super) const CELLS_MAX: u32 = 8;
 const IP_BYTES: usize = 20;
 
 /// Common fields of the packets of a flow.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct FlowHeader {
-    /// Number in the ledger.
+    /// Number of the flow in the ledger.
     pub id: u32,
     pub from: Ipv4Addr,
     pub to: Ipv4Addr,
@@ -33,24 +33,25 @@ pub(super) struct FlowHeader {
     pub ports: (u16, u16),
 }
 
-/// One packet as a guest got it.
+/// Content of a packet that a guest got.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Cell {
     pub flow: u32,
     pub number: u32,
 }
 
-/// A frame of `cells` packets of `cell_bytes` each, numbered from `first`.
+/// Returns a frame of `cells` packets of `cell_bytes` each, numbered from `first`.
 pub(super) fn frame(header: &FlowHeader, first: u32, cells: u32, cell_bytes: usize) -> Vec<u8> {
     let transport_bytes = if header.tcp { 20 } else { 8 };
     let begins = header.tcp && first == 0;
-    // The first packet of a connection has an option that the stage may clamp.
+    // The first packet of a connection has an MSS option, which the stage may reduce.
     let option_bytes = if begins { 4 } else { 0 };
     let headers = IP_BYTES + transport_bytes + option_bytes;
     let bytes = headers + cells as usize * cell_bytes;
     let mut packet = vec![0; headers];
     packet[0] = 0x45;
-    // TCP is ECN-capable, so that a long queue marks it; UDP is not, and is dropped.
+    // TCP packets are ECN-capable, so a long queue marks them; UDP packets are not, so it drops
+    // them.
     packet[1] = if header.tcp { 2 } else { 0 };
     packet[2..4].copy_from_slice(&u16::try_from(bytes).unwrap_or(0).to_be_bytes());
     packet[6] = 0x40;
@@ -109,16 +110,16 @@ fn pattern(flow: u32, number: u32, at: usize) -> u8 {
 /// Content of a delivered frame.
 #[derive(Debug)]
 pub(super) enum Read {
-    /// Packets of a flow, with the addresses and ports that they have now.
+    /// Packets of a flow, with the addresses and ports in the delivered frame.
     Cells(FlowHeader, Vec<Cell>),
-    /// An answer of the stage: a packet was too big.
+    /// An ICMP error of the stage: a packet was too big.
     Answer,
 }
 
 /// Reads a frame that a guest got.
 ///
 /// # Errors
-/// What about it is not as it was sent.
+/// A text with the difference to the frame that was sent.
 pub(super) fn read(frame: &[u8]) -> Result<Read, String> {
     let bytes = frame.get(OFFLOAD_BYTES..).ok_or("shorter than an offload header")?;
     let packet = Packet::read(bytes).ok_or("no IP packet")?;

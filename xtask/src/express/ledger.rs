@@ -1,9 +1,9 @@
-//! Packets that guests sent and received, recorded without a look at the code under test.
+//! Packets that guests sent and received, recorded independently of the code under test.
 //!
-//! Checked for every packet of a flow: it is delivered at most once, to a node that its address
-//! has led to, with its addresses, ports and bytes unchanged. It is not delivered after a later
-//! packet, if nothing disturbed the nodes between its sending and its delivery. A disturbance (a
-//! restart, a dead link, a switch, a peer removed) begins a new *era*.
+//! Checked for every packet of a flow: it is delivered at most once, to a node to which its address
+//! has led, with unchanged addresses, ports and bytes. It is not delivered after a later packet,
+//! unless a disturbance occurred between its sending and its delivery. A disturbance (a restart, a
+//! dead link, a switch, a peer removed) begins a new *era*.
 
 use std::collections::BTreeMap;
 
@@ -15,12 +15,13 @@ use super::frames::{self, Cell, FlowHeader, Read};
 #[derive(Debug)]
 struct Book {
     header: FlowHeader,
-    /// The era in which each packet was given, in order.
+    /// The era in which each packet was sent, in order.
     given: Vec<u32>,
-    /// A bit for each that was delivered.
+    /// A bit for each packet, set if it was delivered.
     delivered: Vec<u64>,
     newest: Option<u32>,
-    /// Its order is not promised: UDP that goes up as it comes, or no room in a table.
+    /// Whether order is not guaranteed: for UDP that is delivered on arrival, and for flows without
+    /// a table entry.
     unordered: bool,
 }
 
@@ -30,12 +31,12 @@ pub(super) struct Sums {
     pub flows: u64,
     pub given: u64,
     pub delivered: u64,
-    /// Delivered in the era in which they were given: their order was judged.
+    /// Packets delivered in the era in which they were sent: only their order is checked.
     pub judged: u64,
-    /// After a later one, where that may be.
+    /// Packets delivered after a later packet, where this is permitted.
     pub overtaken: u64,
     pub answers: u64,
-    /// Sums up what was delivered when.
+    /// Digest of all deliveries and their times.
     pub digest: u64,
 }
 
@@ -50,7 +51,7 @@ pub(super) struct Ledger {
 }
 
 impl Ledger {
-    /// A new flow; its number.
+    /// Opens a new flow. Returns its header with its number.
     pub(super) fn open(&mut self, header: FlowHeader, unordered: bool) -> FlowHeader {
         self.next = self.next.wrapping_add(1);
         let header = FlowHeader { id: self.next, ..header };
@@ -61,7 +62,8 @@ impl Ledger {
         header
     }
 
-    /// A guest is about to give packets of a flow. Returns the number of the first.
+    /// Records packets of a flow that a guest is about to send. Returns the number of the first
+    /// one.
     pub(super) fn give(&mut self, id: u32, cells: u32) -> u32 {
         let era = self.era;
         let Some(book) = self.books.get_mut(&id) else { return 0 };
@@ -71,14 +73,14 @@ impl Ledger {
         first
     }
 
-    /// A flow of which some packets go another way than the rest.
+    /// Marks a flow whose packets may take different ways, so that their order is not checked.
     pub(super) fn unordered(&mut self, id: u32) {
         if let Some(book) = self.books.get_mut(&id) {
             book.unordered = true;
         }
     }
 
-    /// A guest got a frame. Returns how many packets it was.
+    /// Checks a frame that a guest got. Returns its number of packets.
     pub(super) fn got(&mut self, now: Instant, node: usize, frame: &[u8]) -> u64 {
         let (header, cells) = match frames::read(frame) {
             Ok(Read::Cells(header, cells)) => (header, cells),
@@ -136,12 +138,12 @@ impl Ledger {
         }
     }
 
-    /// Forgets all flows: nothing of them is under way.
+    /// Removes all flows; none of their packets is under way.
     pub(super) fn close_all(&mut self) {
         self.books = BTreeMap::new();
     }
 
-    /// Notes what is wrong; the first counts.
+    /// Records an error; only the first one is kept.
     pub(super) fn blame(&mut self, now: Instant, why: &str) {
         if self.wrong.is_none() {
             let s = now.as_nanos() as f64 / 1e9;
@@ -149,7 +151,7 @@ impl Ledger {
         }
     }
 
-    /// The first error, if there was one.
+    /// Returns the first error, if there was one.
     pub(super) fn wrong(&self) -> Result<(), String> {
         self.wrong.clone().map_or(Ok(()), Err)
     }

@@ -1,22 +1,22 @@
 //! The soak of the Express stage: hours of simulated time in which nodes restart, links fail,
-//! settings change, and flows come and go. Its check only uses the packets that guests sent and
+//! settings change, and flows come and go. It only checks the packets that guests sent and
 //! received.
 //!
-//! An hour is a number of *turns*: two bursts of traffic, things that happen in and around the
-//! first of them, and a time without traffic. At the end of each hour everything heals, a calm
-//! burst over a lossy wire must arrive without a single loss, and then everything must become
-//! idle: nothing waits, no receiver has a record of a flow, and the heap is no larger than it
-//! was. The first node is never restarted.
+//! An hour is a number of *turns*: two bursts of traffic, events during and around the first burst,
+//! and a time without traffic. At the end of each hour all faults are healed, and a calm burst over
+//! a lossy wire must arrive without a single loss. Then everything must become idle: no packet
+//! waits, no receiver has a record of a flow, and the heap has not grown. The first node is never
+//! restarted.
 //!
 //! | module | what |
 //! |---|---|
 //! | `world` | nodes, wire and time |
 //! | `node`, `wire` | an endpoint with its stage; the paths between them |
-//! | `churn` | what goes wrong |
+//! | `churn` | faults and changes |
 //! | `traffic` | flows that come and go |
-//! | `frames`, `ledger` | packets that say which they are, and the account of them |
+//! | `frames`, `ledger` | numbered packets, and the account of them |
 //!
-//! One seed reproduces everything.
+//! A seed reproduces the whole run.
 
 #[cfg(test)]
 mod bounds;
@@ -42,26 +42,27 @@ use crate::heap;
 
 /// Nodes, all of which are peers of each other.
 const NODES: usize = 3;
-/// Time of a turn.
+/// Duration of a turn.
 const TURN: Duration = Duration::from_secs(20);
-/// A receiver forgets silent flows within two minutes and a bit.
+/// Time without traffic after which receivers have removed all flows; they do so within little more
+/// than two minutes.
 const QUIET: Duration = Duration::from_secs(140);
 /// Time for nodes to find each other after everything has healed: they give up an attempt after
 /// three seconds, and try again a second later.
 const HEAL: Duration = Duration::from_secs(20);
-/// The heap may differ so much between the second hour and the last: buffers that are kept for
-/// reuse are as large as what they last held.
+/// Permitted growth of the heap between the second and the last hour. Some growth is normal,
+/// because the size of a buffer that is kept for reuse depends on its last content.
 const GROWTH_PERCENT: i64 = 10;
 const GROWTH_BYTES: i64 = 256 << 10;
 
 /// Length and seed of the soak.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Settings {
-    /// Reproduces everything.
+    /// Seed that reproduces the whole run.
     pub seed: u64,
-    /// Hours, at the end of each of which everything is looked at.
+    /// Number of hours; everything is checked at the end of each hour.
     pub hours: u32,
-    /// Seconds of traffic and trouble in an hour; quiet comes on top.
+    /// Seconds of traffic and faults in an hour; the quiet time is additional.
     pub hour_s: u64,
     /// Whether to print the result of each hour.
     pub verbose: bool,
@@ -73,7 +74,7 @@ pub(crate) struct Passed {
     sums: Sums,
     simulated_s: u64,
     churns: BTreeMap<Churn, u64>,
-    /// Live heap at the end of each hour.
+    /// Live heap in bytes at the end of each hour.
     heap_bytes: Vec<i64>,
     flows_most: (usize, usize),
     utilization_most: u64,
@@ -81,10 +82,10 @@ pub(crate) struct Passed {
     digest: u64,
 }
 
-/// Runs a soak and prints what it did.
+/// Runs a soak and prints its results.
 ///
 /// # Errors
-/// What went wrong first, and how to have it again.
+/// A text with the first error, and how to reproduce it.
 pub(crate) fn run(settings: Settings) -> Result<()> {
     let begin = std::time::Instant::now();
     let passed = match soak(settings) {
@@ -118,10 +119,10 @@ pub(crate) fn run(settings: Settings) -> Result<()> {
     Ok(())
 }
 
-/// Runs a soak.
+/// Runs a soak and returns its counters.
 ///
 /// # Errors
-/// What went wrong first.
+/// A text with the first error.
 pub(crate) fn soak(settings: Settings) -> Result<Passed, String> {
     let heap_before = heap::live_bytes();
     let mut world = World::new(settings.seed);
@@ -134,7 +135,8 @@ pub(crate) fn soak(settings: Settings) -> Result<Passed, String> {
             turn(&mut world, &mut churns)?;
         }
         calm(&mut world).map_err(|why| format!("hour {hour}: {why}"))?;
-        // What has grown by now is what the one node holds that has never begun anew.
+        // All nodes except the first are restarted here, so growth of the heap comes from the first
+        // node.
         (1..NODES).for_each(|node| world.restart(node));
         quiet(&mut world).map_err(|why| format!("hour {hour}: {why}"))?;
         heap_bytes.push(heap::live_bytes() - heap_before);
@@ -166,7 +168,7 @@ pub(crate) fn soak(settings: Settings) -> Result<Passed, String> {
     })
 }
 
-/// Two bursts, and what happens around them.
+/// Runs a turn: two bursts, with events around them.
 fn turn(world: &mut World, churns: &mut BTreeMap<Churn, u64>) -> Result<(), String> {
     let end = world.now + TURN;
     let mut flows = Flows::default();
@@ -197,7 +199,7 @@ fn happen(world: &mut World, churns: &mut BTreeMap<Churn, u64>) -> Result<(), St
     world.run_up_to_ms(200)
 }
 
-/// All is healed: what a guest gives now arrives, though the wire loses and repeats.
+/// Heals everything, and checks that all packets arrive although the wire loses and repeats some.
 fn calm(world: &mut World) -> Result<(), String> {
     world.heal();
     world.run(HEAL)?;
@@ -205,7 +207,7 @@ fn calm(world: &mut World) -> Result<(), String> {
         let reach: Vec<_> = world.nodes.iter().map(|node| node.reach).collect();
         return Err(format!("all has healed, but not everybody sees everybody: {reach:?}"));
     }
-    // Plain packets, which are not repeated, have arrived or are lost by now.
+    // By now, plain packets, which are not retransmitted, have arrived or are lost.
     world.ledger.close_all();
     (world.wire.loss_permille, world.wire.repeat_permille) = (10, 5);
     let (before, plain) = (world.ledger.sums, plain_packets(world));
@@ -230,7 +232,7 @@ fn plain_packets(world: &World) -> u64 {
     world.nodes.iter().map(|node| node.express.counters().traffic.plain_tx_pkts).sum()
 }
 
-/// Runs without new packets: nothing may wait, and receivers drop their records.
+/// Runs without new packets: no packet may wait, and receivers must have removed their records.
 fn quiet(world: &mut World) -> Result<(), String> {
     world.run(QUIET)?;
     world.ledger.close_all();
@@ -255,7 +257,8 @@ fn quiet(world: &mut World) -> Result<(), String> {
     Ok(())
 }
 
-/// Memory of the last hour against the second.
+/// Checks that the heap of the last hour is not larger than that of the second, except for the
+/// permitted growth.
 fn flat(heap_bytes: &[i64]) -> Result<(), String> {
     let (Some(second), Some(last)) = (heap_bytes.get(1), heap_bytes.last()) else { return Ok(()) };
     let most = second + second * GROWTH_PERCENT / 100 + GROWTH_BYTES;

@@ -1,4 +1,4 @@
-//! One node: an endpoint, its stage, and the account of what its guest gave.
+//! One node: an endpoint, its stage, and the counters of its guest's packets.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
@@ -12,9 +12,9 @@ use srd_proto::{Config as CoreConfig, Endpoint, Epoch, PeerConfig, PeerId, Prote
 use super::ledger::Ledger;
 use super::{NODES, frames};
 
-/// Entries of each flow table; low, so that they are full at times.
+/// Limit of each flow table; low, so that the tables are sometimes full.
 pub(super) const FLOWS_MAX: u32 = 512;
-/// Smallest and largest frame of a guest.
+/// Bytes of the smallest and largest frame of a guest.
 const FRAME_BYTES: (usize, usize) = (40, FRAME_BYTES_MAX);
 
 /// Settings of a node, which survive restarts.
@@ -25,7 +25,7 @@ pub(super) struct NodeSettings {
     pub udp_bypass: bool,
     pub order_wait: Duration,
     pub queue_target: Duration,
-    /// By peer.
+    /// Settings of each peer.
     pub peers: [WantedPeer; NODES],
 }
 
@@ -35,14 +35,14 @@ pub(super) struct WantedPeer {
     pub present: bool,
     pub express: bool,
     pub udp: bool,
-    /// Whether it has any address.
+    /// Whether any address is allowed for the peer.
     pub allowed: bool,
-    /// Whether the address that moves is behind it.
+    /// Whether the moving address is behind the peer.
     pub owns_moving: bool,
 }
 
 impl NodeSettings {
-    /// Everything on. `owner`: behind whom the address is that moves.
+    /// Returns settings with everything on. `owner` is the node behind which the moving address is.
     pub(super) fn all(owner: usize) -> Self {
         let peer = WantedPeer {
             present: true,
@@ -64,7 +64,7 @@ impl NodeSettings {
     }
 }
 
-/// A node's own address within the overlay.
+/// Returns a node's fixed address within the overlay.
 pub(super) fn inner(node: usize) -> Ipv4Addr {
     Ipv4Addr::new(10, 0, u8::try_from(node).expect("few nodes"), 1)
 }
@@ -72,7 +72,7 @@ pub(super) fn inner(node: usize) -> Ipv4Addr {
 /// The address that moves from node to node.
 pub(super) const MOVING: Ipv4Addr = Ipv4Addr::new(10, 9, 0, 1);
 
-/// Address of a node in the fabric.
+/// Returns the address of a node in the fabric.
 pub(super) fn outer(node: usize) -> SocketAddr {
     SocketAddr::from(([192, 0, 2, u8::try_from(node).expect("few nodes")], 7471))
 }
@@ -92,15 +92,15 @@ pub(super) struct Node {
     pub express: Express,
     pub peers: [Option<(PeerId, PeerSlot)>; NODES],
     pub reach: [Option<Reach>; NODES],
-    /// Packets that the guest gave, and got, in this life.
+    /// Packets that the guest sent and got since the node's last start.
     pub given: u64,
     pub got: u64,
-    /// Bounds of the frames that were lost with removed peers.
+    /// Least and largest number of frames that were lost with removed peers.
     lost_frames: (u64, u64),
     before: Counters,
 }
 
-/// Delivers to the ledger.
+/// Receiver of delivered frames, which passes them to the ledger.
 pub(super) struct Inbox<'a> {
     pub ledger: &'a mut Ledger,
     pub now: Instant,
@@ -218,13 +218,13 @@ impl Node {
         self.express.set_queue_target(wanted.queue_target);
     }
 
-    /// Bytes that wait for any peer.
+    /// Returns the bytes that wait for any peer.
     pub(super) fn queued_bytes(&self) -> usize {
         let slots = self.peers.iter().flatten();
         slots.filter_map(|(_, slot)| self.express.report(*slot)).map(|r| r.queued_bytes).sum()
     }
 
-    /// Counters only grow, and every packet is somewhere.
+    /// Checks that counters only grow, and that the counters account for every packet.
     pub(super) fn check(&mut self) -> Result<(), String> {
         let index = self.index;
         let now = self.express.counters();

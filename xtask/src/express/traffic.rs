@@ -1,4 +1,4 @@
-//! Flows that come and go: short ones by the hundred, long ones, UDP, super-packets.
+//! Flows that begin and end: hundreds of short flows, long flows, UDP, super-packets.
 
 use std::net::Ipv4Addr;
 
@@ -10,26 +10,27 @@ use super::frames::{self, CELL_HEADER_BYTES, CELLS_MAX, FlowHeader};
 use super::node::{MOVING, inner};
 use super::world::World;
 
-/// Largest packet payload: fits the stage's MTU of 1400 with any header.
+/// Largest packet payload in bytes: it fits the stage's MTU of 1400 with any header.
 const CELL_BYTES_MAX: u32 = 1300;
 
 /// Amount of traffic.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Burst {
-    /// Milliseconds of it.
+    /// Duration in milliseconds.
     ms: u64,
-    /// New flows per node in each of them, of a hundred.
+    /// New flows per node and millisecond, in percent of one.
     births_percent: u32,
-    /// Frames per node in each.
+    /// Frames per node and millisecond.
     frames: u32,
-    /// Packets after which a flow ends, at most.
+    /// Largest number of packets of a flow.
     packets_max: u32,
-    /// Whether some go to the address that moves.
+    /// Whether some flows go to the moving address.
     moving: bool,
 }
 
 impl Burst {
-    /// Few long flows, many short ones, or more at a time than queues hold.
+    /// Returns a random burst: few long flows, many short flows, or more packets at a time than
+    /// queues hold.
     pub(super) fn any(rng: &mut Rng) -> Self {
         let ordinary =
             Self { ms: 150, births_percent: 40, frames: 3, packets_max: 300, moving: true };
@@ -41,7 +42,7 @@ impl Burst {
         }
     }
 
-    /// Within all limits.
+    /// Returns a burst that is within all limits.
     pub(super) fn calm() -> Self {
         Self { ms: 300, births_percent: 30, frames: 2, packets_max: 200, moving: false }
     }
@@ -55,7 +56,7 @@ struct Flow {
     cell_bytes: usize,
 }
 
-/// Flows that are not over.
+/// Flows that have not ended.
 #[derive(Debug, Default)]
 pub(super) struct Flows(Vec<Flow>);
 
@@ -105,7 +106,7 @@ impl Flows {
 
     fn send_one(&mut self, world: &mut World) {
         let Ok(count @ 1..) = u32::try_from(self.0.len()) else { return };
-        // The newest are chosen more often, so that short flows end soon.
+        // The newest flows are chosen more often, so that short flows end soon.
         let most = world.rng.below(count);
         let at = (most + world.rng.below(count - most)) as usize;
         let flow = &mut self.0[at];

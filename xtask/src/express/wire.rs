@@ -1,7 +1,7 @@
-//! The wire between the nodes: paths that differ in delay, lose, repeat, and die.
+//! The wire between the nodes: paths that differ in delay, lose and repeat packets, and fail.
 //!
-//! Packets of one path stay in order, those of different paths do not. Each node sends at one
-//! rate; what would wait for longer than [`QUEUE_MAX`] is dropped.
+//! Packets of one path stay in order; packets of different paths do not. Each node sends at one
+//! rate; a packet that would wait longer than [`QUEUE_MAX`] is dropped.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, BinaryHeap};
@@ -11,7 +11,7 @@ use srd_proto::time::{Duration, Instant};
 
 use super::NODES;
 
-/// Paths that differ: source ports share them.
+/// Number of different paths, to which source ports are mapped.
 pub(super) const PATHS: usize = 8;
 /// Nanoseconds per byte: 2 Gb/s.
 const NS_PER_BYTE: u64 = 4;
@@ -22,7 +22,7 @@ const BASE: Duration = Duration::from_micros(20);
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Flying {
     pub at: Instant,
-    /// Breaks ties, so that the order is one.
+    /// Number for equal times, so that the order is deterministic.
     number: u64,
     pub from: usize,
     pub to: usize,
@@ -45,14 +45,14 @@ pub(super) struct Wire {
     rng: Rng,
     number: u64,
     free_at: [Instant; NODES],
-    /// Arrival time of the last packet of each path.
+    /// Arrival time of the last packet of each path between two nodes.
     last_at: [[[Instant; PATHS]; NODES]; NODES],
-    /// Packets lost and repeated of a thousand.
+    /// Lost and repeated packets per thousand.
     pub loss_permille: u32,
     pub repeat_permille: u32,
-    /// Directions that swallow everything.
+    /// Directions that drop all packets.
     pub dead: BTreeSet<(usize, usize)>,
-    /// Paths that do, between any two nodes.
+    /// Paths that drop all packets between any two nodes.
     pub dead_paths: BTreeSet<usize>,
     pub counts: WireCounts,
 }
@@ -73,14 +73,14 @@ impl Wire {
         }
     }
 
-    /// Nothing is broken any more.
+    /// Removes all faults.
     pub(super) fn heal(&mut self) {
         self.dead.clear();
         self.dead_paths.clear();
         (self.loss_permille, self.repeat_permille) = (0, 0);
     }
 
-    /// A node sends a packet.
+    /// Accepts a packet that a node sends.
     pub(super) fn send(
         &mut self,
         now: Instant,
@@ -120,12 +120,12 @@ impl Wire {
         self.flying.push(Reverse(Flying { at, number, from, to, entropy, bytes }));
     }
 
-    /// Arrival time of the next packet.
+    /// Returns the arrival time of the next packet.
     pub(super) fn next_at(&self) -> Option<Instant> {
         self.flying.peek().map(|Reverse(flying)| flying.at)
     }
 
-    /// The next packet that has arrived.
+    /// Removes and returns the next packet that has arrived.
     pub(super) fn arrived(&mut self, now: Instant) -> Option<Flying> {
         self.next_at().filter(|at| *at <= now)?;
         self.flying.pop().map(|Reverse(flying)| flying)

@@ -1,4 +1,4 @@
-//! Nodes, wire and time: the loop of `srd_card`'s page, for all nodes at once.
+//! Nodes, wire and time: the loop of `srd_card`'s documentation, for all nodes together.
 
 use srd_card::Reach;
 use srd_proto::rng::Rng;
@@ -11,12 +11,12 @@ use super::ledger::Ledger;
 use super::node::{Inbox, Node, NodeSettings, outer};
 use super::wire::Wire;
 
-/// Rounds in which all nodes must have nothing more to do at one moment.
+/// Largest number of rounds after which all nodes must be idle at one point in time.
 const ROUNDS_MAX: u32 = 10_000;
-/// Time between two looks at the books.
+/// Time between two checks of the counters.
 const CHECK_EVERY: Duration = Duration::from_millis(100);
 
-/// Everything.
+/// The simulated world.
 pub(super) struct World {
     pub now: Instant,
     pub nodes: Vec<Node>,
@@ -24,12 +24,12 @@ pub(super) struct World {
     pub wire: Wire,
     pub ledger: Ledger,
     pub rng: Rng,
-    /// Lives of nodes so far: a later life has a higher number.
+    /// Number of starts of nodes so far; a later start has a higher number.
     life: u64,
     seed: u64,
     check_at: Instant,
     buf: TransmitBuf,
-    /// Most flows that a table held, both ways, and most percent of any limit.
+    /// Largest number of flows that a table held, for each direction.
     pub flows_most: (usize, usize),
     pub utilization_most: u64,
 }
@@ -64,12 +64,12 @@ impl World {
         Node::new(index, self.life, self.seed, self.now, &self.wanted[index])
     }
 
-    /// Something changes: order is not promised across this moment.
+    /// Records a disturbance: order is not guaranteed across this time.
     pub(super) fn disturb(&mut self) {
         self.ledger.era += 1;
     }
 
-    /// A node ends as a crash ends it, and begins anew.
+    /// Restarts a node as after a crash.
     pub(super) fn restart(&mut self, index: usize) {
         if let Err(why) = self.nodes[index].check() {
             self.ledger.blame(self.now, &why);
@@ -90,7 +90,7 @@ impl World {
         self.disturb();
     }
 
-    /// Whether every node sees all others, with SRD for everything.
+    /// Whether every node reaches all others, with SRD for all traffic.
     pub(super) fn is_whole(&self) -> bool {
         self.nodes.iter().all(|node| {
             let others = (0..NODES).filter(|other| *other != node.index);
@@ -100,7 +100,7 @@ impl World {
         })
     }
 
-    /// A guest gives a frame.
+    /// Passes a frame of a guest to its node.
     pub(super) fn give(&mut self, index: usize, frame: Vec<u8>, cells: u32) {
         let node = &mut self.nodes[index];
         node.given += u64::from(cells);
@@ -109,10 +109,10 @@ impl World {
         node.express.from_guest(self.now, frame, &mut inbox);
     }
 
-    /// Lets time pass.
+    /// Runs the world for a time.
     ///
     /// # Errors
-    /// What is wrong first.
+    /// A text with the first error.
     pub(super) fn run(&mut self, time: Duration) -> Result<(), String> {
         let until = self.now + time;
         loop {
@@ -141,10 +141,10 @@ impl World {
         }
     }
 
-    /// Lets any time pass, less than so much.
+    /// Runs the world for a random time below `ms` milliseconds.
     ///
     /// # Errors
-    /// What is wrong first.
+    /// A text with the first error.
     pub(super) fn run_up_to_ms(&mut self, ms: u32) -> Result<(), String> {
         let ms = self.rng.below(ms);
         self.run(Duration::from_millis(ms.into()))
@@ -168,7 +168,7 @@ impl World {
         }
     }
 
-    /// Until no node has anything to do at this moment; then no timer may be due.
+    /// Runs until no node has more to do at the current time; then no timer may be due.
     fn settle(&mut self) -> Result<(), String> {
         let mut rounds = 0;
         while (0..NODES).filter(|index| self.drain(*index)).count() > 0 {
@@ -199,7 +199,7 @@ impl World {
         self.ledger.wrong()
     }
 
-    /// Does everything that a node has to do now. Returns whether there was anything.
+    /// Does all current work of a node. Returns whether there was any.
     fn drain(&mut self, index: usize) -> bool {
         let Self { nodes, wire, ledger, buf, now, .. } = self;
         let node = &mut nodes[index];
@@ -233,7 +233,7 @@ impl World {
         busy
     }
 
-    /// Notes how peers are reached; a change is a disturbance.
+    /// Records the state of each peer; a change is a disturbance.
     fn watch(&mut self) {
         for node in &mut self.nodes {
             for other in 0..NODES {

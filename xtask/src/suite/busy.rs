@@ -4,15 +4,15 @@ use std::process::{Child, Command, Stdio};
 
 use anyhow::{Context, Result};
 
-/// Loops that keep each processor busy until this is dropped, or the runner ends.
+/// Loops that keep each processor busy until this value is dropped or the runner ends.
 pub(super) struct Load(Vec<Child>);
 
 impl Load {
-    /// Starts a loop for each processor. Each is a session of its own, so that the scheduler gives
-    /// it as much as the tests together, as it would to another user.
+    /// Starts a loop for each processor. Each loop is a separate session, so that the scheduler
+    /// gives it the same share as all tests together, like the program of another user.
     ///
     /// # Errors
-    /// If `setpriv` or `setsid` (util-linux) cannot run.
+    /// An error of the operating system, if `setpriv` or `setsid` (util-linux) cannot be started.
     pub(super) fn start() -> Result<Self> {
         let processors = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
         let mut load = Self(Vec::new());

@@ -8,22 +8,22 @@ use super::programs::Test;
 pub(super) enum Outcome {
     /// Every assertion held.
     Passed,
-    /// The test passed, and could not judge something, for this reason.
+    /// The test passed, but omitted a comparison, for this reason.
     Unjudged(String),
     /// The test could not run here, for this reason.
     Skipped(String),
-    /// The test failed, or did not end: the cause, as text.
+    /// The test failed or did not end, with the cause as text.
     Failed(String),
 }
 
-/// The outcome of a test that has ended.
+/// Returns the outcome of a test that has ended.
 pub(super) fn read(test: &Test, end: &End) -> Outcome {
     classify(&test.path, end.success, end.stopped, &end.output)
 }
 
-/// Decides by the exit status, and for a test that passed by its own output: lines there that
-/// begin with `skipped: ` or `not compared` are the reason why it did not run, or did not judge
-/// something.
+/// Returns the outcome according to the exit status and, for a test that passed, its output: a line
+/// that begins with `skipped: ` or `not compared` contains the reason why the test did not run, or
+/// omitted a comparison.
 fn classify(path: &str, success: bool, stopped: Option<Stopped>, output: &str) -> Outcome {
     match stopped {
         Some(Stopped::Late(limit)) => {
@@ -35,7 +35,7 @@ fn classify(path: &str, success: bool, stopped: Option<Stopped>, output: &str) -
     if !success {
         return Outcome::Failed("failed".into());
     }
-    // A filter that matches nothing runs nothing, and libtest calls that a success.
+    // If the filter matches no test, libtest runs nothing and reports a success.
     if !output.contains("test result: ok. 1 passed") {
         return Outcome::Failed("did not run: the program knows no test of this name".into());
     }

@@ -1,9 +1,9 @@
-//! One test as a process, in namespaces of its own if the user is root.
+//! One test as a process, in separate namespaces if the user is root.
 //!
 //! The namespaces are made by `unshare` (util-linux, on every Debian machine) and set up by
 //! [`SET_UP`]: a network with a loopback device, `/run` and `/dev/shm` in memory, `/sys` of that
-//! network, `/etc` and `/var/lib` whose changes are the test's own, and a number space of
-//! processes, which ends with the test and takes along whatever the test has left.
+//! network, and private changes to `/etc` and `/var/lib`. A PID namespace ends with the test, and
+//! with it all processes that the test has left.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -18,11 +18,13 @@ use rustix::process::{Pid, Signal, kill_process_group};
 use super::programs::Test;
 use super::schedule::{Turn, computes, may_be_apart};
 
-/// Runs as the first process of the namespaces: `sh -c SET_UP srd-test PLACE PROGRAM ARGUMENTS...`.
+/// Script that runs as the first process of the namespaces: `sh -c SET_UP srd-test PLACE PROGRAM
+/// ARGUMENTS...`.
 ///
-/// Tests put their process number into names below `/tmp`. A place is used by one test at a time,
-/// so numbers that begin at a multiple of it are unique as well. Kernels before 6.14 take no number
-/// above the machine's own `pid_max`; there the names of two tests may meet.
+/// Tests put their process number into names below `/tmp`. A slot is used by one test at a time.
+/// The process numbers of a test start at a multiple of its slot number, so they are unique among
+/// running tests. Kernels before 6.14 do not support numbers above the machine's `pid_max`; with
+/// such a kernel two tests may use the same name.
 const SET_UP: &str = "\
 echo $((1000 + $1 * 8000)) 2>/dev/null >/proc/sys/kernel/ns_last_pid
 shift
@@ -56,27 +58,27 @@ exit $?
 const UNSHARE: [&str; 7] =
     ["--net", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc", "--propagation=slave"];
 
-/// The end of a test's output that is kept.
+/// Bytes at the end of a test's output that are kept.
 const OUTPUT_BYTES_KEPT: u64 = 4 << 20;
 
-/// A test that prints more than this is stopped.
+/// Largest number of bytes of a test's output; a test that prints more is stopped.
 const OUTPUT_BYTES_MAX: u64 = 64 << 20;
 
-/// Processor time of all children that were waited for: it grows when one is.
+/// Returns the processor time of all child processes that have been waited for.
 pub(super) fn cpu_of_children() -> Duration {
     std::fs::read_to_string("/proc/self/stat").ok().and_then(|stat| cpu(&stat)).unwrap_or_default()
 }
 
-/// Whether tests get namespaces of their own.
+/// Whether tests get separate namespaces.
 pub(super) enum Isolation {
-    /// Each test that needs some gets them.
+    /// Each test that needs namespaces gets them.
     Namespaces,
-    /// No test does, for this reason.
+    /// No test gets namespaces, for this reason.
     None(String),
 }
 
 impl Isolation {
-    /// Tries to make such namespaces, and to find a test program in them.
+    /// Tries to create such namespaces, and to find a test program in them.
     pub(super) fn of_this_machine(program: &Path) -> Self {
         let tried = Command::new("unshare")
             .args(UNSHARE)
@@ -96,11 +98,11 @@ impl Isolation {
     }
 }
 
-/// A test that runs.
+/// A running test.
 pub(super) struct Running {
     /// The test.
     pub(super) test: Test,
-    /// Its place among the tests that run at the same time.
+    /// Number of its slot among the tests that run at the same time.
     pub(super) place: usize,
     child: Child,
     output: File,
@@ -112,7 +114,7 @@ pub(super) struct Running {
 /// Reason why the runner ended a test.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stopped {
-    /// The test took longer than this.
+    /// The test took longer than this limit.
     Late(Duration),
     /// The test printed more than [`OUTPUT_BYTES_MAX`].
     Loud,
@@ -121,20 +123,20 @@ pub(super) enum Stopped {
 /// End of a test's process.
 #[derive(Debug)]
 pub(super) struct End {
-    /// Whether it exited with 0.
+    /// Whether the process exited with 0.
     pub(super) success: bool,
-    /// Reason why it was stopped, if it was.
+    /// Reason why the runner stopped the process, if it did.
     pub(super) stopped: Option<Stopped>,
-    /// The end of all that it and the processes that it started have printed.
+    /// End of the output of the process and its children.
     pub(super) output: String,
     /// Time from start to end.
     pub(super) wall: Duration,
-    /// Processor time of it and of the processes that it waited for.
+    /// Processor time of the process and of the children for which it waited.
     pub(super) cpu: Duration,
 }
 
 impl End {
-    /// The end of a process that could not begin.
+    /// Returns the end of a process that could not be started.
     pub(super) fn of_none() -> Self {
         let nothing = Duration::ZERO;
         Self { success: false, stopped: None, output: String::new(), wall: nothing, cpu: nothing }
@@ -145,11 +147,12 @@ impl Running {
     /// Starts a test.
     ///
     /// # Errors
-    /// If there is no process or no file to be had.
+    /// An error of the operating system, if the process cannot be started or the output file cannot
+    /// be created.
     pub(super) fn start(turn: Turn, isolation: &Isolation) -> Result<Self> {
         let Turn { test, place, limit } = turn;
         let (program, arguments) = test.command();
-        // A test ends with the runner, however that ends.
+        // The test ends with the runner, even if the runner is killed.
         let mut command = Command::new("setpriv");
         command.args(["--pdeathsig", "KILL"]);
         if computes(&test) {
@@ -177,11 +180,12 @@ impl Running {
         Ok(Self { test, place, child, output, began: Instant::now(), limit, stopped: None })
     }
 
-    /// The end of the process, if it has ended. Stops it when its time is over, or when it prints
-    /// too much. `seen` is the processor time of all children that have ended before.
+    /// Returns the end of the process, if it has ended. Stops the process if it exceeds its time
+    /// limit or prints too much. `seen` is the processor time of all children that have ended
+    /// before.
     ///
     /// # Errors
-    /// The status of the process or its output cannot be read.
+    /// An error of the operating system, if the status of the process or its output cannot be read.
     pub(super) fn look(&mut self, now: Instant, seen: &mut Duration) -> Result<Option<End>> {
         let Some(status) = self.child.try_wait()? else {
             let is_late = now.duration_since(self.began) > self.limit;
@@ -195,7 +199,7 @@ impl Running {
             return Ok(None);
         };
         let before = std::mem::replace(seen, cpu_of_children());
-        // Whatever a test without namespaces of its own has left in its group.
+        // Ends processes that a test without namespaces has left in its process group.
         self.stop();
         Ok(Some(End {
             success: status.success(),
@@ -223,13 +227,14 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // The runner itself is on its way out.
+        // The runner itself is ending.
         self.stop();
         let _ = self.child.wait();
     }
 }
 
-/// User and system time of the children in a line of `/proc/PID/stat`, whose tick is 10 ms.
+/// Returns the user and system time of the children in a line of `/proc/PID/stat`, whose tick is 10
+/// ms.
 fn cpu(stat: &str) -> Option<Duration> {
     let mut fields = stat.rsplit_once(')')?.1.split_ascii_whitespace().skip(13);
     let ticks = fields.next()?.parse::<u64>().ok()? + fields.next()?.parse::<u64>().ok()?;

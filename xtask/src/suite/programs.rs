@@ -12,18 +12,19 @@ use serde_json::Value;
 /// A test program, as cargo built it.
 #[derive(Clone, Debug)]
 pub(super) struct Program {
-    /// `srd-proto` for the unit tests of a library, `srd-cli::overlay` for an integration program.
+    /// Name of the program: `srd-proto` for the unit tests of a library, `srd-cli::overlay` for an
+    /// integration program.
     pub(super) name: String,
-    /// The executable.
+    /// Path of the executable.
     file: PathBuf,
     /// The crate's directory, in which its tests run.
     directory: PathBuf,
-    /// Whether it is an integration program: below `tests/`.
+    /// Whether the program is an integration program, which is below `tests/`.
     pub(super) integration: bool,
 }
 
 impl Program {
-    /// A program of tests of the runner, which is never started.
+    /// Returns a program for tests of the runner, which is never started.
     #[cfg(test)]
     pub(super) fn named(name: &str) -> Rc<Self> {
         let (file, directory) = (PathBuf::new(), PathBuf::new());
@@ -36,23 +37,23 @@ impl Program {
 pub(super) struct Test {
     /// The program.
     pub(super) program: Rc<Program>,
-    /// Its path in the program: `routes::it_works`.
+    /// Path of the test in the program: `routes::it_works`.
     pub(super) path: String,
 }
 
 impl Test {
-    /// Program and path.
+    /// Returns the name of the program and the path of the test.
     pub(super) fn full_name(&self) -> String {
         format!("{} {}", self.program.name, self.path)
     }
 
-    /// The command that runs this test alone and prints what it printed.
+    /// Returns the command that runs only this test and prints its output.
     pub(super) fn command(&self) -> (PathBuf, Vec<String>) {
         let arguments = [self.path.as_str(), "--exact", "--show-output", "--test-threads=1"];
         (self.program.file.clone(), arguments.map(str::to_owned).to_vec())
     }
 
-    /// Working directory.
+    /// Returns the working directory of the test.
     pub(super) fn directory(&self) -> &Path {
         &self.program.directory
     }
@@ -61,9 +62,9 @@ impl Test {
 /// A test that runs only on demand (`#[ignore]`).
 #[derive(Clone, Debug)]
 pub(super) struct OnDemand {
-    /// Program and path.
+    /// Name of the program and path of the test.
     pub(super) name: String,
-    /// Reason, if its attribute contains one.
+    /// Reason in the attribute, if there is one.
     pub(super) reason: Option<String>,
 }
 
@@ -79,7 +80,7 @@ pub(super) struct TestInventory {
 /// cargo's progress.
 ///
 /// # Errors
-/// If cargo cannot run, or something does not build.
+/// An error, if cargo cannot be started or a program does not build.
 pub(super) fn build(root: &Path) -> Result<Vec<Program>> {
     let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".into());
     let mut child = Command::new(cargo)
@@ -100,7 +101,7 @@ pub(super) fn build(root: &Path) -> Result<Vec<Program>> {
     Ok(programs)
 }
 
-/// The test program in a message of cargo, if it contains one.
+/// Returns the test program in a message of cargo, if it contains one.
 fn program(message: &Value) -> Option<Program> {
     let is_test = message["reason"] == "compiler-artifact" && message["profile"]["test"] == true;
     let file = message["executable"].as_str().filter(|_| is_test)?;
@@ -115,7 +116,7 @@ fn program(message: &Value) -> Option<Program> {
     Some(Program { name, file, directory, integration })
 }
 
-/// Number of programs that are linked for integration tests alone.
+/// Returns the number of programs that are linked only for integration tests.
 pub(super) fn count(programs: &[Program]) -> usize {
     programs.iter().filter(|program| program.integration).count()
 }
@@ -123,7 +124,7 @@ pub(super) fn count(programs: &[Program]) -> usize {
 /// Lists the tests of each program.
 ///
 /// # Errors
-/// If a program does not answer.
+/// An error, if a program cannot be started or fails.
 pub(super) fn tests(programs: &[Program]) -> Result<TestInventory> {
     let mut found = TestInventory { tests: Vec::new(), on_demand: Vec::new() };
     for program in programs {
@@ -135,7 +136,8 @@ pub(super) fn tests(programs: &[Program]) -> Result<TestInventory> {
             }
         }
         if !ignored.is_empty() {
-            // An ignored test is listed with its reason when the program is started to run it.
+            // The program prints the reason of an ignored test only if it is started to run that
+            // test.
             let mut arguments: Vec<&str> = ignored.iter().map(String::as_str).collect();
             arguments.push("--exact");
             let reasons = reasons(&ask(&program, &arguments)?);
@@ -148,7 +150,7 @@ pub(super) fn tests(programs: &[Program]) -> Result<TestInventory> {
     Ok(found)
 }
 
-/// Everything that a program prints for these arguments.
+/// Returns the output of a program for these arguments.
 fn ask(program: &Program, arguments: &[&str]) -> Result<String> {
     let output = Command::new(&program.file)
         .args(arguments)
@@ -160,12 +162,12 @@ fn ask(program: &Program, arguments: &[&str]) -> Result<String> {
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
-/// The names in the output of `--list --format=terse`.
+/// Returns the names in the output of `--list --format=terse`.
 fn names(listed: &str) -> Vec<String> {
     listed.lines().filter_map(|line| line.strip_suffix(": test")).map(str::to_owned).collect()
 }
 
-/// The reasons in lines such as `test a::b ... ignored, takes minutes`.
+/// Returns the reasons in lines such as `test a::b ... ignored, takes minutes`.
 fn reasons(said: &str) -> BTreeMap<String, String> {
     let reason = |line: &str| {
         let (path, reason) = line.strip_prefix("test ")?.split_once(" ... ignored, ")?;

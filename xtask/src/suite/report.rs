@@ -1,4 +1,4 @@
-//! The lines at the end: slow programs, skipped tests by what they lack, failures by name.
+//! The lines at the end: slow programs, skipped tests by missing packages, failures by name.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -8,7 +8,7 @@ use super::outcome::Outcome;
 use super::process::End;
 use super::programs::{OnDemand, Test};
 
-/// Programs that are named at the end as the slowest.
+/// Number of slow programs that are listed at the end.
 const SLOWEST: usize = 10;
 
 /// A test that has ended.
@@ -22,7 +22,7 @@ pub(super) struct FinishedTest {
 }
 
 impl FinishedTest {
-    /// Prints a failure with all its output, and with `verbose` a line for any other.
+    /// Prints a failure with all its output; with `verbose`, prints a line for each other test.
     fn print(&self, verbose: bool) {
         let name = self.test.full_name();
         let seconds = self.end.wall.as_secs_f64();
@@ -40,7 +40,7 @@ impl FinishedTest {
     }
 }
 
-/// Tests of one program, added up.
+/// Sums over the tests of one program.
 #[derive(Default)]
 struct Sums {
     passed: u32,
@@ -51,18 +51,18 @@ struct Sums {
     slowest: Option<(Duration, String)>,
 }
 
-/// Everything that has ended so far.
+/// Results of all tests that have ended.
 pub(super) struct Report {
     integration_programs: usize,
     on_demand: Vec<OnDemand>,
     programs: BTreeMap<String, Sums>,
-    /// Reason, and the tests that were skipped for it.
+    /// Names of skipped tests, by reason.
     skipped: BTreeMap<String, BTreeSet<String>>,
-    /// Comparisons that were not judged.
+    /// Names of tests whose comparison was omitted.
     unjudged: BTreeSet<String>,
-    /// Test, and how often it failed, with the causes.
+    /// Number and causes of failures, by test.
     failed: BTreeMap<String, (u32, BTreeSet<String>)>,
-    /// The tests that failed, to be run once more.
+    /// Failed tests, which can be run once more.
     again: Vec<Test>,
     times: String,
     verbose: bool,
@@ -71,7 +71,7 @@ pub(super) struct Report {
 }
 
 impl Report {
-    /// Nothing has run yet. With `verbose` it prints a line for each test.
+    /// Returns an empty report. With `verbose` it prints a line for each test.
     pub(super) fn new(programs: usize, on_demand: Vec<OnDemand>, verbose: bool) -> Self {
         Self {
             integration_programs: programs,
@@ -88,12 +88,12 @@ impl Report {
         }
     }
 
-    /// All tests begin once more.
+    /// Starts a new round of all tests.
     pub(super) fn begin_round(&mut self) {
         self.began = Instant::now();
     }
 
-    /// A test has ended. Prints a failure with all its output.
+    /// Adds a test that has ended. Prints a failure with all its output.
     pub(super) fn add(&mut self, done: &FinishedTest) {
         done.print(self.verbose);
         let name = done.test.full_name();
@@ -126,8 +126,9 @@ impl Report {
         let _ = writeln!(self.times, "{line}"); // a string takes everything
     }
 
-    /// Forgets a few failures and gives their tests, each of which is named as unsteady if it
-    /// passes when it is run once more. Many failures are no matter of chance.
+    /// Removes the failures from the report and returns their tests to be run once more. A test
+    /// that then passes is reported as unsteady. If there are more than `most` failures, nothing is
+    /// removed, because many failures are not accidental.
     pub(super) fn take_few_failed(&mut self, most: usize) -> Vec<Test> {
         if self.again.len() > most {
             return Vec::new();
@@ -143,23 +144,23 @@ impl Report {
         std::mem::take(&mut self.again)
     }
 
-    /// A round has ended.
+    /// Ends a round.
     pub(super) fn end_round(&mut self) {
         self.rounds.push(self.began.elapsed());
     }
 
-    /// Seconds, processor seconds and name of each test, a line each.
+    /// Returns a line for each test with its seconds, processor seconds and name.
     pub(super) fn times(&self) -> &str {
         &self.times
     }
 
-    /// Processor seconds of all tests, for each round.
+    /// Returns the mean processor seconds of all tests per round.
     pub(super) fn cpu_s(&self) -> f64 {
         let rounds = f64::from(u32::try_from(self.rounds.len().max(1)).unwrap_or(u32::MAX));
         self.programs.values().map(|sums| sums.cpu.as_secs_f64()).sum::<f64>() / rounds
     }
 
-    /// The summary at the end. The last line counts the tests.
+    /// Returns the summary at the end. The last line counts the tests.
     pub(super) fn summary(&self) -> String {
         let mut text = String::new();
         self.write(&mut text).expect("a string takes everything");
@@ -208,7 +209,8 @@ impl Report {
         writeln!(text, "{passed} passed, {failed} failed, {skipped} skipped")
     }
 
-    /// Skipped tests, grouped by the packages that they lack, and how to install these.
+    /// Writes the skipped tests, grouped by missing packages, with the command that installs the
+    /// packages.
     fn write_skipped(&self, text: &mut String) -> std::fmt::Result {
         if self.skipped.is_empty() {
             return writeln!(text, "skipped tests: none");
@@ -245,7 +247,7 @@ impl Report {
         Ok(())
     }
 
-    /// The reason for which the run as a whole has failed, if it has.
+    /// Returns the reason why the whole run has failed, if it has.
     pub(super) fn complaint(&self, in_ci: bool) -> Option<String> {
         if !self.failed.is_empty() {
             return Some(format!("{} tests failed", self.failed.len()));
@@ -254,7 +256,7 @@ impl Report {
     }
 }
 
-/// The packages to install according to a reason: `... apt-get install a b`.
+/// Returns the packages to install according to a reason: `... apt-get install a b`.
 fn packages(reason: &str) -> Vec<&str> {
     let Some((_, behind)) = reason.split_once("apt-get install ") else { return Vec::new() };
     let end = behind.find([')', ';', ',']).unwrap_or(behind.len());

@@ -1,9 +1,9 @@
-//! The order of the tests, and how many run at a time.
+//! The order of the tests, and the number that run at a time.
 //!
-//! Most tests that need root wait: for a daemon, a timer, a retransmission. Several of them share a
-//! processor. Tests of pure crates compute from beginning to end: one per processor, at a low
-//! priority, so that they take the time in which the others wait. A few tests compare how fast
-//! things are on this machine: they run first, and none that waits runs beside them.
+//! Most tests that need root wait: for a daemon, a timer, a retransmission. Several such tests
+//! share a processor. Tests of pure crates compute all the time: one runs per processor, at a low
+//! priority, so that they use the time in which the others wait. A few tests compare speeds on this
+//! machine: they run first, and no waiting tests run beside them.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
@@ -12,37 +12,38 @@ use anyhow::{Result, bail};
 
 use super::programs::Test;
 
-/// Tests that take seconds, the slowest first: a test that is long and begins last keeps one
-/// processor busy while the others have nothing to do.
+/// Tests that take seconds, the slowest first: a long test that begins last would keep one
+/// processor busy while the others are idle.
 const SLOW: &str = include_str!("slow.txt");
 
-/// Tests that wait, for each processor.
+/// Number of waiting tests that run per processor.
 const WAITING_PER_PROCESSOR: usize = 4;
 
 /// Default time limit of a test; [`SLOW`] has the exceptions.
 const LIMIT: Duration = Duration::from_secs(240);
 
-/// A test of [`SLOW`] may take so many times its seconds, and [`LIMIT`] at least. A test that
-/// computes may take so many times [`LIMIT`]: it has the lowest priority, and waits for others.
+/// Factor of time limits. A test of [`SLOW`] may take this multiple of its seconds, and at least
+/// [`LIMIT`]. A computing test may take this multiple of [`LIMIT`], because it has the lowest
+/// priority and waits for others.
 const LIMIT_TIMES: u32 = 8;
 
-/// Tests that compare speeds. They run before those that wait, one at a time, so that only tests
-/// of a low priority run beside them. The names of these tests begin with these texts.
+/// Tests that compare speeds. They run before the waiting tests, one at a time, so that only tests
+/// of a low priority run beside them. Each entry is the beginning of test names.
 const COMPARING: [&str; 3] = [
     "srd-cli::lab lab_all::experiments_that_compare",
     "srd-cli::lab lab_run::losses_of_one_flow",
     "srd-cli::lab lab_run::one_plain_flow",
 ];
 
-/// Number of these tests that run at a time, since each would have others beside it.
+/// Number of comparing tests that run at a time; two at a time would disturb each other.
 const COMPARING_AT_A_TIME: usize = 1;
 
 /// Tests with fabrics whose hosts use another congestion control than the machine, which only the
-/// machine's own network can allow. Their names begin so.
+/// machine's own network can allow. Each entry is the beginning of test names.
 const IN_THE_MACHINES_NETWORK: [&str; 3] =
     ["srd-bench::it ", "srd-cli::lab ", "srd-cli::overlay compare::a_command_and_its_server"];
 
-/// Crates whose tests compute and wait for nothing.
+/// Crates whose tests only compute and never wait.
 const COMPUTING: [&str; 11] = [
     "srd-card",
     "srd-chart",
@@ -68,17 +69,17 @@ pub(super) enum Use {
     Compares,
 }
 
-/// A test that can begin.
+/// A test that can be started.
 pub(super) struct Turn {
     /// The test.
     pub(super) test: Test,
-    /// Its place among those that run at the same time.
+    /// Number of its slot among the tests that run at the same time.
     pub(super) place: usize,
-    /// The time after which it is stopped.
+    /// Time after which the test is stopped.
     pub(super) limit: Duration,
 }
 
-/// The tests that have not begun, and the places that are free.
+/// The tests that have not begun, and the free slots.
 pub(super) struct Queue {
     waiting: BTreeMap<Use, VecDeque<Test>>,
     free: BTreeMap<Use, BTreeSet<usize>>,
@@ -86,7 +87,8 @@ pub(super) struct Queue {
 }
 
 impl Queue {
-    /// All of `tests`, for so many processors; 0: those of this machine.
+    /// Returns a queue of all `tests` for a number of processors; 0 means all processors of this
+    /// machine.
     pub(super) fn new(mut tests: Vec<Test>, processors: usize) -> Self {
         let there = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
         let processors = if processors == 0 { there } else { processors };
@@ -99,7 +101,7 @@ impl Queue {
             let class = class(&test);
             waiting.entry(class).or_default().push_back(test);
         }
-        // Places of different classes have different numbers.
+        // Slots of different classes have different numbers.
         let waits = processors * WAITING_PER_PROCESSOR;
         let free = BTreeMap::from([
             (Use::Compares, (0..COMPARING_AT_A_TIME).collect()),
@@ -114,7 +116,7 @@ impl Queue {
         self.waiting.values().all(VecDeque::is_empty)
     }
 
-    /// A test that can begin now. Tests that compare are the first of those that wait.
+    /// Returns a test that can be started now. Comparing tests come before waiting tests.
     pub(super) fn next(&mut self) -> Option<Turn> {
         if let Some(begun) = self.take(Use::Computes) {
             return Some(begun);
@@ -139,14 +141,14 @@ impl Queue {
         Some(Turn { test, place, limit })
     }
 
-    /// A test has ended, and its place is free.
+    /// Frees the slot of a test that has ended.
     pub(super) fn give_back(&mut self, test: &Test, place: usize) {
         let class = class(test);
         self.free.entry(class).or_default().insert(place);
     }
 }
 
-/// Use of the machine by a test.
+/// Returns the use of the machine by a test.
 fn class(test: &Test) -> Use {
     let name = test.full_name();
     if COMPARING.iter().any(|begin| name.starts_with(begin)) {
@@ -156,22 +158,22 @@ fn class(test: &Test) -> Use {
     if COMPUTING.contains(&package) { Use::Computes } else { Use::Waits }
 }
 
-/// Whether a test takes the time that others leave.
+/// Whether a test is a computing test, which uses the idle time of other tests.
 pub(super) fn computes(test: &Test) -> bool {
     class(test) == Use::Computes
 }
 
-/// Whether a test may have namespaces of its own.
+/// Whether a test may have separate namespaces.
 pub(super) fn may_be_apart(test: &Test) -> bool {
     let name = test.full_name();
     !IN_THE_MACHINES_NETWORK.iter().any(|begin| name.starts_with(begin))
 }
 
-/// Compares the lists of this file with the tests that there are: a test that was renamed would
-/// lose its class and its limit without a word.
+/// Compares the lists of this file with the existing tests. Without this check, a renamed test
+/// would silently lose its class and its limit.
 ///
 /// # Errors
-/// If an entry names no test.
+/// An error, if an entry matches no test.
 pub(super) fn check_lists(tests: &[Test]) -> Result<()> {
     let names: Vec<String> = tests.iter().map(Test::full_name).collect();
     let packages = COMPUTING.map(|package| (package, "COMPUTING"));
@@ -190,7 +192,7 @@ pub(super) fn check_lists(tests: &[Test]) -> Result<()> {
     Ok(())
 }
 
-/// Names and seconds of a list whose lines are `SECONDS NAME`.
+/// Returns the names and seconds of a list whose lines are `SECONDS NAME`.
 fn slow(list: &str) -> BTreeMap<&str, u64> {
     list.lines()
         .filter(|line| !line.starts_with('#'))

@@ -1,13 +1,13 @@
 //! Circles of files: files of one crate that use each other, directly or through others.
 //!
-//! An edge is a path in the code that begins with `crate::` or `super::` and ends in another
-//! file. A module and the modules inside of it are one room: uses between them do not count, and
-//! neither do re-exports. Tests do not count.
+//! An edge is a path in the code that begins with `crate::` or `super::` and ends in another file.
+//! A module and the modules inside of it form one unit: uses between them do not count, and
+//! re-exports do not count either. Tests do not count.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The circles among the files of a crate, each with its modules in order. `files` are the sources
-/// below `src`, as (path below `src`, text).
+/// Returns the circles among the files of a crate, each with its modules in order. `files` are the
+/// sources below `src`, as (path below `src`, text).
 pub(super) fn circles(files: &[(String, &str)]) -> Vec<Vec<String>> {
     let modules: BTreeMap<Vec<String>, &str> = files
         .iter()
@@ -42,15 +42,15 @@ fn is_test(path: &str) -> bool {
     })
 }
 
-/// The module of a file: `a/b.rs` and `a/b/mod.rs` are `[a, b]`.
+/// Returns the module of a file: `a/b.rs` and `a/b/mod.rs` are `[a, b]`.
 fn module(path: &str) -> Vec<String> {
     let stem = path.trim_end_matches(".rs");
     let parts = stem.split('/').filter(|part| !["mod", "lib", "main"].contains(part));
     parts.map(str::to_owned).collect()
 }
 
-/// The paths of the code before the tests that begin with `crate` or `super`, with their groups
-/// taken apart.
+/// Returns the paths that begin with `crate` or `super` in the code before the tests, with groups
+/// expanded.
 fn paths(text: &str) -> Vec<Vec<String>> {
     let code = code(text);
     let mut found = Vec::new();
@@ -65,7 +65,7 @@ fn paths(text: &str) -> Vec<Vec<String>> {
     found
 }
 
-/// The text without comments, and without what follows the beginning of the tests.
+/// Returns the text without comments and without the tests at its end.
 fn code(text: &str) -> String {
     let mut code = String::new();
     let mut lines = text.lines().peekable();
@@ -80,7 +80,7 @@ fn code(text: &str) -> String {
     code
 }
 
-/// Reads one path, with the groups in it, and returns what follows.
+/// Reads one path with its groups, and returns the remaining text.
 fn take_path<'a>(
     mut text: &'a str,
     before: &mut Vec<String>,
@@ -115,7 +115,7 @@ fn take_path<'a>(
         }
     }
     before.truncate(depth);
-    // `as NAME` does not matter.
+    // `as NAME` is skipped.
     match text.trim_start().strip_prefix("as ") {
         Some(rest) => {
             rest.trim_start().trim_start_matches(|c: char| c.is_alphanumeric() || c == '_')
@@ -124,7 +124,8 @@ fn take_path<'a>(
     }
 }
 
-/// The module that a path of `from` leads into: the longest part of it that is one.
+/// Returns the module to which a path in `from` leads: the longest prefix of the path that is a
+/// module.
 fn resolve(
     from: &[String],
     path: &[String],

@@ -1,8 +1,8 @@
-//! Rules of the specifications that no source names: `// S15: ...` or `(S15)` in a comment.
+//! Rules of the specifications that no source cites: `// S15: ...` or `(S15)` in a comment.
 //!
-//! The numbers of two specifications may be the same, so each has its own crates, in whose
-//! comments a bare number means its rule. A rule of a specification without an entry may be
-//! cited anywhere. A comment line that only cites has the title of the rule: `// S15: title`.
+//! Two specifications may use the same number. So each specification has crates in whose comments a
+//! bare number means its rules. A rule of a specification without an entry may be cited anywhere. A
+//! comment line that is only a citation has the title of the rule: `// S15: title`.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -29,7 +29,7 @@ const HOMES: [(&str, &[&str]); 5] = [
     ),
 ];
 
-/// The rules that nothing cites, as `srd.md S15`. `specs` and `sources` are (path, text).
+/// Returns the rules that no source cites, as `srd.md S15`. `specs` and `sources` are (path, text).
 pub(super) fn uncited(specs: &[(String, String)], sources: &[(String, String)]) -> Vec<String> {
     let mut uncited = Vec::new();
     for (path, text) in specs {
@@ -47,8 +47,7 @@ pub(super) fn uncited(specs: &[(String, String)], sources: &[(String, String)]) 
     uncited
 }
 
-/// Comment lines that cite a rule without its title, or with a title that the specification does
-/// not have.
+/// Returns findings for comment lines that cite a rule without its title, or with a wrong title.
 /// `specs` and `sources` are (path, text).
 pub(super) fn untitled(specs: &[(String, String)], sources: &[(String, String)]) -> Vec<String> {
     let titles: BTreeMap<&str, BTreeMap<&str, &str>> = specs
@@ -77,26 +76,28 @@ pub(super) fn untitled(specs: &[(String, String)], sources: &[(String, String)])
     findings
 }
 
-/// The specification whose rules a bare number means in a file: that of the innermost directory.
+/// Returns the specification to whose rules a bare number in a file refers: that of the innermost
+/// directory.
 fn spec_of(path: &str) -> Option<&'static str> {
     let homes = HOMES.iter().flat_map(|(spec, home)| home.iter().map(move |d| (*spec, *d)));
     let of_path = homes.filter(|(_, directory)| path.starts_with(directory));
     of_path.max_by_key(|(_, directory)| directory.len()).map(|(spec, _)| spec)
 }
 
-/// The title of a rule: `- **S15** *Title.* [ours] ...`.
+/// Returns the title of a rule: `- **S15** *Title.* [ours] ...`.
 fn title(line: &str) -> Option<&str> {
     let (_, rest) = line.strip_prefix("- **")?.split_once("** *")?;
     rest.split_once(".*").map(|(title, _)| title)
 }
 
-/// The number of a rule: `- **S15** *Title.* [ours] ...`.
+/// Returns the number of a rule: `- **S15** *Title.* [ours] ...`.
 pub(super) fn rule(line: &str) -> Option<&str> {
     let (id, _) = line.strip_prefix("- **")?.split_once("**")?;
     is_number(id).then_some(id)
 }
 
-/// Letters and digits, and a small letter where a rule was put between two: `S15`, `P4a`.
+/// Whether a text is a rule number: letters and digits, and a small letter if the rule was inserted
+/// between two others: `S15`, `P4a`.
 fn is_number(id: &str) -> bool {
     let letters = id.chars().take_while(char::is_ascii_uppercase).count();
     let digits = &id[letters..];

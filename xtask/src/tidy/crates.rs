@@ -1,13 +1,13 @@
-//! The arrows between our crates, and the reasons for the dependencies on others.
+//! Dependencies between our crates, and reasons for dependencies on other crates.
 
 use std::collections::BTreeSet;
 
 use anyhow::{Context, Result};
 use serde_json::Value;
 
-/// Our crates from the bottom up, with the layer of each. Arrows run strictly downwards, so no
-/// crate depends on another one of its layer: the simulator cannot leak into the driver, nor a
-/// world into the core.
+/// Our crates from the bottom up, with the layer of each. Dependencies go strictly downwards, so no
+/// crate depends on another crate of its layer: the driver cannot depend on the simulator, and the
+/// core cannot depend on a world.
 const LAYERS: [(&str, u8); 29] = [
     ("srd-crypto", 0),
     ("srd-pcapng", 0),
@@ -41,13 +41,13 @@ const LAYERS: [(&str, u8); 29] = [
 ];
 /// Crates without a clock, a socket or `unsafe`.
 const PURE: [&str; 5] = ["srd-crypto", "srd-proto", "srd-vpc", "srd-efa", "srd-card"];
-/// Crates that start programs instead of linking them.
+/// Crates that start programs instead of depending on our other crates.
 const ALONE: [&str; 1] = ["srd-lab"];
 
 /// One of our crates.
 #[derive(Debug)]
 pub(super) struct Package {
-    /// Its name.
+    /// Name of the crate.
     pub(super) name: String,
     ours: BTreeSet<String>,
     others: BTreeSet<String>,
@@ -58,7 +58,7 @@ impl Package {
         layer(&self.name)
     }
 
-    /// Whether it must do without the standard library.
+    /// Whether the crate must not use the standard library.
     pub(super) fn is_pure(&self) -> bool {
         PURE.contains(&self.name.as_str())
     }
@@ -88,7 +88,7 @@ fn package(value: &Value) -> Package {
     Package { name: value["name"].as_str().unwrap_or_default().to_string(), ours, others }
 }
 
-/// Arrows that do not run downwards, and crates that have no layer.
+/// Returns findings for dependencies that do not go downwards, and for crates without a layer.
 pub(super) fn arrows(packages: &[Package]) -> Vec<String> {
     let mut findings = Vec::new();
     for package in packages {
@@ -108,8 +108,9 @@ pub(super) fn arrows(packages: &[Package]) -> Vec<String> {
     findings
 }
 
-/// Dependencies without a `# why NAME: reason` line in deny.toml, and lines without theirs.
-/// `fuzz` is the manifest of the fuzzing workspace, which `cargo metadata` does not see.
+/// Returns findings for dependencies without a `# why NAME: reason` line in deny.toml, and for such
+/// lines without their dependency. `fuzz` is the manifest of the fuzzing workspace, which `cargo
+/// metadata` does not include.
 pub(super) fn reasons(packages: &[Package], fuzz: &str, deny: &str) -> Vec<String> {
     let mut used: BTreeSet<String> = packages.iter().flat_map(|p| p.others.clone()).collect();
     used.extend(manifest_dependencies(fuzz));
@@ -133,8 +134,8 @@ pub(super) fn reasons(packages: &[Package], fuzz: &str, deny: &str) -> Vec<Strin
     findings
 }
 
-/// The dependencies of a manifest that come from a registry: lines of the form
-/// `name = "version"` in the table of dependencies.
+/// Returns the dependencies of a manifest that come from a registry: lines of the form `name =
+/// "version"` in the table of dependencies.
 fn manifest_dependencies(manifest: &str) -> impl Iterator<Item = String> {
     let table = manifest.split("\n[dependencies]").nth(1).unwrap_or_default();
     let table = table.split("\n[").next().unwrap_or_default();

@@ -5,16 +5,16 @@ use std::collections::BTreeMap;
 /// Origins of rules.
 const ORIGINS: [&str; 4] = ["paper", "efa-driver", "docs", "ours"];
 
-/// A command that a document shows.
+/// Kind of a command in a document.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum Kind {
     /// `make TARGET`.
     Make(String),
-    /// A program of ours with its arguments.
+    /// A program of this workspace with its arguments.
     Program {
         /// The package that builds it.
         package: &'static str,
-        /// Words behind its name.
+        /// Words after the name of the program.
         words: Vec<String>,
     },
     /// `cargo run --package PACKAGE --example EXAMPLE`.
@@ -30,7 +30,7 @@ pub(super) enum Kind {
     Other,
 }
 
-/// The commands in the `sh` blocks of a document, with their lines: one per line, without
+/// Returns the commands in the `sh` blocks of a document, with their lines: one per line, without
 /// comments; `\` at the end joins two.
 pub(super) fn commands(text: &str) -> Vec<(usize, String)> {
     let mut found = Vec::new();
@@ -55,7 +55,7 @@ pub(super) fn commands(text: &str) -> Vec<(usize, String)> {
     found
 }
 
-/// Kind of a command.
+/// Returns the kind of a command.
 pub(super) fn classify(command: &str) -> Kind {
     let words: Vec<String> = command
         .split_whitespace()
@@ -85,8 +85,9 @@ pub(super) fn classify(command: &str) -> Kind {
     }
 }
 
-/// The subcommands that a command's words begin with: at most two, of letters and dashes. Whether
-/// a word is a subcommand or an argument follows from the program's help.
+/// Returns the possible subcommands at the beginning of a command's words: at most two words of
+/// letters and dashes. Whether a word is a subcommand or an argument follows from the program's
+/// help.
 pub(super) fn subcommands(words: &[String]) -> Vec<&str> {
     let is_name = |word: &&str| {
         !word.starts_with('-') && word.chars().all(|c| c.is_ascii_lowercase() || c == '-')
@@ -98,8 +99,8 @@ pub(super) fn subcommands(words: &[String]) -> Vec<&str> {
     words.iter().map(String::as_str).take(depth).take_while(is_name).collect()
 }
 
-/// Fault of a command, given its program's help: flags that the help does not name, files that do
-/// not exist. Words behind `--` belong to another program.
+/// Returns the fault of a command, given its program's help: a flag that is missing in the help, or
+/// a file that does not exist. Words after `--` belong to another program.
 pub(super) fn check_words(
     words: &[String],
     help: &str,
@@ -125,7 +126,7 @@ pub(super) fn check_words(
     None
 }
 
-/// Links to files that do not exist.
+/// Returns findings for links to missing files.
 pub(super) fn links(name: &str, text: &str, exists: impl Fn(&str) -> bool) -> Vec<String> {
     let directory = name.rsplit_once('/').map_or("", |(directory, _)| directory);
     let mut findings = Vec::new();
@@ -158,8 +159,8 @@ fn join(directory: &str, target: &str) -> String {
     parts.join("/")
 }
 
-/// Rules of a specification: `- **P1** *Title.* [ours] ...`. Each number once, in order, with a
-/// title, a known origin and a word that obliges.
+/// Returns findings for the rules of a specification: `- **P1** *Title.* [ours] ...`. Each number
+/// has to appear once and in order, with a title, a known origin, and a word such as "must".
 pub(super) fn rules(name: &str, text: &str) -> Vec<String> {
     let mut findings = Vec::new();
     let mut last: BTreeMap<String, u32> = BTreeMap::new();

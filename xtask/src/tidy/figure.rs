@@ -5,20 +5,21 @@ use srd_chart::{Bar, BarChart, Colour, Mark};
 
 /// Path of the figure.
 pub(super) const FILE: &str = "docs/one-connection.svg";
-/// Document with its data.
+/// Path of the document with the data of the figure.
 pub(super) const JOURNAL: &str = "docs/perf-notes.md";
 
-/// Names of bars, the row of the journal, and which of the figures in its cells.
+/// For each group of bars: its name, the row of the journal, and the index of the value in the
+/// row's cells.
 const ROWS: [(&str, &str, usize); 3] = [
     ("4 paths", "one TCP flow, 4 / 8 uplinks, of their sum", 0),
     ("8 paths", "one TCP flow, 4 / 8 uplinks, of their sum", 1),
     ("a path at a tenth", "a link at a tenth, of what was left, 1 / 16 flows", 0),
 ];
-/// Names of the columns that are compared, which column they are, and their colours.
+/// For each compared column: its name, its index, and its colour.
 const COLUMNS: [(&str, usize, Colour); 2] =
     [("kernel TCP", 2, Colour::Orange), ("srd up", 3, Colour::Blue)];
 
-/// Draws it, unless the journal lacks a figure.
+/// Draws the figure; an error if the journal lacks a value.
 pub(super) fn draw(journal: &str) -> Result<String, String> {
     let mut bars = Vec::new();
     for (place, row, at) in ROWS {
@@ -43,7 +44,7 @@ pub(super) fn draw(journal: &str) -> Result<String, String> {
     Ok(chart.to_file("share of what the network could carry, over kernel TCP and through srd up"))
 }
 
-/// A figure of a table's cell, which holds several with ` / ` between them.
+/// Returns one value of a table's cell, which holds several values separated by ` / `.
 fn figure(journal: &str, row: &str, column: usize, at: usize) -> Option<f64> {
     let start = format!("| {row} |");
     let line = journal.lines().find(|line| line.starts_with(&start))?;

@@ -1,9 +1,9 @@
 //! Forms of English that make a reader guess: comments that begin with a headless clause ("What
 //! waits") or continue the comment before ("The same, for ..."), words that treat programs as
-//! people, sentences full of pronouns, and everyday words as names of types.
+//! people, sentences with too many pronouns, and everyday words as names of types.
 //!
-//! The words are in tables of docs/language.md, each with a plain replacement, so that the
-//! document and the check agree. What is counted may only fall ([`super::ratchet`]).
+//! The words are in tables of docs/language.md, each with a plain replacement, so that the document
+//! and the check agree. The counts may only fall ([`super::ratchet`]).
 
 /// The document that holds the word lists.
 pub(super) const DOCUMENT: &str = "docs/language.md";
@@ -41,26 +41,26 @@ const NEIGHBOUR: [&str; 12] = [
     "They",
 ];
 
-/// Words of which a sentence may hold few.
+/// Words that a sentence may contain only a few times.
 const PRONOUNS: [&str; 6] = ["that", "which", "what", "it", "those", "one"];
 
-/// Most of [`PRONOUNS`] in a sentence.
+/// Largest number of [`PRONOUNS`] in a sentence.
 const PRONOUNS_MAX: usize = 4;
 
-/// Names of the counts that this module makes itself; the others are in [`DOCUMENT`].
+/// Names of the counts that this module defines; the other counts are defined in [`DOCUMENT`].
 const HEADLESS_KIND: &str = "headless";
 const NEIGHBOUR_KIND: &str = "neighbours";
 const RIDDLE_KIND: &str = "riddles";
 const TYPE_KIND: &str = "types";
 
-/// A list of words of [`DOCUMENT`].
+/// A word list of [`DOCUMENT`].
 #[derive(Debug, Default, PartialEq, Eq)]
 struct List {
     /// Name of the count.
     kind: String,
     /// Words and phrases, in small letters.
     words: Vec<String>,
-    /// Phrases in which they are allowed.
+    /// Phrases in which the words are allowed.
     except: Vec<String>,
 }
 
@@ -68,14 +68,14 @@ struct List {
 #[derive(Debug, Default)]
 pub(super) struct Lists {
     lists: Vec<List>,
-    /// Names that no type has.
+    /// Names that no type may have.
     types: Vec<String>,
 }
 
 /// One occurrence of a form.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Form {
-    /// Name of its count.
+    /// Name of the count to which the form belongs.
     pub(super) kind: String,
     /// Line of the file, from 1.
     pub(super) line: usize,
@@ -100,13 +100,13 @@ impl Lists {
         lists
     }
 
-    /// Names of all counts.
+    /// Returns the names of all counts.
     pub(super) fn kinds(&self) -> Vec<String> {
         let own = [HEADLESS_KIND, NEIGHBOUR_KIND, RIDDLE_KIND, TYPE_KIND].map(str::to_owned);
         own.into_iter().chain(self.lists.iter().map(|list| list.kind.clone())).collect()
     }
 
-    /// Forms in the comments and names of a Rust file.
+    /// Returns the forms in the comments and type names of a Rust file.
     pub(super) fn in_rust(&self, text: &str) -> Vec<Form> {
         let mut forms = Vec::new();
         for block in blocks(text) {
@@ -123,7 +123,7 @@ impl Lists {
         forms
     }
 
-    /// Forms in a document, without its code and its tables.
+    /// Returns the forms in a document, without its code and tables.
     pub(super) fn in_markdown(&self, text: &str) -> Vec<Form> {
         let mut inside = false;
         let lines = (1..).zip(text.lines()).map(|(number, line)| {
@@ -153,7 +153,7 @@ impl Lists {
 }
 
 impl List {
-    /// Counts the words of the list in a sentence whose words stand between single spaces.
+    /// Counts the words of the list in a sentence whose words are separated by single spaces.
     fn found(&self, sentence: &str) -> usize {
         let mut rest = sentence.to_owned();
         for phrase in &self.except {
@@ -167,7 +167,8 @@ fn form(kind: &str, line: usize, text: &str) -> Form {
     Form { kind: kind.to_owned(), line, text: text.to_owned() }
 }
 
-/// The count to which a first sentence of an item's comment belongs. A question is fine.
+/// Returns the count to which the first sentence of an item's comment belongs, if any. Questions
+/// are permitted.
 fn opening(sentence: &str) -> Option<&'static str> {
     let begins = |words: &[&str]| {
         words.iter().any(|word| {
@@ -186,7 +187,7 @@ fn opening(sentence: &str) -> Option<&'static str> {
     }
 }
 
-/// The name that a line gives to a type.
+/// Returns the name of the type that a line defines, if any.
 fn type_name(line: &str) -> Option<&str> {
     let line = line.trim_start();
     let code = match line.strip_prefix("pub") {
@@ -199,12 +200,12 @@ fn type_name(line: &str) -> Option<&str> {
     rest.split(|c: char| !(c.is_alphanumeric() || c == '_')).next()
 }
 
-/// Lines of a paragraph, with their numbers.
+/// Lines of a paragraph, with their line numbers.
 type Paragraph = Vec<(usize, String)>;
 
-/// Comment lines of one kind that follow each other.
+/// Consecutive comment lines of one kind.
 struct Block {
-    /// Whether it documents an item or a module.
+    /// Whether the block documents an item or a module.
     documents: bool,
     paragraphs: Vec<Paragraph>,
 }
@@ -261,7 +262,7 @@ fn paragraphs<'a>(lines: impl Iterator<Item = (usize, &'a str)>) -> Vec<Paragrap
     found
 }
 
-/// The sentences of paragraphs, each with the line on which it begins.
+/// Returns the sentences of paragraphs, each with the line on which it begins.
 fn sentences(paragraphs: &[Paragraph]) -> Vec<(usize, String)> {
     let mut found = Vec::new();
     for paragraph in paragraphs {
@@ -288,23 +289,23 @@ fn sentences(paragraphs: &[Paragraph]) -> Vec<(usize, String)> {
     found
 }
 
-/// A word in small letters goes on with the sentence, as after "e.g.".
+/// Whether a word begins with a small letter, and so continues a sentence, as after "e.g.".
 fn starts_small(word: &str) -> bool {
     word.starts_with(char::is_lowercase)
 }
 
-/// Text without what stands between backticks.
+/// Returns the text without the parts between backticks.
 fn without_code(text: &str) -> String {
     text.split('`').step_by(2).collect::<Vec<_>>().join(" , ")
 }
 
-/// Words in small letters.
+/// Returns the words in small letters.
 fn words(text: &str) -> Vec<String> {
     let ends = |c: char| !(c.is_alphanumeric() || c == '\'' || c == '-');
     text.split(ends).filter(|word| !word.is_empty()).map(str::to_lowercase).collect()
 }
 
-/// The cells of the rows of the table below a heading, without its head.
+/// Returns the cells of the table below a heading, row by row, without the table's head.
 fn rows(document: &str, heading: &str) -> Vec<Vec<String>> {
     let below = document.lines().skip_while(|line| *line != heading).skip(1);
     let table = below.take_while(|line| !line.starts_with("## "));

@@ -1,17 +1,18 @@
-//! Messages for people that would show a value in the form for programmers, as `Duration(5)` or
-//! `NoRoute`. Texts in quotation marks pass, by the names that variables with texts have.
+//! Finds messages to users that show a value with debug formatting, such as `Duration(5)` or
+//! `NoRoute`. Quoted texts are permitted; variables with texts are recognised by their names.
 
 /// Names of variables that hold texts.
 const TEXTS: [&str; 9] =
     ["filter", "host", "line", "name", "peer", "shown", "text", "user", "value"];
-/// Crates whose messages are for people who work on this project.
+/// Directories whose messages are only for developers of this project.
 const INSIDE: [&str; 3] = ["crates/srd-bench/", "crates/srd-lab/", "crates/srd-sim/"];
-/// Calls that end a program by a mistake of the programmer.
+/// Calls that end a program because of a programming error.
 const MISTAKES: [&str; 3] = ["panic!", "assert", "unreachable!"];
-/// A line behind such a comment may show a value in this form; the comment gives the reason.
+/// Beginning of a comment after which a line may use debug formatting; the comment contains the
+/// reason.
 const REASON: &str = "// Debug form: ";
 
-/// Findings in the Rust file called `name`.
+/// Returns the findings in the Rust file called `name`.
 pub(super) fn check(name: &str, text: &str) -> Vec<String> {
     let is_product = name.starts_with("crates/") && name.contains("/src/");
     let is_inside = INSIDE.iter().any(|start| name.starts_with(start));
@@ -20,7 +21,7 @@ pub(super) fn check(name: &str, text: &str) -> Vec<String> {
         return Vec::new();
     }
     let (mut findings, mut before) = (Vec::new(), "");
-    // Tests come last.
+    // The tests are at the end of a file.
     for (number, line) in
         (1..).zip(text.lines()).take_while(|(_, line)| !line.ends_with("mod tests {"))
     {
@@ -41,7 +42,7 @@ pub(super) fn check(name: &str, text: &str) -> Vec<String> {
     findings
 }
 
-/// The first placeholder, or field of a log, of a line that shows a value so.
+/// Returns the first placeholder, or log field, of a line that uses debug formatting.
 fn shown(code: &str) -> Option<&str> {
     for (at, _) in code.match_indices(":?}").chain(code.match_indices(":#?}")) {
         let from = code[..at].rfind('{')?;

@@ -1,4 +1,4 @@
-//! Counts that may only fall, in [`FILE`]: what was there before its check was.
+//! Counts that may only fall, in [`FILE`]: faults that existed before their check was introduced.
 //!
 //! A line is a kind, a name and a count; without a line, the bound is zero. A count above its line
 //! is a finding. A count below it is printed, and `cargo xtask tidy --write` lowers the line. Only
@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 
-/// The counts as they stand, checked in.
+/// Path of the file with the current counts, which is part of the repository.
 pub(crate) const FILE: &str = "xtask/ratchet.txt";
 
 /// Processor seconds of one run of all tests, which `cargo xtask test` measures.
@@ -31,7 +31,7 @@ const HEAD: &str = "\
 #              use: half as much again as a run took on an AMD EPYC of 2022
 ";
 
-/// Reads the file.
+/// Parses the file.
 pub(crate) fn read(text: &str) -> Counts {
     let lines = text.lines().filter(|line| !line.starts_with('#'));
     lines
@@ -43,7 +43,7 @@ pub(crate) fn read(text: &str) -> Counts {
         .collect()
 }
 
-/// The file.
+/// Returns the text of the file.
 pub(crate) fn write(counts: &Counts) -> String {
     let mut text = HEAD.to_owned();
     for ((kind, name), count) in counts.iter().filter(|(_, count)| **count > 0) {
@@ -52,7 +52,7 @@ pub(crate) fn write(counts: &Counts) -> String {
     text
 }
 
-/// Counts that got worse.
+/// Returns findings for counts that have risen.
 pub(super) fn worse(allowed: &Counts, now: &Counts) -> Vec<String> {
     let allowed = |key| allowed.get(key).copied().unwrap_or(0);
     let worse = now.iter().filter(|(key, count)| **count > allowed(*key));
@@ -63,13 +63,13 @@ pub(super) fn worse(allowed: &Counts, now: &Counts) -> Vec<String> {
         .collect()
 }
 
-/// The counts with everything lowered that got better.
+/// Returns the counts, with each count lowered that has fallen.
 pub(crate) fn lowered(allowed: &Counts, now: &Counts) -> Counts {
     let of = |key| now.get(key).copied().unwrap_or(0);
     allowed.iter().map(|(key, count)| (key.clone(), of(key).min(*count))).collect()
 }
 
-/// The sum of a kind.
+/// Returns the sum of all counts of a kind.
 pub(super) fn sum(counts: &Counts, kind: &str) -> usize {
     counts.iter().filter(|((k, _), _)| k == kind).map(|(_, count)| count).sum()
 }

@@ -1,10 +1,10 @@
 //! Sentences whose subject is a bare "who", such as "who arrives late waits". The reader has to
-//! find out what it means; "a packet that arrives late waits" is clear. See docs/language.md.
+//! resolve the meaning; "a packet that arrives late waits" is clear. See docs/language.md.
 
 /// First words of such a sentence.
 const BARE: [&str; 4] = ["Who ", "Whoever ", "Whom ", "He who "];
 
-/// Number of sentences of a Rust file's comments that begin so.
+/// Returns the number of sentences in a Rust file's comments that begin with a bare "who".
 pub(super) fn in_rust(text: &str) -> usize {
     let comments = text.lines().map(|line| {
         let line = line.trim_start();
@@ -14,7 +14,7 @@ pub(super) fn in_rust(text: &str) -> usize {
     count(comments)
 }
 
-/// Number of sentences of a document that begin so, without its code.
+/// Returns the number of sentences in a document, without its code, that begin with a bare "who".
 pub(super) fn in_markdown(text: &str) -> usize {
     let mut inside = false;
     count(text.lines().map(|line| {
@@ -24,7 +24,8 @@ pub(super) fn in_markdown(text: &str) -> usize {
     }))
 }
 
-/// Counts in paragraphs, which an empty line ends. Rows of tables are no sentences.
+/// Counts such sentences in paragraphs, which end at empty lines. Rows of tables do not count as
+/// sentences.
 fn count<'a>(lines: impl Iterator<Item = &'a str>) -> usize {
     let mut found = 0;
     let mut begins = true;
@@ -42,7 +43,7 @@ fn count<'a>(lines: impl Iterator<Item = &'a str>) -> usize {
     found
 }
 
-/// A question may begin so.
+/// Whether a sentence begins with a bare "who". Questions are permitted.
 fn is_bare(sentence: &str) -> bool {
     let end = sentence.find(['.', '?', '!']).map(|at| sentence.as_bytes()[at]);
     end != Some(b'?') && BARE.iter().any(|word| sentence.starts_with(word))

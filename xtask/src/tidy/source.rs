@@ -1,15 +1,15 @@
 //! Checks of one Rust file.
 
-/// Most lines of a file.
+/// Largest number of lines of a file.
 const LINES_MAX: usize = 600;
-/// Most characters of a line.
+/// Largest number of characters of a line.
 const LINE_CHARS_MAX: usize = 100;
-/// Texts that a finished program does not contain; in two parts, so that this file does not
-/// either.
+/// Texts that finished code must not contain; each is in two parts here, so that this file does not
+/// contain it either.
 const UNFINISHED: [(&str, &str); 4] =
     [("todo", "!("), ("unimplemented", "!("), ("dbg", "!("), ("FIX", "ME")];
 
-/// Crates that are part of programs of a network: their secrets are drawn.
+/// Crates of programs that use the network: their secrets must be random.
 const PROGRAMS: [&str; 7] = [
     "crates/srd-guest/src",
     "crates/srd-daemon/src",
@@ -20,8 +20,8 @@ const PROGRAMS: [&str; 7] = [
     "crates/srd-cli/src",
 ];
 
-/// Finds a secret that others can guess: one element of a random seed taken for all of it, or a
-/// secret that follows from a number.
+/// Finds a secret that an attacker can guess: one that uses only one element of a random seed, or
+/// is derived from a constant.
 fn weak_secret(name: &str, line: &str) -> Option<&'static str> {
     let pattern = line.trim_start().strip_prefix("let [");
     let drawn = ["seed()", "secret()", "= seed", "= secret"];
@@ -37,11 +37,11 @@ fn weak_secret(name: &str, line: &str) -> Option<&'static str> {
     known.then_some("a secret that follows from a number is known: take srd_net::clock::secret()")
 }
 
-/// Findings in the file called `name`.
+/// Returns the findings in the file called `name`.
 pub(super) fn check(name: &str, text: &str) -> Vec<String> {
     let mut findings = Vec::new();
     let count = text.lines().count();
-    // Tests come last.
+    // The tests are at the end of a file.
     let tests_at = text.lines().position(|line| line.trim() == "mod tests {").unwrap_or(count);
     if count > LINES_MAX {
         findings.push(format!("{name}: {count} lines; split it below {LINES_MAX}"));
@@ -67,18 +67,19 @@ pub(super) fn check(name: &str, text: &str) -> Vec<String> {
     findings
 }
 
-/// Rows of a table and links cannot be broken.
+/// Whether a line may be too long: rows of a table and links cannot be broken.
 fn may_be_long(line: &str) -> bool {
     let content = line.trim_start().trim_start_matches(['/', '!']).trim_start();
     content.starts_with('|') || line.contains("https://")
 }
 
-/// Tests that were moved out of their module belong to its page.
+/// Whether a file has tests that were moved out of their module, whose documentation also covers
+/// them.
 fn is_test_submodule(name: &str) -> bool {
     name.contains("/src/") && (name.ends_with("/tests.rs") || name.ends_with("_tests.rs"))
 }
 
-/// The first line that begins an example in the documentation, which cargo would run as a test.
+/// Returns the first line of an example in the documentation that cargo would run as a test.
 pub(super) fn example(text: &str) -> Option<usize> {
     let mut inside = false;
     for (number, line) in (1..).zip(text.lines()) {
@@ -98,7 +99,7 @@ pub(super) fn example(text: &str) -> Option<usize> {
     None
 }
 
-/// Findings in the root of a pure crate.
+/// Returns the findings in the root of a pure crate.
 pub(super) fn check_pure(name: &str, text: &str) -> Vec<String> {
     ["#![no_std]", "#![forbid(unsafe_code)]"]
         .iter()

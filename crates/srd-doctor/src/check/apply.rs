@@ -1,4 +1,4 @@
-//! `--fix`: executes the steps of the fixes, and reports which effects last.
+//! `--fix`: executes the steps of the fixes, and reports which of them hold after a restart.
 
 use super::finding::{Finding, Step};
 use super::system::System;
@@ -6,7 +6,7 @@ use anyhow::Result;
 use serde::Serialize;
 use std::collections::BTreeMap;
 
-/// File for kernel settings that are to hold after a restart.
+/// File for kernel settings that have to hold after a restart.
 pub(super) const SYSCTL_FILE: &str = "etc/sysctl.d/90-srd.conf";
 
 /// Result of one fix.
@@ -15,28 +15,28 @@ pub(super) const SYSCTL_FILE: &str = "etc/sysctl.d/90-srd.conf";
 pub(super) enum Effect {
     /// The fix was applied.
     Done,
-    /// A file of an image contains the fix now.
+    /// The fix was written into a file of the image.
     Written,
-    /// The unit of an image does it at boot.
+    /// The unit of the image applies the fix at boot.
     AtBoot,
     /// The fix failed, for this reason.
     Failed(String),
-    /// The fix is left to a person, for this reason.
+    /// The user has to apply the fix, for this reason.
     ByHand(String),
 }
 
 impl Effect {
-    /// Whether it is done, or will be.
+    /// Whether the fix is applied, or will be applied at boot.
     pub(super) fn is_made(&self) -> bool {
         matches!(self, Self::Done | Self::Written | Self::AtBoot)
     }
 }
 
-/// Reason why a fix that only a running system can take is not applied to an image.
+/// Reason why a fix for which a running system is needed cannot be prepared in an image.
 const NO_PROGRAM: &str = "the image has neither /usr/bin/srd nor /usr/local/bin/srd, which would \
                           set it at boot: install the package there, and repeat this";
 
-/// One fix.
+/// A fix with its effect.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub(super) struct Applied {
     pub(super) number: u8,
@@ -46,16 +46,16 @@ pub(super) struct Applied {
     pub(super) effect: Effect,
     /// Description of a way to make the fix last, other than kernel settings.
     pub(super) lasting: Option<String>,
-    /// Kernel settings that were changed: what they are, and what they were.
+    /// Changed kernel settings: key, new value, and former value.
     #[serde(skip)]
     pub(super) settings: Vec<(String, String, Option<String>)>,
-    /// Whether something else was done, too, which a unit does again at boot.
+    /// Whether the fix also changed something that the unit has to set again at boot.
     #[serde(skip)]
     pub(super) by_unit: bool,
 }
 
-/// Applies the fixes that can be applied, in the order of the findings: if two change the same
-/// setting, the later one needs more.
+/// Applies the fixes that can be applied, in the order of the findings: if two fixes change the
+/// same setting, the later one needs the larger value.
 pub(super) fn fixes(system: &System, findings: &[Finding]) -> Vec<Applied> {
     let mut applied = Vec::new();
     for finding in findings {
@@ -89,7 +89,7 @@ pub(super) fn fixes(system: &System, findings: &[Finding]) -> Vec<Applied> {
     applied
 }
 
-/// Result of a fix in an image.
+/// Returns the effect of a fix in an image.
 fn in_image(system: &System, by_unit: bool) -> Effect {
     match (by_unit, system.program()) {
         (false, _) => Effect::Written,
@@ -98,13 +98,13 @@ fn in_image(system: &System, by_unit: bool) -> Effect {
     }
 }
 
-/// Executes all steps, also after one that failed; returns the first failure.
+/// Executes all steps, even if one fails; returns the first failure.
 fn take(system: &System, steps: &[Step]) -> Result<()> {
     let results: Vec<Result<()>> = steps.iter().map(|step| step.take(system)).collect();
     results.into_iter().collect()
 }
 
-/// Instructions for keeping the fixes beyond the next restart: one line each.
+/// Returns instructions for keeping the fixes after the next restart, one line each.
 pub(super) fn how_to_keep(applied: &[Applied]) -> Vec<String> {
     let done = || applied.iter().filter(|m| m.effect.is_made());
     let settings: BTreeMap<&String, &String> =

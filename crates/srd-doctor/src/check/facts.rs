@@ -1,4 +1,4 @@
-//! Facts for the reader, which no rule checks.
+//! Facts for the user that no rule checks.
 
 use super::finding::{Purpose, Subject};
 use super::system::System;
@@ -10,7 +10,7 @@ pub(super) struct Fact {
     pub(super) value: String,
 }
 
-/// Facts about the interface; those that cannot be had are left out.
+/// Returns facts about the interface; unavailable facts are left out.
 pub(super) fn facts(system: &System, subject: &Subject) -> Vec<Fact> {
     let run = |option| system.run(&["ethtool", option, &subject.interface]).ok();
     let fact = |name, value: Option<String>| value.map(|value| Fact { name, value });
@@ -45,7 +45,8 @@ fn busy_poll(system: &System) -> Option<String> {
     Some(format!("busy_read {read} us, busy_poll {poll} us"))
 }
 
-/// The relevant part of `ethtool -c`: whether receiving adapts, and the time that cards wait.
+/// Returns the relevant part of `ethtool -c`: whether the delay of receive interrupts is adaptive,
+/// and the times that the card waits.
 fn coalescing(text: &str) -> Option<String> {
     let lines: Vec<(&str, &str)> = text.lines().filter_map(|line| line.split_once(':')).collect();
     let names =
@@ -59,7 +60,7 @@ fn coalescing(text: &str) -> Option<String> {
     (!known.is_empty()).then(|| known.join(", "))
 }
 
-/// The card's counters of SRD.
+/// Returns the card's counters of SRD as text.
 fn counters(text: Option<&str>) -> String {
     let lines = text.unwrap_or_default().lines().map(str::trim);
     let ours: Vec<String> = lines

@@ -1,11 +1,11 @@
-//! Files below a root directory: reading, and writing that leaves nothing half done.
+//! Files below a root directory: reading, and atomic writing.
 //!
 //! A machine image is not trusted. Its links are resolved as if the image were the root
 //! (`openat2`), so they cannot lead out of it; only regular files are opened, and at most 1 MiB
 //! of text is read.
 //!
-//! Writes are staged: every file is on the disk under another name before the first of them is
-//! renamed. If the disk fills up meanwhile, everything is left unchanged.
+//! Writes are staged: all files are written to the disk under other names before the first of them
+//! is renamed. If the disk fills up before that, everything is left unchanged.
 
 use rustix::fs::{self, AtFlags, FileType, Mode, OFlags, ResolveFlags, Stat};
 use rustix::io::Errno;
@@ -16,9 +16,9 @@ use std::path::{Path, PathBuf};
 
 /// The longest text that is read from an image, in bytes.
 pub(super) const TEXT_BYTES_MAX: u64 = 1 << 20;
-/// Names that are read of a directory of an image.
+/// Largest number of names that are read from a directory of an image.
 pub(super) const ENTRIES_MAX: usize = 4096;
-/// The end of the name under which a text waits for its own.
+/// Suffix of the temporary name of a staged file.
 const STAGED: &str = ".srd-new";
 
 /// A root directory.
@@ -27,7 +27,7 @@ pub(super) struct Files {
     is_image: bool,
 }
 
-/// A text that waits for its name.
+/// A staged file, which has a temporary name.
 struct Staged {
     directory: OwnedFd,
     name: String,
@@ -43,18 +43,19 @@ impl Drop for Staged {
     }
 }
 
-/// Files that take their names together, in the order in which they were staged.
+/// Staged files, which are renamed together in the order in which they were staged.
 #[derive(Default)]
 pub(super) struct Batch(Vec<Staged>);
 
 impl Batch {
-    /// Gives each file its name.
+    /// Renames each file to its final name.
     pub(super) fn commit(mut self) -> io::Result<()> {
         for staged in &mut self.0 {
             let directory = &staged.directory;
             fs::renameat(directory, &staged.waiting, directory, &staged.name)?;
             staged.has_its_name = true;
-            // So that none has its name on the disk before those that were staged earlier.
+            // The directory is synchronised after each rename, so that the files get their names on
+            // the disk in order.
             fs::fsync(directory)?;
         }
         Ok(())
@@ -66,7 +67,7 @@ impl Files {
         Self { root: root.to_owned(), is_image }
     }
 
-    /// Opens what is below the root, with links resolved.
+    /// Opens a path below the root and resolves links within the root.
     fn open(&self, file: &str, flags: OFlags) -> io::Result<OwnedFd> {
         let flags = flags | OFlags::CLOEXEC;
         if !self.is_image {
@@ -85,12 +86,12 @@ impl Files {
         }
     }
 
-    /// The whole text of a file.
+    /// Returns the whole text of a file.
     pub(super) fn text(&self, file: &str) -> io::Result<String> {
         if !self.is_image {
             return std::fs::read_to_string(self.root.join(file));
         }
-        // Opening can do something already, if it is a device or a queue: look first.
+        // The type is checked first, because opening a device or a FIFO can have effects.
         let found = self.open(file, OFlags::PATH)?;
         if FileType::from_raw_mode(fs::fstat(&found)?.st_mode) != FileType::RegularFile {
             return Err(Error::new(ErrorKind::InvalidInput, "no regular file"));
@@ -104,17 +105,17 @@ impl Files {
         Ok(text)
     }
 
-    /// Whether something is there, also at the end of links.
+    /// Whether the path exists; links are followed.
     pub(super) fn exists(&self, file: &str) -> bool {
         self.open(file, OFlags::PATH).is_ok()
     }
 
-    /// Whether it is a directory, also at the end of links.
+    /// Whether the path is a directory; links are followed.
     pub(super) fn is_directory(&self, file: &str) -> bool {
         self.open(file, OFlags::PATH | OFlags::DIRECTORY).is_ok()
     }
 
-    /// Target of a symbolic link.
+    /// Returns the target of a symbolic link.
     pub(super) fn link_target(&self, file: &str) -> Option<PathBuf> {
         let (parent, name) = file.rsplit_once('/').unwrap_or(("", file));
         let directory = self.open(parent, OFlags::PATH | OFlags::DIRECTORY).ok()?;
@@ -122,7 +123,7 @@ impl Files {
         Some(PathBuf::from(target.to_string_lossy().into_owned()))
     }
 
-    /// The names in a directory, in order; none if it is not there.
+    /// Returns the names in a directory, in order; an empty list if it is missing.
     pub(super) fn entries(&self, directory: &str) -> Vec<String> {
         let Ok(opened) = self.open(directory, OFlags::RDONLY | OFlags::DIRECTORY) else {
             return Vec::new();
@@ -136,7 +137,8 @@ impl Files {
         names
     }
 
-    /// The directory of a file, which is made if it is not there, and the file's name in it.
+    /// Opens the directory of a file, which is created if it is missing. Returns it with the file's
+    /// name in it.
     fn place<'a>(&self, file: &'a str) -> io::Result<(OwnedFd, &'a str)> {
         let (parent, name) = file.rsplit_once('/').unwrap_or(("", file));
         let flags = OFlags::RDONLY | OFlags::DIRECTORY;
@@ -166,7 +168,8 @@ impl Files {
         Ok((directory, name))
     }
 
-    /// Status of the file that is to be replaced: `None`, or a regular file.
+    /// Returns the status of the file that is to be replaced; `None` if it is missing. Only a
+    /// regular file is accepted.
     fn replaced(directory: impl AsFd, name: &str) -> io::Result<Option<Stat>> {
         let stat = match fs::statat(directory, name, AtFlags::SYMLINK_NOFOLLOW) {
             Err(Errno::NOENT) => return Ok(None),
@@ -181,12 +184,13 @@ impl Files {
         }
     }
 
-    /// Puts a text on the disk, for a file that gets it when the batch is committed.
+    /// Writes a text to the disk under a temporary name. The batch renames it to `file` when it is
+    /// committed.
     pub(super) fn stage(&self, batch: &mut Batch, file: &str, text: &str) -> io::Result<()> {
         let (directory, name) = self.place(file)?;
         let before = Self::replaced(&directory, name)?;
         let waiting = format!(".{name}{STAGED}");
-        // One that was killed may have left it.
+        // A program that was killed may have left the temporary file.
         match fs::unlinkat(&directory, &waiting, AtFlags::empty()) {
             Ok(()) | Err(Errno::NOENT) => {}
             Err(errno) => return Err(errno.into()),
@@ -202,14 +206,14 @@ impl Files {
         opened.sync_all()
     }
 
-    /// Makes a symbolic link.
+    /// Creates a symbolic link.
     pub(super) fn link(&self, target: &str, file: &str) -> io::Result<()> {
         let (directory, name) = self.place(file)?;
         fs::symlinkat(target, &directory, name)?;
         Ok(fs::fsync(&directory)?)
     }
 
-    /// Removes a file or link; one that is not there is no error.
+    /// Removes a file or link; a missing file is not an error.
     pub(super) fn remove(&self, file: &str) -> io::Result<()> {
         let (parent, name) = file.rsplit_once('/').unwrap_or(("", file));
         let directory = match self.open(parent, OFlags::RDONLY | OFlags::DIRECTORY) {
@@ -237,7 +241,7 @@ mod tests {
         std::fs::write(directory.path().join("secret"), "outside").unwrap();
         std::fs::write(root.join("secret"), "inside").unwrap();
         let files = Files::below(&root, true);
-        // However a link is written, it leads to what the image has there.
+        // A link, absolute or relative, leads to a path within the image.
         symlink("/secret", root.join("etc/absolute")).unwrap();
         symlink("../../secret", root.join("etc/relative")).unwrap();
         for name in ["etc/absolute", "etc/relative", "../secret"] {

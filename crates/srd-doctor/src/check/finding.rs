@@ -1,14 +1,14 @@
 //! Definition of a check, its findings, and their fixes.
 //!
-//! A rule only reads. It returns an outcome, which holds the fix as data: the command that a
-//! person would type, and the steps that `--fix` executes.
+//! A rule only reads. It returns an outcome, which holds the fix as data: the command for the user,
+//! and the steps that `--fix` executes.
 
 use super::system::System;
 use anyhow::Result;
 use serde::Serialize;
 use std::fmt;
 
-/// Purpose that a system is checked for.
+/// Purpose for which a system is checked.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Purpose {
@@ -19,7 +19,7 @@ pub enum Purpose {
 }
 
 impl Purpose {
-    /// The value of `--for` that selects this purpose.
+    /// Returns the value of `--for` that selects this purpose.
     pub(crate) fn word(self) -> &'static str {
         match self {
             Self::Ena => "ena",
@@ -40,13 +40,13 @@ impl fmt::Display for Purpose {
 /// Subject of the checks.
 #[derive(Clone, Debug)]
 pub(crate) struct Subject {
-    /// The interface that packets leave by.
+    /// The interface by which packets leave.
     pub(crate) interface: String,
-    /// Its driver, where there is one.
+    /// Driver of the interface, if it has one.
     pub(crate) driver: Option<String>,
-    /// Purpose that it is checked for.
+    /// Purpose of the checks.
     pub(crate) purpose: Purpose,
-    /// Whether peers are near: what only long round trips need is left out.
+    /// Whether peers are near; settings that only long round trips need are then not required.
     pub(crate) low_rtt: bool,
     /// Whether the daemon works with the hosts' own addresses.
     pub(crate) transparent: bool,
@@ -55,17 +55,18 @@ pub(crate) struct Subject {
 }
 
 impl Subject {
-    /// A file of the interface in sysfs.
+    /// Returns the path of a file of the interface in sysfs.
     pub(crate) fn file(&self, name: &str) -> String {
         format!("sys/class/net/{}/{name}", self.interface)
     }
 
-    /// Path of a file of the interface, quoted for a shell.
+    /// Returns the path of a file of the interface in sysfs, quoted for a shell.
     pub(crate) fn typed_file(&self, name: &str) -> String {
         format!("/sys/class/net/{}/{name}", typed(&self.interface))
     }
 
-    /// The class of a check that the card needs and the daemon only likes.
+    /// Returns the class of a check that is required for the card but only recommended for the
+    /// daemon.
     pub(crate) fn required_by_card(&self) -> Class {
         match self.purpose {
             Purpose::Ena => Class::Required,
@@ -98,8 +99,8 @@ pub(crate) enum Status {
     NotApplicable,
 }
 
-/// A word as a person types it for a shell: names of interfaces may have any characters but white
-/// space and slashes.
+/// Quotes a word for a shell: names of interfaces may have any characters except white space and
+/// slashes.
 pub(crate) fn typed(word: &str) -> String {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_.+@%:,/=".contains(c);
     if !word.is_empty() && word.chars().all(is_plain) {
@@ -119,16 +120,16 @@ pub(crate) fn typed(word: &str) -> String {
 /// One step of a fix.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Step {
-    /// Set a kernel setting.
+    /// Sets a kernel setting.
     Sysctl { key: String, value: String },
-    /// Write a file of sysfs.
+    /// Writes a file of sysfs.
     Write { file: String, value: String },
-    /// Run a program.
+    /// Runs a program.
     Run(Vec<String>),
 }
 
 impl Step {
-    /// Takes it.
+    /// Executes the step.
     pub(crate) fn take(&self, system: &System) -> Result<()> {
         match self {
             Self::Sysctl { key, value } => system.set_sysctl(key, value),
@@ -144,11 +145,11 @@ impl Step {
 /// Fix of a finding.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Fix {
-    /// Command for a person to type.
+    /// Command for the user.
     pub(crate) command: String,
     /// Steps that `--fix` executes instead.
     pub(crate) steps: Vec<Step>,
-    /// Reason why `--fix` leaves the fix to a person.
+    /// Reason why the user, not `--fix`, has to apply the fix.
     pub(crate) by_hand: Option<&'static str>,
     /// Description of a way to make the fix last, other than kernel settings, which all last in
     /// the same way.
@@ -156,7 +157,7 @@ pub(crate) struct Fix {
 }
 
 impl Fix {
-    /// Kernel settings.
+    /// Returns a fix that changes kernel settings.
     pub(crate) fn sysctls(settings: Vec<(&str, String)>) -> Self {
         let quoted = |(key, value): &(&str, String)| {
             if value.contains(' ') { format!("'{key}={value}'") } else { format!("{key}={value}") }
@@ -171,7 +172,7 @@ impl Fix {
         }
     }
 
-    /// A program with its arguments.
+    /// Returns a fix that runs a program with arguments.
     pub(crate) fn run(argv: &[&str], lasting: String) -> Self {
         Self {
             command: argv.iter().fold("sudo".to_owned(), |all, word| all + " " + &typed(word)),
@@ -181,7 +182,7 @@ impl Fix {
         }
     }
 
-    /// A command that a person has to decide on.
+    /// Returns a fix that the user has to decide on and apply.
     pub(crate) fn by_hand(command: String, why: &'static str) -> Self {
         Self { command, steps: Vec::new(), by_hand: Some(why), lasting: None }
     }
@@ -197,18 +198,19 @@ pub(crate) enum Outcome {
 }
 
 impl Outcome {
-    /// The rule does not apply here.
+    /// Returns the outcome of a rule that does not apply here.
     pub(crate) fn not_applicable(reason: impl Into<String>) -> Self {
         Self::NotApplicable(reason.into())
     }
 
-    /// The value is as recommended.
+    /// Returns the outcome for a value that is as recommended.
     pub(crate) fn ok(class: Class, found: impl Into<String>, wanted: impl Into<String>) -> Self {
         let (found, wanted) = (found.into(), wanted.into());
         Self::Checked { class, status: Status::Ok, found, wanted, fix: None }
     }
 
-    /// The value is not as recommended: the severity follows from the class.
+    /// Returns the outcome for a value that is not as recommended. Its severity follows from the
+    /// class.
     pub(crate) fn failed(
         class: Class,
         found: impl Into<String>,
@@ -222,7 +224,7 @@ impl Outcome {
         Self::Checked { class, status, found: found.into(), wanted: wanted.into(), fix: Some(fix) }
     }
 
-    /// Good enough for a required check, and yet worth a warning.
+    /// Returns the outcome for a value that passes a required check but deserves a warning.
     pub(crate) fn weak(found: impl Into<String>, wanted: impl Into<String>, fix: Fix) -> Self {
         let (found, wanted) = (found.into(), wanted.into());
         let (class, status) = (Class::Required, Status::Warn);
@@ -232,15 +234,15 @@ impl Outcome {
 
 /// A rule of the list.
 pub(crate) struct Rule {
-    /// Its number; 1 to 10 are those of Amazon's script.
+    /// Number of the rule; 1 to 10 are the numbers in Amazon's script.
     pub(crate) number: u8,
-    /// Its name.
+    /// Name of the rule.
     pub(crate) name: &'static str,
     /// Purpose of the rule, in a sentence.
     pub(crate) why: &'static str,
-    /// Whether files alone contain the value, without a running kernel.
+    /// Whether the value can be read from files, without a running kernel.
     pub(crate) in_image: bool,
-    /// Looks.
+    /// Function that checks the rule.
     pub(crate) check: fn(&System, &Subject) -> Outcome,
 }
 
@@ -254,7 +256,7 @@ pub(crate) struct Finding {
 }
 
 impl Finding {
-    /// Status of the outcome.
+    /// Returns the status of the outcome.
     pub(crate) fn status(&self) -> Status {
         match &self.outcome {
             Outcome::NotApplicable(_) => Status::NotApplicable,
@@ -262,7 +264,7 @@ impl Finding {
         }
     }
 
-    /// Fix of the finding.
+    /// Returns the fix of the finding, if it has one.
     pub(crate) fn fix(&self) -> Option<&Fix> {
         match &self.outcome {
             Outcome::NotApplicable(_) => None,
@@ -271,7 +273,7 @@ impl Finding {
     }
 }
 
-/// Number of findings with a status.
+/// Returns the number of findings with a status.
 pub(crate) fn count(findings: &[Finding], status: Status) -> usize {
     findings.iter().filter(|finding| finding.status() == status).count()
 }

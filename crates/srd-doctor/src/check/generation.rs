@@ -6,10 +6,10 @@ use super::interface::version;
 use super::system::System;
 use srd_card::profile::{Generation, InstanceType};
 
-/// File in which Nitro instances have their type.
+/// File that contains the type of a Nitro instance.
 const TYPE: &str = "sys/devices/virtual/dmi/id/product_name";
-/// The least driver for what a version has: the counters of allowances, that of tracked
-/// connections and ENA Express, fragments beyond their limit.
+/// First driver versions with a feature: the counters of allowances; the counter of tracked
+/// connections, and ENA Express; the counter of fragments beyond their limit.
 const COUNTERS: [u64; 3] = [2, 2, 10];
 const EXPRESS: [u64; 3] = [2, 8, 1];
 const FRAGMENTS: [u64; 3] = [2, 13, 3];
@@ -51,7 +51,7 @@ pub(super) fn driver_generation(system: &System, subject: &Subject) -> Outcome {
     Outcome::failed(Class::Recommended, found, wanted, fix)
 }
 
-/// The least driver of a version, and what for.
+/// Returns the least driver version for a Nitro version, and the features that need it.
 fn wanted(generation: Generation) -> ([u64; 3], &'static str) {
     match generation {
         Generation::V1 | Generation::V2 | Generation::V3 => (COUNTERS, "counters of allowances"),

@@ -7,8 +7,8 @@ use std::collections::BTreeMap;
 use std::io::{self, ErrorKind};
 use std::path::Path;
 
-/// Directories of settings, from the weakest to the strongest: a file hides files of its name in
-/// earlier directories.
+/// Directories of settings, from the weakest to the strongest: a file hides files with the same
+/// name in earlier directories.
 const SYSCTL_DIRS: [&str; 4] =
     ["lib/sysctl.d", "usr/lib/sysctl.d", "usr/local/lib/sysctl.d", "etc/sysctl.d"];
 const SYSCTL_FILE: &str = "etc/sysctl.conf";
@@ -30,7 +30,7 @@ const DEFAULTS: [(&str, &str); 14] = [
     ("net.ipv6.auto_flowlabels", "1"),
 ];
 
-/// The value that a kernel setting will have.
+/// Returns the value that a kernel setting will have after boot.
 pub(super) fn sysctl(files: &Files, key: &str) -> Option<String> {
     let mut by_name: BTreeMap<String, String> = BTreeMap::new();
     for (file, name) in of_settings(files) {
@@ -45,7 +45,7 @@ pub(super) fn sysctl(files: &Files, key: &str) -> Option<String> {
     said.or_else(default)
 }
 
-/// The files of settings that cannot be read, with the reason.
+/// Returns the files of settings that cannot be read, with the reason.
 pub(super) fn unread(files: &Files) -> Vec<String> {
     let all = of_settings(files).map(|(file, _)| file).chain([SYSCTL_FILE.to_owned()]);
     let bad = all.filter_map(|file| match text(files, &file) {
@@ -55,7 +55,7 @@ pub(super) fn unread(files: &Files) -> Vec<String> {
     bad.collect()
 }
 
-/// The files in the directories of settings, each with its name there.
+/// Returns the files in the directories of settings, each with its name and path.
 fn of_settings(files: &Files) -> impl Iterator<Item = (String, String)> {
     SYSCTL_DIRS.into_iter().flat_map(move |directory| {
         let names = files.entries(directory).into_iter().filter(|name| name.ends_with(".conf"));
@@ -63,8 +63,8 @@ fn of_settings(files: &Files) -> impl Iterator<Item = (String, String)> {
     })
 }
 
-/// The text of a file of settings. A link to `/dev/null` stands for an empty one, by which people
-/// hide another file of that name.
+/// Returns the text of a file of settings. A link to `/dev/null` counts as an empty file; such a
+/// link hides another file with the same name.
 fn text(files: &Files, file: &str) -> io::Result<String> {
     if files.link_target(file).is_some_and(|target| target == Path::new("/dev/null")) {
         return Ok(String::new());
@@ -72,7 +72,7 @@ fn text(files: &Files, file: &str) -> io::Result<String> {
     files.text(file)
 }
 
-/// Value of a key in a file, from the last line about it.
+/// Returns the value of a key in a file, from the last line with this key.
 pub(super) fn said(text: &str, key: &str) -> Option<String> {
     let lines = text.lines().filter_map(|line| line.trim().split_once('='));
     let mut of_key = lines.filter(|(name, _)| {

@@ -3,24 +3,23 @@
 use super::finding::{Class, Fix, Outcome, Purpose, Step, Subject, typed};
 use super::system::System;
 
-/// The largest MTU that ENA Express wraps, and the least that is worth having.
+/// The largest MTU that ENA Express supports, and the least recommended one.
 const CARD_MTU_MAX: u64 = 8900;
 const CARD_MTU_GOOD: u64 = 8800;
-/// The least outer MTU for the daemon: the 1280 bytes of IPv6 inside, and room for our headers.
+/// The least outer MTU for the daemon: the 1280 bytes of IPv6 inside, and space for our headers.
 const DAEMON_MTU_MIN: u64 = 1400;
 /// MTU of a network for large packets.
 const DAEMON_MTU_GOOD: u64 = 9000;
-/// Descriptors of a ring, where the card has so many.
+/// Recommended number of descriptors of a ring, if the card supports it.
 const TX_RING: u64 = 1024;
 const RX_RING: u64 = 8192;
 const BQL_MODULE: &str = "sys/module/ena/parameters/enable_bql";
 const LLQ_MODULE: &str = "sys/module/ena/parameters/force_large_llq_header";
 /// Driver versions: the first that supports ENA Express at full bandwidth, and the first that
-/// counts it.
-/// it.
+/// counts packets of ENA Express.
 const DRIVER_FULL: [u64; 3] = [2, 2, 9];
 const DRIVER_COUNTS: [u64; 3] = [2, 8, 0];
-/// Offloads that batches of UDP packets pass through.
+/// Offloads that batches of UDP packets use.
 const OFFLOADS: [(&str, &str); 3] = [
     ("tx-checksumming", "tx"),
     ("generic-segmentation-offload", "gso"),
@@ -146,7 +145,7 @@ fn ring(system: &System, subject: &Subject, direction: Direction) -> Outcome {
     Outcome::failed(Class::Recommended, found, wanted, Fix::run(&argv, lasting))
 }
 
-/// The largest and the present size of a ring in the output of `ethtool -g`.
+/// Returns the largest and the current size of a ring in the output of `ethtool -g`.
 fn ring_sizes(text: &str, field: &str) -> (Option<u64>, Option<u64>) {
     let (limits, now) = text.split_once("Current hardware settings:").unwrap_or(("", text));
     let value = |part: &str| {
@@ -247,7 +246,7 @@ pub(super) fn driver(system: &System, subject: &Subject) -> Outcome {
     }
 }
 
-/// `2.8.3g` is [2, 8, 3].
+/// Parses a driver version: `2.8.3g` is [2, 8, 3].
 pub(super) fn version(text: &str) -> Option<[u64; 3]> {
     let plain = text.trim_end_matches(|c: char| !c.is_ascii_digit());
     let mut parts = plain.split('.').map(|part| part.parse().ok());

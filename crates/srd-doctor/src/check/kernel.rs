@@ -6,12 +6,12 @@ use serde_json::Value;
 use srd_net::BindOptions;
 
 const MIB: u64 = 1 << 20;
-/// Bytes that one flow may keep below TCP, for near and for far peers.
+/// Recommended limit of bytes that one flow has in queues below TCP, for near and for far peers.
 const OUTPUT_BYTES_NEAR: u64 = MIB;
 const OUTPUT_BYTES_FAR: u64 = 4 * MIB;
-/// The largest buffers for far peers.
+/// Recommended limit of a socket buffer for far peers, in bytes.
 const BUFFER_BYTES_FAR: u64 = 8 * MIB;
-/// The buffers that sockets begin with, for far peers.
+/// Recommended initial socket buffer for far peers, in bytes.
 const DEFAULT_BYTES_FAR: u64 = 4 * MIB;
 /// The bit of the source port in `fib_multipath_hash_fields`.
 const HASH_SOURCE_PORT: u64 = 0x10;
@@ -90,7 +90,8 @@ pub(super) fn congestion_control(system: &System, subject: &Subject) -> Outcome 
     if is_cubic && is_off {
         return Outcome::ok(class, found, wanted);
     }
-    // The order matters: where cubic is a module, naming it loads it, with its parameters.
+    // The order matters: if cubic is a module, selecting it loads it, and only then its parameters
+    // exist.
     let mut fix = Fix::sysctls(if is_cubic { vec![] } else { vec![(key, "cubic".to_owned())] });
     let mut commands = if is_cubic { vec![] } else { vec![fix.command] };
     if !is_off {
@@ -141,8 +142,8 @@ pub(super) fn reverse_path(system: &System, subject: &Subject) -> Outcome {
     let (Some(all), Some(new)) = (of("all"), of("default")) else {
         return invisible("net.ipv4.conf.all.rp_filter");
     };
-    // The kernel takes the larger of `all` and the interface's own; a new interface, as the
-    // daemon's will be, begins with `default`.
+    // The kernel uses the larger value of `all` and of the interface; a new interface, such as the
+    // daemon's, starts with `default`.
     let outer = all.max(of(&subject.interface).unwrap_or(new));
     let inner = all.max(new);
     let found = format!("{} {outer}, new interfaces {inner}", subject.interface);
@@ -213,7 +214,7 @@ fn has_several_ways(routes: &str) -> bool {
     routes.as_array().is_some_and(|routes| routes.iter().any(|route| hops(route) > 1))
 }
 
-/// Every setting is at least so large.
+/// Returns the outcome of a check that each setting has at least its value.
 fn at_least(system: &System, class: Class, settings: &[(&'static str, u64)]) -> Outcome {
     let (mut found, mut wanted, mut short) = (Vec::new(), Vec::new(), Vec::new());
     for (key, least) in settings {
@@ -230,7 +231,7 @@ fn at_least(system: &System, class: Class, settings: &[(&'static str, u64)]) -> 
     compare(class, found, format!("at least {}", listed(&wanted)), short)
 }
 
-/// `4194304`, or `rmem_max 4194304 wmem_max 4194304`.
+/// Returns values as text: `4194304`, or `rmem_max 4194304 wmem_max 4194304`.
 fn listed(values: &[(&str, u64)]) -> String {
     if let [(_, one)] = values {
         return one.to_string();

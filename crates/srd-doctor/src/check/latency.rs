@@ -1,11 +1,11 @@
-//! Rules about delays: idle states of CPUs, interrupts that are held back, and polling.
+//! Rules about delays: idle states of CPUs, delayed interrupts, and polling.
 
 use super::finding::{Class, Fix, Outcome, Step, Subject};
 use super::system::System;
 
-/// A CPU that leaves an idle state may take so long, in microseconds.
+/// Largest acceptable time in which a CPU leaves an idle state, in microseconds.
 const EXIT_US_MAX: u64 = 20;
-/// Time that sockets busy-poll, in microseconds.
+/// Recommended busy-poll time of sockets, in microseconds.
 const BUSY_POLL_US: u64 = 50;
 const CPUS: &str = "sys/devices/system/cpu";
 
@@ -54,7 +54,7 @@ pub(super) fn idle_states(system: &System, subject: &Subject) -> Outcome {
     Outcome::failed(class, found, wanted, fix)
 }
 
-/// The names of all CPUs.
+/// Returns the names of all CPUs.
 pub(super) fn cpus(system: &System) -> Vec<String> {
     let is_cpu = |name: &String| {
         let digits = name.strip_prefix("cpu").unwrap_or_default();

@@ -1,19 +1,19 @@
-//! Are this system's settings fit for spraying, and what changes those that are not?
+//! Checks whether this system's settings are suitable for spraying, and changes those that are not.
 //!
 //! | module | what |
 //! |---|---|
 //! | `system` | files and programs, below a root |
-//! | `files` | reading them, in an image without leaving it; writing them whole or not at all |
+//! | `files` | reading, without leaving an image; atomic writing |
 //! | `finding` | rules, outcomes, fixes, as data |
-//! | `rules` | the list; `kernel`, `interface`, `latency`, `spread`, `generation`, `sockets` look |
-//! | `facts` | what the reader may want to know and no rule checks |
+//! | `rules` | the list; `kernel`, `interface`, `latency`, `spread`, `generation`, `sockets` check |
+//! | `facts` | facts for the user that no rule checks |
 //! | `apply` | `--fix` |
-//! | `noted` | what `--fix` has set, for a later `--persist` |
+//! | `noted` | effects of `--fix`, for a later `--persist` |
 //! | `persist` | `--persist`, `--unpersist` |
-//! | `image` | what the files of a machine image say |
-//! | `show` | for people and for machines |
+//! | `image` | settings in the files of a machine image |
+//! | `show` | output as text and as JSON |
 //!
-//! Looking never writes.
+//! Checking never writes.
 
 mod apply;
 mod facts;
@@ -52,23 +52,25 @@ const FAILED_MAX: u8 = 250;
 /// Options of the checks.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// The interface that packets leave by; `None` for that of the default route.
+    /// The interface by which packets leave; `None` for the interface of the default route.
     pub interface: Option<String>,
-    /// Purpose that the system is checked for; `None`: derived from the driver.
+    /// Purpose of the checks; `None` derives it from the driver.
     pub purpose: Option<Purpose>,
-    /// Peers are near: what only long round trips need is left out.
+    /// Whether peers are near; settings that only long round trips need are then not required.
     pub low_rtt: bool,
-    /// The daemon works in transparent mode: what only that needs is checked.
+    /// Whether the daemon works in transparent mode; the settings that only this mode needs are
+    /// then checked.
     pub transparent: bool,
-    /// Delays matter more than CPU and power: what only they need is checked, too.
+    /// Whether delays matter more than CPU and power; settings that only low delays need are then
+    /// checked as well.
     pub latency: bool,
-    /// Change what can be changed, and check again.
+    /// Whether to apply fixes, and check again.
     pub fix: bool,
-    /// With `fix`: write it down, so that it holds after a restart.
+    /// With `fix`: whether to write the fixes to files, so that they hold after a restart.
     pub persist: bool,
-    /// The root is a machine image, without a kernel.
+    /// Whether the root is a machine image, without a running kernel.
     pub image: bool,
-    /// Only these checks, by number or name; all of them if it is empty.
+    /// Numbers or names of the checks to make; if empty, all checks are made.
     pub only: Vec<String>,
     /// The directory below which `/proc`, `/sys` and `/dev` are.
     pub root: PathBuf,
@@ -79,29 +81,29 @@ pub struct Report {
     subject: Subject,
     facts: Vec<Fact>,
     findings: Vec<Finding>,
-    /// With `fix`; the findings are then those after it.
+    /// Applied fixes, if `fix` is set; the findings are then those after the fixes.
     fixes: Option<Vec<Applied>>,
-    /// With `persist`: what was written, a line for each.
+    /// With `persist`: a line for each written file.
     persisted: Option<Vec<String>>,
     /// Files of an image that may contain settings and cannot be read.
     unread: Vec<String>,
 }
 
 impl Report {
-    /// The report as a text.
+    /// Returns the report as text.
     #[must_use]
     pub fn people(&self, paint: Paint) -> String {
         show::people(self, paint)
     }
 
-    /// The report for machines.
+    /// Returns the report as JSON.
     #[must_use]
     pub fn machine(&self) -> Value {
         show::machine(self)
     }
 
-    /// Number of required checks that failed, up to the largest count that an exit code can
-    /// represent.
+    /// Returns the number of required checks that failed, up to the largest count that an exit code
+    /// can represent.
     #[must_use]
     pub fn exit_code(&self) -> u8 {
         exit_code(&self.findings)
@@ -111,15 +113,17 @@ impl Report {
 /// Checks this system.
 ///
 /// # Errors
-/// The interface or check does not exist, or a fix was requested without root.
+/// A text for the user, if the interface or check does not exist, or a fix was requested without
+/// root.
 pub fn examine(options: &Options) -> Result<Report> {
     examine_in(options, &system_of(options))
 }
 
-/// Takes back what `persist` wrote. Returns what was done, a line for each.
+/// Undoes the changes of `persist`. Returns a line for each change.
 ///
 /// # Errors
-/// Nothing was written, the list of it is damaged, or root is needed.
+/// A text for the user, if nothing was written, the list of written files is damaged, or root is
+/// needed.
 pub fn take_back(options: &Options) -> Result<Vec<String>> {
     let system = system_of(options);
     if system.is_this_one() && !is_root(&system) {
@@ -181,7 +185,7 @@ fn examine_in(options: &Options, system: &System) -> Result<Report> {
     Ok(Report { subject, facts, findings, fixes, persisted, unread })
 }
 
-/// Error text for fixes that could not be written down.
+/// Adds to an error that fixes could not be written to files.
 fn not_kept(system: &System, error: Error) -> Error {
     let what = if system.is_image() {
         "the image is not fixed"
@@ -191,7 +195,7 @@ fn not_kept(system: &System, error: Error) -> Error {
     or_sudo(error).context(what)
 }
 
-/// Number of required checks that failed, up to the largest count that an exit code can
+/// Returns the number of required checks that failed, up to the largest count that an exit code can
 /// represent.
 pub(crate) fn exit_code(findings: &[Finding]) -> u8 {
     let failed = finding::count(findings, Status::Error);
@@ -236,7 +240,7 @@ fn subject(options: &Options, system: &System) -> Result<Subject> {
     })
 }
 
-/// An image has no interface yet.
+/// Returns the subject for an image, which has no interface yet.
 fn of_image(options: &Options, system: &System) -> Result<Subject> {
     let Some(purpose) = options.purpose else {
         bail!("an image has no card to go by: say --for ena or --for daemon");

@@ -1,4 +1,5 @@
-//! Delays, spread over CPUs, drivers by generation, small writes; what is written down, and images.
+//! Tests of rules (delays, spread over CPUs, drivers by generation, small writes), of persistent
+//! fixes, and of images.
 
 use super::*;
 use std::os::unix::fs::PermissionsExt;
@@ -7,7 +8,7 @@ const QUIET: &str = "Coalesce parameters for eth0:\nAdaptive RX: off  TX: n/a\nr
                      tx-usecs: 0\n";
 const HELD: &str = "Adaptive RX: on  TX: n/a\nrx-usecs: 20\ntx-usecs: 64\n";
 
-/// An instance of four CPUs with an idle state that is left fast, checked for low delay.
+/// Returns an instance of four CPUs with an idle state that CPUs leave fast, checked for low delay.
 fn quick() -> Tree {
     let mut tree = Tree::instance();
     tree.options.latency = true;
@@ -45,7 +46,7 @@ fn delays_are_checked_for_those_who_ask_only() {
     for number in [18, 20] {
         assert_eq!(tree.found(number).status(), Status::NotApplicable);
     }
-    // An interrupt for each packet is a cost that is only accepted on request.
+    // One interrupt per packet costs CPU, and is only recommended on request.
     tree.answer("ethtool -c eth0", QUIET);
     assert_eq!(tree.numbers(Status::Warn), [19]);
     tree.options.latency = true;
@@ -154,7 +155,7 @@ fn programs_that_write_small_without_nodelay_are_named() {
     assert_eq!(tree.found(23).status(), Status::Ok);
 }
 
-/// Files below the root's `etc`, with texts.
+/// Returns the files below the root's `etc`, with their texts.
 fn etc(tree: &Tree) -> BTreeMap<String, String> {
     fn walk(directory: &std::path::Path, found: &mut BTreeMap<String, String>) {
         for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
@@ -198,7 +199,7 @@ fn what_is_persisted_holds_is_told_and_is_taken_back() {
     assert!(unit.contains("check --fix $ARGS"), "{unit}");
     let link = "etc/systemd/system/multi-user.target.wants/srd-check.service";
     assert!(tree.path(link).is_symlink());
-    // A second time adds to it, and the list still has what was there at first.
+    // A second run adds settings, and the list still has the first values.
     tree.file("proc/sys/net/ipv4/tcp_limit_output_bytes", "1");
     tree.run(true);
     let text = tree.text("etc/sysctl.d/90-srd.conf");
@@ -223,7 +224,7 @@ fn regression_what_an_earlier_fix_has_set_is_persisted_and_taken_back() {
     tree.file("sys/module/tcp_cubic/parameters/hystart_detect", "3");
     let (code, json) = tree.run(true);
     assert!(code == 0 && json["persisted"].is_null(), "{json}");
-    // This setting has been changed since by another program.
+    // Another program has changed this setting since then.
     tree.file("proc/sys/net/ipv4/tcp_limit_output_bytes", "4194305");
     tree.options.persist = true;
     let (_, json) = tree.run(true);
@@ -250,7 +251,8 @@ fn regression_settings_of_others_in_the_same_file_stay() {
     assert!(text.starts_with("# by hand\n-net/core/somaxconn=7\n"), "{text}");
     assert!(text.ends_with("net.ipv4.tcp_autocorking = 0"), "{text}");
     assert!(!text.contains("tcp_autocorking = 2"), "{text}");
-    // What was added later stays, too: when more is written down, and when all is taken back.
+    // Lines that were added later stay as well, after further fixes are written and after
+    // everything is undone.
     tree.file(file, &format!("{text}\nvm.swappiness = 1\n"));
     tree.file("proc/sys/net/ipv4/tcp_limit_output_bytes", "1");
     tree.run(true);
@@ -276,7 +278,7 @@ fn regression_what_a_killed_run_left_half_made_is_made() {
         tree.run(true);
         let whole = etc(&tree);
         gone.iter().for_each(|file| fs::remove_file(tree.path(file)).unwrap());
-        // The next start comes without the unit; the list contains that it was there.
+        // The unit was removed before the next start, but the list still contains it.
         tree.file(parameter, "3");
         let (_, json) = tree.run(true);
         assert!(json["persisted"].to_string().contains("starts at boot"), "{json}");
@@ -301,7 +303,7 @@ fn regression_another_interface_takes_the_unit_and_is_told_so() {
     let lines = json["persisted"].to_string();
     assert!(lines.contains("sets eth1 from now on, and eth0 no longer"), "{lines}");
     assert!(tree.text("etc/srd/check.env").contains("--interface eth1 --only 10"));
-    // What systemd would take for several words, or for none, is no name.
+    // A name that systemd would read as several words, or as no word, is refused.
     for name in ["a\"b", "a#b", "$(id)", "a\u{2003}b"] {
         tree.file(&format!("sys/class/net/{name}/mtu"), "9001");
         tree.options.interface = Some(name.to_owned());
@@ -352,7 +354,7 @@ fn a_list_that_names_other_files_is_refused() {
     assert!(error.contains("damaged"), "{error}");
 }
 
-/// A root directory of a system that does not run.
+/// Returns the root directory of a system that does not run.
 fn image() -> (Tree, System) {
     let mut tree = Tree::instance();
     for gone in ["proc", "sys"] {
@@ -376,7 +378,7 @@ fn an_image_is_checked_by_its_files_and_fixed_in_them() {
         let bad = |f: &&Finding| matches!(f.status(), Status::Warn | Status::Error);
         report.findings.iter().filter(bad).map(|f| f.number).collect()
     };
-    // Whether cubic has HyStart is not in these files.
+    // These files do not show whether cubic has HyStart.
     assert_eq!(failed(&report), [2, 4, 8, 9, 10]);
     let people = report.people(show::Paint(false));
     let place = tree.path("etc/sysctl.d/90-srd.conf").display().to_string();
@@ -440,7 +442,7 @@ fn what_cannot_be_written_down_leaves_every_file_as_it_was() {
     let mut tree = Tree::instance();
     tree.options.persist = true;
     tree.file("etc/sysctl.d/90-srd.conf", "net.core.somaxconn = 7");
-    // The last of the files has no place.
+    // The last file cannot be written.
     tree.file("etc/systemd", "no directory");
     let before = etc(&tree);
     tree.file("proc/sys/net/ipv4/tcp_autocorking", "1");

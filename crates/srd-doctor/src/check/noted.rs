@@ -1,5 +1,5 @@
-//! Settings that `--fix` has changed since the system began without writing them down, so that a
-//! later `--persist` can. The list is in `/run`, and is lost when the system ends, like the
+//! List of the settings that `--fix` has changed since boot and that are not persistent, so that a
+//! later `--persist` can write them. The list is in `/run`, and is lost at shutdown like the
 //! settings.
 
 use super::apply::{Applied, Effect};
@@ -15,18 +15,18 @@ const FILE: &str = "run/srd-check-fixed.json";
 /// Effects of the fix of a check.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub(super) struct Fixed {
-    /// Kernel settings: what they are, and what they were before the first time.
+    /// Kernel settings: key, new value, and value before the first change.
     pub(super) settings: Vec<(String, String, Option<String>)>,
-    /// Whether something else was done, too, which a unit does again at boot.
+    /// Whether the fix also changed something that the unit has to set again at boot.
     pub(super) by_unit: bool,
 }
 
-/// By the numbers of checks.
+/// Effects of fixes by the number of their check.
 pub(super) type Noted = BTreeMap<u8, Fixed>;
 
-/// Adds the effects of fixes. If the list cannot be written, a later `--persist` writes only its
-/// own fixes down, and prints that. So a system whose `/run` cannot be written is fixed
-/// nevertheless.
+/// Adds the effects of fixes. If the list cannot be written, the error is ignored, so that a system
+/// with a read-only `/run` is still fixed. A later `--persist` then writes only its own fixes, and
+/// lists them.
 pub(super) fn add(system: &System, applied: &[Applied]) {
     let mut all = read(system);
     for fix in applied.iter().filter(|fix| fix.effect == Effect::Done) {
@@ -42,7 +42,7 @@ pub(super) fn add(system: &System, applied: &[Applied]) {
     let _ = write(system, &all);
 }
 
-/// Effects for these checks, as far as the settings are unchanged since.
+/// Returns the effects for these checks, without settings that have been changed since then.
 pub(super) fn of(system: &System, findings: &[Finding]) -> Noted {
     let mut all = read(system);
     all.retain(|number, _| findings.iter().any(|finding| finding.number == *number));
@@ -53,14 +53,14 @@ pub(super) fn of(system: &System, findings: &[Finding]) -> Noted {
     all
 }
 
-/// Removes the effects for these checks, which are now written down elsewhere.
+/// Removes the effects for these checks, which are now persistent.
 pub(super) fn forget(system: &System, findings: &[Finding]) {
     let mut all = read(system);
     all.retain(|number, _| findings.iter().all(|finding| finding.number != *number));
     let _ = write(system, &all);
 }
 
-/// Reads the list. A damaged list counts as empty, since the list is only a help.
+/// Reads the list. A damaged list counts as empty, because the list is optional.
 fn read(system: &System) -> Noted {
     let text = system.text(FILE).ok().flatten();
     text.and_then(|text| serde_json::from_str(&text).ok()).unwrap_or_default()
@@ -70,7 +70,7 @@ fn write(system: &System, all: &Noted) -> Result<()> {
     if all.is_empty() {
         return system.remove(FILE);
     }
-    // Nothing is made up below another root.
+    // Nothing is created below another root.
     if !system.is_directory(DIRECTORY) {
         return Ok(());
     }

@@ -1,13 +1,12 @@
 //! Files that `--persist` writes, so that fixes hold after a restart, and that `--unpersist`
 //! restores.
 //!
-//! Kernel settings go to a file of their own in `/etc/sysctl.d`. Everything else (rings, idle
-//! states, interrupts) is set again at boot by the unit `srd-check`, which runs `srd check --fix`
-//! for these checks. A list of the written files, with their former contents, is beside it:
-//! `--unpersist` uses that list alone. Lines of the file in `/etc/sysctl.d` that are not ours
-//! stay. All texts are on the disk before the first file gets its own, and the list is the first:
-//! a disk that fills up leaves nothing half written, and after an interruption the changes can be
-//! undone.
+//! Kernel settings are written to a separate file in `/etc/sysctl.d`. All other settings (rings,
+//! idle states, interrupts) are set again at boot by the unit `srd-check`, which runs `srd check
+//! --fix` for these checks. A list has the written files with their former contents; `--unpersist`
+//! uses only this list. Lines of other programs in the file in `/etc/sysctl.d` stay. All texts are
+//! on the disk before the first file is renamed, and the list is the first. So a full disk leaves
+//! no half-written file, and after an interruption the changes can be undone.
 
 use super::Options;
 use super::apply::{Applied, SYSCTL_FILE};
@@ -20,7 +19,7 @@ use serde::{Deserialize, Serialize};
 use srd_trust::place::is_roots_alone;
 use std::collections::BTreeMap;
 
-/// Arguments of the unit.
+/// File with the arguments of the unit.
 const ARGS_FILE: &str = "etc/srd/check.env";
 /// List of written files, with their former contents.
 const LIST_FILE: &str = "etc/srd/check-persisted.json";
@@ -36,7 +35,7 @@ const HEADER: &str = "# Written by `srd check --persist`; `srd check --unpersist
 /// A file that was written.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 struct Written {
-    /// Its name below the root.
+    /// Path of the file below the root.
     file: String,
     /// Former content; `None` if the file did not exist.
     before: Option<String>,
@@ -54,7 +53,7 @@ struct Changed {
 struct List {
     files: Vec<Written>,
     settings: BTreeMap<String, Changed>,
-    /// Checks that the unit fixes.
+    /// Numbers of the checks that the unit fixes.
     checks: Vec<u8>,
 }
 
@@ -70,8 +69,7 @@ struct Plan {
     notes: Vec<String>,
 }
 
-/// Writes down what was done, and what was `noted` before. Returns what was written, a line for
-/// each.
+/// Writes the applied fixes, and those in `noted`, to files. Returns a line for each written file.
 pub(super) fn persist(
     system: &System,
     options: &Options,
@@ -136,7 +134,8 @@ fn plan(
         let whole = others.collect::<String>() + HEADER + &text;
         plan.write(system, SYSCTL_FILE, whole)?;
     }
-    // Also if the unit does some of it already: one that was ended may have left it half made.
+    // The unit is written even if it exists already, because an interrupted run may have left it
+    // incomplete.
     if by_unit || (system.is_image() && system.program().is_some()) {
         let arguments = arguments(system, options, subject, &plan.list.checks)?;
         let before = system.text(ARGS_FILE)?.unwrap_or_default();
@@ -157,7 +156,7 @@ fn plan(
 }
 
 impl Plan {
-    /// A file with this text; notes what was there before the first time.
+    /// Plans a file with this text, and stores the content from before the first write.
     fn write(&mut self, system: &System, file: &'static str, text: String) -> Result<()> {
         if !self.list.files.iter().any(|written| written.file == file) {
             let before = system.text(file)?;
@@ -167,7 +166,7 @@ impl Plan {
         Ok(())
     }
 
-    /// Enables the unit, so that it starts at boot.
+    /// Plans the link that starts the unit at boot.
     fn enable(&mut self, system: &System) {
         self.starts = true;
         if !system.is_link(UNIT_LINK) {
@@ -180,7 +179,7 @@ impl Plan {
     }
 }
 
-/// The program that the unit runs: this one, but in an image the one that is there.
+/// Returns the program that the unit runs: this program or, for an image, the program in the image.
 fn program(system: &System) -> Result<String> {
     if system.is_image() {
         return Ok(format!("/{}", system.program().unwrap_or("usr/bin/srd")));
@@ -196,17 +195,17 @@ fn program(system: &System) -> Result<String> {
     Ok(shown)
 }
 
-/// Whether systemd takes a character of a word for nothing else.
+/// Whether a character has no special meaning for systemd.
 fn is_plain(c: char) -> bool {
     c.is_ascii_alphanumeric() || "/-_.+@".contains(c)
 }
 
-/// The interface that arguments of the unit name.
+/// Returns the interface in the arguments of the unit.
 fn interface_of(arguments: &str) -> Option<&str> {
     arguments.split_whitespace().skip_while(|word| *word != "--interface").nth(1)
 }
 
-/// Lines of the file of settings that are not ours.
+/// Returns the lines of the file of settings that other programs wrote.
 fn of_others<'a>(text: &'a str, list: &'a List) -> impl Iterator<Item = &'a str> {
     let is_ours = |line: &&str| {
         let name = line.split_once('=').map(|(name, _)| name.trim().trim_start_matches('-'));
@@ -248,8 +247,7 @@ fn known(system: &System) -> Result<Option<List>> {
     let shown = system.shown(LIST_FILE);
     let list: List = serde_json::from_str(&text)
         .with_context(|| format!("{shown} is damaged: look at it, and remove it"))?;
-    // Only files that this program may have written: the list is a file that may have been
-    // changed.
+    // Only files that this program writes are accepted, because the list may have been changed.
     let is_ours = |file: &str| [SYSCTL_FILE, ARGS_FILE, UNIT_FILE, UNIT_LINK].contains(&file);
     if let Some(other) = list.files.iter().find(|written| !is_ours(&written.file)) {
         bail!("{shown} names /{}, which is not of `srd check`", other.file);
@@ -257,7 +255,7 @@ fn known(system: &System) -> Result<Option<List>> {
     Ok(Some(list))
 }
 
-/// Takes back what was written. Returns what was done, a line for each.
+/// Restores the former contents of all written files. Returns a line for each change.
 pub(super) fn unpersist(system: &System) -> Result<Vec<String>> {
     let Some(list) = known(system)? else {
         let shown = system.shown(LIST_FILE);
@@ -289,8 +287,8 @@ pub(super) fn unpersist(system: &System) -> Result<Vec<String>> {
     Ok(lines)
 }
 
-/// Lines that other programs have added to the file of settings since it was written the first
-/// time.
+/// Returns the lines that other programs have added to the file of settings since it was written
+/// the first time.
 fn later(system: &System, list: &List, written: &Written) -> Result<Option<String>> {
     let now = system.text(SYSCTL_FILE)?.unwrap_or_default();
     let before = written.before.as_deref().unwrap_or_default();
@@ -301,7 +299,7 @@ fn later(system: &System, list: &List, written: &Written) -> Result<Option<Strin
     Ok((!added.is_empty()).then(|| format!("{begin}{added}")))
 }
 
-/// Gives kernel settings that are as they were left their former values.
+/// Restores the former values of kernel settings that have not been changed since.
 fn settings_back(system: &System, list: &List) -> Result<Vec<String>> {
     let mut lines = Vec::new();
     for (key, Changed { before, after }) in &list.settings {

@@ -1,5 +1,5 @@
-//! The list of rules. Numbers 1 to 10 are those of Amazon's `check-ena-express-settings.sh`, so
-//! that what was written about them can be found; ours follow. `docs/check.md` has the same list.
+//! The list of rules. Numbers 1 to 10 are the same as in Amazon's `check-ena-express-settings.sh`,
+//! so that descriptions of them can be found; our rules follow. `docs/check.md` has the same list.
 
 use super::apply::SYSCTL_FILE;
 use super::finding::{Finding, Outcome, Rule, Step, Subject};
@@ -172,7 +172,7 @@ pub(crate) const RULES: [Rule; 23] = [
     },
 ];
 
-/// The rules called `names`, or all of them.
+/// Returns the rules with these names or numbers; all rules if `names` is empty.
 pub(crate) fn select(names: &[String]) -> Result<Vec<&'static Rule>, String> {
     if names.is_empty() {
         return Ok(RULES.iter().collect());
@@ -189,7 +189,7 @@ pub(crate) fn select(names: &[String]) -> Result<Vec<&'static Rule>, String> {
     Ok(RULES.iter().filter(|rule| names.iter().any(|name| is(rule, name))).collect())
 }
 
-/// Looks at everything that the rules are about.
+/// Checks all of `rules` and returns the findings.
 pub(crate) fn check(system: &System, subject: &Subject, rules: &[&'static Rule]) -> Vec<Finding> {
     let checked = |rule: &&'static Rule| Finding {
         number: rule.number,
@@ -207,7 +207,8 @@ pub(crate) fn check(system: &System, subject: &Subject, rules: &[&'static Rule])
     rules.iter().map(checked).collect()
 }
 
-/// Adapts the command of a fix to an image, since it differs from that for the running machine.
+/// Adapts the command of a fix to an image, because the command for a running machine does not
+/// apply.
 fn in_image(outcome: Outcome, system: &System, subject: &Subject) -> Outcome {
     let Outcome::Checked { class, status, found, wanted, fix: Some(mut fix) } = outcome else {
         return outcome;

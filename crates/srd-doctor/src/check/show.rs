@@ -1,4 +1,4 @@
-//! The findings for people and for machines.
+//! The findings as text and as JSON.
 
 use super::Report;
 use super::apply::{Applied, Effect, how_to_keep};
@@ -7,15 +7,15 @@ use super::finding::{Class, Finding, Outcome, Status, Subject, count};
 use serde_json::{Value, json};
 use std::io::IsTerminal;
 
-/// The widest value that stands in line with the others.
+/// Largest width, in characters, of a value in the table's column.
 const FOUND_WIDTH_MAX: usize = 32;
 
-/// Colours, where a terminal shows them.
+/// Whether to use colours.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Paint(pub(super) bool);
 
 impl Paint {
-    /// Colours if standard output shows them and `NO_COLOR` does not forbid them.
+    /// Uses colours if standard output is a terminal and `NO_COLOR` is not set.
     #[must_use]
     pub fn of_terminal() -> Self {
         let plain = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
@@ -34,7 +34,7 @@ impl Paint {
     }
 }
 
-/// Everything, for people.
+/// Returns the whole report as text.
 pub(super) fn people(report: &Report, paint: Paint) -> String {
     let Report { subject, facts, findings, fixes, persisted, unread } = report;
     let mut applied =
@@ -47,7 +47,7 @@ pub(super) fn people(report: &Report, paint: Paint) -> String {
     format!("{applied}{heading}\n{}\n{verdict}", list(findings, paint))
 }
 
-/// Heading before the list: the subject and its facts.
+/// Returns the heading before the list: the subject and its facts.
 fn heading(subject: &Subject, facts: &[Fact]) -> String {
     let near = if subject.low_rtt { ", near peers only" } else { "" };
     let near = if subject.latency { format!("{near}, for low delay") } else { near.to_owned() };
@@ -60,7 +60,7 @@ fn heading(subject: &Subject, facts: &[Fact]) -> String {
     text
 }
 
-/// The list: a line for each, and more for what is to be applied.
+/// Returns the list: a line for each finding, and further lines for its fix.
 pub(crate) fn list(findings: &[Finding], paint: Paint) -> String {
     let name_width = findings.iter().map(|f| f.name.len()).max().unwrap_or(0);
     let fitting = findings.iter().map(found_width).filter(|width| *width <= FOUND_WIDTH_MAX);
@@ -104,7 +104,7 @@ fn class_name(class: Class) -> &'static str {
     }
 }
 
-/// Text about the fixes that `--fix` applied.
+/// Returns the text about the fixes that `--fix` applied.
 fn applied(applied: &[Applied], is_kept: bool) -> String {
     if applied.is_empty() {
         return "nothing to fix\n".to_owned();
@@ -133,7 +133,7 @@ fn applied(applied: &[Applied], is_kept: bool) -> String {
     text
 }
 
-/// Text about the files that `--persist` wrote.
+/// Returns the text about the files that `--persist` wrote.
 fn written(lines: &[String]) -> String {
     if lines.is_empty() {
         return "nothing was changed, so nothing is written down\n\n".to_owned();
@@ -142,7 +142,7 @@ fn written(lines: &[String]) -> String {
     format!("so that it holds after a restart (--unpersist takes it back):\n{lines}\n")
 }
 
-/// The last line.
+/// Returns the last line: the numbers of findings.
 pub(crate) fn verdict(findings: &[Finding]) -> String {
     let (errors, warnings) = (count(findings, Status::Error), count(findings, Status::Warn));
     let skipped = count(findings, Status::NotApplicable);
@@ -155,7 +155,7 @@ pub(crate) fn verdict(findings: &[Finding]) -> String {
     )
 }
 
-/// Everything, for machines.
+/// Returns the whole report as JSON.
 pub(super) fn machine(report: &Report) -> Value {
     let Report { subject, facts, findings, fixes, persisted, unread } = report;
     let facts: serde_json::Map<String, Value> =

@@ -1,20 +1,21 @@
 //! The rule about connections of running programs that write small without TCP_NODELAY: a small
-//! write waits for the acknowledgement of the one before (Nagle), 40 ms with delayed ones.
+//! write waits for the acknowledgement of the write before it (Nagle), which takes 40 ms if
+//! acknowledgements are delayed.
 //!
 //! The size of writes cannot be read from outside, but the mean size of a connection's segments
 //! can. The option of a socket can only be read by the program, or by root through the program's
 //! descriptor.
 //!
-//! Bound: [`LOOKED_AT_MAX`] connections.
+//! Limit: [`LOOKED_AT_MAX`] connections.
 
 use super::finding::{Class, Fix, Outcome, Subject};
 use super::system::System;
 
-/// Connections that are looked at.
+/// Largest number of connections that are checked.
 const LOOKED_AT_MAX: usize = 4096;
 /// Least number of segments with data for which a mean is meaningful.
 const SEGMENTS_MIN: u64 = 100;
-/// Connections that are named.
+/// Largest number of connections that are listed.
 const NAMED_MAX: usize = 3;
 
 /// A connection in the output of `ss`.

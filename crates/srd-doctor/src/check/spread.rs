@@ -1,13 +1,14 @@
-//! Rules about who works on packets: queues of the card, interrupts, steering by the kernel.
+//! Rules about the distribution of packets over CPUs: queues of the card, interrupts, and steering
+//! by the kernel.
 
 use super::finding::{Class, Fix, Outcome, Step, Subject};
 use super::latency::cpus;
 use super::system::System;
 use std::collections::BTreeSet;
 
-/// Queues that are worth having; cards for more have them by themselves.
+/// Recommended number of queues; cards with more queues enable them by default.
 const QUEUES: usize = 8;
-/// The CPUs that the packets of the first queue are steered to.
+/// File with the CPUs to which packets of the first queue are steered.
 const RPS_CPUS: &str = "queues/rx-0/rps_cpus";
 
 pub(super) fn queue_spread(system: &System, subject: &Subject) -> Outcome {
@@ -27,7 +28,7 @@ pub(super) fn queue_spread(system: &System, subject: &Subject) -> Outcome {
     }
 }
 
-/// One queue: the kernel may spread what it brings.
+/// Checks an interface with one queue: the kernel can distribute its packets over CPUs.
 fn steering(system: &System, subject: &Subject, cpus: usize) -> Outcome {
     let class = Class::Recommended;
     let wanted = "several queues, or packet steering (RPS) over all CPUs";
@@ -66,7 +67,7 @@ fn steering(system: &System, subject: &Subject, cpus: usize) -> Outcome {
     Outcome::failed(class, found, wanted, fix)
 }
 
-/// The mask of so many CPUs, in words of 32 as the kernel reads it.
+/// Returns the mask of `cpus` CPUs, in the kernel's format of 32-bit words.
 fn mask_of(cpus: usize) -> String {
     let (whole, rest) = (cpus / 32, cpus % 32);
     let mut words = Vec::new();
@@ -77,7 +78,7 @@ fn mask_of(cpus: usize) -> String {
     words.join(",")
 }
 
-/// Several queues: their interrupts should go to several CPUs.
+/// Checks an interface with several queues: their interrupts should go to several CPUs.
 fn interrupts(system: &System, subject: &Subject, cpus: usize, queues: usize) -> Outcome {
     let class = Class::Recommended;
     let table = system.read("proc/interrupts").unwrap_or_default();
@@ -114,8 +115,9 @@ fn interrupts(system: &System, subject: &Subject, cpus: usize, queues: usize) ->
     Outcome::failed(class, found, wanted, fix)
 }
 
-/// The numbers of the interrupts of an interface's queues. Of names such as `eth0-Tx-Rx-3` and
-/// `mlx5_comp3@pci`, only those with the name of the interface can be assigned to it.
+/// Returns the numbers of the interrupts of an interface's queues. Only interrupts whose name
+/// contains the interface (`eth0-Tx-Rx-3`) are found; for other names (`mlx5_comp3@pci`) the
+/// interface is unknown.
 fn of_queues(table: &str, interface: &str) -> Vec<String> {
     let prefix = format!("{interface}-");
     let of_interface =
@@ -124,7 +126,7 @@ fn of_queues(table: &str, interface: &str) -> Vec<String> {
     table.lines().filter(of_interface).filter_map(number).collect()
 }
 
-/// Combined queues now, and at most, by `ethtool -l`.
+/// Returns the current and the largest number of combined queues, from `ethtool -l`.
 fn channels(system: &System, subject: &Subject) -> Option<(usize, usize)> {
     let text = system.run(&["ethtool", "-l", &subject.interface]).ok()?;
     let (most, now) = text.split_once("Current hardware settings:")?;

@@ -1,9 +1,9 @@
 //! The system as checks read it and fixes write it: files below a root directory, and a few
 //! programs.
 //!
-//! All access goes through here, so that tests run on trees of their own, and a container can
-//! check its host through a directory. Nothing is cached: after a fix, the same calls return new
-//! values.
+//! All access goes through here, so that tests can use their own directory trees, and a container
+//! can check its host through a directory. Nothing is cached: after a fix, the same calls return
+//! new values.
 
 use super::files::{Batch, Files};
 use super::image;
@@ -15,7 +15,7 @@ use std::process::{Command, Stdio};
 
 /// System directories that a plain user's `PATH` may lack.
 const SYSTEM_DIRS: &str = "/usr/sbin:/sbin:/usr/bin:/bin";
-/// The longest name of an interface.
+/// Largest number of bytes of an interface's name.
 const INTERFACE_BYTES_MAX: usize = 15;
 
 /// Paths of this program in an image.
@@ -26,10 +26,10 @@ pub(crate) trait Programs {
     /// Runs a program to the end. Returns its standard output, or the reason of its failure.
     fn run(&self, argv: &[&str]) -> Result<String>;
 
-    /// Whether a TCP socket of a process has TCP_NODELAY; `None` if that is not to be seen.
+    /// Whether a TCP socket of a process has TCP_NODELAY; `None` if this cannot be read.
     fn nodelay(&self, pid: u32, fd: u32) -> Option<bool>;
 
-    /// Path of the running program.
+    /// Returns the path of the running program.
     fn own(&self) -> std::io::Result<PathBuf> {
         std::env::current_exe()
     }
@@ -66,7 +66,7 @@ impl Programs for Installed {
     }
 }
 
-/// A system to look at and to set.
+/// A system to check and to change.
 pub(crate) struct System {
     root: PathBuf,
     files: Files,
@@ -75,8 +75,8 @@ pub(crate) struct System {
 }
 
 impl System {
-    /// The system below `root`. Programs query the kernel of the running system only, so for any
-    /// other root no programs are run.
+    /// Returns the system below `root`. Programs query the kernel of the running system only, so
+    /// for any other root no programs are run.
     pub(crate) fn below(root: &Path) -> Self {
         let programs: Option<Box<dyn Programs>> =
             if root == Path::new("/") { Some(Box::new(Installed)) } else { None };
@@ -84,7 +84,7 @@ impl System {
         Self { root: root.to_owned(), files, programs, is_image: false }
     }
 
-    /// A machine image: kernel settings are taken from its files.
+    /// Returns a machine image, whose kernel settings are read from its files.
     pub(crate) fn image(root: &Path) -> Self {
         let files = Files::below(root, true);
         Self { root: root.to_owned(), files, programs: None, is_image: true }
@@ -95,34 +95,35 @@ impl System {
         self.is_image
     }
 
-    /// A tree with programs of its own.
+    /// Returns a system below `root` with other programs.
     #[cfg(test)]
     pub(crate) fn with_programs(root: &Path, programs: Box<dyn Programs>) -> Self {
         let files = Files::below(root, false);
         Self { root: root.to_owned(), files, programs: Some(programs), is_image: false }
     }
 
-    /// Whether this is the system that we run on.
+    /// Whether this is the running system.
     pub(crate) fn is_this_one(&self) -> bool {
         self.root == Path::new("/")
     }
 
-    /// The text of a file such as `proc/sys/kernel/osrelease`, without white space around it.
+    /// Returns the text of a file such as `proc/sys/kernel/osrelease`, without white space around
+    /// it.
     pub(crate) fn read(&self, file: &str) -> Option<String> {
         self.files.text(file).ok().map(|text| text.trim().to_owned())
     }
 
-    /// The number that a file holds.
+    /// Returns the number in a file.
     pub(crate) fn number(&self, file: &str) -> Option<u64> {
         self.read(file)?.parse().ok()
     }
 
-    /// The value of a kernel setting such as `net.ipv4.tcp_autocorking`.
+    /// Returns the value of a kernel setting such as `net.ipv4.tcp_autocorking`.
     pub(crate) fn sysctl(&self, key: &str) -> Option<String> {
         if self.is_image { image::sysctl(&self.files, key) } else { self.read(&sysctl_file(key)) }
     }
 
-    /// The whole text of a file; `None` if it is not there.
+    /// Returns the whole text of a file; `None` if the file is missing.
     pub(crate) fn text(&self, file: &str) -> Result<Option<String>> {
         match self.files.text(file) {
             Ok(text) => Ok(Some(text)),
@@ -131,65 +132,67 @@ impl System {
         }
     }
 
-    /// The name of a file as a person finds it from here.
+    /// Returns the path of a file including the root, for the user.
     pub(crate) fn shown(&self, file: &str) -> String {
         self.root.join(file).display().to_string()
     }
 
-    /// Files of an image that may contain kernel settings and cannot be read, with the reason.
+    /// Returns the files of an image that may contain kernel settings and cannot be read, with the
+    /// reason.
     pub(crate) fn unread(&self) -> Vec<String> {
         if self.is_image { image::unread(&self.files) } else { Vec::new() }
     }
 
-    /// Whether a symbolic link is there, wherever it leads.
+    /// Whether the path is a symbolic link, even if its target is missing.
     pub(crate) fn is_link(&self, file: &str) -> bool {
         self.files.link_target(file).is_some()
     }
 
-    /// Path of this program in an image.
+    /// Returns the path of this program in an image, if it is installed there.
     pub(crate) fn program(&self) -> Option<&'static str> {
         PROGRAMS.into_iter().find(|file| self.exists(file))
     }
 
-    /// Path of the running program.
+    /// Returns the path of the running program.
     pub(crate) fn own_program(&self) -> Result<PathBuf> {
         let path = self.programs.as_ref().map_or_else(std::env::current_exe, |of| of.own());
         path.context("the path of this program")
     }
 
-    /// Whether a directory is there.
+    /// Whether the path is a directory.
     pub(crate) fn is_directory(&self, file: &str) -> bool {
         self.files.is_directory(file)
     }
 
-    /// Puts a text on the disk, which a file gets when the batch is committed.
+    /// Writes a text to the disk under a temporary name. The batch renames it to `file` when it is
+    /// committed.
     pub(super) fn stage(&self, batch: &mut Batch, file: &str, text: &str) -> Result<()> {
         self.files.stage(batch, file, text).with_context(|| self.shown(file))
     }
 
-    /// Makes a file, or replaces it, as a whole.
+    /// Creates or replaces a file atomically.
     pub(crate) fn put(&self, file: &str, text: &str) -> Result<()> {
         let mut batch = Batch::default();
         self.stage(&mut batch, file, text)?;
         batch.commit().with_context(|| self.shown(file))
     }
 
-    /// Makes a symbolic link.
+    /// Creates a symbolic link.
     pub(crate) fn link(&self, target: &str, file: &str) -> Result<()> {
         self.files.link(target, file).with_context(|| self.shown(file))
     }
 
-    /// Removes a file or link; one that is not there is no error.
+    /// Removes a file or link; a missing file is not an error.
     pub(crate) fn remove(&self, file: &str) -> Result<()> {
         self.files.remove(file).with_context(|| self.shown(file))
     }
 
-    /// Whether a socket of a process has TCP_NODELAY, as far as that is to be seen.
+    /// Whether a socket of a process has TCP_NODELAY; `None` if this cannot be read.
     pub(crate) fn nodelay(&self, pid: u32, fd: u32) -> Option<bool> {
         self.programs.as_ref()?.nodelay(pid, fd)
     }
 
-    /// Writes a file that must be there already: settings are never made up.
+    /// Writes a file that must exist already: missing settings are not created.
     pub(crate) fn write(&self, file: &str, value: &str) -> Result<()> {
         let path = self.root.join(file);
         let mut options = fs::OpenOptions::new();
@@ -199,7 +202,8 @@ impl System {
             .with_context(|| format!("/{file}: the kernel refuses {value}"))
     }
 
-    /// Whether a kernel setting has this value to the kernel, which separates by tabs.
+    /// Whether a kernel setting has this value. The kernel separates words by tabs, so white space
+    /// is not compared.
     pub(crate) fn sysctl_is(&self, key: &str, value: &str) -> bool {
         let now = self.sysctl(key);
         now.is_some_and(|now| now.split_whitespace().eq(value.split_whitespace()))
@@ -210,23 +214,23 @@ impl System {
         self.write(&sysctl_file(key), value)
     }
 
-    /// Whether a file or directory is there.
+    /// Whether a file or directory exists.
     pub(crate) fn exists(&self, file: &str) -> bool {
         self.files.exists(file)
     }
 
-    /// The last part of where a symbolic link leads.
+    /// Returns the last component of a symbolic link's target.
     pub(crate) fn link_target(&self, file: &str) -> Option<String> {
         let target = self.files.link_target(file)?;
         Some(target.file_name()?.to_string_lossy().into_owned())
     }
 
-    /// The names in a directory, in order.
+    /// Returns the names in a directory, in order.
     pub(crate) fn entries(&self, directory: &str) -> Vec<String> {
         self.files.entries(directory)
     }
 
-    /// Runs a program on this system.
+    /// Runs a program on this system and returns its output.
     pub(crate) fn run(&self, argv: &[&str]) -> Result<String> {
         match &self.programs {
             Some(programs) => programs.run(argv),
@@ -235,13 +239,14 @@ impl System {
         }
     }
 
-    /// The interface of the default route: of IPv4 if there is one, else of IPv6.
+    /// Returns the interface of the default route: that of IPv4 if it exists, otherwise that of
+    /// IPv6.
     pub(crate) fn default_interface(&self) -> Option<String> {
         let v4 = self.read("proc/net/route").and_then(|table| default_v4(&table));
         v4.or_else(|| self.read("proc/net/ipv6_route").and_then(|table| default_v6(&table)))
     }
 
-    /// Whether there is an interface of this name.
+    /// Whether an interface has this name.
     pub(crate) fn has_interface(&self, name: &str) -> bool {
         let is_name = !name.is_empty()
             && name.len() <= INTERFACE_BYTES_MAX
@@ -252,12 +257,12 @@ impl System {
     }
 }
 
-/// The file of a kernel setting.
+/// Returns the path of a kernel setting's file.
 fn sysctl_file(key: &str) -> String {
     format!("proc/sys/{}", key.replace('.', "/"))
 }
 
-/// The interface of the default route with the smallest metric in `/proc/net/route`.
+/// Returns the interface of the default route with the smallest metric in `/proc/net/route`.
 fn default_v4(table: &str) -> Option<String> {
     let routes = table.lines().skip(1).filter_map(|line| {
         let fields: Vec<&str> = line.split_whitespace().collect();
@@ -269,7 +274,8 @@ fn default_v4(table: &str) -> Option<String> {
     routes.min().map(|(_, interface)| interface)
 }
 
-/// Interface of the default route in `/proc/net/ipv6_route`, where loopback means "unreachable".
+/// Returns the interface of the default route in `/proc/net/ipv6_route`. In this file, loopback
+/// means "unreachable".
 fn default_v6(table: &str) -> Option<String> {
     let routes = table.lines().filter_map(|line| {
         let fields: Vec<&str> = line.split_whitespace().collect();

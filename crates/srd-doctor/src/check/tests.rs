@@ -33,7 +33,7 @@ impl system::Programs for Answers {
         self.nodelay.borrow().get(&pid).copied()
     }
 
-    /// As installed, wherever these tests are.
+    /// Returns the path of an installed program, independent of the path of the tests.
     fn own(&self) -> std::io::Result<PathBuf> {
         Ok(self.own.borrow().clone().unwrap_or_else(|| PathBuf::from("/usr/bin/env")))
     }
@@ -47,7 +47,7 @@ struct Tree {
 }
 
 impl Tree {
-    /// An instance with ENA Express.
+    /// Returns an instance with ENA Express.
     fn instance() -> Self {
         let tree = Self::bare("ena", "8900");
         tree.file("sys/module/ena/version", "2.13.0g");
@@ -59,7 +59,7 @@ impl Tree {
         tree
     }
 
-    /// A host for the daemon.
+    /// Returns a host for the daemon.
     fn host() -> Self {
         let tree = Self::bare("mlx5_core", "9000");
         tree.file("dev/net/tun", "");
@@ -143,7 +143,7 @@ impl Tree {
         rules::check(&system, &subject(&self.options, &system).unwrap(), &rules)
     }
 
-    /// The numbers of the checks that came out so.
+    /// Returns the numbers of the checks with this status.
     fn numbers(&self, status: Status) -> Vec<u8> {
         let findings = self.findings();
         findings.iter().filter(|f| f.status() == status).map(|f| f.number).collect()
@@ -153,7 +153,7 @@ impl Tree {
         self.findings().into_iter().find(|finding| finding.number == number).unwrap()
     }
 
-    /// Runs the command on this tree: its exit code and its JSON.
+    /// Runs the command on this tree. Returns its exit code and its JSON.
     fn run(&self, fix: bool) -> (u8, serde_json::Value) {
         let options = Options { fix, ..self.options.clone() };
         let report = examine_in(&options, &self.system()).unwrap();
@@ -180,8 +180,8 @@ fn a_good_host_passes_every_check_that_is_for_it() {
     assert_eq!(tree.run(false).0, 0);
 }
 
-/// Puts one bad value into a good tree. This check alone must fail, with this status, and only on
-/// its side of the bound.
+/// Puts one bad value into a good tree. Only this check must fail, with this status, and it must
+/// pass again with the good value.
 #[track_caller]
 fn flips(tree: &Tree, number: u8, file: &str, bad: &str, status: Status) {
     let good = tree.text(file);
@@ -270,7 +270,8 @@ fn rings_are_wanted_as_large_as_the_card_lets_them_be() {
     assert_eq!(rings(16384, 8192, 1024, 1024), NONE);
     assert_eq!(rings(16384, 8191, 1024, 1024), [6]);
     assert_eq!(rings(4096, 4096, 1024, 1024), NONE);
-    // The Tx ring is short because of large LLQ: to be applied there, not by resizing.
+    // The Tx ring is short because of large LLQ, so the fix is in the LLQ setting and not in the
+    // size of the ring.
     assert_eq!(rings(16384, 8192, 512, 512), [7]);
     assert_eq!(rings(16384, 8192, 1024, 512), [5, 7]);
     tree.file("sys/module/ena/parameters/force_large_llq_header", "0");

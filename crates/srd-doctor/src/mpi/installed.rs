@@ -7,7 +7,7 @@ use srd_lab::command::find_program;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Names that launchers have, in the order in which they are looked for.
+/// Names that launchers have, in the order of the search.
 const LAUNCHERS: [&str; 6] =
     ["mpirun", "mpiexec", "mpirun.openmpi", "mpirun.mpich", "mpiexec.mpich", "mpiexec.hydra"];
 /// Paths of an MPI's own libfabric, below the directory above its launcher's.
@@ -22,7 +22,7 @@ const OWN_LIBFABRIC: [&str; 6] = [
 /// Name by which the dynamic linker finds the system's libfabric.
 pub const SYSTEM_LIBFABRIC: &str = "libfabric.so.1";
 
-/// The implementations that are known.
+/// The supported implementations.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Kind {
@@ -37,21 +37,21 @@ pub enum Kind {
 /// An MPI that is installed.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct Mpi {
-    /// Its launcher.
+    /// Path of the launcher.
     pub mpirun: PathBuf,
     /// The implementation.
     pub kind: Kind,
-    /// Its version, such as `4.1.4`.
+    /// Version of the MPI, such as `4.1.4`.
     pub version: String,
-    /// The networks that an MPICH was built for, such as `ofi`; empty for the others.
+    /// The network modules of an MPICH, such as `ofi`; empty for other MPIs.
     pub netmods: Vec<String>,
 }
 
 impl Mpi {
-    /// The MPI of a launcher; a bare name is looked for in `PATH`.
+    /// Returns the MPI of a launcher; a name without a slash is searched in `PATH`.
     ///
     /// # Errors
-    /// The program does not exist, or is not a known launcher.
+    /// A text for the user, if the program does not exist or is not a supported launcher.
     pub fn of(mpirun: &Path) -> Result<Self> {
         let name = mpirun.to_string_lossy();
         let found = find_program(&name).with_context(|| format!("{name}: no such program"))?;
@@ -66,7 +66,8 @@ impl Mpi {
         Ok(Self { mpirun: found, kind, version, netmods })
     }
 
-    /// All that are in `PATH`, each once; the first is what plain `mpirun` starts.
+    /// Returns all MPIs in `PATH`, each once; the first is the one that `mpirun` without a path
+    /// starts.
     #[must_use]
     pub fn installed() -> Vec<Self> {
         let mut real = Vec::new();
@@ -91,13 +92,13 @@ impl Mpi {
             && directory(self) == directory(other)
     }
 
-    /// The first number of the version.
+    /// Returns the first number of the version.
     #[must_use]
     pub fn major(&self) -> u32 {
         self.version.split('.').next().and_then(|number| number.parse().ok()).unwrap_or(0)
     }
 
-    /// Name of the MPI.
+    /// Returns the name of the MPI.
     #[must_use]
     pub fn name(&self) -> &'static str {
         match self.kind {
@@ -107,8 +108,8 @@ impl Mpi {
         }
     }
 
-    /// A program that came with the launcher: `mpicc` beside `mpirun`, `mpicc.mpich` beside
-    /// `mpirun.mpich`.
+    /// Returns the path of a program that was installed with the launcher: `mpicc` beside `mpirun`,
+    /// `mpicc.mpich` beside `mpirun.mpich`.
     #[must_use]
     pub fn sibling(&self, name: &str) -> Option<PathBuf> {
         let directory = self.mpirun.parent()?;
@@ -119,7 +120,8 @@ impl Mpi {
         paths.find_map(|path| find_program(&path))
     }
 
-    /// The libfabric that it loads: its own by path, or the system's by name.
+    /// Returns the libfabric that the MPI loads: the path of the MPI's private libfabric, or the
+    /// name of the system's libfabric.
     #[must_use]
     pub fn libfabric(&self) -> PathBuf {
         let target = self.mpirun.canonicalize().unwrap_or_else(|_| self.mpirun.clone());
@@ -130,10 +132,10 @@ impl Mpi {
         prefix.and_then(own).unwrap_or_else(|| SYSTEM_LIBFABRIC.into())
     }
 
-    /// Whether the MPI can use libfabric, with the evidence for it.
+    /// Checks that the MPI can use libfabric, and returns the evidence as text.
     ///
     /// # Errors
-    /// The reason why it cannot.
+    /// The reason as text, if the MPI cannot use libfabric.
     pub fn uses_libfabric(&self) -> Result<String, String> {
         match self.kind {
             Kind::Intel => Ok("it knows no other network".into()),
@@ -152,7 +154,8 @@ impl Mpi {
         }
     }
 
-    /// Whether configuration files exclude libfabric from an Open MPI: the file, and its setting.
+    /// Returns the configuration file, and its setting, that excludes libfabric from an Open MPI;
+    /// `None` if there is no such file.
     #[must_use]
     pub fn excludes_libfabric(&self) -> Option<String> {
         if self.kind != Kind::OpenMpi {
@@ -171,7 +174,7 @@ impl Mpi {
     }
 }
 
-/// Kind and version, from what `--version` prints.
+/// Returns kind and version from the output of `--version`.
 fn recognise(text: &str) -> Option<(Kind, String)> {
     let after = |marker: &str| text.split_once(marker).map(|(_, rest)| rest);
     let (kind, rest) = if let Some(rest) = after("(Open MPI)").or_else(|| after("(OpenRTE)")) {
@@ -185,17 +188,18 @@ fn recognise(text: &str) -> Option<(Kind, String)> {
     version.starts_with(|c: char| c.is_ascii_digit()).then(|| (kind, version.to_owned()))
 }
 
-/// The networks of an MPICH, from its configure options: `--with-device=ch4:ucx,ofi`.
+/// Returns the network modules of an MPICH, from its configure options:
+/// `--with-device=ch4:ucx,ofi`.
 fn netmods(text: &str) -> Vec<String> {
     let device = text.split_once("--with-device=").map_or("", |(_, rest)| rest);
     let device = device.split(|c: char| c.is_whitespace() || "'\"".contains(c)).next();
     let list = device.and_then(|device| device.strip_prefix("ch4:")).unwrap_or_default();
     let names = list.split(',').filter(|name| !name.is_empty());
-    // `ofi:sockets` is ofi with a provider chosen at build time.
+    // `ofi:sockets` means `ofi` with a provider chosen at build time.
     names.map(|name| name.split(':').next().unwrap_or(name).to_owned()).collect()
 }
 
-/// Setting that excludes mtl/ofi: `mtl = ^ofi`, or a list without it.
+/// Returns the setting that excludes mtl/ofi: `mtl = ^ofi`, or a list without it.
 fn excluded(settings: &str) -> Option<String> {
     let field = |name: &str| {
         let key = format!("mca:mtl:base:param:mtl:{name}:");

@@ -12,10 +12,10 @@ pub const FORM: &str = "64 hexadecimal digits";
 /// Command that prints a key.
 pub const MAKE: &str = "openssl rand -hex 32";
 
-/// A random key, with a line feed at its end.
+/// Returns a random key, with a line feed at its end.
 ///
 /// # Errors
-/// The kernel gives no random bytes.
+/// An error of the operating system, if the kernel returns no random bytes.
 pub fn draw() -> Result<String> {
     let mut bytes = [0; BYTES];
     let source = "/dev/urandom";

@@ -1,6 +1,7 @@
 //! The words and variables that start a job, for each MPI.
 //!
-//! Pure: what is built here is run by experiments and printed for people by `srd mpi-check`.
+//! The module is pure: experiments run the commands that it builds, and `srd mpi-check` prints
+//! them.
 
 use super::installed::{Kind, Mpi};
 use super::offers::PROVIDER;
@@ -9,7 +10,7 @@ use std::path::{Path, PathBuf};
 /// Transport of messages between nodes.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Transport {
-    /// Kernel TCP, over an interface if one is named.
+    /// Kernel TCP, over an interface if one is given.
     Tcp {
         /// The interface.
         device: Option<String>,
@@ -24,10 +25,10 @@ pub enum Transport {
     },
 }
 
-/// Ranks of one machine.
+/// A machine with its ranks.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Node {
-    /// Its name or address.
+    /// Name or address of the machine.
     pub address: String,
     /// Number of ranks.
     pub ranks: u32,
@@ -40,25 +41,25 @@ pub struct Launch {
     pub nodes: Vec<Node>,
     /// Program that runs in place of `ssh`, with its own arguments; MPI appends host and command.
     pub agent: Vec<String>,
-    /// The interface that launcher and agents talk over, if one is named.
+    /// The interface for messages between launcher and agents, if one is given.
     pub control: Option<String>,
     /// Transport of messages.
     pub transport: Transport,
-    /// Let a rank that waits yield: where there are more ranks than cores.
+    /// Whether a waiting rank yields its processor; for machines with more ranks than cores.
     pub yields: bool,
 }
 
 /// Command line and environment of a job.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Started {
-    /// Variables of the launcher itself.
+    /// Environment variables of the launcher.
     pub environment: Vec<(String, String)>,
-    /// The launcher and its arguments, without the program.
+    /// Arguments of the launcher.
     pub words: Vec<String>,
 }
 
 impl Launch {
-    /// Arguments and variables that start `program` under an MPI.
+    /// Returns the arguments and variables that start `program` under an MPI.
     #[must_use]
     pub fn started(&self, mpi: &Mpi, program: &[String]) -> Started {
         let mut started = match mpi.kind {
@@ -67,8 +68,8 @@ impl Launch {
         };
         started.words.insert(0, mpi.mpirun.display().to_string());
         if mpi.kind == Kind::Intel {
-            // A part for each node: this launcher does not accept a number of ranks behind a
-            // host's name.
+            // One section of arguments for each node, because this launcher does not accept a
+            // number of ranks after a host's name.
             for (number, node) in self.nodes.iter().enumerate() {
                 let part = [":", "-n", &node.ranks.to_string(), "-host", &node.address];
                 let part = &part[usize::from(number == 0)..];
@@ -81,7 +82,7 @@ impl Launch {
         started
     }
 
-    /// All ranks.
+    /// Returns the number of all ranks.
     #[must_use]
     pub fn ranks(&self) -> u32 {
         self.nodes.iter().map(|node| node.ranks).sum()
@@ -105,7 +106,7 @@ impl Launch {
         };
         if !self.agent.is_empty() {
             words.add(&[runtime, agent, &self.agent.join(" ")]);
-            // Agents that stay our children end with us, and their CPU time is ours.
+            // Agents that remain our children end with us, and their CPU time is included in ours.
             words.add(&["--leave-session-attached"]);
         }
         if let Some(device) = &self.control {
@@ -120,7 +121,7 @@ impl Launch {
         for (name, value) in variables(&self.transport, mpi) {
             words.add(&["-x", &format!("{name}={value}")]);
         }
-        // Refused to root otherwise; the variables change nothing for other users.
+        // Without these variables the launcher refuses root; they have no effect for other users.
         let names = ["OMPI", "PRTE"]
             .into_iter()
             .flat_map(|who| ["", "_CONFIRM"].map(|what| format!("{who}_ALLOW_RUN_AS_ROOT{what}")));
@@ -131,7 +132,7 @@ impl Launch {
         let mut words = Arguments::default();
         let mut environment = Vec::new();
         if let Some((program, arguments)) = self.agent.split_first() {
-            // Not `ssh`, to which it would add options of ssh's.
+            // The launcher type is not `ssh`, because the MPI would then add options of ssh.
             words.add(&["-launcher", "rsh", "-launcher-exec", program]);
             environment.push(("HYDRA_LAUNCHER_EXTRA_ARGS".to_owned(), arguments.join(" ")));
         }
@@ -148,7 +149,7 @@ impl Launch {
     }
 }
 
-/// MCA parameters of Open MPI, name and value.
+/// Returns the MCA parameters of Open MPI, as name and value.
 #[must_use]
 pub fn mca(transport: &Transport, since_5: bool) -> Vec<(&'static str, String)> {
     match transport {
@@ -166,7 +167,7 @@ pub fn mca(transport: &Transport, since_5: bool) -> Vec<(&'static str, String)> 
     }
 }
 
-/// Environment variables of the ranks, name and value.
+/// Returns the environment variables of the ranks, as name and value.
 #[must_use]
 pub fn variables(transport: &Transport, mpi: &Mpi) -> Vec<(String, String)> {
     let mut all: Vec<(String, String)> = Vec::new();
@@ -203,10 +204,11 @@ pub fn variables(transport: &Transport, mpi: &Mpi) -> Vec<(String, String)> {
     all
 }
 
-/// Refuses an agent that cannot be named to an MPI, which splits at spaces and colons.
+/// Refuses an agent whose path has a character at which an MPI would split it, such as a space or
+/// colon.
 ///
 /// # Errors
-/// What is wrong with it.
+/// A text for the user, if the path has such a character.
 pub fn check_agent(agent: &Path) -> Result<(), String> {
     let name = agent.display().to_string();
     let splits = |c: char| c.is_whitespace() || c == ':' || c == ',';

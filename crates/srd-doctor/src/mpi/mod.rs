@@ -4,13 +4,13 @@
 //! | module | what |
 //! |---|---|
 //! | [`installed`] | Open MPI, MPICH, Intel MPI: version, compiler, the libfabric each uses |
-//! | [`provider`] | where `libsrd-fi.so` is |
-//! | [`offers`] | what a libfabric offers, asked in a process of its own |
+//! | [`provider`] | search for `libsrd-fi.so` |
+//! | [`offers`] | offers of a libfabric, queried in a separate process |
 //! | [`key`] | the key of a job |
 //! | [`launch`] | the words and variables that start a job |
-//! | [`ranks`] | the program that is measured, and what it prints |
+//! | [`ranks`] | the program that is measured, and its output |
 //!
-//! Bounds: every program that is run has a time limit; its output is cut to the relevant part.
+//! Limits: every program that is run has a time limit, and its output is cut to a limit.
 
 pub mod installed;
 pub mod key;
@@ -33,11 +33,11 @@ use std::time::{Duration, Instant};
 
 /// Time limit for a program's answer.
 const ANSWER_MAX: Duration = Duration::from_secs(20);
-/// Largest number of bytes of an answer that are kept, per stream.
+/// Largest number of bytes of an answer that are kept for each stream.
 const ANSWER_BYTES_MAX: usize = 4 << 20;
 /// Time that a program gets to end after SIGTERM.
 const LEAVE_MAX: Duration = Duration::from_secs(2);
-/// Time for which its streams may stay open after its end.
+/// Time for which the streams of a program may stay open after its end.
 const LINGER_MAX: Duration = Duration::from_secs(5);
 /// Interval of checks for the end of a stream.
 const LOOK_EVERY: Duration = Duration::from_millis(5);
@@ -45,25 +45,25 @@ const LOOK_EVERY: Duration = Duration::from_millis(5);
 /// Output of a program.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Answer {
-    /// Whether its exit status is success.
+    /// Whether the program's exit status is success.
     pub succeeded: bool,
-    /// Its standard output.
+    /// Text of standard output.
     pub out: String,
-    /// Its standard error.
+    /// Text of standard error.
     pub err: String,
 }
 
-/// Runs a program that answers a question. One that takes longer than it may is ended.
+/// Runs a program and returns its output. A program that exceeds the time limit is ended.
 pub(crate) fn ask(command: &mut Command) -> Result<Answer> {
     command.stdin(Stdio::null());
     ask_for(command, ANSWER_MAX)
 }
 
-/// Runs a program as `ask` does, but with a time limit of its own and the standard input of the
+/// Runs a program as `ask` does, but with another time limit and with the standard input of the
 /// command.
 ///
 /// # Errors
-/// It cannot be started, or does not end in time.
+/// A text for the user, if the program cannot be started or does not end in time.
 pub fn ask_for(command: &mut Command, at_most: Duration) -> Result<Answer> {
     let what = command.get_program().to_string_lossy().into_owned();
     command.stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -79,7 +79,7 @@ pub fn ask_for(command: &mut Command, at_most: Duration) -> Result<Answer> {
     }
 }
 
-/// Bytes that a stream has brought so far. A program that is left behind may hold it open for
+/// Bytes read from a stream so far. A child process of the program may hold the stream open for
 /// ever.
 struct Reading {
     bytes: Arc<Mutex<Vec<u8>>>,
@@ -107,7 +107,7 @@ impl Reading {
     }
 }
 
-/// Reads to the end; of more than fits, the rest is dropped.
+/// Reads a stream to its end; bytes beyond the limit are dropped.
 fn keep(mut stream: impl Read, kept: &Mutex<Vec<u8>>) {
     let mut part = [0; 4096];
     loop {
@@ -119,7 +119,7 @@ fn keep(mut stream: impl Read, kept: &Mutex<Vec<u8>>) {
                 kept.extend(&part[..count.min(room)]);
             }
             Err(error) if error.kind() == ErrorKind::Interrupted => {}
-            // What was read until then is what there is.
+            // The bytes that were read before the error are kept.
             Err(_) => return,
         }
     }
@@ -163,7 +163,7 @@ mod tests {
         let answer = ask(&mut shell("echo out; sleep 60 & echo $! >&2")).unwrap();
         assert_eq!(answer.out, "out\n");
         assert!(begin.elapsed() < Duration::from_secs(30));
-        // Left behind by our own shell.
+        // The shell of this test has left this process behind.
         let left = answer.err.trim().to_owned();
         assert!(Command::new("kill").arg(left).status().unwrap().success());
     }

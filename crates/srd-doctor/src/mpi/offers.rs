@@ -1,7 +1,7 @@
-//! Offers of a libfabric with a provider in its path.
+//! Queries the offers of a libfabric with a provider in its path.
 //!
 //! Loading a foreign library runs its code, which may crash or hang. So `srd mpi-check --probe`
-//! does only this ([`probe`]), and [`of`] starts it with a limit on its time.
+//! does only this ([`probe`]), and [`of`] runs that command with a time limit.
 
 use super::ask;
 use crate::libfabric;
@@ -10,11 +10,11 @@ use serde::{Deserialize, Serialize};
 use std::path::Path;
 use std::process::Command;
 
-/// The oldest libfabric that the provider works with.
+/// The oldest libfabric that the provider supports.
 pub const OLDEST: (u32, u32) = (1, 17);
 /// The provider's name.
 pub const PROVIDER: &str = "srd";
-/// Lines of libfabric's log that are shown.
+/// Largest number of lines of libfabric's log that are shown.
 const LOG_LINES: usize = 4;
 
 /// One way to communicate.
@@ -22,9 +22,9 @@ const LOG_LINES: usize = 4;
 pub struct Offer {
     /// The provider: `srd`, or `srd;ofi_rxm` with a layer above.
     pub provider: String,
-    /// Its fabric.
+    /// Name of the fabric.
     pub fabric: String,
-    /// Its domain, which is an interface.
+    /// Name of the domain, which is an interface.
     pub domain: String,
     /// Whether endpoints are reliable and connectionless (`FI_EP_RDM`), as MPIs require.
     pub is_rdm: bool,
@@ -44,13 +44,13 @@ pub struct Offers {
 }
 
 impl Offers {
-    /// Whether the provider works with this libfabric.
+    /// Whether the provider supports this libfabric.
     #[must_use]
     pub fn is_new_enough(&self) -> bool {
         (self.major, self.minor) >= OLDEST
     }
 
-    /// Offers of SRD itself to MPIs.
+    /// Returns the offers of SRD, without layers above, that MPIs can use.
     pub fn srd(&self) -> impl Iterator<Item = &Offer> {
         self.offered.iter().filter(|offer| offer.provider == PROVIDER && offer.is_rdm)
     }
@@ -59,16 +59,16 @@ impl Offers {
 /// Queries a libfabric in this process, which should have no other purpose.
 ///
 /// # Errors
-/// It cannot be loaded.
+/// A text for the user, if the libfabric cannot be loaded.
 pub fn probe(libfabric: &Path) -> Result<Offers, String> {
     libfabric::ask(libfabric)
 }
 
-/// Offers of a libfabric with the providers of a directory, under variables that are set for it;
-/// and its log.
+/// Returns the offers of a libfabric with the providers of a directory and with additional
+/// environment variables, and its log.
 ///
 /// # Errors
-/// It cannot be loaded, crashes or hangs: the error contains the last lines of its log.
+/// A text with the last lines of the log, if the libfabric cannot be loaded, crashes or hangs.
 pub fn of(
     srd: &Path,
     libfabric: &Path,
@@ -97,7 +97,8 @@ fn last_lines(log: &str) -> Vec<String> {
     lines[lines.len().saturating_sub(LOG_LINES)..].iter().map(ToString::to_string).collect()
 }
 
-/// A line of libfabric's log without its head: `libfabric:PID:TIME::srd:core:srd():0<warn> text`.
+/// Returns a line of libfabric's log without its head: `libfabric:PID:TIME::srd:core:srd():0<warn>
+/// text`.
 fn said(line: &str) -> &str {
     let text = line.strip_prefix("libfabric:").and_then(|rest| rest.split_once("> "));
     text.map_or(line, |(_, text)| text).trim()

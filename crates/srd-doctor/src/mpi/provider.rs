@@ -1,7 +1,7 @@
-//! The libfabric provider: its path.
+//! Search for the libfabric provider.
 //!
-//! libfabric loads files called `*-fi.so` from the directories of `FI_PROVIDER_PATH`. Cargo has
-//! to give the library another name, so [`stage`] puts a link of the right name into a directory.
+//! libfabric loads files called `*-fi.so` from the directories of `FI_PROVIDER_PATH`. Cargo gives
+//! the library another name, so [`stage`] creates a link with the right name in a directory.
 
 use anyhow::{Context, Result};
 use std::env;
@@ -10,9 +10,9 @@ use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
-/// The name that libfabric looks for.
+/// File name for which libfabric searches.
 pub const FILE: &str = "libsrd-fi.so";
-/// The name that cargo gives it.
+/// File name that cargo gives the library.
 const BUILT: &str = "libsrd_fi.so";
 /// Directories into which packages install libfabric's providers.
 const LIBRARIES: [&str; 5] = [
@@ -23,7 +23,7 @@ const LIBRARIES: [&str; 5] = [
     "/usr/local/lib/srd",
 ];
 
-/// The provider was not found.
+/// Error: the provider was not found.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct NotFound {
     /// Paths that were searched.
@@ -45,11 +45,11 @@ impl fmt::Display for NotFound {
 
 impl std::error::Error for NotFound {}
 
-/// Finds the provider: the file or directory that was given, and nothing else then; or in
-/// `FI_PROVIDER_PATH`, beside the program, and where packages put it.
+/// Finds the provider. If `given` is set, only this file or directory is searched; otherwise
+/// `FI_PROVIDER_PATH`, the program's directory, and the directories of packages.
 ///
 /// # Errors
-/// It is not there.
+/// [`NotFound`], if the provider is in none of these paths.
 pub fn find(given: Option<&Path>, program: &Path) -> Result<PathBuf, NotFound> {
     let looked = match given {
         Some(path) if path.is_dir() => files_in(path),
@@ -69,11 +69,11 @@ fn files_in(directory: &Path) -> Vec<PathBuf> {
     vec![directory.join(FILE), directory.join(BUILT)]
 }
 
-/// Possible paths, in order.
+/// Returns the possible paths, in order.
 fn candidates(variable: &str, program: &Path) -> Vec<PathBuf> {
     let mut all = Vec::new();
     for entry in variable.split(':').filter(|entry| !entry.is_empty()) {
-        // `@DIR` prefers what is there, `+FILE` is one library.
+        // In `FI_PROVIDER_PATH`, `@DIR` is a preferred directory, and `+FILE` is one library.
         match entry.strip_prefix('+') {
             Some(file) => all.push(file.into()),
             None => all.push(Path::new(entry.strip_prefix('@').unwrap_or(entry)).join(FILE)),
@@ -91,10 +91,11 @@ fn candidates(variable: &str, program: &Path) -> Vec<PathBuf> {
     all
 }
 
-/// A directory with the provider alone, under the name that libfabric looks for.
+/// Creates a directory that contains only the provider, under the name for which libfabric
+/// searches.
 ///
 /// # Errors
-/// It cannot be made.
+/// An error of the operating system, if the directory or the link cannot be created.
 pub fn stage(provider: &Path, below: &Path) -> Result<PathBuf> {
     let directory = below.join("provider");
     let what = || format!("a link to {} in {}", provider.display(), directory.display());

@@ -1,5 +1,5 @@
-//! The program that is measured: compiled where it runs, by the MPI's own compiler, because every
-//! MPI has its own binary interface. And what it prints.
+//! The program that is measured: it is compiled on the machine where it runs, by the MPI's own
+//! compiler, because every MPI has its own binary interface. The module also parses its output.
 
 use super::{Mpi, ask_for};
 use anyhow::{Context, Result, bail};
@@ -10,11 +10,11 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 const SOURCE: &str = include_str!("ranks.c");
-/// A compiler takes a second, or a minute on a machine with much else to do.
+/// Time limit of a compiler, which takes a second, or a minute on a busy machine.
 const COMPILE_MAX: Duration = Duration::from_secs(120);
-/// Messages of one window of the operation `bandwidth`, as the program has it.
+/// Messages of one window of the operation `bandwidth`, equal to the constant in the program.
 pub const WINDOW: u64 = 16;
-/// Lines of a compiler's complaint that an error shows.
+/// Largest number of lines of a compiler's errors that are shown.
 const COMPLAINT_LINES: usize = 6;
 
 /// Measurements of one run.
@@ -46,10 +46,10 @@ struct End {
     at_ms: Vec<f64>,
 }
 
-/// The compiler of an MPI.
+/// Returns the compiler of an MPI.
 ///
 /// # Errors
-/// The MPI has no compiler.
+/// A text for the user, if the MPI has no compiler.
 pub fn compiler(mpi: &Mpi) -> Result<PathBuf> {
     mpi.sibling("mpicc").with_context(|| {
         format!(
@@ -59,10 +59,10 @@ pub fn compiler(mpi: &Mpi) -> Result<PathBuf> {
     })
 }
 
-/// Compiles the program into a directory, unless it is there.
+/// Compiles the program into a directory, unless the directory has it already. Returns its path.
 ///
 /// # Errors
-/// There is no compiler, or it fails.
+/// A text for the user, if there is no compiler or it fails.
 pub fn compile(mpi: &Mpi, directory: &Path) -> Result<PathBuf> {
     let program = directory.join("ranks");
     if program.exists() {
@@ -81,17 +81,17 @@ pub fn compile(mpi: &Mpi, directory: &Path) -> Result<PathBuf> {
     Ok(program)
 }
 
-/// Start of counting, in ns of the monotonic clock, if it has begun.
+/// Returns the start of counting, in ns of the monotonic clock, if it has begun.
 #[must_use]
 pub fn begun(printed: &str) -> Option<u64> {
     let whole = printed.split_inclusive('\n').filter(|line| line.ends_with('\n'));
     whole.filter_map(|line| serde_json::from_str::<Begin>(line).ok()).map(|b| b.begin_ns).next()
 }
 
-/// Parses the output of the program. Other lines, which MPIs like to add, are skipped.
+/// Parses the output of the program. Other lines, which some MPIs add, are skipped.
 ///
 /// # Errors
-/// The program did not come to its end, or data was wrong.
+/// A text for the user, if the program did not reach its end or received wrong data.
 pub fn parse(printed: &str) -> Result<Measurements> {
     let lines = || printed.lines().filter(|line| line.starts_with('{'));
     let begin = lines().find_map(|line| serde_json::from_str::<Begin>(line).ok());
@@ -109,7 +109,7 @@ pub fn parse(printed: &str) -> Result<Measurements> {
 }
 
 impl Measurements {
-    /// The middle iteration, in us.
+    /// Returns the median time of an iteration, in us.
     #[must_use]
     pub fn median_us(&self) -> f64 {
         let mut sorted = self.us.clone();
@@ -119,7 +119,7 @@ impl Measurements {
         sorted.get(last / 2).map_or(0.0, |low| f64::midpoint(*low, sorted[sorted.len() / 2]))
     }
 
-    /// The longest time without the end of an iteration, in ms.
+    /// Returns the longest time without the end of an iteration, in ms.
     #[must_use]
     pub fn silence_ms(&self) -> f64 {
         let mut before = 0.0;

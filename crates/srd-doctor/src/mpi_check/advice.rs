@@ -8,23 +8,23 @@ use srd_lab::enter::quoted;
 use std::env;
 use std::path::{Path, PathBuf};
 
-/// Variables of the provider that jobs pass on if they are set.
+/// Variables of the provider that launchers have to pass to the ranks if they are set.
 const PASSED_ON: [&str; 4] = ["FI_SRD_KEY_FILE", "FI_SRD_ENCRYPTION", "FI_SRD_PATHS", "FI_SRD_MTU"];
 
 /// Command line and environment.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub(super) struct Advice {
-    /// Something to do first, if any.
+    /// Command to run first, if one is needed.
     pub(super) first: Option<String>,
-    /// Variables of the ranks, name and value.
+    /// Environment variables of the ranks, as name and value.
     pub(super) variables: Vec<(String, String)>,
-    /// The launcher and its words up to the number of ranks and the hosts.
+    /// The launcher and its arguments, without the number of ranks and the hosts.
     pub(super) command: Vec<String>,
     /// Form in which the launcher takes the number of ranks and the hosts.
     pub(super) rest: &'static str,
 }
 
-/// For an MPI and what was found.
+/// Returns the advice for an MPI and the findings.
 pub(super) fn of(
     mpi: &Mpi,
     provider: Option<&Path>,
@@ -59,12 +59,14 @@ pub(super) fn of(
     Advice { first, variables, command, rest }
 }
 
-/// Command that gives a provider the name that libfabric looks for, if it has another name.
+/// Returns the command that gives a provider the name for which libfabric searches, if it has
+/// another name.
 pub(super) fn rename(provider: &Path) -> Option<String> {
     place(Some(provider)).0
 }
 
-/// The provider's directory, and what has to be done for libfabric to find it there.
+/// Returns the command that is needed before libfabric finds the provider, if any, and the
+/// provider's directory.
 fn place(provider: Option<&Path>) -> (Option<String>, PathBuf) {
     let Some(file) = provider else {
         return (None, PathBuf::from("DIRECTORY-OF-LIBSRD-FI.SO"));
@@ -78,12 +80,12 @@ fn place(provider: Option<&Path>) -> (Option<String>, PathBuf) {
     (Some(format!("install -D {} {}", quoted(&from), quoted(&to))), own)
 }
 
-/// Default directory in which a distribution's libfabric looks.
+/// Returns the default directory of providers of a distribution's libfabric.
 fn default_directory() -> String {
     format!("/usr/lib/{}-linux-gnu/libfabric", env::consts::ARCH)
 }
 
-/// For people: something that can be copied into a shell.
+/// Returns the advice as text that can be copied into a shell.
 pub(super) fn people(advice: &Option<Advice>) -> String {
     let Some(Advice { first, command, rest, .. }) = advice else {
         return String::new();

@@ -1,5 +1,5 @@
-//! A rank here and a rank there: over TCP, which shows that jobs can be started at all, and then
-//! over SRD.
+//! Runs a job with a rank here and a rank on another machine: first over TCP, which shows that jobs
+//! can be started at all, and then over SRD.
 
 use super::List;
 use super::local::Machine;
@@ -17,7 +17,7 @@ use std::time::Duration;
 /// Time limit for a job of a second, from its launch.
 const JOB_MAX: Duration = Duration::from_secs(40);
 const SECONDS: &str = "1";
-/// Messages of the exchange: small ones for the latency, and large ones for the rate.
+/// Bytes of the messages: small messages for the latency, and large messages for the rate.
 const SMALL_BYTES: &str = "8";
 const LARGE_BYTES: u64 = 1 << 20;
 
@@ -29,7 +29,7 @@ pub(super) struct JobEnvironment<'a> {
     pub(super) work: &'a Path,
 }
 
-/// The program at the same path on both machines, for as long as this lives.
+/// The program at the same path on both machines, until this value is dropped.
 struct Copies<'a> {
     host: &'a Host<'a>,
     directory: PathBuf,
@@ -41,7 +41,7 @@ struct Performance {
     mbps: f64,
 }
 
-/// Checks both.
+/// Checks jobs over TCP and over SRD.
 pub(super) fn check(place: &JobEnvironment<'_>, machine: &Machine, list: &mut List) {
     let host = place.host.name;
     let name = |what: &str| format!("{host}: {what}");
@@ -68,8 +68,8 @@ pub(super) fn check(place: &JobEnvironment<'_>, machine: &Machine, list: &mut Li
         (false, _, _) => nothing("not even TCP works"),
         (true, false, true) => nothing("give the provider the name that libfabric looks for"),
         (true, true, true) => {
-            // The variables are those of the advice; if the provider is here, it has to be there,
-            // too.
+            // The variables are the same as in the advice. If the provider is on this machine, it
+            // also has to be on the other one.
             let advice = machine.advice().map(|advice| advice.variables).unwrap_or_default();
             let path = advice.iter().find(|(name, _)| name == "FI_PROVIDER_PATH");
             let providers = path.map(|(_, path)| PathBuf::from(path));
@@ -140,12 +140,12 @@ fn run(
     ranks::parse(&answer.out).map_err(|error| format!("{error:#}"))
 }
 
-/// The relevant lines of a launcher's error output.
+/// Returns the relevant lines of a launcher's error output.
 fn complaint(text: &str) -> Option<String> {
     let is_frame = |line: &str| line.chars().all(|c| "-=*".contains(c) || c.is_whitespace());
     let lines = text.lines().map(str::trim).filter(|line| !is_frame(line));
     let lines: Vec<&str> = lines.collect();
-    // Some begin with what is wrong, and some end with it.
+    // Some launchers print the cause first, and others last.
     let mut said: Vec<&str> = lines.iter().take(3).copied().collect();
     said.extend(lines.last().filter(|_| lines.len() > said.len()));
     (!said.is_empty()).then(|| said.join(" "))
@@ -160,7 +160,7 @@ impl<'a> Copies<'a> {
         made.and_then(|()| fs::copy(program, &here).map(drop))
             .map_err(|error| format!("{}: {error}", here.display()))?;
         let copies = Copies { host: place.host, directory };
-        // Where both machines have one /tmp, it is there already.
+        // If both machines share /tmp, the program is there already.
         let at = quoted(&copies.directory.display().to_string());
         let script = format!(
             "test -x {at}/ranks || {{ umask 077 && mkdir {at} && cat > {at}/ranks && \
@@ -174,7 +174,7 @@ impl<'a> Copies<'a> {
 impl Drop for Copies<'_> {
     fn drop(&mut self) {
         let at = quoted(&self.directory.display().to_string());
-        // What stays behind if the login fails by now is a small file below /tmp.
+        // If the login fails now, a small file below /tmp remains.
         let _ = self.host.must(&format!("rm -f {at}/ranks; rmdir {at}"), None);
         let _ = fs::remove_dir_all(&self.directory);
     }

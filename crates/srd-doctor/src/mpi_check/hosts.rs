@@ -1,5 +1,5 @@
-//! Other machines: whether they have an address, how they are reached, which packets pass, and
-//! whether a launcher's agent may log in.
+//! Checks of other machines: the address, the route, the size of packets that pass, and the login
+//! of a launcher's agent.
 
 use super::exchange::{self, JobEnvironment};
 use super::key::Variables;
@@ -17,17 +17,17 @@ use std::process::Command;
 /// Bytes of an ICMP echo before its payload: IPv4 or IPv6, and its own header.
 const ECHO_V4_BYTES: u64 = 28;
 const ECHO_V6_BYTES: u64 = 48;
-/// MTU that every network supports.
+/// Smallest MTU, which every network supports.
 const MTU_LEAST: u64 = 1280;
 
-/// The way to a machine.
+/// The route to a machine.
 #[derive(Clone, PartialEq, Eq, Debug)]
 struct Route {
     interface: String,
     source: String,
 }
 
-/// Checks all that were named.
+/// Checks all machines of the options.
 pub(super) fn check(
     options: &Options,
     system: &System,
@@ -125,7 +125,7 @@ fn check_mtu(system: &System, machine: &Machine, address: IpAddr) -> Outcome {
         Ok(true) => Outcome::ok(class, format!("{mtu} bytes pass"), wanted),
         Err(why) => Outcome::not_applicable(why),
         Ok(false) => {
-            // Between what passes and what does not.
+            // Bisection between a size that passes and a size that does not.
             let (mut least, mut most) = (MTU_LEAST.min(mtu), mtu);
             if passes(least) != Ok(true) {
                 return Outcome::not_applicable("it does not answer to ping");
@@ -141,7 +141,7 @@ fn check_mtu(system: &System, machine: &Machine, address: IpAddr) -> Outcome {
     }
 }
 
-/// Whether a packet of so many bytes, unfragmented, is answered.
+/// Whether an unfragmented packet of `bytes` bytes is answered.
 fn echo(system: &System, address: IpAddr, bytes: u64) -> Result<bool, String> {
     let headers = if address.is_ipv4() { ECHO_V4_BYTES } else { ECHO_V6_BYTES };
     let payload = bytes.saturating_sub(headers).to_string();
@@ -169,7 +169,7 @@ fn check_login(host: &Host<'_>, login: &Result<String, String>) -> Outcome {
     }
 }
 
-/// Whether the other machine has the same key; `None` if there is no file to compare.
+/// Whether the other machine has the same key; `None` if there is no key file to compare.
 fn check_key(host: &Host<'_>, variables: &Variables) -> Option<Outcome> {
     let file = variables.file.as_ref()?.to_str()?;
     let (class, wanted) = (Class::Required, "the same key, which only you can read");
@@ -240,7 +240,7 @@ mod tests {
         let private = std::os::unix::fs::PermissionsExt::from_mode(0o600);
         std::fs::set_permissions(&path, private).unwrap();
         let variables = Variables { file: Some(path.clone()), ..Variables::default() };
-        // As ssh does: the words after the host are a shell's.
+        // As with ssh, the words after the host are run by a shell.
         let agent = ["sh", "-c", "eval \"$1\""].map(str::to_owned);
         let same = Host { name: "b", agent: &agent };
         assert_eq!(check_key(&same, &variables).map(|j| status(&j)), Some(Status::Ok));

@@ -19,7 +19,7 @@ pub(super) struct Variables {
 }
 
 impl Variables {
-    /// Values in the environment of this process.
+    /// Returns the values in the environment of this process.
     pub(super) fn read() -> Self {
         Self {
             file: env::var_os("FI_SRD_KEY_FILE").map(PathBuf::from),
@@ -34,7 +34,7 @@ impl Variables {
     }
 }
 
-/// Checks this machine's.
+/// Checks the key of this machine.
 pub(super) fn check(list: &mut List) {
     list.add("job-key", WHY, outcome(&Variables::read()));
 }
@@ -85,11 +85,11 @@ fn of_file(file: &Path) -> Outcome {
     }
 }
 
-/// Checks a key file. The error is the fault, and the command that fixes it.
+/// Checks a key file. The error has the fault and the command that fixes it.
 fn look(file: &Path) -> Result<(), (String, String)> {
     let shown = file.display();
     let make = format!("(umask 077; {} > {shown})", key::MAKE);
-    // As the provider does it.
+    // Reads the file in the same way as the provider.
     let text = srd_net::read_key_file(file, key::MAKE).map_err(|e| (e.what, e.remedy))?;
     if !key::is_one(&text) {
         return Err((format!("{shown} holds no key, which is {}", key::FORM), make));

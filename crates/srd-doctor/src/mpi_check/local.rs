@@ -1,5 +1,5 @@
-//! This machine: its MPI, the libfabric that the MPI loads, and whether this libfabric offers
-//! SRD, by which interface.
+//! Checks of this machine: its MPI, the libfabric that the MPI loads, and whether this libfabric
+//! offers SRD over the interface.
 
 use super::advice::{self, Advice};
 use super::{List, Options};
@@ -11,20 +11,20 @@ use crate::mpi::{Mpi, Offers, offers, provider};
 use anyhow::{Context, Result, bail};
 use std::path::{Path, PathBuf};
 
-/// Checks of `srd check` that matter for the provider as well.
+/// Checks of `srd check` that also matter for the provider.
 const SHARED: [&str; 3] = ["mtu", "srd-buffers", "udp-offload"];
 const INSTALL_MPI: &str = "sudo apt-get install openmpi-bin libopenmpi-dev";
 const INSTALL_LIBFABRIC: &str = "sudo apt-get install libfabric1";
 
-/// Findings, before they are checked.
+/// Properties of this machine, before they are checked.
 pub(super) struct Machine {
-    /// The MPI that is looked at.
+    /// The MPI to check.
     pub(super) mpi: Option<Mpi>,
     /// Other MPIs that are installed.
     pub(super) others: Vec<Mpi>,
-    /// The libfabric that it loads.
+    /// The libfabric that the MPI loads.
     pub(super) libfabric: PathBuf,
-    /// The provider's file, or where it is not.
+    /// Path of the provider, or the paths that were searched.
     pub(super) provider: Result<PathBuf, provider::NotFound>,
     /// Offers of this libfabric without the provider: they show that it can be loaded, and its
     /// version.
@@ -35,7 +35,7 @@ pub(super) struct Machine {
     pub(super) subject: Subject,
 }
 
-/// Looks.
+/// Reads the properties of this machine.
 pub(super) fn look(options: &Options, system: &System, work: &Path) -> Result<Machine> {
     let mut all = match &options.mpirun {
         Some(file) => match Mpi::of(file) {
@@ -58,8 +58,8 @@ pub(super) fn look(options: &Options, system: &System, work: &Path) -> Result<Ma
     Ok(Machine { mpi, others: all, libfabric, provider, bare, offered, subject })
 }
 
-/// Without a default route: the interface that the provider takes, the first that is up and has an
-/// address, loopback last.
+/// Returns the interface that the provider uses without a default route: the first one that is up
+/// and has an address, with loopback last.
 fn first_interface() -> Option<String> {
     let mut addresses = srd_net::local_addresses().ok()?;
     addresses.sort_by_key(|address| address.loopback);
@@ -79,7 +79,7 @@ fn subject(options: &Options, system: &System) -> Result<Subject> {
 }
 
 impl Machine {
-    /// Checks all of it.
+    /// Checks all properties.
     pub(super) fn check(&self, system: &System, list: &mut List) {
         list.add("mpi", "jobs are started by it", self.check_mpi());
         list.add(
@@ -110,12 +110,12 @@ impl Machine {
         matches!(&self.offered, Some(Ok((offers, _))) if offers.srd().next().is_some())
     }
 
-    /// Whether the provider has the name that libfabric looks for.
+    /// Whether the provider has the name for which libfabric searches.
     pub(super) fn is_named(&self) -> bool {
         self.provider.as_ref().is_ok_and(|path| advice::rename(path).is_none())
     }
 
-    /// The command line to type.
+    /// Returns the command line for the user.
     pub(super) fn advice(&self) -> Option<Advice> {
         let mpi = self.mpi.as_ref()?;
         Some(advice::of(mpi, self.provider.as_deref().ok(), &self.libfabric, &self.subject))

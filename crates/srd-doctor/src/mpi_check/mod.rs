@@ -1,5 +1,5 @@
-//! Will the MPI of this machine find SRD through libfabric and use it, will it
-//! reach other machines with it, and what has to be typed.
+//! Checks whether the MPI of this machine finds and uses SRD through libfabric, and reaches other
+//! machines with it; and prints the command line for a job.
 //!
 //! | module | what |
 //! |---|---|
@@ -10,8 +10,8 @@
 //! | `exchange` | ranks here and there, over TCP and over SRD |
 //! | `advice` | variables and words |
 //!
-//! Findings are those of [`crate::check`]. Nothing is changed; on other machines a
-//! program lies in a directory of its own below `/tmp` for as long as ranks run.
+//! Findings have the type of [`crate::check`]. Nothing is changed, except that other machines have
+//! a program in a separate directory below `/tmp` while ranks run.
 
 mod advice;
 mod exchange;
@@ -31,19 +31,19 @@ use std::fs::{self, DirBuilder};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
-/// Other machines that are looked at in one run.
+/// Largest number of other machines that are checked in one run.
 const HOSTS_MAX: usize = 64;
 
 /// Options of the checks.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Machines that jobs are to run on, beside this one.
+    /// Machines on which jobs shall run, in addition to this machine.
     pub hosts: Vec<String>,
-    /// The MPI's launcher; `None` for the first that is installed.
+    /// The MPI's launcher; `None` for the first MPI in `PATH`.
     pub mpirun: Option<PathBuf>,
     /// The provider or its directory; `None` to search for it.
     pub provider: Option<PathBuf>,
-    /// The interface that packets leave by; `None` for that of the default route.
+    /// The interface by which packets leave; `None` for the interface of the default route.
     pub interface: Option<String>,
     /// Command that runs a command on another machine, with its arguments: see [`SSH`].
     pub agent: String,
@@ -55,10 +55,11 @@ pub struct Report {
     findings: Vec<Finding>,
 }
 
-/// Checks this machine, and the others from here.
+/// Checks this machine, and the other machines from here.
 ///
 /// # Errors
-/// There is no such interface or launcher, or too many machines were named.
+/// A text for the user, if the interface or launcher does not exist, or there are too many
+/// machines.
 pub fn examine(options: &Options) -> Result<Report> {
     if options.hosts.len() > HOSTS_MAX {
         bail!("{} hosts: at most {HOSTS_MAX} in one run", options.hosts.len());
@@ -73,7 +74,7 @@ pub fn examine(options: &Options) -> Result<Report> {
     Ok(Report { machine, findings: list.findings })
 }
 
-/// Findings, numbered as they come.
+/// Findings, numbered in the order of the checks.
 #[derive(Default)]
 struct List {
     findings: Vec<Finding>,
@@ -87,7 +88,7 @@ impl List {
 }
 
 impl Report {
-    /// The report as a text, with what has to be typed.
+    /// Returns the report as text, with the command line for a job.
     #[must_use]
     pub fn people(&self, paint: Paint) -> String {
         let Report { machine, findings } = self;
@@ -95,7 +96,7 @@ impl Report {
         format!("{}\n{}\n{advice}", show::list(findings, paint), show::verdict(findings))
     }
 
-    /// The report for machines.
+    /// Returns the report as JSON.
     #[must_use]
     pub fn machine(&self) -> Value {
         let Report { machine, findings } = self;
@@ -112,15 +113,15 @@ impl Report {
         })
     }
 
-    /// Number of required checks that failed, up to the largest count that an exit code can
-    /// represent.
+    /// Returns the number of required checks that failed, up to the largest count that an exit code
+    /// can represent.
     #[must_use]
     pub fn exit_code(&self) -> u8 {
         exit_code(&self.findings)
     }
 }
 
-/// A directory that only we can read, for as long as this lives.
+/// A directory that only this user can read; it is removed when this value is dropped.
 struct Work(PathBuf);
 
 impl Work {
@@ -137,7 +138,7 @@ impl Work {
 
 impl Drop for Work {
     fn drop(&mut self) {
-        // What may be left are our own files below /tmp.
+        // If this fails, only our own files below /tmp remain.
         let _ = fs::remove_dir_all(&self.0);
     }
 }

@@ -6,18 +6,18 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-/// Logs in without a prompt, or fails soon.
+/// Default agent: logs in without a prompt, or fails soon.
 pub const SSH: &str = "ssh -o BatchMode=yes -o ConnectTimeout=5";
 /// Time limit for a command on another machine.
 const REMOTE_MAX: Duration = Duration::from_secs(20);
-/// A machine and how it is reached.
+/// A machine, and the agent that reaches it.
 pub(super) struct Host<'a> {
     pub(super) name: &'a str,
     pub(super) agent: &'a [String],
 }
 
 impl Host<'_> {
-    /// Runs a shell command there.
+    /// Runs a shell command on the machine.
     pub(super) fn run(&self, command: &str, input: Option<&Path>) -> Result<Answer, String> {
         let (program, words) = self.agent.split_first().ok_or("no agent")?;
         let mut agent = Command::new(program);
@@ -29,7 +29,7 @@ impl Host<'_> {
         ask_for(&mut agent, REMOTE_MAX).map_err(|error| format!("{error:#}"))
     }
 
-    /// The same; what it printed, or why it failed.
+    /// Runs a shell command on the machine. Returns its output, or the reason of its failure.
     pub(super) fn must(&self, command: &str, input: Option<&Path>) -> Result<String, String> {
         let answer = self.run(command, input)?;
         if answer.succeeded {

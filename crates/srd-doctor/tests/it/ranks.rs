@@ -1,5 +1,6 @@
-//! The program whose ranks are measured, on this machine alone: every operation brings the right
-//! words, wrong ones are noticed, and what it cannot do is refused. Needs an MPI and its compiler.
+//! The program whose ranks are measured, on this machine only: every operation transfers the right
+//! words, wrong words are detected, and unsupported requests are refused. Needs an MPI and its
+//! compiler.
 
 #![allow(clippy::unwrap_used)] // a test may fail loudly
 
@@ -13,7 +14,7 @@ use std::time::Duration;
 const OPERATIONS: [&str; 7] =
     ["ping-pong", "bandwidth", "all-to-all", "across", "all-reduce", "gather", "incast"];
 
-/// A directory with the program, for as long as this lives.
+/// A directory with the compiled program, which is removed when this value is dropped.
 struct Built {
     mpi: Mpi,
     directory: PathBuf,
@@ -26,7 +27,7 @@ impl Drop for Built {
 }
 
 impl Built {
-    /// Compiles it; `None` where there is no MPI.
+    /// Compiles the program; `None` if there is no MPI.
     fn new(name: &str) -> Option<Built> {
         let mpi = Mpi::installed().into_iter().find(|mpi| ranks::compiler(mpi).is_ok());
         let Some(mpi) = mpi else {
@@ -76,7 +77,7 @@ fn wrong_words_are_noticed_by_every_operation() {
     let Some(built) = Built::new("ranks-wrong") else { return };
     let source = built.directory.join("ranks.c");
     let text = fs::read_to_string(&source).unwrap();
-    // What is sent is one more than it should be, in its last word.
+    // The last word that is sent is one more than it should be.
     let fill = "block[i] = first + (uint64_t)i * STEP;";
     assert_eq!(text.matches(fill).count(), 1);
     let spoilt = text.replace(fill, &format!("{fill}\n    block[words - 1]++;"));
@@ -109,7 +110,8 @@ fn what_it_cannot_do_is_refused() {
         (2, ["gather", "8", "nan"], "SECONDS"),
         (1, ["gather", "8", "1"], "two ranks"),
     ] {
-        // Open MPI's launcher loses words of ranks that it ends, and trips over its own.
+        // Open MPI's launcher may lose the output of ranks that it ends, or fail itself, so the run
+        // is repeated.
         let mut errors = Vec::new();
         let says_it = (0..8).any(|_| {
             let answer = built.run(count, words);

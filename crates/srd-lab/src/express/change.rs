@@ -1,4 +1,4 @@
-//! Changing daemons while they run: what `srd reload` and `srd set` do, and the daemons' processes.
+//! Changing daemons while they run: with `srd reload` and `srd set`, or through their processes.
 
 use super::{Overlay, config_text};
 use crate::command;
@@ -7,28 +7,28 @@ use anyhow::{Context, Result, bail};
 use std::fs;
 use std::process::{Command, ExitStatus};
 
-/// Difference to the configuration that a daemon began with.
+/// Difference to the initial configuration of a daemon.
 #[derive(Clone, Debug, Default)]
 pub struct Variation {
     /// A peer that is left out.
     pub without: Option<HostId>,
-    /// Lines for `[interface]`, each with its end.
+    /// Lines for `[interface]`, each with its line end.
     pub settings: &'static str,
 }
 
 impl Overlay<'_> {
-    /// The process of a host's daemon; `None` if it does not run.
+    /// Returns the process id of a host's daemon; `None` if it does not run.
     #[must_use]
     pub fn pid(&self, host: HostId) -> Option<u32> {
         self.daemons.get(&host)?.pid()
     }
 
-    /// Exit status of a host's daemon, if it has ended.
+    /// Returns the exit status of a host's daemon, if it has ended.
     pub fn ended(&mut self, host: HostId) -> Result<Option<ExitStatus>> {
         self.daemons.get_mut(&host).map_or(Ok(None), |daemon| daemon.ended())
     }
 
-    /// Writes a host's configuration anew. Its daemon reads it when it starts.
+    /// Replaces a host's configuration. Its daemon reads the file at its next start.
     pub fn configure(&self, host: HostId, variation: &Variation) -> Result<()> {
         let mut keys = self.keys.clone();
         if let Some(without) = variation.without.filter(|without| *without != host) {
@@ -41,19 +41,20 @@ impl Overlay<'_> {
         fs::write(&file, text).with_context(|| file.display().to_string())
     }
 
-    /// Writes a host's configuration anew, and makes its daemon read it.
+    /// Replaces a host's configuration and makes its daemon read it.
     pub fn reload(&self, host: HostId, variation: &Variation) -> Result<()> {
         self.configure(host, variation)?;
         self.ask(host, &["reload"])
     }
 
-    /// Changes a setting of a host's daemon: the words of `srd set`.
+    /// Changes a setting of a host's daemon. `words` are the arguments of `srd set`.
     pub fn set_in(&self, host: HostId, words: &[&str]) -> Result<()> {
         let all: Vec<&str> = ["set"].iter().chain(words).copied().collect();
         self.ask(host, &all)
     }
 
-    /// Changes a setting of every daemon until it ends: the words of `srd set`.
+    /// Changes a setting of every daemon until the daemon ends. `words` are the arguments of `srd
+    /// set`.
     pub fn set(&self, words: &[&str]) -> Result<()> {
         self.hosts.iter().try_for_each(|host| self.set_in(*host, words))
     }

@@ -1,4 +1,4 @@
-//! Breaking the fabric on purpose, and healing it: see [`crate::fault`].
+//! Setting faults in the fabric, and removing them: see [`crate::fault`].
 
 use super::Fabric;
 use crate::config::{RATE_MBPS, check};
@@ -8,7 +8,7 @@ use crate::{command, plan};
 use anyhow::{Context, Result};
 
 impl Fabric {
-    /// Makes a spine swallow everything it should forward, silently.
+    /// Makes a spine silently drop all packets that it should forward.
     pub fn fail_spine(&self, spine: u16) -> Result<()> {
         self.config().check_spine(spine)?;
         self.change_faults(|faults| {
@@ -16,7 +16,8 @@ impl Fabric {
         })
     }
 
-    /// Undoes [`Fabric::fail_spine`] and [`Fabric::loss`] of a spine; its links keep their faults.
+    /// Removes the faults of [`Fabric::fail_spine`] and [`Fabric::loss`] from a spine; its links
+    /// keep their faults.
     pub fn heal_spine(&self, spine: u16) -> Result<()> {
         self.config().check_spine(spine)?;
         self.change_faults(|faults| {
@@ -26,7 +27,7 @@ impl Fabric {
         })
     }
 
-    /// Makes one link swallow everything in both directions, silently.
+    /// Makes one link silently drop all packets in both directions.
     pub fn fail_link(&self, link: LinkId) -> Result<()> {
         self.config().check_link(link)?;
         self.change_faults(|faults| {
@@ -34,7 +35,7 @@ impl Fabric {
         })
     }
 
-    /// Gives one link another rate, in both directions.
+    /// Changes the rate of one link in both directions.
     pub fn slow_link(&self, link: LinkId, rate_mbps: u32) -> Result<()> {
         self.config().check_link(link)?;
         check("rate_mbps", rate_mbps.into(), RATE_MBPS)?;
@@ -43,7 +44,7 @@ impl Fabric {
         })
     }
 
-    /// Undoes [`Fabric::fail_link`] and [`Fabric::slow_link`] of a link.
+    /// Removes the faults of [`Fabric::fail_link`] and [`Fabric::slow_link`] from a link.
     pub fn heal_link(&self, link: LinkId) -> Result<()> {
         self.config().check_link(link)?;
         self.change_faults(|faults| {
@@ -52,16 +53,17 @@ impl Fabric {
         })
     }
 
-    /// Makes a spine lose this many of a thousand packets it forwards, at random; zero for none.
-    /// Needs `nft`.
+    /// Makes a spine randomly drop `permille` of a thousand packets that it forwards; zero ends the
+    /// loss. Needs `nft`.
     pub fn loss(&self, spine: u16, permille: u16) -> Result<()> {
         self.loss_above(spine, permille, 0)
     }
 
-    /// Like [`Fabric::loss`], but packets of up to `spares_bytes` bytes, with the IP header, are
-    /// spared: encrypted flows over shared paths can be distinguished by the size of their
-    /// packets. Hosts must not send super-packets ([`offloads`](crate::FabricConfig::offloads)),
-    /// which are longer.
+    /// Works like [`Fabric::loss`], but packets of up to `spares_bytes` bytes, including the IP
+    /// header, are never dropped. So the loss can be restricted to one of several encrypted flows,
+    /// if their packets differ in size. Hosts must not send super-packets
+    /// ([`offloads`](crate::FabricConfig::offloads)), because these are longer than the packets in
+    /// them.
     pub fn loss_above(&self, spine: u16, permille: u16, spares_bytes: u32) -> Result<()> {
         self.config().check_spine(spine)?;
         check("loss permille", permille.into(), 0..=1000)?;
@@ -78,7 +80,7 @@ impl Fabric {
         })
     }
 
-    /// Packets that the spines with random loss have lost since the loss was set.
+    /// Returns the packets that the spines have randomly dropped since the loss was set.
     pub fn lost(&self) -> Result<Lost> {
         let mut all = Lost::default();
         for spine in self.state()?.faults.loss_permille.into_keys() {
@@ -89,12 +91,12 @@ impl Fabric {
         Ok(all)
     }
 
-    /// Heals every fault.
+    /// Removes every fault.
     pub fn heal_all(&self) -> Result<()> {
         self.change_faults(|faults| *faults = Faults::default())
     }
 
-    /// Present faults.
+    /// Returns the current faults.
     pub fn faults(&self) -> Result<Faults> {
         Ok(self.state()?.faults)
     }

@@ -1,8 +1,9 @@
 //! Waits until the interfaces of a new fabric pass packets.
 //!
 //! An interface that is set up gets its carrier, and then its queue, from a work queue of the
-//! kernel (linkwatch). Until that has run, which takes up to a second while many interfaces change,
-//! the interface discards each packet without an error. The same step sets the operational state.
+//! kernel (linkwatch). Until the work queue has run, which takes up to a second while many
+//! interfaces change, the interface discards each packet without an error. The same step sets the
+//! operational state.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -14,7 +15,7 @@ use crate::command;
 
 /// Time limit for all interfaces of a fabric.
 const READY_MAX: Duration = Duration::from_secs(30);
-/// Time between two looks at the interfaces of a namespace.
+/// Time between two checks of the interfaces of a namespace.
 const PAUSE: Duration = Duration::from_millis(5);
 
 /// An interface in the output of `ip -j link show`.
@@ -28,7 +29,8 @@ struct Interface {
 /// Returns when every interface of these namespaces that is set up is operational.
 ///
 /// # Errors
-/// An interface that is not operational after 30 seconds, or that cannot be read.
+/// An error with the interface's name, if an interface is not operational after 30 seconds; an
+/// error of `ip`, if the interfaces cannot be listed.
 pub(super) fn wait<'a>(namespaces: impl Iterator<Item = &'a str>) -> Result<()> {
     let deadline = Instant::now() + READY_MAX;
     for namespace in namespaces {
@@ -42,7 +44,7 @@ pub(super) fn wait<'a>(namespaces: impl Iterator<Item = &'a str>) -> Result<()> 
     Ok(())
 }
 
-/// The first interface that is set up and not operational.
+/// Returns the name of the first interface that is set up and not operational.
 fn first_down(json: &str) -> Result<Option<String>> {
     let interfaces: Vec<Interface> =
         serde_json::from_str(json).context("output of ip -j link show")?;

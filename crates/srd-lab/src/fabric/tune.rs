@@ -1,4 +1,4 @@
-//! Kernel knobs of the hosts: retransmission timeout, congestion control, MPTCP subflows.
+//! Kernel settings of the hosts: retransmission timeout, congestion control, MPTCP subflows.
 
 use super::Fabric;
 use crate::address::{self, EXTRA_ADDRESSES_MAX};
@@ -16,11 +16,11 @@ const AVAILABLE: &str = "/proc/sys/net/ipv4/tcp_available_congestion_control";
 const DEFAULT: &str = "/proc/sys/net/ipv4/tcp_congestion_control";
 const RTO_MIN: &str = "/proc/sys/net/ipv4/tcp_rto_min_us";
 const HASH_SEED: &str = "/proc/sys/net/ipv4/fib_multipath_hash_seed";
-/// Permitted minimum retransmission timeout; Linux's own default is 200 ms.
+/// Permitted minimum retransmission timeout in milliseconds; Linux's own default is 200 ms.
 const RTO_MIN_MS: std::ops::RangeInclusive<u64> = 1..=10_000;
 
 impl Fabric {
-    /// Sets TCP's minimum retransmission timeout on all hosts, for connections made from now on.
+    /// Sets TCP's minimum retransmission timeout on all hosts, for later connections.
     pub fn set_rto_min_ms(&self, rto_min_ms: u32) -> Result<()> {
         check("rto_min_ms", rto_min_ms.into(), RTO_MIN_MS)?;
         self.update(|state| {
@@ -35,8 +35,8 @@ impl Fabric {
         })
     }
 
-    /// Sets the default TCP congestion control of all hosts. Linux lets a namespace have only
-    /// what the machine allows, so the machine's list may grow until the fabric is down.
+    /// Sets the default TCP congestion control of all hosts. Linux permits a namespace only the
+    /// algorithms of the machine's list, so this list may grow until the fabric is removed.
     pub fn set_tcp_cc(&self, name: &str) -> Result<()> {
         let available = words(AVAILABLE)?;
         if !available.iter().any(|other| other == name) {
@@ -46,7 +46,8 @@ impl Fabric {
                 available.join(", ")
             );
         }
-        // A fabric that goes down meanwhile would take off the list what it had put there.
+        // The lock is needed because a fabric that is removed during this change removes its
+        // algorithms from the list.
         let set = |state: &mut State| {
             let mut allowed = words(ALLOWED)?;
             if !allowed.iter().any(|other| other == name) {
@@ -70,8 +71,9 @@ impl Fabric {
         self.update(|state| self.store.with_congestion(|| set(state)))
     }
 
-    /// Gives every host this many extra IPv4 addresses and MPTCP subflows from them, on top of a
-    /// connection's first one; zero takes them all away. ECMP hashes each on its own.
+    /// Gives every host this many extra IPv4 addresses and MPTCP subflows from them, in addition to
+    /// the first subflow of a connection; zero removes all of them. ECMP hashes each subflow
+    /// separately.
     pub fn mptcp(&self, subflows: u16) -> Result<()> {
         check("subflows", subflows.into(), 0..=u64::from(EXTRA_ADDRESSES_MAX))?;
         self.update(|state| {
@@ -88,13 +90,13 @@ impl Fabric {
         })
     }
 
-    /// The hosts' minimum retransmission timeout, if it was set.
+    /// Returns the hosts' minimum retransmission timeout, if it was set.
     pub fn rto_min_ms(&self) -> Result<Option<u32>> {
         Ok(self.state()?.rto_min_ms)
     }
 
-    /// Gives the leaves another seed of their ECMP hash, also for flows that exist. A kernel
-    /// before 6.11 cannot be set, and keeps its own.
+    /// Changes the seed of the leaves' ECMP hash, also for existing flows. A kernel before 6.11
+    /// does not support this and keeps its own seed.
     pub fn set_hash_seed(&self, seed: u32) -> Result<()> {
         check("hash_seed", seed.into(), 1..=u64::from(u32::MAX))?;
         for leaf in 0..self.config().leaves {
@@ -107,13 +109,14 @@ impl Fabric {
         Ok(())
     }
 
-    /// Number of extra MPTCP subflows of the hosts.
+    /// Returns the number of extra MPTCP subflows of the hosts.
     pub fn mptcp_subflows(&self) -> Result<u16> {
         Ok(self.state()?.mptcp_subflows)
     }
 }
 
-/// For `ip -batch -` in a host: from `old` extra subflows to `new`.
+/// Returns the commands for `ip -batch -` in a host that change the number of extra subflows from
+/// `old` to `new`.
 fn mptcp_batch(host: HostId, old: u16, new: u16) -> String {
     let mut text = String::from("mptcp limits set subflow 8 add_addr_accepted 8\n");
     text += "mptcp endpoint flush\n";
@@ -129,7 +132,7 @@ fn mptcp_batch(host: HostId, old: u16, new: u16) -> String {
     text
 }
 
-/// Takes congestion controls off the machine's list again.
+/// Removes congestion controls from the machine's list.
 pub(super) fn disallow_congestion(names: &[String], store: &Store) -> Result<()> {
     if names.is_empty() {
         return Ok(());

@@ -10,19 +10,20 @@ use std::num::NonZeroU64;
 use std::thread::{self, JoinHandle};
 use std::time::Instant;
 
-/// Packets read before those that are due are written: what one of these waits for the others.
+/// Largest number of packets that are read before due packets are written. It limits the time that
+/// a due packet waits.
 const READ_AT_ONCE_MAX: usize = 16;
 
-/// One direction of a wire at work. When dropped, it stops without a result.
+/// One direction of a running wire. Dropping it stops the wire without a result.
 #[derive(Debug)]
 pub(super) struct Carrier {
     thread: Option<JoinHandle<Result<Carried>>>,
-    /// Closed, it ends the thread.
+    /// Descriptor whose closing ends the thread.
     stop: Option<OwnedFd>,
 }
 
 impl Carrier {
-    /// Starts it. `mtu` is that of both devices: no packet is longer.
+    /// Starts the thread. `mtu` is the MTU of both devices, and so the largest packet.
     pub(super) fn start(from: OwnedFd, to: OwnedFd, wire: Wire, mtu: u32) -> Result<Carrier> {
         let (stopped, stop) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
         let packet_bytes_max = usize::try_from(mtu)?;
@@ -61,7 +62,8 @@ struct CarrierThread {
 
 impl CarrierThread {
     fn carry(self, mut wire: Wire) -> Result<Carried> {
-        // The kernel rounds waits up by 50 us otherwise, as much as the shortest paths have.
+        // Without this setting the kernel prolongs waits by up to 50 us, which is as long as the
+        // delay of the shortest paths.
         rustix::thread::set_current_timer_slack(NonZeroU64::new(1)).context("timer slack")?;
         let epoch = Instant::now();
         let now_ns = || u64::try_from(epoch.elapsed().as_nanos()).unwrap_or(u64::MAX);
@@ -82,7 +84,7 @@ impl CarrierThread {
         }
     }
 
-    /// Takes in what has come. Returns whether there may be more.
+    /// Reads the packets that have arrived. Returns whether there may be more.
     fn read(&self, wire: &mut Wire, now_ns: u64) -> Result<bool> {
         for _ in 0..READ_AT_ONCE_MAX {
             let mut packet = Vec::with_capacity(self.packet_bytes_max);
@@ -96,8 +98,8 @@ impl CarrierThread {
         Ok(true)
     }
 
-    /// Waits for a packet or so many nanoseconds; `None`: for as long as it takes. Returns
-    /// whether to stop.
+    /// Waits for a packet, at most for `ns` nanoseconds; `None` means without limit. Returns
+    /// whether the thread has to stop.
     fn wait(&self, ns: Option<u64>) -> Result<bool> {
         let timeout = ns.map(|ns| Timespec {
             tv_sec: i64::try_from(ns / 1_000_000_000).unwrap_or(i64::MAX),
@@ -105,7 +107,8 @@ impl CarrierThread {
         });
         let mut ready = [
             PollFd::new(&self.from, PollFlags::IN),
-            // Never readable: this only detects that the other end was closed.
+            // This descriptor is never readable: the entry only detects that the other end was
+            // closed.
             PollFd::new(&self.stopped, PollFlags::empty()),
         ];
         match poll(&mut ready, timeout.as_ref()) {

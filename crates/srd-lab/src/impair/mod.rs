@@ -1,21 +1,22 @@
 //! A bad wire between two hosts: loss, paths of unequal delay, and so packets that overtake.
 //!
-//! The cables of the fabric have queues and no length, and a kernel without `netem` cannot give
-//! them one. Here a process is the wire. Each of the two hosts gets a TUN device with a route to
-//! the other host. A packet that one host sends into it is read, held for the delay of its path,
-//! and written into the other host's device, or it is lost. All traffic between the two takes
-//! this way; the fabric and its other hosts are not affected. When the process ends, by whatever
-//! cause, the kernel removes the devices, with them the routes, and the cables are in use again.
+//! The cables of the fabric have queues but no propagation delay, and a kernel without `netem`
+//! cannot add one. Here a process is the wire. Each of the two hosts gets a TUN device with a route
+//! to the other host. The process reads each packet from the sending host's device, holds it for
+//! the delay of its path, and writes it into the other host's device, or drops it. All traffic
+//! between the two hosts uses this wire; the fabric and its other hosts are not affected. When the
+//! process ends for any reason, the kernel removes the devices and their routes, and the cables are
+//! in use again.
 //!
 //! | module | what |
 //! |---|---|
-//! | `path` | which path a packet takes: pure |
-//! | `wire` | which packet leaves when, or never, in one direction: pure, repeatable by seed |
+//! | `path` | choice of a packet's path: pure |
+//! | `wire` | loss and departure time of packets in one direction: pure, repeatable by seed |
 //! | `carry` | reads, waits and writes: a thread for each direction |
 //!
-//! Bounds: [`Impairment::queue_packets_max`] packets under way in each direction; later ones are
-//! dropped and counted. Packets that the reader is too slow for are dropped by the device, and
-//! counted, too.
+//! Limit: [`Impairment::queue_packets_max`] packets under way in each direction; further packets
+//! are dropped and counted. If the reader is too slow, the device drops packets, which are counted
+//! as well.
 
 mod carry;
 mod path;
@@ -37,33 +38,35 @@ use wire::Wire;
 
 /// Largest number of paths of a wire.
 pub const PATHS_MAX: u16 = 1024;
-/// Longest delay and longest jitter: a second.
+/// Longest delay and longest jitter in nanoseconds: one second.
 pub const DELAY_NS_MAX: u64 = 1_000_000_000;
 /// Largest number of packets under way in one direction.
 pub const QUEUE_PACKETS_MAX: u32 = 65_536;
-/// Loss of all packets, in parts per million.
+/// Largest loss in parts per million: all packets.
 const MILLION: u32 = 1_000_000;
-/// Packets that a device keeps for its reader: some milliseconds at full speed.
+/// Queue limit of a device in packets: some milliseconds of traffic at full speed.
 const DEVICE_PACKETS_MAX: u32 = 4096;
 
 /// Impairment of packets on a wire; equal in both directions.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Impairment {
-    /// Packets lost of a million.
+    /// Lost packets per million.
     pub loss_ppm: u32,
     /// Number of paths. The addresses and ports of a packet choose one, and consecutive source
-    /// ports take consecutive paths: as many ports in a row as there are paths use all of them.
+    /// ports take consecutive paths. So a range with as many ports as there are paths uses all
+    /// paths.
     pub paths: u16,
     /// Delay of the shortest path, in nanoseconds.
     pub delay_min_ns: u64,
-    /// Delay of the longest path; the others lie between, in equal steps.
+    /// Delay of the longest path in nanoseconds; the delays of the other paths lie between, in
+    /// equal steps.
     pub delay_max_ns: u64,
-    /// Largest additional delay of a packet, drawn anew for each. Without it, packets of one path
-    /// do not overtake each other.
+    /// Largest additional delay of a packet in nanoseconds, drawn separately for each packet.
+    /// Without it, packets of one path do not overtake each other.
     pub jitter_ns: u64,
-    /// Seed of losses, jitter, and of where the first source port goes.
+    /// Seed of losses, of jitter, and of the path of the first source port.
     pub seed: u64,
-    /// Packets under way in one direction at most.
+    /// Largest number of packets under way in one direction.
     pub queue_packets_max: u32,
 }
 
@@ -82,10 +85,11 @@ impl Default for Impairment {
 }
 
 impl Impairment {
-    /// Checks every field; the first one out of its range is the error.
+    /// Checks every field.
     ///
     /// # Errors
-    /// The field, its value, and what it may be.
+    /// A [`ConfigError`] about the first field that is out of its range, with its value and the
+    /// permitted range.
     pub fn validate(&self) -> Result<(), ConfigError> {
         check("loss_ppm", self.loss_ppm.into(), 0..=MILLION.into())?;
         check("paths", self.paths.into(), 1..=PATHS_MAX.into())?;
@@ -103,14 +107,14 @@ pub struct Direction {
     pub from: HostId,
     /// The receiving host.
     pub to: HostId,
-    /// Counters of the packets that the wire got.
+    /// Counters of the packets that the wire received.
     #[serde(flatten)]
     pub carried: Carried,
     /// Packets that the sending host's device dropped because the wire did not read fast enough.
     pub device_dropped: u64,
 }
 
-/// A wire that is there: until it is stopped or dropped.
+/// A wire in operation, until it is stopped or dropped.
 #[derive(Debug)]
 pub struct Impaired {
     ends: [End; 2],
@@ -129,7 +133,8 @@ impl Fabric {
     /// Puts a wire between two hosts.
     ///
     /// # Errors
-    /// An impairment or a host that cannot be, no privilege, or a wire between them already.
+    /// A text with the reason, if the impairment or a host is invalid, the privilege is missing, or
+    /// there is already a wire between the hosts.
     pub fn impair(&self, hosts: [HostId; 2], impairment: &Impairment) -> Result<Impaired> {
         impairment.validate()?;
         let ends = [self.end(hosts[0], hosts[1])?, self.end(hosts[1], hosts[0])?];
@@ -143,11 +148,12 @@ impl Fabric {
         Ok(Impaired { ends, carriers })
     }
 
-    /// Runs a program beside a wire, to its end, outside of all hosts. Signals go to the program,
-    /// as in [`Fabric::exec`]. Returns its exit code, and what the wire did.
+    /// Runs a program beside a wire, to its end, outside of all hosts. Signals are forwarded to the
+    /// program, as in [`Fabric::exec`]. Returns the exit code, and the counters of the wire.
     ///
     /// # Errors
-    /// Those of [`Fabric::impair`]; no such program.
+    /// The errors of [`Fabric::impair`]; an error of the operating system, if the program cannot be
+    /// started.
     pub fn run_impaired(
         &self,
         hosts: [HostId; 2],
@@ -171,7 +177,7 @@ impl Fabric {
         Ok(End { host, namespace, device: format!("to-{peer}") })
     }
 
-    /// Makes a host's device, and routes all traffic to its peer through it.
+    /// Creates a host's device, and routes all traffic to its peer through it.
     fn plug(&self, end: &End, peer: HostId) -> Result<OwnedFd> {
         let device = &end.device;
         let tun = namespace::within(&end.namespace, || sys::tun::open(device))?;
@@ -179,7 +185,8 @@ impl Fabric {
             format!("TUN device {device} in {}: is there a wire already?", end.host)
         })?;
         let mtu = self.config().mtu;
-        // No address but the host's: the kernel must not send packets of its own into the wire.
+        // The device has only the host's address, so that the kernel sends no packets of its own
+        // into the wire.
         let mut batch = format!(
             "link set dev {device} mtu {mtu} txqueuelen {DEVICE_PACKETS_MAX} addrgenmode none up\n"
         );
@@ -193,10 +200,10 @@ impl Fabric {
 }
 
 impl Impaired {
-    /// Takes the wire away. What was under way is lost and counted.
+    /// Removes the wire. Packets under way are lost and counted.
     ///
     /// # Errors
-    /// A direction had failed, with the reason.
+    /// The reason as text, if a direction had failed.
     pub fn stop(self) -> Result<[Direction; 2]> {
         let [there, back] = self.ends;
         let dropped = [device_dropped(&there)?, device_dropped(&back)?];
@@ -213,16 +220,18 @@ fn direction([from, to]: [&End; 2], carried: Carried, device_dropped: u64) -> Di
     Direction { from: from.host, to: to.host, carried, device_dropped }
 }
 
-/// Packets that a device dropped on their way to its reader.
+/// Returns the number of packets that a device dropped before its reader read them.
 fn device_dropped(end: &End) -> Result<u64> {
-    // The thread's own: `/proc/net` is the process's, which is elsewhere.
+    // Reads the thread's `net` directory: `/proc/net` belongs to the process's main thread, which
+    // is in another namespace.
     let read = || fs::read_to_string("/proc/thread-self/net/dev");
     let text = namespace::within(&end.namespace, read)?.context("/proc/thread-self/net/dev")?;
     transmit_dropped(&text, &end.device)
         .with_context(|| format!("{} has lost its device {}", end.host, end.device))
 }
 
-/// The column of a device in `/proc/net/dev`: eight numbers of what came, of what goes the fourth.
+/// Returns the dropped packets of a device in `/proc/net/dev`: eight columns count received
+/// packets, and the fourth column of sent packets counts drops.
 fn transmit_dropped(text: &str, device: &str) -> Option<u64> {
     let line = text.lines().find_map(|line| line.trim().strip_prefix(device)?.strip_prefix(':'))?;
     line.split_whitespace().nth(8 + 3)?.parse().ok()

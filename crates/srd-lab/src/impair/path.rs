@@ -1,7 +1,7 @@
 //! Choice of a packet's path on a wire.
 //!
 //! Addresses are hashed, and the source port is added: packets of one flow take one path, and as
-//! many consecutive source ports as there are paths use all paths. A hash of everything, as in
+//! many consecutive source ports as there are paths use all paths. A hash of all fields, as in
 //! switches, would leave a third of the paths unused with this number of ports.
 
 use crate::random::mix;
@@ -11,7 +11,8 @@ const UDP: u8 = 17;
 const V4_BYTES_MIN: usize = 20;
 const V6_BYTES: usize = 40;
 
-/// The path of an IP packet, below `paths`. What is no IP, and what has no ports, has a path, too.
+/// Returns the path of a packet, below `paths`. Packets without ports, or of another protocol than
+/// IP, also have a path.
 pub(super) fn path(packet: &[u8], seed: u64, paths: u16) -> u16 {
     let flow = flow(packet).unwrap_or_default();
     let first = flow.hashed.iter().fold(seed, |hash, byte| mix(hash ^ u64::from(*byte)));
@@ -31,7 +32,8 @@ fn flow(packet: &[u8]) -> Option<Flow<'_>> {
         4 => {
             let header_bytes = usize::from(packet[0] & 0xf) * 4;
             let header = packet.get(..V4_BYTES_MIN)?;
-            // Fragments behind the first have no ports; none of the others may take another path.
+            // Fragments after the first have no ports. So the ports of the first fragment are not
+            // used either, and all fragments take one path.
             let whole = u16::from_be_bytes([header[6], header[7]]) & 0x3fff == 0;
             (&header[12..20], if whole { header[9] } else { 0 }, header_bytes)
         }

@@ -1,11 +1,11 @@
 //! One direction of a wire: it loses packets, and delays the others.
 //!
-//! Loss and delay of a packet are drawn when it arrives, and follow from the seed and from the
-//! number of packets before it. The packet waits for the delay of its path and its jitter; then
-//! it leaves. Packets that are due at one moment leave in the order of their arrival. No clock is
-//! read here: times are nanoseconds of the caller's, and never run backwards.
+//! Loss and delay of a packet are drawn when it arrives, and depend on the seed and on the number
+//! of packets before it. The packet waits for the delay of its path and its jitter; then it leaves.
+//! Packets that are due at the same time leave in the order of their arrival. The module reads no
+//! clock: the caller passes times in nanoseconds, which never decrease.
 //!
-//! Invariant: every packet that came is delivered, lost, dropped because the queue was full,
+//! Invariant: every packet that arrived is delivered, lost, dropped because the queue was full,
 //! refused by the receiver, or under way: [`Carried`] adds up.
 
 use super::{Impairment, MILLION, path::path};
@@ -17,25 +17,25 @@ use std::collections::BinaryHeap;
 /// Counters of packets.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Carried {
-    /// Packets that came.
+    /// Packets that arrived.
     pub packets: u64,
-    /// Their bytes.
+    /// Bytes of the packets that arrived.
     pub bytes: u64,
-    /// Packets handed to the receiving host.
+    /// Packets delivered to the receiving host.
     pub delivered: u64,
     /// Packets lost, as configured.
     pub lost: u64,
     /// Packets dropped because too many were under way.
     pub overflowed: u64,
-    /// Packets that the receiving host did not take.
+    /// Packets that the receiving host did not accept.
     pub refused: u64,
     /// Packets that were still under way at the end.
     pub under_way: u64,
-    /// Packets that left after one that had come later.
+    /// Packets that left after a packet that had arrived later.
     pub overtaken: u64,
-    /// The most packets that were under way at once.
+    /// Largest number of packets that were under way at once.
     pub under_way_most: u64,
-    /// Paths that packets took.
+    /// Number of paths that packets took.
     pub paths_used: u64,
     /// Mean time in microseconds by which packets left later than configured.
     pub late_us_mean: f64,
@@ -43,7 +43,7 @@ pub struct Carried {
     pub late_us_max: f64,
 }
 
-/// A packet under way. Ordered by when it is due, then by arrival.
+/// A packet under way. Ordered by due time, then by arrival.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct UnderWay {
     due_ns: u64,
@@ -58,7 +58,7 @@ pub(super) struct Wire {
     random: Random,
     under_way: BinaryHeap<Reverse<UnderWay>>,
     paths_used: Vec<bool>,
-    /// The latest of the packets that have left.
+    /// Number of the latest-arrived packet among the packets that have left.
     newest: u64,
     late_ns_sum: u64,
     late_ns_max: u64,
@@ -66,8 +66,8 @@ pub(super) struct Wire {
 }
 
 impl Wire {
-    /// A wire that nothing is on. Both directions of one have an impairment in common, which
-    /// must be valid, and not their fate.
+    /// Returns an empty wire. Both directions of a wire have the same impairment, which must be
+    /// valid, and different seeds.
     pub(super) fn new(impairment: &Impairment, seed: u64) -> Wire {
         Wire {
             impairment: impairment.clone(),
@@ -81,10 +81,11 @@ impl Wire {
         }
     }
 
-    /// Takes a packet that has come.
+    /// Accepts a packet that has arrived.
     pub(super) fn accept(&mut self, now_ns: u64, packet: Vec<u8>) {
         let impairment = &self.impairment;
-        // Always two draws: what one knob is set to does not change what another does.
+        // There are always two draws, so that the setting of loss does not change the drawn jitter,
+        // and the reverse.
         let lost = self.random.next_u64() % u64::from(MILLION) < u64::from(impairment.loss_ppm);
         let jitter_ns = self.random.next_u64() % (impairment.jitter_ns + 1);
         self.carried.packets += 1;
@@ -106,12 +107,12 @@ impl Wire {
         self.carried.under_way_most = self.carried.under_way_most.max(now);
     }
 
-    /// Time when the next packet leaves; `None` while nothing is under way.
+    /// Returns the time when the next packet leaves; `None` while nothing is under way.
     pub(super) fn next_due_ns(&self) -> Option<u64> {
         self.under_way.peek().map(|Reverse(first)| first.due_ns)
     }
 
-    /// A packet that is due.
+    /// Removes and returns a packet that is due.
     pub(super) fn take_due(&mut self, now_ns: u64) -> Option<Vec<u8>> {
         if self.next_due_ns()? > now_ns {
             return None;
@@ -126,13 +127,13 @@ impl Wire {
         Some(first.packet)
     }
 
-    /// The packet taken last could not be delivered.
+    /// Counts the packet that was taken last as refused instead of delivered.
     pub(super) fn refused(&mut self) {
         self.carried.delivered -= 1;
         self.carried.refused += 1;
     }
 
-    /// Counters so far.
+    /// Returns the current counters.
     pub(super) fn carried(&self) -> Carried {
         let left = self.carried.delivered + self.carried.refused;
         Carried {
@@ -145,7 +146,7 @@ impl Wire {
     }
 }
 
-/// The delay of a path: the first has the shortest, the last the longest.
+/// Returns the delay of a path: the first path has the shortest delay, the last path the longest.
 fn delay_ns(impairment: &Impairment, path: u16) -> u64 {
     let steps = u64::from(impairment.paths - 1).max(1);
     let span_ns = impairment.delay_max_ns - impairment.delay_min_ns;

@@ -1,10 +1,10 @@
 use super::*;
 
 const US: u64 = 1000;
-/// A time when all packets have left.
+/// Time, in nanoseconds, at which all packets have left.
 const LATER: u64 = 1_000_000_000;
 
-/// A UDP packet from this source port, with a number in it.
+/// Returns a UDP packet from this source port that contains a number.
 fn packet(source_port: u16, number: u32) -> Vec<u8> {
     let mut packet = vec![0; 32];
     packet[0] = 0x45;
@@ -23,7 +23,7 @@ fn wire(impairment: &Impairment) -> Wire {
     Wire::new(impairment, impairment.seed)
 }
 
-/// Lets all leave, each at the moment when it is due: when, and which.
+/// Takes each packet at its due time. Returns due times and numbers of the packets.
 fn drain(wire: &mut Wire) -> Vec<(u64, u32)> {
     let mut left = Vec::new();
     while let Some(due_ns) = wire.next_due_ns() {

@@ -1,5 +1,5 @@
-//! All `unsafe` of this crate: signal handlers, what runs between fork and exec, `SCHED_FIFO`,
-//! another host name, and TUN devices.
+//! All `unsafe` code of this crate: signal handlers, code between fork and exec, `SCHED_FIFO`, host
+//! names, and TUN devices.
 #![allow(unsafe_code)]
 
 pub(crate) mod tun;
@@ -12,7 +12,7 @@ use std::process::Command;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicI32, Ordering};
 
-/// Signals that end a process and that it may answer.
+/// Signals that end a process and can be caught.
 const SIGNALS: [libc::c_int; 4] = [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGQUIT];
 
 /// Pipe from the signal handler to the listener.
@@ -28,7 +28,8 @@ static PIPE: OnceLock<SignalPipe> = OnceLock::new();
 static PIPE_WRITE_FD: AtomicI32 = AtomicI32::new(-1);
 
 impl SignalPipe {
-    /// The next signal, and whether the terminal sent it; `None` if the pipe is broken.
+    /// Waits for the next signal and returns it, with whether the terminal sent it; `None` if the
+    /// pipe is broken.
     pub(crate) fn read(&self) -> Option<(i32, bool)> {
         let mut record = [0u8; 2];
         loop {
@@ -41,7 +42,7 @@ impl SignalPipe {
     }
 }
 
-/// The process's only signal pipe.
+/// Returns the process's only signal pipe.
 pub(crate) fn signal_pipe() -> io::Result<&'static SignalPipe> {
     if let Some(pipe) = PIPE.get() {
         return Ok(pipe);
@@ -56,8 +57,8 @@ pub(crate) fn signal_pipe() -> io::Result<&'static SignalPipe> {
 
 extern "C" fn on_signal(number: libc::c_int, info: *mut libc::siginfo_t, _: *mut libc::c_void) {
     // SAFETY: `__errno_location` returns this thread's errno. With SA_SIGINFO the kernel passes a
-    // valid `info`. `write` is async-signal-safe and gets a live buffer; a failed write of a full
-    // pipe loses a signal that is the same as one already in it.
+    // valid `info`. `write` is async-signal-safe and gets a live buffer; if the pipe is full, the
+    // write fails and the signal is lost, but earlier signals are still in the pipe.
     unsafe {
         let errno = libc::__errno_location();
         let saved = *errno;
@@ -68,13 +69,13 @@ extern "C" fn on_signal(number: libc::c_int, info: *mut libc::siginfo_t, _: *mut
     }
 }
 
-/// Puts our handlers in place. A signal that was ignored (`nohup`) stays ignored.
+/// Installs our handlers. A signal that was ignored (`nohup`) stays ignored.
 pub(crate) fn install_handlers() -> io::Result<SavedHandlers> {
     let mut saved = SavedHandlers(Vec::new());
     for number in SIGNALS {
         let mut old = MaybeUninit::<libc::sigaction>::zeroed();
         // SAFETY: an all-zero sigaction is valid; both pointers are live for the call; the handler
-        // is a function of the SA_SIGINFO form that does nothing but async-signal-safe work.
+        // has the SA_SIGINFO signature and does only async-signal-safe work.
         let old = unsafe {
             let mut new: libc::sigaction = MaybeUninit::zeroed().assume_init();
             new.sa_sigaction = on_signal as *const () as usize;
@@ -97,15 +98,15 @@ pub(crate) fn install_handlers() -> io::Result<SavedHandlers> {
     Ok(saved)
 }
 
-/// Puts the former handlers back.
+/// Restores the former handlers.
 pub(crate) fn restore_handlers(saved: &SavedHandlers) {
     for (number, old) in &saved.0 {
-        // SAFETY: `old` came from sigaction itself and is live for the call.
+        // SAFETY: `old` came from sigaction and is live for the call.
         unsafe { libc::sigaction(*number, &raw const *old, std::ptr::null_mut()) };
     }
 }
 
-/// Ends this process the way the signal would have, so that its parent sees the truth.
+/// Ends this process by the signal itself, so that its parent sees the real cause.
 pub(crate) fn die_of(number: i32) -> ! {
     // SAFETY: plain system calls on integers; signal masks are initialised by sigemptyset.
     unsafe {
@@ -119,15 +120,16 @@ pub(crate) fn die_of(number: i32) -> ! {
     std::process::exit(128 + number)
 }
 
-/// This process, which has one thread, and what it starts have a host name of their own.
+/// Gives this process, which must have only one thread, and the processes that it starts a separate
+/// host name.
 pub(crate) fn own_host_name(name: &str) -> io::Result<()> {
     // SAFETY: unsafe only for file descriptors, which stay shared.
     unsafe { rustix::thread::unshare_unsafe(rustix::thread::UnshareFlags::NEWUTS) }?;
     Ok(rustix::system::sethostname(name.as_bytes())?)
 }
 
-/// Makes the command start in a session of its own, at a nice level in it and for it. Where the
-/// kernel refuses, it stays at the level that it has.
+/// Makes the command start in a new session, and sets the nice level of the process and of the
+/// session. If the kernel refuses, the level stays unchanged.
 pub(crate) fn own_session(command: &mut Command, nice: Nice) {
     let (level, text) = match nice {
         Nice::High => (-19, c"-19"),
@@ -167,7 +169,7 @@ pub(crate) struct Scheduling {
     priority: libc::c_int,
 }
 
-/// Reads it.
+/// Returns the scheduling of the calling thread.
 pub(crate) fn scheduling() -> io::Result<Scheduling> {
     let mut param = libc::sched_param { sched_priority: 0 };
     // SAFETY: pid 0 is the calling thread; `param` is live for the call.
@@ -181,7 +183,7 @@ pub(crate) fn scheduling() -> io::Result<Scheduling> {
     Ok(Scheduling { policy, priority: param.sched_priority })
 }
 
-/// Sets it.
+/// Sets the scheduling of the calling thread.
 pub(crate) fn set_scheduling(scheduling: Scheduling) -> io::Result<()> {
     let param = libc::sched_param { sched_priority: scheduling.priority };
     // SAFETY: pid 0 is the calling thread; `param` is live for the call.
@@ -192,14 +194,15 @@ pub(crate) fn set_scheduling(scheduling: Scheduling) -> io::Result<()> {
 }
 
 impl Scheduling {
-    /// First in, first out; what the thread starts is not.
+    /// Returns `SCHED_FIFO` with a priority. Threads and processes that the thread starts get
+    /// normal scheduling.
     pub(crate) fn fifo(priority: u8) -> Scheduling {
         let policy = libc::SCHED_FIFO | libc::SCHED_RESET_ON_FORK;
         Scheduling { policy, priority: priority.into() }
     }
 }
 
-/// Clock ticks per second of `/proc/stat`.
+/// Returns the clock ticks per second of `/proc/stat`.
 pub(crate) fn clock_ticks_per_s() -> u64 {
     // SAFETY: sysconf takes an integer and touches no memory of ours.
     let ticks = unsafe { libc::sysconf(libc::_SC_CLK_TCK) };

@@ -6,14 +6,15 @@ use std::io;
 
 const TUNSETIFF: libc::Ioctl = 0x4004_54ca;
 
-/// Makes the device `name` in the namespace of the calling thread. It goes when it is closed.
-/// Reading never waits, and yields one packet, without a header, as writing takes one.
+/// Creates the device `name` in the namespace of the calling thread. Closing the descriptor removes
+/// the device. A read never waits and returns one packet without a header; a write accepts one
+/// packet.
 pub(crate) fn open(name: &str) -> io::Result<OwnedFd> {
     let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NONBLOCK;
     let tun = rustix::fs::open("/dev/net/tun", flags, Mode::empty())?;
     // SAFETY: all-zero is a valid ifreq.
     let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
-    // The name ends with a zero.
+    // The array must have space for a terminating zero.
     if name.len() >= request.ifr_name.len() {
         return Err(io::ErrorKind::InvalidInput.into());
     }

@@ -1,4 +1,4 @@
-//! The fabric on a real kernel. Needs root and iproute2; where they are missing, prints that it
+//! The fabric on a real kernel. Needs root and iproute2; if they are missing, a test prints that it
 //! was skipped and passes.
 
 use crate::ready::ready;
@@ -13,14 +13,15 @@ use std::time::{Duration, Instant};
 
 const FROM: HostId = HostId { leaf: 0, host: 0 };
 const TO: HostId = HostId { leaf: 1, host: 0 };
-/// Time limit for an answer that must come.
+/// Time limit for an answer that must arrive.
 const WAIT: Duration = Duration::from_secs(20);
-/// After so long without a datagram no more come.
+/// Silence after which no more datagrams are expected.
 const SILENCE: Duration = Duration::from_millis(300);
-/// Time for which an answer is waited for that may never come.
+/// Wait for an answer that may never arrive.
 const MOMENT: Duration = Duration::from_millis(100);
 
-/// Names carry the process id: a second checkout may run its tests at the same time.
+/// Returns a configuration whose name contains the process id: a second checkout may run its tests
+/// at the same time.
 fn config(test: &str) -> FabricConfig {
     FabricConfig {
         name_prefix: format!("{test}{}", std::process::id()),
@@ -40,7 +41,7 @@ fn pair(family: Family) -> Pair {
     Pair { from: FROM, to: TO, family }
 }
 
-/// Number of source ports, of 16, that get an answer.
+/// Returns the number of source ports, out of 16, that get an answer.
 fn answers(fabric: &Fabric, family: Family, wait: Duration) -> usize {
     let ping = |port| fabric.ping(pair(family), port, wait).expect("probe").is_some();
     (20_000..20_016).filter(|port| ping(*port)).count()
@@ -60,7 +61,8 @@ fn life_of_a_fabric() {
         assert_eq!(answers(&fabric, family, WAIT), 16, "{family:?}");
     }
 
-    // A failed spine swallows some of the ports, silently; healed, all are back.
+    // A failed spine silently drops the packets of some ports; after it is healed, all ports get
+    // answers.
     fabric.fail_spine(1).unwrap();
     assert!(fabric.status().unwrap().faults.failed_spines.contains(&1));
     for family in [Family::V4, Family::V6] {
@@ -72,7 +74,7 @@ fn life_of_a_fabric() {
         assert_eq!(answers(&fabric, family, WAIT), 16, "{family:?}");
     }
 
-    // All links of a leaf failed: nothing passes. Healed: everything.
+    // If all links of a leaf have failed, no packet passes; after they are healed, all pass.
     let links = (0..4).map(|spine| LinkId { leaf: 0, spine });
     links.clone().for_each(|link| fabric.fail_link(link).unwrap());
     for family in [Family::V4, Family::V6] {
@@ -91,7 +93,7 @@ fn life_of_a_fabric() {
     assert!(!Fabric::list().unwrap().contains(&name));
 }
 
-/// Whether the other host answers. A fabric that is up passes the first datagram.
+/// Whether the other host answers. A fabric that is up forwards the first datagram.
 fn is_reached(fabric: &Fabric, family: Family) -> bool {
     fabric.ping(pair(family), 20_000, WAIT).unwrap().is_some()
 }
@@ -110,7 +112,8 @@ fn next_up_cleans_up_after_a_crash_and_only_that() {
     };
     unrelated.iter().for_each(|space| ip(&["netns", "add", space]));
 
-    // `up` without a guard leaves what a crashed run would: namespaces, state, a process inside.
+    // `up` without a guard leaves the same objects as a crashed run: namespaces, state, a process
+    // inside.
     let fabric = Fabric::up(config.clone()).unwrap();
     let mut inside = fabric.spawn(FROM, Command::new("sleep").arg("600")).unwrap();
     let mut outside = Command::new("sleep").arg("600").process_group(0).spawn().unwrap();
@@ -120,7 +123,7 @@ fn next_up_cleans_up_after_a_crash_and_only_that() {
     assert_eq!(namespaces(&name).len(), 2 + 2 + 2 + 1, "the old ones are gone");
     assert!(!inside.wait().unwrap().success(), "ended");
     assert_eq!(outside.try_wait().unwrap(), None, "a process elsewhere lives on");
-    // A guarded fabric is not taken away by a second `up`.
+    // A second `up` does not remove a guarded fabric.
     let refused = Fabric::up(smaller).expect_err("in use").to_string();
     assert!(refused.contains("in use by process"), "{refused}");
     assert!(is_reached(&guard, Family::V4));
@@ -149,11 +152,12 @@ fn source_ports_spread_over_the_spines() {
         let spread: Vec<u64> =
             after.iter().zip(&before).map(|(a, b)| a.sent_packets - b.sent_packets).collect();
         println!("{family:?}: {spread:?}");
-        // A fair draw of 64 each has a standard deviation of 7: one of ten million is beyond these.
+        // The expected number per spine is 64 with a standard deviation of 7: one draw of ten
+        // million is outside of this range.
         let fair = 27..=101;
         assert!(spread.iter().all(|packets| fair.contains(packets)), "{family:?} {spread:?}");
     }
-    // One source port takes one path, always.
+    // All packets of one source port take the same path.
     let before = fabric.uplink_ports(0).unwrap();
     for _ in 0..20 {
         assert_eq!(fabric.spray(pair(Family::V4), 31_000..31_001, 1000, MOMENT / 2).unwrap(), 1);
@@ -212,7 +216,7 @@ fn knobs_and_lossy_spines() {
         Ok(()) => {
             assert_eq!(shell("grep -qx cubic /proc/sys/net/ipv4/tcp_congestion_control"), 0);
         }
-        // In a container the list belongs to the host.
+        // In a container, only the host can change the list.
         Err(error) => assert!(format!("{error:#}").contains("cannot allow `cubic`"), "{error:#}"),
     }
     let unknown = fabric.set_tcp_cc("nonesuch").expect_err("unknown").to_string();
@@ -250,7 +254,7 @@ fn signal_goes_to_the_program_in_the_host_first() {
     let this = "fabric::signal_goes_to_the_program_in_the_host_first";
     let name = format!("forward{}", std::process::id());
     let run = |fabric: &Fabric| {
-        // Signals are forwarded from a moment after its start on.
+        // The program waits, because signals are forwarded only from a moment after its start.
         let script = "trap 'exit 5' TERM; sleep 0.3; : >\"$0\"; while :; do sleep 0.05; done";
         let ready = ready_file(fabric.name());
         let argv = ["sh", "-c", script, ready.to_str().unwrap()];
@@ -267,7 +271,7 @@ fn signal_goes_to_the_program_in_the_host_first() {
 
 const HOLD: &str = "SRD_LAB_TEST_HOLD";
 
-/// In the process that [`start_and_terminate`] starts: holds a fabric while `work` runs.
+/// Holds a fabric while `work` runs, if this is the process that [`start_and_terminate`] starts.
 fn hold(work: impl FnOnce(&Fabric)) -> bool {
     let Ok(name) = std::env::var(HOLD) else { return false };
     let small = FabricConfig { name_prefix: name, spines: 1, hosts_per_leaf: 1, ..config("") };
@@ -276,12 +280,14 @@ fn hold(work: impl FnOnce(&Fabric)) -> bool {
     true
 }
 
-/// A file that there is when a process holds a fabric of this name, and can get a signal.
+/// Returns the path of a file that exists when a process holds a fabric of this name and is ready
+/// for a signal.
 fn ready_file(name: &str) -> PathBuf {
     std::env::temp_dir().join(format!("srd-{name}.ready"))
 }
 
-/// Starts one test again as a process that holds a fabric, and sends it SIGTERM meanwhile.
+/// Starts one test again, as a process that holds a fabric, sends it SIGTERM, and returns its exit
+/// status.
 fn start_and_terminate(test: &str, name: &str) -> ExitStatus {
     let program = std::env::current_exe().expect("own path");
     let mut command = Command::new(program);
@@ -307,7 +313,8 @@ fn priorities_are_put_back() {
     let nice = || {
         let stat = fs::read_to_string("/proc/thread-self/stat").expect("own stat");
         let after_name = stat.rsplit_once(')').expect("a name in parentheses").1.to_owned();
-        // Nice and policy are fields 19 and 41 of the line; the first after the name is field 3.
+        // Nice and policy are fields 19 and 41 of the line; the first field after the name is field
+        // 3.
         let fields: Vec<&str> = after_name.split_whitespace().collect();
         (fields[16].to_owned(), fields[38].to_owned())
     };

@@ -1,5 +1,5 @@
-//! The bad wire on a real kernel. Needs root, iproute2 and `/dev/net/tun`; where they are
-//! missing, prints that it was skipped.
+//! The bad wire on a real kernel. Needs root, iproute2 and `/dev/net/tun`; if they are missing, a
+//! test prints that it was skipped.
 
 #![allow(clippy::unwrap_used)] // a test may fail loudly
 
@@ -13,19 +13,19 @@ use std::time::{Duration, Instant};
 
 const A: HostId = HostId { leaf: 0, host: 0 };
 const B: HostId = HostId { leaf: 1, host: 0 };
-/// Time limit for anything that must come.
+/// Time limit for any result that must arrive.
 const WAIT: Duration = Duration::from_secs(20);
-/// After so long without a datagram no more come.
+/// Silence after which no more datagrams are expected.
 const SILENCE: Duration = Duration::from_secs(3);
 const MS: u64 = 1_000_000;
 
-/// A fabric of two hosts; if this machine cannot have one, prints the reason.
+/// Builds a fabric of two hosts; if this machine does not support it, prints the reason.
 fn fabric(test: &str) -> Option<FabricGuard> {
     if !ready(missing_tun()) {
         return None;
     }
     let config = FabricConfig {
-        // The process id: a second checkout may run its tests at the same time.
+        // The name contains the process id: a second checkout may run its tests at the same time.
         name_prefix: format!("{test}{}", std::process::id()),
         hosts_per_leaf: 2,
         spines: 1,
@@ -46,7 +46,7 @@ fn devices(fabric: &Fabric, host: HostId) -> String {
     fabric.within(host, || fs::read_to_string("/proc/thread-self/net/dev")).unwrap().unwrap()
 }
 
-/// Waits until something is so.
+/// Waits until `is` returns true.
 fn wait(what: &str, is: impl Fn() -> bool) {
     let until = Instant::now() + WAIT;
     while !is() {
@@ -55,8 +55,8 @@ fn wait(what: &str, is: impl Fn() -> bool) {
     }
 }
 
-/// Waits until a host has no end of a wire. A program that another test is just starting has a copy
-/// of each device until it runs.
+/// Waits until a host has no end of a wire. A process that another test is starting has a copy of
+/// each device's descriptor until it executes its program.
 fn wait_until_gone(fabric: &Fabric, host: HostId) {
     wait("the wire is gone", || {
         let left = devices(fabric, host);
@@ -65,14 +65,15 @@ fn wait_until_gone(fabric: &Fabric, host: HostId) {
     });
 }
 
-/// Packets that the wire has taken from a host's device: the second of the numbers of what went.
+/// Returns the number of packets that the wire has read from a host's device: the second column of
+/// sent packets.
 fn taken(fabric: &Fabric, host: HostId) -> Option<u64> {
     let text = devices(fabric, host);
     let line = text.lines().find(|line| line.trim().starts_with("to-h"))?;
     line.split_once(':')?.1.split_whitespace().nth(8 + 1)?.parse().ok()
 }
 
-/// Nothing is unaccounted for.
+/// Asserts that the counters account for every packet.
 fn add_up(carried: &Carried) {
     let ends = carried.delivered + carried.lost + carried.overflowed + carried.refused;
     assert_eq!(ends + carried.under_way, carried.packets, "{carried:?}");
@@ -86,7 +87,7 @@ fn a_wire_delays_what_two_hosts_say_and_goes_without_a_trace() {
         let rtt = fabric.ping(pair(family), 20_000, WAIT).unwrap().expect("an answer");
         assert!(rtt >= Duration::from_millis(10), "{family:?}: {rtt:?}");
     }
-    // Others are not concerned.
+    // Other hosts are not affected.
     let other = Pair { to: HostId { leaf: 1, host: 1 }, ..pair(Family::V4) };
     assert!(fabric.ping(other, 20_000, WAIT).unwrap().is_some());
     let [there, back] = wire.stop().unwrap();
@@ -125,15 +126,15 @@ fn packets_of_a_spray_take_all_paths_and_overtake_each_other() {
     let [there, _] = wire.stop().unwrap();
     add_up(&there.carried);
     assert_eq!((there.carried.delivered, there.carried.paths_used), (64, 64));
-    // The first port's path is not the shortest: those that come around to it overtake it.
+    // The first port's path is not the shortest: packets on shorter paths overtake its packet.
     assert!(there.carried.overtaken > 0, "{:?}", there.carried);
 }
 
 #[test]
 fn a_wire_carries_so_many_packets_at_once_and_no_more() {
     let Some(fabric) = fabric("queue") else { return };
-    // The longest delay that there is, so that all 20 are under way at once; if the machine stands
-    // still meanwhile, some of the first have arrived before the last is sent.
+    // The delay is the longest permitted, so that all 20 packets are under way at once. If the
+    // machine is delayed, some of the first packets may arrive before the last is sent.
     let short = Impairment { queue_packets_max: 8, ..even(1000 * MS) };
     let wire = fabric.impair([A, B], &short).unwrap();
     let arrived = fabric.spray(pair(Family::V4), 20_000..20_020, 1000, SILENCE).unwrap();

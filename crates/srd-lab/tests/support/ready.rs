@@ -1,5 +1,5 @@
-//! Whether a test can run on this machine. In CI it must: a test that prints `skipped: ` there
-//! fails the run (`.ci/test`).
+//! Whether a test can run on this machine. In CI every test must run: a test that prints `skipped:
+//! ` fails the run (`.ci/test`).
 
 /// Whether networks of hosts can be made, and every other requirement is met; prints the missing
 /// ones.
@@ -14,7 +14,7 @@ pub(crate) fn ready(missing_too: impl IntoIterator<Item = String>) -> bool {
     false
 }
 
-/// The requirement that is missing for tests with a TUN device, such as those with daemons.
+/// Returns the requirement that is missing for tests with a TUN device, such as those with daemons.
 #[allow(dead_code, reason = "not every test needs it")]
 pub(crate) fn missing_tun() -> Option<String> {
     let there = std::path::Path::new("/dev/net/tun").exists();

@@ -1,11 +1,11 @@
-//! The calls of one client that have no reply, and the connections they wait on.
+//! The unanswered calls of one client, and the connections on which they wait.
 //!
-//! Only a table: no socket, no thread, no clock. Calls stay until their reply comes, so that those
-//! of a connection that is lost can be sent again, in their order.
+//! The module is only a table, without sockets, threads or clock. A call stays until its reply
+//! arrives. So the calls of a lost connection can be sent again in their order.
 //!
-//! Bounds: calls and their bytes by [`Limits`], callbacks by [`CALLBACKS_MAX`], connections by the
-//! caller; a queue holds numbers of calls in the table. Replies to callbacks that wait to be sent
-//! count as callbacks.
+//! Limits: [`Limits`] for calls and their bytes, [`CALLBACKS_MAX`] for callbacks; the caller limits
+//! connections. A queue holds only numbers of calls in the table. A reply to a callback counts as a
+//! callback until it is sent.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use std::sync::Arc;
 use crate::limits::{CALLBACKS_MAX, Limits};
 use crate::record::Record;
 
-/// A connection to the server, by the order in which they were made.
+/// Number of a connection to the server, in the order of creation.
 pub(super) type ConnectionId = u64;
 
 struct Call {
@@ -32,7 +32,7 @@ enum Item {
 struct Connection {
     is_up: bool,
     queue: VecDeque<Item>,
-    /// Calls without a reply, those in the queue included.
+    /// Calls without a reply, including the calls in the queue.
     unanswered: usize,
 }
 
@@ -41,9 +41,9 @@ struct Connection {
 pub(super) enum Taken {
     /// The record waits on this connection.
     On(ConnectionId),
-    /// The record cannot be accepted until a reply comes.
+    /// The record cannot be accepted until a reply arrives.
     Full,
-    /// A repetition of a call that waits already, and will be answered.
+    /// The record repeats a call that already waits and will be answered.
     Again,
     /// The record replies to an unknown callback.
     Unknown,
@@ -63,19 +63,20 @@ pub(super) enum Received {
 pub(super) struct Calls {
     limits: Limits,
     calls: BTreeMap<u64, Call>,
-    /// Transaction numbers, chosen by the client: hashed under a secret.
+    /// Number in the table for each transaction number. The client chooses transaction numbers, so
+    /// they are hashed with a secret key.
     by_xid: HashMap<u32, u64>,
     next_call: u64,
     bytes: usize,
     connections: BTreeMap<ConnectionId, Connection>,
     next_connection: ConnectionId,
-    /// The connection that had the last call.
+    /// The connection that got the last call.
     last: ConnectionId,
     callbacks: BTreeMap<u32, ConnectionId>,
     again: u64,
-    /// The fewest calls without a reply since the last look.
+    /// Smallest number of unanswered calls since the last call of [`Calls::is_busy`].
     outstanding_min: usize,
-    /// Bytes of calls and replies since the last look.
+    /// Bytes of calls and replies since the last call of [`Calls::is_busy`].
     moved_bytes: u64,
 }
 
@@ -84,7 +85,7 @@ impl Calls {
         Self { limits, ..Self::default() }
     }
 
-    /// A connection more, which is not up yet.
+    /// Adds a connection, which is not up yet, and returns its number.
     pub(super) fn add_connection(&mut self) -> ConnectionId {
         let id = self.next_connection;
         self.next_connection += 1;
@@ -96,17 +97,17 @@ impl Calls {
         self.connections.len()
     }
 
-    /// Calls without a reply.
+    /// Returns the number of unanswered calls.
     pub(super) fn outstanding(&self) -> usize {
         self.calls.len()
     }
 
-    /// Calls that were sent a second time.
+    /// Returns the number of calls that were sent again.
     pub(super) fn again(&self) -> u64 {
         self.again
     }
 
-    /// Takes a call, for the connection with the fewest.
+    /// Accepts a call and queues it on the connection with the fewest unanswered calls.
     pub(super) fn call(&mut self, record: &Arc<Record>) -> Taken {
         if self.by_xid.contains_key(&record.xid()) {
             return Taken::Again;
@@ -114,7 +115,7 @@ impl Calls {
         let length = record.bytes().len();
         let is_full = self.calls.len() >= self.limits.outstanding_calls_max
             || self.bytes + length > self.limits.outstanding_bytes_max;
-        // A single call always has a place, whatever the limit.
+        // A single call is always accepted, even if it exceeds the limit.
         if is_full && !self.calls.is_empty() {
             return Taken::Full;
         }
@@ -131,9 +132,10 @@ impl Calls {
         Taken::On(on)
     }
 
-    /// The connection that has the fewest calls without a reply, of those that are up if any is;
-    /// among equals the next in turn. A path that is slow, or that two connections share, so gets
-    /// as many calls as it answers; in strict turns all would wait for it.
+    /// Returns the connection with the fewest unanswered calls, and the next in turn among equals.
+    /// If any connection is up, only connections that are up count. So a slow or shared path gets
+    /// only as many calls as it can answer; with strict turns all calls would wait for the slow
+    /// path.
     fn least_busy(&mut self) -> ConnectionId {
         let after = self.connections.range(self.last + 1..);
         let around = after.chain(self.connections.range(..=self.last));
@@ -143,7 +145,7 @@ impl Calls {
         *id
     }
 
-    /// Takes the client's reply to a callback.
+    /// Accepts the client's reply to a callback.
     pub(super) fn callback_reply(&mut self, record: &Arc<Record>) -> Taken {
         let Some(on) = self.callbacks.remove(&record.xid()) else { return Taken::Unknown };
         let Some(connection) = self.connections.get_mut(&on) else { return Taken::Unknown };
@@ -151,7 +153,7 @@ impl Calls {
         Taken::On(on)
     }
 
-    /// Takes the server's reply to a call.
+    /// Accepts the server's reply to a call.
     pub(super) fn reply(&mut self, record: &Record) -> Received {
         let Some(number) = self.by_xid.remove(&record.xid()) else { return Received::Drop };
         let call = self.calls.remove(&number).expect("both tables hold the same calls");
@@ -164,7 +166,7 @@ impl Calls {
         Received::Forward
     }
 
-    /// Takes a call of the server, whose reply goes back the same way.
+    /// Accepts a call of the server; its reply is sent on the same connection.
     pub(super) fn callback(&mut self, record: &Record, on: ConnectionId) -> Received {
         let queued = self.connections.values().flat_map(|connection| &connection.queue);
         let replies = queued.filter(|item| matches!(item, Item::CallbackReply(_))).count();
@@ -176,14 +178,15 @@ impl Calls {
         Received::Forward
     }
 
-    /// The next record to send on a connection.
+    /// Returns the next record to send on a connection.
     pub(super) fn next(&mut self, on: ConnectionId) -> Option<Arc<Record>> {
         let queue = &mut self.connections.get_mut(&on)?.queue;
         loop {
             match queue.pop_front()? {
                 Item::CallbackReply(record) => return Some(record),
                 Item::Call(number) => {
-                    // Answered already: it had been sent before its connection was lost.
+                    // A missing call is answered already: it was sent before its connection was
+                    // lost.
                     let Some(call) = self.calls.get_mut(&number) else { continue };
                     self.again += u64::from(call.was_sent);
                     call.was_sent = true;
@@ -193,7 +196,8 @@ impl Calls {
         }
     }
 
-    /// A connection is up: its calls are sent, those that were sent before once more.
+    /// Marks a connection as up. Its calls become ready to be sent, including the calls that were
+    /// sent before.
     pub(super) fn up(&mut self, id: ConnectionId) {
         let mine = self.calls.iter().filter(|(_, call)| call.on == id);
         let queue = mine.map(|(number, _)| Item::Call(*number)).collect();
@@ -202,8 +206,9 @@ impl Calls {
         connection.is_up = true;
     }
 
-    /// A connection is lost. If another is up, that one gets the calls and this one is gone, for
-    /// which its number is returned. Otherwise this one keeps them, to be made again.
+    /// Marks a connection as lost. If another connection is up, that connection gets the calls, the
+    /// lost one is removed, and the number of the new owner is returned. Otherwise the lost
+    /// connection keeps its calls until it is connected again.
     pub(super) fn down(&mut self, id: ConnectionId) -> Option<ConnectionId> {
         self.callbacks.retain(|_, on| *on != id);
         self.connections.get_mut(&id)?.is_up = false;
@@ -220,9 +225,10 @@ impl Calls {
         Some(heir)
     }
 
-    /// Whether all connections are up, and there were at least `calls_min` calls without a reply
-    /// for each of them all the time since the last look, and `bytes_min` moved for each: then one
-    /// more may help. Begins to look anew.
+    /// Whether one more connection may help. All connections have to be up, and since the last call
+    /// of this function each must have had at least `calls_min` unanswered calls at any time, and
+    /// have moved `bytes_min` bytes, on average over the connections. Starts a new period of
+    /// observation.
     pub(super) fn is_busy(&mut self, calls_min: usize, bytes_min: u64) -> bool {
         let count = self.connections.len();
         let is_busy = self.connections.values().all(|connection| connection.is_up)

@@ -49,7 +49,7 @@ fn a_connection_gets_as_many_calls_as_it_answers() {
         taken => panic!("{taken:?}"),
     };
     let mut waiting: Vec<(u32, u64)> = (0..12).map(|xid| (xid, on(&mut calls, xid))).collect();
-    // Connection 0 answers nothing, the others each call at once.
+    // Connection 0 answers nothing; the others answer each call at once.
     for xid in 12..60 {
         let answered = waiting.iter().position(|(_, on)| *on != 0).unwrap();
         calls.reply(&reply(waiting.remove(answered).0));
@@ -57,7 +57,7 @@ fn a_connection_gets_as_many_calls_as_it_answers() {
     }
     let on_the_first = waiting.iter().filter(|(_, on)| *on == 0).count();
     assert_eq!(on_the_first, 4, "a third of those that wait, as the others have");
-    // Lost, it leaves its calls to another, which is the last to get more.
+    // When it is lost, another connection gets its calls, and is the last one to get further calls.
     assert_eq!(calls.down(0), Some(1));
     assert_eq!((100..104).map(|xid| on(&mut calls, xid)).collect::<Vec<_>>(), [2; 4]);
 }
@@ -184,7 +184,7 @@ fn connections_are_busy_while_a_client_never_runs_out_of_calls() {
 }
 
 /// Replies left the table of callbacks when they were queued, so a server that reads nothing could
-/// have them queued without end.
+/// make the queue grow without limit.
 #[test]
 fn regression_replies_to_callbacks_that_are_not_sent_count_as_callbacks() {
     let mut calls = calls(2);

@@ -1,16 +1,16 @@
-//! The half beside the NFS client.
+//! The half of the proxy beside the NFS client.
 //!
 //! ```text
 //!   NFS client == one connection ==> reader --> Calls --> writer ==> connection 0 ==> server
 //!              <== whole replies === readers of all       writer ==> connection 1 ==> server
 //! ```
 //!
-//! Each connection of a client has a table of calls and its own connections to the server: one
-//! at first, another whenever all of them were busy for a while. A lost one is made again, or gives
-//! its calls to another; the client notices a pause.
+//! Each client connection has a table of calls and its own connections to the server: one at first,
+//! and one more whenever all of them were busy for a while. A lost connection to the server is made
+//! again, or its calls move to another one; the client notices only a pause.
 //!
-//! A client that reads no replies fills its own sockets, then the sockets of its connections to
-//! the server; a client that sends calls without end waits. Other clients are not affected.
+//! A client that reads no replies fills its own sockets, then the sockets of its connections to the
+//! server; a client that sends calls without end has to wait. Other clients are not affected.
 
 mod calls;
 #[cfg(test)]
@@ -38,11 +38,12 @@ use silence::Watch;
 
 /// Bytes that are read from a client at once.
 const READ_BYTES: usize = 64 << 10;
-/// Interval at which it is checked whether the connections are busy.
+/// Interval of the check whether the connections are busy.
 const LOOK_PAUSE: Duration = Duration::from_millis(250);
-/// Calls without a reply that keep a connection busy: one on its way, one at the server, one back.
+/// Unanswered calls that keep a connection busy: one on its way, one at the server, one reply on
+/// its way back.
 const BUSY_CALLS_MIN: usize = 3;
-/// Bytes that a busy connection moves between two looks at least: 2 MB/s.
+/// Least number of bytes that a busy connection moves between two checks: 2 MB/s.
 const BUSY_BYTES_MIN: u64 = 512 << 10;
 /// Longest wait before the stop flag is checked.
 const WAIT_MAX: Duration = Duration::from_millis(500);
@@ -52,19 +53,20 @@ const WAIT_MAX: Duration = Duration::from_millis(500);
 pub struct Options {
     /// Limits of the process.
     pub limits: Limits,
-    /// Connections to the server for each client, 1 to [`crate::limits::CONNECTIONS_MAX`].
+    /// Largest number of connections to the server for each client, 1 to
+    /// [`crate::limits::CONNECTIONS_MAX`].
     pub connections_max: usize,
-    /// Division of bytes into segments.
+    /// Rules for dividing bytes into TCP segments and TLS records.
     pub pacing: Pacing,
-    /// Whether connections from unprivileged ports are served, too. Any local user can then act
-    /// as any NFS user.
+    /// Whether connections from unprivileged ports are also served. Any local user can then act as
+    /// any NFS user.
     pub any_user: bool,
 }
 
-/// Starts to serve.
+/// Starts the half. Returns its acceptor.
 ///
 /// # Errors
-/// The thread cannot be started.
+/// An error of the operating system, if a thread cannot be started.
 pub fn start(
     listener: TcpListener,
     dialer: Arc<Dialer>,
@@ -77,7 +79,7 @@ pub fn start(
     let counted = metrics.clone();
     let admission = Admission {
         clients_max: options.limits.clients_max,
-        // They are all of this machine.
+        // All clients are on this machine.
         address_max: usize::MAX,
         strangers: false,
         any_port: options.any_user,
@@ -107,11 +109,11 @@ struct Client {
     options: Options,
     metrics: Metrics,
     table: Mutex<Table>,
-    /// A reply made room, or all ends.
+    /// Signals that a reply freed space in the table, or that the client is ending.
     room: Condvar,
-    /// A record waits, or all ends.
+    /// Signals that a record waits to be sent, or that the client is ending.
     work: Condvar,
-    /// Replies are written whole.
+    /// The client's socket; the lock lets each reply be written whole.
     replies: Mutex<TcpStream>,
 }
 
@@ -156,7 +158,8 @@ impl Client {
                     .spawn_scoped(scope, move || upstream::run(self, id));
                 if let Err(error) = spawned {
                     tracing::warn!("no thread for a connection to the server: {error}");
-                    // Without the first there is no service; a further one is only missed.
+                    // The first connection is required; without a further one the service is only
+                    // slower.
                     self.lock().calls.down(id);
                     return Err(error);
                 }
@@ -187,8 +190,8 @@ impl Client {
         })
     }
 
-    /// Takes a record from the client; waits while there is no place for it. False if no more is
-    /// to be taken.
+    /// Accepts a record from the client; waits while the table is full. False if no more records
+    /// are to be accepted.
     fn take(&self, record: Arc<Record>, client: &TcpStream) -> bool {
         let mut table = self.lock();
         let is_call = record.kind() == Kind::Call;
@@ -216,7 +219,7 @@ impl Client {
                         self.metrics.waits.inc();
                     }
                     has_waited = true;
-                    // A stop looks the same: what was taken is still answered.
+                    // A stop of the process also ends here: accepted calls are still answered.
                     if has_left(client) {
                         return false;
                     }
@@ -231,7 +234,7 @@ impl Client {
     fn wants_another(&self) -> bool {
         let mut table = self.lock();
         let has_place = table.calls.connections() < self.options.connections_max;
-        // Called in any case: each call begins a new span.
+        // `is_busy` is called even without a free place, because each call starts a new period.
         table.calls.is_busy(BUSY_CALLS_MIN, BUSY_BYTES_MIN) && has_place
     }
 
@@ -244,7 +247,7 @@ impl Client {
         written.is_ok()
     }
 
-    /// Waits for the replies to the calls that are left.
+    /// Waits for the replies to the unanswered calls.
     fn drain(&self) {
         let deadline = Instant::now() + DRAIN_WAIT_MAX;
         let mut table = self.lock();
@@ -267,11 +270,12 @@ impl Client {
         self.metrics.calls_outstanding.dec_by(left);
         self.work.notify_all();
         self.room.notify_all();
-        // Without the lock of the replies: a thread may hold it that writes to this client.
+        // The lock of the replies is not taken: a thread that writes to this client may hold it.
         let _ = client.shutdown(Shutdown::Both);
     }
 
-    /// The client cannot be written to: its reader is woken, and ends all.
+    /// Handles a failed write to the client: wakes its reader, which ends all threads of the
+    /// client.
     fn fail(&self) {
         self.lock().is_ending = true;
         let replies = self.replies.lock().unwrap_or_else(PoisonError::into_inner);
@@ -281,7 +285,7 @@ impl Client {
         self.work.notify_all();
     }
 
-    /// Takes the next record for a connection, waiting for it; `None` when the process ends or
+    /// Waits for the next record for a connection and returns it; `None` when the process ends or
     /// `is_lost` returns true.
     fn next(&self, on: ConnectionId, is_lost: impl Fn() -> bool) -> Option<Arc<Record>> {
         let mut table = self.lock();
@@ -300,7 +304,7 @@ impl Client {
     }
 }
 
-/// Whether a client that is not read from has closed its end.
+/// Whether the client has closed its end, which is checked without reading from it.
 fn has_left(client: &TcpStream) -> bool {
     let mut asked = [PollFd::new(client, PollFlags::RDHUP)];
     let polled = rustix::event::poll(&mut asked, Some(&Timespec { tv_sec: 0, tv_nsec: 0 }));

@@ -1,18 +1,20 @@
-//! Connections whose packets are not acknowledged, ended long before the kernel would.
+//! Detects connections whose packets are not acknowledged, and ends them long before the kernel
+//! would.
 //!
-//! A TCP connection keeps to its path. When that dies, the kernel repeats a segment after 0.2, 0.6,
-//! 1.4, 3, 6 s and so on, on the same path, and a path that returns in between is not noticed
-//! before the next time. Another connection has another source port and so, most likely, another
-//! path. [`Watch`] ends a connection once [`REPEATED_MAX`] repetitions in a row brought nothing;
-//! its calls go to another.
+//! A TCP connection stays on its path. When the path fails, the kernel repeats a segment after 0.2,
+//! 0.6, 1.4, 3, 6 s and so on, on the same path. A path that recovers in between is noticed only at
+//! the next repetition. Another connection has another source port and so, most likely, another
+//! path. [`Watch`] ends a connection once [`REPEATED_MAX`] repetitions in a row have no answer; its
+//! calls move to another connection.
 //!
-//! If all calls are acknowledged, and the path dies before the replies, this end has nothing to
-//! repeat. Therefore an idle connection sends keepalive probes, and ends once [`REPEATED_MAX`] of
-//! them in a row have no answer. A server that takes long to reply answers probes: its kernel does.
+//! If all calls are acknowledged, and the path fails before the replies arrive, this end has
+//! nothing to repeat. Therefore an idle connection sends keepalive probes, and ends once
+//! [`REPEATED_MAX`] probes in a row have no answer. The kernel of a slow server still answers
+//! probes.
 //!
 //! `TCP_USER_TIMEOUT` cannot be that short: it also ends a connection whose server reads nothing
-//! for so long. Both counts are columns of `/proc/net/tcp`, which is read only while a connection
-//! waits for a reply and gets none.
+//! for that time. The counts of repetitions and of probes are columns of `/proc/net/tcp`, which is
+//! read only while a connection waits for a reply and gets none.
 
 use std::fs;
 use std::io;
@@ -26,23 +28,24 @@ use rustix::net::sockopt;
 
 /// Interval of checks.
 const LOOK_PAUSE: Duration = Duration::from_millis(250);
-/// Repetitions in a row without an acknowledgement: 1.4 s, or more where round trips are long.
+/// Largest number of repetitions in a row without an acknowledgement. It is reached after 1.4 s, or
+/// later if round trips are long.
 const REPEATED_MAX: u32 = 3;
 /// Silence before the first keepalive probe.
 const PROBE_AFTER: Duration = Duration::from_secs(2);
-/// Interval of probes that have no answer. The kernel counts in seconds.
+/// Interval of probes that have no answer. The kernel's unit is a second.
 const PROBE_PAUSE: Duration = Duration::from_secs(1);
-/// Tables of the kernel that contain the numbers.
+/// Tables of the kernel that contain the counts of repetitions and probes.
 const TABLES: [&str; 2] = ["/proc/thread-self/net/tcp", "/proc/thread-self/net/tcp6"];
 
-/// Calls and replies of a connection, counted.
+/// Counters of a connection's calls and replies.
 #[derive(Debug, Default)]
 pub(super) struct Progress {
     pub(super) calls: AtomicU64,
     pub(super) replies: AtomicU64,
 }
 
-/// Watches connections for as long as it is kept.
+/// Watches connections until it is dropped.
 #[derive(Debug, Default)]
 pub(super) struct Watch {
     watched: Mutex<Vec<Watched>>,
@@ -53,15 +56,15 @@ struct Watched {
     socket: TcpStream,
     inode: u64,
     progress: Weak<Progress>,
-    /// Replies at the last look.
+    /// Number of replies at the last check.
     replies: u64,
 }
 
 impl Watch {
-    /// Starts to watch.
+    /// Starts the thread that watches connections.
     ///
     /// # Errors
-    /// The thread cannot be started.
+    /// An error of the operating system, if the thread cannot be started.
     pub(super) fn start() -> io::Result<Arc<Self>> {
         let watch = Arc::new(Self::default());
         let kept = Arc::downgrade(&watch);
@@ -79,7 +82,7 @@ impl Watch {
     /// Watches a connection until its progress is dropped.
     ///
     /// # Errors
-    /// The limit of open files is reached.
+    /// An error of the operating system, if the limit of open files is reached.
     pub(super) fn add(&self, socket: &TcpStream) -> io::Result<Arc<Progress>> {
         let socket = socket.try_clone()?;
         sockopt::set_socket_keepalive(&socket, true)?;
@@ -122,8 +125,8 @@ impl Watch {
     }
 }
 
-/// Number of times in a row that the kernel has retransmitted data of a socket, or has sent a
-/// keepalive probe, without an answer; from a table of the kernel.
+/// Returns the number of times in a row that the kernel has retransmitted data of a socket, or has
+/// sent a keepalive probe, without an answer; from a table of the kernel.
 fn repeated(table: &str, inode: u64) -> Option<u32> {
     let inode = inode.to_string();
     let sockets = table.lines().skip(1).map(|line| line.split_ascii_whitespace());
@@ -133,7 +136,7 @@ fn repeated(table: &str, inode: u64) -> Option<u32> {
     match timer {
         "01" => u32::from_str_radix(fields.get(RETRANSMITTED)?, 16).ok(),
         "02" => fields.get(PROBES)?.parse().ok(),
-        // A probe of a closed window is counted, too, and the path is not silent.
+        // The columns also count probes of a closed window; then the path is not silent.
         _ => Some(0),
     }
 }
@@ -151,7 +154,7 @@ mod tests {
     use super::*;
     use std::net::TcpListener;
 
-    /// As the kernel prints it, without the columns behind the last one that is read.
+    /// A table as the kernel prints it, without the columns after the last one that is read.
     const TABLE: &str = "\
   sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt uid timeout inode
    0: 0100007F:5BA0 00000000:0000 0A 00000000:00000000 00:00000000 00000000 0 0 7 1

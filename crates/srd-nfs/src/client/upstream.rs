@@ -13,19 +13,20 @@ use super::{Client, READ_BYTES};
 use crate::link::{Link, ReadHalf, WriteHalf};
 use crate::record::{self, Kind};
 
-/// The first pause between two tries; each further one is twice as long.
+/// The first pause between two tries; each further pause is twice as long.
 const RETRY_PAUSE_MIN: Duration = Duration::from_millis(100);
-/// The longest: with [`CONNECT_WAIT_MAX`] less than the second after which calls go on when a
-/// server or a path is back.
+/// Longest pause between two tries. With [`CONNECT_WAIT_MAX`] it is less than a second, so calls
+/// continue within a second after a server or a path recovers.
 ///
 /// [`CONNECT_WAIT_MAX`]: crate::limits::CONNECT_WAIT_MAX
 const RETRY_PAUSE_MAX: Duration = Duration::from_millis(200);
-/// A connection that lasted so long was no failed try.
+/// Lifetime after which a connection counts as a success; a shorter one counts as a failed try.
 const STEADY_MIN: Duration = Duration::from_secs(5);
 /// Pause before the same failure is logged again.
 const LINE_PAUSE: Duration = Duration::from_secs(60);
 
-/// Keeps a connection until the client leaves, or until it is lost while another can take over.
+/// Keeps a connection until the client leaves, or until the connection is lost and another one can
+/// take over its calls.
 pub(super) fn run(client: &Client, id: ConnectionId) {
     let mut retry = Retry::default();
     while let Some(link) = connect(client, &mut retry) {
@@ -87,7 +88,7 @@ impl Retry {
     }
 }
 
-/// Tries until it works; `None` when the client leaves.
+/// Tries to connect until it succeeds; `None` when the client leaves.
 fn connect(client: &Client, retry: &mut Retry) -> Option<Link> {
     while !client.lock().is_ending {
         match client.dialer.connect() {
@@ -123,9 +124,9 @@ fn converse(client: &Client, id: ConnectionId, link: Link) {
     thread::scope(|scope| {
         let read = || {
             receive(client, id, from, &progress);
-            // The writer may wait for a server that waits for its replies to be read.
+            // The writer may be blocked by a server that waits until its replies are read.
             let _ = socket.shutdown(Shutdown::Both);
-            // Under the lock, so that a writer about to wait sees it.
+            // The lock is held for the change, so that a writer that is about to wait sees it.
             let table = client.lock();
             is_lost.store(true, Ordering::SeqCst);
             drop(table);

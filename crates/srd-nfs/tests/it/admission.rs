@@ -1,4 +1,4 @@
-//! Connections that are served: ports, addresses, certificates, and the right to a place.
+//! Admission of connections: by port, address and certificate, and the eviction from slots.
 
 #![allow(clippy::unwrap_used)] // a test may fail loudly
 
@@ -33,7 +33,7 @@ fn plain(to: SocketAddr) -> Dialer {
     Dialer::new(target(to), None, Pacing::default()).unwrap()
 }
 
-/// A connection from an address, and from a port below 1024 if `is_reserved`.
+/// Connects from `from`, and from a port below 1024 if `is_reserved`.
 fn connect(half: &Acceptor, from: Ipv4Addr, is_reserved: bool) -> TcpStream {
     let flags = SocketFlags::CLOEXEC;
     let bound = |port: u16| {
@@ -83,7 +83,8 @@ fn client_half(to: &Server, any_user: bool) -> (Acceptor, Metrics) {
     (client::start(listen(), dialer, &options, &metrics).unwrap(), metrics)
 }
 
-/// A server's half without TLS, or with TLS that requires no certificate of clients.
+/// Starts the half beside the server without TLS, or with TLS that requires no certificate of
+/// clients.
 fn server_half(to: &Server, limits: Limits, authority: Option<&Authority>) -> (Acceptor, Metrics) {
     let certificates = authority.map(|authority| {
         let own = authority.identity("nas.example", 30);
@@ -96,7 +97,7 @@ fn server_half(to: &Server, limits: Limits, authority: Option<&Authority>) -> (A
     (serve::start(listen(), dialer, certificates, options, &metrics).unwrap(), metrics)
 }
 
-/// Any user of the machine could act as any NFS user, over a connection of its own.
+/// Any user of the machine could act as any NFS user, over that user's own connection.
 #[test]
 fn regression_users_other_than_root_are_not_served_without_tls() {
     let server = Server::echo();
@@ -125,7 +126,7 @@ fn the_kernel_is_served_which_connects_from_a_port_below_1024() {
     }
 }
 
-/// Exports had to be `insecure`, so that any user of the server's machine could use them.
+/// Exports had to be `insecure`, and any user of the server's machine could then use them.
 #[test]
 fn regression_the_server_is_asked_from_a_port_below_1024() {
     if !may_have_reserved_ports() {
@@ -143,7 +144,7 @@ fn regression_the_server_is_asked_from_a_port_below_1024() {
     assert_eq!(metrics.upstreams_unprivileged.get(), 0);
 }
 
-/// An address of this machine that is no loopback address, in a network of the test's own.
+/// Returns an address of this machine that is not a loopback address, in the network of this test.
 fn another_address() -> Ipv4Addr {
     let ip = |words: &str| {
         let done = std::process::Command::new("ip").args(words.split(' ')).status().unwrap();
@@ -154,7 +155,7 @@ fn another_address() -> Ipv4Addr {
     Ipv4Addr::new(192, 0, 2, 77)
 }
 
-/// One address had all slots and kept all others out.
+/// One address could occupy all slots and block all other addresses.
 #[test]
 fn regression_an_address_has_a_part_of_the_places() {
     if !rustix::process::geteuid().is_root() {
@@ -180,7 +181,7 @@ fn regression_an_address_has_a_part_of_the_places() {
     drop(other);
 }
 
-/// An address that is at its bound gives up its own connections that have sent nothing.
+/// At the limit of an address, its own connections that have sent nothing are evicted.
 #[test]
 fn a_silent_connection_gives_way_to_another_of_its_address() {
     let (server, limits) = (Server::echo(), Limits { address_clients_max: 2, ..Limits::default() });
@@ -198,7 +199,7 @@ fn a_silent_connection_gives_way_to_another_of_its_address() {
     assert_eq!((metrics.clients_refused.get(), metrics.clients_address_refused.get()), (1, 0));
 }
 
-/// A handshake, which every stranger can complete, was enough to keep a place for ever.
+/// A handshake, which every stranger can complete, was enough to keep a slot for ever.
 #[test]
 fn regression_strangers_that_send_no_record_make_room_for_clients() {
     let (server, authority) = (Server::echo(), Authority::new());
@@ -231,12 +232,13 @@ fn regression_strangers_that_send_no_record_make_room_for_clients() {
     for (from, _) in &mut silent {
         assert!(!matches!(from.read(&mut [0; 64]), Ok(1..)), "it has ended");
     }
-    // Clients keep their places.
+    // Connections of clients are not evicted.
     dialer.connect().map(drop).expect_err("all places are kept");
     clients.iter_mut().for_each(served);
 }
 
-/// A call of a client with this certificate to a server's half with these files, or its refusal.
+/// Sends a call from a client with these TLS files to a server's half with these files. Returns the
+/// result or the refusal.
 fn shown(server: &Server, files: serve::TlsFiles, tls: TlsFiles) -> Result<(), String> {
     let certificates = Arc::new(Certificates::read(files, Pacing::default()).unwrap());
     let (options, metrics) = (serve::Options::default(), Metrics::default());
@@ -296,7 +298,8 @@ fn a_revoked_certificate_is_refused_on_both_sides() {
     assert!(error.contains("no list of the issuer"), "{error}");
 }
 
-/// A half that ended shut the socket down that systemd holds: the next one could not be reached.
+/// A half that ended shut down the socket that systemd holds, so the next half could not be
+/// reached.
 #[test]
 fn regression_the_end_of_a_half_leaves_a_socket_that_another_process_holds() {
     let (server, held) = (Server::echo(), listen());
@@ -317,7 +320,7 @@ fn regression_the_end_of_a_half_leaves_a_socket_that_another_process_holds() {
 
 #[test]
 fn a_server_that_accepts_no_connection_is_given_up_in_time() {
-    // All of its places are taken by connections that wait.
+    // Waiting connections fill the socket's whole backlog.
     let full = rustix::net::socket_with(
         AddressFamily::INET,
         SocketType::STREAM,

@@ -1,4 +1,4 @@
-//! Clients and servers that do what none should.
+//! Clients and servers that violate the protocol.
 
 #![allow(clippy::unwrap_used)] // a test may fail loudly
 
@@ -17,7 +17,8 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Shorter than the 30 seconds that TCP gives a connection that is not read.
+/// Time limit of a test. It is shorter than the 30 seconds after which TCP ends a connection whose
+/// peer does not read.
 const WAIT: Duration = Duration::from_secs(25);
 
 fn client_half(to: SocketAddr, limits: Limits) -> (Acceptor, Metrics) {
@@ -44,7 +45,8 @@ fn eventually(what: &str, mut is: impl FnMut() -> bool) {
     }
 }
 
-/// Its end waited for the lock of the replies, which a thread held that wrote to it.
+/// The end of the connection waited for the lock of the replies, which was held by a thread that
+/// wrote to the client.
 #[test]
 fn regression_a_client_that_reads_nothing_and_sends_nonsense_is_ended_at_once() {
     let server = Server::echo();
@@ -58,7 +60,7 @@ fn regression_a_client_that_reads_nothing_and_sends_nonsense_is_ended_at_once() 
     assert_eq!(metrics.clients_failed.get(), 1);
 }
 
-/// The waiting calls were given up at once.
+/// At the end of the process the waiting calls were dropped at once.
 #[test]
 fn regression_calls_of_a_client_that_waits_are_answered_when_all_ends() {
     let server = Server::slow(Duration::from_millis(300));
@@ -77,7 +79,7 @@ fn regression_calls_of_a_client_that_waits_are_answered_when_all_ends() {
     assert_eq!(ending.join().unwrap(), 0);
 }
 
-/// Each byte began the time anew.
+/// Each byte restarted the timeout.
 #[test]
 fn regression_a_server_that_drips_its_answer_is_given_up() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();

@@ -1,4 +1,4 @@
-//! Both halves with an NFS server's stand-in, over sockets.
+//! Both halves with a stand-in for an NFS server, over sockets.
 
 #![allow(clippy::unwrap_used)] // a test may fail loudly
 
@@ -96,7 +96,8 @@ fn calls_and_replies_pass_through_both_halves_with_tls() {
     }
 }
 
-/// Error of the half beside the client when it meets this certificate under this name.
+/// Returns the error of the half beside the client for a server certificate with this validity and
+/// name.
 fn refusal(authority: &Authority, days: i64, name: &str, ca: &Authority) -> String {
     let server = Server::echo();
     let files =
@@ -191,7 +192,7 @@ fn connections_are_added_under_load_and_replies_stay_whole() {
         assert_eq!(got, reply(&call(got.xid(), 20_000)));
         replies += 1;
     }
-    // The last one counts once it is there, a moment after it is counted among all.
+    // The last connection is counted as added a moment after it is counted as open.
     eventually("three were added", || metrics.upstreams_added.get() == 3);
 }
 
@@ -230,8 +231,8 @@ fn connections_beyond_the_limit_are_closed_and_places_are_given_back() {
     assert_eq!(receive(&stream), reply(&call(1, 10)));
 }
 
-/// Connections without a handshake held all slots until they were given up, and came again: no
-/// client was served.
+/// Connections without a handshake occupied all slots until their timeout, and then connected
+/// again, so no client was served.
 #[test]
 fn regression_strangers_that_shake_no_hands_make_room_for_clients() {
     let (server, authority) = (Server::echo(), Authority::new());
@@ -259,7 +260,7 @@ fn regression_strangers_that_shake_no_hands_make_room_for_clients() {
     assert_eq!(metrics.clients_refused.get(), 19);
     probe::null_call(&dialer).expect("a third client is served");
     eventually("it has left", || metrics.clients.get() == 2);
-    // Clients keep their places.
+    // Connections of clients are not evicted.
     let third = dialer.connect().unwrap();
     eventually("three clients are served", || metrics.upstreams.get() == 3);
     assert!(is_ended(&connect(&far)));
@@ -338,7 +339,7 @@ fn counters_are_served_as_openmetrics() {
         let at = listen().local_addr().unwrap();
         match metrics.serve(at, false) {
             Ok(server) => break (at, server),
-            // Another test was faster.
+            // Another test took the port first.
             Err(error) => {
                 let is_taken = error.kind() == std::io::ErrorKind::AddrInUse;
                 assert!(is_taken && Instant::now() < deadline, "{error}");

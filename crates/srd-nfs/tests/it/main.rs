@@ -1,4 +1,4 @@
-//! Both halves of the NFS proxy, a server behind them, and strangers.
+//! Both halves of the NFS proxy, a server behind them, and unknown clients.
 
 #![allow(clippy::unwrap_used)] // a test may fail loudly
 

@@ -1,5 +1,5 @@
-//! Records that a fuzzer would write, to both halves, over sockets: a connection that brings
-//! nonsense is closed, and nothing else happens.
+//! Random invalid records, sent to both halves over sockets: a connection with an invalid record is
+//! closed, and nothing else happens.
 
 #![allow(clippy::unwrap_used, clippy::cast_possible_truncation)] // a test may fail loudly
 
@@ -17,10 +17,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 const WAIT: Duration = Duration::from_secs(60);
-/// Records on a connection, if it lives so long.
+/// Largest number of records on a connection.
 const ON_A_CONNECTION: u64 = 64;
 
-/// SplitMix64: one seed, the same records.
+/// SplitMix64: a seed always gives the same records.
 struct Chance(u64);
 
 impl Chance {
@@ -39,18 +39,18 @@ impl Chance {
         (0..count).map(|_| self.next() as u8).collect()
     }
 
-    /// A record: nearly right, or a mark with anything, or anything at all.
+    /// Returns a record that is valid, slightly changed, cut, or random.
     fn record(&mut self) -> Vec<u8> {
         let bytes_max = 1 + self.below(300);
         let mut bytes = call(self.next() as u32, self.below(bytes_max) as usize).bytes().to_vec();
         match self.below(8) {
             0 | 1 => {}
-            // The kind of the message, or its transaction number.
+            // Changes the kind of the message, or its transaction number.
             2 => bytes[4 + self.below(8) as usize] ^= 1 << self.below(8),
-            // The mark: longer, shorter, not the last fragment.
+            // Changes the mark: a longer or shorter fragment, or not the last fragment.
             3 => bytes[self.below(4) as usize] ^= 1 << self.below(8),
             4 => bytes.truncate(self.below(bytes.len() as u64) as usize),
-            // In fragments.
+            // Splits the record into fragments.
             5 => {
                 let message = bytes.split_off(4);
                 bytes.clear();
@@ -73,8 +73,9 @@ impl Chance {
     }
 }
 
-/// A half that takes calls, and its counters, if it looks at records: the half beside the server
-/// hands bytes on, and a connection that the server closes fails there or not as time will have it.
+/// Returns both halves, each with its counters and whether it parses records. The half beside the
+/// server only forwards bytes: whether it counts a connection that the server closes as failed
+/// depends on timing.
 fn halves(server: &Server) -> [(Acceptor, Metrics, bool); 2] {
     let target = Target { host: server.address.ip().to_string(), port: server.address.port() };
     let listen = || TcpListener::bind("127.0.0.1:0").unwrap();
@@ -84,14 +85,14 @@ fn halves(server: &Server) -> [(Acceptor, Metrics, bool); 2] {
         client::Options { limits, connections_max: 4, pacing: Pacing::default(), any_user: true };
     let (near, far) = (Metrics::default(), Metrics::default());
     let client_half = client::start(listen(), dialer(), &options, &near).unwrap();
-    // All records come from one address.
+    // All connections come from one address.
     let limits = Limits { address_clients_max: usize::MAX, ..limits };
     let options = serve::Options { limits, any_user: true, ..Default::default() };
     let server_half = serve::start(listen(), dialer(), None, options, &far);
     [(client_half, near, true), (server_half.unwrap(), far, false)]
 }
 
-/// Writes records until the other side ends the connection; how many.
+/// Writes records until the other side ends the connection, and returns their number.
 fn pour(half: &Acceptor, chance: &mut Chance) -> u64 {
     let mut stream = TcpStream::connect(half.address().unwrap()).unwrap();
     stream.set_read_timeout(Some(WAIT)).unwrap();
@@ -133,7 +134,7 @@ fn nonsense(records: u64, seed: u64) {
             poured += pour(&half, &mut chance);
         }
         answers(2);
-        // A connection is counted, and its place given back, after its client has seen its end.
+        // A connection is counted, and its slot freed, only after its client has seen its end.
         let eventually = |what: &str, is: &dyn Fn() -> bool| {
             let deadline = Instant::now() + WAIT;
             while !is() {

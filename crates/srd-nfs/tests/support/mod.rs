@@ -20,7 +20,7 @@ use std::time::{Duration, SystemTime};
 
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// A call with so many bytes after its head, which differ from call to call.
+/// Returns a call with `bytes` bytes after its head, which depend on `xid`.
 pub(crate) fn call(xid: u32, bytes: usize) -> Record {
     let mut message = [xid.to_be_bytes(), [0; 4]].concat();
     let data = xid.to_be_bytes().into_iter().cycle();
@@ -28,7 +28,7 @@ pub(crate) fn call(xid: u32, bytes: usize) -> Record {
     Record::of(&message).unwrap()
 }
 
-/// The reply of the stand-in: to the NULL call the reply of RFC 5531, otherwise an echo.
+/// Returns the reply of the stand-in: to the NULL call the reply of RFC 5531, otherwise an echo.
 pub(crate) fn reply(call: &Record) -> Record {
     let mut message = call.message().to_vec();
     message[7] = 1;
@@ -65,13 +65,13 @@ impl Server {
         Self::start(Manner::Slow(pause))
     }
 
-    /// A stand-in that answers this number of calls of a connection, and ends the connection at
-    /// the next call, unanswered.
+    /// Starts a stand-in that answers `calls` calls of a connection, and closes the connection at
+    /// the next call without an answer.
     pub(crate) fn that_ends_after(calls: usize) -> Self {
         Self::start(Manner::EndsAfter(calls))
     }
 
-    /// Calls that came.
+    /// Returns the number of calls that arrived.
     pub(crate) fn calls(&self) -> usize {
         self.calls.load(Ordering::SeqCst)
     }
@@ -115,7 +115,7 @@ pub(crate) struct Authority {
     directory: tempfile::TempDir,
     certificate: rcgen::Certificate,
     key: KeyPair,
-    /// The number of the certificate in each file.
+    /// Serial number of the certificate in each file.
     serials: Mutex<BTreeMap<PathBuf, u64>>,
 }
 
@@ -124,7 +124,7 @@ impl Authority {
         let directory = tempfile::tempdir().unwrap();
         let key = KeyPair::generate().unwrap();
         let mut params = CertificateParams::default();
-        // Issuers are distinguished by their names, so each has its own.
+        // Issuers are distinguished by their names, so each issuer gets a different name.
         let name = directory.path().display().to_string();
         params.distinguished_name.push(DnType::CommonName, name);
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
@@ -134,12 +134,13 @@ impl Authority {
         Self { directory, certificate, key, serials: Mutex::default() }
     }
 
-    /// The file of its own certificate.
+    /// Returns the file of the issuer's certificate.
     pub(crate) fn file(&self) -> PathBuf {
         self.directory.path().join("ca.pem")
     }
 
-    /// A certificate that is valid for so many days, or has been until so many ago.
+    /// Issues a certificate that is valid for `days` days or, if negative, expired that many days
+    /// ago.
     pub(crate) fn identity(&self, name: &str, days: i64) -> Identity {
         let file = |ending| self.directory.path().join(format!("{name}.{ending}"));
         let own = Identity { certificate: file("pem"), key: file("key") };
@@ -164,7 +165,7 @@ impl Authority {
         std::fs::set_permissions(&own.key, std::fs::Permissions::from_mode(0o600)).unwrap();
     }
 
-    /// Writes a list of revoked certificates with these in it.
+    /// Writes a list of revoked certificates that contains `revoked`.
     pub(crate) fn revoke(&self, revoked: &[&Identity]) -> PathBuf {
         let serials = self.serials.lock().unwrap();
         let entry = |own: &&Identity| RevokedCertParams {

@@ -2,7 +2,7 @@
 
 use std::ffi::c_int;
 
-/// A release of the interface.
+/// Returns the number of a release of libfabric's interface.
 #[must_use]
 pub const fn fi_version(major: u32, minor: u32) -> u32 {
     major << 16 | minor

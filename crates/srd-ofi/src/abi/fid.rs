@@ -1,4 +1,4 @@
-//! The head of every object, and what every object can do (`rdma/fabric.h`).
+//! The head of every object, and the calls that every object has (`rdma/fabric.h`).
 
 use std::ffi::{c_char, c_int, c_void};
 
@@ -42,7 +42,7 @@ pub use libc::iovec;
 /// A peer's address within an address vector.
 pub type fi_addr_t = u64;
 
-/// No address, or any.
+/// No address, or any address.
 pub const FI_ADDR_UNSPEC: fi_addr_t = u64::MAX;
 /// No address.
 pub const FI_ADDR_NOTAVAIL: fi_addr_t = u64::MAX;

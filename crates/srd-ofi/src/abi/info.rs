@@ -1,7 +1,8 @@
 //! Arguments and results of `fi_getinfo` (`rdma/fabric.h`).
 //!
-//! In C some of these structures name the type of an open fabric or domain, which is defined above
-//! this file; here they name its head, with which it begins. The provider uses none of them.
+//! In C, some of these structures point to an open fabric or domain, whose type is defined in
+//! another header. Here they point to a [`fid`](super::fid::fid), the head with which each object
+//! begins. The provider does not use these pointers.
 
 use std::ffi::{c_char, c_int, c_void};
 
@@ -19,7 +20,8 @@ layout! {
 }
 
 layout! {
-    /// A domain. Only what all releases share: later ones append, so only the core allocates it.
+    /// A domain. Only the fields that all releases share: later releases append fields, so only the
+    /// core allocates this structure.
     struct fi_domain_attr: 192 {
         domain @ 0: *mut fid,
         name @ 8: *mut c_char,

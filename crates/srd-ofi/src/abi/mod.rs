@@ -8,7 +8,7 @@
 //! |---|---|
 //! | [`fid`] | the head of every object |
 //! | [`info`] | `fi_info` and its attributes |
-//! | [`provider`] | what a provider hands over |
+//! | [`provider`] | structure that a provider returns to the core |
 //! | [`fabric`] [`domain`] [`av`] [`endpoint`] [`cq`] [`eq`] [`cntr`] | objects |
 //! | `endpoint::{msg, tagged, rma, atomic, collective}` | tables of data transfer |
 //! | [`bits`] [`errno`] | capabilities, modes, orders; errors |
@@ -33,7 +33,7 @@ pub struct Layout {
     pub fields: &'static [(&'static str, usize)],
 }
 
-/// Return value of a call that is not offered.
+/// Return value of a call that the provider does not support.
 trait Refusal {
     const REFUSED: Self;
 }
@@ -46,7 +46,7 @@ impl Refusal for isize {
     const REFUSED: Self = -(errno::FI_ENOSYS as Self);
 }
 
-/// A counter's reading has no room for an error.
+/// The value of a counter cannot express an error.
 impl Refusal for u64 {
     const REFUSED: Self = 0;
 }
@@ -83,9 +83,9 @@ macro_rules! layout {
     };
 }
 
-/// A table of calls. It begins with its own size; no slot may be empty, because libfabric's
-/// inline functions call through most of them without a look. `REFUSING` answers every call
-/// with `-FI_ENOSYS`; what is offered replaces its slots.
+/// A table of calls, which begins with its size. No slot may be empty, because libfabric's inline
+/// functions call through most slots without a check. `REFUSING` answers every call with
+/// `-FI_ENOSYS`; supported calls replace slots of `REFUSING`.
 macro_rules! ops {
     ($(#[$meta:meta])* struct $name:ident: $bytes:literal {
         $($op:ident @ $at:literal: fn($($argument:ident: $type:ty),* $(,)?) -> $result:ty,)*

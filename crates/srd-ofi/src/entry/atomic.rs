@@ -34,7 +34,7 @@ pub(super) static OPS: fi_ops_atomic = fi_ops_atomic {
     ..fi_ops_atomic::REFUSING
 };
 
-/// Elements of the application's, in pieces.
+/// The application's elements, in pieces.
 #[derive(Clone, Copy)]
 struct Elements {
     pieces: *const fi_ioc,
@@ -44,8 +44,8 @@ struct Elements {
 impl Elements {
     const NONE: Self = Self { pieces: ptr::null(), count: 0 };
 
-    /// The bytes of elements of size `size`. No pieces, or a null pointer, as fetches without an
-    /// operand pass it, give an empty buffer.
+    /// Returns the buffer of elements of `size` bytes. Without pieces, or with a null pointer (a
+    /// fetch without operand passes it), the buffer is empty.
     unsafe fn buffer(self, size: usize) -> Outcome<Buffer> {
         if self.count > IOV_LIMIT {
             return Err(Errno(FI_EINVAL));
@@ -53,7 +53,7 @@ impl Elements {
         if self.count == 0 || self.pieces.is_null() {
             return Buffer::of(std::iter::empty());
         }
-        // SAFETY: the application passes so many pieces.
+        // SAFETY: the application passes `count` pieces.
         let pieces = unsafe { std::slice::from_raw_parts(self.pieces, self.count) };
         if pieces.iter().any(|piece| piece.count.checked_mul(size).is_none()) {
             return Err(Errno(FI_EINVAL));
@@ -75,8 +75,8 @@ struct Call {
     context: *mut c_void,
 }
 
-/// Submits the operation. `remote` are the peer's elements; `Err`: as many as the operands, or
-/// results, at an address under a key.
+/// Submits the operation. `remote` is the list of the peer's elements. `Err` is an address and a
+/// key: the elements start there, and their number is that of the operands or results.
 unsafe fn compute(
     ep: *mut fid_ep,
     call: &Call,
@@ -120,7 +120,7 @@ unsafe fn compute(
     sent(ask())
 }
 
-/// As a message describes it.
+/// Submits the operation that a message describes.
 unsafe fn described(
     ep: *mut fid_ep,
     form: Form,
@@ -171,7 +171,7 @@ unsafe extern "C" fn write(
     context: *mut c_void,
 ) -> isize {
     let piece = one(buf, count);
-    // SAFETY: as that function requires.
+    // SAFETY: the caller meets the requirements of the called function.
     unsafe { writev(ep, &piece, ptr::null_mut(), 1, to, addr, key, datatype, op, context) }
 }
 
@@ -190,12 +190,12 @@ unsafe extern "C" fn writev(
     let operand = Elements { pieces: iov, count };
     let (compare, result) = (Elements::NONE, Elements::NONE);
     let call = Call { form: Form::Change, datatype, op, operand, compare, result, to, context };
-    // SAFETY: as that function requires.
+    // SAFETY: the caller meets the requirements of the called function.
     unsafe { compute(ep, &call, Err((addr, key)), by_endpoint) }
 }
 
 unsafe extern "C" fn writemsg(ep: *mut fid_ep, msg: *const fi_msg_atomic, flags: u64) -> isize {
-    // SAFETY: as that function requires.
+    // SAFETY: the caller meets the requirements of the called function.
     unsafe { described(ep, Form::Change, msg, Elements::NONE, Elements::NONE, flags) }
 }
 
@@ -215,7 +215,8 @@ unsafe extern "C" fn inject(
     let context = ptr::null_mut();
     let call = Call { form: Form::Change, datatype, op, operand, compare, result, to, context };
     let how = |endpoint: &Endpoint| TransferFlags::inject(endpoint.tx_flags());
-    // SAFETY: as that function requires; the Messaging Layer copies operands.
+    // SAFETY: the caller meets the requirements of the called function; the Messaging Layer
+    // copies operands.
     unsafe { compute(ep, &call, Err((addr, key)), how) }
 }
 
@@ -235,7 +236,7 @@ unsafe extern "C" fn readwrite(
 ) -> isize {
     let (piece, mut result) = (one(buf, count), one(result, count));
     let none = ptr::null_mut();
-    // SAFETY: as that function requires.
+    // SAFETY: the caller meets the requirements of the called function.
     unsafe {
         readwritev(
             ep,
@@ -274,7 +275,7 @@ unsafe extern "C" fn readwritev(
     let result = Elements { pieces: resultv, count: result_count };
     let compare = Elements::NONE;
     let call = Call { form: Form::Fetch, datatype, op, operand, compare, result, to, context };
-    // SAFETY: as that function requires.
+    // SAFETY: the caller meets the requirements of the called function.
     unsafe { compute(ep, &call, Err((addr, key)), by_endpoint) }
 }
 
@@ -287,7 +288,7 @@ unsafe extern "C" fn readwritemsg(
     flags: u64,
 ) -> isize {
     let result = Elements { pieces: resultv, count: result_count };
-    // SAFETY: as that function requires.
+    // SAFETY: the caller meets the requirements of the called function.
     unsafe { described(ep, Form::Fetch, msg, Elements::NONE, result, flags) }
 }
 
@@ -309,7 +310,7 @@ unsafe extern "C" fn compwrite(
 ) -> isize {
     let (piece, compare, mut result) = (one(buf, count), one(compare, count), one(result, count));
     let none = ptr::null_mut();
-    // SAFETY: as that function requires.
+    // SAFETY: the caller meets the requirements of the called function.
     unsafe {
         compwritev(
             ep,
@@ -354,7 +355,7 @@ unsafe extern "C" fn compwritev(
     let compare = Elements { pieces: comparev, count: compare_count };
     let result = Elements { pieces: resultv, count: result_count };
     let call = Call { form: Form::Compare, datatype, op, operand, compare, result, to, context };
-    // SAFETY: as that function requires.
+    // SAFETY: the caller meets the requirements of the called function.
     unsafe { compute(ep, &call, Err((addr, key)), by_endpoint) }
 }
 
@@ -371,7 +372,7 @@ unsafe extern "C" fn compwritemsg(
 ) -> isize {
     let compare = Elements { pieces: comparev, count: compare_count };
     let result = Elements { pieces: resultv, count: result_count };
-    // SAFETY: as that function requires.
+    // SAFETY: the caller meets the requirements of the called function.
     unsafe { described(ep, Form::Compare, msg, compare, result, flags) }
 }
 
@@ -404,7 +405,7 @@ unsafe extern "C" fn writevalid(
     op: c_int,
     count: *mut usize,
 ) -> c_int {
-    // SAFETY: as that function requires.
+    // SAFETY: the caller meets the requirements of the called function.
     unsafe { valid(ep, Form::Change, datatype, op, count) }
 }
 
@@ -414,7 +415,7 @@ unsafe extern "C" fn readwritevalid(
     op: c_int,
     count: *mut usize,
 ) -> c_int {
-    // SAFETY: as that function requires.
+    // SAFETY: the caller meets the requirements of the called function.
     unsafe { valid(ep, Form::Fetch, datatype, op, count) }
 }
 
@@ -424,6 +425,6 @@ unsafe extern "C" fn compwritevalid(
     op: c_int,
     count: *mut usize,
 ) -> c_int {
-    // SAFETY: as that function requires.
+    // SAFETY: the caller meets the requirements of the called function.
     unsafe { valid(ep, Form::Compare, datatype, op, count) }
 }

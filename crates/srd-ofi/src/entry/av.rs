@@ -14,10 +14,10 @@ use crate::domain::{Domain, Kind, Slot};
 use crate::vector::AddressVector;
 use crate::{Errno, Outcome};
 
-/// `fi_more`: more insertions follow, which changes nothing here.
+/// `fi_more`: more insertions follow. The flag has no effect here.
 const FI_MORE: u64 = 1 << 18;
 
-/// The table of calls as it is since release 1.20; older cores read the first part of it.
+/// The table of calls since release 1.20. Older cores read only its first part.
 #[repr(C)]
 struct Ops {
     until_1_17: fi_ops_av,
@@ -50,7 +50,7 @@ unsafe impl Object for AddressVector {
     const OPS: &'static fi_ops = &fi_ops { close: close::<Self>, ..fi_ops::REFUSING };
 }
 
-/// `fi_av_open`.
+/// Implements `fi_av_open`.
 pub(super) unsafe extern "C" fn open(
     domain: *mut fid_domain,
     attr: *mut fi_av_attr,
@@ -77,8 +77,8 @@ pub(super) unsafe extern "C" fn open(
     code(open())
 }
 
-/// Inserts addresses, one after the other; how many went in. With `FI_SYNC_ERR` the context is an
-/// array for the error of each.
+/// Inserts addresses in order and returns the number of inserted addresses. With `FI_SYNC_ERR` the
+/// context is an array that receives the error of each address.
 unsafe extern "C" fn insert(
     av: *mut fid_av,
     addr: *const c_void,
@@ -107,7 +107,7 @@ unsafe extern "C" fn insert(
         let one = unsafe { slice::from_raw_parts(addr.cast::<u8>().add(at * bytes), bytes) };
         let number = Address::decode(one).ok_or(Errno(FI_EINVAL)).and_then(|a| vector.insert(a));
         inserted += c_int::from(number.is_ok());
-        // SAFETY: where they are given, both arrays have `count` entries.
+        // SAFETY: each array that is not null has `count` entries.
         unsafe {
             if !fi_addr.is_null() {
                 *fi_addr.add(at) = number.unwrap_or(FI_ADDR_NOTAVAIL);
@@ -148,7 +148,7 @@ unsafe extern "C" fn insertsvc(
     };
     let number = insert();
     if !fi_addr.is_null() {
-        // SAFETY: the application gives room for one number.
+        // SAFETY: the application provides memory for one number.
         unsafe { *fi_addr = number.unwrap_or(FI_ADDR_NOTAVAIL) };
     }
     number.map_or_else(|error| -error.0, |_| 1)
@@ -164,7 +164,7 @@ unsafe extern "C" fn remove(
         return -FI_EBADFLAGS;
     }
     for at in 0..count {
-        // SAFETY: the vector is open, and the application passes so many numbers.
+        // SAFETY: the vector is open, and the application passes `count` numbers.
         let removed = unsafe { state::<AddressVector>(av).remove(*fi_addr.add(at)) };
         if let Err(error) = removed {
             return -error.0;
@@ -173,7 +173,7 @@ unsafe extern "C" fn remove(
     0
 }
 
-/// Writes as much of an address as there is room for, and always its length.
+/// Writes the part of an address that fits, and always its full length.
 unsafe extern "C" fn lookup(
     av: *mut fid_av,
     fi_addr: fi_addr_t,
@@ -185,7 +185,8 @@ unsafe extern "C" fn lookup(
         Ok(found) => found,
         Err(error) => return -error.0,
     };
-    // SAFETY: room and length are the application's. That it was cut shows in the length.
+    // SAFETY: buffer and length are the application's. The length shows whether the address was
+    // cut.
     let _ = unsafe { write_address(found, addr, addrlen) };
     0
 }
@@ -210,7 +211,8 @@ unsafe extern "C" fn straddr(
     buf
 }
 
-/// Writes an address into the application's room, and its length; what does not fit is cut.
+/// Writes an address and its length into the application's memory. An address that does not fit is
+/// cut.
 ///
 /// # Errors
 /// `FI_ETOOSMALL` if it was cut.

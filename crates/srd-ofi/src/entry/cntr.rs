@@ -22,7 +22,7 @@ unsafe impl Object for Counter {
 static OPS: fi_ops_cntr =
     fi_ops_cntr { read, readerr, add, set, wait, adderr, seterr, ..fi_ops_cntr::REFUSING };
 
-/// `fi_cntr_open`.
+/// Implements `fi_cntr_open`.
 pub(super) unsafe extern "C" fn open(
     domain: *mut fid_domain,
     attr: *mut fi_cntr_attr,

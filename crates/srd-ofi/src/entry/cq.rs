@@ -31,7 +31,7 @@ static OPS: fi_ops_cq = fi_ops_cq {
     ..fi_ops_cq::REFUSING
 };
 
-/// `fi_cq_open`.
+/// Implements `fi_cq_open`.
 pub(super) unsafe extern "C" fn open(
     domain: *mut fid_domain,
     attr: *mut fi_cq_attr,
@@ -67,7 +67,7 @@ unsafe extern "C" fn control(fid: *mut fid, command: c_int, arg: *mut c_void) ->
     unsafe { answer_wait(command, arg, queue.descriptor(), queue.waiting()) }
 }
 
-/// Answers the two questions about what one can wait on.
+/// Answers `FI_GETWAIT` and `FI_GETWAITOBJ`: the file descriptor, and the kind of wait object.
 pub(super) unsafe fn answer_wait(
     command: c_int,
     arg: *mut c_void,
@@ -83,7 +83,7 @@ pub(super) unsafe fn answer_wait(
         if arg.is_null() {
             return Err(Errno(FI_EINVAL));
         }
-        // SAFETY: the caller vouches for an `int` at `arg`.
+        // SAFETY: the caller guarantees an `int` at `arg`.
         unsafe { *arg.cast::<c_int>() = value };
         Ok(())
     };
@@ -98,7 +98,7 @@ struct Entries {
 }
 
 impl Entries {
-    /// Writes one completion. The shorter formats are beginnings of the longest.
+    /// Writes one completion. A shorter format is the first part of the longest one.
     unsafe fn write(&self, at: usize, completion: &Completion) {
         let entry = fi_cq_tagged_entry {
             op_context: ptr::with_exposed_provenance_mut(completion.context),
@@ -108,8 +108,8 @@ impl Entries {
             data: completion.data,
             tag: completion.tag,
         };
-        // SAFETY: the application passes memory for more entries of this format than `at`, and
-        // for as many senders if `sources` is not null.
+        // SAFETY: the application passes memory for more than `at` entries of this format, and for
+        // the same number of senders if `sources` is not null.
         unsafe {
             let to = self.buffer.add(at * self.bytes);
             ptr::copy_nonoverlapping((&raw const entry).cast::<u8>(), to, self.bytes);
@@ -121,7 +121,7 @@ impl Entries {
 }
 
 unsafe extern "C" fn read(cq: *mut fid_cq, buf: *mut c_void, most: usize) -> isize {
-    // SAFETY: the same, without senders.
+    // SAFETY: the requirements of `readfrom` hold, without senders.
     unsafe { readfrom(cq, buf, most, ptr::null_mut()) }
 }
 
@@ -134,7 +134,7 @@ unsafe extern "C" fn readfrom(
     // SAFETY: the queue is open.
     let queue = unsafe { state::<CompletionQueue>(cq) };
     let entries = Entries { buffer: buf.cast(), sources, bytes: queue.format.bytes() };
-    // SAFETY: there is room for `most`.
+    // SAFETY: the application provides memory for `most` entries.
     count(queue.read(most, |at, completion| unsafe { entries.write(at, completion) }))
 }
 
@@ -145,7 +145,7 @@ unsafe extern "C" fn sread(
     cond: *const c_void,
     timeout: c_int,
 ) -> isize {
-    // SAFETY: the same, without senders.
+    // SAFETY: the requirements of `sreadfrom` hold, without senders.
     unsafe { sreadfrom(cq, buf, most, ptr::null_mut(), cond, timeout) }
 }
 
@@ -160,12 +160,12 @@ unsafe extern "C" fn sreadfrom(
     // SAFETY: the queue is open.
     let queue = unsafe { state::<CompletionQueue>(cq) };
     let entries = Entries { buffer: buf.cast(), sources, bytes: queue.format.bytes() };
-    // SAFETY: there is room for `most`.
+    // SAFETY: the application provides memory for `most` entries.
     count(queue.wait_read(most, timeout, |at, completion| unsafe { entries.write(at, completion) }))
 }
 
-/// Writes what all releases have of an error. Its text goes where the application gives room, or
-/// stays with the queue until the next error is read.
+/// Writes the fields of an error that all releases share. If the application provides memory for
+/// text, the text is copied there; otherwise the queue keeps it until the next error is read.
 unsafe extern "C" fn readerr(cq: *mut fid_cq, buf: *mut fi_cq_err_entry, _: u64) -> isize {
     // SAFETY: the queue is open.
     let queue = unsafe { state::<CompletionQueue>(cq) };
@@ -176,7 +176,7 @@ unsafe extern "C" fn readerr(cq: *mut fid_cq, buf: *mut fi_cq_err_entry, _: u64)
     if !failure.text.is_empty() {
         crate::core::log(crate::core::Level::Info, &failure.text);
     }
-    // SAFETY: the application gives an entry, with the room for text that it names.
+    // SAFETY: the application provides an entry, and memory for text of the length in the entry.
     unsafe {
         let (given, room) = ((*buf).err_data, (*buf).err_data_size);
         let (err_data, err_data_size) = if failure.text.is_empty() {
@@ -211,7 +211,8 @@ unsafe extern "C" fn signal(cq: *mut fid_cq) -> c_int {
     0
 }
 
-/// The text of an error is what `readerr` gave with it; else what its number means.
+/// Returns the text that `readerr` returned with the error; without it, the meaning of the error's
+/// number.
 unsafe extern "C" fn strerror(
     _: *mut fid_cq,
     provider_error: c_int,
@@ -220,7 +221,8 @@ unsafe extern "C" fn strerror(
     len: usize,
 ) -> *const c_char {
     let meaning = crate::failure::meaning(provider_error);
-    // SAFETY: the application passes on what it got from `readerr`, or null; it gives `len` bytes.
+    // SAFETY: the application passes the pointer that it got from `readerr`, or null; `buf` has
+    // `len` bytes.
     unsafe {
         let given = super::text(err_data.cast()).filter(|text| !text.is_empty());
         write_text(given.unwrap_or(&meaning.to_string_lossy()), buf, len);

@@ -34,7 +34,7 @@ static OPS: fi_ops_domain = fi_ops_domain {
     ..fi_ops_domain::REFUSING
 };
 
-/// `fi_domain`.
+/// Implements `fi_domain`.
 pub(super) unsafe extern "C" fn open(
     fabric: *mut fid_fabric,
     info: *mut fi_info,
@@ -44,7 +44,7 @@ pub(super) unsafe extern "C" fn open(
     let open = || -> Outcome {
         // SAFETY: the application passes an info, or null.
         let info = unsafe { info.as_ref() }.ok_or(Errno(FI_EINVAL))?;
-        // SAFETY: it is whole.
+        // SAFETY: the info and its attributes are complete.
         let asked = unsafe { super::info::read(info) };
         let source = asked.source.ok_or(Errno(FI_EINVAL))?;
         let basic_mr = asked.domain.is_some_and(|domain| domain.mr_mode == FI_MR_BASIC);
@@ -66,7 +66,7 @@ pub(super) unsafe extern "C" fn open(
     code(open())
 }
 
-/// Returns the size of elements, and the number of them that an operation may have.
+/// Returns the size of elements, and the largest number of elements of one operation.
 unsafe extern "C" fn query_atomic(
     _: *mut fid_domain,
     datatype: c_int,

@@ -39,7 +39,7 @@ static NO_RMA: fi_ops_rma = fi_ops_rma::REFUSING;
 static NO_TAGGED: fi_ops_tagged = fi_ops_tagged::REFUSING;
 static NO_ATOMIC: fi_ops_atomic = fi_ops_atomic::REFUSING;
 
-/// `fi_endpoint`.
+/// Implements `fi_endpoint`.
 pub(super) unsafe extern "C" fn open(
     domain: *mut fid_domain,
     info: *mut fi_info,
@@ -49,7 +49,7 @@ pub(super) unsafe extern "C" fn open(
     let open = || -> Outcome {
         // SAFETY: the application passes an info, or null.
         let info = unsafe { info.as_ref() }.ok_or(Errno(FI_EINVAL))?;
-        // SAFETY: it is whole.
+        // SAFETY: the info and its attributes are complete.
         let asked = unsafe { super::info::read(info) };
         let source = asked.source.ok_or(Errno(FI_EINVAL))?;
         let kind = asked.ep.ok_or(Errno(FI_EINVAL))?.r#type;
@@ -124,14 +124,14 @@ unsafe extern "C" fn control(fid: *mut fid, command: c_int, arg: *mut c_void) ->
             // SAFETY: both commands come with flags.
             FI_SETOPSFLAG => endpoint.set_flags(unsafe { *flags }),
             FI_GETOPSFLAG => {
-                // SAFETY: as above.
+                // SAFETY: both commands come with flags.
                 let half = unsafe { *flags } & (FI_TRANSMIT | FI_RECV);
                 let answer = match half {
                     FI_TRANSMIT => endpoint.tx_flags(),
                     FI_RECV => endpoint.rx_flags(),
                     _ => return Err(Errno(FI_EINVAL)),
                 };
-                // SAFETY: as above.
+                // SAFETY: both commands come with flags.
                 unsafe { *flags = answer };
                 Ok(())
             }
@@ -147,7 +147,7 @@ unsafe extern "C" fn cancel(fid: *mut fid, context: *mut c_void) -> isize {
 }
 
 unsafe extern "C" fn getname(fid: *mut fid, addr: *mut c_void, addrlen: *mut usize) -> c_int {
-    // SAFETY: `fid` is an open endpoint; room and length are the application's.
+    // SAFETY: `fid` is an open endpoint; buffer and length are the application's.
     let get = || unsafe { super::av::write_address(endpoint(fid)?.name(), addr, addrlen) };
     code(get())
 }
@@ -157,7 +157,7 @@ unsafe extern "C" fn setname(fid: *mut fid, addr: *mut c_void, addrlen: usize) -
         if addr.is_null() {
             return Err(Errno(FI_EINVAL));
         }
-        // SAFETY: the application passes so many bytes.
+        // SAFETY: the application passes `addrlen` bytes.
         let bytes = unsafe { slice::from_raw_parts(addr.cast(), addrlen) };
         let place = Address::decode(bytes).ok_or(Errno(FI_EINVAL))?;
         // SAFETY: `fid` is an open endpoint.
@@ -200,7 +200,7 @@ unsafe extern "C" fn setopt(
         if bytes != size_of::<usize>() || value.is_null() {
             return Err(Errno(FI_EINVAL));
         }
-        // SAFETY: `fid` is an open endpoint; the application gives as many bytes.
+        // SAFETY: `fid` is an open endpoint; the application provides the bytes of a `usize`.
         unsafe { endpoint(fid)?.set_multi_recv_bytes(value.cast::<usize>().read_unaligned()) }
     };
     code(set())

@@ -24,7 +24,7 @@ unsafe impl Object for EventQueue {
 
 static OPS: fi_ops_eq = fi_ops_eq { read, readerr, write, sread, strerror, ..fi_ops_eq::REFUSING };
 
-/// `fi_eq_open`.
+/// Implements `fi_eq_open`.
 pub(super) unsafe extern "C" fn open(
     fabric: *mut fid_fabric,
     attr: *mut fi_eq_attr,
@@ -64,8 +64,8 @@ unsafe extern "C" fn read(
     // SAFETY: the queue is open.
     let found = unsafe { state::<EventQueue>(eq) }.read(len, flags & FI_PEEK != 0);
     let write = |found: crate::event::Event| {
-        // SAFETY: the application gives room for `len` bytes, which the event fits into, and for
-        // its kind.
+        // SAFETY: the application provides `len` bytes, which are enough for the event, and memory
+        // for its kind.
         unsafe {
             *event = found.kind;
             ptr::copy_nonoverlapping(found.bytes.as_ptr(), buf.cast(), found.bytes.len());
@@ -75,7 +75,7 @@ unsafe extern "C" fn read(
     count(found.map(write))
 }
 
-/// Nothing fails here yet: every call that could be asynchronous completes at once.
+/// There are no errors to read: every call that could be asynchronous completes at once.
 extern "C" fn readerr(_: *mut fid_eq, _: *mut fi_eq_err_entry, _: u64) -> isize {
     count(Err(Errno(FI_EAGAIN)))
 }
@@ -106,7 +106,7 @@ unsafe extern "C" fn sread(
 ) -> isize {
     // SAFETY: the queue is open.
     match unsafe { state::<EventQueue>(eq) }.wait(timeout(milliseconds)) {
-        // SAFETY: the same room.
+        // SAFETY: the arguments are passed on unchanged.
         Ok(Waited::Ready) => unsafe { read(eq, event, buf, len, flags) },
         Ok(Waited::Signalled | Waited::TimedOut) => count(Err(Errno(FI_EAGAIN))),
         Err(error) => count(Err(error)),

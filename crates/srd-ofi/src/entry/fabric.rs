@@ -30,7 +30,7 @@ static OPS: fi_ops_fabric = fi_ops_fabric {
     ..fi_ops_fabric::REFUSING
 };
 
-/// `fi_fabric`.
+/// Implements `fi_fabric`.
 pub(super) unsafe extern "C" fn open(
     attr: *mut fi_fabric_attr,
     out: *mut *mut fid_fabric,
@@ -54,19 +54,20 @@ pub(super) unsafe extern "C" fn open(
     code(open())
 }
 
-/// `fi_trywait`: whether one may sleep on the file descriptors of these queues.
+/// Implements `fi_trywait`: whether the caller may sleep on the file descriptors of these queues.
 unsafe extern "C" fn trywait(_: *mut fid_fabric, fids: *mut *mut fid, count: c_int) -> c_int {
     let Ok(count) = usize::try_from(count) else { return -FI_EINVAL };
     for at in 0..count {
-        // SAFETY: the application passes so many objects.
+        // SAFETY: the application passes `count` objects.
         let fid = unsafe { *fids.add(at) };
-        // SAFETY: each is open.
+        // SAFETY: each object is open.
         let (completions, events) =
             unsafe { (state_of::<CompletionQueue>(fid), state_of::<EventQueue>(fid)) };
         let idle = match (completions, events) {
             (Some(queue), _) => {
                 queue.hosts.poll();
-                // From now on the progress thread fills the queue, and with it the descriptor.
+                // From now on the progress thread fills the queue, which makes the descriptor
+                // readable.
                 queue.hosts.hand_over();
                 queue.queue().is_empty()
             }

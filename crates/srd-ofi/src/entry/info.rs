@@ -21,10 +21,11 @@ use crate::{Errno, Outcome};
 /// acknowledgement and a second window.
 const FOR_A_LAYER: u64 = 1 << 59;
 
-/// Bytes of a domain's attributes that all releases share: without the padding after the last.
+/// Bytes of a domain's attributes that all releases share: without the padding after the last
+/// field.
 const DOMAIN_BYTES: usize = std::mem::offset_of!(fi_domain_attr, tclass) + size_of::<u32>();
 
-/// The core's question what there is.
+/// Handles the core's request for the offers that fit the hints.
 pub(super) unsafe extern "C" fn getinfo(
     version: u32,
     node: *const c_char,
@@ -34,7 +35,7 @@ pub(super) unsafe extern "C" fn getinfo(
     out: *mut *mut fi_info,
 ) -> c_int {
     let Some(core) = core() else { return -FI_ENODATA };
-    // SAFETY: the core passes its own hints, whole, or null.
+    // SAFETY: the core passes its own hints with complete attributes, or null.
     let hints = unsafe { hints.as_ref().map(|hints| read(hints)) };
     // SAFETY: both are C strings or null.
     let (node, service) = unsafe { (super::text(node), super::text(service)) };
@@ -49,7 +50,7 @@ pub(super) unsafe extern "C" fn getinfo(
     super::code(unsafe { write_all(core, &offers, out) })
 }
 
-/// The offers that fit a call.
+/// Returns the offers that fit a call.
 fn answer(
     hints: Option<Hints>,
     places: &Places,
@@ -83,7 +84,7 @@ fn answer(
     if offers.is_empty() { Err(nothing) } else { Ok(offers) }
 }
 
-/// Resolves node and service of the call.
+/// Resolves node and service of the call to local and remote addresses.
 fn places(node: Option<&str>, service: Option<&str>, flags: u64) -> Outcome<Places> {
     let source = flags & FI_SOURCE != 0;
     if node.is_none() && service.is_none() {
@@ -94,7 +95,8 @@ fn places(node: Option<&str>, service: Option<&str>, flags: u64) -> Outcome<Plac
             return Err(Errno(FI_ENODATA));
         }
         Some(node) => vec![node],
-        // A port alone: here, at any address, or there, on this machine.
+        // The call names only a port. As a source it is a port at any local address; as a
+        // destination it is a port on this machine.
         None if source => vec!["0.0.0.0", "::"],
         None => vec!["127.0.0.1", "::1"],
     };
@@ -115,17 +117,17 @@ fn places(node: Option<&str>, service: Option<&str>, flags: u64) -> Outcome<Plac
     })
 }
 
-/// A copy of an info, as hints or as what a domain or an endpoint shall be.
+/// Copies an info: hints, or the properties that a new domain or endpoint shall have.
 pub(super) unsafe fn read(info: &fi_info) -> Hints {
     let address = |from: *const c_void, bytes: usize| {
         if from.is_null() {
             return None;
         }
-        // SAFETY: the application declares that `bytes` bytes are there.
+        // SAFETY: the application declares that the address has `bytes` bytes.
         Address::decode(unsafe { std::slice::from_raw_parts(from.cast(), bytes) })
     };
-    // SAFETY: attributes are null or whole; names are null or C strings. Later releases only
-    // append to them.
+    // SAFETY: attributes are null or complete; names are null or C strings. Later releases only
+    // append to attributes.
     unsafe {
         let domain = info.domain_attr.as_ref().copied();
         let fabric = info.fabric_attr.as_ref().copied();
@@ -151,17 +153,18 @@ unsafe fn write_all(core: &Core, offers: &[Offer], out: *mut *mut fi_info) -> Ou
     let mut first: *mut fi_info = ptr::null_mut();
     for offer in offers.iter().rev() {
         let info = core.allocate_info();
-        // SAFETY: the core allocated the info with all its attributes, and it is ours alone.
+        // SAFETY: the core allocated the info with all its attributes, and nothing else refers to
+        // it yet.
         let written = if info.is_null() { None } else { unsafe { write(offer, &mut *info) } };
         if written.is_none() {
-            // SAFETY: both came from the core, and have not been handed out.
+            // SAFETY: both infos came from the core, and the application does not have them yet.
             unsafe {
                 core.free_info(info);
                 core.free_info(first);
             }
             return Err(Errno(FI_ENOMEM));
         }
-        // SAFETY: not null, as was checked.
+        // SAFETY: `info` was checked and is not null.
         unsafe { (*info).next = first };
         first = info;
     }
@@ -170,8 +173,8 @@ unsafe fn write_all(core: &Core, offers: &[Offer], out: *mut *mut fi_info) -> Ou
     Ok(())
 }
 
-/// Fills an empty info; `None` without memory. What it points to belongs to `malloc`, for the core
-/// frees it.
+/// Fills an empty info; `None` if memory is short. All memory behind its pointers comes from
+/// `malloc`, because the core frees it.
 unsafe fn write(offer: &Offer, info: &mut fi_info) -> Option<()> {
     info.caps = offer.caps;
     info.mode = offer.mode;
@@ -180,8 +183,8 @@ unsafe fn write(offer: &Offer, info: &mut fi_info) -> Option<()> {
     if let Some(destination) = offer.destination {
         (info.dest_addr, info.dest_addrlen) = allocate_address(destination)?;
     }
-    // SAFETY: the attributes are the core's, all there, and at least as long as ours; what is
-    // copied into the domain's ends before anything that only later releases have.
+    // SAFETY: the core allocated all attributes, and they are at least as long as ours. The copy
+    // into the domain's attributes ends before the fields that only later releases have.
     unsafe {
         *info.tx_attr = offer.tx;
         *info.rx_attr = offer.rx;

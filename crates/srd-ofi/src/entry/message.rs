@@ -13,7 +13,7 @@ use crate::transfer::{Buffer, Recv, Send, TransferFlags};
 /// A message as `fi_msg` and `fi_msg_tagged` describe it.
 #[derive(Clone, Copy)]
 pub(super) struct Described {
-    /// Its pieces, and how many.
+    /// Its pieces and, in `count`, their number.
     pub(super) iov: *const iovec,
     pub(super) count: usize,
     /// The other end.
@@ -29,7 +29,7 @@ unsafe fn endpoint<'a>(ep: *mut fid_ep) -> &'a Endpoint {
     unsafe { super::state::<Endpoint>(ep) }
 }
 
-/// A send with the endpoint's flags.
+/// Sends with the endpoint's default flags.
 pub(super) unsafe fn simple(
     ep: *mut fid_ep,
     buffer: Outcome<Buffer>,
@@ -48,7 +48,7 @@ pub(super) unsafe fn simple(
     }))
 }
 
-/// A send whose buffer is free at once.
+/// Sends from a buffer that the application may reuse at once.
 pub(super) unsafe fn injected(
     ep: *mut fid_ep,
     buffer: Buffer,
@@ -64,7 +64,7 @@ pub(super) unsafe fn injected(
     }
 }
 
-/// A send as a message describes it.
+/// Sends the message that a descriptor describes.
 pub(super) unsafe fn send_described(
     ep: *mut fid_ep,
     message: &Described,
@@ -81,7 +81,7 @@ pub(super) unsafe fn send_described(
     }))
 }
 
-/// A receive with the endpoint's flags.
+/// Posts a receive with the endpoint's default flags.
 pub(super) unsafe fn received(
     ep: *mut fid_ep,
     buffer: Outcome<Buffer>,
@@ -99,7 +99,7 @@ pub(super) unsafe fn received(
     }))
 }
 
-/// A receive as a message describes it.
+/// Posts the receive that a descriptor describes.
 pub(super) unsafe fn receive_described(
     ep: *mut fid_ep,
     message: &Described,

@@ -3,8 +3,8 @@
 //!
 //! An object of libfabric is a structure that begins with its head, `fid_...`, whose address the
 //! application holds. Here it is a [`Handle`]: head and state in one allocation, from `fi_...open`
-//! to `fi_close`. Other objects that need the state share it, and while one does, `fi_close`
-//! answers `-FI_EBUSY`.
+//! to `fi_close`. Other objects that need the state share it; until they release it, `fi_close`
+//! returns `-FI_EBUSY`.
 //!
 //! The requirements of libfabric's manual on applications are the safety condition of every
 //! function of this module: pointers are null where that is allowed, or valid for the call;
@@ -39,7 +39,7 @@ pub mod tagged;
 /// A kind of object.
 ///
 /// # Safety
-/// `Head` is `repr(C)` and begins with a `fid`; heads of `CLASS` are made from this type only.
+/// `Head` is `repr(C)` and begins with a `fid`; only this type makes heads whose class is `CLASS`.
 pub unsafe trait Object: Sized {
     /// The structure that the application holds a pointer to.
     type Head;
@@ -58,12 +58,12 @@ pub struct Handle<T: Object> {
     process: Process,
 }
 
-/// The beginning of a head.
+/// Returns the `fid` at the beginning of a head.
 fn head<T: Object>(context: *mut c_void) -> fid {
     fid { fclass: T::CLASS, context, ops: table(T::OPS) }
 }
 
-/// A table of calls as a pointer for C. No caller writes into tables.
+/// Returns a table of calls as a pointer for C. No caller writes into tables.
 fn table<T>(ops: &'static T) -> *mut T {
     std::ptr::from_ref(ops).cast_mut()
 }
@@ -85,22 +85,22 @@ unsafe fn give<T: Object>(
     Ok(())
 }
 
-/// The state of an object.
+/// Returns the state of an object.
 unsafe fn state<'a, T: Object>(head: *const T::Head) -> &'a Arc<T> {
     // SAFETY: the application got `head` from `give`, and has not closed it.
     unsafe { &(*head.cast::<Handle<T>>()).state }
 }
 
-/// The state of an object that is known by its `fid`; `None` for an object of another kind.
+/// Returns the state of the object that begins with `fid`; `None` if the object has another kind.
 unsafe fn state_of<'a, T: Object>(fid: *const fid) -> Option<&'a Arc<T>> {
     // SAFETY: `fid` is null or the beginning of an object.
     let class = unsafe { fid.as_ref() }?.fclass;
-    // SAFETY: objects of this class are made from this type only.
+    // SAFETY: only this type makes objects of this class.
     (class == T::CLASS).then(|| unsafe { state::<T>(fid.cast()) })
 }
 
-/// Closes an object that no other object uses. In the child of a fork, the object is only
-/// forgotten.
+/// Closes an object that no other object uses. In the child of a fork, the object is abandoned
+/// without being dropped.
 unsafe extern "C" fn close<T: Object>(fid: *mut fid) -> c_int {
     let Some(state) = (
         // SAFETY: the application passes an object that is not closed.
@@ -108,40 +108,40 @@ unsafe extern "C" fn close<T: Object>(fid: *mut fid) -> c_int {
     ) else {
         return -FI_EINVAL;
     };
-    // SAFETY: as above.
+    // SAFETY: the application passes an object that is not closed.
     if !unsafe { (*fid.cast::<Handle<T>>()).process.is_current() } {
-        // Its locks may be held by threads of the process that forked: it is forgotten.
+        // Threads of the parent process may hold the locks of the object: it is abandoned.
         return 0;
     }
     if Arc::strong_count(state) > 1 {
         return -FI_EBUSY;
     }
-    // SAFETY: the object came from `give`, and the application gives it back.
+    // SAFETY: the object came from `give`, and the application does not use it again.
     drop(unsafe { Box::from_raw(fid.cast::<Handle<T>>()) });
     0
 }
 
-/// Success is zero, an error is negative.
+/// Converts an outcome to zero or a negative error.
 fn code(outcome: Outcome) -> c_int {
     outcome.map_or_else(|error| -error.0, |()| 0)
 }
 
-/// A count of entries or bytes; an error is negative.
+/// Converts an outcome to a number of entries or bytes, or a negative error.
 fn count(outcome: Outcome<usize>) -> isize {
     outcome.map_or_else(|error| -(error.0 as isize), |count| count.cast_signed())
 }
 
-/// Return value of a transfer: zero, or a negative error.
+/// Converts the outcome of a transfer to zero or a negative error.
 fn sent(outcome: Outcome) -> isize {
     outcome.map_or_else(|error| -(error.0 as isize), |()| 0)
 }
 
-/// A pointer as an address, to be used as one later.
+/// Converts a pointer to an address that can be converted back later.
 fn at<T>(pointer: *const T) -> usize {
     pointer.expose_provenance()
 }
 
-/// The pieces of a buffer; null for no pieces.
+/// Returns a buffer of `count` pieces; `iov` may be null if `count` is zero.
 unsafe fn buffer(iov: *const iovec, count: usize) -> Outcome<Buffer> {
     if count == 0 {
         return Buffer::of(std::iter::empty());
@@ -149,27 +149,28 @@ unsafe fn buffer(iov: *const iovec, count: usize) -> Outcome<Buffer> {
     if iov.is_null() || count > crate::offers::IOV_LIMIT {
         return Err(Errno(FI_EINVAL));
     }
-    // SAFETY: the caller vouches for so many pieces.
+    // SAFETY: the caller guarantees `count` pieces.
     let pieces = unsafe { std::slice::from_raw_parts(iov, count) };
     Buffer::of(pieces.iter().map(|piece| (at(piece.iov_base), piece.iov_len)))
 }
 
-/// A C string as text; `None` for null or what is no text.
+/// Returns a C string as text; `None` for null and for invalid UTF-8.
 unsafe fn text<'a>(string: *const c_char) -> Option<&'a str> {
     if string.is_null() {
         return None;
     }
-    // SAFETY: not null, so it is a C string that lives for the call.
+    // SAFETY: the pointer is not null, so it is a C string that is valid during the call.
     unsafe { CStr::from_ptr(string) }.to_str().ok()
 }
 
-/// Writes text with its closing zero into `room` bytes, cut if need be.
+/// Writes text and a terminating zero into `room` bytes. Text that does not fit is cut.
 unsafe fn write_text(text: &str, buffer: *mut c_char, room: usize) {
     if buffer.is_null() || room == 0 {
         return;
     }
     let bytes = text.len().min(room - 1);
-    // SAFETY: the application gives `room` bytes, of which `bytes` and one more are written.
+    // SAFETY: the application provides `room` bytes; the call writes `bytes` and one zero, which
+    // fit.
     unsafe {
         std::ptr::copy_nonoverlapping(text.as_ptr(), buffer.cast(), bytes);
         *buffer.add(bytes) = 0;

@@ -38,7 +38,7 @@ unsafe extern "C" fn reg(
     context: *mut c_void,
 ) -> c_int {
     let request = RegistrationRequest { access, offset, key: requested_key, flags, context };
-    // SAFETY: `fid` is a domain, `out` the application's.
+    // SAFETY: `fid` is a domain, and `out` is the application's.
     code(unsafe { register(fid, vec![(buf.addr(), len)], request, out) })
 }
 
@@ -54,9 +54,9 @@ unsafe extern "C" fn regv(
     context: *mut c_void,
 ) -> c_int {
     let request = RegistrationRequest { access, offset, key: requested_key, flags, context };
-    // SAFETY: the application passes so many pieces.
+    // SAFETY: the application passes `count` pieces.
     let pieces = unsafe { pieces(iov, count) };
-    // SAFETY: `fid` is a domain, `out` the application's.
+    // SAFETY: `fid` is a domain, and `out` is the application's.
     code(pieces.and_then(|pieces| unsafe { register(fid, pieces, request, out) }))
 }
 
@@ -68,7 +68,7 @@ unsafe extern "C" fn regattr(
 ) -> c_int {
     // SAFETY: the application passes attributes, or null.
     let Some(attr) = (unsafe { attr.as_ref() }) else { return -FI_EINVAL };
-    // Memory of devices is not offered, so an application may not request it.
+    // Device memory is not supported, so requests for it are refused.
     if attr.iface != 0 {
         return -FI_ENOSYS;
     }
@@ -79,9 +79,9 @@ unsafe extern "C" fn regattr(
         flags,
         context: attr.context,
     };
-    // SAFETY: the application passes so many pieces.
+    // SAFETY: the application passes `count` pieces.
     let pieces = unsafe { pieces(attr.mr_iov, attr.iov_count) };
-    // SAFETY: `fid` is a domain, `out` the application's.
+    // SAFETY: `fid` is a domain, and `out` is the application's.
     code(pieces.and_then(|pieces| unsafe { register(fid, pieces, request, out) }))
 }
 
@@ -97,7 +97,7 @@ unsafe fn pieces(iov: *const iovec, count: usize) -> Outcome<Vec<Iov>> {
     if iov.is_null() || !(1..=IOV_LIMIT).contains(&count) {
         return Err(Errno(FI_EINVAL));
     }
-    // SAFETY: the caller vouches for so many pieces.
+    // SAFETY: the caller guarantees `count` pieces.
     let iov = unsafe { std::slice::from_raw_parts(iov, count) };
     Ok(iov.iter().map(|piece| (piece.iov_base.addr(), piece.iov_len)).collect())
 }
@@ -126,8 +126,8 @@ unsafe fn register(
     unsafe { give(out, registration, make) }
 }
 
-/// A region belongs to all endpoints of its domain, so binding it to one is no work. Counters of a
-/// region are not offered: those of an endpoint count what peers do.
+/// A region belongs to all endpoints of its domain, so binding it to an endpoint needs no action.
+/// Counters of a region are not supported: the counters of an endpoint count accesses by peers.
 unsafe extern "C" fn bind(fid: *mut fid, other: *mut fid, _: u64) -> c_int {
     let bind = || -> Outcome {
         // SAFETY: both are open objects.
@@ -141,7 +141,7 @@ unsafe extern "C" fn bind(fid: *mut fid, other: *mut fid, _: u64) -> c_int {
     code(bind())
 }
 
-/// A region is ready from the beginning, so enabling it is no work.
+/// A region is ready from the beginning, so enabling it needs no action.
 extern "C" fn control(_: *mut fid, command: c_int, _: *mut c_void) -> c_int {
     if command == FI_ENABLE { 0 } else { -FI_ENOSYS }
 }

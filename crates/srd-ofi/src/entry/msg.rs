@@ -42,7 +42,7 @@ unsafe extern "C" fn recv(
     from: fi_addr_t,
     context: *mut c_void,
 ) -> isize {
-    // SAFETY: as that function requires.
+    // SAFETY: the caller meets the requirements of the called function.
     unsafe { received(ep, Ok(Buffer::one(at(buf), len)), from, None, context) }
 }
 
@@ -54,7 +54,7 @@ unsafe extern "C" fn recvv(
     from: fi_addr_t,
     context: *mut c_void,
 ) -> isize {
-    // SAFETY: `count` pieces are there; the rest is as that function requires.
+    // SAFETY: `count` pieces are there; the rest meets the requirements of the called function.
     unsafe { received(ep, buffer(iov, count), from, None, context) }
 }
 
@@ -73,7 +73,7 @@ unsafe extern "C" fn send(
     to: fi_addr_t,
     context: *mut c_void,
 ) -> isize {
-    // SAFETY: as that function requires.
+    // SAFETY: the caller meets the requirements of the called function.
     unsafe { simple(ep, Ok(Buffer::one(at(buf), len)), None, to, None, context) }
 }
 
@@ -85,7 +85,7 @@ unsafe extern "C" fn sendv(
     to: fi_addr_t,
     context: *mut c_void,
 ) -> isize {
-    // SAFETY: `count` pieces are there; the rest is as that function requires.
+    // SAFETY: `count` pieces are there; the rest meets the requirements of the called function.
     unsafe { simple(ep, buffer(iov, count), None, to, None, context) }
 }
 
@@ -102,7 +102,7 @@ unsafe extern "C" fn inject(
     len: usize,
     to: fi_addr_t,
 ) -> isize {
-    // SAFETY: as that function requires.
+    // SAFETY: the caller meets the requirements of the called function.
     unsafe { injected(ep, Buffer::one(at(buf), len), None, to, None) }
 }
 
@@ -115,7 +115,7 @@ unsafe extern "C" fn senddata(
     to: fi_addr_t,
     context: *mut c_void,
 ) -> isize {
-    // SAFETY: as that function requires.
+    // SAFETY: the caller meets the requirements of the called function.
     unsafe { simple(ep, Ok(Buffer::one(at(buf), len)), Some(data), to, None, context) }
 }
 
@@ -126,6 +126,6 @@ unsafe extern "C" fn injectdata(
     data: u64,
     to: fi_addr_t,
 ) -> isize {
-    // SAFETY: as that function requires.
+    // SAFETY: the caller meets the requirements of the called function.
     unsafe { injected(ep, Buffer::one(at(buf), len), Some(data), to, None) }
 }

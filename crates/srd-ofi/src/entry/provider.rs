@@ -11,13 +11,15 @@ use crate::abi::provider::fi_provider;
 use crate::core::look;
 use crate::settings::PARAMETERS;
 
-/// The provider's own version: raised with each release, so that the newest of two is taken.
+/// The provider's own version. Each release raises it, so that libfabric uses the newest of two
+/// providers.
 const VERSION: u32 = fi_version(0, 1);
 
 struct Shared(UnsafeCell<fi_provider>);
 
-// SAFETY: this library writes only in `fi_prov_ini`, and there one number, whole; each core calls
-// it once, before it uses the provider; then only cores write, under their own locks.
+// SAFETY: this library writes only in `fi_prov_ini`, and only one number, atomically. Each core
+// calls `fi_prov_ini` once, before it uses the provider. Afterwards only cores write, under their
+// own locks.
 unsafe impl Sync for Shared {}
 
 static PROVIDER: Shared = Shared(UnsafeCell::new(fi_provider {
@@ -30,24 +32,27 @@ static PROVIDER: Shared = Shared(UnsafeCell::new(fi_provider {
     cleanup,
 }));
 
-/// The provider, as a pointer for the core. The core writes into it.
+/// Returns the provider as a pointer for the core. The core writes into it.
 #[must_use]
 pub fn provider() -> *mut fi_provider {
     PROVIDER.0.get()
 }
 
-/// The core's first call. Null if the core is older than what is known of its structures.
+/// Handles the core's first call. Returns null if the core is older than the oldest release whose
+/// structures are supported.
 ///
 /// # Safety
-/// Only libfabric calls this, and each of a process only once, before anything else.
+/// Only libfabric calls this function. Each libfabric of a process calls it once, before any other
+/// call.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fi_prov_ini() -> *mut fi_provider {
     let provider = provider();
-    // SAFETY: it is a static.
+    // SAFETY: the provider is a static.
     let Some(core) = (unsafe { look(provider) }) else { return ptr::null_mut() };
-    // A core refuses a provider that is older than what the application was written for, so this
-    // one claims to be as new as the newest core: structures only grow at their ends.
-    // SAFETY: the field is aligned, and lives as long as the process; other cores may read it.
+    // A core refuses a provider that is older than the release for which the application was
+    // written. So this provider reports the version of the newest core: structures only grow at
+    // their ends. SAFETY: the field is aligned, and lives as long as the process; other cores may
+    // read it.
     let version = unsafe { AtomicU32::from_ptr(&raw mut (*provider).fi_version) };
     version.store(core.version(), Ordering::Relaxed);
     for parameter in PARAMETERS {
@@ -56,6 +61,6 @@ pub unsafe extern "C" fn fi_prov_ini() -> *mut fi_provider {
     provider
 }
 
-/// The core unloads the provider. No thread is running that does not belong to an endpoint, and
-/// nothing else is held.
+/// Called when the core unloads the provider. Only endpoints have threads and resources, so there
+/// is nothing to release.
 extern "C" fn cleanup() {}

@@ -36,7 +36,7 @@ struct Target {
     key: u64,
 }
 
-/// An access in one piece of the peer's memory.
+/// Reads or writes one contiguous piece of the peer's memory.
 unsafe fn access(
     ep: *mut fid_ep,
     read: bool,
@@ -59,7 +59,7 @@ unsafe fn access(
     }))
 }
 
-/// A write whose buffer is free at once.
+/// Writes from a buffer that the application may reuse at once.
 unsafe fn injected(ep: *mut fid_ep, buffer: Buffer, target: &Target, data: Option<u64>) -> isize {
     // SAFETY: the endpoint is open, and the buffer readable during the call.
     unsafe {
@@ -71,7 +71,7 @@ unsafe fn injected(ep: *mut fid_ep, buffer: Buffer, target: &Target, data: Optio
     }
 }
 
-/// An access as a message describes it.
+/// Performs the access that a message describes.
 unsafe fn described(ep: *mut fid_ep, read: bool, msg: *const fi_msg_rma, flags: u64) -> isize {
     let ask = || -> Outcome {
         // SAFETY: the application passes a message, with as many pieces as it declares, and does
@@ -116,7 +116,7 @@ unsafe extern "C" fn read(
     context: *mut c_void,
 ) -> isize {
     let buffer = Ok(Buffer::one(at(buf), len));
-    // SAFETY: as that function requires.
+    // SAFETY: the caller meets the requirements of the called function.
     unsafe { access(ep, true, buffer, &Target { to, addr, key }, None, context) }
 }
 
@@ -130,12 +130,12 @@ unsafe extern "C" fn readv(
     key: u64,
     context: *mut c_void,
 ) -> isize {
-    // SAFETY: `count` pieces are there; the rest is as that function requires.
+    // SAFETY: `count` pieces are there; the rest meets the requirements of the called function.
     unsafe { access(ep, true, buffer(iov, count), &Target { to, addr, key }, None, context) }
 }
 
 unsafe extern "C" fn readmsg(ep: *mut fid_ep, msg: *const fi_msg_rma, flags: u64) -> isize {
-    // SAFETY: as that function requires.
+    // SAFETY: the caller meets the requirements of the called function.
     unsafe { described(ep, true, msg, flags) }
 }
 
@@ -150,7 +150,7 @@ unsafe extern "C" fn write(
     context: *mut c_void,
 ) -> isize {
     let buffer = Ok(Buffer::one(at(buf), len));
-    // SAFETY: as that function requires.
+    // SAFETY: the caller meets the requirements of the called function.
     unsafe { access(ep, false, buffer, &Target { to, addr, key }, None, context) }
 }
 
@@ -164,12 +164,12 @@ unsafe extern "C" fn writev(
     key: u64,
     context: *mut c_void,
 ) -> isize {
-    // SAFETY: `count` pieces are there; the rest is as that function requires.
+    // SAFETY: `count` pieces are there; the rest meets the requirements of the called function.
     unsafe { access(ep, false, buffer(iov, count), &Target { to, addr, key }, None, context) }
 }
 
 unsafe extern "C" fn writemsg(ep: *mut fid_ep, msg: *const fi_msg_rma, flags: u64) -> isize {
-    // SAFETY: as that function requires.
+    // SAFETY: the caller meets the requirements of the called function.
     unsafe { described(ep, false, msg, flags) }
 }
 
@@ -181,7 +181,7 @@ unsafe extern "C" fn inject(
     addr: u64,
     key: u64,
 ) -> isize {
-    // SAFETY: as that function requires.
+    // SAFETY: the caller meets the requirements of the called function.
     unsafe { injected(ep, Buffer::one(at(buf), len), &Target { to, addr, key }, None) }
 }
 
@@ -197,7 +197,7 @@ unsafe extern "C" fn writedata(
     context: *mut c_void,
 ) -> isize {
     let buffer = Ok(Buffer::one(at(buf), len));
-    // SAFETY: as that function requires.
+    // SAFETY: the caller meets the requirements of the called function.
     unsafe { access(ep, false, buffer, &Target { to, addr, key }, Some(data), context) }
 }
 
@@ -210,6 +210,6 @@ unsafe extern "C" fn injectdata(
     addr: u64,
     key: u64,
 ) -> isize {
-    // SAFETY: as that function requires.
+    // SAFETY: the caller meets the requirements of the called function.
     unsafe { injected(ep, Buffer::one(at(buf), len), &Target { to, addr, key }, Some(data)) }
 }

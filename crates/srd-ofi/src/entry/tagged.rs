@@ -44,7 +44,7 @@ unsafe extern "C" fn recv(
     ignore: u64,
     context: *mut c_void,
 ) -> isize {
-    // SAFETY: as that function requires.
+    // SAFETY: the caller meets the requirements of the called function.
     unsafe { received(ep, Ok(Buffer::one(at(buf), len)), from, Some((tag, ignore)), context) }
 }
 
@@ -58,7 +58,7 @@ unsafe extern "C" fn recvv(
     ignore: u64,
     context: *mut c_void,
 ) -> isize {
-    // SAFETY: `count` pieces are there; the rest is as that function requires.
+    // SAFETY: `count` pieces are there; the rest meets the requirements of the called function.
     unsafe { received(ep, buffer(iov, count), from, Some((tag, ignore)), context) }
 }
 
@@ -78,7 +78,7 @@ unsafe extern "C" fn send(
     tag: u64,
     context: *mut c_void,
 ) -> isize {
-    // SAFETY: as that function requires.
+    // SAFETY: the caller meets the requirements of the called function.
     unsafe { simple(ep, Ok(Buffer::one(at(buf), len)), None, to, Some(tag), context) }
 }
 
@@ -91,7 +91,7 @@ unsafe extern "C" fn sendv(
     tag: u64,
     context: *mut c_void,
 ) -> isize {
-    // SAFETY: `count` pieces are there; the rest is as that function requires.
+    // SAFETY: `count` pieces are there; the rest meets the requirements of the called function.
     unsafe { simple(ep, buffer(iov, count), None, to, Some(tag), context) }
 }
 
@@ -109,7 +109,7 @@ unsafe extern "C" fn inject(
     to: fi_addr_t,
     tag: u64,
 ) -> isize {
-    // SAFETY: as that function requires.
+    // SAFETY: the caller meets the requirements of the called function.
     unsafe { injected(ep, Buffer::one(at(buf), len), None, to, Some(tag)) }
 }
 
@@ -123,7 +123,7 @@ unsafe extern "C" fn senddata(
     tag: u64,
     context: *mut c_void,
 ) -> isize {
-    // SAFETY: as that function requires.
+    // SAFETY: the caller meets the requirements of the called function.
     unsafe { simple(ep, Ok(Buffer::one(at(buf), len)), Some(data), to, Some(tag), context) }
 }
 
@@ -135,6 +135,6 @@ unsafe extern "C" fn injectdata(
     to: fi_addr_t,
     tag: u64,
 ) -> isize {
-    // SAFETY: as that function requires.
+    // SAFETY: the caller meets the requirements of the called function.
     unsafe { injected(ep, Buffer::one(at(buf), len), Some(data), to, Some(tag)) }
 }

@@ -1,17 +1,18 @@
-//! Many endpoints in one process that all talk to all: the smallest queues suffice, and a peer
-//! costs little.
+//! Many endpoints in one process that all exchange messages with each other: the smallest queues
+//! are enough, and a peer costs little memory.
 
 #![allow(clippy::unwrap_used, reason = "a test, with helpers")]
 
 use crate::node::Program;
 
-/// Bytes that an endpoint may keep of a peer that it talks to, without buffers: 2,327 were
-/// measured with 128 endpoints.
+/// Largest number of bytes of state that an endpoint may keep for an active peer, without buffers:
+/// 2,327 were measured with 128 endpoints.
 const PEER_BYTES_MAX: u64 = 2560;
-/// Descriptors of an endpoint on loopback: a socket, another name of it, an alarm and a bell; for
-/// memory to others of its machine a bell, a listener, and two sets.
+/// Largest number of file descriptors of an endpoint on loopback: a socket, a duplicate of it, a
+/// timer and an event descriptor; for shared memory an event descriptor, a listening socket, and
+/// two epoll sets.
 const DESCRIPTORS: u64 = 8;
-/// Ends of links through memory that a process has at most, of two descriptors each.
+/// Largest number of ends of shared-memory links in a process, with two descriptors each.
 const LINKS: u64 = 256;
 
 /// Output of the program: values by name.
@@ -26,8 +27,8 @@ impl Report {
     }
 }
 
-/// Runs so many endpoints, each of which sends so many messages of so many bytes to every other,
-/// from a queue of so many operations.
+/// Runs the program. `numbers` holds the number of endpoints, of messages from each endpoint to
+/// every other, of bytes per message, and of operations in a queue.
 fn exchange(program: &Program, numbers: [u64; 4], further: &[&str]) -> Report {
     let arguments = numbers.map(|number| number.to_string());
     let output = program.command().args(arguments).args(further).output().unwrap();
@@ -50,7 +51,7 @@ fn costs_little(endpoints: u64) {
     let report = exchange(&program, [endpoints, 1, 64, 0], &[]);
     let heap = report.of("rested", "heap_bytes_per_pair");
     assert!(heap <= PEER_BYTES_MAX, "{heap} bytes of a peer");
-    // What the program itself has, and the standard descriptors.
+    // Descriptors of the program itself, and the standard descriptors.
     let descriptors = report.of("exchanged", "descriptors");
     let most = DESCRIPTORS * endpoints + 2 * LINKS + 16;
     assert!(descriptors <= most, "{descriptors} descriptors");
@@ -62,7 +63,7 @@ fn a_peer_beyond_those_in_memory_costs_two_and_a_half_kilobytes_at_most_and_no_d
     costs_little(128);
 }
 
-/// `cargo test --release -p srd-ofi --test it alltoall:: -- --ignored --nocapture`
+/// Runs on demand: `cargo test --release -p srd-ofi --test it alltoall:: -- --ignored --nocapture`
 #[test]
 #[ignore = "takes minutes and gigabytes"]
 fn a_thousand_endpoints_talk_all_to_all() {

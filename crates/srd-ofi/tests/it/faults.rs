@@ -1,4 +1,4 @@
-//! Errors that the application gets when peers die, restart, do not exist, or do not listen: real
+//! Errors that the application gets if peers end, restart, do not exist, or do not listen: real
 //! processes, over libfabric.
 
 #![allow(clippy::unwrap_used, reason = "a test, with helpers")]
@@ -15,16 +15,17 @@ const RESTARTED: (i32, i32) = (libc::ECONNRESET, 6);
 const SILENT: (i32, i32) = (libc::ETIMEDOUT, 5);
 
 const LOCAL: &str = "127.0.0.1";
-/// Longer than twice the pause between two openings of a session: an operation that only tries to
-/// open a session must end as well.
+/// Answer timeout in milliseconds, longer than twice the pause between two attempts to open a
+/// session: an operation that only tries to open a session must end as well.
 const ANSWERS_WITHIN_MS: &str = "2500";
 /// Limit of operations that take about a second on an idle machine: the return of `fi_close`, and
 /// the failure of a peer whose host reports that its port is closed. Peers have three times as
 /// long to answer.
 const SOON: Duration = Duration::from_secs(10);
 
-/// Every kind of operation, to peer `to`: small messages until sent and until delivered, of several
-/// packets, read by the receiver, and remote memory. Returns their contexts.
+/// Posts every kind of operation to peer `to`: small messages and messages of several packets, each
+/// completed when sent and when delivered; a message that the receiver reads; a remote read and a
+/// remote write. Returns their contexts.
 fn post_every_kind(node: &mut Node, to: u64) -> Vec<u64> {
     let commands = [
         format!("send {to} 8 2 1"),
@@ -41,8 +42,8 @@ fn post_every_kind(node: &mut Node, to: u64) -> Vec<u64> {
     vec![2, 3, 4, 5, 6, 9, 9]
 }
 
-/// A port without a listener, now and later: a connected socket receives packets of its own peer
-/// only.
+/// Returns a port that stays without a listener: the connected socket receives only packets of its
+/// own peer.
 fn nobody() -> (UdpSocket, u16) {
     let held = UdpSocket::bind("127.0.0.1:0").unwrap();
     held.connect("127.0.0.1:9").unwrap();
@@ -59,8 +60,8 @@ fn contexts(ends: &[End]) -> Vec<u64> {
     contexts
 }
 
-/// Two endpoints that have exchanged messages; the first one's number for the second, and its
-/// port.
+/// Returns two endpoints that have exchanged messages, the number of the second one in the first
+/// one's vector, and the port of the second one.
 fn acquainted(program: &Program, settings: &[(&str, &str)]) -> (Node, Node, u64, u16) {
     let (mut a, mut b) = (program.start(settings), program.start(settings));
     a.open(LOCAL, 0);
@@ -76,8 +77,8 @@ fn acquainted(program: &Program, settings: &[(&str, &str)]) -> (Node, Node, u64,
 #[test]
 fn a_killed_peer_is_told_as_silent_for_every_kind_of_operation() {
     let Some(program) = Program::compile("node") else { return };
-    // The host lives and reports that no process listens at the port: no need to wait for the
-    // time-out.
+    // The host runs and reports that no process listens at the port, so the operation ends before
+    // the timeout.
     let (mut a, b, to, port) = acquainted(&program, &[]);
     b.stop();
     let posted = post_every_kind(&mut a, to);
@@ -100,7 +101,7 @@ fn a_restarted_peer_is_told_as_restarted_and_its_new_address_works() {
     let (mut a, b, to, port) = acquainted(&program, &[]);
     b.stop();
     let posted = post_every_kind(&mut a, to);
-    // The peer is back soon: the host's report that no process listens is acted on after 0.7 s.
+    // The peer restarts soon: the host's report that no process listens takes effect after 0.7 s.
     let next = program.start(&[]);
     b.kill();
     let mut b = next;
@@ -108,13 +109,13 @@ fn a_restarted_peer_is_told_as_restarted_and_its_new_address_works() {
     let ends = a.ends(posted.len(), PATIENCE_MS);
     assert_eq!(contexts(&ends), posted);
     for end in &ends {
-        // Silent, if it took longer to come back than its host's word is doubted.
+        // The error is `SILENT` if the restart took longer than these 0.7 s.
         assert!([RESTARTED, SILENT].contains(&end.errors()), "{end:?}");
         assert!(end.text().contains(&format!("127.0.0.1:{port}")), "{end:?}");
         let reason = if end.errors() == SILENT { "has gone silent" } else { "has restarted" };
         assert!(end.text().contains(reason), "{end:?}");
     }
-    // The old address means the run that is gone, for good.
+    // The old address still means the run that has ended.
     a.post(&format!("send {to} 8 7 1"));
     assert_eq!(a.end().errors(), RESTARTED);
     let anew = a.insert(&name);
@@ -152,7 +153,8 @@ fn a_receiver_hears_of_a_sender_that_died_in_the_middle_when_it_next_speaks_to_i
     a.post(&format!("send {to} 4000000 2 1"));
     assert_eq!(a.ends(1, 50), [], "nobody has received it");
     a.stop();
-    // The message is announced: its receiver must read it, and gets no answer.
+    // The message is announced: its receiver must read it, and gets no answer from the stopped
+    // sender.
     b.post("recv 4000000 2 1");
     a.kill();
     b.post(&format!("send {back} 8 3 1"));
@@ -185,14 +187,14 @@ fn a_peer_that_never_was_is_told_as_one_that_never_answered() {
     assert!(a.close() < SOON);
 }
 
-/// One process of a job that is encrypted with this key, or plain.
+/// Starts one process of a job that is encrypted with this key or, without a key, not encrypted.
 fn start_keyed(program: &Program, key: Option<&str>) -> Node {
     let mut settings = vec![("FI_SRD_ANSWER_TIMEOUT_MS", ANSWERS_WITHIN_MS)];
     settings.extend(key.map(|key| ("FI_SRD_JOB_KEY", key)));
     program.start(&settings)
 }
 
-/// A send to `to` ends as unreachable, when the time is over and not before.
+/// Asserts that a send to `to` fails as unreachable, after the timeout and not before.
 fn assert_never_answers(a: &mut Node, to: u64) {
     let (start, patience) = (Instant::now(), ANSWERS_WITHIN_MS.parse().unwrap());
     a.post(&format!("send {to} 8 2 1"));
@@ -283,7 +285,7 @@ fn a_receiver_that_never_posts_costs_bounded_memory_and_holds_up_nobody_else() {
         let most_kb = 24 << 10;
         assert!(after.0 - before.0 < most_kb, "the sender: {before:?} {after:?}");
         assert!(after.1 - before.1 < most_kb, "the receiver: {before:?} {after:?}");
-        // Others of its peers get through, and it gets through to the one that floods it.
+        // Messages of its other peers arrive, and its own messages arrive at the flooding peer.
         let mut c = program.start(&[]);
         let stranger = c.open(LOCAL, 0);
         let b_at_c = c.insert_place(LOCAL, port);
@@ -294,7 +296,7 @@ fn a_receiver_that_never_posts_costs_bounded_memory_and_holds_up_nobody_else() {
         b.post(&format!("send {c_at_b} {bytes} 4 1"));
         c.post(&format!("recv {bytes} 4 1"));
         assert_eq!((c.end(), b.end()), (End::Ok(4, bytes), End::Ok(4, bytes)));
-        // At last it does post: everything arrives, once.
+        // Finally the receiver posts receives: each message arrives once.
         let count = usize::try_from(posted).unwrap();
         b.post(&format!("recv {bytes} 2 {posted}"));
         b.all_ends(count);
@@ -321,7 +323,7 @@ fn a_full_completion_queue_loses_nothing() {
 #[test]
 fn closing_takes_bounded_time_whatever_is_under_way() {
     let Some(program) = Program::compile("node") else { return };
-    // What the other one does: nothing, stands still, is dead, was never there.
+    // State of the other process: it does nothing, it is stopped, it is killed, it never existed.
     for case in ["idle", "stopped", "killed", "absent"] {
         let (mut a, b, mut to, _) = acquainted(&program, &[]);
         let (_held, free) = nobody();
@@ -343,7 +345,7 @@ fn closing_takes_bounded_time_whatever_is_under_way() {
         assert!(took < SOON, "{case}: {took:?}");
         if let Some(b) = b {
             b.go_on();
-            // What was announced to it is not there any more.
+            // The announced message no longer exists.
             let took = b.close();
             assert!(took < SOON, "{case}, the other one: {took:?}");
         }

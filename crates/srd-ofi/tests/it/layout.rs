@@ -1,4 +1,4 @@
-//! Every structure is where the headers of this machine have it.
+//! Every structure has the size and offsets that the headers of this machine define.
 
 use std::fs;
 use std::process::Command;
@@ -22,7 +22,7 @@ const HEADERS: [&str; 10] = [
     "providers/fi_prov.h",
 ];
 
-/// A program that fails to compile wherever C and we disagree.
+/// Returns a C program that fails to compile if a size or offset in C differs from ours.
 fn program() -> String {
     let mut source = String::from("#include <stddef.h>\n");
     for header in HEADERS {

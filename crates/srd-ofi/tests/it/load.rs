@@ -1,4 +1,4 @@
-//! libfabric loads the provider, and shows what it has.
+//! libfabric loads the provider, and lists its offers.
 
 use std::process::Command;
 

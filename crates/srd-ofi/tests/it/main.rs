@@ -1,4 +1,4 @@
-//! Programs in C over the provider, with libfabric as it is on this machine.
+//! Programs in C that use the provider, with the libfabric of this machine.
 
 #![allow(clippy::unwrap_used)] // a test may fail loudly
 

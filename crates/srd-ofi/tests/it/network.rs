@@ -11,7 +11,7 @@ use crate::support::{is_here, lacks};
 
 const NEVER_ANSWERED: (i32, i32) = (libc::EHOSTUNREACH, 4);
 const SILENT: (i32, i32) = (libc::ETIMEDOUT, 5);
-/// Peers are given up soon, and later than a process of a busy machine stands still.
+/// Timeouts of peers: short, but longer than a process of a busy machine may be delayed.
 const SOON: [(&str, &str); 2] =
     [("FI_SRD_ANSWER_TIMEOUT_MS", "3000"), ("FI_SRD_PEER_TIMEOUT_MS", "3000")];
 
@@ -21,7 +21,7 @@ fn run(command: &str) {
     assert!(output.status.success(), "{command}: {}", String::from_utf8_lossy(&output.stderr));
 }
 
-/// Two namespaces with a cable between them: 198.18.77.1 and 198.18.77.2.
+/// Two namespaces connected by a veth pair: 198.18.77.1 and 198.18.77.2.
 struct Cable {
     ends: [String; 2],
 }
@@ -51,7 +51,7 @@ impl Cable {
         Some(cable)
     }
 
-    /// Everything that arrives at the second end vanishes.
+    /// Drops every packet that arrives at the second end.
     fn swallow(&self) {
         let inside = format!("ip netns exec {} nft", self.ends[1]);
         run(&format!("{inside} add table inet hole"));
@@ -93,7 +93,7 @@ fn a_network_that_swallows_packets_is_told_as_silence_and_healed_it_works_again(
         assert_eq!(end.errors(), SILENT, "{end:?}");
         assert!(end.text().contains("198.18.77.2:"), "{end:?}");
     }
-    // From the beginning it is a peer that never answered.
+    // This peer never answers.
     let stranger = a.insert_place("198.18.77.2", 7);
     a.post(&format!("send {stranger} 8 5 1"));
     let end = a.end();

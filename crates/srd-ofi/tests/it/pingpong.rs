@@ -11,10 +11,11 @@ use std::time::{Duration, Instant};
 
 use crate::support::{Provider, is_here};
 
-/// Longest that a conversation, and each of its processes, may take.
+/// Longest run time of a ping-pong test and of each of its processes.
 const LIMIT: Duration = Duration::from_secs(120);
 
-/// Sizes at which messages change their way: within a packet, in several, read by the receiver.
+/// Message sizes in bytes, for each way of transfer: in one packet, in several packets, read by the
+/// receiver.
 const SIZES: [&str; 5] = ["1", "4096", "20000", "65536", "1000000"];
 
 fn pingpong(provider: &Provider, (kind, key): (&str, &str), arguments: &[&str]) -> Command {
@@ -29,8 +30,9 @@ fn pingpong(provider: &Provider, (kind, key): (&str, &str), arguments: &[&str]) 
     command
 }
 
-/// A free port below the range that the kernel assigns to connections. A client that connects
-/// before its server listens could otherwise be given the server's port, and connect to itself.
+/// Returns a free port below the range that the kernel assigns to connections. A client that
+/// connects before its server listens could otherwise get the server's port as its own, and connect
+/// to itself.
 fn free_port() -> String {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     loop {
@@ -42,7 +44,7 @@ fn free_port() -> String {
     }
 }
 
-/// A process and its output. It is ended when it is dropped, or takes too long.
+/// A process and its output. It is killed if it takes too long, or when this value is dropped.
 struct Running {
     child: Child,
     said: File,
@@ -56,7 +58,7 @@ impl Running {
         Self { child, said }
     }
 
-    /// Whether the process succeeded, and its output.
+    /// Waits for the end. Returns whether the process succeeded, and its output.
     fn finish(&mut self) -> (bool, String) {
         let start = Instant::now();
         let status = loop {
@@ -96,7 +98,7 @@ fn converse(provider: &Provider, how: (&str, &str), size: &str) -> (String, Stri
         let waits = said.contains("Connection refused") && start.elapsed() < LIMIT;
         assert!(waits, "{size} bytes: {said}");
         if server.child.try_wait().unwrap().is_some() {
-            // Another program was faster.
+            // Another program took the port first.
             let (_, said) = server.finish();
             assert!(said.contains("already in use"), "{size} bytes: {said}");
             port = free_port();
@@ -126,7 +128,7 @@ fn the_log_tells_what_a_closed_endpoint_has_moved() {
         return;
     }
     let (server, client) = converse(&Provider::new(), ("rdm", ""), "4096");
-    // Twenty messages to and fro, acknowledged or not when the last has been read.
+    // Twenty messages in each direction; the last may be unacknowledged when the counters are read.
     for said in [server, client] {
         let line =
             said.lines().find(|line| line.contains("closed the endpoint at fi_srd://127.0.0.1:"));

@@ -1,5 +1,5 @@
 //! Processes that fork, load and unload libfabric, load two of them, and use one endpoint from many
-//! threads: programs in C, with libfabric as it is on this machine.
+//! threads: programs in C, with the libfabric of this machine.
 
 #![allow(clippy::unwrap_used, reason = "a test, with helpers")]
 
@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use crate::support::{Provider, has_headers, is_here, lacks};
 
-/// A program that hangs is ended after this.
+/// Time after which a program that hangs is killed.
 const LIMIT: Duration = Duration::from_secs(300);
 
 /// A program of `tests/programs`, compiled, with the provider beside it.
@@ -19,7 +19,7 @@ struct Program {
 }
 
 impl Program {
-    /// `None` if this machine cannot compile it.
+    /// Compiles the program; `None` if this machine cannot compile it.
     fn new(name: &str, libraries: &[&str]) -> Option<Self> {
         if !is_here("cc", "gcc") {
             return None;
@@ -42,7 +42,7 @@ impl Program {
         Some(Self { directory, provider: Provider::new() })
     }
 
-    /// Runs it; it must end well.
+    /// Runs the program and asserts that it succeeds.
     fn run(&self, arguments: &[&Path]) {
         let mut run = Command::new(self.file());
         run.args(arguments);
@@ -97,7 +97,7 @@ fn eight_threads_share_an_endpoint_while_others_come_and_go() {
     }
 }
 
-/// The libfabric that the linker finds.
+/// Returns the path of the libfabric that the linker finds.
 fn of_the_system() -> Option<PathBuf> {
     let output = Command::new("ldconfig").arg("-p").output().ok()?;
     let listed = String::from_utf8_lossy(&output.stdout).into_owned();
@@ -105,8 +105,9 @@ fn of_the_system() -> Option<PathBuf> {
     Some(PathBuf::from(line.rsplit(' ').next()?))
 }
 
-/// One libfabric twice is enough to see that two do not disturb each other; where another release
-/// is named (`SRD_TEST_LIBFABRIC`, and its version in `SRD_TEST_LIBFABRIC_VERSION`), that is taken.
+/// One libfabric twice is enough to see that two do not disturb each other; if `SRD_TEST_LIBFABRIC`
+/// names another release (and `SRD_TEST_LIBFABRIC_VERSION` its version), the second one is that
+/// release.
 #[test]
 fn two_libfabrics_in_one_process_talk_to_each_other() {
     let Some(program) = Program::new("two", &["-ldl", "-lpthread"]) else { return };

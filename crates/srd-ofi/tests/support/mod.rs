@@ -1,4 +1,4 @@
-//! The library as libfabric loads it, and what a machine may lack.
+//! The library as libfabric loads it, and checks for programs and headers that a machine may lack.
 
 #![allow(dead_code, reason = "each test uses a part")]
 
@@ -13,7 +13,7 @@ pub(crate) struct Provider {
 }
 
 impl Provider {
-    /// The library that was built with this test.
+    /// Copies the library that was built with this test.
     pub(crate) fn new() -> Self {
         let beside = std::env::current_exe().expect("a test is a file");
         let library = beside.with_file_name("libsrd_fi.so");
@@ -24,12 +24,12 @@ impl Provider {
         Self { directory }
     }
 
-    /// The library itself.
+    /// Returns the path of the library.
     pub(crate) fn library(&self) -> PathBuf {
         self.directory.path().join("libsrd-fi.so")
     }
 
-    /// Runs `fi_info` with the provider.
+    /// Runs `fi_info` with the provider and returns its output.
     pub(crate) fn fi_info(&self, arguments: &[&str], settings: &[(&str, &str)]) -> Output {
         let mut command = Command::new("fi_info");
         command.args(arguments).env("FI_PROVIDER_PATH", self.directory.path());

@@ -11,7 +11,7 @@ use tempfile::TempDir;
 
 use crate::support::{Provider, has_headers, is_here};
 
-/// Longest that anything may take: longer than a peer has to answer.
+/// Longest wait of a test for any result: longer than the answer timeout of peers.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 pub(crate) const PATIENCE_MS: u64 = 60_000;
 
@@ -39,8 +39,8 @@ impl Program {
         Some(Self { _directory: directory, binary, provider: Provider::new() })
     }
 
-    /// The program with libfabric's and the provider's settings. Peers have longer to answer than
-    /// a process of a busy machine stands still.
+    /// Returns the command of the program with libfabric's and the provider's settings. The timeout
+    /// of peers is longer than a process of a busy machine may be delayed.
     pub(crate) fn command(&self) -> Command {
         let mut command = Command::new(&self.binary);
         command.env("FI_PROVIDER_PATH", self.provider.library().parent().unwrap());
@@ -64,7 +64,7 @@ impl Program {
     }
 }
 
-/// A process of `node.c`. It is killed when it is dropped.
+/// A process of `node.c`. Dropping this value kills the process.
 pub(crate) struct Node {
     child: Child,
     input: ChildStdin,
@@ -76,7 +76,7 @@ pub(crate) struct Node {
 pub(crate) enum End {
     /// Context and length.
     Ok(u64, u64),
-    /// Context, libfabric's error, the provider's, and text.
+    /// Context, libfabric's error number, the provider's error number, and text.
     Failed(u64, i32, i32, String),
 }
 
@@ -96,7 +96,7 @@ impl End {
         }
     }
 
-    /// Libfabric's error, and the provider's; zeros for success.
+    /// Returns libfabric's error number and the provider's; zeros for success.
     pub(crate) fn errors(&self) -> (i32, i32) {
         match self {
             Self::Ok(..) => (0, 0),
@@ -104,7 +104,7 @@ impl End {
         }
     }
 
-    /// Text for the user; empty for success.
+    /// Returns the text for the user; empty for success.
     pub(crate) fn text(&self) -> &str {
         match self {
             Self::Ok(..) => "",
@@ -141,28 +141,29 @@ impl Node {
         answer.unwrap_or_else(|| panic!("{command}: {line}, not {word}")).trim().to_string()
     }
 
-    /// Opens an endpoint; its name.
+    /// Opens an endpoint and returns its name.
     pub(crate) fn open(&mut self, address: &str, port: u16) -> String {
         self.ask(&format!("open {address} {port}"), "open ")
     }
 
-    /// A peer's number.
+    /// Inserts a peer's address and returns its number.
     pub(crate) fn insert(&mut self, name: &str) -> u64 {
         self.ask(&format!("insert {name}"), "number ").parse().unwrap()
     }
 
-    /// The number of whoever is at a place.
+    /// Inserts a socket address, for any run, and returns its number.
     pub(crate) fn insert_place(&mut self, address: &str, port: u16) -> u64 {
         let name = self.ask(&format!("name {address} {port}"), "name ");
         self.insert(&name)
     }
 
-    /// Posts operations; how many were taken.
+    /// Posts operations and returns the number that was accepted.
     pub(crate) fn post(&mut self, command: &str) -> u64 {
         self.ask(command, "posted ").parse().unwrap()
     }
 
-    /// The ends of so many operations, or of as many as come in that time.
+    /// Returns the completions of `count` operations, or of those that end within `ms`
+    /// milliseconds.
     pub(crate) fn ends(&mut self, count: usize, ms: u64) -> Vec<End> {
         self.tell(&format!("wait {count} {ms}"));
         let mut ends = Vec::new();
@@ -176,24 +177,24 @@ impl Node {
         }
     }
 
-    /// The end of exactly one operation.
+    /// Waits for one operation and returns its completion.
     pub(crate) fn end(&mut self) -> End {
         self.ends(1, PATIENCE_MS).pop().expect("an operation ends in time")
     }
 
-    /// The ends of so many operations, behind which there are no more.
+    /// Returns the completions of `count` operations, and asserts that no further one follows.
     pub(crate) fn all_ends(&mut self, count: usize) -> Vec<End> {
         let ends = self.ends(count, PATIENCE_MS);
         assert_eq!((ends.len(), self.ends(1, 100)), (count, Vec::new()));
         ends
     }
 
-    /// Kilobytes that the process has resident.
+    /// Returns the resident memory of the process in kilobytes.
     pub(crate) fn memory_kb(&mut self) -> u64 {
         self.ask("memory", "memory ").parse().unwrap()
     }
 
-    /// Closes everything; how long closing the endpoint took.
+    /// Closes all objects and returns the time that closing the endpoint took.
     pub(crate) fn close(mut self) -> Duration {
         let answer = self.ask("close", "closed 0 ");
         let start = Instant::now();
@@ -204,7 +205,7 @@ impl Node {
         Duration::from_millis(answer.parse().unwrap())
     }
 
-    /// The process stands still: it answers nothing, not even the transport's questions.
+    /// Stops the process: it answers nothing, not even packets of the transport.
     pub(crate) fn stop(&self) {
         self.signal("STOP");
         let start = Instant::now();
@@ -214,18 +215,18 @@ impl Node {
         }
     }
 
-    /// Whether each of its threads is stopped.
+    /// Whether each thread of the process is stopped.
     fn stands_still(&self) -> bool {
         let threads = std::fs::read_dir(format!("/proc/{}/task", self.child.id())).unwrap();
         let mut stats = threads.map(|thread| thread.unwrap().path().join("stat"));
-        // The state stands behind the name, which is in brackets.
+        // The state follows the name, which is in parentheses.
         stats.all(|stat| {
             let stat = std::fs::read_to_string(stat).unwrap();
             stat.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with('T'))
         })
     }
 
-    /// And goes on.
+    /// Continues the stopped process.
     pub(crate) fn go_on(&self) {
         self.signal("CONT");
     }
@@ -235,7 +236,7 @@ impl Node {
         assert!(Command::new("kill").args(["-s", name, &id]).status().unwrap().success());
     }
 
-    /// Kills the process, which cannot react.
+    /// Kills the process with a signal that it cannot catch.
     pub(crate) fn kill(mut self) {
         self.end_now();
     }

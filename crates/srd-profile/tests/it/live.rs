@@ -1,4 +1,4 @@
-//! Packets between two network namespaces, profiled live. Needs the right to make them.
+//! Packets between two network namespaces, profiled live. Needs the privilege to create namespaces.
 #![allow(clippy::cast_possible_truncation, clippy::unwrap_used)]
 
 use std::cell::Cell;

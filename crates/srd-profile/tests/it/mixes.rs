@@ -1,6 +1,6 @@
-//! Five mixes of known composition. Each is classified correctly, with no other kind. The
+//! Five mixes of known composition. Each mix is classified correctly, with no additional kind. The
 //! sufficient type carries the mix through the card's own limits and tracking, while the next
-//! smaller type of its family exceeds the limits that it was reported to lack.
+//! smaller type of its family exceeds the limits that the report states.
 #![allow(clippy::cast_possible_truncation, clippy::unwrap_used)]
 
 use srd_card::profile::{InstanceType, Profile};
@@ -20,7 +20,7 @@ const UDP: u8 = 17;
 const SYN: u8 = 2;
 const ACK: u8 = 16;
 const FIN: u8 = 1;
-/// Payload of the segments of super-packets, and bytes of one that has 44 of them.
+/// Payload bytes of the segments of super-packets.
 const SEGMENT: u16 = 1448;
 const SUPER: u32 = 44 * 1448 + 40;
 
@@ -30,14 +30,14 @@ struct MixPacket {
     at_ns: u64,
     out: bool,
     protocol: u8,
-    /// This side's port, and the other's.
+    /// Port of this side, and of the other side.
     ports: (u16, u16),
     /// The last two bytes of the other side's address.
     peer: u16,
     flags: u8,
     length: u32,
     segment: Option<u16>,
-    /// The source port inside of VXLAN.
+    /// Inner source port, if the packet is in VXLAN.
     inside: Option<u16>,
 }
 
@@ -47,7 +47,7 @@ impl MixPacket {
         Self { at_ns, out: true, protocol, ports, peer, flags, length, segment, inside }
     }
 
-    /// Its first bytes from the IP header on.
+    /// Returns the first bytes of the packet, from the IP header on.
     fn bytes(&self) -> Vec<u8> {
         let [a, b] = self.peer.to_be_bytes();
         let ends = ([10, 0, 0, 1], [10, 1, a, b]);
@@ -101,14 +101,14 @@ fn header(
 
 type Sink<'a> = &'a mut dyn FnMut(&MixPacket);
 
-/// Repeats something at a steady rate of so many bits per second.
+/// Calls `each` at times that give a steady rate of `bps` bits per second.
 fn steady(bps: f64, bits: f64, (from_ns, to_ns): (u64, u64), mut each: impl FnMut(u64, u64)) {
     let apart = bits / bps * 1e9;
     let count = ((to_ns - from_ns) as f64 / apart) as u64;
     (0..count).for_each(|n| each(from_ns + (n as f64 * apart) as u64, n));
 }
 
-/// One TCP flow of 4 Gb/s for 20 s, and a little beside it.
+/// Sends one TCP flow of 4 Gb/s for 20 s, and a little other traffic.
 fn whale(see: Sink<'_>) {
     steady(4e9, f64::from(SUPER) * 8.0, (0, 20 * SECOND), |at_ns, n| {
         let segment = Some(SEGMENT);
@@ -120,7 +120,8 @@ fn whale(see: Sink<'_>) {
     });
 }
 
-/// 5000 UDP flows of small packets that share 2.5 million packets per second evenly, for 200 ms.
+/// Sends 5000 UDP flows of small packets that share 2.5 million packets per second evenly, for 200
+/// ms.
 fn entropy(see: Sink<'_>) {
     // Five packets of 100 bytes at a time.
     let (length, segment) = (28 + 5 * 72, Some(72));
@@ -132,7 +133,7 @@ fn entropy(see: Sink<'_>) {
     });
 }
 
-/// A VXLAN tunnel with one source port, 100 TCP flows inside, 7 Gb/s for 20 s.
+/// Sends a VXLAN tunnel with one source port and 100 TCP flows inside, at 7 Gb/s for 20 s.
 fn tunnel(see: Sink<'_>) {
     steady(7e9, 62_000.0 * 8.0, (0, 20 * SECOND), |at_ns, n| {
         let inside = Some(40_000 + u16::try_from(n * 31 % 100).unwrap());
@@ -141,7 +142,8 @@ fn tunnel(see: Sink<'_>) {
     });
 }
 
-/// 15,000 TCP connections per second that end after 20 ms, for ten seconds: they fill the table.
+/// Opens 15,000 TCP connections per second that end after 20 ms, for ten seconds: they fill the
+/// table.
 fn short_lived(see: Sink<'_>) {
     let each = SECOND / 15_000;
     let steps = [
@@ -164,7 +166,8 @@ fn short_lived(see: Sink<'_>) {
     }
 }
 
-/// 10 ms at 22 Gb/s of sixteen flows in each second for a minute: 0.22 Gb/s over that.
+/// Sends sixteen flows with 22 Gb/s for 10 ms in each second of a minute: the mean of the minute is
+/// 0.22 Gb/s.
 fn bursts(see: Sink<'_>) {
     for second in 0..61 {
         let from_ns = second * SECOND + 333 * MS;
@@ -200,9 +203,10 @@ fn assert_kinds(report: &Report, wanted: &[Kind]) {
     assert_eq!(found, wanted, "{:?}", report.kinds);
 }
 
-/// The counters that move when the mix is shown to a card of this type.
+/// Returns the counters that increase when the mix passes a card of this type.
 fn replayed(mix: fn(Sink<'_>), name: &str, report: &Report) -> Vec<&'static str> {
-    // T of the credits is unpublished: a short one makes a mean above the baseline show in seconds.
+    // The time of full credits is unpublished. With a short time, a mean above the baseline takes
+    // effect within seconds.
     let profile = Profile::of(InstanceType::find(name).unwrap());
     let profile = profile.with_burst(Duration::from_secs(1));
     let kind = report.choices.flows_to;
@@ -211,7 +215,8 @@ fn replayed(mix: fn(Sink<'_>), name: &str, report: &Report) -> Vec<&'static str>
     replay.moved().into_iter().map(|(name, _)| name).collect()
 }
 
-/// The recommended type shows nothing, the next smaller one this counter.
+/// Asserts that no counter of the recommended type increases, and that this counter of the next
+/// smaller type does.
 #[track_caller]
 fn assert_holds(mix: fn(Sink<'_>), report: &Report, types: (&str, &str), counter: &str) {
     let choice = &report.choices.families[0];
@@ -286,12 +291,12 @@ fn bursts_behind_a_harmless_minute_are_named_and_their_peak_decides_the_type() {
     assert!(report.advice.iter().any(|advice| advice.about == "bursts"));
 }
 
-/// The mix from a file, which does not mark directions.
+/// A mix gives the same report if it is read from a file, which does not mark directions.
 #[test]
 fn a_capture_says_the_same_as_its_packets() {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("short.pcap");
-    // Nanoseconds, bare IP.
+    // The file has time stamps in nanoseconds, and bare IP packets.
     let mut pcap = 0xa1b2_3c4d_u32.to_le_bytes().to_vec();
     pcap.extend([2, 0, 4, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 101, 0, 0, 0]);
     let mut count = 0;

@@ -16,7 +16,7 @@ fn capture_seeds_replay() {
     }
 }
 
-/// A taste of what the fuzzers do: every seed cut short, and with single bytes changed.
+/// A short form of the fuzzers' work: every seed is cut, and single bytes are changed.
 #[test]
 fn capture_seeds_survive_cuts_and_changes() {
     for (target, body) in TARGETS {
@@ -34,7 +34,7 @@ fn capture_seeds_survive_cuts_and_changes() {
     }
 }
 
-/// A UDP packet of IPv4.
+/// A UDP packet over IPv4.
 const UDP: [u8; 28] = [
     0x45, 0, 0, 28, 0, 0, 0, 0, 64, 17, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2, 0, 5, 0x12, 0xb5, 0, 8, 0,
     0,
@@ -44,7 +44,7 @@ fn number(number: u32, is_big_endian: bool) -> [u8; 4] {
     if is_big_endian { number.to_be_bytes() } else { number.to_le_bytes() }
 }
 
-/// A pcap file with a packet for each frame.
+/// Returns a pcap file with a packet for each frame.
 fn pcap(magic: u32, link: u32, frames: &[&[u8]], is_big_endian: bool) -> Vec<u8> {
     let word = |of: u32| number(of, is_big_endian);
     let version = if is_big_endian { [0, 2, 0, 4] } else { [2, 0, 4, 0] };
@@ -58,10 +58,10 @@ fn pcap(magic: u32, link: u32, frames: &[&[u8]], is_big_endian: bool) -> Vec<u8>
     file
 }
 
-/// A pcapng file of one section with all the kinds of blocks.
+/// Returns a pcapng file of one section with all the kinds of blocks.
 fn pcapng(is_big_endian: bool) -> Vec<u8> {
     let word = |of: u32| number(of, is_big_endian);
-    // Two numbers of 16 bits.
+    // Encodes two numbers of 16 bits.
     let pair = |one: u32, other: u32| {
         word(if is_big_endian { one << 16 | other } else { other << 16 | one })
     };

@@ -1,5 +1,5 @@
-//! Bursts between two network namespaces, watched from both ends, by programs at tc and by packet
-//! sockets. Needs the right to make namespaces and to load programs.
+//! Bursts between two network namespaces, watched from both ends, by eBPF programs at tc and by
+//! packet sockets. Needs the privileges to create namespaces and to load programs.
 #![allow(clippy::unwrap_used)]
 
 use std::cell::{Cell, RefCell};
@@ -18,9 +18,10 @@ use srd_watch::{Burst, Model, PacketDirection, Settings};
 const FLOWS: usize = 8;
 const PACKETS: usize = 200;
 const PATIENCE: Duration = Duration::from_secs(60);
-/// Within this time after its last packet a burst is over, and the kernel has handed all over.
+/// Time after the last packet within which a burst has ended and the kernel has delivered all
+/// packets.
 const LATE: Duration = Duration::from_millis(200);
-/// Looks after the last packet, of which each takes many.
+/// Number of reads after the last packet; each reads many packets.
 const LOOKS: u32 = 20;
 const UDP: u8 = 17;
 
@@ -37,12 +38,12 @@ fn options(interface: &str, source: Choice) -> Options {
     }
 }
 
-/// Watches one end until bursts with packets of all flows to port 9 were reported: where the sender
-/// or the watch stands still in between, there is more than one.
+/// Watches one end until bursts with packets of all flows to port 9 were reported. If the sender or
+/// the watch is delayed, there is more than one burst.
 fn watch(source: Choice, ready: &Barrier) -> Vec<Burst> {
     let (mut bursts, named) = (Vec::new(), RefCell::new(BTreeSet::new()));
     let mut began = None;
-    // The first look is when the sockets are there.
+    // The first call is made after the sockets were opened.
     let told = Cell::new(false);
     let stop = || {
         if !told.replace(true) {
@@ -98,7 +99,7 @@ fn eight_flows(source: Choice) {
             let bursts = end.join().unwrap();
             let of_way = bursts.iter().filter(|burst| burst.way == way);
             let flows = of_way.clone().flat_map(|burst| &burst.flows);
-            // A kernel sends neighbour and group messages of its own when it likes.
+            // The kernel may also send neighbour and multicast group messages at any time.
             let ports = flows.map(|share| share.flow.outer.ports).filter(|ports| ports.1 == 9);
             let named: BTreeSet<u16> = ports.map(|ports| ports.0).collect();
             assert_eq!(named, sent);
@@ -110,7 +111,8 @@ fn eight_flows(source: Choice) {
     });
 }
 
-/// Traffic at the port of a test that one source has seen: bytes and packets by direction.
+/// Results of one source: the bursts, and the bytes and packets of each flow of the test by
+/// direction.
 #[derive(Debug, Default)]
 struct Tally {
     kinds: Vec<Kind>,
@@ -134,7 +136,7 @@ impl Output for Tally {
     }
 }
 
-/// A TCP connection's worth of super-packets, with its ports.
+/// Sends `bytes` over a TCP connection, which makes super-packets. Returns the ports.
 fn transfer(pair: &Pair, bytes: usize) -> (u16, u16) {
     let listener = pair.within(1, || TcpListener::bind("10.77.0.2:0").unwrap());
     let to = listener.local_addr().unwrap();
@@ -153,8 +155,8 @@ fn transfer(pair: &Pair, bytes: usize) -> (u16, u16) {
     })
 }
 
-/// Both sources on one interface: of TCP with segmentation offload, whose super-packets they see
-/// whole, they give the same bytes and packets to each flow.
+/// Both sources on one interface: for TCP with segmentation offload, whose super-packets both get
+/// whole, they count the same bytes and packets for each flow.
 #[test]
 fn both_sources_find_the_same_bursts_with_the_same_packets() {
     let Some(pair) = Pair::new(1500, 1) else { return };
@@ -172,7 +174,7 @@ fn both_sources_find_the_same_bursts_with_the_same_packets() {
                 if !done.load(std::sync::atomic::Ordering::Relaxed) {
                     return false;
                 }
-                // What was sent last is handed over and looked at, and its burst is over.
+                // The last packets have been delivered and read, and their burst has ended.
                 let since = over_since.get().unwrap_or_else(Instant::now);
                 over_since.set(Some(since));
                 looks.set(looks.get() + 1);

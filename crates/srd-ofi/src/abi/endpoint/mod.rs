@@ -1,5 +1,5 @@
 //! Endpoints, their options and names (`rdma/fi_endpoint.h`, `rdma/fi_cm.h`), and the tables of
-//! calls that move data: an endpoint points to each, and each takes an endpoint.
+//! calls that move data: an endpoint points to each table, and each call takes an endpoint.
 
 pub mod atomic;
 pub mod collective;
@@ -76,7 +76,7 @@ ops! {
     }
 }
 
-/// The level of options of endpoints.
+/// Option level of the options of endpoints.
 pub const FI_OPT_ENDPOINT: c_int = 0;
-/// Bytes that must be left in a buffer for many messages.
+/// Option: free bytes that a multi-message buffer must have to stay in use.
 pub const FI_OPT_MIN_MULTI_RECV: c_int = 0;
