@@ -67,7 +67,7 @@ impl std::fmt::Display for Target {
 pub struct TlsFiles {
     /// Issuers of the server's certificate.
     pub ca: PathBuf,
-    /// Their lists of revoked certificates.
+    /// Lists of certificates that these issuers have revoked.
     pub crl: Option<PathBuf>,
     /// This half's certificate, if the server requires one.
     pub own: Option<Identity>,

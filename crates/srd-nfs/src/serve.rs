@@ -37,7 +37,7 @@ pub struct TlsFiles {
     pub own: Identity,
     /// Issuers of clients' certificates; without them every client is served.
     pub client_ca: Option<PathBuf>,
-    /// Their lists of revoked certificates.
+    /// Lists of certificates that these issuers have revoked.
     pub crl: Option<PathBuf>,
     /// Accepted names; a client's certificate must have one of them. If empty, any name is
     /// accepted.

@@ -35,7 +35,7 @@ pub struct Identity {
 /// The issuers of the other side's certificates. The files are in PEM.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Issuers<'a> {
-    /// Their own certificates.
+    /// Certificates of the issuers.
     pub ca: &'a Path,
     /// Lists of certificates that the issuers have revoked. If set, the file has to contain one
     /// list of each issuer.

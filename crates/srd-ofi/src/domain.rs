@@ -27,7 +27,7 @@ pub struct Domain {
     /// of the owning process (`FI_MR_BASIC`). If not, the application chooses keys, and addresses
     /// start at zero.
     pub basic_mr: bool,
-    /// Its endpoints.
+    /// Endpoints of the domain.
     pub hosts: Hosts,
     regions: Mutex<Regions>,
     objects: [AtomicUsize; 4],

@@ -74,7 +74,7 @@ pub struct Endpoint {
 /// The parts of an enabled endpoint that move data.
 #[derive(Debug)]
 pub struct Active {
-    /// Its host.
+    /// Host of the endpoint.
     pub host: HostHandle,
     /// Whether successes of its sending half are signaled only on demand.
     pub transmit_selective: bool,

@@ -10,7 +10,7 @@ use crate::{Errno, Outcome};
 /// An open fabric. It cannot be closed while a domain or an event queue holds it.
 #[derive(Debug)]
 pub struct Fabric {
-    /// Its name.
+    /// Name of the fabric.
     pub name: String,
     /// The release that the application was written for.
     pub api_version: u32,

@@ -21,7 +21,7 @@ pub type Iov = (usize, usize);
 /// A registered region.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Region {
-    /// Its pieces, one after the other.
+    /// Pieces of the region, in order.
     pub pieces: Vec<Iov>,
     /// Access rights: `FI_READ`, `FI_REMOTE_WRITE` and so on.
     pub access: u64,

@@ -17,9 +17,9 @@ use crate::abi::provider::{FI_PARAM_BOOL, FI_PARAM_INT, FI_PARAM_STRING};
 /// A parameter as it is registered with libfabric.
 #[derive(Clone, Copy, Debug)]
 pub struct Parameter {
-    /// Its name, without `FI_SRD_`.
+    /// Name of the parameter, without `FI_SRD_`.
     pub name: &'static CStr,
-    /// Its type: one of `FI_PARAM_*`.
+    /// Type of the parameter: one of `FI_PARAM_*`.
     pub kind: c_int,
     /// Help text, with unit and default.
     pub help: &'static CStr,

@@ -40,13 +40,13 @@ pub struct EndpointSink {
 /// Objects that an endpoint is bound to.
 #[derive(Clone, Debug, Default)]
 pub struct Bindings {
-    /// Its address vector.
+    /// Address vector of the endpoint.
     pub vector: Option<Arc<AddressVector>>,
-    /// The queue of its sending half.
+    /// Completion queue of the sending half.
     pub transmit: Option<Arc<CompletionQueue>>,
-    /// The queue of its receiving half.
+    /// Completion queue of the receiving half.
     pub receive: Option<Arc<CompletionQueue>>,
-    /// Its counters, each with the flags of the operations that it counts.
+    /// Counters of the endpoint, each with the flags of the operations that it counts.
     pub counters: Vec<(Arc<Counter>, u64)>,
     /// Whether completions contain the sender.
     pub sources: bool,

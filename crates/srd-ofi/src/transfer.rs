@@ -113,9 +113,9 @@ impl TransferFlags {
 pub struct Send {
     /// The peer's number in the address vector.
     pub to: u64,
-    /// Its tag, if it has one.
+    /// Tag of the message, if it has one.
     pub tag: Option<u64>,
-    /// Its bytes.
+    /// Bytes of the message.
     pub buffer: Buffer,
     /// Data for the receiver's completion.
     pub data: Option<u64>,

@@ -240,7 +240,7 @@ fn rules(build: &Build<'_>, group: &str, table: &GroupTable) -> Result<Vec<Group
 }
 
 fn rule(group: &str, egress: bool, traffic: Traffic, peer: RulePeer) -> GroupRule {
-    // The debug form of the rule is only hashed.
+    // Debug form: it is only hashed.
     let text = format!("{group} rule {egress} {traffic:?} {peer:?}");
     let id = GroupRuleId(hash(Kind::Group, &text));
     GroupRule { id, egress, traffic, peer, description: String::new() }

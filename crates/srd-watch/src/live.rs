@@ -76,7 +76,7 @@ struct Watched {
 /// Result for an interface.
 #[derive(Debug)]
 pub struct Outcome {
-    /// Its session.
+    /// Session of the interface.
     pub session: Session,
     /// Packets that were lost because the ring was full.
     pub lost: u64,

@@ -16,7 +16,7 @@ pub const KINDS_MAX: usize = 24;
 /// Reason why a packet is in no figure.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum SkipReason {
-    /// Its type of link header (LINKTYPE_ of tcpdump.org) is not read.
+    /// The packet has this type of link header (LINKTYPE_ of tcpdump.org), which is not read.
     Link(u16),
     /// The packet has this EtherType, which is not read.
     EtherType(u16),
@@ -32,7 +32,7 @@ pub enum SkipReason {
     Cut,
     /// The packet has no valid IP header at the position where its headers require one.
     Malformed,
-    /// Its file describes no such interface.
+    /// The file does not describe the interface of the packet.
     Interface,
     /// The packet has no time (a simple packet block of pcapng).
     Time,

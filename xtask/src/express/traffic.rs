@@ -18,7 +18,7 @@ const CELL_BYTES_MAX: u32 = 1300;
 pub(super) struct Burst {
     /// Duration in milliseconds.
     ms: u64,
-    /// New flows per node and millisecond, in percent of one.
+    /// New flows per node in a hundred milliseconds.
     births_percent: u32,
     /// Frames per node and millisecond.
     frames: u32,

@@ -89,8 +89,8 @@ impl Instance {
 ///   old ones (V4 of `docs/spec/card.md`).
 /// - **Instances**: [`add_instance`](Self::add_instance) and
 ///   [`remove_instance`](Self::remove_instance).
-/// - **Questions**: if the rules are tables of this host alone, [`poll_question`](
-///   Self::poll_question) returns what the card has to ask of the directory, and
+/// - **Queries**: if the rules are tables of this host alone,
+///   [`poll_question`](Self::poll_question) returns the next query for the directory, and
 ///   [`learn`](Self::learn) takes the answer (V15).
 ///
 /// A frame is an offload header ([`crate::offload`]) and an IP packet. Nothing that a packet
@@ -363,7 +363,7 @@ impl Card {
     }
 
     /// Releases packets that have waited long enough for a limit, closes the windows of flow logs
-    /// that have ended, and drops packets whose [question](super::asking) was not answered in time.
+    /// that have ended, and drops packets whose query was not answered in time (V15).
     pub fn poll(&mut self, now: Instant, around: &mut impl Environment) {
         self.roll_logs(now);
         self.poll_asking(now);

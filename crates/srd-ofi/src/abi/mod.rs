@@ -27,9 +27,9 @@ use std::ffi::{c_char, c_int};
 pub struct Layout {
     /// The structure.
     pub name: &'static str,
-    /// Its size in bytes.
+    /// Size of the structure in bytes.
     pub bytes: usize,
-    /// Its fields with their offsets in bytes.
+    /// Fields of the structure, with their offsets in bytes.
     pub fields: &'static [(&'static str, usize)],
 }
 

@@ -13,7 +13,7 @@ use crate::transfer::{Buffer, Recv, Send, TransferFlags};
 /// A message as `fi_msg` and `fi_msg_tagged` describe it.
 #[derive(Clone, Copy)]
 pub(super) struct Described {
-    /// Its pieces and, in `count`, their number.
+    /// Pieces of the message and, in `count`, their number.
     pub(super) iov: *const iovec,
     pub(super) count: usize,
     /// The other end.

@@ -39,8 +39,8 @@ impl Rdm {
     /// Sends CREDIT, if a grant is due.
     pub(crate) fn grant(&mut self, index: u32) {
         let window = self.window();
-        // G5: a peer that does not accept its control frames gets no more credit, which bounds
-        // their number.
+        // A peer that does not accept its control frames gets no more credit, which bounds their
+        // number (G5).
         let heard = |conn: &Connection| !conn.blocked && conn.control.len() < CONTROL_MAX;
         if !self.conn(index).is_some_and(heard) {
             return;

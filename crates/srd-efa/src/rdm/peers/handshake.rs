@@ -141,7 +141,7 @@ impl Rdm {
         let is_new = self.conn_of(delivery.peer).is_none();
         let waiting = u32::try_from(self.hellos.len()).unwrap_or(u32::MAX);
         let strangers = self.strangers_count.saturating_add(waiting);
-        // H7: strangers have a limited part of the numbers.
+        // Strangers have a limited part of the numbers (H7).
         let crowded = is_new && strangers >= self.bounds.strangers_max;
         // The transport may have removed one of the strangers.
         self.crowded |= crowded;
