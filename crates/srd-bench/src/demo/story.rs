@@ -332,10 +332,10 @@ fn sorted(mut values: Vec<f64>) -> Vec<f64> {
     values
 }
 
-/// Returns the median of sorted values; of an even number, the mean of the two in the middle.
+/// Returns the median of sorted values. Of an even number of values it is the larger one of the two
+/// in the middle, so that it is always a measured value.
 fn median(sorted: &[f64]) -> Option<f64> {
-    let last = sorted.len().checked_sub(1)?;
-    Some(f64::midpoint(sorted[last / 2], sorted[sorted.len() / 2]))
+    sorted.get(sorted.len() / 2).copied()
 }
 
 #[cfg(test)]
