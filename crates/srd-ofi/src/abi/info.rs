@@ -1,7 +1,7 @@
 //! Arguments and results of `fi_getinfo` (`rdma/fabric.h`).
 //!
 //! In C, some of these structures point to an open fabric or domain, whose type is defined in
-//! another header. Here they point to a [`fid`](super::fid::fid), the head with which each object
+//! another header. Here they point to a [`fid`], the head with which each object
 //! begins. The provider does not use these pointers.
 
 use std::ffi::{c_char, c_int, c_void};
