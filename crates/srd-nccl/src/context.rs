@@ -25,7 +25,7 @@ impl Context {
     /// Returns the endpoint on a device. An endpoint that has ended is replaced.
     ///
     /// # Errors
-    /// A [`Fault`](crate::Fault), if there is no such device, or no endpoint can be opened on it.
+    /// A [`Fault`], if there is no such device, or no endpoint can be opened on it.
     pub fn port(&self, device: i32) -> Outcome<Arc<Port>> {
         let devices = &self.machine.devices;
         let at = usize::try_from(device).ok().filter(|at| *at < devices.len());

@@ -19,7 +19,7 @@ impl Listener {
     /// Opens a listener at an endpoint.
     ///
     /// # Errors
-    /// A [`Fault`](crate::Fault), if the endpoint has ended.
+    /// A [`Fault`], if the endpoint has ended.
     pub fn open(port: Arc<Port>) -> Outcome<Self> {
         let number = port.call(|submitter| {
             let number = submitter.sink.number()?;
@@ -40,7 +40,7 @@ impl Listener {
     /// Accepts the next connection; `None` if no connection is waiting.
     ///
     /// # Errors
-    /// A [`Fault`](crate::Fault), if the endpoint has ended.
+    /// A [`Fault`], if the endpoint has ended.
     pub fn accept(&self) -> Outcome<Option<Receiver>> {
         self.port.drive();
         let number = self.target.listener;

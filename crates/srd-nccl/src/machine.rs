@@ -64,7 +64,7 @@ fn c_string(bytes: Vec<u8>) -> CString {
 /// Returns settings and devices of the machine, as the first successful call found them.
 ///
 /// # Errors
-/// A [`Fault`](crate::Fault), if the environment is not suitable; the next call tries again.
+/// A [`Fault`], if the environment is not suitable; the next call tries again.
 pub fn machine() -> Outcome<Arc<Machine>> {
     static MACHINE: Mutex<Option<Arc<Machine>>> = Mutex::new(None);
     let mut info = MACHINE.lock().unwrap_or_else(PoisonError::into_inner);

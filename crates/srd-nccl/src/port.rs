@@ -47,7 +47,7 @@ impl Port {
     /// Opens an endpoint.
     ///
     /// # Errors
-    /// A [`Fault`](crate::Fault), if the address does not belong to this machine, or the system
+    /// A [`Fault`], if the address does not belong to this machine, or the system
     /// lacks descriptors, memory or threads.
     pub fn open(options: &Options) -> Outcome<Self> {
         let options = Options {
@@ -93,7 +93,7 @@ impl Port {
     /// Calls the Messaging Layer with operations that do not use NCCL's memory.
     ///
     /// # Errors
-    /// A [`Fault`](crate::Fault), if the endpoint is closed, has lost its sockets, or belongs to
+    /// A [`Fault`], if the endpoint is closed, has lost its sockets, or belongs to
     /// another process.
     #[allow(unsafe_code, reason = "the call names no memory")]
     pub fn call<R>(&self, f: impl FnOnce(&mut Submitter<'_>) -> R) -> Outcome<R> {
@@ -104,7 +104,7 @@ impl Port {
     /// Calls the Messaging Layer.
     ///
     /// # Errors
-    /// A [`Fault`](crate::Fault), if the endpoint is closed, has lost its sockets, or belongs to
+    /// A [`Fault`], if the endpoint is closed, has lost its sockets, or belongs to
     /// another process.
     ///
     /// # Safety
@@ -139,7 +139,7 @@ impl Port {
     /// the request is not complete.
     ///
     /// # Errors
-    /// A [`Fault`](crate::Fault), if the request has failed.
+    /// A [`Fault`], if the request has failed.
     pub fn test(&self, flow: &Flow, peer: Peer, request: Request) -> Outcome<Option<Sizes>> {
         if let Some(sizes) = flow.take(request)? {
             return Ok(Some(sizes));

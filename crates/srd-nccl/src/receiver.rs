@@ -35,7 +35,7 @@ impl Receiver {
     /// Posts receives for a group of messages; `None` if no request is free now.
     ///
     /// # Errors
-    /// A [`Fault`](crate::Fault), if the connection has failed, or the group is empty or too large.
+    /// A [`Fault`], if the connection has failed, or the group is empty or too large.
     ///
     /// # Safety
     /// No thread accesses the buffers until the request has ended or the receiver was closed.
@@ -94,7 +94,7 @@ impl Receiver {
     /// Takes the result of a request; `None` if the request is not complete.
     ///
     /// # Errors
-    /// A [`Fault`](crate::Fault), if the request has failed.
+    /// A [`Fault`], if the request has failed.
     pub fn test(&self, request: Request) -> Outcome<Option<Sizes>> {
         self.port.test(&self.flow, self.peer, request)
     }

@@ -35,7 +35,7 @@ impl Sender {
     /// Requests a connection to a listener.
     ///
     /// # Errors
-    /// A [`Fault`](crate::Fault), if the endpoint has ended, or cannot reach the listener's
+    /// A [`Fault`], if the endpoint has ended, or cannot reach the listener's
     /// address.
     pub fn open(port: Arc<Port>, target: Target) -> Outcome<Self> {
         let own = port.target().address;
@@ -71,7 +71,7 @@ impl Sender {
     /// Whether the connection is open.
     ///
     /// # Errors
-    /// A [`Fault`](crate::Fault), if the connection has failed.
+    /// A [`Fault`], if the connection has failed.
     pub fn is_open(&self) -> Outcome<bool> {
         if self.flow.link() == Link::Opening {
             self.port.drive();
@@ -87,7 +87,7 @@ impl Sender {
     /// Sends a message; `None` if no request or operation is free now.
     ///
     /// # Errors
-    /// A [`Fault`](crate::Fault), if the connection is not open or has failed.
+    /// A [`Fault`], if the connection is not open or has failed.
     ///
     /// # Safety
     /// Until the request has ended or the sender was closed, the message's bytes must be readable,
@@ -149,7 +149,7 @@ impl Sender {
     /// Takes the result of a request; `None` if the request is not complete.
     ///
     /// # Errors
-    /// A [`Fault`](crate::Fault), if the request has failed.
+    /// A [`Fault`], if the request has failed.
     pub fn test(&self, request: Request) -> Outcome<Option<Sizes>> {
         self.port.test(&self.flow, self.peer, request)
     }

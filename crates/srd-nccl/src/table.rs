@@ -44,7 +44,7 @@ impl<T> Table<T> {
     /// Adds an object. Returns its handle, which is above zero and below 2^[`HANDLE_BITS`].
     ///
     /// # Errors
-    /// A [`Fault`](crate::Fault), if the table is full.
+    /// A [`Fault`], if the table is full.
     pub fn add(&self, object: Arc<T>) -> Outcome<u64> {
         let mut state = self.0.write().unwrap_or_else(PoisonError::into_inner);
         let at = match state.free.pop() {

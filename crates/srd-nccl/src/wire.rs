@@ -58,7 +58,7 @@ impl Target {
     /// Parses the bytes of a handle.
     ///
     /// # Errors
-    /// A [`Fault`](crate::Fault), if the bytes are no handle of this plugin.
+    /// A [`Fault`], if the bytes are no handle of this plugin.
     pub fn decode(bytes: &[u8; HANDLE_BYTES]) -> Outcome<Self> {
         let wrong = || {
             Fault::usage(
