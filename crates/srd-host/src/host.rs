@@ -179,7 +179,7 @@ impl<S: Sink> Handle<S> {
     /// Calls `f` with the Messaging Layer, then sends the datagrams that result.
     ///
     /// # Errors
-    /// [`Gone`], if the host is closed, its sockets are lost, or this process is the child of a
+    /// [`CallError`], if the host is closed, its sockets are lost, or this process is the child of a
     /// fork.
     ///
     /// # Safety

@@ -29,7 +29,7 @@
 //! # After `fork`
 //!
 //! The child has neither the progress thread nor a right to the sockets, which the parent continues
-//! to use. Each call in the child fails with [`Gone::Forked`]; a close in the child releases
+//! to use. Each call in the child fails with [`CallError::Forked`]; a close in the child releases
 //! nothing. The parent is not affected.
 
 mod backoff;

@@ -226,9 +226,9 @@ pub struct IoStats {
 ///
 /// - A path is a source port: a batch with entropy `i` leaves from [`source`](Self::source) of `i`
 ///   (W1 of `docs/spec/srd.md`). Nothing is fragmented (W2).
-/// - [`send`](Self::send) never waits. A full socket returns [`Sent::Blocked`] with the number of
-///   batches that were taken; the driver offers the other batches again. A packet that is refused
-///   permanently is counted, and the core sees it as a loss.
+/// - [`send`](Self::send) never waits. A full socket returns [`SendOutcome::Blocked`] with the
+///   number of batches that were taken; the driver offers the other batches again. A packet that is
+///   refused permanently is counted, and the core sees it as a loss.
 /// - [`receive`](Self::receive) is the only call that waits, until [`Wait::until`], a packet, or a
 ///   wake-up by [`waker`](Self::waker) from another thread.
 /// - Times of packets are on [`clock`](Self::clock), from the kernel's or the device's receive

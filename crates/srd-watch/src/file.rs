@@ -3,8 +3,8 @@
 //! A capture is read once, packet by packet, and may be larger than memory. Each interface of a
 //! capture is watched separately, with the times of its packets as the clock.
 //!
-//! Packets that are not read are counted by kind ([`Others`]). The limits of [`srd_pcapng::read`]
-//! apply.
+//! Packets that are not read are counted by kind ([`SkipCounts`]). The limits of
+//! [`srd_pcapng::read`] apply.
 
 use std::cell::Cell;
 use std::fmt;
