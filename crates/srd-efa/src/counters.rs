@@ -8,11 +8,11 @@ use srd_proto::Stats;
 pub struct Counters {
     /// Messages that were sent successfully.
     pub send_wrs: u64,
-    /// Bytes of these sent messages.
+    /// Bytes of the messages that were sent successfully.
     pub send_bytes: u64,
     /// Messages that were received.
     pub recv_wrs: u64,
-    /// Bytes of these received messages.
+    /// Bytes of the messages that were received.
     pub recv_bytes: u64,
     /// Reads that succeeded.
     pub rdma_read_wrs: u64,

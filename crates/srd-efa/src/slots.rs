@@ -27,7 +27,8 @@ impl Key {
         u64::from(self.generation) << 32 | u64::from(self.index)
     }
 
-    /// Converts such a number back to a key. A number that no key has gives an invalid key.
+    /// Converts a number of [`Key::to_bits`] back to a key. A number that no key has gives an
+    /// invalid key.
     #[allow(clippy::cast_possible_truncation)] // the two halves of the number
     pub fn from_bits(bits: u64) -> Self {
         Self { index: bits as u32, generation: (bits >> 32) as u32 }
@@ -46,7 +47,7 @@ impl Key {
         u64::from(tag) << 56 | u64::from(part) << 40 | generation << 24 | u64::from(self.index)
     }
 
-    /// Splits such a number: index, low half of the generation, part.
+    /// Splits a number of [`Key::to_user_part`]: index, low half of the generation, part.
     #[allow(clippy::cast_possible_truncation)] // fields of the number
     pub(crate) fn of_user_part(user: u64, tag: u8) -> Option<(u32, u32, u16)> {
         let index = user as u32 & INDEX_MASK;

@@ -14,9 +14,9 @@ use rustix::fs::{FlockOperation, OFlags, flock};
 use srd_trust::peer;
 use srd_trust::socket::connect;
 
-/// Socket of such a card.
+/// Socket of a card of an earlier version.
 pub(crate) const SOCKET: &str = "/run/srd/card.sock";
-/// Directory of its locks.
+/// Directory of the locks of a card of an earlier version.
 const LOCKS: &str = "/run/srd/locks";
 /// Longest time until a card that has handed everything over ends, and the pause between checks.
 const END_WAIT_MAX: Duration = Duration::from_secs(30);
@@ -47,7 +47,7 @@ fn is_served(socket: &Path) -> bool {
     is_socket(socket) && !connect(socket).is_err_and(refuses)
 }
 
-/// Whether such a card holds the lock of the namespace with this name.
+/// Whether a card of an earlier version holds the lock of the namespace with this name.
 pub(crate) fn has_lock(name: &str) -> bool {
     is_held(&Path::new(LOCKS).join(name))
 }

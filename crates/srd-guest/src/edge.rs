@@ -71,7 +71,7 @@ impl Edge {
     }
 
     /// Returns those of these addresses that are not routed into the device. While the device is
-    /// gone the result is empty: the device is made again with all routes.
+    /// gone, the result is empty: the device is made again with all routes.
     pub(crate) fn missing(&self, publics: &BTreeSet<Ipv4Addr>) -> BTreeSet<Ipv4Addr> {
         match self.tun {
             Some(_) => publics.difference(&self.routed).copied().collect(),

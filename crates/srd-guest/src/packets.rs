@@ -23,8 +23,8 @@ use crate::turns::{OUTSIDE, TURNS_TIME};
 
 /// Frames that the card takes at once: the first of them waits until the others are read.
 const TOGETHER: usize = 16;
-/// Frames of other hosts that are read at once before the card hands over, and the maximum number
-/// of such reads.
+/// Number of frames of other hosts that one read takes before the card hands over, and the maximum
+/// number of reads.
 const TOGETHER_LAST: u32 = 1024;
 const LAST_READS_MAX: u32 = 64;
 

@@ -179,8 +179,8 @@ impl<S: Sink> Handle<S> {
     /// Calls `f` with the Messaging Layer, then sends the datagrams that result.
     ///
     /// # Errors
-    /// [`CallError`], if the host is closed, its sockets are lost, or this process is the child of a
-    /// fork.
+    /// [`CallError`], if the host is closed, its sockets are lost, or this process is the child of
+    /// a fork.
     ///
     /// # Safety
     /// Memory that is named in calls of the Messaging Layer must be valid: readable where it is

@@ -25,7 +25,8 @@ pub struct Faults {
     pub slowed_links: BTreeMap<LinkId, u32>,
     /// Spines that drop packets randomly, with the number of dropped packets per thousand.
     pub loss_permille: BTreeMap<u16, u16>,
-    /// Size up to which such a spine drops no packets, in bytes including the IP header.
+    /// Size up to which a spine in `loss_permille` drops no packets, in bytes including the IP
+    /// header.
     pub loss_spares_bytes: BTreeMap<u16, u32>,
 }
 
@@ -34,7 +35,7 @@ pub struct Faults {
 pub struct Lost {
     /// Number of packets.
     pub packets: u64,
-    /// Bytes of these packets, including IP headers.
+    /// Bytes of the packets that spines dropped randomly, including IP headers.
     pub bytes: u64,
 }
 

@@ -17,7 +17,7 @@ use crate::{Fault, Outcome, log};
 pub const OPERATIONS_MAX: u32 = 1 << 16;
 /// Largest number of posted receives of an endpoint.
 const RECEIVES_MAX: u32 = 1 << 16;
-/// Number of these receives that are for control messages.
+/// Number of posted receives of an endpoint that are for control messages.
 pub const CONTROL_RECEIVES: usize = 256;
 /// Time for which closing a connection waits for requests in progress. A transfer with a live peer
 /// ends sooner, unless it is very long.

@@ -22,8 +22,8 @@ const ROUND_TURNS_MAX: usize = 4;
 /// Delay of a timer beyond which packets are received before the timer runs: the thread was not
 /// running, and the acknowledgements that the timer waits for may already be in the socket.
 const STALL: Duration = Duration::from_millis(5);
-/// Largest number of receive calls before such a delayed timer runs. Emptying a full receive buffer
-/// takes fewer.
+/// Largest number of receive calls before a timer runs that is delayed by more than [`STALL`].
+/// Emptying a full receive buffer takes fewer calls.
 const STALL_RECEIVES_MAX: usize = 1024;
 /// Time limit for sending Closes.
 const CLOSES_TIME_MAX: Duration = Duration::from_millis(50);

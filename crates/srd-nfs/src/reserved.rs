@@ -23,7 +23,7 @@ pub const PORTS: RangeInclusive<u16> = 665..=1023;
 pub(crate) enum Reserved {
     /// A connection from a port below 1024.
     Connected(TcpStream),
-    /// This process has no right to such a port (CAP_NET_BIND_SERVICE).
+    /// This process has no right to a port below 1024 (CAP_NET_BIND_SERVICE).
     NotPermitted,
     /// All ports of the range are in use.
     Exhausted,

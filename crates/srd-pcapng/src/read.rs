@@ -28,9 +28,9 @@ use self::ng::Blocks;
 use self::pcap::Records;
 use crate::Direction;
 
-/// Interfaces of a file, at most.
+/// Largest number of interfaces of a file.
 pub const INTERFACES_MAX: usize = 256;
-/// Bytes of a record or of a block whose content is read, at most.
+/// Largest number of bytes of a record, or of a block whose content is read.
 pub const BLOCK_BYTES_MAX: usize = 16 << 20;
 /// Bytes at the beginning of a file that identify its format.
 pub const MAGIC_BYTES: usize = 12;

@@ -40,7 +40,7 @@ pub struct Progress {
     pub elapsed: Duration,
     /// Number of packets of all interfaces.
     pub packets: u64,
-    /// Bytes of these packets.
+    /// Bytes of the packets of all interfaces.
     pub bytes: u64,
 }
 

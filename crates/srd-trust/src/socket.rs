@@ -89,7 +89,7 @@ fn bind(directory: &OwnedFd, name: &OsStr, options: Options) -> io::Result<Bound
     Ok(Bound { listener, identity: (facts.st_dev, facts.st_ino) })
 }
 
-/// Returns the address to which a socket in such a directory is bound: it contains the path of the
+/// Returns the address to which a socket in a directory is bound: it contains the path of the
 /// directory, if the path is short enough. The kernel shows this address for the life of the
 /// socket, and [`place_of`] computes the final path from it. If another user replaces the directory
 /// at the same time, the next steps find no file of this name, because they use the descriptor of

@@ -119,7 +119,7 @@ pub struct Arrival {
     pub bytes: u32,
     /// Number of packets that the entry stands for, at least one.
     pub packets: u32,
-    /// Bytes of the largest of these packets, from the IP header on.
+    /// Bytes of the largest packet that the entry stands for, from the IP header on.
     pub packet_bytes: u32,
     /// Whether the packet is a fragment.
     pub fragment: bool,

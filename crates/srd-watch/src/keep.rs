@@ -134,7 +134,7 @@ impl BurstPackets {
         Ok(file)
     }
 
-    /// Returns the approximate bytes of memory that its packets take.
+    /// Returns the approximate number of bytes of memory that the packets take.
     pub(crate) fn bytes(&self) -> usize {
         self.packets.iter().map(|entry| entry.bytes.len() + OVERHEAD_BYTES).sum()
     }

@@ -78,7 +78,7 @@ pub(super) enum Isolation {
 }
 
 impl Isolation {
-    /// Tries to create such namespaces, and to find a test program in them.
+    /// Tries to create the namespaces of a test, and to find a test program in them.
     pub(super) fn of_this_machine(program: &Path) -> Self {
         let tried = Command::new("unshare")
             .args(UNSHARE)

@@ -1,7 +1,7 @@
 //! Sentences whose subject is a bare "who", such as "who arrives late waits". The reader has to
 //! resolve the meaning; "a packet that arrives late waits" is clear. See docs/language.md.
 
-/// First words of such a sentence.
+/// First words of a sentence whose subject is a bare "who".
 const BARE: [&str; 4] = ["Who ", "Whoever ", "Whom ", "He who "];
 
 /// Returns the number of sentences in a Rust file's comments that begin with a bare "who".
@@ -24,8 +24,8 @@ pub(super) fn in_markdown(text: &str) -> usize {
     }))
 }
 
-/// Counts such sentences in paragraphs, which end at empty lines. Rows of tables do not count as
-/// sentences.
+/// Counts the sentences in paragraphs that begin with a bare "who". A paragraph ends at an empty
+/// line. Rows of tables do not count as sentences.
 fn count<'a>(lines: impl Iterator<Item = &'a str>) -> usize {
     let mut found = 0;
     let mut begins = true;

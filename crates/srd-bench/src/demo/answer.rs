@@ -132,8 +132,8 @@ pub(super) fn cloud(tour: &Tour) -> String {
     )
 }
 
-/// Formats the silence of a failover with its unit. A silence that is shorter than an interval is
-/// not zero.
+/// Formats the silence of a failover with its unit. A measured value of zero means that the silence
+/// was shorter than an interval, so the text is "less than" the interval.
 pub(super) fn silence(run: &Failover) -> String {
     match run.silence_ms {
         0 => format!("less than {} ms", run.interval_ms),

@@ -40,7 +40,8 @@ pub struct Tour {
     pub changed: Vec<(String, Vec<(f64, f64)>)>,
     /// Mb/s with credits, and without.
     pub credits_mbps: (f64, f64),
-    /// Rates of the instance type with credits, and without, at this scale.
+    /// Rates in Mb/s that the instance type should have, with credits and without, divided by the
+    /// scale of the tour.
     pub type_mbps: (f64, f64),
     /// Mb/s of each second, as counted by the sender.
     pub spent: Vec<(f64, f64)>,

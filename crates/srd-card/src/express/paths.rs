@@ -13,8 +13,8 @@ use crate::meta::key::FlowKey;
 
 /// Number of paths of one interface's packets outside of SRD; each flow uses one of them. // C5
 const PLAIN_PATHS: usize = 8;
-/// Number of sets of slots, each for an interface's paths to a peer, that are found without a
-/// search.
+/// Number of sets of recently used slots. One set has a slot for each path of one interface to one
+/// peer. A slot in a set is found without a search.
 const NEAR_SETS: usize = 64;
 
 /// Selection of a path for each flow, and the slots of recently used paths.
@@ -49,7 +49,7 @@ impl Paths {
         Choice { path, bit: 1 << (hash >> 55 & 63) }
     }
 
-    /// Returns the slot that such a path used last.
+    /// Returns the slot that a path of an interface to a peer used last.
     #[inline]
     pub(super) fn near(&mut self, (peer, interface, path): (u32, u64, u8)) -> &mut u32 {
         if self.near.is_empty() {

@@ -40,7 +40,7 @@ pub struct Express {
     pub(super) config: Config,
     pub(super) aqm: Aqm,
     pub(super) rules: Arc<Rules>,
-    /// Peers of the rules, by slot.
+    /// Peers that the rules name; the index is the slot.
     pub(super) peers: Vec<Option<Peer>>,
     pub(super) by_id: BTreeMap<PeerId, u32>,
     /// Contexts of further shards of the peer's node that have requested our offer, by slot.

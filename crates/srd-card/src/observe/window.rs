@@ -74,7 +74,7 @@ pub struct Observed {
     pub tcp_flags: u8,
     /// Packets that this one represents.
     pub packets: u32,
-    /// Bytes of these packets, from the IP headers on.
+    /// Bytes of the packets that this one represents, from the IP headers on.
     pub bytes: u32,
 }
 

@@ -280,8 +280,8 @@ impl<T> Table<T> {
         found.map(|slot| TrackId(slot.number))
     }
 
-    /// Returns the value of such an entry if its key is the packet's, and whether the flow is
-    /// tracked.
+    /// Returns the value of an entry that [`Table::look`] found, and whether the flow is tracked;
+    /// `None` if the packet has another key, or the entry has expired.
     pub fn peek(&self, id: TrackId, key: &Key) -> Option<(&T, bool)> {
         let entry = self.entries.get(id.0).filter(|entry| entry.key == *key)?;
         (entry.expires > self.now).then_some((&entry.value, entry.tracked))

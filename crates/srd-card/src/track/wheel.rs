@@ -56,7 +56,7 @@ impl Wheel {
         self.cursor
     }
 
-    /// Files an entry, or moves it if its time has become earlier.
+    /// Puts an entry into the wheel, or moves it if its time has become earlier.
     pub(super) fn file(&mut self, links: &mut impl Links, entry: u32, tick: u32) {
         let filed = links.link(entry).tick;
         if filed != NONE {

@@ -62,11 +62,11 @@ pub struct Guest {
 pub struct PortCounts {
     /// Packets that the guest has sent and that passed.
     pub tx_packets: u64,
-    /// Bytes of these packets, from the IP header on.
+    /// Bytes of the packets in `tx_packets`, from the IP header on.
     pub tx_bytes: u64,
     /// Packets that were handed to the guest.
     pub rx_packets: u64,
-    /// Bytes of these packets, from the IP header on.
+    /// Bytes of the packets in `rx_packets`, from the IP header on.
     pub rx_bytes: u64,
     /// Packets that the rules judged, because no verdict was kept for them.
     pub judged: u64,
@@ -79,7 +79,7 @@ pub struct PortCounts {
     pub express_rx_packets: u64,
     /// Copies of the interface's packets that mirror sessions have sent.
     pub mirrored_packets: u64,
-    /// Bytes of these copies, with the headers around them.
+    /// Bytes of the copies in `mirrored_packets`, with the headers around them.
     pub mirrored_bytes: u64,
     /// Copies that were dropped because no bandwidth was left, or because there is no route to the
     /// target.

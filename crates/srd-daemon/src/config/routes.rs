@@ -71,7 +71,7 @@ pub(super) fn leads_to_itself(ip: IpAddr, address: &[IpNet]) -> Option<IpNet> {
     address.iter().find(|net| net.contains(&ip)).map(IpNet::trunc)
 }
 
-/// Error for such an endpoint, and the remedy.
+/// Error for an endpoint inside a subnet of the overlay, and the remedy.
 pub(super) fn circle(ip: IpAddr, net: IpNet) -> (String, String) {
     let what = format!("the endpoint {ip} is inside the overlay {net}, which leads to it");
     let remedy = "write the peer's address in the network outside, or give the overlay a subnet of \

@@ -128,7 +128,7 @@ pub(crate) fn file_of(parts: &[&[u8]]) -> Result<File> {
     Ok(file)
 }
 
-/// Reads the parts of such a file.
+/// Reads the parts of a file that contains the state of a card.
 pub(crate) fn parts_of<const N: usize>(file: &File) -> Result<[Vec<u8>; N]> {
     let bytes = usize::try_from(file.metadata()?.len())?;
     let mut at = 0;

@@ -141,7 +141,8 @@ fn named_by_guest(name: &str) -> Result<()> {
     Ok(())
 }
 
-/// Checks that a socket belongs to the settings, or to another interface of the same instance.
+/// Checks that the settings name this vhost-user socket, or that its path is a path in the settings
+/// followed by the device of a further interface of the instance.
 fn vhost_user(path: &Path, spec: &Spec) -> Result<()> {
     let is_other = |of: &Path| {
         let of = of.as_os_str().as_encoded_bytes();

@@ -71,7 +71,7 @@ pub enum Request {
         /// Bytes of each packet that are kept, from its beginning.
         head_bytes: u16,
     },
-    /// Report the records of a trace since the last such request.
+    /// Report the records of a trace since the last request for records of this trace.
     Traced {
         /// The trace, which belongs to this connection.
         id: u64,

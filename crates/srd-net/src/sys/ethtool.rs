@@ -118,7 +118,7 @@ fn pair(first: u32, second: u32) -> u64 {
     u64::from_ne_bytes([a, b, c, d, e, f, g, h])
 }
 
-/// Returns the first or the second word of such a pair.
+/// Returns the first or the second word of a value of [`pair`].
 fn number(pair: u64, at: usize) -> u32 {
     let [a, b, c, d, e, f, g, h] = pair.to_ne_bytes();
     u32::from_ne_bytes(if at == 0 { [a, b, c, d] } else { [e, f, g, h] })

@@ -23,7 +23,7 @@ use crate::wire::{Header, Kind};
 /// Time after which one more opening from an IP address of a known peer is processed before those
 /// of others: ten a second.
 const OPENING_PAUSE: Duration = Duration::from_millis(100);
-/// Number of such openings that may come at once.
+/// Number of openings from an IP address of a known peer that may come at once.
 const OPENINGS_AT_ONCE: u64 = 10;
 
 impl Endpoint {

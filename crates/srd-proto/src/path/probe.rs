@@ -15,15 +15,15 @@ const PROBE_INTERVAL_NEVER_PASSED: Duration = Duration::from_secs(16);
 const ASKED_AT_ONCE: u64 = 16;
 /// Number of probings of all paths in a row after which the pauses double.
 const ASKS_ALIKE: u8 = 3;
-/// Maximum of these pauses.
+/// Maximum pause between two probings of all paths.
 const ASK_PAUSE_MAX: Duration = Duration::from_millis(50);
-/// Number of such pauses without a reason to probe after which they are short again.
+/// Number of pauses without a reason to probe all paths after which the pauses are short again.
 const ASK_PAUSES_QUIET: u64 = 4;
 /// Time without a confirmation after which a path that carries unreliable packets is probed.
 const WATCH_EVERY: Duration = Duration::from_millis(20);
-/// Time between two such probes of any path.
+/// Minimum time between two probes of paths that carry unreliable packets.
 const WATCH_PAUSE: Duration = Duration::from_millis(2);
-/// Minimum time for the answer to such a probe.
+/// Minimum time for the answer to a probe of a path that carries unreliable packets.
 const WATCH_ANSWER_MIN: Duration = Duration::from_millis(10);
 
 /// A probe that is due.

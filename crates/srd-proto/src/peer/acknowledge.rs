@@ -17,11 +17,11 @@ use crate::wire::{self, Kind};
 /// Acknowledgements rotate over entropies in steps of this prime, so that a group of neighbouring
 /// dead ones does not lose many in a row.
 const ACK_STRIDE: u16 = 37;
-/// An acknowledgement is sent in a data packet whose payload is at most this long...
+/// Largest payload of a data packet that also carries an acknowledgement, in bytes.
 const BESIDE_PAYLOAD_MAX: usize = 512;
-/// ...if its bitmap spans at most this number of words.
+/// Largest number of words that the bitmap of an acknowledgement in a data packet spans.
 const BESIDE_SPAN_WORDS: usize = 4;
-/// Bytes of the largest such acknowledgement: the span may extend into one word more.
+/// Bytes of the largest acknowledgement in a data packet: the span may extend into one word more.
 const BESIDE_BYTES_MAX: usize =
     ack::ACK_BYTES + (BESIDE_SPAN_WORDS + 1) * 8 + ack::TUPLES_MAX * ack::TUPLE_BYTES;
 

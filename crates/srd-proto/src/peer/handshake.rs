@@ -33,7 +33,7 @@ use crate::wire::{HEADER_BYTES, Header, Kind, expand};
 const RETRY_FIRST: Duration = Duration::from_millis(5);
 /// Time for which our own opening waits while the peer opens a session.
 const HOLD: Duration = Duration::from_millis(20);
-/// Minimum time between the end of such a wait and the next one.
+/// Minimum time between the end of one wait of [`HOLD`] and the next one.
 const HOLD_PAUSE: Duration = Duration::from_secs(1);
 /// Longest wait for an answer.
 const RETRY_MAX: Duration = Duration::from_secs(1);

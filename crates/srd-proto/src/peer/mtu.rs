@@ -28,7 +28,7 @@ const USUAL_MIN: u16 = 1232;
 /// Size that every path is assumed to pass: the 576 bytes that each host accepts in IPv4, less its
 /// headers. A search uses it after several rounds without any answer from `USUAL_MIN` up.
 pub(super) const WORKS_MIN: u16 = 548;
-/// Number of these rounds.
+/// Number of rounds without an answer after which a search uses [`WORKS_MIN`].
 const VOIDS_USUAL: u8 = 2;
 /// Distance between two sizes at which a search ends.
 const RESOLUTION: u16 = 16;
@@ -121,9 +121,9 @@ pub(crate) struct Mtu {
     passed_bytes: u16,
     /// Time from which the next departure causes a probe of larger sizes.
     raise_at: Instant,
-    /// Time from such a probe to the next.
+    /// Time between two probes of larger sizes.
     raise_every: Duration,
-    /// Time when such a probe last found a larger size.
+    /// Time when a probe last found that a larger size passes.
     raised_at: Option<Instant>,
     /// Time of the next probe.
     pub probe_at: Instant,

@@ -5,10 +5,10 @@ use crate::config::Config;
 use crate::shared::Shared;
 use crate::time::{Duration, Instant};
 
-/// Part of the keepalive time after which a peer is probed if it does not answer...
+/// Divisor of the keepalive time: a peer that does not answer is probed after the quotient.
 const UNANSWERED_PART: u64 = 4;
-/// ...and part of it after which it is probed again, on other paths, until it answers or is given
-/// up.
+/// Divisor of the keepalive time: a peer that has not answered a probe is probed again after the
+/// quotient, on other paths, until it answers or is given up.
 const PROBED_PART: u64 = 8;
 /// Number of tail probes in a row without an answer after which all paths are probed. A receiver
 /// with many senders may answer one of them late.

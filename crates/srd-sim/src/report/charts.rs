@@ -4,13 +4,13 @@ use crate::run::RunResult;
 use crate::world::{Series, US};
 use srd_chart::{Axis, ChartLine, Colour, Dashes, LineChart, Mark, nth, number};
 
-/// Points of a line over time, at most; finer series are averaged.
+/// Largest number of points of a line over time; finer series are averaged.
 const POINTS_MAX: usize = 400;
-/// Points of a line over time if there are many lines, at most.
+/// Largest number of points of each line over time if a chart has many lines.
 const POINTS_OF_MANY_MAX: usize = 130;
-/// Steps of a distribution, at most.
+/// Largest number of steps of a distribution.
 const STEPS_MAX: usize = 1000;
-/// Lines of a chart of many flows, at most.
+/// Largest number of lines of a chart of many flows.
 const CROWD_MAX: usize = 96;
 /// Largest number of flows for which each flow has a colour and a name.
 const NAMED_MAX: usize = 12;

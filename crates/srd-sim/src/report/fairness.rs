@@ -4,9 +4,9 @@ use serde::Serialize;
 
 use crate::world::{Series, US};
 
-/// Largest deviation of a flow from its fair share in any interval.
+/// Largest deviation of a flow from its fair share in an interval, for a result that is fair.
 pub const DEVIATION_MAX: f64 = 0.05;
-/// Smallest value of Jain's index in any interval.
+/// Smallest value of Jain's index in an interval, for a result that is fair.
 pub const JAIN_MIN: f64 = 0.995;
 
 /// Shares in one interval, relative to the fair share.

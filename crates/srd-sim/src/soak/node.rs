@@ -23,7 +23,7 @@ use crate::hash::mix;
 use crate::nic;
 use crate::node::{Body, FlowSpec, HostId, Node, Outcomes, Packet};
 
-/// Datagrams of a flow that are with the endpoint at once, at most.
+/// Largest number of datagrams of a flow that the endpoint has at once.
 const OUTSTANDING_MAX: u32 = 256;
 /// First queue pair that sends.
 const SEND_QPN: u16 = 1000;

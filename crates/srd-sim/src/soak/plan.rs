@@ -12,9 +12,9 @@ use crate::topology::dumbbell::DumbbellSpec;
 use crate::workload::{FlowPlan, Workload};
 use crate::world::{PortRules, US};
 
-/// Packets into which a world's flows are divided, at most.
+/// Largest number of packets into which a world's flows are divided.
 const PACKETS_MAX: u64 = 8_000;
-/// Bytes of one flow, at most.
+/// Largest number of bytes of one flow.
 const FLOW_BYTES_MAX: u64 = 4_000_000;
 
 /// Rule by which a host posts receive buffers.

@@ -159,7 +159,7 @@ impl RttEstimator {
     }
 }
 
-/// Returns the time at which a timer fires that was armed at `now` for `delay`. If `tick` is zero
+/// Returns the time at which a timer fires that was armed at `now` for `delay`. If `tick` is zero,
 /// this is exactly `now + delay`. Otherwise timers fire as in Linux's timer wheel: at a tick
 /// boundary, and never early. The boundaries are further apart for delays of 63 ticks or more.
 pub fn deadline(now: Instant, delay: Duration, tick: Duration) -> Instant {

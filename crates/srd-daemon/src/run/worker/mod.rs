@@ -70,9 +70,9 @@ pub(crate) enum Fatal {
     Reading(io::Error),
     /// Sending failed in a way that makes the sockets unusable.
     Sending(io::Error),
-    /// Receiving failed in such a way.
+    /// Receiving failed in a way that makes the sockets unusable.
     Receiving(io::Error),
-    /// Closing the contexts failed in such a way.
+    /// Closing the contexts failed in a way that makes the sockets unusable.
     Ending(io::Error),
 }
 

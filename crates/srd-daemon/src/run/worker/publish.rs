@@ -63,7 +63,7 @@ impl Publisher {
         (self.totals_stale, self.rows_stale) = (true, true);
     }
 
-    /// Counts an order.
+    /// Counts an order that the worker has begun to carry out.
     pub(super) fn took_order(&mut self) {
         self.orders += 1;
         self.moved();

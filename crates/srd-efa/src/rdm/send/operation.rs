@@ -260,7 +260,7 @@ pub(crate) fn user_of(key: Key, part: u16) -> u64 {
     key.to_user_part(TAG, part)
 }
 
-/// Splits such a number: index, low bits of the generation, part.
+/// Splits a number of [`user_of`]: index, low bits of the generation, part.
 pub(crate) fn of_user(user: u64) -> Option<(u32, u32, u16)> {
     Key::of_user_part(user, TAG)
 }
