@@ -5,6 +5,15 @@
 //! ENA driver. All other fields are ours, and new ones may be added: a reader ignores fields that
 //! it does not recognize.
 //!
+//! A new counter of the interface changes these files:
+//!
+//! 1. the structure that counts: `Stats` of srd-proto or `Counters` of srd-card;
+//! 2. `pages/totals.rs` for srd-proto's, `pages/figure.rs` for srd-card's: the published figures;
+//! 3. this file: the name and the help, in the list of [`Counters`];
+//! 4. `pages/read.rs`: the value under that name.
+//!
+//! `srd stats`, JSON, OpenMetrics and srd-metrics(7) contain every entry of that list.
+//!
 //! Bounds: one entry for each peer (the configuration bounds their number); entries for paths and
 //! flows only as far as requested.
 

@@ -5,6 +5,9 @@
 //! sent again. If the packet does not arrive because the sender gave it up, the flow continues
 //! without it after `order_wait`, and the loss is counted.
 //!
+//! `order_wait` is [`crate::Config::order_wait`]: 100 ms by default, and longer in `srd up` on a
+//! slow link (O3 of `docs/spec/express.md`). `table` ends waits that have lasted as long.
+//!
 //! Flows are identified by the peer and the peer's number of the flow, because the key of a flow
 //! is not known before a frame is complete (see [`crate::flow`]). A frame goes up in sequence, or
 //! after the timeout of its wait, always under the peer that sent it. The [`Sink`] checks the

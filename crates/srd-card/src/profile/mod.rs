@@ -1,5 +1,9 @@
 //! Profile of an instance type: the figures that EC2 publishes, and estimates of the others.
 //!
+//! To change a published limit of a type, change its row in `data/instance-types.csv` (its columns
+//! are described in `data/README.md`); packets per second and tracked connections are in
+//! [`figures`].
+//!
 //! | file | what |
 //! |---|---|
 //! | [`catalogue`] | all instance types, by name |

@@ -1,4 +1,7 @@
 //! Performance of paths: confirmations, penalties, losses, and mass failure.
+//!
+//! A path becomes [`PathState::AssumedBad`] here if a packet on it is lost, and in `probe` if a
+//! probe on it is not answered.
 
 use super::{DEAD_AFTER, PENALTY_LASTS, PENALTY_MAX, PathId, PathSet, PathState, Slot};
 use crate::config::Spray;
