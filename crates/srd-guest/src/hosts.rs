@@ -40,6 +40,9 @@ pub(crate) struct Contact {
     /// Start of the session; absent without one, and for one that an earlier process began.
     #[serde(skip)]
     up_ns: Option<u64>,
+    /// Start and end of the session before.
+    #[serde(skip)]
+    ended_ns: Option<(u64, u64)>,
     /// Whether the log contains a line that the host is silent.
     is_told: bool,
     /// The obstacle to a session with the host, until there is a session.
@@ -137,7 +140,7 @@ impl Figures for Contact {
         let [sent_frames, sent_bytes, sent_by_srd_frames] = Figures::take(from);
         let [received_frames, received_bytes, received_by_srd_frames] = Figures::take(from);
         let [heard_ns, down_ns] = Figures::take(from);
-        let (is_up, up_ns, is_told) = (bool::take(from), None, false);
+        let (is_up, is_told) = (bool::take(from), false);
         let (problem, said) = (Figures::take(from), None);
         Self {
             sent_frames,
@@ -149,7 +152,8 @@ impl Figures for Contact {
             heard_ns,
             down_ns,
             is_up,
-            up_ns,
+            up_ns: None,
+            ended_ns: None,
             is_told,
             problem,
             said,
@@ -173,6 +177,7 @@ impl Contact {
 
     /// Notes that a session with the host has begun.
     pub(crate) fn is_up(&mut self, now: Instant) {
+        self.end_session(now);
         (self.is_up, self.down_ns, self.problem) = (true, None, None);
         self.up_ns = Some(now.as_nanos());
         self.heard_ns = self.up_ns;
@@ -180,7 +185,7 @@ impl Contact {
 
     /// Notes that the session has ended, or could not begin.
     pub(crate) fn is_down(&mut self, now: Instant) {
-        (self.is_up, self.up_ns) = (false, None);
+        self.end_session(now);
         self.down_ns.get_or_insert(now.as_nanos());
     }
 
@@ -198,9 +203,18 @@ impl Contact {
         }
     }
 
-    /// Whether the session that there is had begun at a time.
+    /// Notes that the session ends now, if there is one.
+    fn end_session(&mut self, now: Instant) {
+        if std::mem::take(&mut self.is_up) {
+            self.ended_ns = Some((self.up_ns.take().unwrap_or(0), now.as_nanos()));
+        }
+    }
+
+    /// Whether there was a session at a time: the present one, or the one before.
     pub(crate) fn had_session(&self, at: Instant) -> bool {
-        self.is_up && self.up_ns.is_none_or(|up| up <= at.as_nanos())
+        let at = at.as_nanos();
+        let had_begun = self.is_up && self.up_ns.is_none_or(|up| up <= at);
+        had_begun || self.ended_ns.is_some_and(|(up, down)| (up..down).contains(&at))
     }
 
     // V18: Silent hosts
@@ -280,6 +294,22 @@ mod tests {
         contact.is_down(at(101));
         contact.is_down(at(105));
         assert!(is_silent(&contact, at(106)), "since it was lost first");
+    }
+
+    #[test]
+    fn regression_a_session_that_has_ended_or_was_renewed_was_there_before() {
+        let mut contact = Contact::default();
+        assert!(!contact.had_session(at(5)));
+        contact.is_up(at(10));
+        contact.is_down(at(20));
+        assert!(!contact.had_session(at(9)) && contact.had_session(at(15)));
+        assert!(!contact.had_session(at(21)));
+        contact.is_up(at(30));
+        assert!(contact.had_session(at(15)) && !contact.had_session(at(25)));
+        assert!(contact.had_session(at(31)));
+        // Renewed without an end in between.
+        contact.is_up(at(40));
+        assert!(contact.had_session(at(35)) && contact.had_session(at(41)));
     }
 
     #[test]

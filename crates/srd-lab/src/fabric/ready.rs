@@ -48,10 +48,10 @@ pub(super) fn wait<'a>(namespaces: impl Iterator<Item = &'a str>) -> Result<()> 
 fn first_down(json: &str) -> Result<Option<String>> {
     let interfaces: Vec<Interface> =
         serde_json::from_str(json).context("output of ip -j link show")?;
-    // The loopback interface has no operational state.
+    // The loopback interface has no operational state, and a new veth has none at first.
     let is_down = |of: &Interface| {
-        of.flags.iter().any(|flag| flag == "UP")
-            && !["UP", "UNKNOWN"].contains(&of.operstate.as_str())
+        let has = |wanted: &str| of.flags.iter().any(|flag| flag == wanted);
+        has("UP") && !has("LOOPBACK") && of.operstate != "UP"
     };
     Ok(interfaces.into_iter().find(is_down).map(|of| of.ifname))
 }
@@ -70,6 +70,7 @@ mod tests {
         let down = |json: &str| first_down(json).unwrap();
         assert_eq!(down(&of(r#""UP","NO-CARRIER""#, "LOWERLAYERDOWN")), Some("up0".to_owned()));
         assert_eq!(down(&of(r#""UP","LOWER_UP""#, "DOWN")), Some("up0".to_owned()));
+        assert_eq!(down(&of(r#""UP","LOWER_UP""#, "UNKNOWN")), Some("up0".to_owned()));
         assert_eq!(down(&of(r#""UP","LOWER_UP""#, "UP")), None);
         assert_eq!(down(&of(r#""BROADCAST""#, "DOWN")), None);
     }

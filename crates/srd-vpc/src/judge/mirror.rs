@@ -16,8 +16,11 @@ fn matches(rule: &MirrorRule, packet: &Packet) -> bool {
         Inner::Tcp(from, _) | Inner::Udp(from, _) => Some(from),
         Inner::Icmp(..) | Inner::Other(_) => None,
     };
-    let within = |(first, last)| from_port.is_some_and(|port| (first..=last).contains(&port));
-    traffic::is_of(rule.traffic, packet)
+    // A fragment without ports may have any port, so a rule that rejects some applies to it (M2).
+    let may_have = !rule.accept && matches!(packet.inner, Inner::Other(_));
+    let within =
+        |(first, last)| from_port.map_or(may_have, |port: u16| (first..=last).contains(&port));
+    traffic::applies(rule.traffic, rule.accept, packet)
         && rule.source_ports.is_none_or(within)
         && rule.source.contains(&packet.source)
         && rule.destination.contains(&packet.destination)
@@ -59,5 +62,29 @@ mod tests {
         assert!(!mirrors(&filter, false, &packet("10.0.1.1", Inner::Other(6))), "no ports");
         assert!(!mirrors(&filter, true, &tcp(1024, 80)), "another source");
         assert!(mirrors(&filter, true, &packet("10.0.0.1", Inner::Icmp(8, 0))));
+    }
+
+    /// A later fragment whose first one is not known has no ports: it may be what a rule excludes.
+    #[test]
+    fn regression_a_fragment_without_ports_is_not_copied_past_a_rule_that_rejects_some() {
+        let rule = |number, accept, traffic, source_ports| MirrorRule {
+            number,
+            egress: false,
+            accept,
+            traffic,
+            source_ports,
+            source: "0.0.0.0/0".parse().unwrap(),
+            destination: "0.0.0.0/0".parse().unwrap(),
+        };
+        let copies = |rejected: Traffic, source_ports, protocol| {
+            let rules =
+                vec![rule(1, false, rejected, source_ports), rule(2, true, Traffic::All, None)];
+            let filter = MirrorFilter { name: String::new(), rules };
+            let [source, destination] = [1, 2].map(|last| [10, 0, 0, last].into());
+            mirrors(&filter, false, &Packet { source, destination, inner: Inner::Other(protocol) })
+        };
+        assert!(!copies(Traffic::Udp(5000, 5000), None, 17));
+        assert!(copies(Traffic::Udp(5000, 5000), None, 6), "another protocol");
+        assert!(!copies(Traffic::Udp(0, u16::MAX), Some((5000, 5000)), 17));
     }
 }
