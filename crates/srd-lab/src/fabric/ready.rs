@@ -48,7 +48,7 @@ pub(super) fn wait<'a>(namespaces: impl Iterator<Item = &'a str>) -> Result<()> 
 fn first_down(json: &str) -> Result<Option<String>> {
     let interfaces: Vec<Interface> =
         serde_json::from_str(json).context("output of ip -j link show")?;
-    // The loopback interface has no operational state, and a new veth has none at first.
+    // The loopback interface has no operational state, and a new veth lacks one at first.
     let is_down = |of: &Interface| {
         let has = |wanted: &str| of.flags.iter().any(|flag| flag == wanted);
         has("UP") && !has("LOOPBACK") && of.operstate != "UP"
