@@ -22,6 +22,8 @@ pub const NAMESPACES: RangeInclusive<u64> = 1..=256;
 /// Permitted link rate in Mb/s. Zero is not permitted: a port without a rate limit lets 64 KB
 /// super-packets through.
 pub const RATE_MBPS: RangeInclusive<u64> = 1..=40_000;
+/// Source ports that programs of experiments choose. The kernel of a host assigns none of them.
+pub const CHOSEN_PORTS: RangeInclusive<u16> = 20_000..=49_999;
 /// Permitted MTU: IPv6 needs 1280; beyond 9000 the burst would pass 64 KB super-packets unsplit.
 pub const MTU: RangeInclusive<u64> = 1280..=9000;
 /// Largest permitted queue limit; the smallest is one token bucket burst.

@@ -5,7 +5,7 @@
 //! is for `ip -batch` and `tc -batch`, with one command per line.
 
 use crate::address::{self, EXTRA_ADDRESSES_MAX, End};
-use crate::config::FabricConfig;
+use crate::config::{CHOSEN_PORTS, FabricConfig};
 use crate::id::{Family, HostId, LinkId};
 use std::fmt::Write as _;
 
@@ -322,9 +322,10 @@ fn host_sysctls() -> Vec<Sysctl> {
         // A run must not use path metrics that an earlier run has stored.
         sysctl("net/ipv4/tcp_no_metrics_save", 1),
         sysctl("net/ipv4/ip_local_port_range", "10000 60999"),
-        // Programs of experiments choose source ports in this range: the kernel must not assign
-        // them.
-        sysctl("net/ipv4/ip_local_reserved_ports", "20000-49999"),
+        sysctl(
+            "net/ipv4/ip_local_reserved_ports",
+            format!("{}-{}", CHOSEN_PORTS.start(), CHOSEN_PORTS.end()),
+        ),
     ]);
     all
 }

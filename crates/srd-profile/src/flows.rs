@@ -147,9 +147,9 @@ impl Flows {
         largest.map(|(flow, carried)| (flow, carried, second(&flow))).collect()
     }
 
-    /// Returns the effective number of flows: two to the power of the entropy of their byte shares.
-    /// The same number of equal flows would have the same spread. For flows below the error of the
-    /// sketch only the sum is known, which counts as evenly spread.
+    /// Returns the effective number of flows: the number of flows with equal byte shares that have
+    /// the entropy of these flows, two to the power of this entropy. Of flows below the error of the
+    /// sketch only the sum of bytes is known, which counts as evenly spread.
     pub(crate) fn effective(&self) -> f64 {
         if self.bytes == 0 {
             return 0.0;

@@ -75,16 +75,12 @@ pub use variant::Variant;
 
 use crate::tcp::{Flows, Subflows};
 use anyhow::Result;
-use srd_lab::config::{ConfigError, FabricConfig, check};
+use srd_lab::config::{CHOSEN_PORTS, ConfigError, FabricConfig, check};
 use srd_lab::express::Overlay;
 use srd_lab::fabric::Fabric;
 use srd_lab::id::{HostId, Network};
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
-
-/// Range of the first source port of measured connections.
-const PORTS_FIRST: u32 = 20_000;
-const PORTS_SPAN: u32 = 30_000;
 
 /// Default directory of fetched programs.
 pub const CACHE: &str = "/var/cache/srd";
@@ -362,7 +358,9 @@ impl Stage<'_> {
     /// Source port of the first measured connection. The port is derived from the seed, so that
     /// all variants of a repetition have the same hash collisions.
     pub(crate) fn first_port(&self) -> Option<u16> {
-        let port = PORTS_FIRST + self.seed.wrapping_mul(2_654_435_761) % PORTS_SPAN;
+        let number = u32::try_from(CHOSEN_PORTS.len()).ok()?;
+        let port =
+            u32::from(*CHOSEN_PORTS.start()) + self.seed.wrapping_mul(2_654_435_761) % number;
         u16::try_from(port).ok()
     }
 

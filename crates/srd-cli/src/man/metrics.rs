@@ -1,7 +1,5 @@
 //! The page of all metrics, from the text that `/metrics` serves.
 
-use std::collections::BTreeMap;
-
 use clap_mangen::roff::{Roff, bold, italic, roman};
 
 /// A metric as OpenMetrics text describes it.
@@ -17,16 +15,14 @@ struct Family {
 /// Metrics in the order of an OpenMetrics text.
 fn families(text: &str) -> Vec<Family> {
     let mut families: Vec<Family> = Vec::new();
-    let mut by_name: BTreeMap<String, usize> = BTreeMap::new();
     for line in text.lines() {
         let entry = |words: &str| words.split_once(' ').map(|(a, b)| (a.to_owned(), b.to_owned()));
         if let Some((name, meaning)) = line.strip_prefix("# HELP ").and_then(entry) {
-            by_name.insert(name.clone(), families.len());
             families.push(Family { name, meaning, ..Family::default() });
         } else if let Some((name, kind)) = line.strip_prefix("# TYPE ").and_then(entry)
-            && let Some(at) = by_name.get(&name)
+            && let Some(family) = families.last_mut().filter(|of| of.name == name)
         {
-            families[*at].kind = kind;
+            family.kind = kind;
         } else if let Some((name, rest)) = line.split_once('{')
             && let Some(family) = families.last_mut().filter(|of| of.labels.is_empty())
         {

@@ -65,9 +65,7 @@ impl Card {
         }
         for PendingPacket { frame, port, eni, sender, followed, by_srd } in open.packets {
             if self.eni_of(port) != Some(eni) {
-                let packets = Read::frame(&frame).map_or(1, |read| read.layout.packets());
-                self.note(now, followed, || Event::Dropped(Cause::NotHere));
-                self.drop_of(None, Cause::NotHere, packets);
+                self.drop_pending(now, &frame, followed, None, Cause::NotHere);
                 continue;
             }
             self.traces.resume(followed);
@@ -76,9 +74,7 @@ impl Card {
                 (Ok(()), None) => self.from_guest(now, port, frame, around),
                 (Ok(()), Some(sender)) => self.arrive(now, sender, port, frame, around),
                 (Err(_), _) => {
-                    let packets = Read::frame(&frame).map_or(1, |read| read.layout.packets());
-                    self.note(now, followed, || Event::Dropped(Cause::AnswersFull));
-                    self.drop_of(Some(port), Cause::AnswersFull, packets);
+                    self.drop_pending(now, &frame, followed, Some(port), Cause::AnswersFull);
                 }
             }
             self.traces.resume(Followed::NO);
@@ -97,12 +93,25 @@ impl Card {
 
     fn drop_waiting(&mut self, now: Instant, packets: impl Iterator<Item = PendingPacket>) {
         for waiting in packets {
-            self.note(now, waiting.followed, || Event::Dropped(Cause::Unanswered));
-            let packets = Read::frame(&waiting.frame).map_or(1, |read| read.layout.packets());
             // Its port may be another interface's by now.
             let port = Some(waiting.port).filter(|port| self.eni_of(*port) == Some(waiting.eni));
-            self.drop_of(port, Cause::Unanswered, packets);
+            self.drop_pending(now, &waiting.frame, waiting.followed, port, Cause::Unanswered);
         }
+    }
+
+    /// Drops a frame that has waited: notes it in its trace, and counts its packets at an
+    /// interface, or at none.
+    fn drop_pending(
+        &mut self,
+        now: Instant,
+        frame: &[u8],
+        followed: Followed,
+        port: Option<PortId>,
+        cause: Cause,
+    ) {
+        self.note(now, followed, || Event::Dropped(cause));
+        let packets = Read::frame(frame).map_or(1, |read| read.layout.packets());
+        self.drop_of(port, cause, packets);
     }
 
     /// Applies a change to the current rules, with the same guarantees as [`Card::set_rules`]
