@@ -148,8 +148,8 @@ impl Flows {
     }
 
     /// Returns the effective number of flows: the number of flows with equal byte shares that have
-    /// the entropy of these flows, two to the power of this entropy. Of flows below the error of the
-    /// sketch only the sum of bytes is known, which counts as evenly spread.
+    /// the entropy of these flows, two to the power of this entropy. Of flows below the error of
+    /// the sketch only the sum of bytes is known, which counts as evenly spread.
     pub(crate) fn effective(&self) -> f64 {
         if self.bytes == 0 {
             return 0.0;

@@ -5,8 +5,8 @@
 //! change, and every second. If the kernel has no hardware address, or another interface leads to
 //! the destination, packets are sent by the UDP socket, which makes the kernel resolve the address.
 //! While a neighbour is not confirmed, the UDP socket also sends one batch each second: the kernel
-//! does not see packets of an AF_XDP socket, and checks a neighbour only when it sends there itself.
-//! So a changed hardware address of a neighbour is detected as early as by the kernel alone.
+//! does not see packets of an AF_XDP socket, and checks a neighbour only when it sends there
+//! itself. So a changed hardware address of a neighbour is detected as early as by the kernel.
 
 use std::collections::HashMap;
 use std::io;
