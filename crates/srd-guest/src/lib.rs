@@ -48,70 +48,32 @@
 //! | `orders` | requests on their way to the loop |
 #![forbid(unsafe_code)]
 
-mod adapter;
-mod asking;
-mod changes;
-pub mod client;
-pub mod config;
-mod devices;
-mod earlier;
-mod edge;
+mod cloud;
+mod control;
 mod failure;
-mod file_identity;
-mod flows;
-mod following;
-mod gateways;
-mod gone;
-mod guests;
+mod figures;
 mod handover;
 pub mod helper;
-mod hosts;
-mod kernel;
-mod kernel_counts;
-mod late;
+mod interfaces;
 mod link_local;
-mod locks;
-mod logging;
-mod logs;
-mod maker;
-mod memory;
-mod metrics;
-mod namespace;
-mod orders;
-mod outside;
-mod own;
-mod packets;
-mod pages;
-mod pending;
-mod place;
-mod plane;
-mod port;
-mod privileges;
-mod programs;
-pub mod protocol;
-mod publishing;
-mod reload;
-mod remake;
-mod resolv_conf;
-mod server;
+mod machine;
 mod service;
 mod state;
-mod status;
-mod trace;
-mod transport;
-mod turns;
-mod views;
+mod traffic;
 mod warnings;
-mod world;
 
-pub use client::Client;
+pub use control::{client, config, protocol};
+
+pub use cloud::reload::{Reloader, check};
+pub use control::client::Client;
+pub use control::orders::Stopper;
 pub use failure::{Missing, WrongSettings};
-pub use memory::MemoryGuest;
-pub use metrics::metrics_sample;
-pub use orders::Stopper;
-pub use reload::{Reloader, check};
+pub use figures::metrics::metrics_sample;
+pub use interfaces::memory::MemoryGuest;
 pub use state::{Ended, Metrics, Options, Service};
-pub use transport::{HostOptions, PATHS_DEFAULT, PORT_DEFAULT, Protection, TransportOptions};
+pub use traffic::transport::{
+    HostOptions, PATHS_DEFAULT, PORT_DEFAULT, Protection, TransportOptions,
+};
 
 /// Default socket of the service.
 pub const SOCKET_DEFAULT: &str = "/run/srd-card/card.sock";

@@ -1,7 +1,7 @@
 //! The loop that moves packets and applies requests.
 //!
 //! One thread reads the devices of all instances, each for its share of the time
-//! ([`crate::turns`]), and hands frames to the card. Requests are applied between two rounds of
+//! ([`crate::traffic::turns`]), and hands frames to the card. Requests are applied between two rounds of
 //! turns, so that a change of rules is complete before its answer is sent.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -17,35 +17,35 @@ use srd_card::vpc::Card;
 use srd_net::clock;
 use srd_proto::time::{Duration, Instant};
 
-use crate::client::is_default;
-use crate::earlier;
-use crate::edge::Edge;
-use crate::flows::PartRequest;
-use crate::gateways::Gateways;
-use crate::gone::LostDevices;
-use crate::guests;
+use crate::cloud::guests;
+use crate::cloud::pending::Changes;
+use crate::cloud::plane::Plane;
+use crate::cloud::world::Vpc;
+use crate::control::client::is_default;
+use crate::control::flows::PartRequest;
+use crate::control::orders::{Command, Orders, Stopper};
+use crate::control::protocol::{Answer, NamespaceName, Request};
+use crate::control::server::Server;
+use crate::figures::logging::unix_ns_at_zero;
+use crate::figures::logs::FlowLogs;
+use crate::figures::logs::files::Files;
+use crate::figures::metrics;
+use crate::figures::pages::publisher::Publisher;
 use crate::helper::{Ending, Starting, spec};
-use crate::late::Late;
+use crate::interfaces::gone::LostDevices;
+use crate::interfaces::port::Port;
 use crate::link_local::Services;
-use crate::logging::unix_ns_at_zero;
-use crate::logs::FlowLogs;
-use crate::logs::files::Files;
-use crate::maker::{DeviceAsked, JobResult, Maker};
-use crate::metrics;
-use crate::orders::{Command, Orders, Stopper};
-use crate::outside::Shares;
-use crate::pages::publisher::Publisher;
-use crate::pending::Changes;
-use crate::plane::Plane;
-use crate::port::Port;
-use crate::privileges;
-use crate::protocol::{Answer, NamespaceName, Request};
-use crate::resolv_conf::Resolvers;
-use crate::server::Server;
+use crate::machine::earlier;
+use crate::machine::edge::Edge;
+use crate::machine::maker::{DeviceAsked, JobResult, Maker};
+use crate::machine::privileges;
+use crate::machine::resolv_conf::Resolvers;
 use crate::state::{Ended, Guests, Options, Service};
-use crate::transport::{Plan, Received, Transport};
-use crate::turns::{Turns, raise_descriptors};
-use crate::world::Vpc;
+use crate::traffic::gateways::Gateways;
+use crate::traffic::late::Late;
+use crate::traffic::outside::Shares;
+use crate::traffic::transport::{Plan, Received, Transport};
+use crate::traffic::turns::{Turns, raise_descriptors};
 
 /// Longest pause of the loop: expired flows are freed at this interval.
 const PAUSE_MAX: Duration = Duration::from_millis(500);

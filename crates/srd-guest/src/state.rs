@@ -16,24 +16,24 @@ use srd_proto::time::Instant;
 use srd_vpc::id::{EniId, InstanceId, NatGatewayId};
 use srd_vpc::object::World;
 
-use crate::gateways::Gateways;
-use crate::gone::LostDevices;
+use crate::cloud::pending::Changes;
+use crate::cloud::plane::Plane;
+use crate::cloud::world::Vpc;
+use crate::control::orders::{Command, Stopper};
+use crate::figures::logs::FlowLogs;
+use crate::figures::pages::publisher::Publisher;
 use crate::helper::Ending;
-use crate::late::Late;
+use crate::interfaces::gone::LostDevices;
+use crate::interfaces::port::Port;
 use crate::link_local::Services;
-use crate::logs::FlowLogs;
-use crate::maker::Maker;
-use crate::namespace::{Device, Namespace};
-use crate::orders::{Command, Stopper};
-use crate::outside::Shares;
-use crate::pages::publisher::Publisher;
-use crate::pending::Changes;
-use crate::plane::Plane;
-use crate::port::Port;
-use crate::resolv_conf::Resolvers;
-use crate::transport::{Received, TransportOptions};
-use crate::turns::Turns;
-use crate::world::Vpc;
+use crate::machine::maker::Maker;
+use crate::machine::namespace::{Device, Namespace};
+use crate::machine::resolv_conf::Resolvers;
+use crate::traffic::gateways::Gateways;
+use crate::traffic::late::Late;
+use crate::traffic::outside::Shares;
+use crate::traffic::transport::{Received, TransportOptions};
+use crate::traffic::turns::Turns;
 
 /// Settings of a service.
 #[derive(Clone, Debug)]

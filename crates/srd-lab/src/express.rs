@@ -11,10 +11,10 @@ mod change;
 
 pub use change::Variation;
 
-use crate::fabric::Fabric;
-use crate::id::{Family, HostId};
-use crate::running::Running;
-use crate::{FabricConfig, address, command};
+use crate::build::fabric::Fabric;
+use crate::build::id::{Family, HostId};
+use crate::programs::running::Running;
+use crate::{FabricConfig, build::address, programs::command};
 use anyhow::{Context, Result, bail};
 use serde_json::Value;
 use std::collections::BTreeMap;

@@ -28,35 +28,25 @@
 //! Limits: there is no propagation delay except that of [`impair`], and the machine's CPU bounds
 //! the total rate: about 5 Gb/s over all hosts on two cores at MTU 9000.
 
-pub mod address;
-pub mod command;
-pub mod config;
-pub mod counters;
-pub mod enter;
-pub mod exec;
+mod build;
 pub mod express;
-pub mod fabric;
-pub mod fault;
-pub mod guard;
-pub mod id;
-pub mod impair;
-pub mod namespace;
-pub mod plan;
-pub mod priority;
-pub mod probe;
+mod faults;
+mod programs;
 pub mod random;
 pub mod requirements;
-pub mod running;
-mod signals;
-pub mod state;
-pub mod status;
 mod sys;
 
-pub use config::{ConfigError, FabricConfig};
-pub use fabric::{DownReport, Fabric};
-pub use fault::{Faults, Lost};
-pub use guard::{DirectoryGuard, FabricGuard};
-pub use id::{Family, HostId, LinkId, Network};
-pub use impair::Impairment;
+pub use faults::{counters, fault, impair, probe, status};
+
+pub use programs::{command, enter, exec, namespace, priority, running};
+
+pub use build::{address, config, fabric, guard, id, plan, state};
+
+pub use build::config::{ConfigError, FabricConfig};
+pub use build::fabric::{DownReport, Fabric};
+pub use build::guard::{DirectoryGuard, FabricGuard};
+pub use build::id::{Family, HostId, LinkId, Network};
+pub use faults::fault::{Faults, Lost};
+pub use faults::impair::Impairment;
+pub use faults::status::{PortKind, PortStatus, Status};
 pub use requirements::{Missing, requirements};
-pub use status::{PortKind, PortStatus, Status};

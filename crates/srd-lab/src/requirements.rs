@@ -1,7 +1,7 @@
 //! Requirements of a fabric that this machine lacks, each with its remedy.
 
-use crate::command::find_program;
-use crate::config::FabricConfig;
+use crate::build::config::FabricConfig;
+use crate::programs::command::find_program;
 use anyhow::{Result, bail};
 use serde::Serialize;
 use std::fmt;

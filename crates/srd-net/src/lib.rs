@@ -31,59 +31,42 @@
 //! Systems other than Linux. An IPv6 flow label that this crate chooses: the kernel derives one
 //! from each path's port (`net.ipv6.auto_flowlabels`, on by default), which serves a switch equally
 //! well. Several local addresses in one endpoint.
-mod assembler;
-mod bind;
+mod back_ends;
 pub mod clock;
 mod copies;
-mod datagrams;
-mod driver;
-mod endpoint;
-mod engine;
-mod events;
-pub mod io;
+mod endpoints;
+mod interfaces;
 mod key_file;
 pub mod keys;
-pub mod link;
-mod local;
-mod memory;
-pub mod near;
-mod options;
 pub mod page;
-mod ports;
-pub mod raw;
 /// Primitives of the hand-written synchronisation. The tests replace these primitives by a
 /// scheduler, which tries many orders of the threads' steps (`tests/schedules.rs`).
 mod primitives {
     pub(crate) use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, atomic};
 }
-mod sync;
-#[cfg(test)]
-mod sync_tests;
 mod sys;
-pub mod tap;
-pub mod tcx;
-pub mod tun;
-mod udp;
-mod wake;
-#[cfg(test)]
-mod wake_tests;
-pub mod xdp;
 
-pub use clock::Clock;
-pub use copies::Copied;
-pub use datagrams::Datagrams;
-pub use endpoint::{Closed, ConnectError, Endpoint, FlushError, Peer, Received, SendError};
-pub use engine::{Application, Context};
-pub use events::{EndpointEvent, Report};
-pub use io::{
+pub use back_ends::{io, near, xdp};
+
+pub use interfaces::{link, raw, tap, tcx, tun};
+
+pub use back_ends::io::{
     IoStats, Notice, PacketIo, PollMode, Segments, SendOutcome, Undelivered, UnknownPollMode, Wait,
 };
+pub use back_ends::memory::{MemoryIo, MemoryNet, MemoryOptions};
+pub use back_ends::near::NearIo;
+pub use back_ends::udp::UdpIo;
+pub use clock::Clock;
+pub use copies::Copied;
+pub use endpoints::endpoint::{
+    Closed, ConnectError, Endpoint, FlushError, Peer, Received, SendError,
+};
+pub use endpoints::engine::{Application, Context};
+pub use endpoints::events::{EndpointEvent, Report};
+pub use endpoints::local::LocalEndpoint;
+pub use endpoints::options::{BindError, BindOptions, UdpOptions};
+pub use endpoints::wake::IoWaker;
+pub use interfaces::datagrams::Datagrams;
+pub use interfaces::link::{Link, LocalAddress, detect_link_rate, local_addresses};
+pub use interfaces::tun::Tun;
 pub use key_file::{KeyFileError, read_key_file, read_key_file_of};
-pub use link::{Link, LocalAddress, detect_link_rate, local_addresses};
-pub use local::LocalEndpoint;
-pub use memory::{MemoryIo, MemoryNet, MemoryOptions};
-pub use near::NearIo;
-pub use options::{BindError, BindOptions, UdpOptions};
-pub use tun::Tun;
-pub use udp::UdpIo;
-pub use wake::IoWaker;

@@ -37,9 +37,9 @@ mod sys {
     }
 }
 
-#[path = "../src/sync.rs"]
+#[path = "../src/endpoints/sync.rs"]
 mod sync;
-#[path = "../src/wake.rs"]
+#[path = "../src/endpoints/wake.rs"]
 mod wake;
 
 use std::collections::VecDeque;

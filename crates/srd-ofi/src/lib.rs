@@ -57,36 +57,23 @@
 //! leave an `extern "C"` function.
 
 pub mod abi;
-pub mod address;
-pub mod arithmetic;
-pub mod completion;
 #[allow(unsafe_code, reason = "calls into libfabric")]
 pub mod core;
-pub mod counter;
-pub mod domain;
-pub mod endpoint;
 #[allow(unsafe_code, reason = "calls from C")]
 pub mod entry;
-pub mod event;
-pub mod fabric;
-pub mod failure;
-pub mod handle;
-pub mod hints;
-pub mod hosts;
-pub mod ledger;
-pub mod negotiate;
-pub mod offers;
-pub mod order;
+mod objects;
 mod parameters;
-pub mod preferred;
-pub mod queue;
-pub mod region;
-pub mod registration;
-pub mod service;
+mod requests;
+mod results;
 pub mod settings;
-pub mod sink;
-pub mod transfer;
-pub mod vector;
+
+pub use results::{completion, counter, event, failure, ledger, queue, sink};
+
+pub use objects::{
+    arithmetic, domain, endpoint, fabric, handle, hosts, region, registration, transfer, vector,
+};
+
+pub use requests::{address, hints, negotiate, offers, order, preferred, service};
 
 pub use entry::provider;
 

@@ -191,7 +191,7 @@ fn connections(seen: &TrafficSummary, short: bool, all: &mut Vec<Advice>) {
             format!(
                 "Up to {} connections begin in a second. Keep them (keep-alive, pools); the \
              first packet of each is judged by all rules, which costs more than those that follow.",
-                crate::number::count(seen.connections.rates[1].max)
+                crate::output::number::count(seen.connections.rates[1].max)
             ),
         );
     }
@@ -199,15 +199,15 @@ fn connections(seen: &TrafficSummary, short: bool, all: &mut Vec<Advice>) {
         let mut text = format!(
             "Connections take {} places in the table of tracked ones with the default idle times, \
              {} with those of Nitro v6 (350 s), {} with the shortest (60 s).",
-            crate::number::count(default.peak as f64),
-            crate::number::count(v6.peak as f64),
-            crate::number::count(shortest.peak as f64)
+            crate::output::number::count(default.peak as f64),
+            crate::output::number::count(v6.peak as f64),
+            crate::output::number::count(shortest.peak as f64)
         );
         if let Some(settled) = default.settled.filter(|most| *most > default.peak * 2) {
             text += &format!(
                 " Connections that go silent without an end would take {} after five days: set \
                  TcpEstablishedTimeout of the interface to 350 s.",
-                crate::number::count(settled as f64)
+                crate::output::number::count(settled as f64)
             );
         }
         text += " Rules that allow all addresses in one direction, and everything in the other, \

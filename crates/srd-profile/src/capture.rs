@@ -16,8 +16,8 @@ use srd_watch::Prefix;
 use srd_watch::file::{self, End, FileError, Read};
 use srd_watch::read::{HEADERS_BYTES, Raw};
 
+use crate::analysis::profiler::Profiler;
 use crate::needs::TrafficSummary;
-use crate::profiler::Profiler;
 use crate::replay::Replay;
 
 /// Number of packets from which the local address is guessed.

@@ -12,7 +12,7 @@ use srd_card::profile::catalogue::{Ena, Hypervisor};
 use srd_card::profile::{InstanceType, Origin, Profile};
 use srd_card::track::timeouts::Timeouts;
 
-use crate::flows::KINDS;
+use crate::analysis::flows::KINDS;
 use crate::needs::Needs;
 
 /// Number of types that are listed if no type suffices.

@@ -2,7 +2,7 @@ use super::*;
 use crate::needs::Directed;
 
 fn needs() -> Needs {
-    let backlog = || crate::ladder::Backlog::new(1e6, 4e12);
+    let backlog = || crate::analysis::ladder::Backlog::new(1e6, 4e12);
     Needs {
         headroom: 0.2,
         bandwidth_bps: Directed { r#in: 1e9, out: 1e9 },

@@ -25,27 +25,21 @@
 #![forbid(unsafe_code)]
 
 pub mod advice;
+mod analysis;
 pub mod capture;
 pub mod choose;
-pub mod connections;
-mod distinct;
-pub mod flows;
-pub mod html;
-mod ladder;
 pub mod live;
 pub mod needs;
-mod number;
-mod place;
-pub mod profiler;
-pub mod rates;
+mod output;
 pub mod replay;
-mod report;
 #[cfg(test)]
 mod testing;
-pub mod text;
 pub mod traffic;
-pub mod tunnels;
 
+pub use output::{html, text};
+
+pub use analysis::{connections, flows, profiler, rates, tunnels};
+
+pub use analysis::profiler::Profiler;
 pub use choose::Filter;
-pub use profiler::Profiler;
-pub use report::{Report, report};
+pub use output::report::{Report, report};

@@ -8,8 +8,8 @@ use srd_proto::time::Instant;
 use srd_watch::PacketDirection;
 use srd_watch::read::{HEADERS_BYTES, Raw};
 
+use crate::analysis::profiler::Profiler;
 use crate::needs::TrafficSummary;
-use crate::profiler::Profiler;
 
 /// Bytes of the link header that are kept in addition to those of the packet.
 const LINK_BYTES_MAX: u32 = 32;

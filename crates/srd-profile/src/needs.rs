@@ -5,10 +5,10 @@ use srd_watch::Flow;
 use srd_watch::other::SkipCounts;
 use srd_watch::timeline::Timeline;
 
-use crate::connections::ConnectionsSeen;
-use crate::ladder::Backlog;
-use crate::rates::Rates;
-use crate::tunnels::TunnelSeen;
+use crate::analysis::connections::ConnectionsSeen;
+use crate::analysis::ladder::Backlog;
+use crate::analysis::rates::Rates;
+use crate::analysis::tunnels::TunnelSeen;
 
 /// A figure for each direction.
 #[derive(Clone, Copy, PartialEq, Debug, Default, Serialize)]

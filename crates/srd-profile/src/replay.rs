@@ -14,8 +14,8 @@ use srd_watch::meters::Meters;
 use srd_watch::read::Raw;
 use srd_watch::steady::Steady;
 
-use crate::connections::secret;
-use crate::place;
+use crate::analysis::connections::secret;
+use crate::analysis::place;
 
 /// Largest number of table entries that one call frees.
 const WORK: u32 = 64;

@@ -122,7 +122,7 @@ fn flows(seen: &TrafficSummary, found: &mut Vec<DetectedKind>) {
         }
     }
     let Some(largest) = seen.flows.first() else { return };
-    let count = crate::number::count(seen.flow_count);
+    let count = crate::output::number::count(seen.flow_count);
     let effective = seen.flows_effective;
     let spread = format!("{count} flows, as spread as {effective:.1} equal ones");
     let (kind, text) = if largest.share >= SINGLE_SHARE {
@@ -146,8 +146,8 @@ fn connections(seen: &TrafficSummary, found: &mut Vec<DetectedKind>) {
             let text = format!(
                 "{} TCP connections ended, half of them within {half:.1} ms; up to {} begin in a \
                  second",
-                crate::number::count(of.ended as f64),
-                crate::number::count(second)
+                crate::output::number::count(of.ended as f64),
+                crate::output::number::count(second)
             );
             found.push(DetectedKind { kind: Kind::ShortLived, text });
         }
@@ -157,8 +157,8 @@ fn connections(seen: &TrafficSummary, found: &mut Vec<DetectedKind>) {
         {
             let text = format!(
                 "connections that are there at the end: {}; that ended before: {}",
-                crate::number::count(of.entries[0].last as f64),
-                crate::number::count(of.ended as f64)
+                crate::output::number::count(of.entries[0].last as f64),
+                crate::output::number::count(of.ended as f64)
             );
             found.push(DetectedKind { kind: Kind::LongLived, text });
         }
@@ -182,7 +182,8 @@ fn shape(seen: &TrafficSummary, found: &mut Vec<DetectedKind>) {
     }
     let (bytes, pps) = (seen.packet_bytes(), seen.rates_packets[1].max);
     if seen.packets > 0 && bytes <= SMALL_BYTES && pps >= SMALL_PPS {
-        let text = format!("{bytes:.0} bytes on average, {} a second", crate::number::count(pps));
+        let text =
+            format!("{bytes:.0} bytes on average, {} a second", crate::output::number::count(pps));
         found.push(DetectedKind { kind: Kind::SmallPackets, text });
     }
 }

@@ -37,18 +37,13 @@ extern crate alloc;
 #[cfg(test)]
 extern crate std;
 
-mod cc;
 mod chain;
 pub mod config;
-mod credit;
-mod delay;
-mod egress;
 mod endpoint;
 pub mod error;
 pub mod event;
 pub mod ids;
 pub mod node;
-mod pacer;
 mod path;
 mod peer;
 mod queue_pairs;
@@ -56,8 +51,7 @@ mod received;
 pub mod rng;
 pub mod secret;
 mod security;
-mod send_queue;
-mod sent_packets;
+mod send;
 mod shared;
 pub mod stats;
 pub mod transmit;

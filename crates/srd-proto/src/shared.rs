@@ -5,13 +5,13 @@ use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::format;
 use alloc::sync::Arc;
 
-use crate::credit::ReceiverShare;
 use crate::crypto::Drbg;
-use crate::egress::Egress;
 use crate::event::Event;
 use crate::ids::{Epoch, Qpn};
 use crate::node::{ContextNumbers, Node};
 use crate::security::Security;
+use crate::send::credit::ReceiverShare;
+use crate::send::egress::Egress;
 use crate::stats::Stats;
 use crate::time::Instant;
 

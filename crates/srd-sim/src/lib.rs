@@ -22,33 +22,17 @@
 //! engine 60 to 150 ns from 128 to 8192 hosts (`examples/engine_speed.rs`). [`egress`] describes
 //! the approximations.
 
-pub mod any_node;
-pub mod blast;
-pub mod card;
-pub mod completion;
-pub mod egress;
-pub mod event;
-pub mod express;
-pub mod fault;
+mod engine;
 pub mod figures;
-mod files;
-pub mod hash;
-pub mod ideal;
-pub mod nic;
-pub mod node;
-mod pattern;
-pub mod process;
-pub mod rank;
-pub mod report;
-pub mod roce;
-pub mod run;
+mod machines;
+mod runs;
 pub mod scenario;
-pub mod slab;
 pub mod soak;
-pub mod srd_node;
 pub mod talk;
-pub mod tcp;
-pub mod topology;
-mod wire_image;
 pub mod workload;
-pub mod world;
+
+pub use runs::{completion, ideal, process, report, run};
+
+pub use machines::{any_node, blast, card, express, rank, roce, srd_node, tcp};
+
+pub use engine::{egress, event, fault, hash, nic, node, slab, topology, world};

@@ -23,35 +23,19 @@
 //! | [`burst`], [`text`], `units`, [`html`], [`metrics`] | output for each kind of reader |
 #![forbid(unsafe_code)]
 
-pub mod allowances;
-pub mod arrival;
-mod average;
-mod bins;
-pub mod burst;
-pub mod file;
-mod find;
-pub mod html;
-pub mod input;
-pub mod keep;
-mod link;
-pub mod live;
-pub mod meters;
-pub mod metrics;
-pub mod model;
-pub mod other;
-pub mod read;
+mod analysis;
+mod output;
 pub mod session;
-pub mod sketch;
-pub mod source;
-pub mod steady;
-pub mod text;
-pub mod timeline;
-mod tunnel;
-mod units;
-pub mod watch;
+mod sources;
 
-pub use arrival::{Arrival, Flow, PacketDirection, Tunnel};
-pub use burst::Burst;
-pub use model::Model;
+pub use output::{html, metrics, text};
+
+pub use analysis::{allowances, burst, meters, model, sketch, timeline, watch};
+
+pub use sources::{arrival, file, input, keep, live, other, read, source, steady};
+
+pub use analysis::burst::Burst;
+pub use analysis::model::Model;
+pub use analysis::watch::{Event, Settings, Watch};
+pub use sources::arrival::{Arrival, Flow, PacketDirection, Tunnel};
 pub use srd_card::Prefix;
-pub use watch::{Event, Settings, Watch};

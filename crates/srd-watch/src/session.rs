@@ -5,13 +5,13 @@ use std::collections::VecDeque;
 
 use srd_proto::time::Instant;
 
-use crate::allowances::Allowances;
-use crate::arrival::PacketDirection;
-use crate::burst::Burst;
-use crate::keep::{BurstPackets, Keeper};
-use crate::other::SkipCounts;
-use crate::read::Raw;
-use crate::watch::{Event, Watch};
+use crate::analysis::allowances::Allowances;
+use crate::analysis::burst::Burst;
+use crate::analysis::watch::{Event, Watch};
+use crate::sources::arrival::PacketDirection;
+use crate::sources::keep::{BurstPackets, Keeper};
+use crate::sources::other::SkipCounts;
+use crate::sources::read::Raw;
 
 /// Largest number of bursts that wait for a sample of the driver's counters. Beyond it, or if their
 /// packets take more memory than the limit for saved packets, the first burst is reported without a

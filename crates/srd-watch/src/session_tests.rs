@@ -1,12 +1,12 @@
 use super::*;
-use crate::watch::Settings;
+use crate::analysis::watch::Settings;
 use crate::{Model, Watch};
 
 const MS: u64 = 1_000_000;
 const S: u64 = 1_000 * MS;
 
 fn session(kept_bytes: usize) -> Session {
-    let tolerance = crate::model::Duration::from_millis(1);
+    let tolerance = crate::analysis::model::Duration::from_millis(1);
     let model = Model::of_rate(100_000_000, None).with_tolerance(tolerance);
     let watch = Watch::new("if", Settings::default(), &model, Instant::ZERO);
     let names = ["bw_out_allowance_exceeded".to_owned()];

@@ -5,11 +5,11 @@
 
 use super::command::Ended;
 use super::{ABOUT, SUMMARY, Settings, headline, measured};
-use crate::experiment::pulse::Pulse;
-use crate::experiment::result::{CaseResult, Outcome, Run};
+use crate::experiment::measure::pulse::Pulse;
+use crate::experiment::measure::result::{CaseResult, Outcome, Run};
 use crate::experiment::run::machine;
 use crate::experiment::variant::order;
-use crate::experiment::{Variant, result};
+use crate::experiment::{Variant, measure::result};
 use anyhow::{Context, Result, bail};
 use srd_lab::priority::CpuMeter;
 use std::collections::BTreeMap;

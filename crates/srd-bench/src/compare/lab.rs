@@ -3,10 +3,10 @@
 
 use super::command::{Ended, Server, piped};
 use super::{ABOUT, SUMMARY, Settings, measured};
-use crate::experiment::programs::{self, MPTCPIZE, Program};
-use crate::experiment::result::{Measured, Outcome};
+use crate::experiment::measure::programs::{self, MPTCPIZE, Program};
+use crate::experiment::measure::result::{Measured, Outcome};
 use crate::experiment::run::{Title, in_turns};
-use crate::experiment::{Case, Options, Stage, Variant, describe, elephants};
+use crate::experiment::{Case, Options, Stage, Variant, describe, load::elephants};
 use anyhow::{Context, Result, bail};
 use srd_lab::config::FabricConfig;
 use srd_lab::id::HostId;

@@ -21,7 +21,7 @@ pub mod page;
 pub mod verdict;
 
 use crate::experiment::Variant;
-use crate::experiment::result::{Figure, Measured};
+use crate::experiment::measure::result::{Figure, Measured};
 use anyhow::{Result, anyhow};
 use command::{CommandLine, Ended};
 use figure::Source;

@@ -4,7 +4,7 @@
 
 use super::verdict::{self, Beside, TIME, is_count_of_failures};
 use super::{ABOUT, SUMMARY};
-use crate::experiment::result::{CaseResult, FigureSummary, Outcome, Run};
+use crate::experiment::measure::result::{CaseResult, FigureSummary, Outcome, Run};
 use crate::experiment::show::{is_doubtful, notes};
 use crate::experiment::{Variant, page::colour};
 use srd_chart::{Bar, BarChart, Mark, Page, Unit, converted};

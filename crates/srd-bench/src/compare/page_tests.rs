@@ -1,6 +1,6 @@
 use super::super::verdict::tests::case_of;
 use super::*;
-use crate::experiment::result::Measured;
+use crate::experiment::measure::result::Measured;
 use srd_chart::check_well_formed;
 
 const PLAIN: [f64; 3] = [246_100_000.0, 247_210_000.0, 248_010_000.0];

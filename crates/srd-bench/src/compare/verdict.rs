@@ -1,7 +1,7 @@
 //! Differences that are larger than the spread of the repetitions.
 
 use crate::experiment::Variant;
-use crate::experiment::result::{CaseResult, FigureSummary, Measured};
+use crate::experiment::measure::result::{CaseResult, FigureSummary, Measured};
 use srd_chart::{Unit, figure, more_is_better};
 
 /// The name of the command's time.
@@ -127,8 +127,8 @@ impl Beside<'_> {
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
-    use crate::experiment::pulse::Lateness;
-    use crate::experiment::result::{Figure, Run};
+    use crate::experiment::measure::pulse::Lateness;
+    use crate::experiment::measure::result::{Figure, Run};
     use srd_lab::priority::CpuUse;
 
     /// Runs of plain and of express with one figure.

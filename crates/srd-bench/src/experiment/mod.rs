@@ -27,49 +27,21 @@
 //! | [`show`], [`mod@page`] | results as tables for a terminal, and as a page with charts |
 //! | the others | one experiment each |
 
-mod changes;
-mod collisions;
-pub mod counts;
-mod cpu;
-mod datagrams;
-pub mod distribution;
-pub(crate) mod elephants;
-mod failover;
-mod fairness;
-mod fetched;
-mod flood;
-mod frames;
-mod hadoop;
-mod incast;
-mod iperf;
-mod limit;
-mod loss;
-mod machines;
-mod mpi;
-mod nconnect;
-mod nfs;
-mod ordering;
+mod clusters;
+mod faults;
+pub(crate) mod load;
+pub(crate) mod measure;
 pub mod page;
-mod process;
-pub mod programs;
-mod published;
-pub mod pulse;
-mod records;
-mod redis;
-mod requests;
-pub mod result;
+mod paths;
 pub mod run;
 pub mod show;
-mod shuffle;
-mod single_flow;
-mod soak;
-mod training;
 pub mod variant;
-mod video;
 
-pub use fetched::{NotFetched, check_fetched, fetch, names as fetchable};
-pub use programs::{MissingPrograms, Program};
-pub use result::Outcome;
+pub use measure::{counts, distribution, programs, pulse, result};
+
+pub use clusters::fetched::{NotFetched, check_fetched, fetch, names as fetchable};
+pub use measure::programs::{MissingPrograms, Program};
+pub use measure::result::Outcome;
 pub use run::run;
 pub use variant::Variant;
 
@@ -139,9 +111,9 @@ impl Options {
         check("variants", variants, 1..=Variant::ALL.len() as u64)?;
         check("reps", self.repetitions.unwrap_or(1).into(), 1..=1000)?;
         check("seconds", self.seconds.unwrap_or(1), 1..=SECONDS_MAX)?;
-        let (rate, threads) = (self.rate.unwrap_or(requests::THREADS_MAX), self.threads);
-        check("rate", rate.into(), 1..=requests::RATE_MAX.into())?;
-        let threads_max = rate.min(requests::THREADS_MAX).into();
+        let (rate, threads) = (self.rate.unwrap_or(measure::requests::THREADS_MAX), self.threads);
+        check("rate", rate.into(), 1..=measure::requests::RATE_MAX.into())?;
+        let threads_max = rate.min(measure::requests::THREADS_MAX).into();
         check("threads", threads.unwrap_or(1).into(), 1..=threads_max)?;
         check("spines", self.spines.unwrap_or(1).into(), srd_lab::config::SPINES)?;
         check("seed", self.seed.into(), 1..=u64::from(u32::MAX) - 1000)?;
@@ -191,28 +163,28 @@ pub struct Experiment {
 
 /// All experiments.
 pub const ALL: [&Experiment; 22] = [
-    &single_flow::EXPERIMENT,
-    &nconnect::EXPERIMENT,
-    &redis::EXPERIMENT,
-    &video::EXPERIMENT,
-    &incast::EXPERIMENT,
-    &failover::EXPERIMENT,
-    &fairness::EXPERIMENT,
-    &collisions::EXPERIMENT,
-    &loss::EXPERIMENT,
-    &ordering::EXPERIMENT,
-    &flood::EXPERIMENT,
-    &shuffle::EXPERIMENT,
-    &nfs::EXPERIMENT,
-    &hadoop::EXPERIMENT,
-    &records::spark::EXPERIMENT,
-    &records::dask::EXPERIMENT,
-    &records::ray::EXPERIMENT,
-    &mpi::EXPERIMENT,
-    &mpi::INCAST,
-    &training::EXPERIMENT,
-    &training::MPI,
-    &soak::EXPERIMENT,
+    &paths::single_flow::EXPERIMENT,
+    &paths::nconnect::EXPERIMENT,
+    &load::redis::EXPERIMENT,
+    &load::video::EXPERIMENT,
+    &load::incast::EXPERIMENT,
+    &faults::failover::EXPERIMENT,
+    &load::fairness::EXPERIMENT,
+    &paths::collisions::EXPERIMENT,
+    &faults::loss::EXPERIMENT,
+    &paths::ordering::EXPERIMENT,
+    &faults::flood::EXPERIMENT,
+    &clusters::shuffle::EXPERIMENT,
+    &load::nfs::EXPERIMENT,
+    &clusters::hadoop::EXPERIMENT,
+    &clusters::records::spark::EXPERIMENT,
+    &clusters::records::dask::EXPERIMENT,
+    &clusters::records::ray::EXPERIMENT,
+    &clusters::mpi::EXPERIMENT,
+    &clusters::mpi::INCAST,
+    &clusters::training::EXPERIMENT,
+    &clusters::training::MPI,
+    &faults::soak::EXPERIMENT,
 ];
 
 /// Finds an experiment by its name.
@@ -263,15 +235,15 @@ impl Experiment {
         let variants = Some(self.chosen_variants(options)?);
         let options = &Options { variants, ..options.clone() };
         let mut needed = self.programs(options);
-        needed.extend(programs::of_variants(options));
-        programs::require(&needed)?;
+        needed.extend(measure::programs::of_variants(options));
+        measure::programs::require(&needed)?;
         self.fetched().map_or(Ok(()), |name| check_fetched(name, &options.cache))
     }
 
     /// Returns the name that `srd lab fetch` needs for this experiment, if any.
     #[must_use]
     pub fn fetched(&self) -> Option<&'static str> {
-        fetched::needed_by(self.name)
+        clusters::fetched::needed_by(self.name)
     }
 
     /// Checks options whose range depends on the experiment.
@@ -280,7 +252,8 @@ impl Experiment {
     /// A run would be too long.
     fn validate(&self, options: &Options) -> Result<(), ConfigError> {
         options.validate()?;
-        let long = [redis::EXPERIMENT.name, video::EXPERIMENT.name].contains(&self.name);
+        let long =
+            [load::redis::EXPERIMENT.name, load::video::EXPERIMENT.name].contains(&self.name);
         let most = if long { SECONDS_MAX } else { SECONDS_MAX_SHORT };
         check("seconds", options.seconds.unwrap_or(1), 1..=most)
     }
@@ -306,7 +279,7 @@ impl Experiment {
 }
 
 /// Measurement of a case, in a stage that is ready.
-type Measure = Box<dyn Fn(&mut Stage<'_>) -> Result<result::Measured>>;
+type Measure = Box<dyn Fn(&mut Stage<'_>) -> Result<measure::result::Measured>>;
 
 /// One setting of an experiment.
 pub(crate) struct Case {

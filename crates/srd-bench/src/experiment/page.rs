@@ -1,9 +1,9 @@
 //! The experiments as one page with tables and charts.
 
-use super::distribution::Distribution;
-use super::result::{CaseResult, Spread, SpreadLine, Timeline};
+use super::measure::distribution::Distribution;
+use super::measure::result::{CaseResult, Spread, SpreadLine, Timeline};
 use super::show;
-use super::{Outcome, Variant, published};
+use super::{Outcome, Variant, measure::published};
 use srd_chart::{Axis, Bar, BarChart, ChartLine, Colour, Dashes, LineChart, Mark, Page};
 
 /// Points of one line; more points could not be distinguished.
@@ -290,8 +290,8 @@ fn marks(marks: &[(u64, String)]) -> Vec<Mark> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::pulse::Lateness;
-    use super::super::result::{Figure, Measured, Run, Samples};
+    use super::super::measure::pulse::Lateness;
+    use super::super::measure::result::{Figure, Measured, Run, Samples};
     use super::*;
     use srd_chart::check_well_formed;
     use srd_lab::priority::CpuUse;

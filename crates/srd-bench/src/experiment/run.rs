@@ -3,9 +3,9 @@
 //! Each case has one fabric; between two runs only counters of the earlier run remain in it. The
 //! hash seed of a repetition is the same for all variants.
 
-use super::cpu::OwnCpu;
-use super::pulse::{Lateness, Pulse};
-use super::result::{CaseResult, Measured, Outcome, Run};
+use super::measure::cpu::OwnCpu;
+use super::measure::pulse::{Lateness, Pulse};
+use super::measure::result::{CaseResult, Measured, Outcome, Run};
 use super::variant::order;
 use super::{Case, Experiment, Options, Stage, Variant};
 use anyhow::{Context, Result, bail};

@@ -1,8 +1,8 @@
 //! Text output of `srd lab run`: the list of experiments, and a table per case.
 
-use super::distribution::{Distribution, PERCENTILES};
-use super::result::{CaseResult, FigureSummary};
-use super::{Options, Outcome, Variant, result};
+use super::measure::distribution::{Distribution, PERCENTILES};
+use super::measure::result::{CaseResult, FigureSummary};
+use super::{Options, Outcome, Variant, measure::result};
 use srd_chart::{Table, Unit, figure};
 
 /// Above this part of the machine, the CPU limits the rates and not the fabric.
@@ -198,8 +198,8 @@ pub(crate) fn notes(case: &CaseResult) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::pulse::Lateness;
-    use super::super::result::{Figure, Measured, Run, Samples};
+    use super::super::measure::pulse::Lateness;
+    use super::super::measure::result::{Figure, Measured, Run, Samples};
     use super::*;
     use srd_lab::priority::CpuUse;
 

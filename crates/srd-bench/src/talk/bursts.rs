@@ -1,7 +1,7 @@
 //! One and two flows for seconds: the limits are the ceiling of a flow, the bandwidth of an
 //! instance, and its packets per second. Also bursts that a minute's average hides.
 
-use crate::experiment::programs::IPERF3;
+use crate::experiment::measure::programs::IPERF3;
 use anyhow::Result;
 
 use super::cloud::{Cloud, IP, Pair, SETPRIV, UNSHARE};

@@ -4,7 +4,7 @@
 //! changes (packet rules, forwarding) do not affect this machine. The card ends with this process,
 //! however this process ends.
 
-use crate::experiment::programs::Program;
+use crate::experiment::measure::programs::Program;
 use anyhow::{Context as _, Result, bail};
 use serde_json::Value;
 use srd_lab::command::program;

@@ -1,6 +1,6 @@
 //! Two flows until the credits of the instance are spent.
 
-use crate::experiment::programs::IPERF3;
+use crate::experiment::measure::programs::IPERF3;
 use anyhow::Result;
 
 use super::cloud::{Cloud, IP, Pair, SETPRIV, UNSHARE};

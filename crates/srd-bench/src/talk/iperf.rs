@@ -1,6 +1,6 @@
 //! iperf3 between two instances, with the talk's own command lines.
 
-use crate::experiment::programs::{IPERF3, listens};
+use crate::experiment::measure::programs::{IPERF3, listens};
 use anyhow::{Context as _, Result, bail};
 use serde_json::Value;
 use srd_lab::command::program;

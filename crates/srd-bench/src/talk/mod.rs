@@ -35,7 +35,7 @@ mod walk;
 
 pub use cloud::remove_files;
 
-use crate::experiment::programs::{self, Program};
+use crate::experiment::measure::programs::{self, Program};
 use anyhow::Result;
 use curve::Curve;
 use serde::Serialize;

@@ -1,6 +1,6 @@
 //! Many connections against the ceiling of each.
 
-use crate::experiment::programs::IPERF3;
+use crate::experiment::measure::programs::IPERF3;
 use anyhow::Result;
 
 use super::cloud::{Cloud, IP, Pair, SETPRIV, UNSHARE};

@@ -1,6 +1,6 @@
 //! Choice of the receive queue: one queue for all packets, the hash, or the talk's three rules.
 
-use crate::experiment::programs::IPERF3;
+use crate::experiment::measure::programs::IPERF3;
 use anyhow::{Context as _, Result};
 
 use super::cloud::{Cloud, IP, Pair, SETPRIV, UNSHARE};

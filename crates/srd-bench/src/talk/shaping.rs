@@ -1,11 +1,11 @@
 //! Traffic control in the guest: a rate for all flows together, and one for each.
 
-use crate::experiment::programs::{IPERF3, Program};
+use crate::experiment::measure::programs::{IPERF3, Program};
 use anyhow::Result;
 
 use super::cloud::{Cloud, IP, Pair, SETPRIV, UNSHARE};
 use super::{Context, Experiment, Findings, iperf};
-use crate::experiment::result::jain;
+use crate::experiment::measure::result::jain;
 use srd_sim::talk::figure::{Figure, Near, TALK};
 
 const TC: Program = Program { name: "tc", package: "iproute2" };

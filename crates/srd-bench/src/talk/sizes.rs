@@ -1,6 +1,6 @@
 //! Throughput by packet size: limited by packets per second first, then by the ceiling of the flow.
 
-use crate::experiment::programs::IPERF3;
+use crate::experiment::measure::programs::IPERF3;
 use anyhow::Result;
 
 use super::cloud::{Cloud, IP, Pair, SETPRIV, UNSHARE};

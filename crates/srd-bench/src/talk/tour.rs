@@ -1,7 +1,7 @@
 //! The shortest tour of a cloud: an allowed port, a closed port, a change of a network ACL during
 //! a transfer, and credits that run out.
 
-use crate::experiment::programs::{self, IPERF3, Program};
+use crate::experiment::measure::programs::{self, IPERF3, Program};
 use anyhow::{Context as _, Result};
 use serde::Serialize;
 use std::io::{Read, Write};

@@ -8,7 +8,7 @@ use std::time::Duration;
 use super::cloud::{Cloud, IP, Pair, SETPRIV, UNSHARE, address};
 use super::stream::{connect, listen, passes};
 use super::{Context, Experiment, Findings};
-use crate::experiment::programs::Program;
+use crate::experiment::measure::programs::Program;
 use srd_sim::talk::figure::{DOCUMENTED, Figure, Near, TALK};
 
 const PING: Program = Program { name: "ping", package: "iputils-ping" };

@@ -13,7 +13,7 @@ use std::time::Duration;
 use super::cloud::{Cloud, IP, Pair, SETPRIV, UNSHARE, address};
 use super::stream::listen;
 use super::{Context, Experiment, Findings};
-use crate::experiment::programs::Program;
+use crate::experiment::measure::programs::Program;
 use srd_lab::running::Running;
 use srd_sim::talk::figure::{Figure, Near, TALK};
 

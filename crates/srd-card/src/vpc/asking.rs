@@ -17,9 +17,9 @@ use srd_proto::time::{Duration, Instant};
 use srd_vpc::compile::{Asker, Question};
 use srd_vpc::id::EniId;
 
-use super::flow::Sender;
 use super::port::PortId;
-use super::trace::Followed;
+use super::records::trace::Followed;
+use super::tables::flow::Sender;
 
 /// Largest number of open questions of one interface, or of one other host.
 pub const QUESTIONS_MAX: u32 = 64;

@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 
 use srd_vpc::judge::{MissingObject, Reason};
 
-use super::nat::NatError;
+use super::tables::nat::NatError;
 use crate::store::{Reader, Stored, StoredError, stored_values};
 
 /// Cause of a dropped packet. Drops of limits have counters of their own:

@@ -46,38 +46,21 @@
 //! The rules are those of `docs/spec/card.md`, section 5.
 
 pub mod asking;
-mod batch;
 pub mod card;
 pub mod drops;
-mod egress;
 pub mod envelope;
-mod epochs;
-mod firsts;
-mod flow;
-mod fragments;
-mod ingress;
-mod logged;
-pub mod logs;
-pub mod mirror;
-mod mirrored;
-pub mod nat;
-mod nat_error;
-mod onward;
-mod onward_by_nat;
-mod parcel;
+mod frames;
 pub mod port;
-mod read;
-mod returns;
-mod shares;
-pub mod stored;
-pub mod trace;
-mod traced;
-mod translate;
-mod with_first;
+mod records;
+mod tables;
+
+pub use records::{logs, mirror, trace};
+
+pub use tables::{nat, stored};
 
 pub use card::Card;
 pub use drops::{Cause, Drops};
 pub use envelope::{Envelope, UnknownKind};
-pub use logs::LoggedWindow;
-pub use mirror::Mirror;
 pub use port::{Direct, Environment, FlowState, FrameRoute, Guest, PortCounts, PortId, Ride};
+pub use records::logs::LoggedWindow;
+pub use records::mirror::Mirror;

@@ -9,7 +9,7 @@ use srd_vpc::id::EniId;
 use srd_vpc::judge::{Reason, Service};
 
 use super::envelope::Envelope;
-use super::nat_error::NatError;
+use super::tables::nat_error::NatError;
 use crate::store::stored_counters;
 use crate::track::{State, Timeouts};
 

@@ -14,13 +14,13 @@ use super::wire::{DESCRIPTORS_MAX, LineConnection, file_of};
 use super::{GO, READY};
 use srd_net::{Tun, clock};
 
-use crate::edge;
-use crate::gateways::Gateways;
-use crate::kernel::Kernel;
-use crate::namespace::Namespace;
-use crate::port::Port;
+use crate::interfaces::kernel::Kernel;
+use crate::interfaces::port::Port;
+use crate::machine::edge;
+use crate::machine::namespace::Namespace;
 use crate::state::{Running, Service};
-use crate::transport::Transport;
+use crate::traffic::gateways::Gateways;
+use crate::traffic::transport::Transport;
 
 /// Longest time for the other process to read the state. No packet moves meanwhile.
 pub(crate) const READY_WAIT_MAX: Duration = Duration::from_secs(10);

@@ -5,9 +5,9 @@ use std::net::{IpAddr, Ipv4Addr};
 
 use serde::{Deserialize, Serialize};
 
-use crate::adapter::QueueCounts;
-use crate::hosts::Contact;
-use crate::protocol::{DeviceRule, DeviceSettings, NamespaceName};
+use crate::control::protocol::{DeviceRule, DeviceSettings, NamespaceName};
+use crate::interfaces::adapter::QueueCounts;
+use crate::traffic::hosts::Contact;
 
 /// The state. The descriptors come in this order: the file with the state, an heir's end of the
 /// helper, the edge, the sockets to other hosts (first the receiving one, then the sending ones in

@@ -7,9 +7,9 @@ use std::path::Path;
 use anyhow::{Context, Result, bail};
 
 use super::{MADE_AT_ONCE, NAMED_MAX, Request, Spec};
-use crate::namespace::{DEVICES_MAX, Device};
-use crate::place::NetworkRequest;
-use crate::protocol::is_name;
+use crate::control::protocol::is_name;
+use crate::machine::namespace::{DEVICES_MAX, Device};
+use crate::machine::place::NetworkRequest;
 
 /// Maximum length of a device's name in bytes, as in the kernel.
 const DEVICE_BYTES_MAX: usize = 15;

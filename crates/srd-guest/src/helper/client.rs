@@ -1,7 +1,7 @@
 //! The card's side of the helper.
 //!
 //! A request blocks its thread until the answer arrives. So the packet thread sends no request; the
-//! thread of [`crate::maker`], threads of connections and of flow logs do, and the start of the
+//! thread of [`crate::machine::maker`], threads of connections and of flow logs do, and the start of the
 //! card. [`Helper::tell`] sends a request without an answer: it waits neither for the answer nor
 //! for space in the socket.
 
@@ -29,11 +29,11 @@ use super::{
     Answer, DESCRIPTORS_MAX, MADE_AT_ONCE, Meet, Message, NAMED_MAX, PACKET_BYTES_MAX, Request,
     Spec, Upkeep,
 };
+use crate::control::protocol::NamespaceName;
 use crate::failure::Missing;
-use crate::locks;
-use crate::namespace::{Device, Namespace};
-use crate::place::{InstanceNetwork, NetworkRequest, Places};
-use crate::protocol::NamespaceName;
+use crate::machine::locks;
+use crate::machine::namespace::{Device, Namespace};
+use crate::machine::place::{InstanceNetwork, NetworkRequest, Places};
 
 /// Longest wait for an answer: ending programs takes ten seconds at most.
 const ANSWER_WAIT_MAX: Duration = Duration::from_secs(60);

@@ -9,8 +9,8 @@ use srd_trust::place;
 use srd_vpc_file::VpcFile;
 
 use super::Spec;
-use crate::config;
-use crate::logs::files;
+use crate::control::config;
+use crate::figures::logs::files;
 use crate::state::Options;
 
 /// Files that the card may open.

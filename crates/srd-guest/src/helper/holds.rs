@@ -18,15 +18,15 @@ use super::serve::{Reply, done};
 use super::upkeep::{Guard, Shared};
 use super::wire::{self, Receiver};
 use super::{Answer, Inventory, MadePlace, Meet, Message, Request, Spec};
-use crate::file_identity::{Identity, identity, remove};
+use crate::control::protocol::NamespaceName;
 use crate::handover::wire::{file_of, parts_of};
-use crate::locks::Lock;
-use crate::namespace::{self, Device, Inside, Owned};
-use crate::place::{NetworkRequest, make_all};
-use crate::programs;
-use crate::protocol::NamespaceName;
-use crate::resolv_conf::{DIRECTORY, ResolvConf};
-use crate::{earlier, edge};
+use crate::machine::file_identity::{Identity, identity, remove};
+use crate::machine::locks::Lock;
+use crate::machine::namespace::{self, Device, Inside, Owned};
+use crate::machine::place::{NetworkRequest, make_all};
+use crate::machine::programs;
+use crate::machine::resolv_conf::{DIRECTORY, ResolvConf};
+use crate::{machine::earlier, machine::edge};
 
 /// Longest wait for an answer of another helper.
 const HAND_WAIT_MAX: Duration = Duration::from_secs(10);

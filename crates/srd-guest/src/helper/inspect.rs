@@ -12,8 +12,8 @@ use std::os::unix::fs::MetadataExt;
 
 use anyhow::{Result, bail};
 
-use crate::namespace::{self, Device, Inside, Owned};
-use crate::protocol::NamespaceName;
+use crate::control::protocol::NamespaceName;
+use crate::machine::namespace::{self, Device, Inside, Owned};
 
 /// Maximum size of a table of `/proc` in bytes: root of an instance may make many routes.
 const TABLE_BYTES_MAX: u64 = 1 << 22;

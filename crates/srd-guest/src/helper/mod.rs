@@ -50,11 +50,11 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use crate::namespace::Device;
-use crate::place::NetworkRequest;
-use crate::protocol::NamespaceName;
+use crate::cloud::world::Vpc;
+use crate::control::protocol::NamespaceName;
+use crate::machine::namespace::Device;
+use crate::machine::place::NetworkRequest;
 use crate::state::Options;
-use crate::world::Vpc;
 
 pub(crate) use client::{Ending, Helper, Starting};
 pub use serve::serve;

@@ -20,8 +20,8 @@ use super::upkeep::{self, Notices};
 use super::wire::{self, Received, Receiver};
 use super::{Answer, JOBS_MAX, Message, Request, Spec};
 use crate::failure::Missing;
-use crate::locks;
-use crate::{kernel_counts, place};
+use crate::machine::locks;
+use crate::{interfaces::kernel_counts, machine::place};
 
 /// Time between two checks of settings whose changes cause no notice.
 const TEND_EVERY: Duration = Duration::from_secs(1);

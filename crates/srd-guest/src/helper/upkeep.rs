@@ -17,9 +17,9 @@ use serde::{Deserialize, Serialize};
 
 use super::Spec;
 use super::inspect::{self, Identity};
-use crate::edge;
-use crate::namespace::{Device, Owned};
-use crate::protocol::NamespaceName;
+use crate::control::protocol::NamespaceName;
+use crate::machine::edge;
+use crate::machine::namespace::{Device, Owned};
 
 /// Minimum time from one check to the next.
 pub(super) const PAUSE: Duration = Duration::from_millis(100);

@@ -55,7 +55,7 @@ impl Setting {
     }
 
     fn with(server: UdpSocket) -> Self {
-        crate::turns::raise_descriptors();
+        crate::traffic::turns::raise_descriptors();
         server.set_read_timeout(Some(LONG)).unwrap();
         let directory = tempfile::tempdir().unwrap();
         let file = directory.path().join("resolv.conf");

@@ -1,8 +1,8 @@
 //! Changing daemons while they run: with `srd reload` and `srd set`, or through their processes.
 
 use super::{Overlay, config_text};
-use crate::command;
-use crate::id::HostId;
+use crate::build::id::HostId;
+use crate::programs::command;
 use anyhow::{Context, Result, bail};
 use std::fs;
 use std::process::{Command, ExitStatus};

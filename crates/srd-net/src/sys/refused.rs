@@ -10,7 +10,7 @@ use super::addr::SockAddr;
 use super::check;
 use super::cmsg::{Control, Refusal};
 use super::socket::Socket;
-use crate::io::Undelivered;
+use crate::back_ends::io::Undelivered;
 
 /// Origin of an ICMP error (`SO_EE_ORIGIN_ICMP`).
 const ICMP: u8 = 2;

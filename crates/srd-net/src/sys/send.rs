@@ -12,7 +12,7 @@ use super::addr::SockAddr;
 use super::cmsg::Control;
 use super::socket::Socket;
 use super::{call, check};
-use crate::io::Segments;
+use crate::back_ends::io::Segments;
 
 /// Largest number of messages in one `sendmmsg`; the kernel accepts up to 1,024.
 const MESSAGES_MAX: usize = 64;

@@ -10,10 +10,10 @@ use crate::abi::endpoint::atomic::{fi_ioc, fi_msg_atomic, fi_ops_atomic, fi_rma_
 use crate::abi::endpoint::fid_ep;
 use crate::abi::errno::{FI_EINVAL, FI_EOPNOTSUPP};
 use crate::abi::fid::fi_addr_t;
-use crate::arithmetic::{Form, Operation};
-use crate::endpoint::Endpoint;
-use crate::offers::IOV_LIMIT;
-use crate::transfer::{Buffer, Compute, TransferFlags};
+use crate::objects::arithmetic::{Form, Operation};
+use crate::objects::endpoint::Endpoint;
+use crate::objects::transfer::{Buffer, Compute, TransferFlags};
+use crate::requests::offers::IOV_LIMIT;
 use crate::{Errno, Outcome};
 
 /// Atomic operations of an endpoint.

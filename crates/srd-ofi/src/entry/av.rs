@@ -9,9 +9,9 @@ use crate::abi::bits::{FI_AV_MAP, FI_AV_TABLE, FI_AV_UNSPEC, FI_SYNC_ERR};
 use crate::abi::domain::fid_domain;
 use crate::abi::errno::{FI_EBADFLAGS, FI_EINVAL, FI_ENOSYS};
 use crate::abi::fid::{FI_ADDR_NOTAVAIL, FI_CLASS_AV, fi_addr_t, fi_ops};
-use crate::address::Address;
-use crate::domain::{Domain, Kind, Slot};
-use crate::vector::AddressVector;
+use crate::objects::domain::{Domain, Kind, Slot};
+use crate::objects::vector::AddressVector;
+use crate::requests::address::Address;
 use crate::{Errno, Outcome};
 
 /// `fi_more`: more insertions follow. The flag has no effect here.
@@ -138,7 +138,7 @@ unsafe extern "C" fn insertsvc(
         // SAFETY: the vector is open.
         let vector = unsafe { state::<AddressVector>(av) };
         let mut last = Err(Errno(FI_EINVAL));
-        for place in crate::vector::resolve(node, Some(service))? {
+        for place in crate::objects::vector::resolve(node, Some(service))? {
             last = vector.insert(Address::anyone(place));
             if last.is_ok() {
                 break;

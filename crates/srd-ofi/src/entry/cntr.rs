@@ -7,9 +7,9 @@ use crate::abi::cntr::{fi_cntr_attr, fi_ops_cntr, fid_cntr};
 use crate::abi::domain::fid_domain;
 use crate::abi::errno::{FI_EINVAL, FI_ENOSYS};
 use crate::abi::fid::{FI_CLASS_CNTR, fi_ops};
-use crate::counter::{Count, Counter};
-use crate::domain::{Domain, Kind, Slot};
-use crate::queue::WaitMode;
+use crate::objects::domain::{Domain, Kind, Slot};
+use crate::results::counter::{Count, Counter};
+use crate::results::queue::WaitMode;
 use crate::{Errno, Outcome};
 
 // SAFETY: `fid_cntr` begins with a fid, and only `open` makes counters.

@@ -8,9 +8,9 @@ use crate::abi::cq::{fi_cq_attr, fi_cq_err_entry, fi_cq_tagged_entry, fi_ops_cq,
 use crate::abi::domain::fid_domain;
 use crate::abi::errno::{FI_EINVAL, FI_ENOSYS};
 use crate::abi::fid::{FI_CLASS_CQ, FI_GETWAIT, FI_GETWAITOBJ, fi_addr_t, fi_ops, fid};
-use crate::completion::{Completion, CompletionQueue, Format};
-use crate::domain::{Domain, Kind, Slot};
-use crate::queue::WaitMode;
+use crate::objects::domain::{Domain, Kind, Slot};
+use crate::results::completion::{Completion, CompletionQueue, Format};
+use crate::results::queue::WaitMode;
 use crate::{Errno, Outcome};
 
 // SAFETY: `fid_cq` begins with a fid, and only `open` makes completion queues.
@@ -220,7 +220,7 @@ unsafe extern "C" fn strerror(
     buf: *mut c_char,
     len: usize,
 ) -> *const c_char {
-    let meaning = crate::failure::meaning(provider_error);
+    let meaning = crate::results::failure::meaning(provider_error);
     // SAFETY: the application passes the pointer that it got from `readerr`, or null; `buf` has
     // `len` bytes.
     unsafe {

@@ -11,11 +11,11 @@ use crate::abi::errno::{FI_EINVAL, FI_EOPNOTSUPP};
 use crate::abi::fabric::fid_fabric;
 use crate::abi::fid::{FI_CLASS_DOMAIN, fi_ops};
 use crate::abi::info::{fi_ep_attr, fi_info};
-use crate::arithmetic::{Form, Operation};
-use crate::domain::Domain;
-use crate::fabric::Fabric;
-use crate::offers::ATOMIC_BYTES;
-use crate::service::Service;
+use crate::objects::arithmetic::{Form, Operation};
+use crate::objects::domain::Domain;
+use crate::objects::fabric::Fabric;
+use crate::requests::offers::ATOMIC_BYTES;
+use crate::requests::service::Service;
 use crate::{Errno, Outcome};
 
 // SAFETY: `fid_domain` begins with a fid, and only `open` makes domains.

@@ -14,14 +14,14 @@ use crate::abi::endpoint::{FI_OPT_ENDPOINT, FI_OPT_MIN_MULTI_RECV, fi_ops_cm, fi
 use crate::abi::errno::{FI_EINVAL, FI_ENOPROTOOPT, FI_ENOSYS, FI_ETOOSMALL};
 use crate::abi::fid::{FI_CLASS_EP, FI_ENABLE, FI_GETOPSFLAG, FI_SETOPSFLAG, fi_ops, fid};
 use crate::abi::info::fi_info;
-use crate::address::Address;
-use crate::completion::CompletionQueue;
-use crate::counter::Counter;
-use crate::domain::{Domain, Kind, Slot};
-use crate::endpoint::{Endpoint, Plan};
-use crate::event::EventQueue;
-use crate::service::Service;
-use crate::vector::AddressVector;
+use crate::objects::domain::{Domain, Kind, Slot};
+use crate::objects::endpoint::{Endpoint, Plan};
+use crate::objects::vector::AddressVector;
+use crate::requests::address::Address;
+use crate::requests::service::Service;
+use crate::results::completion::CompletionQueue;
+use crate::results::counter::Counter;
+use crate::results::event::EventQueue;
 use crate::{Errno, Outcome};
 
 // SAFETY: `fid_ep` begins with a fid, and only `open` makes endpoints.

@@ -10,9 +10,9 @@ use crate::abi::eq::{fi_eq_attr, fi_eq_err_entry, fi_ops_eq, fid_eq};
 use crate::abi::errno::{FI_EAGAIN, FI_EINVAL};
 use crate::abi::fabric::fid_fabric;
 use crate::abi::fid::{FI_CLASS_EQ, fi_ops, fid};
-use crate::event::EventQueue;
-use crate::fabric::Fabric;
-use crate::queue::{WaitMode, Waited, timeout};
+use crate::objects::fabric::Fabric;
+use crate::results::event::EventQueue;
+use crate::results::queue::{WaitMode, Waited, timeout};
 use crate::{Errno, Outcome};
 
 // SAFETY: `fid_eq` begins with a fid, and only `open` makes event queues.
@@ -63,7 +63,7 @@ unsafe extern "C" fn read(
 ) -> isize {
     // SAFETY: the queue is open.
     let found = unsafe { state::<EventQueue>(eq) }.read(len, flags & FI_PEEK != 0);
-    let write = |found: crate::event::Event| {
+    let write = |found: crate::results::event::Event| {
         // SAFETY: the application provides `len` bytes, which are enough for the event, and memory
         // for its kind.
         unsafe {

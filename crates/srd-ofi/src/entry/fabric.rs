@@ -9,11 +9,11 @@ use crate::abi::errno::{FI_EAGAIN, FI_EINVAL, FI_ENODATA};
 use crate::abi::fabric::{fi_ops_fabric, fid_fabric};
 use crate::abi::fid::{FI_CLASS_FABRIC, fi_ops, fid};
 use crate::abi::info::fi_fabric_attr;
-use crate::completion::CompletionQueue;
-use crate::event::EventQueue;
-use crate::fabric::Fabric;
+use crate::objects::fabric::Fabric;
 use crate::parameters::settings;
-use crate::service::Service;
+use crate::requests::service::Service;
+use crate::results::completion::CompletionQueue;
+use crate::results::event::EventQueue;
 use crate::{Errno, Outcome};
 
 // SAFETY: `fid_fabric` begins with a fid, and only `open` makes fabrics.

@@ -6,13 +6,13 @@ use std::ptr;
 use crate::abi::bits::{FI_NUMERICHOST, FI_SOURCE};
 use crate::abi::errno::{FI_EINVAL, FI_ENODATA, FI_ENOMEM};
 use crate::abi::info::{fi_domain_attr, fi_info};
-use crate::address::Address;
 use crate::core::{Core, Level, core, log};
-use crate::hints::{Hints, Places};
-use crate::offers::Offer;
 use crate::parameters::settings;
-use crate::preferred;
-use crate::service::Service;
+use crate::requests::address::Address;
+use crate::requests::hints::{Hints, Places};
+use crate::requests::offers::Offer;
+use crate::requests::preferred;
+use crate::requests::service::Service;
 use crate::{Errno, Outcome};
 
 /// Flag of calls by the core's own layers (`ofi_rxm`, `ofi_rxd`), which look for a provider below
@@ -67,12 +67,12 @@ fn answer(
         log(Level::Warn, &format!("cannot list this machine's interfaces: {error}"));
         nothing
     })?;
-    let mut all = crate::offers::offers(&addresses, &settings, |address| {
+    let mut all = crate::requests::offers::offers(&addresses, &settings, |address| {
         srd_net::link::local_packet_bytes(address.ip).ok()
     });
     all.retain(|offer| !for_a_layer || offer.service == Service::Datagrams);
     let (mut offers, reasons) =
-        crate::negotiate::select(all, hints.as_ref(), places, version, |to| {
+        crate::requests::negotiate::select(all, hints.as_ref(), places, version, |to| {
             srd_net::Link::towards(to).ok().map(|link| link.local)
         });
     if settings.interface.is_none() && !preferred::is_named(hints.as_ref(), places) {
@@ -102,7 +102,7 @@ fn places(node: Option<&str>, service: Option<&str>, flags: u64) -> Outcome<Plac
     };
     let mut found = Vec::new();
     for host in host {
-        match crate::vector::resolve(host, service) {
+        match crate::objects::vector::resolve(host, service) {
             Ok(places) => found.extend(places.into_iter().map(Address::anyone)),
             Err(_) => log(Level::Info, &format!("nobody knows {host}:{}", service.unwrap_or("0"))),
         }

@@ -7,8 +7,8 @@ use crate::Outcome;
 use crate::abi::bits::FI_REMOTE_CQ_DATA;
 use crate::abi::endpoint::fid_ep;
 use crate::abi::fid::{fi_addr_t, iovec};
-use crate::endpoint::Endpoint;
-use crate::transfer::{Buffer, Recv, Send, TransferFlags};
+use crate::objects::endpoint::Endpoint;
+use crate::objects::transfer::{Buffer, Recv, Send, TransferFlags};
 
 /// A message as `fi_msg` and `fi_msg_tagged` describe it.
 #[derive(Clone, Copy)]

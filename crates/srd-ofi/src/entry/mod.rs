@@ -17,7 +17,7 @@ use srd_host::Process;
 
 use crate::abi::errno::{FI_EBUSY, FI_EINVAL};
 use crate::abi::fid::{fi_ops, fid, iovec};
-use crate::transfer::Buffer;
+use crate::objects::transfer::Buffer;
 use crate::{Errno, Outcome};
 
 pub mod atomic;
@@ -146,7 +146,7 @@ unsafe fn buffer(iov: *const iovec, count: usize) -> Outcome<Buffer> {
     if count == 0 {
         return Buffer::of(std::iter::empty());
     }
-    if iov.is_null() || count > crate::offers::IOV_LIMIT {
+    if iov.is_null() || count > crate::requests::offers::IOV_LIMIT {
         return Err(Errno(FI_EINVAL));
     }
     // SAFETY: the caller guarantees `count` pieces.

@@ -8,11 +8,11 @@ use super::{Object, close, code, give, head, state_of};
 use crate::abi::domain::{fi_mr_attr, fi_ops_mr, fid_mr};
 use crate::abi::errno::{FI_EBADFLAGS, FI_EDOMAIN, FI_EINVAL, FI_ENOSYS};
 use crate::abi::fid::{FI_CLASS_MR, FI_ENABLE, fi_ops, fid, iovec};
-use crate::domain::Domain;
-use crate::endpoint::Endpoint;
-use crate::offers::IOV_LIMIT;
-use crate::region::Iov;
-use crate::registration::Registration;
+use crate::objects::domain::Domain;
+use crate::objects::endpoint::Endpoint;
+use crate::objects::region::Iov;
+use crate::objects::registration::Registration;
+use crate::requests::offers::IOV_LIMIT;
 use crate::{Errno, Outcome};
 
 // SAFETY: `fid_mr` begins with a fid, and only `register` makes regions.

@@ -8,7 +8,7 @@ use crate::abi::endpoint::fid_ep;
 use crate::abi::endpoint::msg::{fi_msg, fi_ops_msg};
 use crate::abi::errno::FI_EINVAL;
 use crate::abi::fid::{fi_addr_t, iovec};
-use crate::transfer::Buffer;
+use crate::objects::transfer::Buffer;
 
 /// Operations of an endpoint on messages without a tag.
 pub(super) static OPS: fi_ops_msg = fi_ops_msg {

@@ -10,9 +10,9 @@ use crate::abi::endpoint::fid_ep;
 use crate::abi::endpoint::rma::{fi_msg_rma, fi_ops_rma, fi_rma_iov};
 use crate::abi::errno::FI_EINVAL;
 use crate::abi::fid::{fi_addr_t, iovec};
-use crate::endpoint::Endpoint;
-use crate::offers::IOV_LIMIT;
-use crate::transfer::{Access, Buffer, TransferFlags};
+use crate::objects::endpoint::Endpoint;
+use crate::objects::transfer::{Access, Buffer, TransferFlags};
+use crate::requests::offers::IOV_LIMIT;
 use crate::{Errno, Outcome};
 
 /// Operations of an endpoint on peers' memory.

@@ -8,7 +8,7 @@ use crate::abi::endpoint::fid_ep;
 use crate::abi::endpoint::tagged::{fi_msg_tagged, fi_ops_tagged};
 use crate::abi::errno::FI_EINVAL;
 use crate::abi::fid::{fi_addr_t, iovec};
-use crate::transfer::Buffer;
+use crate::objects::transfer::Buffer;
 
 /// Operations of an endpoint on messages with a tag.
 pub(super) static OPS: fi_ops_tagged = fi_ops_tagged {

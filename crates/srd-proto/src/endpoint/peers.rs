@@ -6,9 +6,9 @@ use alloc::vec::Vec;
 use core::cmp::Reverse;
 
 use crate::config::Config;
-use crate::credit::{Share, Shares};
 use crate::ids::PeerId;
 use crate::peer::Peer;
+use crate::send::credit::{Share, Shares};
 use crate::time::{Duration, Instant};
 
 /// Time after which something that was due and could not be done is tried again.

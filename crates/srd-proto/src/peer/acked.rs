@@ -3,12 +3,12 @@
 
 use super::timeout::FirstProbe;
 use super::{DATAGRAM_HEADER_BYTES, OutProbe, Peer, ProbeKind, Tx};
-use crate::cc::AckSignal;
 use crate::event::{Event, Status};
 use crate::ids::PeerId;
 use crate::path::PathLatency;
-use crate::send_queue::DatagramState;
-use crate::sent_packets::{Fate, SentPacket};
+use crate::send::cc::AckSignal;
+use crate::send::send_queue::DatagramState;
+use crate::send::sent_packets::{Fate, SentPacket};
 use crate::shared::Shared;
 use crate::time::{Duration, Instant};
 use crate::wire::ack::AckView;

@@ -2,8 +2,8 @@
 
 use super::{DATAGRAM_HEADER_BYTES, ECHOES_MAX, PROBES_MAX, Peer, Rx, Tx, psn_window};
 use crate::config::Config;
-use crate::send_queue::DatagramState;
-use crate::sent_packets::Fate;
+use crate::send::send_queue::DatagramState;
+use crate::send::sent_packets::Fate;
 
 impl Peer {
     /// Number of entries that [`Peer::audit`] checks.

@@ -12,7 +12,7 @@ use super::{
 use crate::config::Config;
 use crate::crypto::Space;
 use crate::ids::{Entropy, PathId};
-use crate::sent_packets::{Fate, SentPacket};
+use crate::send::sent_packets::{Fate, SentPacket};
 use crate::shared::Shared;
 use crate::time::{Duration, Instant};
 use crate::transmit::{Ecn, Transmit, TransmitBuf};

@@ -11,11 +11,11 @@ use core::net::IpAddr;
 
 use super::mtu::Mtu;
 use super::{Peer, Tx};
-use crate::cc::Window;
 use crate::config::Config;
-use crate::delay::RttEstimator;
 use crate::ids::Psn;
-use crate::sent_packets::SentPackets;
+use crate::send::cc::Window;
+use crate::send::delay::RttEstimator;
+use crate::send::sent_packets::SentPackets;
 use crate::time::{Duration, Instant};
 use crate::wire::{self, RTT_UNKNOWN};
 

@@ -6,7 +6,7 @@ use crate::error::DropReason;
 use crate::event::{Diagnosis, DownReason, Event, Status};
 use crate::ids::{Epoch, Qpn};
 use crate::node::is_newer_context;
-use crate::send_queue::DatagramState;
+use crate::send::send_queue::DatagramState;
 use crate::shared::Shared;
 use crate::time::{Duration, Instant};
 use crate::wire::greeting::Greeting;

@@ -19,7 +19,7 @@ use super::{OutProbe, Peer, ProbeKind};
 use crate::config::Config;
 use crate::event::{Event, Status};
 use crate::ids::PathId;
-use crate::send_queue::DatagramState;
+use crate::send::send_queue::DatagramState;
 use crate::shared::Shared;
 use crate::time::{Duration, Instant};
 

@@ -3,9 +3,9 @@
 use std::fmt::Write as _;
 
 use super::{Figure, Kind};
-use crate::report;
-use crate::run::RunResult;
-use crate::world::US;
+use crate::engine::world::US;
+use crate::runs::report;
+use crate::runs::run::RunResult;
 
 /// Minimum retransmission timeout of TCP in the figures.
 const RTO_MIN_US: f64 = 50_000.0;

@@ -16,7 +16,7 @@ use std::path::Path;
 pub use draw::{Drawn, File};
 pub use index::index_html;
 
-use crate::run::{self, Job};
+use crate::runs::run::{self, Job};
 use crate::scenario::{Override, Scenario, ScenarioError, Transport};
 
 const INCAST: &str = include_str!("../../../../scenarios/paper-a-express.toml");

@@ -1,7 +1,7 @@
 //! The figures in their quick form, and the paper's figure 3.
 
 use super::*;
-use crate::run::RunResult;
+use crate::runs::run::RunResult;
 
 #[test]
 fn every_figure_has_its_charts_numbers_and_sentences() {

@@ -7,20 +7,20 @@ use srd_proto::{Config, Endpoint, Epoch, Instant};
 
 use super::workload::WorkloadContext;
 use super::{Scenario, ScenarioError, Transport, us_to_ps};
-use crate::any_node::AnyNode;
-use crate::blast::{Blast, BlastConfig};
-use crate::completion;
-use crate::express::{ExpressNode, ExpressNodeConfig};
-use crate::hash::mix;
-use crate::ideal::Ideals;
-use crate::node::HostId;
-use crate::rank::{RankNode, RankNodeConfig, incoming};
-use crate::roce::{RoceConfig, RoceNode};
-use crate::srd_node::{SrdNode, SrdNodeConfig};
-use crate::tcp::{TcpConfig, TcpNode};
-use crate::topology::Topology;
+use crate::engine::hash::mix;
+use crate::engine::node::HostId;
+use crate::engine::topology::Topology;
+use crate::engine::world::{ACK_BYTES, World, WorldConfig};
+use crate::machines::any_node::AnyNode;
+use crate::machines::blast::{Blast, BlastConfig};
+use crate::machines::express::{ExpressNode, ExpressNodeConfig};
+use crate::machines::rank::{RankNode, RankNodeConfig, incoming};
+use crate::machines::roce::{RoceConfig, RoceNode};
+use crate::machines::srd_node::{SrdNode, SrdNodeConfig};
+use crate::machines::tcp::{TcpConfig, TcpNode};
+use crate::runs::completion;
+use crate::runs::ideal::Ideals;
 use crate::workload::{Workload, peers};
-use crate::world::{ACK_BYTES, World, WorldConfig};
 
 /// A scenario with transport and seed, ready to run.
 pub struct Built {

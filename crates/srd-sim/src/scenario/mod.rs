@@ -30,8 +30,8 @@ pub use topology::TopologySpec;
 pub use value::Bytes;
 pub use workload::{Hosts, WorkloadSpec};
 
-use crate::fault::Fault;
-use crate::world::{CaptureRules, PortRules, QueueSize, Sampling, US};
+use crate::engine::fault::Fault;
+use crate::engine::world::{CaptureRules, PortRules, QueueSize, Sampling, US};
 
 /// Reason for which a scenario was refused. The text contains the position, and a remedy.
 #[derive(Clone, PartialEq, Eq, Debug)]

@@ -3,10 +3,10 @@
 use serde::{Deserialize, Serialize};
 
 use super::{ScenarioError, Transport, set, set_us};
-use crate::roce::config::PAPER_BPS;
-use crate::roce::{DcqcnConfig, RoceConfig};
-use crate::topology::Topology;
-use crate::world::{LosslessRules, PortRules, QueueSize};
+use crate::engine::topology::Topology;
+use crate::engine::world::{LosslessRules, PortRules, QueueSize};
+use crate::machines::roce::config::PAPER_BPS;
+use crate::machines::roce::{DcqcnConfig, RoceConfig};
 
 /// Queue sizes at which marks begin and at which they are certain, at 40 Gb/s (Zhu et al., SIGCOMM
 /// 2015).

@@ -5,10 +5,10 @@ use serde::{Deserialize, Serialize};
 use srd_proto::{Config, Duration, Protection, Spray};
 
 use super::{ScenarioError, Transport, set, set_us};
-use crate::rank::IDLE_HIBERNATE;
-use crate::srd_node::SrdNodeConfig;
-use crate::topology::Topology;
-use crate::world::ACK_BYTES;
+use crate::engine::topology::Topology;
+use crate::engine::world::ACK_BYTES;
+use crate::machines::rank::IDLE_HIBERNATE;
+use crate::machines::srd_node::SrdNodeConfig;
 
 /// Parameters of [`srd_proto::Config`], and of the application that uses it.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]

@@ -4,9 +4,9 @@ use serde::{Deserialize, Serialize};
 use srd_proto::Duration;
 
 use super::{ScenarioError, Transport, set, set_us};
-use crate::tcp::{Congestion, Nagle, RtoRule, TcpConfig};
-use crate::topology::Topology;
-use crate::world::ACK_BYTES;
+use crate::engine::topology::Topology;
+use crate::engine::world::ACK_BYTES;
+use crate::machines::tcp::{Congestion, Nagle, RtoRule, TcpConfig};
 
 /// Parameters of [`TcpConfig`].
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]

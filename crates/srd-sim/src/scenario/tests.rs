@@ -1,5 +1,5 @@
 use super::*;
-use crate::run::{Job, jobs, run, run_all};
+use crate::runs::run::{Job, jobs, run, run_all};
 
 const SMALL: &str = r#"
 name = "small"
@@ -43,7 +43,7 @@ fn read(text: &str, sets: &[&str]) -> Result<Scenario, ScenarioError> {
     Scenario::read("small.toml", text, Path::new("."), &overrides?)
 }
 
-fn result(text: &str, sets: &[&str], transport: Transport) -> crate::run::RunResult {
+fn result(text: &str, sets: &[&str], transport: Transport) -> crate::runs::run::RunResult {
     run(&Job { scenario: read(text, sets).unwrap(), transport, seed: 1 }).unwrap()
 }
 
@@ -81,7 +81,7 @@ fn results_do_not_depend_on_threads() {
         let mut text = String::new();
         for result in results {
             let mut result = result.unwrap();
-            result.cost = crate::run::Cost::default();
+            result.cost = crate::runs::run::Cost::default();
             text += &serde_json::to_string(&result).unwrap();
             text += &serde_json::to_string(&result.flow_records).unwrap();
             text += &serde_json::to_string(&result.series).unwrap();

@@ -5,10 +5,10 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use super::ScenarioError;
-use crate::topology::clos::{ClosSpec, Links};
-use crate::topology::dumbbell::DumbbellSpec;
-use crate::topology::ring::RingSpec;
-use crate::topology::{Topology, topo_file};
+use crate::engine::topology::clos::{ClosSpec, Links};
+use crate::engine::topology::dumbbell::DumbbellSpec;
+use crate::engine::topology::ring::RingSpec;
+use crate::engine::topology::{Topology, topo_file};
 
 /// A network.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
@@ -225,8 +225,8 @@ impl TopologySpec {
             Self::File { path } => {
                 let path = directory.join(path);
                 let name = path.display();
-                let text =
-                    crate::files::text(&path).map_err(|e| ScenarioError(format!("{name}: {e}")))?;
+                let text = crate::runs::files::text(&path)
+                    .map_err(|e| ScenarioError(format!("{name}: {e}")))?;
                 let spec =
                     topo_file::parse(&text).map_err(|e| ScenarioError(format!("{name}: {e}")))?;
                 spec.build().map_err(|e| ScenarioError(format!("{name}: {e}")))

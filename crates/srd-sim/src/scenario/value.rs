@@ -5,7 +5,7 @@ use std::fmt;
 use serde::de::{Error, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use crate::node::ENDLESS;
+use crate::engine::node::ENDLESS;
 
 /// A number of bytes: `2097152`, `"2MiB"`, `"2MB"`, or `"endless"`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -6,11 +6,11 @@ use serde::{Deserialize, Serialize};
 use srd_proto::rng::Rng;
 
 use super::{Bytes, ScenarioError, us_to_ps};
-use crate::fault::Fault;
-use crate::files;
-use crate::hash;
-use crate::node::{HostId, PROTOCOL_UDP};
-use crate::topology::Topology;
+use crate::engine::fault::Fault;
+use crate::engine::hash;
+use crate::engine::node::{HostId, PROTOCOL_UDP};
+use crate::engine::topology::Topology;
+use crate::runs::files;
 use crate::workload::pattern::{self, Incast, Poisson};
 use crate::workload::sizes::Sizes;
 use crate::workload::{BACKGROUND_PORT, BackgroundPlan, Workload, WorkloadError, chakra, cm, goal};

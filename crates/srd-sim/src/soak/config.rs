@@ -4,8 +4,8 @@
 use srd_proto::{Admission, Config, Duration, Protection, Spray};
 
 use super::dice::Dice;
-use crate::topology::Topology;
-use crate::world::{ACK_BYTES, PortRules, QueueSize};
+use crate::engine::topology::Topology;
+use crate::engine::world::{ACK_BYTES, PortRules, QueueSize};
 
 /// A duration of `us` microseconds.
 fn us(us: u64) -> Duration {

@@ -5,9 +5,9 @@ use std::net::SocketAddr;
 use srd_proto::{Config, Duration, Endpoint, Epoch, Instant, Protection, Qpn, ReceiveBuffers};
 
 use super::plan::Plan;
-use crate::hash::mix;
-use crate::nic;
-use crate::node::HostId;
+use crate::engine::hash::mix;
+use crate::engine::nic;
+use crate::engine::node::HostId;
 
 /// Address of a host.
 pub(super) fn address(host: u32, port: u16) -> SocketAddr {

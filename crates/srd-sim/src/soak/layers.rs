@@ -12,14 +12,14 @@ use srd_proto::{Config, Duration, Protection};
 
 use super::passed::Passed;
 use super::plan::{Layer, Plan};
-use crate::any_node::AnyNode;
-use crate::express::{ExpressNode, ExpressNodeConfig};
-use crate::fault::Fault;
-use crate::hash::mix;
-use crate::rank::{RankNode, RankNodeConfig};
-use crate::tcp::TcpConfig;
+use crate::engine::fault::Fault;
+use crate::engine::hash::mix;
+use crate::engine::world::{FlowState, US, World, WorldConfig};
+use crate::machines::any_node::AnyNode;
+use crate::machines::express::{ExpressNode, ExpressNodeConfig};
+use crate::machines::rank::{RankNode, RankNodeConfig};
+use crate::machines::tcp::TcpConfig;
 use crate::workload::peers;
-use crate::world::{FlowState, US, World, WorldConfig};
 
 /// Longest retransmission timeout of a guest's TCP.
 const RTO_MAX: Duration = Duration::from_millis(40);
@@ -71,7 +71,7 @@ fn world(plan: &Plan) -> Result<World<AnyNode>, String> {
         let node = |host| AnyNode::Express(Box::new(ExpressNode::new(host, of_all.clone())));
         World::new(topology, workload, config, node)
     } else {
-        let incoming = crate::rank::incoming(&workload, hosts).into();
+        let incoming = crate::machines::rank::incoming(&workload, hosts).into();
         let of_all = RankNodeConfig { endpoint, seed, incoming };
         let node = |host| AnyNode::Rank(Box::new(RankNode::new(host, of_all.clone())));
         World::new(topology, workload, config, node)

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use srd_proto::{Qpn, Status};
 
-use crate::hash::mix;
+use crate::engine::hash::mix;
 
 /// Number of a datagram, unique in the world; the header's immediate carries it.
 pub type Id = u64;

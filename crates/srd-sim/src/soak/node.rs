@@ -19,9 +19,9 @@ use super::dice::Dice;
 use super::host::{address, endpoint, host_at};
 use super::ledger::{Arrived, Id, Ledger, SentDatagram, content};
 use super::plan::{Cut, Plan};
-use crate::hash::mix;
-use crate::nic;
-use crate::node::{Body, FlowSpec, HostId, Node, Outcomes, Packet};
+use crate::engine::hash::mix;
+use crate::engine::nic;
+use crate::engine::node::{Body, FlowSpec, HostId, Node, Outcomes, Packet};
 
 /// Largest number of datagrams of a flow that the endpoint has at once.
 const OUTSTANDING_MAX: u32 = 256;

@@ -4,13 +4,13 @@ use srd_proto::{Config, Duration};
 
 use super::config;
 use super::dice::Dice;
-use crate::fault::Fault;
-use crate::hash::mix;
-use crate::topology::Topology;
-use crate::topology::clos::{ClosSpec, Links};
-use crate::topology::dumbbell::DumbbellSpec;
+use crate::engine::fault::Fault;
+use crate::engine::hash::mix;
+use crate::engine::topology::Topology;
+use crate::engine::topology::clos::{ClosSpec, Links};
+use crate::engine::topology::dumbbell::DumbbellSpec;
+use crate::engine::world::{PortRules, US};
 use crate::workload::{FlowPlan, Workload};
-use crate::world::{PortRules, US};
 
 /// Largest number of packets into which a world's flows are divided.
 const PACKETS_MAX: u64 = 8_000;

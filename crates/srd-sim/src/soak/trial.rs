@@ -12,8 +12,8 @@ use super::ledger::Ledger;
 use super::node::{Common, SoakNode};
 use super::passed::Passed;
 use super::plan::{Layer, Plan};
-use crate::hash::mix;
-use crate::world::{Ended, US, World, WorldConfig};
+use crate::engine::hash::mix;
+use crate::engine::world::{Ended, US, World, WorldConfig};
 
 /// Steps of a phase, with a check after each.
 const STEPS: u64 = 20;

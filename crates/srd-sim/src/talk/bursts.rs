@@ -4,7 +4,7 @@ use super::ceilings::{HEADERS, HEADERS_PERCENT, moved};
 use super::figure::{DERIVED, DOCUMENTED, Figure, Near};
 use super::lab::{self, MS, MTU, RECEIVER, SECOND, SENDER, Traffic};
 use super::{Curve, Experiment, Findings, Options};
-use crate::card::{Datagrams, Pair, Ports};
+use crate::machines::card::{Datagrams, Pair, Ports};
 
 pub(super) const EXPERIMENT: Experiment = Experiment {
     name: "microburst",

@@ -3,8 +3,8 @@
 use super::figure::{DOCUMENTED, Figure, Near};
 use super::lab::{self, MS, MTU, MTU_EXPRESS, RECEIVER, SECOND, SENDER};
 use super::{Experiment, Findings, Options};
-use crate::card::{CardNode, Pair};
-use crate::world::World;
+use crate::engine::world::World;
+use crate::machines::card::{CardNode, Pair};
 
 pub(super) const EXPERIMENT: Experiment = Experiment {
     name: "flow-limits",

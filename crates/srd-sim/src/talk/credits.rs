@@ -6,8 +6,8 @@ use srd_proto::time::{Duration, Instant};
 use super::figure::{Figure, Near, TALK};
 use super::lab::{self, MTU, SECOND, SENDER};
 use super::{Curve, Experiment, Findings, Options};
-use crate::card::{CardNode, Pair};
-use crate::world::{NS, World};
+use crate::engine::world::{NS, World};
+use crate::machines::card::{CardNode, Pair};
 
 pub(super) const EXPERIMENT: Experiment = Experiment {
     name: "credits",
@@ -75,10 +75,10 @@ fn credits(world: &mut World<CardNode>) -> u64 {
 /// Gigabits earned in ten seconds after a burst of two seconds: the instance earns its baseline.
 fn earned(pair: &Pair, options: &Options) -> Result<f64, String> {
     let burst = Some(Duration::from_secs(60));
-    let plan = crate::card::Datagrams {
+    let plan = crate::machines::card::Datagrams {
         payload_bytes: 8972,
         rate_bps: 9_000_000_000,
-        ports: crate::card::Ports::One,
+        ports: crate::machines::card::Ports::One,
     };
     let bytes = 2 * plan.rate_bps / 8;
     let traffic = [lab::Traffic::Datagrams { from_ps: 0, bytes, plan }];

@@ -4,11 +4,11 @@ use super::ceilings::INTERFACES;
 use super::figure::{Figure, Near};
 use super::lab::{self, GuestTraffic, MTU, MTU_EXPRESS};
 use super::{Experiment, Findings, Options};
-use crate::card::{CardNode, Pair};
-use crate::topology::Topology;
-use crate::topology::clos::{ClosSpec, Links};
+use crate::engine::topology::Topology;
+use crate::engine::topology::clos::{ClosSpec, Links};
+use crate::engine::world::{ACK_BYTES, Ended, US, World};
+use crate::machines::card::{CardNode, Pair};
 use crate::workload::FlowPlan;
-use crate::world::{ACK_BYTES, Ended, US, World};
 
 pub(super) const EXPERIMENT: Experiment = Experiment {
     name: "incast",

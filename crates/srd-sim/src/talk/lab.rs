@@ -5,15 +5,15 @@ use std::sync::Arc;
 
 use srd_proto::{Config, Duration};
 
-use crate::card::node::OUTER_BYTES;
-use crate::card::{CardNode, CardNodeConfig, Cloud, Datagrams, Pair};
-use crate::express::frame::HEADER_BYTES;
-use crate::node::{ENDLESS, HostId};
-use crate::tcp::TcpConfig;
-use crate::topology::Topology;
-use crate::topology::dumbbell::DumbbellSpec;
+use crate::engine::node::{ENDLESS, HostId};
+use crate::engine::topology::Topology;
+use crate::engine::topology::dumbbell::DumbbellSpec;
+use crate::engine::world::{ACK_BYTES, PortRules, QueueSize, US, World, WorldConfig};
+use crate::machines::card::node::OUTER_BYTES;
+use crate::machines::card::{CardNode, CardNodeConfig, Cloud, Datagrams, Pair};
+use crate::machines::express::frame::HEADER_BYTES;
+use crate::machines::tcp::TcpConfig;
 use crate::workload::{FlowPlan, Workload, peers};
-use crate::world::{ACK_BYTES, PortRules, QueueSize, US, World, WorldConfig};
 
 /// Hosts of the sender and of the receiver.
 pub(super) const SENDER: u32 = 0;

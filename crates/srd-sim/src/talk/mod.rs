@@ -2,7 +2,7 @@
 //! the full rates of the instance types.
 //!
 //! Simulated instances, each behind the production card and transport of its host
-//! ([`crate::card`]), repeat the experiments that the talk runs with iperf3. Each figure is shown
+//! ([`crate::machines::card`]), repeat the experiments that the talk runs with iperf3. Each figure is shown
 //! beside the slide's. `srd card lab` runs the same experiments with real programs at a hundredth
 //! of the rates.
 //!

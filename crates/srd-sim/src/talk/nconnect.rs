@@ -4,7 +4,7 @@ use super::ceilings::{by_srd, moved, ran};
 use super::figure::{Figure, Near};
 use super::lab::{MS, MTU, MTU_EXPRESS, SECOND};
 use super::{Experiment, Findings, Options};
-use crate::card::Pair;
+use crate::machines::card::Pair;
 
 pub(super) const EXPERIMENT: Experiment = Experiment {
     name: "nconnect",

@@ -4,8 +4,8 @@ use super::ceilings::{SHARES, SHARES_PERCENT, moved, ran};
 use super::figure::{DERIVED, Figure, Near, TALK};
 use super::lab::{self, MS, RECEIVER, SECOND, SENDER};
 use super::{Curve, Experiment, Findings, Options};
-use crate::card::{CardNode, Pair};
-use crate::world::World;
+use crate::engine::world::World;
+use crate::machines::card::{CardNode, Pair};
 
 pub(super) const EXPERIMENT: Experiment = Experiment {
     name: "pps",

@@ -73,7 +73,10 @@ fn a_flow_with_express_exceeds_one_path_and_one_without_does_not() {
     const PATH_GBPS: f64 = 8.0;
     let time_ps = 20 * lab::MS;
     for (express, least, most) in [(true, 2.5 * PATH_GBPS, 25.0), (false, 0.7 * PATH_GBPS, 8.0)] {
-        let pair = crate::card::Pair { express, ..crate::card::Pair::of("c7i.24xlarge") };
+        let pair = crate::machines::card::Pair {
+            express,
+            ..crate::machines::card::Pair::of("c7i.24xlarge")
+        };
         let traffic = lab::streams(1);
         let mut world =
             lab::world_over(&pair, 8_000_000_000, lab::MTU_EXPRESS, &traffic, 1).unwrap();

@@ -3,9 +3,9 @@
 use super::figure::{DOCUMENTED, Figure, Near, TALK};
 use super::lab::{self, MS, MTU, RECEIVER, SECOND, Traffic};
 use super::{Curve, Experiment, Findings, Options};
-use crate::card::{CardNode, Cloud, Datagrams, Pair, Ports};
-use crate::node::HostId;
-use crate::world::World;
+use crate::engine::node::HostId;
+use crate::engine::world::World;
+use crate::machines::card::{CardNode, Cloud, Datagrams, Pair, Ports};
 
 pub(super) const FULL: Experiment = Experiment {
     name: "tracking-full",

@@ -14,8 +14,8 @@
 use std::collections::BTreeMap;
 
 use super::{FlowPlan, Start, TriggerId, TriggerKind, Workload};
-use crate::topology::Topology;
-use crate::topology::topo_file::ParseError;
+use crate::engine::topology::Topology;
+use crate::engine::topology::topo_file::ParseError;
 
 /// The unit of `start`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

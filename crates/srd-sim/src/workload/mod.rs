@@ -10,7 +10,7 @@ pub mod sizes;
 
 use std::collections::BTreeSet;
 
-use crate::node::{ENDLESS, FlowId, FlowSpec, HostId};
+use crate::engine::node::{ENDLESS, FlowId, FlowSpec, HostId};
 
 /// Start of a flow.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

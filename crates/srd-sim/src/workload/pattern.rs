@@ -29,7 +29,7 @@ pub struct Incast {
     pub receiver: u32,
     /// Flows per sender.
     pub flows_per_sender: u32,
-    /// Bytes per flow, or [`crate::node::ENDLESS`].
+    /// Bytes per flow, or [`crate::engine::node::ENDLESS`].
     pub bytes: u64,
     /// Time when the first round starts.
     pub start_ps: u64,

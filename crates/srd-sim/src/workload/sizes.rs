@@ -101,7 +101,7 @@ impl Sizes {
         if let Some((_, points)) = NAMED.iter().find(|(known, _)| *known == name) {
             return Ok(Self { points: points.to_vec() });
         }
-        let text = crate::files::text(&directory.join(name)).map_err(|error| {
+        let text = crate::runs::files::text(&directory.join(name)).map_err(|error| {
             let known = NAMED.map(|(known, _)| format!("`{known}`")).join(", ");
             WorkloadError(format!("`{name}`: {error}; sizes are {known} or a CSV file"))
         })?;

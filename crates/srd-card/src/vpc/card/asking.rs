@@ -9,9 +9,9 @@ use srd_vpc::compile::{Answer, Asker, Concern, Delta, NotLearned, Question, Rule
 use super::Card;
 use crate::vpc::asking::{KEPT, PACKETS_MAX, PendingPacket, SWEEP};
 use crate::vpc::drops::Cause;
+use crate::vpc::frames::read::Read;
 use crate::vpc::port::{Environment, PortId};
-use crate::vpc::read::Read;
-use crate::vpc::trace::{Event, Followed};
+use crate::vpc::records::trace::{Event, Followed};
 
 impl Card {
     /// Returns the next question of the tables. The answer is passed to [`Card::learn`].

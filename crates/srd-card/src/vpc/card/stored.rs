@@ -20,15 +20,15 @@ use crate::rewrite::too_big;
 use crate::store::{Reader, Stored, StoredError, write_count};
 use crate::track::Table;
 use crate::vpc::drops::Drops;
-use crate::vpc::firsts::Firsts;
-use crate::vpc::flow::{Flow, Sender};
-use crate::vpc::nat::Nat;
-use crate::vpc::parcel::{Going, Parcel};
+use crate::vpc::frames::parcel::{Going, Parcel};
+use crate::vpc::frames::read::Read;
 use crate::vpc::port::{PortCounts, PortId};
-use crate::vpc::read::Read;
-use crate::vpc::returns::Returns;
-use crate::vpc::stored::{Kind, body, head};
-use crate::vpc::trace::Followed;
+use crate::vpc::records::trace::Followed;
+use crate::vpc::tables::firsts::Firsts;
+use crate::vpc::tables::flow::{Flow, Sender};
+use crate::vpc::tables::nat::Nat;
+use crate::vpc::tables::returns::Returns;
+use crate::vpc::tables::stored::{Kind, body, head};
 
 /// State of an interface, except the state that its instance keeps.
 struct PortState {

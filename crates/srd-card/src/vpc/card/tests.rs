@@ -3,7 +3,7 @@
 use super::*;
 use crate::limits::FlowKind;
 use crate::observe::Path;
-use crate::vpc::flow::{ENDS_MAX, Target, To};
+use crate::vpc::tables::flow::{ENDS_MAX, Target, To};
 
 #[path = "../../../tests/lane/mod.rs"]
 mod lane;

@@ -41,10 +41,10 @@ use super::dice::Dice;
 use super::layers;
 use super::passed::Passed;
 use super::plan::Plan;
-use crate::fault::Fault;
-use crate::hash::mix;
-use crate::node::HostId;
-use crate::world::{PortRules, QueueSize, US, World, WorldConfig};
+use crate::engine::fault::Fault;
+use crate::engine::hash::mix;
+use crate::engine::node::HostId;
+use crate::engine::world::{PortRules, QueueSize, US, World, WorldConfig};
 
 /// Packets of guests during the faults, and after them.
 const SENDS: [u32; 2] = [150, 60];

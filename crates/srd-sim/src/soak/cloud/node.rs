@@ -21,8 +21,8 @@ use srd_vpc::packet::Packet as Inner;
 use super::frames;
 use super::judge::{From, Judge};
 use super::make::EDGE;
-use crate::card::carrier::{Arrival, Carrier, CarrierConfig};
-use crate::node::{FlowSpec, HostId, Node, Outcomes, Packet};
+use crate::engine::node::{FlowSpec, HostId, Node, Outcomes, Packet};
+use crate::machines::card::carrier::{Arrival, Carrier, CarrierConfig};
 
 /// A packet that a guest or the internet sends.
 #[derive(Clone)]

@@ -1,7 +1,7 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::topology::clos::{ClosSpec, Links};
+use crate::engine::topology::clos::{ClosSpec, Links};
 
 const GOOD: &str = "
 # two stages

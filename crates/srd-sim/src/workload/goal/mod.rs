@@ -30,7 +30,7 @@ use super::messages::{
 };
 use super::pattern::FLOWS_MAX;
 use super::schedule::{Action, Wait};
-use crate::topology::topo_file::ParseError;
+use crate::engine::topology::topo_file::ParseError;
 use text::{Text, Token};
 
 /// Largest number of ranks in a file.

@@ -1,0 +1,287 @@
+//! Sixty frames a second over UDP, beside other traffic.
+
+use crate::experiment::measure::frames::Frames;
+use crate::experiment::measure::result::{Figure, Measured, Samples};
+use crate::experiment::paths::limit::{FlowLimit, SCALE, flow_mbps};
+use crate::experiment::{Case, Experiment, Options, Stage, Variant, describe, load::elephants};
+use anyhow::{Context, Result};
+use rustix::io::Errno;
+use rustix::net::sockopt;
+use srd_lab::config::FabricConfig;
+use srd_lab::id::{Family, HostId};
+use srd_lab::priority;
+use std::io::ErrorKind;
+use std::net::{SocketAddr, UdpSocket};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+const FROM: HostId = HostId { leaf: 0, host: 0 };
+const TO: HostId = HostId { leaf: 1, host: 0 };
+const PORT: u16 = 5004;
+const FRAMES_PER_S: u32 = 60;
+/// A video without a rate limit; one of its frames fills the link for some time.
+const WIDE: Shape = Shape { name: "", frame_bytes: 125_000, pace_mbps: 200, limited: false };
+/// HD, with 3 Gb/s as the camera delivers it, divided like the links. The pace is four fifths of
+/// the rate that one plain flow may send, so that HD passes both limits.
+const HD: Shape = Shape { name: "HD ", frame_bytes: 31_250, pace_mbps: 40, limited: true };
+/// 4K, with four times the bytes of HD: more than one plain flow may send, and less than a flow
+/// that Express carries. The pace is four fifths of Express's limit.
+const UHD: Shape = Shape { name: "4K ", frame_bytes: 125_000, pace_mbps: 100, limited: true };
+/// Fits the MTU of the overlay and of the fabric, so that all variants send the same datagrams.
+const DATAGRAM_BYTES: usize = 8_800;
+const RATE_MBPS: u32 = 250;
+const QUEUE_BYTES: u32 = 100_000;
+/// Real-time priority of source and receiver.
+const PRIORITY: u8 = 20;
+/// Tolerance for a gap between two frames beyond a frame time: sleeping threads are not exact.
+const ALLOWANCE_S: f64 = 0.5e-3;
+/// Time for elephants to fill the queues before the first frame.
+const RAMP: Duration = Duration::from_secs(1);
+/// Wait for the last datagrams.
+const DRAIN: Duration = Duration::from_millis(500);
+/// Socket buffer of the receiver: room for many frames, so that only the network loses datagrams.
+const BUFFER_BYTES: usize = 8 << 20;
+
+/// The experiment.
+pub(in crate::experiment) const EXPERIMENT: Experiment = Experiment {
+    name: "video",
+    summary: "How many of 60 frames a second arrive whole and in time beside other traffic?",
+    about: "A source sends 60 frames of 125 KB a second as UDP datagrams of 8,800 bytes, paced at \
+            200 Mb/s within a frame, over links of 250 Mb/s. A frame is incomplete if a datagram \
+            is missing, and late if it is whole more than 16.7 ms after it began to be sent. Gaps \
+            count complete frames that come more than 16.7 ms (and half a millisecond) after the \
+            last. Beside it 6 long TCP flows between other hosts of the same racks (collisions), \
+            4 into the receiver's host (incast), or nothing (idle). The cases of HD and 4K stand \
+            for 3 and 12 Gb/s, divided by 200 as the links of 50 Gb/s are: frames of 31 KB paced \
+            at 40 Mb/s, and of 125 KB paced at 100 Mb/s. In these one flow may send what an \
+            instance's may: 10 Gb/s in a placement group, 25 with ENA Express, here 50 and 125 \
+            Mb/s. A packet waits 10 ms at most for that limit.",
+    repetitions: 2,
+    variants: crate::experiment::variant::USUAL,
+    programs: |_| Vec::new(),
+    cases,
+};
+
+/// A kind of video, of which sixty frames are sent each second.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Shape {
+    name: &'static str,
+    frame_bytes: usize,
+    /// Rate within a frame.
+    pace_mbps: u32,
+    /// Whether the rate of one flow is limited.
+    limited: bool,
+}
+
+impl Shape {
+    fn packets(self) -> usize {
+        self.frame_bytes.div_ceil(DATAGRAM_BYTES)
+    }
+}
+
+fn cases(options: &Options) -> Vec<Case> {
+    let beside = [
+        ("collisions", elephants::collisions()),
+        ("incast", elephants::incast(TO)),
+        ("idle", Vec::new()),
+    ];
+    let each = |shape: Shape| beside.clone().map(|(name, pairs)| (shape, name, pairs));
+    let all = [WIDE, HD, UHD].into_iter().flat_map(each);
+    let chosen = all.take(options.cases_or(1, usize::MAX));
+    chosen.map(|(shape, name, pairs)| case(options, shape, name, pairs)).collect()
+}
+
+fn case(options: &Options, shape: Shape, name: &str, pairs: Vec<(HostId, HostId)>) -> Case {
+    let fabric = FabricConfig {
+        spines: options.spines.unwrap_or(4),
+        host_rate_mbps: RATE_MBPS,
+        uplink_rate_mbps: RATE_MBPS,
+        queue_bytes: QUEUE_BYTES,
+        ..FabricConfig::default()
+    };
+    let seconds = options.seconds_or(60, 2);
+    let Shape { frame_bytes, pace_mbps, .. } = shape;
+    let limit = shape.limited.then(|| {
+        format!(
+            ", one flow at most {} Mb/s, {} with Express (rates divided by {SCALE})",
+            flow_mbps(Variant::Plain),
+            flow_mbps(Variant::Express)
+        )
+    });
+    Case {
+        name: format!("{}{name}", shape.name),
+        setting: format!(
+            "{FRAMES_PER_S} frames/s of {} KB paced at {pace_mbps} Mb/s for {seconds} s{}, {} \
+             elephants; {}",
+            frame_bytes / 1000,
+            limit.unwrap_or_default(),
+            pairs.len() * elephants::FLOWS_PER_PAIR,
+            describe(&fabric)
+        ),
+        fabric,
+        hosts: elephants::with_hosts(&[FROM, TO], &pairs),
+        only: None,
+        measure: Box::new(move |stage| measure(stage, shape, &pairs, seconds)),
+    }
+}
+
+fn measure(
+    stage: &Stage<'_>,
+    shape: Shape,
+    pairs: &[(HostId, HostId)],
+    seconds: u64,
+) -> Result<Measured> {
+    let _limit = shape.limited.then(|| FlowLimit::set(stage, FROM)).transpose()?;
+    let source_port = stage.first_port().and_then(|port| port.checked_sub(1)).unwrap_or(19_999);
+    let source = stage.fabric.udp_socket(FROM, Family::V4, source_port)?;
+    let receiver = stage.fabric.udp_socket(TO, Family::V4, PORT)?;
+    sockopt::set_socket_recv_buffer_size_force(&receiver, BUFFER_BYTES)
+        .context("SO_RCVBUFFORCE")?;
+    let video = Video {
+        shape,
+        source,
+        receiver,
+        target: SocketAddr::new(stage.address(TO)?, PORT),
+        frames: usize::try_from(seconds * u64::from(FRAMES_PER_S))?,
+    };
+    let (frames, elephants_mbps) = elephants::beside(stage, pairs, || {
+        thread::sleep(RAMP);
+        video.run()
+    })?;
+    let account = frames.account(ALLOWANCE_S);
+    let share = |count: usize| 100.0 * count as f64 / account.sent.max(1) as f64;
+    let packets = (account.sent * shape.packets()).max(1);
+    let notes = (frames.twice() > 0).then(|| format!("{} datagrams came twice", frames.twice()));
+    Ok(Measured {
+        figures: vec![
+            Figure::new("frames not whole in time", "%", share(account.incomplete + account.late))
+                .beside(0.0, "none"),
+            Figure::new("incomplete", "frames", account.incomplete as f64),
+            Figure::new("late", "frames", account.late as f64),
+            Figure::new("gaps", "frames", account.gaps as f64),
+            Figure::new("sent", "frames", account.sent as f64),
+            Figure::new("datagrams lost", "%", 100.0 * account.lost as f64 / packets as f64),
+            Figure::new("elephants", "Mb/s", elephants_mbps),
+        ],
+        samples: vec![
+            Samples { name: "frame delay", unit: "ms", values: account.delay_ms },
+            Samples { name: "gap between frames", unit: "ms", values: account.gap_ms },
+        ],
+        notes: notes.into_iter().collect(),
+        ..Measured::default()
+    })
+}
+
+struct Video {
+    shape: Shape,
+    source: UdpSocket,
+    receiver: UdpSocket,
+    target: SocketAddr,
+    frames: usize,
+}
+
+impl Video {
+    fn run(&self) -> Result<Frames> {
+        let packets = u16::try_from(self.shape.packets())?;
+        let frame_s = 1.0 / f64::from(FRAMES_PER_S);
+        let frames = Mutex::new(Frames::new(self.frames, packets, frame_s));
+        let over = AtomicBool::new(false);
+        let start = Instant::now();
+        thread::scope(|scope| {
+            let receiver = scope.spawn(|| self.receive(&frames, start, &over));
+            let source = scope.spawn(|| self.send(&frames, start));
+            let sent = source.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+            thread::sleep(DRAIN);
+            over.store(true, Ordering::Release);
+            let received = receiver.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+            sent.context("source").and(received.context("receiver"))
+        })?;
+        frames.into_inner().map_err(|_| anyhow::anyhow!("a thread panicked"))
+    }
+
+    /// Sends the frames. Datagrams carry frame number and position; the last datagram of a frame
+    /// is shorter.
+    fn send(&self, frames: &Mutex<Frames>, start: Instant) -> Result<()> {
+        let _fifo = priority::fifo(PRIORITY)?;
+        let frame_time = Duration::from_secs(1) / FRAMES_PER_S;
+        let bits = (DATAGRAM_BYTES * 8) as f64;
+        let spacing = Duration::from_secs_f64(bits / (f64::from(self.shape.pace_mbps) * 1e6));
+        let mut datagram = vec![0u8; DATAGRAM_BYTES];
+        for (number, frame) in (0u32..).zip(0..self.frames) {
+            let due = start + frame_time * number;
+            sleep_until(due);
+            frames.lock().map_err(poisoned)?.sent(frame, start.elapsed().as_secs_f64());
+            for (packet, place) in (0u16..).zip(0..self.shape.packets()) {
+                sleep_until(due + spacing * u32::from(packet));
+                datagram[..4].copy_from_slice(&number.to_be_bytes());
+                datagram[4..6].copy_from_slice(&packet.to_be_bytes());
+                let bytes = DATAGRAM_BYTES.min(self.shape.frame_bytes - place * DATAGRAM_BYTES);
+                match self.source.send_to(&datagram[..bytes], self.target) {
+                    Ok(_) => {}
+                    // The queue of the host's own interface is full: the datagram counts as lost
+                    // like any other.
+                    Err(error) if Errno::from_io_error(&error) == Some(Errno::NOBUFS) => {}
+                    Err(error) => return Err(error).context("send"),
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn receive(&self, frames: &Mutex<Frames>, start: Instant, over: &AtomicBool) -> Result<()> {
+        let _fifo = priority::fifo(PRIORITY)?;
+        self.receiver.set_read_timeout(Some(DRAIN / 5))?;
+        let mut buffer = vec![0u8; DATAGRAM_BYTES + 1];
+        while !over.load(Ordering::Acquire) {
+            let bytes = match self.receiver.recv(&mut buffer) {
+                Ok(bytes) => bytes,
+                Err(error)
+                    if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) =>
+                {
+                    continue;
+                }
+                Err(error) => return Err(error).context("receive"),
+            };
+            let at_s = start.elapsed().as_secs_f64();
+            let [a, b, c, d, e, f, ..] = buffer[..bytes] else { continue };
+            let frame = usize::try_from(u32::from_be_bytes([a, b, c, d]))?;
+            let packet = u16::from_be_bytes([e, f]);
+            frames.lock().map_err(poisoned)?.arrived(frame, packet, at_s);
+        }
+        Ok(())
+    }
+}
+
+fn poisoned<T>(_: std::sync::PoisonError<T>) -> anyhow::Error {
+    anyhow::anyhow!("a thread panicked")
+}
+
+fn sleep_until(moment: Instant) {
+    thread::sleep(moment.saturating_duration_since(Instant::now()));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::experiment::measure::frames::PACKETS_MAX;
+
+    #[test]
+    fn four_k_is_four_times_hd_and_only_express_may_send_it_in_one_flow() {
+        assert_eq!(UHD.frame_bytes, 4 * HD.frame_bytes);
+        let mbps = |shape: Shape| shape.frame_bytes as f64 * 8.0 * f64::from(FRAMES_PER_S) / 1e6;
+        let (plain, express) = (flow_mbps(Variant::Plain), flow_mbps(Variant::Express));
+        // Rates that the camera delivers: 3 and 12 Gb/s.
+        let camera = |shape: Shape| mbps(shape) * f64::from(SCALE) / 1e3;
+        assert!((camera(HD) - 3.0).abs() < 0.01 && (camera(UHD) - 12.0).abs() < 0.01);
+        assert!(mbps(UHD) > f64::from(plain));
+        assert!(HD.pace_mbps < plain && UHD.pace_mbps < express);
+        for shape in [WIDE, HD, UHD] {
+            assert!(shape.packets() <= PACKETS_MAX.into());
+            // The last datagram is sent long before the frame is late.
+            let frame_ms = shape.frame_bytes as f64 * 8.0 / f64::from(shape.pace_mbps) / 1e3;
+            assert!(frame_ms < 12.0, "{shape:?}: {frame_ms}");
+        }
+    }
+}

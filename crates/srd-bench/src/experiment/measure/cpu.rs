@@ -1,0 +1,90 @@
+//! CPU time that an experiment itself used, without the other load of the machine.
+//!
+//! A measurement has priority over other load, so other load on the machine does not distort it,
+//! but a machine that the measurement itself saturates does. Counted are this process and the
+//! children that it waited for, the processes inside of the fabric, and network interrupts, nearly
+//! all of which belong to the fabric.
+
+use anyhow::{Context, Result};
+use srd_lab::fabric::Fabric;
+use srd_lab::priority::{CpuMeter, CpuUse};
+use srd_lab::{namespace, plan};
+use std::collections::BTreeMap;
+use std::fs;
+
+/// Counters at the start of a measurement.
+pub(in crate::experiment) struct OwnCpu {
+    machine: CpuMeter,
+    own_ticks: u64,
+    inside: BTreeMap<i32, u64>,
+}
+
+impl OwnCpu {
+    /// Starts counting.
+    pub(in crate::experiment) fn start(fabric: &Fabric) -> Result<OwnCpu> {
+        let (machine, own_ticks, inside) = (CpuMeter::start()?, own_ticks()?, inside(fabric));
+        Ok(OwnCpu { machine, own_ticks, inside })
+    }
+
+    /// Returns the machine's CPU time since the start, and the experiment's part of it, 0 to 1.
+    pub(in crate::experiment) fn stop(&self, fabric: &Fabric) -> Result<(CpuUse, f64)> {
+        let machine = self.machine.stop()?;
+        let before = |pid: &i32| self.inside.get(pid).copied().unwrap_or(0);
+        let inside = inside(fabric);
+        let inside: u64 = inside.iter().map(|(pid, now)| now.saturating_sub(before(pid))).sum();
+        let ticks = own_ticks()?.saturating_sub(self.own_ticks) + inside;
+        let ours_s =
+            ticks as f64 / srd_lab::priority::clock_ticks_per_s() as f64 + machine.softirq_s;
+        let share = if machine.available_s > 0.0 { ours_s / machine.available_s } else { 0.0 };
+        Ok((machine, share.min(1.0)))
+    }
+}
+
+/// CPU ticks of this process, and of the children that it has waited for.
+fn own_ticks() -> Result<u64> {
+    let stat = fs::read_to_string("/proc/self/stat").context("/proc/self/stat")?;
+    ticks(&stat, 4).context("/proc/self/stat")
+}
+
+/// Returns the CPU seconds of a process that this one has started.
+pub(in crate::experiment) fn of_process(pid: u32) -> Result<f64> {
+    let file = format!("/proc/{pid}/stat");
+    let stat = fs::read_to_string(&file).with_context(|| file.clone())?;
+    let ticks = ticks(&stat, 2).context(file)?;
+    Ok(ticks as f64 / srd_lab::priority::clock_ticks_per_s() as f64)
+}
+
+/// Returns the running processes inside of the fabric, with their CPU ticks.
+fn inside(fabric: &Fabric) -> BTreeMap<i32, u64> {
+    let names = plan::namespace_names(fabric.config());
+    let pids = namespace::processes(&names).into_iter().map(|(pid, _)| pid.as_raw_nonzero().get());
+    let known = pids.filter_map(|pid| {
+        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+        Some((pid, ticks(&stat, 2)?))
+    });
+    known.collect()
+}
+
+/// Returns the sum of the first `count` of these fields of `/proc/PID/stat`: user, system, and
+/// both for the children waited for (fields 14 to 17). The name in field 2 may contain anything,
+/// even parentheses.
+fn ticks(stat: &str, count: usize) -> Option<u64> {
+    let fields = stat.rsplit_once(')')?.1.split_whitespace();
+    let times: Vec<u64> =
+        fields.skip(11).take(count).map_while(|field| field.parse().ok()).collect();
+    (times.len() == count).then(|| times.iter().sum())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_found_behind_any_name() {
+        let stat = "7 (a) b) c) S 1 2 3 4 5 6 7 8 9 10 100 20 3 4 20 0 1";
+        assert_eq!(ticks(stat, 2), Some(120));
+        assert_eq!(ticks(stat, 4), Some(127));
+        assert_eq!(ticks("7 (a) S 1", 2), None);
+        assert!(own_ticks().is_ok());
+    }
+}

@@ -1,0 +1,245 @@
+//! Flows of numbered datagrams at a constant pace, and statistics of their arrival.
+//!
+//! A delay counts from the moment at which a datagram was *due* to leave, so that delays of the
+//! sender are included. Both sockets belong to this process: one clock.
+
+use crate::experiment::Stage;
+use anyhow::{Context, Result};
+use rustix::io::Errno;
+use rustix::net::sockopt;
+use srd_lab::id::{Family, HostId};
+use srd_lab::priority;
+use std::io::ErrorKind;
+use std::net::{SocketAddr, UdpSocket};
+use std::ops::Range;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// Real-time priority of senders and receivers.
+const PRIORITY: u8 = 20;
+/// Wait for the last datagrams.
+const DRAIN: Duration = Duration::from_millis(500);
+/// Socket buffer of a receiver: only the network loses datagrams.
+const BUFFER_BYTES: usize = 8 << 20;
+/// Time for the threads to start.
+const START: Duration = Duration::from_millis(50);
+
+/// One flow.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::experiment) struct Paced {
+    pub(in crate::experiment) from: HostId,
+    pub(in crate::experiment) to: HostId,
+    /// Port of the receiver.
+    pub(in crate::experiment) port: u16,
+    /// Payload of each datagram, at least four.
+    pub(in crate::experiment) bytes: usize,
+    /// Time between two datagrams.
+    pub(in crate::experiment) period: Duration,
+}
+
+/// The datagrams of a flow that arrived, in their order of arrival: number, and seconds since the
+/// start.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(in crate::experiment) struct Arrivals(Vec<(u32, f64)>);
+
+/// Statistics of the datagrams of a time.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(in crate::experiment) struct Account {
+    /// Datagrams that were due.
+    pub(in crate::experiment) sent: usize,
+    /// Datagrams that never arrived.
+    pub(in crate::experiment) lost: usize,
+    /// Datagrams that arrived more than once.
+    pub(in crate::experiment) twice: usize,
+    /// Datagrams that arrived after one with a higher number.
+    pub(in crate::experiment) inversions: usize,
+    /// Delay from due to arrived, in ms, of each datagram that arrived.
+    pub(in crate::experiment) delay_ms: Vec<f64>,
+}
+
+/// Runs flows while `meanwhile` works on the calling thread; `meanwhile` gets the start time of
+/// the flows.
+pub(in crate::experiment) fn run<T>(
+    stage: &Stage<'_>,
+    flows: &[Paced],
+    meanwhile: impl FnOnce(Instant) -> Result<T>,
+) -> Result<(Vec<Arrivals>, T)> {
+    let sockets =
+        flows.iter().map(|flow| Sockets::open(stage, flow)).collect::<Result<Vec<_>>>()?;
+    let (no_more, over) = (&AtomicBool::new(false), &AtomicBool::new(false));
+    let start = Instant::now() + START;
+    thread::scope(|scope| {
+        let receivers: Vec<_> =
+            sockets.iter().map(|sockets| scope.spawn(|| sockets.receive(start, over))).collect();
+        let senders: Vec<_> = sockets
+            .iter()
+            .zip(flows)
+            .map(|(sockets, flow)| scope.spawn(|| sockets.send(flow, start, no_more)))
+            .collect();
+        // Stops the threads also if `meanwhile` panics; otherwise the scope would wait for them
+        // for ever.
+        let (stop_senders, stop_receivers) = (StopOnDrop(no_more), StopOnDrop(over));
+        let done = meanwhile(start);
+        drop(stop_senders);
+        for sender in senders {
+            let sent = sender.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+            sent.context("sender")?;
+        }
+        thread::sleep(DRAIN);
+        drop(stop_receivers);
+        let received = receivers.into_iter().map(|receiver| {
+            let seen = receiver.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+            seen.context("receiver")
+        });
+        Ok((received.collect::<Result<_>>()?, done?))
+    })
+}
+
+struct StopOnDrop<'a>(&'a AtomicBool);
+
+impl Drop for StopOnDrop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Release);
+    }
+}
+
+/// The two sockets of a flow.
+struct Sockets {
+    source: UdpSocket,
+    receiver: UdpSocket,
+    target: SocketAddr,
+    bytes: usize,
+}
+
+impl Sockets {
+    fn open(stage: &Stage<'_>, flow: &Paced) -> Result<Sockets> {
+        let source = stage.fabric.udp_socket(flow.from, Family::V4, flow.port)?;
+        let receiver = stage.fabric.udp_socket(flow.to, Family::V4, flow.port)?;
+        sockopt::set_socket_recv_buffer_size_force(&receiver, BUFFER_BYTES)
+            .context("SO_RCVBUFFORCE")?;
+        receiver.set_read_timeout(Some(DRAIN / 5))?;
+        let target = SocketAddr::new(stage.address(flow.to)?, flow.port);
+        Ok(Sockets { source, receiver, target, bytes: flow.bytes })
+    }
+
+    fn send(&self, flow: &Paced, start: Instant, over: &AtomicBool) -> Result<()> {
+        let _fifo = priority::fifo(PRIORITY)?;
+        let mut datagram = vec![0u8; flow.bytes];
+        for number in 0u32.. {
+            let due = start + flow.period * number;
+            thread::sleep(due.saturating_duration_since(Instant::now()));
+            if over.load(Ordering::Acquire) {
+                break;
+            }
+            datagram[..4].copy_from_slice(&number.to_be_bytes());
+            match self.source.send_to(&datagram, self.target) {
+                Ok(_) => {}
+                // The queue of the host's own interface is full: the datagram counts as lost like
+                // any other.
+                Err(error) if Errno::from_io_error(&error) == Some(Errno::NOBUFS) => {}
+                Err(error) => return Err(error).context("send"),
+            }
+        }
+        Ok(())
+    }
+
+    fn receive(&self, start: Instant, over: &AtomicBool) -> Result<Arrivals> {
+        let _fifo = priority::fifo(PRIORITY)?;
+        let mut buffer = vec![0u8; self.bytes + 1];
+        let mut arrived = Vec::new();
+        while !over.load(Ordering::Acquire) {
+            match self.receiver.recv(&mut buffer) {
+                Ok(bytes) if bytes == self.bytes => {
+                    let at_s = start.elapsed().as_secs_f64();
+                    let [a, b, c, d, ..] = buffer[..] else { continue };
+                    arrived.push((u32::from_be_bytes([a, b, c, d]), at_s));
+                }
+                // A datagram of another size is from another sender.
+                Ok(_) => {}
+                Err(error)
+                    if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {}
+                Err(error) => return Err(error).context("receive"),
+            }
+        }
+        Ok(Arrivals(arrived))
+    }
+}
+
+impl Arrivals {
+    /// Counts the datagrams that were due in these times (seconds since the start).
+    pub(in crate::experiment) fn account(
+        &self,
+        period: Duration,
+        times_s: &[Range<f64>],
+    ) -> Account {
+        let period_s = period.as_secs_f64();
+        let counts = |number: u32| {
+            let due_s = f64::from(number) * period_s;
+            times_s.iter().any(|time| time.contains(&due_s))
+        };
+        let mut account = Account { sent: sent(period_s, times_s), ..Account::default() };
+        let (mut seen, mut highest) = (std::collections::BTreeSet::new(), None);
+        for (number, at_s) in &self.0 {
+            let is_behind = highest.is_some_and(|highest| *number < highest);
+            highest = highest.max(Some(*number));
+            if !counts(*number) {
+                continue;
+            }
+            if !seen.insert(*number) {
+                account.twice += 1;
+                continue;
+            }
+            account.inversions += usize::from(is_behind);
+            account.delay_ms.push((at_s - f64::from(*number) * period_s) * 1e3);
+        }
+        account.lost = account.sent.saturating_sub(seen.len());
+        account
+    }
+}
+
+/// Returns the number of datagrams that were due in these times: one for each period that begins
+/// in them.
+fn sent(period_s: f64, times_s: &[Range<f64>]) -> usize {
+    let before = |time_s: f64| (time_s / period_s).ceil().max(0.0);
+    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // a count
+    times_s.iter().map(|time| (before(time.end) - before(time.start)).max(0.0) as usize).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PERIOD: Duration = Duration::from_secs(1);
+
+    fn account(arrived: &[(u32, f64)], times_s: &[Range<f64>]) -> Account {
+        Arrivals(arrived.to_vec()).account(PERIOD, times_s)
+    }
+
+    #[test]
+    fn delays_are_those_since_a_datagram_was_due() {
+        let seen = account(&[(0, 0.5), (1, 1.25), (2, 2.5)], &[0.0..3.0]);
+        assert_eq!((seen.sent, seen.lost, seen.inversions), (3, 0, 0));
+        assert_eq!(seen.delay_ms, [500.0, 250.0, 500.0]);
+    }
+
+    #[test]
+    fn what_overtakes_makes_inversions_of_all_that_it_overtook() {
+        let seen = account(&[(0, 0.1), (3, 3.1), (1, 3.2), (2, 3.3), (4, 4.1)], &[0.0..5.0]);
+        assert_eq!((seen.sent, seen.lost, seen.inversions), (5, 0, 2));
+    }
+
+    #[test]
+    fn missing_ones_are_lost_and_copies_count_once() {
+        let seen = account(&[(0, 0.1), (2, 2.1), (2, 2.2)], &[0.0..4.0]);
+        assert_eq!((seen.sent, seen.lost, seen.twice, seen.inversions), (4, 2, 1, 0));
+        assert_eq!(seen.delay_ms.len(), 2);
+    }
+
+    #[test]
+    fn only_datagrams_due_in_the_times_count_but_all_are_looked_at() {
+        // Number 5 lies outside, and 4 arrives behind it.
+        let seen = account(&[(0, 0.1), (5, 5.1), (4, 5.2)], &[1.0..2.0, 3.5..5.0]);
+        assert_eq!((seen.sent, seen.lost, seen.inversions), (2, 1, 1));
+    }
+}

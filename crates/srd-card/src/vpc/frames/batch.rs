@@ -1,0 +1,200 @@
+//! Batches of frames of a guest, or of another host. The memory of a flow is rarely in the cache,
+//! and each packet needs the memory of two ends. Looking up several packets before the first is
+//! judged makes their cache misses overlap.
+
+use alloc::sync::Arc;
+use alloc::vec::{Drain, Vec};
+
+use srd_proto::time::Instant;
+use srd_vpc::id::EniId;
+
+use crate::meta::key::Direction;
+use crate::meta::offload::OFFLOAD_BYTES;
+use crate::track::{Key, TrackId};
+use crate::vpc::card::Card;
+use crate::vpc::drops::Cause;
+use crate::vpc::envelope::Envelope;
+use crate::vpc::frames::read::Read;
+use crate::vpc::port::{Environment, PortId};
+use crate::vpc::tables::flow::{Sender, To, Verdict};
+
+/// Frames that are looked up together: as many cache misses as a core can have at a time.
+const TOGETHER: usize = 16;
+
+/// A frame, and the entry of its flow.
+struct Look {
+    read: Read,
+    key: Key,
+    here: Option<TrackId>,
+    there: Option<ReceiverFlow>,
+}
+
+/// Flow at the instance of this host that receives the frame.
+struct ReceiverFlow {
+    port: PortId,
+    instance: u32,
+    key: Key,
+    id: Option<TrackId>,
+    /// Whether the sender's entry does not yet contain this hint, and has to store it.
+    is_new: bool,
+}
+
+/// A frame of another host for an interface of this one.
+struct Arriving {
+    from: EniId,
+    port: PortId,
+    read: Read,
+    key: Key,
+    id: Option<TrackId>,
+}
+
+impl Card {
+    /// Takes frames that another host has sent, in order, each as [`Card::from_host`] does.
+    pub fn from_host_all(
+        &mut self,
+        now: Instant,
+        host: &Arc<str>,
+        mut frames: Drain<'_, (Envelope, Vec<u8>)>,
+        around: &mut impl Environment,
+    ) {
+        let mut looks: [Option<Arriving>; TOGETHER] = [const { None }; TOGETHER];
+        // Most frames come from the same interface.
+        let mut last: Option<(EniId, Sender)> = None;
+        while frames.len() > 0 {
+            let together = &frames.as_slice()[..frames.len().min(TOGETHER)];
+            let looks = &mut looks[..together.len()];
+            self.look_at_arriving(together, looks);
+            for look in looks {
+                let Some((envelope, frame)) = frames.next() else { break };
+                let Some(Arriving { from, port, read, key, id }) = look else {
+                    self.from_host(now, host, envelope, frame, around);
+                    continue;
+                };
+                let of_last = last.take().filter(|(eni, _)| eni == from);
+                let (_, sender) =
+                    last.insert(of_last.unwrap_or_else(|| (*from, self.sender(host, Some(*from)))));
+                if let Some(id) = *id {
+                    let instance = self.ports[port.0 as usize].instance;
+                    self.instances[instance as usize].flows.expect(id);
+                }
+                self.arrive_read(now, sender, *port, frame, (read, key), around);
+            }
+            self.run(now, around);
+        }
+    }
+
+    /// Reads frames of another host, and looks up the flow of each. Nothing changes. The result is
+    /// `None` for a frame of another kind, for a frame to an unknown interface, and for a
+    /// malformed frame.
+    fn look_at_arriving(&self, frames: &[(Envelope, Vec<u8>)], looks: &mut [Option<Arriving>]) {
+        let mut last = None;
+        for (look, (envelope, frame)) in looks.iter_mut().zip(frames) {
+            *look = None;
+            let Envelope::Between { from, to } = *envelope else { continue };
+            let of_last = last.filter(|(eni, _)| *eni == to);
+            let Some(port) = of_last.map(|(_, port)| port).or_else(|| self.port_of(to)) else {
+                continue;
+            };
+            last = Some((to, port));
+            *look = Read::frame(frame).map(|read| {
+                let key = self.key_at(port, &read, frame);
+                Arriving { from, port, read, key, id: None }
+            });
+        }
+        for look in looks.iter_mut().flatten() {
+            let instance = self.ports[look.port.0 as usize].instance;
+            look.id = self.instances[instance as usize].flows.look(&look.key);
+        }
+        for look in looks.iter_mut().flatten() {
+            let flows = &self.instances[self.ports[look.port.0 as usize].instance as usize].flows;
+            look.id = look.id.filter(|id| flows.peek(*id, &look.key).is_some());
+        }
+    }
+
+    /// Takes frames that a guest sends, in order, each as [`Card::from_guest`] does.
+    pub fn from_guest_all(
+        &mut self,
+        now: Instant,
+        port: PortId,
+        frames: &mut Vec<Vec<u8>>,
+        around: &mut impl Environment,
+    ) {
+        let Some(instance) = self.port(port).map(|port| port.instance) else {
+            let frames = frames.drain(..).count();
+            return self.drop_of(None, Cause::NotHere, frames as u64);
+        };
+        let mut frames = frames.drain(..);
+        let mut looks: [Option<Look>; TOGETHER] = [const { None }; TOGETHER];
+        while frames.len() > 0 {
+            let together = &frames.as_slice()[..frames.len().min(TOGETHER)];
+            let looks = &mut looks[..together.len()];
+            self.look(port, together, looks);
+            for look in looks {
+                let Some(frame) = frames.next() else { break };
+                let Some(Look { read, key, here, there }) = look else {
+                    self.drop_of(Some(port), Cause::Malformed, 1);
+                    continue;
+                };
+                if let Some(here) = *here {
+                    let flows = &mut self.instances[instance as usize].flows;
+                    flows.expect(here);
+                    if let Some(ReceiverFlow { id: Some(id), is_new: true, .. }) = *there
+                        && let Some((flow, ..)) = flows.value(here)
+                    {
+                        flow.beside = id;
+                    }
+                }
+                if let Some(ReceiverFlow { instance, id: Some(id), .. }) = *there {
+                    self.instances[instance as usize].flows.expect(id);
+                }
+                let there = there.as_ref().map(|there| (there.port, &there.key));
+                self.send(now, port, frame, (read, key, there), around);
+            }
+            self.run(now, around);
+        }
+    }
+
+    /// Reads frames, and looks up the flow of each at the sender and at the receiver. Nothing
+    /// changes.
+    fn look(&self, port: PortId, frames: &[Vec<u8>], looks: &mut [Option<Look>]) {
+        let port = &self.ports[port.0 as usize];
+        let (instance, index) = (&self.instances[port.instance as usize], port.index);
+        for (look, frame) in looks.iter_mut().zip(frames) {
+            *look = Read::frame(frame).map(|read| {
+                let bytes = &frame[OFFLOAD_BYTES..];
+                let key = read.key(bytes, Direction::Egress, index);
+                Look { read, key, here: None, there: None }
+            });
+        }
+        for look in looks.iter_mut().flatten() {
+            look.here = instance.flows.look(&look.key);
+        }
+        for (look, frame) in looks.iter_mut().zip(frames) {
+            let Some(look) = look else { continue };
+            let flow = look.here.and_then(|id| instance.flows.peek(id, &look.key));
+            let since = self.since(port, &look.key);
+            if let Some((flow, tracked)) = flow
+                && let Verdict::Go(slot) = flow.out.verdict
+                && since.holds(flow.out.epoch, tracked)
+                && let Some(&To::Port(id)) = self.ends.targets.get(slot).map(|target| &target.to)
+                && let Some(port) = self.port(id)
+            {
+                let key = self.key_at(id, &look.read, frame);
+                let (instance, beside) = (port.instance, Some(flow.beside));
+                look.there =
+                    Some(ReceiverFlow { port: id, instance, key, id: beside, is_new: false });
+            }
+        }
+        for there in looks.iter_mut().flatten().filter_map(|look| look.there.as_mut()) {
+            let flows = &self.instances[there.instance as usize].flows;
+            there.id = there.id.filter(|id| flows.peek(*id, &there.key).is_some());
+        }
+        // Without a valid hint in the sender's entry, the index is searched.
+        let all = looks.iter_mut().flatten().filter_map(|look| look.there.as_mut());
+        for there in all.filter(|there| there.id.is_none()) {
+            let flows = &self.instances[there.instance as usize].flows;
+            there.id = flows.look(&there.key).filter(|id| flows.peek(*id, &there.key).is_some());
+            there.is_new = there.id.is_some();
+        }
+    }
+}

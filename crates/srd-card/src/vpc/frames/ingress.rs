@@ -1,0 +1,411 @@
+//! Packets that arrive for guests: from interfaces of this host and of others, and from the
+//! internet.
+
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use core::net::IpAddr;
+
+use srd_proto::time::Instant;
+use srd_vpc::compile::{Arrival, NoSender};
+use srd_vpc::id::EniId;
+use srd_vpc::judge::{Reason, Tracking};
+
+use crate::limits::{LimitDecision, Offer};
+use crate::meta::key::Direction;
+use crate::meta::offload::OFFLOAD_BYTES;
+use crate::track::{Key, PacketKind, TrackId};
+use crate::vpc::asking::PendingPacket;
+use crate::vpc::card::Card;
+use crate::vpc::drops::Cause;
+use crate::vpc::envelope::Envelope;
+use crate::vpc::frames::parcel::{Going, Parcel};
+use crate::vpc::frames::read::{Read, bytes_of};
+use crate::vpc::frames::translate;
+use crate::vpc::frames::with_first::after_refused;
+use crate::vpc::port::{Environment, PortId};
+use crate::vpc::tables::flow::{Flow, FlowLookup, NOBODY, Sender, Side, Verdict, Via};
+
+impl Card {
+    /// Takes a frame that another host, or the edge of a gateway, has sent.
+    pub fn from_host(
+        &mut self,
+        now: Instant,
+        host: &Arc<str>,
+        envelope: Envelope,
+        frame: Vec<u8>,
+        around: &mut impl Environment,
+    ) {
+        match envelope {
+            Envelope::Between { from, to } => {
+                let sender = self.sender(host, Some(from));
+                self.arrive_at(now, sender, to, frame, around);
+            }
+            Envelope::Arriving | Envelope::FromNat { .. } if !self.is_edge(host) => {
+                self.drop_of(None, Cause::NotItsHost, 1);
+            }
+            Envelope::Arriving => self.arrive_from_internet(now, host, frame, around),
+            Envelope::FromNat { nat, to, port } => {
+                let sender = self.sender(host, None);
+                if self.passes_back(now, (nat, to, port), &sender, &frame) {
+                    self.arrive_at(now, sender, to, frame, around);
+                }
+            }
+            Envelope::Translated { from, to } => {
+                let sender = Sender { via: Via::Nat, ..self.sender(host, Some(from)) };
+                self.arrive_at(now, sender, to, frame, around);
+            }
+            Envelope::ToNat { from, .. } => {
+                let sender = Sender { via: Via::NatBack, ..self.sender(host, Some(from)) };
+                if self.back_by_nat(now, sender, frame, around).is_err() {
+                    self.drop_of(None, Cause::NoNatConnection, 1);
+                }
+            }
+            // This card is the edge of no gateway; the edge of the program handles such frames.
+            Envelope::Leaving { .. } | Envelope::ByNat { .. } => {
+                self.drop_of(None, Cause::NoEdge, 1);
+            }
+        }
+        self.run(now, around);
+    }
+
+    /// Takes a frame that a service of the network itself sends to a guest. Groups and lists are
+    /// not applied, the connection is not tracked, and the limits do not delay the frame (V11).
+    pub fn from_service(&mut self, port: PortId, frame: Vec<u8>, around: &mut impl Environment) {
+        if self.port(port).is_none() {
+            return self.drop_of(None, Cause::NotHere, 1);
+        }
+        let Some(read) = Read::frame(&frame) else {
+            return self.drop_of(Some(port), Cause::Malformed, 1);
+        };
+        let counts = &mut self.ports[port.0 as usize].counts;
+        counts.rx_packets += read.layout.packets();
+        counts.rx_bytes += u64::from(bytes_of(&read.layout));
+        around.to_guest(port, frame);
+    }
+
+    pub(in crate::vpc) fn sender(&self, host: &Arc<str>, eni: Option<EniId>) -> Sender {
+        Sender { host: (*host != self.host).then(|| host.clone()), eni, via: Via::Direct }
+    }
+
+    fn is_edge(&self, host: &Arc<str>) -> bool {
+        self.edges.values().any(|edge| edge == host)
+    }
+
+    pub(in crate::vpc) fn arrive_at(
+        &mut self,
+        now: Instant,
+        sender: Sender,
+        to: EniId,
+        frame: Vec<u8>,
+        around: &mut impl Environment,
+    ) {
+        match self.port_of(to) {
+            Some(port) => self.arrive(now, sender, port, frame, around),
+            None => self.drop_of(None, Cause::NotHere, 1),
+        }
+    }
+
+    /// Writes the destination before the flow is looked up, because flows have private addresses.
+    fn arrive_from_internet(
+        &mut self,
+        now: Instant,
+        host: &Arc<str>,
+        mut frame: Vec<u8>,
+        around: &mut impl Environment,
+    ) {
+        let Some(read) = Read::arriving(&frame) else {
+            return self.drop_of(None, Cause::Malformed, 1);
+        };
+        let bytes = &mut frame[OFFLOAD_BYTES..];
+        let arrival = self.rules.arrive(&read.for_rules(bytes));
+        let Arrival { eni, packet, begins } = match arrival {
+            Ok(arrival) => arrival,
+            Err(reason) => return self.drop_of(None, Cause::Rule(reason), read.layout.packets()),
+        };
+        if let (IpAddr::V4(before), IpAddr::V4(private)) =
+            (read.packet.destination, packet.destination)
+            && before != private
+        {
+            translate::write(bytes, &read.layout, translate::DESTINATION_AT, private);
+        }
+        let Some(port) = self.port_of(eni) else {
+            return self.drop_of(None, Cause::NotHere, read.layout.packets());
+        };
+        let sender = self.sender(host, None);
+        if begins.is_err() && !self.is_answer(now, port, &sender, &frame) {
+            let cause = Cause::Rule(begins.err().unwrap_or(Reason::Detached));
+            let read = self.known_read(now, port, Some(&sender), &frame).unwrap_or(read);
+            return self.drop_before(now, port, &read, &frame[OFFLOAD_BYTES..], cause);
+        }
+        self.arrive(now, sender, port, frame, around);
+    }
+
+    /// Whether a frame belongs to a connection that the guest's side tracks.
+    fn is_answer(&mut self, now: Instant, port: PortId, from: &Sender, frame: &[u8]) -> bool {
+        let Some(read) = Read::frame(frame) else { return false };
+        let bytes = &frame[OFFLOAD_BYTES..];
+        let (read, key) = self.with_first(now, port, Some(from), &read, bytes);
+        let there = &self.ports[port.0 as usize];
+        let flows = &mut self.instances[there.instance as usize].flows;
+        let found = flows.related(now, &key);
+        found.and_then(|id| flows.value(id)).is_some_and(|(_, tracked, _)| tracked)
+            || self.is_related(now, port, &read, bytes, Direction::Ingress)
+    }
+
+    /// Takes a frame for an interface of this host.
+    pub(in crate::vpc) fn arrive(
+        &mut self,
+        now: Instant,
+        sender: Sender,
+        port: PortId,
+        frame: Vec<u8>,
+        around: &mut impl Environment,
+    ) {
+        let Some(read) = Read::frame(&frame) else {
+            return self.drop_of(Some(port), Cause::Malformed, 1);
+        };
+        let key = self.key_at(port, &read, &frame);
+        self.arrive_read(now, &sender, port, frame, (&read, &key), around);
+    }
+
+    /// Returns the flow of a frame at the interface that receives the frame.
+    pub(in crate::vpc) fn key_at(&self, port: PortId, read: &Read, frame: &[u8]) -> Key {
+        let index = self.ports[port.0 as usize].index;
+        read.key(&frame[OFFLOAD_BYTES..], Direction::Ingress, index)
+    }
+
+    /// Takes a frame that was read already, with its flow at the receiver.
+    pub(in crate::vpc) fn arrive_read(
+        &mut self,
+        now: Instant,
+        sender: &Sender,
+        port: PortId,
+        frame: Vec<u8>,
+        (read, key): (&Read, &Key),
+        around: &mut impl Environment,
+    ) {
+        let packets = read.layout.packets();
+        let bytes = &frame[OFFLOAD_BYTES..];
+        let of_first;
+        let (read, key) = if read.packet.fragment {
+            of_first = self.with_first(now, port, Some(sender), read, bytes);
+            (&of_first.0, &of_first.1)
+        } else {
+            (read, key)
+        };
+        let there = &self.ports[port.0 as usize];
+        let (index, number) = (there.index, there.instance);
+        let seen = PacketKind::of(&read.packet, bytes);
+        let followed = self.follow(now, port, read, bytes, Direction::Ingress, key);
+        let judged = self.ports[port.0 as usize].counts.judged;
+        let taken = self.take(now, sender, port, read, bytes, key, seen);
+        let taken = taken.and_then(|()| self.note_return(now, sender, port, key));
+        if read.packet.fragment && taken != Err(Cause::Unanswered) {
+            self.note_first(now, port, Some(sender), (read, bytes), taken.is_ok());
+        }
+        if taken == Err(Cause::Unanswered) {
+            let eni = self.ports[port.0 as usize].eni;
+            let (sender, by_srd) = (Some(sender.clone()), self.by_srd);
+            let waiting = PendingPacket { frame, port, eni, sender, followed, by_srd };
+            return self.wait(now, waiting, packets);
+        }
+        let verdict = taken.map(|()| None).map_err(|cause| read.cause(cause));
+        self.note_judged(now, followed, port, key, judged, verdict);
+        if let Err(cause) = taken {
+            self.log_refusal(now, port, read, bytes, Direction::Ingress, cause);
+            let cause = read.cause(cause);
+            if cause == Cause::Tracking {
+                let instance = &mut self.instances[number as usize];
+                let packets = u32::try_from(packets).unwrap_or(u32::MAX);
+                instance.limits.count_refused_connection(index, packets);
+            }
+            return self.drop_of(Some(port), cause, packets);
+        }
+        if self.by_srd {
+            self.ports[port.0 as usize].counts.express_rx_packets += packets;
+        }
+        let offer = Offer {
+            direction: Direction::Ingress,
+            bytes: bytes_of(&read.layout),
+            packets: u32::try_from(packets).unwrap_or(u32::MAX),
+            eni: index,
+            gateway: sender.eni.is_none(),
+            link_local: false,
+            fragment: read.packet.fragment,
+        };
+        let asked = self.ask(now, number, &offer, None);
+        if asked == LimitDecision::Through {
+            return self.gone_in(now, &offer, port, followed, frame, around);
+        }
+        let (epoch, going) = (self.epochs.now(), Going::In(sender.clone()));
+        let parcel = Parcel { frame, port, epoch, going, followed };
+        self.keep(now, number, asked, offer, parcel);
+    }
+
+    /// Stores the host to which answers go, for a packet that came through another host's NAT
+    /// gateway.
+    #[inline]
+    fn note_return(
+        &mut self,
+        now: Instant,
+        sender: &Sender,
+        port: PortId,
+        key: &Key,
+    ) -> Result<(), Cause> {
+        let Some(host) = sender.host.as_ref().filter(|_| sender.via == Via::Nat) else {
+            return Ok(());
+        };
+        self.ports[port.0 as usize].returns.put(now, key, host, sender.eni).map_err(Cause::Nat)
+    }
+
+    /// Judges whether a guest accepts a packet. Updates state and time of the flow, except for a
+    /// packet from a host that may not send for its sender (V6), because such a host must not
+    /// change flows of others.
+    #[allow(clippy::too_many_arguments)] // one packet and its state
+    fn take(
+        &mut self,
+        now: Instant,
+        sender: &Sender,
+        port: PortId,
+        read: &Read,
+        bytes: &[u8],
+        key: &Key,
+        seen: PacketKind,
+    ) -> Result<(), Cause> {
+        if read.follows_refused {
+            self.ports[port.0 as usize].counts.judged += read.layout.packets();
+            let flow = self.flow_of(now, port, read, bytes, Direction::Ingress);
+            return Err(after_refused(self.ask_received(sender, port, read, bytes, flow)));
+        }
+        let there = &self.ports[port.0 as usize];
+        let since = self.since(there, key);
+        let flows = &mut self.instances[there.instance as usize].flows;
+        let mut known = FlowLookup::NOTHING;
+        if let Some(id) = flows.known(now, key, seen)
+            && let Some((flow, tracked, local_first)) = flows.value(id)
+        {
+            if since.holds(flow.into.epoch, tracked)
+                && read.is_cacheable()
+                && self.ends.senders.get(flow.sender) == Some(sender)
+            {
+                let verdict = flow.into.verdict;
+                flows.moved(id, false, seen);
+                match verdict {
+                    Verdict::Refuse(reason) => return Err(Cause::Rule(reason)),
+                    Verdict::Take => return Ok(()),
+                    Verdict::Go(_) => {}
+                }
+            }
+            known = FlowLookup { id: Some(id), tracked, first_way: !local_first };
+        }
+        self.judge_received(now, sender, port, read, bytes, key, seen, known)
+    }
+
+    /// The slow path: judges the packet by the rules, and keeps the verdict with the flow.
+    #[cold]
+    #[inline(never)]
+    #[allow(clippy::too_many_arguments)] // one packet and its state
+    fn judge_received(
+        &mut self,
+        now: Instant,
+        sender: &Sender,
+        port: PortId,
+        read: &Read,
+        bytes: &[u8],
+        key: &Key,
+        seen: PacketKind,
+        mut known: FlowLookup,
+    ) -> Result<(), Cause> {
+        let number = self.ports[port.0 as usize].instance;
+        self.ports[port.0 as usize].counts.judged += read.layout.packets();
+        if known.id.is_none() {
+            known.tracked = self.is_related(now, port, read, bytes, Direction::Ingress);
+        }
+        let related = known.id.is_none() && known.tracked;
+        let asked = self.ask_received(sender, port, read, bytes, known.flow());
+        if let (Some(id), Ok(_) | Err(Cause::Rule(_))) = (known.id, &asked) {
+            self.instances[number as usize].flows.moved(id, false, seen);
+        }
+        let tracking = match asked {
+            Ok(tracking) => tracking,
+            Err(cause) => {
+                if let (Some(id), Cause::Rule(reason)) = (known.id, cause) {
+                    self.keep_into(number, id, sender, Verdict::Refuse(reason));
+                }
+                return Err(cause);
+            }
+        };
+        if related {
+            return Ok(());
+        }
+        let flows = &mut self.instances[number as usize].flows;
+        let tracked = tracking.is_some_and(|tracking| tracking != Tracking::Untracked);
+        let id = match known.id {
+            Some(id) => {
+                if tracked && known.first_way && !known.tracked {
+                    flows.track(now, id).map_err(|_| Cause::Tracking)?;
+                    // The verdict of the other direction was given while the flow was not tracked.
+                    flows.value(id).into_iter().for_each(|(flow, ..)| flow.forget());
+                }
+                Some(id)
+            }
+            None if tracked => {
+                let new = flows.insert(now, key, false, seen, Flow::new(now));
+                Some(new.map_err(|_| Cause::Tracking)?)
+            }
+            None if read.is_cacheable() => flows.remember(now, key, false, seen, Flow::new(now)),
+            None => None,
+        };
+        if known.id.is_none() {
+            self.make_room(now, number);
+        }
+        if let Some(id) = id {
+            self.keep_into(number, id, sender, Verdict::Take);
+        }
+        Ok(())
+    }
+
+    /// Keeps the verdict of the rules with the flow. The verdict that a host may not send for the
+    /// sender is not kept, because packets from the true host have the same flow.
+    fn keep_into(&mut self, instance: u32, id: TrackId, sender: &Sender, verdict: Verdict) {
+        let (epoch, number) = (self.epochs.kept(), self.ends.senders.number_of(sender));
+        if let Some((flow, ..)) = self.instances[instance as usize].flows.value(id) {
+            flow.into = Side { epoch, verdict };
+            flow.sender = if number == NOBODY { NOBODY } else { number };
+        }
+    }
+
+    /// Judges a packet that arrives for a guest by the rules.
+    pub(in crate::vpc) fn ask_received(
+        &self,
+        sender: &Sender,
+        port: PortId,
+        read: &Read,
+        bytes: &[u8],
+        flow: srd_vpc::compile::Flow,
+    ) -> Result<Option<Tracking>, Cause> {
+        let to = self.ports[port.0 as usize].eni;
+        let packet = read.for_rules(bytes);
+        let crosses = match sender.eni {
+            None => true,
+            Some(from) if sender.via == Via::Nat => {
+                self.is_sent_by_nat(sender, to, from, packet.source)?
+            }
+            Some(from) => {
+                let place = self.rules.sender(to, from, packet.source);
+                let place = place.map_err(|none| match none {
+                    NoSender::Ask(_) => Cause::Unanswered,
+                    NoSender::NotIts => Cause::NotItsHost, // V6
+                })?;
+                let host = sender.host.as_ref().unwrap_or(&self.host);
+                if place.host.as_ref() != Some(host) {
+                    return Err(Cause::NotItsHost);
+                }
+                // Packets that return through a NAT gateway come from its subnet, which differs
+                // from the receiver's.
+                sender.via == Via::NatBack || self.rules.crosses(place, to)
+            }
+        };
+        self.rules.receive(to, &packet, crosses, flow).map_err(Cause::Rule)
+    }
+}

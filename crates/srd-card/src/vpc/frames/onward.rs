@@ -1,0 +1,430 @@
+//! Limits of instances, and the path of packets that have passed them.
+
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+
+use srd_proto::time::Instant;
+use srd_vpc::compile::Flow as OfFlow;
+use srd_vpc::judge::Exit;
+
+use crate::limits::{FlowKind, Limit, LimitDecision, Offer, Outcome};
+use crate::meta::Meta;
+use crate::meta::key::{Direction, FlowKey};
+use crate::meta::layout::Layout;
+use crate::meta::offload::OFFLOAD_BYTES;
+use crate::rewrite::{checksum, fragment, mss, segment, too_big};
+use crate::track::{Key, TrackId};
+use crate::vpc::asking::PendingPacket;
+use crate::vpc::card::Card;
+use crate::vpc::drops::Cause;
+use crate::vpc::envelope::Envelope;
+use crate::vpc::frames::parcel::{Going, Parcel};
+use crate::vpc::frames::read::Read;
+use crate::vpc::frames::translate;
+use crate::vpc::port::{Environment, FrameRoute, PortId};
+use crate::vpc::records::trace::{Event, Followed, Next};
+use crate::vpc::tables::flow::{Sender, To, Via};
+
+/// A packet of a guest that has passed the limits.
+pub(in crate::vpc) struct Out<'a> {
+    pub(in crate::vpc) port: PortId,
+    /// Number of the packet's target.
+    pub(in crate::vpc) slot: u32,
+    pub(in crate::vpc) followed: Followed,
+    /// The packet's frame, if it was just read.
+    pub(in crate::vpc) read: Option<&'a Read>,
+    /// Flow of the packet at an interface of this host, if it was looked up.
+    pub(in crate::vpc) there: Option<(PortId, &'a Key)>,
+}
+
+/// MTU of guests whose packets SRD carries.
+const EXPRESS_MTU: u16 = 8900;
+
+impl Card {
+    /// Checks a packet against the limits of its instance, and charges them.
+    #[inline]
+    pub(in crate::vpc) fn ask(
+        &mut self,
+        now: Instant,
+        number: u32,
+        offer: &Offer,
+        flow: Option<(TrackId, FlowKind)>,
+    ) -> LimitDecision {
+        let late = self.late;
+        let instance = &mut self.instances[number as usize];
+        instance.limits.set_late(late);
+        let ceiling = flow.map(|(_, kind)| instance.ceiling(kind));
+        let meter =
+            flow.and_then(|(id, _)| instance.flows.value(id)).map(|found| &mut found.0.meter);
+        let metered = meter.zip(ceiling.as_ref());
+        instance.limits.ask(now, offer, metered)
+    }
+
+    /// Keeps a packet that has to wait until `run` releases it, or drops and counts it.
+    #[cold]
+    pub(in crate::vpc) fn keep(
+        &mut self,
+        now: Instant,
+        number: u32,
+        asked: LimitDecision,
+        offer: Offer,
+        parcel: Parcel,
+    ) {
+        let followed = parcel.followed;
+        let outcome = self.instances[number as usize].limits.keep(asked, offer, parcel);
+        self.note(now, followed, || match outcome {
+            Outcome::Dropped(limit, _) => Event::OverLimit(limit),
+            Outcome::Taken(limit) => Event::Waits(limit),
+            _ => Event::Waits(None),
+        });
+        if self.busy.back() != Some(&number) {
+            self.busy.push_back(number);
+        }
+    }
+
+    /// Continues with packets that have passed the limits of their instances. Bound: each packet
+    /// passes the limits of at most two instances.
+    pub(in crate::vpc) fn run(&mut self, now: Instant, around: &mut impl Environment) {
+        while let Some(number) = self.busy.pop_front() {
+            while let Some((offer, parcel, held)) =
+                self.instances[number as usize].limits.pop_held(now)
+            {
+                if parcel.followed.is_some() {
+                    // The first limit was recorded when the wait began.
+                    for limit in held.limits().skip(1) {
+                        self.note(now, parcel.followed, || Event::Waits(Some(limit)));
+                    }
+                }
+                self.onward(now, &offer, parcel, around);
+            }
+            while let Some((limit, parcel)) = self.instances[number as usize].limits.pop_late() {
+                self.note(now, parcel.followed, || Event::OverLimit(limit));
+            }
+            self.arm(number);
+        }
+    }
+
+    /// Continues with a packet that waited and has passed the limits. If the rules have changed
+    /// meanwhile, the packet is judged again. // V4
+    fn onward(
+        &mut self,
+        now: Instant,
+        offer: &Offer,
+        mut parcel: Parcel,
+        around: &mut impl Environment,
+    ) {
+        if parcel.epoch != self.epochs.now()
+            && self.is_concerned(&parcel)
+            && let Err(cause) = self.judge_again(now, &mut parcel)
+        {
+            if cause == Cause::Unanswered {
+                let eni = self.ports[parcel.port.0 as usize].eni;
+                let Parcel { frame, port, going, followed, .. } = parcel;
+                let sender = match going {
+                    Going::Out(_) => None,
+                    Going::In(sender) => Some(sender),
+                };
+                // When its answer arrives, the packet passes the limits once more. It was counted
+                // as received over SRD when it was first accepted.
+                let by_srd = false;
+                let waiting = PendingPacket { frame, port, eni, sender, followed, by_srd };
+                return self.wait(now, waiting, offer.packets.into());
+            }
+            self.log_late_refusal(now, &parcel, cause);
+            self.note(now, parcel.followed, || Event::Dropped(cause));
+            return self.drop_of(Some(parcel.port), cause, offer.packets.into());
+        }
+        let Parcel { frame, port, going, followed, .. } = parcel;
+        match going {
+            Going::In(_) => self.gone_in(now, offer, port, followed, frame, around),
+            Going::Out(slot) => {
+                let out = Out { port, slot, followed, read: None, there: None };
+                self.gone_out(now, offer, out, frame, around);
+            }
+        }
+    }
+
+    /// Passes a packet to its guest.
+    pub(in crate::vpc) fn gone_in(
+        &mut self,
+        now: Instant,
+        offer: &Offer,
+        port: PortId,
+        followed: Followed,
+        frame: Vec<u8>,
+        around: &mut impl Environment,
+    ) {
+        let counts = &mut self.ports[port.0 as usize].counts;
+        counts.rx_packets += u64::from(offer.packets);
+        counts.rx_bytes += u64::from(offer.bytes);
+        self.log_passed(now, port, &frame, offer, None);
+        self.mirror(now, port, &frame, Direction::Ingress, around);
+        self.note(now, followed, || Event::Gone(Next::Guest));
+        around.to_guest(port, frame);
+    }
+
+    /// Sends a packet to its target.
+    pub(in crate::vpc) fn gone_out(
+        &mut self,
+        now: Instant,
+        offer: &Offer,
+        Out { port, slot, followed, read, there: known }: Out<'_>,
+        frame: Vec<u8>,
+        around: &mut impl Environment,
+    ) {
+        let Some(target) = self.ends.targets.get(slot) else { return };
+        let path = target.path;
+        let counts = &mut self.ports[port.0 as usize].counts;
+        counts.tx_packets += u64::from(offer.packets);
+        counts.tx_bytes += u64::from(offer.bytes);
+        if !offer.link_local {
+            self.log_passed(now, port, &frame, offer, Some(path));
+            self.mirror(now, port, &frame, Direction::Egress, around);
+        }
+        let Some(target) = self.ends.targets.get(slot) else { return };
+        if let (To::Host { host, eni, ride }, Some(read), false) =
+            (&target.to, read, followed.is_some())
+            && !read.layout.is_syn()
+        {
+            // The most frequent case of packets for other hosts.
+            let rides = rides_srd(ride.is_ok(), &read.layout);
+            if rides || read.layout.packet_bytes() <= self.host_bytes_max {
+                let there = &mut self.ports[port.0 as usize];
+                there.counts.count_express(ride.is_ok(), rides, read.layout.packets());
+                let envelope = Envelope::Between { from: there.eni, to: *eni };
+                let instance = there.instance;
+                return around
+                    .to_host(FrameRoute { host, instance, envelope, express: rides }, frame);
+            }
+        }
+        let to = target.to.clone();
+        let next = followed.is_some().then(|| Next::of(&to));
+        let stays = matches!(to, To::Port(_) | To::Service(_));
+        if stays && let Some(next) = next.clone() {
+            // Recorded before the events at the receiver on this host.
+            self.note(now, followed, || Event::Gone(next));
+        }
+        if let (To::Port(other), Some(read)) = (&to, read) {
+            let eni = Some(self.ports[port.0 as usize].eni);
+            let sender = Sender { host: None, eni, via: Via::Direct };
+            let key = match known {
+                Some((port, key)) if port == *other => *key,
+                _ => self.key_at(*other, read, &frame),
+            };
+            return self.arrive_read(now, &sender, *other, frame, (read, &key), around);
+        }
+        let left = self.leave(now, port, to, frame, around);
+        if let Err(cause) = left {
+            self.drop_of(Some(port), cause, offer.packets.into());
+        }
+        if !stays && let Some(next) = next {
+            let end = left.map_or_else(Event::Dropped, |()| Event::Gone(next));
+            self.note(now, followed, || end);
+        }
+    }
+
+    /// Whether a change of rules since a packet was judged may concern the packet.
+    #[cold]
+    fn is_concerned(&self, parcel: &Parcel) -> bool {
+        let Some(read) = Read::frame(&parcel.frame) else { return true };
+        let bytes = &parcel.frame[OFFLOAD_BYTES..];
+        let since = |port: PortId, direction| {
+            let port = &self.ports[port.0 as usize];
+            self.since(port, &read.key(bytes, direction, port.index)).groups
+        };
+        let (own, other) = match &parcel.going {
+            Going::Out(_) => (Direction::Egress, None),
+            Going::In(sender) => {
+                let here = sender.eni.filter(|_| sender.host.is_none());
+                (Direction::Ingress, here.and_then(|eni| self.port_of(eni)))
+            }
+        };
+        let other = other.map_or(0, |port| since(port, Direction::Egress));
+        parcel.epoch < since(parcel.port, own).max(other)
+    }
+
+    fn judge_again(&mut self, now: Instant, parcel: &mut Parcel) -> Result<(), Cause> {
+        let from = match &parcel.going {
+            Going::Out(_) => None,
+            Going::In(sender) => Some(sender),
+        };
+        let read = self.known_read(now, parcel.port, from, &parcel.frame);
+        let read = read.ok_or(Cause::Malformed)?;
+        let bytes = &parcel.frame[OFFLOAD_BYTES..];
+        let direction = if from.is_some() { Direction::Ingress } else { Direction::Egress };
+        let flow = self.flow_of(now, parcel.port, &read, bytes, direction);
+        match &mut parcel.going {
+            Going::Out(slot) => {
+                let (target, _) = self.ask_sent(parcel.port, &read, bytes, flow)?;
+                *slot = self.ends.targets.number_of(&target);
+            }
+            // The packet's public address is no longer known.
+            Going::In(Sender { eni: None, .. } | Sender { via: Via::Nat | Via::NatBack, .. }) => {
+                return Err(Cause::Changed);
+            }
+            Going::In(sender) => {
+                self.ask_received(sender, parcel.port, &read, bytes, flow)?;
+                let here = sender.eni.filter(|_| sender.host.is_none());
+                if let Some(from) = here.and_then(|eni| self.port_of(eni)) {
+                    let flow = self.flow_of(now, from, &read, bytes, Direction::Egress);
+                    self.ask_sent(from, &read, bytes, flow)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether a packet belongs to a connection that an interface tracks. The state of the
+    /// connection does not change.
+    pub(in crate::vpc) fn flow_of(
+        &mut self,
+        now: Instant,
+        port: PortId,
+        read: &Read,
+        bytes: &[u8],
+        direction: Direction,
+    ) -> OfFlow {
+        let there = &self.ports[port.0 as usize];
+        let key = read.key(bytes, direction, there.index);
+        let flows = &mut self.instances[there.instance as usize].flows;
+        let known = flows.related(now, &key).and_then(|id| flows.value(id));
+        let tracked = known.is_some_and(|(_, tracked, _)| tracked)
+            || self.is_related(now, port, read, bytes, direction);
+        if tracked { OfFlow::Established } else { OfFlow::New }
+    }
+
+    /// Sends a packet of a guest to its next stop.
+    ///
+    /// # Errors
+    /// The packet is too large for its path, or a NAT gateway does not accept it. The caller has
+    /// to count the packet.
+    pub(in crate::vpc) fn leave(
+        &mut self,
+        now: Instant,
+        port: PortId,
+        to: To,
+        frame: Vec<u8>,
+        around: &mut impl Environment,
+    ) -> Result<(), Cause> {
+        let there = &self.ports[port.0 as usize];
+        let (from, instance) = (there.eni, there.instance);
+        match to {
+            To::Port(other) => {
+                let sender = Sender { host: None, eni: Some(from), via: Via::Direct };
+                self.arrive(now, sender, other, frame, around);
+            }
+            To::Host { host, eni, ride } => {
+                let to = (&host, Envelope::Between { from, to: eni }, ride.is_ok());
+                return self.send_to_host(now, port, to, frame, around);
+            }
+            To::ByNat { nat, private, host, eni } => {
+                let (nat, to) = ((nat, private), (host, eni));
+                return self.leave_by_nat(now, port, nat, to, frame, around);
+            }
+            To::BackByNat(nat) => return self.leave_to_nat(now, port, nat, frame, around),
+            To::Service(service) => around.to_service(port, service, frame),
+            To::Edge { exit, edge, nat: Some(nat), .. } => {
+                return self.leave_by_edge(now, port, (nat, exit), &edge, frame, around);
+            }
+            To::Edge { exit, edge, public, nat: None } => {
+                let envelope = Envelope::Leaving { from, exit };
+                for mut frame in self.fitting(now, port, carried_bytes(exit), frame, around)? {
+                    if let Some((public, read)) = public.zip(Read::frame(&frame)) {
+                        let bytes = &mut frame[OFFLOAD_BYTES..];
+                        translate::write(bytes, &read.layout, translate::SOURCE_AT, public);
+                    }
+                    let way = FrameRoute { host: &edge, instance, envelope, express: false };
+                    around.to_host(way, frame);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Sends a packet to an interface of another host, in fragments if it does not fit.
+    pub(in crate::vpc) fn send_to_host(
+        &mut self,
+        now: Instant,
+        port: PortId,
+        (host, envelope, express): (&Arc<str>, Envelope, bool),
+        mut frame: Vec<u8>,
+        around: &mut impl Environment,
+    ) -> Result<(), Cause> {
+        let instance = self.ports[port.0 as usize].instance;
+        let most = self.host_bytes_max;
+        let mtu = if express { EXPRESS_MTU } else { u16::try_from(most).unwrap_or(u16::MAX) };
+        let Some(read) = Read::frame(&frame) else { return Ok(()) };
+        mss::clamp(&mut frame[OFFLOAD_BYTES..], &read.layout, mtu);
+        let rides = rides_srd(express, &read.layout);
+        let way = FrameRoute { host, instance, envelope, express: rides };
+        // The transport segments a super-packet, and TCP, that SRD does not carry. // V10
+        if rides || segment::largest(&segment::fitted(&read.layout, most)) <= most {
+            let counts = &mut self.ports[port.0 as usize].counts;
+            counts.count_express(express, rides, read.layout.packets());
+            around.to_host(way, frame);
+            return Ok(());
+        }
+        let parts = self.fitting(now, port, most, frame, around)?;
+        let packets = read.layout.packets();
+        self.ports[port.0 as usize].counts.count_express(express, false, packets);
+        parts.into_iter().for_each(|frame| around.to_host(way, frame));
+        Ok(())
+    }
+
+    /// Returns the frame, or its fragments, so that no packet has more than `bytes_max` bytes. If
+    /// the packet may not be fragmented, the guest gets an ICMP error (V7).
+    pub(in crate::vpc) fn fitting(
+        &mut self,
+        now: Instant,
+        port: PortId,
+        bytes_max: usize,
+        frame: Vec<u8>,
+        around: &mut impl Environment,
+    ) -> Result<Vec<Vec<u8>>, Cause> {
+        let Some(read) = Read::frame(&frame) else { return Ok(Vec::new()) };
+        if segment::largest(&read.layout) <= bytes_max {
+            return Ok(alloc::vec![frame]);
+        }
+        let mut whole = frame[OFFLOAD_BYTES..].to_vec();
+        // The checksum covers all fragments, so hardware cannot complete it later.
+        checksum::complete(&mut whole, &read.layout);
+        let bytes = &whole[..];
+        if read.layout.packets() == 1
+            && let Some(parts) = fragment::parts(bytes, &read.layout, bytes_max)
+        {
+            let framed = |part: &Vec<u8>| [&[0; OFFLOAD_BYTES][..], part].concat();
+            return Ok(parts.iter().map(framed).collect());
+        }
+        let key = FlowKey::of(&read.packet);
+        let meta = Meta { key, direction: Direction::Egress, layout: read.layout };
+        let mtu = u16::try_from(bytes_max).unwrap_or(u16::MAX);
+        if let Some(answer) = too_big::answer(bytes, &meta, mtu)
+            && self.ports[port.0 as usize].answers.allows(now)
+        {
+            around.to_guest(port, [&[0; OFFLOAD_BYTES][..], &answer].concat());
+        }
+        Err(Cause::TooBig)
+    }
+
+    /// Returns the counters of packets that a limit held up, of the instance that an interface
+    /// belongs to.
+    pub fn held(&self, port: PortId, limit: Limit) -> crate::limits::stages::LimitCounts {
+        let Some(port) = self.port(port) else { return Default::default() };
+        self.instances[port.instance as usize].limits.held(limit)
+    }
+}
+
+/// Whether SRD carries the packets of a frame: `express` permits it, and no packet is too large.
+#[inline]
+fn rides_srd(express: bool, layout: &Layout) -> bool {
+    let most = usize::from(EXPRESS_MTU);
+    express && (layout.packet_bytes() <= most || segment::largest(layout) <= most)
+}
+
+/// Largest packet that a gateway carries, in bytes.
+pub(in crate::vpc) fn carried_bytes(exit: Exit) -> usize {
+    match exit {
+        Exit::InternetGateway(_) | Exit::EgressOnlyGateway(_) => 1500,
+        Exit::Endpoint(_) => 8500,
+    }
+}

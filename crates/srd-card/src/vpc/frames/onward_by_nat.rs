@@ -1,0 +1,182 @@
+//! NAT gateways between interfaces of clouds (V20): a private gateway in front of a peered cloud,
+//! whose interfaces see only the address of the gateway.
+//!
+//! ```text
+//!  A --> rules --> limits --> gateway: its address --> rules --> B
+//!  A <-- rules <-- gateway: lists of its subnet, routes <-- limits <-- rules <-- B
+//! ```
+//!
+//! A gateway is on the host of the interface that uses it, with its own connections there. The
+//! host of the other end stores where answers go. If gateways of two hosts have taken the same
+//! port for connections to one end, the port belongs to the first one; packets of the other are
+//! dropped and counted. If the first one's interface has far more connections, however, the port
+//! goes to the other.
+//!
+//! Bound: connections as in [`Nat`](crate::vpc::tables::nat), and connections of other hosts as in
+//! [`Returns`](crate::vpc::tables::returns).
+
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use core::net::{IpAddr, Ipv4Addr};
+
+use srd_proto::time::Instant;
+use srd_vpc::compile::NoSender;
+use srd_vpc::id::{EniId, NatGatewayId};
+use srd_vpc::judge::Exit;
+
+use crate::meta::key::Direction;
+use crate::meta::offload::OFFLOAD_BYTES;
+use crate::track::Key;
+use crate::vpc::card::Card;
+use crate::vpc::drops::Cause;
+use crate::vpc::envelope::Envelope;
+use crate::vpc::frames::onward::carried_bytes;
+use crate::vpc::port::{Environment, FrameRoute, PortId};
+use crate::vpc::tables::flow::{Sender, Via};
+use crate::vpc::tables::nat::{self, NatError};
+
+impl Card {
+    /// Sends a packet of a guest through a gateway to an interface.
+    pub(in crate::vpc) fn leave_by_nat(
+        &mut self,
+        now: Instant,
+        port: PortId,
+        (nat, private): (NatGatewayId, Ipv4Addr),
+        (host, to): (Option<Arc<str>>, EniId),
+        mut frame: Vec<u8>,
+        around: &mut impl Environment,
+    ) -> Result<(), Cause> {
+        let from = self.ports[port.0 as usize].eni;
+        let translated = self.nat.leave(now, nat, private, from, &mut frame);
+        if let Err(error) = translated {
+            if error == NatError::NoConnection
+                && let Some(reset) = nat::reset(&frame)
+            {
+                around.to_guest(port, reset);
+            }
+            return Err(Cause::Nat(error));
+        }
+        match host {
+            Some(host) => {
+                let envelope = Envelope::Translated { from, to };
+                self.send_to_host(now, port, (&host, envelope, false), frame, around)
+            }
+            None => {
+                let sender = Sender { host: None, eni: Some(from), via: Via::Nat };
+                self.arrive_at(now, sender, to, frame, around);
+                Ok(())
+            }
+        }
+    }
+
+    /// Sends a packet of a guest through a gateway to the internet.
+    pub(in crate::vpc) fn leave_by_edge(
+        &mut self,
+        now: Instant,
+        port: PortId,
+        (nat, exit): (NatGatewayId, Exit),
+        edge: &Arc<str>,
+        frame: Vec<u8>,
+        around: &mut impl Environment,
+    ) -> Result<(), Cause> {
+        let there = &self.ports[port.0 as usize];
+        let envelope = Envelope::ByNat { from: there.eni, nat };
+        let way = FrameRoute { host: edge, instance: there.instance, envelope, express: false };
+        let mut left = Ok(());
+        for frame in self.fitting(now, port, carried_bytes(exit), frame, around)? {
+            let translated = around.to_nat(way, frame);
+            left = left.and(translated.map_err(Cause::Nat));
+        }
+        left
+    }
+
+    /// Takes a packet of a guest for a gateway, which is an answer or belongs to no connection.
+    pub(in crate::vpc) fn leave_to_nat(
+        &mut self,
+        now: Instant,
+        port: PortId,
+        nat: NatGatewayId,
+        frame: Vec<u8>,
+        around: &mut impl Environment,
+    ) -> Result<(), Cause> {
+        let from = self.ports[port.0 as usize].eni;
+        let sender = Sender { host: None, eni: Some(from), via: Via::NatBack };
+        let Err(frame) = self.back_by_nat(now, sender, frame, around) else { return Ok(()) };
+        let none = Cause::NoNatConnection;
+        let read = self.known_read(now, port, None, &frame).ok_or(none)?;
+        let bytes = &frame[OFFLOAD_BYTES..];
+        let there = &mut self.ports[port.0 as usize];
+        let own = || read.key(bytes, Direction::Egress, there.index);
+        let about = Key::of_error(&read.packet, bytes, Direction::Egress, there.index);
+        let key = about.unwrap_or_else(own);
+        let host = there.returns.get(now, &key).ok_or(none)?;
+        self.send_to_host(now, port, (&host, Envelope::ToNat { from, nat }, false), frame, around)
+    }
+
+    /// Sends an answer for a gateway of this host to the interface of its connection.
+    ///
+    /// # Errors
+    /// The gateways of this host have no such connection. The unchanged frame is returned.
+    pub(in crate::vpc) fn back_by_nat(
+        &mut self,
+        now: Instant,
+        sender: Sender,
+        mut frame: Vec<u8>,
+        around: &mut impl Environment,
+    ) -> Result<(), Vec<u8>> {
+        let Some(back) = self.nat.arrive_from(now, Some(&sender), &mut frame) else {
+            return Err(frame);
+        };
+        let nat::NatConnection { nat, eni, port } = back;
+        if self.passes_back(now, (nat, eni, port), &sender, &frame) {
+            self.arrive_at(now, sender, eni, frame, around);
+        }
+        Ok(())
+    }
+
+    /// Whether the lists and routes behind a gateway admit an answer. A refused answer is counted.
+    pub(in crate::vpc) fn passes_back(
+        &mut self,
+        now: Instant,
+        (nat, to, port): (NatGatewayId, EniId, u16),
+        sender: &Sender,
+        frame: &[u8],
+    ) -> bool {
+        let Some(there) = self.port_of(to) else {
+            self.drop_of(None, Cause::NotHere, 1);
+            return false;
+        };
+        let Some(read) = self.known_read(now, there, Some(sender), frame) else {
+            self.drop_of(Some(there), Cause::Malformed, 1);
+            return false;
+        };
+        let packet = read.for_rules(&frame[OFFLOAD_BYTES..]);
+        let judged = self.rules.back_by_nat(nat, to, &packet, port, sender.eni);
+        if let Err(reason) = judged {
+            let cause = read.cause(Cause::Rule(reason));
+            self.drop_before(now, there, &read, &frame[OFFLOAD_BYTES..], cause);
+        }
+        judged.is_ok()
+    }
+
+    /// Whether a packet that came through a NAT gateway enters the receiver's subnet.
+    ///
+    /// # Errors
+    /// The interface that sent the packet is not on the host from which the packet came, or its
+    /// location has to be requested first. // V6
+    pub(in crate::vpc) fn is_sent_by_nat(
+        &self,
+        sender: &Sender,
+        to: EniId,
+        from: EniId,
+        source: IpAddr,
+    ) -> Result<bool, Cause> {
+        let found = self.rules.sender_by_nat(to, from, source);
+        let (place, crosses) = found.map_err(|none| match none {
+            NoSender::Ask(_) => Cause::Unanswered,
+            NoSender::NotIts => Cause::NotItsHost,
+        })?;
+        let host = sender.host.as_ref().unwrap_or(&self.host);
+        if place.host.as_ref() == Some(host) { Ok(crosses) } else { Err(Cause::NotItsHost) }
+    }
+}

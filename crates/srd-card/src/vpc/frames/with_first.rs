@@ -1,0 +1,110 @@
+//! Frames of interfaces, read together with the data of their first fragments.
+//!
+//! A first fragment is stored when the rules have judged it, and applies only to later fragments
+//! of the same sender. So a sender that forges the addresses of another one does not affect that
+//! sender. Refused first fragments do not use entries of those that pass.
+
+use srd_proto::time::Instant;
+use srd_vpc::judge::Reason;
+
+use crate::meta::key::Direction;
+use crate::meta::offload::OFFLOAD_BYTES;
+use crate::track::Key;
+use crate::vpc::card::Card;
+use crate::vpc::drops::Cause;
+use crate::vpc::frames::read::Read;
+use crate::vpc::port::PortId;
+use crate::vpc::tables::flow::Sender;
+use crate::vpc::tables::fragments::{Datagram, First};
+
+impl Card {
+    /// Reads a fragment that an interface sends, or receives from a sender. A later fragment gets
+    /// the ports and the flow of its first fragment.
+    #[cold]
+    #[inline(never)]
+    pub(in crate::vpc) fn with_first(
+        &self,
+        now: Instant,
+        port: PortId,
+        from: Option<&Sender>,
+        read: &Read,
+        bytes: &[u8],
+    ) -> (Read, Key) {
+        let there = &self.ports[port.0 as usize];
+        let mut read = *read;
+        if !read.packet.first
+            && let Some(datagram) = Datagram::of(&read.packet, bytes)
+            // If both ends are on this host, the sender's side has the first fragment as well.
+            && let Some((first, passed)) = there.firsts.get(now, from, datagram)
+        {
+            (read.first, read.follows_refused) = (Some(first), !passed);
+        }
+        let direction = if from.is_some() { Direction::Ingress } else { Direction::Egress };
+        let key = read.key(bytes, direction, there.index);
+        (read, key)
+    }
+
+    /// Stores a first fragment that the rules have admitted or refused.
+    #[cold]
+    #[inline(never)]
+    pub(in crate::vpc) fn note_first(
+        &mut self,
+        now: Instant,
+        port: PortId,
+        from: Option<&Sender>,
+        (read, bytes): (&Read, &[u8]),
+        passes: bool,
+    ) {
+        if !read.packet.first {
+            return;
+        }
+        if let Some(datagram) = Datagram::of(&read.packet, bytes) {
+            let inner = read.for_rules(bytes).inner;
+            let first = First { inner, ports: Key::ports_of(&read.packet, bytes) };
+            let firsts = &mut self.ports[port.0 as usize].firsts;
+            firsts.put(now, from, datagram, first, passes);
+        }
+    }
+
+    /// Parses a frame of an interface again, after it waited or was translated. A later fragment
+    /// gets the ports of its first fragment, as in [`with_first`](Self::with_first).
+    pub(in crate::vpc) fn known_read(
+        &self,
+        now: Instant,
+        port: PortId,
+        from: Option<&Sender>,
+        frame: &[u8],
+    ) -> Option<Read> {
+        let mut read = Read::frame(frame)?;
+        if !read.packet.first
+            && let Some(datagram) = Datagram::of(&read.packet, &frame[OFFLOAD_BYTES..])
+            && let Some((first, passed)) =
+                self.ports[port.0 as usize].firsts.get(now, from, datagram)
+        {
+            (read.first, read.follows_refused) = (Some(first), !passed);
+        }
+        Some(read)
+    }
+}
+
+/// Returns the cause of the refusal of a later fragment whose first fragment was refused. The
+/// rules may have changed, or a connection between the same ports may have begun since then. Even
+/// so, the datagram is lost, and its fragments belong to no flow.
+pub(in crate::vpc) fn after_refused<T>(asked: Result<T, Cause>) -> Cause {
+    match asked {
+        Ok(_) | Err(Cause::Unanswered) => Cause::FirstFragment,
+        Err(cause) => cause,
+    }
+}
+
+impl Read {
+    /// Returns the cause of a refusal. Rules that need ports, or a type of ICMP, cannot admit a
+    /// packet that does not contain them.
+    pub(in crate::vpc) fn cause(&self, cause: Cause) -> Cause {
+        let asked = matches!(
+            cause,
+            Cause::Rule(Reason::GroupsIn | Reason::GroupsOut | Reason::AclIn | Reason::AclOut)
+        );
+        if asked && self.is_headless() { Cause::FirstFragment } else { cause }
+    }
+}

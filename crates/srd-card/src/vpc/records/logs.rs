@@ -1,0 +1,57 @@
+//! Windows of flow logs that are over, until the caller takes them.
+//!
+//! Bound: [`WINDOWS_MAX`] windows wait; later ones are counted and dropped.
+
+use alloc::collections::VecDeque;
+use alloc::vec::Vec;
+
+use srd_proto::time::{Duration, Instant};
+use srd_vpc::id::EniId;
+
+use crate::observe::{Aggregator, Window};
+
+/// Largest number of windows that wait for the caller.
+pub const WINDOWS_MAX: usize = 4096;
+
+/// A window of an interface that is over.
+#[derive(Clone, Debug)]
+pub struct LoggedWindow {
+    /// The interface.
+    pub eni: EniId,
+    /// Length of the log's windows.
+    pub length: Duration,
+    /// The flows that were counted.
+    pub window: Window,
+}
+
+/// Windows that are over, and the end of the next one.
+#[derive(Debug, Default)]
+pub(in crate::vpc) struct Logs {
+    pub(in crate::vpc) done: VecDeque<LoggedWindow>,
+    pub(in crate::vpc) next: Option<Instant>,
+    /// Windows that were dropped because too many earlier ones were not taken.
+    pub(in crate::vpc) lost: u64,
+    /// Number of aggregators so far, from which their secrets are derived.
+    pub(in crate::vpc) number: u64,
+}
+
+impl Logs {
+    pub(in crate::vpc) fn next(&self) -> Option<Instant> {
+        self.next
+    }
+
+    pub(in crate::vpc) fn add(&mut self, eni: EniId, length: Duration, window: Window) {
+        if self.done.len() < WINDOWS_MAX {
+            self.done.push_back(LoggedWindow { eni, length, window });
+        } else {
+            self.lost += 1;
+        }
+    }
+
+    /// Ends the logs of an interface.
+    pub(in crate::vpc) fn end(&mut self, now: Instant, eni: EniId, logs: Vec<Aggregator>) {
+        for log in logs {
+            self.add(eni, log.length(), log.finish(now));
+        }
+    }
+}

@@ -1,0 +1,219 @@
+//! State of a flow: the verdict of each direction, with the number of the last change of rules.
+
+use alloc::collections::BTreeMap;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use core::net::Ipv4Addr;
+
+use srd_proto::time::Instant;
+use srd_vpc::compile;
+use srd_vpc::express::Plainly;
+use srd_vpc::id::{EniId, NatGatewayId};
+use srd_vpc::judge::{Exit, Reach, Reason, Service};
+
+use crate::limits::{FlowKind, FlowMeter};
+use crate::observe::Path;
+use crate::store::{stored, stored_values};
+use crate::track::TrackId;
+use crate::vpc::port::{PortId, Ride};
+
+/// Verdict of one direction of a flow.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::vpc) struct Side {
+    /// Number of the last change before the verdict, as flows keep it; 0 if no verdict is kept.
+    pub(in crate::vpc) epoch: u32,
+    pub(in crate::vpc) verdict: Verdict,
+}
+
+impl Side {
+    const NONE: Self = Self { epoch: 0, verdict: Verdict::Take };
+}
+
+/// Verdict of the rules for one direction.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::vpc) enum Verdict {
+    /// Packets are dropped.
+    Refuse(Reason),
+    /// Packets of the guest go to the target with this number.
+    Go(u32),
+    /// Packets go to the guest.
+    Take,
+}
+
+/// State of a flow.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::vpc) struct Flow {
+    pub(in crate::vpc) out: Side,
+    pub(in crate::vpc) into: Side,
+    /// Bandwidth meter of what the guest sends.
+    pub(in crate::vpc) meter: FlowMeter,
+    /// Number of the sender that may send packets of the flow; [`NOBODY`] until one has.
+    pub(in crate::vpc) sender: u32,
+    /// Entry of the flow at the instance of this host that receives its packets, as a hint.
+    pub(in crate::vpc) beside: TrackId,
+}
+
+/// Number that stands for no sender.
+pub(in crate::vpc) const NOBODY: u32 = u32::MAX;
+
+impl Flow {
+    pub(in crate::vpc) fn new(now: Instant) -> Self {
+        Self {
+            out: Side::NONE,
+            into: Side::NONE,
+            meter: FlowMeter::new(now),
+            sender: NOBODY,
+            beside: TrackId::NONE,
+        }
+    }
+
+    /// Removes the verdicts of both directions.
+    pub(in crate::vpc) fn forget(&mut self) {
+        (self.out, self.into) = (Side::NONE, Side::NONE);
+    }
+}
+
+/// Target of packets of the guest.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(in crate::vpc) struct Target {
+    pub(in crate::vpc) to: To,
+    pub(in crate::vpc) kind: FlowKind,
+    /// Path of the packets, as flow logs name it.
+    pub(in crate::vpc) path: Path,
+}
+
+/// Next stop of a packet.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(in crate::vpc) enum To {
+    /// An interface of this host.
+    Port(PortId),
+    /// An interface of another host.
+    Host { host: Arc<str>, eni: EniId, ride: Ride },
+    /// The edge of a gateway. `public` is the source address that the guest has outside of the
+    /// cloud.
+    Edge { exit: Exit, edge: Arc<str>, public: Option<Ipv4Addr>, nat: Option<NatGatewayId> },
+    /// A NAT gateway, which writes its private address as the source, and then an interface of
+    /// this host or of another.
+    ByNat { nat: NatGatewayId, private: Ipv4Addr, host: Option<Arc<str>>, eni: EniId },
+    /// A NAT gateway, for an answer.
+    BackByNat(NatGatewayId),
+    /// A service of the network itself.
+    Service(Service),
+}
+
+impl Target {
+    /// Returns whether packets to this target are carried by SRD; `None` for a service of the
+    /// network itself.
+    pub(in crate::vpc) fn ride(&self) -> Option<Ride> {
+        match &self.to {
+            To::Host { ride, .. } => Some(*ride),
+            To::Port(_) => Some(Err(Plainly::OneHost)),
+            To::Edge { .. } | To::ByNat { .. } | To::BackByNat(_) => Some(Err(Plainly::Gateway)),
+            To::Service(_) => None,
+        }
+    }
+
+    /// Returns the ceiling of a flow that SRD carries, or that has this reach.
+    pub(in crate::vpc) fn kind(express: bool, reach: Reach) -> FlowKind {
+        match reach {
+            _ if express => FlowKind::Express,
+            Reach::Cluster => FlowKind::ClusterPlacementGroup,
+            _ => FlowKind::Exterior,
+        }
+    }
+}
+
+/// The other end of packets that arrive.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(in crate::vpc) struct Sender {
+    /// Host that has sent the packets; `None` for this host.
+    pub(in crate::vpc) host: Option<Arc<str>>,
+    /// Interface that has sent the packets; `None` if they come from the internet.
+    pub(in crate::vpc) eni: Option<EniId>,
+    /// NAT gateway that the packets have passed, if any.
+    pub(in crate::vpc) via: Via,
+}
+
+/// Path of packets from one interface to another.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(in crate::vpc) enum Via {
+    /// Without a NAT gateway.
+    Direct,
+    /// Through a NAT gateway, whose address is their source.
+    Nat,
+    /// Back through a NAT gateway, as answers.
+    NatBack,
+}
+
+stored!(Sender { host, eni, via });
+stored_values!(Via: [Via::Direct], [Via::Nat], [Via::NatBack]);
+
+/// Largest number of targets, and of senders, that are kept over a change of rules.
+pub(in crate::vpc) const ENDS_MAX: usize = 1 << 16;
+
+/// Targets and senders of flows, each stored once. Bound: [`ENDS_MAX`], and one more for each
+/// interface, public address and gateway of the rules. Beyond this, the next change removes all of
+/// them, and all verdicts with them.
+#[derive(Debug, Default)]
+pub(in crate::vpc) struct Endpoints {
+    pub(in crate::vpc) targets: Numbered<Target>,
+    pub(in crate::vpc) senders: Numbered<Sender>,
+}
+
+impl Endpoints {
+    pub(in crate::vpc) fn clear(&mut self) {
+        *self = Self::default();
+    }
+
+    pub(in crate::vpc) fn are_too_many(&self) -> bool {
+        self.targets.all.len() > ENDS_MAX || self.senders.all.len() > ENDS_MAX
+    }
+}
+
+/// Values with their numbers, indexed in both directions.
+#[derive(Debug)]
+pub(in crate::vpc) struct Numbered<T> {
+    all: Vec<T>,
+    numbers: BTreeMap<T, u32>,
+}
+
+impl<T> Default for Numbered<T> {
+    fn default() -> Self {
+        Self { all: Vec::new(), numbers: BTreeMap::new() }
+    }
+}
+
+impl<T: Ord + Clone> Numbered<T> {
+    pub(in crate::vpc) fn get(&self, number: u32) -> Option<&T> {
+        self.all.get(number as usize)
+    }
+
+    pub(in crate::vpc) fn number_of(&mut self, one: &T) -> u32 {
+        if let Some(number) = self.numbers.get(one) {
+            return *number;
+        }
+        let number = u32::try_from(self.all.len()).unwrap_or(NOBODY);
+        self.all.push(one.clone());
+        self.numbers.insert(one.clone(), number);
+        number
+    }
+}
+
+/// State of a packet's flow before the rules judge the packet.
+#[derive(Clone, Copy)]
+pub(in crate::vpc) struct FlowLookup {
+    /// Entry of the flow, if there is one.
+    pub(in crate::vpc) id: Option<TrackId>,
+    /// Whether the interface tracks the flow, or the connection that an ICMP error quotes.
+    pub(in crate::vpc) tracked: bool,
+    /// Whether the first packet of the flow had the same direction as this packet.
+    pub(in crate::vpc) first_way: bool,
+}
+
+impl FlowLookup {
+    pub(in crate::vpc) const NOTHING: Self = Self { id: None, tracked: false, first_way: true };
+
+    pub(in crate::vpc) fn flow(self) -> compile::Flow {
+        if self.tracked { compile::Flow::Established } else { compile::Flow::New }
+    }
+}

@@ -1,0 +1,457 @@
+//! Connections of a NAT gateway: ports of its public address that stand for them.
+//!
+//! A port stands for one connection (V8) to each destination. So an address has as many
+//! connections to each destination as it has ports. Source: Amazon VPC User Guide, *NAT gateways*:
+//! 55,000 connections to each unique destination, and 350 seconds of idle time. A TCP connection
+//! that continues after this time gets a reset. Fragments of UDP pass; those of TCP and ICMP do
+//! not.
+//!
+//! | file | what |
+//! |---|---|
+//! | `error`, `quoted` | ICMP errors about a connection (RFC 5508), and what they quote |
+//! | `reset` | the answer to a segment that belongs to no connection |
+//! | `stored` | connections for another program |
+//!
+//! Invariant: both tables have the same connections. Bound: [`ENTRIES_MAX`] connections, at most
+//! [`ENTRIES_OF_ONE_MAX`] of them for one interface; further ones are refused. If the table is
+//! full, a new connection replaces one of the interface with the most connections, provided that
+//! this interface still has more than the new connection's interface. If all tried ports are in
+//! use, the rule is applied to the interfaces with connections to the destination. Each call for a
+//! packet does bounded work.
+
+use alloc::collections::BTreeMap;
+use alloc::collections::btree_map::Entry;
+use core::cmp::Reverse;
+use core::net::{IpAddr, Ipv4Addr};
+
+use srd_proto::time::{Duration, Instant};
+use srd_vpc::id::{EniId, NatGatewayId};
+
+use crate::meta::offload::OFFLOAD_BYTES;
+use crate::meta::packet::{protocol, u16_at};
+use crate::track::PacketKind;
+use crate::vpc::frames::read::Read;
+use crate::vpc::frames::translate;
+use crate::vpc::tables::flow::Sender;
+use crate::vpc::tables::fragments::{Datagram, Fragments};
+pub use crate::vpc::tables::nat_error::NatError;
+use crate::vpc::tables::shares::Shares;
+
+/// Largest number of connections of all NAT gateways of an edge.
+pub const ENTRIES_MAX: usize = 1 << 18;
+/// Largest number of connections of one interface, so that one guest cannot use up the table.
+pub const ENTRIES_OF_ONE_MAX: usize = ENTRIES_MAX / 4;
+/// Time without packets after which a connection expires.
+pub const IDLE: Duration = Duration::from_secs(350);
+/// First port of a public address that stands for connections; there are 55,000 from here on.
+const PORT_FIRST: u16 = 10_000;
+const PORTS: u16 = 55_000;
+/// Number of ports that are tried for a new connection.
+const TRIES: u16 = 256;
+/// Distance from one tried port to the next. It has no common divisor with the number of ports.
+const PORT_STEP: u32 = 857;
+/// Entries that each new connection examines in order to remove expired ones.
+const SWEEP: usize = 4;
+/// Entries that are examined of the interface with the most connections. The one with the longest
+/// silence is replaced.
+const LOOKED_AT: usize = 8;
+
+/// The private side of a connection.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+struct Inside {
+    eni: EniId,
+    nat: NatGatewayId,
+    source: (Ipv4Addr, u16),
+    remote: (Ipv4Addr, u16),
+    protocol: u8,
+}
+
+impl Inside {
+    fn back(&self, outside: &Outside) -> NatConnection {
+        let has_ports = matches!(self.protocol, protocol::TCP | protocol::UDP);
+        let port = if has_ports { outside.public.1 } else { 0 };
+        NatConnection { nat: self.nat, eni: self.eni, port }
+    }
+}
+
+/// The public side of a connection.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+struct Outside {
+    public: (Ipv4Addr, u16),
+    remote: (Ipv4Addr, u16),
+    protocol: u8,
+}
+
+/// A public address, and a remote end to which it has connections.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+struct Destination {
+    public: Ipv4Addr,
+    remote: (Ipv4Addr, u16),
+    protocol: u8,
+}
+
+impl Outside {
+    fn destination(&self) -> Destination {
+        let Self { public: (public, _), remote, protocol } = *self;
+        Destination { public, remote, protocol }
+    }
+}
+
+/// Owner of a first fragment that has arrived: the interface that has sent the fragment, or, for a
+/// fragment from the internet, the receiver.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+enum End {
+    Sender(Sender),
+    Receiver(EniId),
+}
+
+/// Connection to which a packet for a gateway's address belongs.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct NatConnection {
+    /// The gateway.
+    pub nat: NatGatewayId,
+    /// The interface behind the gateway.
+    pub eni: EniId,
+    /// Port of the gateway to which the packet came; 0 for a protocol without ports.
+    pub port: u16,
+}
+
+/// The connections of an edge's NAT gateways.
+#[derive(Debug, Default)]
+pub struct Nat {
+    by_inside: BTreeMap<Inside, (Outside, Instant)>,
+    by_outside: BTreeMap<Outside, Inside>,
+    of_one: Shares<EniId>,
+    /// Number of connections of each interface to each destination from each address.
+    to_one: BTreeMap<(Destination, EniId), u16>,
+    /// Connection after which the sweep continues.
+    swept: Option<Inside>,
+    /// Last connection that was replaced.
+    gave_way: Option<Inside>,
+    /// Offset of the first port that is tried, from the interface's own port. Hosts whose gateways
+    /// share an address have different offsets.
+    port_offset: u32,
+    /// First fragments that have left, with the source address that they left with.
+    leaving: Fragments<Ipv4Addr, EniId, (EniId, Datagram)>,
+    /// First fragments that have arrived, from an interface or from the internet, with the
+    /// interface that receives them, and its address.
+    arriving: Fragments<(NatConnection, Ipv4Addr), End, (Option<Sender>, Datagram)>,
+}
+
+/// Ports of a packet, and the offsets at which they are written: `source_at` when the packet
+/// leaves, `destination_at` when an answer returns. An ICMP echo has its identifier as both ports.
+struct Ports {
+    ports: (u16, u16),
+    source_at: usize,
+    destination_at: usize,
+    checksum_at: usize,
+}
+
+fn ports(read: &Read, bytes: &[u8]) -> Option<Ports> {
+    let at = read.packet.transport_at;
+    match (read.packet.protocol, read.packet.ports_in_sight(bytes)) {
+        (protocol::TCP, Some(ports)) if bytes.len() >= at + 18 => {
+            Some(Ports { ports, source_at: at, destination_at: at + 2, checksum_at: at + 16 })
+        }
+        (protocol::UDP, Some(ports)) => {
+            Some(Ports { ports, source_at: at, destination_at: at + 2, checksum_at: at + 6 })
+        }
+        (protocol::ICMP, None) if bytes.len() >= at + 8 => {
+            let is_echo = matches!(bytes[at], 0 | 8);
+            let id = u16_at(bytes, at + 4);
+            is_echo.then_some(Ports {
+                ports: (id, id),
+                source_at: at + 4,
+                destination_at: at + 4,
+                checksum_at: at + 2,
+            })
+        }
+        _ => None,
+    }
+}
+
+/// Remote end of a connection; an echo has no port there.
+fn remote(address: Ipv4Addr, port: u16, number: u8) -> (Ipv4Addr, u16) {
+    (address, if number == protocol::ICMP { 0 } else { port })
+}
+
+impl Nat {
+    /// Creates the gateways of a host that share their addresses with gateways of other hosts.
+    pub(in crate::vpc) fn of_host(host: &str) -> Self {
+        let hash = host
+            .bytes()
+            .fold(0x811c_9dc5_u32, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193));
+        Self { port_offset: hash % u32::from(PORTS), ..Self::default() }
+    }
+
+    /// Sets the same port offset as `other`.
+    pub(in crate::vpc) fn like(self, other: &Self) -> Self {
+        Self { port_offset: other.port_offset, ..self }
+    }
+
+    /// Number of connections.
+    pub fn len(&self) -> usize {
+        self.by_inside.len()
+    }
+
+    /// Whether there are no connections.
+    pub fn is_empty(&self) -> bool {
+        self.by_inside.is_empty()
+    }
+
+    /// Writes the public source into a frame that leaves by a gateway.
+    ///
+    /// # Errors
+    /// The frame is unchanged, and must be dropped.
+    pub fn leave(
+        &mut self,
+        now: Instant,
+        nat: NatGatewayId,
+        public: Ipv4Addr,
+        eni: EniId,
+        frame: &mut [u8],
+    ) -> Result<(), NatError> {
+        let read = Read::frame(frame).ok_or(NatError::Protocol)?;
+        let bytes = &mut frame[OFFLOAD_BYTES..];
+        let (IpAddr::V4(source), IpAddr::V4(destination)) =
+            (read.packet.source, read.packet.destination)
+        else {
+            return Err(NatError::Protocol);
+        };
+        let number = read.packet.protocol;
+        let datagram = Datagram::of(&read.packet, bytes).map(|datagram| (eni, datagram));
+        if let Some(datagram) = datagram {
+            if number != protocol::UDP {
+                return Err(NatError::Fragment);
+            }
+            if !read.packet.first {
+                let left = self.leaving.get(now, &datagram).filter(|left| *left == public);
+                left.ok_or(NatError::Fragment)?;
+                translate::write(bytes, &read.layout, translate::SOURCE_AT, public);
+                return Ok(());
+            }
+        }
+        if quoted::is_error(&read.packet, bytes) {
+            return self.error_leaves(now, (nat, eni, public), &read, bytes);
+        }
+        let found = ports(&read, bytes).ok_or(NatError::Protocol)?;
+        let remote = remote(destination, found.ports.1, number);
+        let inside = Inside { nat, eni, source: (source, found.ports.0), remote, protocol: number };
+        let seen = PacketKind::of(&read.packet, bytes);
+        let begins = !matches!(seen, PacketKind::Tcp(_)) || seen.opens();
+        let outside = self.outside(now, inside, public, begins)?;
+        if let Some(datagram) = datagram {
+            self.leaving.put(now, eni, datagram, public);
+        }
+        translate::write(bytes, &read.layout, translate::SOURCE_AT, public);
+        let port = outside.public.1;
+        translate::write_port(bytes, &read.layout, found.source_at, found.checksum_at, port);
+        Ok(())
+    }
+
+    /// Writes the private destination into a frame that arrives from the internet for a gateway's
+    /// address. Returns the frame's connection, and `None` if the frame belongs to no connection.
+    pub fn arrive(&mut self, now: Instant, frame: &mut [u8]) -> Option<NatConnection> {
+        self.arrive_from(now, None, frame)
+    }
+
+    /// Writes the private destination into a frame for a gateway's address; `from` is the
+    /// interface that sends the frame, or `None` for the internet.
+    pub(in crate::vpc) fn arrive_from(
+        &mut self,
+        now: Instant,
+        from: Option<&Sender>,
+        frame: &mut [u8],
+    ) -> Option<NatConnection> {
+        let read = if from.is_some() { Read::frame(frame) } else { Read::arriving(frame) }?;
+        let bytes = &mut frame[OFFLOAD_BYTES..];
+        let (IpAddr::V4(source), IpAddr::V4(public)) =
+            (read.packet.source, read.packet.destination)
+        else {
+            return None;
+        };
+        let number = read.packet.protocol;
+        let datagram = Datagram::of(&read.packet, bytes).map(|datagram| (from.cloned(), datagram));
+        if let Some(datagram) = &datagram {
+            if number != protocol::UDP {
+                return None;
+            }
+            if !read.packet.first {
+                let (back, address) = self.arriving.get(now, datagram)?;
+                translate::write(bytes, &read.layout, translate::DESTINATION_AT, address);
+                return Some(back);
+            }
+        }
+        if quoted::is_error(&read.packet, bytes) {
+            return self.error_arrives(now, public, &read, bytes);
+        }
+        let found = ports(&read, bytes)?;
+        let remote = remote(source, found.ports.0, number);
+        let outside = Outside { public: (public, found.ports.1), remote, protocol: number };
+        let inside = *self.by_outside.get(&outside)?;
+        let entry = self.by_inside.get_mut(&inside)?;
+        if entry.1 + IDLE <= now {
+            self.forget(inside);
+            return None;
+        }
+        entry.1 = now;
+        let (address, port) = inside.source;
+        let back = inside.back(&outside);
+        if let Some(datagram) = datagram {
+            let owner = from.map_or(End::Receiver(back.eni), |from| End::Sender(from.clone()));
+            self.arriving.put(now, owner, datagram, (back, address));
+        }
+        translate::write(bytes, &read.layout, translate::DESTINATION_AT, address);
+        translate::write_port(bytes, &read.layout, found.destination_at, found.checksum_at, port);
+        Some(back)
+    }
+
+    /// Returns the public side of a connection, and creates the connection if necessary.
+    fn outside(
+        &mut self,
+        now: Instant,
+        inside: Inside,
+        public: Ipv4Addr,
+        begins: bool,
+    ) -> Result<Outside, NatError> {
+        if let Some((outside, used_at)) = self.by_inside.get_mut(&inside)
+            && outside.public.0 == public
+            && now < *used_at + IDLE
+        {
+            *used_at = now;
+            return Ok(*outside);
+        }
+        self.forget(inside);
+        if !begins {
+            return Err(NatError::NoConnection);
+        }
+        self.sweep(now);
+        if self.of_one.get(&inside.eni) >= ENTRIES_OF_ONE_MAX {
+            return Err(NatError::NoPort);
+        }
+        let Inside { source, remote, protocol, .. } = inside;
+        // The guest's own port is preferred, for programs that depend on their port.
+        let first = u32::from(source.1.wrapping_sub(PORT_FIRST)) + self.port_offset;
+        let port = |step: u16| (first + u32::from(step) * PORT_STEP) % u32::from(PORTS);
+        let tried = (0..TRIES).map(|step| PORT_FIRST + u16::try_from(port(step)).unwrap_or(0));
+        let mut all = tried.map(|port| Outside { public: (public, port), remote, protocol });
+        let free = all.clone().find(|outside| !self.by_outside.contains_key(outside));
+        // V8: NAT gateway
+        let outside = match free {
+            Some(free) => free,
+            None => self.of_the_greatest(inside.eni, &mut all).ok_or(NatError::NoPort)?,
+        };
+        if let Some(other) = self.by_outside.get(&outside).copied() {
+            self.forget(other);
+        } else if self.by_inside.len() >= ENTRIES_MAX {
+            let most = self.of_one.gives_way_to(&inside.eni).copied();
+            self.give_way(most.ok_or(NatError::NoPort)?);
+        }
+        self.know(inside, outside, now);
+        Ok(outside)
+    }
+
+    fn know(&mut self, inside: Inside, outside: Outside, now: Instant) {
+        self.by_outside.insert(outside, inside);
+        self.by_inside.insert(inside, (outside, now));
+        self.of_one.add(&inside.eni);
+        *self.to_one.entry((outside.destination(), inside.eni)).or_default() += 1;
+    }
+
+    /// Chooses one of the tried ports, all of which are in use. The port belongs to the interface
+    /// with the most connections to the destination, provided that this interface still has more
+    /// than `eni` with its new connection. Among its ports, the one with the longest silence is
+    /// chosen.
+    fn of_the_greatest(
+        &self,
+        eni: EniId,
+        tried: &mut dyn Iterator<Item = Outside>,
+    ) -> Option<Outside> {
+        let count = |outside: &Outside, eni| {
+            let count = self.to_one.get(&(outside.destination(), eni));
+            count.copied().unwrap_or_default()
+        };
+        let taken = tried.filter_map(|outside| {
+            let inside = self.by_outside.get(&outside)?;
+            let (_, used_at) = self.by_inside.get(inside)?;
+            let has_more = count(&outside, inside.eni) > count(&outside, eni) + 1;
+            let rank = (count(&outside, inside.eni), Reverse(*used_at));
+            has_more.then_some((rank, outside))
+        });
+        taken.max_by_key(|(rank, _)| *rank).map(|(_, outside)| outside)
+    }
+
+    /// Removes one connection of an interface, preferably one that has been silent for long.
+    fn give_way(&mut self, eni: EniId) {
+        use core::ops::Bound::{Excluded, Included, Unbounded};
+        let first = Inside {
+            eni,
+            nat: NatGatewayId(0),
+            source: (Ipv4Addr::UNSPECIFIED, 0),
+            remote: (Ipv4Addr::UNSPECIFIED, 0),
+            protocol: 0,
+        };
+        let last = self.gave_way.filter(|last| last.eni == eni);
+        let behind = last.map_or(Included(first), Excluded);
+        let of = |from| {
+            let all = self.by_inside.range((from, Unbounded));
+            all.take_while(move |(inside, _)| inside.eni == eni)
+        };
+        let looked_at = of(behind).chain(of(Included(first))).take(LOOKED_AT);
+        let oldest = looked_at.min_by_key(|(_, (_, used_at))| *used_at);
+        if let Some(oldest) = oldest.map(|(inside, _)| *inside) {
+            self.gave_way = Some(oldest);
+            self.forget(oldest);
+        }
+    }
+
+    /// Removes the connections of gateways that do not exist any more, or have another public
+    /// address now: an answer must not pass a gateway that was removed (V4).
+    pub fn keep(&mut self, publics: &BTreeMap<NatGatewayId, Ipv4Addr>) {
+        let over = |inside: &Inside, outside: &Outside| {
+            publics.get(&inside.nat) != Some(&outside.public.0)
+        };
+        let all = self.by_inside.iter();
+        let gone = all.filter(|(inside, (outside, _))| over(inside, outside));
+        let gone: alloc::vec::Vec<Inside> = gone.map(|(inside, _)| *inside).collect();
+        gone.into_iter().for_each(|inside| self.forget(inside));
+    }
+
+    fn forget(&mut self, inside: Inside) {
+        if let Some((outside, _)) = self.by_inside.remove(&inside) {
+            self.by_outside.remove(&outside);
+            self.of_one.remove(&inside.eni);
+            if let Entry::Occupied(mut count) =
+                self.to_one.entry((outside.destination(), inside.eni))
+            {
+                *count.get_mut() -= 1;
+                if *count.get() == 0 {
+                    count.remove();
+                }
+            }
+        }
+    }
+
+    /// Examines a few connections, and removes those that have expired.
+    fn sweep(&mut self, now: Instant) {
+        use core::ops::Bound::{Excluded, Unbounded};
+        let from = self.swept.map_or(Unbounded, Excluded);
+        let next = self.by_inside.range((from, Unbounded)).take(SWEEP);
+        let looked: alloc::vec::Vec<_> = next.map(|(inside, (_, at))| (*inside, *at)).collect();
+        self.swept = looked.last().map(|(inside, _)| *inside);
+        for (inside, used_at) in looked {
+            if used_at + IDLE <= now {
+                self.forget(inside);
+            }
+        }
+    }
+}
+
+mod error;
+mod quoted;
+mod reset;
+mod stored;
+#[cfg(test)]
+mod tests;
+
+pub use reset::reset;

@@ -1,0 +1,204 @@
+//! Changes of the configuration: another VPC file, an added or a removed instance.
+//!
+//! ```text
+//!  request --> new objects: made by the helper --> rules and instances, at once --> done
+//!          \-- none needed ----------------------/        \--> instances made again --/
+//! ```
+//!
+//! While new objects are made, packets continue under the previous rules, and other changes wait. A
+//! change that fails in this phase has changed nothing. An instance whose type or addresses differ
+//! is removed when the rules are in force, and then made again. If that fails, the previous rules
+//! are put in force again. Nothing here waits for the helper.
+
+use std::collections::BTreeSet;
+use std::net::Ipv4Addr;
+use std::sync::mpsc::{SendError, Sender};
+
+use anyhow::{Error, Result};
+use srd_net::clock;
+use srd_proto::time::Instant;
+use srd_vpc_file::VpcFile;
+
+use crate::cloud::guests::check;
+use crate::cloud::pending::{Change, Step, Then};
+use crate::cloud::world::Vpc;
+use crate::control::orders::Command;
+use crate::control::protocol::{Answer, Attach, NamespaceName};
+use crate::machine::maker::Needs;
+use crate::machine::namespace;
+use crate::machine::place::Places;
+use crate::state::Service;
+
+impl Service {
+    /// Returns the next command that may run in this turn.
+    pub(crate) fn next_command(&mut self) -> Option<Command> {
+        self.changes.next_of_turn(&self.commands)
+    }
+
+    pub(crate) fn replace_file(
+        &mut self,
+        now: Instant,
+        file: VpcFile,
+        began: Instant,
+        back: Sender<Answer>,
+    ) {
+        let vpc = self.vpc.replaced(file);
+        self.change(now, vpc, Then::Applied(began, back));
+    }
+
+    pub(crate) fn attach(
+        &mut self,
+        now: Instant,
+        attach: &Attach,
+        back: Sender<Result<String, String>>,
+    ) {
+        let mut vpc = self.vpc.clone();
+        // Programs of an ended instance may still hold its namespace.
+        let is_taken = |name: &str| {
+            NamespaceName::of_instance(name).is_some_and(|of| namespace::path_of(&of).exists())
+        };
+        let (vpc, name) = match vpc.attach(attach, is_taken) {
+            Ok(name) => (Ok(vpc), name),
+            Err(error) => (Err(error), String::new()),
+        };
+        self.change(now, vpc, Then::Attached(name, back));
+    }
+
+    pub(crate) fn detach(&mut self, now: Instant, name: &str) {
+        let mut vpc = self.vpc.clone();
+        vpc.detach(name);
+        self.change(now, Ok(vpc), Then::Detached(name.to_owned()));
+    }
+
+    /// Takes another VPC; without delay if nothing has to be made for it.
+    fn change(&mut self, now: Instant, vpc: Result<Vpc>, then: Then) {
+        let needs = vpc.and_then(|vpc| {
+            let world = vpc.world();
+            check(&world, &self.options.host)?;
+            let needs = self.needs(&world)?;
+            Ok((vpc, needs))
+        });
+        match needs {
+            Ok((vpc, needs)) if needs.is_empty() => self.take(now, vpc, Places::new(), then, None),
+            Ok((vpc, needs)) => self.make_for(now, Step::Begins(vpc), needs, then),
+            Err(error) => self.say(now, then, Err(error)),
+        }
+    }
+
+    /// Sends the helper a request to create the objects that a change needs.
+    fn make_for(&mut self, now: Instant, step: Step, needs: Needs, then: Then) {
+        let wanted = needs.wanted.iter().map(|of| of.name.clone());
+        let names = wanted.chain(needs.sockets.iter().map(|(name, _)| name.clone())).collect();
+        match self.maker.make(needs) {
+            Ok(()) => self.changes.under_way = Some(Change { step, then, names }),
+            Err(error) => self.failed(now, step, then, error),
+        }
+    }
+
+    /// Continues the change under way: its namespaces, devices and routes are made, or failed.
+    pub(crate) fn made(&mut self, now: Instant, made: Result<(Places, BTreeSet<Ipv4Addr>)>) {
+        let Some(Change { step, then, names }) = self.changes.under_way.take() else { return };
+        let (places, routed) = match made {
+            Ok(made) => made,
+            Err(error) => return self.failed(now, step, then, error),
+        };
+        if let Some(edge) = &mut self.gateways.edge {
+            edge.has_routed(routed);
+        }
+        let is_left_out = |name: &String| !places.contains_key(name);
+        self.guests.left_out.extend(names.into_iter().filter(is_left_out));
+        match step {
+            Step::Begins(vpc) => self.take(now, vpc, places, then, None),
+            Step::Finishes { before, why } => match (self.finish(now, places), why) {
+                (Ok(()), None) => self.say(now, then, Ok(())),
+                (Ok(()), Some(why)) => self.say(now, then, Err(why)),
+                (Err(error), why) => {
+                    self.failed(now, Step::Finishes { before, why }, then, error);
+                }
+            },
+        }
+    }
+
+    fn finish(&mut self, now: Instant, places: Places) -> Result<()> {
+        self.make_guests(now, places)?;
+        self.settle_guests(now);
+        Ok(())
+    }
+
+    /// Handles the failure of a step of a change.
+    fn failed(&mut self, now: Instant, step: Step, then: Then, error: Error) {
+        match step {
+            Step::Begins(_) => self.say(now, then, Err(error)),
+            Step::Finishes { before, why: None } => {
+                self.take(now, before, Places::new(), then, Some(error));
+            }
+            Step::Finishes { why: Some(why), .. } => {
+                let also = format!("the rules before are in force again, but: {error:#}");
+                self.say(now, then, Err(why.context(also)));
+            }
+        }
+    }
+
+    /// Takes another VPC, or keeps this one if that fails. `why`: the error of another change that
+    /// failed; `vpc` is then the VPC before that change.
+    fn take(&mut self, now: Instant, vpc: Vpc, places: Places, then: Then, why: Option<Error>) {
+        let before = self.vpc.clone();
+        let done = self.apply(now, vpc, places).and_then(|()| self.needs_again());
+        match done {
+            Ok(needs) if needs.is_empty() => self.say(now, then, why.map_or(Ok(()), Err)),
+            Ok(needs) => self.make_for(now, Step::Finishes { before, why }, needs, then),
+            Err(error) => self.failed(now, Step::Finishes { before, why }, then, error),
+        }
+    }
+
+    /// Makes the instances that this host has in this world and that the previous card lacked,
+    /// after a take-over.
+    pub(crate) fn begin_guests(&mut self, now: Instant) {
+        let vpc = self.vpc.clone();
+        self.remove_guests(now);
+        self.change(now, Ok(vpc), Then::Begun);
+    }
+
+    /// Sends the helper a request to restore the parts of the instances that other programs have
+    /// changed.
+    fn restore(&self) {
+        let running = self.guests.by_name.values().filter_map(|running| {
+            let devices = running.interfaces.iter().map(|(.., device)| device.clone()).collect();
+            Some((running.namespace.as_ref()?.name().clone(), devices))
+        });
+        if let Err(error) = self.maker.restore(running.collect()) {
+            tracing::warn!("what other programs have changed of instances stays so: {error:#}");
+        }
+    }
+
+    fn say(&mut self, now: Instant, then: Then, done: Result<()>) {
+        match then {
+            Then::Applied(began, back) => {
+                if done.is_ok() {
+                    self.restore();
+                }
+                let microseconds = clock::now().since(began).as_nanos() / 1000;
+                let answer = done.map(|()| Answer::Applied { microseconds });
+                let failed = |error| Answer::Failed { what: format!("{error:#}") };
+                let _ = back.send(answer.unwrap_or_else(failed));
+            }
+            Then::Attached(name, back) => {
+                let answer = done.map(|()| name).map_err(|error| format!("{error:#}"));
+                // A connection that no longer waits has ended, and its instance with it.
+                if let Err(SendError(Ok(name))) = back.send(answer) {
+                    self.detach(now, &name);
+                }
+            }
+            Then::Begun => {
+                if let Err(error) = done {
+                    tracing::error!("the rules of the new file: {error:#}; all else goes on");
+                }
+            }
+            Then::Detached(name) => {
+                if let Err(error) = done {
+                    tracing::warn!("removing the instance `{name}`: {error:#}");
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,175 @@
+//! Changes that wait for their namespaces, and for each other.
+
+use std::collections::{BTreeSet, VecDeque};
+use std::sync::mpsc::{Receiver, Sender};
+
+use anyhow::Error;
+use srd_proto::time::Instant;
+
+use crate::cloud::world::Vpc;
+use crate::control::orders::Command;
+use crate::control::protocol::Answer;
+
+/// Maximum number of changes that wait for the one under way. If the list is full, no other command
+/// is taken either: commands wait in the queue of the loop, and their threads wait for space there.
+const WAITING_MAX: usize = 256;
+/// Maximum number of commands that run in one turn, so that many readers do not delay packets.
+const COMMANDS_PER_TURN_MAX: u32 = 4;
+
+/// Changes, at most one of which is under way.
+#[derive(Default)]
+pub(crate) struct Changes {
+    /// The change whose namespaces are being made.
+    pub(crate) under_way: Option<Change>,
+    waiting: VecDeque<Command>,
+    /// Commands that may still run in this turn.
+    left: u32,
+}
+
+/// A change, and the answer at its end.
+pub(crate) struct Change {
+    pub(crate) step: Step,
+    pub(crate) then: Then,
+    /// Instances whose places are being made. An instance without a place in the result is left
+    /// out.
+    pub(crate) names: BTreeSet<String>,
+}
+
+/// The objects that a change waits for.
+pub(crate) enum Step {
+    /// Objects that the VPC needs before its rules are in force.
+    Begins(Vpc),
+    /// The places of instances that were removed and are made again.
+    Finishes {
+        /// The VPC before the change.
+        before: Vpc,
+        /// Error of another change, which this one takes back.
+        why: Option<Error>,
+    },
+}
+
+/// The answer at the end of a change.
+pub(crate) enum Then {
+    /// The time since this instant.
+    Applied(Instant, Sender<Answer>),
+    /// The instance of this name.
+    Attached(String, Sender<Result<String, String>>),
+    /// No answer: the instance of this name was removed.
+    Detached(String),
+    /// No answer: a card that has taken over makes the additional objects of its file.
+    Begun,
+}
+
+impl Changes {
+    /// Begins a turn.
+    pub(crate) fn begin_turn(&mut self) {
+        self.left = COMMANDS_PER_TURN_MAX;
+    }
+
+    /// Whether commands may be left for the next turn.
+    pub(crate) fn are_left(&self) -> bool {
+        self.left == 0
+    }
+
+    /// Returns the next command that may run in this turn.
+    pub(crate) fn next_of_turn(&mut self, commands: &Receiver<Command>) -> Option<Command> {
+        let left = self.left.checked_sub(1)?;
+        let next = self.next(commands)?;
+        self.left = left;
+        Some(next)
+    }
+
+    /// Returns the next command that may run now.
+    fn next(&mut self, commands: &Receiver<Command>) -> Option<Command> {
+        if self.under_way.is_none()
+            && let Some(command) = self.waiting.pop_front()
+        {
+            return Some(command);
+        }
+        while self.waiting.len() < WAITING_MAX {
+            let command = commands.try_recv().ok()?;
+            let is_change = matches!(
+                &command,
+                Command::Detach(_)
+                    | Command::Apply(..)
+                    | Command::HandOver(..)
+                    | Command::Attach(..)
+            );
+            if self.under_way.is_none() || !is_change {
+                return Some(command);
+            }
+            self.waiting.push_back(command);
+        }
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::control::orders::{COMMANDS_MAX, Orders};
+
+    fn change() -> Change {
+        let (step, then) = (Step::Begins(Vpc::of_none()), Then::Detached(String::new()));
+        Change { step, then, names: BTreeSet::new() }
+    }
+
+    #[test]
+    fn so_many_changes_wait_and_come_in_their_order() {
+        let (orders, commands, _wake) = Orders::new().unwrap();
+        let mut changes = Changes { under_way: Some(change()), ..Changes::default() };
+        for number in 0..WAITING_MAX {
+            assert!(orders.give(Command::Detach(number.to_string())));
+        }
+        assert!(orders.give(Command::EndTrace(1)));
+        assert!(changes.next(&commands).is_none(), "all are changes, and no more are taken");
+        assert_eq!(changes.waiting.len(), WAITING_MAX);
+        let give = |number| orders.give(Command::EndTrace(number));
+        assert!((0..COMMANDS_MAX as u64 - 1).all(give), "the others wait in the queue");
+        assert!(changes.next(&commands).is_none());
+        changes.under_way = None;
+        for number in 0..WAITING_MAX {
+            let Some(Command::Detach(name)) = changes.next(&commands) else { panic!("{number}") };
+            assert_eq!(name, number.to_string());
+        }
+        assert!(matches!(changes.next(&commands), Some(Command::EndTrace(1))));
+    }
+
+    #[test]
+    fn a_turn_has_so_many_commands_and_the_next_one_goes_on() {
+        let (orders, commands, _wake) = Orders::new().unwrap();
+        let mut changes = Changes::default();
+        (0..10).for_each(|number| assert!(orders.give(Command::EndTrace(number))));
+        let mut turns = Vec::new();
+        let mut numbers = Vec::new();
+        loop {
+            changes.begin_turn();
+            let all = std::iter::from_fn(|| changes.next_of_turn(&commands));
+            let all = all.map(|command| match command {
+                Command::EndTrace(number) => number,
+                _ => panic!("another command"),
+            });
+            let before = numbers.len();
+            numbers.extend(all);
+            turns.push(numbers.len() - before);
+            if !changes.are_left() {
+                break;
+            }
+        }
+        assert_eq!((turns, numbers), (vec![4, 4, 2], (0..10).collect()));
+    }
+
+    /// A command without a change does not wait for a change.
+    #[test]
+    fn other_commands_pass_changes_that_wait() {
+        let (orders, commands, _wake) = Orders::new().unwrap();
+        let under_way = Some(change());
+        let mut changes = Changes { under_way, ..Changes::default() };
+        assert!(orders.give(Command::Detach(String::from("a"))));
+        assert!(orders.give(Command::EndTrace(2)));
+        assert!(matches!(changes.next(&commands), Some(Command::EndTrace(2))));
+        assert!(changes.next(&commands).is_none());
+        changes.under_way = None;
+        assert!(matches!(changes.next(&commands), Some(Command::Detach(_))));
+    }
+}

@@ -1,0 +1,88 @@
+//! Reading the configuration again: to check it without a card, or to apply it to a running card.
+
+use std::sync::mpsc::channel;
+
+use anyhow::{Result, bail};
+use srd_net::clock;
+
+use crate::cloud::guests;
+use crate::cloud::world::Vpc;
+use crate::control::orders::{Command, Orders};
+use crate::control::protocol::Answer;
+use crate::control::server::hand;
+use crate::state::{Options, Service};
+use crate::traffic::transport::{Plan, Protection};
+use crate::warnings;
+
+/// Applies a configuration from another thread than the service's.
+#[derive(Clone, Debug)]
+pub struct Reloader {
+    orders: Orders,
+}
+
+impl Service {
+    /// Returns a handle that applies a configuration from another thread.
+    pub fn reloader(&self) -> Reloader {
+        Reloader { orders: self.stopper.orders.clone() }
+    }
+}
+
+impl Reloader {
+    /// Reads the configuration again, and applies its rules. Returns the keys of settings that
+    /// differ and that this process cannot change. Another card that takes over can apply them.
+    ///
+    /// # Errors
+    /// A file is wrong, or cannot be applied: the previous rules stay in force.
+    pub fn reload(&self) -> Result<Vec<String>> {
+        let began = clock::now();
+        let (file, others) = self.orders.helper()?.reload()?;
+        let file = file.map_or_else(|| Vpc::file_of(None), Ok)?;
+        let (back, answer) = channel();
+        let command = Command::Apply(Box::new(file), began, back);
+        match hand(&self.orders, command, &answer)? {
+            Answer::Failed { what } => bail!(what),
+            _ => Ok(others),
+        }
+    }
+}
+
+/// Checks a configuration, and describes it in lines of text. Nothing is made, and no privilege is
+/// needed.
+///
+/// # Errors
+/// The first mistake in the configuration.
+pub fn check(options: &Options) -> Result<Vec<String>> {
+    let vpc = options.vpc()?;
+    for name in options.vhost_user.keys() {
+        vpc.instance_here(name)?;
+    }
+    let world = vpc.world();
+    guests::check(&world, &options.host)?;
+    let mut lines = Vec::new();
+    if let Some(of) = &options.transport {
+        Plan::new(of)?;
+        let hosts: Vec<&str> = of.hosts.keys().map(String::as_str).collect();
+        let plain = if of.protection == Protection::Plain {
+            ", neither encrypted nor authenticated"
+        } else {
+            ""
+        };
+        lines.push(format!("other hosts: {} from {}{plain}", hosts.join(", "), of.listen));
+    }
+    if let Some(of) = &options.metrics {
+        lines.push(format!("figures: http://{}/", of.listen));
+    }
+    lines.push(format!("requests: {}", options.socket.display()));
+    let here = world.instances.values();
+    for instance in here.filter(|instance| instance.host.as_ref() == Some(&options.host)) {
+        let socket = options.vhost_user.get(&instance.name);
+        let place = socket.map_or_else(
+            || String::from("a namespace"),
+            |path| format!("vhost-user at {}", path.display()),
+        );
+        lines.push(format!("{}: {}, {place}", instance.name, instance.instance_type));
+    }
+    let warned = warnings::of(options, &world);
+    lines.extend(warned.into_iter().map(|text| format!("warning: {text}")));
+    Ok(lines)
+}

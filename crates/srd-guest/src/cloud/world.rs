@@ -1,0 +1,412 @@
+//! The VPC of a service, and instances that are added to it while it runs.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::Ipv4Addr;
+use std::path::Path;
+use std::sync::Arc;
+
+use anyhow::{Context, Result, bail};
+use srd_card::profile::InstanceType;
+use srd_vpc::id::*;
+use srd_vpc::object::*;
+use srd_vpc_file::{Kind, VpcFile};
+
+use crate::control::protocol::{Attach, is_name};
+use crate::failure::WrongSettings;
+
+/// The VPC without a file: EC2's default VPC, whose subnet gives instances public addresses.
+const DEFAULT_VPC: &str = r#"
+[vpc.default]
+cidr = ["172.31.0.0/16"]
+[internet_gateway.default]
+vpc = "default"
+[route_table.default]
+vpc = "default"
+routes = ["0.0.0.0/0 to internet_gateway default"]
+[acl.default]
+vpc = "default"
+ingress = ["100 allow all from 0.0.0.0/0"]
+egress = ["100 allow all to 0.0.0.0/0"]
+[subnet.default]
+vpc = "default"
+cidr = "172.31.0.0/20"
+route_table = "default"
+acl = "default"
+[group.default]
+vpc = "default"
+ingress = ["all from group default"]
+egress = ["all to 0.0.0.0/0"]
+"#;
+/// Addresses at the start of a subnet that EC2 reserves. The last one is reserved as well.
+const RESERVED_FIRST: u32 = 4;
+/// Public addresses for added instances: a block for documentation.
+const PUBLIC_FIRST: Ipv4Addr = Ipv4Addr::new(198, 51, 100, 128);
+const PUBLIC_COUNT: u32 = 120;
+
+/// The file, and the objects that were added to it.
+#[derive(Clone, Debug)]
+pub(crate) struct Vpc {
+    file: Arc<VpcFile>,
+    /// Added objects, by the name of their instance.
+    added: BTreeMap<String, Added>,
+    /// The name of this host.
+    host: String,
+    /// Whether the internet's side carries private addresses.
+    internet_private: bool,
+}
+
+#[derive(Clone, Debug)]
+struct Added {
+    instance: (InstanceId, Instance),
+    eni: (EniId, Eni),
+    address: Option<(AllocationId, ElasticAddress)>,
+}
+
+impl Added {
+    /// Returns an address of this instance that another world already uses.
+    fn clash(&self, world: &World) -> Option<Ipv4Addr> {
+        let own = &self.eni.1;
+        let taken = taken(world, own.subnet);
+        let publics = Vpc::publics(world);
+        let public = self.address.as_ref().map(|(_, address)| address.public);
+        let private = own.ipv4.iter().find(|address| taken.contains(address)).copied();
+        private.or(public.filter(|public| publics.contains(public)))
+    }
+}
+
+impl Vpc {
+    /// The VPC without a file, for tests.
+    #[cfg(test)]
+    pub(crate) fn of_none() -> Self {
+        let file = Arc::new(Self::file_of(None).expect("it is a constant"));
+        let host = String::from("here");
+        Self { file, added: BTreeMap::new(), host, internet_private: false }
+    }
+
+    /// Reads the VPC of a file, or the default VPC, for a host. `internet_private`: whether the
+    /// internet carries private addresses.
+    pub(crate) fn read(file: Option<&Path>, host: &str, internet_private: bool) -> Result<Self> {
+        let (file, host) = (Arc::new(Self::file_of(file)?), host.to_owned());
+        Ok(Self { file, added: BTreeMap::new(), host, internet_private })
+    }
+
+    /// Reads a file, or returns the default VPC.
+    pub(crate) fn file_of(file: Option<&Path>) -> Result<VpcFile> {
+        Ok(match file {
+            Some(path) => srd_vpc_file::read(path)?,
+            None => srd_vpc_file::parse(DEFAULT_VPC, Path::new("the default VPC"))?,
+        })
+    }
+
+    /// Returns the VPC with another file in place of this one. Added instances stay.
+    pub(crate) fn replaced(&self, file: VpcFile) -> Result<Self> {
+        let mut vpc = Self { file: Arc::new(file), added: BTreeMap::new(), ..self.clone() };
+        for (name, added) in &self.added {
+            if vpc.file.names.number(Kind::Instance, name).is_some() {
+                bail!("the file names an instance `{name}`, and one that was added has this name");
+            }
+            if !vpc.file.world.subnets.contains_key(&added.eni.1.subnet) {
+                bail!("the file lacks the subnet of `{name}`, which was added: end it first");
+            }
+            if let Some(address) = added.clash(&vpc.file.world) {
+                bail!(
+                    "`{name}`, which was added, has {address}, and so has the file: end it first"
+                );
+            }
+        }
+        vpc.added = self.added.clone();
+        Ok(vpc)
+    }
+
+    /// Directories of flow logs.
+    pub(crate) fn log_directories(&self) -> BTreeSet<String> {
+        self.file.world.flow_logs.values().map(|log| log.directory.clone()).collect()
+    }
+
+    /// Names of added instances.
+    pub(crate) fn added_names(&self) -> impl Iterator<Item = &str> {
+        self.added.keys().map(String::as_str)
+    }
+
+    /// All objects. Instances without a host in the file are on this host.
+    pub(crate) fn world(&self) -> World {
+        let mut world = self.file.world.clone();
+        world.internet_private = self.internet_private;
+        for added in self.added.values() {
+            world.instances.insert(added.instance.0, added.instance.1.clone());
+            world.enis.insert(added.eni.0, added.eni.1.clone());
+            world.addresses.extend(added.address.clone());
+        }
+        for instance in world.instances.values_mut() {
+            instance.host.get_or_insert_with(|| self.host.clone());
+        }
+        world
+    }
+
+    /// All objects with their names, in the form of a file.
+    pub(crate) fn as_file(&self) -> VpcFile {
+        let mut names = self.file.names.clone();
+        for (name, added) in &self.added {
+            names.give(Kind::Instance, name, added.instance.0.0);
+            names.give(Kind::Interface, name, added.eni.0.0);
+        }
+        VpcFile { world: self.world(), names }
+    }
+
+    /// Checks that an instance is on this host.
+    pub(crate) fn instance_here(&self, name: &str) -> Result<()> {
+        let world = self.world();
+        let mut all = world.instances.values().filter(|i| i.host.as_ref() == Some(&self.host));
+        let found = all.find(|instance| instance.name == name);
+        found.map(|_| ()).ok_or_else(|| {
+            let what = format!("there is no instance `{name}` on this host ({})", self.host);
+            WrongSettings(what).into()
+        })
+    }
+
+    pub(crate) fn eni_name(&self, id: EniId) -> String {
+        let name = self.file.names.name(Kind::Interface, id.0);
+        name.map_or_else(|| id.to_string(), str::to_owned)
+    }
+
+    /// The public addresses of instances and gateways.
+    pub(crate) fn publics(world: &World) -> BTreeSet<Ipv4Addr> {
+        world.addresses.values().map(|address| address.public).collect()
+    }
+
+    /// Adds an instance with one interface. Returns its name. Without a given name this chooses one
+    /// that is free.
+    pub(crate) fn attach(
+        &mut self,
+        attach: &Attach,
+        is_taken: impl Fn(&str) -> bool,
+    ) -> Result<String> {
+        let world = self.world();
+        InstanceType::find(&attach.instance_type).map_err(|e| anyhow::anyhow!("{e}"))?;
+        let names: BTreeSet<&str> = world.instances.values().map(|i| i.name.as_str()).collect();
+        let name = match &attach.name {
+            Some(name) if names.contains(name.as_str()) => {
+                bail!("an instance `{name}` is there already: give another --name")
+            }
+            Some(name) => name.clone(),
+            None => {
+                let mut numbers = (1..).map(|n: u32| format!("run{n}"));
+                let is_free = |name: &String| !names.contains(name.as_str()) && !is_taken(name);
+                numbers.find(is_free).unwrap_or_default()
+            }
+        };
+        if !is_name(&name) {
+            bail!("`{name}` is no name: use up to 40 letters, digits and hyphens");
+        }
+        let peer = match &attach.peer_of {
+            Some(peer) => Some(eni_of(&world, peer)?),
+            None => None,
+        };
+        let subnet = self.subnet(&world, attach, peer)?;
+        let groups = self.groups(&world, attach, peer, subnet)?;
+        let number = srd_vpc_number(&name);
+        let (id, eni) = (InstanceId(number), EniId(number));
+        if world.instances.contains_key(&id) || world.enis.contains_key(&eni) {
+            bail!("`{name}` has the identifier of another instance: give another --name");
+        }
+        let address = free_address(&world, subnet)?;
+        let zone = world.subnets[&subnet].zone.clone();
+        let host = Some(self.host.clone());
+        let instance_type = attach.instance_type.clone();
+        let instance = Instance { name: name.clone(), instance_type, zone, placement: None, host };
+        let attachment = Attachment {
+            id: AttachmentId(number),
+            instance: id,
+            device_index: 0,
+            express: ExpressSpec::default(),
+        };
+        let interface = Eni {
+            name: name.clone(),
+            subnet,
+            mac: mac(number),
+            ipv4: vec![address],
+            ipv6: Vec::new(),
+            ipv4_prefixes: Vec::new(),
+            ipv6_prefixes: Vec::new(),
+            groups,
+            source_dest_check: true,
+            attachment: Some(attachment),
+            tracking: TrackingSpec::default(),
+        };
+        let public = free_public(&world).map(|public| {
+            let association = Some((eni, address));
+            let address = ElasticAddress { name: name.clone(), public, association };
+            (AllocationId(number), address)
+        });
+        let added = Added { instance: (id, instance), eni: (eni, interface), address: public };
+        self.added.insert(name.clone(), added);
+        Ok(name)
+    }
+
+    pub(crate) fn detach(&mut self, name: &str) {
+        self.added.remove(name);
+    }
+
+    fn subnet(&self, world: &World, attach: &Attach, peer: Option<&Eni>) -> Result<SubnetId> {
+        if let Some(name) = &attach.subnet {
+            let number = self.file.names.number(Kind::Subnet, name);
+            return Ok(SubnetId(number.with_context(|| format!("there is no subnet `{name}`"))?));
+        }
+        if let Some(peer) = peer {
+            return Ok(peer.subnet);
+        }
+        let mut all = world.subnets.keys();
+        match (all.next(), all.next()) {
+            (Some(only), None) => Ok(*only),
+            (None, _) => bail!("the VPC has no subnet"),
+            _ => bail!("the VPC has several subnets: give one with --subnet"),
+        }
+    }
+
+    fn groups(
+        &self,
+        world: &World,
+        attach: &Attach,
+        peer: Option<&Eni>,
+        subnet: SubnetId,
+    ) -> Result<Vec<GroupId>> {
+        if !attach.groups.is_empty() {
+            let find = |name: &String| {
+                let number = self.file.names.number(Kind::Group, name);
+                number.map(GroupId).with_context(|| format!("there is no group `{name}`"))
+            };
+            return attach.groups.iter().map(find).collect();
+        }
+        if let Some(peer) = peer {
+            return Ok(peer.groups.clone());
+        }
+        let vpc = world.subnets.get(&subnet).and_then(|subnet| world.vpcs.get(&subnet.vpc));
+        Ok(vpc.map(|vpc| vec![vpc.default_group]).unwrap_or_default())
+    }
+}
+
+/// Returns the primary interface of an instance.
+fn eni_of<'a>(world: &'a World, name: &str) -> Result<&'a Eni> {
+    let instance = world.instances.iter().find(|(_, instance)| instance.name == name);
+    let (id, _) = instance.with_context(|| format!("there is no instance `{name}`"))?;
+    let mut enis = world.enis.values();
+    let eni = enis.find(|eni| eni.attachment.as_ref().is_some_and(|a| a.instance == *id));
+    eni.with_context(|| format!("the instance `{name}` has no interface"))
+}
+
+/// The identifier of an added object, from its name by FNV-1a.
+fn srd_vpc_number(name: &str) -> u64 {
+    name.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+    })
+}
+
+/// A locally administered hardware address for an interface.
+fn mac(number: u64) -> [u8; 6] {
+    let [.., a, b, c, d, e] = number.to_be_bytes();
+    [0x02, a, b, c, d, e]
+}
+
+fn free_address(world: &World, subnet: SubnetId) -> Result<Ipv4Addr> {
+    let of = world.subnets.get(&subnet).context("there is no such subnet")?;
+    let taken = taken(world, subnet);
+    let first = u32::from(of.ipv4.network()) + RESERVED_FIRST;
+    let last = u32::from(of.ipv4.broadcast());
+    let mut all = (first..last).map(Ipv4Addr::from);
+    all.find(|address| !taken.contains(address)).context("the subnet has no address left")
+}
+
+/// The addresses in a subnet that interfaces and gateways use.
+fn taken(world: &World, subnet: SubnetId) -> BTreeSet<Ipv4Addr> {
+    let enis = world.enis.values().filter(|eni| eni.subnet == subnet);
+    let mut taken: BTreeSet<Ipv4Addr> = enis.flat_map(|eni| eni.ipv4.iter().copied()).collect();
+    taken.extend(world.nat_gateways.values().map(|gateway| gateway.private));
+    taken
+}
+
+fn free_public(world: &World) -> Option<Ipv4Addr> {
+    let taken = Vpc::publics(world);
+    let mut all = (0..PUBLIC_COUNT).map(|n| Ipv4Addr::from(u32::from(PUBLIC_FIRST) + n));
+    all.find(|address| !taken.contains(address))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn default_vpc() -> Vpc {
+        Vpc::of_none()
+    }
+
+    fn attach(name: Option<&str>) -> Attach {
+        Attach {
+            name: name.map(str::to_owned),
+            instance_type: "c7i.large".into(),
+            ..Attach::default()
+        }
+    }
+
+    /// Treats no name as taken.
+    fn none(_: &str) -> bool {
+        false
+    }
+
+    #[test]
+    fn instances_of_the_default_vpc_have_addresses_of_their_own() {
+        let mut vpc = default_vpc();
+        let names = [(); 2].map(|()| vpc.attach(&attach(None), none).unwrap());
+        assert_eq!(names, ["run1", "run2"]);
+        let world = vpc.world();
+        let addresses: BTreeSet<_> = world.enis.values().map(|eni| eni.ipv4[0]).collect();
+        let wanted = [[172, 31, 0, 4], [172, 31, 0, 5]].map(Ipv4Addr::from);
+        assert_eq!(addresses, wanted.into());
+        assert_eq!(Vpc::publics(&world).len(), 2);
+        vpc.detach("run1");
+        assert_eq!(vpc.world().enis.len(), 1);
+        assert_eq!(vpc.attach(&attach(None), |name| name == "run1").unwrap(), "run3");
+        assert_eq!(vpc.attach(&attach(None), none).unwrap(), "run1");
+    }
+
+    /// Otherwise two interfaces would have one address, and packets for one would reach the other.
+    #[test]
+    fn regression_a_file_that_gives_away_the_address_of_an_added_instance_is_refused() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("vpc.toml");
+        let mut vpc = default_vpc();
+        vpc.attach(&attach(Some("a")), none).unwrap();
+        let with = |more: &str| {
+            std::fs::write(&path, format!("{DEFAULT_VPC}{more}")).unwrap();
+            vpc.replaced(srd_vpc_file::read(&path).unwrap())
+                .map(|_| ())
+                .map_err(|error| error.to_string())
+        };
+        with("").unwrap();
+        let instance = "[instance.b]\ntype = \"c7i.large\"\n";
+        let interface = |address: &str| {
+            format!(
+                "{instance}[interface.b]\nsubnet = \"default\"\naddress = [\"{address}\"]\n\
+                 groups = [\"default\"]\ninstance = \"b\"\n"
+            )
+        };
+        with(&interface("172.31.0.5")).unwrap();
+        assert!(with(&interface("172.31.0.4")).unwrap_err().contains("172.31.0.4"));
+        let public = "[elastic_address.b]\npublic = \"198.51.100.128\"\ninterface = \"b\"\n";
+        let both = interface("172.31.0.5") + public;
+        assert!(with(&both).unwrap_err().contains("198.51.100.128"));
+    }
+
+    #[test]
+    fn what_cannot_be_is_refused_with_a_remedy() {
+        let mut vpc = default_vpc();
+        vpc.attach(&attach(Some("a")), none).unwrap();
+        let mut said = |attach: &Attach| vpc.attach(attach, none).unwrap_err().to_string();
+        assert!(said(&attach(Some("a"))).contains("give another --name"));
+        assert!(said(&attach(Some("a/b"))).contains("letters, digits and hyphens"));
+        let kind = Attach { instance_type: "c7i.lrage".into(), ..attach(None) };
+        assert!(said(&kind).contains("c7i.large"));
+        let of = Attach { peer_of: Some("b".into()), ..attach(None) };
+        assert!(said(&of).contains("no instance `b`"));
+        let subnet = Attach { subnet: Some("x".into()), ..attach(None) };
+        assert!(said(&subnet).contains("no subnet `x`"));
+    }
+}

@@ -1,0 +1,185 @@
+//! The client of the socket.
+
+use std::fmt;
+use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use srd_trust::text::clean_json;
+
+use crate::control::protocol::{
+    Answer, Attach, Instance, LINE_BYTES_MAX, Request, Status, TraceFilter, TraceRecord,
+};
+use crate::failure::Missing;
+use crate::figures::pages::WRITTEN_WITHIN;
+use crate::handover::asker;
+use crate::machine::earlier;
+
+/// Longest wait for the answer to a request that makes or changes something.
+const CHANGE_WAIT_MAX: Duration = Duration::from_secs(30);
+/// Longest wait for any other answer. By then a card that publishes no figures has answered that
+/// they are old.
+const ANSWER_WAIT_MAX: Duration = Duration::from_secs(5);
+const _: () = assert!(WRITTEN_WITHIN.as_secs() < ANSWER_WAIT_MAX.as_secs());
+
+/// Whether a socket is that of a machine's only card.
+pub(crate) fn is_default(socket: &Path) -> bool {
+    socket == Path::new(crate::SOCKET_DEFAULT)
+}
+
+/// A connection to the service. An instance that was attached over this connection is removed when
+/// the connection is dropped.
+#[derive(Debug)]
+pub struct Client {
+    stream: BufReader<UnixStream>,
+}
+
+/// Refusal of a request by the card, with the reason and a remedy.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Refused(pub String);
+
+impl fmt::Display for Refused {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for Refused {}
+
+/// The card has ended since the connection was made.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct CardEnded;
+
+impl fmt::Display for CardEnded {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the card has ended")
+    }
+}
+
+impl std::error::Error for CardEnded {}
+
+impl Client {
+    /// Connects.
+    ///
+    /// # Errors
+    /// Nothing listens there, or this user has no permission.
+    pub fn connect(socket: &Path) -> Result<Self> {
+        let stream = UnixStream::connect(socket).map_err(|error| {
+            let shown = socket.display();
+            if error.kind() == ErrorKind::PermissionDenied {
+                let what = format!("only root may ask the card at {shown}: run it with sudo");
+                return anyhow::Error::new(error).context(Missing(what));
+            }
+            let what = match is_default(socket) && earlier::card().is_some() {
+                true => format!(
+                    "the card that runs is of an earlier version, at {}: `srd card up --take-over` \
+                     goes on with it",
+                    earlier::SOCKET
+                ),
+                false => format!("no card answers at {shown}; `srd card up` starts one"),
+            };
+            anyhow::Error::new(error).context(what)
+        })?;
+        asker::check_giver(&stream)?;
+        stream.set_read_timeout(Some(CHANGE_WAIT_MAX))?;
+        stream.set_write_timeout(Some(CHANGE_WAIT_MAX))?;
+        Ok(Self { stream: BufReader::new(stream) })
+    }
+
+    /// Sends a request and returns the answer.
+    ///
+    /// # Errors
+    /// The connection broke, or the service reports a failure.
+    pub fn ask(&mut self, request: &Request) -> Result<Answer> {
+        let wait = match request {
+            Request::Status | Request::Flows { .. } | Request::Logs => ANSWER_WAIT_MAX,
+            _ => CHANGE_WAIT_MAX,
+        };
+        self.stream.get_ref().set_read_timeout(Some(wait))?;
+        let mut line = serde_json::to_string(request)?;
+        line.push('\n');
+        let has_gone = |error: &std::io::Error| {
+            matches!(error.kind(), ErrorKind::BrokenPipe | ErrorKind::ConnectionReset)
+        };
+        match self.stream.get_mut().write_all(line.as_bytes()) {
+            Err(error) if has_gone(&error) => return Err(CardEnded.into()),
+            written => written.context("the card does not listen")?,
+        }
+        let mut answer = Vec::new();
+        let limit = LINE_BYTES_MAX as u64 * 16;
+        (&mut self.stream).take(limit).read_until(b'\n', &mut answer).map_err(|error| {
+            if has_gone(&error) {
+                return CardEnded.into();
+            }
+            let what = match error.kind() {
+                ErrorKind::WouldBlock | ErrorKind::TimedOut => {
+                    format!("the card has not answered for {} s", wait.as_secs())
+                }
+                _ => String::from("the card does not answer"),
+            };
+            anyhow::Error::new(error).context(what)
+        })?;
+        if answer.is_empty() {
+            return Err(CardEnded.into());
+        }
+        clean_json(&mut answer);
+        match serde_json::from_slice(&answer).context("the card's answer is not understood")? {
+            Answer::Failed { what } => Err(Refused(what).into()),
+            answer => Ok(answer),
+        }
+    }
+
+    /// Returns the status of the card.
+    ///
+    /// # Errors
+    /// As [`Client::ask`].
+    pub fn status(&mut self) -> Result<Status> {
+        match self.ask(&Request::Status)? {
+            Answer::Status(status) => Ok(status),
+            _ => bail!("the card answers something else"),
+        }
+    }
+
+    /// Adds an instance, which stays as long as this connection.
+    ///
+    /// # Errors
+    /// As [`Client::ask`].
+    pub fn attach(&mut self, attach: Attach) -> Result<Instance> {
+        match self.ask(&Request::Attach(attach))? {
+            Answer::Attached(instance) => Ok(instance),
+            _ => bail!("the card answers something else"),
+        }
+    }
+
+    /// Begins to follow packets. The trace ends with this connection. Returns the number of the
+    /// trace.
+    ///
+    /// # Errors
+    /// As [`Client::ask`].
+    pub fn trace(
+        &mut self,
+        instance: Option<String>,
+        filter: TraceFilter,
+        packets: u32,
+        head_bytes: u16,
+    ) -> Result<u64> {
+        match self.ask(&Request::Trace { instance, filter, packets, head_bytes })? {
+            Answer::Tracing { id } => Ok(id),
+            _ => bail!("the card answers something else"),
+        }
+    }
+
+    /// Returns the records since the last call, the number of packets that could not be followed,
+    /// and whether the trace is over.
+    ///
+    /// # Errors
+    /// As [`Client::ask`].
+    pub fn traced(&mut self, id: u64) -> Result<(Vec<TraceRecord>, u64, bool)> {
+        match self.ask(&Request::Traced { id })? {
+            Answer::Traced { records, lost, is_over } => Ok((records, lost, is_over)),
+            _ => bail!("the card answers something else"),
+        }
+    }
+}

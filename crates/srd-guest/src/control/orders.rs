@@ -1,0 +1,155 @@
+//! Requests on their way to the loop.
+//!
+//! Bound: at most [`COMMANDS_MAX`] commands wait. If the queue is full, a thread waits for space,
+//! at most [`GIVE_WAIT_MAX`]. The number of the socket's threads is bounded, and each has one
+//! command at a time. The channel of an answer carries one message.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, Sender, SyncSender, TrySendError, sync_channel};
+use std::sync::{Arc, OnceLock};
+use std::thread;
+use std::time::{Duration, Instant as WallInstant};
+
+use anyhow::{Context, Result};
+use rustix::event::{EventfdFlags, eventfd};
+use srd_proto::time::Instant;
+use srd_vpc_file::VpcFile;
+
+use crate::control::flows::PartRequest;
+use crate::control::protocol::{Answer, Attach, Request};
+use crate::control::trace::Noted;
+use crate::figures::pages::{Pages, Stale};
+use crate::helper::Helper;
+
+/// Maximum number of commands that wait for the loop.
+pub(crate) const COMMANDS_MAX: usize = 512;
+/// Longest time for which a thread waits for space in the queue.
+const GIVE_WAIT_MAX: Duration = Duration::from_secs(30);
+/// Pause between two attempts.
+const PAUSE: Duration = Duration::from_millis(2);
+
+/// A request with the channel for its answer, or the end of something that a connection has begun.
+/// Reading figures needs no command: [`crate::figures::pages`].
+pub(crate) enum Command {
+    Ask(Request, Sender<Answer>),
+    /// Add an instance. The answer is its name, or the reason of the failure.
+    Attach(Attach, Sender<Result<String, String>>),
+    /// Some flows of an interface.
+    Flows(PartRequest),
+    /// Put the rules of a file in force. The time is that at which the file was read.
+    Apply(Box<VpcFile>, Instant, Sender<Answer>),
+    Detach(String),
+    /// Take the records of a trace; `None` if there is no such trace.
+    Traced(u64, Sender<Option<Noted>>),
+    EndTrace(u64),
+    /// Hand everything over to the process at the other end.
+    HandOver(UnixStream, Sender<Result<(), String>>),
+}
+
+/// Sends commands to the service, and wakes it. Also holds the figures that the service publishes.
+#[derive(Clone, Debug)]
+pub(crate) struct Orders {
+    queue: SyncSender<Command>,
+    wake: Arc<OwnedFd>,
+    pub(crate) pages: Arc<Pages>,
+    /// The helper, to which other threads send their own requests.
+    helper: Arc<OnceLock<Helper>>,
+}
+
+impl Orders {
+    /// Makes the queue. Returns this sender, the receiver of the loop, and the descriptor that
+    /// wakes the loop.
+    pub(crate) fn new() -> io::Result<(Self, Receiver<Command>, Arc<OwnedFd>)> {
+        let (queue, commands) = sync_channel(COMMANDS_MAX);
+        let wake = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
+        let pages = Arc::new(Pages::new());
+        let helper = Arc::default();
+        Ok((Self { queue, wake: Arc::clone(&wake), pages, helper }, commands, wake))
+    }
+
+    /// Waits for figures that are newer than this call: [`Pages::refresh`].
+    pub(crate) fn refresh(&self, within: Duration) -> Result<Stale> {
+        let wake = || {
+            self.wake();
+        };
+        self.pages.refresh(wake, within)
+    }
+
+    /// Sets the helper.
+    pub(crate) fn set_helper(&self, helper: Helper) {
+        let _ = self.helper.set(helper);
+    }
+
+    pub(crate) fn helper(&self) -> Result<&Helper> {
+        self.helper.get().context("the card has no helper")
+    }
+
+    /// Sends a command. Returns whether the loop will receive it.
+    pub(crate) fn give(&self, command: Command) -> bool {
+        self.give_within(command, GIVE_WAIT_MAX)
+    }
+
+    fn give_within(&self, mut command: Command, time: Duration) -> bool {
+        let until = WallInstant::now() + time;
+        loop {
+            command = match self.queue.try_send(command) {
+                Ok(()) => return self.wake(),
+                Err(TrySendError::Disconnected(_)) => return false,
+                Err(TrySendError::Full(command)) => command,
+            };
+            if WallInstant::now() >= until {
+                return false;
+            }
+            thread::sleep(PAUSE);
+        }
+    }
+
+    pub(crate) fn wake(&self) -> bool {
+        rustix::io::write(&self.wake, &1_u64.to_ne_bytes()).is_ok()
+    }
+}
+
+/// Ends a service from another thread.
+#[derive(Clone, Debug)]
+pub struct Stopper {
+    pub(crate) is_ending: Arc<AtomicBool>,
+    pub(crate) orders: Orders,
+}
+
+impl Stopper {
+    /// Ends the service soon.
+    pub fn stop(&self) {
+        self.is_ending.store(true, Ordering::Relaxed);
+        self.orders.wake();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn so_many_commands_wait_and_the_next_one_waits_for_a_place() {
+        let (orders, commands, _wake) = Orders::new().unwrap();
+        let end = |number| Command::EndTrace(number);
+        assert!((0..COMMANDS_MAX as u64).all(|number| orders.give(end(number))));
+        assert!(!orders.give_within(end(9999), Duration::ZERO), "no place is free");
+        let waits = thread::spawn({
+            let orders = orders.clone();
+            move || orders.give(end(7777))
+        });
+        let numbers: Vec<u64> = (0..=COMMANDS_MAX)
+            .filter_map(|_| match commands.recv() {
+                Ok(Command::EndTrace(number)) => Some(number),
+                _ => None,
+            })
+            .collect();
+        assert!(waits.join().unwrap());
+        assert!(numbers.contains(&7777) && !numbers.contains(&9999));
+        drop(commands);
+        assert!(!orders.give(end(1)), "the loop has ended");
+    }
+}

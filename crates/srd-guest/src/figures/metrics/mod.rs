@@ -1,0 +1,141 @@
+//! Figures over HTTP, for Prometheus and as a web page. Off by default.
+//!
+//! | path | content |
+//! |---|---|
+//! | `/` | the page: one file, without external resources |
+//! | `/status.json` | [`Status`], and the flow logs; `?instance=NAME` adds flows of that instance |
+//! | `/metrics` | OpenMetrics text |
+//!
+//! `srd_http` decides which readers get an answer. Whatever their number, figures are collected at
+//! most once in [`PAUSE`], on the reader's thread. So they are at most that old, unless
+//! [`Status::stale_s`] has a larger age.
+//!
+//! | module | content |
+//! |---|---|
+//! | `exposition` | a status as OpenMetrics text |
+//! | `counters` | meanings of the counters of an interface |
+//! | `sample` | a status with one of everything, for the reference of all metrics |
+
+#[cfg(test)]
+mod browser_tests;
+mod counters;
+mod exposition;
+mod sample;
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+use srd_http::{Listener, Request, Response, Server};
+
+pub use sample::metrics_sample;
+
+use crate::control::orders::Orders;
+use crate::control::protocol::{Flow, FlowLog, Status};
+use crate::control::views;
+use crate::state::Metrics;
+
+/// The page. Styles and functions of all pages are in `srd_http`.
+const PAGE: &str = include_str!("page.html");
+/// Minimum time between two collections of figures. Meanwhile readers share the last figures.
+const PAUSE: Duration = Duration::from_millis(250);
+/// Maximum number of flows of each interface in `/status.json`.
+const FLOWS_MAX: usize = 50;
+
+/// The figures of one collection.
+#[derive(Debug)]
+struct Figures {
+    status: Status,
+    logs: Vec<FlowLog>,
+}
+
+/// Collects figures at a limited rate.
+struct Asking {
+    orders: Orders,
+    /// The last figures. Locked during a collection, while other readers wait.
+    last: Mutex<Option<(Instant, Arc<Figures>)>>,
+    /// The last flows of an instance. Locked during a collection.
+    flows: Mutex<Option<FlowsOf>>,
+}
+
+/// Flows of an instance, and the time of their collection.
+struct FlowsOf {
+    at: Instant,
+    instance: String,
+    flows: Arc<Vec<Flow>>,
+}
+
+/// Opens the listening socket for figures.
+pub(crate) fn listen(metrics: &Metrics) -> Result<Listener> {
+    let Metrics { listen, allow_remote, host_names } = metrics;
+    Ok(Listener::bind(*listen, *allow_remote)?.also_named(host_names))
+}
+
+/// Serves figures until the result is dropped.
+pub(crate) fn start(listener: Listener, orders: Orders) -> Result<Server> {
+    let asking = Asking { orders, last: Mutex::default(), flows: Mutex::default() };
+    let page = srd_http::page(PAGE);
+    let answer = move |request: &Request| {
+        let made = answer(request, &asking, &page);
+        made.unwrap_or_else(|why| Response::text(srd_http::Status::Unavailable, format!("{why:#}")))
+    };
+    Server::start(listener, Box::new(answer)).context("a thread for metrics")
+}
+
+fn answer(request: &Request, asking: &Asking, page: &str) -> Result<Response> {
+    match request.path.as_str() {
+        "/" => Ok(Response::ok("text/html; charset=utf-8", page.to_owned())),
+        "/status.json" => {
+            let figures = asking.figures()?;
+            let instance = srd_http::query_value(&request.query, "instance");
+            // An instance that no longer exists has no flows.
+            let is_there = |name: &String| figures.status.instances.iter().any(|i| i.name == *name);
+            let flows = match instance.filter(is_there) {
+                Some(name) => asking.flows(&name)?,
+                None => Arc::default(),
+            };
+            let Figures { status, logs } = &*figures;
+            let body = serde_json::json!({ "status": status, "logs": logs, "flows": *flows });
+            Ok(Response::ok("application/json", body.to_string()))
+        }
+        "/metrics" => {
+            let Figures { status, logs } = &*asking.figures()?;
+            let body = exposition::write(status, logs)?;
+            Ok(Response::ok(exposition::CONTENT_TYPE, body))
+        }
+        _ => {
+            let text = "there are /, /status.json and /metrics";
+            Ok(Response::text(srd_http::Status::NotFound, text))
+        }
+    }
+}
+
+impl Asking {
+    fn figures(&self) -> Result<Arc<Figures>> {
+        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((_, figures)) = last.as_ref().filter(|(at, _)| at.elapsed() <= PAUSE) {
+            return Ok(Arc::clone(figures));
+        }
+        let status = views::status(&self.orders)?;
+        let figures = Arc::new(Figures { status, logs: views::logs(&self.orders) });
+        *last = Some((Instant::now(), Arc::clone(&figures)));
+        Ok(figures)
+    }
+
+    fn flows(&self, instance: &str) -> Result<Arc<Vec<Flow>>> {
+        let mut last = self.flows.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(last) = last.as_ref() {
+            if last.at.elapsed() <= PAUSE && last.instance == instance {
+                return Ok(Arc::clone(&last.flows));
+            }
+            // Alternating requests for several instances wait at least a tenth of the pause.
+            std::thread::sleep((PAUSE / 10).saturating_sub(last.at.elapsed()));
+        }
+        // The instance may be gone by now.
+        let flows = views::flows(&self.orders, instance, FLOWS_MAX).unwrap_or_default();
+        let flows = Arc::new(flows);
+        let (at, instance) = (Instant::now(), instance.to_owned());
+        *last = Some(FlowsOf { at, instance, flows: Arc::clone(&flows) });
+        Ok(flows)
+    }
+}

@@ -1,0 +1,13 @@
+//! Figures of the card for readers, and flow logs.
+//!
+//! | module | content |
+//! |---|---|
+//! | `pages`, `publishing` | figures as numbers that any thread reads, and their publication |
+//! | `metrics` | figures over HTTP |
+//! | `logging`, `logs` | flow logs: their selection, and their files |
+
+pub(crate) mod logging;
+pub(crate) mod logs;
+pub(crate) mod metrics;
+pub(crate) mod pages;
+pub(crate) mod publishing;

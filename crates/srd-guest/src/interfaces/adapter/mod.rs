@@ -1,0 +1,212 @@
+//! The adapter of an instance's interface: it selects the queue of a packet, holds the packet until
+//! its interrupt, and counts packets and bytes of each queue. It touches no device.
+//!
+//! Bound: each queue has one ring to the instance. A packet that finds its ring full is dropped and
+//! counted (D4).
+
+use std::sync::Arc;
+
+use anyhow::Result;
+use serde::{Deserialize, Serialize};
+use srd_card::FlowKey;
+use srd_card::device::moderation::Moderation;
+use srd_card::device::ring::Ring;
+use srd_card::device::rss::Rss;
+use srd_card::device::steering::Steering;
+use srd_card::offload::{Header, OFFLOAD_BYTES};
+use srd_card::packet::Packet;
+use srd_proto::time::Instant;
+
+use crate::control::protocol::{DeviceRule, DeviceSettings};
+
+mod settings;
+
+pub(crate) use settings::{DeviceLimits, queues_max, steering_of};
+
+/// Counters of a queue. Each packet of a super-packet counts.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct QueueCounts {
+    pub(crate) tx_packets: u64,
+    pub(crate) tx_bytes: u64,
+    pub(crate) rx_packets: u64,
+    pub(crate) rx_bytes: u64,
+    /// Packets dropped because the ring was full.
+    pub(crate) rx_overruns: u64,
+}
+
+/// A queue pair.
+#[derive(Debug)]
+struct Queue {
+    counts: QueueCounts,
+    /// Packets whose interrupt is held back.
+    ring: Ring<Vec<u8>>,
+    /// `None` if interrupts are not held back.
+    moderation: Option<Moderation>,
+}
+
+/// The adapter of an interface.
+#[derive(Debug)]
+pub(crate) struct Adapter {
+    pub(crate) settings: DeviceSettings,
+    rss: Rss,
+    /// The rules of the instance.
+    pub(crate) steering: Arc<Steering>,
+    /// Index of the interface among those of its instance.
+    eni: u16,
+    queues: Vec<Queue>,
+}
+
+/// Result for a packet that arrives for the instance.
+#[derive(PartialEq, Eq, Debug)]
+pub(crate) enum Arrived {
+    /// The packet goes to this queue now.
+    Now(u16, Vec<u8>),
+    /// The packet waits for an interrupt.
+    Held,
+    /// The ring is full; the packet is counted as an overrun.
+    Dropped,
+}
+
+impl Adapter {
+    pub(crate) fn new(
+        now: Instant,
+        settings: DeviceSettings,
+        steering: Arc<Steering>,
+        eni: u16,
+    ) -> Result<Self> {
+        let rss = settings.rss()?;
+        let mut adapter = Self { settings, rss, steering, eni, queues: Vec::new() };
+        adapter.resize(now);
+        Ok(adapter)
+    }
+
+    /// Replaces the settings and the rules. Returns all packets that waited for an interrupt, each
+    /// with its queue: they go to the instance now.
+    pub(crate) fn set(
+        &mut self,
+        now: Instant,
+        settings: DeviceSettings,
+        steering: Arc<Steering>,
+    ) -> Result<Vec<(u16, Vec<u8>)>> {
+        self.rss = settings.rss()?;
+        self.settings = settings;
+        self.steering = steering;
+        let all = self.take_all();
+        self.resize(now);
+        let last = self.settings.queues.saturating_sub(1);
+        Ok(all.into_iter().map(|(queue, frame)| (queue.min(last), frame)).collect())
+    }
+
+    /// Makes the queues that the settings require, with empty rings. A queue that stays keeps its
+    /// counters.
+    fn resize(&mut self, now: Instant) {
+        let (size, held) = (self.settings.rx_ring_size(), self.settings.moderation());
+        let before: Vec<QueueCounts> = self.counts().collect();
+        let queue = |number: usize| Queue {
+            counts: before.get(number).copied().unwrap_or_default(),
+            ring: Ring::new(size),
+            moderation: held.as_ref().map(|held| Moderation::rx(held, now)),
+        };
+        self.queues = (0..self.settings.queues.into()).map(queue).collect();
+    }
+
+    /// Returns the queue of a packet for the instance: by the rules, otherwise by its hash (D3).
+    fn queue_of(&self, packet: Option<Packet>) -> u16 {
+        let Some(packet) = packet.filter(|_| self.queues.len() > 1) else { return 0 };
+        let flow = FlowKey::of(&packet);
+        self.steering.queue(self.eni, &flow).unwrap_or_else(|| self.rss.queue(&flow))
+    }
+
+    /// Takes a packet for the instance.
+    pub(crate) fn arrive(&mut self, now: Instant, frame: Vec<u8>) -> Arrived {
+        let packet = frame.get(OFFLOAD_BYTES..).and_then(Packet::read);
+        let packets = packets_of(&frame, packet.as_ref());
+        let number = self.queue_of(packet);
+        let Some(queue) = self.queues.get_mut(usize::from(number)) else { return Arrived::Dropped };
+        let bytes = (frame.len() - OFFLOAD_BYTES.min(frame.len())) as u64;
+        let frame = match &mut queue.moderation {
+            None => Some(frame),
+            Some(moderation) => {
+                if queue.ring.push(frame).is_err() {
+                    queue.counts.rx_overruns += packets;
+                    return Arrived::Dropped;
+                }
+                moderation.packet(now, u32::try_from(bytes).unwrap_or(u32::MAX));
+                None
+            }
+        };
+        queue.counts.rx_packets += packets;
+        queue.counts.rx_bytes += bytes;
+        frame.map_or(Arrived::Held, |frame| Arrived::Now(number, frame))
+    }
+
+    /// Counts a packet that the instance has sent by a queue.
+    pub(crate) fn sent(&mut self, queue: u16, frame: &[u8]) {
+        let Some(queue) = self.queues.get_mut(usize::from(queue)) else { return };
+        let packet = frame.get(OFFLOAD_BYTES..).and_then(Packet::read);
+        queue.counts.tx_packets += packets_of(frame, packet.as_ref());
+        queue.counts.tx_bytes += frame.len().saturating_sub(OFFLOAD_BYTES) as u64;
+    }
+
+    /// Time of the next interrupt.
+    pub(crate) fn poll_timeout(&self) -> Option<Instant> {
+        let due = |queue: &Queue| queue.moderation.as_ref().and_then(Moderation::poll_timeout);
+        self.queues.iter().filter_map(due).min()
+    }
+
+    /// Packets whose interrupt is raised now, with their queues.
+    pub(crate) fn due(&mut self, now: Instant) -> Vec<(u16, Vec<u8>)> {
+        let mut due = Vec::new();
+        for (number, queue) in (0..).zip(&mut self.queues) {
+            if queue.moderation.as_mut().is_some_and(|moderation| moderation.raise(now)) {
+                due.extend(std::iter::from_fn(|| queue.ring.pop()).map(|frame| (number, frame)));
+            }
+        }
+        due
+    }
+
+    /// Takes all packets that wait for an interrupt.
+    pub(crate) fn take_all(&mut self) -> Vec<(u16, Vec<u8>)> {
+        let mut all = Vec::new();
+        for (number, queue) in (0..).zip(&mut self.queues) {
+            all.extend(std::iter::from_fn(|| queue.ring.pop()).map(|frame| (number, frame)));
+        }
+        all
+    }
+
+    /// The rules of this interface.
+    pub(crate) fn rules(&self) -> Vec<DeviceRule> {
+        let rules = self.steering.rules(self.eni);
+        rules.map(|(location, rule)| DeviceRule::of(location, rule)).collect()
+    }
+
+    /// Counters of each queue.
+    pub(crate) fn counts(&self) -> impl Iterator<Item = QueueCounts> + '_ {
+        self.queues.iter().map(|queue| queue.counts)
+    }
+
+    /// Sets the counters, from which counting continues.
+    pub(crate) fn set_counts(&mut self, counts: &[QueueCounts]) {
+        for (queue, counts) in self.queues.iter_mut().zip(counts) {
+            queue.counts = *counts;
+        }
+    }
+}
+
+/// Returns the number of packets that a frame represents.
+fn packets_of(frame: &[u8], packet: Option<&Packet>) -> u64 {
+    let header = frame.split_first_chunk::<OFFLOAD_BYTES>();
+    let Some((segment, (packet, bytes))) = header
+        .and_then(|(header, bytes)| Some((Header::decode(header).segment()?, (packet?, bytes))))
+    else {
+        return 1;
+    };
+    const UDP_BYTES: usize = 8;
+    let transport = packet.tcp_header_bytes(bytes).unwrap_or(UDP_BYTES);
+    let payload = bytes.len().saturating_sub(packet.transport_at + transport);
+    (payload as u64).div_ceil(segment.into()).max(1)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,144 @@
+//! The device of an interface in a namespace: a TUN device with a queue for each queue pair of its
+//! adapter.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use srd_card::join::Joins;
+use srd_net::Tun;
+use srd_proto::time::Instant;
+
+use crate::interfaces::adapter::{Adapter, Arrived};
+
+/// Frames that are read from one queue in succession.
+const IN_A_ROW: u32 = 16;
+
+/// A TUN device and its adapter.
+#[derive(Debug)]
+pub(crate) struct Kernel {
+    queues: Vec<Tun>,
+    fds: Vec<Arc<OwnedFd>>,
+    pub(crate) adapter: Adapter,
+    /// Packets for the instance that may be joined with the next ones.
+    joins: Joins,
+    /// The queue that is read, and the frames that were read from it in succession.
+    at: (usize, u32),
+    /// Packets that the kernel refused.
+    not_taken: u64,
+}
+
+impl Kernel {
+    pub(crate) fn new(queues: Vec<Tun>, adapter: Adapter) -> Self {
+        let fds = queues.iter().map(Tun::fd).collect();
+        Self { queues, fds, adapter, joins: Joins::default(), at: (0, 0), not_taken: 0 }
+    }
+
+    pub(crate) fn queues(&self) -> &[Tun] {
+        &self.queues
+    }
+
+    /// The current name of the device, which the instance may change.
+    pub(crate) fn name(&self) -> io::Result<String> {
+        self.queues.first().map_or(Err(io::ErrorKind::NotFound.into()), Tun::name)
+    }
+
+    pub(crate) fn into_queues(self) -> Vec<Tun> {
+        self.queues
+    }
+
+    /// Adds queues, and keeps the first `count` queues. Returns the others: the kernel needs time
+    /// to close them.
+    pub(crate) fn set_queues(&mut self, more: Vec<Tun>, count: usize) -> Vec<Tun> {
+        self.queues.extend(more);
+        let rest = self.queues.split_off(count.min(self.queues.len()));
+        self.fds = self.queues.iter().map(Tun::fd).collect();
+        self.at = (0, 0);
+        rest
+    }
+
+    pub(crate) fn descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        self.fds.iter().map(|fd| fd.as_fd())
+    }
+
+    /// Returns the next frame that the instance sends: queues take turns of [`IN_A_ROW`] frames.
+    pub(crate) fn read(&mut self) -> io::Result<Option<Vec<u8>>> {
+        for _ in 0..=self.queues.len() {
+            let (queue, frames) = self.at;
+            let next = ((queue + 1) % self.queues.len().max(1), 0);
+            if frames == IN_A_ROW {
+                self.at = next;
+                continue;
+            }
+            let Some(tun) = self.queues.get_mut(queue) else { break };
+            if let Some(frame) = tun.read()? {
+                self.at = (queue, frames + 1);
+                self.adapter.sent(u16::try_from(queue).unwrap_or(u16::MAX), &frame);
+                return Ok(Some(frame));
+            }
+            self.at = next;
+        }
+        Ok(None)
+    }
+
+    /// Whether the instance has sent another frame.
+    pub(crate) fn has_frames(&self) -> bool {
+        let fds = self.descriptors();
+        let mut fds: Vec<_> = fds.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)).collect();
+        let none = Timespec { tv_sec: 0, tv_nsec: 0 };
+        poll(&mut fds, Some(&none)).is_ok_and(|ready| ready > 0)
+    }
+
+    /// Gives a packet to the instance, or keeps it until [`Kernel::finish`] or its interrupt.
+    pub(crate) fn write(&mut self, now: Instant, frame: Vec<u8>) {
+        // D11: Joined TCP segments
+        let mut joins = std::mem::take(&mut self.joins);
+        joins.push(frame, |frame| self.arrive(now, frame));
+        self.joins = joins;
+    }
+
+    /// Whether there are packets that may be joined with the next ones.
+    pub(crate) fn is_joining(&self) -> bool {
+        !self.joins.is_empty()
+    }
+
+    /// Gives the instance all packets that wait for others to join.
+    pub(crate) fn finish(&mut self, now: Instant) {
+        let mut joins = std::mem::take(&mut self.joins);
+        joins.finish(|frame| self.arrive(now, frame));
+        self.joins = joins;
+    }
+
+    fn arrive(&mut self, now: Instant, frame: Vec<u8>) {
+        if let Arrived::Now(queue, frame) = self.adapter.arrive(now, frame) {
+            self.give(queue, &frame);
+        }
+    }
+
+    /// Raises interrupts that are due.
+    pub(crate) fn interrupt(&mut self, now: Instant) {
+        for (queue, frame) in self.adapter.due(now) {
+            self.give(queue, &frame);
+        }
+    }
+
+    /// Raises all interrupts that are held back.
+    pub(crate) fn interrupt_all(&mut self) {
+        for (queue, frame) in self.adapter.take_all() {
+            self.give(queue, &frame);
+        }
+    }
+
+    pub(crate) fn give(&mut self, queue: u16, frame: &[u8]) {
+        let queue = self.queues.get(usize::from(queue)).or_else(|| self.queues.first());
+        if queue.is_none_or(|tun| tun.write(frame).is_err()) {
+            self.not_taken += 1;
+        }
+    }
+
+    /// Packets that the kernel refused.
+    pub(crate) fn not_taken(&self) -> u64 {
+        self.not_taken
+    }
+}

@@ -1,0 +1,344 @@
+//! The device of an interface: a TUN device in a namespace, a socket of vhost-user for a virtual
+//! machine or a DPDK program, or a program of this process.
+//!
+//! The card gets frames of one format from all of them: an offload header and a packet. A guest
+//! behind vhost-user uses Ethernet, which [`srd_card::l2`] converts.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::os::fd::BorrowedFd;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+
+use anyhow::Result;
+use srd_card::FlowKey;
+use srd_card::device::rss::{Hash, Rss};
+use srd_card::l2::fit::Accepts;
+use srd_card::l2::{Cause, FrameOutcome, Link};
+use srd_card::offload::OFFLOAD_BYTES;
+use srd_card::packet::Packet;
+use srd_net::Tun;
+use srd_proto::time::Instant;
+use srd_vhost::session::feature;
+use srd_vhost::{Device, Frame};
+
+use crate::helper::{Helper, Meet};
+use crate::interfaces::adapter::Adapter;
+use crate::interfaces::kernel::Kernel;
+use crate::interfaces::memory::MemoryGuest;
+
+/// Maximum number of frames without a packet for the card, in one call of [`Port::read`].
+const NO_PACKETS_MAX: usize = 64;
+
+/// Turns of a card that never waits, between two polls of a front end.
+const TURNS_MAX: u32 = 64;
+
+/// Causes of drops at a device, and faults of its front end.
+pub(crate) const DEVICE_DROPS: [&str; 13] = [
+    "device: not taken",
+    "frame: wrong source",
+    "frame: wrong destination",
+    "frame: wrong type",
+    "frame: malformed",
+    "device: malformed",
+    "device: no buffer",
+    "device: too long",
+    "device: no driver",
+    "device: not framed",
+    "device: rings stopped",
+    "device: front ends given up",
+    "device: requests refused",
+];
+
+/// State of a socket and its front end.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct SocketState {
+    pub(crate) is_connected: bool,
+    pub(crate) is_running: bool,
+    /// Pairs of rings that the driver uses.
+    pub(crate) pairs: usize,
+}
+
+/// A device.
+pub(crate) enum Port {
+    Tun(Box<Kernel>),
+    Vhost(Box<Vhost>),
+    Memory(Box<dyn MemoryGuest>),
+}
+
+/// A listening socket of vhost-user. Its file is removed when this is dropped.
+#[derive(Debug)]
+pub(crate) struct Bound {
+    path: PathBuf,
+    listener: Option<UnixListener>,
+    helper: Helper,
+    /// Whether the file belongs to another process.
+    is_left: bool,
+}
+
+impl Bound {
+    /// Sends the helper a request for the socket.
+    pub(crate) fn listen(path: &Path, meets: Meet, helper: &Helper) -> Result<Self> {
+        let listener = Some(UnixListener::from(helper.vhost(path, meets)?));
+        Ok(Self { path: path.to_owned(), listener, helper: helper.clone(), is_left: false })
+    }
+}
+
+impl Drop for Bound {
+    fn drop(&mut self) {
+        drop(self.listener.take());
+        if !self.is_left {
+            self.helper.vhost_gone(std::mem::take(&mut self.path));
+        }
+    }
+}
+
+/// A device of vhost-user, and the link of its guest.
+#[derive(Debug)]
+pub(crate) struct Vhost {
+    device: Device,
+    /// The socket, if the device listens.
+    bound: Option<Bound>,
+    link: Link,
+    /// Turns since the last poll of the front end.
+    turns: u32,
+    /// Assignment of flows to pairs of rings.
+    spread: Rss,
+    drops: BTreeMap<Cause, u64>,
+    /// Packets of the card that could not be converted to frames.
+    not_framed: u64,
+}
+
+impl Port {
+    pub(crate) fn tun(queues: Vec<Tun>, adapter: Adapter) -> Self {
+        Self::Tun(Box::new(Kernel::new(queues, adapter)))
+    }
+
+    /// Makes a device that listens.
+    pub(crate) fn vhost(mut bound: Bound, link: Link) -> io::Result<Self> {
+        let listener = bound.listener.take().ok_or(io::ErrorKind::NotConnected)?;
+        let device = Device::over(&bound.path, listener)?;
+        Ok(Self::Vhost(Box::new(Vhost::new(device, Some(bound), link))))
+    }
+
+    /// Makes a device whose front end listens.
+    pub(crate) fn joining(path: &Path, link: Link) -> io::Result<Self> {
+        Ok(Self::Vhost(Box::new(Vhost::new(Device::asking(path)?, None, link))))
+    }
+
+    /// Returns the path of the front end, if the device has to connect to it now.
+    pub(crate) fn asks(&mut self) -> Option<PathBuf> {
+        let Self::Vhost(vhost) = self else { return None };
+        vhost.device.asks().then(|| vhost.device.path().to_owned())
+    }
+
+    /// Takes the connection to the front end, if there is one.
+    pub(crate) fn found(&mut self, front: Option<UnixStream>) {
+        if let Self::Vhost(vhost) = self {
+            vhost.device.found(front);
+        }
+    }
+
+    /// The device of the kernel, if it is one.
+    pub(crate) fn kernel(&self) -> Option<&Kernel> {
+        match self {
+            Self::Tun(kernel) => Some(kernel),
+            Self::Vhost(_) | Self::Memory(_) => None,
+        }
+    }
+
+    /// The device of the kernel for changes, if it is one.
+    pub(crate) fn kernel_mut(&mut self) -> Option<&mut Kernel> {
+        match self {
+            Self::Tun(kernel) => Some(kernel),
+            Self::Vhost(_) | Self::Memory(_) => None,
+        }
+    }
+
+    /// Returns the queues of a device of the kernel, which have to be closed.
+    pub(crate) fn into_queues(self) -> Vec<Tun> {
+        match self {
+            Self::Tun(kernel) => kernel.into_queues(),
+            Self::Vhost(_) | Self::Memory(_) => Vec::new(),
+        }
+    }
+
+    /// Releases the socket, which belongs to another process now.
+    pub(crate) fn leave(self) {
+        if let Self::Vhost(mut vhost) = self
+            && let Some(bound) = &mut vhost.bound
+        {
+            bound.is_left = true;
+        }
+    }
+
+    /// Descriptors to wait on.
+    pub(crate) fn descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        let (tun, device) = match self {
+            Self::Tun(kernel) => (Some(kernel.descriptors()), None),
+            Self::Vhost(vhost) => (None, Some(vhost.device.descriptors())),
+            Self::Memory(_) => (None, None),
+        };
+        tun.into_iter().flatten().chain(device.into_iter().flatten())
+    }
+
+    /// Handles messages of the front end. A card that never waits polls it in some turns only.
+    pub(crate) fn wake(&mut self, has_waited: bool) {
+        if let Self::Vhost(vhost) = self {
+            vhost.turns += 1;
+            if has_waited || vhost.turns >= TURNS_MAX {
+                vhost.turns = 0;
+                vhost.device.turn();
+            }
+            vhost.device.wake();
+        }
+    }
+
+    /// Returns the next frame for the card; `None` if there is no frame now.
+    pub(crate) fn read(&mut self) -> io::Result<Option<Vec<u8>>> {
+        match self {
+            Self::Tun(kernel) => kernel.read(),
+            Self::Vhost(vhost) => Ok(vhost.read()),
+            Self::Memory(guest) => Ok(guest.send()),
+        }
+    }
+
+    /// Whether there may be another frame for the card.
+    pub(crate) fn has_frames(&self) -> bool {
+        self.kernel().is_none_or(Kernel::has_frames)
+    }
+
+    /// Gives a packet to the guest. The device itself counts refused packets.
+    pub(crate) fn write(&mut self, now: Instant, frame: Vec<u8>) {
+        match self {
+            Self::Tun(kernel) => kernel.write(now, frame),
+            Self::Vhost(vhost) => vhost.write(frame),
+            Self::Memory(guest) => guest.receive(frame),
+        }
+    }
+
+    /// Time at which packets that wait for an interrupt are given to the guest.
+    pub(crate) fn poll_timeout(&self) -> Option<Instant> {
+        self.kernel().and_then(|kernel| kernel.adapter.poll_timeout())
+    }
+
+    /// Publishes processed frames to the guest at the end of a turn.
+    pub(crate) fn flush(&mut self) {
+        if let Self::Vhost(vhost) = self {
+            vhost.device.flush();
+        }
+    }
+
+    /// Prepares for waiting. Returns whether the loop must not wait.
+    pub(crate) fn rest(&mut self) -> bool {
+        match self {
+            Self::Tun(_) => false,
+            Self::Vhost(vhost) => vhost.device.rest(),
+            // A memory guest sends no notification, so it is polled without a pause.
+            Self::Memory(_) => true,
+        }
+    }
+
+    /// Sets the link after a change of the rules.
+    pub(crate) fn set_link(&mut self, new: Link) {
+        if let Self::Vhost(vhost) = self {
+            vhost.link = new;
+        }
+    }
+
+    /// The state of a device that is a socket.
+    pub(crate) fn vhost_user(&self) -> Option<SocketState> {
+        let Self::Vhost(vhost) = self else { return None };
+        let device = &vhost.device;
+        Some(SocketState {
+            is_connected: device.is_connected(),
+            is_running: device.is_running(),
+            pairs: device.pairs(),
+        })
+    }
+
+    /// Path of the socket, if it is one.
+    pub(crate) fn socket(&self) -> Option<&Path> {
+        let Self::Vhost(vhost) = self else { return None };
+        Some(vhost.device.path())
+    }
+
+    /// Drops of the device itself, and faults of its front end, in the order of [`DEVICE_DROPS`].
+    pub(crate) fn drops(&self) -> [u64; DEVICE_DROPS.len()] {
+        let (not_taken, vhost) = match self {
+            Self::Vhost(vhost) => (0, Some(vhost)),
+            Self::Tun(kernel) => (kernel.not_taken(), None),
+            Self::Memory(_) => (0, None),
+        };
+        let counts = vhost.map(|vhost| vhost.device.counts()).unwrap_or_default();
+        let link = |cause: Cause| vhost.and_then(|of| of.drops.get(&cause)).map_or(0, |n| *n);
+        [
+            not_taken,
+            link(Cause::Source),
+            link(Cause::Destination),
+            link(Cause::Type),
+            link(Cause::Malformed),
+            counts.malformed,
+            counts.no_buffer,
+            counts.too_long,
+            counts.no_driver,
+            vhost.map_or(0, |vhost| vhost.not_framed),
+            counts.broken_rings,
+            counts.violations,
+            counts.refused,
+        ]
+    }
+}
+
+impl Vhost {
+    fn new(device: Device, bound: Option<Bound>, link: Link) -> Self {
+        let spread = Rss::new(Hash::default(), 1);
+        Self { device, bound, link, turns: 0, spread, drops: BTreeMap::new(), not_framed: 0 }
+    }
+
+    fn read(&mut self) -> Option<Vec<u8>> {
+        for _ in 0..NO_PACKETS_MAX {
+            let Frame { ethernet, packet } = self.device.read()?;
+            match self.link.from_guest(&ethernet, packet) {
+                FrameOutcome::Packet(frame) => return Some(frame),
+                FrameOutcome::Answer((ethernet, packet)) => {
+                    self.device.write(&Frame { ethernet, packet }, 0);
+                }
+                FrameOutcome::Nothing => {}
+                FrameOutcome::Drop(cause) => *self.drops.entry(cause).or_default() += 1,
+            }
+        }
+        None
+    }
+
+    /// Returns the pair of rings of a packet for the guest.
+    fn pair_of(&mut self, frame: &[u8]) -> u32 {
+        let pairs = self.device.pairs();
+        if pairs <= 1 {
+            return 0;
+        }
+        let pairs = u16::try_from(pairs).unwrap_or(u16::MAX);
+        if self.spread.queues() != pairs {
+            self.spread = Rss::new(Hash::default(), pairs);
+        }
+        let packet = frame.get(OFFLOAD_BYTES..).and_then(Packet::read);
+        packet.map_or(0, |packet| self.spread.queue(&FlowKey::of(&packet)).into())
+    }
+
+    fn write(&mut self, frame: Vec<u8>) {
+        let pair = self.pair_of(&frame);
+        let device = &mut self.device;
+        let accepts = Accepts {
+            checksum: device.has(feature::GUEST_CSUM),
+            tso_v4: device.has(feature::GUEST_TSO4),
+            tso_v6: device.has(feature::GUEST_TSO6),
+            ecn: device.has(feature::GUEST_ECN),
+            uso: device.has(feature::GUEST_USO4 | feature::GUEST_USO6),
+        };
+        let is_packet = self.link.to_guest(frame, accepts, |(ethernet, packet)| {
+            device.write(&Frame { ethernet, packet }, pair);
+        });
+        // The device itself has counted frames that it refused.
+        self.not_framed += u64::from(!is_packet);
+    }
+}

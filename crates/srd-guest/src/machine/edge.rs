@@ -1,0 +1,257 @@
+//! The internet's side: a TUN device in this machine's own namespace.
+//!
+//! Public addresses of the VPC are routed into the device, so that programs of this machine reach
+//! instances as the internet would. Packets of instances to other machines are forwarded, and leave
+//! with this machine's address. If the machine was no router before, it does not forward packets of
+//! other machines either.
+//!
+//! Instances reach the machine itself only at its address on the internet's side ([`OWN`]), and may
+//! answer its own connections. They reach its other addresses only if private addresses are
+//! carried. The packet rules here enforce this, and [`crate::machine::own`] does so without them.
+//!
+//! All changes are undone when this process ends. If another program removes a part meanwhile, as a
+//! firewall does that reloads its rules, the helper puts it back ([`crate::helper`]).
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::net::{IpAddr, Ipv4Addr};
+use std::process::Command;
+
+use anyhow::{Context, Result};
+use srd_net::Tun;
+
+use crate::machine::namespace::{batch, ip, run};
+use crate::machine::own::{OWN, Own};
+
+/// The device.
+pub(crate) const DEVICE: &str = "srd-igw";
+/// The table of packet rules.
+pub(crate) const TABLE: &str = "srd_card";
+const MTU: u16 = 1500;
+const FORWARD: &str = "/proc/sys/net/ipv4/ip_forward";
+
+/// The card's state of the internet's side.
+#[derive(Debug)]
+pub(crate) struct Edge {
+    /// `None` while the device is gone.
+    tun: Option<Tun>,
+    routed: BTreeSet<Ipv4Addr>,
+    /// The addresses that instances cannot reach; `None` if they reach all.
+    pub(crate) own: Option<Own>,
+}
+
+impl Edge {
+    /// Takes the device, and the addresses that are routed into it. `private`: whether instances
+    /// reach private addresses and all addresses of this machine.
+    pub(crate) fn new(tun: Tun, routed: BTreeSet<Ipv4Addr>, private: bool) -> Result<Self> {
+        let own = if private { None } else { Some(Own::start()?) };
+        Ok(Self { tun: Some(tun), routed, own })
+    }
+
+    /// Notes that the device was deleted, and its routes with it.
+    pub(crate) fn lose(&mut self) {
+        self.tun = None;
+        self.routed.clear();
+    }
+
+    /// Takes the device that was made again, with routes of these addresses. Packet rules refer to
+    /// the device by its name, and still apply.
+    pub(crate) fn find(&mut self, tun: Tun, routed: BTreeSet<Ipv4Addr>) {
+        (self.tun, self.routed) = (Some(tun), routed);
+    }
+
+    /// The device; `None` while it is gone.
+    pub(crate) fn tun(&self) -> Option<&Tun> {
+        self.tun.as_ref()
+    }
+
+    /// The device for reading; `None` while it is gone.
+    pub(crate) fn tun_mut(&mut self) -> Option<&mut Tun> {
+        self.tun.as_mut()
+    }
+
+    /// Returns those of these addresses that are not routed into the device. While the device is
+    /// gone, the result is empty: the device is made again with all routes.
+    pub(crate) fn missing(&self, publics: &BTreeSet<Ipv4Addr>) -> BTreeSet<Ipv4Addr> {
+        match self.tun {
+            Some(_) => publics.difference(&self.routed).copied().collect(),
+            None => BTreeSet::new(),
+        }
+    }
+
+    /// Notes that these addresses are routed now, unless the device is gone.
+    pub(crate) fn has_routed(&mut self, added: BTreeSet<Ipv4Addr>) {
+        if self.tun.is_some() {
+            self.routed.extend(added);
+        }
+    }
+
+    /// Removes and returns the routed addresses that are missing from `publics`.
+    pub(crate) fn take_over(&mut self, publics: &BTreeSet<Ipv4Addr>) -> BTreeSet<Ipv4Addr> {
+        let over = self.routed.difference(publics).copied().collect();
+        self.routed.retain(|address| publics.contains(address));
+        over
+    }
+
+    /// The addresses that are routed into the device.
+    pub(crate) fn routed(&self) -> impl Iterator<Item = Ipv4Addr> + '_ {
+        self.routed.iter().copied()
+    }
+
+    /// Whether an address is a public address of an instance.
+    pub(crate) fn has(&self, address: IpAddr) -> bool {
+        matches!(address, IpAddr::V4(address) if self.routed.contains(&address))
+    }
+}
+
+/// Makes the device with its address, and routes these addresses into it.
+pub(crate) fn make(publics: &BTreeSet<Ipv4Addr>) -> Result<Tun> {
+    let tun = Tun::open(DEVICE).context("a TUN device for the internet's side")?;
+    let mtu = MTU.to_string();
+    ip(&["link", "set", DEVICE, "mtu", &mtu, "up"])?;
+    ip(&["addr", "add", &format!("{OWN}/32"), "dev", DEVICE])?;
+    route(publics, &BTreeSet::new())?;
+    Ok(tun)
+}
+
+/// Routes addresses into the device, all or none, and removes other routes. One program runs for
+/// all additions, and one for all removals.
+pub(crate) fn route(add: &BTreeSet<Ipv4Addr>, remove: &BTreeSet<Ipv4Addr>) -> Result<()> {
+    let delete = |address: &Ipv4Addr| format!("route del {address}/32 dev {DEVICE}");
+    let add_one = |address: &Ipv4Addr| format!("route add {address}/32 dev {DEVICE} src {OWN}");
+    let lines = |all: Vec<String>| all.join("\n");
+    if !remove.is_empty() {
+        let all = lines(remove.iter().map(delete).collect());
+        if let Err(error) = batch(&["-force", "-batch", "-"], &all) {
+            tracing::warn!("routes were removed by another: {error:#}");
+        }
+    }
+    if add.is_empty() {
+        return Ok(());
+    }
+    let Err(error) = batch(&["-batch", "-"], &lines(add.iter().map(add_one).collect())) else {
+        return Ok(());
+    };
+    // The batch ends at the first line that fails.
+    let failed = failed_line(&format!("{error:#}")).unwrap_or(add.len());
+    let done: Vec<String> = add.iter().take(failed.saturating_sub(1)).map(delete).collect();
+    if !done.is_empty() {
+        let _ = batch(&["-force", "-batch", "-"], &lines(done));
+    }
+    let address = add.iter().nth(failed.saturating_sub(1)).copied().unwrap_or(OWN);
+    Err(error.context(format!("the public address {address} is in use here")))
+}
+
+/// Returns the number of the line that `ip -batch` reports as failed.
+fn failed_line(said: &str) -> Option<usize> {
+    let (_, behind) = said.rsplit_once("Command failed -:")?;
+    let digits: String = behind.chars().take_while(char::is_ascii_digit).collect();
+    digits.parse().ok()
+}
+
+/// Returns the rules for packets of instances to this machine itself.
+fn to_machine(private: bool) -> String {
+    if private {
+        return String::new();
+    }
+    format!(
+        "add rule ip {TABLE} in iifname {DEVICE} ct state established,related accept\n\
+         add rule ip {TABLE} in iifname {DEVICE} ip daddr {OWN} accept\n\
+         add rule ip {TABLE} in iifname {DEVICE} drop\n"
+    )
+}
+
+/// Whether this machine forwards packets, as the kernel writes it.
+pub(crate) fn forwarding() -> Result<String> {
+    let now = fs::read_to_string(FORWARD).context(FORWARD)?;
+    Ok(now.trim().to_owned())
+}
+
+/// Switches the forwarding of packets on again.
+pub(crate) fn forward_again() -> Result<()> {
+    fs::write(FORWARD, "1").context(FORWARD)
+}
+
+/// Sets the rules by which packets of instances leave this machine with its address, and switches
+/// forwarding on. Returns whether the machine forwarded packets before, as the kernel writes it.
+pub(crate) fn forward(private: bool) -> Result<String> {
+    let before = forwarding()?;
+    let set = set_rules(private, &before).and_then(|()| {
+        if before != "1" {
+            forward_again()?;
+        }
+        Ok(())
+    });
+    if set.is_err() {
+        give_back(&before);
+    }
+    set.map(|()| before)
+}
+
+/// Replaces all packet rules. `before`: whether this machine forwarded packets before the card
+/// started.
+pub(crate) fn set_rules(private: bool, before: &str) -> Result<()> {
+    let mut rules = format!(
+        "add table ip {TABLE}\nflush table ip {TABLE}\n\
+         add chain ip {TABLE} out {{ type nat hook postrouting priority 100 ; }}\n\
+         add rule ip {TABLE} out iifname {DEVICE} oifname != {DEVICE} masquerade\n\
+         add chain ip {TABLE} through {{ type filter hook forward priority 0 ; }}\n\
+         add chain ip {TABLE} in {{ type filter hook input priority 0 ; }}\n\
+         {}",
+        to_machine(private)
+    );
+    if before != "1" {
+        rules +=
+            &format!("add rule ip {TABLE} through iifname != {DEVICE} oifname != {DEVICE} drop\n");
+    }
+    run("nft", &[&rules])
+}
+
+/// The packet rules as they are now; `None` if the table is gone.
+pub(crate) fn rules() -> Option<String> {
+    let mut list = Command::new("nft");
+    let output = list.args(["list", "table", "ip", TABLE]).output().ok()?;
+    output.status.success().then(|| String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+/// Removes the packet rules, and restores the forwarding of packets.
+pub(crate) fn give_back(before: &str) {
+    if before != "1"
+        && let Err(error) = fs::write(FORWARD, before)
+    {
+        tracing::warn!("{FORWARD} stays: {error}");
+    }
+    if let Err(error) = run("nft", &["delete", "table", "ip", TABLE]) {
+        tracing::warn!("the table {TABLE} of packet rules stays: {error:#}");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_line_is_found_that_a_batch_ended_at() {
+        let said = "ip route add: RTNETLINK answers: File exists\nCommand failed -:17";
+        assert_eq!(failed_line(said), Some(17));
+        assert_eq!(failed_line("Command failed -:"), None);
+        assert_eq!(failed_line("killed"), None);
+    }
+
+    #[test]
+    fn addresses_are_routed_once_and_none_while_the_device_is_gone() {
+        let all = |last: &[u8]| -> BTreeSet<Ipv4Addr> {
+            last.iter().map(|last| Ipv4Addr::new(198, 51, 100, *last)).collect()
+        };
+        let fd = fs::File::open("/dev/null").unwrap().into();
+        let mut edge = Edge::new(Tun::adopt(fd, false), all(&[1, 2]), true).unwrap();
+        assert_eq!(edge.missing(&all(&[2, 3])), all(&[3]));
+        edge.has_routed(all(&[3]));
+        assert_eq!(edge.take_over(&all(&[2, 3])), all(&[1]));
+        assert!(edge.has(IpAddr::from([198, 51, 100, 3])) && edge.routed().count() == 2);
+        edge.lose();
+        assert!(edge.missing(&all(&[7])).is_empty());
+        edge.has_routed(all(&[7]));
+        assert_eq!(edge.routed().count(), 0);
+    }
+}

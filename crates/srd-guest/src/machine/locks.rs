@@ -1,0 +1,273 @@
+//! Locks of cards: files in a directory that only root may enter, because a process that can open a
+//! file can lock it.
+//!
+//! | file | holder |
+//! |---|---|
+//! | `srd-i-NAME` | the card that owns the namespace of this name |
+//! | `PID.keeper` | the helper with this process id |
+//! | `PID.card` | the card of this helper |
+//!
+//! A helper gives everything back after the end of its card, and would also undo settings of a card
+//! that starts meanwhile. So a start waits for such helpers, [`WAIT_MAX`] at most.
+
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use rustix::fs::{FlockOperation, flock};
+use srd_trust::place;
+
+use crate::control::protocol::PREFIX;
+
+/// Mode of the card's directory: only root changes it, and other users find sockets in it.
+pub(crate) const DIRECTORY_MODE: u32 = 0o755;
+/// Directory of the locks.
+pub(crate) const DIRECTORY: &str = "/run/srd-card/locks";
+/// Longest time for which a start waits for the helper of a killed card.
+const WAIT_MAX: Duration = Duration::from_secs(20);
+/// Pause between two checks.
+const PAUSE: Duration = Duration::from_millis(10);
+/// Number of checks until a locked file counts as that of a running card.
+const LOOKS: u32 = 3;
+/// Maximum number of attempts to take a lock whose file is removed each time.
+const TRIES_MAX: u32 = 100;
+
+/// A lock, which is held until this is dropped.
+#[derive(Debug)]
+pub(crate) struct Lock {
+    path: PathBuf,
+    file: File,
+}
+
+/// Makes the directory, for root only.
+pub(crate) fn make(directory: &Path) -> Result<()> {
+    let failed = || format!("cannot make {}: a card needs root", directory.display());
+    if let Some(parent) = directory.parent() {
+        place::make_directory(parent, DIRECTORY_MODE).with_context(failed)?;
+    }
+    match DirBuilder::new().mode(0o700).create(directory) {
+        Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {}
+        made => made.with_context(failed)?,
+    }
+    let facts = fs::symlink_metadata(directory).with_context(failed)?;
+    let is_ours = facts.uid() == rustix::process::geteuid().as_raw();
+    if !facts.is_dir() || !is_ours || facts.permissions().mode() & 0o077 != 0 {
+        let shown = directory.display();
+        bail!("{shown} has to be a directory of mode 0700 that belongs to root: remove it");
+    }
+    Ok(())
+}
+
+fn open(path: &Path) -> std::io::Result<File> {
+    OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(path)
+}
+
+impl Lock {
+    /// Takes a lock; `None` if another process holds it.
+    pub(crate) fn take(directory: &Path, name: &str) -> Result<Option<Self>> {
+        let path = directory.join(name);
+        let shown = || format!("the lock {}", path.display());
+        for _ in 0..TRIES_MAX {
+            let file = open(&path).with_context(shown)?;
+            if flock(&file, FlockOperation::NonBlockingLockExclusive).is_err() {
+                return Ok(None);
+            }
+            if is_at(&file, &path) {
+                return Ok(Some(Self { path, file }));
+            }
+        }
+        bail!("{}: its file is removed again and again", shown())
+    }
+
+    /// Takes a lock that another process hands over. A lock of an earlier version belongs to
+    /// another file; then the lock of this version is taken as well.
+    pub(crate) fn adopt(directory: &Path, name: &str, file: File) -> Result<Self> {
+        let path = directory.join(name);
+        if is_at(&file, &path) {
+            return Ok(Self { path, file });
+        }
+        make(directory)?;
+        Self::take(directory, name)?.with_context(|| format!("another card has {name}"))
+    }
+
+    pub(crate) fn file(&self) -> &File {
+        &self.file
+    }
+
+    /// Removes the file of the lock.
+    pub(crate) fn remove(&self) {
+        // The file is removed while the lock is held; later it could be another process's file.
+        let _ = fs::remove_file(&self.path);
+    }
+}
+
+/// Whether this file is the one at the path.
+fn is_at(file: &File, path: &Path) -> bool {
+    let key = |facts: fs::Metadata| (facts.dev(), facts.ino());
+    let there = fs::symlink_metadata(path).map(key).ok();
+    there.is_some() && file.metadata().map(key).ok() == there
+}
+
+/// Marks this process as a helper, as long as the file is open.
+pub(crate) fn keep(directory: &Path) -> Result<File> {
+    make(directory)?;
+    let path = own(directory, "keeper");
+    let file = open(&path).with_context(|| format!("the lock {}", path.display()))?;
+    flock(&file, FlockOperation::NonBlockingLockExclusive)?;
+    Ok(file)
+}
+
+/// Removes the marks of this helper, which has given everything back.
+pub(crate) fn forget_keeper(directory: &Path) {
+    for of in ["keeper", "card"] {
+        let _ = fs::remove_file(own(directory, of));
+    }
+}
+
+fn own(directory: &Path, of: &str) -> PathBuf {
+    directory.join(format!("{}.{of}", std::process::id()))
+}
+
+/// Marks this process as one that has a helper, as long as the file is open.
+pub(crate) fn add_to(directory: &Path, keeper: u32) -> Result<File> {
+    let path = directory.join(format!("{keeper}.card"));
+    let file = open(&path).with_context(|| format!("the lock {}", path.display()))?;
+    flock(&file, FlockOperation::LockShared)?;
+    Ok(file)
+}
+
+/// Takes the locks of namespaces whose cards have ended while programs still use them.
+pub(crate) fn left(directory: &Path) -> Vec<(String, Lock)> {
+    let entries = fs::read_dir(directory).into_iter().flatten().flatten();
+    let names = entries.filter_map(|entry| entry.file_name().into_string().ok());
+    let ours = names.filter(|name| name.starts_with(PREFIX));
+    ours.filter_map(|name| Lock::take(directory, &name).ok()?.map(|lock| (name, lock))).collect()
+}
+
+/// Waits until the helpers of killed cards have given everything back.
+pub(crate) fn wait_for_keepers(directory: &Path) {
+    let until = Instant::now() + WAIT_MAX;
+    for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
+        let name = entry.file_name();
+        let keeper = name.to_str().and_then(|name| name.strip_suffix(".keeper"));
+        let Some(keeper) = keeper.filter(|keeper| keeper.parse::<u32>().is_ok()) else { continue };
+        while is_orphan(directory, keeper) {
+            if Instant::now() >= until {
+                tracing::warn!(
+                    "the process {keeper} still gives back what a card had that was killed: \
+                     it may undo what this one sets"
+                );
+                return;
+            }
+            thread::sleep(PAUSE);
+        }
+    }
+}
+
+/// Whether a helper is giving back, after the end of its card.
+fn is_orphan(directory: &Path, keeper: &str) -> bool {
+    let [child, card] = ["keeper", "card"].map(|of| directory.join(format!("{keeper}.{of}")));
+    let is_free = |path: &Path| {
+        let Ok(file) = File::open(path) else { return true };
+        flock(&file, FlockOperation::NonBlockingLockExclusive).is_ok()
+    };
+    if !is_free(&child) {
+        // A program that the card was about to start keeps the card's descriptors for a moment.
+        return (0..LOOKS).any(|look| {
+            thread::sleep(PAUSE * look.min(1));
+            is_free(&card)
+        });
+    }
+    // The card and its helper were both killed, without removing their files.
+    if !Path::new("/proc").join(keeper).exists() && is_free(&card) {
+        let _ = fs::remove_file(child);
+        let _ = fs::remove_file(card);
+    }
+    false
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_has_a_lock_and_its_file_goes_with_it() {
+        let directory = tempfile::tempdir().unwrap();
+        let at = directory.path().join("locks");
+        make(&at).unwrap();
+        make(&at).unwrap();
+        assert_eq!(fs::metadata(&at).unwrap().permissions().mode() & 0o777, 0o700);
+        let first = Lock::take(&at, "one").unwrap().unwrap();
+        assert!(Lock::take(&at, "one").unwrap().is_none());
+        let copy = first.file().try_clone().unwrap();
+        drop(first);
+        let handed = Lock::adopt(&at, "one", copy).unwrap();
+        assert!(Lock::take(&at, "one").unwrap().is_none(), "it was handed over");
+        handed.remove();
+        let second = Lock::take(&at, "one").unwrap().unwrap();
+        drop(handed);
+        assert!(Lock::take(&at, "one").unwrap().is_none(), "the second one has it");
+        drop(second);
+        // An earlier version hands over a lock of another file.
+        let other = File::open(directory.path()).unwrap();
+        let third = Lock::adopt(&at, "one", other).unwrap();
+        assert!(Lock::take(&at, "one").unwrap().is_none());
+        drop(third);
+    }
+
+    #[test]
+    fn locks_whose_cards_have_ended_are_found() {
+        let directory = tempfile::tempdir().unwrap();
+        let at = directory.path().join("locks");
+        make(&at).unwrap();
+        // A closed lock may stay in a process that another test is just starting.
+        for name in ["srd-i-left", "7.keeper"] {
+            fs::write(at.join(name), "").unwrap();
+        }
+        let begun = Lock::take(&at, "srd-i-begun").unwrap();
+        let found = left(&at);
+        assert_eq!(found.iter().map(|(name, _)| name.as_str()).collect::<Vec<_>>(), ["srd-i-left"]);
+        found.iter().for_each(|(_, lock)| lock.remove());
+        drop(begun);
+        assert!(!at.join("srd-i-left").exists() && at.join("srd-i-begun").exists());
+        assert!(left(&directory.path().join("none")).is_empty());
+    }
+
+    /// Earlier, the helper of a killed card could undo settings of the next card.
+    #[test]
+    fn regression_a_start_waits_for_the_helper_of_a_card_that_was_killed() {
+        let directory = tempfile::tempdir().unwrap();
+        let at = directory.path().join("locks");
+        make(&at).unwrap();
+        // No process has such a high number.
+        let lock = |name: &str| Lock::take(&at, name).unwrap().unwrap();
+        let (helper, card) = (lock("4194305.keeper"), lock("4194305.card"));
+        wait_for_keepers(&at); // a running card is not waited for
+        drop(card);
+        let done = std::sync::atomic::AtomicBool::new(false);
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                thread::sleep(Duration::from_millis(300));
+                done.store(true, std::sync::atomic::Ordering::SeqCst);
+                drop(helper);
+            });
+            wait_for_keepers(&at);
+            assert!(done.load(std::sync::atomic::Ordering::SeqCst));
+        });
+    }
+
+    #[test]
+    fn a_directory_that_others_may_enter_is_refused() {
+        let directory = tempfile::tempdir().unwrap();
+        let at = directory.path().join("locks");
+        fs::create_dir(&at).unwrap();
+        fs::set_permissions(&at, fs::Permissions::from_mode(0o755)).unwrap();
+        assert!(make(&at).unwrap_err().to_string().contains("0700"));
+        let link = directory.path().join("link");
+        std::os::unix::fs::symlink(directory.path(), &link).unwrap();
+        assert!(make(&link).is_err());
+    }
+}

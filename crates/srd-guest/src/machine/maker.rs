@@ -1,0 +1,327 @@
+//! A thread for requests to the helper that make or remove something. Such a request takes tens of
+//! milliseconds, in which the loop moves packets.
+//!
+//! Bound: one change at a time has its places made, [`DEVICES_AT_ONCE`] devices are made again, and
+//! each device waits for one front end. At most [`JOBS_MAX`] jobs wait. If the queue is full, the
+//! packet thread itself requests the removal of a place, without waiting for it.
+
+use std::collections::BTreeSet;
+use std::net::Ipv4Addr;
+use std::os::unix::net::UnixStream;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::PathBuf;
+use std::sync::mpsc::{Receiver, Sender, SyncSender, TrySendError, sync_channel};
+use std::thread::{self, JoinHandle};
+
+use anyhow::{Context, Result};
+use srd_card::vpc::PortId;
+use srd_net::Tun;
+
+use crate::control::orders::Orders;
+use crate::control::protocol::{Answer, DeviceChange, NamespaceName};
+use crate::helper::{Helper, Meet};
+use crate::interfaces::port::Bound;
+use crate::machine::namespace::Device;
+use crate::machine::place::{InstanceNetwork, NetworkRequest, Places};
+use crate::traffic::turns::INSTANCES_MAX;
+
+/// Maximum number of devices that are made again at the same time.
+pub(crate) const DEVICES_AT_ONCE: usize = 16;
+/// Maximum number of waiting jobs: all instances are removed at once, while places and devices are
+/// made.
+const JOBS_MAX: usize = 2 * INSTANCES_MAX + DEVICES_AT_ONCE;
+
+/// Objects that a change needs before its rules can be in force.
+#[derive(Debug, Default)]
+pub(crate) struct Needs {
+    /// Places in namespaces.
+    pub(crate) wanted: Vec<NetworkRequest>,
+    /// Sockets of vhost-user, by instance.
+    pub(crate) sockets: Vec<(String, Vec<PathBuf>)>,
+    /// Public addresses that have to be routed to the internet's side.
+    pub(crate) routes: BTreeSet<Ipv4Addr>,
+}
+
+/// A device of an instance that has to be made again.
+#[derive(Debug)]
+pub(crate) struct DeviceRebuild {
+    /// The number of the loss of this device.
+    pub(crate) loss: u64,
+    pub(crate) namespace: NamespaceName,
+    /// Index of the device in its instance, and whether the instance has several.
+    pub(crate) place: (usize, bool),
+    pub(crate) device: Device,
+    pub(crate) queues: u16,
+    pub(crate) ring: u32,
+}
+
+/// A change of a device that needs more queues.
+#[derive(Debug)]
+pub(crate) struct More {
+    pub(crate) namespace: NamespaceName,
+    /// The current name of the device.
+    pub(crate) name: String,
+    pub(crate) queues: u16,
+    pub(crate) asked: DeviceAsked,
+}
+
+/// A request for a device, and the channel for its answer.
+#[derive(Debug)]
+pub(crate) struct DeviceAsked {
+    pub(crate) instance: String,
+    pub(crate) device: Option<String>,
+    pub(crate) change: DeviceChange,
+    pub(crate) back: Sender<Answer>,
+}
+
+enum Job {
+    Make(Needs),
+    Remove(InstanceNetwork),
+    Edge(u64, BTreeSet<Ipv4Addr>),
+    Route { add: BTreeSet<Ipv4Addr>, remove: BTreeSet<Ipv4Addr> },
+    Resolvers(Vec<(NamespaceName, Option<Ipv4Addr>)>),
+    Restore(Vec<(NamespaceName, Vec<Device>)>),
+    Device(Box<DeviceRebuild>),
+    Queues(Box<More>),
+    Front(PortId, PathBuf),
+}
+
+/// A result of the thread.
+pub(crate) enum JobResult {
+    /// The places of the change under way, and the addresses that are routed for it.
+    Places(Result<(Places, BTreeSet<Ipv4Addr>)>),
+    /// The device of the internet's side for the loss with this number, and its routed addresses.
+    Edge(u64, Result<(Tun, BTreeSet<Ipv4Addr>)>),
+    /// Addresses that are routed now.
+    Routed(BTreeSet<Ipv4Addr>),
+    /// A device of an instance.
+    Device(u64, Result<Vec<Tun>>),
+    /// More queues of a device.
+    Queues(DeviceAsked, Result<Vec<Tun>>),
+    /// The front end of an interface; `None` if nothing listened.
+    Front(PortId, Option<UnixStream>),
+}
+
+/// The thread and its channels.
+#[derive(Debug)]
+pub(crate) struct Maker {
+    jobs: Option<SyncSender<Job>>,
+    /// `None` at the end, so that the thread does not wait for the loop.
+    made: Option<Receiver<JobResult>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Maker {
+    /// Starts the thread, which wakes the loop after each result.
+    pub(crate) fn start(helper: Helper, orders: Orders) -> Result<Self> {
+        Self::with(orders, JOBS_MAX, move |job| work(&helper, job))
+    }
+
+    fn with(
+        orders: Orders,
+        jobs_max: usize,
+        mut work: impl FnMut(Job) -> Option<JobResult> + Send + 'static,
+    ) -> Result<Self> {
+        let (jobs, queue) = sync_channel(jobs_max);
+        let (back, made) = sync_channel(jobs_max);
+        let run = move || {
+            for job in queue {
+                if let Some(made) = work(job) {
+                    let _ = back.send(made);
+                    orders.wake();
+                }
+            }
+        };
+        let thread = thread::Builder::new().name("srd-card-make".into()).spawn(run)?;
+        Ok(Self { jobs: Some(jobs), made: Some(made), thread: Some(thread) })
+    }
+
+    /// Returns the next result, if there is one.
+    pub(crate) fn try_next(&self) -> Option<JobResult> {
+        self.made.as_ref()?.try_recv().ok()
+    }
+
+    /// Begins to make the objects that a change needs. The result is [`JobResult::Places`].
+    pub(crate) fn make(&self, needs: Needs) -> Result<()> {
+        self.give(Job::Make(needs))
+    }
+
+    /// Begins to make the device of the internet's side again.
+    pub(crate) fn make_edge(&self, loss: u64, publics: BTreeSet<Ipv4Addr>) -> Result<()> {
+        self.give(Job::Edge(loss, publics))
+    }
+
+    /// Begins to route addresses to the internet's side, and to remove other routes.
+    pub(crate) fn route(&self, add: BTreeSet<Ipv4Addr>, remove: BTreeSet<Ipv4Addr>) -> Result<()> {
+        self.give(Job::Route { add, remove })
+    }
+
+    /// Begins to set or remove the resolvers of namespaces.
+    pub(crate) fn set_resolvers(&self, all: Vec<(NamespaceName, Option<Ipv4Addr>)>) -> Result<()> {
+        self.give(Job::Resolvers(all))
+    }
+
+    /// Begins to restore namespaces and their devices after changes by other programs.
+    pub(crate) fn restore(&self, of: Vec<(NamespaceName, Vec<Device>)>) -> Result<()> {
+        self.give(Job::Restore(of))
+    }
+
+    /// Begins to make a device of an instance again; [`DEVICES_AT_ONCE`] at most.
+    pub(crate) fn make_device(&self, again: DeviceRebuild) -> Result<()> {
+        self.give(Job::Device(Box::new(again)))
+    }
+
+    /// Begins to open more queues of a device.
+    pub(crate) fn open_more(&self, more: More) -> Result<()> {
+        self.give(Job::Queues(Box::new(more)))
+    }
+
+    /// Begins to connect to the front end of an interface.
+    pub(crate) fn join(&self, port: PortId, path: PathBuf) -> Result<()> {
+        self.give(Job::Front(port, path))
+    }
+
+    /// Removes the place of an instance. A new place of the same name is made after that.
+    pub(crate) fn remove(&self, place: InstanceNetwork) {
+        // If the queue is full, the place is dropped here, which removes it.
+        let _ = self.give(Job::Remove(place));
+    }
+
+    fn give(&self, job: Job) -> Result<()> {
+        let jobs = self.jobs.as_ref().context("namespaces are not made any more")?;
+        jobs.try_send(job).map_err(|error| match error {
+            TrySendError::Full(_) => anyhow::anyhow!("too much is made and removed: try again"),
+            TrySendError::Disconnected(_) => anyhow::anyhow!("the thread has ended"),
+        })
+    }
+}
+
+impl Needs {
+    /// Whether there is nothing to make.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.wanted.is_empty() && self.sockets.is_empty() && self.routes.is_empty()
+    }
+
+    /// Makes all objects, or none.
+    pub(crate) fn make(self, helper: &Helper) -> Result<(Places, BTreeSet<Ipv4Addr>)> {
+        let Self { wanted, sockets, routes } = self;
+        if !routes.is_empty() {
+            helper.route(&routes, &BTreeSet::new())?;
+        }
+        match make_places(helper, &wanted, sockets) {
+            Ok(places) => Ok((places, routes)),
+            Err(error) => {
+                if !routes.is_empty() {
+                    helper.route(&BTreeSet::new(), &routes)?;
+                }
+                Err(error)
+            }
+        }
+    }
+}
+
+fn make_places(
+    helper: &Helper,
+    wanted: &[NetworkRequest],
+    sockets: Vec<(String, Vec<PathBuf>)>,
+) -> Result<Places> {
+    let mut places = Places::new();
+    for (name, paths) in sockets {
+        let listen = |path: &PathBuf| Bound::listen(path, Meet::Listens, helper);
+        let sockets = paths.iter().map(listen).collect::<Result<_>>();
+        let sockets = sockets.with_context(|| format!("instance `{name}`"))?;
+        places.insert(name, InstanceNetwork { sockets, ..InstanceNetwork::default() });
+    }
+    places.extend(helper.make(wanted)?);
+    Ok(places)
+}
+
+fn work(helper: &Helper, job: Job) -> Option<JobResult> {
+    fn caught<T>(work: impl FnOnce() -> Result<T>) -> Result<T> {
+        // After a panic the card still gets an answer, for which it waits.
+        let done = catch_unwind(AssertUnwindSafe(work));
+        done.unwrap_or_else(|_| Err(anyhow::anyhow!("it could not be made: see the log")))
+    }
+    match job {
+        Job::Make(needs) => Some(JobResult::Places(caught(|| needs.make(helper)))),
+        Job::Remove(place) => {
+            drop(place);
+            None
+        }
+        Job::Edge(loss, publics) => {
+            let made = caught(|| Ok((helper.edge(&publics)?, publics)));
+            Some(JobResult::Edge(loss, made))
+        }
+        Job::Route { add, remove } => match caught(|| helper.route(&add, &remove)) {
+            Ok(()) => Some(JobResult::Routed(add)),
+            Err(error) => {
+                tracing::warn!("routes of public addresses: {error:#}");
+                None
+            }
+        },
+        Job::Resolvers(all) => {
+            if let Err(error) = caught(|| helper.set_resolvers(&all)) {
+                tracing::warn!("resolvers of instances: {error:#}");
+            }
+            None
+        }
+        Job::Restore(of) => {
+            if let Err(error) = caught(|| helper.restore(of)) {
+                tracing::warn!("what other programs have changed of instances: {error:#}");
+            }
+            None
+        }
+        Job::Device(again) => {
+            let DeviceRebuild { loss, namespace, place, device, queues, ring } = *again;
+            let made = caught(|| helper.make_device(namespace, place, device, queues, ring));
+            Some(JobResult::Device(loss, made))
+        }
+        Job::Queues(more) => {
+            let More { namespace, name, queues, asked } = *more;
+            let opened = caught(|| helper.open_more(namespace, name, queues));
+            Some(JobResult::Queues(asked, opened))
+        }
+        Job::Front(port, path) => {
+            // If nothing listens, the device tries again later.
+            let front = caught(|| helper.vhost(&path, Meet::Joins)).ok();
+            Some(JobResult::Front(port, front.map(UnixStream::from)))
+        }
+    }
+}
+
+impl Drop for Maker {
+    /// Waits until everything is removed.
+    fn drop(&mut self) {
+        drop(self.jobs.take());
+        drop(self.made.take());
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn so_many_jobs_wait_and_more_are_refused() {
+        let (orders, _commands, _wake) = Orders::new().unwrap();
+        let (go, gate) = sync_channel::<()>(0);
+        let work = move |_| {
+            let _ = gate.recv();
+            Some(JobResult::Places(Ok((Places::new(), BTreeSet::new()))))
+        };
+        let maker = Maker::with(orders, 3, work).unwrap();
+        // The thread may have taken the first job.
+        let taken = (0..9).filter(|_| maker.make(Needs::default()).is_ok()).count();
+        assert!((3..=4).contains(&taken), "{taken}");
+        let error = maker.make(Needs::default()).unwrap_err().to_string();
+        assert!(error.contains("try again"), "{error}");
+        for _ in 0..taken {
+            go.send(()).unwrap();
+        }
+        drop(go);
+        drop(maker);
+    }
+}

@@ -1,0 +1,22 @@
+//! The machine around the card: namespaces, programs, addresses, locks.
+//!
+//! | module | content |
+//! |---|---|
+//! | `place`, `maker` | namespaces with their devices, and the thread that makes them |
+//! | `namespace`, `programs` | namespaces and their interfaces; programs that run in them |
+//! | `resolv_conf` | the resolver of a namespace's programs |
+//! | `edge`, `own` | the internet's side; addresses of this machine, which instances do not reach |
+//! | `locks`, `earlier` | locks that separate cards from each other; cards of earlier versions |
+//! | `privileges`, `file_identity` | rights of the process; the identity of a file |
+
+pub(crate) mod earlier;
+pub(crate) mod edge;
+pub(crate) mod file_identity;
+pub(crate) mod locks;
+pub(crate) mod maker;
+pub(crate) mod namespace;
+pub(crate) mod own;
+pub(crate) mod place;
+pub(crate) mod privileges;
+pub(crate) mod programs;
+pub(crate) mod resolv_conf;

@@ -1,0 +1,129 @@
+//! The places of instances: namespaces and the devices in them, or sockets of vhost-user.
+
+use std::collections::BTreeMap;
+use std::net::Ipv4Addr;
+use std::path::Path;
+use std::thread;
+
+use anyhow::{Context, Result};
+use serde::{Deserialize, Serialize};
+use srd_net::Tun;
+
+use crate::control::protocol::NamespaceName;
+use crate::interfaces::port::Bound;
+use crate::machine::namespace::{Device, Namespace, Owned, ip};
+
+/// The requested network of an instance.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct NetworkRequest {
+    pub(crate) name: String,
+    pub(crate) devices: Vec<Device>,
+    /// Queue pairs of each device.
+    pub(crate) queues: u16,
+    /// Packets in a queue to the card.
+    pub(crate) tx_ring: u32,
+    /// The resolver of its cloud.
+    pub(crate) resolver: Option<Ipv4Addr>,
+    /// Whether an earlier card may have left the namespace, with programs that continue.
+    pub(crate) may_find: bool,
+}
+
+/// The network of an instance: its namespace, and the queues of each of its devices; or sockets for
+/// its interfaces. The devices are dropped before the namespace.
+#[derive(Debug, Default)]
+pub(crate) struct InstanceNetwork {
+    pub(crate) devices: Vec<Vec<Tun>>,
+    pub(crate) namespace: Option<Namespace>,
+    pub(crate) sockets: Vec<Bound>,
+}
+
+/// Places by the names of their instances.
+pub(crate) type Places = BTreeMap<String, InstanceNetwork>;
+
+/// The helper's objects of an instance's network.
+type CreatedNetwork = (Owned, Vec<Vec<Tun>>);
+
+impl NetworkRequest {
+    /// Makes the place; `None` if a program in a found namespace prevents that. Any program may do
+    /// so, and it must not keep the card from starting.
+    fn make(&self, locks: &Path) -> Result<Option<CreatedNetwork>> {
+        let namespace = Owned::make(&self.name, self.may_find, locks)?;
+        match self.furnish(&namespace) {
+            Ok(devices) => Ok(Some((namespace, devices))),
+            Err(error) if namespace.is_found() => {
+                let name = namespace.name().clone();
+                namespace.delete();
+                tracing::error!(
+                    "the instance `{}` is left out: {error:#}; end the programs in its namespace \
+                     (`ip netns pids {name}` names them), then `srd card apply`",
+                    self.name
+                );
+                Ok(None)
+            }
+            Err(error) => {
+                namespace.delete();
+                Err(error)
+            }
+        }
+    }
+
+    /// Makes the devices.
+    fn furnish(&self, namespace: &Owned) -> Result<Vec<Vec<Tun>>> {
+        if namespace.is_found() {
+            namespace.clear(&self.devices)?;
+        }
+        let devices = self.devices.iter().enumerate();
+        let several = self.devices.len() > 1;
+        let add = |(n, of)| namespace.inside().add((n, several), of, self.queues, self.tx_ring);
+        devices.map(add).collect()
+    }
+}
+
+/// Makes the places of several instances in parallel. If one fails, the places that were made are
+/// removed. An instance that is left out has no place in the result.
+pub(crate) fn make_all(
+    wanted: &[NetworkRequest],
+    locks: &Path,
+) -> Result<BTreeMap<String, CreatedNetwork>> {
+    /// Threads that make places in parallel. The kernel's lock of devices takes most of the time.
+    const AT_ONCE: usize = 4;
+    let part = wanted.len().div_ceil(AT_ONCE).max(1);
+    let make = |some: &[NetworkRequest]| {
+        let mut all = BTreeMap::new();
+        for of in some {
+            match of.make(locks).with_context(|| format!("instance `{}`", of.name)) {
+                Ok(made) => all.extend(made.map(|made| (of.name.clone(), made))),
+                Err(error) => return (all, Err(error)),
+            }
+        }
+        (all, Ok(()))
+    };
+    let parts: Vec<_> = thread::scope(|scope| {
+        let threads: Vec<_> =
+            wanted.chunks(part).map(|some| scope.spawn(move || make(some))).collect();
+        let joined = threads.into_iter().map(thread::ScopedJoinHandle::join);
+        joined.map(|made| made.unwrap_or_else(|p| std::panic::resume_unwind(p))).collect()
+    });
+    let (mut all, mut done) = (BTreeMap::new(), Ok(()));
+    for (some, made) in parts {
+        all.extend(some);
+        done = done.and(made);
+    }
+    if let Err(error) = done {
+        for (namespace, devices) in all.into_values() {
+            drop(devices);
+            namespace.delete();
+        }
+        return Err(error);
+    }
+    Ok(all)
+}
+
+/// Sets the size of a device's rings in a namespace, in entries.
+pub(crate) fn set_tx_ring(namespace: &NamespaceName, device: &str, entries: u32) -> Result<()> {
+    let entries = entries.to_string();
+    // The instance chooses the name, which may be a keyword of `ip` like "up". So `dev` precedes
+    // it.
+    ip(&["-n", namespace.as_str(), "link", "set", "dev", device, "txqueuelen", &entries])
+}

@@ -1,0 +1,200 @@
+//! Destinations of the card's packets: devices of instances, the internet's side and other hosts.
+
+use std::borrow::Cow;
+use std::collections::{BTreeMap, BTreeSet};
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use srd_card::offload::OFFLOAD_BYTES;
+use srd_card::vpc::nat::{self, Nat, NatError};
+use srd_card::vpc::{Envelope, Environment, FrameRoute, PortId};
+use srd_net::Tun;
+use srd_proto::time::{Duration, Instant};
+use srd_vpc::id::{EniId, NatGatewayId};
+use srd_vpc::judge::Service as Link;
+
+use crate::interfaces::kernel::Kernel;
+use crate::interfaces::port::Port;
+use crate::link_local::Services;
+use crate::machine::edge::Edge;
+use crate::traffic::transport::{EDGE, Transport};
+
+/// Longest time for which a packet to another host waits for packets that the same call sends,
+/// while instances have their turns. When they have no more packets, it does not wait at all.
+const HELD_MAX: Duration = Duration::from_micros(200);
+
+/// Reason for the loss of a packet to another host.
+const TO_HOST: &str = "to another host";
+
+/// The internet's side: the device, and the connections of NAT gateways; and the transport to other
+/// hosts.
+#[derive(Debug)]
+pub(crate) struct Gateways {
+    pub(crate) edge: Option<Edge>,
+    pub(crate) transport: Option<Transport>,
+    pub(crate) name: Arc<str>,
+    pub(crate) nat: Nat,
+    /// Resets for interfaces whose connections a NAT gateway has no state of any more. Bound: one
+    /// for each frame that the card takes at once.
+    pub(crate) resets: Vec<(EniId, Vec<u8>)>,
+    /// Time since which packets wait to be sent to other hosts.
+    held_since: Option<Instant>,
+    /// Packets that were lost because no host, edge or service took them, by reason.
+    pub(crate) lost: BTreeMap<Cow<'static, str>, u64>,
+}
+
+impl Gateways {
+    pub(crate) fn new(edge: Option<Edge>, transport: Option<Transport>) -> Self {
+        let (nat, lost) = (Nat::default(), BTreeMap::new());
+        let resets = Vec::new();
+        Self { edge, transport, name: EDGE.into(), nat, resets, held_since: None, lost }
+    }
+
+    /// Descriptors to wait on.
+    pub(crate) fn fds(&self) -> Vec<Arc<OwnedFd>> {
+        let edge = self.edge.as_ref().and_then(Edge::tun).map(Tun::fd);
+        let transport = self.transport.as_ref().map(Transport::fd);
+        edge.into_iter().chain(transport).collect()
+    }
+
+    pub(crate) fn lose(&mut self, why: &'static str) {
+        self.lose_all(why, 1);
+    }
+
+    pub(crate) fn lose_all(&mut self, why: &'static str, packets: u64) {
+        if packets > 0 {
+            *self.lost.entry(Cow::Borrowed(why)).or_default() += packets;
+        }
+    }
+
+    /// Sends packets that have waited long enough, after a turn that began and ended at these
+    /// times. // V17
+    pub(crate) fn flush_if_due(&mut self, began: Instant, ended: Instant) {
+        if !self.transport.as_ref().is_some_and(|transport| transport.has_unsent(ended)) {
+            return;
+        }
+        let since = *self.held_since.get_or_insert(began);
+        if ended.since(since) >= HELD_MAX {
+            self.flush();
+        }
+    }
+
+    /// Sends all packets that wait for other hosts.
+    pub(crate) fn flush(&mut self) {
+        self.held_since = None;
+        if let Some(transport) = &mut self.transport {
+            transport.flush();
+        }
+    }
+
+    /// Sends a frame by a NAT gateway.
+    fn leave_by_nat(
+        &mut self,
+        now: Instant,
+        publics: &BTreeMap<NatGatewayId, std::net::Ipv4Addr>,
+        (nat, from): (NatGatewayId, EniId),
+        mut frame: Vec<u8>,
+    ) -> Result<(), NatError> {
+        let Some(public) = publics.get(&nat) else {
+            self.lose("nat without address");
+            return Ok(());
+        };
+        let translated = self.nat.leave(now, nat, *public, from, &mut frame);
+        match translated {
+            Ok(()) => self.leave(now, &frame),
+            Err(NatError::NoConnection) => {
+                self.resets.extend(nat::reset(&frame).map(|reset| (from, reset)));
+            }
+            Err(_) => {}
+        }
+        translated
+    }
+
+    /// Sends a frame to the internet.
+    fn leave(&mut self, now: Instant, frame: &[u8]) {
+        // The edge has IPv4 only: IPv6 addresses of this machine are no part of the internet.
+        if frame.get(OFFLOAD_BYTES).is_some_and(|first| first >> 4 != 4) {
+            return self.lose("internet by ipv6");
+        }
+        let own = self.edge.as_mut().and_then(|edge| edge.own.as_mut());
+        let packet = frame.get(OFFLOAD_BYTES..).unwrap_or_default();
+        if own.is_some_and(|own| own.refuses(now, packet)) {
+            return self.lose("to this machine itself");
+        }
+        let written = self.edge.as_ref().and_then(Edge::tun).map(|tun| tun.write(frame));
+        if !matches!(written, Some(Ok(()))) {
+            self.lose("internet");
+        }
+    }
+}
+
+/// Surroundings of the card: devices, gateways and services.
+pub(crate) struct Outside<'a> {
+    pub(crate) devices: &'a mut BTreeMap<PortId, Port>,
+    /// Interfaces with packets that wait for an interrupt.
+    pub(crate) held: &'a mut BTreeSet<PortId>,
+    /// Interfaces with packets that may be joined with the next ones.
+    pub(crate) joining: Vec<PortId>,
+    pub(crate) gateways: &'a mut Gateways,
+    pub(crate) services: &'a mut Services,
+    pub(crate) publics: &'a BTreeMap<NatGatewayId, std::net::Ipv4Addr>,
+    pub(crate) now: Instant,
+}
+
+impl Outside<'_> {
+    /// Gives packets that wait for others to join, because no more packets follow at once.
+    pub(crate) fn finish(&mut self) {
+        for port in self.joining.drain(..) {
+            let Some(device) = self.devices.get_mut(&port) else { continue };
+            if let Some(kernel) = device.kernel_mut() {
+                kernel.finish(self.now);
+            }
+            if device.poll_timeout().is_some() {
+                self.held.insert(port);
+            }
+        }
+    }
+}
+
+impl Environment for Outside<'_> {
+    fn to_guest(&mut self, port: PortId, frame: Vec<u8>) {
+        let Some(device) = self.devices.get_mut(&port) else {
+            return self.gateways.lose("device");
+        };
+        device.write(self.now, frame);
+        if device.kernel().is_some_and(Kernel::is_joining) && !self.joining.contains(&port) {
+            self.joining.push(port);
+        }
+        if device.poll_timeout().is_some() {
+            self.held.insert(port);
+        }
+    }
+
+    fn to_host(&mut self, way: FrameRoute<'_>, frame: Vec<u8>) {
+        if **way.host == *self.gateways.name {
+            self.gateways.leave(self.now, &frame);
+            return;
+        }
+        let now = self.now;
+        let transport = self.gateways.transport.as_mut();
+        if !transport.is_some_and(|transport| transport.send(now, &way, frame)) {
+            self.gateways.lose(TO_HOST);
+        }
+    }
+
+    fn to_nat(&mut self, way: FrameRoute<'_>, frame: Vec<u8>) -> Result<(), NatError> {
+        if let Envelope::ByNat { from, nat } = way.envelope
+            && **way.host == *self.gateways.name
+        {
+            return self.gateways.leave_by_nat(self.now, self.publics, (nat, from), frame);
+        }
+        self.to_host(way, frame);
+        Ok(())
+    }
+
+    fn to_service(&mut self, port: PortId, _: Link, frame: Vec<u8>) {
+        if !self.services.take(port, &frame) {
+            self.gateways.lose("to a service");
+        }
+    }
+}

@@ -1,0 +1,292 @@
+//! Reading of packets: from instances, the internet's side and other hosts into the card.
+
+use std::collections::BTreeMap;
+use std::net::{IpAddr, Ipv4Addr};
+use std::sync::Arc;
+
+use srd_card::offload::OFFLOAD_BYTES;
+use srd_card::packet::Packet;
+use srd_card::tenants::Turn;
+use srd_card::vpc::nat::NatConnection;
+use srd_card::vpc::{Card, Envelope, Environment, PortId};
+use srd_net::{PollMode, clock};
+use srd_proto::time::Instant;
+use srd_vpc::id::NatGatewayId;
+use srd_vpc::judge::Exit;
+
+use crate::interfaces::port::Port;
+use crate::state::Service;
+use crate::traffic::gateways::Outside;
+use crate::traffic::outside::Source;
+use crate::traffic::transport::Received;
+use crate::traffic::turns::{OUTSIDE, TURNS_TIME};
+
+/// Frames that the card takes at once: the first of them waits until the others are read.
+const TOGETHER: usize = 16;
+/// Number of frames of other hosts that one read takes before the card hands over, and the maximum
+/// number of reads.
+const TOGETHER_LAST: u32 = 1024;
+const LAST_READS_MAX: u32 = 64;
+
+impl Service {
+    /// Runs work of the card with its surroundings, and sends packets for other hosts at its end.
+    pub(crate) fn with_card(
+        &mut self,
+        now: Instant,
+        work: impl FnOnce(&mut Card, &mut Outside<'_>),
+    ) {
+        self.in_turn(now, work);
+        self.gateways.flush();
+    }
+
+    /// Runs work of the card in a turn: packets for other hosts wait for later ones.
+    fn in_turn(&mut self, now: Instant, work: impl FnOnce(&mut Card, &mut Outside<'_>)) {
+        let Self { card, devices, held, gateways, services, guests, .. } = self;
+        let publics = &guests.nat_publics;
+        let joining = Vec::new();
+        let mut around = Outside { devices, held, joining, gateways, services, publics, now };
+        work(card, &mut around);
+        around.finish();
+        self.reset(now);
+    }
+
+    /// Resets TCP segments without a connection that interfaces sent through NAT gateways.
+    fn reset(&mut self, now: Instant) {
+        for (eni, frame) in std::mem::take(&mut self.gateways.resets) {
+            self.in_turn(now, |card, around| {
+                if let Some(port) = card.port_of(eni) {
+                    around.to_guest(port, frame);
+                }
+            });
+        }
+    }
+
+    /// Gives packets to guests whose interrupt is due.
+    pub(crate) fn interrupt(&mut self, now: Instant) {
+        let Self { devices, held, .. } = self;
+        held.retain(|port| {
+            let Some(kernel) = devices.get_mut(port).and_then(Port::kernel_mut) else {
+                return false;
+            };
+            kernel.interrupt(now);
+            kernel.adapter.poll_timeout().is_some()
+        });
+    }
+
+    /// Reads frames, each instance for its share of the time, until there are no more or other work
+    /// is due.
+    pub(crate) fn take_turns(&mut self, now: Instant) {
+        let until = now + TURNS_TIME;
+        let mut began = now;
+        self.card.set_late(self.late.look(now));
+        for port in 0..self.sockets.len() {
+            if let Some(device) = self.devices.get_mut(&self.sockets[port]) {
+                device.wake(self.options.poll != PollMode::Spin);
+            }
+        }
+        self.turns.look(&self.sockets);
+        if self.gateways.edge.is_some() || self.gateways.transport.is_some() {
+            self.turns.wake_outside();
+        }
+        while let Some(turn) = self.turns.next() {
+            let (frames, is_dry) = if turn.tenant == OUTSIDE {
+                let read = self.read_outside(began, turn.frames);
+                (read, read < turn.frames)
+            } else {
+                self.read_guest(began, &turn)
+            };
+            let ended = clock::now();
+            if frames > 0 {
+                self.moved_at = ended;
+            }
+            self.turns.end(turn, frames, is_dry, ended.since(began));
+            self.gateways.flush_if_due(began, ended);
+            began = ended;
+            self.card.set_late(self.late.look(ended));
+            if ended >= until {
+                break;
+            }
+            if !self.held.is_empty() {
+                self.interrupt(ended);
+            }
+            // An instance that has frames again does not wait for the end of the round.
+            self.turns.look(&[]);
+        }
+        self.gateways.flush();
+    }
+
+    /// Reads at most `most` frames from outside of this host. Returns the number of frames.
+    fn read_outside(&mut self, now: Instant, most: u32) -> u32 {
+        let mut shares = std::mem::take(&mut self.shares);
+        let read = shares.read(most, |source, most| match source {
+            Source::Edge => self.read_edge(now, most),
+            Source::Hosts => self.read_hosts(now, most),
+        });
+        self.shares = shares;
+        read
+    }
+
+    /// Reads frames that an instance sends: its devices take turns. Returns the number of frames,
+    /// and whether there are no more.
+    fn read_guest(&mut self, now: Instant, turn: &Turn) -> (u32, bool) {
+        let most = usize::try_from(turn.frames).unwrap_or(TOGETHER);
+        let (mut read, mut frames) = (0, Vec::with_capacity(TOGETHER));
+        while read < most
+            && let Some(port) = self.turns.ready(turn.tenant)
+        {
+            let wanted = TOGETHER.min(most - read);
+            self.read_some(now, port, wanted, &mut frames);
+            let count = frames.len();
+            // This check follows the last frame of a turn: later frames have not waited for this
+            // turn's end.
+            let is_last = read + count == most;
+            let is_dry = count < wanted
+                || (is_last && self.devices.get(&port).is_none_or(|device| !device.has_frames()));
+            self.turns.turned(turn.tenant, !is_dry);
+            read += count;
+            if count > 0 {
+                self.in_turn(now, |card, around| {
+                    card.from_guest_all(now, port, &mut frames, around);
+                });
+                if self.turns.is_over(turn) {
+                    self.card.count_over_share(port, u32::try_from(count).unwrap_or(u32::MAX));
+                }
+            }
+        }
+        (u32::try_from(read).unwrap_or(u32::MAX), self.turns.ready(turn.tenant).is_none())
+    }
+
+    /// Reads frames of an interface until `frames` has `most` of them.
+    fn read_some(&mut self, now: Instant, port: PortId, most: usize, frames: &mut Vec<Vec<u8>>) {
+        while let Some(device) = self.devices.get_mut(&port)
+            && frames.len() < most
+        {
+            match device.read() {
+                Ok(Some(frame)) => frames.push(frame),
+                Ok(None) => break,
+                Err(error) => self.lose_device(now, port, &error),
+            }
+        }
+    }
+
+    /// Runs the network's own services.
+    pub(crate) fn serve(&mut self, now: Instant) {
+        for port in self.services.due(now) {
+            let eni = self.card.eni_of(port);
+            let facts = eni.and_then(|eni| self.services.facts(&self.world, eni));
+            let Some(facts) = facts else {
+                self.services.forget(port);
+                continue;
+            };
+            let (frames, refused) = self.services.serve(now, port, &facts);
+            (0..refused).for_each(|_| self.gateways.lose("connection to a service"));
+            for frame in frames {
+                self.with_card(now, |card, around| card.from_service(port, frame, around));
+            }
+        }
+        self.gateways.lose_all("answer to no question", self.services.take_wrong_answers());
+    }
+
+    /// Sets this host as the edge of all gateways.
+    pub(crate) fn set_edges(&mut self) {
+        let world = &self.world;
+        let mut edges: BTreeMap<Exit, Arc<str>> = BTreeMap::new();
+        if self.gateways.edge.is_some() {
+            let internet = world.internet_gateways.keys().map(|id| Exit::InternetGateway(*id));
+            let outwards = world.egress_only_gateways.keys().map(|id| Exit::EgressOnlyGateway(*id));
+            edges.extend(internet.chain(outwards).map(|exit| (exit, self.gateways.name.clone())));
+        }
+        self.card.set_edges(edges);
+        let publics = world.nat_gateways.iter().filter_map(|(id, gateway)| {
+            Some((*id, world.addresses.get(&gateway.address?)?.public))
+        });
+        let publics: BTreeMap<NatGatewayId, Ipv4Addr> = publics.collect();
+        if publics != self.guests.nat_publics {
+            self.gateways.nat.keep(&publics);
+            self.guests.nat_publics = publics;
+        }
+    }
+
+    /// Reads at most `most` frames from the internet. Returns the number of frames.
+    fn read_edge(&mut self, now: Instant, most: u32) -> u32 {
+        for read in 0..most {
+            let Some(edge) = &mut self.gateways.edge else { return read };
+            let Some(tun) = edge.tun_mut() else { return read };
+            let mut frame = match tun.read() {
+                Ok(Some(frame)) => frame,
+                Ok(None) => return read,
+                Err(error) => {
+                    self.lose_edge(now, &error);
+                    return read;
+                }
+            };
+            let packet = frame.get(OFFLOAD_BYTES..).and_then(Packet::read);
+            if !packet.is_some_and(|packet| edge.has(packet.destination)) {
+                // Neighbour and router discovery of the kernel itself.
+                continue;
+            }
+            if let (Some(own), Some(packet)) = (&mut edge.own, &packet) {
+                own.arrives(now, packet, &frame[OFFLOAD_BYTES..]);
+            }
+            let by_nat = self.gateways.nat.arrive(now, &mut frame);
+            let envelope = match by_nat {
+                Some(NatConnection { nat, eni: to, port }) => Envelope::FromNat { nat, to, port },
+                None if self.is_of_nat(packet.map(|packet| packet.destination)) => {
+                    self.gateways.lose("no connection of a nat gateway");
+                    continue;
+                }
+                None => Envelope::Arriving,
+            };
+            let name = self.gateways.name.clone();
+            self.in_turn(now, |card, around| card.from_host(now, &name, envelope, frame, around));
+        }
+        most
+    }
+
+    /// Reads at most `most` frames from other hosts. Returns the number of frames.
+    fn read_hosts(&mut self, now: Instant, most: u32) -> u32 {
+        let Some(transport) = &mut self.gateways.transport else { return 0 };
+        let received = transport.receive(usize::try_from(most).unwrap_or(TOGETHER));
+        let mut received = std::mem::replace(received, std::mem::take(&mut self.received));
+        let read = received.frames.len();
+        self.gateways.lose_all("of an unknown kind", std::mem::take(&mut received.unknown));
+        if read > 0 {
+            let Received { frames, hosts, .. } = &mut received;
+            // All frames in one turn, so that packets of a flow are joined.
+            self.in_turn(now, |card, around| {
+                for (host, count, by_srd) in hosts.drain(..) {
+                    card.set_by_srd(by_srd);
+                    card.from_host_all(now, &host, frames.drain(..count), around);
+                }
+                card.set_by_srd(false);
+            });
+        }
+        // The memory is used again.
+        self.received = received;
+        u32::try_from(read).unwrap_or(u32::MAX)
+    }
+
+    /// Takes the packets of other hosts that wait in the sockets, and sends the packets that wait
+    /// here. Reads are limited, so that later packets cannot prolong this.
+    pub(crate) fn take_read(&mut self, now: Instant) {
+        for _ in 0..LAST_READS_MAX {
+            if self.read_hosts(now, TOGETHER_LAST) == 0 {
+                break;
+            }
+        }
+        self.gateways.flush();
+    }
+
+    /// Adapts the card to a change of the MTU between hosts.
+    pub(crate) fn follow_mtu(&mut self) {
+        let Some(transport) = &mut self.gateways.transport else { return };
+        if transport.take_mtu_change() {
+            self.card.set_host_bytes_max(transport.bytes_max());
+        }
+    }
+
+    fn is_of_nat(&self, address: Option<IpAddr>) -> bool {
+        let mut publics = self.guests.nat_publics.values();
+        matches!(address, Some(IpAddr::V4(address)) if publics.any(|public| *public == address))
+    }
+}

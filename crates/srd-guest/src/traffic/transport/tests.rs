@@ -1,0 +1,218 @@
+//! Cards of several hosts over sockets of this machine.
+
+use super::*;
+use crate::control::protocol::PeerHost;
+
+use srd_vpc::id::EniId;
+use std::time::{Duration as Wall, Instant as WallInstant};
+
+/// Paths of a test's hosts.
+const PATHS: u16 = 4;
+/// Returns the traffic of each host.
+fn report(of: &Transport) -> Vec<PeerHost> {
+    let hosts = of.hosts().enumerate();
+    let report = |(place, (name, at)): (usize, (&Arc<str>, SocketAddr))| {
+        of.contact(place).unwrap().report(clock::now(), name, at)
+    };
+    hosts.map(report).collect()
+}
+
+/// The longest wait of a test, on a busy machine.
+const LONG: Wall = Wall::from_secs(60);
+
+fn key(n: u8) -> SecretKey {
+    SecretKey::parse(&format!("{n:02x}").repeat(32)).unwrap()
+}
+
+fn options(at: u8, ports: &[u16], keys: &[u8]) -> TransportOptions {
+    let name = |n: usize| ["alpha", "beta", "gamma"][n].to_owned();
+    let address = |n: usize| SocketAddr::from(([127, 0, 0, 1], ports[n]));
+    let others = (0..ports.len()).filter(|n| *n != usize::from(at));
+    let host = |n: usize| {
+        let public_key = Some(key(keys[n]).public());
+        (name(n), HostOptions { endpoint: address(n), public_key })
+    };
+    TransportOptions {
+        host: format!("test-{}", ports[usize::from(at)]),
+        listen: address(at.into()),
+        protection: Protection::Encrypted(key(keys[usize::from(at)])),
+        paths: PATHS,
+        link_rate_bps: None,
+        dscp: 0,
+        hosts: others.map(host).collect(),
+    }
+}
+
+/// Returns free runs of ports for `hosts` hosts.
+fn ports(hosts: usize) -> Vec<u16> {
+    let free = |_| {
+        let mut sockets = UdpOptions::new(([127, 0, 0, 1], 0).into());
+        sockets.paths = PATHS;
+        let io = UdpIo::open(&sockets).unwrap();
+        (srd_net::PacketIo::local_address(&io).port(), io)
+    };
+    let held: Vec<_> = (0..hosts).map(free).collect();
+    held.iter().map(|(port, _)| *port).collect()
+}
+
+fn open(options: &TransportOptions) -> Transport {
+    Transport::open(Plan::new(options).unwrap()).unwrap()
+}
+
+fn frame(number: u8) -> Vec<u8> {
+    let mut packet = vec![0x45, 0, 0, 28, 0, 0, 0, 0, 64, 17, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2];
+    packet.extend([0, number, 0, 9, 0, 8, 0, 0]);
+    [&[0; OFFLOAD_BYTES][..], &packet].concat()
+}
+
+const ENVELOPE: Envelope = Envelope::Between { from: EniId(1), to: EniId(2) };
+
+fn send(from: &mut Transport, to: &str, number: u8, express: bool) {
+    let host: Arc<str> = to.into();
+    let way = FrameRoute { host: &host, instance: 0, envelope: ENVELOPE, express };
+    assert!(from.send(clock::now(), &way, frame(number)));
+    from.flush();
+}
+
+/// Runs all transports until one has received `wanted` frames. Returns the sender and the number of
+/// each.
+fn run(all: &mut [Transport], at: usize, wanted: usize) -> Vec<(String, u8)> {
+    let began = WallInstant::now();
+    let mut seen = Vec::new();
+    while seen.len() < wanted && began.elapsed() < LONG {
+        for (n, transport) in all.iter_mut().enumerate() {
+            transport.flush();
+            let received = std::mem::take(transport.receive(64));
+            if n == at {
+                let mut frames = received.frames.iter();
+                for (host, count, _) in &received.hosts {
+                    let of_host = frames.by_ref().take(*count);
+                    seen.extend(of_host.map(|(_, frame)| (host.to_string(), frame[31])));
+                }
+            }
+        }
+    }
+    seen
+}
+
+/// Runs all transports until a condition is true.
+fn run_until(all: &mut [Transport], is_so: impl Fn(&[Transport]) -> bool) {
+    let began = WallInstant::now();
+    while !is_so(all) && began.elapsed() < LONG {
+        for transport in all.iter_mut() {
+            transport.flush();
+            transport.receive(64);
+        }
+    }
+}
+
+#[test]
+fn frames_of_several_hosts_arrive_by_srd_and_plainly_and_are_counted() {
+    let ports = ports(3);
+    let mut all: Vec<_> = (0..3).map(|at| open(&options(at, &ports, &[1, 2, 3]))).collect();
+    for (from, number, express) in [(0, 1, true), (0, 2, false), (2, 3, true), (2, 4, true)] {
+        send(&mut all[from], "beta", number, express);
+    }
+    let mut seen = run(&mut all, 1, 4);
+    seen.sort();
+    let wanted = [("alpha", 1), ("alpha", 2), ("gamma", 3), ("gamma", 4)];
+    assert_eq!(seen, wanted.map(|(host, number)| (host.to_owned(), number)));
+    let counts = |of: &Transport| -> Vec<_> {
+        let all = report(of).into_iter();
+        all.map(|of| (of.name, of.received_frames, of.received_by_srd_frames, of.up)).collect()
+    };
+    let wanted = [("alpha", 2, 1, true), ("gamma", 2, 2, true)];
+    let wanted = wanted.map(|(name, all, by_srd, up)| (name.to_owned(), all, by_srd, up));
+    assert_eq!(counts(&all[1]), wanted);
+    assert_eq!(all[1].lost().sum::<u64>(), 0);
+    let host: Arc<str> = "delta".into();
+    let way = FrameRoute { host: &host, instance: 0, envelope: ENVELOPE, express: true };
+    assert!(!all[0].send(clock::now(), &way, frame(1)), "there is no such host");
+}
+
+/// A program without the key of a host cannot pose as that host, whatever its address and port.
+#[test]
+fn regression_a_program_without_a_host_s_key_does_not_speak_for_it() {
+    let ports = ports(2);
+    let honest = options(1, &ports, &[1, 2]);
+    // The forged transport has the address and the port of alpha, and another key.
+    let forged = options(0, &ports, &[9, 2]);
+    let mut all = vec![open(&forged), open(&honest)];
+    for number in 0..20 {
+        send(&mut all[0], "beta", number, number % 2 == 0);
+    }
+    let began = WallInstant::now();
+    while began.elapsed() < Wall::from_millis(500) {
+        for transport in &mut all {
+            transport.flush();
+            assert!(transport.receive(64).frames.is_empty());
+        }
+    }
+    // Frames of the host itself are accepted.
+    drop(all.remove(0));
+    all.insert(0, open(&options(0, &ports, &[1, 2])));
+    send(&mut all[0], "beta", 7, true);
+    assert_eq!(run(&mut all, 1, 1), [("alpha".to_owned(), 7)]);
+}
+
+#[test]
+fn another_process_goes_on_with_the_sockets_and_frames_pass_both_ways() {
+    let ports = ports(2);
+    let mut all: Vec<_> = (0..2).map(|at| open(&options(at, &ports, &[1, 2]))).collect();
+    send(&mut all[0], "beta", 1, true);
+    assert_eq!(run(&mut all, 1, 1).len(), 1);
+    let sockets = all[0].sockets().unwrap();
+    let contacts = all[0].contacts();
+    let plan = Plan::new(&options(0, &ports, &[1, 2])).unwrap();
+    let mut next = Transport::adopt(plan, sockets).unwrap();
+    next.adopt_contacts(&contacts);
+    // The previous transport sends nothing at its end, because the sockets belong to the next one.
+    all[0] = next;
+    // Packets in flight in the previous session are lost, but no later ones.
+    send(&mut all[1], "alpha", 2, true);
+    run_until(&mut all, |all| all[1].stage.express.counters().send_failed == 1);
+    send(&mut all[1], "alpha", 3, true);
+    assert_eq!(run(&mut all, 0, 1), [("beta".to_owned(), 3)]);
+    send(&mut all[0], "beta", 4, false);
+    assert_eq!(run(&mut all, 1, 1), [("alpha".to_owned(), 4)]);
+    assert_eq!(report(&all[0])[0].sent_frames, 2, "counted on");
+    let elsewhere = options(1, &ports, &[1, 2]);
+    let sockets = all[0].sockets().unwrap();
+    let refused = Transport::adopt(Plan::new(&elsewhere).unwrap(), sockets).unwrap_err();
+    assert!(refused.to_string().contains("end that first"), "{refused:#}");
+}
+
+/// Otherwise its envelopes would count as those of the internet's side.
+#[test]
+fn regression_no_peer_has_the_name_of_the_edge() {
+    let mut options = options(0, &[7535, 7635], &[1, 2]);
+    let beta = options.hosts.remove("beta").unwrap();
+    options.hosts.insert(EDGE.to_owned(), beta.clone());
+    assert!(Plan::new(&options).unwrap_err().to_string().contains("no name of a host"));
+    options.hosts = BTreeMap::from([("beta".to_owned(), beta.clone()), ("gamma".to_owned(), beta)]);
+    assert!(Plan::new(&options).unwrap_err().to_string().contains("are both at"));
+}
+
+/// Datagrams of an unknown peer contain no frame. A call that reads until it has enough frames
+/// would not end while such datagrams arrive faster than they are discarded, and no packet of any
+/// instance would pass.
+#[test]
+fn regression_a_call_reads_a_bounded_number_of_a_strangers_datagrams() {
+    let ports = ports(2);
+    let mut card = open(&options(0, &ports, &[1, 2]));
+    let stranger = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+    for _ in 0..5_000 {
+        // The kernel's buffer may be too small for all of them.
+        let _ = stranger.send_to(&[0; 60], ("127.0.0.1", ports[0]));
+    }
+    let mut calls = 0;
+    loop {
+        card.has_more = false;
+        assert_eq!(card.receive(64).frames.len(), 0);
+        if !card.has_more {
+            break;
+        }
+        calls += 1;
+    }
+    assert!(calls >= 3, "all was read by {calls} calls");
+}

@@ -1,0 +1,209 @@
+//! Guards that remove a fabric or a directory when the process ends: on drop, on panic, and on
+//! Ctrl-C and similar signals.
+//!
+//! After SIGKILL no cleanup can run; the next `up` or `down` of the same name removes the remains.
+//! A process that calls `std::process::exit` must drop its guards first.
+
+use crate::build::config::FabricConfig;
+use crate::build::fabric::{DownReport, Fabric};
+use crate::build::state::Owner;
+use crate::programs::signals::{self, CleanupId};
+use anyhow::Result;
+use std::fs::DirBuilder;
+use std::io;
+use std::ops::Deref;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// A fabric that is removed when this is dropped or when SIGINT, SIGTERM, SIGHUP or SIGQUIT ends
+/// the process.
+#[derive(Debug)]
+pub struct FabricGuard {
+    fabric: Fabric,
+    cleanup: Option<CleanupId>,
+}
+
+impl Fabric {
+    /// Builds a fabric that is removed with the guard or this process.
+    pub fn up_guarded(config: FabricConfig) -> Result<FabricGuard> {
+        config.validate()?;
+        let owner = Owner::this_process()?;
+        let name = config.name_prefix.clone();
+        // The cleanup is registered before the first namespace exists, because a signal may arrive
+        // during construction. It removes the fabric only if this process owns it, so a refused
+        // `up` removes no fabric of another process.
+        let cleanup = signals::on_termination(move || {
+            if let Err(error) = Fabric::down_if_owned(&name, owner) {
+                eprintln!("fabric `{name}` is left behind: {error:#}");
+            }
+        })?;
+        match Fabric::build(config, Some(owner)) {
+            Ok(fabric) => Ok(FabricGuard { fabric, cleanup: Some(cleanup) }),
+            Err(error) => {
+                signals::forget(cleanup);
+                Err(error)
+            }
+        }
+    }
+}
+
+impl FabricGuard {
+    /// Removes the fabric now and returns the removed objects.
+    pub fn down(mut self) -> Result<DownReport> {
+        if let Some(cleanup) = self.cleanup.take() {
+            signals::forget(cleanup);
+        }
+        Fabric::down_by_name(self.fabric.name())
+    }
+}
+
+impl Deref for FabricGuard {
+    type Target = Fabric;
+
+    fn deref(&self) -> &Fabric {
+        &self.fabric
+    }
+}
+
+impl Drop for FabricGuard {
+    fn drop(&mut self) {
+        let Some(cleanup) = self.cleanup.take() else { return };
+        signals::forget(cleanup);
+        if let Err(error) = Fabric::down_by_name(self.fabric.name()) {
+            tracing::error!("fabric `{}` is left behind: {error:#}", self.fabric.name());
+        }
+    }
+}
+
+/// A directory that only this user can read, and that is removed when this is dropped or when
+/// SIGINT, SIGTERM, SIGHUP or SIGQUIT ends the process.
+#[derive(Debug)]
+pub struct DirectoryGuard {
+    path: PathBuf,
+    cleanup: Option<CleanupId>,
+}
+
+impl DirectoryGuard {
+    /// Creates the directory; `None` if the path exists already.
+    pub fn make(path: &Path) -> Result<Option<Self>> {
+        Self::make_by(path, || DirBuilder::new().mode(0o700).create(path))
+    }
+
+    fn make_by(path: &Path, make: impl FnOnce() -> io::Result<()>) -> Result<Option<Self>> {
+        let is_ours = Arc::new(Mutex::new(false));
+        let at_signal = (path.to_owned(), Arc::clone(&is_ours));
+        // The cleanup is registered before the directory exists, because a signal may arrive during
+        // the creation. It waits until it is clear whether this process created the directory.
+        let cleanup = signals::on_termination(move || {
+            let (path, is_ours) = at_signal;
+            if *is_ours.lock().unwrap_or_else(PoisonError::into_inner) {
+                remove(&path);
+            }
+        })?;
+        let made = {
+            let mut is_ours = is_ours.lock().unwrap_or_else(PoisonError::into_inner);
+            let made = make();
+            *is_ours = made.is_ok();
+            made
+        };
+        let mut guard = Self { path: path.to_owned(), cleanup: Some(cleanup) };
+        let is_there = |error: &io::Error| error.kind() == io::ErrorKind::AlreadyExists;
+        match made {
+            Ok(()) => Ok(Some(guard)),
+            Err(error) => {
+                guard.keep();
+                if is_there(&error) {
+                    return Ok(None);
+                }
+                Err(anyhow::Error::new(error).context(path.display().to_string()))
+            }
+        }
+    }
+
+    /// Returns the path of the directory.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Keeps the directory: it is not removed any more.
+    pub fn keep(&mut self) {
+        if let Some(cleanup) = self.cleanup.take() {
+            signals::forget(cleanup);
+        }
+    }
+}
+
+impl Drop for DirectoryGuard {
+    fn drop(&mut self) {
+        if let Some(cleanup) = self.cleanup.take() {
+            signals::forget(cleanup);
+            remove(&self.path);
+        }
+    }
+}
+
+/// Removes a directory in which programs that are ending may still write.
+fn remove(path: &Path) {
+    const TIMES: usize = 3;
+    for _ in 0..TIMES {
+        match std::fs::remove_dir_all(path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {}
+            _ => return,
+        }
+    }
+    eprintln!("{} is left behind: remove it", path.display());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_directory_goes_with_its_guard_and_one_that_is_there_stays() {
+        let outer = std::env::temp_dir().join(format!("srdlab-guard-{}", std::process::id()));
+        let first = DirectoryGuard::make(&outer).unwrap().unwrap();
+        std::fs::write(outer.join("key"), "").unwrap();
+        assert!(DirectoryGuard::make(&outer).unwrap().is_none());
+        assert!(outer.join("key").exists());
+        drop(first);
+        assert!(!outer.exists());
+        DirectoryGuard::make(&outer).unwrap().unwrap().keep();
+        assert!(outer.exists());
+        std::fs::remove_dir(&outer).unwrap();
+        assert!(DirectoryGuard::make(&outer.join("no/such")).is_err());
+    }
+
+    const INNER: &str = "SRD_LAB_TEST_DIRECTORY";
+
+    /// A signal between the creation of a directory and its registration left the directory, and a
+    /// key in it, behind.
+    #[test]
+    fn regression_a_signal_while_a_directory_is_made_removes_it() {
+        let path = match std::env::var_os(INNER) {
+            Some(path) => PathBuf::from(path),
+            None => {
+                let name = format!("srdlab-signal-{}", std::process::id());
+                let path = std::env::temp_dir().join(name);
+                let name = "guard::tests::regression_a_signal_while_a_directory_is_made_removes_it";
+                let mut command = std::process::Command::new(std::env::current_exe().unwrap());
+                let status = command.args(["--exact", name]).env(INNER, &path).status().unwrap();
+                let is_left = path.exists();
+                let _ = std::fs::remove_dir(&path);
+                assert!(!status.success() && !is_left, "{status}");
+                return;
+            }
+        };
+        let make = || {
+            std::fs::create_dir(&path)?;
+            let own = rustix::process::getpid();
+            rustix::process::kill_process(own, rustix::process::Signal::TERM)?;
+            // The thread that runs the cleanups has started by now.
+            std::thread::sleep(std::time::Duration::from_millis(300));
+            Ok(())
+        };
+        let made = DirectoryGuard::make_by(&path, make);
+        std::mem::forget(made);
+        std::thread::sleep(std::time::Duration::from_secs(60));
+    }
+}

@@ -1,0 +1,538 @@
+//! The window law. Per base round trip `R`, with bandwidth-delay product `B`, target `T` and median
+//! queueing delay `d`:
+//!
+//! * `d < T`: grows by `GROWTH * B * (1 - d / T)`;
+//! * `d >= T`: times `max(1 - 0.4 (d - T) / d, 1/2)`, at most once in `R + d`, because the effect
+//!   of the last decrease is visible only then;
+//! * always: grows by `FAIR * B`, which moves unequal windows towards each other;
+//! * loss of most of the sent bytes: the window becomes the bytes that arrived (quick adaptation).
+//!
+//! While a receiver's credit limit applies, the delay is mostly the receiver's own queue. Therefore
+//! the target is wider, and no decrease goes below a quarter of B or below a grant: a grant that
+//! cannot be used is lost to another sender.
+
+// Windows are far below 2^53 bytes; conversions are clamped.
+#![allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, clippy::cast_precision_loss)]
+
+use super::rate::Rate;
+use crate::config::Config;
+use crate::send::credit::QUANTUM_PACKETS;
+use crate::time::{Duration, Instant};
+
+/// The first window, in bandwidth-delay products. A sprayed packet that meets the longest queue,
+/// and its acknowledgement, take about that many base round trips.
+const INITIAL: f64 = 2.25;
+/// Growth per round trip with empty queues, as a share of B.
+const GROWTH: f64 = 0.08;
+/// Unconditional growth per round trip, as a share of B.
+const FAIR: f64 = 0.01;
+/// Strength of the decrease.
+const DECREASE: f64 = 0.4;
+/// The strongest decrease.
+const DECREASE_FLOOR: f64 = 0.5;
+/// The target queueing delay is at least the time of this number of packets of full size at the
+/// known rate. On slow links a packet that waits for a few others has met no congestion.
+const TARGET_PACKETS: u64 = 16;
+/// Number of the target's packets that may wait even if the queue turns out to be short. Links also
+/// lose packets at random, and with a smaller number such a link would not be filled
+/// (`docs/perf-notes.md`).
+const HELD_PACKETS: u64 = 6;
+/// The target as a share of the delay at which a queue was found to be full.
+const HELD_SHARE: f64 = 0.5;
+/// Factor by which the delay of a full queue is raised in each period without a loss.
+const HELD_GROWTH: f64 = 1.1;
+/// The largest window is at least this number of packets of full size: enough for the target's
+/// packets, and for the packets that are being sent on each of eight slow paths.
+const MAX_PACKETS: f64 = 48.0;
+/// Factor by which the target is wider while a credit limit applies.
+const CREDIT_TARGET: u64 = 4;
+
+/// Input of the controller from one acknowledgement.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct AckSignal {
+    pub now: Instant,
+    pub acked_bytes: u64,
+    pub lost_bytes: u64,
+    pub marked: bool,
+    pub median: Duration,
+    pub rtt_base: Duration,
+    pub in_flight_bytes: u64,
+    pub credit_limited: bool,
+}
+
+/// The window controller of a context.
+#[derive(Debug)]
+pub(crate) struct Window {
+    bytes: f64,
+    bytes_min: f64,
+    bdp: f64,
+    link_rate_bps: u64,
+    target_percent: u32,
+    target_min: Duration,
+    max_percent: u32,
+    made_at: Instant,
+    decreased_at: Instant,
+    /// Start of the period over which quick adaptation and the delivery rate are measured.
+    period_start: Instant,
+    period_acked: u64,
+    period_lost: u64,
+    /// Bytes lost in the previous period.
+    lost_before: u64,
+    /// Whether the sender used at least half of its window at any time in the period.
+    period_limited: bool,
+    rate_bps: u64,
+    rate: Rate,
+    rtt: Duration,
+    /// Time of the target's packets at the known rate; zero until a rate is known.
+    target_packets: Duration,
+    /// Queueing delay, in nanoseconds, at which packets were lost on a slow link whose queue holds
+    /// fewer than the target's packets. Infinite until such a loss.
+    full_at_ns: f64,
+    /// Window that is restored after a timeout; zero: there was no timeout.
+    restore: f64,
+    /// Until this time delays are still those of the queue of a receiver that had several senders.
+    limited_until: Instant,
+}
+
+impl Window {
+    pub(crate) fn new(config: &Config, now: Instant) -> Self {
+        let mut window = Self {
+            bytes: 0.0,
+            bytes_min: f64::from(config.packet_bytes_max),
+            bdp: 0.0,
+            link_rate_bps: config.link_rate_bps,
+            target_percent: config.delay_target_percent,
+            target_min: config.delay_target_min,
+            max_percent: config.window_max_percent,
+            made_at: now,
+            decreased_at: now,
+            period_start: now,
+            period_acked: 0,
+            period_lost: 0,
+            lost_before: 0,
+            period_limited: false,
+            rate_bps: 0,
+            rate: Rate::new(now),
+            rtt: config.rtt_initial,
+            target_packets: Duration::ZERO,
+            full_at_ns: f64::INFINITY,
+            restore: 0.0,
+            limited_until: Instant::ZERO,
+        };
+        window.update_bdp(config.rtt_initial);
+        // C7: Bounds of the window
+        window.bytes = if config.window_initial_bytes > 0 {
+            config.window_initial_bytes as f64
+        } else {
+            window.bdp * INITIAL
+        };
+        window.bytes = window.bytes.max(window.bytes_min);
+        if window.link_rate_bps == 0 {
+            window.bdp = window.bytes;
+        }
+        window
+    }
+
+    /// The window in bytes.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes as u64
+    }
+
+    /// The bandwidth-delay product in bytes, as far as it is known.
+    pub(crate) fn bdp_bytes(&self) -> u64 {
+        self.bdp as u64
+    }
+
+    /// Delivery rate of the last complete period.
+    pub(crate) fn delivery_rate_bps(&self) -> u64 {
+        self.rate_bps
+    }
+
+    /// Whether the controller has more information than a new one: the rate, or that the network is
+    /// congested.
+    pub(crate) fn has_learnt(&self) -> bool {
+        self.rate.bps() > 0 || self.restore > 0.0 || self.decreased_at > self.made_at
+    }
+
+    /// The target queueing delay.
+    pub(crate) fn target(&self) -> Duration {
+        // C5: Delay target
+        self.target_share().max(self.target_least())
+    }
+
+    /// Least target, for the host's jitter and for slow links.
+    fn target_least(&self) -> Duration {
+        self.target_min.max(self.target_packets)
+    }
+
+    /// Target on fast links: a share of the round trip.
+    fn target_share(&self) -> Duration {
+        self.rtt.times(self.target_percent.into()).over(100)
+    }
+
+    /// Queueing delay that does not count as congestion yet. It is longer while a credit limit
+    /// applies, because the delay is then mostly the receiver's own queue.
+    pub(crate) fn allowed(&self, credit_limited: bool) -> Duration {
+        // C13: Target while a credit limit applies
+        let target = self.target();
+        if credit_limited { target.times(CREDIT_TARGET) } else { target }
+    }
+
+    /// Pacing rate: a quarter more than the window per round trip, so that the window limits the
+    /// sender, not the pacer.
+    pub(crate) fn pacing_rate_bps(&self, rtt_smoothed: Duration) -> u64 {
+        // C12: Pacing
+        let rtt = rtt_smoothed.max(Duration::from_nanos(1000)).as_nanos() as f64;
+        let rate = (self.bytes * 1.25 * 8e9 / rtt) as u64;
+        if self.link_rate_bps > 0 { rate.min(self.link_rate_bps * 2) } else { rate }
+    }
+
+    fn update_bdp(&mut self, rtt: Duration) {
+        self.rtt = rtt;
+        // C6: Bandwidth-delay product
+        let known = self.link_rate_bps > 0;
+        let rate = if known { self.link_rate_bps } else { self.rate.bps() };
+        let packets = TARGET_PACKETS * 8_000_000_000 * self.bytes_min as u64;
+        if let Some(packets_ns) = packets.checked_div(rate) {
+            self.target_packets = Duration::from_nanos(packets_ns);
+            // The time that the host needs in addition to the wire, its jitter, counts as transit.
+            let bdp = rate as f64 * (rtt + self.target_min).as_nanos() as f64 / 8e9;
+            self.bdp = bdp.max(2.0 * self.bytes_min);
+        }
+    }
+
+    /// Updates the window after an acknowledgement.
+    pub(crate) fn on_ack(&mut self, s: &AckSignal) {
+        let s = &self.with_credit_memory(s);
+        self.update_bdp(s.rtt_base);
+        self.period_acked += s.acked_bytes;
+        self.period_lost += s.lost_bytes;
+        let delay = s.median.as_nanos() as f64;
+        let target = self.held(s, self.allowed(s.credit_limited).as_nanos() as f64);
+        // A mark shows that a queue is long. If most paths are late, the queue is that of this
+        // context, and this suffices without marks (C14).
+        let congested = delay >= target || s.marked && delay * 2.0 >= target;
+        if s.acked_bytes > 0 && self.restore > 0.0 {
+            self.bytes = self.bytes.max(self.restore);
+            self.restore = 0.0;
+        }
+        // C8. The window grows only while it is what limits the sender.
+        let used = (s.in_flight_bytes + s.acked_bytes) as f64;
+        let limited = used * 1.25 >= self.bytes || used + self.bytes_min > self.bytes;
+        self.period_limited |= used * 2.0 >= self.bytes;
+        let share = s.acked_bytes as f64 / self.bytes;
+        if !congested && limited {
+            // The bytes that a slow link holds at the target are many B.
+            let slow = self.target_least() > self.rtt;
+            let gain = if self.link_rate_bps == 0 || slow { 4.0 * GROWTH } else { GROWTH };
+            self.bytes += gain * self.bdp * (1.0 - delay / target) * share;
+        }
+        if limited {
+            self.bytes += FAIR * self.bdp * share;
+        }
+        // C9: Decrease
+        if congested && s.now.since(self.decreased_at) >= s.rtt_base + s.median {
+            self.decreased_at = s.now;
+            // With a mark, half of the target suffices.
+            let over = if delay >= target { target } else { target / 2.0 };
+            let factor = 1.0 - DECREASE * (delay - over) / delay;
+            // C13: Target while a credit limit applies
+            let grant = QUANTUM_PACKETS as f64 * self.bytes_min;
+            let floor =
+                if s.credit_limited { self.bytes.min(grant.max(self.bdp / 4.0)) } else { 0.0 };
+            self.bytes = (self.bytes * factor.max(DECREASE_FLOOR)).max(floor);
+        }
+        self.end_period(s, delay, target);
+        self.clamp();
+    }
+
+    /// Treats the signal of a sender whose credit limit was lifted recently like that of a sender
+    /// with a limit: the delays of the last round trips are still those of the receiver's own
+    /// queue.
+    fn with_credit_memory(&mut self, s: &AckSignal) -> AckSignal {
+        // C13: Target while a credit limit applies
+        if s.credit_limited {
+            self.limited_until = s.now + (s.rtt_base + s.median).times(2);
+        }
+        AckSignal { credit_limited: s.credit_limited || s.now < self.limited_until, ..*s }
+    }
+
+    /// The target that the queues can hold. If packets are lost while many wait, a full queue
+    /// dropped them, and a window that grows until then loses some packets in each round trip. A
+    /// single loss is no evidence, because links lose packets at random.
+    fn held(&mut self, s: &AckSignal, target: f64) -> f64 {
+        // C16. If the sixteen packets do not determine the target, the queues of the fabric can
+        // hold it.
+        let share = self.target_share().max(self.target_min);
+        if self.target_packets <= share {
+            return target;
+        }
+        let packets = self.target_packets.times(HELD_PACKETS).over(TARGET_PACKETS);
+        let least = packets.max(share).as_nanos() as f64;
+        let delay = s.median.as_nanos() as f64;
+        let several = (self.period_lost + self.lost_before) as f64 > self.bytes_min;
+        if s.lost_bytes > 0 && several && delay > least {
+            self.full_at_ns = self.full_at_ns.min(delay);
+        }
+        target.min((self.full_at_ns * HELD_SHARE).max(least))
+    }
+
+    /// Updates the delivery rate, and applies quick adaptation, once per round trip plus target.
+    fn end_period(&mut self, s: &AckSignal, delay: f64, target: f64) {
+        let elapsed = s.now.since(self.period_start);
+        if elapsed < s.rtt_base + self.target() {
+            return;
+        }
+        self.rate_bps = (self.period_acked as f64 * 8e9 / elapsed.as_nanos() as f64) as u64;
+        if self.period_limited {
+            self.rate.on_period(s.now, self.period_acked, elapsed);
+        }
+        self.period_limited = false;
+        // C10: Collapse to the acknowledged bytes
+        let swamped = self.period_lost > self.period_acked || delay > 4.0 * target;
+        if swamped && !s.credit_limited && (self.period_acked as f64) < self.bdp / 4.0 {
+            self.bytes = self.bytes.min(self.period_acked as f64);
+        }
+        if self.period_lost == 0 {
+            self.full_at_ns *= HELD_GROWTH;
+        }
+        self.period_start = s.now;
+        self.period_acked = 0;
+        self.lost_before = core::mem::take(&mut self.period_lost);
+    }
+
+    /// Reduces the window to one packet after a retransmission timeout. The first acknowledgement
+    /// restores half of the former window.
+    pub(crate) fn on_timeout(&mut self) {
+        // C11: Window after a timeout
+        self.restore = self.restore.max(self.bytes / 2.0);
+        self.bytes = self.bytes_min;
+    }
+
+    /// Keeps the window between one packet and a multiple of the bytes that are in transit and may
+    /// wait.
+    fn clamp(&mut self) {
+        // C7: Bounds of the window
+        let waits = if self.link_rate_bps > 0 { 0.0 } else { self.waiting_bytes() };
+        let share = f64::from(self.max_percent) / 100.0;
+        let max = ((self.bdp + waits) * share).max(MAX_PACKETS * self.bytes_min);
+        self.bytes = self.bytes.clamp(self.bytes_min, max);
+    }
+
+    /// Bytes that wait in queues at the target delay. If the rate is measured and not configured, a
+    /// maximum without these bytes could limit the rate from which it is derived.
+    fn waiting_bytes(&self) -> f64 {
+        self.rate.bps() as f64 * self.target().as_nanos() as f64 / 8e9
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const R: Duration = Duration::from_micros(10);
+
+    fn window(link_rate_bps: u64) -> Window {
+        let config = Config { link_rate_bps, rtt_initial: R, ..Config::default() };
+        Window::new(&config, Instant::ZERO)
+    }
+
+    /// An acknowledgement of one packet, for a sender that uses its window.
+    fn ack(window: &Window, now: Instant, median: Duration) -> AckSignal {
+        AckSignal {
+            now,
+            acked_bytes: 8900,
+            lost_bytes: 0,
+            marked: false,
+            median,
+            rtt_base: R,
+            in_flight_bytes: window.bytes(),
+            credit_limited: false,
+        }
+    }
+
+    #[test]
+    fn regression_a_trickle_does_not_teach_a_rate() {
+        let mut w = window(0);
+        let first = w.bytes();
+        for second in 1..30 {
+            let s = AckSignal {
+                acked_bytes: 50,
+                in_flight_bytes: 0,
+                ..ack(&w, after(Duration::from_secs(second)), Duration::ZERO)
+            };
+            w.on_ack(&s);
+        }
+        assert!(w.bytes() < first * 11 / 10, "the trickle says nothing about the network");
+        let target = w.target();
+        assert!(target < Duration::from_millis(1), "{target:?}");
+        for i in 0..200u64 {
+            let at = after(Duration::from_secs(30) + Duration::from_micros(10 * i));
+            let s = AckSignal { acked_bytes: w.bytes(), ..ack(&w, at, Duration::ZERO) };
+            w.on_ack(&s);
+        }
+        assert!(w.bytes() > 2 * first, "{} from {first}", w.bytes());
+    }
+
+    /// A path whose round trip under load is six times that of the idle path. The rate that a
+    /// window has reached must not prevent it from growing further.
+    #[test]
+    fn regression_a_measured_rate_does_not_hold_the_window_down() {
+        let config = Config { packet_bytes_max: 1472, ..Config::sockets() };
+        let mut w = Window::new(&config, Instant::ZERO);
+        let (base, loaded) = (Duration::from_micros(30), Duration::from_micros(700));
+        let mut now = Instant::ZERO;
+        for _ in 0..3000 {
+            now += loaded.over(10);
+            let s = AckSignal {
+                now,
+                acked_bytes: w.bytes() / 10,
+                rtt_base: base,
+                ..ack(&w, now, Duration::from_micros(20))
+            };
+            w.on_ack(&s);
+        }
+        let packets = w.bytes() / 1472;
+        assert!(packets > 200, "{packets} packets");
+    }
+
+    fn after(span: Duration) -> Instant {
+        Instant::ZERO + span
+    }
+
+    #[test]
+    fn it_grows_while_queues_are_short_and_shrinks_when_they_are_long() {
+        let mut w = window(100_000_000_000);
+        let before = w.bytes();
+        w.on_ack(&ack(&w, after(R), Duration::ZERO));
+        assert!(w.bytes() > before);
+        let before = w.bytes();
+        w.on_ack(&ack(&w, after(R.times(4)), R.times(2)));
+        assert!(w.bytes() < before);
+    }
+
+    #[test]
+    fn a_decrease_waits_until_the_last_one_has_had_its_effect() {
+        let mut w = window(100_000_000_000);
+        let long = R.times(3);
+        w.on_ack(&ack(&w, after(R.times(10)), long));
+        let once = w.bytes();
+        w.on_ack(&ack(&w, after(R.times(10) + R + long.over(2)), long));
+        assert!(w.bytes() >= once, "{} after {once}", w.bytes());
+        w.on_ack(&ack(&w, after(R.times(10) + R + long), long));
+        assert!(w.bytes() < once);
+    }
+
+    #[test]
+    fn a_mark_never_makes_it_grow() {
+        let mut w = window(400_000_000_000);
+        let before = w.bytes();
+        // Between half of the target and the target, where only the mark counts.
+        let signal = AckSignal { marked: true, ..ack(&w, after(R.times(10)), R.times(3).over(4)) };
+        w.on_ack(&signal);
+        assert!(w.bytes() < before, "{} after {before}", w.bytes());
+    }
+
+    #[test]
+    fn the_target_is_a_few_packets_where_they_take_long() {
+        assert_eq!(window(400_000_000_000).target(), R);
+        let packet = Duration::from_nanos(8900 * 8);
+        assert_eq!(window(1_000_000_000).target(), packet.times(TARGET_PACKETS));
+    }
+
+    /// A slow link with a queue of eleven packets, where the target allows sixteen, and four times
+    /// as many under a credit limit.
+    #[test]
+    fn regression_a_target_that_no_queue_holds_comes_down_to_what_it_holds() {
+        for credit_limited in [false, true] {
+            let mut w = window(250_000_000);
+            let packet = Duration::from_nanos(8900 * 8 * 4);
+            let mut now = Instant::ZERO;
+            let mut after_a_loss = |w: &mut Window, lost_bytes, packets: u64| {
+                now += R + packet.times(16);
+                let median = packet.times(packets);
+                let before = w.bytes();
+                w.on_ack(&AckSignal { lost_bytes, credit_limited, ..ack(w, now, median) });
+                w.bytes().cmp(&before)
+            };
+            for _ in 0..20 {
+                assert!(after_a_loss(&mut w, 0, 10).is_gt(), "ten of sixteen packets wait");
+            }
+            assert!(after_a_loss(&mut w, 8900, 11).is_gt(), "one packet is lost anywhere");
+            assert!(after_a_loss(&mut w, 8900, 11).is_lt(), "the queue is full at eleven");
+            assert!(after_a_loss(&mut w, 0, 8).is_lt());
+            assert!(after_a_loss(&mut w, 0, 5).is_gt(), "half a queue is to be used");
+            for _ in 0..40 {
+                after_a_loss(&mut w, 0, 5);
+            }
+            assert!(after_a_loss(&mut w, 0, 10).is_gt(), "it may have become longer");
+        }
+    }
+
+    #[test]
+    fn regression_a_grant_can_be_used_before_a_long_queue() {
+        let packet = Duration::from_nanos(8900 * 8 * 4);
+        let shrunk = |credit_limited| {
+            let mut w = window(250_000_000);
+            let (mut now, long) = (Instant::ZERO, packet.times(100));
+            for _ in 0..50 {
+                now += R + long;
+                w.on_ack(&AckSignal { credit_limited, ..ack(&w, now, long) });
+            }
+            w.bytes() / 8900
+        };
+        assert_eq!([true, false].map(shrunk), [4, 1]);
+    }
+
+    #[test]
+    fn regression_delays_of_a_shared_receiver_do_not_collapse_the_window_when_its_limit_is_lifted()
+    {
+        let collapsed = |limited_until| {
+            let mut w = window(100_000_000_000);
+            let before = w.bytes();
+            let (mut now, long) = (Instant::ZERO, R.times(9));
+            for _ in 0..3 {
+                now += R + long;
+                let credit_limited = now <= limited_until;
+                w.on_ack(&AckSignal { credit_limited, in_flight_bytes: 0, ..ack(&w, now, long) });
+            }
+            w.bytes() < before / 4
+        };
+        assert!(!collapsed(after((R + R.times(9)).times(2))), "lifted before the last one");
+        assert!(collapsed(Instant::ZERO), "as one without a limit");
+    }
+
+    #[test]
+    fn a_loss_before_short_queues_says_nothing_about_their_length() {
+        let [mut lossy, mut clean] = [(); 2].map(|()| window(250_000_000));
+        let packet = Duration::from_nanos(8900 * 8 * 4);
+        for i in 0..1000 {
+            let at = after(packet.times(i));
+            clean.on_ack(&ack(&clean, at, packet));
+            let lost_bytes = if i % 10 == 0 { 8900 } else { 0 };
+            lossy.on_ack(&AckSignal { lost_bytes, ..ack(&lossy, at, packet) });
+        }
+        assert_eq!(lossy.bytes(), clean.bytes());
+        // If a share of the round trip determines the target, the queues of the fabric can hold it.
+        let mut w = window(400_000_000_000);
+        let late = R.times(3).over(4);
+        let before = w.bytes();
+        let signal = AckSignal {
+            acked_bytes: before / 2,
+            lost_bytes: 17_800,
+            ..ack(&w, after(R.times(10)), late)
+        };
+        w.on_ack(&signal);
+        assert!(w.bytes() > before);
+    }
+
+    #[test]
+    fn a_timeout_leaves_one_packet_and_the_first_answer_half() {
+        let mut w = window(100_000_000_000);
+        let before = w.bytes();
+        w.on_timeout();
+        assert_eq!(w.bytes(), 8900);
+        w.on_ack(&ack(&w, after(R.times(50)), Duration::ZERO));
+        assert!(w.bytes() >= before / 2 && w.bytes() < before);
+    }
+}

@@ -1,0 +1,145 @@
+//! Faults as data: kind, position, beginning and end.
+
+use serde::{Deserialize, Serialize};
+
+/// One fault. Times are microseconds from the start; a fault without `until_us` stays. Links are
+/// named as in [`crate::engine::topology::name`]. If two faults of one kind overlap on a link, the later
+/// setting applies until the first of the two ends. A link is up again when every fault that took
+/// it down has ended.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "kebab-case", deny_unknown_fields)]
+pub enum Fault {
+    /// Links fail silently: all packets sent over them are lost, and no switch notices.
+    LinkDown {
+        /// Names of the links.
+        links: String,
+        /// Time of the failure.
+        at_us: f64,
+        /// Time of the repair.
+        until_us: Option<f64>,
+    },
+    /// Links run at a fraction of their speed.
+    LinkSlow {
+        /// Names of the links.
+        links: String,
+        /// The fraction, above zero.
+        fraction: f64,
+        /// Time when the fault begins.
+        at_us: f64,
+        /// Time when the fault ends.
+        until_us: Option<f64>,
+    },
+    /// Links lose packets at random.
+    Loss {
+        /// Names of the links.
+        links: String,
+        /// The probability per packet.
+        probability: f64,
+        /// Time when the fault begins.
+        at_us: f64,
+        /// Time when the fault ends.
+        until_us: Option<f64>,
+    },
+    /// Links flip bits. The receiving host's checksum drops such packets, unless the world is
+    /// configured so that checksums miss the error.
+    Corrupt {
+        /// Names of the links.
+        links: String,
+        /// The probability per packet.
+        probability: f64,
+        /// Time when the fault begins.
+        at_us: f64,
+        /// Time when the fault ends.
+        until_us: Option<f64>,
+    },
+    /// Links deliver packets twice.
+    Duplicate {
+        /// Names of the links.
+        links: String,
+        /// The probability per packet.
+        probability: f64,
+        /// Time when the fault begins.
+        at_us: f64,
+        /// Time when the fault ends.
+        until_us: Option<f64>,
+    },
+    /// A host's machine crashes and restarts at once, without any state.
+    Restart {
+        /// Number of the host.
+        host: u32,
+        /// Time of the restart.
+        at_us: f64,
+    },
+    /// Some hosts are cut off from all others.
+    Partition {
+        /// Hosts on one side.
+        hosts: Vec<u32>,
+        /// Time when the fault begins.
+        at_us: f64,
+        /// Time when the fault ends.
+        until_us: Option<f64>,
+    },
+    /// The `-failed N` of htsim: the first links from the core down run at a quarter of their
+    /// speed. They are counted in the order of the aggregation switches.
+    SlowCoreLinks {
+        /// Number of links.
+        count: u32,
+    },
+}
+
+impl Fault {
+    /// Times when the fault begins and ends, in microseconds.
+    pub fn span_us(&self) -> (f64, Option<f64>) {
+        match self {
+            Self::LinkDown { at_us, until_us, .. }
+            | Self::LinkSlow { at_us, until_us, .. }
+            | Self::Loss { at_us, until_us, .. }
+            | Self::Corrupt { at_us, until_us, .. }
+            | Self::Duplicate { at_us, until_us, .. }
+            | Self::Partition { at_us, until_us, .. } => (*at_us, *until_us),
+            Self::Restart { at_us, .. } => (*at_us, None),
+            Self::SlowCoreLinks { .. } => (0.0, None),
+        }
+    }
+
+    /// Names of the links of the fault, as given; `None` if it concerns no links.
+    pub fn links(&self) -> Option<&str> {
+        match self {
+            Self::LinkDown { links, .. }
+            | Self::LinkSlow { links, .. }
+            | Self::Loss { links, .. }
+            | Self::Corrupt { links, .. }
+            | Self::Duplicate { links, .. } => Some(links),
+            _ => None,
+        }
+    }
+
+    /// Checks the numbers.
+    ///
+    /// # Errors
+    /// Describes the fault in a number, and names its field.
+    pub fn check(&self) -> Result<(), String> {
+        let (at_us, until_us) = self.span_us();
+        if !(0.0..=1e12).contains(&at_us) {
+            return Err(format!("`at_us` must be between 0 and 1e12, not {at_us}"));
+        }
+        if let Some(until_us) = until_us
+            && !(at_us..=1e12).contains(&until_us)
+        {
+            return Err(format!("`until_us` ({until_us}) must not be before `at_us` ({at_us})"));
+        }
+        match self {
+            Self::LinkSlow { fraction, .. } if !(1e-6..=1e3).contains(fraction) => {
+                Err(format!("`fraction` must be between 0.000001 and 1000, not {fraction}"))
+            }
+            Self::Loss { probability, .. }
+            | Self::Corrupt { probability, .. }
+            | Self::Duplicate { probability, .. }
+                if !(0.0..=1.0).contains(probability) =>
+            {
+                Err(format!("`probability` must be between 0 and 1, not {probability}"))
+            }
+            _ => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,141 @@
+//! Interface between an SRD endpoint and the simulated wire: addresses of hosts, seeds, and the
+//! conversion between a packet slot and the bytes that the endpoint reads and writes. Every machine
+//! that runs an endpoint uses this module.
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::ops::Add;
+
+use srd_proto::{Instant, PacketMeta, PacketRef, Stats, Transmit, TransmitBuf};
+
+use crate::engine::hash::mix;
+use crate::engine::node::{Body, HostId, PROTOCOL_UDP, Packet};
+
+/// First source port that carries entropy.
+pub const PORT_BASE: u16 = 49_152;
+
+/// Address of a host.
+pub fn address(host: HostId, port: u16) -> SocketAddr {
+    SocketAddr::new(IpAddr::V4(inner_address(host)), port)
+}
+
+/// Address of a host, without a port.
+pub fn inner_address(host: HostId) -> Ipv4Addr {
+    let [_, a, b, c] = host.0.to_be_bytes();
+    Ipv4Addr::new(10, a, b, c)
+}
+
+/// Host at an IPv4 address; `None` for IPv6, which no host has.
+pub fn host_at(address: IpAddr) -> Option<HostId> {
+    match address {
+        IpAddr::V4(ip) => Some(HostId(u32::from(ip) & 0x00ff_ffff)),
+        IpAddr::V6(_) => None,
+    }
+}
+
+/// Seed of one run of a host's endpoint.
+pub fn seed_bytes(seed: u64, host: HostId, epoch: u64) -> [u8; 32] {
+    let mut bytes = [0; 32];
+    for (n, word) in (0_u64..).zip(bytes.chunks_exact_mut(8)) {
+        let mixed = mix(mix(seed ^ mix(n)) ^ u64::from(host.0) << 20 ^ epoch);
+        word.copy_from_slice(&mixed.to_le_bytes());
+    }
+    bytes
+}
+
+/// Counters of an endpoint that are summed over the runs of a host.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Totals {
+    /// Data packets, retransmissions included.
+    pub data: u64,
+    /// Data packets that were retransmitted.
+    pub again: u64,
+    /// Acknowledgements.
+    pub acks: u64,
+    /// Retransmission timeouts.
+    pub timeouts: u64,
+}
+
+impl Totals {
+    /// Counters of one run.
+    pub fn of(stats: &Stats) -> Self {
+        Self {
+            data: stats.data_pkts,
+            again: stats.retrans_pkts,
+            acks: stats.ack_pkts,
+            timeouts: stats.retrans_timeout_events,
+        }
+    }
+}
+
+impl Add for Totals {
+    type Output = Self;
+
+    fn add(self, other: Self) -> Self {
+        Self {
+            data: self.data + other.data,
+            again: self.again + other.again,
+            acks: self.acks + other.acks,
+            timeouts: self.timeouts + other.timeouts,
+        }
+    }
+}
+
+/// Creates a buffer for one packet at a time: the world polls no more.
+pub fn transmit_buf() -> TransmitBuf {
+    TransmitBuf::new(1, usize::from(u16::MAX))
+}
+
+/// Fills a slot with the packet that an endpoint has written into `buf`. `overhead_bytes` are
+/// the headers below SRD.
+pub fn fill(
+    slot: &mut Packet,
+    host: HostId,
+    transmit: &Transmit,
+    buf: &mut TransmitBuf,
+    overhead_bytes: u16,
+) {
+    let payload = buf.take_payload(0);
+    let (head, _) = buf.segments().next().expect("a transmit has a segment");
+    slot.set_srd(head, payload);
+    slot.src = host;
+    slot.dst = host_at(transmit.destination.ip()).expect("hosts have IPv4 addresses");
+    slot.src_port = PORT_BASE.wrapping_add(transmit.entropy.0);
+    slot.dst_port = transmit.destination.port();
+    slot.protocol = PROTOCOL_UDP;
+    let size = transmit.total_bytes + usize::from(overhead_bytes);
+    slot.wire_bytes = u32::try_from(size).expect("a packet is below 64 KiB");
+    slot.ecn = transmit.ecn;
+    slot.control = transmit.control;
+    slot.trimmed = false;
+    slot.corrupted = false;
+}
+
+/// Metadata of an arrived packet for an endpoint.
+pub fn meta(now: Instant, packet: &Packet) -> PacketMeta {
+    PacketMeta {
+        source: address(packet.src, packet.src_port),
+        local: 0,
+        ecn: packet.ecn,
+        received_at: now,
+    }
+}
+
+/// Opens an arrived packet for an endpoint; `None` if it is no SRD packet, or was trimmed.
+pub fn open(
+    now: Instant,
+    packet: &mut Packet,
+    is_sealed: bool,
+) -> Option<(PacketMeta, PacketRef<'_>)> {
+    let meta = meta(now, packet);
+    let Body::Srd(body) = &mut packet.body else { return None };
+    if packet.trimmed {
+        return None;
+    }
+    let bytes = if is_sealed {
+        PacketRef::Whole(body.head_mut())
+    } else {
+        let (head, payload) = body.parts();
+        PacketRef::Split(head, payload)
+    };
+    Some((meta, bytes))
+}

@@ -1,0 +1,47 @@
+//! The packets in the simulation: slots of one vector. The slot that was freed last is reused
+//! first, since it is most likely in the cache.
+
+use crate::engine::node::Packet;
+
+/// A pool of packet slots.
+#[derive(Debug, Default)]
+pub struct Slab {
+    slots: Vec<Packet>,
+    free: Vec<u32>,
+}
+
+impl Slab {
+    /// Takes a slot. It still has its previous content.
+    #[inline]
+    pub fn take(&mut self) -> u32 {
+        if let Some(slot) = self.free.pop() {
+            return slot;
+        }
+        self.slots.push(Packet::empty());
+        u32::try_from(self.slots.len() - 1).expect("fewer than 2^32 packets exist at once")
+    }
+
+    /// Gives a slot back. Releases its payload, and keeps its memory.
+    #[inline]
+    pub fn give(&mut self, slot: u32) {
+        self.slots[slot as usize].release();
+        self.free.push(slot);
+    }
+
+    /// The packet in a slot.
+    #[inline]
+    pub fn packet(&mut self, slot: u32) -> &mut Packet {
+        &mut self.slots[slot as usize]
+    }
+
+    /// The packet in a slot, read-only.
+    #[inline]
+    pub fn peek(&self, slot: u32) -> &Packet {
+        &self.slots[slot as usize]
+    }
+
+    /// Packets that exist now.
+    pub fn live(&self) -> usize {
+        self.slots.len() - self.free.len()
+    }
+}

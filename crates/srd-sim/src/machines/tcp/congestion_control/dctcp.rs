@@ -1,0 +1,126 @@
+//! DCTCP (RFC 8257): the sender reduces its window by the share of marked bytes, and the receiver
+//! echoes every mark exactly.
+
+use crate::machines::tcp::congestion_control::window::Marks;
+
+/// g of RFC 8257, as a shift.
+const GAIN_SHIFT: u32 = 4;
+/// Alpha of one.
+const ALPHA_ONE: u32 = 1 << 10;
+
+/// The sender's estimate of the share of marked segments.
+#[derive(Clone, Copy, Debug)]
+pub struct Dctcp {
+    // In units of 1 / ALPHA_ONE.
+    alpha: u32,
+    delivered: u32,
+    marked: u32,
+    // The observation window ends when this byte is acknowledged.
+    round_end: u64,
+}
+
+impl Default for Dctcp {
+    fn default() -> Self {
+        // One, so that a first mark halves the window (RFC 8257 section 4.2).
+        Self { alpha: ALPHA_ONE, delivered: 0, marked: 0, round_end: 0 }
+    }
+}
+
+impl Dctcp {
+    /// Counts what an acknowledgement delivers, and updates alpha once per window.
+    pub fn on_marks(&mut self, marks: &Marks) {
+        self.delivered += marks.delivered;
+        if marks.echo {
+            self.marked += marks.delivered;
+        }
+        if marks.una < self.round_end || self.delivered == 0 {
+            return;
+        }
+        let share = u64::from(self.marked) << (10 - GAIN_SHIFT);
+        let share = u32::try_from(share / u64::from(self.delivered)).unwrap_or(ALPHA_ONE);
+        // A small alpha decays to zero, as in Linux.
+        let decay = (self.alpha >> GAIN_SHIFT).max(u32::from(self.alpha > 0));
+        self.alpha = (self.alpha - decay + share).min(ALPHA_ONE);
+        self.delivered = 0;
+        self.marked = 0;
+        self.round_end = marks.nxt;
+    }
+
+    /// Returns the threshold after marks: the window times 1 - alpha / 2.
+    pub fn threshold_on_marks(&self, segments: u32) -> u32 {
+        let cut = (u64::from(segments) * u64::from(self.alpha)) >> 11;
+        segments - u32::try_from(cut).unwrap_or(segments)
+    }
+
+    /// Resets the stream's offsets to zero.
+    pub fn rebase(&mut self) {
+        *self = Self { alpha: self.alpha, ..Self::default() };
+    }
+}
+
+/// The receiver's state machine of RFC 8257 section 3.2: the echo of an acknowledgement holds for
+/// all the segments that it covers.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct EchoState {
+    /// Whether the latest segment was marked.
+    pub marked: bool,
+}
+
+impl EchoState {
+    /// Takes a segment's mark. Returns true if it differs from the previous mark: then the
+    /// unacknowledged segments must first be acknowledged with the old echo.
+    pub fn on_segment(&mut self, marked: bool) -> bool {
+        std::mem::replace(&mut self.marked, marked) != marked
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn round(dctcp: &mut Dctcp, number: u64, delivered: u32, marked: u32) {
+        let una = number * 100;
+        let mark = |delivered, echo, una| Marks { delivered, echo, una, nxt: una + 100 };
+        dctcp.on_marks(&mark(marked, true, una - 1));
+        dctcp.on_marks(&mark(delivered - marked, false, una));
+    }
+
+    #[test]
+    fn alpha_follows_the_share_of_marks_with_gain_one_sixteenth() {
+        let mut dctcp = Dctcp { round_end: 100, ..Dctcp::default() };
+        assert_eq!(dctcp.threshold_on_marks(100), 50, "alpha starts at one");
+        // 1024 - 64, then 960 - 60, then 900 - 56 + 64 * 10 / 40.
+        round(&mut dctcp, 1, 40, 0);
+        assert_eq!(dctcp.alpha, 960);
+        round(&mut dctcp, 2, 40, 0);
+        assert_eq!(dctcp.alpha, 900);
+        round(&mut dctcp, 3, 40, 10);
+        assert_eq!(dctcp.alpha, 860);
+        for number in 4..200 {
+            round(&mut dctcp, number, 40, 10);
+        }
+        assert!((250..=272).contains(&dctcp.alpha), "a quarter: {}", dctcp.alpha);
+        assert_eq!(dctcp.threshold_on_marks(80), 80 - ((80 * dctcp.alpha) >> 11));
+        for number in 200..400 {
+            round(&mut dctcp, number, 40, 0);
+        }
+        assert_eq!((dctcp.alpha, dctcp.threshold_on_marks(80)), (0, 80));
+    }
+
+    #[test]
+    fn all_marked_keeps_alpha_at_one() {
+        let mut dctcp = Dctcp { round_end: 100, ..Dctcp::default() };
+        for number in 1..50 {
+            round(&mut dctcp, number, 40, 40);
+        }
+        assert_eq!(dctcp.alpha, ALPHA_ONE);
+    }
+
+    #[test]
+    fn echo_changes_only_with_the_mark() {
+        let mut echo = EchoState::default();
+        let marks = [false, true, true, false, false, true];
+        let changes: Vec<_> = marks.into_iter().map(|mark| echo.on_segment(mark)).collect();
+        assert_eq!(changes, [false, true, false, true, false, true]);
+    }
+}

@@ -1,0 +1,100 @@
+//! Results for users: a table, a CSV of every flow, and charts as self-contained SVG.
+//!
+//! Charts are light or dark according to the reader's settings. They name their axes with units,
+//! and give each transport one colour everywhere. A chart needs no other file.
+
+mod charts;
+mod columns;
+mod csv;
+pub mod fairness;
+mod notes;
+pub mod pauses;
+pub mod recovery;
+mod sizes;
+mod table;
+#[cfg(test)]
+mod tests;
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+pub use csv::flows_csv;
+pub use sizes::flow_bytes;
+pub use table::table;
+
+use crate::runs::run::RunResult;
+
+/// Makes a file name of safe characters: letters, digits, `-`, `_` and `.`.
+fn file_name(parts: &[&str], extension: &str) -> String {
+    let safe = |c: char| if c.is_ascii_alphanumeric() || "-_.".contains(c) { c } else { '_' };
+    let name: String = parts.join("-").chars().map(safe).collect();
+    format!("{}.{extension}", name.trim_start_matches('.'))
+}
+
+/// Chart of completion times of all transports beside the ideal; `None` if no flow was done.
+pub fn completion_svg(results: &[&RunResult]) -> Option<String> {
+    charts::completion(results).map(|chart| chart.file())
+}
+
+/// Chart of the slowest flow of each transport by transfer size.
+pub fn slowest_by_size_svg(results: &[&RunResult]) -> Option<String> {
+    sizes::slowest_by_size(results).map(|chart| chart.file())
+}
+
+/// Chart of each flow's goodput; `None` if it was not recorded.
+pub fn throughput_svg(result: &RunResult) -> Option<String> {
+    charts::throughput(result).map(|chart| chart.file())
+}
+
+/// Writes the results of runs into a directory, which is created if it does not exist: the flows of
+/// each run as CSV, and completion times of all transports beside the ideal. Runs that recorded
+/// them also get throughput, queues and path shares over time, paused links, and captured packets.
+/// Returns the files.
+///
+/// # Errors
+/// If a file cannot be written.
+pub fn write_all(directory: &Path, results: &[RunResult]) -> io::Result<Vec<PathBuf>> {
+    std::fs::create_dir_all(directory)?;
+    let mut files = Vec::new();
+    let mut write = |name: String, text: &[u8]| -> io::Result<()> {
+        let path = directory.join(name);
+        std::fs::write(&path, text)
+            .map_err(|e| io::Error::new(e.kind(), format!("{}: {e}", path.display())))?;
+        files.push(path);
+        Ok(())
+    };
+    let mut scenarios: Vec<&str> = results.iter().map(|r| r.scenario.as_str()).collect();
+    scenarios.sort_unstable();
+    scenarios.dedup();
+    for scenario in scenarios {
+        let of: Vec<&RunResult> = results.iter().filter(|r| r.scenario == scenario).collect();
+        if let Some(chart) = charts::completion(&of) {
+            write(file_name(&[scenario, "fct"], "svg"), chart.file().as_bytes())?;
+        }
+    }
+    for result in results {
+        let seed = result.seed.to_string();
+        let name = |what: &[&str], extension: &str| {
+            let run = [result.scenario.as_str(), result.transport, &seed];
+            file_name(&[&run, what].concat(), extension)
+        };
+        write(name(&[], "csv"), flows_csv(&result.flow_records).as_bytes())?;
+        if let Some(pauses) = &result.pauses {
+            write(name(&["pauses"], "csv"), pauses.csv().as_bytes())?;
+        }
+        if let Some(capture) = &result.capture {
+            write(name(&[], "pcapng"), capture)?;
+        }
+        for (what, chart) in [
+            ("throughput", charts::throughput(result)),
+            ("goodput", charts::goodput(result)),
+            ("queues", charts::queues(result)),
+            ("paths", charts::paths(result)),
+        ] {
+            if let Some(chart) = chart {
+                write(name(&[what], "svg"), chart.file().as_bytes())?;
+            }
+        }
+    }
+    Ok(files)
+}

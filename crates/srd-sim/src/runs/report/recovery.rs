@@ -1,0 +1,224 @@
+//! Effect of a fault on the goodput of all flows together, and time until it recovered.
+//!
+//! Single intervals of a busy network differ by some percent, so the mean of a few intervals
+//! decides whether goodput has recovered. The timeline around the fault is not averaged.
+
+use serde::Serialize;
+
+use crate::engine::fault::Fault;
+use crate::engine::world::{Series, US};
+
+/// Intervals that are averaged, so that a single odd interval decides nothing.
+const SMOOTH: usize = 5;
+/// Share of the former goodput that counts as recovered.
+const RECOVERED: f64 = 7.0 / 8.0;
+/// Limit of the recovery time: this number of base round trips, plus `BOUND_US`.
+const BOUND_RTTS: f64 = 5.0;
+const BOUND_US: f64 = 100.0;
+/// Span of the timeline: from this time before the fault to `AFTER_US` after it.
+const BEFORE_US: f64 = 50.0;
+const AFTER_US: f64 = 500.0;
+/// Largest number of intervals of the timeline.
+const TIMELINE_MAX: usize = 1000;
+
+/// Effect of a fault. Levels are relative to the goodput before the fault; times count from the
+/// fault. A time is absent if its event did not happen before the repair.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub struct Recovery {
+    /// Names of the links that broke.
+    pub links: String,
+    /// Time of the fault.
+    pub at_us: f64,
+    /// Time of the repair.
+    pub until_us: Option<f64>,
+    /// Goodput before the fault, bits per second.
+    pub before_bps: f64,
+    /// Limit of the recovery time.
+    pub bound_us: f64,
+    /// Time when goodput is back at 7/8.
+    pub back_us: Option<f64>,
+    /// Time when goodput is back at 7/8 and stays there until the repair.
+    pub steady_us: Option<f64>,
+    /// Share of the recorded load that other links than the broken ones carried before.
+    pub left: Option<f64>,
+    /// Time when goodput is back at 7/8 of that share, and stays there until the repair.
+    pub steady_of_left_us: Option<f64>,
+    /// Level in the worst interval.
+    pub worst: f64,
+    /// Time when the worst interval began.
+    pub worst_us: f64,
+    /// Level from the fault to the repair.
+    pub during: f64,
+    /// Level from the limit of the recovery time to the repair: single means of a network at its
+    /// capacity go up and down.
+    pub from_bound: f64,
+    /// Level over the second half of the time after the repair.
+    pub repaired: Option<f64>,
+    /// Time from the repair until the link carried half of its load before the fault; absent if it
+    /// did not, or if its load was not recorded.
+    pub used_again_us: Option<f64>,
+    /// The length of an interval.
+    pub interval_us: f64,
+    /// Goodput around the fault: start of each interval, and bits per second in it.
+    pub timeline: Vec<(f64, f64)>,
+}
+
+/// Effects of all faults that break links during a run. `rtt_us` is the network's base round trip.
+pub fn recoveries(series: &Series, faults: &[Fault], rtt_us: f64) -> Vec<Recovery> {
+    let goodput = series.goodput_bps();
+    let bound_us = BOUND_RTTS * rtt_us + BOUND_US;
+    faults.iter().filter_map(|fault| recovery(series, &goodput, fault, bound_us)).collect()
+}
+
+fn recovery(series: &Series, goodput: &[f64], fault: &Fault, bound_us: f64) -> Option<Recovery> {
+    let (Fault::LinkDown { links, at_us, until_us }
+    | Fault::LinkSlow { links, at_us, until_us, .. }) = fault
+    else {
+        return None;
+    };
+    let interval_us = series.interval_ps as f64 / US as f64;
+    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // `as` saturates
+    let bin = |us: f64| (us / interval_us).round() as usize;
+    let (at, end) = (bin(*at_us), until_us.map_or(goodput.len(), bin).min(goodput.len()));
+    if at < 2 * SMOOTH || end < at + 2 * SMOOTH {
+        return None;
+    }
+    let before_bps = mean(&goodput[at / 2..at]).max(f64::MIN_POSITIVE);
+    let after = &goodput[at..end];
+    let time = |bin: usize| bin as f64 * interval_us;
+    let (worst_bin, worst) = after.iter().enumerate().min_by(|a, b| a.1.total_cmp(b.1))?;
+    let repaired = &goodput[end..];
+    let load = Load::find(series, links, at);
+    let left = load.as_ref().map(|l| 1.0 - l.share);
+    let steady = |share: f64| steady(after, before_bps * share * RECOVERED).map(time);
+    let shown = at.saturating_sub(bin(BEFORE_US))..goodput.len().min(at + bin(AFTER_US));
+    Some(Recovery {
+        links: links.clone(),
+        at_us: *at_us,
+        until_us: *until_us,
+        before_bps,
+        bound_us,
+        back_us: back(after, before_bps * RECOVERED).map(time),
+        steady_us: steady(1.0),
+        left,
+        steady_of_left_us: left.and_then(steady),
+        worst: worst / before_bps,
+        worst_us: time(worst_bin),
+        during: mean(after) / before_bps,
+        from_bound: mean(after.get(bin(bound_us)..).unwrap_or_default()) / before_bps,
+        repaired: (repaired.len() >= 2 * SMOOTH)
+            .then(|| mean(&repaired[repaired.len() / 2..]) / before_bps),
+        used_again_us: load.and_then(|l| l.back(series, end)).map(time),
+        interval_us,
+        timeline: shown.take(TIMELINE_MAX).map(|n| (time(n) - time(at), goodput[n])).collect(),
+    })
+}
+
+fn mean(values: &[f64]) -> f64 {
+    if values.is_empty() { 0.0 } else { values.iter().sum::<f64>() / values.len() as f64 }
+}
+
+/// Index of the first interval from which the mean is high enough, after a dip.
+fn back(after: &[f64], level: f64) -> Option<usize> {
+    let well = |w: &[f64]| mean(w) >= level;
+    // Packets in flight still arrive, so goodput falls a little later than the link.
+    let Some(dip) = after.windows(SMOOTH).position(|w| !well(w)) else { return Some(0) };
+    after.windows(SMOOTH).skip(dip).position(well).map(|n| n + dip)
+}
+
+/// Index of the first interval from which the mean stays high enough to the end.
+fn steady(after: &[f64], level: f64) -> Option<usize> {
+    let last_low = after.windows(SMOOTH).rposition(|w| mean(w) < level);
+    let steady = last_low.map_or(0, |n| n + 1);
+    (steady + SMOOTH <= after.len()).then_some(steady)
+}
+
+/// Load of the broken link before the fault.
+struct Load {
+    column: usize,
+    bytes: f64,
+    // Share of all recorded load.
+    share: f64,
+}
+
+impl Recovery {
+    /// Whether the remaining links are used well after the limit of the recovery time.
+    pub fn is_used_from_bound(&self) -> bool {
+        self.from_bound >= RECOVERED
+    }
+}
+
+impl Load {
+    /// Finds the load of the broken link; `None` if it was not recorded.
+    fn find(series: &Series, links: &str, at: usize) -> Option<Self> {
+        let plain = |name: &str| name.replace("->", "-");
+        let column = series.loads.iter().position(|name| plain(name) == plain(links))?;
+        let before = series.load_bytes.get(at / 2..at)?;
+        let sum = |row: &Vec<u64>| row.iter().sum::<u64>() as f64;
+        let bytes = mean(&before.iter().map(|row| row[column] as f64).collect::<Vec<_>>());
+        let all = mean(&before.iter().map(sum).collect::<Vec<_>>());
+        Some(Self { column, bytes, share: bytes / all.max(1.0) })
+    }
+
+    /// Intervals from the repair in `end` until the link carried half of its former load.
+    fn back(&self, series: &Series, end: usize) -> Option<usize> {
+        let column = |row: &Vec<u64>| row[self.column] as f64;
+        let after: Vec<f64> = series.load_bytes.get(end..)?.iter().map(column).collect();
+        after.windows(SMOOTH).position(|w| mean(w) >= self.bytes / 2.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Bytes in 10 us at 100 Gb/s.
+    const FULL: u64 = 125_000;
+
+    /// Two links; the second breaks after 40 intervals and is repaired after 100.
+    fn recovery_of(goodput: impl Fn(usize) -> f64) -> Recovery {
+        #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // small
+        let bytes = |n: usize| (goodput(n) * FULL as f64) as u64;
+        let series = Series {
+            interval_ps: 10 * US,
+            at_ps: (1..=160).map(|n| n * 10 * US).collect(),
+            flow_bytes: (0..160).map(|n| vec![bytes(n)]).collect(),
+            loads: vec!["a->b".to_owned(), "a->c".to_owned()],
+            load_bytes: (0..160)
+                .map(|n| if (40..104).contains(&n) { vec![20, 0] } else { vec![10, 10] })
+                .collect(),
+            ..Series::default()
+        };
+        let fault =
+            Fault::LinkDown { links: "a-c".to_owned(), at_us: 400.0, until_us: Some(1000.0) };
+        recoveries(&series, &[fault], 8.0).remove(0)
+    }
+
+    #[test]
+    fn a_dip_and_its_end_are_found() {
+        let r = recovery_of(|n| if (42..50).contains(&n) { 0.2 } else { 1.0 });
+        assert!((r.before_bps - 100e9).abs() < 1e6 && (r.worst - 0.2).abs() < 1e-6);
+        assert_eq!((r.bound_us, r.worst_us, r.left), (140.0, 20.0, Some(0.5)));
+        assert_eq!((r.back_us, r.steady_us), (Some(100.0), Some(100.0)));
+        assert_eq!(r.used_again_us, Some(20.0), "three of five intervals at a full load");
+        assert_eq!(r.timeline.len(), 55);
+        assert_eq!(r.timeline[0].0, -50.0);
+    }
+
+    #[test]
+    fn a_second_dip_counts_against_staying_back() {
+        let r = recovery_of(|n| if (42..50).contains(&n) || n == 80 { 0.2 } else { 1.0 });
+        assert_eq!((r.back_us, r.steady_us), (Some(100.0), Some(410.0)));
+        assert_eq!(r.steady_of_left_us, Some(70.0));
+        // One of the 46 intervals from 140 us on lost four fifths.
+        assert!((r.from_bound - (1.0 - 0.8 / 46.0)).abs() < 1e-6, "{}", r.from_bound);
+    }
+
+    #[test]
+    fn what_never_comes_back_has_no_time() {
+        let r = recovery_of(|n| if (40..100).contains(&n) { 0.5 } else { 1.0 });
+        assert_eq!((r.back_us, r.steady_us), (None, None));
+        assert_eq!(r.steady_of_left_us, Some(0.0));
+        assert!(r.repaired.is_some_and(|level| (level - 1.0).abs() < 1e-6));
+    }
+}

@@ -1,0 +1,121 @@
+//! Results as a table.
+
+use super::columns::{align, row};
+use super::notes::notes;
+use crate::runs::run::RunResult;
+
+/// Largest number of runs for which each run has a line; more runs have one line for each
+/// transport.
+const ROWS_MAX: usize = 32;
+
+/// Writes the results: a line for each run, or for each transport if there are many; then the
+/// observations of the runs over time.
+pub fn table(results: &[RunResult]) -> String {
+    let mut text = String::new();
+    if results.len() <= ROWS_MAX {
+        text += &align(&every(results));
+    }
+    let seeds = results.iter().any(|r| r.seed != results[0].seed);
+    if seeds {
+        if !text.is_empty() {
+            text.push('\n');
+        }
+        text += &align(&by_transport(results));
+    }
+    for note in results.iter().flat_map(notes) {
+        text.push('\n');
+        text += &note;
+    }
+    text
+}
+
+fn every(results: &[RunResult]) -> Vec<Vec<String>> {
+    let mut rows = vec![row([
+        "transport",
+        "seed",
+        "flows",
+        "undone",
+        "ideal us",
+        "p50 us",
+        "p99 us",
+        "max us",
+        "p99/ideal",
+        "max/ideal",
+        "max/min",
+        "Jain",
+        "Gb/s",
+        "again %",
+        "drops",
+        "queue kB",
+        "end us",
+        "Mhop/s",
+    ])];
+    for r in results {
+        // Endless flows have no completion times.
+        let times = r.flow_records.iter().any(|f| f.bytes.is_some());
+        let time = |text: String| if times { text } else { "-".to_owned() };
+        rows.push(vec![
+            r.transport.to_owned(),
+            r.seed.to_string(),
+            r.flows.to_string(),
+            r.unfinished.to_string(),
+            time(format!("{:.1}", r.ideal_wire_us)),
+            time(format!("{:.1}", r.fct_us.p50)),
+            time(format!("{:.1}", r.fct_us.p99)),
+            time(format!("{:.1}", r.fct_us.max)),
+            time(format!("{:.3}", r.over_ideal_wire.p99)),
+            time(format!("{:.3}", r.max_over_ideal)),
+            time(format!("{:.2}", r.max_over_min)),
+            format!("{:.4}", r.jain),
+            format!("{:.1}", r.goodput_bps / 1e9),
+            format!("{:.3}", r.retransmitted_share * 100.0),
+            r.drops.to_string(),
+            format!("{:.0}", r.queue_bytes_max as f64 / 1e3),
+            format!("{:.1}", r.sim_end_us),
+            format!("{:.2}", r.cost.packet_hops_per_cpu_s / 1e6),
+        ]);
+    }
+    rows
+}
+
+/// Median over the seeds, and the worst seed.
+fn by_transport(results: &[RunResult]) -> Vec<Vec<String>> {
+    let mut rows = vec![row([
+        "over the seeds",
+        "seeds",
+        "undone",
+        "p50/ideal",
+        "worst",
+        "p99/ideal",
+        "worst",
+        "max/ideal",
+        "worst",
+    ])];
+    let mut names: Vec<&str> = Vec::new();
+    for result in results {
+        if !names.contains(&result.transport) {
+            names.push(result.transport);
+        }
+    }
+    for name in names {
+        let of = || results.iter().filter(|r| r.transport == name);
+        let mut cells = vec![
+            name.to_owned(),
+            of().count().to_string(),
+            of().map(|r| r.unfinished).sum::<usize>().to_string(),
+        ];
+        for pick in [
+            (|r| r.over_ideal_wire.p50) as fn(&RunResult) -> f64,
+            |r| r.over_ideal_wire.p99,
+            |r| r.over_ideal_wire.max,
+        ] {
+            let mut values: Vec<f64> = of().map(pick).collect();
+            values.sort_by(f64::total_cmp);
+            let last = values.len() - 1;
+            cells.push(format!("{:.3}", values[last / 2]));
+            cells.push(format!("{:.3}", values[last]));
+        }
+        rows.push(cells);
+    }
+    rows
+}

@@ -1,0 +1,157 @@
+//! Assigns the driver's counters of packets that the card held up to bursts.
+//!
+//! ```text
+//!  samples      |         |    +9   |         |          of a counter
+//!  bursts            [--]     [------]   [--]
+//!                             belongs here
+//! ```
+//!
+//! The growth between two samples belongs to every burst of its direction that overlaps the time
+//! between them. A burst is therefore reported after the next sample. Growth that overlaps no burst
+//! is counted separately: it means that traffic which this program did not capture made the card
+//! hold packets up.
+//!
+//! Limits: [`GROWTHS_MAX`] samples with growth are kept, and each only as long as a burst may last.
+
+use std::collections::VecDeque;
+
+use crate::analysis::burst::{Burst, Increment};
+use crate::analysis::find::RUN_NS_MAX;
+use crate::sources::arrival::PacketDirection;
+
+/// Counters of packets queued or dropped, in ENA's order, with the direction that each counts.
+pub const COUNTERS: [(&str, Option<PacketDirection>); 5] = [
+    ("bw_in_allowance_exceeded", Some(PacketDirection::In)),
+    ("bw_out_allowance_exceeded", Some(PacketDirection::Out)),
+    ("pps_allowance_exceeded", None),
+    ("conntrack_allowance_exceeded", None),
+    ("linklocal_allowance_exceeded", None),
+];
+/// Largest number of samples with growth that are kept.
+pub const GROWTHS_MAX: usize = 1024;
+/// Time in nanoseconds for which growth waits for its burst: twice the longest burst.
+const KEPT_NS: u64 = 2 * RUN_NS_MAX;
+
+/// Growth of the counters between two samples.
+#[derive(Clone, Debug)]
+struct Growth {
+    from_ns: u64,
+    to_ns: u64,
+    by: Vec<u64>,
+    belongs: bool,
+}
+
+/// The counters of a driver, and their growth.
+#[derive(Clone, Debug)]
+pub struct Allowances {
+    /// For each counter, its index in the driver's statistics and in [`COUNTERS`].
+    places: Vec<(usize, usize)>,
+    last: Option<(u64, Vec<u64>)>,
+    samples: u64,
+    growths: VecDeque<Growth>,
+    total: Vec<u64>,
+    strays: Vec<u64>,
+}
+
+impl Allowances {
+    /// Returns the counters among a driver's statistics; `None` if it has no such counter.
+    pub fn among(names: &[String]) -> Option<Self> {
+        let place = |(n, (counter, _)): (usize, &(&str, Option<PacketDirection>))| {
+            Some((names.iter().position(|name| name == counter)?, n))
+        };
+        let places: Vec<_> = COUNTERS.iter().enumerate().filter_map(place).collect();
+        let zeros = vec![0; places.len()];
+        (!places.is_empty()).then(|| Self {
+            places,
+            last: None,
+            samples: 0,
+            growths: VecDeque::new(),
+            total: zeros.clone(),
+            strays: zeros,
+        })
+    }
+
+    /// Adds a sample of all statistics of the driver. A counter that is smaller than before was
+    /// reset with its driver, so it counts from zero.
+    pub fn sample(&mut self, now_ns: u64, statistics: &[u64]) {
+        let value = |(place, _): &(usize, usize)| statistics.get(*place).copied().unwrap_or(0);
+        let values: Vec<u64> = self.places.iter().map(value).collect();
+        if let Some((from_ns, before)) = self.last.take() {
+            let grown = |(now, before): (&u64, &u64)| now.checked_sub(*before).unwrap_or(*now);
+            let by: Vec<u64> = values.iter().zip(&before).map(grown).collect();
+            self.total.iter_mut().zip(&by).for_each(|(total, by)| *total += by);
+            if by.iter().any(|by| *by > 0) {
+                self.growths.push_back(Growth { from_ns, to_ns: now_ns, by, belongs: false });
+            }
+        }
+        self.samples += 1;
+        self.last = Some((now_ns, values));
+        while self.growths.front().is_some_and(|growth| growth.to_ns + KEPT_NS < now_ns)
+            || self.growths.len() > GROWTHS_MAX
+        {
+            self.forget();
+        }
+    }
+
+    /// Returns the time of the last sample in nanoseconds.
+    pub fn sampled_ns(&self) -> Option<u64> {
+        self.last.as_ref().map(|(at, _)| *at)
+    }
+
+    /// Returns the number of samples.
+    pub fn samples(&self) -> u64 {
+        self.samples
+    }
+
+    /// Writes the growth that belongs to a burst into the burst. Call this function after the first
+    /// sample that follows the end of the burst.
+    pub fn attribute(&mut self, burst: &mut Burst) {
+        let mut sum = vec![0_u64; self.places.len()];
+        for growth in &mut self.growths {
+            let overlaps = growth.from_ns < burst.end_ns() && growth.to_ns > burst.start_ns;
+            if !overlaps {
+                continue;
+            }
+            for ((sum, by), (_, counter)) in sum.iter_mut().zip(&growth.by).zip(&self.places) {
+                let way = COUNTERS[*counter].1;
+                if *by > 0 && way.is_none_or(|way| way == burst.way) {
+                    *sum += by;
+                    growth.belongs = true;
+                }
+            }
+        }
+        let named = self.places.iter().zip(sum).filter(|(_, packets)| *packets > 0);
+        burst.allowances = named
+            .map(|((_, counter), packets)| Increment {
+                counter: COUNTERS[*counter].0.to_owned(),
+                packets,
+            })
+            .collect();
+    }
+
+    /// Ends the assignment: no further burst follows.
+    pub fn finish(&mut self) {
+        while !self.growths.is_empty() {
+            self.forget();
+        }
+    }
+
+    /// Returns, for each counter, its name, its growth since the first sample, and the part of the
+    /// growth that overlaps no burst.
+    pub fn totals(&self) -> Vec<(&'static str, u64, u64)> {
+        let both = self.total.iter().zip(&self.strays);
+        let named = self.places.iter().zip(both);
+        named.map(|((_, counter), (total, stray))| (COUNTERS[*counter].0, *total, *stray)).collect()
+    }
+
+    fn forget(&mut self) {
+        let Some(growth) = self.growths.pop_front() else { return };
+        if !growth.belongs {
+            self.strays.iter_mut().zip(&growth.by).for_each(|(stray, by)| *stray += by);
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "allowances_tests.rs"]
+mod tests;

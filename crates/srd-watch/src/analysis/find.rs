@@ -1,0 +1,293 @@
+//! Search for bursts in bins.
+//!
+//! A bin is *over* if a share of a limit (the threshold) arrived in it, or if a limit of its
+//! direction held one of its packets up. It is not over if its few packets only waited behind
+//! others. A *run* begins with a bin that is over. It ends with the last such bin before a gap of
+//! bins that are not over. A run is a burst if such a limit held one of its packets up, or if a
+//! share of a limit arrived in a *window* within the run. The length of a window is the model's
+//! tolerance or, if longer, the time that the limit needs for [`FRAMES_MIN`] of the largest frames
+//! in it. One such frame is not counted, because it may belong to bytes before or after the window.
+//! So large frames of a slow flow are no burst, although each of them fills a bin.
+//!
+//! ```text
+//!  over          . # # . # # # . . . . . . . # .
+//!  run             [-----------]             [-]
+//!                          gap: <--------->
+//! ```
+//!
+//! Limits: a run is at most [`RUN_NS_MAX`] long, and a longer burst is reported in parts. A run
+//! that is not a burst after two windows is discarded, and a new one begins. A window has at most
+//! [`WINDOW_BINS_MAX`] bins.
+
+use std::collections::VecDeque;
+
+use srd_card::limits::Limit;
+
+use crate::analysis::bins::{Sum, larger};
+use crate::analysis::timeline::Timeline;
+
+/// Longest part of a burst, in nanoseconds: a minute.
+pub(crate) const RUN_NS_MAX: u64 = 60_000_000_000;
+/// Largest number of bins of a window.
+pub(crate) const WINDOW_BINS_MAX: u64 = 10_000;
+/// Least number of frames that fill a window.
+const FRAMES_MIN: u64 = 16;
+
+/// Lengths, in bins, by which bursts are found.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Sizes {
+    /// Length of the shortest window, which is the model's tolerance.
+    pub(crate) window: u64,
+    /// Largest gap within a burst, in bins that are not over.
+    pub(crate) gap: u64,
+    /// Length after which a continuing burst is announced.
+    pub(crate) announce: u64,
+    /// Largest number of bins of a run.
+    pub(crate) run_max: u64,
+}
+
+/// Load of a bin, relative to each limit.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Load {
+    /// Bytes, and the number of bytes from which a bin is over.
+    pub(crate) bytes: (u64, u64),
+    /// Packets of both directions, and the number from which a bin is over.
+    pub(crate) packets: (u64, u64),
+    /// Whether this direction had most of these packets.
+    pub(crate) most: bool,
+    /// Bytes and packets of the bin's largest frame.
+    pub(crate) largest: (u64, u64),
+}
+
+impl Load {
+    fn is_over(&self) -> bool {
+        self.bytes.0 >= self.bytes.1 || (self.most && self.packets.0 >= self.packets.1)
+    }
+}
+
+/// Means that end with a bin.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Means {
+    pub(crate) second_bps: u64,
+    pub(crate) minute_bps: u64,
+    pub(crate) minute_seen_ns: u64,
+    pub(crate) limit_bps: u64,
+}
+
+/// A complete bin, as the finder gets it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Closed {
+    /// Number of the bin.
+    pub(crate) bin: u64,
+    pub(crate) load: Load,
+    /// Bytes below which a bin is no part of a burst, although its packets may wait behind one.
+    pub(crate) little: u64,
+    pub(crate) means: Means,
+}
+
+/// A run of bins.
+#[derive(Clone, Debug)]
+pub(crate) struct Run {
+    pub(crate) first: u64,
+    /// The last bin that is over.
+    pub(crate) last: u64,
+    pub(crate) sum: Sum,
+    pub(crate) peak_bytes: u64,
+    pub(crate) means: Means,
+    /// The limit at the start of the run, in bits per second.
+    pub(crate) limit_bps: u64,
+    /// Whether bandwidth, and packets per second, came near their limits.
+    pub(crate) near: [bool; 2],
+    pub(crate) missed: u64,
+    pub(crate) continues: bool,
+    pub(crate) shape: Timeline,
+    /// Bins before the run: number and bytes.
+    pub(crate) before: Vec<(u64, u64)>,
+    is_burst: bool,
+    announced: bool,
+    /// Arrivals since `last`.
+    tail: Sum,
+}
+
+/// Result of the finder.
+#[derive(Clone, Debug)]
+pub(crate) enum FinderEvent {
+    /// A burst is under way.
+    Began(Box<Run>),
+    /// A burst, or a part of it, has ended.
+    Ended(Box<Run>),
+}
+
+/// Number of bins that are kept to show the time before a burst.
+const BEFORE_BINS: usize = 64;
+
+/// Finds bursts of one direction.
+#[derive(Debug)]
+pub(crate) struct Finder {
+    sizes: Sizes,
+    run: Option<Box<Run>>,
+    /// The last bins with arrivals, with their loads, for the longest window.
+    window: VecDeque<(u64, Load)>,
+    before: VecDeque<(u64, u64)>,
+}
+
+impl Finder {
+    pub(crate) fn new(sizes: Sizes) -> Self {
+        let (window, before) = (VecDeque::new(), VecDeque::new());
+        Self { sizes, run: None, window, before }
+    }
+
+    /// Returns the first bin of the run that is under way and may be a burst.
+    pub(crate) fn since(&self) -> Option<u64> {
+        self.run.as_ref().map(|run| run.first)
+    }
+
+    /// Counts packets that were missed.
+    pub(crate) fn miss(&mut self, packets: u64) {
+        if let Some(run) = &mut self.run {
+            run.missed += packets;
+        }
+    }
+
+    /// Counts packets that waited before one limit and were dropped by another, after the last bin
+    /// with arrivals.
+    pub(crate) fn drop_late(&mut self, limit: Limit, packets: u64) {
+        if let Some(run) = &mut self.run {
+            run.sum.drop_late(limit, packets);
+        }
+    }
+
+    /// Accepts the sum of a bin, which is later than all earlier bins, and empties it.
+    pub(crate) fn close(&mut self, closed: &Closed, sum: &mut Sum) -> Option<FinderEvent> {
+        let ended = self.idle(closed.bin);
+        self.slide(closed);
+        let bytes = sum.bytes;
+        // Packets that were held up because of the other direction do not begin a burst, but may
+        // continue one.
+        let much = sum.bytes >= closed.little;
+        let goes_on = much && sum.is_held_by_both() && self.run.is_some();
+        let over = closed.load.is_over() || sum.is_held(closed.little) || goes_on;
+        if over {
+            self.grow(closed, sum);
+        } else if let Some(run) = &mut self.run {
+            run.shape.add(closed.bin, bytes);
+            run.tail.absorb(sum);
+        }
+        sum.clear();
+        self.remember(closed.bin, bytes);
+        // A bin either ends a run, or announces or cuts a run.
+        ended.or_else(|| if over { self.report() } else { None })
+    }
+
+    /// Notes that no packet arrived before this bin; ends the run if the gap is long enough.
+    pub(crate) fn idle(&mut self, bin: u64) -> Option<FinderEvent> {
+        let run = self.run.as_ref()?;
+        if bin.saturating_sub(run.last) <= self.sizes.gap {
+            return None;
+        }
+        self.end()
+    }
+
+    /// Ends the run that is under way; returns it if it is a burst.
+    pub(crate) fn end(&mut self) -> Option<FinderEvent> {
+        let run = self.run.take()?;
+        run.is_burst.then_some(FinderEvent::Ended(run))
+    }
+
+    fn grow(&mut self, closed: &Closed, sum: &mut Sum) {
+        let (full, window) = self.full_window(closed);
+        let stale = |run: &Run| !run.is_burst && run.first + 2 * window < closed.bin;
+        if self.run.as_deref().is_some_and(stale) {
+            self.run = None;
+        }
+        let before = &self.before;
+        let run = self.run.get_or_insert_with(|| {
+            Box::new(Run {
+                first: closed.bin,
+                last: closed.bin,
+                sum: Sum::default(),
+                peak_bytes: 0,
+                means: closed.means,
+                limit_bps: closed.means.limit_bps,
+                near: [false; 2],
+                missed: 0,
+                continues: false,
+                shape: Timeline::new(closed.bin),
+                before: before.iter().copied().collect(),
+                is_burst: false,
+                announced: false,
+                tail: Sum::default(),
+            })
+        });
+        run.last = closed.bin;
+        run.peak_bytes = run.peak_bytes.max(sum.bytes);
+        run.shape.add(closed.bin, sum.bytes);
+        run.means = closed.means;
+        run.near[0] |= full.0;
+        run.near[1] |= full.1;
+        run.is_burst |= full.0 || full.1 || sum.is_held(closed.little);
+        run.sum.absorb(&mut run.tail);
+        run.sum.absorb(sum);
+    }
+
+    /// Returns whether the share of bandwidth, and that of packets, arrived in the window that ends
+    /// with this bin; and the window's length in bins.
+    fn full_window(&self, closed: &Closed) -> ((bool, bool), u64) {
+        let load = &closed.load;
+        let (mut bytes, mut packets, mut largest) = (0_u64, 0_u64, (0, 0));
+        let mut bins = self.sizes.window;
+        for (bin, load) in self.window.iter().rev() {
+            let grown = larger(largest, load.largest);
+            // Number of bins that a rate of the limit's share needs for `FRAMES_MIN` frames.
+            let needed = (FRAMES_MIN * grown.0).div_ceil(load.bytes.1);
+            let wider = bins.max(needed).min(WINDOW_BINS_MAX);
+            if bin + wider <= closed.bin {
+                break;
+            }
+            (bins, largest) = (wider, grown);
+            bytes += load.bytes.0;
+            packets = packets.saturating_add(load.packets.0);
+        }
+        // A window of one bin may be filled by one frame.
+        let whole = |sum: u64, one: u64| if bins > 1 { sum.saturating_sub(one) } else { sum };
+        let enough = |sum: u64, share: u64| sum >= share.saturating_mul(bins);
+        let full = (
+            enough(whole(bytes, largest.0), load.bytes.1),
+            load.most && enough(whole(packets, largest.1), load.packets.1),
+        );
+        (full, bins)
+    }
+
+    fn slide(&mut self, closed: &Closed) {
+        self.window.push_back((closed.bin, closed.load));
+        let outside = |(bin, _): &(u64, Load)| bin + WINDOW_BINS_MAX <= closed.bin;
+        while self.window.front().is_some_and(outside) {
+            self.window.pop_front();
+        }
+    }
+
+    fn remember(&mut self, bin: u64, bytes: u64) {
+        if self.before.len() >= BEFORE_BINS {
+            self.before.pop_front();
+        }
+        self.before.push_back((bin, bytes));
+    }
+
+    /// Announces a continuing burst, or cuts a burst that has become too long.
+    fn report(&mut self) -> Option<FinderEvent> {
+        let run = self.run.as_mut()?;
+        let bins = run.last - run.first + 1;
+        if !run.is_burst {
+            return None;
+        }
+        if bins >= self.sizes.run_max {
+            run.continues = true;
+            return self.end();
+        }
+        if run.announced || bins < self.sizes.announce {
+            return None;
+        }
+        run.announced = true;
+        Some(FinderEvent::Began(run.clone()))
+    }
+}

@@ -1,0 +1,150 @@
+//! Keeps the last packets, so that the packets of a burst can be saved when it has ended.
+//!
+//! New packets replace old ones. While a burst is under way, its packets stay; further packets that
+//! do not fit are only counted. So the first part of a long burst is saved.
+
+use std::collections::VecDeque;
+use std::fs::File;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use srd_pcapng::{Direction, Packet, Writer};
+use srd_proto::time::{Duration, Instant};
+
+use crate::analysis::burst::Burst;
+use crate::sources::arrival::PacketDirection;
+use crate::sources::read::Raw;
+
+/// Time before a burst whose packets are saved with it.
+const BEFORE: Duration = Duration::from_millis(5);
+/// Approximate bytes of memory that a packet takes in addition to its content.
+const OVERHEAD_BYTES: usize = 64;
+
+#[derive(Clone, Debug)]
+struct Entry {
+    time: Instant,
+    way: PacketDirection,
+    length: u32,
+    bytes: Box<[u8]>,
+}
+
+/// The packets of a burst.
+#[derive(Clone, Debug)]
+pub struct BurstPackets {
+    packets: Vec<Entry>,
+    /// Number of packets of the burst's time that were not kept.
+    missing: u64,
+}
+
+/// The last packets.
+#[derive(Debug)]
+pub(crate) struct Keeper {
+    entries: VecDeque<Entry>,
+    bytes: usize,
+    bytes_max: usize,
+    missing: u64,
+}
+
+impl Keeper {
+    pub(crate) fn new(bytes_max: usize) -> Self {
+        Self { entries: VecDeque::new(), bytes: 0, bytes_max, missing: 0 }
+    }
+
+    /// Adds a packet. `open` is the start of a possible burst under way.
+    pub(crate) fn push(&mut self, raw: &Raw<'_>, open: Option<Instant>) {
+        let Some((bytes, length)) = raw.ip() else { return };
+        let size = bytes.len() + OVERHEAD_BYTES;
+        while self.bytes + size > self.bytes_max {
+            let wanted = |first: &Entry| open.is_some_and(|open| first.time + BEFORE >= open);
+            if self.entries.front().is_none_or(wanted) {
+                self.missing += 1;
+                return;
+            }
+            self.pop();
+        }
+        if open.is_none() {
+            self.missing = 0;
+        }
+        self.bytes += size;
+        let (time, way) = (raw.time, raw.way);
+        self.entries.push_back(Entry { time, way, length, bytes: bytes.into() });
+    }
+
+    /// Returns the packets of a burst and of the 5 ms before it, in both directions.
+    pub(crate) fn of(&mut self, burst: &Burst) -> BurstPackets {
+        let (start, end) = (burst.start_ns, burst.end_ns());
+        let within = |entry: &&Entry| {
+            (entry.time + BEFORE).as_nanos() >= start && entry.time.as_nanos() < end
+        };
+        let packets = self.entries.iter().filter(within).cloned().collect();
+        BurstPackets { packets, missing: std::mem::take(&mut self.missing) }
+    }
+
+    /// Removes all packets.
+    pub(crate) fn clear(&mut self) {
+        (self.bytes, self.missing) = (0, 0);
+        self.entries.clear();
+    }
+
+    fn pop(&mut self) {
+        let entry = self.entries.pop_front();
+        self.bytes -= entry.map_or(0, |entry| entry.bytes.len() + OVERHEAD_BYTES);
+    }
+}
+
+/// Opens a file for writing and empties it. Other users may write to the directory and may guess
+/// the names of files. So links are not followed, and a file or FIFO of another user is not written
+/// to.
+fn open(file: &Path) -> io::Result<File> {
+    match std::fs::remove_file(file) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => File::create_new(file),
+    }
+}
+
+impl BurstPackets {
+    /// Writes the packets into a new file for the burst in a directory; returns the file's name.
+    ///
+    /// # Errors
+    /// An error of the operating system, if the file cannot be written.
+    pub fn save(&self, burst: &Burst, directory: &Path) -> io::Result<PathBuf> {
+        let (seconds, rest) = (burst.start_ns / 1_000_000_000, burst.start_ns % 1_000_000_000);
+        let interface = burst.interface.replace(|c: char| !c.is_ascii_alphanumeric(), "_");
+        let name = format!("{interface}-{}-{seconds}.{rest:09}.pcapng", burst.way.name());
+        let file = directory.join(name);
+        let mut writer = Writer::begin("srd watch");
+        let interface = writer.interface(&burst.interface, crate::sources::read::HEADERS_BYTES);
+        for entry in &self.packets {
+            writer.packet(&Packet {
+                interface,
+                direction: match entry.way {
+                    PacketDirection::In => Direction::In,
+                    PacketDirection::Out => Direction::Out,
+                },
+                time_ns: entry.time.as_nanos(),
+                length: entry.length,
+                bytes: &entry.bytes,
+                comment: "",
+            });
+        }
+        let received = self.packets.len() as u64 + self.missing;
+        writer.statistics(interface, burst.end_ns(), received, self.missing);
+        let mut made = open(&file)?;
+        made.write_all(&writer.take())?;
+        Ok(file)
+    }
+
+    /// Returns the approximate number of bytes of memory that the packets take.
+    pub(crate) fn bytes(&self) -> usize {
+        self.packets.iter().map(|entry| entry.bytes.len() + OVERHEAD_BYTES).sum()
+    }
+
+    /// Returns the numbers of kept and of missing packets.
+    pub fn count(&self) -> (usize, u64) {
+        (self.packets.len(), self.missing)
+    }
+}
+
+#[cfg(test)]
+#[path = "keep_tests.rs"]
+mod tests;
