@@ -54,8 +54,8 @@ pub enum OpenError {
     TooShort,
     /// The packet number is larger than any that a sender uses.
     NumberTooLarge,
-    /// The key phase is neither the current one, nor the previous one while it is still held, nor
-    /// the next one.
+    /// There is no key for the packet's phase: it is not the current or the next phase, and not the
+    /// previous phase within its grace time.
     UnknownPhase,
     /// The tag does not match.
     Unauthentic,
@@ -109,7 +109,7 @@ impl Cipher {
 }
 
 impl SealKey {
-    /// Creates a key from key and salt of the key schedule.
+    /// Creates a sealing key from an AES key and a nonce salt, which the key schedule derives.
     pub fn new(key: &[u8; 32], salt: [u8; 4]) -> Self {
         Self(Cipher::new(key, salt))
     }
@@ -174,7 +174,7 @@ impl SealKey {
 }
 
 impl OpenKey {
-    /// Creates a key from key and salt of the key schedule.
+    /// Creates an opening key from an AES key and a nonce salt, which the key schedule derives.
     pub fn new(key: &[u8; 32], salt: [u8; 4]) -> Self {
         Self(Cipher::new(key, salt))
     }
@@ -264,7 +264,7 @@ impl FloorLimits {
         self.blocks >= Self::BLOCKS_MAX / 8 * 7
     }
 
-    /// Whether half of the blocks are used.
+    /// Whether half of the blocks that the key may process are used.
     pub const fn half_used(&self) -> bool {
         self.blocks >= Self::BLOCKS_MAX / 2
     }

@@ -58,7 +58,8 @@ impl CookieJar {
             || self.previous.as_ref().is_some_and(|key| equal(&cookie(key, source), presented))
     }
 
-    /// Changes to the period of `now`. A time before the current period is ignored.
+    /// Replaces the keys if `now` is in a later period. A time before the current period is
+    /// ignored.
     fn turn(&mut self, now: Instant) {
         let period = now.since(self.start).as_nanos() / PERIOD.as_nanos();
         if period > self.period {

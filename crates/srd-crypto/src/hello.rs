@@ -14,7 +14,7 @@ use ring::hmac;
 use super::cookie::equal;
 use super::kdf::{LABEL, derive, wipe};
 
-/// Bytes of the MAC.
+/// Length in bytes of the MAC of an opening packet.
 pub const HELLO_MAC_BYTES: usize = 16;
 
 /// Key of the MAC of openings to one responder.

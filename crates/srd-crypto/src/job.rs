@@ -45,7 +45,7 @@ pub const SALT_BYTES: usize = 16;
 pub struct JobSide {
     /// Uniformly random salt, drawn for this session.
     pub salt: [u8; SALT_BYTES],
-    /// Epoch of the side.
+    /// Epoch of the side, which identifies its run.
     pub epoch: u64,
 }
 
@@ -97,7 +97,8 @@ mod tests {
     const A: JobSide = JobSide { salt: [1; 16], epoch: 10 };
     const B: JobSide = JobSide { salt: [2; 16], epoch: 20 };
 
-    /// Values that Python's hmac module has computed: a changed label fails here.
+    /// Compares with values that Python's hmac module has computed. A changed label fails this
+    /// test.
     #[test]
     fn the_derivation_yields_known_secrets() {
         let early = early_secret(&[7; 32], &A, b"job 5");

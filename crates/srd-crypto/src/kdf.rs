@@ -18,9 +18,9 @@ pub struct SessionSecret([u8; 32]);
 /// The secrets of both directions of a session, from one side's view.
 #[derive(Debug)]
 pub struct SessionSecrets {
-    /// For packets that we send.
+    /// Secret of the packets that this side sends.
     pub send: SessionSecret,
-    /// For packets that we receive.
+    /// Secret of the packets that this side receives.
     pub receive: SessionSecret,
 }
 

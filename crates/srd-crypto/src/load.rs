@@ -13,10 +13,10 @@
 
 use crate::time::{Duration, Instant};
 
-/// Time whose tokens a bucket holds: a burst is the configured rate times this time.
+/// Time in which an empty bucket becomes full. So a burst is the configured rate times this time.
 const BURST: Duration = Duration::from_millis(100);
 
-/// Decision on a first message.
+/// Decision on the first message of a handshake.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Admission {
     /// The handshake is carried out.
@@ -27,7 +27,8 @@ pub enum Admission {
     Drop,
 }
 
-/// Proof that accompanies a first message. It is checked before the message is parsed.
+/// Proof that accompanies the first message of a handshake. It is checked before the message is
+/// parsed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Proof {
     /// The message carries no proof.
@@ -40,7 +41,8 @@ pub enum Proof {
     Known,
 }
 
-/// The three buckets.
+/// Rate limit of the handshakes that unknown senders cause: three token buckets, for all senders,
+/// for senders with a cookie, and for known peers.
 #[derive(Clone, Debug)]
 pub struct HandshakeLoad {
     anyone: Bucket,
@@ -57,7 +59,8 @@ impl HandshakeLoad {
         Self { anyone: Bucket::new(per_second_max), known: proven.clone(), proven }
     }
 
-    /// Whether an unknown sender without a cookie would get a cookie now.
+    /// Whether the bucket of all senders is empty, so that a sender without a cookie has to get one
+    /// first.
     pub fn under_load(&self, now: Instant) -> bool {
         !self.anyone.has_token(now)
     }

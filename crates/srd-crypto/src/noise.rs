@@ -78,7 +78,8 @@ pub enum HandshakeError {
     Length,
     /// The message does not authenticate: it is forged, damaged, or for another key.
     Unauthentic,
-    /// A public key is of small order: the key to connect to, or a key in a message.
+    /// The public key of the peer, or a public key in a message, is of small order. A secret that
+    /// is computed with such a key protects nothing.
     WeakKey,
     /// The handshake has already finished.
     Finished,
@@ -151,8 +152,8 @@ pub struct Finished {
     pub payload: Vec<u8>,
 }
 
-/// The responder after message 1 and before message 2. Now the caller looks up `remote_public`, and
-/// refuses unknown initiators before the more expensive part of the work.
+/// The responder after message 1 and before message 2. In this state the caller looks up
+/// `remote_public`, and refuses unknown initiators before the more expensive part of the work.
 pub struct Responder {
     handshake: Handshake,
     /// Public key of the initiator.
@@ -195,7 +196,8 @@ impl Initiator {
     /// Reads message 2. After any error except `Finished`, the handshake still waits for message 2.
     ///
     /// # Errors
-    /// A [`HandshakeError`], if this is not the expected responder's answer to our message 1.
+    /// A [`HandshakeError`], if `message2` is not the expected responder's answer to message 1 of
+    /// this initiator.
     pub fn finish(&mut self, message2: &[u8]) -> Result<Finished, HandshakeError> {
         let payload = self.0.read(message2, MESSAGE2_OVERHEAD_BYTES)?;
         let (send, receive) = self.0.secrets();
@@ -207,8 +209,8 @@ impl Responder {
     /// Reads message 1.
     ///
     /// # Errors
-    /// A [`HandshakeError`], if the message is not for our key, or its sender does not hold the key
-    /// that it names.
+    /// A [`HandshakeError`], if the message is not for the key `static_private`, or if its sender
+    /// does not hold the private key of the public key in it.
     pub fn read(
         static_private: &[u8; 32],
         message1: &[u8],

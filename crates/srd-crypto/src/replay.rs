@@ -14,7 +14,7 @@ const WORDS: usize = 32;
 /// A window of packet numbers. Bit `n mod 2048` stands for number `n`.
 #[derive(Clone, Debug)]
 pub struct ReplayWindow {
-    /// The highest accepted number plus one; zero before the first.
+    /// The highest accepted number plus one; zero if no number was accepted yet.
     end: u64,
     seen: [u64; WORDS],
 }

@@ -23,7 +23,7 @@ use snow::types::{Cipher, Dh, Hash, Random};
 
 use super::rng::Drbg;
 
-/// The resolver of one handshake.
+/// The source of primitives for one handshake, which `snow` queries.
 pub(super) struct Resolver {
     rng: Cell<Option<Drbg>>,
     split: Arc<SplitKeys>,

@@ -117,7 +117,8 @@ mod tests {
     use super::*;
     use crate::testing::hex;
 
-    /// CAVS 14.3, HMAC_DRBG SHA-256, no reseed, COUNT = 0: the second request is compared.
+    /// Compares with a NIST test vector: CAVS 14.3, HMAC_DRBG SHA-256, no reseed, COUNT = 0. As in
+    /// the vector, the output of the second request is compared.
     #[test]
     fn output_matches_the_nist_vector() {
         let entropy = hex("ca851911349384bffe89de1cbdc46e6831e44d34a4fb935ee285dd14b71a7488");

@@ -136,7 +136,7 @@ struct Sending {
     phase: u8,
     since: Instant,
     floor: FloorLimits,
-    /// Smallest number that each space may still use.
+    /// For each number space, the smallest packet number that may still be used.
     number_min: [u64; 2],
     /// First data number that was sealed in this generation.
     data_first: Option<u64>,
@@ -211,9 +211,10 @@ impl SessionKeys {
         self.receiving.phase
     }
 
-    /// Whether a key has reached a limit: our key, or the peer's key, which changes only after ours
-    /// if the peer has no data to send. Half of the peer's limit leaves the other half for lost
-    /// packets.
+    /// Whether the sending key should be replaced, because it has reached a limit, or because half
+    /// of the peer's key is used. A peer without data to send replaces its key only after this
+    /// side. The other half of the peer's key is left for lost packets, which this side cannot
+    /// count.
     pub fn rotation_due(&self, now: Instant) -> bool {
         // S8: Life of a key
         let s = &self.sending;
@@ -367,7 +368,7 @@ impl SessionKeys {
 }
 
 impl Sending {
-    /// Makes the next generation current.
+    /// Replaces the sending key by the key of the next generation.
     fn advance(&mut self, now: Instant) {
         self.key = self.ratchet.seal_key();
         self.phase = self.phase.wrapping_add(1);
@@ -377,7 +378,7 @@ impl Sending {
         self.confirmed = false;
     }
 
-    /// Checks that sealing keeps the invariants, and records the packet.
+    /// Checks that the current key may seal the packet, and records the packet.
     fn claim(&mut self, space: Space, number: u64, body_bytes: usize) -> Result<(), SealError> {
         let number_min = &mut self.number_min[space as usize];
         // S4: Numbers rise
@@ -398,7 +399,7 @@ impl Sending {
 }
 
 impl Receiving {
-    /// Makes the next generation current, after one of its packets has authenticated.
+    /// Makes the key of the next generation current, after one of its packets has authenticated.
     fn advance(&mut self, previous_until: Instant) {
         let Some(next) = self.next.take() else {
             return;

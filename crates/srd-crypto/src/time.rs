@@ -15,7 +15,7 @@ pub struct Instant(u64);
 pub struct Duration(u64);
 
 impl Instant {
-    /// The caller's epoch.
+    /// The epoch: time zero of the caller's clock.
     pub const ZERO: Self = Self(0);
     /// A time later than every time that can occur: "never".
     pub const FAR_FUTURE: Self = Self(u64::MAX);

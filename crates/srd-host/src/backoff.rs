@@ -28,7 +28,8 @@ const YIELD_SLICE: Duration = Duration::from_millis(1);
 /// share a core, each yield lets one run.
 const SHARED_FOR: Duration = Duration::from_millis(2);
 
-/// State of all hosts of this process: an idle host must not take the core from an active one.
+/// State that all hosts of this process share, so that an idle host does not yield the core while
+/// another host of the process is active.
 pub(crate) static PROCESS: Backoff = Backoff::new();
 
 /// Time of the last arrival, and of the last yield that another thread took. Times are nanoseconds

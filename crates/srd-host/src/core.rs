@@ -11,17 +11,16 @@ use crate::memory::UserMemory;
 /// Longest time for which a message waits to share its datagram while the application does not
 /// poll: the time of several system calls.
 const COALESCE_MAX: Duration = Duration::from_micros(50);
-/// Largest number of repetitions of sending and reporting in one round: an event of one repetition
-/// may allow more in the next.
+/// Largest number of times that one round handles events and sends. An event that was handled may
+/// allow further sends.
 const ROUND_TURNS_MAX: usize = 8;
 
-/// Receiver of completions.
+/// Receiver of the completions and notices of a host.
 pub trait Sink: Send + 'static {
     /// Layer that executes the operations.
     type Layer: Layer + ?Sized;
 
-    /// Whether the sink accepts one more completion. If not, the completion waits, and later ones
-    /// wait behind it.
+    /// Whether the sink accepts one more completion. If not, completions wait in the host.
     fn has_room(&mut self) -> bool;
 
     /// Called when an operation has ended.
@@ -34,7 +33,7 @@ pub trait Sink: Send + 'static {
     fn broken(&mut self, error: &io::Error);
 }
 
-/// State of a host behind its lock.
+/// State of a host that is protected by its lock.
 #[derive(Debug)]
 pub(crate) struct Core<S: Sink> {
     pub(crate) local: LocalEndpoint<NearIo>,
@@ -42,10 +41,11 @@ pub(crate) struct Core<S: Sink> {
     pub(crate) memory: UserMemory,
     pub(crate) sink: S,
     pub(crate) broken: bool,
-    /// Whether the last round ended with more to hand over, so that another round is due
-    /// immediately.
+    /// Whether the last round ended at its limit while more could be sent, so that another round is
+    /// due immediately.
     pub(crate) more: bool,
-    /// Time when messages that wait to share a datagram are sent.
+    /// Time when messages that wait to share a datagram are sent; [`Instant::FAR_FUTURE`] if no
+    /// such time is set.
     pub(crate) coalesce_until: Instant,
 }
 
@@ -54,7 +54,8 @@ struct Upcalls<'a, S: Sink> {
     layer: &'a mut S::Layer,
     memory: &'a mut UserMemory,
     sink: &'a mut S,
-    /// Whether there was an event, after which more operations may be handed over.
+    /// Whether the transport has reported an event. After an event, the layer may be able to send
+    /// more.
     had_events: bool,
 }
 
@@ -123,7 +124,7 @@ impl<S: Sink> Core<S> {
         self.report();
     }
 
-    /// Whether there may be something to send although nothing has arrived.
+    /// Whether there may be packets to send although no packet has arrived.
     fn is_due(&self) -> bool {
         self.more || self.layer.has_work() || self.local.due() <= self.local.now()
     }
@@ -142,7 +143,7 @@ impl<S: Sink> Core<S> {
         }
     }
 
-    /// Handles the loss of the sockets.
+    /// Marks the host as unusable after the loss of the sockets, and notifies the sink.
     fn lose(&mut self, error: &io::Error) {
         self.broken = true;
         self.sink.broken(error);

@@ -55,7 +55,7 @@ mod tests {
         let child = unsafe { libc::fork() };
         assert!(child >= 0);
         if child == 0 {
-            // SAFETY: as above.
+            // SAFETY: ends the child without running any destructor.
             unsafe { libc::_exit(i32::from(parent.is_current())) };
         }
         let mut status = -1;

@@ -21,7 +21,8 @@ pub const LINGER: Duration = Duration::from_secs(1);
 /// Time for which a closed host still answers: it sends due acknowledgements. If an acknowledgement
 /// was lost and a peer repeats its datagram, the datagram is acknowledged again.
 const FINAL_ACKS: Duration = Duration::from_millis(3);
-/// An endpoint of the Messaging Layer. See the crate's page.
+/// An endpoint of the Messaging Layer, with sockets and a progress thread. The documentation of the
+/// crate describes its threads, its use of the application's memory, and its close.
 #[derive(Debug)]
 pub struct Host<S: Sink> {
     handle: Handle<S>,
@@ -53,12 +54,12 @@ impl<S: Sink<Layer = Rdm>> Host<S> {
     }
 }
 
-/// Properties of a host from which its layer is made.
+/// Properties of a host that are needed to make its layer, which is usually the Messaging Layer.
 #[derive(Clone, Copy, Debug)]
 pub struct HostProperties {
     /// Address of the host.
     pub address: SocketAddr,
-    /// Run of the endpoint at this address.
+    /// Number of the endpoint's run. After a restart, the endpoint has a larger number.
     pub incarnation: u64,
     /// Secret key of hash tables.
     pub seed: u64,
@@ -114,7 +115,7 @@ impl<S: Sink> Host<S> {
         self.address
     }
 
-    /// Returns the run of the endpoint at this address.
+    /// Returns the number of the endpoint's run. After a restart, the endpoint has a larger number.
     #[must_use]
     pub fn incarnation(&self) -> u64 {
         self.incarnation
@@ -126,8 +127,8 @@ impl<S: Sink> Host<S> {
         &self.handle
     }
 
-    /// Closes the host. Returns within [`LINGER`] and a few milliseconds. Afterwards the host
-    /// neither accesses the application's memory nor has the sink.
+    /// Closes the host, within [`LINGER`] and a few milliseconds. When this call returns, the sink
+    /// has been dropped, and the host no longer accesses the application's memory.
     pub fn close(mut self) {
         self.end();
     }
@@ -193,7 +194,8 @@ impl<S: Sink> Handle<S> {
         self.0.call(f)
     }
 
-    /// Does one round of work, without waiting.
+    /// Does one round of work on the calling thread, without waiting: receives, sends, and reports
+    /// completions to the sink.
     pub fn poll(&self) {
         self.0.poll();
     }

@@ -52,7 +52,8 @@ pub struct UserMemory {
 }
 
 impl UserMemory {
-    /// Registers pieces of memory as a region. Numbers are small, and are used again after removal.
+    /// Registers pieces of memory as a region. The caller chooses a small number, and may use it
+    /// again after the region was removed.
     pub fn add(&mut self, number: RegionNumber, spans: Box<[Span]>) {
         let at = number.0 as usize;
         assert!(at > 0, "region 0 is all of the application's memory");
@@ -69,7 +70,8 @@ impl UserMemory {
         }
     }
 
-    /// Calls `each` for the parts of memory that make up a range of a region, in order.
+    /// Calls `each` with the address and the length of each part of memory that belongs to a range
+    /// of a region, in order.
     fn parts(&self, region: u64, offset: u64, bytes: usize, mut each: impl FnMut(usize, usize)) {
         let (Ok(at), Ok(mut offset)) = (usize::try_from(region), usize::try_from(offset)) else {
             return;

@@ -32,11 +32,11 @@ pub struct Options {
     pub job_key: Option<[u8; 32]>,
     /// Whether packets to endpoints of this machine and the same user go through memory.
     pub shared_memory: bool,
-    /// Time after which operations to a peer that never answered fail.
+    /// Time after which operations to a peer fail if the peer has never answered.
     pub answer_timeout: Duration,
     /// Time without a packet after which a peer that has answered before counts as lost.
     pub peer_timeout: Duration,
-    /// Largest number of operations in progress.
+    /// Largest number of operations that are in progress at the same time.
     pub operations_max: u32,
     /// Largest number of posted receives of each sort (with and without tags).
     pub receives_max: u32,
@@ -48,8 +48,8 @@ pub const KEY_FORM: &str = "a key is 64 hexadecimal digits, as `openssl rand -he
 /// Command that prints a new key.
 pub const MAKE_KEY: &str = "openssl rand -hex 32";
 
-/// Parses a key from a text without surrounding white space; `None` if the text is not a key
-/// ([`KEY_FORM`]).
+/// Parses a key from a text. White space around the key is ignored. Returns `None` if the text is
+/// not a key ([`KEY_FORM`]).
 #[must_use]
 pub fn read_key(text: &str) -> Option<[u8; 32]> {
     let text = text.trim().as_bytes();

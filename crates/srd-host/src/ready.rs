@@ -1,5 +1,5 @@
-//! A descriptor that programs wait for with `poll`. It is readable exactly as long as something is
-//! ready.
+//! A descriptor that a program can wait for with `poll`. It is readable exactly while an object of
+//! the program, such as a completion queue, is ready.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};

@@ -23,7 +23,7 @@ pub(crate) const STALE: Duration = Duration::from_millis(1);
 /// Reason why a call was not made.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum CallError {
-    /// The host belongs to the parent of this process.
+    /// The host was opened in the parent process, before the fork that created this process.
     Forked,
     /// The host was closed.
     Closed,
@@ -52,20 +52,21 @@ pub struct Call<'a, S: Sink> {
     pub layer: &'a mut S::Layer,
     /// Registrations of the application's memory.
     pub memory: &'a mut UserMemory,
-    /// State of the caller.
+    /// The caller's receiver of completions.
     pub sink: &'a mut S,
     local: &'a mut LocalEndpoint<NearIo>,
 }
 
 impl<S: Sink> Call<'_, S> {
-    /// Returns the layer, the environment that its calls borrow, and the state of the caller.
+    /// Returns the layer, the environment that calls to the layer borrow, and the caller's receiver
+    /// of completions.
     pub fn parts(&mut self) -> (&mut S::Layer, World<'_>, &mut S) {
         let (endpoint, now) = self.local.core_mut();
         (self.layer, World { now, endpoint, memory: self.memory }, self.sink)
     }
 }
 
-/// A host, as shared by its callers and its progress thread.
+/// State of a host that its callers and its progress thread share.
 #[derive(Debug)]
 pub(crate) struct Shared<S: Sink> {
     pub(crate) core: Mutex<Option<Core<S>>>,
@@ -85,7 +86,7 @@ pub(crate) struct Shared<S: Sink> {
 }
 
 impl<S: Sink> Shared<S> {
-    /// Makes the shared state of a core, with its progress thread awake.
+    /// Makes the shared state of a host around its core. The progress thread counts as awake.
     pub(crate) fn new(core: Core<S>) -> io::Result<Self> {
         Ok(Self {
             core: Mutex::new(Some(core)),
@@ -129,8 +130,9 @@ impl<S: Sink> Shared<S> {
         Ok(result)
     }
 
-    /// Records the effects of a call. Wakes the progress thread if it would sleep too long for work
-    /// that has become due; while the application continues to poll, this happens only once.
+    /// Must be called after each call or poll. If the call has created work that is due before the
+    /// progress thread wakes up, wakes it. While the application continues to poll, this happens
+    /// only once.
     fn called(&self, core: &Core<S>) {
         let now = core.local.last_look();
         self.coalesce_until_ns.store(core.coalesce_until.as_nanos(), Ordering::Relaxed);
@@ -147,7 +149,7 @@ impl<S: Sink> Shared<S> {
         let core = locked.as_mut()?;
         core.round();
         self.coalesce_until_ns.store(core.coalesce_until.as_nanos(), Ordering::Relaxed);
-        // A packet that has arrived since the round would not end a sleep.
+        // A packet that arrived between the round and the arming would not end a sleep.
         let due = if core.local.arm() { core.due() } else { Instant::ZERO };
         self.armed.store(true, Ordering::Relaxed);
         // Published under the lock: a call that makes work due earlier either came before this
@@ -192,7 +194,8 @@ impl<S: Sink> Shared<S> {
         let _ = rustix::io::write(&self.wakeup, &1u64.to_ne_bytes());
     }
 
-    /// Does one round of work for the application, without waiting.
+    /// Does one round of work on the application's thread, without waiting. Yields the processor
+    /// core if no packet has arrived for some time.
     pub(crate) fn poll(&self) {
         if !self.process.is_current() {
             return;

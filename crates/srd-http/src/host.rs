@@ -11,7 +11,7 @@ use std::net::IpAddr;
 
 use crate::names::host_name;
 
-/// Whether the header's value is an address, `localhost`, or one of `names`.
+/// Whether the header's value, without its port, is an IP address, `localhost`, or one of `names`.
 pub(super) fn is_ours(header: &str, names: &[String]) -> bool {
     let Some(name) = without_port(header) else { return false };
     let address = name.strip_prefix('[').and_then(|n| n.strip_suffix(']')).unwrap_or(name);
@@ -49,8 +49,8 @@ mod tests {
         }
     }
 
-    /// Before, only the first label was compared, but any domain owner can make such a name resolve
-    /// to this machine.
+    /// Regression: only the first label was compared with the host name. Any owner of a domain can
+    /// make a name with this first label resolve to this machine.
     #[test]
     fn regression_a_domain_behind_our_name_is_not_ours() {
         let names = ["node7".to_owned()];

@@ -17,7 +17,7 @@ pub const HEAD_WAIT_MAX: Duration = Duration::from_secs(5);
 /// Time within which a client must read the response.
 pub const RESPONSE_TAKEN_MAX: Duration = Duration::from_secs(10);
 
-/// The parts of a request that are used here.
+/// The parts of an HTTP request that the server uses.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Request {
     /// Whether the request is a HEAD request: the response has no body.
@@ -30,7 +30,7 @@ pub struct Request {
     pub host: String,
 }
 
-/// A response.
+/// A response to an HTTP request.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Response {
     /// Status of the response.
@@ -76,7 +76,7 @@ impl Response {
         Self { status: Status::Ok, content_type, body }
     }
 
-    /// Returns a response with a text for people.
+    /// Returns a response with this status and a plain text, to which a line feed is added.
     pub fn text(status: Status, body: impl Into<String>) -> Self {
         Self { status, content_type: "text/plain; charset=utf-8", body: body.into() + "\n" }
     }
@@ -105,7 +105,8 @@ impl Response {
     }
 }
 
-/// Reads a request. The error is the response to send instead, if the client is to get one.
+/// Reads a request. If this fails, the error is the response to send to the client; `Err(None)`:
+/// the connection has ended, and no response is sent.
 pub(super) fn read(mut stream: &TcpStream) -> Result<Request, Option<Response>> {
     let deadline = Instant::now() + HEAD_WAIT_MAX;
     let (mut head, mut buffer) = (Vec::new(), [0; 1024]);
@@ -132,7 +133,8 @@ pub(super) fn read(mut stream: &TcpStream) -> Result<Request, Option<Response>> 
     }
 }
 
-/// Parses a request; `None` if the head is incomplete.
+/// Parses the head of a request; `None` if it is incomplete. The error is the response to an
+/// invalid request.
 fn parse(head: &[u8]) -> Result<Option<Request>, Response> {
     let mut headers = [httparse::EMPTY_HEADER; HEADERS_MAX];
     let mut request = httparse::Request::new(&mut headers);
@@ -161,7 +163,8 @@ fn parse(head: &[u8]) -> Result<Option<Request>, Response> {
     Ok(Some(Request { is_head, path, query, host }))
 }
 
-/// Returns the value of a key in a query, with its escapes decoded.
+/// Returns the value of a key in a query, with percent escapes decoded; `None` if the query does
+/// not contain the key.
 pub fn query_value(query: &str, key: &str) -> Option<String> {
     let mut pairs = query.split('&').filter_map(|pair| pair.split_once('='));
     pairs.find(|(name, _)| *name == key).map(|(_, value)| unescape(value))

@@ -7,7 +7,7 @@
 //! Bounds: [`CONNECTIONS_MAX`] connections, with one request each of at most [`HEAD_BYTES_MAX`]
 //! within [`HEAD_WAIT_MAX`]. If all slots are in use, a new connection replaces the oldest
 //! connection without a complete request. If all requests are complete, the address with the most
-//! connections loses its oldest one to an address that has at least two fewer.
+//! connections loses its oldest one to an address that has at least two connections fewer.
 //!
 //! | module | content |
 //! |---|---|
@@ -31,8 +31,8 @@ pub use http::{
 pub use names::host_name;
 pub use server::{Answer, CONNECTIONS_MAX, Listener, Server};
 
-/// Returns a page in which `/*style*/` and `/*common*/` are replaced by the style and the functions
-/// that all pages share.
+/// Returns the HTML text `text` with `/*style*/` replaced by the style sheet, and `/*common*/` by
+/// the JavaScript functions, that all pages share.
 pub fn page(text: &str) -> String {
     let text = text.replace("/*style*/", include_str!("page/style.css"));
     text.replace("/*common*/", include_str!("page/common.js"))

@@ -9,13 +9,13 @@ use std::fs;
 
 /// Largest number of characters of a host name in DNS.
 const NAME_CHARS_MAX: usize = 255;
-/// Largest number of characters of a label of a name.
+/// Largest number of characters of a label, which is a part of a name between dots.
 const LABEL_CHARS_MAX: usize = 63;
 /// Largest number of names that are read from the files of this machine.
 const NAMES_MAX: usize = 32;
 
-/// Returns a name in the form in which names are compared: without a final dot, in lower case.
-/// `None` if the text is no host name.
+/// Returns a host name in the form in which names are compared: without a final dot, in lower case.
+/// Returns `None` if the text is not a host name.
 pub fn host_name(text: &str) -> Option<String> {
     let name = text.strip_suffix('.').unwrap_or(text);
     let is_label = |label: &str| {
@@ -26,7 +26,7 @@ pub fn host_name(text: &str) -> Option<String> {
     is_name.then(|| name.to_ascii_lowercase())
 }
 
-/// Returns the names of this machine.
+/// Returns the names of this machine: its host name, and the full names in its files.
 pub(super) fn of_this_machine() -> Vec<String> {
     let read = |path| fs::read_to_string(path).unwrap_or_default();
     let own = read("/proc/sys/kernel/hostname");

@@ -20,10 +20,11 @@ struct Taken {
 }
 
 impl Places {
-    /// Gives a new connection one of `most` slots. `from`: its [`source`]. `gives_way`: whether the
-    /// connection may be evicted until [`Places::keep`] is called. Returns its number, and whether
-    /// another connection was evicted. `None`: no connection may be evicted, or the system has no
-    /// free descriptor.
+    /// Assigns one of `most` slots to a new connection, and evicts another connection if all are in
+    /// use. `from`: the [`source`] of the new connection. `gives_way`: whether the new connection
+    /// may be evicted until [`Places::keep`] is called. Returns the number of the new connection,
+    /// and whether another one was evicted. `None`: no connection may be evicted, or the system has
+    /// no free descriptor.
     pub fn take(
         &mut self,
         stream: &TcpStream,
@@ -95,19 +96,19 @@ impl Places {
         self.taken.remove(&number);
     }
 
-    /// Shuts down all connections.
+    /// Shuts down all connections, in the directions that `how` names. They keep their slots.
     pub fn shut(&self, how: Shutdown) {
         for taken in self.taken.values() {
             let _ = taken.socket.shutdown(how);
         }
     }
 
-    /// Returns the number of connections.
+    /// Returns the number of connections that have a slot.
     pub fn len(&self) -> usize {
         self.taken.len()
     }
 
-    /// Whether there is no connection.
+    /// Whether no connection has a slot.
     pub fn is_empty(&self) -> bool {
         self.taken.is_empty()
     }
@@ -134,8 +135,8 @@ pub fn source(address: IpAddr) -> IpAddr {
 mod tests {
     use super::*;
 
-    /// Before, a program of this machine could take each slot from another loopback address. A
-    /// reset connection still counts for its source.
+    /// Regression: a program of this machine could take all slots, each from another loopback
+    /// address. Connections of all loopback addresses count together, reset ones included.
     #[test]
     fn regression_loopback_addresses_are_one_source_and_share_as_one() {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();

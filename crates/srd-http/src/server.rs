@@ -24,18 +24,18 @@ pub const CONNECTIONS_MAX: usize = 16;
 /// Pause after the system refused a connection because it lacked memory or file descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// A listening socket that is not served yet. It is created while the process still has its
-/// privileges.
+/// A listening socket before its server starts. A process can create it before it drops its
+/// privileges, and start the server afterwards.
 #[derive(Debug)]
 pub struct Listener {
     listener: TcpListener,
-    /// Accepted host names, besides addresses and `localhost`.
+    /// Host names that a request may contain, in addition to addresses and `localhost`.
     names: Vec<String>,
 }
 
 impl Listener {
-    /// Listens. `allow_remote`: whether other machines may send requests; then this machine's names
-    /// are accepted, too.
+    /// Listens at `at`. `allow_remote`: whether other machines may send requests. If so, requests
+    /// may contain the names of this machine as their host.
     ///
     /// # Errors
     /// An error of the operating system, with an explanation for the user, if the socket cannot
@@ -88,7 +88,7 @@ struct Shared {
     answer: Box<Answer>,
     names: Vec<String>,
     places: Mutex<Places>,
-    /// Function that returns the source of an address.
+    /// Function that returns the source by which connections from an address are counted.
     source: fn(IpAddr) -> IpAddr,
     is_ending: AtomicBool,
 }
@@ -269,8 +269,8 @@ mod tests {
         assert!(error.ends_with("choose another port"), "{error}");
     }
 
-    /// Idle connections held all slots for five seconds, then reconnected: other clients got no
-    /// response.
+    /// Regression: idle connections occupied all slots for five seconds, and then reconnected.
+    /// Other clients got no response.
     #[test]
     fn regression_connections_that_ask_for_nothing_keep_nobody_out() {
         let answer = |_: &Request| Response::text(Status::Ok, "figures");
@@ -291,7 +291,7 @@ mod tests {
         assert!(text(&stalled[1]).starts_with("HTTP/1.1 408"), "the others have their time");
     }
 
-    /// Returns a connection from one of the machine's loopback addresses.
+    /// Connects from the loopback address `from`, and sends a request.
     fn connect_from(from: [u8; 4], address: SocketAddr, request: &[u8]) -> TcpStream {
         use rustix::net::{AddressFamily, SocketType, bind, connect, socket};
         let socket = socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();

@@ -84,7 +84,7 @@ fn datagram(payload: Bytes) -> Datagram {
     Datagram { src_qpn: QPN, dst_qpn: QPN, imm: 0, payload, class: Class::Bulk, user: 0 }
 }
 
-/// Echoes small datagrams, counts large ones.
+/// An application that echoes small datagrams and counts large ones.
 struct Server {
     bytes: u64,
     first: Instant,
@@ -134,7 +134,7 @@ fn print_rate(side: &str, bytes: u64, span: Duration, cpu_before_ns: u64) {
     println!("{{\"side\":\"{side}\",\"gbps\":{gbps:.2},\"cpu_s_per_gb\":{per_gb:.3}}}");
 }
 
-/// Keeps a number of datagrams outstanding.
+/// An application that keeps a number of datagrams to the server outstanding.
 struct Sender {
     peer: PeerId,
     payload: Bytes,
@@ -211,7 +211,7 @@ fn threaded(at: SocketAddr, args: &[String]) -> io::Result<()> {
     Ok(())
 }
 
-/// Records the arrival of the answer.
+/// An application that records whether the answer to its datagram has arrived.
 struct Asker {
     answered: bool,
 }

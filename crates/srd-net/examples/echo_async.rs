@@ -15,7 +15,7 @@ use std::thread::Thread;
 use bytes::Bytes;
 use srd_net::{BindOptions, Endpoint};
 
-/// Unparks the thread that polls.
+/// A waker that unparks the thread that polls the future.
 struct Unpark(Thread);
 
 impl Wake for Unpark {

@@ -1,5 +1,5 @@
 //! The smallest program: a server that returns each datagram, and a client that sends one and waits
-//! for it.
+//! for its return.
 //!
 //! ```text
 //! echo_blocking server 127.0.0.1:7471

@@ -48,7 +48,7 @@ const KINDS: [Kind; 4] = [
     Kind { name: "AF_XDP, generic", choice: IoChoice::AfXdp, segmentation: true, generic: true },
 ];
 
-/// Measurements of one turn.
+/// Measurements of one run of one back end: packets per second, and CPU time per packet.
 #[derive(Clone, Copy, Default)]
 struct Turn {
     packets_per_s: f64,
@@ -93,7 +93,7 @@ fn main() {
     }
 }
 
-/// Returns the turn with the median CPU time.
+/// Returns the run with the median CPU time.
 fn median(mut turns: Vec<Turn>) -> Turn {
     turns.sort_by(|a, b| a.cpu_us().total_cmp(&b.cpu_us()));
     turns[turns.len() / 2]

@@ -26,7 +26,7 @@ const STAMP_AGE_MAX: Duration = Duration::from_secs(1);
 /// The clock of this machine.
 #[derive(Clone, Debug)]
 pub struct Clock {
-    /// Wall clock minus monotonic clock, wrapping.
+    /// Wall clock minus monotonic clock in nanoseconds, modulo 2^64.
     offset_ns: u64,
     measured_at: Instant,
 }
@@ -85,16 +85,18 @@ pub fn epoch() -> Epoch {
     Epoch(os::realtime_ns())
 }
 
-/// Smallest difference between an epoch and the previous epoch. A run adds one to its epoch for
-/// each context that it starts again.
+/// Smallest difference between an epoch and the previous epoch in the same file. The difference is
+/// large because an endpoint adds one to its epoch for each context that it starts again.
 const EPOCH_STEP: u64 = 1 << 32;
 /// Largest epoch that is accepted: the year 2262, in which a clock of 63-bit nanoseconds ends. A
 /// larger epoch would leave too few numbers above it to count up.
 const EPOCH_MAX: u64 = i64::MAX.cast_unsigned();
-/// Longest wait for another daemon's lock on the directory of the file.
+/// Longest time that [`lasting_epoch`] waits for another daemon's lock on the directory of the
+/// epoch file.
 const LOCK_WAIT_MAX: std::time::Duration = std::time::Duration::from_secs(10);
 const LOCK_PAUSE: std::time::Duration = std::time::Duration::from_millis(2);
-/// Largest number of bytes that are read from the file: a number and white space.
+/// Largest number of bytes that are read from the epoch file, which contains a number and white
+/// space.
 const EPOCH_FILE_BYTES_MAX: u64 = 64;
 
 /// Returns an epoch as [`epoch`] does, and larger than every epoch that was drawn with the same
@@ -114,7 +116,7 @@ pub fn lasting_epoch(file: &Path) -> io::Result<Epoch> {
     // The file is replaced as a whole: a number that was written in part would be a smaller number.
     let mut draft = file.as_os_str().to_owned();
     draft.push(".new");
-    // The draft of an interrupted run, or a link to another file.
+    // Removes the draft of an interrupted run, or a link to another file that has its name.
     let _ = std::fs::remove_file(&draft);
     let mut made = OpenOptions::new().write(true).create_new(true).open(&draft)?;
     writeln!(made, "{epoch}")?;
@@ -170,8 +172,8 @@ pub fn seed() -> std::io::Result<[u8; 32]> {
     Ok(bytes)
 }
 
-/// Mixes bytes from the kernel's random generator into bytes that were drawn already. If the
-/// generator fails, the bytes stay unchanged.
+/// Replaces the bytes by bytes from the kernel's random generator. If the generator fails, the
+/// bytes stay unchanged.
 pub(crate) fn fresh(bytes: &mut [u8; 16]) {
     let _ = os::random(bytes);
 }
@@ -201,7 +203,7 @@ mod tests {
         for at in 0..16 {
             let values: std::collections::BTreeSet<u8> = all.iter().map(|of| of[at]).collect();
             // Each of 256 values is missing with a probability of 2 %. It is practically impossible
-            // that 100 are.
+            // that 100 values are missing.
             assert!(values.len() > 156, "byte {at} has {} values", values.len());
         }
         let words: std::collections::BTreeSet<u64> =

@@ -40,12 +40,12 @@ const EVENTS_MAX: usize = 64;
 const KERNEL_GROUP: u32 = 1;
 /// Number of suspicions that count even if they follow each other immediately.
 const SUSPICIONS_MAX: u32 = 3;
-/// Time after which one more suspicion counts.
+/// Interval at which one more suspicion may count after the first [`SUSPICIONS_MAX`].
 const SUSPICION_EVERY: Duration = Duration::from_secs(300);
 /// Size of the receive buffer for events, in bytes, as far as the system grants this size.
 const EVENT_BYTES: usize = 1 << 20;
-/// Smallest movement of the wall clock, against the time since the start, that means that the clock
-/// was set. A clock that is only adjusted moves by at most half a millisecond per second.
+/// Smallest step of the wall clock against `CLOCK_BOOTTIME`, in nanoseconds, that means that the
+/// clock was set. A clock that is only slewed moves by at most half a millisecond per second.
 const STEP_MIN_NS: u64 = 1_000_000_000;
 /// File of the boot id.
 const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
@@ -54,16 +54,17 @@ const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum Copied {
-    /// The virtual machine has another generation id.
+    /// The virtual machine has a new generation id: it was restored from a snapshot or cloned.
     GenerationId,
-    /// The machine has another boot id.
+    /// The machine has another boot id than before: this process was restored on another machine,
+    /// or after a restart of the machine.
     BootId,
-    /// The wall clock was set, by this many seconds.
+    /// The wall clock was set, forward or back.
     ClockStep {
-        /// Size of the step in seconds; the clock was set forward or back.
+        /// Absolute size of the step, in seconds.
         seconds: u64,
     },
-    /// Events of the kernel were lost.
+    /// Events of the kernel were lost. A lost event may have reported a new generation id.
     EventsLost,
 }
 
@@ -78,19 +79,21 @@ impl fmt::Display for Copied {
     }
 }
 
-/// The findings of the watch that an endpoint has processed.
+/// State of one endpoint: the numbers of findings, of the watch that all endpoints of the process
+/// share, that this endpoint has processed.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Copies {
     found: u64,
     certain: u64,
     suspicions: u64,
-    /// Whether suspicions are reported to this endpoint.
+    /// Whether this endpoint receives suspicions (a set clock, lost events) in addition to certain
+    /// findings.
     pub(crate) counts_suspicions: bool,
 }
 
-/// Time of the next query to the kernel, in nanoseconds.
+/// Time of the next query to the kernel, in nanoseconds of `CLOCK_MONOTONIC`.
 static LOOK_AT: AtomicU64 = AtomicU64::new(0);
-/// Number of findings so far.
+/// Number of queries of this process that found a sign of a copy.
 static FOUND: AtomicU64 = AtomicU64::new(0);
 static WATCH: Mutex<Option<Watch>> = Mutex::new(None);
 
@@ -122,7 +125,8 @@ impl Copies {
     }
 }
 
-/// Queries the kernel, if the interval has passed and no other thread is querying.
+/// Queries the kernel, if [`LOOK_EVERY`] has passed since the last query and no other thread is
+/// querying it.
 fn ask(now: Instant) {
     let due = LOOK_AT.load(Ordering::Relaxed);
     if now.as_nanos() < due {
@@ -142,19 +146,19 @@ struct Watch {
     events: Option<Socket>,
     boot_id: Option<Vec<u8>>,
     boot_id_at: Instant,
-    /// Wall clock minus time since the start, wrapping.
+    /// Wall clock minus `CLOCK_BOOTTIME` in nanoseconds, modulo 2^64.
     offset_ns: u64,
-    /// Number of findings of each kind, and the last finding.
+    /// Number of certain findings (another generation id or boot id), and the last of them.
     certain: (u64, Option<Copied>),
     suspicions: (u64, Option<Copied>),
     rate: Rate,
 }
 
-/// Rate limit of suspicions.
+/// Rate limit of suspicions: bounds how often an uncertain sign of a copy counts.
 #[derive(Debug)]
 struct Rate {
     left: u32,
-    /// Time when the last suspicion was permitted.
+    /// Start of the interval at whose end one more suspicion is permitted.
     granted_at: Instant,
     /// A suspicion that the rate limit holds back.
     waits: Option<Copied>,
@@ -165,7 +169,9 @@ impl Rate {
         Self { left: SUSPICIONS_MAX, granted_at: now, waits: None }
     }
 
-    /// Takes a suspicion, if there is one. Returns a suspicion that counts now.
+    /// Takes a new suspicion, if there is one. Returns the suspicion that counts now: the new one,
+    /// or an earlier one that was held back. Returns `None` if the rate limit permits no suspicion
+    /// yet.
     fn admit(&mut self, now: Instant, suspicion: Option<Copied>) -> Option<Copied> {
         while self.left < SUSPICIONS_MAX && now.since(self.granted_at) >= SUSPICION_EVERY {
             self.left += 1;
@@ -248,7 +254,8 @@ impl Watch {
     }
 }
 
-/// Reads the kernel's events, each with the port of its sender.
+/// Reads the kernel's events. Each call of `next` returns an event and the netlink port of its
+/// sender.
 fn read_events(mut next: impl FnMut() -> io::Result<(Vec<u8>, u32)>) -> Read {
     let mut read = Read::default();
     for _ in 0..EVENTS_MAX {
@@ -280,7 +287,8 @@ fn events() -> io::Result<Socket> {
     Ok(socket)
 }
 
-/// Returns the wall clock minus the time since the start; the latter includes suspended time.
+/// Returns the wall clock minus `CLOCK_BOOTTIME` (which includes suspended time), in nanoseconds
+/// modulo 2^64.
 fn offset() -> u64 {
     os::realtime_ns().wrapping_sub(os::boottime_ns())
 }

@@ -33,14 +33,14 @@ impl std::error::Error for KeyFileError {}
 /// blocks: a pipe is refused. `make` is the command that prints a new key; remedies contain it.
 ///
 /// # Errors
-/// [`KeyFileError`], if the file cannot be read or does not meet these conditions: the fault and
-/// its remedy. The error never contains the text of the file.
+/// [`KeyFileError`], if the file cannot be read or does not meet these conditions. The error
+/// describes the fault and its remedy, and never contains the text of the file.
 pub fn read_key_file(path: &Path, make: &str) -> Result<Zeroizing<String>, KeyFileError> {
     read_key_file_of(path, make, None)
 }
 
-/// Reads the text of a key file that may also belong to the user `also`: the user that a service,
-/// started by root, runs as.
+/// Reads the text of a key file that may belong to the user `also` in addition to the owners that
+/// [`read_key_file`] allows. If root starts a service as another user, `also` is that user.
 ///
 /// # Errors
 /// As [`read_key_file`].

@@ -17,7 +17,7 @@ use crate::key_file::{KeyFileError, read_key_file_of};
 
 /// Command that prints a new private key.
 const MAKE: &str = "srd genkey";
-/// Command that prints a preshared key.
+/// Command that prints a new preshared key.
 const MAKE_SHARED: &str = "srd genpsk";
 
 /// Characters of a key in base64.
@@ -91,7 +91,7 @@ impl PublicKey {
     /// Reads a key from its text.
     ///
     /// # Errors
-    /// [`KeyError`], if the text is not a key: the fault of the text.
+    /// [`KeyError`], if the text is not a key. The error describes the fault of the text.
     pub fn parse(text: &str) -> Result<Self, KeyError> {
         let key = decode(text)?;
         if key == [0; 32] {
@@ -105,7 +105,8 @@ impl PublicKey {
         Ok(Self(key))
     }
 
-    /// Returns the first characters of the key, as a name for a peer without a name.
+    /// Returns the first eight characters of the key's text, to show in place of a name for a peer
+    /// that has no name.
     pub fn short(&self) -> String {
         let mut text = self.to_string();
         text.truncate(8);
@@ -148,7 +149,7 @@ impl SecretKey {
     /// Reads a key from its text.
     ///
     /// # Errors
-    /// [`KeyError`], if the text is not a key: the fault of the text, without the text.
+    /// [`KeyError`], if the text is not a key. The error describes the fault without the text.
     pub fn parse(text: &str) -> Result<Self, KeyError> {
         decode(text).map(Self)
     }
@@ -169,7 +170,7 @@ impl SecretKey {
     }
 
     /// Reads the key from a file that only its owner may read. The owner is this user, root, or the
-    /// user `also`, which a service that root started runs as.
+    /// user `also`. If root starts a service as another user, `also` is that user.
     ///
     /// # Errors
     /// [`KeyFileError`], if the file is refused: the reason and the remedy.

@@ -19,10 +19,10 @@ const READS_MAX: usize = 128;
 /// Number of attempts without a pause. Later attempts are separated by [`PAUSE`]: the writer's
 /// thread was probably interrupted during a write.
 const READS_AT_ONCE: usize = 64;
-/// Pause between two attempts.
+/// Pause between two late attempts to read a page.
 const PAUSE: Duration = Duration::from_micros(100);
 
-/// A page of a fixed number of words.
+/// A fixed number of words that one thread writes and any thread reads, without a lock.
 #[derive(Debug)]
 pub struct Page {
     version: AtomicU64,
@@ -62,12 +62,13 @@ impl Page {
         Self { version: AtomicU64::new(0), words }
     }
 
-    /// Returns the number of words.
+    /// Returns the number of words in the page.
     pub fn words(&self) -> usize {
         self.words.len()
     }
 
-    /// Writes the page. Only one thread may call this.
+    /// Writes the page: calls `put`, which writes the words in order. Only one thread may write a
+    /// page.
     pub fn write(&self, put: impl FnOnce(&mut Writer<'_>)) {
         let version = self.version.load(Ordering::Relaxed);
         self.version.store(version | 1, Ordering::Relaxed);
@@ -76,7 +77,8 @@ impl Page {
         self.version.store((version | 1).wrapping_add(1), Ordering::Release);
     }
 
-    /// Reads the page. `take` may be called several times, once for each attempt.
+    /// Reads the page: calls `take`, which reads the words in order, and returns its result. If the
+    /// page is written at the same time, `take` is called again.
     pub fn read<T>(&self, take: impl Fn(&mut Reader<'_>) -> T) -> T {
         let read_once = || take(&mut Reader(self.words.iter()));
         for tries in 1..READS_MAX {

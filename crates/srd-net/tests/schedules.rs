@@ -1,9 +1,9 @@
 //! The hand-written synchronisation under a scheduler that tries many orders of the threads' steps:
 //! the unchanged `src/sync.rs` and `src/wake.rs`, with `shuttle` in place of the standard library.
 //!
-//! Shuttle is sequentially consistent, as these protocols require (`SeqCst` throughout): it finds
-//! wake-ups that are lost because of an order of steps, but not those that are lost because of a
-//! weaker memory order.
+//! Shuttle is sequentially consistent, as the code of both files requires (`SeqCst` throughout). It
+//! finds wake-ups that are lost because of an order of steps. It does not find wake-ups that would
+//! be lost because of a weaker memory order.
 #![allow(dead_code, unused_imports, unreachable_pub, clippy::unwrap_used)]
 #![allow(clippy::large_enum_variant, reason = "the wake-up of this test is empty")]
 

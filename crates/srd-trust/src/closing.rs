@@ -19,14 +19,15 @@ pub struct Closing {
 }
 
 impl Closing {
-    /// Closes these descriptors on another thread. The caller has to check [`Closing::is_done`]
-    /// before it adds more.
+    /// Adds descriptors that are to be closed. A thread closes them, which a call of
+    /// [`Closing::is_done`] starts. The caller has to check [`Closing::is_done`] before it adds
+    /// more.
     pub fn add(&mut self, descriptors: impl IntoIterator<Item = OwnedFd>) {
         lock(&self.left).extend(descriptors);
     }
 
-    /// Whether all descriptors are closed. If not, and no thread is closing them, a thread is
-    /// started.
+    /// Whether all descriptors are closed. If there are open ones and no thread is closing them,
+    /// starts a thread.
     pub fn is_done(&mut self) -> bool {
         if self.thread.as_ref().is_some_and(|thread| !thread.is_finished()) {
             return false;
@@ -51,8 +52,8 @@ impl Closing {
 impl Drop for Closing {
     fn drop(&mut self) {
         if !self.is_done() && self.thread.is_none() {
-            // The process ends, and no thread could be started. Closing the descriptors here could
-            // block, so the kernel closes them.
+            // No thread could be started. Closing the descriptors in this function could block, so
+            // they stay open until the process ends.
             std::mem::take(&mut *lock(&self.left)).into_iter().for_each(std::mem::forget);
         }
     }

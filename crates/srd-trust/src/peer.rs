@@ -8,13 +8,13 @@ use std::os::unix::net::UnixStream;
 use rustix::net::sockopt::socket_peercred;
 use rustix::process::geteuid;
 
-/// The root user.
+/// Number of the root user.
 const ROOT: u32 = 0;
 
 /// Error: the user at the other end is not trusted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Stranger {
-    /// Number of this user.
+    /// Number of the user at the other end.
     pub user: u32,
 }
 
@@ -43,8 +43,8 @@ pub fn check(stream: &UnixStream, also: &[u32]) -> io::Result<()> {
     Err(io::Error::new(io::ErrorKind::PermissionDenied, Stranger { user }))
 }
 
-/// Checks that the user at the other end is root or `user`. It serves processes that have changed
-/// to a user that other processes share.
+/// Checks that the user at the other end is root or `user`. In contrast to [`check`], the own user
+/// of this process is not trusted, because unrelated processes may run as the same user (`nobody`).
 ///
 /// # Errors
 /// The errors of [`check`].
@@ -69,8 +69,8 @@ fn is_trusted(user: u32, own: u32, also: &[u32]) -> bool {
 mod tests {
     use super::*;
 
-    /// Before, a card that took over trusted any process that listened at the socket, and ran the
-    /// program that this process named as root.
+    /// Regression: a card that took over from another one trusted any process that listened at the
+    /// socket, and ran the program named by that process, as root.
     #[test]
     fn regression_root_the_own_user_and_named_ones_are_trusted_and_nobody_else() {
         let (root, own, other) = (0, 1000, 65_534);

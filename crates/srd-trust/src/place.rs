@@ -67,8 +67,8 @@ pub fn is_roots_alone(path: &Path) -> bool {
     check(path).is_ok()
 }
 
-/// Creates a directory with this mode, and all missing directories above it, unless it exists. None
-/// of these directories may belong to another user.
+/// Creates a directory with this mode, unless it exists, and all missing directories above it, with
+/// the mode 0755. The directory and those above it must satisfy [`check`].
 ///
 /// # Errors
 /// The errors of [`check`], or an error of the operating system, if a directory cannot be created.
@@ -123,7 +123,7 @@ fn walk(path: &Path, look: impl Fn(&Path, &Metadata) -> Result<(), String>) -> i
     }
 }
 
-/// Returns the names in a path.
+/// Returns the names of directories and files in a path, including `..`.
 fn names(path: &Path) -> VecDeque<OsString> {
     let parts = path
         .components()
@@ -131,7 +131,7 @@ fn names(path: &Path) -> VecDeque<OsString> {
     parts.map(|part| part.as_os_str().to_owned()).collect()
 }
 
-/// Returns the path that an error of [`check`] is about.
+/// Returns the [`Exposed`] path that an error of [`check`] is about; `None` for other errors.
 pub fn exposed(error: &io::Error) -> Option<&Exposed> {
     error.get_ref()?.downcast_ref()
 }

@@ -12,17 +12,17 @@ use rustix::process::geteuid;
 /// Bits of a file's mode that let other users read or change the file.
 const OTHERS: u32 = 0o077;
 
-/// Reason why a file is not private.
+/// Reason why a file is not private: a user other than the permitted ones can access it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum Exposed {
-    /// The mode lets other users access the file.
+    /// The file has this mode, which lets other users access it.
     Mode(u32),
     /// The file belongs to this user, which is neither root nor a permitted user.
     Owner(u32),
 }
 
-/// A fault of a file, and its remedy.
+/// A fault of a file with a secret, and its remedy, as texts for a person.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Fault {
     /// Description of the fault.

@@ -18,7 +18,7 @@ use rustix::thread::{self, CapabilitySet, CapabilitySets};
 
 use crate::memory;
 
-/// Upper limit of capability numbers: all are smaller.
+/// Number above all capability numbers: a set of capabilities has 64 bits.
 const CAPABILITIES_MAX: u32 = 64;
 /// Capabilities that the helper of a card keeps: for devices and routes; for namespaces and the
 /// mounts that name them; for finding and ending programs inside of namespaces; for files and
@@ -28,9 +28,9 @@ pub const HELPER: CapabilitySet = CapabilitySet::NET_ADMIN
     .union(CapabilitySet::SYS_PTRACE)
     .union(CapabilitySet::KILL)
     .union(CapabilitySet::DAC_OVERRIDE);
-/// User of the package's systemd unit.
+/// Name of the user as which the package's systemd unit runs daemons.
 pub const OWN_ACCOUNT: &str = "srd";
-/// User that owns no files.
+/// Name of the user that owns no files.
 pub const NO_ACCOUNT: &str = "nobody";
 /// Number of the user `nobody` on machines without this name.
 const NO_ACCOUNT_ID: u32 = 65_534;
@@ -42,9 +42,9 @@ pub fn may_administer() -> bool {
 
 /// Changes the user of a process that runs as root and has no other threads: to `srd`, or to
 /// `nobody` if there is no user `srd`. The change is kept only if `can_reload` returns true for the
-/// new user: it has to be able to read the files of a reload again. Otherwise a reload would fail,
-/// so the process stays root, without capabilities. Then the name of the user is returned, for a
-/// warning.
+/// new user, which means that this user can read the files of a reload. If it returns false, a
+/// reload would fail, so the process stays root, and this function returns the name of the user,
+/// for a warning. The caller drops the capabilities ([`drop_all`]).
 ///
 /// # Errors
 /// An error of the operating system, if users or capabilities cannot be changed.
@@ -144,8 +144,9 @@ fn restrict(keep: CapabilitySet) -> io::Result<()> {
     memory::forbid_core_dumps()
 }
 
-/// Removes the capabilities that programs could gain from the bounding set. Without `CAP_SETPCAP`
-/// the kernel refuses this. Then `no_new_privs` alone keeps programs from gaining capabilities.
+/// Removes all capabilities except `keep` from the bounding set, so that a program that this
+/// process starts cannot gain them. Without `CAP_SETPCAP` the kernel refuses this. In this case
+/// `no_new_privs` alone prevents programs from gaining capabilities.
 fn cut_bounding_set(keep: CapabilitySet) {
     for number in 0..CAPABILITIES_MAX {
         let capability = CapabilitySet::from_bits_retain(1 << number);
@@ -163,13 +164,14 @@ pub fn may_be_ours(user: Uid) -> bool {
     user.is_root() || user == geteuid() || ours(OWN_ACCOUNT) || ours(NO_ACCOUNT)
 }
 
-/// Returns the user to which a daemon changes that root or the package's systemd unit has started.
+/// Returns the number of the user as which a daemon runs if root or the package's systemd unit has
+/// started it.
 pub fn user_of_daemons() -> u32 {
     account(&[OWN_ACCOUNT, NO_ACCOUNT]).uid.as_raw()
 }
 
-/// Returns the user to which a daemon of root changes and whose keys root may use: `srd`, if this
-/// user exists.
+/// Returns the number of the user `srd`, if this process runs as root and the user exists. A daemon
+/// that root has started changes to this user, and may use the user's key files.
 pub fn own_user() -> Option<u32> {
     let is_root = geteuid().is_root();
     let account = is_root.then(|| account(&[OWN_ACCOUNT]))?;
@@ -182,7 +184,8 @@ struct Account {
     gid: Gid,
 }
 
-/// Returns the first of these users that exists on this machine.
+/// Returns the first of these users that exists on this machine; the user with the number 65534 if
+/// none exists.
 fn account(names: &[&str]) -> Account {
     for name in names {
         if let Ok(Some(user)) = nix::unistd::User::from_name(name)

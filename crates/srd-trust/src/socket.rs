@@ -23,7 +23,7 @@ use rustix::process::geteuid;
 /// Longest name in bytes under which a socket is bound directly. A socket with a longer name is
 /// bound as [`SHORT`], and renamed when it is moved.
 const NAME_BYTES_MAX: usize = 64;
-/// A short name inside the private directory.
+/// Name of a socket in its private directory, if its final name is too long.
 const SHORT: &str = "s";
 /// Prefix of the names of private directories.
 const OWN_PREFIX: &str = ".srd-";
@@ -41,12 +41,12 @@ pub struct Options {
     pub replace: bool,
 }
 
-/// A socket that listens.
+/// A listening socket, and the identity of its file.
 #[derive(Debug)]
 pub struct Bound {
     /// The listening socket.
     pub listener: UnixListener,
-    /// Device and inode of the socket's file.
+    /// Numbers of the device and of the inode of the socket's file.
     pub identity: (u64, u64),
 }
 
@@ -220,7 +220,7 @@ mod tests {
         );
     }
 
-    /// An attack: a user that owns the directory replaces each name that it sees by a link.
+    /// Simulates an attack: a user that owns the directory replaces each name in it by a link.
     #[test]
     fn regression_names_that_are_exchanged_meanwhile_change_no_other_file() {
         let directory = tempfile::tempdir().unwrap();

@@ -1,7 +1,7 @@
 //! Control characters in text from other processes. On a terminal they can move the cursor,
 //! overwrite existing text, or change settings.
 
-/// Byte that replaces a removed byte.
+/// Byte that replaces each byte of a control character.
 const INSTEAD: u8 = b'?';
 
 /// Replaces control characters in the strings of a JSON text, except line feeds and tabs. An escape
@@ -27,7 +27,8 @@ pub fn clean_json(text: &mut [u8]) {
     }
 }
 
-/// Cleans the escape sequence at the start of the text. Returns its length.
+/// Replaces the JSON escape sequence at the start of the text, if it means a control character.
+/// Returns the number of bytes to skip.
 fn clean_escape(text: &mut [u8]) -> usize {
     match text.get(1) {
         Some(b'b' | b'f' | b'r') => {

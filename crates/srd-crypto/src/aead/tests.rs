@@ -27,7 +27,8 @@ fn known_answer(key: &str, nonce: &str, aad: &str, plain: &str, sealed: &str) {
     assert_eq!(body, hex(plain));
 }
 
-/// Test cases 13 to 16 of "The Galois/Counter Mode of Operation", as submitted to NIST.
+/// Compares with test cases 13 to 16 of "The Galois/Counter Mode of Operation", as submitted to
+/// NIST.
 #[test]
 fn sealing_matches_the_nist_vectors() {
     let zero_key = "00000000000000000000000000000000 00000000000000000000000000000000";
@@ -170,7 +171,7 @@ proptest! {
     }
 }
 
-/// Run with `cargo test --release -p srd-proto -- --ignored --nocapture aead_cost`.
+/// Run with `cargo test --release -p srd-crypto -- --ignored --nocapture aead_cost`.
 #[test]
 #[ignore = "a measurement, not a check"]
 fn aead_cost() {

@@ -38,7 +38,7 @@ fn sides_that_share_another_secret_do_not_meet() {
     }
 }
 
-/// RFC 7748, section 6.1, Bob's key pair.
+/// Compares with Bob's key pair in section 6.1 of RFC 7748.
 #[test]
 fn public_keys_match_rfc_7748() {
     let private = hex_array("5dab087e624a8a4b79e17f8b83800ee66f3bb1292618b6fd1c2f8b27ff88e0eb");
@@ -170,7 +170,8 @@ fn an_answer_by_another_key_or_to_another_message_fails() {
     let (mut initiator, message1) = start(1);
     let to_another = answer(&start(9).1, 2).message2;
     assert_eq!(initiator.finish(&to_another).err(), Some(HandshakeError::Unauthentic));
-    // Another responder, with the key 0xcc, answers an initiator: ours refuses this answer.
+    // Another responder, with the key 0xcc, answers another initiator. The first initiator refuses
+    // this answer.
     let mut mallory =
         Initiator::start(&ALICE, &public_key(&[0xcc; 32]), &NO_PSK, b"hello", &mut rng(1)).unwrap();
     let by_bob = respond(&[0xcc; 32], &mallory.1, &NO_PSK, b"", &mut rng(2)).unwrap().message2;
@@ -238,7 +239,7 @@ fn greetings_have_a_limit_on_both_sides() {
     assert_eq!(initiator.finish(&responded.message2).unwrap().payload, full);
 }
 
-/// Points of small order, and a non-canonical form of one of them.
+/// The handshake refuses points of small order, and a non-canonical form of one of them.
 #[test]
 fn public_keys_of_small_order_are_refused() {
     let mut one = [0; 32];
@@ -294,7 +295,7 @@ proptest! {
     }
 }
 
-/// Run with `cargo test --release -p srd-proto -- --ignored --nocapture handshake_cost`.
+/// Run with `cargo test --release -p srd-crypto -- --ignored --nocapture handshake_cost`.
 #[test]
 #[ignore = "a measurement, not a check"]
 fn handshake_cost() {

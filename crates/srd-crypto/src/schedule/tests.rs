@@ -62,7 +62,7 @@ fn control(from: &mut SessionKeys, to: &mut SessionKeys, number: u64) {
     to.open(at(0), phase, Space::Control, number, &[phase], &mut body).unwrap();
 }
 
-/// Values that Python's hmac module has computed: a changed label fails here.
+/// Compares with values that Python's hmac module has computed. A changed label fails this test.
 #[test]
 fn the_ratchet_yields_known_keys() {
     let mut ratchet = Ratchet { next: secret(1) };

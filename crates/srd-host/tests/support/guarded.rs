@@ -2,13 +2,13 @@
 
 use srd_efa::layer::Iov;
 
-/// Bytes of a page, or of several: some kernels have larger pages.
+/// The page size of the kernel, or a multiple of it, in bytes.
 const PAGE: usize = 65_536;
 
-/// A buffer at the end of its pages.
+/// A buffer that ends where its accessible pages end, so that any access beyond it fails.
 pub(crate) struct Guarded {
     map: *mut libc::c_void,
-    /// Bytes of the mapping, including the guard pages, and bytes of the buffer.
+    /// Bytes of the mapping, including the inaccessible pages.
     whole: usize,
     bytes: usize,
 }

@@ -20,7 +20,7 @@ use super::bodies::script::Input;
 
 const RAM_BYTES: usize = 1 << 20;
 
-/// Memory of the liar: every address lies in it.
+/// Memory of the peer that sends false data. Every address and region refers to the same bytes.
 struct Ram(Vec<u8>);
 
 impl Memory for Ram {

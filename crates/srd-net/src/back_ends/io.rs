@@ -20,8 +20,8 @@ pub(crate) const BATCH_BYTES_MAX: usize = 65_400;
 
 /// The segments of a batch, read without copying.
 pub trait Segments {
-    /// Returns the segments in order. Each is a contiguous part, then a payload by reference, which
-    /// may be empty.
+    /// Returns the segments in order. A segment is given in two parts: contiguous bytes, and a
+    /// payload by reference, which may be empty.
     fn parts(&self) -> impl Iterator<Item = (&[u8], &[u8])>;
 }
 
@@ -31,14 +31,14 @@ impl Segments for TransmitBuf {
     }
 }
 
-/// Segments that are contiguous.
+/// Segments of contiguous bytes, without payloads by reference.
 impl Segments for Vec<Vec<u8>> {
     fn parts(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
         self.iter().map(|segment| (segment.as_slice(), [].as_slice()))
     }
 }
 
-/// Way of waiting for packets.
+/// Whether a thread sleeps or polls while it waits for packets.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum PollMode {
     /// Sleeps in the kernel: lowest use of CPU time.
@@ -52,7 +52,7 @@ pub enum PollMode {
 
 impl PollMode {
     /// [`PollMode::Adaptive`] with the default time: longer than a round trip within a rack through
-    /// two overlays. Not tuned.
+    /// two overlays. The time was not tuned by measurements.
     pub const ADAPTIVE: Self = Self::Adaptive(Duration::from_micros(200));
     /// Modes and their names in settings. The first is the default.
     pub const NAMED: [(Self, &str); 3] =
@@ -68,7 +68,7 @@ impl PollMode {
     }
 }
 
-/// Error: no mode has this name.
+/// Error: no polling mode has this name.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct UnknownPollMode(String);
 
@@ -100,7 +100,7 @@ pub struct Wait {
 }
 
 impl Wait {
-    /// Takes only packets that have arrived already.
+    /// No wait: the call takes only packets that have arrived already.
     pub const NOT: Self = Self { until: Instant::ZERO, writable: false };
 
     /// Returns a wait that ends at `until` at the latest.
@@ -109,20 +109,20 @@ impl Wait {
     }
 }
 
-/// Result of a send.
+/// Result of [`PacketIo::send`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum SendOutcome {
-    /// Every batch was handed over, or refused permanently and counted.
+    /// Every batch was accepted for sending, or refused permanently and counted.
     All,
-    /// The socket was full after this number of batches. The caller offers the rest again later.
+    /// The socket became full. The caller passes the remaining batches again later.
     Blocked {
-        /// Batches that were handed over.
+        /// Number of batches that were accepted before the socket was full.
         batches: usize,
     },
 }
 
-/// Reason why the network did not deliver a packet, as an ICMP message reports it. Such messages
-/// can be forged.
+/// Reason why the network did not deliver a packet, as an ICMP message reports it. An attacker can
+/// forge ICMP messages.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Undelivered {
     /// The destination cannot be reached.
@@ -138,14 +138,15 @@ pub enum Undelivered {
 /// A condition that the back end detected while sending, and that the user should be informed of.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Notice {
-    /// A packet was larger than the MTU of the interface. Packets are never fragmented, so such
-    /// packets are lost.
+    /// A packet was larger than the MTU of the interface. Packets are never fragmented, so packets
+    /// of this size are lost.
     PacketTooLarge {
         /// Destination of the packet.
         destination: SocketAddr,
         /// UDP payload bytes of the packet.
         packet_bytes: usize,
-        /// UDP payload bytes that fit, as far as this machine can determine.
+        /// Largest number of UDP payload bytes that fit; `None` if this machine cannot determine
+        /// it.
         works_bytes: Option<u16>,
     },
     /// The kernel or the device refuses segmentation offload; sending continues without it.
@@ -153,7 +154,8 @@ pub enum Notice {
     /// This process may exist twice, as a restored or cloned virtual machine does. Every session
     /// was ended and starts again with fresh keys.
     Copied(Copied),
-    /// A send failed for another reason. Every failure is counted; each reason is reported once.
+    /// A send failed for a reason for which there is no other notice. Every failure is counted;
+    /// each reason is reported once.
     SendFailed {
         /// Destination of the packet.
         destination: SocketAddr,
@@ -191,21 +193,22 @@ impl std::fmt::Display for Notice {
 /// Counters of a back end.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct IoStats {
-    /// System calls to send packets.
+    /// System calls that sent packets.
     pub send_calls: u64,
-    /// Batches handed over.
+    /// Batches that the kernel or the device has accepted for sending.
     pub sent_batches: u64,
-    /// Packets handed over.
+    /// Packets that the kernel or the device has accepted for sending.
     pub sent_packets: u64,
-    /// UDP payload bytes handed over.
+    /// UDP payload bytes that the kernel or the device has accepted for sending.
     pub sent_bytes: u64,
     /// Calls to send that found the socket full.
     pub send_blocked: u64,
     /// Packets that were larger than the MTU of the interface.
     pub send_too_large: u64,
-    /// Batches that were refused for another reason; for the core these are lost packets.
+    /// Batches that could not be sent, for a reason other than the MTU. The core treats their
+    /// packets as lost.
     pub send_failed: u64,
-    /// System calls to receive packets.
+    /// System calls that read packets.
     pub receive_calls: u64,
     /// Messages received: datagrams, or runs of them that the kernel coalesced.
     pub received_messages: u64,
@@ -213,7 +216,7 @@ pub struct IoStats {
     pub received_packets: u64,
     /// UDP payload bytes received.
     pub received_bytes: u64,
-    /// Number of times that the thread slept.
+    /// Number of times that the thread slept while it waited for packets.
     pub sleeps: u64,
     /// Packets that ICMP errors reported as not delivered.
     pub undelivered: u64,
@@ -296,8 +299,8 @@ pub trait PacketIo {
         let _ = (destination, packet_bytes_max);
     }
 
-    /// Returns the destination of a packet that the network did not deliver, and the reason. The
-    /// error queues are read every few milliseconds.
+    /// Returns the destination of a packet that the network did not deliver, and the reason; `None`
+    /// if there is no further report. The sockets' error queues are read every few milliseconds.
     fn take_undelivered(&mut self, now: Instant) -> Option<(SocketAddr, Undelivered)> {
         let _ = now;
         None
@@ -310,13 +313,13 @@ pub trait PacketIo {
         None
     }
 
-    /// Takes the next notice for the user.
+    /// Takes the next notice for the user, if there is one.
     fn take_notice(&mut self) -> Option<Notice>;
 
-    /// Returns the counters.
+    /// Returns the counters of this back end.
     fn stats(&self) -> IoStats;
 
-    /// Returns a handle with which another thread can end a wait.
+    /// Returns a handle with which another thread can end the wait in [`receive`](Self::receive).
     ///
     /// # Errors
     /// An error of the operating system, if it has no free descriptor.

@@ -82,7 +82,7 @@ impl MemoryNet {
         Self { state: Arc::new(Mutex::new(net)) }
     }
 
-    /// Changes the options from now on.
+    /// Changes how the network treats packets from now on.
     pub fn set(&self, options: MemoryOptions) {
         lock(&self.state).options = options;
     }

@@ -17,7 +17,7 @@ const PORT_ATTEMPTS_MAX: usize = 64;
 /// The sockets of one shard.
 #[derive(Debug)]
 pub(crate) struct Bound {
-    /// Sockets: one for each path, then sockets that only receive.
+    /// Sockets: one for each path, then those that only receive, at further local addresses.
     pub(crate) sockets: Vec<Socket>,
     /// Index of the socket that receives, for each local address.
     pub(crate) receivers: Vec<usize>,
@@ -30,8 +30,8 @@ impl Bound {
     }
 }
 
-/// Binds, for each shard, sockets to consecutive ports, one for each path, the first at the base
-/// port; then one at the base port of each further local address.
+/// Binds the sockets of each shard: one socket for each path, at consecutive ports from the base
+/// port on, and one socket at the base port of each further local address.
 pub(crate) fn bind(options: &UdpOptions, shards: u8) -> io::Result<Vec<Bound>> {
     // The system assigns the lowest free descriptor number, so the newest number shows how many
     // descriptors are in use. Half of all descriptors are left for the application and for later
@@ -44,7 +44,8 @@ pub(crate) fn bind(options: &UdpOptions, shards: u8) -> io::Result<Vec<Bound>> {
     for _ in 0..PORT_ATTEMPTS_MAX {
         let mut random = [0; 2];
         os::random(&mut random)?;
-        // Between the well-known ports and the system's usual ephemeral range.
+        // The base port is chosen below the system's usual ephemeral range, and above the
+        // well-known ports.
         let base = 10_000 + u16::from_ne_bytes(random) % 22_000;
         match bind_shards(options, shards, base, descriptors_max) {
             Err(e) if e.kind() == io::ErrorKind::AddrInUse => last = e,
@@ -88,7 +89,7 @@ fn bind_run(
         let receives = path == 0;
         let offset = if receives { Some(0) } else { behind.checked_add(path) };
         let port = match offset.and_then(|offset| base.checked_add(offset)) {
-            // Any port: there is no consecutive port after port 65,535.
+            // There is no consecutive port after port 65,535, so the system chooses a port.
             None if options.paths_anywhere => Some(0),
             port => port,
         };

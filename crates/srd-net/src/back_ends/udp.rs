@@ -41,22 +41,22 @@ use refusals::Refusals;
 
 /// Largest number of paths of an endpoint.
 const PATHS_MAX: u16 = 256;
-/// Largest number of notices that wait to be taken; further notices are only counted.
+/// Largest number of notices that wait to be taken; further notices are dropped.
 const NOTICES_MAX: usize = 16;
-/// Shortest time until a deadline for which the thread sleeps: sleeping has a latency.
+/// Shortest time until a deadline for which the thread sleeps, since a sleep itself takes longer.
 const SLEEP_MIN: Duration = Duration::from_micros(3);
-/// Interval of reads of the error queues of sockets that have sent.
+/// Interval at which the error queues of sockets that have sent packets are read.
 const ERRORS_LOOK: Duration = Duration::from_millis(20);
-/// Number of reads after a path has sent: reads continue for one second.
+/// Number of reads of a socket's error queue after it has sent a packet: reads last one second.
 const ERRORS_LOOKS: u8 = 50;
-/// Delay before an error is reported, so that packets that arrived earlier are received first.
+/// Delay before an ICMP error is reported, so that packets that arrived earlier are received first.
 const ERRORS_WAIT: Duration = Duration::from_millis(10);
-/// Largest number of errors that wait to be taken. It bounds the cost of a flood of forged errors.
+/// Largest number of ICMP errors that wait to be taken. It bounds the cost of forged errors.
 const ERRORS_MAX: usize = 64;
-/// A sleep shorter than this found that its packet had already arrived.
+/// Longest duration of a sleep that ended at once, because a packet had already arrived.
 const SLEEP_SHORT: Duration = Duration::from_micros(3);
 
-/// Kernel UDP sockets as a [`PacketIo`].
+/// A back end that sends and receives by UDP sockets of the kernel.
 #[derive(Debug)]
 pub struct UdpIo {
     /// Sockets: one for each path, then sockets that only receive.
@@ -70,23 +70,23 @@ pub struct UdpIo {
     segments_max: usize,
     receive_buffer_bytes: usize,
     sender: Sender,
-    /// Index of the socket that receives, for each local address, and its receive buffers.
+    /// Index of the receiving socket of each local address. `inputs` has its receive buffers.
     receivers: Vec<usize>,
     inputs: Vec<Input>,
     clock: Clock,
-    /// The path whose socket was full.
+    /// The path whose socket was full at the last send; `None` if that send was complete.
     blocked: Option<usize>,
-    /// Whether the last wait slept for long: then the next packet has probably not arrived yet.
+    /// Whether the last wait slept for long. If so, the next packet has probably not arrived yet.
     slept: bool,
     waker: Option<Arc<IoWaker>>,
-    /// Another descriptor that ends a sleep when it is readable.
+    /// A descriptor of the caller. A sleep ends when it is readable.
     watched: Option<Arc<OwnedFd>>,
     alarm: Alarm,
     notices: std::collections::VecDeque<Notice>,
     failed_with: Vec<i32>,
     refusals: Refusals,
     too_large_for: Vec<SocketAddr>,
-    /// Number of further reads of each path's error queue, and the time of the last read.
+    /// For each path, the number of further reads of its socket's error queue.
     sent_on: Vec<u8>,
     errors_looked_at: Instant,
     /// Undelivered packets, each with the time when its error was read.
@@ -170,7 +170,7 @@ impl UdpIo {
         })
     }
 
-    /// Returns the size of the receive buffer that the kernel granted, as it counts bytes.
+    /// Returns the bytes of the receive buffer that the kernel granted, with its book-keeping.
     pub fn receive_buffer_bytes(&self) -> usize {
         self.receive_buffer_bytes
     }
@@ -192,12 +192,12 @@ impl UdpIo {
         self.sockets[self.receivers[0]].as_fd().try_clone_to_owned()
     }
 
-    /// Changes the way of waiting.
+    /// Sets how this back end waits for packets.
     pub fn set_poll(&mut self, poll: PollMode) {
         self.poll = poll;
     }
 
-    /// Makes waits also end when this descriptor is readable.
+    /// Sets a descriptor that ends a wait for packets when it is readable.
     pub fn watch(&mut self, fd: Arc<OwnedFd>) {
         self.watched = Some(fd);
     }
@@ -254,9 +254,9 @@ impl UdpIo {
         }
     }
 
-    /// Handles a batch that the kernel refused in one piece: older kernels refuse a segment that is
-    /// too large with this error, and devices without checksum offload refuse every batch. If the
-    /// single packets pass, the offload was the cause.
+    /// Handles a batch that the kernel refused with `EINVAL` or `EIO`. Older kernels refuse a
+    /// segment that is too large in this way, and devices without checksum offload refuse every
+    /// batch. If the single packets pass, segmentation offload was the cause, and is switched off.
     fn send_refused_offload<S: Segments>(
         &mut self,
         path: usize,
@@ -341,7 +341,7 @@ impl UdpIo {
         }
     }
 
-    /// Whether a call failed because of a packet that was sent before, and should be repeated.
+    /// Whether a call failed because of a packet that was sent earlier, and should be repeated.
     #[cold]
     fn was_of_an_earlier_packet(&mut self, path: usize, error: &io::Error) -> bool {
         refused::may_be_of_an_earlier_packet(errno(error)) && self.drain_errors(path)
@@ -364,7 +364,7 @@ impl UdpIo {
     }
 
     /// Sleeps until a packet arrives, another thread wakes this one, a full socket is writable, or
-    /// `until`. Returns whether a packet may have arrived.
+    /// the time is `wait.until`. Returns whether a packet may have arrived.
     fn sleep(&mut self, wait: Wait, now: Instant) -> io::Result<bool> {
         if let Some(waker) = &self.waker
             && !waker.prepare_sleep()
@@ -494,7 +494,7 @@ impl PacketIo for UdpIo {
             }
             asked = true;
             if wait.writable {
-                // In polling mode with a waiting send: the caller tries the send again.
+                // A send waits for a full socket. In polling mode the caller tries it again.
                 return Ok(0);
             }
             now = self.clock.now();

@@ -14,24 +14,28 @@ use crate::endpoints::engine::Engine;
 use crate::endpoints::options::{BindError, BindOptions, UdpOptions};
 use crate::interfaces::link;
 
-/// Bytes of a greeting, as `u16`.
+/// Length of a greeting in bytes. A greeting is the sender's identity, which the first packets of a
+/// context carry in plain mode.
 #[allow(clippy::cast_possible_truncation)] // the value is 16
 const GREETING_BYTES: u16 = srd_proto::wire::greeting::GREETING_BYTES as u16;
 
 impl BindOptions {
-    /// Opens the sockets of the options, and makes an engine over these sockets.
+    /// Opens the sockets that these options describe, and makes an engine that sends and receives
+    /// by them.
     pub(crate) fn open(&self) -> Result<Engine<UdpIo>, BindError> {
         let (io, config) = self.open_io(1)?;
         only(engines(io, config, clock::epoch())?)
     }
 
-    /// Opens the sockets, and makes an engine for each shard of a node.
+    /// Opens the sockets that these options describe, and makes one engine for each shard of a
+    /// node. A shard is the part of a node that one thread processes.
     pub(crate) fn open_shards(&self, shards: u8) -> Result<Vec<Engine<UdpIo>>, BindError> {
         let (io, config) = self.open_io(shards)?;
         engines(io, config, clock::epoch())
     }
 
-    /// Opens the sockets of each shard. Returns them and the settings that follow from them.
+    /// Opens the sockets of each shard. Returns the sockets, and the configuration with the values
+    /// that were read from the network interface.
     pub(crate) fn open_io(&self, shards: u8) -> Result<(Vec<UdpIo>, Config), BindError> {
         let mut config = self.config.clone();
         let ip = self.address;
@@ -57,12 +61,12 @@ impl BindOptions {
     }
 }
 
-/// Makes an engine with this configuration over a back end.
+/// Makes an engine with this configuration, which sends and receives by the back end `io`.
 pub(crate) fn engine_over<I: PacketIo>(io: I, config: Config) -> Result<Engine<I>, BindError> {
     engine_of_run(io, config, clock::epoch())
 }
 
-/// Makes the engine of a run with this epoch.
+/// Makes the engine of one run of an endpoint. The epoch identifies the run.
 pub(crate) fn engine_of_run<I: PacketIo>(
     io: I,
     config: Config,
@@ -83,7 +87,8 @@ pub(crate) fn engines<I: PacketIo>(
         config.local_port = first.local_address().port();
         config.local_addresses = first.local_addresses();
     }
-    // If descriptors are scarce, back ends can have different numbers of paths.
+    // If file descriptors are scarce, the back ends can have different numbers of paths. The node
+    // uses the smallest number.
     config.paths = ios.iter().map(PacketIo::paths).min().unwrap_or(config.paths);
     let shards = u8::try_from(ios.len()).unwrap_or(u8::MAX);
     let node = Arc::new(Node::new(config, epoch, shards).map_err(BindError::Config)?);

@@ -50,8 +50,8 @@ pub(crate) enum Command {
     },
 }
 
-/// A datagram between the application and the core. If the value is dropped before the core has the
-/// datagram, the datagram has failed.
+/// A datagram on its way from the application to the core. If this value is dropped before the core
+/// has accepted the datagram, the datagram has failed.
 #[derive(Debug)]
 pub(crate) struct Outgoing {
     pub permit: Permit,
@@ -60,11 +60,13 @@ pub(crate) struct Outgoing {
     pub reply: Option<OneshotSender<Status>>,
 }
 
-/// The acquired permit of a datagram.
+/// The permit of one datagram. The number of permits bounds the outstanding datagrams to a peer; a
+/// permit is released when its datagram ends.
 #[derive(Debug)]
 pub(crate) struct Permit {
     pub peer: Arc<PeerState>,
-    /// Whether the core has the datagram. If so, the core reports its completion.
+    /// Whether the core has accepted the datagram. If it has, the core reports the completion of
+    /// the datagram, and this releases the permit.
     handed_over: bool,
 }
 
@@ -83,7 +85,7 @@ impl Drop for Permit {
     }
 }
 
-/// A peer, as shared by application threads and the driver.
+/// State of a peer that application threads and the driver share.
 #[derive(Debug)]
 pub(crate) struct PeerState {
     pub shared: Arc<Shared>,
@@ -143,7 +145,8 @@ struct Commands {
 }
 
 impl Shared {
-    /// Queues a command. Returns false if the driver has ended; then the command is dropped.
+    /// Queues a command for the driver. If the driver has ended, drops the command and returns
+    /// false.
     pub(crate) fn command(&self, command: Command) -> bool {
         {
             let mut commands = lock(&self.commands);
@@ -176,10 +179,12 @@ impl Shared {
 /// The driver's state of an endpoint, in addition to the core and the sockets.
 struct Ledger {
     shared: Arc<Shared>,
-    /// State of each peer by the core's index, with the full identifier.
+    /// State of each peer, with the core's identifier of the peer. The position in this list is the
+    /// index that the identifier contains; the core uses an index again for another peer.
     peers: Vec<Option<(PeerId, Arc<PeerState>)>>,
     arrivals: VecDeque<Arrived>,
-    /// Receivers of statuses. The number that travels with a datagram is the index plus one.
+    /// Threads and futures that wait for the final status of a datagram. The number `user` of the
+    /// datagram is the index in this list plus one; 0 if none waits.
     replies: Vec<Option<OneshotSender<Status>>>,
     free_replies: Vec<usize>,
     /// Datagrams that the application has handed over, and that the core cannot accept yet.
@@ -304,7 +309,7 @@ fn drive<I: PacketIo>(mut engine: Engine<I>, mut ledger: Ledger) -> io::Result<(
     result
 }
 
-/// Ends every wait: nothing will be sent from now on.
+/// Ends all waits of application threads: the driver sends nothing after this.
 impl Drop for Ledger {
     fn drop(&mut self) {
         self.deferred.clear();
@@ -369,7 +374,8 @@ impl Ledger {
         peer
     }
 
-    /// Returns the state of the core's peer `id`, if it was stored under exactly this identifier.
+    /// Returns the state of the core's peer `id`; `None` if the list has no peer, or another peer,
+    /// at the index of this identifier.
     fn known(&self, id: PeerId) -> Option<&Arc<PeerState>> {
         let (kept, peer) = self.peers.get(id.index() as usize)?.as_ref()?;
         (*kept == id).then_some(peer)

@@ -46,7 +46,7 @@ pub struct Received {
 }
 
 impl Endpoint {
-    /// Opens the sockets and starts the thread.
+    /// Opens the sockets, and starts the thread that drives the endpoint.
     ///
     /// # Errors
     /// An error of the operating system, if the sockets cannot be opened, or an error of the
@@ -57,7 +57,7 @@ impl Endpoint {
         Ok(Self { shared: shared.map_err(BindError::Io)?, linger: options.linger })
     }
 
-    /// Starts an endpoint over any back end.
+    /// Starts an endpoint that sends and receives by the back end `io`.
     ///
     /// # Errors
     /// An error of the operating system, if the thread cannot be started, or an error of the
@@ -88,7 +88,7 @@ impl Endpoint {
         Self::peer_of(self.ask_for(address, None)?.wait(None))
     }
 
-    /// Returns the peer at `address`, whose static public key the caller has. Sends nothing.
+    /// Returns the peer at `address` that has the static public key `public_key`. Sends nothing.
     ///
     /// # Errors
     /// [`ConnectError::Refused`], if there are too many peers or if the peer at this address has
@@ -163,7 +163,8 @@ impl Endpoint {
     }
 
     /// Takes the next datagram, if there is one; otherwise the task is woken when a datagram has
-    /// arrived or the endpoint has ended. Of several calls, only the task of the last one is woken.
+    /// arrived or the endpoint has ended. If several tasks call this, only the task of the last
+    /// call is woken.
     ///
     /// A future of [`Endpoint::recv_async`] that is dropped wakes no task; a program that polls
     /// once and continues calls this.
@@ -417,7 +418,8 @@ impl std::error::Error for Closed {}
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum ConnectError {
-    /// The core refused the peer.
+    /// The protocol core refused the peer, for example because there are too many peers, or because
+    /// the peer at this address has another key.
     Refused(AddPeerError),
     /// The endpoint has ended.
     Closed,
@@ -443,7 +445,7 @@ pub enum SendError {
         /// Largest number of payload bytes that fit.
         max_bytes: usize,
     },
-    /// The allowed number of datagrams is outstanding.
+    /// The largest allowed number of datagrams to this peer is outstanding already.
     WouldBlock,
     /// The datagram ended with this status.
     Failed(Status),
@@ -472,7 +474,7 @@ impl std::error::Error for SendError {}
 pub enum FlushError {
     /// A datagram has failed since the last flush.
     Failed(Status),
-    /// The time was over or the endpoint ended while datagrams were outstanding.
+    /// The time limit passed or the endpoint ended while datagrams were outstanding.
     Unfinished {
         /// Number of outstanding datagrams.
         datagrams: u32,

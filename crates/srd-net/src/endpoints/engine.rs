@@ -19,13 +19,14 @@ const ROUND_BATCHES_MAX: usize = 8;
 /// Largest number of repetitions of sending and handing out events in one round. Without this
 /// limit, an application that answers every event with a send would delay arrivals.
 const ROUND_TURNS_MAX: usize = 4;
-/// Delay of a timer beyond which packets are received before the timer runs: the thread was not
-/// running, and the acknowledgements that the timer waits for may already be in the socket.
+/// Lateness of a timer from which on packets are received before the timer runs. If a timer is this
+/// late, the thread was not running for a while, and the acknowledgements that the timer waits for
+/// may already be in the socket.
 const STALL: Duration = Duration::from_millis(5);
 /// Largest number of receive calls before a timer runs that is delayed by more than [`STALL`].
 /// Emptying a full receive buffer takes fewer calls.
 const STALL_RECEIVES_MAX: usize = 1024;
-/// Time limit for sending Closes.
+/// Longest time for which an endpoint that ends tries to send a Close packet to each peer.
 const CLOSES_TIME_MAX: Duration = Duration::from_millis(50);
 /// Time until a full socket is tried again, for a caller that does not wait until the socket is
 /// writable.
@@ -34,8 +35,8 @@ const BLOCKED_RETRY: Duration = Duration::from_micros(200);
 /// Callbacks of an application. They run on the thread that drives the endpoint, and can send
 /// immediately through `context`.
 pub trait Application {
-    /// Whether a datagram is accepted, as [`srd_proto::Endpoint::handle_packet_with`] requires.
-    /// The default accepts every one.
+    /// Returns the status for a new datagram: `Status::Ok` accepts the datagram, another status
+    /// refuses it ([`srd_proto::Endpoint::handle_packet_with`]). The default accepts each datagram.
     fn admit(&mut self, now: Instant, delivery: &Delivery<'_>) -> Status {
         let _ = (now, delivery);
         Status::Ok
@@ -44,7 +45,7 @@ pub trait Application {
     /// Called when a datagram has arrived. The payload is valid until this call returns.
     fn delivered(&mut self, context: &mut Context<'_>, delivery: Delivery<'_>);
 
-    /// Called for every other event of the core.
+    /// Called for every event of the core except the arrival of a datagram.
     fn event(&mut self, context: &mut Context<'_>, event: Event) {
         let _ = (context, event);
     }
@@ -77,12 +78,12 @@ impl Context<'_> {
         self.core.send(self.now, to, datagram)
     }
 
-    /// Adds receive buffers to a queue pair that counts them.
+    /// Adds `n` receive buffers to the queue pair `qpn`, if the queue pair counts its buffers.
     pub fn post_receives(&mut self, qpn: Qpn, n: u32) {
         self.core.post_receives(qpn, n);
     }
 
-    /// Returns the core.
+    /// Returns the protocol core of the endpoint.
     pub fn core(&mut self) -> &mut srd_proto::Endpoint {
         self.core
     }
@@ -95,24 +96,24 @@ pub(crate) enum Flow {
     Idle,
     /// There are more packets to send, but arrivals must be received first.
     More,
-    /// A socket is full.
+    /// The send buffer of a socket is full.
     Blocked,
 }
 
-/// The core, its back end, and a batch on the way between them.
+/// The core, its back end, and the batch that is passed from the core to the back end.
 #[derive(Debug)]
 pub(crate) struct Engine<I> {
     core: srd_proto::Endpoint,
     io: I,
     /// A batch that could not be sent because its socket was full.
     waiting: Option<(Transmit, TransmitBuf)>,
-    /// The buffer of the next batch.
+    /// The buffer of the next batch; `None` while the batch in `waiting` uses it.
     spare: Option<TransmitBuf>,
     /// Time when the clock was last read.
     last_look: Instant,
     /// Reason why transmitting last stopped.
     flow: Flow,
-    /// State of the check whether this process may exist twice.
+    /// State of the check whether this process may exist twice, as a cloned virtual machine does.
     copies: Copies,
 }
 
@@ -140,7 +141,8 @@ impl<I: PacketIo> Engine<I> {
         &self.io
     }
 
-    /// Returns the state of the check whether this process may exist twice.
+    /// Returns the state of the check whether this process may exist twice, as a cloned virtual
+    /// machine does.
     pub(crate) fn copies(&mut self) -> &mut Copies {
         &mut self.copies
     }
@@ -155,7 +157,8 @@ impl<I: PacketIo> Engine<I> {
         self.last_look
     }
 
-    /// Returns the time when the next round is due, if nothing arrives before.
+    /// Returns the time when the next round is due, if no packet arrives before;
+    /// [`Instant::ZERO`]: immediately.
     pub(crate) fn due(&self) -> Instant {
         match self.flow {
             Flow::More => Instant::ZERO,
@@ -184,8 +187,8 @@ impl<I: PacketIo> Engine<I> {
         self.receive(until, app)
     }
 
-    /// Receives. If there is nothing to send, waits until `until`. Returns the number of packets
-    /// that arrived.
+    /// Receives packets. If no packet can be sent immediately, waits until a packet arrives, the
+    /// next timer is due, or `until` is reached. Returns the number of packets that arrived.
     pub(crate) fn receive(
         &mut self,
         until: Instant,
@@ -282,7 +285,8 @@ impl<I: PacketIo> Engine<I> {
         Ok(())
     }
 
-    /// Sends the Closes of a closed core. If a socket is full, tries for a bounded time.
+    /// Sends the Close packets of a core that was closed. If a socket is full, tries again for at
+    /// most [`CLOSES_TIME_MAX`].
     pub(crate) fn send_closes(&mut self, app: &mut impl Application) -> io::Result<()> {
         let deadline = self.now() + CLOSES_TIME_MAX;
         while self.send_and_notify(app)? != Flow::Idle && self.last_look < deadline {
@@ -293,7 +297,7 @@ impl<I: PacketIo> Engine<I> {
         Ok(())
     }
 
-    /// Hands out every event. Returns whether there was one.
+    /// Passes every waiting event of the core to the application. Returns whether there was one.
     pub(crate) fn hand_out_events(&mut self, app: &mut impl Application) -> bool {
         let mut any = false;
         let now = self.last_look;

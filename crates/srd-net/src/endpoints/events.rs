@@ -14,25 +14,26 @@ pub enum EndpointEvent {
     PeerUp(SocketAddr),
     /// Every outstanding datagram to a peer has failed. The peer stays usable.
     PeerDown(SocketAddr, DownReason),
-    /// The network towards a peer passes only packets that are smaller than the configured size.
+    /// The size of packets that the network passes towards a peer has changed: only smaller packets
+    /// than the configured size pass, or packets of the configured size pass again.
     PathMtu {
         /// Address of the peer.
         peer: SocketAddr,
-        /// Largest UDP payload in bytes that passes (`packet_bytes_max`).
+        /// Largest UDP payload that the network passes, in bytes.
         works_bytes: u16,
-        /// Configured UDP payload in bytes.
+        /// Configured largest UDP payload of a packet, in bytes (`packet_bytes_max`).
         configured_bytes: u16,
     },
-    /// A notice of the sockets.
+    /// A condition that the sockets have detected, for example a packet larger than the MTU.
     Notice(Notice),
 }
 
 /// The state of an endpoint, for users and monitoring.
 #[derive(Clone, Debug, Default)]
 pub struct Report {
-    /// The core's counters.
+    /// Counters of the protocol core.
     pub stats: Stats,
-    /// The sockets' counters.
+    /// Counters of the sockets.
     pub io: IoStats,
     /// Every peer that this endpoint has exchanged packets with, and its state.
     pub peers: Vec<(SocketAddr, PeerStats)>,

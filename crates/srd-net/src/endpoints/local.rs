@@ -31,7 +31,7 @@ pub struct LocalEndpoint<I = UdpIo> {
     engine: Engine<I>,
 }
 
-/// Counts the calls to an application.
+/// An application that passes each call to the application `app`, and counts deliveries and events.
 struct Counted<'a, A> {
     app: &'a mut A,
     calls: usize,
@@ -58,7 +58,8 @@ impl<A: Application> Application for Counted<'_, A> {
 }
 
 impl LocalEndpoint {
-    /// Opens the sockets. Timers of the calling thread are made precise.
+    /// Opens the sockets of an endpoint. Sets the timer slack of the calling thread to the minimum,
+    /// so that waits end on time.
     ///
     /// # Errors
     /// An error of the operating system, if the sockets cannot be opened, or an error of the
@@ -86,8 +87,8 @@ impl LocalEndpoint {
         Ok(engines.map(|engine| Self { engine }).collect())
     }
 
-    /// Returns a descriptor that is readable while packets wait, for callers with another way of
-    /// waiting. Use it only to wait: a round receives the packets.
+    /// Returns a descriptor that is readable while packets wait, for callers with their own event
+    /// loop. Use it only to wait; [`LocalEndpoint::poll`] reads the packets.
     ///
     /// # Errors
     /// An error of the operating system, if it has no free descriptor.
@@ -98,7 +99,7 @@ impl LocalEndpoint {
 
 impl LocalEndpoint<NearIo> {
     /// Opens the sockets as [`LocalEndpoint::bind`] does. If `enabled`, packets to endpoints of
-    /// this machine that are bound in this way too go through memory ([`crate::back_ends::near`]).
+    /// this machine that were opened by this function too go through memory ([`crate::near`]).
     ///
     /// # Errors
     /// As [`LocalEndpoint::bind`].
@@ -114,7 +115,7 @@ impl LocalEndpoint<NearIo> {
     }
 
     /// Returns a descriptor that is readable while packets wait, if [`LocalEndpoint::arm`] was
-    /// called since packets were last received. Use it only to wait.
+    /// called since packets were last received. Use the descriptor only to wait.
     ///
     /// # Errors
     /// An error of the operating system, if it has no free descriptor.
@@ -129,7 +130,8 @@ impl LocalEndpoint<NearIo> {
 }
 
 impl<I: PacketIo> LocalEndpoint<I> {
-    /// Makes an endpoint over any back end. Timers of the calling thread are made precise.
+    /// Makes an endpoint that sends and receives by the back end `io`. Sets the timer slack of the
+    /// calling thread to the minimum, so that waits end on time.
     ///
     /// # Errors
     /// An error of the configuration, if a setting is out of range.
@@ -138,8 +140,8 @@ impl<I: PacketIo> LocalEndpoint<I> {
         Ok(Self { engine: engine_over(io, config)? })
     }
 
-    /// Makes an endpoint over any back end, for a run with this epoch (see
-    /// [`lasting_epoch`](crate::clock::lasting_epoch)).
+    /// Makes an endpoint that sends and receives by the back end `io`, for a run with this epoch
+    /// (see [`lasting_epoch`](crate::clock::lasting_epoch)).
     ///
     /// # Errors
     /// An error of the configuration, if a setting is out of range.
@@ -148,9 +150,8 @@ impl<I: PacketIo> LocalEndpoint<I> {
         Ok(Self { engine: engine_of_run(io, config, epoch)? })
     }
 
-    /// Makes the endpoints of the shards of one node, one over each back end. All receive at one
-    /// address, where each back end gets the packets that [`srd_proto::shard_of`] assigns to its
-    /// shard.
+    /// Makes the endpoints of the shards of one node, one over each back end. All back ends receive
+    /// at one address; each receives the packets that [`srd_proto::shard_of`] assigns to its shard.
     ///
     /// # Errors
     /// An error of the configuration, if a setting is out of range; the number of back ends is one
@@ -191,8 +192,8 @@ impl<I: PacketIo> LocalEndpoint<I> {
         self.connect_with_key(address, None)
     }
 
-    /// Returns the peer at `address` with this static public key, as [`LocalEndpoint::connect`]
-    /// does.
+    /// Returns the peer at `address` with this static public key; adds the peer if it is new. Sends
+    /// nothing: the first datagram creates the context.
     ///
     /// # Errors
     /// [`AddPeerError`], if the endpoint has its largest number of peers, needs a key, or has a
@@ -226,9 +227,10 @@ impl<I: PacketIo> LocalEndpoint<I> {
         self.engine.core().send(now, to, datagram)
     }
 
-    /// Sends, then waits until the application was called, for at most `timeout`
-    /// ([`Duration::MAX`]: without limit), then sends the datagrams that these calls queued.
-    /// Returns the number of calls; zero if the time has passed.
+    /// Sends queued datagrams, and processes packets until the application was called for a
+    /// delivery or an event, for at most `timeout` ([`Duration::MAX`]: without limit). Datagrams
+    /// that the application queued in these calls are sent before this function returns. Returns
+    /// the number of calls; zero if the time has passed.
     ///
     /// # Errors
     /// An error of the operating system that makes the sockets unusable.
@@ -259,8 +261,8 @@ impl<I: PacketIo> LocalEndpoint<I> {
         Ok(self.engine.send_and_notify(app)? == Flow::More)
     }
 
-    /// Ends the endpoint: sends every peer a Close ([`srd_proto::Endpoint::close`]), and waits for
-    /// at most 50 ms until all of them are sent.
+    /// Ends the endpoint: sends a Close to every peer ([`srd_proto::Endpoint::close`]), and waits
+    /// for at most 50 ms until all Closes are sent.
     ///
     /// # Errors
     /// An error of the operating system that makes the sockets unusable.
@@ -270,14 +272,15 @@ impl<I: PacketIo> LocalEndpoint<I> {
         self.engine.send_closes(app)
     }
 
-    /// Hands out all events. Returns whether there was an event.
+    /// Passes all waiting events to the application. Returns whether there was an event.
     pub fn hand_out_events(&mut self, app: &mut impl Application) -> bool {
         self.engine.hand_out_events(app)
     }
 
     /// Second half of a round: receives the packets that have arrived. If the last
-    /// [`LocalEndpoint::transmit`] left nothing to send, waits until `until`, a wake-up, or a
-    /// watched descriptor. Returns the number of packets that arrived.
+    /// [`LocalEndpoint::transmit`] left nothing to send, waits at most until `until`; the next
+    /// timer, a wake-up, or a readable watched descriptor ends the wait earlier. Returns the number
+    /// of packets that arrived.
     ///
     /// # Errors
     /// An error of the operating system that makes the sockets unusable.
@@ -296,7 +299,7 @@ impl<I: PacketIo> LocalEndpoint<I> {
         self.engine.due()
     }
 
-    /// Returns a handle with which another thread can end a wait.
+    /// Returns a handle with which another thread can end this endpoint's wait for packets.
     ///
     /// # Errors
     /// An error of the operating system, if it has no free descriptor.
@@ -304,7 +307,7 @@ impl<I: PacketIo> LocalEndpoint<I> {
         self.engine.io().waker()
     }
 
-    /// Returns the core, and the time of its last call.
+    /// Returns the protocol core, and the current time for calls to it.
     pub fn core_mut(&mut self) -> (&mut srd_proto::Endpoint, Instant) {
         let now = self.engine.look();
         (self.engine.core(), now)
@@ -315,15 +318,15 @@ impl<I: PacketIo> LocalEndpoint<I> {
         self.engine.core_ref().payload_bytes_max()
     }
 
-    /// Returns the core, to read its counters and paths.
+    /// Returns the protocol core, to read its counters and paths.
     pub fn core(&self) -> &srd_proto::Endpoint {
         self.engine.core_ref()
     }
 
     /// Sets whether a step of the wall clock, or lost events of the kernel, count as signs that
-    /// this process may exist twice. The clock of a restored virtual machine is set; some virtual
-    /// machines show no better sign. Each sign ends every session and every datagram in flight. So
-    /// enable this only for programs whose traffic tolerates such ends; the rate of suspicions is
+    /// this process may exist twice. After a restore, the clock of a virtual machine is set; some
+    /// virtual machines show no better sign. Each sign ends every session and every datagram in
+    /// flight. So enable this only if the program tolerates that. The rate of such signs is
     /// limited. Off by default.
     pub fn reseed_at_clock_steps(&mut self, counts: bool) {
         self.engine.copies().counts_suspicions = counts;

@@ -22,11 +22,12 @@ pub struct BindOptions {
     pub address: IpAddr,
     /// The port that peers send to, and the first source port. Zero: binding chooses a free one.
     pub base_port: u16,
-    /// Whether a path may use any free source port if its consecutive port is taken. For hosts
-    /// where many endpoints choose their ports independently.
+    /// Whether a path may use any free source port if its consecutive port is taken. Useful on
+    /// hosts where many endpoints choose their ports independently.
     pub paths_anywhere: bool,
-    /// The core's configuration. Binding sets its `local_port`, and the values that the next two
-    /// options enable.
+    /// Configuration of the protocol core. Binding sets its `local_port`, and also its
+    /// `packet_bytes_max` and `link_rate_bps` if `packet_bytes_from_interface` and
+    /// `link_rate_from_interface` are set.
     pub config: Config,
     /// Whether `config.packet_bytes_max` is replaced by the largest size that the local interface
     /// passes.
@@ -34,7 +35,8 @@ pub struct BindOptions {
     /// Whether a `config.link_rate_bps` of zero (unknown) is replaced by the speed of the
     /// interface, if the speed is known.
     pub link_rate_from_interface: bool,
-    /// Way of waiting for packets. By default: poll for 50 us after the last packet, then sleep.
+    /// Whether the thread sleeps or polls while it waits for packets. By default it polls for 50 us
+    /// after the last packet, and then sleeps.
     pub poll: PollMode,
     /// Requested size of the receive buffer, in bytes (see [`UdpOptions::receive_buffer_bytes`]).
     pub receive_buffer_bytes: u32,
@@ -68,7 +70,7 @@ impl Default for BindOptions {
     }
 }
 
-/// Options of the UDP sockets.
+/// Options of the UDP sockets of an endpoint.
 #[derive(Clone, Debug)]
 pub struct UdpOptions {
     /// The address to bind, with the base port. `::` serves IPv4 and IPv6. Port zero: binding
@@ -86,7 +88,7 @@ pub struct UdpOptions {
     pub ecn: Ecn,
     /// The DSCP of every packet, 0 to 63: the six bits above the ECN field.
     pub dscp: u8,
-    /// Way of waiting for packets.
+    /// Whether the thread sleeps or polls while it waits for packets.
     pub poll: PollMode,
     /// Requested size of the receive buffer, in bytes. Without privilege the system limits the size
     /// to `net.core.rmem_max`.
@@ -95,7 +97,8 @@ pub struct UdpOptions {
     pub send_buffer_bytes: u32,
     /// Whether to use segmentation offload if the kernel supports it.
     pub segmentation: bool,
-    /// Mark of every packet that is sent (`SO_MARK`). Requires `CAP_NET_ADMIN`.
+    /// Mark of every packet that is sent (`SO_MARK`), which requires `CAP_NET_ADMIN`; `None`: no
+    /// mark.
     pub mark: Option<u32>,
 }
 

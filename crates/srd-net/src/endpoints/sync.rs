@@ -15,8 +15,8 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Returns the deadline after `timeout`; `None`, which means without limit, if the time cannot be
-/// represented.
+/// Returns the time that is `timeout` from now. Returns `None`, which means no limit, if `timeout`
+/// is `None` or if the time cannot be represented.
 pub(crate) fn deadline(timeout: Option<Duration>) -> Option<Instant> {
     timeout.and_then(|t| Instant::now().checked_add(t))
 }
@@ -85,8 +85,8 @@ impl Waiters {
         }
     }
 
-    /// Stores the waker of a future under its key; assigns the key at the first call. Check the
-    /// state again afterwards.
+    /// Stores the waker of a future under its key; assigns the key at the first call. The caller
+    /// must check the state again afterwards, since it may have changed before this call.
     fn register(&self, key: &mut Option<u64>, waker: &Waker) {
         let mut futures = lock(&self.futures);
         let key = *key.get_or_insert_with(|| {
@@ -101,8 +101,8 @@ impl Waiters {
         drop(old);
     }
 
-    /// Stores the waker of the caller of a poll function, in place of the previous one. Check the
-    /// state again afterwards.
+    /// Stores the waker of the caller of a poll function, in place of the previous one. The caller
+    /// must check the state again afterwards, since it may have changed before this call.
     fn register_polled(&self, waker: &Waker) {
         let mut futures = lock(&self.futures);
         let is_known = futures.polled.as_ref().is_some_and(|known| known.will_wake(waker));
@@ -145,7 +145,8 @@ impl Waiters {
     /// Wakes every waiter. `state` is the lock that the threads wait under.
     fn wake<S>(&self, state: &Mutex<S>) {
         if self.threads.load(Ordering::SeqCst) > 0 {
-            // A thread that has checked the state but does not sleep yet holds the lock.
+            // A thread that has checked the state but does not sleep yet holds the lock. Taking the
+            // lock waits until the thread sleeps.
             drop(lock(state));
             self.condvar.notify_all();
         }
@@ -195,7 +196,7 @@ pub(crate) struct OneshotSender<T> {
     shared: Arc<OneshotState<T>>,
 }
 
-/// The receiver of one value. If the sender is dropped, there is no value.
+/// The receiver of one value. It receives `None` if the sender is dropped without a value.
 #[derive(Debug)]
 pub(crate) struct OneshotReceiver<T> {
     shared: Arc<OneshotState<T>>,
@@ -217,7 +218,7 @@ enum Value<T> {
 }
 
 impl<T> Value<T> {
-    /// Takes the value. `Some(None)`: no value will arrive.
+    /// Takes the value. `None`: the value has not arrived yet; `Some(None)`: no value will arrive.
     fn take(&mut self) -> Option<Option<T>> {
         match std::mem::replace(self, Self::Over) {
             Self::Open => {
@@ -426,7 +427,7 @@ impl<T> Inbox<T> {
         }
     }
 
-    /// Appends all of `items`.
+    /// Moves all `items` to the end of the queue, and wakes waiting threads and futures.
     pub(crate) fn append(&self, items: &mut VecDeque<T>) {
         if items.is_empty() {
             return;
@@ -465,7 +466,7 @@ impl<T> Inbox<T> {
         self.closed.load(Ordering::SeqCst)
     }
 
-    /// Takes the first item, if there is one.
+    /// Takes the first item. Returns `None` if the inbox is empty and not closed.
     pub(crate) fn try_take(&self) -> Option<Result<T, InboxClosed>> {
         self.pop(&mut lock(&self.state))
     }

@@ -107,7 +107,7 @@ fn room_survives_many_threads() {
     assert!(permits.is_idle());
 }
 
-/// A separate task; its waker does nothing.
+/// A task whose waker does nothing.
 struct Task;
 
 impl Wake for Task {

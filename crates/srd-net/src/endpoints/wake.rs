@@ -11,7 +11,7 @@ use crate::primitives::atomic::{AtomicBool, Ordering};
 use crate::primitives::{Condvar, Mutex, PoisonError};
 use crate::sys::os::Wake;
 
-/// Ends the wait of one thread in [`crate::PacketIo::receive`].
+/// A handle with which other threads end the wait of one thread in [`crate::PacketIo::receive`].
 #[derive(Debug)]
 pub struct IoWaker {
     pending: AtomicBool,
@@ -41,7 +41,7 @@ impl IoWaker {
         Self { pending: AtomicBool::new(false), sleeping: AtomicBool::new(false), bell }
     }
 
-    /// Ends the current or the next wait.
+    /// Ends the current wait of the thread; if it does not wait now, ends its next wait.
     pub fn wake(&self) {
         self.pending.store(true, Ordering::SeqCst);
         if self.sleeping.load(Ordering::SeqCst) && self.sleeping.swap(false, Ordering::SeqCst) {
@@ -55,13 +55,14 @@ impl IoWaker {
         }
     }
 
-    /// Whether another thread has called [`IoWaker::wake`]; clears the call.
+    /// Whether [`IoWaker::wake`] was called since the last wait. The call counts once: it is
+    /// cleared.
     pub(crate) fn take(&self) -> bool {
         self.pending.load(Ordering::Relaxed) && self.pending.swap(false, Ordering::SeqCst)
     }
 
-    /// Announces that this thread will sleep. Returns false if there was a call, which is now
-    /// cleared: then the thread must not sleep.
+    /// Announces that this thread will sleep. Returns false if [`IoWaker::wake`] was called since
+    /// the last wait. In this case the thread must not sleep, and the call is cleared.
     pub(crate) fn prepare_sleep(&self) -> bool {
         self.sleeping.store(true, Ordering::SeqCst);
         if self.pending.swap(false, Ordering::SeqCst) {
@@ -71,9 +72,9 @@ impl IoWaker {
         true
     }
 
-    /// Ends a sleep; `rung`: the descriptor was readable. (Another thread may have cleared
-    /// `sleeping` and not written to the descriptor yet; then the next sleep ends immediately, and
-    /// resets the descriptor.)
+    /// Must be called after a sleep. `rung`: whether the descriptor was readable. (Another thread
+    /// may have cleared `sleeping` and not written to the descriptor yet. In this case the next
+    /// sleep ends immediately, and resets the descriptor.)
     pub(crate) fn finish_sleep(&self, rung: bool) {
         self.sleeping.store(false, Ordering::SeqCst);
         if rung && let Bell::Descriptor(wake) = &self.bell {
@@ -82,7 +83,8 @@ impl IoWaker {
         self.pending.swap(false, Ordering::SeqCst);
     }
 
-    /// Returns the descriptor that becomes readable on a call, if there is one.
+    /// Returns the descriptor that [`IoWaker::wake`] makes readable; `None` if the thread sleeps on
+    /// a condition variable.
     pub(crate) fn fd(&self) -> Option<BorrowedFd<'_>> {
         match &self.bell {
             Bell::Descriptor(wake) => Some(wake.fd()),
@@ -90,7 +92,8 @@ impl IoWaker {
         }
     }
 
-    /// Sleeps on the condition variable for at most `limit`. Returns whether there was a call.
+    /// Sleeps on the condition variable for at most `limit`. Returns whether [`IoWaker::wake`]
+    /// ended the sleep.
     pub(crate) fn sleep(&self, limit: std::time::Duration) -> bool {
         let Bell::Condition(rung, condition) = &self.bell else { return false };
         let guard = rung.lock().unwrap_or_else(PoisonError::into_inner);

@@ -5,9 +5,10 @@
 
 use crate::sys::bpf::Instruction;
 
-/// Registers of eBPF, named by the value that they hold in the programs of this crate.
+/// Register 0 of eBPF, which holds the result of a call, and the result of the program at its end.
 pub(crate) const RESULT: u8 = 0;
-/// Register of the first argument of a call. At the start of a program it holds the context.
+/// Register of the first argument of a call. At the start of a program it holds the program's
+/// context.
 pub(crate) const ARGUMENT_1: u8 = 1;
 pub(crate) const ARGUMENT_2: u8 = 2;
 pub(crate) const ARGUMENT_3: u8 = 3;
@@ -37,17 +38,17 @@ impl Width {
 /// Condition of a jump on a register.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum If {
-    /// All 64 bits equal this value.
+    /// All 64 bits of the register equal this value.
     Equals(i32),
-    /// The lower 32 bits differ from this value.
+    /// The lower 32 bits of the register differ from this value.
     Low32Differs(u32),
     /// The register is above this value (unsigned comparison).
     Above(i32),
     /// The register is at most this value (unsigned comparison).
     AtMost(i32),
-    /// The register is above that other register (unsigned comparison).
+    /// The register is above the register with this number (unsigned comparison).
     AboveRegister(u8),
-    /// The register equals that other register.
+    /// The register equals the register with this number.
     EqualsRegister(u8),
 }
 
@@ -55,13 +56,13 @@ pub(crate) enum If {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Label(usize);
 
-/// A program that is being written.
+/// An eBPF program that is being assembled.
 #[derive(Debug, Default)]
 pub(crate) struct Assembler {
     code: Vec<Instruction>,
     /// Position of each label; `None` until [`Assembler::here`] fixes the position.
     places: Vec<Option<usize>>,
-    /// Jumps: the index of the jump instruction, and its target.
+    /// Jumps: the index of each jump instruction, and the label that it jumps to.
     jumps: Vec<(usize, Label)>,
 }
 
@@ -78,42 +79,43 @@ impl Assembler {
         Label(self.places.len() - 1)
     }
 
-    /// Fixes the position of a label: the next instruction.
+    /// Sets the position of a label to that of the next instruction.
     pub(crate) fn here(&mut self, place: Label) {
         self.places[place.0] = Some(self.code.len());
     }
 
-    /// `to = *(width *)(from + offset)`
+    /// Adds the instruction `to = *(width *)(from + offset)`.
     pub(crate) fn load(&mut self, width: Width, to: u8, from: u8, offset: i16) {
         self.add(0x61 | width as u8, to, from, offset, 0);
     }
 
-    /// `*(width *)(to + offset) = from`
+    /// Adds the instruction `*(width *)(to + offset) = from`.
     pub(crate) fn store(&mut self, width: Width, to: u8, offset: i16, from: u8) {
         self.add(0x63 | width as u8, to, from, offset, 0);
     }
 
-    /// `*(width *)(to + offset) = value`
+    /// Adds the instruction `*(width *)(to + offset) = value`.
     pub(crate) fn store_value(&mut self, width: Width, to: u8, offset: i16, value: i32) {
         self.add(0x62 | width as u8, to, 0, offset, value);
     }
 
-    /// `*(u64 *)to += from`, as an atomic operation.
+    /// Adds the instruction `*(u64 *)to += from`, as an atomic operation.
     pub(crate) fn count_up(&mut self, to: u8, from: u8) {
         self.add(0xdb, to, from, 0, 0);
     }
 
-    /// `to = from`
+    /// Adds the instruction `to = from`.
     pub(crate) fn copy(&mut self, to: u8, from: u8) {
         self.add(0xbf, to, from, 0, 0);
     }
 
-    /// `to = value`
+    /// Adds the instruction `to = value`.
     pub(crate) fn set(&mut self, to: u8, value: i32) {
         self.add(0xb7, to, 0, 0, value);
     }
 
-    /// `to = the map`, for calls whose argument is a map.
+    /// Adds instructions that set `to` to the map with the descriptor `map`, for calls with a map
+    /// as argument.
     pub(crate) fn set_map(&mut self, to: u8, map: i32) {
         // This load takes two instructions. Source 1 means that the constant is the descriptor of a
         // map.
@@ -121,50 +123,51 @@ impl Assembler {
         self.add(0, 0, 0, 0, 0);
     }
 
-    /// `to = address of the only value of a map`
+    /// Adds instructions that set `to` to the address of the only value of a map.
     pub(crate) fn set_map_value(&mut self, to: u8, map: i32) {
         self.add(0x18, to, 2, 0, map);
         self.add(0, 0, 0, 0, 0);
     }
 
-    /// `to += from`
+    /// Adds the instruction `to += from`.
     pub(crate) fn add_register(&mut self, to: u8, from: u8) {
         self.add(0x0f, to, from, 0, 0);
     }
 
-    /// `to += value`
+    /// Adds the instruction `to += value`.
     pub(crate) fn add_value(&mut self, to: u8, value: i32) {
         self.add(0x07, to, 0, 0, value);
     }
 
-    /// `to &= value`
+    /// Adds the instruction `to &= value`.
     pub(crate) fn and(&mut self, to: u8, value: i32) {
         self.add(0x57, to, 0, 0, value);
     }
 
-    /// `to >>= bits`
+    /// Adds the instruction `to >>= bits`.
     pub(crate) fn shift_right(&mut self, to: u8, bits: i32) {
         self.add(0x77, to, 0, 0, bits);
     }
 
-    /// Converts the low 16 bits of `to` from network byte order to the byte order of the machine.
+    /// Adds an instruction that converts the low 16 bits of `to` from network byte order to the
+    /// byte order of the machine.
     pub(crate) fn swap_from_network_16(&mut self, to: u8) {
         self.add(0xdc, to, 0, 0, 16);
     }
 
-    /// `r0 = function(r1, r2, ...)`. `function` is the number of a BPF helper function of the
-    /// kernel.
+    /// Adds the instruction `r0 = function(r1, r2, ...)`. `function` is the number of a BPF helper
+    /// function of the kernel.
     pub(crate) fn call(&mut self, function: i32) {
         self.add(0x85, 0, 0, 0, function);
     }
 
-    /// Jumps to a label.
+    /// Adds a jump to a label.
     pub(crate) fn jump(&mut self, place: Label) {
         self.jumps.push((self.code.len(), place));
         self.add(0x05, 0, 0, 0, 0);
     }
 
-    /// Jumps to a label if the comparison is true.
+    /// Adds a jump to a label, which is taken if the comparison of `register` is true.
     pub(crate) fn jump_if(&mut self, register: u8, comparison: If, place: Label) {
         self.jumps.push((self.code.len(), place));
         match comparison {
@@ -177,7 +180,7 @@ impl Assembler {
         }
     }
 
-    /// `return r0`
+    /// Adds the instruction `return r0`.
     pub(crate) fn leave(&mut self) {
         self.add(0x95, 0, 0, 0, 0);
     }

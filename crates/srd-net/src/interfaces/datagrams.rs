@@ -22,46 +22,48 @@ use crate::sys::recv::Receiver;
 use crate::sys::send::Sender;
 use crate::sys::socket::Socket;
 
-/// Messages that wait to be sent.
+/// Largest number of messages that wait to be sent.
 const RUNS_MAX: usize = 32;
 
 /// A socket, the messages that wait to be sent by it, and the messages that were read from it.
 #[derive(Debug)]
 pub struct Datagrams {
     socket: Socket,
-    /// Sockets that datagrams are sent by. If empty, datagrams are sent by `socket`.
+    /// Sockets that send datagrams. If the list is empty, `socket` sends them.
     senders: Vec<Socket>,
     sender: Sender,
     receiver: Receiver,
-    /// Whether the kernel cuts messages.
+    /// Whether the kernel cuts messages into datagrams (`UDP_SEGMENT`).
     cuts: bool,
     segments_max: usize,
     runs: Vec<(Transmit, Run)>,
     /// Buffers of messages that were sent, to be used again.
     spare: Vec<Vec<u8>>,
     lost: u64,
-    /// Whether the kernel joins arriving datagrams. Joining is worth its cost for streams only.
+    /// Whether the kernel joins arriving datagrams (`UDP_GRO`). Joining is switched on when one
+    /// call has read several messages; for single datagrams it is not worth its cost.
     joins: bool,
-    /// Number of messages of the last call, index of the next message, and datagrams of the current
-    /// message that were not handed over yet.
+    /// Number of messages that the last system call read. `next` is the index of the next of these
+    /// messages, and `current` holds the datagrams that were not handed over yet.
     messages: usize,
     next: usize,
     current: Message,
 }
 
-/// A message that was read, and the range of its datagrams that were not handed over yet.
+/// A message that was read from the socket, and the range of its bytes that the caller has not
+/// taken yet.
 #[derive(Debug)]
 struct Message {
     index: usize,
     from: SocketAddr,
-    /// Bytes of each datagram; the last datagram may be shorter.
+    /// Length of each datagram of the message, in bytes; the last datagram may be shorter.
     each: usize,
-    /// Start of the next datagram, and end of the last one.
+    /// Offset of the next datagram in the message; `end` is the end of the last datagram.
     at: usize,
     end: usize,
 }
 
-/// Datagrams of the same length; the last datagram may be shorter.
+/// Datagrams of the same length that are sent as one message; the last datagram may be shorter.
 #[derive(Debug)]
 struct Run {
     bytes: Vec<u8>,
@@ -75,9 +77,8 @@ impl Segments for Run {
 }
 
 impl Datagrams {
-    /// Makes a set of datagrams over a bound socket, with kernel buffers of this many bytes for
-    /// each direction. With `CAP_NET_ADMIN` the buffers may exceed the system's limit; otherwise
-    /// the limit applies.
+    /// Takes over a bound socket, and requests kernel buffers of `buffer_bytes` in each direction.
+    /// With `CAP_NET_ADMIN` the buffers may exceed the system's limit; otherwise the limit applies.
     ///
     /// # Errors
     /// An error of the operating system, if an option of the socket cannot be set.
@@ -102,7 +103,8 @@ impl Datagrams {
         })
     }
 
-    /// Sends by these bound sockets from now on. Nothing is received by them.
+    /// Sets the bound sockets that send datagrams from now on. Datagrams that arrive at these
+    /// sockets are dropped.
     ///
     /// # Errors
     /// An error of the operating system, if an option of a socket cannot be set.
@@ -135,8 +137,8 @@ impl Datagrams {
                 && of.total_bytes == of.segments * of.segment_bytes
                 && of.total_bytes + bytes <= BATCH_BYTES_MAX
         };
-        // The last message of this flow to this destination. The datagram may overtake messages to
-        // other destinations and of other flows.
+        // The datagram is added to the last message of its flow to its destination. So it may
+        // overtake messages to other destinations and of other flows.
         let is_same = |of: &Transmit| of.destination == to && of.entropy == entropy;
         let last = self.runs.iter_mut().rev().find(|(of, _)| is_same(of));
         if let Some((of, run)) = last.filter(|(of, _)| self.cuts && fits(of)) {
@@ -167,7 +169,7 @@ impl Datagrams {
     /// Sends all waiting messages. Datagrams that the socket does not accept are lost, and counted.
     pub fn flush(&mut self) {
         let mut runs = std::mem::take(&mut self.runs);
-        // One call sends messages of one socket; these keep their order.
+        // One call sends the messages of one socket. The sort is stable: they keep their order.
         runs.sort_by_key(|(of, _)| of.entropy);
         let mut done = 0;
         while let Some((first, _)) = runs.get(done) {
@@ -198,7 +200,7 @@ impl Datagrams {
         self.runs = runs;
     }
 
-    /// Sends each datagram of a message as a message with one datagram.
+    /// Sends each datagram of a message separately, if the kernel cannot cut the message.
     fn send_apart(&mut self, batch: &(Transmit, Run)) {
         let socket = self.senders.get(usize::from(batch.0.entropy.0)).unwrap_or(&self.socket);
         let mut done = 0;
@@ -230,8 +232,8 @@ impl Datagrams {
         self.current.at < self.current.end || self.next < self.messages
     }
 
-    /// Hands over the datagrams of one received message, at most `most` of them, with their sender.
-    /// Returns the number of datagrams; 0 if no message has arrived.
+    /// Passes the datagrams of one received message to `read`, at most `most` of them, with their
+    /// sender. Returns the number of datagrams; 0 if no message has arrived.
     pub fn receive_some(&mut self, most: usize, mut read: impl FnMut(SocketAddr, &[u8])) -> usize {
         if most == 0 || !self.has_message() {
             return 0;
@@ -252,7 +254,7 @@ impl Datagrams {
                 let Ok(messages) = self.receiver.receive(&self.socket) else { return false };
                 self.messages = messages;
                 if self.messages > 1 && !self.joins {
-                    // This option is absent before Linux 5.0; without it each message is one
+                    // Linux before 5.0 has no `UDP_GRO`; without it each message is one
                     // datagram.
                     let _ = self.socket.receive_coalesced();
                     self.joins = true;
@@ -276,7 +278,7 @@ impl Datagrams {
     }
 }
 
-/// Whether this is the error that the kernel returns for messages that it cannot cut.
+/// Whether the error is one that the kernel returns for a message that it cannot cut.
 fn is_of_cutting(error: &io::Error) -> bool {
     matches!(errno(error), libc::EINVAL | libc::EIO | libc::EMSGSIZE)
 }
@@ -311,8 +313,8 @@ mod tests {
         all
     }
 
-    /// Datagrams arrive in order: equal lengths that are joined, other lengths that are not, and
-    /// more than one message holds.
+    /// Datagrams arrive in order: datagrams of equal length, which are joined, datagrams of other
+    /// lengths, which are not, and more datagrams than one message can contain.
     #[test]
     fn datagrams_arrive_as_they_were_sent() {
         let (mut one, mut two, to) = pair();
@@ -386,7 +388,7 @@ mod tests {
         assert_eq!(received(&mut two, 2), [vec![1; 100], vec![4; 100]]);
     }
 
-    /// A kernel that cuts no messages.
+    /// If the kernel cuts no messages, each datagram is sent as one message.
     #[test]
     fn without_segmentation_datagrams_leave_one_by_one() {
         let (mut one, mut two, to) = pair();
@@ -395,7 +397,7 @@ mod tests {
         one.flush();
         let each: Vec<Vec<u8>> = (0..50_u8).map(|n| vec![n; 64]).collect();
         assert_eq!(received(&mut two, 50), each);
-        // A kernel that refuses to cut messages only when they are sent.
+        // Simulates a kernel that refuses to cut messages only when they are sent.
         one.cuts = true;
         (0..50_u8).for_each(|n| one.push(to, 0, &[n; 64], &[]));
         let run = one.runs.pop().unwrap();

@@ -29,7 +29,7 @@ const JUMBO_BYTES: u32 = 9000;
 pub struct Link {
     /// The local address that packets leave from.
     pub local: IpAddr,
-    /// The interface that has this address.
+    /// Name of the interface that has the local address.
     pub interface: Option<String>,
     /// MTU of the interface (or of the route, if smaller), including the IP header, as configured.
     /// A smaller MTU that the kernel has learned from ICMP, and forgets after ten minutes, does not
@@ -55,7 +55,7 @@ impl Link {
         socket.connect(&destination)?;
         let mtu_bytes = match configured_mtu(&destination) {
             Some(bytes) => bytes,
-            // Without netlink: the kernel's current path MTU.
+            // If netlink fails, the kernel's current path MTU is used.
             None => socket.path_mtu()?,
         };
         let local = socket.local_address()?.ip();
@@ -128,7 +128,7 @@ pub fn local_packet_bytes(ip: IpAddr) -> io::Result<u16> {
         .filter(|a| if ip.is_unspecified() { !a.loopback } else { a.ip == ip })
         .collect();
     if interfaces.is_empty() {
-        // Another address of 127/8, or no network at all.
+        // The address is another one of 127/8, or the machine has no network.
         interfaces = addresses.iter().filter(|a| a.loopback).collect();
     }
     let mut least = JUMBO_BYTES;
@@ -139,7 +139,8 @@ pub fn local_packet_bytes(ip: IpAddr) -> io::Result<u16> {
     Ok(u16::try_from(least.saturating_sub(headers)).unwrap_or(u16::MAX))
 }
 
-/// Returns the speed of the interface with the local address `ip`, if the interface reports it.
+/// Returns the speed in bits per second of the interface with the local address `ip`, if it is a
+/// hardware interface that reports its speed.
 pub fn local_rate(ip: IpAddr) -> Option<u64> {
     rate_of(&interface::name_of(ip).ok()??)
 }
@@ -163,7 +164,8 @@ fn rate_of(interface: &str) -> Option<u64> {
     parse_speed(&std::fs::read_to_string(directory.join("speed")).ok()?)
 }
 
-/// Parses the speed in megabits per second as sysfs writes it; -1 and 4294967295 mean unknown.
+/// Parses a speed in megabits per second as sysfs writes it, and returns it in bits per second.
+/// Returns `None` for -1 and 4294967295, which mean that the speed is unknown.
 fn parse_speed(text: &str) -> Option<u64> {
     let mbps: i64 = text.trim().parse().ok()?;
     let mbps = u64::try_from(mbps).ok()?;

@@ -15,7 +15,7 @@ use crate::sys::packet::PacketRing;
 pub struct TappedPacket<'a> {
     /// Time when the kernel handled the packet, in nanoseconds since 1970.
     pub time_ns: u64,
-    /// Whether this machine sent it.
+    /// Whether this machine sent the packet.
     pub outgoing: bool,
     /// Protocol after the link header, as an EtherType.
     pub protocol: u16,

@@ -1,4 +1,4 @@
-//! A TUN device: the guest side of the card.
+//! A TUN device: the network interface through which a guest and the card exchange packets.
 //!
 //! A frame is a packet after ten bytes of offload header (`srd_card::offload`). Its checksum may
 //! not be filled in yet, and it may be a packet of up to 64 KB that is not segmented yet. So there
@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use crate::sys::{os, tun};
 
-/// Bytes of the largest frame.
+/// Length in bytes of the largest frame, with its offload header.
 pub const FRAME_BYTES_MAX: usize = 65_536 + 10;
 /// Smallest frame that keeps the buffer into which it was read. A smaller frame is copied into a
 /// buffer of its size, so that a small packet does not occupy 64 KB while it waits.
@@ -19,7 +19,7 @@ const HANDED_OVER_BYTES_MIN: usize = 16 * 1024;
 /// frames of the largest size.
 const HEAP_KEPT_BYTES: u32 = 32 << 20;
 
-/// A TUN device.
+/// A TUN device, or one queue of a TUN device with several queues.
 #[derive(Debug)]
 pub struct Tun {
     fd: Arc<OwnedFd>,

@@ -15,7 +15,7 @@ pub(crate) struct SockAddr {
 }
 
 impl SockAddr {
-    /// Bytes of the buffer, which has space for either family.
+    /// Bytes of the buffer, which has space for an address of IPv4 or of IPv6.
     pub(crate) const CAPACITY: u32 = 28;
     /// An address of zeros: a buffer to receive into.
     pub(crate) const EMPTY: Self = Self { bytes: [0; V6_BYTES] };
@@ -41,8 +41,8 @@ impl SockAddr {
         (Self { bytes }, u32::try_from(length).unwrap_or(Self::CAPACITY))
     }
 
-    /// Returns the form of `address` for a socket of this family. A socket of both families uses
-    /// IPv4-mapped addresses for IPv4.
+    /// Returns the kernel's form of `address`, and its length, for an IPv6 or an IPv4 socket. On an
+    /// IPv6 socket, an IPv4 address has its IPv4-mapped form.
     pub(crate) fn encode_for(ipv6: bool, address: &SocketAddr) -> (Self, u32) {
         match address {
             SocketAddr::V4(v4) if ipv6 => {

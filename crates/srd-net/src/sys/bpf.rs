@@ -21,7 +21,8 @@ const BPF_LINK_CREATE: libc::c_long = 28;
 
 const BPF_MAP_TYPE_XSKMAP: u32 = 17;
 
-/// The program reads only the first part of a packet (`BPF_F_XDP_HAS_FRAGS`).
+/// Flag of an XDP program that accepts packets in several buffers, although it reads only the first
+/// one (`BPF_F_XDP_HAS_FRAGS`).
 const HAS_FRAGS: u32 = 1 << 5;
 /// Flag to attach before the programs that are already attached (`BPF_F_BEFORE`).
 const BEFORE: u32 = 1 << 3;
@@ -47,7 +48,7 @@ pub(crate) struct Instruction {
     pub(crate) immediate: i32,
 }
 
-/// Hook at which a program runs.
+/// Hook at which an XDP program runs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Mode {
     /// In the driver, before the kernel has allocated its own packet structure.
@@ -56,7 +57,7 @@ pub(crate) enum Mode {
     Generic,
 }
 
-/// Purpose of a program.
+/// Purpose of a BPF program, which determines the hook that it is attached to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Purpose {
     /// XDP: the packets that an interface receives, before the kernel processes them.
@@ -85,7 +86,7 @@ impl Purpose {
         }
     }
 
-    /// Returns the name of maps and programs in lists of the system.
+    /// Returns the name by which the system lists maps and programs (`bpftool`).
     fn name(self) -> [u8; 16] {
         match self {
             Self::Xdp => *b"srd_xdp\0\0\0\0\0\0\0\0\0",
@@ -94,7 +95,7 @@ impl Purpose {
     }
 }
 
-/// Properties of a map.
+/// Properties of a BPF map.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Shape {
     /// Type of the map: `BPF_MAP_TYPE_...`.
@@ -106,7 +107,7 @@ pub(crate) struct Shape {
     pub(crate) flags: u32,
 }
 
-/// Makes a map.
+/// Creates a BPF map with these properties.
 pub(crate) fn make_map(shape: Shape, purpose: Purpose) -> io::Result<OwnedFd> {
     #[repr(C)]
     struct Attributes {
@@ -183,15 +184,15 @@ pub(crate) struct LoadError {
 }
 
 impl Program {
-    /// Loads a program. Kernels before 5.18 do not support XDP packets of several parts; on these
-    /// the program is loaded without the flag for such packets.
+    /// Loads a program into the kernel. Kernels before 5.18 do not support XDP packets in several
+    /// buffers, and load the program without the flag [`HAS_FRAGS`].
     pub(crate) fn load(purpose: Purpose, code: &[Instruction]) -> Result<Self, LoadError> {
         let flags = if purpose == Purpose::Xdp { [HAS_FRAGS, 0].as_slice() } else { &[0] };
         let quietly = flags.iter().find_map(|flags| load(purpose, code, *flags, &mut []).ok());
         if let Some(fd) = quietly {
             return Ok(Self { fd, purpose });
         }
-        // Loads a second time, to get the verifier's log.
+        // Tries to load the program a second time, to get the verifier's log.
         let mut log = vec![0; LOG_BYTES_MAX];
         let loaded = load(purpose, code, 0, &mut log);
         loaded.map(|fd| Self { fd, purpose }).map_err(|error| {
@@ -315,7 +316,8 @@ fn load(
 pub(crate) struct Link(OwnedFd);
 
 impl Link {
-    /// Whether the interface of a program at tc still exists.
+    /// Whether a program at tc is still attached. The kernel detaches it when its interface is
+    /// removed.
     pub(crate) fn is_attached(&self) -> io::Result<bool> {
         #[repr(C)]
         #[derive(Default)]
@@ -395,6 +397,8 @@ unsafe fn descriptor<A>(command: libc::c_long, attributes: A) -> io::Result<Owne
     Ok(unsafe { OwnedFd::from_raw_fd(i32::try_from(fd).unwrap_or(-1)) })
 }
 
+/// Calls `bpf(2)` with a command and its attributes.
+///
 /// # Safety
 /// `attributes` are those of the command, without padding, and the memory that they point to
 /// outlives the call.
@@ -404,8 +408,10 @@ unsafe fn call<A>(command: libc::c_long, attributes: A) -> io::Result<usize> {
     unsafe { call_with(command, &mut attributes) }
 }
 
+/// Calls `bpf(2)` with a command and its attributes, which the kernel may write.
+///
 /// # Safety
-/// As for [`call`]. The kernel may write the attributes.
+/// As for [`call`].
 unsafe fn call_with<A>(command: libc::c_long, attributes: &mut A) -> io::Result<usize> {
     let place = std::ptr::from_mut(attributes);
     // SAFETY: the attributes are as long as announced; the caller guarantees their content.

@@ -15,7 +15,7 @@ fn length(result: c_long) -> isize {
     result as isize
 }
 
-/// `sendmsg`.
+/// Calls `sendmsg` without waiting.
 ///
 /// # Safety
 /// The header and all memory that it points to must be readable.
@@ -24,7 +24,7 @@ pub(super) unsafe fn sendmsg(fd: RawFd, header: *const libc::msghdr) -> isize {
     length(unsafe { libc::syscall(libc::SYS_sendmsg, fd, header, FLAGS) })
 }
 
-/// `sendmmsg`.
+/// Calls `sendmmsg` without waiting.
 ///
 /// # Safety
 /// The `count` headers and all memory that they point to must be readable, and their lengths
@@ -34,7 +34,7 @@ pub(super) unsafe fn sendmmsg(fd: RawFd, headers: *mut libc::mmsghdr, count: c_u
     length(unsafe { libc::syscall(libc::SYS_sendmmsg, fd, headers, count, FLAGS) })
 }
 
-/// `recvmsg`.
+/// Calls `recvmsg` without waiting.
 ///
 /// # Safety
 /// The header and all memory that it points to must be writable.
@@ -43,7 +43,7 @@ pub(super) unsafe fn recvmsg(fd: RawFd, header: *mut libc::msghdr) -> isize {
     length(unsafe { libc::syscall(libc::SYS_recvmsg, fd, header, FLAGS) })
 }
 
-/// `recvmmsg`.
+/// Calls `recvmmsg` without waiting.
 ///
 /// # Safety
 /// The `count` headers and all memory that they point to must be writable.

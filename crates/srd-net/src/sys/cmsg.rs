@@ -12,9 +12,9 @@ const HEADER: usize = size_of::<usize>() + 8;
 /// timestamp).
 const CAPACITY: usize = 128;
 
-/// `UDP_SEGMENT` as option and as control message.
+/// Number of `UDP_SEGMENT`, which is both a socket option and a type of control message.
 pub(crate) const UDP_SEGMENT: libc::c_int = 103;
-/// `UDP_GRO` as option and as control message.
+/// Number of `UDP_GRO`, which is both a socket option and a type of control message.
 pub(crate) const UDP_GRO: libc::c_int = 104;
 
 /// A buffer for control messages, aligned as the kernel requires.
@@ -70,12 +70,12 @@ impl Control {
         self.bytes.as_mut_ptr().cast()
     }
 
-    /// Requests segmentation into datagrams of `segment_bytes`.
+    /// Adds a control message that requests segmentation into datagrams of `segment_bytes`.
     pub(crate) fn push_segment(&mut self, segment_bytes: u16) {
         self.push(libc::SOL_UDP, UDP_SEGMENT, &segment_bytes.to_ne_bytes());
     }
 
-    /// Sets the DSCP and the ECN field of one message.
+    /// Adds a control message that sets the DSCP and the ECN field of the message.
     pub(crate) fn push_ecn(&mut self, dscp: u8, ecn: Ecn, ipv6: bool) {
         let data = i32::from(traffic_class(dscp, ecn)).to_ne_bytes();
         if ipv6 {

@@ -16,18 +16,19 @@ use super::socket::Socket;
 const GET_STRINGS: u32 = 0x1b;
 const GET_STATISTICS: u32 = 0x1d;
 const GET_SET_INFO: u32 = 0x37;
-/// Number of the set that holds the names of statistics.
+/// Number of the set of strings that contains the names of statistics (`ETH_SS_STATS`).
 const SET_STATISTICS: u32 = 1;
-/// Bytes of a name.
+/// Length in bytes of the name of a statistic, with its padding.
 const NAME_BYTES: usize = 32;
 /// Largest number of a driver's statistics. A driver with more is refused.
 const STATISTICS_MAX: usize = 1 << 16;
-/// Spare entries beyond the announced number of entries of an answer.
+/// Spare entries of the buffer for an answer, beyond the number of entries that the kernel
+/// announced.
 const SPARE: usize = 4096;
-/// Words of a request before its answer.
+/// Number of 64-bit words at the start of a request, before the answer.
 const HEAD_WORDS: usize = 1;
 
-/// A socket for requests.
+/// A socket through which the statistics of interfaces are requested from the kernel.
 #[derive(Debug)]
 pub(crate) struct Ethtool {
     socket: Socket,

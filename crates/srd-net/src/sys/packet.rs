@@ -18,7 +18,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use super::check;
 use super::ring::Mapping;
 
-/// Bytes of a block.
+/// Length in bytes of a block of the ring, which holds several packets.
 const BLOCK_BYTES: u32 = 1 << 18;
 /// Bytes of a frame, the kernel's unit for dividing blocks. `TPACKET_V3` requires a value, but does
 /// not use it for the layout of packets.
@@ -37,14 +37,14 @@ const BLOCK_PACKETS_MAX: u32 = BLOCK_BYTES / 64;
 pub(crate) struct Frame<'a> {
     /// Time when the kernel handled the packet, in nanoseconds since 1970.
     pub(crate) time_ns: u64,
-    /// Type of the packet by its sender, such as `PACKET_OUTGOING`.
+    /// The kernel's type of the packet, such as `PACKET_OUTGOING` for a packet of this machine.
     pub(crate) kind: u8,
     /// Protocol after the link header, as an EtherType.
     pub(crate) protocol: u16,
     /// Length of the packet from the network header on, in bytes, including bytes that were not
     /// copied.
     pub(crate) length: u32,
-    /// The virtio header: the work that was left to hardware.
+    /// The `virtio_net_hdr`: work that the kernel leaves to hardware, such as segmentation.
     pub(crate) offload: [u8; OFFLOAD_BYTES],
     /// The copied bytes of the packet, from the network header on.
     pub(crate) bytes: &'a [u8],

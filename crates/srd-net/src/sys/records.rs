@@ -29,7 +29,7 @@ const MAPPABLE: u32 = 1 << 10;
 const BUSY: u32 = 1 << 31;
 /// Flag of a record that was discarded (`BPF_RINGBUF_DISCARD_BIT`).
 const DISCARDED: u32 = 1 << 30;
-/// Bytes before a record.
+/// Bytes of the header before each record.
 const HEADER_BYTES: usize = 8;
 /// While records are read, their space is returned to the programs after each 1/`SHARES` of the
 /// ring.
@@ -80,7 +80,8 @@ impl RecordRing {
         self.fd.as_raw_fd()
     }
 
-    /// Calls `see` with up to `records_max` records.
+    /// Calls `see` with each finished record, and advances past at most `records_max` records.
+    /// Returns the state of the ring after that.
     pub(crate) fn look(&mut self, records_max: usize, mut see: impl FnMut(&[u8])) -> Remainder {
         let mut given_back = self.at;
         let mut rest = Remainder::More;
@@ -123,7 +124,8 @@ impl RecordRing {
         unsafe { std::slice::from_raw_parts(start.cast_const(), bytes) }
     }
 
-    /// Returns the position in the first eight bytes of a mapping.
+    /// Returns the read or write position of the ring, which is in the first eight bytes of a
+    /// mapping.
     fn index<'a>(&self, mapping: &'a Mapping) -> &'a AtomicUsize {
         let place = mapping.at(0, size_of::<usize>()).cast();
         // SAFETY: the address is inside the mapping and aligned (mappings begin on pages), is valid
@@ -141,7 +143,7 @@ impl RecordRing {
     }
 }
 
-/// A number that programs increment.
+/// A counter that BPF programs increment and this process reads.
 #[derive(Debug)]
 pub(crate) struct Counter {
     fd: OwnedFd,

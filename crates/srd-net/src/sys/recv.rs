@@ -15,7 +15,7 @@ const SLOT_BYTES: usize = 65_536;
 /// Distance between slots, in bytes. Not a multiple of 64 KiB, because all slots would then use the
 /// same sets of the processor's cache.
 const SLOT_STRIDE: usize = SLOT_BYTES + 1600;
-/// Slots in the ring.
+/// Number of slots for messages in a receive ring.
 const SLOTS: usize = 64;
 /// Smallest number of slots that a call offers while several messages arrive together.
 const SLOTS_MIN: usize = 4;
@@ -33,9 +33,9 @@ pub(crate) struct Receiver {
     headers: Vec<libc::mmsghdr>,
     /// Smoothed mean of the message size, in bytes.
     message_bytes: usize,
-    /// Number of slots that the next call offers.
+    /// Number of slots that the next call offers to the kernel.
     offered: usize,
-    /// Number of messages of the last call that returned messages.
+    /// Number of messages that the last successful call returned.
     came: usize,
     full: bool,
 }
@@ -111,9 +111,9 @@ impl Receiver {
         Ok(n)
     }
 
-    /// Adapts to a call that returned no message. If the last message came alone, the next call
-    /// offers one slot: then the kernel need not look for a second message before the first is
-    /// processed.
+    /// Reduces the number of slots that the next call offers, after a call that returned no
+    /// message. If the last message came alone, the next call offers one slot. Then the kernel does
+    /// not look for a second message before the first is processed.
     pub(crate) fn expect_few(&mut self) {
         self.full = false;
         self.offered = if self.came > 1 { SLOTS_MIN } else { 1 };
@@ -131,7 +131,7 @@ impl Receiver {
             return Ok(1);
         }
         let count = libc::c_uint::try_from(self.headers.len()).unwrap_or(1);
-        // SAFETY: as above, for each of `count` headers.
+        // SAFETY: each of the `count` headers is valid as described for the single header above.
         check(unsafe { call::recvmmsg(fd, self.headers.as_mut_ptr(), count) })
     }
 

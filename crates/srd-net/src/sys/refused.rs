@@ -23,8 +23,9 @@ pub(crate) fn queue_errors(socket: &Socket) -> io::Result<()> {
     socket.set_each((libc::IP_RECVERR, 1), (libc::IPV6_RECVERR, 1))
 }
 
-/// Takes the oldest error: the destination of the packet, and the reason if it is relevant for the
-/// sender. `Ok(None)`: the queue is empty.
+/// Takes the oldest error from the socket's error queue. Returns the destination of the packet and
+/// the reason; `Ok(Some(None))` if the error is irrelevant for the sender, `Ok(None)` if the queue
+/// is empty.
 pub(crate) fn take_error(socket: &Socket) -> io::Result<Option<Option<(SocketAddr, Undelivered)>>> {
     let mut name = SockAddr::EMPTY;
     let mut control = Control::new();
@@ -55,8 +56,8 @@ pub(crate) fn take_error(socket: &Socket) -> io::Result<Option<Option<(SocketAdd
     Ok(Some(to.zip(why)))
 }
 
-/// Returns the meaning of an ICMP message for the sender of the packet. Other messages are ignored,
-/// and errors of this machine too, because calls return these.
+/// Returns the meaning of an ICMP message for the sender of the packet. Returns `None` for messages
+/// that do not report a lost packet, and for errors of this machine, which system calls return.
 fn meaning(refusal: Refusal) -> Option<Undelivered> {
     let kind = match (refusal.origin, refusal.kind, refusal.code) {
         (ICMP, 3, 4) | (ICMP6, 2, _) => return Some(Undelivered::TooBig { mtu: refusal.info }),
@@ -69,7 +70,7 @@ fn meaning(refusal: Refusal) -> Option<Undelivered> {
     Some(Undelivered::Unreachable(kind))
 }
 
-/// Whether an earlier packet may have caused this error of a call.
+/// Whether an ICMP error about an earlier packet may be the cause of this error of a system call.
 pub(crate) fn may_be_of_an_earlier_packet(errno: i32) -> bool {
     matches!(
         errno,

@@ -109,7 +109,7 @@ pub(super) struct RingLayout {
     pub(super) slots: u32,
 }
 
-/// One side of a ring of `T`, which is plain data.
+/// The producer's or the consumer's side of a ring with entries `T`, which are plain data.
 #[derive(Debug)]
 struct Ring<T> {
     mapping: Mapping,
@@ -193,7 +193,7 @@ impl<T: Copy> Producer<T> {
         self.0.index(self.0.consumer).load(Ordering::Acquire) == self.0.own
     }
 
-    /// Whether the kernel continues only after a system call.
+    /// Whether the kernel processes further entries only after a system call.
     pub(super) fn needs_wakeup(&self) -> bool {
         self.0.index(self.0.flags).load(Ordering::Relaxed) & libc::XDP_RING_NEED_WAKEUP != 0
     }
@@ -208,7 +208,8 @@ impl<T: Copy> Consumer<T> {
         Ring::map(fd, place).map(Self)
     }
 
-    /// Reads an entry. The kernel may use the entry's slot again after [`Consumer::release`].
+    /// Reads the next entry; `None` if the ring is empty. The kernel may use the entry's slot again
+    /// after [`Consumer::release`].
     pub(super) fn pop(&mut self) -> Option<T> {
         let ring = &mut self.0;
         if ring.own == ring.other {

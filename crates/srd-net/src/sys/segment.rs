@@ -16,7 +16,7 @@ use super::ring::Mapping;
 /// Seals that fix the size of the file.
 const SEALS: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW).union(SealFlags::SEAL);
 
-/// Shared memory.
+/// Memory that this process shares with another process.
 #[derive(Debug)]
 pub(crate) struct Segment {
     mapping: Mapping,
@@ -63,7 +63,8 @@ impl Segment {
     /// Copies bytes out of the memory.
     pub(crate) fn read(&self, at: usize, to: &mut [u8]) {
         let from = self.mapping.at(at, to.len());
-        // SAFETY: as in `write`; every value of a byte is valid.
+        // SAFETY: the range lies in the mapping, `to` is other memory of this process, and every
+        // value of a byte is valid.
         unsafe { to.as_mut_ptr().copy_from_nonoverlapping(from, to.len()) };
     }
 }

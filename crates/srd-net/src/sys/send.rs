@@ -1,4 +1,4 @@
-//! Gathering sends: the kernel reads the bytes of a batch from their place, without a copy before.
+//! Gathering sends: the kernel reads the bytes of a batch where they are, without an earlier copy.
 //! There is one `sendmsg` for each batch (cut into datagrams by `UDP_SEGMENT`), or one `sendmmsg`
 //! for several batches.
 
@@ -27,7 +27,7 @@ pub(crate) struct Sender {
     headers: Vec<libc::mmsghdr>,
 }
 
-/// One message, before its form for the kernel is made.
+/// One message, before the structure that describes it to the kernel (`mmsghdr`) is built.
 #[derive(Debug)]
 struct Message {
     name: SockAddr,

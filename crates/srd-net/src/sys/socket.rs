@@ -127,12 +127,13 @@ impl Socket {
         self.set(libc::SOL_SOCKET, libc::SO_MARK, mark.cast_signed())
     }
 
-    /// Whether the socket serves packets of a family.
+    /// Whether the socket sends and receives packets of IPv6 (`ipv6`) or of IPv4.
     fn carries(&self, ipv6: bool) -> bool {
         self.both || self.ipv6 == ipv6
     }
 
-    /// Sets an option of IPv4, of IPv6, or of both, for each family that the socket serves.
+    /// Sets an option that has one form for IPv4 and another for IPv6, for each family that the
+    /// socket serves.
     pub(crate) fn set_each(
         &self,
         (v4, v4_value): (i32, i32),
@@ -147,9 +148,9 @@ impl Socket {
         Ok(())
     }
 
-    /// Disables fragmentation, and the kernel's own path MTU: a packet that is too large for the
-    /// interface is an error, and a packet that is too large for the path is a loss, which the core
-    /// detects.
+    /// Disables fragmentation, and makes the kernel ignore the path MTU that it has learned. A
+    /// packet that is too large for the interface is an error. A packet that is too large for the
+    /// path is lost, which the protocol core detects.
     pub(crate) fn never_fragment(&self) -> io::Result<()> {
         // W2: No fragments
         self.set_each(

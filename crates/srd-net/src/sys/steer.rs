@@ -5,8 +5,8 @@ use libc::sock_filter;
 use srd_proto::node;
 use srd_proto::wire::Kind;
 
-/// Loads a big-endian word, or a byte, of the packet. If the offset is beyond the end of the
-/// packet, the program returns zero.
+/// Code of an instruction that loads a big-endian word of the packet. If the offset is beyond the
+/// end of the packet, the program ends and returns zero.
 const LOAD_WORD: u32 = libc::BPF_LD | libc::BPF_W | libc::BPF_ABS;
 const LOAD_BYTE: u32 = libc::BPF_LD | libc::BPF_B | libc::BPF_ABS;
 const AND: u32 = libc::BPF_ALU | libc::BPF_AND | libc::BPF_K;
@@ -27,13 +27,13 @@ fn branch(code: u32, k: u32, if_so: u8, or_else: u8) -> sock_filter {
     sock_filter { code: u16::try_from(code).unwrap_or(0), jt: if_so, jf: or_else, k }
 }
 
-/// Returns a filter that accepts zero bytes of every packet.
+/// Returns a filter that drops every packet: it accepts zero bytes of it.
 pub(super) fn accept_nothing() -> sock_filter {
     plain(RETURN_CONSTANT, 0)
 }
 
-/// Returns [`srd_proto::shard_of`] as a program over the UDP payload. The program does not check
-/// the version.
+/// Returns a program that computes [`srd_proto::shard_of`] from the UDP payload of a packet. The
+/// program does not check the protocol version in the packet.
 pub(super) fn to_shard(shards: u8) -> [sock_filter; 12] {
     let (hello, retry, other) = (Kind::Hello as u8, Kind::Retry as u8, Kind::Reset as u8);
     let at = |kind, named| u32::try_from(node::steering_offset(kind, named)).unwrap_or(0);

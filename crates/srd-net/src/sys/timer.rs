@@ -57,7 +57,7 @@ impl Alarm {
         Ok(())
     }
 
-    /// Clears the expiry.
+    /// Clears the timer after it has expired, so that its descriptor is no longer readable.
     pub(crate) fn silence(&mut self) {
         let mut count = [0u8; 8];
         // SAFETY: the descriptor belongs to `self`, and the eight bytes belong to this function.

@@ -50,7 +50,7 @@ pub(crate) struct Request {
     pub(crate) interface: u32,
     /// Queue of the interface.
     pub(crate) queue: u32,
-    /// Whether zero copy is not allowed.
+    /// Whether the kernel must copy packets, because zero copy is not allowed.
     pub(crate) copy: bool,
     /// Whether packets may take several frames.
     pub(crate) several_frames: bool,
@@ -60,7 +60,7 @@ pub(crate) struct Request {
     pub(crate) send_frames: u32,
 }
 
-/// A step that the kernel refused, and its error.
+/// A step of opening a socket that the kernel refused, and the kernel's error.
 #[derive(Debug)]
 pub(crate) struct Refused {
     pub(crate) step: &'static str,
@@ -79,7 +79,7 @@ pub(crate) enum Doorbell {
     Taken,
     /// Some frames wait in the ring, and are sent after a later notification.
     Waiting,
-    /// The interface accepts no packets; the error number.
+    /// The interface accepts no packets. The value is the kernel's error number.
     Down(i32),
 }
 
@@ -184,8 +184,8 @@ impl XdpSocket {
         self.bind_with(request, 0).map(|()| false)
     }
 
-    /// Binds the socket with these flags. If no flag requests a mode, the kernel tries zero copy
-    /// and falls back to copying.
+    /// Binds the socket. `several`: the flag for packets in several frames, or zero. If `request`
+    /// does not require copying, the kernel tries zero copy and falls back to copying.
     fn bind_with(&self, request: &Request, several: u16) -> io::Result<()> {
         let copy = if request.copy { libc::XDP_COPY } else { 0 };
         let address = libc::sockaddr_xdp {

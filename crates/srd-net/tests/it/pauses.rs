@@ -62,8 +62,8 @@ fn datagram(bytes: usize) -> Datagram {
 fn regression_what_has_arrived_counts_before_timers_after_a_stall() {
     let net = MemoryNet::new(MemoryOptions::default());
     let address = |last: u8| SocketAddr::from(([10, 0, 0, last], 100));
-    // Contexts expire so early that the pause itself is not forgiven. The other end, which answers,
-    // has a timeout longer than the time for which a thread of a busy machine does not run.
+    // Contexts expire within the pause, so the endpoint must process the answers first. The other
+    // end, which answers, has a timeout longer than any pause of a thread of a busy machine.
     let config = Config {
         peer_timeout: Span::from_millis(2500),
         idle_reclaim: Span::from_millis(3000),
@@ -94,8 +94,8 @@ fn regression_what_has_arrived_counts_before_timers_after_a_stall() {
     drop(b);
 }
 
-/// A back end whose thread stalls once: it returns from a wait too late, and packets that have
-/// arrived in the meantime wait. Its next wait lasts until the application has received something.
+/// A back end that simulates a stall of its thread, once: it returns from a wait too late, after
+/// packets have arrived. Its next wait lasts until the application has received something.
 #[derive(Debug)]
 struct Stalling {
     inner: MemoryIo,
@@ -103,7 +103,7 @@ struct Stalling {
     is_due: bool,
     /// Packets that have arrived during the stall.
     arrived: Vec<(PacketMeta, Vec<u8>)>,
-    /// Whether the packets were taken since.
+    /// Whether the endpoint has taken the packets that arrived during the stall.
     is_taken: bool,
 }
 
@@ -112,15 +112,15 @@ struct Stall {
     /// Whether the stall begins at the first wait for a timer after the next packet.
     is_armed: AtomicBool,
     has_arrived: AtomicBool,
-    /// Whether nothing had arrived in the longest time for which a test waits.
+    /// Whether the application received nothing in the longest time for which a test waits.
     was_late: AtomicBool,
 }
 
-/// Bytes of the data during the stall, in both directions. Every acknowledgement is shorter.
+/// Length in bytes of a datagram with data, in both directions. Every acknowledgement is shorter.
 const MESSAGE_BYTES: usize = 1000;
 
 impl Stalling {
-    /// Stalls until a pong has arrived, and at least for the time `least`.
+    /// Stalls until a datagram with data has arrived, and at least for the time `least`.
     fn stand_still(&mut self, least: Span) -> io::Result<()> {
         let began = self.clock().now();
         let has_pong = |arrived: &[(PacketMeta, Vec<u8>)]| {
@@ -229,8 +229,8 @@ const STOPS_MAX: usize = 3;
 /// Environment variable that is set in the process that is stopped.
 const HUB: &str = "SRD_TEST_HUB";
 
-/// Returns options as in the daemon, except for the answer timeout: the thread of all peers may not
-/// run for a while either.
+/// Returns the options that the daemon uses, but with a longer answer timeout, because on a busy
+/// machine the thread that drives all peers may not run for a while.
 fn daemon_like() -> srd_net::BindOptions {
     let mut options = srd_net::BindOptions::at(SocketAddr::from(([127, 0, 0, 1], 0)));
     options.config.paths = 1;
@@ -346,7 +346,7 @@ fn a_process_that_was_stopped_gives_none_of_its_300_peers_up_and_goes_on_at_once
                 peer.poll(Span::ZERO, &mut Count::default()).unwrap();
             }
         }
-        // SAFETY: as above.
+        // SAFETY: the signal goes to a child that was not waited for yet.
         unsafe { libc::kill(pid, libc::SIGCONT) };
         took.push(until_all_have_events(&mut peers));
     }

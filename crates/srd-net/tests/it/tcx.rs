@@ -11,9 +11,9 @@ use crate::support::veth::{INTERFACE, Pair};
 use srd_net::tap::{Tap, TappedPacket, now_ns};
 use srd_net::tcx::{Backlog, Keep, Probe};
 
-/// Largest difference, in nanoseconds, between the times at which both captures get a packet. They
-/// are at different points of its path, and a busy machine may run other work between these points.
-/// A time of another clock would differ by years.
+/// Largest difference, in nanoseconds, between the times at which the two captures get a packet.
+/// The captures are at different points of the packet's path, and a busy machine may run other work
+/// between these points. A time of another clock would differ by years.
 const APART_NS: u64 = 5_000_000_000;
 /// Sizes of the datagrams that the first end sends alone, and of those that it sends in segments.
 const ALONE_BYTES: [usize; 3] = [1, 500, 1472];

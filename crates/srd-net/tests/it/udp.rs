@@ -9,7 +9,7 @@ use srd_proto::ids::Entropy;
 use srd_proto::time::{Duration, Instant};
 use srd_proto::transmit::Ecn;
 
-/// Longest that a test waits for a packet.
+/// Longest time that a test waits for a packet.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 fn open(ip: &str, paths: u16) -> UdpIo {

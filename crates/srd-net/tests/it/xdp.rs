@@ -52,7 +52,8 @@ fn endpoint(pair: &Pair, end: usize, ip: &str, kind: Kind, setting: &Setting) ->
     options.receive_frames = setting.receive_frames;
     let choice = if kind == Udp { IoChoice::Udp } else { IoChoice::AfXdp };
     let mut config = Config::sockets();
-    // Longer than the link is down or a neighbour is not found, even on a busy machine.
+    // The timeout is longer than the time for which the link is down or a neighbour is not found,
+    // even on a busy machine.
     config.peer_timeout = Span::from_secs(30);
     config.protection = setting.protection.clone();
     // Subtracts the headers of IPv6 and UDP, and a greeting.
@@ -68,7 +69,8 @@ fn endpoint(pair: &Pair, end: usize, ip: &str, kind: Kind, setting: &Setting) ->
     })
 }
 
-/// Opens a back end. The thread of a closed endpoint closes its sockets shortly after the close.
+/// Opens a back end. Tries again while the thread of a closed endpoint has not closed its sockets
+/// yet.
 fn open(choice: IoChoice, options: &XdpOptions) -> AnyIo {
     let until = std::time::Instant::now() + PATIENCE;
     loop {

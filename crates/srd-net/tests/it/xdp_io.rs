@@ -40,7 +40,7 @@ fn xdp(pair: &Pair, end: usize, ip: &str, change: impl FnOnce(&mut XdpOptions) +
     }
 }
 
-/// Sends batches. There may be no free frames until the kernel has finished with others.
+/// Sends batches. If there is no free frame, waits until the kernel has returned frames.
 fn send_all(io: &mut XdpIo, mut batches: Vec<(Transmit, Vec<Vec<u8>>)>) {
     let patience = io.clock().now() + Span::from_secs(PATIENCE.as_secs());
     while let SendOutcome::Blocked { batches: done } = io.send(&batches).unwrap() {

@@ -14,7 +14,7 @@ use super::ring::{Beside, Broken, RING_BYTES, Reader, Writer};
 use crate::back_ends::io::Segments;
 use crate::sys::segment::Segment;
 
-/// Largest number of packets that are received from one link in a turn.
+/// Largest number of packets that one call receives from one link.
 const TURN_PACKETS_MAX: usize = 64;
 
 /// A connection to another endpoint, in each state since the connection was made.
@@ -22,14 +22,14 @@ const TURN_PACKETS_MAX: usize = 64;
 pub(super) enum Link {
     /// The other process has connected, but has not sent its address yet.
     Calling(OwnedFd),
-    /// This process has connected, but the other process has not answered yet. Packets may be
-    /// written already.
+    /// This process has connected, but has not read the other process's answer yet. The other
+    /// process may have written packets into the memory already.
     Called(Rings, OwnedFd),
     /// Each process has the address of the other process.
     Met(Rings, OwnedFd),
 }
 
-/// Shared memory for both directions.
+/// The shared memory of a link: one ring for each direction.
 #[derive(Debug)]
 pub(super) struct Rings {
     pub(super) peer: SocketAddr,
@@ -38,7 +38,7 @@ pub(super) struct Rings {
 }
 
 impl Link {
-    /// Connects to an endpoint.
+    /// Connects to the endpoint at `to`, and sends it the memory of the link.
     pub(super) fn call(own: SocketAddr, to: SocketAddr) -> io::Result<Self> {
         let socket = meet::call(to)?;
         let (segment, memory) = Segment::create(SEGMENT_BYTES)?;
@@ -50,8 +50,8 @@ impl Link {
     }
 
     /// Handles a connection that is readable because a message has arrived or the connection has
-    /// ended. `may_be` returns whether a caller may claim an address. Received descriptors that are
-    /// not memory are moved to `closing`.
+    /// ended. `may_be` returns whether a caller may claim the address that it sent. Received
+    /// descriptors are moved to `closing`.
     ///
     /// # Errors
     /// An error if the link is unusable from now on; the caller ends it with [`Link::end`].
@@ -79,8 +79,8 @@ impl Link {
         }
     }
 
-    /// Ends the connection; the other end is notified immediately. The connection may still contain
-    /// messages with descriptors.
+    /// Ends the connection, and notifies the other end immediately. `closing` closes the socket on
+    /// a separate thread, because unread messages in it may contain descriptors.
     pub(super) fn end(self, closing: &mut Closing) {
         let (Self::Calling(socket) | Self::Called(_, socket) | Self::Met(_, socket)) = self;
         meet::hang_up(socket, closing);
@@ -110,8 +110,9 @@ impl Link {
         meet::take_wakes(self.socket(), closing)
     }
 
-    /// Sends a batch. Returns the number of packets that were written, and the number of packets
-    /// for which the ring had no free space.
+    /// Writes the packets of a batch into the ring, and wakes the other end if it sleeps. Returns
+    /// the number of packets that were written, and the number of packets for which the ring had no
+    /// free space.
     pub(super) fn send(
         &mut self,
         now: Instant,
@@ -136,7 +137,8 @@ impl Link {
 }
 
 impl Rings {
-    /// Hands over packets that have arrived, up to a limit.
+    /// Passes packets that have arrived to `each`, at most [`TURN_PACKETS_MAX`] of them. Returns
+    /// their number.
     pub(super) fn receive(
         &mut self,
         now: Instant,
@@ -166,8 +168,8 @@ impl Rings {
         self.into.is_empty()
     }
 
-    /// Marks the end of the other process: packets that were written until now are still read,
-    /// later ones are not.
+    /// Marks that the other process has ended. Packets that were written before this call are still
+    /// read; later packets are ignored.
     pub(super) fn end(&mut self) {
         self.into.end();
     }

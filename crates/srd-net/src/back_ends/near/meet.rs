@@ -36,27 +36,28 @@ use super::ring::RING_BYTES;
 const VERSION: &str = "srd-near-2";
 /// Largest number of callers that wait to be accepted.
 const BACKLOG: i32 = 64;
-/// Largest number of bytes in a message.
+/// Largest number of bytes in a message, which contains the sender's address as text.
 const MESSAGE_BYTES_MAX: usize = 128;
 /// Bytes of the memory that two endpoints share: one ring for each direction.
 pub(super) const SEGMENT_BYTES: usize = (2 * RING_BYTES).next_multiple_of(4096);
 
 /// Largest number of descriptors in a message (`SCM_MAX_FD`).
 const RIGHTS_MAX: usize = 253;
-/// Largest number of wake-ups that are read in a turn, so that a process that sends more cannot
-/// delay this one.
+/// Largest number of wake-ups that one call reads. A process that sends more wake-ups cannot delay
+/// this process.
 const WAKES_MAX: usize = 16;
 /// A message of a caller, or the answer to a caller.
 #[derive(Debug)]
 pub(super) struct Message {
     /// Address of the endpoint that sent the message.
     pub(super) from: SocketAddr,
-    /// Descriptors in the message: the memory, if a caller sent it.
+    /// Descriptors in the message. A caller sends the descriptor of the shared memory; an answer
+    /// contains no descriptor.
     pub(super) descriptors: Vec<OwnedFd>,
 }
 
-/// Wakes the other end. If the connection is full, earlier wake-ups are still unread, so nothing is
-/// lost.
+/// Wakes the other end. If the connection is full, the other end has unread wake-ups, and needs no
+/// further one.
 pub(super) fn wake(socket: BorrowedFd<'_>) {
     let _ = send(socket, b"w", SendFlags::NOSIGNAL | SendFlags::DONTWAIT);
 }
@@ -66,8 +67,8 @@ pub(super) fn take_wakes(socket: BorrowedFd<'_>, closing: &mut Closing) -> bool 
     let mut byte = [0; 1];
     for _ in 0..WAKES_MAX {
         match take(socket, &mut byte) {
-            // The connection has ended, or the message is invalid, which is treated in the same
-            // way.
+            // The connection has ended, or the message is empty. An empty message is invalid, and
+            // ends the link as well.
             Ok((0, descriptors)) => {
                 closing.add(descriptors);
                 return false;
@@ -81,14 +82,15 @@ pub(super) fn take_wakes(socket: BorrowedFd<'_>, closing: &mut Closing) -> bool 
     true
 }
 
-/// Ends a connection.
+/// Shuts a connection down, and closes its socket on a separate thread.
 pub(super) fn hang_up(socket: OwnedFd, closing: &mut Closing) {
     let _ = shutdown(&socket, Shutdown::Both);
     closing.add([socket]);
 }
 
-/// Receives a message with its descriptors. The buffer holds as many descriptors as a message can
-/// have: the kernel itself would close further ones, and may block in that.
+/// Receives a message with its descriptors. The buffer has space for as many descriptors as a
+/// message can have. If it were smaller, the kernel would close the other descriptors, and might
+/// block.
 fn take(
     socket: BorrowedFd<'_>,
     bytes: &mut [u8],
@@ -115,7 +117,8 @@ fn socket() -> io::Result<OwnedFd> {
     Ok(socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?)
 }
 
-/// Opens a socket that listens for callers of an address.
+/// Opens a socket that listens under the name of an address. Processes that send to this address
+/// connect to it.
 pub(super) fn listener(at: SocketAddr) -> io::Result<OwnedFd> {
     let socket = socket()?;
     bind(&socket, &name(at)?)?;
@@ -123,7 +126,8 @@ pub(super) fn listener(at: SocketAddr) -> io::Result<OwnedFd> {
     Ok(socket)
 }
 
-/// Returns the next caller of this user; `None` if no caller waits.
+/// Accepts the next connection. Returns `None` if no caller waits, or if the caller belongs to
+/// another user.
 pub(super) fn accept(listener: BorrowedFd<'_>) -> io::Result<Option<OwnedFd>> {
     match accept_with(listener, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK) {
         Ok(socket) => Ok(is_own(socket.as_fd())?.then_some(socket)),
@@ -150,7 +154,7 @@ fn is_own(socket: BorrowedFd<'_>) -> io::Result<bool> {
     Ok(socket_peercred(socket)?.uid == rustix::process::geteuid())
 }
 
-/// Sends this endpoint's address, and descriptors.
+/// Sends a message with the address `from` of this endpoint, and with descriptors.
 pub(super) fn say(
     socket: BorrowedFd<'_>,
     from: SocketAddr,

@@ -57,8 +57,8 @@ pub(crate) const PACKET_BYTES_MAX: u16 = 8_972;
 #[derive(Debug)]
 pub struct NearIo {
     udp: UdpIo,
-    /// Links; `None` if they are switched off, or if other processes cannot find this address by
-    /// name.
+    /// Links to endpoints of this machine. `None` if links are switched off or cannot be set up, or
+    /// if the endpoint has an unspecified address or several addresses.
     near: Option<Table>,
     udp_looked_at: Instant,
     stats: NearStats,
@@ -71,7 +71,7 @@ pub struct NearStats {
     pub sent_packets: u64,
     /// Packets received through memory.
     pub received_packets: u64,
-    /// Packets dropped because the ring was full.
+    /// Packets dropped by the sender because the ring was full.
     pub full: u64,
     /// Links that were set up so far.
     pub links: u64,
@@ -80,8 +80,9 @@ pub struct NearStats {
 }
 
 impl NearIo {
-    /// Makes the back end over sockets of one shard. An endpoint at an unspecified address has no
-    /// name, so that others cannot find it.
+    /// Makes the back end over the UDP sockets of one shard. Packets go through memory only if
+    /// `enabled` is set and the endpoint has a single specified address, by which other processes
+    /// can find it.
     pub(crate) fn over(udp: UdpIo, enabled: bool) -> Self {
         let own = udp.local_address();
         let possible = enabled && !own.ip().is_unspecified() && udp.local_addresses() == 1;
@@ -104,7 +105,8 @@ impl NearIo {
         let readable = epoll::EventFlags::IN;
         epoll::add(&both, &sockets, epoll::EventData::new_u64(0), readable)?;
         epoll::add(&both, near.descriptor().as_fd(), epoll::EventData::new_u64(1), readable)?;
-        // The sockets stay open as long as this endpoint, and the descriptor is not used longer.
+        // The sockets stay open until this endpoint is dropped. The descriptor is not used after
+        // that.
         Ok(both)
     }
 

@@ -20,10 +20,10 @@ use srd_proto::transmit::Ecn;
 
 use crate::sys::segment::Segment;
 
-/// Bytes for records: enough for the packets that a sender has in flight while the reader's core
-/// briefly runs another program.
+/// Bytes of a ring for records. This is enough for the packets that a sender has in flight while
+/// the reader's processor core briefly runs another program.
 pub(super) const RECORDS_BYTES: u32 = 1 << 20;
-/// Bytes of a ring.
+/// Bytes of a ring, including the counts before the records.
 pub(super) const RING_BYTES: usize = RECORDS_AT + RECORDS_BYTES as usize;
 
 const WRITTEN_AT: usize = 0;
@@ -31,9 +31,10 @@ const READ_AT: usize = 64;
 const SLEEPS_AT: usize = 128;
 const RECORDS_AT: usize = 192;
 const HEADER_BYTES: u32 = 16;
-/// Mark in place of a length: the next record is at the start of the ring.
+/// Mark that the writer puts in place of a record's length: the next record is at the start of the
+/// ring.
 const AT_THE_START: u32 = u32::MAX;
-/// Largest packet in bytes, as with UDP.
+/// Largest packet in a ring, in bytes: the largest payload of a UDP packet over IPv4.
 pub(super) const PACKET_BYTES_MAX: u32 = 65_507;
 
 /// Metadata that travels with a packet.
@@ -46,7 +47,7 @@ pub(super) struct Beside {
     pub(super) at: Instant,
 }
 
-/// Error: the other process has written a value that no writer writes.
+/// Error: the other process has written a value that a correct writer never writes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Broken;
 
@@ -56,7 +57,7 @@ pub(super) struct Writer {
     segment: Segment,
     base: usize,
     written: u32,
-    /// The reader's count when the writer last read it.
+    /// The reader's count of bytes, when the writer last read it from the memory.
     read: u32,
 }
 
@@ -111,9 +112,9 @@ impl Writer {
     /// Makes all written packets visible to the reader. Returns whether the reader must be woken.
     pub(super) fn publish(&mut self) -> bool {
         self.segment.word(self.base + WRITTEN_AT).store(self.written, Ordering::Release);
-        // The reader publishes that it sleeps, then checks for packets. The writer publishes the
-        // packet, then checks whether the reader sleeps. So at least one side sees the write of the
-        // other side.
+        // The reader publishes that it will sleep, then checks for packets. The writer publishes
+        // the packet, then checks whether the reader sleeps. So at least one side sees the write of
+        // the other side.
         fence(Ordering::SeqCst);
         let sleeps = self.segment.word(self.base + SLEEPS_AT);
         sleeps.load(Ordering::Relaxed) != 0 && sleeps.swap(0, Ordering::Relaxed) != 0
@@ -130,7 +131,7 @@ pub(super) struct Reader {
     segment: Segment,
     base: usize,
     read: u32,
-    /// The writer's count at the time when its process ended.
+    /// The writer's count of bytes when its process ended; `None` while the process runs.
     end: Option<u32>,
 }
 
@@ -145,7 +146,8 @@ impl Reader {
         self.written() == self.read
     }
 
-    /// Limits reading to packets that were written until now: at most one ring of them.
+    /// Limits reading to packets that were written before this call. Called when the writer's
+    /// process has ended.
     pub(super) fn end(&mut self) {
         self.end = Some(self.written());
     }
@@ -199,14 +201,15 @@ impl Reader {
         self.segment.word(self.base + READ_AT).store(self.read, Ordering::Release);
     }
 
-    /// Sets whether the next packet wakes this end. Check for a packet afterwards: a packet may
-    /// have arrived before.
+    /// Sets whether the next packet wakes this end. The caller must check for a packet afterwards:
+    /// a packet that was written before this call wakes no thread.
     pub(super) fn sleeps(&self, sleeps: bool) {
         self.segment.word(self.base + SLEEPS_AT).store(sleeps.into(), Ordering::Relaxed);
     }
 
     fn header(&self) -> [u8; HEADER_BYTES as usize] {
-        // Offsets are multiples of eight; at the very end only the mark fits.
+        // Offsets are multiples of eight. The last eight bytes before the end of the ring can hold
+        // the mark but not a whole header.
         let mut header = [0; HEADER_BYTES as usize];
         let to_end = (RECORDS_BYTES - self.read % RECORDS_BYTES).min(HEADER_BYTES) as usize;
         self.segment.read(self.place(), &mut header[..to_end]);
@@ -222,7 +225,7 @@ fn length(header: &[u8; HEADER_BYTES as usize]) -> u32 {
     u32::from_ne_bytes([header[0], header[1], header[2], header[3]])
 }
 
-/// Returns the bytes of a record with a packet of this many bytes.
+/// Returns the length in bytes of the record for a packet of `packet_bytes` bytes.
 fn record_bytes(packet_bytes: u32) -> u32 {
     HEADER_BYTES + packet_bytes.next_multiple_of(8)
 }
@@ -310,7 +313,8 @@ mod tests {
         assert!(!reader.is_empty());
     }
 
-    /// The other process writes any bytes at any offset.
+    /// Neither end panics or loops forever if the other process writes arbitrary bytes at arbitrary
+    /// offsets.
     #[test]
     fn no_bytes_in_the_memory_make_either_end_panic_or_read_on_for_ever() {
         let mut broken = 0;

@@ -25,39 +25,42 @@ const LOOK: Duration = Duration::from_millis(1);
 const AGAIN: Duration = Duration::from_millis(100);
 /// Longest pause before an address is contacted again.
 const AGAIN_MAX: Duration = Duration::from_secs(30);
-/// Largest number of addresses that are stored.
+/// Largest number of addresses for which a table stores whether they are reached through memory.
 const ADDRESSES_MAX: usize = 4096;
-/// Largest number of connections that are handled in one turn.
+/// Largest number of connections that one check of all connections handles.
 const EVENTS_MAX: usize = 16;
-/// Divisor of the number of descriptors that a process may have: all links together use at most
-/// this part. A link uses two descriptors while it is set up.
+/// All links together use at most 1/`DESCRIPTORS_PART` of the file descriptors that the process may
+/// have. A link uses two descriptors while it is set up.
 const DESCRIPTORS_PART: u64 = 16;
 /// Largest number of links of a process, even if it may have many descriptors.
 const LINKS_MAX: u32 = 256;
 
-/// Number of the listener in the set of descriptors; every other number is the index of a link.
+/// Number that identifies the listening socket in the epoll set. Every other number is the index of
+/// a link.
 const LISTENER: u64 = u64::MAX;
 
 /// Current number of links of this process.
 static LINKS: AtomicU32 = AtomicU32::new(0);
 
-/// Returns the largest number of links of this process: each end of a link has a descriptor and
-/// maps 2 MiB.
+/// Returns the largest number of links of this process. Links are limited because each end of a
+/// link needs a descriptor, and each link needs 2 MiB of memory.
 pub fn links_max() -> u32 {
     let part = os::descriptors_max() / DESCRIPTORS_PART / 2;
     u32::try_from(part).unwrap_or(LINKS_MAX).min(LINKS_MAX)
 }
 
-/// Way in which an address is reached.
+/// Route of packets to an address of this machine: through memory or by UDP.
 #[derive(Clone, Copy, Debug)]
 enum Reach {
     /// Through the link at this index.
     Link(usize),
-    /// By UDP, until the address is contacted again at `again`.
+    /// By UDP. At the time `again`, the endpoint tries to set up a link. If the attempt fails, the
+    /// next one follows after `wait`.
     Far { again: Instant, wait: Duration },
 }
 
-/// The counters of a table.
+/// Numbers of links that were set up, and of links that ended because the other process wrote
+/// values that no endpoint writes.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Counts {
     pub(super) links: u64,
@@ -68,7 +71,7 @@ pub(super) struct Counts {
 #[derive(Debug)]
 struct LinkSlot {
     link: Link,
-    /// Whether the connection has ended. Packets in the memory are still read.
+    /// Whether the connection has ended. Packets that are left in the memory are still read.
     ended: bool,
     _counted: Counted,
 }
@@ -91,7 +94,7 @@ impl Drop for Counted {
     }
 }
 
-/// The links to the endpoints of this machine.
+/// The links of one endpoint to other endpoints of this machine.
 #[derive(Debug)]
 pub(super) struct Table {
     own: SocketAddr,
@@ -99,8 +102,9 @@ pub(super) struct Table {
     machine: Vec<IpAddr>,
     set: Arc<OwnedFd>,
     listener: OwnedFd,
-    /// Ended connections, and descriptors that other processes have sent. Until all of them are
-    /// closed, the listener is removed from the set and no callers are accepted.
+    /// Ended connections, and descriptors that other processes have sent; a separate thread closes
+    /// them. Until all of them are closed, the listener is removed from the epoll set, and no
+    /// callers are accepted.
     closing: Closing,
     accepts: bool,
     places: Vec<Option<LinkSlot>>,
@@ -163,8 +167,8 @@ impl Table {
         place.is_some_and(|place| place.link.has_met() && !place.ended)
     }
 
-    /// Returns the link to an address, if both endpoints have exchanged addresses. An address of
-    /// this machine without a link is contacted at intervals.
+    /// Returns the link to an address, if both endpoints have exchanged addresses. If an address of
+    /// this machine has no link, the endpoint tries to set up a link at intervals.
     pub(super) fn link_to(&mut self, now: Instant, to: SocketAddr) -> Option<&mut Link> {
         match self.reach.get(&to) {
             Some(Reach::Link(place)) => {
@@ -188,7 +192,7 @@ impl Table {
     }
 
     fn call(&mut self, now: Instant, to: SocketAddr, wait: Duration) {
-        // An address without a free link need not be stored.
+        // If the number of links is at its limit, the address is not stored.
         let Some(counted) = Counted::take() else { return };
         let far = Reach::Far { again: now + wait, wait: wait.times(4).min(AGAIN_MAX) };
         self.reach.insert(to, far);
@@ -217,7 +221,7 @@ impl Table {
         Some(place)
     }
 
-    /// Hands over packets that have arrived, from each link in turn.
+    /// Passes packets that have arrived to `each`, link by link. Returns their number.
     pub(super) fn receive(
         &mut self,
         now: Instant,
@@ -311,7 +315,8 @@ impl Table {
         let LinkSlot { mut link, mut ended, _counted } = place;
         if link.has_met() {
             if !link.take_wakes(&mut self.closing) {
-                // Records that the other process wrote before its end are read first.
+                // Packets that the other process wrote before it ended are read before the link
+                // is removed.
                 let _ = epoll::delete(&self.set, link.socket());
                 link.rings().into_iter().for_each(super::link::Rings::end);
                 ended = true;

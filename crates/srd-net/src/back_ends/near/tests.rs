@@ -105,7 +105,7 @@ fn an_endpoint_without_memory_is_reached_by_udp() {
     }
 }
 
-/// The ring is smaller than the data sent in one burst: dropped packets are sent again.
+/// If a burst is larger than the ring, packets are dropped, and sent again.
 #[test]
 fn more_than_the_ring_holds_arrives_all_the_same() {
     let _alone = alone();
@@ -210,7 +210,8 @@ fn links_have_a_bound_and_what_is_beyond_it_goes_by_udp() {
     }
 }
 
-/// An endpoint of another user may have the name, but is not accepted.
+/// No link is set up with a process of another user, even if it listens under the name of an
+/// address.
 #[test]
 fn another_user_is_hung_up_on() {
     let _alone = alone();
@@ -221,7 +222,7 @@ fn another_user_is_hung_up_on() {
     }
     let mut here = anywhere(true);
     let address = here.local_address();
-    // No other test has this port, so no other test has its name.
+    // No other test has this port, so no other test uses the name of this address.
     let port = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
     let strange = port.local_addr().unwrap();
     let called = std::thread::spawn(move || {
@@ -243,7 +244,8 @@ fn another_user_is_hung_up_on() {
     assert_eq!(here.io().near_stats().links, 0);
 }
 
-/// A process of this user connects and sends an invalid message, or memory that can shrink.
+/// A process of this user is disconnected if it sends an invalid message, or memory that can
+/// shrink.
 #[test]
 fn callers_that_say_nonsense_are_hung_up_on() {
     let _alone = alone();

@@ -9,8 +9,8 @@ use crate::endpoints::options::UdpOptions;
 use crate::sys::socket::Socket;
 
 impl UdpIo {
-    /// Continues with the sockets of another process ([`UdpIo::sockets`]), which no longer reads
-    /// them: one for each path, at one address.
+    /// Makes a back end of the sockets of another process ([`UdpIo::sockets`]): one for each path,
+    /// all at one address. The other process must no longer read the sockets.
     ///
     /// # Errors
     /// An error of the operating system, or an error if there is no socket or more sockets than

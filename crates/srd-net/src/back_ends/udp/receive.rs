@@ -18,7 +18,8 @@ pub(super) struct Input {
     /// Whether the kernel coalesces arriving datagrams. This is worth its cost for streams, but
     /// costs 0.15 us for each single packet, so it is switched on when a stream arrives.
     coalescing: bool,
-    /// Number of messages of the last call, and index of the next message.
+    /// Number of messages that the last call to the kernel returned. `next` is the index of the
+    /// next message to process.
     messages: usize,
     next: usize,
 }
@@ -28,7 +29,7 @@ impl Input {
         Self { receiver: Receiver::new(), coalescing: false, messages: 0, next: 0 }
     }
 
-    /// Whether messages wait to be handed over.
+    /// Whether messages that were read from the socket wait to be processed.
     pub(super) fn is_waiting(&self) -> bool {
         self.next < self.messages
     }
@@ -80,7 +81,8 @@ impl UdpIo {
         Ok(Some(packets))
     }
 
-    /// Returns the local address whose next message arrived first.
+    /// Returns the index of the local address at which the next message arrived first; `None` if no
+    /// message waits.
     fn first_ear(&mut self) -> Option<usize> {
         if let [input] = &self.inputs[..] {
             return input.is_waiting().then_some(0);
@@ -91,7 +93,8 @@ impl UdpIo {
         stamped.min().map(|(_, at)| at)
     }
 
-    /// Makes one call to the kernel. Returns the number of messages.
+    /// Reads messages that have arrived at a local address, with one call to the kernel. Returns
+    /// their number.
     fn ask(&mut self, local: usize) -> io::Result<usize> {
         let socket = self.receivers[local];
         self.stats.receive_calls += 1;
@@ -117,8 +120,8 @@ impl UdpIo {
         Ok(messages)
     }
 
-    /// Hands over the next message that has arrived at a local address. Returns its number of
-    /// packets.
+    /// Passes the packets of the next message that was read at a local address to `each`. Returns
+    /// the number of packets.
     fn hand_over(
         &mut self,
         local: usize,

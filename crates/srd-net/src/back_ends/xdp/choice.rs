@@ -55,7 +55,8 @@ impl std::str::FromStr for IoChoice {
     }
 }
 
-/// One of the two back ends. Each call selects the back end once, not once per packet.
+/// The back end that was opened. Each call selects between the two back ends once, not once per
+/// packet.
 #[derive(Debug)]
 #[allow(clippy::large_enum_variant)] // there are only as many values as workers
 pub enum AnyIo {
@@ -123,7 +124,7 @@ impl AnyIo {
         }
     }
 
-    /// Changes the way of waiting.
+    /// Sets how this back end waits for packets.
     pub fn set_poll(&mut self, poll: PollMode) {
         match self {
             Self::Udp(io) => io.set_poll(poll),
@@ -131,7 +132,7 @@ impl AnyIo {
         }
     }
 
-    /// Makes waits also end when this descriptor is readable.
+    /// Sets a descriptor that ends a wait for packets when it is readable.
     pub fn watch(&mut self, fd: Arc<OwnedFd>) {
         match self {
             Self::Udp(io) => io.watch(fd),

@@ -62,7 +62,7 @@ pub(super) fn interface_of(address: IpAddr) -> Result<String, XdpError> {
     found.map(|a| a.interface).ok_or(XdpError::NoInterface(address))
 }
 
-/// Refuses interfaces of a kind that AF_XDP cannot work on.
+/// Returns an error if AF_XDP cannot work on this kind of interface.
 pub(super) fn check_kind(interface: &str, index: u32) -> Result<(), XdpError> {
     let objection = Netlink::open().and_then(|mut netlink| netlink.objection(index));
     match objection.map_err(XdpError::Udp)? {
@@ -71,7 +71,7 @@ pub(super) fn check_kind(interface: &str, index: u32) -> Result<(), XdpError> {
     }
 }
 
-/// Returns the features of an interface's driver.
+/// Returns the XDP features of an interface's driver, as bits.
 fn features(index: u32) -> io::Result<u64> {
     let family = ask(CONTROL, CONTROL_GET_FAMILY, CONTROL_FAMILY_NAME, b"netdev\0")?;
     let family = attribute(&family, CONTROL_FAMILY_ID)?;
@@ -100,11 +100,11 @@ fn ask(family: u16, command: u8, kind: u16, value: &[u8]) -> io::Result<Vec<u8>>
     answer.get(HEADERS_BYTES..).map(<[u8]>::to_vec).ok_or_else(short)
 }
 
-/// Message type of an answer that is an error number.
+/// Type of a netlink message that reports an error number (`NLMSG_ERROR`).
 const ERROR: u16 = 2;
 
 fn question(family: u16, command: u8, kind: u16, value: &[u8]) -> Vec<u8> {
-    /// Flag of a request (`NLM_F_REQUEST`).
+    /// Flag of a netlink message that is a request (`NLM_F_REQUEST`).
     const REQUEST: u16 = 1;
     let attribute_bytes = 4 + value.len();
     let length = HEADERS_BYTES + attribute_bytes.next_multiple_of(4);
@@ -121,7 +121,7 @@ fn question(family: u16, command: u8, kind: u16, value: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// Returns the value of an attribute.
+/// Returns the value of the attribute of this kind in a list of netlink attributes.
 fn attribute(attributes: &[u8], kind: u16) -> io::Result<Vec<u8>> {
     for attribute in NlasIterator::new(attributes) {
         let attribute: NlaBuffer<&[u8]> = attribute.map_err(io::Error::other)?;

@@ -35,7 +35,7 @@ const HOPS: u8 = 64;
 /// A hardware address.
 pub(super) type Mac = [u8; 6];
 
-/// Returns the bytes of the IP and UDP headers of an address's family.
+/// Returns the length in bytes of an IP header and a UDP header, for the family of the address.
 pub(super) fn ip_headers_bytes(ip: &IpAddr) -> usize {
     UDP_BYTES + if ip.is_ipv4() { V4_BYTES } else { V6_BYTES }
 }
@@ -52,14 +52,14 @@ pub(super) struct Headers {
 }
 
 impl Headers {
-    /// Returns the bytes of the headers.
+    /// Returns the length of all headers in bytes.
     #[cfg(test)]
     pub(super) fn length(&self) -> usize {
         ETHERNET_BYTES + ip_headers_bytes(&self.to.ip())
     }
 
-    /// Writes the headers to the beginning of `out`. `payload` is the sum over the following
-    /// payload. Returns the bytes of the headers.
+    /// Writes the headers to the beginning of `out`. `payload` is the checksum's sum over the
+    /// payload that follows the headers. Returns the length of the headers in bytes.
     pub(super) fn write(&self, out: &mut [u8], payload_bytes: usize, payload: Sum) -> usize {
         let udp_bytes = u16::try_from(UDP_BYTES + payload_bytes).unwrap_or(u16::MAX);
         out[..6].copy_from_slice(&self.to_mac);
@@ -148,16 +148,16 @@ pub(super) struct Datagram {
     pub(super) ecn: Ecn,
     /// Range of the payload in the frame.
     pub(super) payload: Range<usize>,
-    /// Whether the checksum was left to a device.
+    /// Whether the UDP checksum is incomplete, because the sender's kernel left it to a device.
     pub(super) partial: bool,
 }
 
 /// Reason why a frame is not a packet for this endpoint.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum HeaderError {
-    /// A length is impossible, or the protocol is another one.
+    /// A length is impossible, or the packet is not UDP over IP.
     Malformed,
-    /// A checksum is wrong.
+    /// The checksum in the IP or UDP header is wrong.
     Checksum,
 }
 
@@ -279,8 +279,8 @@ impl Sum {
         }
     }
 
-    /// Returns the value of the checksum field, in the byte order of the machine; zero over bytes
-    /// that contain a right checksum.
+    /// Returns the value of the checksum field, in the byte order of the machine. If the summed
+    /// bytes contain a correct checksum, the result is zero.
     fn checksum(self) -> u16 {
         !self.folded()
     }

@@ -68,23 +68,24 @@ use next_hops::{From, NextHops};
 use options::{FRAMES_MAX, FRAMES_MIN};
 use receive::Gather;
 
-/// Pause between attempts to bind a queue, and their number. The kernel releases a queue shortly
-/// after its socket was closed, which matters for a process that restarts.
+/// Pause between attempts to bind a queue. The kernel releases a queue shortly after its socket was
+/// closed, so the first attempt of a restarted process may fail.
 const RELEASE_WAIT: std::time::Duration = std::time::Duration::from_millis(10);
 const RELEASE_TRIES_MAX: u32 = 50;
-/// Largest number of segments of one batch: the smallest number of frames is enough for it.
+/// Largest number of segments of one batch. The smallest number of frames is enough for them, if
+/// each segment takes one frame.
 const SEGMENTS_MAX: usize = 64;
 
-/// An AF_XDP socket, with additional UDP sockets, as a [`PacketIo`].
+/// A back end that sends and receives by an AF_XDP socket, and by additional UDP sockets.
 #[derive(Debug)]
 pub struct XdpIo {
     socket: XdpSocket,
     attachment: Arc<Attachment>,
     /// Free frames to send from.
     free: Vec<Frame>,
-    /// Number of frames for sending.
+    /// Number of frames for sending, including those in use.
     send_frames: usize,
-    /// Index of the interface, for link-local addresses.
+    /// Index of the interface, which is the scope of link-local addresses.
     index: u32,
     /// Source address of each path.
     sources: Arc<[SocketAddr]>,
@@ -92,9 +93,9 @@ pub struct XdpIo {
     kernel: Kernel,
     next_hops: NextHops,
     gather: Gather,
-    /// Condition that the last send waits for.
+    /// Condition that the last send waits for; `None` if it was complete.
     blocked: Option<Blocked>,
-    /// Whether frames are in the send ring that the kernel has not taken.
+    /// Whether the send ring contains frames that the kernel has not taken yet.
     waiting: bool,
     /// Time of the next read from the UDP socket.
     udp_look_at: Instant,
@@ -107,23 +108,23 @@ pub struct XdpIo {
     counted: XdpStats,
 }
 
-/// The way of packets through the kernel.
+/// Sockets for packets that go through the kernel instead of the AF_XDP socket.
 #[derive(Debug)]
 enum Kernel {
-    /// The sockets of the ports, and a descriptor that is readable when packets have arrived at the
-    /// first port.
+    /// The UDP sockets of all ports of the endpoint, and a descriptor that is readable when packets
+    /// have arrived at the first port.
     Sockets(Box<UdpIo>, OwnedFd),
-    /// Another [`XdpIo`], of the first queue, has the sockets of the ports. This socket sends empty
-    /// datagrams, which make the kernel resolve hardware addresses.
+    /// A socket that sends empty datagrams, which make the kernel resolve hardware addresses. The
+    /// [`XdpIo`] of the first queue has the UDP sockets of the endpoint's ports.
     Elsewhere(UdpSocket),
 }
 
 /// Condition that a send waits for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Blocked {
-    /// Free frames.
+    /// The send waits for free frames.
     Frames,
-    /// Free space in a UDP socket.
+    /// The send waits for free space in a UDP socket.
     Kernel,
 }
 
@@ -227,7 +228,7 @@ impl XdpIo {
         self.socket.is_zero_copy()
     }
 
-    /// Whether the program runs in the driver.
+    /// Whether the XDP program runs in the driver, not in the kernel's receive path.
     pub fn is_native(&self) -> bool {
         self.attachment.mode() == Mode::Native
     }
@@ -241,18 +242,18 @@ impl XdpIo {
         u16::try_from(ip_bytes.saturating_sub(headers)).unwrap_or(u16::MAX)
     }
 
-    /// Returns the counters in addition to [`PacketIo::stats`].
+    /// Returns the counters of AF_XDP, which [`PacketIo::stats`] does not contain.
     pub fn xdp_stats(&self) -> XdpStats {
         // A socket that fails here has no counters.
         self.counted.with(&self.socket.statistics().unwrap_or_default())
     }
 
-    /// Changes the way of waiting.
+    /// Sets how this back end waits for packets.
     pub fn set_poll(&mut self, poll: PollMode) {
         self.poll = poll;
     }
 
-    /// Makes waits also end when this descriptor is readable.
+    /// Sets a descriptor that ends a wait for packets when it is readable.
     pub fn watch(&mut self, fd: Arc<OwnedFd>) {
         self.watched = Some(fd);
     }

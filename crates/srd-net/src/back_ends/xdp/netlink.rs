@@ -23,7 +23,8 @@ use netlink_sys::{Socket, SocketAddr, protocols::NETLINK_ROUTE};
 
 use super::headers::Mac;
 
-/// Multicast groups of changes: interfaces, neighbours, routes of both families.
+/// Multicast groups of netlink that report changes of interfaces, neighbours, and routes of both
+/// address families.
 const GROUPS: [u32; 4] = [1, 3, 7, 11];
 /// Largest number of datagrams with changes that one check reads. Further datagrams wait for the
 /// next check.
@@ -35,7 +36,7 @@ const ANSWERS_MAX: usize = 8;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Interface {
     pub(super) mac: Mac,
-    /// Bytes of the largest IP packet.
+    /// Length in bytes of the largest IP packet that the interface sends.
     pub(super) mtu: u32,
     pub(super) up: bool,
 }
@@ -49,7 +50,7 @@ pub(super) struct Route {
     pub(super) next_hop: IpAddr,
 }
 
-/// The kernel's entry of a neighbour.
+/// The kernel's entry of a neighbour, which is a host or router on the same link.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Neighbour {
     pub(super) mac: Mac,
@@ -58,7 +59,7 @@ pub(super) struct Neighbour {
     pub(super) confirmed: bool,
 }
 
-/// A socket for queries and a socket for changes.
+/// A netlink socket for queries, and one that receives notifications of changes.
 pub(crate) struct Netlink {
     questions: Socket,
     changes: Socket,
@@ -110,7 +111,8 @@ impl Netlink {
         }
     }
 
-    /// Returns the interface with this index.
+    /// Returns the state of the interface with this index; `None` if there is no such interface, or
+    /// if it has no hardware address.
     pub(super) fn interface(&mut self, index: u32) -> io::Result<Option<Interface>> {
         let Some(answer) = self.link(index)? else { return Ok(None) };
         let (mut mac, mut mtu) = (None, 0);
@@ -247,7 +249,8 @@ impl Netlink {
         Ok(mac.map(|mac| Neighbour { mac, confirmed }))
     }
 
-    /// Queries one object. Returns `None` if the kernel has no such object.
+    /// Sends a query for one object of the kernel. Returns the answer; `None` if the object does
+    /// not exist.
     fn ask(&mut self, question: Message) -> io::Result<Option<Message>> {
         self.sequence = self.sequence.wrapping_add(1);
         let mut header = NetlinkHeader::default();

@@ -17,7 +17,7 @@ use srd_proto::time::{Duration, Instant};
 use super::headers::Mac;
 use super::netlink::{Interface, Netlink};
 
-/// Time for which an answer of the kernel is used, if nothing changes.
+/// Time for which an answer of the kernel is used, if the kernel reports no change.
 const REFRESH: Duration = Duration::from_secs(1);
 /// Time for which the answer "unknown" is used: the neighbour's answer will arrive soon.
 const UNKNOWN_REFRESH: Duration = Duration::from_millis(2);
@@ -27,7 +27,7 @@ const CHANGES_LOOK: Duration = Duration::from_millis(10);
 /// destinations are queried again.
 const NEXT_HOPS_MAX: usize = 4096;
 
-/// The source of packets: interface, address and mark.
+/// The source of the packets for which next hops are queried: interface, address and mark.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct From {
     pub(super) interface: u32,
@@ -73,8 +73,9 @@ impl NextHops {
         self.interface.filter(|i| i.up).map_or(0, |i| i.mtu as usize)
     }
 
-    /// Returns the hop to a destination, and whether the kernel should send a packet to it now,
-    /// because the kernel has no entry of the hop or has not confirmed it for long.
+    /// Returns the hardware addresses for packets to a destination, if they are known. Also returns
+    /// whether the kernel should send a packet there now, because it has no hardware address of the
+    /// next hop or has not confirmed it recently.
     pub(super) fn towards(&mut self, destination: SocketAddr, now: Instant) -> (Option<Hop>, bool) {
         let ip = destination.ip();
         if let Some(entry) = self.cached.get(&ip)
@@ -92,7 +93,8 @@ impl NextHops {
         (hop, hop.is_none() || !confirmed)
     }
 
-    /// Checks for changes, at intervals.
+    /// Checks whether the kernel's interfaces, routes or neighbours have changed, if
+    /// [`CHANGES_LOOK`] has passed since the last check.
     pub(super) fn look(&mut self, now: Instant) {
         if now.since(self.looked_at) < CHANGES_LOOK {
             return;
@@ -104,7 +106,8 @@ impl NextHops {
         }
     }
 
-    /// Returns the hop, and whether the neighbour is confirmed.
+    /// Queries the kernel for the hardware addresses of packets to a destination, and whether the
+    /// neighbour is confirmed.
     fn ask(&mut self, to: IpAddr) -> io::Result<Option<(Hop, bool)>> {
         let Some(interface) = self.interface.filter(|interface| interface.up) else {
             return Ok(None);

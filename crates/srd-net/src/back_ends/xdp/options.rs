@@ -19,8 +19,8 @@ pub struct XdpOptions {
     /// Number of frames to receive into, which limits the packets that wait to be read. Each frame
     /// takes 4096 bytes of locked memory; a larger packet takes several frames.
     pub receive_frames: u32,
-    /// Number of frames to send from, which limits the packets that wait to be sent. The memory is
-    /// as for `receive_frames`.
+    /// Number of frames to send from, which limits the packets that wait to be sent. Each frame
+    /// takes 4096 bytes of locked memory; a larger packet takes several frames.
     pub send_frames: u32,
     /// Whether to use zero copy if the driver supports it.
     pub zero_copy: bool,
@@ -47,9 +47,10 @@ impl XdpOptions {
     }
 }
 
-/// Smallest number of frames for each direction: a batch of large packets.
+/// Smallest number of frames for each direction. It is enough for a batch of packets that take one
+/// frame each.
 pub(super) const FRAMES_MIN: u32 = 64;
-/// Largest number of frames for each direction; they take 512 MiB.
+/// Largest number of frames for each direction. This number of frames takes 512 MiB.
 pub(super) const FRAMES_MAX: u32 = 1 << 17;
 
 /// Reason why an [`XdpIo`](super::XdpIo) could not be opened.
@@ -62,7 +63,7 @@ pub enum XdpError {
     Unsuitable {
         /// Name of the interface.
         interface: String,
-        /// Reason why it cannot work.
+        /// Reason why AF_XDP cannot work on the interface.
         why: &'static str,
     },
     /// The endpoint has several local addresses.
@@ -79,7 +80,7 @@ pub enum XdpError {
         /// Number of the queue.
         queue: u32,
     },
-    /// This process lacks a right.
+    /// This process lacks a right that AF_XDP needs.
     Forbidden {
         /// Step that needs the right.
         step: &'static str,
@@ -88,11 +89,11 @@ pub enum XdpError {
     },
     /// A number of frames or a queue is out of range.
     OutOfRange(String),
-    /// The kernel refused for another reason.
+    /// The kernel refused a step of opening, for a reason that has no variant of this enum.
     Refused {
         /// Step that the kernel refused.
         step: &'static str,
-        /// Error of the step.
+        /// Error that the kernel returned for the step.
         error: io::Error,
         /// Log of the verifier, if the kernel refused the program.
         log: String,

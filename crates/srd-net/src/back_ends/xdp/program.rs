@@ -28,7 +28,7 @@ use crate::sys::bpf::{Instruction, Mode};
 /// Verdict that passes the packet to the kernel.
 pub(super) const XDP_PASS: u8 = 2;
 
-/// Packets that the program hands to the socket.
+/// Conditions for the packets that the program passes to the AF_XDP socket.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct PacketFilter {
     /// Local address of the endpoint.
@@ -45,9 +45,9 @@ pub(super) struct PacketFilter {
     pub(super) otherwise: u8,
 }
 
-/// Registers by their use: a value that is compared.
+/// Register of a value that is compared.
 const VALUE: u8 = 4;
-/// Register of a sum.
+/// Register of the sum over the pseudo-header.
 const SUM: u8 = 5;
 /// Register of the context; calls preserve it.
 const CONTEXT: u8 = 6;
@@ -59,7 +59,7 @@ const END: u8 = 8;
 /// Number of the kernel's function `bpf_redirect_map`.
 const REDIRECT_MAP: i32 = 51;
 
-/// Offsets in `struct xdp_md`.
+/// Offset of the address of the packet's start in `struct xdp_md`.
 const CONTEXT_DATA: i16 = 0;
 const CONTEXT_END: i16 = 4;
 const CONTEXT_QUEUE: i16 = 16;
@@ -132,7 +132,7 @@ impl Writer {
     }
 }
 
-/// Returns the program.
+/// Returns the instructions of the program for this filter.
 pub(super) fn assemble(filter: &PacketFilter) -> Vec<Instruction> {
     let mut code = Assembler::default();
     let pass = code.place();

@@ -8,7 +8,7 @@ use crate::sys::bpf::{Program, Purpose, SocketMap};
 const TAKEN: u8 = 1;
 const PORT: u16 = 9000;
 
-/// Loads the program into the kernel, if this process may.
+/// Loads the program into the kernel; `None` if this process does not have the right.
 fn loaded(address: &str, mode: Mode) -> Option<(SocketMap, Program)> {
     let map = match SocketMap::new(1) {
         Ok(map) => map,

@@ -13,10 +13,10 @@ use super::{Blocked, Kernel, XdpIo};
 use crate::back_ends::io::{PacketIo as _, PollMode, Wait};
 use crate::sys::xdp::Piece;
 
-/// Largest number of packets that one call takes.
+/// Largest number of packets that one call takes from the receive ring.
 const PACKETS_MAX: usize = 64;
-/// Interval of reads from the UDP socket while no packet arrives by it and the thread does not
-/// sleep. During a sleep, an arriving packet ends the sleep.
+/// Interval at which a polling thread reads the UDP socket, if the last read returned no packet. A
+/// packet that arrives at the UDP socket ends a sleep.
 const UDP_LOOK: Duration = Duration::from_micros(100);
 /// Shortest time until a deadline for which the thread sleeps. For a nearer deadline it polls.
 const SLEEP_MIN: Duration = Duration::from_micros(3);
@@ -69,7 +69,7 @@ impl XdpIo {
                 return Ok(0);
             }
             if wait.writable {
-                // In polling mode with a waiting send: the caller tries the send again.
+                // A send waits. In polling mode the caller tries it again.
                 return Ok(0);
             }
         }
@@ -117,7 +117,8 @@ impl XdpIo {
         packets
     }
 
-    /// Hands over a packet, if this piece is its last. Returns whether a packet was handed over.
+    /// Processes a piece of a packet. After the last piece, checks the packet and passes it to
+    /// `each`. Returns whether a packet was passed.
     fn receive_piece(
         &mut self,
         piece: &Piece,

@@ -39,7 +39,8 @@ impl XdpIo {
         Ok(SendOutcome::Blocked { batches: done })
     }
 
-    /// Submits a batch. Returns the condition that the batch has to wait for.
+    /// Queues a batch for the AF_XDP socket, or sends it by the UDP socket. Returns the condition
+    /// that the batch has to wait for; `None` if it was accepted, or dropped and counted.
     fn submit<S: Segments>(
         &mut self,
         batch: &(Transmit, S),
@@ -79,7 +80,8 @@ impl XdpIo {
         self.udp().is_some()
     }
 
-    /// Makes the kernel resolve the hardware address of a destination.
+    /// Makes the kernel resolve the hardware address of a destination, by sending an empty
+    /// datagram.
     fn poke(&mut self, to: SocketAddr) {
         if let Kernel::Elsewhere(socket) = &self.kernel {
             // A peer ignores an empty datagram. If the datagram cannot be sent, another follows.
@@ -174,7 +176,7 @@ impl XdpIo {
         }
     }
 
-    /// Notifies the kernel of the frames in the ring.
+    /// Notifies the kernel of the frames in the send ring.
     pub(super) fn flush(&mut self) {
         if !self.waiting {
             return;

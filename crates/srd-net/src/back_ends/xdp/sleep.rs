@@ -17,8 +17,8 @@ const RETRY: Duration = Duration::from_micros(200);
 const INTERESTS_MAX: usize = 6;
 
 impl XdpIo {
-    /// Sleeps until a packet arrives, another thread wakes this one, a send may succeed, or
-    /// `until`. Returns whether a packet may have arrived.
+    /// Sleeps until a packet arrives, another thread wakes this one, a send may succeed, or the
+    /// time is `wait.until`. Returns whether a packet may have arrived.
     pub(super) fn sleep(&mut self, wait: Wait, now: Instant) -> io::Result<bool> {
         if let Some(waker) = &self.waker
             && !waker.prepare_sleep()

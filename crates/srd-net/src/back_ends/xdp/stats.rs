@@ -3,23 +3,23 @@
 use crate::back_ends::io::IoStats;
 use crate::sys::xdp::Statistics;
 
-/// Counters in addition to [`IoStats`].
+/// Counters of the AF_XDP back end, in addition to [`IoStats`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct XdpStats {
     /// Sent packets that bypassed the kernel.
     pub sent_packets: u64,
     /// Received packets that bypassed the kernel.
     pub received_packets: u64,
-    /// Batches that were sent through the kernel: no hardware address yet, another interface, or
-    /// too large.
+    /// Batches that were left to the kernel, because the next hop was not known or not confirmed,
+    /// another interface leads to it, or a packet was too large. This includes `lost_no_way`.
     pub batches_to_kernel: u64,
     /// Packets received through the kernel.
     pub received_by_kernel: u64,
     /// Received packets whose checksum the sender's kernel left to a device.
     pub received_partial_checksum: u64,
-    /// Packets that were lost because a length was impossible.
+    /// Received packets that were dropped because a length in a header was impossible.
     pub dropped_malformed: u64,
-    /// Packets that were lost because a checksum was wrong.
+    /// Received packets that were dropped because a checksum was wrong.
     pub dropped_checksum: u64,
     /// Packets that were lost because every frame to receive into held an unread packet.
     pub dropped_no_frame: u64,
@@ -27,21 +27,21 @@ pub struct XdpStats {
     pub dropped_ring_full: u64,
     /// Packets that the kernel dropped for another reason: most were larger than a frame.
     pub dropped_by_kernel: u64,
-    /// Batches that were lost because the hardware address of the next hop was not known, and
-    /// another queue has the UDP sockets.
+    /// Batches that were lost because they were left to the kernel, and only another queue's back
+    /// end has UDP sockets.
     pub lost_no_way: u64,
     /// Batches that were lost because the interface accepted nothing and every frame was in use.
     pub lost_interface_down: u64,
-    /// Sends that found every frame in use.
+    /// Number of times that a batch could not be queued because too few frames were free.
     pub send_no_frame: u64,
-    /// Notifications after which the kernel had not taken every frame.
+    /// Notifications of queued frames after which the kernel had not taken every frame.
     pub doorbells_waiting: u64,
-    /// Notifications that the interface refused.
+    /// Notifications of queued frames that the interface refused.
     pub doorbells_refused: u64,
 }
 
 impl XdpStats {
-    /// Adds the kernel's own counters.
+    /// Returns the counters with the kernel's counters of the socket in addition.
     pub(super) fn with(mut self, kernel: &Statistics) -> Self {
         self.dropped_no_frame = kernel.no_frame;
         self.dropped_ring_full = kernel.ring_full;

@@ -34,7 +34,7 @@ pub enum Keep {
 pub enum Backlog {
     /// All records that existed at the start of the call were read.
     Nothing,
-    /// A packet is being recorded; it and later packets are left.
+    /// A packet was being recorded during the call. This packet and later ones were not read.
     Unfinished,
     /// There are more records than the limit of the call.
     More,
@@ -48,11 +48,11 @@ pub enum ProbeError {
     Interface(io::Error),
     /// The program does not support this kind of link header.
     LinkKind(u16),
-    /// The kernel refused a step.
+    /// The kernel refused a step of starting the capture.
     Refused {
         /// Step that the kernel refused.
         step: &'static str,
-        /// Error of the step.
+        /// Error that the kernel returned for the step.
         error: io::Error,
         /// Log of the verifier, if the kernel refused the program.
         log: String,
@@ -104,7 +104,7 @@ impl std::error::Error for ProbeError {}
 pub struct Probe {
     ring: RecordRing,
     lost: Counter,
-    /// Packets lost before both programs were attached.
+    /// Number of packets that were lost before both programs were attached.
     lost_before: u64,
     /// Time when both programs were attached, by `CLOCK_MONOTONIC`. Older records are not shown.
     began_ns: u64,
@@ -177,8 +177,8 @@ impl Probe {
     }
 }
 
-/// Returns the number of programs at tc on an interface, including those of other processes: for
-/// received packets, for sent packets.
+/// Returns the numbers of programs that are attached at tc of an interface, including those of
+/// other processes: first the number for received packets, then the number for sent packets.
 ///
 /// # Errors
 /// An error of the operating system, if there is no such interface or `CAP_NET_ADMIN` is missing.
@@ -195,10 +195,11 @@ impl From<LoadError> for ProbeError {
     }
 }
 
-/// Kind of an interface of bare IP, as modems have it.
+/// Link kind of an interface without link headers, such as a modem (`ARPHRD_RAWIP`).
 const ARPHRD_RAWIP: u16 = 519;
 
-/// Returns the bytes of the link header of an interface of this kind.
+/// Returns the length in bytes of the link header of an interface of this kind; `None` if the kind
+/// is not supported.
 fn link_bytes(kind: u16) -> Option<u8> {
     match kind {
         libc::ARPHRD_ETHER | libc::ARPHRD_LOOPBACK => Some(14),
@@ -207,10 +208,10 @@ fn link_bytes(kind: u16) -> Option<u8> {
     }
 }
 
-/// Largest distance between readings of both clocks at which no further reading is needed, in
-/// nanoseconds.
+/// Longest time in nanoseconds that reading both clocks may take. If it takes longer, the clocks
+/// are read again.
 const NEAR_NS: u64 = 1_000;
-/// Largest number of readings of both clocks.
+/// Largest number of times that one measurement reads both clocks.
 const READINGS_MAX: usize = 16;
 
 /// Returns the difference between the time since 1970 and `CLOCK_MONOTONIC`; it changes when the
@@ -232,7 +233,7 @@ fn offset_ns() -> u64 {
     offset
 }
 
-/// Returns the packet in a record, unless the record is older than `began_ns`.
+/// Returns the packet in a record; `None` if the record is older than `began_ns` or malformed.
 fn read(record: &[u8], began_ns: u64, since_1970_ns: u64) -> Option<TappedPacket<'_>> {
     let field = |at: i16, bytes: usize| {
         let at = usize::from(at.unsigned_abs());

@@ -20,7 +20,7 @@ use crate::interfaces::assembler::{
 };
 use crate::sys::bpf::Instruction;
 
-/// Offsets in a record.
+/// Offset of the packet's time in a record.
 pub(super) const TIME: i16 = 0;
 pub(super) const LENGTH: i16 = 8;
 pub(super) const PROTOCOL: i16 = 12;
@@ -32,47 +32,47 @@ pub(super) const BYTES: i16 = 24;
 
 /// Bytes that are copied from a packet with plain headers: IPv6 and TCP without options.
 pub(super) const FEW_BYTES: i16 = 64;
-/// Bytes that are copied from other packets: enough for a tunnel in a tunnel.
+/// Bytes that are copied from a packet that may be a tunnel or has other headers: enough for a
+/// tunnel in a tunnel.
 pub(super) const MANY_BYTES: i16 = 256;
 
 /// UDP ports of VXLAN (two ports) and Geneve.
 const TUNNEL_PORTS: [u16; 3] = [4789, 8472, 6081];
 
-/// Outputs of the program.
+/// Parameters of the program.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Recorder {
-    /// Descriptor of the ring.
+    /// Descriptor of the ring into which the program writes records.
     pub(super) ring: i32,
     /// Descriptor of the counter of packets for which the ring had no free space.
     pub(super) lost: i32,
-    /// Bytes of the link header.
+    /// Length in bytes of the link header of the interface's packets.
     pub(super) link_bytes: u8,
-    /// Value that marks the direction of packets.
+    /// Direction that the program writes into records: 0 for received packets, 1 for sent packets.
     pub(super) way: u8,
-    /// Whether the larger number of bytes is copied from every packet.
+    /// Whether [`MANY_BYTES`] are copied from every packet.
     pub(super) whole: bool,
 }
 
-/// Registers by their use. Calls preserve these registers.
+/// Register of the program's context. Calls preserve it.
 const CONTEXT: u8 = 6;
 const RECORD: u8 = 7;
 /// Register of the number of bytes after the link header.
 const REST: u8 = 8;
 /// Register of a value that is compared.
 const VALUE: u8 = 4;
-/// Registers of the packet's start, and of the end of its linear part.
+/// Register of the packet's start.
 const PACKET: u8 = 2;
 const END: u8 = 3;
 
-/// Offsets in `struct __sk_buff`.
+/// Offset of the packet's length in `struct __sk_buff`.
 const CONTEXT_LENGTH: i16 = 0;
 const CONTEXT_PROTOCOL: i16 = 16;
 const CONTEXT_DATA: i16 = 76;
 const CONTEXT_END: i16 = 80;
 const CONTEXT_SEGMENT: i16 = 176;
 
-/// Numbers of the kernel's functions `bpf_ktime_get_ns`, `bpf_skb_load_bytes`,
-/// `bpf_ringbuf_reserve`, `bpf_ringbuf_submit`.
+/// Number of the kernel's function `bpf_ktime_get_ns`.
 const KTIME: i32 = 5;
 const LOAD_BYTES: i32 = 26;
 const RESERVE: i32 = 131;
@@ -87,7 +87,7 @@ const ETHERTYPE_V6: u16 = 0x86dd;
 const TCP: i32 = 6;
 const UDP: i32 = 17;
 
-/// Returns the program.
+/// Returns the instructions of the program with these parameters.
 pub(super) fn assemble(recorder: &Recorder) -> Vec<Instruction> {
     let mut code = Assembler::default();
     let (many, lost, end) = (code.place(), code.place(), code.place());
@@ -117,7 +117,8 @@ pub(super) fn assemble(recorder: &Recorder) -> Vec<Instruction> {
     code.finish()
 }
 
-/// Jumps to `many`, unless the smaller number of bytes is enough to identify the packet's flow.
+/// Adds instructions that jump to `many`, unless [`FEW_BYTES`] are enough to identify the packet's
+/// flow.
 fn choose(code: &mut Assembler, link: i16, many: Label) {
     let (few, v6, others) = (code.place(), code.place(), code.place());
     let network = |ethertype: u16| i32::from(ethertype.to_be());
@@ -149,7 +150,7 @@ fn choose(code: &mut Assembler, link: i16, many: Label) {
     code.here(few);
 }
 
-/// Jumps to `many`, if the packet's linear part has fewer than `bytes`.
+/// Adds instructions that jump to `many`, if the packet's linear part has fewer than `bytes`.
 fn bounds(code: &mut Assembler, bytes: i16, many: Label) {
     // r4 = data + bytes
     code.copy(VALUE, PACKET);
@@ -157,8 +158,8 @@ fn bounds(code: &mut Assembler, bytes: i16, many: Label) {
     code.jump_if(VALUE, If::AboveRegister(END), many);
 }
 
-/// Jumps to `few`, if the protocol in `VALUE` is TCP, or UDP to a port that is not a tunnel's;
-/// otherwise to `many`.
+/// Adds instructions that jump to `few`, if the protocol in the register `VALUE` is TCP, or UDP to
+/// a port that is not a tunnel's, and otherwise to `many`.
 fn transport(code: &mut Assembler, port: i16, few: Label, many: Label) {
     code.jump_if(VALUE, If::Equals(TCP), few);
     code.jump_if(VALUE, If::Low32Differs(UDP.cast_unsigned()), many);
@@ -169,8 +170,8 @@ fn transport(code: &mut Assembler, port: i16, few: Label, many: Label) {
     code.jump(few);
 }
 
-/// Writes a record with up to `bytes` of the packet. Jumps to `lost`, if the ring has no free
-/// space.
+/// Adds instructions that write a record with up to `bytes` of the packet, or jump to `lost`, if
+/// the ring has no free space.
 fn record(code: &mut Assembler, recorder: &Recorder, bytes: i16, lost: Label) {
     let whole = code.place();
     let copied = code.place();

@@ -32,7 +32,7 @@ impl Loaded {
         Some(Self { ring, lost, program })
     }
 
-    /// Runs the program on a packet, which continues to the next program.
+    /// Runs the program on a packet, and checks that the packet continues to the next program.
     fn run(&self, packet: &[u8]) {
         assert_eq!(self.program.run(packet).unwrap(), NEXT.cast_unsigned());
     }
