@@ -7,8 +7,8 @@ use srd_proto::Duration;
 pub struct Config {
     /// Smallest number that a queue pair may get.
     pub qpn_first: u16,
-    /// Largest number of queue pairs, and of their numbers. The number of a destroyed queue pair is
-    /// used again only after all other free numbers.
+    /// Largest number of queue pairs. Their numbers are `qpn_first` to `qpn_first + qps_max - 1`.
+    /// The number of a destroyed queue pair is used again only after all other free numbers.
     pub qps_max: u16,
     /// Largest number of protection domains.
     pub pds_max: u32,

@@ -30,16 +30,16 @@ pub struct Counters {
     pub rdma_write_wr_err: u64,
     /// Bytes that peers wrote to this device.
     pub rdma_write_recv_bytes: u64,
-    /// Datagrams refused because their queue pair does not exist, cannot receive in its state, or
-    /// has the other type.
+    /// Datagrams refused because their destination queue pair does not exist, cannot receive in its
+    /// state, or has the wrong type (UD for a reliable datagram, SRD for an unreliable one).
     pub bad_qpn: u64,
     /// Datagrams refused because their Q key differs from the Q key of the queue pair.
     pub bad_qkey: u64,
-    /// Datagrams refused because of opaque bits or headers that no sender writes.
+    /// Datagrams refused because their opaque bits or their RDMA header are invalid.
     pub malformed: u64,
     /// Datagrams refused because of their remote key, range or access right.
     pub bad_address: u64,
-    /// RDMA datagrams refused because their peer has no address handle.
+    /// RDMA datagrams refused because this device has no address handle for their sender.
     pub unknown_peer: u64,
     /// Datagrams refused because no receive request was posted, or the completion queue had no free
     /// entry.
@@ -54,8 +54,8 @@ pub struct Counters {
 }
 
 impl Counters {
-    /// Returns every counter that the driver shows, with its name: those of the device and those of
-    /// the transport.
+    /// Returns the name and the value of every counter that EFA's driver shows: counters of this
+    /// device, and the counters of the transport in `stats`.
     pub fn hw_counters(&self, stats: &Stats) -> [(&'static str, u64); 22] {
         [
             ("tx_bytes", stats.tx_bytes),

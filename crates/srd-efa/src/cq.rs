@@ -116,17 +116,18 @@ pub struct Completion {
     pub qpn: Qpn,
     /// Bytes of the message; after an error, bytes of the request.
     pub byte_len: u32,
-    /// The sender's immediate data.
+    /// The sender's immediate data, for a received message or write; `None` if there is no
+    /// immediate data.
     pub imm: Option<u32>,
-    /// Remote queue pair, for a received message or write.
+    /// Queue pair of the sender, for a received message or write; `None` for other completions.
     pub src_qpn: Option<Qpn>,
     /// Address handle of the sender of a received message; `None` if the sender has no address
     /// handle. EFA reports 0xFFFF then.
     pub ah: Option<Ah>,
-    /// The peer; `None` for receive requests that were flushed. EFA's wide completions contain it
-    /// for a sender without an address handle.
+    /// The peer; `None` for receive requests that were flushed. EFA's wide completions name the
+    /// peer of a message whose sender has no address handle.
     pub peer: Option<PeerId>,
-    /// Whether this is a write with immediate data that used no receive request.
+    /// Whether the completion reports a write with immediate data that used no receive request.
     pub unsolicited: bool,
 }
 
@@ -150,20 +151,20 @@ impl CompletionQueue {
         self.entries.len() + (self.promised as usize) < self.entries_max as usize
     }
 
-    /// Reserves an entry. Returns false if no entry is free.
+    /// Reserves an entry for the completion of a request. Returns false if no entry is free.
     pub(crate) fn promise(&mut self) -> bool {
         let room = self.has_room();
         self.promised += u32::from(room);
         room
     }
 
-    /// Releases a reserved entry.
+    /// Releases a reserved entry without filling it.
     pub(crate) fn release(&mut self) {
         debug_assert!(self.promised > 0, "an entry was promised");
         self.promised = self.promised.saturating_sub(1);
     }
 
-    /// Fills a reserved entry.
+    /// Fills a reserved entry with the completion of its request.
     pub(crate) fn fulfil(&mut self, completion: Completion) {
         self.release();
         self.entries.push_back(completion);

@@ -7,7 +7,7 @@ use core::fmt;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum CreateError {
-    /// The largest number of objects that the configuration allows exists.
+    /// The number of existing objects has reached the limit in the configuration.
     Full,
     /// An object that the call names does not exist, or belongs to another protection domain.
     NoSuchObject,
@@ -58,7 +58,8 @@ impl core::error::Error for DestroyError {}
 pub enum ModifyError {
     /// There is no such queue pair.
     NoSuchObject,
-    /// The table has no transition between these states.
+    /// The table of transitions has no transition from the queue pair's state to the requested
+    /// state.
     BadTransition,
     /// The transition needs an attribute that is missing, or does not accept one of the attributes.
     BadAttributes,
@@ -94,7 +95,7 @@ pub enum PostError {
     CqFull,
     /// A local key of a receive request is wrong, or its range or access rights do not suffice.
     BadKey,
-    /// More scatter/gather elements or inline bytes than the queue pair was made with.
+    /// The request has more scatter/gather elements or inline bytes than the queue pair supports.
     TooMany,
 }
 

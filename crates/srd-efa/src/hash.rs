@@ -1,21 +1,22 @@
 //! Values derived from an endpoint's secret seed: the hash of tables whose keys peers choose, and
 //! numbers that peers must not be able to guess.
 //!
-//! Both are SipHash (Aumasson, Bernstein 2012), a pseudo-random function: a peer that sees its
-//! output, or measures the time of look-ups, learns nothing about the key. A fast hash has no such
-//! property. A generator such as [`srd_proto::rng::Rng`] gives no protection: from any number that
-//! it has returned, all later numbers can be calculated.
+//! Hash and numbers are SipHash (Aumasson, Bernstein 2012), a pseudo-random function: a peer that
+//! sees its output, or measures the time of look-ups, learns nothing about the key. A fast hash has
+//! no such property. A generator such as [`srd_proto::rng::Rng`] gives no protection: from any
+//! number that it has returned, all later numbers can be calculated.
 
 use core::hash::{BuildHasher, Hasher};
 
 use siphasher::sip::{SipHasher13, SipHasher24};
 
-/// Purposes of keys. A value derived for one purpose reveals nothing about values of another
-/// purpose.
+/// Purpose of the key that hashes the keys of tables. A value derived for one purpose reveals
+/// nothing about values of another purpose.
 const TABLES: u64 = 1;
+/// Purpose of the key that generates numbers which peers must not be able to guess.
 const NUMBERS: u64 = 2;
 
-/// Derives the key of a purpose.
+/// Derives the SipHash key for a purpose from the secret seed.
 fn key(seed: u64, purpose: u64) -> (u64, u64) {
     let half = |n: u64| {
         let mut hasher = SipHasher24::new_with_keys(seed, purpose);

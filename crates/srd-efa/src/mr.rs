@@ -19,11 +19,11 @@ const GENERATION_MASK: u32 = (1 << GENERATION_BITS) - 1;
 /// Access rights to registered memory (`IBV_ACCESS_*`). Sending from the memory needs no right.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Access {
-    /// Whether received data may be placed there.
+    /// Whether received data may be placed in the memory.
     pub local_write: bool,
-    /// Whether peers may write; requires `local_write` as well.
+    /// Whether peers may write to the memory; requires `local_write` as well.
     pub remote_write: bool,
-    /// Whether peers may read.
+    /// Whether peers may read the memory.
     pub remote_read: bool,
 }
 
@@ -34,28 +34,28 @@ pub struct Registration {
     pub region: u64,
     /// Address of the first byte, as work requests and peers name it.
     pub addr: u64,
-    /// Bytes of the piece.
+    /// Length of the piece in bytes.
     pub length: u64,
-    /// Access rights.
+    /// Access rights to the memory.
     pub access: Access,
 }
 
-/// Keys of a registration. On EFA both keys are the same number; so are they here, unless the
-/// caller chose the remote key.
+/// Keys of a registration. As on EFA, the two keys are the same number, unless the caller chose the
+/// remote key.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Mr {
     /// Local key, for work requests of this device.
     pub lkey: u32,
-    /// Remote key, for peers.
+    /// Remote key, with which peers read or write the memory.
     pub rkey: u64,
 }
 
 /// Purpose of an access.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Purpose {
-    /// Sending from the memory.
+    /// Sending data from the memory.
     Gather,
-    /// Placing received data of this device's requests.
+    /// Placing the data that this device's receive and read requests receive.
     Scatter,
     /// A peer's write.
     RemoteWrite,
@@ -83,14 +83,14 @@ pub(crate) struct Range {
 struct Entry {
     pd: Key,
     registration: Registration,
-    /// Remote key, if the caller chose it.
+    /// Remote key, if the caller chose it; `None` if the remote key equals the local key.
     chosen: Option<u64>,
     /// Offset of the registration's first byte in its region.
     base: u64,
     /// Number of peers' reads that are being answered from the registration.
     lent: u32,
-    /// Whether the memory was deregistered. Then no key is valid for it, and its slot stays in use
-    /// until the transport holds none of its bytes.
+    /// Whether the memory was deregistered. If so, no key is valid for it, and its slot stays in
+    /// use until the answers to all peers' reads from it have ended.
     gone: bool,
 }
 
@@ -169,7 +169,7 @@ impl Regions {
         self.entries.get(key)?.chosen.is_none().then_some(key)
     }
 
-    /// Returns the local key of a slot.
+    /// Returns the local key of the registration in a slot.
     fn number(key: Key) -> u32 {
         key.index << GENERATION_BITS | key.generation & GENERATION_MASK
     }
@@ -179,7 +179,8 @@ impl Regions {
         self.entries.iter().any(|(_, entry)| entry.pd == pd && !entry.gone)
     }
 
-    /// Counts a peer's read of a registration that starts (`by` 1) or ends (-1).
+    /// Records that the answer to a peer's read of a registration starts (`by` = 1) or ends (`by` =
+    /// -1).
     pub(crate) fn lend(&mut self, lkey: u32, by: i32) {
         let Some(key) = self.find_any(lkey) else { return };
         let Some(entry) = self.entries.get_mut(key) else { return };
@@ -202,7 +203,7 @@ impl Regions {
         entry.is_some_and(|entry| entry.lent > 0)
     }
 
-    /// Whether a key is still valid.
+    /// Whether a local key is valid: its memory was not deregistered.
     pub(crate) fn is_live(&self, key: u32) -> bool {
         self.find(key).is_some()
     }

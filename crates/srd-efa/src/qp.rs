@@ -12,11 +12,11 @@ use crate::mr::MemoryLocation;
 use crate::slots::Key;
 use crate::wr::SGES_MAX;
 
-/// Bytes before a message that a UD queue pair has received; InfiniBand puts its global routing
-/// header there. These bytes are not written.
+/// Bytes at the start of a receive buffer of a UD queue pair, before the message. InfiniBand puts
+/// its global routing header there; this device leaves these bytes unchanged.
 pub const UD_HEADER_BYTES: u32 = 40;
 
-/// Service level for low latency.
+/// Service level of queue pairs whose datagrams are sent in the low-latency class.
 pub const SERVICE_LEVEL_LOW_LATENCY: u8 = 8;
 
 /// Service type of a queue pair.
@@ -31,19 +31,20 @@ pub enum QpType {
 /// The state of a queue pair (`ibv_qp_state`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum QpState {
-    /// New or reset.
+    /// The queue pair is new, or was reset.
     Reset,
-    /// Accepts receive requests, but receives nothing.
+    /// The queue pair accepts receive requests, but receives nothing.
     Init,
-    /// Ready to receive.
+    /// The queue pair is ready to receive, but not to send.
     Rtr,
-    /// Ready to send.
+    /// The queue pair is ready to send and to receive.
     Rts,
-    /// Receives. Send requests are accepted, and wait.
+    /// The send queue is drained: the queue pair receives; new send requests are accepted, and
+    /// wait.
     Sqd,
-    /// The send queue has failed. Receives.
+    /// The send queue has failed; the queue pair still receives.
     Sqe,
-    /// Failed: requests were flushed.
+    /// The queue pair has failed, and its requests were flushed.
     Error,
 }
 

@@ -1,4 +1,5 @@
-//! A table whose keys identify the entry that they were made for, and no later entry.
+//! A table of entries with keys. The key of a removed entry stays invalid when its slot is used
+//! again.
 //!
 //! The generation of a slot increases each time the slot is freed, so that the key of a removed
 //! entry stays invalid for 16 million uses of its slot. Freed slots are used again in the order in
@@ -8,7 +9,7 @@
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
-/// Identifies an entry.
+/// Key of an entry in a [`Slots`] table.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Hash)]
 pub struct Key {
     pub(crate) index: u32,
@@ -34,20 +35,22 @@ impl Key {
         Self { index: bits as u32, generation: (bits >> 32) as u32 }
     }
 
-    /// Returns the number with which a datagram completes; `tag` distinguishes these datagrams from
-    /// those of other users of the same endpoint.
+    /// Returns the key as a number with which a datagram completes, with `tag` in the upper byte.
+    /// The tag distinguishes these datagrams from those of other users of the same endpoint.
     pub(crate) fn to_user(self, tag: u8) -> u64 {
         u64::from(tag) << 56 | self.to_bits()
     }
 
-    /// Returns the number with which part `part` of a datagram completes. It contains the low half
-    /// of the generation. `index` is below 2^24.
+    /// Returns the number with which datagram `part` of an operation completes. The number contains
+    /// `tag`, the index, which must be below 2^24, and the low half of the generation of the
+    /// operation's key.
     pub(crate) fn to_user_part(self, tag: u8, part: u16) -> u64 {
         let generation = u64::from(self.generation & 0xffff);
         u64::from(tag) << 56 | u64::from(part) << 40 | generation << 24 | u64::from(self.index)
     }
 
-    /// Splits a number of [`Key::to_user_part`]: index, low half of the generation, part.
+    /// Splits a number of [`Key::to_user_part`] into index, low half of the generation, and part.
+    /// Returns `None` if the number has another tag.
     #[allow(clippy::cast_possible_truncation)] // fields of the number
     pub(crate) fn of_user_part(user: u64, tag: u8) -> Option<(u32, u32, u16)> {
         let index = user as u32 & INDEX_MASK;
@@ -55,7 +58,7 @@ impl Key {
         (user >> 56 == u64::from(tag)).then_some(fields)
     }
 
-    /// Converts the number of a datagram back to a key, if the number has the tag.
+    /// Converts a number of [`Key::to_user`] back to a key; `None` if the number has another tag.
     pub(crate) fn of_user(user: u64, tag: u8) -> Option<Self> {
         (user >> 56 == u64::from(tag)).then_some(Self::from_bits(user & !(0xff << 56)))
     }
@@ -91,7 +94,7 @@ impl<T> Slots<T> {
         self.len() == 0
     }
 
-    /// Adds an entry, unless there are `entries_max` entries.
+    /// Adds an entry and returns its key; `None` if there are `entries_max` entries already.
     pub fn insert(&mut self, entry: T, entries_max: u32) -> Option<Key> {
         if self.len() >= entries_max as usize {
             return None;

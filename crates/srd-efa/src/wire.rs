@@ -26,27 +26,28 @@
 
 /// Bytes of the header of an RDMA request.
 pub(crate) const RDMA_HEADER_BYTES: usize = 24;
-/// Number of different transfer numbers: each is below this.
+/// Number of different transfer numbers: each transfer number is below this value.
 pub(crate) const TRANSFERS: u32 = 1 << 24;
 
 const FLAG_IMMEDIATE: u64 = 1;
 const FLAG_PART: u64 = 2;
 
-/// Content of the opaque bits.
+/// Content of the 64 opaque bits of a datagram.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Opaque {
     /// A complete message.
     Send { check: u32, imm: Option<u32> },
-    /// An RDMA write: all of its bytes, or the first ones. `part`: part of a larger operation, and
-    /// not its last part.
+    /// An RDMA write: all of its bytes, or the first ones. `part`: whether the write is part of a
+    /// larger operation, and not its last part.
     Write { check: u32, imm: Option<u32>, part: bool },
-    /// Further bytes of a write.
+    /// Bytes of a write, at `offset`, in a datagram after the write's first.
     WriteData { number: u32, offset: u32 },
     /// The initiator has given up a write.
     WriteAbort { number: u32 },
-    /// A request to read. `part`: part of a larger operation, and not its last part.
+    /// A request to read. `part`: whether the read is part of a larger operation, and not its last
+    /// part.
     Read { check: u32, part: bool },
-    /// Data of a read.
+    /// Data of a read, at `offset`, from its responder.
     ReadData { number: u32, offset: u32 },
     /// The responder cannot continue a read.
     ReadError { number: u32, status: u32 },

@@ -18,7 +18,7 @@ pub enum Source<'a> {
     Gather(&'a [Sge]),
 }
 
-/// A peer's memory.
+/// A location in a peer's registered memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Remote {
     /// Address of the first byte, as the peer registered it.
@@ -43,7 +43,8 @@ pub enum SendOp<'a> {
         local: Sge,
         /// Remote memory to write to.
         remote: Remote,
-        /// Immediate data. With it, the peer gets a completion when the whole write has arrived.
+        /// Immediate data. If it is present, the peer gets a completion when the whole write has
+        /// arrived.
         imm: Option<u32>,
     },
     /// Reads a peer's memory: one piece, at most [`crate::RDMA_BYTES_MAX`].
@@ -67,7 +68,7 @@ pub struct SendWr<'a> {
     pub remote_qpn: Qpn,
     /// Q key of the peer's queue pair.
     pub remote_qkey: u32,
-    /// Operation.
+    /// Operation to execute.
     pub op: SendOp<'a>,
     /// Whether this read or write is part of a larger operation, and not its last part. The peer
     /// gets this value in its [`Note`](crate::device::Note).

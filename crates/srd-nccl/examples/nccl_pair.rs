@@ -33,7 +33,7 @@ use std::time::Instant;
 use nccl_net_srd::abi::{HANDLE_BYTES, NcclResult};
 use support::{Plugin, Request};
 
-/// Requests in progress; NCCL's proxy has as many steps.
+/// Number of requests in progress at the same time; NCCL's proxy has as many steps.
 const DEPTH: usize = 8;
 /// Number of sockets in the comparison with TCP.
 const SOCKETS: usize = 4;
@@ -51,7 +51,7 @@ fn main() {
     }
 }
 
-/// Serves one client.
+/// Accepts one client at the address, and runs the measurement that the client requests.
 fn serve(address: &str) {
     let listener = TcpListener::bind(address).unwrap();
     println!("ready at {}", listener.local_addr().unwrap());
@@ -164,7 +164,7 @@ impl Job {
     }
 }
 
-/// Messages in order, in both directions.
+/// A connection that transfers messages in order, in both directions.
 trait Stream {
     /// Sends the data `count` times.
     fn send(&mut self, data: &[u8], count: usize);
@@ -392,8 +392,8 @@ impl Stream for Pair {
     }
 }
 
-/// Messages that are divided into one part for each socket. One thread polls the sockets, as in
-/// NCCL's socket transport.
+/// Sockets over which each message is divided, with one part for each socket. One thread polls the
+/// sockets, as in NCCL's socket transport.
 struct Sockets(Vec<TcpStream>);
 
 impl Sockets {

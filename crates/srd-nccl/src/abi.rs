@@ -36,11 +36,11 @@ pub const NCCL_NET_DEVICE_HOST: c_int = 0;
 pub const HANDLE_BYTES: usize = 128;
 /// Number of requests that a connection must support at the same time.
 pub const NCCL_NET_MAX_REQUESTS: u16 = 32;
-/// `NCCL_LOG_WARN`.
+/// `NCCL_LOG_WARN`: level of warnings in NCCL's log.
 pub const LOG_WARN: c_int = 2;
-/// `NCCL_LOG_INFO`.
+/// `NCCL_LOG_INFO`: level of information in NCCL's log.
 pub const LOG_INFO: c_int = 3;
-/// `NCCL_INIT | NCCL_NET`.
+/// `NCCL_INIT | NCCL_NET`: subsystems of NCCL's log under which the plugin's lines appear.
 pub const LOG_SUBSYSTEMS: c_ulong = 0x11;
 /// `railId` and `planeId` of a device without rail or plane.
 pub const NCCL_NET_ID_UNDEF: i16 = -1;
@@ -80,7 +80,7 @@ pub struct Common {
     pub net_device_version: c_int,
 }
 
-/// `ncclNetProperties_v10_t`.
+/// `ncclNetProperties_v10_t`: properties of a device in version 10.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 #[allow(missing_docs)] // NCCL's names
@@ -91,7 +91,7 @@ pub struct PropertiesV10 {
     pub max_coll_bytes: usize,
 }
 
-/// `ncclNetProperties_v11_t`.
+/// `ncclNetProperties_v11_t`: properties of a device in version 11.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 #[allow(missing_docs)] // NCCL's names
@@ -103,7 +103,7 @@ pub struct PropertiesV11 {
     pub max_multi_request_size: c_int,
 }
 
-/// `ncclNetProperties_v12_t`.
+/// `ncclNetProperties_v12_t`: properties of a device in version 12.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 #[allow(missing_docs)] // NCCL's names
@@ -129,12 +129,12 @@ pub type Init = unsafe extern "C" fn(
 ) -> NcclResult;
 /// `init` of version 10: logger, profiler.
 pub type InitV10 = unsafe extern "C" fn(Option<Logger>, *const c_void) -> NcclResult;
-/// `getProperties`.
+/// `getProperties`: device, properties.
 pub type GetProperties<P> = unsafe extern "C" fn(c_int, *mut P) -> NcclResult;
 /// `listen` of versions 11 and 12: context, device, handle, listener.
 pub type Listen =
     unsafe extern "C" fn(*mut c_void, c_int, *mut c_void, *mut *mut c_void) -> NcclResult;
-/// `listen` of version 10.
+/// `listen` of version 10: device, handle, listener.
 pub type ListenV10 = unsafe extern "C" fn(c_int, *mut c_void, *mut *mut c_void) -> NcclResult;
 /// `connect` of versions 11 and 12: context, device, handle, connection, device handle for a GPU.
 pub type Connect = unsafe extern "C" fn(
@@ -190,9 +190,9 @@ pub type Iflush = unsafe extern "C" fn(
 ) -> NcclResult;
 /// `test`: request, whether the request is complete, bytes of each part.
 pub type Test = unsafe extern "C" fn(*mut c_void, *mut c_int, *mut c_int) -> NcclResult;
-/// A function with one object.
+/// A function whose only argument is an object of NCCL, such as `closeSend`.
 pub type On = unsafe extern "C" fn(*mut c_void) -> NcclResult;
-/// A function with two objects.
+/// A function with two objects as arguments, such as `deregMr`: connection, registration.
 pub type OnTwo = unsafe extern "C" fn(*mut c_void, *mut c_void) -> NcclResult;
 
 /// The functions that all versions have, from `accept` to `makeVDevice`. Null means that the plugin
@@ -217,7 +217,7 @@ pub struct Calls {
     pub make_v_device: Call<On>,
 }
 
-/// `ncclNet_v10_t`.
+/// `ncclNet_v10_t`: table of the plugin's functions in version 10.
 #[derive(Debug)]
 #[repr(C)]
 #[allow(missing_docs)] // NCCL's names
@@ -231,7 +231,8 @@ pub struct NetV10 {
     pub calls: Calls,
 }
 
-/// `ncclNet_v11_t` and `ncclNet_v12_t`, which differ in the properties of a device.
+/// `ncclNet_v11_t` and `ncclNet_v12_t`: table of the plugin's functions. The two versions differ
+/// only in the properties of a device.
 #[derive(Debug)]
 #[repr(C)]
 #[allow(missing_docs)] // NCCL's names

@@ -177,8 +177,8 @@ impl Submitter<'_> {
         }
     }
 
-    /// Cancels the receives of a flow that have no message yet, or the messages that the peer has
-    /// not begun to read.
+    /// Cancels the operations of a flow that have not ended: at a receiving end, the receives that
+    /// have no message yet; at a sending end, the messages that the peer has not begun to read.
     pub fn cancel(&mut self, flow: &Flow) {
         for context in flow.unfinished_parts() {
             match flow.end() {

@@ -38,7 +38,7 @@ pub trait System {
     fn interface_to(&self, address: SocketAddr) -> Option<String>;
 }
 
-/// This machine.
+/// The system of this machine, which answers from `/sys` and the routing table.
 #[derive(Clone, Copy, Debug)]
 pub struct LocalSystem;
 
@@ -108,7 +108,7 @@ fn preferred<'a>(names: Vec<&'a str>, system: &impl System) -> Vec<&'a str> {
     default.or(names.first().copied()).into_iter().collect()
 }
 
-/// Returns the first address, IPv4 before IPv6.
+/// Returns a device at the first of these addresses; IPv4 addresses come before IPv6 addresses.
 fn best(of: &mut dyn Iterator<Item = &&LocalAddress>) -> Option<Device> {
     let best = of.min_by_key(|local| local.ip.is_ipv6())?;
     Some(Device { interface: best.interface.clone(), ip: best.ip })

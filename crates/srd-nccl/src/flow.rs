@@ -1,5 +1,5 @@
-//! Requests of one end of a connection. NCCL's threads and the endpoint's sink use a flow; none of
-//! them calls the other while it holds the lock.
+//! Requests of one end of a connection. NCCL's threads and the endpoint's sink use a flow. Neither
+//! calls the other while it holds the flow's lock.
 //!
 //! Bound: the number of requests with which the flow was created, each with at most [`PARTS_MAX`]
 //! parts.
@@ -23,11 +23,11 @@ pub const SILENCE: Duration = Duration::from_secs(2);
 pub enum Purpose {
     /// Control messages whose completion is ignored, and receives for control messages.
     Port,
-    /// Messages that are discarded.
+    /// Searches for messages to be discarded.
     Discard,
     /// The message that requests a connection, of the flow with this number.
     Opening(u32),
-    /// A probe of the flow with this number.
+    /// A probe, which tests whether the other end of the flow with this number is alive.
     Probe(u32),
     /// A copied message, whose request has already ended, of the flow with this number.
     Copied(u32),
@@ -117,7 +117,7 @@ pub enum Link {
 /// A request that NCCL holds.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Request {
-    /// Slot of the request.
+    /// Slot of the request in its flow.
     pub slot: u16,
     /// Number of times that the slot was used before.
     pub generation: u16,
@@ -167,8 +167,9 @@ struct State {
 pub struct Flow {
     id: u32,
     end: End,
-    /// Endpoint of the other end, by its number; `peer` is its address.
+    /// The Messaging Layer's number of the endpoint at the other end.
     remote: Peer,
+    /// Address of the endpoint at the other end.
     peer: SocketAddr,
     state: Mutex<State>,
 }
@@ -215,13 +216,13 @@ impl Flow {
         self.end
     }
 
-    /// Returns the endpoint of the other end.
+    /// Returns the Messaging Layer's number of the endpoint at the other end.
     #[must_use]
     pub fn remote(&self) -> Peer {
         self.remote
     }
 
-    /// Returns the address of the other end.
+    /// Returns the address of the endpoint at the other end.
     #[must_use]
     pub fn peer(&self) -> SocketAddr {
         self.peer
@@ -267,7 +268,7 @@ impl Flow {
         Purpose::Part { flow: self.id, slot: request.slot, part }
     }
 
-    /// Records the end of a part.
+    /// Records that a part of a request has ended, with its length in bytes or with the fault.
     pub fn ended(&self, slot: u16, part: u16, outcome: Outcome<u64>) {
         let mut state = self.lock();
         state.last_activity = Instant::now();

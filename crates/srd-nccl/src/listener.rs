@@ -31,7 +31,7 @@ impl Listener {
         Ok(Self { port, target })
     }
 
-    /// Returns the address for connectors.
+    /// Returns the address of the listener, to which senders connect.
     #[must_use]
     pub fn target(&self) -> Target {
         self.target

@@ -15,7 +15,8 @@ pub struct DeviceInfo {
     pub device: Device,
     /// Name of the interface, for C.
     pub name: CString,
-    /// Path in `/sys`, for C.
+    /// Path of the interface's PCI device in `/sys`, for C; `None` for an interface without PCI
+    /// device.
     pub pci_path: Option<CString>,
     /// Number that identifies the network port.
     pub guid: u64,

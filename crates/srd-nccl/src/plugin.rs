@@ -26,7 +26,8 @@ pub enum Object {
 /// All objects that NCCL holds.
 pub static OBJECTS: Table<Object> = Table::new();
 
-/// Returns the context of communicators without a context: those of version 10.
+/// Returns the context that all communicators of version 10 of the interface share; that version
+/// has no contexts.
 ///
 /// # Errors
 /// A [`Fault`](crate::Fault), if the environment is not suitable.

@@ -37,7 +37,7 @@ pub struct Port {
 pub struct Submitter<'a> {
     /// The Messaging Layer.
     pub rdm: &'a mut Rdm,
-    /// Clock, memory and outputs that calls of the Messaging Layer borrow.
+    /// Time, transport and memory, which calls of the Messaging Layer borrow.
     pub world: World<'a>,
     /// State of the connections.
     pub sink: &'a mut PortSink,
@@ -69,7 +69,7 @@ impl Port {
         Ok(port)
     }
 
-    /// Returns the address of the endpoint.
+    /// Returns the address of the endpoint, with zero as the number of the listener.
     #[must_use]
     pub fn target(&self) -> Target {
         self.target

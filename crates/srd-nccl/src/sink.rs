@@ -84,9 +84,9 @@ impl PortSink {
     }
 
     /// Lets all connections with a peer fail after the first operation that shows that the peer's
-    /// endpoint has ended. Otherwise their own operations could fail much later and with another
-    /// reason: a message to a removed peer waits as long as a message to a peer that never
-    /// answered.
+    /// endpoint has ended. Otherwise operations of the other connections could fail much later and
+    /// with another reason: a message to a removed peer waits as long as a message to a peer that
+    /// never answered.
     fn fail_peer(&mut self, peer: Peer, fault: &Fault) {
         for flow in self.flows.values().filter(|flow| flow.remote() == peer) {
             flow.set_link(Link::Failed(fault.clone()));

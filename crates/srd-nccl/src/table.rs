@@ -13,7 +13,8 @@ const GENERATION_MASK: u64 = (1 << (HANDLE_BITS - INDEX_BITS)) - 1;
 
 #[derive(Debug)]
 struct Entry<T> {
-    /// Never zero, so that no handle is zero.
+    /// Generation of the slot, which increases when an object is removed. It is never zero, so that
+    /// no handle is zero.
     generation: u64,
     object: Option<Arc<T>>,
 }

@@ -92,7 +92,7 @@ pub fn pending(bytes: &[u8; HANDLE_BYTES]) -> u64 {
     u64::from_ne_bytes(part(bytes, PENDING.start))
 }
 
-/// Sets `pending` of a handle.
+/// Sets `pending` of a handle to the number of the started connection.
 pub fn set_pending(bytes: &mut [u8; HANDLE_BYTES], note: u64) {
     bytes[PENDING].copy_from_slice(&note.to_ne_bytes());
 }
@@ -126,7 +126,7 @@ pub enum Control {
     },
     /// One end of a connection is closed.
     Closed {
-        /// Number of the other end.
+        /// Number of the end that is notified.
         to: u32,
         /// Number of the closed end.
         from: u32,

@@ -40,7 +40,7 @@ type Log = unsafe extern "C" fn(
 /// The oldest release whose structures are known.
 pub const OLDEST: u32 = fi_version(1, 17);
 
-/// The libfabric that loaded the provider.
+/// A libfabric that the process has loaded, with the calls that the provider makes.
 #[derive(Debug)]
 pub struct Core {
     /// The provider that this libfabric received.
@@ -59,11 +59,11 @@ pub struct Core {
 pub enum Level {
     /// A problem that the user should fix.
     Warn,
-    /// The reason of a refusal.
+    /// Information such as the reason why a request was refused.
     Info,
 }
 
-/// The newest libfabric that was found.
+/// The newest libfabric that was found; null until one is found.
 static NEWEST: AtomicPtr<Core> = AtomicPtr::new(ptr::null_mut());
 
 /// Returns the newest libfabric that has loaded the provider; `None` if no libfabric has loaded it
@@ -120,7 +120,8 @@ pub fn log(level: Level, text: &str) {
 }
 
 impl Core {
-    /// Returns the libfabric that is this loaded library, or a dependency of it.
+    /// Searches a loaded library and its dependencies for libfabric. A null `name` stands for the
+    /// program itself.
     fn in_library(name: Option<&CStr>, provider: *mut fi_provider) -> Option<Self> {
         let name = name.map_or(ptr::null(), CStr::as_ptr);
         // SAFETY: the name is a C string, or null for the program and the libraries linked to it;
@@ -138,7 +139,8 @@ impl Core {
         core
     }
 
-    /// Returns the calls of a library that stays loaded; `None` if one is missing.
+    /// Looks up the calls of libfabric in a library that stays loaded; `None` if a call is missing,
+    /// or if the release is older than [`OLDEST`].
     fn at(library: *mut c_void, provider: *mut fi_provider) -> Option<Self> {
         let find = |name: &CStr| {
             // SAFETY: `library` came from `dlopen` and is not closed.
@@ -163,14 +165,14 @@ impl Core {
         (core.version() >= OLDEST).then_some(core)
     }
 
-    /// Returns the release, as [`fi_version`] writes it.
+    /// Returns the release of this libfabric, in the form of [`fi_version`].
     pub fn version(&self) -> u32 {
         // SAFETY: the function has no argument and reads a constant.
         unsafe { (self.version)() }
     }
 
-    /// Returns an empty `fi_info` with all its attributes, in this core's layout; null if memory is
-    /// short.
+    /// Returns an empty `fi_info` with all its attributes, in the layout of this libfabric's
+    /// release; null if memory is short.
     #[must_use]
     pub fn allocate_info(&self) -> *mut fi_info {
         // SAFETY: null requests an empty structure.
@@ -230,7 +232,7 @@ impl Core {
         }
     }
 
-    /// Writes to the log.
+    /// Writes a line to libfabric's log, if the level is enabled.
     pub fn log(&self, level: Level, text: &str) {
         let level = match level {
             Level::Warn => FI_LOG_WARN,

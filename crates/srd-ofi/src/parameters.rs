@@ -7,7 +7,7 @@ use std::sync::Once;
 use crate::core::{Level, core, log};
 use crate::settings::{Illegible, Settings, Values};
 
-/// The parameters as registered with the core.
+/// Source of the values of the parameters that were registered with libfabric's core.
 struct FromCore;
 
 impl Values for FromCore {

@@ -103,7 +103,7 @@ pub const PARAMETERS: [Parameter; 12] = [
     },
 ];
 
-/// Source of values.
+/// Source of the values of the parameters.
 pub trait Values {
     /// Returns the value of a parameter of type string, if it is set.
     fn string(&self, name: &CStr) -> Option<String>;
@@ -121,13 +121,14 @@ pub struct Illegible;
 /// Values of the parameters.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Settings {
-    /// The interfaces to use, by name or address, separated by commas.
+    /// The interfaces to use, by name or address, separated by commas; `None` for the default
+    /// choice.
     pub interface: Option<String>,
-    /// UDP payload bytes of the largest packet.
+    /// UDP payload bytes of the largest packet; `None` for as many as the interface passes.
     pub packet_bytes_max: Option<u16>,
     /// Number of paths to each peer, if it was set.
     pub paths: Option<u16>,
-    /// Link rate in megabits per second, for systems that do not report it.
+    /// Link rate in megabits per second; `None` if the parameter is not set.
     pub link_rate_mbps: Option<u32>,
     /// The key of the job; without one nothing is encrypted.
     pub job_key: Option<[u8; 32]>,

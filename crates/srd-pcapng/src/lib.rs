@@ -1,5 +1,5 @@
-//! Capture files: the pcapng format (draft-ietf-opsawg-pcapng) as far as we write it, and readers
-//! of pcap and pcapng in [`read`].
+//! Capture files: a writer of pcapng (draft-ietf-opsawg-pcapng), with the blocks that this project
+//! needs, and readers of pcap and pcapng in [`read`].
 //!
 //! ```text
 //!  block   type (4) | length (4) | body, padded to 4 | length (4)
@@ -13,8 +13,8 @@
 //!  option  code (2) | length (2) | value, padded to 4;   0 | 0 ends a list
 //! ```
 //!
-//! Numbers are little-endian, as the section header declares. tcpdump reads no second interface
-//! of raw IP; Wireshark does.
+//! Numbers are little-endian, as the section header declares. tcpdump does not read files with a
+//! second interface of raw IP; Wireshark does.
 #![forbid(unsafe_code)]
 
 pub mod read;
@@ -28,21 +28,22 @@ pub const STATISTICS: u32 = 5;
 /// The type of a packet block.
 pub const PACKET: u32 = 6;
 
-/// Raw IP: the version is in the first four bits.
+/// Link type of raw IP: packets without a link header, whose first four bits are the IP version.
 const LINKTYPE_RAW: u16 = 101;
-/// Option codes. Except for the comment, a code has a meaning of its own in each type of block.
+/// Code of the comment option, which has this meaning in every type of block. The meaning of the
+/// other option codes depends on the type of the block.
 const COMMENT: u16 = 1;
 const SECTION_APPLICATION: u16 = 4;
 const INTERFACE_NAME: u16 = 2;
 const INTERFACE_RESOLUTION: u16 = 9;
 const PACKET_FLAGS: u16 = 2;
 const STATISTICS_RECEIVED: u16 = 4;
-/// The option of a statistics block that counts packets which are missing.
+/// Code of the option of a statistics block that counts the packets which are missing in the file.
 pub const STATISTICS_DROPPED: u16 = 5;
 
-/// Bytes of a block beside its body.
+/// Number of bytes of a block in addition to its body: its type, and its length twice.
 pub const BLOCK_OVERHEAD_BYTES: usize = 12;
-/// Bytes of a statistics block before its options, from its type on.
+/// Number of bytes of a statistics block before its options, including the type of the block.
 pub const STATISTICS_HEAD_BYTES: usize = 20;
 
 /// Direction of a packet, as seen from its interface.
@@ -54,24 +55,24 @@ pub enum Direction {
     Out,
 }
 
-/// A packet.
+/// A packet to write.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Packet<'a> {
-    /// Its interface: the number that [`Writer::interface`] gave.
+    /// Interface of the packet: the number that [`Writer::interface`] returned.
     pub interface: u32,
     /// Direction of the packet.
     pub direction: Direction,
     /// Time of the packet, in nanoseconds since 1970.
     pub time_ns: u64,
-    /// Its length on its way.
+    /// Length of the packet on the network in bytes.
     pub length: u32,
-    /// Its bytes, or the first of them.
+    /// Bytes of the packet; only the first ones, if the packet was cut off.
     pub bytes: &'a [u8],
     /// Comment on the packet; empty: no comment. Anything beyond 65,535 bytes is cut off.
     pub comment: &'a str,
 }
 
-/// Writes blocks into memory.
+/// Writer of a pcapng file: writes blocks into memory, from which the caller takes them.
 #[derive(Debug, Default)]
 pub struct Writer {
     bytes: Vec<u8>,
@@ -79,7 +80,8 @@ pub struct Writer {
 }
 
 impl Writer {
-    /// The block that a file begins with, and the program that writes it.
+    /// Returns a writer with the first block of a file. `application`: name of the program that
+    /// writes the file.
     pub fn begin(application: &str) -> Self {
         let mut writer = Self::default();
         writer.block(SECTION, |body| {
@@ -92,8 +94,9 @@ impl Writer {
         writer
     }
 
-    /// An interface, before its first packet; returns its number. `snaplen`: the most bytes of a
-    /// packet that are kept.
+    /// Writes the description of an interface, which has to precede the interface's packets.
+    /// Returns the number of the interface. `snaplen`: largest number of bytes of a packet that are
+    /// kept.
     pub fn interface(&mut self, name: &str, snaplen: u32) -> u32 {
         self.block(INTERFACE, |body| {
             body.extend(LINKTYPE_RAW.to_le_bytes());
@@ -107,7 +110,7 @@ impl Writer {
         self.interfaces - 1
     }
 
-    /// A packet.
+    /// Writes a packet.
     pub fn packet(&mut self, packet: &Packet<'_>) {
         let flags: u32 = match packet.direction {
             Direction::In => 1,
@@ -132,8 +135,8 @@ impl Writer {
         });
     }
 
-    /// Writes the statistics of an interface at the end of a capture. `received`: packets that
-    /// the file should hold; `dropped`: number of these that are missing.
+    /// Writes the statistics of an interface at the end of a capture. `received`: number of packets
+    /// that the file should hold; `dropped`: number of these packets that are missing.
     pub fn statistics(&mut self, interface: u32, now_ns: u64, received: u64, dropped: u64) {
         self.block(STATISTICS, |body| {
             body.extend(interface.to_le_bytes());
@@ -149,7 +152,7 @@ impl Writer {
         std::mem::take(&mut self.bytes)
     }
 
-    /// Bytes that wait to be taken.
+    /// Returns the number of bytes that wait to be taken.
     pub fn len(&self) -> usize {
         self.bytes.len()
     }
@@ -163,7 +166,7 @@ impl Writer {
         let begin = self.bytes.len();
         self.bytes.extend(kind.to_le_bytes());
         self.bytes.extend([0; 4]);
-        // Bodies are multiples of four: padding within is as good as within the block.
+        // Every body is padded to a multiple of four bytes, so the block needs no further padding.
         write(&mut self.bytes);
         let length = self.bytes.len() - begin + 4;
         let length = u32::try_from(length).unwrap_or(u32::MAX).to_le_bytes();
@@ -177,12 +180,13 @@ fn time(ns: u64) -> [u8; 8] {
     [e, f, g, h, a, b, c, d]
 }
 
-/// Every part of a body has a multiple of four bytes; the blocks before it have, too.
+/// Pads a body with zeros to a multiple of four bytes. The blocks before it in the buffer have such
+/// a length as well.
 fn pad(body: &mut Vec<u8>) {
     body.resize(body.len().next_multiple_of(4), 0);
 }
 
-/// An option of at most 65,535 bytes.
+/// Appends an option to a body. A value of more than 65,535 bytes is cut off.
 fn option(body: &mut Vec<u8>, code: u16, value: &[u8]) {
     let length = u16::try_from(value.len()).unwrap_or(u16::MAX);
     body.extend(code.to_le_bytes());

@@ -7,9 +7,9 @@
 //!                                                        are skipped
 //! ```
 //!
-//! The source is read once, from its beginning to its end, and a record is handed over as soon as
-//! its last byte is there. Numbers have the byte order that the file, or each section of it,
-//! declares. A file that contradicts itself is an error with the offset of the faulty record or
+//! The source is read once, from its beginning to its end, and a record is returned as soon as its
+//! last byte has arrived. Numbers have the byte order that the file, or each section of it,
+//! declares. A file that contradicts itself causes an error with the offset of the faulty record or
 //! block.
 //!
 //! Bounds: [`BLOCK_BYTES_MAX`] bytes of a record or block whose content is read (memory grows only
@@ -35,7 +35,8 @@ pub const BLOCK_BYTES_MAX: usize = 16 << 20;
 /// Bytes at the beginning of a file that identify its format.
 pub const MAGIC_BYTES: usize = 12;
 
-/// Files that are no capture in a format that is read, by their first bytes, and what to do.
+/// First bytes of files in formats that are not supported, each with a description of the format
+/// and a remedy.
 const FOREIGN: &[(&[u8], &str)] = &[
     (b"\xa1\xb2\xcd\x34", KUZNETZOV),
     (b"\x34\xcd\xb2\xa1", KUZNETZOV),
@@ -59,20 +60,21 @@ const MODIFIED: &str = "a pcap file in a modified format: convert it with `tcpdu
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum ReadError {
-    /// The source's error.
+    /// The source returned an error.
     Io(io::Error),
-    /// There is no byte.
+    /// The file is empty.
     Empty,
-    /// The file has a format that is not supported; the name of the format, if it is recognised.
+    /// The file has a format that is not supported. Contains a description of the format, if the
+    /// format is recognised.
     Foreign(Option<&'static str>),
-    /// The file contradicts itself in the record or block that begins at this byte.
+    /// The file contradicts itself in a record or block.
     Damaged {
         /// Byte offset of the record or block.
         offset: u64,
         /// Description of the contradiction.
         why: &'static str,
     },
-    /// The file ends within the record or block that begins at this byte.
+    /// The file ends within a record or block.
     Cut {
         /// Byte offset of the record or block.
         offset: u64,
@@ -99,12 +101,12 @@ impl fmt::Display for ReadError {
 
 impl std::error::Error for ReadError {}
 
-/// An interface of a file. A pcap file has one.
+/// An interface of a file. A pcap file has exactly one interface.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Interface {
-    /// Its name, if the file has one.
+    /// Name of the interface, if the file contains a name.
     pub name: Option<String>,
-    /// The type of its link header (LINKTYPE_ of tcpdump.org).
+    /// Type of the link header of the interface's packets (`LINKTYPE_` of tcpdump.org).
     pub link: u16,
     /// Whether numbers in the byte order of the capturing machine are big-endian.
     pub is_big_endian: bool,
@@ -113,26 +115,29 @@ pub struct Interface {
 /// A packet of a file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Captured<'a> {
-    /// Its interface, counted over all sections; `None` if the file describes no such interface.
+    /// Interface of the packet, counted over all sections; `None` if the file does not describe the
+    /// interface.
     pub interface: Option<usize>,
     /// Time of the packet, in nanoseconds since 1970; `None` in a simple packet block.
     pub time_ns: Option<u64>,
-    /// Direction of the packet, if the file contains it.
+    /// Direction of the packet; `None` if the file does not contain it.
     pub direction: Option<Direction>,
-    /// Its length on the link, with the frame check sequence if there is one.
+    /// Length of the packet on the link in bytes, including the frame check sequence if there is
+    /// one.
     pub length: u32,
-    /// Bytes of the frame check sequence at the end of the packet, if the file declares them.
+    /// Number of bytes of the frame check sequence at the end of the packet; zero if the file
+    /// declares no frame check sequence.
     pub fcs_bytes: u8,
-    /// Its first bytes, or all of them.
+    /// Bytes of the packet; only the first ones, if the packet was cut off.
     pub bytes: &'a [u8],
 }
 
 /// A record of a file.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Record<'a> {
-    /// The next interface; they are numbered from zero on, in this order.
+    /// An interface. Interfaces are numbered from zero, in the order in which they are returned.
     Interface(Interface),
-    /// A packet.
+    /// A packet of the file.
     Packet(Captured<'a>),
 }
 
@@ -142,7 +147,8 @@ struct Placed {
     bytes: Range<usize>,
 }
 
-/// A record that was found, with the bytes of the buffer that it takes; or the end.
+/// A record that was found, with the number of bytes in the buffer that it occupies; or the end of
+/// the file.
 enum Step {
     Interface(Interface, usize),
     Packet(Placed, usize),
@@ -154,11 +160,11 @@ enum Format {
     Ng(Blocks),
 }
 
-/// Reads a file.
+/// Reader of a capture file.
 pub struct Reader<R> {
     input: Input<R>,
     format: Format,
-    /// Bytes of the record that was handed over last.
+    /// Number of bytes of the record that was returned last.
     used: usize,
 }
 
@@ -169,17 +175,17 @@ impl<R> fmt::Debug for Reader<R> {
 }
 
 impl<R> Reader<R> {
-    /// Byte offset of the record that was handed over last.
+    /// Returns the byte offset in the file of the record that was returned last.
     pub fn offset(&self) -> u64 {
         self.input.offset()
     }
 }
 
 impl<R: Read> Reader<R> {
-    /// Reads what a file begins with.
+    /// Reads the beginning of a file, and determines the format of the file.
     ///
     /// # Errors
-    /// It is in neither format, or the source's error.
+    /// [`ReadError`], if the file is in neither format, or the source returns an error.
     pub fn new(source: R) -> Result<Self, ReadError> {
         let mut input = Input::new(source);
         if !input.fill(4)? {
@@ -199,7 +205,7 @@ impl<R: Read> Reader<R> {
         Ok(Self { input, format, used: 0 })
     }
 
-    /// The next record; `None` at the end.
+    /// Returns the next record; `None` at the end of the file.
     ///
     /// # Errors
     /// See [`ReadError`]. After an error nothing more can be read.
@@ -224,7 +230,7 @@ impl<R: Read> Reader<R> {
     }
 }
 
-/// The byte order of a file or section.
+/// Byte order of the numbers in a file or section.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Order {
     Little,
@@ -232,10 +238,10 @@ enum Order {
 }
 
 impl Order {
-    /// The number at this place.
+    /// Returns the two-byte number at offset `at`.
     ///
     /// # Panics
-    /// If the bytes are not there.
+    /// If `bytes` ends before the number does.
     fn u16(self, bytes: &[u8], at: usize) -> u16 {
         let bytes = [bytes[at], bytes[at + 1]];
         match self {
@@ -244,10 +250,10 @@ impl Order {
         }
     }
 
-    /// The number at this place.
+    /// Returns the four-byte number at offset `at`.
     ///
     /// # Panics
-    /// If the bytes are not there.
+    /// If `bytes` ends before the number does.
     fn u32(self, bytes: &[u8], at: usize) -> u32 {
         let (one, other) = (self.u16(bytes, at), self.u16(bytes, at + 2));
         let (low, high) = match self {

@@ -2,7 +2,7 @@ use super::*;
 use crate::{INTERFACE, PACKET, SECTION};
 use std::io::Cursor;
 
-/// Numbers in a byte order.
+/// Builds files whose numbers have a byte order.
 #[derive(Clone, Copy, PartialEq, Debug)]
 struct In(Order);
 
@@ -34,8 +34,8 @@ impl In {
         }
     }
 
-    /// A pcap file: magic, minor version, link field, and records as (seconds, fraction, lengths
-    /// as they stand, bytes).
+    /// Returns a pcap file. Each record consists of the seconds, the fraction and the two lengths
+    /// as they stand in the file, and of the bytes.
     fn pcap(self, magic: u32, minor: u16, field: u32, records: &[([u32; 4], &[u8])]) -> Vec<u8> {
         let mut file = self.u32(magic);
         file.extend([self.u16(2), self.u16(minor), self.words(&[0, 0, 65_535, field])].concat());
@@ -70,7 +70,7 @@ impl In {
         self.block(INTERFACE, &[&head, &options.concat()])
     }
 
-    /// An enhanced packet block with four bytes of a packet of 60.
+    /// Returns an enhanced packet block with four bytes of a packet of 60 bytes.
     fn packet(self, interface: u32, units: u64, options: &[Vec<u8>]) -> Vec<u8> {
         let time =
             [u32::try_from(units >> 32).unwrap(), u32::try_from(units & 0xffff_ffff).unwrap()];
@@ -79,10 +79,10 @@ impl In {
     }
 }
 
-/// A packet, and its bytes beside it.
+/// A packet without its bytes, and a copy of its bytes.
 type Packet = (Captured<'static>, Vec<u8>);
 
-/// All records, with the packets' bytes, and the error that ended them.
+/// Returns all interfaces, all packets with their bytes, and the error that ended the reading.
 fn read(source: impl Read) -> (Vec<Interface>, Vec<Packet>, Option<ReadError>) {
     let (mut interfaces, mut packets) = (Vec::new(), Vec::new());
     let mut reader = match Reader::new(source) {

@@ -67,7 +67,7 @@ impl Runs {
         text.map(|text| text + "\n").map_err(|e| PyValueError::new_err(e.to_string()))
     }
 
-    /// Returns the complaints about each run, as text.
+    /// Returns descriptions of all faults of each run; the list of a run without faults is empty.
     fn complaints(&self) -> Vec<Vec<String>> {
         self.inner.iter().map(RunResult::complaints).collect()
     }

@@ -1,4 +1,4 @@
-//! The device: a socket, the front end that is connected, and the front end's frames.
+//! The device: a socket, the front end that is connected to it, and the front end's frames.
 //!
 //! The device serves one front end at a time; after it has gone, another may connect. No function
 //! here blocks: the caller waits on [`Device::descriptors`], and then calls [`Device::turn`].
@@ -106,15 +106,15 @@ pub struct Device {
     connection: Option<Connection>,
     /// Closes descriptors of the last front end on another thread, which may take long.
     closing: Closing,
-    /// Whether this closing is still in progress. Until it ends, the device accepts no other front
-    /// end.
+    /// Whether descriptors of the last front end are still being closed. Until this ends, the
+    /// device accepts no other front end.
     is_closing: bool,
     session: Session,
-    /// Rings in use.
+    /// Indices of the rings in use.
     running: Vec<usize>,
-    /// Rings for frames to the driver that may be used now.
+    /// Indices of the rings for frames to the driver that may be used now.
     receivers: Vec<usize>,
-    /// Rings for frames from the driver.
+    /// Indices of the rings for frames from the driver.
     senders: Vec<usize>,
     /// Index in `senders` of the ring that is read first.
     sender: usize,
@@ -141,8 +141,8 @@ impl Device {
         Self::of(path, listen(path, true)?)
     }
 
-    /// Accepts front ends at a listener that another program has created. The socket file remains
-    /// that program's.
+    /// Accepts front ends at a listener that another program has created. The socket file belongs
+    /// to that program, and remains.
     ///
     /// # Errors
     /// An error of the operating system, if the kernel offers no way to signal to front ends
@@ -153,7 +153,8 @@ impl Device {
         Ok(device)
     }
 
-    /// Has another program connect to the front end that listens at `path`: see [`Device::asks`].
+    /// Creates a device for a front end that listens at `path`, and to which the owner of the
+    /// device connects on request: see [`Device::asks`].
     ///
     /// # Errors
     /// An error of the operating system, if the kernel offers no way to signal to front ends
@@ -184,7 +185,8 @@ impl Device {
         }
     }
 
-    /// Connects to the front end that listens at `path`, now or as soon as it listens.
+    /// Creates a device that connects to the front end that listens at `path`, now or as soon as
+    /// the front end listens.
     ///
     /// # Errors
     /// An error of the operating system, if the kernel offers no way to signal to front ends
@@ -341,7 +343,7 @@ impl Device {
         *sender %= senders.len().max(1);
     }
 
-    /// Executes one request. Returns whether there was one.
+    /// Executes one request. Returns whether there was a request.
     fn obey(&mut self) -> Result<bool, Ended> {
         let Some(connection) = &mut self.connection else { return Ok(false) };
         let Some(request) = connection.receive()? else { return Ok(false) };
@@ -401,7 +403,7 @@ impl Device {
         }
     }
 
-    /// Reads the next frame of a ring. Returns whether there was one.
+    /// Reads the next frame of a ring. Returns whether there was a valid frame.
     fn read_ring(&mut self, index: usize, useless: &mut usize, frame: &mut Frame) -> bool {
         let has_count = self.layout().has_count;
         // "Must process and discard any TX packets" while the ring is disabled.
@@ -428,7 +430,7 @@ impl Device {
         false
     }
 
-    /// Writes a frame to the driver, by the ring pair that this flow number selects. Returns
+    /// Writes a frame to the driver, into the ring pair that the number `flow` selects. Returns
     /// whether the driver gets the frame; otherwise the frame is counted.
     pub fn write(&mut self, frame: &Frame, flow: u32) -> bool {
         let layout = self.layout();

@@ -31,8 +31,8 @@ pub struct Scratch {
 pub struct Frame {
     /// Ethernet header of the frame.
     pub ethernet: [u8; ETHERNET_BYTES],
-    /// Offload header ([`HEADER_BYTES`], whose offsets count from the Ethernet header), followed by
-    /// the content of the frame after its Ethernet header.
+    /// Offload header of [`HEADER_BYTES`] bytes, in which offsets count from the Ethernet header.
+    /// The content of the frame after its Ethernet header follows.
     pub packet: Vec<u8>,
 }
 

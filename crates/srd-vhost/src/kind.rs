@@ -21,7 +21,7 @@ pub(crate) enum AcceptedDescriptor {
     Memory(OwnedFd, SealFlags),
 }
 
-/// A descriptor of another kind, with its name for messages.
+/// A descriptor of a kind on which a call may block, with its name for messages.
 #[derive(Debug)]
 pub(crate) struct Foreign {
     pub(crate) descriptor: OwnedFd,

@@ -78,7 +78,7 @@ struct Map {
 }
 
 impl Memory {
-    /// Maps the regions.
+    /// Maps the regions of a memory table, each from its file with the seals of the file.
     ///
     /// # Errors
     /// An error text, if `regions` is empty or [`Memory::add`] fails.
@@ -143,7 +143,7 @@ impl Memory {
         })
     }
 
-    /// Removes the region with these addresses and this size. Returns whether there was one.
+    /// Removes the region with these addresses and this size. Returns whether the region existed.
     pub(crate) fn remove(&mut self, of: Region) -> bool {
         let name = |of: &Region| (of.guest, of.user, of.bytes);
         let Some(place) = self.maps.iter().position(|map| name(&map.place) == name(&of)) else {
@@ -187,7 +187,7 @@ impl Memory {
         VolatileMemory::get_slice(mapping, offset, bytes).ok()
     }
 
-    /// Fills `into` from a guest address.
+    /// Fills `into` with the bytes at a guest address.
     pub fn read(&self, at: u64, into: &mut [u8]) -> Result<(), Fault> {
         if let Some(slice) = self.slice(at, into.len()) {
             slice.copy_to(into);

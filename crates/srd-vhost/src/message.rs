@@ -15,7 +15,7 @@ use crate::kind::AcceptedDescriptor;
 
 /// Length of the header in bytes.
 pub const HEADER_BYTES: usize = 12;
-/// Limit of a body in bytes. The longest one, a memory table of eight regions, has 264.
+/// Limit of a body in bytes. The longest body, a memory table of eight regions, has 264.
 pub const BODY_BYTES_MAX: usize = 512;
 /// Largest number of descriptors of one request: one for each region of a table.
 pub const DESCRIPTORS_MAX: usize = 8;
@@ -61,7 +61,8 @@ pub struct Header {
 }
 
 impl Header {
-    /// Parses a header; `None` if it is no request of this version, or its body is too long.
+    /// Parses a header; `None` if the bytes are no header of a request in this version, or if the
+    /// body is too long.
     pub fn read(bytes: &[u8; HEADER_BYTES]) -> Option<Self> {
         let word = |at| u32_at(bytes, at);
         let (flags, body_bytes) = (word(4)?, usize::try_from(word(8)?).ok()?);

@@ -78,9 +78,9 @@ impl From<Fault> for Broken {
 /// Access of the device to the buffers of a ring.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Access {
-    /// The device reads them.
+    /// The device reads the buffers.
     Read,
-    /// The device writes them.
+    /// The device writes the buffers.
     Write,
 }
 

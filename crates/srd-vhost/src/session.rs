@@ -72,8 +72,9 @@ pub mod protocol {
 /// Offered protocol features: several pairs of rings, an answer to each request on demand, and
 /// regions of memory that are added and removed one by one.
 const PROTOCOL: u64 = protocol::MQ | protocol::REPLY_ACK | protocol::CONFIGURE_MEM_SLOTS;
-/// Answers to a request that was executed, and to a request that was not.
+/// Answer to a request that was executed.
 const DONE: u64 = 0;
+/// Answer to a request that was not executed.
 pub(crate) const NOT_DONE: u64 = 1;
 
 /// Largest number of pairs of rings of a device.
@@ -89,7 +90,7 @@ pub const SEND: usize = 1;
 /// A request that breaks the protocol. The front end is disconnected.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Violation {
-    /// The cause.
+    /// Description of the violation.
     pub(crate) why: Cow<'static, str>,
     /// Whether the front end gets an answer that reports the failure.
     pub(crate) wants_answer: bool,
@@ -114,7 +115,7 @@ impl From<&'static str> for Wrong {
 /// Way in which a driver notifies the device of new chains.
 #[derive(Debug, Default)]
 pub enum Kick {
-    /// The front end has not set it up yet.
+    /// The front end has not set up notifications yet.
     #[default]
     None,
     /// The driver writes to this event descriptor.

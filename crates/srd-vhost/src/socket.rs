@@ -18,10 +18,12 @@ use crate::message::{DESCRIPTORS_MAX, HEADER_BYTES, Header, Request, answer};
 /// (`SCM_MAX_FD`). With less space the kernel would close the excess descriptors in `recvmsg`, and
 /// closing a descriptor may block.
 const RIGHTS_MAX: usize = 253;
-/// Limits of reading a socket empty before it is closed: number of messages, bytes of each message,
-/// and number of descriptors. The rest is left to the thread that closes descriptors.
+/// Largest number of messages that are read from a socket before it is closed. The rest is left to
+/// the thread that closes descriptors.
 const LEFT_MAX: usize = 1024;
+/// Largest number of bytes of each message that is read before a socket is closed.
 const LEFT_BYTES: usize = 4096;
+/// Number of received descriptors at which reading before the close ends.
 const LEFT_DESCRIPTORS_MAX: usize = 64;
 
 /// A connection of a front end.
@@ -83,7 +85,8 @@ impl Connection {
         }
     }
 
-    /// Reads until `bytes` has this length, if possible. Returns whether data arrived.
+    /// Reads until the buffer `bytes` has `wanted` bytes, if possible. Returns whether data
+    /// arrived.
     fn read(&mut self, wanted: usize) -> Result<bool, Ended> {
         let had = self.bytes.len();
         self.bytes.resize(wanted, 0);

@@ -36,8 +36,8 @@ pub(super) struct Arrival {
 }
 
 impl Device {
-    /// Admits a datagram, for [`srd_proto::Endpoint::handle_packet_with`]. Places and completes it,
-    /// or returns the status for which it is refused.
+    /// Admits a datagram, for [`srd_proto::Endpoint::handle_packet_with`]. Places its bytes and
+    /// completes its request, or returns the status with which the datagram is refused.
     pub fn admit(
         &mut self,
         now: Instant,
@@ -139,7 +139,7 @@ impl Device {
         Ok(())
     }
 
-    /// Completes a receive request.
+    /// Completes a receive request: fills its reserved entry in the completion queue.
     pub(super) fn complete_receive(
         &mut self,
         delivery: &Delivery<'_>,
@@ -154,7 +154,8 @@ impl Device {
         }
     }
 
-    /// Returns the completion of an arrival.
+    /// Returns the completion that reports an arrived message, or an arrived write with immediate
+    /// data.
     pub(super) fn completion_of(
         &self,
         delivery: &Delivery<'_>,
@@ -180,7 +181,8 @@ impl Device {
     }
 }
 
-/// Places a message into pieces (S2), after `skip` bytes that stay unchanged (S6).
+/// Places a message into the pieces of a receive request (S2). The first `skip` bytes of the pieces
+/// stay unchanged (S6).
 fn scatter(pieces: &[Option<Piece>], skip: u32, mut payload: &[u8], memory: &mut dyn Memory) {
     let mut skip = skip;
     for piece in pieces.iter().flatten() {

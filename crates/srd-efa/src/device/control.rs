@@ -38,7 +38,8 @@ impl Device {
         Ok(())
     }
 
-    /// Makes an address handle. The peer may then read and write memory whose keys it has.
+    /// Makes an address handle for a peer. From now on the peer may read and write registered
+    /// memory whose keys it has.
     ///
     /// # Errors
     /// [`CreateError`], if the domain does not exist or has a handle for this peer already (B2), or
@@ -109,7 +110,8 @@ impl Device {
     /// Registers memory with a remote key that the caller chooses.
     ///
     /// # Errors
-    /// As [`Device::reg_mr`], and if the key is in use already (B10).
+    /// [`CreateError`], for the reasons of [`Device::reg_mr`], and if the key is in use already
+    /// (B10).
     pub fn reg_mr_as(
         &mut self,
         pd: Pd,
@@ -131,8 +133,8 @@ impl Device {
         self.regions.register(pd.0, registration, (Some(rkey), base), self.config.mrs_max)
     }
 
-    /// Deregisters memory: from now on its keys are invalid. Requests that use the memory and have
-    /// not completed fail, on this device or on peers.
+    /// Deregisters memory: from now on its keys are invalid. Outstanding requests of this device
+    /// and of peers that use the memory fail.
     ///
     /// # Errors
     /// [`DestroyError`], if there is no such registration.
@@ -173,7 +175,8 @@ impl Device {
         Ok(qpn)
     }
 
-    /// Returns the next number, in turn, that no queue pair has (B7).
+    /// Returns a free number for a queue pair. The search begins after the number that was assigned
+    /// last (B7).
     fn free_number(&mut self) -> Option<Qpn> {
         for _ in 0..self.config.qps_max {
             let offset = self.qpn_next;
@@ -247,7 +250,8 @@ impl Device {
         Ok(())
     }
 
-    /// Ends all requests and transfers of a queue pair, with completions if `completes`.
+    /// Ends all requests and transfers of a queue pair. `completes`: whether each request gets a
+    /// completion with status `Flushed`.
     fn empty(&mut self, now: Instant, endpoint: &mut Endpoint, qpn: Qpn, completes: bool) {
         let outstanding: Vec<Key> =
             self.ops.iter().filter(|(_, op)| op.qpn == qpn).map(|(key, _)| key).collect();

@@ -31,7 +31,7 @@ impl Device {
         }
     }
 
-    /// Handles the end of a datagram of an operation.
+    /// Handles the end of datagram `part` of an operation: it was acknowledged, refused or lost.
     fn settled(&mut self, key: Key, part: u16, status: Status) {
         let Some(op) = self.ops.get_mut(key) else { return };
         op.in_flight -= 1;
@@ -67,7 +67,8 @@ impl Device {
         }
     }
 
-    /// Handles the end of an operation, with the status that the operation has.
+    /// Ends an operation with its stored status. If a transfer has failed that the other end
+    /// processes, the other end is notified.
     fn over(&mut self, key: Key) {
         let Some(op) = self.ops.get(key) else { return };
         let status = op.status;
@@ -80,7 +81,7 @@ impl Device {
         }
     }
 
-    /// Ends an operation: frees its place in the send queue, and puts its completion into the
+    /// Ends an operation: frees its entry in the send queue, and puts its completion into the
     /// completion queue. An answer to a peer's read is only removed.
     pub(super) fn end(&mut self, key: Key, status: WcStatus) {
         let Some(op) = self.ops.remove(key) else { return };
@@ -194,8 +195,8 @@ impl Device {
         }
     }
 
-    /// Handles the loss of the context with a peer: transfers that wait for the peer would never
-    /// end (R5, R10).
+    /// Handles the loss of the context with a peer: ends the transfers that wait for the peer,
+    /// because they would never end otherwise (R5, R10).
     fn peer_down(&mut self, peer: PeerId, reason: DownReason) {
         let status = match reason {
             DownReason::Unreachable => WcStatus::UnreachRemote,

@@ -11,7 +11,7 @@ use crate::slots::Key;
 use crate::wire::{Opaque, RDMA_HEADER_BYTES, RdmaHeader};
 use crate::wr::Remote;
 
-/// Upper byte of the numbers of operations' datagrams.
+/// Upper byte of the numbers with which operations' datagrams complete.
 pub(super) const TAG: u8 = 0xef;
 
 /// Upper bound of the number of operations, independent of the configuration.
@@ -20,20 +20,20 @@ pub(super) const OPS_MAX: u32 = crate::slots::INDEX_MASK + 1;
 /// Progress of a write.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Stage {
-    /// No datagram was sent.
+    /// No datagram of the write was sent.
     Unsent,
     /// The first datagram is in flight; the others wait for its acknowledgement (R2).
     Opening,
-    /// The peer has an entry for the transfer.
+    /// The first datagram was acknowledged: the peer has an entry for the transfer.
     Open,
 }
 
 /// Remaining work of an operation.
 #[derive(Debug)]
 pub(super) enum Work {
-    /// A message that was not handed over yet.
+    /// A message; `payload` is `None` after the message was handed over.
     Send { payload: Option<Bytes>, imm: Option<u32> },
-    /// A write.
+    /// A write to the peer's memory `to`; `sent` bytes were handed over.
     Write {
         number: u32,
         from: MemoryLocation,
@@ -42,9 +42,10 @@ pub(super) enum Work {
         sent: u32,
         stage: Stage,
     },
-    /// A read that this device has requested.
+    /// A read that this device requests. `asked`: whether the request was handed over; `received`:
+    /// bytes that have arrived.
     Read { number: u32, to: MemoryLocation, from: Remote, asked: bool, received: u32 },
-    /// An answer to a peer's read.
+    /// An answer to a peer's read; `sent` bytes were handed over.
     Respond { number: u32, from: MemoryLocation, sent: u32 },
 }
 
@@ -56,7 +57,7 @@ pub(super) struct Op {
     pub(super) ah: Option<Key>,
     pub(super) peer: PeerId,
     pub(super) remote_qpn: Qpn,
-    /// Check of the remote Q key (M3).
+    /// Value derived from the remote Q key, which the peer's device checks (M3).
     pub(super) check: u32,
     pub(super) wr_id: u64,
     pub(super) opcode: WcOpcode,
@@ -66,7 +67,7 @@ pub(super) struct Op {
     /// Number of datagrams that were handed over and not settled.
     pub(super) in_flight: u32,
     pub(super) status: WcStatus,
-    /// Whether the operation is in its peer's queue.
+    /// Whether the operation is in one of its peer's queues.
     pub(super) listed: bool,
     pub(super) ranges: SentRanges,
     pub(super) work: Work,
@@ -80,9 +81,10 @@ pub(super) enum Step {
     Handed,
     /// There is nothing to send until one of the operation's datagrams is settled.
     Idle,
-    /// The transport is full; an event follows when the transport has space.
+    /// The transport's queue for the peer is full; an event follows when the queue has space.
     Full,
-    /// The transport has enough datagrams for now.
+    /// No datagram was handed over, because enough datagrams wait in the transport. The next pump
+    /// tries to send it.
     Later,
     /// The operation fails with this status.
     Failed(WcStatus),
@@ -121,8 +123,8 @@ impl Op {
         true
     }
 
-    /// Whether a write has bytes to send and need not wait for an acknowledgement. If such a write
-    /// has no next datagram, its memory was deregistered.
+    /// Whether a write has bytes to send and need not wait for an acknowledgement. If this is true
+    /// but [`Op::next_datagram`] returns `None`, the memory of the write was deregistered.
     pub(super) fn is_unfinished(&self) -> bool {
         match self.work {
             Work::Write { stage: Stage::Unsent, .. } => true,
@@ -131,7 +133,8 @@ impl Op {
         }
     }
 
-    /// Returns the next datagram to send, if there is one and its memory is still registered.
+    /// Returns the next datagram to send, with at most `room` bytes of payload; `None` if there is
+    /// no datagram to send, or its memory was deregistered.
     pub(super) fn next_datagram(
         &self,
         memory: &mut dyn Memory,
@@ -187,7 +190,7 @@ impl Op {
         }
     }
 
-    /// Makes a datagram of bytes that are sent again.
+    /// Makes a datagram of bytes that are sent again; `None` if their memory was deregistered.
     pub(super) fn repeat(
         &self,
         offset: u32,
@@ -204,7 +207,8 @@ impl Op {
             .then(|| (opaque, memory.read(from.region, from.offset + u64::from(offset), bytes)))
     }
 
-    /// Records that a datagram with `bytes` payload bytes was handed over.
+    /// Records that a datagram with `bytes` payload bytes was handed over. Returns whether there
+    /// are more datagrams to send.
     pub(super) fn sent(&mut self, bytes: usize) -> Step {
         self.in_flight += 1;
         let count = |bytes: usize| u32::try_from(bytes).unwrap_or(u32::MAX);

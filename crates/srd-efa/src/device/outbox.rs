@@ -18,7 +18,7 @@ pub(super) const TURN_DATAGRAMS: u32 = 16;
 /// Completion number of control datagrams, whose completions are ignored.
 pub(super) const NOBODY: u64 = u64::MAX;
 
-/// Operations that wait for their turn.
+/// Operations that take turns in sending datagrams to a peer.
 #[derive(Debug, Default)]
 pub(super) struct OpQueue {
     pub(super) waiting: VecDeque<Key>,
@@ -39,7 +39,7 @@ pub(super) struct PeerQueue {
     pub(super) ready: bool,
 }
 
-/// All peers' queues.
+/// Queues of all peers with operations or datagrams that wait to be sent.
 #[derive(Debug)]
 pub(super) struct Outbox {
     /// Queues of the peers that datagrams wait for.
@@ -95,7 +95,7 @@ impl Outbox {
 }
 
 impl PeerQueue {
-    /// Whether a queue, and every queue of higher priority, is empty.
+    /// Whether queue `number` of the peer, and every queue of higher priority, is empty.
     pub(super) fn is_empty(&self, number: usize) -> bool {
         self.queues[..=number].iter().all(|queue| queue.waiting.is_empty())
     }

@@ -73,7 +73,8 @@ impl Device {
         Ok(())
     }
 
-    /// Ensures that there is space for one more write of several datagrams (R6).
+    /// Ensures that the table has space for one more write of several datagrams. If the table is
+    /// full, writes that have been idle for too long are removed (R6).
     fn make_room(&mut self, now: Instant, id: &TransferId) -> Result<(), Refusal> {
         let full = self.writes_in.len() >= self.config.writes_in_max as usize;
         if !full || self.writes_in.contains_key(id) {
@@ -141,7 +142,8 @@ impl Device {
         self.counters.rdma_write_recv_bytes += data.len() as u64;
     }
 
-    /// Whether a write with immediate data can complete on this device (R4).
+    /// Checks that a write can complete on this device. A write with immediate data needs a receive
+    /// request, or a free completion entry if it uses no receive request (R4).
     fn can_complete(&self, delivery: &Delivery<'_>, imm: Option<u32>) -> Result<(), Refusal> {
         let qp = self.qp(delivery.dst_qpn).ok_or(Refusal::BadQpn)?;
         let room = if qp.init.unsolicited_write_recv {
@@ -152,7 +154,7 @@ impl Device {
         if imm.is_none() || room { Ok(()) } else { Err(Refusal::Rnr) }
     }
 
-    /// Completes a write with immediate data, after [`Device::can_complete`] has succeeded (R4).
+    /// Completes a write whose completion [`Device::can_complete`] has permitted (R4).
     fn complete_write(
         &mut self,
         delivery: &Delivery<'_>,

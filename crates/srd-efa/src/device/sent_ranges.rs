@@ -8,8 +8,9 @@ use alloc::vec::Vec;
 struct Row {
     /// Number of the first datagram.
     first: u32,
-    /// Offset of the first datagram's first byte, and bytes of each datagram.
+    /// Offset of the first datagram's first byte in the transfer.
     offset: u32,
+    /// Bytes of each datagram.
     bytes: u32,
 }
 
@@ -18,16 +19,18 @@ struct Row {
 pub(super) struct SentRanges {
     /// Number of datagrams that were handed over.
     count: u32,
-    /// A small number of rows: the size changes only at the ends of a transfer, and when the path
-    /// turns out to pass less.
+    /// Rows of datagrams, in the order of sending. Their number is small: the size of datagrams
+    /// changes only at the ends of a transfer, and when the path turns out to pass only smaller
+    /// packets.
     rows: Vec<Row>,
-    /// Ranges to send again: start and end.
+    /// Byte ranges to send again: start and end of each.
     again: Vec<(u32, u32)>,
 }
 
 impl SentRanges {
-    /// Returns the part number that the next datagram gets.
-    #[allow(clippy::cast_possible_truncation)] // fewer datagrams are in flight
+    /// Returns the part number of the next datagram: the lower 16 bits of the number of earlier
+    /// datagrams.
+    #[allow(clippy::cast_possible_truncation)] // fewer than 2^16 datagrams are in flight
     pub(super) fn part(&self) -> u16 {
         self.count as u16
     }
@@ -51,7 +54,8 @@ impl SentRanges {
         }
     }
 
-    /// Handles a datagram of this part that was too large: its bytes are sent again.
+    /// Handles a datagram that was too large for the path: its bytes are sent again. `part`: part
+    /// number of the datagram.
     pub(super) fn refuse(&mut self, part: u16) {
         let back = self.part().wrapping_sub(part);
         let Some(number) = self.count.checked_sub(back.into()) else { return };
@@ -67,7 +71,7 @@ impl SentRanges {
         self.again.last().copied()
     }
 
-    /// Resets the ranges, because the transfer starts again.
+    /// Removes the ranges to send again, because the whole transfer starts again.
     pub(super) fn forget(&mut self) {
         self.again.clear();
     }

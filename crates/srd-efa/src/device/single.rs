@@ -1,4 +1,5 @@
-//! A device with one queue pair, ready to send. Both layers above the verbs use it.
+//! A device with one queue pair, ready to send. The layers [`crate::rdm`] and [`crate::direct`] use
+//! it.
 
 use srd_proto::{Endpoint, Instant};
 
@@ -11,12 +12,12 @@ use crate::layer::world::Refused;
 use crate::mr::{Access, MRS_MAX, Mr, Registration};
 use crate::qp::{QpAttr, QpInit, QpType};
 
-/// The device and its only objects.
+/// A device with one protection domain, one completion queue and one queue pair.
 pub(crate) struct SingleQp {
     pub(crate) device: Device,
     pub(crate) pd: Pd,
     pub(crate) cq: Cq,
-    /// Local key of all memory.
+    /// Local key of the registration that covers the whole address space.
     pub(crate) lkey: u32,
 }
 
@@ -57,7 +58,7 @@ impl SingleQp {
 }
 
 impl Shared {
-    /// Registers the memory.
+    /// Registers the memory for peers, with the remote key that the caller chose.
     pub(crate) fn register(self, device: &mut Device, pd: Pd) -> Result<Mr, Refused> {
         let Self { region, addr, length, rkey, mut access } = self;
         // Remote write implies local write.

@@ -32,9 +32,9 @@ pub struct Note {
     pub peer: PeerId,
     /// Whether the peer read. Otherwise it wrote, without immediate data.
     pub read: bool,
-    /// Bytes of the transfer.
+    /// Length of the transfer in bytes.
     pub length: u32,
-    /// Local key of the registration.
+    /// Local key of the registration that the peer read or wrote.
     pub lkey: u32,
     /// Whether all bytes were transferred.
     pub whole: bool,
@@ -43,7 +43,7 @@ pub struct Note {
     pub part: bool,
 }
 
-/// A peer's write of several datagrams.
+/// A peer's write of several datagrams, some of which have not arrived.
 #[derive(Debug)]
 pub(super) struct WriteIn {
     pub(super) qpn: Qpn,
@@ -58,7 +58,7 @@ pub(super) struct WriteIn {
 /// Identity of a peer's transfer: the peer, its queue pair, and its number of the transfer.
 pub(super) type TransferId = (PeerId, Qpn, u32);
 
-/// An EFA device. Bounds: those of its [`Config`].
+/// An EFA device. The limits in its [`Config`] bound its tables.
 #[derive(Debug)]
 pub struct Device {
     pub(super) config: Config,
@@ -109,12 +109,12 @@ impl Device {
         }
     }
 
-    /// Returns the limits.
+    /// Returns the limits of the device.
     pub fn config(&self) -> &Config {
         &self.config
     }
 
-    /// Returns the counters.
+    /// Returns the counters of the device.
     pub fn counters(&self) -> &Counters {
         &self.counters
     }

@@ -1,8 +1,8 @@
 //! Hands datagrams to the transport, for each peer.
 //!
-//! Each transfer has a turn of [`TURN_DATAGRAMS`] (R12). A peer that accepts no datagrams delays no
-//! other peer. At most `unsent_bytes_max` bytes of transfers wait in the transport, so that a
-//! message posted after a gigabyte of transfers does not wait for all of it.
+//! Transfers to one peer take turns of [`TURN_DATAGRAMS`] datagrams (R12). A peer that accepts no
+//! datagrams delays no other peer. At most `unsent_bytes_max` bytes of transfers wait in the
+//! transport, so that a message posted after a gigabyte of transfers does not wait for all of it.
 
 use bytes::Bytes;
 use srd_proto::{Class, Datagram, Endpoint, Entropy, Instant, PeerId, Qpn, SendError};
@@ -18,7 +18,8 @@ use crate::slots::Key;
 use crate::wire::Opaque;
 
 impl Device {
-    /// Appends an operation to its queue.
+    /// Appends an operation to the queue of its peer in which it waits, unless it is in this queue
+    /// already.
     pub(super) fn list(&mut self, key: Key) {
         let Some(op) = self.ops.get_mut(key) else { return };
         if !core::mem::replace(&mut op.listed, true) {
@@ -61,8 +62,8 @@ impl Device {
         }
     }
 
-    /// Sends waiting datagrams, as many as the transport accepts. Returns their number. If it is
-    /// zero, there is nothing to do until a packet arrives or is acknowledged.
+    /// Sends waiting datagrams, as many as the transport accepts. Returns the number of sent
+    /// datagrams. If it is zero, there is nothing to do until a packet arrives or is acknowledged.
     pub fn pump(&mut self, now: Instant, endpoint: &mut Endpoint, memory: &mut dyn Memory) -> u32 {
         let mut handed = 0;
         for _ in 0..self.outbox.ready.len() {
@@ -139,7 +140,7 @@ impl Device {
         }
     }
 
-    /// Sends WRITE ABORTs and READ ERRORs.
+    /// Sends the WRITE ABORTs and READ ERRORs that wait for a peer. Returns their number.
     fn send_control(&mut self, now: Instant, endpoint: &mut Endpoint, id: PeerId) -> u32 {
         let mut handed = 0;
         while let Some(datagram) = self.outbox.queue(id).control.front() {
@@ -168,7 +169,8 @@ impl Device {
         self.outbox.wake(peer);
     }
 
-    /// Queues WRITE ABORT: the rest of a write will not be sent (R5).
+    /// Queues a WRITE ABORT, which notifies the peer that the rest of a write will not be sent
+    /// (R5).
     pub(super) fn abort_write(&mut self, key: Key, number: u32) {
         if let Some(op) = self.ops.get(key) {
             let (peer, from, to) = (op.peer, op.qpn, op.remote_qpn);
@@ -176,7 +178,8 @@ impl Device {
         }
     }
 
-    /// Queues READ ERROR: the rest of an answer will not be sent (R10).
+    /// Queues a READ ERROR, which notifies the peer that the rest of an answer will not be sent
+    /// (R10).
     pub(super) fn deny_read(
         &mut self,
         peer: PeerId,
@@ -189,7 +192,7 @@ impl Device {
         self.push_control(peer, from, to, opaque);
     }
 
-    /// Sends the next datagram of an operation.
+    /// Tries to hand the next datagram of an operation to the transport.
     fn step(
         &mut self,
         now: Instant,

@@ -1,4 +1,5 @@
-//! The verbs as a [`Layer`].
+//! Implementation of [`Layer`] for the plain verbs: each call goes to the method of [`Direct`] with
+//! the same name.
 
 use core::net::SocketAddr;
 

@@ -14,7 +14,7 @@
 //! |---|---|
 //! | `peers` | peers that the application added, and peers that have sent to this endpoint |
 //! | `post` | conversion of calls into work requests |
-//! | `completions` | conversion of their completions |
+//! | `completions` | conversion of the completions of work requests |
 //! | `state` | every table, and the calls that drive the endpoint |
 
 mod completions;

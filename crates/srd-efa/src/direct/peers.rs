@@ -1,8 +1,9 @@
 //! Peers: those that the application added, and those that have sent to this endpoint. Bound:
 //! `peers_max`.
 //!
-//! A peer has the transport's number. A peer that has sent to this endpoint gets an address handle,
-//! too: only reads and writes of peers with a handle are executed (R1).
+//! The number of a peer is its index in the transport. Every peer gets an address handle, even if
+//! it has only sent to this endpoint: the device executes only reads and writes of peers with an
+//! address handle (R1).
 
 use core::net::SocketAddr;
 
@@ -37,7 +38,8 @@ impl Direct {
         Ok(Peer(index))
     }
 
-    /// Returns the address of a peer.
+    /// Returns the address of a peer; `None` if the peer does not exist, or its address was not
+    /// looked up yet.
     pub fn address_of(&self, peer: Peer) -> Option<SocketAddr> {
         self.entry(peer)?.address
     }

@@ -12,12 +12,12 @@ use crate::slots::Key;
 use crate::wr::{RDMA_BYTES_MAX, SGES_MAX};
 use crate::wr::{RecvWr, Remote, SendOp, SendWr, Source};
 
-/// Upper byte of the number of a work request.
+/// Upper byte of the number (`wr_id`) of a work request of this layer.
 const TAG: u8 = 4;
 
 impl Direct {
-    /// Sends a message. It completes when the message is in the receiver's memory, for every value
-    /// of [`Until`].
+    /// Sends a message. The operation completes when the message is in the receiver's memory, for
+    /// every value of [`Until`].
     ///
     /// # Errors
     /// `TooLong` beyond [`Direct::message_bytes_max`]; `Again` if a table is full; `Invalid` if the
@@ -108,8 +108,8 @@ impl Direct {
     /// Registers memory for peers.
     ///
     /// # Errors
-    /// `Invalid` if the key is in use or the range is impossible; `Again` if there are too many
-    /// registrations.
+    /// `Invalid` if the key is in use or the range exceeds the address space; `Again` if there are
+    /// too many registrations.
     pub fn share(&mut self, shared: Shared) -> Result<(), Refused> {
         let mr = shared.register(&mut self.device, self.pd)?;
         self.shares.insert(shared.rkey, mr);
@@ -144,7 +144,8 @@ impl Direct {
         self.unless_posted(key, posted)
     }
 
-    /// Stores a record of a request.
+    /// Stores a record of a request. Returns its key, which becomes a part of the work request's
+    /// number.
     fn open_request(&mut self, request: Request) -> Result<Key, Refused> {
         let most = self.config.operations_max + self.config.receives_max;
         self.requests.insert(request, most).ok_or(Refused::Again)

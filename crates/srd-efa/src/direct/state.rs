@@ -22,7 +22,7 @@ pub(super) const QKEY: u32 = 0;
 /// Treatment of a message for which the receiver has no suitable receive.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Service {
-    /// The message is lost. There are no reads and writes.
+    /// The message is lost. The service has no reads and writes.
     Datagrams,
     /// The message waits for a receive. A message that is longer than its receive fails.
     Direct,
@@ -48,7 +48,7 @@ impl Service {
     }
 }
 
-/// Limits of an endpoint.
+/// Service and limits of an endpoint.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Config {
     /// Service of the endpoint.
@@ -68,15 +68,15 @@ pub struct Config {
 pub(super) struct Request {
     pub(super) kind: Kind,
     pub(super) context: u64,
-    /// Whether a success is signaled.
+    /// Whether success is reported in a completion queue.
     pub(super) signaled: bool,
     /// The peer; `None` for a receive.
     pub(super) peer: Option<Peer>,
-    /// Bytes of the request.
+    /// Length of the request in bytes.
     pub(super) length: u64,
 }
 
-/// One peer.
+/// State of one peer.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Entry {
     pub(super) id: PeerId,
@@ -85,7 +85,7 @@ pub(super) struct Entry {
     pub(super) address: Option<SocketAddr>,
 }
 
-/// An endpoint. Bounds: those of its [`Config`].
+/// An endpoint of the plain verbs. The limits in its [`Config`] bound its tables.
 #[derive(Debug)]
 pub struct Direct {
     pub(super) config: Config,
@@ -94,9 +94,9 @@ pub struct Direct {
     pub(super) device: Device,
     pub(super) pd: Pd,
     pub(super) cq: Cq,
-    /// Local key of all memory.
+    /// Local key of the registration that covers the whole address space.
     pub(super) lkey: u32,
-    /// Peers, by the transport's number.
+    /// Peers; the index is the transport's index of the peer.
     pub(super) peers: Vec<Option<Entry>>,
     /// Peers that have sent to this endpoint and whose address was not looked up yet.
     pub(super) strangers: Vec<PeerId>,
@@ -151,12 +151,12 @@ impl Direct {
         self.payload_bytes_max as u64
     }
 
-    /// Returns the counters of the verbs.
+    /// Returns the counters of the endpoint's device.
     pub fn device_counters(&self) -> &crate::Counters {
         self.device.counters()
     }
 
-    /// Whether there is nothing in progress that a peer waits for.
+    /// Whether no operation and no answer to a peer is in progress.
     pub fn is_quiet(&self) -> bool {
         self.device.is_quiet()
     }

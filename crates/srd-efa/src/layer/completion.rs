@@ -33,7 +33,7 @@ pub enum Outcome {
     Cancelled,
     /// The message was longer than its receive by this number of bytes.
     Truncated(u64),
-    /// There was no matching message ([`crate::layer::Peek`]).
+    /// A search for an unexpected message ([`crate::layer::Peek`]) found no matching message.
     NoMessage,
     /// The peer never answered.
     Unreachable,
@@ -64,18 +64,18 @@ pub struct OperationCompletion {
     pub context: u64,
     /// Whether the message had a tag.
     pub tagged: bool,
-    /// Whether the completion belongs into a completion queue. A success that is not signaled still
-    /// counts.
+    /// Whether the completion belongs into a completion queue. A success that is not signaled is
+    /// only counted by counters.
     pub signaled: bool,
-    /// The peer, if there is one.
+    /// The peer of the operation; `None` if there is no peer, as for a receive that was cancelled.
     pub peer: Option<Peer>,
     /// Bytes received, or bytes of the request.
     pub length: u64,
-    /// Offset of this message's bytes in its buffer, if the receive is for many messages.
+    /// Offset of the message's bytes in the buffer of a receive for many messages; otherwise zero.
     pub offset: u64,
-    /// Tag of the message, or zero.
+    /// Tag of the message; zero if the message has no tag.
     pub tag: u64,
-    /// Data of the sender.
+    /// Data that the sender attached to the message or write; `None` if there is no data.
     pub data: Option<u64>,
     /// Whether this completion ends a receive for many messages.
     pub released: bool,

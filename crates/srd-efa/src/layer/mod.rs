@@ -41,7 +41,7 @@ pub trait Layer: Debug + Send + 'static {
     /// Takes the oldest operation that has ended.
     fn poll(&mut self) -> Option<OperationCompletion>;
 
-    /// Whether there is nothing in progress that a peer waits for.
+    /// Whether no operation and no answer to a peer is in progress.
     fn is_quiet(&self) -> bool;
 
     /// Whether [`Layer::pump`] has work that no event of the transport announces.
@@ -50,7 +50,8 @@ pub trait Layer: Debug + Send + 'static {
     /// Sends messages that wait for further messages to share their datagram.
     fn flush_coalesced(&mut self) {}
 
-    /// Whether the last call queued nothing that must be sent immediately. Resets this state.
+    /// Returns whether the last call queued nothing that must be sent immediately, and resets this
+    /// state.
     fn take_deferred(&mut self) -> bool {
         false
     }
@@ -112,8 +113,8 @@ pub trait Layer: Debug + Send + 'static {
         false
     }
 
-    /// Returns the largest number of bytes of an atomic operation; of one with comparands, if
-    /// `compare`.
+    /// Returns the largest number of bytes of an atomic operation; with `compare`, of an operation
+    /// that has comparands.
     fn atomic_bytes_max(&self, _compare: bool) -> u64 {
         0
     }
@@ -126,7 +127,8 @@ pub trait Layer: Debug + Send + 'static {
         Err(Refused::Invalid)
     }
 
-    /// Searches for an unexpected message.
+    /// Searches for an unexpected message, and reports, claims or discards it. The result is a
+    /// completion with the call's context.
     ///
     /// # Errors
     /// [`Refused`], if the layer does not accept the call.
@@ -140,7 +142,7 @@ pub trait Layer: Debug + Send + 'static {
         Err(Refused::Invalid)
     }
 
-    /// Receives the message that was claimed with the same context.
+    /// Receives the message that an earlier [`Layer::peek`] with the same context has claimed.
     ///
     /// # Errors
     /// [`Refused`], if the layer does not accept the call.
@@ -152,7 +154,7 @@ pub trait Layer: Debug + Send + 'static {
         Err(Refused::Invalid)
     }
 
-    /// Discards the message that was claimed with this context.
+    /// Discards the message that an earlier [`Layer::peek`] with this context has claimed.
     ///
     /// # Errors
     /// [`Refused`], if the layer does not accept the call.
@@ -160,8 +162,8 @@ pub trait Layer: Debug + Send + 'static {
         Err(Refused::Invalid)
     }
 
-    /// Cancels the receive with this context. Returns whether there was one; `None` if the layer
-    /// cannot cancel receives.
+    /// Cancels the receive with this context. Returns whether there was such a receive; `None` if
+    /// the layer cannot cancel receives.
     fn cancel(&mut self, _context: u64) -> Option<bool> {
         None
     }

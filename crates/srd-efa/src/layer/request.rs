@@ -8,7 +8,7 @@ use crate::mr::Access;
 pub struct Iov {
     /// Address of the first byte.
     pub addr: u64,
-    /// Bytes of the piece.
+    /// Length of the piece in bytes.
     pub length: u64,
 }
 
@@ -17,7 +17,7 @@ pub struct Iov {
 pub struct RmaIov {
     /// Address of the first byte, as the peer registered it.
     pub addr: u64,
-    /// Bytes of the piece.
+    /// Length of the piece in bytes.
     pub length: u64,
     /// Remote key of the registration.
     pub rkey: u64,
@@ -45,7 +45,7 @@ pub struct Message<'a> {
     pub tag: Option<u64>,
     /// Pieces of the message.
     pub iov: &'a [Iov],
-    /// Data for the receiver's completion.
+    /// Data for the receiver's completion; `None` for no data.
     pub data: Option<u64>,
     /// Context, which the completion returns.
     pub context: u64,
@@ -66,8 +66,8 @@ pub struct Receive<'a> {
     pub iov: &'a [Iov],
     /// Context, which the completions return.
     pub context: u64,
-    /// `FI_MULTI_RECV`: messages are placed one after the other, until fewer bytes than this are
-    /// left.
+    /// `FI_MULTI_RECV`: messages are placed one after the other into the buffers, until fewer than
+    /// this number of bytes are free. `None`: the receive is for one message.
     pub multi: Option<u64>,
     /// Whether success is reported. Failure is always reported.
     pub signaled: bool,
@@ -89,11 +89,11 @@ pub enum Peek {
 pub struct Rma<'a> {
     /// Peer whose memory is accessed.
     pub to: Peer,
-    /// Whether to read; otherwise write.
+    /// Whether the operation reads the peer's memory; if not, it writes.
     pub read: bool,
     /// Pieces of local memory.
     pub local: &'a [Iov],
-    /// Pieces of the peer's memory, of the same number of bytes together.
+    /// Pieces of the peer's memory. Their total number of bytes equals that of the local pieces.
     pub remote: &'a [RmaIov],
     /// Data for a completion at the peer; only for writes.
     pub data: Option<u64>,
@@ -169,7 +169,8 @@ pub struct Atomic<'a> {
     pub datatype: Datatype,
     /// Operands; empty for a read.
     pub operand: &'a [Iov],
-    /// Comparands, for conditional swaps.
+    /// Comparands of a conditional swap, or the masks of [`AtomicOp::Mswap`]; empty for other
+    /// operations.
     pub compare: &'a [Iov],
     /// Buffers for the previous values of the elements; empty if they are not fetched.
     pub result: &'a [Iov],
@@ -186,7 +187,7 @@ pub struct Atomic<'a> {
 /// Messages that a receive matches.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Selector {
-    /// Tag to match.
+    /// Tag of the messages, except for the bits in `ignore`.
     pub tag: u64,
     /// Bits of the tag that are ignored. For messages without tags: all bits.
     pub ignore: u64,
@@ -201,7 +202,7 @@ pub struct Shared {
     pub region: u64,
     /// Address of the first byte, as peers name it.
     pub addr: u64,
-    /// Bytes of the piece.
+    /// Length of the piece in bytes.
     pub length: u64,
     /// Remote key, which the caller chooses; unique on this endpoint.
     pub rkey: u64,
@@ -212,7 +213,7 @@ pub struct Shared {
 /// Families of operations, for rules about their order.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Family {
-    /// Messages.
+    /// Messages, with or without tags.
     Message = 0,
     /// Reads of a peer's memory.
     Read = 1,
@@ -222,7 +223,7 @@ pub enum Family {
     Atomic = 3,
 }
 
-/// Number of families.
+/// Number of families of operations.
 pub(crate) const FAMILIES: usize = 4;
 
 /// Rules of order between operations to one peer: which operations must not overtake earlier ones.

@@ -12,7 +12,7 @@ use crate::memory::Memory;
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Hash)]
 pub struct Peer(pub u32);
 
-/// Environment that a call borrows.
+/// Environment that a call of a layer borrows: time, transport and memory.
 pub struct World<'a> {
     /// Current time.
     pub now: Instant,
@@ -52,7 +52,8 @@ pub enum Refused {
     NoSuchPeer,
     /// The operation has more bytes than the layer supports.
     TooLong,
-    /// The pieces do not fit each other, or the operation is impossible.
+    /// The arguments are invalid; for example, the local and the remote pieces have different
+    /// lengths.
     Invalid,
 }
 

@@ -11,8 +11,8 @@ pub struct Config {
     pub operations_max: u32,
     /// Largest number of posted receives of each sort (with and without tags).
     pub receives_max: u32,
-    /// Whether peers' reads, and writes without data, are reported too
-    /// ([`crate::layer::Kind::RemoteRead`]).
+    /// Whether completions ([`crate::layer::Kind::RemoteRead`],
+    /// [`crate::layer::Kind::RemoteWrite`]) report peers' reads, and peers' writes without data.
     pub report_remote: bool,
     /// Secret key of the hash tables.
     pub seed: u64,
@@ -25,13 +25,15 @@ pub(crate) struct Bounds {
     /// Largest number of ended operations that wait to be polled; above it no operation is
     /// accepted.
     pub(crate) dones_max: usize,
-    /// Largest number of peers with a number.
+    /// Largest number of peers; each has a number.
     pub(crate) peers_max: u32,
-    /// Largest number of strangers (H7); the other numbers are for peers that the application adds.
+    /// Largest number of strangers, which are peers that the application has not added (H7). The
+    /// other numbers are for peers that the application adds.
     pub(crate) strangers_max: u32,
-    /// Largest number of HELLOs that wait for the next pump.
+    /// Largest number of HELLO frames that wait for an answer by the next pump.
     pub(crate) hellos_max: usize,
-    /// Largest message that is sent without being read by its receiver (G2), in bytes.
+    /// Largest message, in bytes, whose bytes the sender sends. The receiver reads a larger message
+    /// from the sender's memory (G2).
     pub(crate) medium_bytes_max: u64,
     /// Smallest message that is sent as a long message when credit is missing (G4), in bytes.
     pub(crate) long_bytes_min: u64,
@@ -41,10 +43,11 @@ pub(crate) struct Bounds {
     pub(crate) reorder_conn_bytes_max: usize,
     /// Largest distance of a message's id from the id that is next in order (G1).
     pub(crate) reorder_ids_max: u32,
-    /// Credit of all senders together, and the largest and the smallest credit of one sender (G5),
-    /// in bytes.
+    /// Credit of all senders together (G5), in bytes.
     pub(crate) credit_bytes: u64,
+    /// Largest credit of one sender (G5), in bytes.
     pub(crate) window_bytes_max: u64,
+    /// Smallest credit of one sender (G5), in bytes.
     pub(crate) window_bytes_min: u64,
     /// Largest number of reads of long messages in progress (G3).
     pub(crate) reads_max: u32,

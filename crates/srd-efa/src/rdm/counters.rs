@@ -13,8 +13,8 @@ pub struct RdmCounters {
     pub rnr: u64,
     /// Frames refused because they may not access the memory.
     pub bad_address: u64,
-    /// ANSWER, CREDIT, RECEIPT and RESULT frames that nothing waits for: accepted, without effect
-    /// (H5).
+    /// ANSWER, CREDIT, RECEIPT and RESULT frames that arrived although this endpoint did not wait
+    /// for them. They were accepted without effect (H5).
     pub unasked: u64,
     /// Messages that arrived before a message with a lower id.
     pub early: u64,
@@ -33,15 +33,15 @@ pub struct RdmCounters {
 pub struct Occupancy {
     /// Operations in progress: at most `operations_max`.
     pub operations: usize,
-    /// Posted receives: at most `receives_max` of each sort.
+    /// Posted receives: at most `receives_max` with tags, and as many without tags.
     pub receives: usize,
     /// Unexpected messages: bounded by credit.
     pub messages: usize,
     /// Ended operations that wait to be polled.
     pub completions: usize,
-    /// Control frames that are not settled.
+    /// Control frames, such as HELLO and CREDIT, that are not settled.
     pub control_frames: usize,
-    /// HELLOs that wait to be answered.
+    /// HELLO frames of peers that wait to be answered.
     pub hellos: usize,
     /// Long messages that are being read.
     pub reads: usize,
@@ -49,6 +49,6 @@ pub struct Occupancy {
     pub partials: usize,
     /// Buffered bytes of messages and parts that arrived early.
     pub reorder_bytes: usize,
-    /// Peers with a number.
+    /// Peers that have a number, whether or not the application has added them.
     pub peers: usize,
 }

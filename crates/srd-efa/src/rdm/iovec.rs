@@ -13,7 +13,7 @@ pub(crate) const IOV_COUNT_MAX: usize = 4;
 pub(crate) struct IoVec {
     list: [Iov; IOV_COUNT_MAX],
     count: usize,
-    /// Bytes of all pieces.
+    /// Total length of all pieces in bytes.
     length: u64,
 }
 
@@ -31,7 +31,7 @@ impl IoVec {
         Some(Self { list, count: iov.len(), length })
     }
 
-    /// Returns the bytes of all pieces.
+    /// Returns the total length of all pieces in bytes.
     pub(crate) fn length(&self) -> u64 {
         self.length
     }
@@ -40,8 +40,8 @@ impl IoVec {
         &self.list[..self.count]
     }
 
-    /// Returns the part of a piece that starts at `offset` of the buffer: its address, and its
-    /// bytes, at most `most`.
+    /// Returns contiguous memory at `offset` of the buffer: its address, and its bytes, at most
+    /// `most`. `None` at the end of the buffer.
     pub(crate) fn run_at(&self, mut offset: u64, most: u64) -> Option<Iov> {
         for piece in self.as_slice() {
             if offset < piece.length {
@@ -53,7 +53,7 @@ impl IoVec {
         None
     }
 
-    /// Returns the contiguous parts of `bytes` bytes from `offset` on.
+    /// Returns address and length of each contiguous part of the `bytes` bytes from `offset` on.
     fn runs(&self, offset: u64, bytes: usize) -> impl Iterator<Item = (u64, usize)> {
         let (mut at, end) = (offset, offset + bytes as u64);
         core::iter::from_fn(move || {
@@ -64,7 +64,8 @@ impl IoVec {
         })
     }
 
-    /// Returns bytes to be sent; without a copy if they lie in one piece.
+    /// Returns `bytes` bytes from `offset` on, to be sent. They are not copied if they lie in one
+    /// piece.
     pub(crate) fn read(&self, memory: &mut dyn Memory, offset: u64, bytes: usize) -> Bytes {
         if bytes == 0 {
             return Bytes::new();
@@ -78,7 +79,7 @@ impl IoVec {
         whole.freeze()
     }
 
-    /// Appends a copy of bytes to `into`.
+    /// Appends a copy of `bytes` bytes from `offset` on to `into`.
     pub(crate) fn append(
         &self,
         memory: &mut dyn Memory,
@@ -91,7 +92,7 @@ impl IoVec {
         }
     }
 
-    /// Writes bytes at `offset`, as many as fit.
+    /// Writes bytes into the buffer from `offset` on, as many as fit.
     pub(crate) fn write(&self, memory: &mut dyn Memory, offset: u64, mut bytes: &[u8]) {
         for (addr, length) in self.runs(offset, bytes.len()) {
             let (now, later) = bytes.split_at(length);
@@ -128,7 +129,8 @@ impl RmaIoVec {
         self.as_slice().iter().try_fold(0u64, |sum, piece| sum.checked_add(piece.length))
     }
 
-    /// Returns the part of a piece that starts at `offset`, of at most `most` bytes.
+    /// Returns contiguous memory of the peer at `offset` of the pieces, of at most `most` bytes.
+    /// `None` at the end of the last piece.
     pub(crate) fn run_at(&self, mut offset: u64, most: u64) -> Option<RmaIov> {
         for piece in self.as_slice() {
             if offset < piece.length {

@@ -1,4 +1,5 @@
-//! The Messaging Layer as a [`Layer`].
+//! Implementation of [`Layer`] for the Messaging Layer: each call goes to the method of [`Rdm`]
+//! with the same name.
 
 use core::net::SocketAddr;
 

@@ -2,8 +2,8 @@
 //! (`FI_EP_RDM`) over SRD.
 //!
 //! An [`Rdm`] sends messages of any length, in order to each peer, to receives that are matched by
-//! tag and source; it reads and writes peers' memory, and allows peers the same. It corresponds to
-//! EFA's libfabric provider; `docs/spec/rdm.md` is the specification.
+//! tag and source. It reads and writes peers' memory, and peers may read and write its memory. It
+//! corresponds to EFA's libfabric provider; `docs/spec/rdm.md` is the specification.
 //!
 //! | module | content |
 //! |---|---|

@@ -99,8 +99,8 @@ impl Rdm {
         self.done.pop_front()
     }
 
-    /// Whether there is nothing in progress that a peer waits for: every datagram was acknowledged,
-    /// and no answer waits to be sent.
+    /// Whether nothing is in progress: every datagram was acknowledged, and no answer to a peer
+    /// waits to be sent.
     pub fn is_quiet(&self) -> bool {
         self.ops.is_empty()
             && self.controls.is_empty()
@@ -120,7 +120,7 @@ impl Rdm {
             && !self.can_ask_reads())
     }
 
-    /// Returns the fill levels of the tables.
+    /// Returns the number of entries in each table.
     pub fn occupancy(&self) -> Occupancy {
         let (tagged, plain) = (self.tagged.len(), self.plain.len());
         Occupancy {

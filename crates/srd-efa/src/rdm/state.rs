@@ -39,15 +39,15 @@ fn own_payload(endpoint: &Endpoint) -> Option<(IpAddr, usize)> {
 /// Number of the queue pair of every messaging layer.
 pub(crate) const QPN: Qpn = Qpn(1);
 
-/// A reliable datagram endpoint. Bounds: those of its [`Config`], and credit for unexpected
-/// messages.
+/// A reliable datagram endpoint. The limits in its [`Config`] bound its tables; credit bounds its
+/// unexpected messages.
 #[derive(Debug)]
 pub struct Rdm {
     pub(super) config: Config,
     pub(super) bounds: Bounds,
     pub(super) local_address: SocketAddr,
     pub(super) incarnation: u64,
-    /// Check of frames for this run (U3).
+    /// Value that frames for this run of the endpoint carry, to be checked on arrival (U3).
     pub(super) local_check: u32,
     pub(super) payload_bytes_max: usize,
     /// This endpoint's IP address, and the payload bytes of a datagram to a peer at the same
@@ -56,7 +56,7 @@ pub struct Rdm {
     pub(super) device: Device,
     pub(super) pd: Pd,
     pub(super) cq: Cq,
-    /// Local key of all memory.
+    /// Local key of the registration that covers the whole address space.
     pub(super) lkey: u32,
     pub(super) numbers: Numbers,
     pub(super) entries: Vec<Option<Entry>>,
@@ -66,49 +66,53 @@ pub struct Rdm {
     /// Connections, by the transport's number of the peer.
     pub(super) conns: Vec<Option<Box<Connection>>>,
     pub(super) conn_count: u32,
-    /// Peers that the application has not added, the number of these peers, and peers that the
-    /// transport may remove.
+    /// Peers that the application has not added.
     pub(super) strangers: VecDeque<PeerId>,
+    /// Number of connections whose peer the application has not added.
     pub(super) strangers_count: u32,
     /// Whether a stranger was refused, so that strangers that the transport has removed must be
     /// dropped.
     pub(super) crowded: bool,
+    /// Peers that the transport may remove.
     pub(super) released: Vec<PeerId>,
     pub(super) ops: Slots<Op>,
     pub(super) order: Order,
     pub(super) controls: Slots<Control>,
-    /// Batches that are not settled.
+    /// Datagrams with several messages (BATCH) that are not settled.
     pub(super) batches: Slots<BatchInFlight>,
-    /// Connections to which a message was handed over since the application last polled, and the
-    /// number of those with further messages that wait for a batch.
+    /// Connections to which a message was handed over since the application last polled.
     pub(super) bursts: Vec<u32>,
+    /// Number of connections with further messages that wait for a batch.
     pub(super) coalescing: u32,
     /// Whether the last call queued nothing that must be sent immediately.
     pub(super) deferred: bool,
     pub(super) tagged: Matcher<Posted, UnexpectedMessage>,
     pub(super) plain: Matcher<Posted, UnexpectedMessage>,
     pub(super) multis: Slots<Multi>,
-    /// Operations by the local key of memory that a receiver may read.
+    /// Operations that send a long message, by the local key of the memory that the receiver may
+    /// read.
     pub(super) shared_by: HashMap<u32, Key, Keyed>,
     /// Memory registered for peers, by remote key.
     pub(super) shares: HashMap<u64, Mr, Keyed>,
-    /// Long messages that are being read, connections that wait for their turn to read more, the
-    /// number of read requests in progress, and whether more may be posted than at the last
-    /// attempt.
+    /// Long messages that are being read.
     pub(super) readings: Slots<Reading>,
+    /// Connections that wait for their turn to read more bytes of long messages.
     pub(super) reads_waiting: VecDeque<u32>,
+    /// Number of read requests of long messages in progress.
     pub(super) reads_active: u32,
+    /// Whether more read requests of long messages may be posted than at the last attempt.
     pub(super) reads_changed: bool,
     /// Claimed messages by their context and by whether they have tags.
     pub(super) claims: HashMap<(u64, bool), MessageKey, Keyed>,
     /// Messages that have arrived in part, or early, by connection and id.
     pub(super) partials: BTreeMap<(u32, u32), Partial>,
     pub(super) reorder_bytes: usize,
-    /// HELLOs that wait for the next pump.
+    /// HELLO frames, which open sessions of peers, that wait for an answer by the next pump.
     pub(super) hellos: VecDeque<(PeerId, Hello)>,
-    /// Connections that have something to send, or early messages that no receive or buffer could
-    /// take.
+    /// Connections that have something to send.
     pub(super) ready: VecDeque<u32>,
+    /// Connections with early messages that are next in order, but that no receive or buffer could
+    /// accept.
     pub(super) stalled: Vec<u32>,
     pub(super) session_next: u32,
     pub(super) done: VecDeque<OperationCompletion>,
@@ -219,7 +223,7 @@ impl Rdm {
         (if compare { room / 2 } else { room }) & !15
     }
 
-    /// Returns the counters.
+    /// Returns the counters of the endpoint.
     pub fn counters(&self) -> &RdmCounters {
         &self.counters
     }

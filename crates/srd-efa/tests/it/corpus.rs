@@ -7,7 +7,7 @@ use crate::{bodies, hostile, seeds};
 
 use srd_proto::rng::Rng;
 
-/// Replays the seeds of a target.
+/// Replays the seed inputs of a fuzz target.
 fn replay(target: &str, run: fn(&[u8])) {
     assert!(seeds::replay(target, run) >= 5, "the seeds are there");
 }

@@ -103,7 +103,7 @@ pub unsafe extern "C" fn connect_v10(
 }
 
 /// Opens a connection. The first call starts the connection and stores its number in the handle.
-/// Each later call returns the connection if it is open, or null if it is not open yet.
+/// Each later call returns the connection if the connection is open, and null otherwise.
 unsafe fn connect_at(
     port: impl FnOnce() -> Outcome<Arc<Port>>,
     handle: *mut c_void,

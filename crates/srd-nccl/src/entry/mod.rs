@@ -30,7 +30,7 @@ fn run(name: &str, f: impl FnOnce() -> Outcome) -> NcclResult {
     fault.result
 }
 
-/// Returns the variable for a result.
+/// Returns the variable into which a function writes a result; an error if the pointer is null.
 unsafe fn out<'a, T>(name: &str, to: *mut T) -> Outcome<&'a mut T> {
     // SAFETY: NCCL passes null or a valid pointer, which no other thread uses during the call.
     unsafe { to.as_mut() }.ok_or_else(|| Fault::argument(format!("{name} is null")))

@@ -175,8 +175,8 @@ pub unsafe extern "C" fn set_net_attr(_context: *mut c_void, _hints: *mut c_void
 /// NCCL has to follow its documentation: see the module.
 pub unsafe extern "C" fn finalize(context: *mut c_void) -> NcclResult {
     run("finalize", || {
-        // A communicator that was split off another one shares that one's context, which may
-        // already be removed.
+        // A communicator that was split off another communicator shares the other's context, which
+        // may already be removed.
         if let Some(Object::Context(_)) = OBJECTS.find(handle_of(context)).as_deref() {
             drop(OBJECTS.remove(handle_of(context)));
         }

@@ -28,7 +28,7 @@ const CALLS: Calls = Calls {
     make_v_device: None,
 };
 
-/// For NCCL 2.30 and later.
+/// Table of version 12, for NCCL 2.30 and later.
 #[allow(non_upper_case_globals, reason = "NCCL's name")]
 #[unsafe(no_mangle)]
 pub static ncclNetPlugin_v12: Net<PropertiesV12> = Net {
@@ -43,7 +43,7 @@ pub static ncclNetPlugin_v12: Net<PropertiesV12> = Net {
     set_net_attr: Some(network::set_net_attr),
 };
 
-/// For NCCL 2.28 and 2.29.
+/// Table of version 11, for NCCL 2.28 and 2.29.
 #[allow(non_upper_case_globals, reason = "NCCL's name")]
 #[unsafe(no_mangle)]
 pub static ncclNetPlugin_v11: Net<PropertiesV11> = Net {
@@ -58,7 +58,7 @@ pub static ncclNetPlugin_v11: Net<PropertiesV11> = Net {
     set_net_attr: Some(network::set_net_attr),
 };
 
-/// For NCCL 2.26 and 2.27.
+/// Table of version 10, for NCCL 2.26 and 2.27.
 #[allow(non_upper_case_globals, reason = "NCCL's name")]
 #[unsafe(no_mangle)]
 pub static ncclNetPlugin_v10: NetV10 = NetV10 {

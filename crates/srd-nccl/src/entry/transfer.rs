@@ -57,8 +57,8 @@ fn piece(data: *mut c_void, size: usize) -> Outcome<Iov> {
     Ok(Iov { addr: address(data), length: size as u64 })
 }
 
-/// Returns the pointer of a request for NCCL. Without a request it is null, and NCCL repeats the
-/// call.
+/// Returns the pointer of a request for NCCL. If `request` is `None`, the pointer is null, and NCCL
+/// repeats its call.
 fn request_pointer(connection: *mut c_void, request: Option<Request>) -> Outcome<*mut c_void> {
     request.map_or(Ok(std::ptr::null_mut()), |request| {
         pointer_of(request_number(handle_of(connection), request))

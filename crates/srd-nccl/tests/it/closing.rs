@@ -118,8 +118,8 @@ fn a_send_that_nobody_received_is_given_up_and_other_connections_go_on() {
     assert!((0..5).any(|_| goes_on_after_giving_a_send_up()), "the endpoint is always given up");
 }
 
-/// Closes a sender with a request in progress. Returns whether the endpoint was kept; then other
-/// connections work.
+/// Closes a sender with a request in progress. Returns whether the endpoint was kept. If so, checks
+/// that other connections work.
 fn goes_on_after_giving_a_send_up() -> bool {
     let (left, right) = (plugin(), plugin());
     let (sender, receiver) = connected(&left, &right);

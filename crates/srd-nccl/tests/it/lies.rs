@@ -34,7 +34,8 @@ fn queued(port: &Port) -> (usize, usize) {
     port.call(|s| (s.sink.outgoing.len(), s.sink.arrived.len())).unwrap()
 }
 
-/// Before, the answers to such a peer were queued without a limit.
+/// In an earlier version, the answers to a peer that accepts no answers were queued without a
+/// limit.
 #[test]
 fn regression_a_peer_that_asks_without_end_is_not_heard_while_answers_wait() {
     let (victim, other) = (port(), port());
@@ -70,7 +71,7 @@ fn regression_a_peer_that_asks_without_end_is_not_heard_while_answers_wait() {
     }
 }
 
-/// Before, any peer that guessed the number of a connection could close it.
+/// In an earlier version, any peer that guessed the number of a connection could close it.
 #[test]
 fn regression_a_connection_is_closed_by_its_own_peer_only() {
     let (left, right) = (plugin(), plugin());

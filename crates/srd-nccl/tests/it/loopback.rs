@@ -234,7 +234,8 @@ fn a_connection_nobody_answers_fails_and_can_be_tried_again() {
     assert!(!try_connect(&left, &mut right_one, Some((&right, listener))).unwrap().is_null());
 }
 
-/// Connects. Meanwhile the listener, if there is one, is polled for connections.
+/// Opens a connection. While it is being opened, the listener, if there is one, is polled for
+/// connections.
 fn try_connect(
     from: &Plugin,
     handle: &mut support::Handle,

@@ -182,8 +182,8 @@ fn a_key_lets_in_what_has_it_and_nothing_else() {
     }
 }
 
-/// Checks that the server's call fails. In this situation NCCL itself would wait forever, because
-/// no request in progress could fail.
+/// Checks that the server's call fails with a remote error. If no request in progress failed, NCCL
+/// itself would wait forever.
 fn it_fails(mut server: Running) {
     let begin = Instant::now();
     let said = server.line();
@@ -202,8 +202,9 @@ fn a_receive_fails_when_the_peer_s_process_is_killed() {
     it_fails(server);
 }
 
-/// The message fails first, and the receive fails with it. Before, the receive waited for the
-/// answer to a probe as long as for a peer that never answered, and its error named a firewall.
+/// If the peer has ended, the message fails first, and the receive fails with it. In an earlier
+/// version, the receive waited for the answer to a probe as long as for a peer that never answered,
+/// and its error named a firewall.
 #[test]
 fn regression_a_receive_fails_with_the_first_request_that_finds_its_peer_gone() {
     let answer_max = Duration::from_secs(120);

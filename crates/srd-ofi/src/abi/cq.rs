@@ -61,7 +61,7 @@ layout! {
 }
 
 layout! {
-    /// A failed operation. Only the fields that all releases share.
+    /// A failed operation, with only the fields that all releases share.
     struct fi_cq_err_entry: 80 {
         op_context @ 0: *mut c_void,
         flags @ 8: u64,

@@ -66,7 +66,7 @@ ops! {
 }
 
 layout! {
-    /// A memory region. Only the fields that all releases share.
+    /// A memory region, with only the fields that all releases share.
     struct fi_mr_attr: 80 {
         mr_iov @ 0: *const iovec,
         iov_count @ 8: usize,

@@ -44,7 +44,7 @@ pub type fi_addr_t = u64;
 
 /// No address, or any address.
 pub const FI_ADDR_UNSPEC: fi_addr_t = u64::MAX;
-/// No address.
+/// The number of an address that is not available, such as one whose insertion failed.
 pub const FI_ADDR_NOTAVAIL: fi_addr_t = u64::MAX;
 
 /// Classes of objects: values of `fid.fclass`.

@@ -9,7 +9,7 @@ use std::ffi::{c_char, c_int, c_void};
 use super::fid::fid;
 
 layout! {
-    /// A fabric, and the provider that offers it.
+    /// Attributes of a fabric, and of the provider that offers it.
     struct fi_fabric_attr: 32 {
         fabric @ 0: *mut fid,
         name @ 8: *mut c_char,
@@ -20,8 +20,8 @@ layout! {
 }
 
 layout! {
-    /// A domain. Only the fields that all releases share: later releases append fields, so only the
-    /// core allocates this structure.
+    /// Attributes of a domain, with only the fields that all releases share. Later releases append
+    /// fields, so only libfabric's core allocates this structure.
     struct fi_domain_attr: 192 {
         domain @ 0: *mut fid,
         name @ 8: *mut c_char,
@@ -54,7 +54,7 @@ layout! {
 }
 
 layout! {
-    /// An endpoint.
+    /// Attributes of an endpoint.
     struct fi_ep_attr: 96 {
         r#type @ 0: c_int,
         protocol @ 4: u32,
@@ -73,7 +73,7 @@ layout! {
 }
 
 layout! {
-    /// The sending half of an endpoint.
+    /// Attributes of the sending half of an endpoint.
     struct fi_tx_attr: 80 {
         caps @ 0: u64,
         mode @ 8: u64,
@@ -89,7 +89,7 @@ layout! {
 }
 
 layout! {
-    /// The receiving half of an endpoint.
+    /// Attributes of the receiving half of an endpoint.
     struct fi_rx_attr: 64 {
         caps @ 0: u64,
         mode @ 8: u64,
@@ -103,7 +103,7 @@ layout! {
 }
 
 layout! {
-    /// One way to communicate.
+    /// An offer of a provider, or the hints of an application: a kind of endpoint on an interface.
     struct fi_info: 120 {
         next @ 0: *mut fi_info,
         caps @ 8: u64,

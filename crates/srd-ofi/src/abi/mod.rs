@@ -25,7 +25,7 @@ use std::ffi::{c_char, c_int};
 /// Layout of a structure in C.
 #[derive(Clone, Copy, Debug)]
 pub struct Layout {
-    /// The structure.
+    /// Name of the structure.
     pub name: &'static str,
     /// Size of the structure in bytes.
     pub bytes: usize,
@@ -46,7 +46,7 @@ impl Refusal for isize {
     const REFUSED: Self = -(errno::FI_ENOSYS as Self);
 }
 
-/// The value of a counter cannot express an error.
+/// The value of a counter cannot express an error, so an unsupported call returns zero.
 impl Refusal for u64 {
     const REFUSED: Self = 0;
 }
@@ -68,7 +68,7 @@ macro_rules! layout {
         }
 
         impl $name {
-            /// Offsets of the fields in C.
+            /// Size of the structure in C, and the offsets of its fields.
             pub const LAYOUT: crate::abi::Layout = crate::abi::Layout {
                 name: stringify!($name),
                 bytes: $bytes,
@@ -99,14 +99,14 @@ macro_rules! ops {
         }
 
         impl $name {
-            /// Offsets of the slots in C.
+            /// Size of the table in C, and the offsets of its slots.
             pub const LAYOUT: crate::abi::Layout = crate::abi::Layout {
                 name: stringify!($name),
                 bytes: $bytes,
                 fields: &[("size", 0), $((stringify!($op), $at)),*],
             };
 
-            /// Answers every call with `-FI_ENOSYS`.
+            /// Table that answers every call with `-FI_ENOSYS`.
             pub const REFUSING: Self = Self {
                 size: size_of::<Self>(),
                 $($op: {

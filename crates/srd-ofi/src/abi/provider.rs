@@ -8,7 +8,7 @@ use super::fid::fi_context;
 use super::info::{fi_fabric_attr, fi_info};
 
 layout! {
-    /// A provider. The core writes into `context`.
+    /// A provider. The core of libfabric, which loads it, writes into `context`.
     struct fi_provider: 72 {
         version @ 0: u32,
         fi_version @ 4: u32,

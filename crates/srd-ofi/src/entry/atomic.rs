@@ -44,8 +44,8 @@ struct Elements {
 impl Elements {
     const NONE: Self = Self { pieces: ptr::null(), count: 0 };
 
-    /// Returns the buffer of elements of `size` bytes. Without pieces, or with a null pointer (a
-    /// fetch without operand passes it), the buffer is empty.
+    /// Returns the buffer of elements of `size` bytes. The buffer is empty if there are no pieces,
+    /// or if their pointer is null, as in a fetch without operand.
     unsafe fn buffer(self, size: usize) -> Outcome<Buffer> {
         if self.count > IOV_LIMIT {
             return Err(Errno(FI_EINVAL));
@@ -62,7 +62,7 @@ impl Elements {
     }
 }
 
-/// Arguments of a call.
+/// Arguments of an atomic operation, except the peer's elements.
 #[derive(Clone, Copy)]
 struct Call {
     form: Form,
@@ -75,8 +75,9 @@ struct Call {
     context: *mut c_void,
 }
 
-/// Submits the operation. `remote` is the list of the peer's elements. `Err` is an address and a
-/// key: the elements start there, and their number is that of the operands or results.
+/// Submits an atomic operation. `remote` names the peer's elements: a list of pieces (`Ok`), or the
+/// address and the key of one piece (`Err`), with as many elements as there are operands or
+/// results.
 unsafe fn compute(
     ep: *mut fid_ep,
     call: &Call,
@@ -120,7 +121,7 @@ unsafe fn compute(
     sent(ask())
 }
 
-/// Submits the operation that a message describes.
+/// Submits the atomic operation that a message describes.
 unsafe fn described(
     ep: *mut fid_ep,
     form: Form,
@@ -376,7 +377,8 @@ unsafe extern "C" fn compwritemsg(
     unsafe { described(ep, Form::Compare, msg, compare, result, flags) }
 }
 
-/// Returns the number of elements that an operation may have.
+/// Writes the largest number of elements of an atomic operation to `count`; an error if the
+/// operation is not supported.
 unsafe fn valid(
     ep: *mut fid_ep,
     form: Form,

@@ -14,10 +14,11 @@ use crate::objects::vector::AddressVector;
 use crate::requests::address::Address;
 use crate::{Errno, Outcome};
 
-/// `fi_more`: more insertions follow. The flag has no effect here.
+/// `fi_more`: more insertions follow. The provider ignores this flag.
 const FI_MORE: u64 = 1 << 18;
 
-/// The table of calls since release 1.20. Older cores read only its first part.
+/// Table of the calls on address vectors since release 1.20. Older releases of libfabric read only
+/// its first part.
 #[repr(C)]
 struct Ops {
     until_1_17: fi_ops_av,
@@ -173,7 +174,7 @@ unsafe extern "C" fn remove(
     0
 }
 
-/// Writes the part of an address that fits, and always its full length.
+/// Implements `fi_av_lookup`: writes the part of an address that fits, and always the full length.
 unsafe extern "C" fn lookup(
     av: *mut fid_av,
     fi_addr: fi_addr_t,
@@ -215,7 +216,7 @@ unsafe extern "C" fn straddr(
 /// cut.
 ///
 /// # Errors
-/// `FI_ETOOSMALL` if it was cut.
+/// `FI_ETOOSMALL` if the address was cut.
 pub(super) unsafe fn write_address(
     address: Address,
     room: *mut c_void,

@@ -67,7 +67,8 @@ unsafe extern "C" fn control(fid: *mut fid, command: c_int, arg: *mut c_void) ->
     unsafe { answer_wait(command, arg, queue.descriptor(), queue.waiting()) }
 }
 
-/// Answers `FI_GETWAIT` and `FI_GETWAITOBJ`: the file descriptor, and the kind of wait object.
+/// Answers the commands `FI_GETWAIT`, for the file descriptor, and `FI_GETWAITOBJ`, for the kind of
+/// wait object.
 pub(super) unsafe fn answer_wait(
     command: c_int,
     arg: *mut c_void,
@@ -98,7 +99,8 @@ struct Entries {
 }
 
 impl Entries {
-    /// Writes one completion. A shorter format is the first part of the longest one.
+    /// Writes one completion in the queue's format. Each shorter format is the first part of the
+    /// longest format.
     unsafe fn write(&self, at: usize, completion: &Completion) {
         let entry = fi_cq_tagged_entry {
             op_context: ptr::with_exposed_provenance_mut(completion.context),
@@ -164,8 +166,9 @@ unsafe extern "C" fn sreadfrom(
     count(queue.wait_read(most, timeout, |at, completion| unsafe { entries.write(at, completion) }))
 }
 
-/// Writes the fields of an error that all releases share. If the application provides memory for
-/// text, the text is copied there; otherwise the queue keeps it until the next error is read.
+/// Implements `fi_cq_readerr`: writes the fields of an error that all releases share. If the
+/// application provides memory for text, the text is copied there; otherwise the queue keeps it
+/// until the next error is read.
 unsafe extern "C" fn readerr(cq: *mut fid_cq, buf: *mut fi_cq_err_entry, _: u64) -> isize {
     // SAFETY: the queue is open.
     let queue = unsafe { state::<CompletionQueue>(cq) };
@@ -211,8 +214,8 @@ unsafe extern "C" fn signal(cq: *mut fid_cq) -> c_int {
     0
 }
 
-/// Returns the text that `readerr` returned with the error; without it, the meaning of the error's
-/// number.
+/// Implements `fi_cq_strerror`: returns the text that `readerr` returned with the error, or,
+/// without such a text, the meaning of the error's number.
 unsafe extern "C" fn strerror(
     _: *mut fid_cq,
     provider_error: c_int,

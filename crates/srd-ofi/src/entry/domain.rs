@@ -66,7 +66,8 @@ pub(super) unsafe extern "C" fn open(
     code(open())
 }
 
-/// Returns the size of elements, and the largest number of elements of one operation.
+/// Implements `fi_query_atomic`: returns the size of an element in bytes, and the largest number of
+/// elements of one operation.
 unsafe extern "C" fn query_atomic(
     _: *mut fid_domain,
     datatype: c_int,

@@ -75,7 +75,8 @@ unsafe extern "C" fn read(
     count(found.map(write))
 }
 
-/// There are no errors to read: every call that could be asynchronous completes at once.
+/// Implements `fi_eq_readerr`: there are no errors to read, because every call that could be
+/// asynchronous completes at once.
 extern "C" fn readerr(_: *mut fid_eq, _: *mut fi_eq_err_entry, _: u64) -> isize {
     count(Err(Errno(FI_EAGAIN)))
 }

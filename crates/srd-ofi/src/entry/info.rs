@@ -15,7 +15,7 @@ use crate::requests::preferred;
 use crate::requests::service::Service;
 use crate::{Errno, Outcome};
 
-/// Flag of calls by the core's own layers (`ofi_rxm`, `ofi_rxd`), which look for a provider below
+/// Flag of calls by libfabric's own layers (`ofi_rxm`, `ofi_rxd`), which look for a provider below
 /// them. Unless `FI_SRD_LAYERS` is set, such a call finds nothing: a layer over datagrams would
 /// come first in the list of providers, before the native endpoint, and add a second
 /// acknowledgement and a second window.
@@ -84,7 +84,7 @@ fn answer(
     if offers.is_empty() { Err(nothing) } else { Ok(offers) }
 }
 
-/// Resolves node and service of the call to local and remote addresses.
+/// Resolves the node and the service in a call of `fi_getinfo` to local or remote addresses.
 fn places(node: Option<&str>, service: Option<&str>, flags: u64) -> Outcome<Places> {
     let source = flags & FI_SOURCE != 0;
     if node.is_none() && service.is_none() {
@@ -148,7 +148,7 @@ pub(super) unsafe fn read(info: &fi_info) -> Hints {
     }
 }
 
-/// Writes a list of infos.
+/// Writes a list to `out`, with an info for each offer.
 unsafe fn write_all(core: &Core, offers: &[Offer], out: *mut *mut fi_info) -> Outcome {
     let mut first: *mut fi_info = ptr::null_mut();
     for offer in offers.iter().rev() {

@@ -13,12 +13,13 @@ use crate::objects::transfer::{Buffer, Recv, Send, TransferFlags};
 /// A message as `fi_msg` and `fi_msg_tagged` describe it.
 #[derive(Clone, Copy)]
 pub(super) struct Described {
-    /// Pieces of the message and, in `count`, their number.
+    /// Pieces of the message.
     pub(super) iov: *const iovec,
+    /// Number of pieces.
     pub(super) count: usize,
-    /// The other end.
+    /// Number of the receiver or of the requested sender in the address vector.
     pub(super) addr: fi_addr_t,
-    /// The application's context for it.
+    /// The application's context of the operation.
     pub(super) context: *mut c_void,
     /// Data for the receiver's completion.
     pub(super) data: u64,
@@ -29,7 +30,7 @@ unsafe fn endpoint<'a>(ep: *mut fid_ep) -> &'a Endpoint {
     unsafe { super::state::<Endpoint>(ep) }
 }
 
-/// Sends with the endpoint's default flags.
+/// Sends a message with the endpoint's default flags.
 pub(super) unsafe fn simple(
     ep: *mut fid_ep,
     buffer: Outcome<Buffer>,
@@ -48,7 +49,7 @@ pub(super) unsafe fn simple(
     }))
 }
 
-/// Sends from a buffer that the application may reuse at once.
+/// Sends a message from a buffer that the application may reuse at once.
 pub(super) unsafe fn injected(
     ep: *mut fid_ep,
     buffer: Buffer,

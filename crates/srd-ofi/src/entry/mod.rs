@@ -36,7 +36,7 @@ pub mod provider;
 pub mod rma;
 pub mod tagged;
 
-/// A kind of object.
+/// A kind of libfabric's objects that this provider makes.
 ///
 /// # Safety
 /// `Head` is `repr(C)` and begins with a `fid`; only this type makes heads whose class is `CLASS`.
@@ -68,7 +68,7 @@ fn table<T>(ops: &'static T) -> *mut T {
     std::ptr::from_ref(ops).cast_mut()
 }
 
-/// Hands a new object to the application.
+/// Allocates a new object and writes its address into the application's variable `out`.
 unsafe fn give<T: Object>(
     out: *mut *mut T::Head,
     state: T,

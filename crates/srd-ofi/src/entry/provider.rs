@@ -32,14 +32,14 @@ static PROVIDER: Shared = Shared(UnsafeCell::new(fi_provider {
     cleanup,
 }));
 
-/// Returns the provider as a pointer for the core. The core writes into it.
+/// Returns the provider as a pointer for libfabric's core, which writes into it.
 #[must_use]
 pub fn provider() -> *mut fi_provider {
     PROVIDER.0.get()
 }
 
-/// Handles the core's first call. Returns null if the core is older than the oldest release whose
-/// structures are supported.
+/// Entry point that libfabric calls after it has loaded the library. Returns null if this libfabric
+/// is older than the oldest supported release.
 ///
 /// # Safety
 /// Only libfabric calls this function. Each libfabric of a process calls it once, before any other
@@ -61,6 +61,6 @@ pub unsafe extern "C" fn fi_prov_ini() -> *mut fi_provider {
     provider
 }
 
-/// Called when the core unloads the provider. Only endpoints have threads and resources, so there
-/// is nothing to release.
+/// Handles the unloading of the provider by libfabric. Only endpoints have threads and resources,
+/// so there is nothing to release.
 extern "C" fn cleanup() {}

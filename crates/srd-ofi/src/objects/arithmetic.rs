@@ -58,7 +58,7 @@ impl Operation {
         fits.then_some(Self { op, datatype, size: datatype.bytes() })
     }
 
-    /// Whether it takes operands.
+    /// Whether the operation takes operands.
     #[must_use]
     pub fn has_operand(self) -> bool {
         self.op != AtomicOp::Read

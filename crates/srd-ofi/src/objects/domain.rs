@@ -19,13 +19,13 @@ use crate::{Errno, Outcome};
 /// An open domain.
 #[derive(Debug)]
 pub struct Domain {
-    /// The fabric that it belongs to.
+    /// The fabric that the domain belongs to.
     pub fabric: Arc<Fabric>,
-    /// The interface's address.
+    /// IP address of the interface.
     pub ip: IpAddr,
     /// Whether the provider chooses the keys of memory regions, and remote addresses are pointers
-    /// of the owning process (`FI_MR_BASIC`). If not, the application chooses keys, and addresses
-    /// start at zero.
+    /// of the owning process (`FI_MR_BASIC`). If this is false, the application chooses keys, and
+    /// addresses start at zero.
     pub basic_mr: bool,
     /// Endpoints of the domain.
     pub hosts: Hosts,

@@ -29,7 +29,8 @@ use crate::results::event::EventQueue;
 use crate::results::sink::{Bindings, EndpointSink};
 use crate::{Errno, Outcome};
 
-/// Bytes that a buffer for many messages keeps free if the application sets no value.
+/// Initial value of [`Endpoint::multi_recv_bytes`]: the number of free bytes that a buffer for many
+/// messages must have to stay in use.
 const MULTI_RECV_BYTES: usize = 64;
 /// Largest number of counters of one endpoint: one for each kind of operation, and some that count
 /// several kinds.
@@ -50,7 +51,7 @@ pub struct Plan {
     pub tx_flags: u64,
     /// Default flags of operations of the receiving half.
     pub rx_flags: u64,
-    /// Operations that may be outstanding; zero for the provider's choice.
+    /// Number of operations that may be outstanding; zero for the provider's choice.
     pub operations: usize,
     /// Order between operations (`msg_order` of the sending half).
     pub order: u64,
@@ -59,11 +60,11 @@ pub struct Plan {
 /// An open endpoint.
 #[derive(Debug)]
 pub struct Endpoint {
-    /// The domain that it belongs to.
+    /// Reservation of the endpoint in its domain.
     pub slot: Slot,
     /// Properties with which the endpoint was opened.
     pub plan: Plan,
-    /// The parts that move data, once the endpoint is enabled.
+    /// The parts that move data; empty until the endpoint is enabled.
     active: OnceLock<Active>,
     tx_flags: AtomicU64,
     rx_flags: AtomicU64,
@@ -74,17 +75,19 @@ pub struct Endpoint {
 /// The parts of an enabled endpoint that move data.
 #[derive(Debug)]
 pub struct Active {
-    /// Host of the endpoint.
+    /// Handle of the host, which runs the endpoint's sockets and progress thread.
     pub host: HostHandle,
-    /// Whether successes of its sending half are signaled only on demand.
+    /// Whether successes of the endpoint's sending half are reported only for operations with
+    /// `FI_COMPLETION`.
     pub transmit_selective: bool,
-    /// Whether successes of its receiving half are signaled only on demand.
+    /// Whether successes of the endpoint's receiving half are reported only for operations with
+    /// `FI_COMPLETION`.
     pub receive_selective: bool,
 }
 
 #[derive(Debug)]
 struct State {
-    /// `None` only while it is being replaced.
+    /// Host of the endpoint; `None` only while the endpoint is being closed.
     host: Option<Host<EndpointSink>>,
     name: Address,
     bindings: Bindings,
@@ -146,7 +149,7 @@ impl Endpoint {
         Ok(())
     }
 
-    /// Gives the endpoint its address vector.
+    /// Binds an address vector to the endpoint.
     ///
     /// # Errors
     /// `FI_EDOMAIN` if the vector belongs to another domain; `FI_EBUSY` if the endpoint already has
@@ -157,11 +160,11 @@ impl Endpoint {
         place(&mut state.bindings.vector, vector)
     }
 
-    /// Gives the endpoint a queue for completions of its sending or receiving half, or both.
+    /// Binds a queue for completions of the endpoint's sending half, its receiving half, or both.
     ///
     /// # Errors
-    /// `FI_EDOMAIN` if the queue belongs to another domain; `FI_EBUSY` if a half already has a
-    /// queue; `FI_EBADFLAGS` if the flags name no half.
+    /// `FI_EDOMAIN` if the queue belongs to another domain; `FI_EBUSY` if one of the halves already
+    /// has a queue; `FI_EBADFLAGS` if the flags name neither half.
     pub fn bind_completions(&self, queue: &Arc<CompletionQueue>, flags: u64) -> Outcome {
         let halves = flags & (FI_TRANSMIT | FI_RECV);
         if halves == 0 || flags & !(halves | FI_SELECTIVE_COMPLETION) != 0 {
@@ -185,7 +188,7 @@ impl Endpoint {
         Ok(())
     }
 
-    /// Gives the endpoint a counter for the kinds of operations in `flags`.
+    /// Binds a counter for the kinds of operations in `flags`.
     ///
     /// # Errors
     /// `FI_EDOMAIN` if the counter belongs to another domain; `FI_EBADFLAGS` if the flags name no
@@ -204,11 +207,11 @@ impl Endpoint {
         Ok(())
     }
 
-    /// Gives the endpoint an event queue.
+    /// Binds an event queue to the endpoint.
     ///
     /// # Errors
     /// `FI_EDOMAIN` if the queue belongs to another fabric; `FI_EBUSY` if the endpoint already has
-    /// one.
+    /// an event queue.
     pub fn bind_events(&self, events: &Arc<EventQueue>) -> Outcome {
         let mut state = self.before_enabling()?;
         if !Arc::ptr_eq(&events.fabric, &self.slot.domain().fabric) {
@@ -254,7 +257,7 @@ impl Endpoint {
         Ok(())
     }
 
-    /// Returns the parts that move data.
+    /// Returns the parts of the enabled endpoint that move data.
     ///
     /// # Errors
     /// `FI_EOPBADSTATE` before the endpoint is enabled.
@@ -300,7 +303,7 @@ impl Endpoint {
     /// Sets the value that [`Endpoint::multi_recv_bytes`] returns.
     ///
     /// # Errors
-    /// `FI_EINVAL` for an endpoint without such buffers.
+    /// `FI_EINVAL` for an endpoint that does not support buffers for many messages.
     pub fn set_multi_recv_bytes(&self, bytes: usize) -> Outcome {
         if self.plan.service != Service::Messages {
             return Err(Errno(FI_EINVAL));

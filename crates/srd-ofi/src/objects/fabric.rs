@@ -14,9 +14,9 @@ pub struct Fabric {
     pub name: String,
     /// The release that the application was written for.
     pub api_version: u32,
-    /// The parameters, as they were when it was opened.
+    /// Values of the parameters when the fabric was opened.
     pub settings: Settings,
-    /// The process that opened it.
+    /// The process that opened the fabric.
     pub process: Process,
 }
 

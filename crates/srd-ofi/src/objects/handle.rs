@@ -1,5 +1,5 @@
-//! Handles through which an endpoint's host is called, and the calls that objects of its domain
-//! make.
+//! Calls of an endpoint's host ([`srd_host::Host`]), for the endpoint and for the objects of its
+//! domain.
 
 use srd_efa::layer::Shared;
 use srd_host::{Handle, RegionNumber, Span};
@@ -10,7 +10,7 @@ use crate::objects::hosts::Driven;
 use crate::results::sink::EndpointSink;
 use crate::{Errno, Outcome};
 
-/// Handle through which an endpoint's host is called.
+/// Handle for calls of an endpoint's host, which runs sockets, transport and progress thread.
 pub type HostHandle = Handle<EndpointSink>;
 
 #[allow(unsafe_code, reason = "every call of a host is unsafe")]

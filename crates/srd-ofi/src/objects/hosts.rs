@@ -14,7 +14,7 @@ pub trait Driven: Debug + Send + Sync {
     /// Returns a number that identifies this endpoint among all open endpoints.
     fn id(&self) -> usize;
 
-    /// Does one round of work, without waiting.
+    /// Does one round of the endpoint's work, such as receiving packets, without waiting.
     fn poll(&self);
 
     /// Lets the progress thread do the work from now on.
@@ -37,12 +37,14 @@ pub trait Driven: Debug + Send + Sync {
     fn forget(&self, number: u64);
 }
 
-/// The endpoints of an object. Their number is limited by the number of endpoints of the domain.
+/// List of the endpoints that an object drives. Their number is limited by the number of endpoints
+/// of the domain.
 #[derive(Debug, Default)]
 pub struct Hosts(RwLock<Vec<Box<dyn Driven>>>);
 
 impl Hosts {
-    /// Adds an endpoint that is bound to the object. A second call for it has no effect.
+    /// Adds an endpoint that is bound to the object. Adding an endpoint twice has no further
+    /// effect.
     pub fn add<H: Driven + Clone + 'static>(&self, host: &H) {
         let mut hosts = self.write();
         if !hosts.iter().any(|known| known.id() == host.id()) {
@@ -50,7 +52,7 @@ impl Hosts {
         }
     }
 
-    /// Removes an endpoint that is closed.
+    /// Removes an endpoint from the list, because it is being closed.
     pub fn remove(&self, host: &dyn Driven) {
         self.write().retain(|known| known.id() != host.id());
     }

@@ -88,7 +88,7 @@ impl Regions {
         Some(number)
     }
 
-    /// Shares every region with an endpoint.
+    /// Makes every region accessible to the peers of an endpoint.
     ///
     /// # Errors
     /// The errors of [`Driven::share`].
@@ -99,7 +99,7 @@ impl Regions {
     }
 }
 
-/// Shares a region with an endpoint, if peers may access the region.
+/// Makes a region accessible to the peers of an endpoint, if the region permits access by peers.
 #[allow(unsafe_code, reason = "names memory of the application's")]
 pub(crate) fn share(host: &dyn Driven, key: u64, region: &Region, number: RegionNumber) -> Outcome {
     if !region.is_shared() {

@@ -10,7 +10,7 @@ use crate::objects::region::{Iov, Region, share};
 /// A registration, which ends when it is dropped.
 #[derive(Debug)]
 pub struct Registration {
-    /// The domain that it belongs to.
+    /// The domain of the memory.
     pub domain: Arc<Domain>,
     /// The region's key.
     pub key: u64,

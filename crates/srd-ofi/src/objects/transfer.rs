@@ -28,10 +28,10 @@ pub struct Buffer {
 }
 
 impl Buffer {
-    /// Returns a buffer in pieces.
+    /// Returns a buffer of several pieces, each with its address and its bytes.
     ///
     /// # Errors
-    /// `FI_EINVAL` for more than [`IOV_LIMIT`].
+    /// `FI_EINVAL` for more than [`IOV_LIMIT`] pieces.
     pub fn of(iov: impl ExactSizeIterator<Item = (usize, usize)>) -> Outcome<Self> {
         let mut buffer = Self { iov: [Iov { addr: 0, length: 0 }; IOV_LIMIT], count: 0 };
         if iov.len() > IOV_LIMIT {
@@ -71,7 +71,7 @@ impl Buffer {
 #[derive(Clone, Copy, Debug)]
 pub struct TransferFlags {
     flags: u64,
-    /// Whether success is reported at all.
+    /// Whether success is never reported.
     silent: bool,
 }
 
@@ -162,9 +162,9 @@ pub struct Compute<'a> {
     pub op: AtomicOp,
     /// Type of the elements.
     pub datatype: Datatype,
-    /// Operands.
+    /// Buffer with the operands.
     pub operand: Buffer,
-    /// Comparands.
+    /// Buffer with the comparands; empty for an operation without comparands.
     pub compare: Buffer,
     /// Buffer for the former values.
     pub result: Buffer,
@@ -327,8 +327,8 @@ impl Submitter<'_> {
         })
     }
 
-    /// Posts a receive for the message that was claimed with the same context, or discards that
-    /// message.
+    /// Posts a receive for the message that an earlier peek with the same context has claimed, or
+    /// discards that message.
     fn claimed(&mut self, recv: &Recv, receive: Receive<'_>, flags: u64) -> Outcome {
         let is_it = |e: &Entry| e.sort == OpKind::Claimed && e.context == recv.context;
         let numbers = self.sink.ledger.numbers(is_it);
@@ -409,7 +409,8 @@ struct StableBuffer {
 
 /// Options of a receive.
 struct ReceiveMode {
-    /// Whether the receive accepts only messages of the given sender.
+    /// Whether a sender in the receive is a condition (`FI_DIRECTED_RECV`). Otherwise it is
+    /// ignored.
     directed: bool,
     /// Free bytes that a multi-message buffer must have to stay in use; `None` for another buffer.
     multi: Option<u64>,
@@ -534,7 +535,8 @@ impl Endpoint {
         }
     }
 
-    /// Returns the largest number of bytes of an atomic operation.
+    /// Returns the largest number of bytes of an atomic operation. `compare`: whether the operation
+    /// has comparands.
     ///
     /// # Errors
     /// `FI_EOPBADSTATE` if the endpoint is not enabled.

@@ -21,9 +21,9 @@ pub const VECTOR_MAX: usize = 1 << 20;
 /// An address vector.
 #[derive(Debug)]
 pub struct AddressVector {
-    /// The domain that it belongs to.
+    /// Reservation of the vector in its domain.
     pub slot: Slot,
-    /// The endpoints that use it.
+    /// Endpoints that use the vector.
     pub hosts: Hosts,
     table: Mutex<Table>,
 }
@@ -48,7 +48,7 @@ impl AddressVector {
         self.lock().insert(address)
     }
 
-    /// Removes an address.
+    /// Undoes one insertion of an address. The last removal frees the number.
     ///
     /// # Errors
     /// `FI_EINVAL` if the number is not in use; `FI_EOPBADSTATE` in the child of a fork.
@@ -79,7 +79,7 @@ impl AddressVector {
         self.lock().find(number).ok_or(Errno(FI_EINVAL))
     }
 
-    /// Returns the bytes of an address of this vector.
+    /// Returns the number of bytes of an address of this vector.
     #[must_use]
     pub fn address_bytes(&self) -> usize {
         if self.slot.domain().ip.is_ipv4() { 16 } else { 28 }
@@ -123,7 +123,7 @@ impl Table {
         Ok(at as u64)
     }
 
-    /// Returns the index that is unused now, and can be freed.
+    /// Undoes one insertion of an address. Returns its index if the last insertion was undone.
     fn remove(&mut self, number: u64) -> Outcome<Option<usize>> {
         let at = usize::try_from(number).map_err(|_| Errno(FI_EINVAL))?;
         let entry = self.entries.get_mut(at).ok_or(Errno(FI_EINVAL))?;

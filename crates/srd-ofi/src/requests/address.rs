@@ -55,7 +55,7 @@ impl Address {
         Self { ip: place.ip(), port: place.port(), incarnation: 0 }
     }
 
-    /// Returns IP address and port.
+    /// Returns the socket address: IP address and port.
     #[must_use]
     pub fn place(&self) -> SocketAddr {
         SocketAddr::new(self.ip, self.port)
@@ -67,7 +67,7 @@ impl Address {
         if self.ip.is_ipv4() { FI_SOCKADDR_IN } else { FI_SOCKADDR_IN6 }
     }
 
-    /// Returns the bytes of an address of this format; `None` for an unsupported format.
+    /// Returns the number of bytes of an address of this format; `None` for an unsupported format.
     #[must_use]
     pub fn bytes_of(format: u32) -> Option<usize> {
         match format {
@@ -139,7 +139,7 @@ pub struct Encoded {
 }
 
 impl Encoded {
-    /// Returns the bytes.
+    /// Returns the bytes of the address.
     #[must_use]
     pub fn as_slice(&self) -> &[u8] {
         &self.bytes[..self.length]

@@ -11,15 +11,15 @@ pub struct Hints {
     pub caps: u64,
     /// Modes that the application supports (`FI_CONTEXT` and others).
     pub mode: u64,
-    /// The format of addresses.
+    /// Format of addresses, such as `FI_SOCKADDR_IN`; zero for any format.
     pub addr_format: u32,
-    /// The sending half.
+    /// Attributes of the sending half.
     pub tx: Option<fi_tx_attr>,
-    /// The receiving half.
+    /// Attributes of the receiving half.
     pub rx: Option<fi_rx_attr>,
-    /// The endpoint.
+    /// Attributes of the endpoint.
     pub ep: Option<fi_ep_attr>,
-    /// The domain.
+    /// Attributes of the domain.
     pub domain: Option<fi_domain_attr>,
     /// The domain's name.
     pub domain_name: Option<String>,

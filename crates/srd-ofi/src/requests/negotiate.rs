@@ -19,7 +19,7 @@ use crate::requests::service::Service;
 
 const DIRECTIONS_MSG: u64 = FI_SEND | FI_RECV;
 const DIRECTIONS_RMA: u64 = FI_READ | FI_WRITE | FI_REMOTE_READ | FI_REMOTE_WRITE;
-/// Capabilities that are listed only if the application requests them or names none.
+/// Capabilities that are listed only if the application requests them, or requests no capability.
 const PRIMARY: u64 = FI_MSG
     | FI_RMA
     | FI_TAGGED
@@ -59,7 +59,8 @@ const IGNORED_RX: u64 = FI_READ | FI_WRITE | FI_SEND | FI_FENCE | FI_MULTICAST |
 /// Reason why an offer does not fit.
 pub type Misfit = String;
 
-/// First release whose domains have the attributes that are checked only since then.
+/// Release 1.5. Some attributes of a domain are checked only for applications written for this
+/// release or later.
 const VERSION_1_5: u32 = fi_version(1, 5);
 
 /// Returns the offers that fit a call, adjusted to its hints, and the reasons against the other
@@ -261,8 +262,8 @@ fn named(what: &str, asked: Option<&str>, has: &str) -> Result<(), Misfit> {
     }
 }
 
-/// Compares models by rank: the rank of the request may not exceed that of the offer. Rank zero
-/// means an unknown model.
+/// Compares models by rank: the offer fits if the rank of the request is at least that of the
+/// offer. Rank zero means an unknown model.
 fn rank(what: &str, asked: c_int, has: c_int, of: fn(c_int) -> u8) -> Result<(), Misfit> {
     let fits = of(asked) != 0 && of(asked) >= of(has);
     if fits { Ok(()) } else { Err(format!("{what} {asked} is asked for")) }

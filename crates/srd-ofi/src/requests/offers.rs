@@ -37,13 +37,14 @@ pub const ATOMIC_BYTES: usize = 512;
 /// Bytes of each packet that are reserved for the headers of transport and messages, and the
 /// seal.
 const HEADERS_BYTES: usize = 128;
-/// Bytes of the largest message: lengths travel in 64 bits, and differences of pointers are signed.
+/// Bytes of the largest message: lengths have 64 bits on the wire, and differences of pointers are
+/// signed.
 const MESSAGE_BYTES_MAX: usize = isize::MAX as usize;
-/// Largest number of bytes of an inject, whose buffer may be used again at once. The limit is lower
-/// if a packet holds fewer bytes.
+/// Largest number of bytes of an inject, whose buffer may be used again at once. The limit of an
+/// interface is lower if its packets carry fewer bytes.
 const INJECT_BYTES_MAX: usize = 4096;
 
-/// The protocols of the services, version 1.
+/// Number of the first service's protocol; the numbers of the other services follow.
 const PROTOCOL: u32 = FI_PROV_SPECIFIC | 0x5d00;
 
 const RDM_CAPS: u64 = FI_MSG
@@ -68,7 +69,7 @@ const DOMAIN_CAPS: u64 = FI_LOCAL_COMM | FI_REMOTE_COMM;
 pub const TX_FLAGS: u64 =
     FI_COMPLETION | FI_INJECT | FI_INJECT_COMPLETE | FI_TRANSMIT_COMPLETE | FI_DELIVERY_COMPLETE;
 
-/// One way to communicate: an `fi_info` without its pointers.
+/// An offer, as an `fi_info` without its pointers: a service at a local address.
 #[derive(Clone, Debug)]
 pub struct Offer {
     /// Service of the endpoints.
@@ -77,27 +78,27 @@ pub struct Offer {
     pub caps: u64,
     /// Modes that the application must support.
     pub mode: u64,
-    /// The sending half.
+    /// Attributes of the sending half.
     pub tx: fi_tx_attr,
-    /// The receiving half.
+    /// Attributes of the receiving half.
     pub rx: fi_rx_attr,
-    /// The endpoint. Its pointers are null.
+    /// Attributes of the endpoint. Their pointers are null.
     pub ep: fi_ep_attr,
-    /// The domain. Its pointers are null.
+    /// Attributes of the domain. Their pointers are null.
     pub domain: fi_domain_attr,
     /// The domain's name, which is the interface's name.
     pub domain_name: String,
     /// The fabric's name.
     pub fabric_name: &'static str,
-    /// Bytes of a message that fits one packet.
+    /// Largest number of bytes of a message in one packet.
     pub packet_bytes: usize,
     /// Local address of the endpoint.
     pub source: Address,
-    /// Requested address of the peer.
+    /// Address of the peer that the application requests; `None` if it requests no peer.
     pub destination: Option<Address>,
 }
 
-/// Returns every way to communicate over `addresses`. `packet_bytes` returns the largest UDP
+/// Returns the offers of every service at `addresses`. `packet_bytes` returns the largest UDP
 /// payload at an address.
 #[must_use]
 pub fn offers(

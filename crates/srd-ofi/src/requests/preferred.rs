@@ -1,4 +1,4 @@
-//! The one interface that is offered to applications that name none.
+//! The one interface that is offered to applications that name no interface.
 //!
 //! A machine also has interfaces that do not reach its peers: loopback, and bridges of virtual
 //! machines and containers, which have the same address on every host. Open MPI spreads the ranks

@@ -1,7 +1,7 @@
 //! Completion queues: they report the ends of operations to the application.
 //!
-//! Failures stand in the same queue, in order: completions before a failure are read first, then
-//! the failure must be read with a separate call, then the later completions.
+//! Failures are in the same queue as successes, in order: completions before a failure are read
+//! first, then the failure must be read with a separate call, then the later completions.
 
 use std::ffi::{CString, c_int};
 use std::sync::{Mutex, PoisonError};
@@ -29,15 +29,15 @@ pub struct Completion {
     pub context: usize,
     /// Kind of the operation, and bits that mark further valid fields.
     pub flags: u64,
-    /// Bytes received.
+    /// Number of bytes received; for other operations, number of bytes of the request.
     pub length: usize,
     /// Address of the received bytes, which the provider only returns.
     pub buffer: usize,
-    /// The sender's immediate data.
+    /// The sender's immediate data; zero without data.
     pub data: u64,
-    /// The sender's tag.
+    /// The sender's tag; zero without a tag.
     pub tag: u64,
-    /// The sender, as a number of the address vector.
+    /// The sender's number in the address vector; `FI_ADDR_NOTAVAIL` if it is unknown.
     pub source: u64,
     /// Reason of the failure, if the operation failed.
     pub failure: Option<Box<Failure>>,
@@ -59,7 +59,7 @@ pub struct Failure {
 /// Format of completions that the application reads.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Format {
-    /// The context.
+    /// Only the context.
     Context,
     /// Context, flags and length.
     Message,
@@ -84,7 +84,7 @@ impl Format {
         }
     }
 
-    /// Returns the bytes of an entry of this format.
+    /// Returns the number of bytes of an entry of this format.
     #[must_use]
     pub fn bytes(self) -> usize {
         match self {
@@ -99,11 +99,11 @@ impl Format {
 /// A completion queue.
 #[derive(Debug)]
 pub struct CompletionQueue {
-    /// The domain that it belongs to.
+    /// Reservation of the queue in its domain.
     pub slot: Slot,
     /// Format of completions.
     pub format: Format,
-    /// The endpoints that complete here.
+    /// Endpoints whose operations complete in this queue.
     pub hosts: Hosts,
     queue: Queue<Completion>,
     /// The text of the failure that was read last, which the application may still point to.
@@ -131,8 +131,8 @@ impl CompletionQueue {
         &self.queue
     }
 
-    /// Takes up to `most` completions and passes each to `each` with its number. If the queue is
-    /// empty, makes progress first.
+    /// Takes up to `most` completions and passes each to `each`, with its index from zero. If the
+    /// queue is empty, makes progress first. Returns the number of completions.
     ///
     /// # Errors
     /// `FI_EAGAIN` if the queue is still empty; `FI_EAVAIL` if a failure is next; `FI_EOPBADSTATE`
@@ -167,7 +167,8 @@ impl CompletionQueue {
         })
     }
 
-    /// Works like [`CompletionQueue::read`], but waits for the first completion.
+    /// Works like [`CompletionQueue::read`], but waits up to `milliseconds` for the first
+    /// completion; a negative value means no limit.
     ///
     /// # Errors
     /// The errors of [`CompletionQueue::read`]; `FI_EAGAIN` also after the timeout; `FI_ECANCELED`
@@ -207,7 +208,7 @@ impl CompletionQueue {
         (kept.as_ptr(), kept.as_bytes_with_nul().len())
     }
 
-    /// Takes the failure that is next.
+    /// Takes the next entry of the queue, which must be a failure.
     ///
     /// # Errors
     /// `FI_EAGAIN` if the next entry is no failure; `FI_EOPBADSTATE` in the child of a fork.

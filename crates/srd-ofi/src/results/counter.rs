@@ -10,12 +10,12 @@ use crate::objects::hosts::Hosts;
 use crate::results::queue::{WaitMode, timeout};
 use crate::{Errno, Outcome};
 
-/// A counter. Both numbers wrap around.
+/// A counter: the numbers of completed and of failed operations, which wrap around.
 #[derive(Debug)]
 pub struct Counter {
-    /// The domain that it belongs to.
+    /// Reservation of the counter in its domain.
     pub slot: Slot,
-    /// The endpoints whose operations it counts.
+    /// Endpoints whose operations the counter counts.
     pub hosts: Hosts,
     waiting: WaitMode,
     count: Mutex<Count>,
@@ -44,8 +44,8 @@ impl Counter {
         }
     }
 
-    /// Makes progress, which may raise the numbers, and returns both. Both are zero in the child of
-    /// a fork, where no operation is counted.
+    /// Makes progress, which may increase the numbers, and returns the numbers. In the child of a
+    /// fork, where no operation is counted, the numbers are zero.
     #[must_use]
     pub fn read(&self) -> Count {
         if self.slot.check().is_err() {
@@ -66,7 +66,7 @@ impl Counter {
         Ok(())
     }
 
-    /// Waits until `threshold` operations completed.
+    /// Waits until `threshold` operations have completed.
     ///
     /// # Errors
     /// `FI_EAVAIL` as soon as an operation fails; `FI_ETIMEDOUT` after `milliseconds`; `FI_EINVAL`

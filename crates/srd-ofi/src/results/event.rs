@@ -16,7 +16,7 @@ pub const EVENT_BYTES_MAX: usize = 1024;
 /// An event.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Event {
-    /// Kind of the event.
+    /// Kind of the event, as a number that the application chooses.
     pub kind: u32,
     /// Content of the event: a structure of libfabric, as bytes.
     pub bytes: Vec<u8>,
@@ -25,7 +25,7 @@ pub struct Event {
 /// An event queue.
 #[derive(Debug)]
 pub struct EventQueue {
-    /// The fabric that it belongs to, which stays open while the queue is open.
+    /// The fabric that the queue belongs to. It stays open while the queue is open.
     pub fabric: std::sync::Arc<crate::objects::fabric::Fabric>,
     /// Whether the application may write events.
     pub writable: bool,
@@ -56,7 +56,7 @@ impl EventQueue {
         &self.queue
     }
 
-    /// Waits until there are events.
+    /// Waits until there are events, at most for `timeout`; `None` means without limit.
     ///
     /// # Errors
     /// The errors of [`Queue::wait`]; `FI_EOPBADSTATE` in the child of a fork.
@@ -83,8 +83,8 @@ impl EventQueue {
     /// queue.
     ///
     /// # Errors
-    /// `FI_EAGAIN` if the queue is empty; `FI_ETOOSMALL` if the event does not fit; it stays in the
-    /// queue.
+    /// `FI_EAGAIN` if the queue is empty; `FI_ETOOSMALL` if the event does not fit, and then stays
+    /// in the queue.
     pub fn read(&self, room: usize, peek: bool) -> Outcome<Event> {
         same_process(self.fabric.process)?;
         self.queue.with(|events| {

@@ -39,7 +39,7 @@ pub enum OpKind {
     Claimed,
 }
 
-/// Entries by number.
+/// Table of the entries, by number.
 #[derive(Debug, Default)]
 pub struct Ledger(Slots<Entry>);
 

@@ -154,7 +154,7 @@ impl<T> Queue<T> {
         })
     }
 
-    /// Ends the current wait or, if no thread waits, the next wait.
+    /// Ends the current wait with [`Waited::Signalled`] or, if no thread waits, the next wait.
     pub fn signal(&self) {
         self.entries.lock().signalled = true;
         self.arrived.notify_all();

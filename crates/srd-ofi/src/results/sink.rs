@@ -27,13 +27,14 @@ use crate::results::ledger::{Entry, Ledger, OpKind};
 /// Objects that an endpoint is bound to, and its open operations.
 #[derive(Debug, Default)]
 pub struct EndpointSink {
-    /// Open operations.
+    /// Operations that have not ended.
     pub ledger: Ledger,
     /// Bound objects.
     pub bindings: Bindings,
-    /// Peers by their number in the vector.
+    /// The layer's peers. The index is the number of the peer in the address vector.
     pub peers: Vec<Option<Peer>>,
-    /// Numbers, in the vector, of the peers to which this endpoint has sent.
+    /// Numbers in the address vector of the peers to which this endpoint has sent. The index is the
+    /// layer's number of the peer.
     pub numbers: Vec<u64>,
 }
 
@@ -48,7 +49,7 @@ pub struct Bindings {
     pub receive: Option<Arc<CompletionQueue>>,
     /// Counters of the endpoint, each with the flags of the operations that it counts.
     pub counters: Vec<(Arc<Counter>, u64)>,
-    /// Whether completions contain the sender.
+    /// Whether completions of receives contain the sender's number (`FI_SOURCE`).
     pub sources: bool,
 }
 
@@ -69,7 +70,7 @@ fn flags_of(done: &OperationCompletion) -> (u64, u64) {
 }
 
 impl EndpointSink {
-    /// Returns the number of a peer in the vector, if the vector contains it.
+    /// Returns the number of a peer in the address vector, if the vector contains the peer.
     fn number_of(&self, peer: Peer, layer: &dyn Layer) -> Option<u64> {
         let known = self.numbers.get(peer.0 as usize).copied();
         if let Some(number) = known.filter(|number| *number != FI_ADDR_NOTAVAIL) {

@@ -14,8 +14,8 @@ use crate::support::{Provider, is_here};
 /// Longest run time of a ping-pong test and of each of its processes.
 const LIMIT: Duration = Duration::from_secs(120);
 
-/// Message sizes in bytes, for each way of transfer: in one packet, in several packets, read by the
-/// receiver.
+/// Message sizes in bytes. They cover every protocol: in one packet, in several packets, read by
+/// the receiver.
 const SIZES: [&str; 5] = ["1", "4096", "20000", "65536", "1000000"];
 
 fn pingpong(provider: &Provider, (kind, key): (&str, &str), arguments: &[&str]) -> Command {

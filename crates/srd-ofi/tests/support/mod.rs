@@ -38,7 +38,7 @@ impl Provider {
     }
 }
 
-/// Whether a program is installed. If not, prints it; in CI, fails.
+/// Whether a program is installed. If it is missing, prints a notice; in CI, fails.
 pub(crate) fn is_here(program: &str, package: &str) -> bool {
     let found = Command::new(program).arg("--version").output().is_ok();
     if !found {
@@ -47,7 +47,7 @@ pub(crate) fn is_here(program: &str, package: &str) -> bool {
     found
 }
 
-/// Whether libfabric's headers are installed. If not, prints it; in CI, fails.
+/// Whether libfabric's headers are installed. If they are missing, prints a notice; in CI, fails.
 pub(crate) fn has_headers() -> bool {
     let found = Path::new("/usr/include/rdma/providers/fi_prov.h").exists();
     if !found {

@@ -74,9 +74,10 @@ pub(crate) struct Node {
 /// Completion of an operation.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) enum End {
-    /// Context and length.
+    /// The operation succeeded; with its context and its length in bytes.
     Ok(u64, u64),
-    /// Context, libfabric's error number, the provider's error number, and text.
+    /// The operation failed; with its context, libfabric's error number, the provider's error
+    /// number, and a text.
     Failed(u64, i32, i32, String),
 }
 

@@ -1,10 +1,11 @@
-//! Bytes of a source, in a buffer that is as large as what is looked at.
+//! Bytes of a source, in a buffer that grows to the length of the longest record.
 
 use std::io::{self, ErrorKind, Read};
 
 use super::ReadError;
 
-/// The first size of the buffer. It grows to the claim of a record only as bytes of it arrive.
+/// Initial size of the buffer in bytes. For a longer record, the buffer grows only as the bytes of
+/// the record arrive.
 const BUFFER_BYTES: usize = 256 << 10;
 
 /// A source, with the bytes that were read and not consumed.
@@ -13,7 +14,7 @@ pub(super) struct Input<R> {
     buffer: Vec<u8>,
     start: usize,
     end: usize,
-    /// Offset of the buffer's first byte in the source.
+    /// Offset in the source of the first byte that was not consumed.
     offset: u64,
 }
 
@@ -22,17 +23,17 @@ impl<R> Input<R> {
         Self { source, buffer: vec![0; BUFFER_BYTES], start: 0, end: 0, offset: 0 }
     }
 
-    /// Bytes that are there.
+    /// Returns the bytes that were read and not consumed.
     pub(super) fn data(&self) -> &[u8] {
         &self.buffer[self.start..self.end]
     }
 
-    /// Offset of the unread bytes in the source.
+    /// Returns the offset in the source of the first byte that was not consumed.
     pub(super) fn offset(&self) -> u64 {
         self.offset
     }
 
-    /// Lets go of so many bytes, which are there.
+    /// Consumes `count` bytes, which must have been read.
     pub(super) fn consume(&mut self, count: usize) {
         self.start = (self.start + count).min(self.end);
         self.offset += count as u64;
@@ -40,9 +41,9 @@ impl<R> Input<R> {
 }
 
 impl<R: Read> Input<R> {
-    /// Reads until the buffer holds `wanted` unread bytes. Returns false if the source ended
-    /// before. Does not wait for more than `wanted` bytes, since the source may be a pipe whose
-    /// writer runs for hours.
+    /// Reads until the buffer holds `wanted` bytes that were not consumed. Returns false if the
+    /// source ended before. Does not wait for more than `wanted` bytes, since the source may be a
+    /// pipe whose writer runs for hours.
     pub(super) fn fill(&mut self, wanted: usize) -> Result<bool, ReadError> {
         while self.end - self.start < wanted {
             if self.end == self.buffer.len() {
@@ -55,7 +56,7 @@ impl<R: Read> Input<R> {
         Ok(true)
     }
 
-    /// Passes over so many bytes. False: the source ended before.
+    /// Skips `count` bytes. Returns false if the source ended before.
     pub(super) fn skip(&mut self, mut count: u64) -> Result<bool, ReadError> {
         loop {
             let there = (self.end - self.start) as u64;
@@ -72,7 +73,8 @@ impl<R: Read> Input<R> {
         }
     }
 
-    /// Moves what is there to the beginning of the buffer, or doubles it.
+    /// Frees space at the end of the buffer: moves the bytes that were not consumed to the
+    /// beginning of the buffer, or doubles the buffer if they are there already.
     fn make_room(&mut self) {
         if self.start > 0 {
             self.buffer.copy_within(self.start..self.end, 0);
@@ -82,7 +84,8 @@ impl<R: Read> Input<R> {
         }
     }
 
-    /// Reads once, into a buffer that has room.
+    /// Reads once, into the free space at the end of the buffer. Returns the number of bytes; zero
+    /// at the end of the source.
     fn read(&mut self) -> Result<usize, ReadError> {
         loop {
             match self.source.read(&mut self.buffer[self.end..]) {

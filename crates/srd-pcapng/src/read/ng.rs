@@ -1,4 +1,4 @@
-//! The newer format, draft-ietf-opsawg-pcapng.
+//! The pcapng format, draft-ietf-opsawg-pcapng.
 //!
 //! ```text
 //!  block  type (4) | length (4) | body, padded to 4 | length (4)
@@ -14,7 +14,7 @@
 //!  others                 are skipped
 //! ```
 //!
-//! Numbers of interfaces begin anew in each section, which may have a byte order of its own.
+//! The numbers of interfaces start from zero in each section. Each section declares its byte order.
 
 use std::io::Read;
 
@@ -29,26 +29,29 @@ const BYTE_ORDER: u32 = 0x1a2b_3c4d;
 const MAJOR: u16 = 1;
 const HEAD_BYTES: usize = 8;
 const TAIL_BYTES: usize = 4;
-/// The least length of a block: kind, length, and the length again.
+/// Smallest length of a block in bytes: type, length, and the repeated length.
 const BLOCK_BYTES_MIN: u32 = 12;
-/// Bytes of a block before its options or bytes, from its type on.
+/// Number of bytes of a section block before its options, including the type of the block.
 const SECTION_BYTES: usize = HEAD_BYTES + 16;
+/// Number of bytes of an interface block before its options, including the type of the block.
 const INTERFACE_BYTES: usize = HEAD_BYTES + 8;
+/// Number of bytes of a packet block before the packet, including the type of the block.
 const PACKET_BYTES: usize = HEAD_BYTES + 20;
+/// Number of bytes of a simple packet block before the packet, including the type of the block.
 const SIMPLE_BYTES: usize = HEAD_BYTES + 4;
 const INTERFACE_FCS: u16 = 13;
 const INTERFACE_OFFSET: u16 = 14;
 const NANO: i128 = 1_000_000_000;
-/// A frame check sequence has at most so many bytes.
+/// Largest number of bytes of a frame check sequence.
 const FCS_BYTES_MAX: u8 = 8;
 const TOO_SHORT: &str = "the block there is too short for its type";
 
-/// Parameters of an interface that its packets are written with.
+/// Parameters of an interface that are needed to read its packets.
 #[derive(Clone, Copy, Debug)]
 struct Times {
-    /// Units of time in a second.
+    /// Number of units of time in a second.
     resolution: u64,
-    /// Seconds to add.
+    /// Seconds that are added to each time.
     offset_s: i64,
     snaplen: u32,
     fcs_bytes: u8,
@@ -60,15 +63,15 @@ impl Default for Times {
     }
 }
 
-/// The blocks of a file.
+/// Reader of the blocks of a file.
 pub(super) struct Blocks {
     order: Order,
     interfaces: Vec<Times>,
-    /// The first interface of this section.
+    /// Index in `interfaces` of the current section's first interface.
     base: usize,
 }
 
-/// Whether a file begins with a section.
+/// Whether a file with these first bytes begins with a section block.
 pub(super) fn is_section(bytes: &[u8]) -> bool {
     let is_order =
         |bytes: &[u8]| bytes == BYTE_ORDER.to_le_bytes() || bytes == BYTE_ORDER.to_be_bytes();
@@ -172,7 +175,8 @@ impl Blocks {
         Ok(Interface { name, link: self.order.u16(block, HEAD_BYTES), is_big_endian })
     }
 
-    /// Seconds that are added to each time: a signed number in the byte order of the section.
+    /// Returns the seconds that are added to each time: a signed number in the byte order of the
+    /// section.
     fn offset(&self, value: &[u8]) -> Result<i64, &'static str> {
         let bytes: [u8; 8] = value.try_into().map_err(|_| "if_tsoffset has not 8 bytes")?;
         Ok(match self.order {
@@ -254,7 +258,8 @@ impl Blocks {
 }
 
 impl Times {
-    /// A time since 1970; those before count as 1970, and those far beyond this age as its end.
+    /// Converts a time to nanoseconds since 1970. An earlier time becomes zero. The largest result
+    /// is half of the largest 64-bit number.
     fn nanoseconds(&self, units: u64) -> u64 {
         let since = i128::from(units) * NANO / i128::from(self.resolution);
         let ns = since + i128::from(self.offset_s) * NANO;
@@ -262,27 +267,27 @@ impl Times {
     }
 }
 
-/// The byte order of a section, whose first 12 bytes are there.
+/// Returns the byte order of a section. `section` has at least the first 12 bytes of the section.
 fn order_of(section: &[u8]) -> Result<Order, &'static str> {
     let found = [Order::Little, Order::Big];
     let found = found.into_iter().find(|order| order.u32(section, HEAD_BYTES) == BYTE_ORDER);
     found.ok_or("the section there has no byte order")
 }
 
-/// Units of time in a second: a power of ten, or of two.
+/// Returns the number of units of time in a second, which is a power of ten or of two.
 fn resolution(value: &[u8]) -> Result<u64, &'static str> {
     let [value] = value else { return Err("if_tsresol has not one byte") };
     let base: u64 = if value & 0x80 == 0 { 10 } else { 2 };
     base.checked_pow(u32::from(value & 0x7f)).ok_or("if_tsresol is finer than 64 bits can count")
 }
 
-/// Length of the frame check sequence in bytes. The draft defines the value in bits, but its
-/// example is 4; so a value that is too large for bytes is taken as bits.
+/// Returns the length of the frame check sequence in bytes. The draft defines the value in bits,
+/// but its example is 4. So a value that is too large for bytes is taken as bits.
 fn fcs_bytes(value: u8) -> u8 {
     if value <= FCS_BYTES_MAX { value } else { value / 8 }
 }
 
-/// The options of a block, with their codes.
+/// Returns the options of a block, each with its code and its value.
 fn options(
     order: Order,
     mut list: &[u8],

@@ -1,4 +1,4 @@
-//! The older format, pcap-savefile(5).
+//! The pcap format, pcap-savefile(5).
 //!
 //! ```text
 //!  header  magic (4) | version (2.2) | 0 (4) | 0 (4) | snaplen (4) | link field (4)
@@ -18,20 +18,23 @@ const NANOSECONDS: u32 = 0xa1b2_3c4d;
 const HEADER_BYTES: usize = 24;
 const RECORD_BYTES: usize = 16;
 const NANO: u64 = 1_000_000_000;
-/// Bits of the link field.
+/// Bit of the link field: the length of the frame check sequence is known.
 const FCS_KNOWN: u32 = 0x0400_0000;
+/// Position in the link field of the frame check sequence's length in 16-bit words.
 const FCS_SHIFT: u32 = 28;
+/// Bits of the link field with the link type.
 const LINK_TYPE: u32 = 0xffff;
-/// The version that is written. Up to the minor version 2 the two lengths of a record were the
-/// other way round, and with 3 some programs wrote them so.
+/// Major version of the format that is supported.
 const MAJOR: u16 = 2;
+/// Minor version in which some programs wrote the two lengths of a record in reverse order. In
+/// older minor versions, the lengths always have this reverse order.
 const MINOR_MIXED: u16 = 3;
 
-/// The records of a file.
+/// Reader of the records of a file.
 pub(super) struct Records {
     order: Order,
     minor: u16,
-    /// Nanoseconds of a unit of the fraction.
+    /// Number of nanoseconds in a unit of the fraction.
     unit_ns: u64,
     fcs_bytes: u8,
     link: u16,
@@ -39,7 +42,7 @@ pub(super) struct Records {
 }
 
 impl Records {
-    /// Reads the header; `None` if it is another format.
+    /// Reads the header of a file; `None` if the file has another format.
     pub(super) fn begin<R: Read>(input: &mut Input<R>) -> Result<Option<Self>, ReadError> {
         let magic = |order: Order| order.u32(input.data(), 0);
         let found = [Order::Little, Order::Big].into_iter().find_map(|order| match magic(order) {

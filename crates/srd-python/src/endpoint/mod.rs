@@ -55,8 +55,8 @@ pub(crate) struct Endpoint {
     public_key: Option<[u8; 32]>,
 }
 
-/// In the child of a fork the endpoint's thread does not exist, and a lock may be held forever.
-/// There the memory of the endpoint is leaked and no lock is taken.
+/// In the child of a fork the endpoint's thread does not exist, and a lock may be held forever. So
+/// the child leaks the memory of the endpoint, and takes no lock.
 impl Drop for Endpoint {
     fn drop(&mut self) {
         if !self.process.is_current() {
@@ -65,7 +65,7 @@ impl Drop for Endpoint {
     }
 }
 
-/// Returns the bytes of a Python object with bytes.
+/// Returns a copy of the bytes of a Python object, which has to support the buffer protocol.
 fn payload(data: &Bound<'_, PyAny>) -> PyResult<Bytes> {
     if let Ok(bytes) = data.cast::<PyBytes>() {
         return Ok(Bytes::copy_from_slice(bytes.as_bytes()));
@@ -134,7 +134,7 @@ async fn flush(peer: srd_net::Peer) -> PyResult<()> {
     peer.flush_async().await.map_err(raise::flush)
 }
 
-/// Returns the latest end of a call with this timeout.
+/// Returns the latest end of a call with this timeout in seconds; `None`: no limit.
 fn limit(timeout: Option<f64>) -> PyResult<Option<std::time::Instant>> {
     let timeout = timeout.map(|value| options::seconds("timeout", value)).transpose()?;
     Ok(wait::until(timeout))

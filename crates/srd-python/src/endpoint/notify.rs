@@ -25,7 +25,7 @@ pub(crate) struct Pending {
     signalled: bool,
 }
 
-/// The descriptor, and the pending events.
+/// Notifies an event loop: the descriptor that the loop watches, and the pending events.
 #[derive(Debug)]
 pub(crate) struct Notifier {
     descriptor: OwnedFd,
@@ -40,7 +40,7 @@ enum Source {
     Operation(u64),
 }
 
-/// The waker that the transport calls.
+/// Waker that the transport calls when an event has happened.
 struct Callback {
     notifier: Arc<Notifier>,
     source: Source,

@@ -48,7 +48,7 @@ pub(crate) struct Options {
     busy_poll: bool,
 }
 
-/// Checked options.
+/// Options of an endpoint that were checked.
 pub(crate) struct Checked {
     pub(crate) bind: BindOptions,
     pub(crate) public_key: Option<[u8; 32]>,
@@ -116,7 +116,7 @@ fn write_key(path: &Path, key: &[u8; 32]) -> io::Result<()> {
     }))
 }
 
-/// Converts a time in seconds.
+/// Converts a time in seconds. `name`: name of the setting, for the error if the time is invalid.
 pub(crate) fn seconds(name: &str, value: f64) -> PyResult<Duration> {
     if !(0.0..=SECONDS_MAX).contains(&value) {
         return wrong(format!("{name} is {value}: give seconds, from 0 to {SECONDS_MAX}"));

@@ -10,7 +10,7 @@ use srd_host::Process;
 
 use super::raise;
 
-/// A remote endpoint, to which one of our endpoints is connected.
+/// A remote endpoint that is a peer of an endpoint of this process.
 #[pyclass(frozen, module = "opensrd", name = "Peer")]
 pub(crate) struct Peer {
     /// The peer in `srd_net`. The child of a fork leaks it, because a lock may be held forever.
@@ -102,7 +102,7 @@ impl Peer {
 /// A received datagram.
 #[pyclass(frozen, module = "opensrd", name = "Message")]
 pub(crate) struct Message {
-    /// The peer that sent it.
+    /// The peer that sent the datagram.
     #[pyo3(get)]
     peer: Py<Peer>,
     /// Payload of the datagram.

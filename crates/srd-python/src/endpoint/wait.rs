@@ -25,7 +25,7 @@ thread_local! {
     static HERE: Waker = Waker::from(Arc::new(Unpark(thread::current())));
 }
 
-/// Returns the latest end of a wait; `None`: no limit.
+/// Returns the latest end of a wait that begins now; `None`: no limit.
 pub(crate) fn until(timeout: Option<Duration>) -> Option<Instant> {
     timeout.and_then(|timeout| Instant::now().checked_add(timeout))
 }

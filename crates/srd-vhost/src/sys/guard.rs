@@ -45,7 +45,7 @@ struct Range {
     start: AtomicUsize,
     end: AtomicUsize,
     is_lost: AtomicBool,
-    /// Faults since the range was set up.
+    /// Number of failed accesses to the range since it was set up.
     faults: AtomicUsize,
 }
 
@@ -58,7 +58,7 @@ static RANGES: [Range; RANGES_MAX] = [const {
     }
 }; RANGES_MAX];
 
-/// Number of ranges that have ever been used; ranges from this index on have not.
+/// Number of ranges that have ever been used. Ranges from this index on were never used.
 static USED: AtomicUsize = AtomicUsize::new(0);
 
 /// The file of zeros, and the former action for SIGBUS; `None` if the file could not be created, or

@@ -58,7 +58,7 @@ const _: () = assert!(size_of::<Iocb>() == 64 && size_of::<Outcome>() == 32);
 #[derive(Debug)]
 struct Context {
     id: libc::c_ulong,
-    /// An empty file.
+    /// An empty file in memory, from which each request reads zero bytes.
     empty: OwnedFd,
     /// Requests since the outcomes were last collected.
     requests: usize,
@@ -172,7 +172,7 @@ impl Context {
         1 == unsafe { libc::syscall(libc::SYS_io_submit, self.id, one, requests.as_mut_ptr()) }
     }
 
-    /// Collects the outcomes of all requests. All are done, and the collection frees space for new
+    /// Collects the outcomes of all requests, each of which is done. This frees space for new
     /// requests.
     fn collect(&mut self) {
         let mut outcomes = [Outcome::default(); REQUESTS_MAX];

@@ -102,8 +102,8 @@ fn regression_bus_errors_elsewhere_end_the_program_as_before() {
     assert_eq!(output.status.signal(), Some(libc::SIGBUS), "{output:?}");
 }
 
-/// The machine grants no more memory (`vm.overcommit_memory=2`), or this process has reached its
-/// limit: truncated memory ends its session, but not the process.
+/// If the machine grants no more memory (`vm.overcommit_memory=2`), or the process has reached its
+/// limit, truncated memory ends its session, but not the process.
 #[test]
 #[allow(unsafe_code)]
 fn regression_memory_that_is_cut_off_ends_no_process_that_can_have_no_more() {

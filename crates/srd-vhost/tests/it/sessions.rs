@@ -114,7 +114,8 @@ fn the_socket_is_for_this_user_alone_and_not_taken_from_another_program() {
 }
 
 /// A process that is killed while it creates its socket leaves a temporary directory. In a
-/// container the next process has the same process number, and could not listen.
+/// container, the next process has the same process number; in an earlier version, it could not
+/// listen.
 #[test]
 fn regression_what_a_killed_process_of_the_same_number_has_left_is_in_nobodys_way() {
     let directory = tempfile::tempdir().unwrap();

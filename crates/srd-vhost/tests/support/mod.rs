@@ -38,7 +38,8 @@ impl Turned for () {
 pub(crate) const PLAIN: u64 = feature::VERSION_1 | feature::PROTOCOL_FEATURES;
 pub(crate) const MERGED: u64 = PLAIN | feature::MRG_RXBUF;
 
-/// The rings are in the first region, the buffers in the second.
+/// Guest address of the second region, which contains the buffers. The first region contains the
+/// rings.
 pub(crate) const BUFFERS: u64 = 0x20_0000;
 pub(crate) const REGION_BYTES: u64 = 0x10_0000;
 /// Address of the first region in the front end.
@@ -144,7 +145,7 @@ impl FrontEnd {
         }
     }
 
-    /// Agrees on answers on demand, and on single regions.
+    /// Agrees on two protocol features: answers on demand, and single regions of memory.
     pub(crate) fn agree(&mut self, device: &mut impl Turned) {
         let offered = self.ask(device, request::GET_PROTOCOL_FEATURES, &[]);
         self.number(request::SET_PROTOCOL_FEATURES, u64_at(&offered, 0).unwrap());

@@ -34,7 +34,7 @@ impl Stranger {
         self.rig.ends[0].endpoint.send(self.rig.now, self.to, datagram).unwrap();
     }
 
-    /// Statuses of the datagrams that were sent since the last call.
+    /// Returns the statuses of the datagrams that were sent since the last call.
     fn hear(&mut self) -> Vec<Status> {
         let mut buf = TransmitBuf::new(16, 65_000);
         for _ in 0..20 {

@@ -46,7 +46,7 @@ impl Memory for Ram {
     }
 }
 
-/// One end, with an object of each kind.
+/// One end of the network: an endpoint, and a device with one object of each kind.
 struct End {
     endpoint: Endpoint,
     device: Device,

@@ -21,11 +21,12 @@ use crate::slots::Key;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Session {
     pub number: u32,
-    /// Check that the session's messages carry (U3).
+    /// Value that the session's messages carry, to be checked on arrival (U3).
     pub check: u32,
     pub next_id: u32,
-    /// Credit (G4) since the start of the session: granted, and used.
+    /// Credit limit: bytes of credit that the peer has granted since the start of the session (G4).
     pub limit: u64,
+    /// Bytes of credit that were used since the start of the session (G4).
     pub used: u64,
 }
 
@@ -40,22 +41,25 @@ pub(crate) struct PendingHello {
 /// A session that the peer has opened.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Incoming {
-    /// Run of the peer that the session belongs to, and the session's number there.
+    /// Run of the peer that the session belongs to.
     pub run: u64,
+    /// Number of the session, which the peer has chosen.
     pub number: u32,
     pub check: u32,
     /// Id of the message that is next in order.
     pub expected: u32,
     /// Number of messages that arrived before a message with a lower id.
     pub early: u32,
-    /// Credit (G5): used by received messages, given back, and granted. If unexpected messages of
-    /// earlier sessions exceed one window, `consumed` starts below zero by the excess.
+    /// Bytes of credit that received messages have used since the start of the session (G5).
     pub charged: u64,
+    /// Bytes of credit that were given back (G5). The value starts below zero if unexpected
+    /// messages of earlier sessions exceed one window; it then starts at minus the excess.
     pub consumed: i64,
+    /// Credit limit that the peer was granted (G5).
     pub granted: u64,
-    /// Buffered bytes of messages and parts that arrived early, with their overhead.
+    /// Buffered bytes of messages and parts that arrived early, with the overhead of each.
     pub ahead_bytes: u32,
-    /// Whether a grant must be sent.
+    /// Whether CREDIT with a new grant must be sent.
     pub credit_due: bool,
 }
 
@@ -74,19 +78,20 @@ pub(crate) struct Connection {
     pub address: SocketAddr,
     /// Run at the other end; zero if it is unknown.
     pub remote: u64,
-    /// Number of the peer, for messages that its current run sends.
+    /// Number of the peer for the application, in messages that the peer's current run sends;
+    /// `None` if the run is unknown.
     pub source: Option<u32>,
     pub session: Option<Session>,
     pub hello: Option<PendingHello>,
-    /// Operations that wait to be sent: messages and atomic operations in order (G1), reads and
-    /// writes in any order (A1).
+    /// Messages and atomic operations that wait to be sent in order (G1).
     pub messages: VecDeque<Key>,
+    /// Reads and writes that wait to be sent in any order (A1).
     pub rmas: VecDeque<Key>,
-    /// Operations that must not overtake earlier ones (A6), and the number of operations of each
-    /// family in progress.
+    /// Operations that must not overtake earlier ones, and wait for them (A6).
     pub ordered: VecDeque<Key>,
+    /// Number of operations of each family that later operations may have to wait for (A6).
     pub unfinished: [u32; FAMILIES],
-    /// Control frames that wait to be sent; they go first.
+    /// Control frames that wait to be sent. They are sent before messages, reads and writes.
     pub control: VecDeque<Key>,
     /// Number of datagrams of messages that are not settled.
     pub in_flight: u32,
@@ -99,20 +104,23 @@ pub(crate) struct Connection {
     pub blocked: bool,
     /// Whether the connection is in the list of connections with work.
     pub ready: bool,
-    /// Whether a message was handed over since the application last polled; if so, further messages
+    /// Whether a message was handed over since the application last polled. If so, further messages
     /// wait for a batch.
     pub bursting: bool,
+    /// Whether messages wait for a batch.
     pub coalescing: bool,
-    /// Numbers of the connection's entries, at most one of which the application has not added
-    /// (H7), and whether the application has added any.
+    /// Numbers of the connection's entries. At most one is the number of an entry that the
+    /// application has not added (H7).
     pub entries: Vec<u32>,
+    /// Whether the application has added any of the entries.
     pub named: bool,
     /// Whether the connection is in the list of strangers.
     pub watched: bool,
-    /// Long messages with further bytes to read, read requests in progress, and whether the
-    /// connection waits for a turn.
+    /// Long messages of the peer with further bytes to read.
     pub reads: VecDeque<Key>,
+    /// Number of read requests of long messages in progress.
     pub reads_active: u32,
+    /// Whether the connection is in the list of connections that wait for a turn to read.
     pub reads_listed: bool,
     /// Payload bytes of a datagram to the peer.
     pub payload_bytes_max: usize,
@@ -160,7 +168,7 @@ impl Connection {
         self.session.as_mut().filter(|session| session.number == number)
     }
 
-    /// Whether operations for the run `aim` may be sent.
+    /// Whether operations for the run `aim` may be sent; zero stands for any run.
     pub(crate) fn is_open_for(&self, aim: u64) -> bool {
         self.session.is_some() && !self.in_doubt && (aim == 0 || aim == self.remote)
     }
@@ -174,7 +182,7 @@ pub(crate) struct Hello {
     pub incarnation: u64,
 }
 
-/// A peer with a number for the application.
+/// A peer, to which the application refers by a number.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Entry {
     pub address: SocketAddr,
@@ -182,7 +190,7 @@ pub(crate) struct Entry {
     pub incarnation: u64,
     /// Number of times that the application has added the peer.
     pub references: u32,
-    /// Index of its connection; `None` for this endpoint itself.
+    /// Index of the peer's connection; `None` for this endpoint itself.
     pub conn: Option<u32>,
 }
 

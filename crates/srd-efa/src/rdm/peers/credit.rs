@@ -15,7 +15,8 @@ impl Rdm {
         share.clamp(b.window_bytes_min, b.window_bytes_max)
     }
 
-    /// Handles more credit from a peer. Returns false if it is for another session.
+    /// Handles CREDIT, with which a peer raises the credit limit. Returns false if the frame is for
+    /// another session.
     pub(crate) fn on_credit(&mut self, index: u32, session: u32, limit: u64) -> bool {
         let ours = self.conn_mut(index).and_then(|conn| conn.session_numbered(session));
         let Some(ours) = ours else { return false };
@@ -24,8 +25,8 @@ impl Rdm {
         true
     }
 
-    /// Returns the credit of a message, of this or an earlier session, that no longer uses memory.
-    /// A grant is due when half of the window is free (G5).
+    /// Gives back the credit of a message, because the message no longer uses memory. The message
+    /// may belong to an earlier session. A new grant is due when half of the window is free (G5).
     pub(crate) fn give_back(&mut self, index: u32, charge: u64) {
         let window = self.window();
         let Some(incoming) = self.incoming_mut(index) else { return };
@@ -36,7 +37,7 @@ impl Rdm {
         }
     }
 
-    /// Sends CREDIT, if a grant is due.
+    /// Sends CREDIT with a higher credit limit to a peer, if a grant is due.
     pub(crate) fn grant(&mut self, index: u32) {
         let window = self.window();
         // A peer that does not accept its control frames gets no more credit, which bounds their

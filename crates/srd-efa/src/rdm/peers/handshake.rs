@@ -152,7 +152,7 @@ impl Rdm {
         Ok(())
     }
 
-    /// Answers HELLOs. Returns whether there were any.
+    /// Answers all HELLOs that wait. Returns whether there was at least one HELLO.
     pub(crate) fn answer_hellos(&mut self, world: &mut World<'_>) -> bool {
         let any = !self.hellos.is_empty();
         while let Some((peer, hello)) = self.hellos.pop_front() {
@@ -208,7 +208,7 @@ impl Rdm {
         }
     }
 
-    /// Handles the loss of a peer by the transport, or of this endpoint by the peer.
+    /// Handles the transport's event that a peer is down.
     pub(crate) fn on_peer_down(&mut self, peer: PeerId, reason: DownReason) {
         let Some(index) = self.conn_of(peer) else { return };
         let outcome = match reason {
@@ -226,7 +226,7 @@ impl Rdm {
         // The run that received the HELLO may have ended, and its ANSWER may be lost.
         conn.hello = None;
         if reason == DownReason::Restarted {
-            // It may be the same run, with a new context of the transport.
+            // The peer may be the same run, with a new context of the transport.
             conn.in_doubt = waits && conn.remote != 0;
         } else {
             self.fail_conn(index, outcome);

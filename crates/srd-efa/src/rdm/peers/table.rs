@@ -19,8 +19,9 @@ use crate::layer::world::{Peer, Refused, World};
 use crate::rdm::peers::connection::{Connection, Entry};
 use crate::rdm::state::Rdm;
 
-/// Number of strangers that are checked for each new stranger, and when a stranger was refused.
+/// Number of strangers that are checked for each new stranger.
 pub(crate) const STRANGERS_LOOKED_AT: usize = 2;
+/// Number of strangers that are checked after a stranger was refused.
 const STRANGERS_LOOKED_AT_CROWDED: usize = 64;
 
 impl Rdm {
@@ -101,7 +102,8 @@ impl Rdm {
         Some(number)
     }
 
-    /// Gives an entry the lowest free number.
+    /// Adds an entry under the lowest free number. Returns the number; `None` if there are too many
+    /// peers.
     pub(crate) fn enter(&mut self, entry: Entry) -> Option<u32> {
         let next = u32::try_from(self.entries.len()).ok()?;
         let number = self.free.pop_first().unwrap_or(next);
@@ -288,8 +290,9 @@ impl Rdm {
         Some(number)
     }
 
-    /// Removes a peer. Its outstanding operations end as `Removed`, when the transport has released
-    /// their memory. A peer that has sent to this endpoint keeps its connection.
+    /// Undoes one call of [`Rdm::add_peer`]. If it was the last one, the peer is removed: its
+    /// outstanding operations end as `Removed` when the transport has released their memory. A peer
+    /// that has sent to this endpoint keeps its connection.
     pub fn remove_peer(&mut self, world: &mut World<'_>, peer: Peer) {
         let Some(entry) = self.entries.get_mut(peer.0 as usize).and_then(Option::as_mut) else {
             return;

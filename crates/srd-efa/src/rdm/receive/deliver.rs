@@ -20,7 +20,7 @@ use crate::rdm::wire::frame::LongIov;
 use crate::rdm::wire::message::{MESSAGE_COST, MessageFrame, MessageHeader};
 
 impl Rdm {
-    /// Returns the description of a message from a connection.
+    /// Returns the description of a message from a connection; `None` if its peer has no number.
     fn info_of(
         &self,
         index: u32,
@@ -41,7 +41,7 @@ impl Rdm {
         })
     }
 
-    /// Handles a message, or its first part.
+    /// Handles a MESSAGE that is next in order: a whole message, or its first part.
     pub(crate) fn on_message(
         &mut self,
         index: u32,
@@ -99,7 +99,8 @@ impl Rdm {
         Ok(())
     }
 
-    /// Handles a long message (G3).
+    /// Handles a long message: starts to read it if a receive matches, and stores its announcement
+    /// otherwise (G3).
     pub(crate) fn on_long(
         &mut self,
         index: u32,
@@ -122,7 +123,7 @@ impl Rdm {
         self.keep(info, Body::Long(Box::new(from))).map(|_| ())
     }
 
-    /// Stores an unexpected message.
+    /// Stores an unexpected message until a receive matches it. `body`: location of its bytes.
     pub(crate) fn keep(&mut self, info: MessageInfo, body: Body) -> Result<MessageKey, Refusal> {
         let matcher = if info.tag.is_some() { &mut self.tagged } else { &mut self.plain };
         let kept = matcher
@@ -143,8 +144,8 @@ impl Rdm {
         Some(self.land(info, &posted, Some(key)))
     }
 
-    /// Assigns a receive, or a part of its buffer, to a message. If the receive accepts no further
-    /// message, it is removed from the queue (`key`).
+    /// Assigns a receive, or a part of its buffer, to a message. `key`: key of the receive, which
+    /// is withdrawn if it accepts no further message; `None` if the receive is not posted.
     pub(crate) fn land(
         &mut self,
         info: &MessageInfo,
@@ -176,7 +177,8 @@ impl Rdm {
         landing
     }
 
-    /// Ends a message: it is complete in its receive, or has failed (G7).
+    /// Reports the end of a message that was placed into a receive. `failure`: outcome of a message
+    /// that has failed (G7).
     pub(crate) fn landed(&mut self, landing: &Landing, failure: Option<Outcome>) {
         let Landing { info, room, .. } = landing;
         let over = info.length - room;
@@ -285,7 +287,7 @@ impl Rdm {
         Some(index)
     }
 
-    /// Returns the connection that a message came by, if the connection still exists.
+    /// Returns the connection through which a message arrived, if the connection still exists.
     pub(crate) fn index_of(&self, info: &MessageInfo) -> Option<u32> {
         self.conn_of(info.peer?)
     }

@@ -59,11 +59,11 @@ impl MessageInfo {
 /// Location of the bytes of an unexpected message.
 #[derive(Debug)]
 pub(crate) enum Body {
-    /// All bytes are in this buffer.
+    /// All bytes have arrived, and are in this buffer.
     Whole(Box<[u8]>),
     /// Some bytes have arrived: they are in the partial message with this id.
     Parts(u32),
-    /// All bytes are at the sender.
+    /// All bytes are in the memory of the sender of this long message.
     Long(Box<LongIn>),
     /// The bytes are in the buffer of an operation of this endpoint, whose peer is this endpoint.
     Loopback(Key),
@@ -79,7 +79,7 @@ pub(crate) struct UnexpectedMessage {
     pub body: Body,
 }
 
-/// A posted receive.
+/// Buffers and options of a posted receive.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Posted {
     pub iov: IoVec,
@@ -108,8 +108,9 @@ pub(crate) struct Landing {
     pub context: u64,
     pub signaled: bool,
     pub iov: IoVec,
-    /// Offset of the message in the pieces of the receive, and number of its bytes that fit.
+    /// Offset of the message in the pieces of the receive.
     pub offset: u64,
+    /// Number of the message's bytes that fit into the receive.
     pub room: u64,
     pub multi: Option<Key>,
 }
@@ -143,8 +144,9 @@ pub(crate) enum Destination {
 pub(crate) struct Partial {
     /// Frame of the message, if it arrived early.
     pub early: Option<Box<[u8]>>,
-    /// Bytes that have arrived, and bytes of the whole message; zero if the latter is unknown.
+    /// Number of bytes that have arrived.
     pub got: u64,
+    /// Number of bytes of the whole message; zero if it is unknown.
     pub length: u64,
     pub place: Destination,
 }
@@ -187,7 +189,7 @@ impl Partial {
 /// Location of a long message at its sender.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LongIn {
-    /// Run of the sender.
+    /// Run of the peer that sends the message.
     pub run: u64,
     pub iov: [LongIov; IOV_COUNT_MAX],
 }
@@ -199,7 +201,7 @@ pub(crate) struct Reading {
     /// The sender, as the transport's peer.
     pub peer: PeerId,
     pub from: LongIn,
-    /// Bytes that were requested so far.
+    /// Number of bytes that were requested so far.
     pub asked: u64,
     /// Number of requests that have not completed.
     pub requests: u32,
@@ -215,8 +217,8 @@ impl LongIn {
         Self { run, iov }
     }
 
-    /// Returns the part of a piece that starts at `offset`: the key and the offset in the piece,
-    /// and the bytes, at most `most`.
+    /// Returns contiguous bytes at `offset` of the message: the key and the offset of their piece,
+    /// and their number, at most `most`. `None` at the end of the message.
     pub(crate) fn run_at(&self, mut offset: u64, most: u64) -> Option<(Remote, u64)> {
         for piece in &self.iov {
             if offset < piece.length {

@@ -14,7 +14,7 @@ pub(crate) struct Links {
 
 /// An entry that can be in chains.
 pub(crate) trait Linked {
-    /// Returns the entry's links in a lane.
+    /// Returns the entry's links in a lane, for changes.
     fn links(&mut self, lane: usize) -> &mut Links;
     /// Returns the entry's links in a lane, for reading.
     fn look(&self, lane: usize) -> &Links;
@@ -28,7 +28,7 @@ pub(crate) struct Chain {
 }
 
 impl Chain {
-    /// Adds an entry at the end.
+    /// Adds an entry at the end of the chain, which uses the links in `lane`.
     pub(crate) fn push<T: Linked>(&mut self, slots: &mut Slots<T>, lane: usize, key: Key) {
         if let Some(entry) = slots.get_mut(key) {
             *entry.links(lane) = Links { before: self.last, after: None };

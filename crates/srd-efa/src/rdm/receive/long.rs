@@ -1,9 +1,9 @@
 //! Long messages: the receiver reads them directly into the application's buffer (G3).
 //!
-//! At most `reads_max` requests are in progress, for any number of announced messages: the receiver
-//! limits the rate of its senders. Senders take turns. A sender may not have more requests in
-//! progress than there are free ones, so a sender that answers no request leaves half of the
-//! requests to the others. A RECEIPT returns the buffer to the sender.
+//! At most `reads_max` read requests are in progress, for any number of announced messages: the
+//! receiver limits the rate of its senders. Senders take turns. One sender has at most as many
+//! requests in progress as there are free ones. So a sender that answers no request leaves half of
+//! the requests to the others. A RECEIPT returns the buffer to the sender.
 
 use crate::cq::{Completion, WcStatus};
 use crate::layer::completion::Outcome;
@@ -153,7 +153,7 @@ impl Rdm {
         }
     }
 
-    /// Handles the end of a read request.
+    /// Handles the end of a read request for a long message.
     pub(crate) fn read_ended(&mut self, key: Key, completion: &Completion) {
         self.reads_active -= 1;
         self.reads_changed = true;

@@ -19,8 +19,9 @@ use crate::layer::request::Selector;
 use crate::rdm::receive::list::{Chain, Linked, Links};
 use crate::slots::{Key, Slots};
 
-/// Lanes of a message: the chain of its source, and the chain of all messages.
+/// Lane of an unexpected message's links in the chain of its source.
 const BY_SOURCE: usize = 0;
+/// Lane of an unexpected message's links in the chain of all messages.
 const ALL: usize = 1;
 
 /// Largest numbers of receives and messages that wait.
@@ -37,7 +38,7 @@ pub struct Limits {
 pub struct Envelope {
     /// Tag; zero for a message without a tag.
     pub tag: u64,
-    /// Peer that sent the message.
+    /// Number of the peer that sent the message.
     pub source: u32,
 }
 
@@ -98,7 +99,7 @@ impl<M> Linked for Unexpected<M> {
     }
 }
 
-/// Chains of one source.
+/// Chains of the receives and the messages of one source.
 #[derive(Debug, Default)]
 struct Source {
     receives: Chain,
@@ -236,8 +237,8 @@ impl<R, M> Matcher<R, M> {
         Ok(MessageKey(key))
     }
 
-    /// Returns the stored message for a receive: the first of those that match. The message stays
-    /// (`FI_PEEK`) until it is claimed or taken.
+    /// Returns the stored message for a receive: the message that arrived first among the matching
+    /// ones. It stays stored (`FI_PEEK`) until it is claimed or taken.
     pub fn message_for(&self, want: &Selector) -> Option<MessageKey> {
         let (chain, lane) = match want.source {
             Some(number) => (&self.sources.get(&number)?.messages, BY_SOURCE),

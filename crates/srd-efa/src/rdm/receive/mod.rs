@@ -1,4 +1,4 @@
-//! The way of a message from the peer's datagram to the application's receive.
+//! Reception of messages: from the peer's datagram to the application's receive.
 //!
 //! | module | content |
 //! |---|---|

@@ -25,8 +25,8 @@ impl Rdm {
     /// Posts a receive for one message or for many.
     ///
     /// # Errors
-    /// `Again` if a table is full; `NoSuchPeer` if the source is no peer; `Invalid` if the pieces
-    /// are impossible.
+    /// `Again` if a table is full; `NoSuchPeer` if the source is no peer; `Invalid` if there are
+    /// too many pieces, or if a piece exceeds the address space.
     pub fn recv(&mut self, world: &mut World<'_>, receive: Receive<'_>) -> Result<(), Refused> {
         let mut posted = self.posted(&receive)?;
         let (tagged, want) = (receive.tagged, receive.want);
@@ -56,12 +56,12 @@ impl Rdm {
         self.matcher(tagged).post(want, posted).map(|_| ()).map_err(|_| Refused::Again)
     }
 
-    /// Posts a receive for the message that was claimed with this context. It completes as any
-    /// other receive.
+    /// Posts a receive for the message that was claimed with this context. The receive completes as
+    /// any other receive.
     ///
     /// # Errors
-    /// `Again` if a table is full; `Invalid` if no message was claimed with this context, or if the
-    /// pieces are impossible.
+    /// `Again` if a table is full; `Invalid` if no message was claimed with this context, if there
+    /// are too many pieces, or if a piece exceeds the address space.
     pub fn recv_claimed(
         &mut self,
         world: &mut World<'_>,
@@ -144,7 +144,7 @@ impl Rdm {
         }
     }
 
-    /// Cancels a receive. Returns false if no receive with this context waits.
+    /// Cancels a receive. Returns false if no receive with this context is posted.
     pub fn cancel(&mut self, context: u64) -> bool {
         for tagged in [true, false] {
             let matcher = self.matcher(tagged);

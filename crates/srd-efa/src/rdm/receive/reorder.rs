@@ -21,7 +21,7 @@ use crate::rdm::wire::frame::Frame;
 const PIECE_COST: usize = 128;
 
 impl Rdm {
-    /// Stores a frame that arrived early.
+    /// Stores a frame that arrived early until it is next in order.
     pub(crate) fn keep_early(
         &mut self,
         index: u32,
@@ -46,7 +46,8 @@ impl Rdm {
         Ok(())
     }
 
-    /// Delivers early messages that are next in order now. Returns whether there were any.
+    /// Delivers early messages that are next in order now. Returns whether any message was
+    /// delivered.
     pub(crate) fn advance(&mut self, index: u32, memory: &mut dyn Memory) -> bool {
         let mut any = false;
         while let Some(incoming) = self.conn(index).and_then(|conn| conn.incoming) {
@@ -135,8 +136,9 @@ impl Rdm {
         }
     }
 
-    /// Handles a header that is next in order, with the first bytes of its message. The other parts
-    /// go to the destination; parts that have arrived already go there immediately.
+    /// Handles a message's header that is next in order. The caller has placed the first `got`
+    /// bytes of the message. Parts that have arrived already are placed into `place` immediately,
+    /// later parts when they arrive.
     pub(crate) fn begin_partial(
         &mut self,
         index: u32,
@@ -161,7 +163,7 @@ impl Rdm {
         self.put_back(index, id, partial);
     }
 
-    /// Stores a message of which more bytes will arrive, or ends it.
+    /// Stores a message that is incomplete, or ends a message that is complete.
     fn put_back(&mut self, index: u32, id: u32, partial: Partial) {
         if partial.got < partial.length {
             self.partials.insert((index, id), partial);
@@ -180,7 +182,8 @@ impl Rdm {
         }
     }
 
-    /// Handles a part of a message.
+    /// Handles a datagram with a further part of a message. `part` contains the low half of the
+    /// message's id, and the offset of the bytes.
     pub(crate) fn on_part(
         &mut self,
         delivery: &Delivery<'_>,

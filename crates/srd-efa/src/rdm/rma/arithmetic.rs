@@ -84,7 +84,8 @@ impl AtomicOp {
     /// Every operation, in the order of the numbers on the wire.
     pub const ALL: [Self; 19] = OPS;
 
-    /// Whether the operation compares. If so, it has comparands, and fetches.
+    /// Whether the operation has comparands: it is a conditional or a masked swap. It then fetches,
+    /// too.
     pub const fn compares(self) -> bool {
         matches!(
             self,
@@ -129,7 +130,7 @@ impl AtomicOp {
     }
 }
 
-/// Operations of all numeric types.
+/// Arithmetic for the elements of every type.
 trait Number: Copy + PartialEq {
     fn of(bytes: &[u8]) -> Self;
     fn put(self, into: &mut [u8]);

@@ -77,7 +77,7 @@ impl Rdm {
         self.submit(world, Op { context, until, signaled, ..op })
     }
 
-    /// Sends the operation at the head of its connection's queue.
+    /// Sends the atomic operation at the head of its connection's queue.
     pub(crate) fn step_atomic(&mut self, world: &mut World<'_>, index: u32, key: Key) -> Step {
         let Some(conn) = self.conn_mut(index) else { return Step::Over };
         let Some(session) = conn.session.as_mut() else { return Step::Wait };
@@ -115,8 +115,8 @@ impl Rdm {
         Step::Over
     }
 
-    /// Executes a peer's operation that is next in order. A fault of the operation is reported in
-    /// its RESULT (A3).
+    /// Executes a peer's atomic operation that is next in order. A fault of the operation is
+    /// reported in its RESULT (A3).
     pub(crate) fn on_atomic(
         &mut self,
         index: u32,

@@ -10,7 +10,8 @@ use crate::rdm::state::Rdm;
 use crate::rdm::wire::frame::Frame;
 
 impl Rdm {
-    /// Handles a PUT or a NOTE.
+    /// Handles a PUT, which is a small write, or a NOTE, which carries the data of a finished
+    /// write.
     pub(crate) fn on_write(
         &mut self,
         index: u32,
@@ -41,7 +42,7 @@ impl Rdm {
         Ok(())
     }
 
-    /// Reports a transfer of a peer.
+    /// Reports a peer's read or write of this endpoint's memory as a completion.
     pub(crate) fn report_remote(&mut self, index: u32, kind: Kind, length: u64, data: Option<u64>) {
         let source = self.conn(index).and_then(|conn| conn.source);
         self.done.push_back(OperationCompletion {

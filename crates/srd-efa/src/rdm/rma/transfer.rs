@@ -56,8 +56,8 @@ impl Rdm {
     /// Registers memory for peers.
     ///
     /// # Errors
-    /// `Invalid` if the key is in use or the range is impossible; `Again` if there are too many
-    /// registrations.
+    /// `Invalid` if the key is in use or the range exceeds the address space; `Again` if there are
+    /// too many registrations.
     pub fn share(&mut self, shared: Shared) -> Result<(), Refused> {
         let mr = shared.register(&mut self.device, self.pd)?;
         self.shares.insert(shared.rkey, mr);
@@ -78,7 +78,7 @@ impl Rdm {
         self.device.leaving()
     }
 
-    /// Continues a read or write.
+    /// Sends the next frames, or posts the next work requests, of a read or write.
     pub(crate) fn step_rma(&mut self, world: &mut World<'_>, index: u32, key: Key) -> Step {
         loop {
             let alone = self.puts(index, key);
@@ -108,7 +108,8 @@ impl Rdm {
         }
     }
 
-    /// Whether a write is sent in frames together with its bytes.
+    /// Whether a write is sent as a single PUT, a frame with the bytes. Such a write fits into one
+    /// datagram, has data for the peer or no bytes, and goes to one piece of memory.
     fn puts(&self, index: u32, key: Key) -> bool {
         let (Some(conn), Some(op)) = (self.conn(index), self.ops.get(key)) else { return false };
         let Work::Rma(rma) = &op.work else { return false };
@@ -132,8 +133,8 @@ impl Rdm {
         if last && op.in_flight > 0 && op.data.is_none() {
             return Handed::Full; // A2: the last frame waits for the others
         }
-        // Only a write of one frame carries its data there: the order of several frames is not
-        // known.
+        // Only a write of one frame carries its data in the frame: the order of several frames is
+        // not known.
         let data = op.data.filter(|_| whole);
         let bytes = usize::try_from(to.length).unwrap_or(0);
         let more = !last || op.data.is_some() && !whole;
@@ -151,7 +152,8 @@ impl Rdm {
         handed
     }
 
-    /// Sends NOTE, for a write whose data no request carried (A2).
+    /// Sends a NOTE with the data of a write, if none of the write's requests and frames carried
+    /// the data (A2).
     fn send_note(&mut self, world: &mut World<'_>, index: u32, key: Key) -> Handed {
         let (Some(conn), Some(op)) = (self.conn(index), self.ops.get(key)) else {
             return Handed::Never;
@@ -167,7 +169,8 @@ impl Rdm {
         handed
     }
 
-    /// Posts the next work request. `None`: continue with the next.
+    /// Posts the next work request of a read or write. Returns `None` if the request was posted,
+    /// and otherwise the reason why the operation cannot continue now.
     fn post_rma(&mut self, world: &mut World<'_>, index: u32, key: Key) -> Option<Step> {
         let (Some(conn), Some(op)) = (self.conn(index), self.ops.get(key)) else {
             return Some(Step::Over);
@@ -219,7 +222,7 @@ impl Rdm {
         None
     }
 
-    /// Handles the end of a request of a read or write.
+    /// Handles the end of a work request of a read or write.
     pub(crate) fn rma_ended(&mut self, key: Key, completion: &Completion) {
         let Some(op) = self.ops.get_mut(key) else { return };
         let index = op.conn;
@@ -235,7 +238,8 @@ impl Rdm {
         self.requeue_refused(index);
     }
 
-    /// Handles the acknowledgement of a whole read or write.
+    /// Handles a read or write of which all requests and frames were acknowledged: ends it, or
+    /// sends its NOTE first.
     pub(crate) fn rma_sent(&mut self, key: Key) {
         let Some(op) = self.ops.get_mut(key) else { return };
         let (index, data) = (op.conn, op.data);

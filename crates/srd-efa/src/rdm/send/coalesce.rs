@@ -23,7 +23,8 @@ pub(crate) const BYTES_MAX: u64 = 512;
 const FRAME_BYTES: usize = 1024;
 
 impl Rdm {
-    /// Sends messages that wait for a batch.
+    /// Sends the messages that wait for further messages to share their datagram. To be called when
+    /// the application polls.
     pub fn flush_coalesced(&mut self) {
         for index in core::mem::take(&mut self.bursts) {
             let Some(conn) = self.conn_mut(index) else { continue };
@@ -35,13 +36,13 @@ impl Rdm {
         }
     }
 
-    /// Returns whether the last call queued nothing that must be sent immediately, and resets this
-    /// state: such a call posted a receive, or a message that waits for a batch.
+    /// Returns whether the last call queued nothing that must be sent immediately: it posted a
+    /// receive, or a message that waits for a batch. Resets this state.
     pub fn take_deferred(&mut self) -> bool {
         core::mem::take(&mut self.deferred)
     }
 
-    /// Whether messages wait for a batch.
+    /// Whether messages of any connection wait for a batch.
     pub fn is_coalescing(&self) -> bool {
         self.coalescing > 0
     }
@@ -60,7 +61,7 @@ impl Rdm {
         true
     }
 
-    /// Ends the wait of this connection's messages.
+    /// Ends the wait of a connection's messages for a batch.
     pub(crate) fn stop_coalescing(&mut self, index: u32) {
         let Some(conn) = self.conn_mut(index) else { return };
         if core::mem::take(&mut conn.coalescing) {

@@ -117,7 +117,7 @@ impl Rdm {
         true
     }
 
-    /// Sends the datagram with the header and as many bytes as fit.
+    /// Sends the first datagram of a message, with its header and as many bytes as fit.
     fn send_first(&mut self, world: &mut World<'_>, index: u32, key: Key) -> Handed {
         let (Some(conn), Some(op)) = (self.conn(index), self.ops.get(key)) else {
             return Handed::Never;
@@ -149,7 +149,8 @@ impl Rdm {
         handed
     }
 
-    /// Sends a part of a message, which consists of bytes only.
+    /// Sends a part of a message: bytes from `from` to at most `to`, without a header. Returns the
+    /// result, and the end of the bytes that were sent.
     fn part(
         &mut self,
         world: &mut World<'_>,
@@ -184,8 +185,8 @@ impl Rdm {
         handed
     }
 
-    /// Sends bytes again that were too large for the path (G10). Bytes of the first datagram are
-    /// sent in a smaller datagram with the header, and the rest as parts.
+    /// Sends bytes again whose datagram was too large for the path (G10). Bytes of the first
+    /// datagram are sent in a smaller datagram with the header, and the rest as parts.
     fn send_again(
         &mut self,
         world: &mut World<'_>,

@@ -1,4 +1,4 @@
-//! The way of an operation from the application's call to its end.
+//! Operations of the application, from the call that starts them to their end.
 //!
 //! | module | content |
 //! |---|---|

@@ -19,17 +19,17 @@ use crate::rdm::iovec::{IoVec, RmaIoVec};
 use crate::rdm::wire::message::MessageHeader;
 use crate::slots::Key;
 
-/// Upper byte of the numbers of operations' datagrams.
+/// Upper byte of the numbers with which operations' datagrams complete.
 const TAG: u8 = 0xed;
-/// Tag in the numbers of control frames.
+/// Upper byte of the numbers with which control frames' datagrams complete.
 pub(crate) const TAG_CONTROL: u8 = 0xec;
-/// Tag in the numbers of batches.
+/// Upper byte of the numbers with which batches' datagrams complete.
 pub(crate) const TAG_BATCH: u8 = 0xee;
 
-/// Tag in the numbers of work requests that read long messages.
+/// Upper byte of the numbers of work requests that read long messages.
 pub(crate) const TAG_LONG: u8 = 1;
 
-/// Tag in the numbers of work requests of reads and writes.
+/// Upper byte of the numbers of work requests that belong to reads and writes of the application.
 pub(crate) const TAG_RMA: u8 = 2;
 
 /// Largest number of retries of a message whose session the peer has lost (H4).
@@ -37,9 +37,9 @@ pub(crate) const TRIES_MAX: u8 = 8;
 
 /// Result of an attempt to continue an operation.
 pub(crate) enum Step {
-    /// All of the operation was handed over.
+    /// Nothing of the operation is left to hand over.
     Over,
-    /// The operation has to wait.
+    /// The operation has to wait: for a session, for credit, or for space in the transport.
     Wait,
 }
 
@@ -53,7 +53,7 @@ pub(crate) enum Handed {
     Never,
 }
 
-/// Content of a SEND.
+/// Content of a datagram that is encoded as the verbs' SEND.
 pub(crate) struct Out {
     pub check: u32,
     pub imm: Option<u32>,
@@ -70,7 +70,7 @@ pub(crate) struct BatchInFlight(pub Vec<Key>);
 pub(crate) enum Source {
     /// Memory of the application, which must not change it until the operation ends.
     IoVec(IoVec),
-    /// A copy.
+    /// A copy, which was made when the operation was posted.
     Owned(Bytes),
 }
 
@@ -117,7 +117,7 @@ pub(crate) enum Stage {
     Sent,
 }
 
-/// A message in progress.
+/// Progress and source of a message that is being sent.
 #[derive(Debug)]
 pub(crate) struct MessageOut {
     pub source: Source,
@@ -125,8 +125,9 @@ pub(crate) struct MessageOut {
     pub id: u32,
     /// Number of the session that the id belongs to.
     pub session: u32,
-    /// Bytes in the datagram with the header, and in each of the following datagrams.
+    /// Bytes of the message in its first datagram, behind the header.
     pub first_bytes: u64,
+    /// Largest number of bytes in each of the following datagrams.
     pub part_bytes: u64,
     /// Ranges that were too large for the path, and are sent again in smaller parts: start and end.
     pub again: Vec<(u64, u64)>,
@@ -147,7 +148,7 @@ pub(crate) struct AtomicKind {
 #[derive(Debug)]
 pub(crate) struct AtomicOut {
     pub kind: AtomicKind,
-    /// Operands, then comparands.
+    /// Operands of the operation, followed by its comparands.
     pub operands: Bytes,
     pub result: IoVec,
     pub remote: RmaIoVec,
@@ -162,9 +163,9 @@ pub(crate) struct RmaOut {
     pub read: bool,
     pub source: Source,
     pub remote: RmaIoVec,
-    /// Bytes that were handed over or requested from the device, and whether any request was made,
-    /// since a length may be zero.
+    /// Bytes that were handed over, or requested from the device.
     pub asked: u64,
+    /// Whether any frame or request was handed over; an operation of zero bytes needs one, too.
     pub begun: bool,
     /// Number of the device's work requests that have not completed.
     pub requests: u32,
@@ -174,7 +175,7 @@ pub(crate) struct RmaOut {
     pub again: bool,
 }
 
-/// Work of an operation.
+/// Kind of an operation, with its progress.
 #[derive(Debug)]
 pub(crate) enum Work {
     Message(MessageOut),
@@ -182,27 +183,29 @@ pub(crate) enum Work {
     Rma(Box<RmaOut>),
 }
 
-/// An operation.
+/// An operation of the application that has not ended.
 #[derive(Debug)]
 pub(crate) struct Op {
     pub kind: Kind,
-    /// Number of the peer for the application, and index of its connection.
+    /// Number of the peer for the application.
     pub peer: u32,
+    /// Index of the peer's connection; `u32::MAX` if the peer is this endpoint.
     pub conn: u32,
     /// Run of the peer that the operation is for (H2); zero for any run.
     pub aim: u64,
     pub context: u64,
     pub until: Until,
     pub signaled: bool,
-    /// Whether success was reported.
+    /// Whether the success of an injected operation was reported already.
     pub reported: bool,
     pub tag: Option<u64>,
     pub data: Option<u64>,
     pub length: u64,
-    /// Numbers of handed-over datagrams: not settled, acknowledged, and refused as unknown to the
-    /// peer.
+    /// Number of datagrams that were handed over and are not settled.
     pub in_flight: u32,
+    /// Number of datagrams that were acknowledged.
     pub acked: u32,
+    /// Number of datagrams that were refused because the peer has no such session or run.
     pub refused: u32,
     /// Number of times that all of the operation was sent again.
     pub tries: u8,
@@ -210,11 +213,12 @@ pub(crate) struct Op {
     /// Outcome of an operation that has ended, while the transport still sends from its memory
     /// (G3).
     pub leaving: Option<Outcome>,
-    /// Status in the peer's RECEIPT or RESULT, after it has arrived.
+    /// Status in the peer's RECEIPT or RESULT; `None` until it has arrived.
     pub answer: Option<u8>,
     /// Whether the operation is in its connection's queue.
     pub queued: bool,
-    /// Whether the operation counts among those that later operations may have to wait for.
+    /// Whether the operation is counted in `Connection::unfinished`, the operations that later ones
+    /// may have to wait for.
     pub counted: bool,
     pub work: Work,
 }
@@ -255,7 +259,7 @@ impl Op {
     }
 }
 
-/// Returns the number of an operation's datagram. `part`: index of the datagram.
+/// Returns the number with which an operation's datagram completes. `part`: index of the datagram.
 pub(crate) fn user_of(key: Key, part: u16) -> u64 {
     key.to_user_part(TAG, part)
 }

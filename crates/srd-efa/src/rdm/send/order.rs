@@ -29,7 +29,8 @@ impl Rdm {
         self.order = order;
     }
 
-    /// Whether an operation that was just posted has to wait.
+    /// Puts an operation that was just posted into the queue `ordered`, if it has to wait for
+    /// earlier operations. Returns whether it has to wait.
     pub(crate) fn wait_turn(&mut self, index: u32, key: Key) -> bool {
         if self.order == Order::default() {
             return false;

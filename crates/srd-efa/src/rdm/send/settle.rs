@@ -16,7 +16,7 @@ use crate::slots::Key;
 const CONTROL_TRIES_MAX: u8 = 3;
 
 impl Rdm {
-    /// Handles the end of an operation's datagram.
+    /// Handles the end of datagram `part` of an operation: it was acknowledged, refused or lost.
     pub(crate) fn settled(&mut self, key: Key, part: u16, status: Status) {
         let Some(op) = self.ops.get_mut(key) else { return };
         let index = op.conn;
@@ -260,7 +260,7 @@ impl Rdm {
 }
 
 impl Op {
-    /// Handles a datagram that was too large for the path.
+    /// Handles a datagram that was too large for the path: its bytes are sent again.
     fn cut_again(&mut self, part: u16) {
         let length = self.length;
         match &mut self.work {
@@ -282,7 +282,7 @@ impl Op {
         }
     }
 
-    /// Whether this is a message that has an id and was not handed over completely.
+    /// Whether the operation is a message that has an id and was not handed over completely.
     fn is_begun(&self) -> bool {
         let Work::Message(message) = &self.work else { return false };
         match message.stage {

@@ -18,7 +18,8 @@ impl Rdm {
     ///
     /// # Errors
     /// `NoSuchPeer` if there is no such peer; `Again` if a table is full; `TooLong` if an injected
-    /// message is too long; `Invalid` if the pieces are impossible.
+    /// message is too long; `Invalid` if there are too many pieces, or if a piece exceeds the
+    /// address space.
     pub fn send(&mut self, world: &mut World<'_>, message: Message<'_>) -> Result<(), Refused> {
         let source = self.source_of(world, message.iov, message.until)?;
         let out = MessageOut {
@@ -144,7 +145,8 @@ impl Rdm {
         }
     }
 
-    /// Ends an operation.
+    /// Ends an operation: removes its record and reports the outcome. If the transport still sends
+    /// from the memory of a long message, the operation ends later.
     pub(crate) fn end(&mut self, key: Key, outcome: Outcome) {
         let Some(op) = self.ops.get_mut(key) else { return };
         if let Work::Message(message) = &op.work {
@@ -169,7 +171,8 @@ impl Rdm {
         }
     }
 
-    /// Handles the end of a peer's read of a long message.
+    /// Handles the end of a peer's read of a long message: ends the operation, if it waits for
+    /// this.
     pub(crate) fn given_back(&mut self, key: Key) {
         if let Some(outcome) = self.ops.get(key).and_then(|op| op.leaving) {
             self.end(key, outcome);
@@ -279,7 +282,8 @@ impl Rdm {
         }
     }
 
-    /// Updates the state after an attempt to hand a datagram over.
+    /// Updates the state after an attempt to hand a datagram over. Returns `None` if the datagram
+    /// was handed over, and otherwise the result of the operation's step.
     pub(crate) fn note_handed(&mut self, index: u32, key: Key, handed: Handed) -> Option<Step> {
         match handed {
             Handed::Yes => {

@@ -55,7 +55,7 @@ fn header(id: u32) -> wire::message::MessageHeader {
     wire::message::MessageHeader { id, tag: Some(7), data: Some(1), token: Some(9) }
 }
 
-/// Returns one of each frame, valid except for the ids and keys in it.
+/// Returns one frame of each kind, valid except for the ids and keys in it.
 fn frames(id: u32) -> Vec<Vec<u8>> {
     let long = [wire::frame::LongIov { rkey: 5, length: 100_000 }; 2];
     let atomic = [wire::frame::AtomicIov { addr: 0, rkey: 5, bytes: 8 }];

@@ -150,13 +150,13 @@ impl Net {
         Node::new((&self.config, &self.core), node, 100 + node as u64, self.now)
     }
 
-    /// Calls a node's messaging layer.
+    /// Calls `call` with a node's messaging layer and its environment.
     fn on<R>(&mut self, node: usize, call: impl FnOnce(&mut Rdm, &mut World<'_>) -> R) -> R {
         let Node { endpoint, rdm, ram, .. } = &mut self.nodes[node];
         call(rdm, &mut World { now: self.now, endpoint, memory: ram })
     }
 
-    /// Returns the number of another node (or of the node itself) at a node, for any run.
+    /// Returns the number that node `at` has for node `of`, for any run. Both may be the same node.
     fn peer(&mut self, at: usize, of: usize) -> Peer {
         self.on(at, |rdm, world| rdm.add_peer(world, address(of), 0).unwrap())
     }

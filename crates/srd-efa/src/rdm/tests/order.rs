@@ -6,16 +6,17 @@ use super::*;
 
 /// Bytes of an operation: several datagrams.
 const LONG: u64 = 6000;
-/// Offset of the bytes that are written, and offset of the buffer that is read into.
+/// Offset of the bytes that are written.
 const FIRST: u64 = 0;
+/// Offset of the buffer that is read into.
 const SECOND: u64 = 100_000;
 const BACK: u64 = 200_000;
 const ROUNDS: u64 = 40;
 
 use Family::{Atomic as Atomics, Message as Messages, Read as Reads, Write as Writes};
 
-/// Returns two nodes on a lossy wire and the second node, which shares memory; the first node keeps
-/// an order.
+/// Returns two nodes on a lossy wire, and the number of the second node, which shares memory. The
+/// first node applies `order`.
 fn ordered(order: Order) -> (Net, Peer) {
     let mut net = Net::bad(2);
     share(&mut net, 1, all());

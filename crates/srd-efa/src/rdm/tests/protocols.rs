@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// Lengths that cross every boundary: eager, in parts, long.
+/// Lengths around every boundary between short messages, messages in parts and long messages.
 const LENGTHS: [u64; 8] = [0, 1, 1300, 1500, 20_000, 65_536, 65_537, 400_000];
 
 #[test]

@@ -3,8 +3,9 @@
 use super::*;
 
 pub(super) const KEY: u64 = 0x1234_5678_9abc_def0;
-/// Offset of node 1's shared memory, and the address that peers use for it.
+/// Offset of node 1's shared memory.
 pub(super) const RAM: usize = RAM_BYTES / 2;
+/// Address that peers use for node 1's shared memory.
 pub(super) const BASE: u64 = 0x7000_0000;
 pub(super) const SIZE: u64 = 1 << 20;
 

@@ -14,12 +14,12 @@ use crate::rdm::wire::message::MessageFrame;
 
 /// Largest number of messages in one frame.
 pub(crate) const BATCH_MESSAGES_MAX: usize = 32;
-/// Bytes before each message.
+/// Bytes of the length before each message.
 pub(crate) const ENTRY_BYTES: usize = 2;
-/// Kind of the frame.
+/// First byte of the frame, which identifies a BATCH.
 pub(crate) const KIND: u8 = 11;
 
-/// A received frame of valid form.
+/// A received BATCH of valid form.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Batch<'a> {
     pub first: u32,
@@ -68,7 +68,7 @@ fn entry(bytes: &[u8]) -> Option<(MessageFrame<'_>, &[u8])> {
     Some((message, rest))
 }
 
-/// A frame that is being built.
+/// A BATCH that is being built.
 pub(crate) struct BatchBuilder {
     bytes: BytesMut,
     count: u8,
@@ -82,7 +82,7 @@ impl BatchBuilder {
         Self { bytes, count: 0 }
     }
 
-    /// Returns the bytes of the frame so far.
+    /// Returns the number of bytes that the frame has so far.
     pub(crate) fn len(&self) -> usize {
         self.bytes.len()
     }

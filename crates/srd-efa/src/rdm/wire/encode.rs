@@ -1,4 +1,4 @@
-//! Encoding of frames.
+//! Encoding of the frames of the messaging layer.
 
 use bytes::{BufMut, BytesMut};
 

@@ -5,7 +5,7 @@ use bytes::{BufMut, BytesMut};
 
 use crate::wire::check_of;
 
-/// Version of the protocol.
+/// Version of the messaging layer's protocol.
 pub(crate) const VERSION: u8 = 1;
 /// Bytes before the optional fields of every frame.
 pub(crate) const BASE_BYTES: usize = 8;
@@ -67,12 +67,13 @@ pub(crate) fn qkey_of(incarnation: u64) -> u32 {
     (incarnation.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as u32
 }
 
-/// Returns the check of an endpoint's run in frames that belong to no session.
+/// Returns the value that identifies an endpoint's run in frames that belong to no session (U3).
 pub(crate) fn run_check(incarnation: u64) -> u32 {
     check_of(qkey_of(incarnation))
 }
 
-/// Returns the check of an endpoint's run in messages of a session.
+/// Returns the value that identifies an endpoint's run and a session in the session's messages
+/// (U3).
 pub(crate) fn session_check(incarnation: u64, session: u32) -> u32 {
     check_of(qkey_of(incarnation) ^ session.wrapping_mul(0x85eb_ca6b))
 }

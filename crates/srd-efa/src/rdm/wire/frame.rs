@@ -1,4 +1,4 @@
-//! Decoding of frames.
+//! Decoding of the frames of the messaging layer.
 
 use crate::rdm::iovec::IOV_COUNT_MAX;
 use crate::rdm::wire::batch::Batch;
@@ -6,11 +6,11 @@ use crate::rdm::wire::field::{BASE_BYTES, DATA, PARTS, Reader, TAGGED};
 use crate::rdm::wire::message::{MESSAGE_COST, MessageFrame, MessageHeader};
 use crate::rdm::wire::{batch, message};
 
-/// Bytes of a piece in a LONG.
+/// Number of bytes that describe a piece of memory in a LONG frame.
 pub(crate) const LONG_IOV_BYTES: usize = 16;
-/// Bytes of a piece in an ATOMIC.
+/// Number of bytes that describe a piece of memory in an ATOMIC frame.
 pub(crate) const ATOMIC_IOV_BYTES: usize = 20;
-/// Bytes before the data of a PUT.
+/// Number of bytes before the payload of a PUT frame that has data for the peer.
 pub(crate) const PUT_HEADER_BYTES: usize = BASE_BYTES + 24;
 
 /// A piece of a long message: its key, and its length in bytes. The piece begins at address zero of

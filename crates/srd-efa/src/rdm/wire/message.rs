@@ -8,7 +8,7 @@ use bytes::{BufMut, BytesMut};
 
 use crate::rdm::wire::field::{BASE_BYTES, DATA, PARTS, RECEIPT, Reader, TAGGED, put_base};
 
-/// Kind of the frame.
+/// First byte of the frame, which identifies a MESSAGE.
 pub(crate) const KIND: u8 = 4;
 /// Bytes of the longest header of a MESSAGE: tag, data, token and length.
 pub(crate) const MESSAGE_HEADER_MAX: usize = BASE_BYTES + 8 + 8 + 8 + 4;
@@ -30,7 +30,8 @@ pub(crate) struct MessageHeader {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct MessageFrame<'a> {
     pub header: MessageHeader,
-    /// Length of the whole message, if further parts follow.
+    /// Length of the whole message in bytes, if further parts follow; `None` if the message is
+    /// complete.
     pub length: Option<u32>,
     pub bytes: &'a [u8],
 }
@@ -79,7 +80,7 @@ pub(crate) fn put(b: &mut BytesMut, header: &MessageHeader, length: Option<u32>)
     }
 }
 
-/// Returns the bytes that [`encode`] writes.
+/// Returns the number of bytes that [`encode`] writes. `parts`: whether a length is encoded.
 pub(crate) fn header_bytes(header: &MessageHeader, parts: bool) -> usize {
     let fields = [header.tag, header.data, header.token];
     let there = fields.iter().flatten().count();

@@ -47,7 +47,7 @@ layout! {
 }
 
 ops! {
-    /// Atomic operations on remote memory.
+    /// Calls of an endpoint that execute atomic operations on remote memory.
     struct fi_ops_atomic: 112 {
         write @ 8: fn(
             ep: *mut fid_ep, buf: *const c_void, count: usize, desc: *mut c_void,

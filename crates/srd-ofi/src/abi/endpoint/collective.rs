@@ -7,7 +7,7 @@ use super::fid_ep;
 use crate::abi::fid::fi_addr_t;
 
 ops! {
-    /// Collective operations.
+    /// Calls of an endpoint that execute collective operations.
     struct fi_ops_collective: 96 {
         barrier @ 8: fn(ep: *mut fid_ep, coll_addr: fi_addr_t, context: *mut c_void) -> isize,
         broadcast @ 16: fn(

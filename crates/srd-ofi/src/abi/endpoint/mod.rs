@@ -32,7 +32,7 @@ layout! {
 }
 
 ops! {
-    /// Options and contexts of an endpoint.
+    /// Calls for options and contexts of an endpoint.
     struct fi_ops_ep: 64 {
         cancel @ 8: fn(fid: *mut fid, context: *mut c_void) -> isize,
         getopt @ 16: fn(
@@ -55,7 +55,7 @@ ops! {
 }
 
 ops! {
-    /// Names and connections of an endpoint.
+    /// Calls for names and connections of an endpoint.
     struct fi_ops_cm: 80 {
         setname @ 8: fn(fid: *mut fid, addr: *mut c_void, addrlen: usize) -> c_int,
         getname @ 16: fn(fid: *mut fid, addr: *mut c_void, addrlen: *mut usize) -> c_int,

@@ -18,7 +18,7 @@ layout! {
 }
 
 ops! {
-    /// Sending and receiving.
+    /// Calls of an endpoint that send and receive messages without tags.
     struct fi_ops_msg: 80 {
         recv @ 8: fn(
             ep: *mut fid_ep, buf: *mut c_void, len: usize, desc: *mut c_void,

@@ -29,7 +29,7 @@ layout! {
 }
 
 ops! {
-    /// Reading and writing remote memory.
+    /// Calls of an endpoint that read and write remote memory.
     struct fi_ops_rma: 80 {
         read @ 8: fn(
             ep: *mut fid_ep, buf: *mut c_void, len: usize, desc: *mut c_void,

@@ -20,7 +20,7 @@ layout! {
 }
 
 ops! {
-    /// Sending and receiving by tag.
+    /// Calls of an endpoint that send and receive messages with tags.
     struct fi_ops_tagged: 80 {
         recv @ 8: fn(
             ep: *mut fid_ep, buf: *mut c_void, len: usize, desc: *mut c_void,
