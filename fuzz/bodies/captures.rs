@@ -7,7 +7,8 @@ use std::io::{self, Read};
 use srd_pcapng::read::{BLOCK_BYTES_MAX, INTERFACES_MAX, ReadError, Reader, Record};
 use srd_watch::file::{self, FileError};
 
-/// Header of a pcap file for an input without a magic number: microseconds, version 2.4, Ethernet.
+/// Header of a pcap file, for an input that begins without one: microseconds, version 2.4,
+/// Ethernet.
 const PCAP: [u8; 24] =
     [0xd4, 0xc3, 0xb2, 0xa1, 2, 0, 4, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 0, 0, 1, 0, 0, 0];
 const PCAP_MAGICS: [[u8; 4]; 4] = [
@@ -16,7 +17,8 @@ const PCAP_MAGICS: [[u8; 4]; 4] = [
     [0x4d, 0x3c, 0xb2, 0xa1],
     [0xa1, 0xb2, 0x3c, 0x4d],
 ];
-/// A section header of pcapng, and an Ethernet interface.
+/// Type of a section header of pcapng. [`PCAPNG`] is such a header, followed by an Ethernet
+/// interface.
 const SECTION_TYPE: [u8; 4] = [0x0a, 0x0d, 0x0d, 0x0a];
 const PCAPNG: [u8; 48] = [
     0x0a, 0x0d, 0x0d, 0x0a, 28, 0, 0, 0, 0x4d, 0x3c, 0x2b, 0x1a, 1, 0, 0, 0, 0xff, 0xff, 0xff,
@@ -24,13 +26,13 @@ const PCAPNG: [u8; 48] = [
     0, 0, 0,
 ];
 
-/// A pcap file.
+/// Reads the input as a pcap file.
 pub(crate) fn pcap(bytes: &[u8]) {
     let has_magic = PCAP_MAGICS.iter().any(|magic| bytes.starts_with(magic));
     check(&if has_magic { bytes.to_vec() } else { [&PCAP, bytes].concat() });
 }
 
-/// A pcapng file.
+/// Reads the input as a pcapng file.
 pub(crate) fn pcapng(bytes: &[u8]) {
     let has_section = bytes.starts_with(&SECTION_TYPE);
     check(&if has_section { bytes.to_vec() } else { [&PCAPNG, bytes].concat() });
@@ -62,12 +64,12 @@ fn check(bytes: &[u8]) {
     }
 }
 
-/// Summary of a file.
+/// Summary of the packets of a file.
 #[derive(PartialEq, Eq, Debug, Default)]
 struct Summary {
     interfaces: usize,
     packets: u64,
-    /// Checksum over all fields of packets.
+    /// Checksum over all fields of all packets.
     sum: u64,
     error: Option<String>,
 }

@@ -1,11 +1,11 @@
 //! Fuzz target of the cloud's data plane: a card receives arbitrary bytes from guests, other hosts
 //! and the internet, in the order of the input.
 //!
-//! Each step is an opcode, a length of two bytes, and this number of bytes.
+//! Each step of the input is an opcode, a length of two bytes, and as many bytes of data.
 //!
 //! A second card receives the same input. If the input requests it, a new card replaces the second
-//! one and imports its state; the first card then gets its rules again. Both cards must produce
-//! the same output, byte for byte.
+//! card and imports its state, and the first card gets its rules again. Both cards must produce the
+//! same output, byte for byte.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr};
@@ -32,7 +32,7 @@ use srd_vpc_file::parse;
 const HOST: &str = "here";
 const OTHER: &str = "there";
 const EDGE: &str = "edge";
-/// Most steps of one input; more would be slow, not wrong.
+/// Maximum number of steps of one input. More steps would only be slow.
 const STEPS_MAX: usize = 256;
 const CLOUD: &str = "[vpc.main]\ncidr = [\"10.0.0.0/16\"]\n";
 const REST: &str = r#"
@@ -104,7 +104,7 @@ filter = "all"
 number = 1
 "#;
 
-/// Output of a card; every frame must contain a valid packet.
+/// Output of a card. Every frame must contain a valid packet.
 #[derive(Default)]
 struct Out {
     frames: usize,
@@ -112,7 +112,7 @@ struct Out {
     said: Vec<SentFrame>,
 }
 
-/// A frame that a card sends, by destination.
+/// A frame that a card has sent, with its destination.
 #[derive(PartialEq, Eq, Debug)]
 enum SentFrame {
     Guest(PortId, Vec<u8>),
@@ -160,7 +160,8 @@ impl Cloud {
 
     /// Creates a card with two instances; returns the card and the ports of their interfaces.
     fn card(&self, now: Instant) -> (Card, Vec<PortId>) {
-        // A secret determines the source ports of copies, so both cards have the same one.
+        // A secret determines the source ports of copies. Both cards have the same secret, so that
+        // their output is equal.
         let mut card = Card::new(HOST, Arc::clone(&self.rules), Secret::known(7));
         let kind = InstanceType::find("c7i.large").expect("a type");
         // The rates are low, so that packets wait.
@@ -186,7 +187,7 @@ impl Cloud {
     }
 }
 
-/// A card, its NAT gateways, and its output.
+/// A card, with its NAT gateways and its output.
 struct Lane {
     card: Card,
     ports: Vec<PortId>,
@@ -237,7 +238,7 @@ impl Lane {
         }
     }
 
-    /// Returns all observable state of a card as text.
+    /// Returns the state of the card that can be observed from outside, as text.
     fn facts(&mut self, now: Instant) -> String {
         let Self { card, ports, nat, .. } = self;
         let mut facts = format!("{:?} {:?}", card.drops_of_none(), nat.len());
@@ -303,7 +304,7 @@ impl Lane {
     }
 }
 
-/// Runs the steps; returns the number of frames that the cards sent.
+/// Runs the steps of an input. Returns the number of frames that both cards have sent.
 pub(crate) fn instances(bytes: &[u8]) -> usize {
     let clouds = [Cloud::new("g"), Cloud::new("shut")];
     let (mut now, mut cloud) = (Instant::ZERO, &clouds[0]);
@@ -327,7 +328,7 @@ pub(crate) fn instances(bytes: &[u8]) -> usize {
             }
         }
         if matches!(head[0] % 10, 6 | 8) {
-            // A new card judges every flow again, so the other card has to do this, too.
+            // A new card evaluates the rules for every flow again, so both cards have to do this.
             for lane in [&mut stays, &mut passes_on] {
                 let rules = Arc::clone(&cloud.rules);
                 lane.card.set_rules_that_concern(rules, &Concern::Everything);

@@ -1,6 +1,6 @@
-//! Fuzz targets of the core. Codecs: decoded data must encode to the same bytes. Endpoint: a
-//! script drives two endpoints and a wire under an attacker's control; nothing must panic, loop
-//! for ever, or grow without bound.
+//! Fuzz targets of the core. For codecs: bytes that can be decoded must encode to the same bytes.
+//! For endpoints: a script drives two endpoints and a wire under an attacker's control, and nothing
+//! must panic, loop for ever, or grow without bound.
 #![allow(dead_code, clippy::cast_possible_truncation)] // each target uses one function
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -16,7 +16,7 @@ use srd_proto::{
     PacketRef, PeerConfig, PeerId, Protection, Qpn, ReceiveBuffers, SendError, TransmitBuf,
 };
 
-/// The header of every packet.
+/// Decodes the input as the header of a packet, and checks that it encodes to the same bytes.
 pub(crate) fn header(bytes: &[u8]) {
     let Ok((header, rest)) = Header::decode(bytes) else { return };
     let mut out = Vec::new();
@@ -31,7 +31,7 @@ pub(crate) fn header(bytes: &[u8]) {
     assert_eq!(number as u32, header.number);
 }
 
-/// A datagram's fields.
+/// Decodes the input as the body of a Data packet, and checks that it encodes to the same bytes.
 pub(crate) fn data(bytes: &[u8]) {
     let Ok((data, payload)) = Data::decode(bytes) else { return };
     let mut out = Vec::new();
@@ -41,7 +41,8 @@ pub(crate) fn data(bytes: &[u8]) {
     assert!(data.first_delta <= data.floor_delta);
 }
 
-/// An acknowledgement.
+/// Decodes the input as an acknowledgement, and checks that it decodes to the same fields after it
+/// was encoded.
 pub(crate) fn ack(bytes: &[u8]) {
     let Ok(view) = AckView::decode(bytes) else { return };
     let sack: Vec<u64> = view.sack().collect();
@@ -55,7 +56,7 @@ pub(crate) fn ack(bytes: &[u8]) {
     assert_eq!(out.len(), bytes.len());
 }
 
-/// A probe.
+/// Decodes the input as a probe, and checks that its fields encode to the same bytes.
 pub(crate) fn probe(bytes: &[u8]) {
     let Ok(probe) = Probe::decode(bytes) else { return };
     let mut out = Vec::new();
@@ -64,7 +65,7 @@ pub(crate) fn probe(bytes: &[u8]) {
     assert_eq!(out.len(), bytes.len());
 }
 
-/// A greeting.
+/// Decodes the input as a greeting, and checks that it encodes to the same bytes.
 pub(crate) fn greeting(bytes: &[u8]) {
     let Ok((greeting, rest)) = Greeting::decode(bytes) else { return };
     let mut out = Vec::new();
@@ -73,7 +74,8 @@ pub(crate) fn greeting(bytes: &[u8]) {
     assert_eq!(out, bytes);
 }
 
-/// The bodies of the handshake: hello, retry, reset.
+/// Decodes the input as a Hello, as a Reset and as a Retry, and checks that it encodes to the same
+/// bytes.
 pub(crate) fn hello(bytes: &[u8]) {
     if let Ok(hello) = Hello::decode(bytes) {
         let mut out = Vec::new();
@@ -92,12 +94,12 @@ pub(crate) fn hello(bytes: &[u8]) {
     }
 }
 
-/// Two endpoints without protection.
+/// Runs a script on two endpoints without protection.
 pub(crate) fn endpoint_plain(bytes: &[u8]) {
     World::new(Protection::Plain).run(bytes);
 }
 
-/// Two endpoints with static keys, or with a job key if the script's first byte is odd.
+/// Runs a script on two endpoints with static keys, or with a job key if the first byte is odd.
 pub(crate) fn endpoint_sealed(bytes: &[u8]) {
     let Some((mode, script)) = bytes.split_first() else { return };
     let protection =
@@ -105,21 +107,21 @@ pub(crate) fn endpoint_sealed(bytes: &[u8]) {
     World::new(protection).run(script);
 }
 
-/// Most steps of a script.
+/// Maximum number of steps of a script.
 const STEPS_MAX: usize = 256;
-/// Time in which everything must end after the script.
+/// Time within which all datagrams must end after the script.
 const FINISH: Duration = Duration::from_secs(10);
-/// Longest time between two calls of the endpoints in this phase. If a caller is late for its
-/// timers, the delay is its own, and must not count against its peers.
+/// Longest time between two calls of the endpoints after the script. If a caller is late for its
+/// timers, the delay counts as its own pause, and not as silence of its peers.
 const FINISH_STEP: Duration = Duration::from_millis(5);
-/// Most packets on the wire; older ones are lost.
+/// Maximum number of packets on the wire. Beyond it, the oldest packets are lost.
 const WIRE_MAX: usize = 64;
-/// Peers of an endpoint.
+/// Maximum number of peers of an endpoint.
 const PEERS_MAX: u32 = 8;
-/// Largest packet; above the size that MTU discovery assumes, so that it has something to
-/// discover.
+/// Size of the largest packet. It is above the size that MTU discovery assumes at first, so that
+/// there is something to discover.
 const PACKET_BYTES_MAX: u16 = 1600;
-/// Largest packet that passes after a script has made the wire narrow.
+/// Size of the largest packet that passes after a script has made the wire narrow.
 const NARROW_BYTES: usize = 1400;
 const PORT: u16 = 7471;
 const ENTROPY_BASE: u16 = 49_152;
@@ -137,7 +139,7 @@ struct World {
     to: [PeerId; 2],
     now: Instant,
     wire: Vec<Packet>,
-    /// The last packets that left the wire, for replays.
+    /// The last packets that have left the wire. They may be replayed.
     seen: Vec<Packet>,
     handed: [u64; 2],
     accepted: [u64; 2],
@@ -145,7 +147,7 @@ struct World {
     narrow: bool,
 }
 
-/// A reader over the script.
+/// The part of the script that was not read yet.
 struct Script<'a>(&'a [u8]);
 
 impl<'a> Script<'a> {
@@ -322,7 +324,7 @@ impl World {
         self.hand(packet);
     }
 
-    /// Replays an old packet, possibly from another address.
+    /// Delivers a packet again that was delivered before, possibly from another address.
     fn replay(&mut self, script: &mut Script<'_>) {
         if self.seen.is_empty() {
             return;
@@ -335,7 +337,7 @@ impl World {
         self.hand(packet);
     }
 
-    /// Sends random bytes from a random address.
+    /// Delivers random bytes to an endpoint, from a random address.
     fn inject_raw(&mut self, end: usize, script: &mut Script<'_>) {
         let from = usize::from(script.byte().unwrap_or(0) & 7);
         let n = usize::from(script.byte().unwrap_or(0));
@@ -343,7 +345,8 @@ impl World {
         self.inject(end, from, bytes);
     }
 
-    /// Sends random bytes with a header that names a context in use, from the peer's own address.
+    /// Delivers random bytes behind a header that names a context in use, from the peer's own
+    /// address.
     fn inject_crafted(&mut self, end: usize, script: &mut Script<'_>) {
         let to_b = end == 1;
         let known = self.seen.iter().rev().find(|p| p.to_b == to_b && p.bytes[4..8] != [0; 4]);
@@ -374,7 +377,8 @@ impl World {
         if let Some(delivery) = delivery {
             assert!(delivery.payload.len() <= packet.bytes.len());
         }
-        // Neither endpoint ever moves, from whatever address copies of its packets arrive.
+        // The peer's address never changes, even if copies of its packets arrive from other
+        // addresses.
         let at = SocketAddr::new(address(1 - end), PORT);
         assert_eq!(self.ends[end].address_of(self.to[end]), Some(at), "an address moved");
         let stats = self.ends[end].stats();

@@ -18,7 +18,7 @@ use srd_proto::{
 };
 
 const RAM_BYTES: usize = 1 << 18;
-/// Most frames that are kept for changed copies.
+/// Maximum number of frames that are kept to make changed copies of them.
 const TEMPLATES_MAX: usize = 64;
 
 struct Ram(Vec<u8>);
@@ -44,7 +44,7 @@ struct Pair {
     nodes: [Node; 2],
     now: Instant,
     templates: Vec<(u64, Vec<u8>)>,
-    /// One packet in this number is lost; zero means none.
+    /// One packet out of this number is lost; zero means that no packet is lost.
     loss: u32,
     packets: u32,
 }
@@ -224,8 +224,8 @@ impl Pair {
     }
 }
 
-/// Runs a script: steps of four bytes; steps with a first byte of 128 and above send changed
-/// copies.
+/// Runs a script of steps of four bytes. A step whose first byte is 128 or more sends a changed
+/// copy of a frame.
 pub(crate) fn rdm(bytes: &[u8]) {
     let now = Instant::ZERO + Duration::from_secs(1);
     let mut pair = Pair {

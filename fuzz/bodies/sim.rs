@@ -11,7 +11,7 @@ use srd_sim::workload::chakra::{self, Groups};
 use srd_sim::workload::cm::{self, TimeUnit};
 use srd_sim::workload::{Workload, goal};
 
-/// Most hosts and ports that a target builds; more would be slow, not wrong.
+/// Maximum number of hosts that a target builds. More would only be slow.
 const HOSTS_MAX: u64 = 4096;
 
 /// Reads a scenario, and builds its network if that needs no file.

@@ -1,5 +1,5 @@
-//! Fuzz target of `vpc.toml`: a text is refused with position, cause and remedy; otherwise packets
-//! between its interfaces are judged.
+//! Fuzz target of `vpc.toml`. A text is refused with the position, cause and remedy of a fault. If
+//! it is accepted, the rules are applied to packets between its interfaces.
 
 use std::net::IpAddr;
 use std::path::Path;
@@ -9,10 +9,10 @@ use srd_vpc::nau;
 use srd_vpc::packet::{Inner, Packet};
 use srd_vpc_file::parse;
 
-/// Most pairs that are judged; more would be slow, not wrong.
+/// Maximum number of pairs of interfaces between which packets are sent. More would only be slow.
 const PAIRS_MAX: usize = 256;
 
-/// Reads a file and judges packets.
+/// Reads a file, and applies its rules to packets.
 pub(crate) fn vpc(bytes: &[u8]) {
     let Ok(text) = std::str::from_utf8(bytes) else { return };
     let file = match parse(text, Path::new("fuzz.toml")) {

@@ -1,13 +1,14 @@
-//! The fuzz target of WireGuard's files: a text is refused with its line and a cause, or it is
-//! converted to TOML in the form of `srd.toml`. A value of the text must remain a value.
+//! The fuzz target of WireGuard's files. A text is refused with its line and a cause, or it is
+//! converted to TOML in the form of `srd.toml`. A text within a value must not become a key of the
+//! result.
 
 use srd_daemon::config::wireguard::{Names, convert, is_meant};
 
-/// Keys that the result may have, for each table.
+/// Keys that a table of the result may have. This is the list for `[interface]`.
 const INTERFACE: [&str; 6] = ["name", "private_key_file", "address", "listen", "paths", "table"];
 const PEER: [&str; 4] = ["public_key", "preshared_key_file", "endpoint", "allowed"];
 
-/// Converts a file.
+/// Converts a file, and checks the result.
 pub(crate) fn wireguard(bytes: &[u8]) {
     let text = String::from_utf8_lossy(bytes);
     let names = Names { file: "fuzz.conf", interface: "srd0", key_file: "/etc/srd/private.key" };

@@ -5,12 +5,12 @@
  *   ./pingpong                     the server; prints its address
  *   ./pingpong ADDRESS             the client
  *
- *   -a IP   where to be             -n N   round trips [10000]
+ *   -a IP   address of this side    -n N   round trips [10000]
  *   -k FILE job key, on both sides  -s N   bytes of a message [64]
  *
- * The client asks with messages that the server sends back, and looks at every byte. Then it writes
- * a megabyte into the server's memory, which tells whether it is what was meant. Both end with 0 if
- * all was right.
+ * The client sends messages, which the server sends back, and checks every byte. Then the client
+ * writes a megabyte into the server's memory, and the server reports whether the bytes are correct.
+ * Both exit with 0 if there was no error.
  */
 #define _POSIX_C_SOURCE 200809L
 
@@ -24,7 +24,7 @@
 enum { TAG_HELLO = 1, TAG_PING = 2, TAG_BYE = 3 };
 enum { WRITE_BYTES = 1 << 20, MESSAGE_BYTES_MAX = 1 << 20, TIMEOUT_MS = 10000 };
 
-/* What the server tells the client first. */
+/* The first message of the server to the client. */
 struct hello {
     uint64_t key;
     uint64_t bytes;
@@ -42,7 +42,7 @@ static void check(int result, const char *what)
     }
 }
 
-/* The next event, which must be a success, and of this kind unless that is 0. */
+/* Returns the next event. It must be a success, and of this kind unless `kind` is 0. */
 static srd_event await(srd_endpoint *endpoint, uint32_t kind, const char *what)
 {
     srd_event event;
@@ -100,7 +100,7 @@ static int serve(srd_endpoint *endpoint)
     struct hello hello = {0, sizeof memory};
     check(srd_share(endpoint, memory, sizeof memory, SRD_SHARE_WRITE, &hello.key), "share");
 
-    /* The client introduces itself; from its first event on it can be answered. */
+    /* The first message of the client: the server can answer the peer of its event. */
     srd_event event;
     int count = 0;
     check(srd_recv(endpoint, SRD_ANY, TAG_HELLO, 0, in, sizeof in, NULL), "receive");
@@ -110,8 +110,8 @@ static int serve(srd_endpoint *endpoint)
     check(srd_recv(endpoint, client, TAG_PING, 0, out, sizeof out, NULL), "receive");
     check(srd_send(endpoint, client, TAG_HELLO, &hello, sizeof hello, SRD_INJECT, NULL), "send");
 
-    /* Pings, until bytes stand in our memory. They are received into two buffers in turns, for the
-       one before may still be on its way back. */
+    /* Answers pings until the client has written to our memory. Two buffers take turns, because the
+       previous ping may still be on its way back. */
     int sending[2] = {0, 0}, now = 0;
     for (;;) {
         do
@@ -161,7 +161,7 @@ static int ask(srd_endpoint *endpoint, const char *address, size_t bytes, size_t
         uint64_t start = now_ns();
         check(srd_recv(endpoint, server, TAG_PING, 0, in, sizeof in, NULL), "receive");
         check(srd_send(endpoint, server, TAG_PING, out, bytes, flags, NULL), "send");
-        /* A buffer that was not copied must not be filled again before SRD_SENT. */
+        /* If the library has not copied the buffer, it must not be filled before SRD_SENT. */
         srd_event event = await(endpoint, 0, "ping");
         if (event.kind == SRD_SENT)
             event = await(endpoint, SRD_RECEIVED, "ping");

@@ -4,17 +4,17 @@ use srd_efa::layer::{Kind, OperationCompletion, Outcome};
 
 use crate::Status;
 
-/// A message was sent.
+/// Kind of event: a message was sent.
 pub const SRD_SENT: u32 = 1;
-/// A message was received.
+/// Kind of event: a message was received.
 pub const SRD_RECEIVED: u32 = 2;
-/// A peer's memory was read.
+/// Kind of event: a peer's memory was read.
 pub const SRD_READ: u32 = 3;
-/// A peer's memory was written.
+/// Kind of event: a peer's memory was written.
 pub const SRD_WRITTEN: u32 = 4;
-/// An atomic operation was executed at a peer.
+/// Kind of event: an atomic operation was executed at a peer.
 pub const SRD_COMPUTED: u32 = 5;
-/// A peer wrote our memory, and requested a notification.
+/// Kind of event: a peer wrote our memory, and requested a notification.
 pub const SRD_NOTIFIED: u32 = 6;
 
 /// `srd_event` in the layout of C.
@@ -24,7 +24,7 @@ pub const SRD_NOTIFIED: u32 = 6;
 pub struct Event {
     pub kind: u32,
     pub status: i32,
-    /// Pointer of the program, which is returned unchanged.
+    /// Pointer that the program passed with the operation, returned unchanged.
     pub context: usize,
     pub peer: u64,
     pub tag: u64,

@@ -34,7 +34,7 @@ pub struct Peers {
 #[derive(Clone, Copy, Debug, Default)]
 struct Slot {
     generation: u32,
-    /// Number of connections of the program to the peer.
+    /// Number of times that the program has connected to the peer and not disconnected yet.
     references: u32,
     /// Whether the program has a handle for the peer.
     known: bool,

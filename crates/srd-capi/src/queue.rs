@@ -28,7 +28,7 @@ pub struct Queue {
 #[derive(Debug, Default)]
 struct State {
     events: VecDeque<Event>,
-    /// Reason why no more events will arrive.
+    /// Reason why no more events will arrive; `None` while the queue has not ended.
     over: Option<Status>,
     /// Whether the program has requested the descriptor.
     watched: bool,
@@ -89,7 +89,7 @@ impl Queue {
         Ok(count)
     }
 
-    /// Returns the descriptor, which belongs to the queue.
+    /// Returns the descriptor on which the program can wait for events. It belongs to the queue.
     pub fn watch(&self) -> RawFd {
         let mut state = self.lock();
         state.watched = true;

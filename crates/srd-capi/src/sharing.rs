@@ -9,9 +9,9 @@ use crate::shares::SHARES_MAX;
 use crate::sink::EventSink;
 use crate::{Error, Outcome, Status};
 
-/// Peers may read the memory.
+/// Access flag: peers may read the memory.
 pub const SRD_SHARE_READ: u32 = 1;
-/// Peers may write the memory.
+/// Access flag: peers may write the memory.
 pub const SRD_SHARE_WRITE: u32 = 2;
 
 impl Endpoint {

@@ -7,11 +7,11 @@ use srd_efa::layer::{
 use crate::endpoint::{Endpoint, Submitter};
 use crate::{Error, Outcome, Status};
 
-/// The program may reuse the buffer when the call returns; only a failure is reported.
+/// Flag: the program may reuse the buffer when the call returns, and only a failure is reported.
 pub const SRD_INJECT: u32 = 1;
-/// The operation completes when its data is in the peer's memory.
+/// Flag: the operation completes when its data is in the peer's memory.
 pub const SRD_DELIVERED: u32 = 2;
-/// Only a failure is reported.
+/// Flag: the operation reports only a failure, not its success.
 pub const SRD_QUIET: u32 = 4;
 
 /// A message to send.
@@ -34,7 +34,7 @@ pub struct Send {
 pub struct Recv {
     /// Handle of the peer, or [`ANY`](crate::peers::ANY).
     pub peer: u64,
-    /// Tag of the message.
+    /// Tag that the message must have.
     pub tag: u64,
     /// Bits of the tag that are not compared.
     pub ignore: u64,
@@ -64,7 +64,7 @@ pub struct Copying {
     pub piece: Iov,
     /// Whether memory is read; otherwise it is written.
     pub read: bool,
-    /// Data for an event at the peer.
+    /// Number that an event at the peer carries; `None`: the peer gets no event.
     pub data: Option<u64>,
     /// Flags such as `SRD_INJECT`.
     pub flags: u32,
@@ -81,9 +81,10 @@ pub struct Compute {
     pub op: AtomicOp,
     /// Address of the operand, valid during the call.
     pub operand: usize,
-    /// Address of the comparand, valid during the call.
+    /// Address of the number with which a compare-and-swap compares, valid during the call; `None`
+    /// for other operations.
     pub compare: Option<usize>,
-    /// Address to which the former value is written.
+    /// Address to which the former value is written; `None` if it is not needed.
     pub result: Option<usize>,
     /// Context that is returned in the event.
     pub context: usize,
@@ -100,12 +101,12 @@ fn until(flags: u32) -> Outcome<Until> {
     }
 }
 
-/// Whether success is reported.
+/// Whether an operation with these flags also reports its success.
 fn signaled(flags: u32) -> bool {
     flags & (SRD_QUIET | SRD_INJECT) == 0
 }
 
-/// Returns the eight bytes at an address; `None`: an empty piece.
+/// Returns the eight bytes at an address as an [`Iov`]; `None`: an empty one.
 fn handle(at: Option<usize>) -> Iov {
     match at {
         None => Iov { addr: 0, length: 0 },
@@ -113,7 +114,7 @@ fn handle(at: Option<usize>) -> Iov {
     }
 }
 
-/// Returns the pieces of a buffer; an empty buffer has no pieces.
+/// Returns the parts of a buffer: one, or no part if the buffer is empty.
 fn iov(piece: &Iov) -> &[Iov] {
     if piece.length == 0 { &[] } else { std::slice::from_ref(piece) }
 }

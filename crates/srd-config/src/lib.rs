@@ -13,11 +13,11 @@ const SHOWN_CHARS_MAX: usize = 100;
 pub struct ConfigError {
     /// Path of the file.
     pub file: PathBuf,
-    /// Position in the file, if the fault is at one position.
+    /// Position of the fault; `None` if the fault is not at one position.
     pub place: Option<Location>,
-    /// Fault.
+    /// Description of the fault.
     pub what: String,
-    /// Remedy.
+    /// Advice how the user can correct the fault.
     pub remedy: String,
 }
 
@@ -65,7 +65,8 @@ pub struct Source<'a> {
 }
 
 impl Source<'_> {
-    /// Returns an error at these bytes of the text.
+    /// Returns an error whose position is `span`, a range of bytes of the text. `None`: the error
+    /// has no position.
     pub fn error(
         &self,
         span: Option<Range<usize>>,

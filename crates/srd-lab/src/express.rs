@@ -34,7 +34,7 @@ pub const HOSTS_MAX: usize = 64;
 pub const PORT: u16 = 7471;
 /// Name of the interface that each daemon creates.
 pub const DEVICE: &str = "srd0";
-/// Time limit until all peers see each other.
+/// Time limit for all daemons to reach each other.
 const UP_MAX: Duration = Duration::from_secs(60);
 /// Time that a daemon gets to end after SIGTERM.
 const LEAVE_MAX: Duration = Duration::from_secs(5);
@@ -45,7 +45,8 @@ const LOG_LINES: usize = 12;
 /// Destination port of the datagram that makes a daemon contact its peer.
 const DISCARD_PORT: u16 = 9;
 
-/// Returns the words that start a daemon's command with a real-time priority (1 to 50).
+/// Returns the beginning of a command that starts a daemon with a real-time priority (1 to 50);
+/// empty without a priority.
 fn at_priority(priority: Option<u8>) -> Vec<String> {
     let words = |priority: u8| ["chrt".into(), "-f".into(), priority.to_string()];
     priority.map_or_else(Vec::new, |priority| words(priority).into())
@@ -325,7 +326,8 @@ fn toml_string(text: &str) -> String {
     quoted + "\""
 }
 
-/// Returns the peers that a daemon does not reach yet, each with its state.
+/// Returns the peers that a daemon does not reach yet, each with its state, from the daemon's
+/// status.
 fn missing_peers(status: &Value) -> Result<Vec<String>> {
     let peers = status["peers"].as_array().context("`srd status` names no peers")?;
     if peers.is_empty() {
@@ -344,7 +346,8 @@ fn missing_peers(status: &Value) -> Result<Vec<String>> {
     Ok(missing.collect())
 }
 
-/// Adds the numbers of `counters`, and the retransmissions of the peers, to `sum`.
+/// Adds the numbers in `counters` of a daemon's status, and the retransmissions to its peers, to
+/// `sum`.
 fn add_counters(status: &Value, sum: &mut BTreeMap<String, f64>) {
     for (name, value) in status["counters"].as_object().into_iter().flatten() {
         if let Some(value) = value.as_f64() {

@@ -13,9 +13,9 @@ use std::path::Path;
 pub struct Missing {
     /// Name of the requirement.
     pub what: &'static str,
-    /// Purpose of the requirement.
+    /// Feature that needs the requirement.
     pub needed_for: &'static str,
-    /// Remedy.
+    /// Command or action that provides the requirement.
     pub remedy: &'static str,
     /// Whether no fabric can be built without it.
     pub required: bool,

@@ -36,11 +36,13 @@ pub type Serve = dyn Fn(TcpStream, &ConnectionSlot) + Send + Sync;
 /// Rules for accepting connections.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Admission {
-    /// Largest number of connections at once; a further connection is closed at once.
+    /// Largest number of connections at once. A further connection is closed at once, or evicts an
+    /// older one.
     pub clients_max: usize,
     /// Largest number of connections of one source address.
     pub address_max: usize,
-    /// Whether each connection is evictable until [`ConnectionSlot::keep`] is called.
+    /// Whether each connection is evictable until [`ConnectionSlot::keep`] is called: it may be
+    /// closed to make space for a newer one.
     pub strangers: bool,
     /// Whether connections from unprivileged ports are also accepted.
     pub any_port: bool,
@@ -140,7 +142,7 @@ pub struct Acceptor {
     open: Arc<Open>,
     stop: Stop,
     thread: thread::JoinHandle<()>,
-    /// Pipe to the thread, which ends when this end is closed.
+    /// Write end of a pipe to the accepting thread. The thread ends when this end is closed.
     wake: PipeWriter,
 }
 
@@ -189,9 +191,9 @@ impl Acceptor {
         self.listener.local_addr()
     }
 
-    /// Accepts no more connections, reads no more calls, and waits until each connection has its
-    /// replies, or until `within` has passed. Returns the number of connections that are still open
-    /// then.
+    /// Ends the acceptor: it accepts no more connections and reads no more calls. Waits until all
+    /// replies were sent and the connections have ended, or until `within` has passed. Returns the
+    /// number of connections that are still open after this time.
     pub fn end(self, within: Duration) -> usize {
         let Self { listener, open, stop, thread, wake } = self;
         stop.set();
@@ -217,7 +219,7 @@ impl Acceptor {
 struct Worker {
     listener: Arc<TcpListener>,
     open: Arc<Open>,
-    /// Pipe whose end is reached when the thread is to end.
+    /// Read end of a pipe. The thread ends when the other end is closed.
     woken: PipeReader,
     serve: Arc<Serve>,
     admission: Admission,
@@ -294,7 +296,7 @@ impl Worker {
     }
 }
 
-/// Slot of a connection. Dropping it frees the slot.
+/// The slot of one connection, of the limited number of slots. Dropping this value frees the slot.
 pub struct ConnectionSlot {
     id: u64,
     /// Address of the connection's peer.

@@ -1,4 +1,4 @@
-//! Connections to the other half, by name or address.
+//! Connections to the other half of the proxy or to the NFS server, by name or address.
 
 use std::io::{self, ErrorKind};
 use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
@@ -25,7 +25,7 @@ pub const NFS_PORT: u16 = 2049;
 /// A host and a port, as the user writes them.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Target {
-    /// A name or an address.
+    /// A host name or an IP address.
     pub host: String,
     /// The port.
     pub port: u16,
@@ -62,16 +62,18 @@ impl std::fmt::Display for Target {
     }
 }
 
-/// The files of TLS, and the name that the server's certificate must have.
+/// Certificate files of the half beside the client, and the name that the server's certificate must
+/// have.
 #[derive(Clone, Default, PartialEq, Eq, Debug)]
 pub struct TlsFiles {
-    /// Issuers of the server's certificate.
+    /// File with the certificates that may have issued the server's certificate.
     pub ca: PathBuf,
-    /// Lists of certificates that these issuers have revoked.
+    /// File with the lists of certificates that these issuers have revoked; `None`: no list is
+    /// checked.
     pub crl: Option<PathBuf>,
-    /// This half's certificate, if the server requires one.
+    /// Certificate of this half; `None` if the server requires no certificate.
     pub own: Option<Identity>,
-    /// The name in the server's certificate, if it is not the host's.
+    /// Name in the server's certificate; `None` if it is the name of the target host.
     pub server_name: Option<String>,
 }
 
@@ -102,7 +104,8 @@ struct Tls {
 }
 
 impl Dialer {
-    /// Reads the certificates.
+    /// Creates a dialer for `target`, and reads the certificate files. Without `tls` connections
+    /// are not encrypted.
     ///
     /// # Errors
     /// A text for the user, if a file or the server's name is invalid.
@@ -123,8 +126,9 @@ impl Dialer {
         Self { only_here: true, ..self }
     }
 
-    /// Connects from ports below 1024, which an NFS server accepts as root's, as long as this
-    /// process may use them and one is free. `missed` counts connections from other ports.
+    /// Makes connections from ports below 1024, as an NFS server requires for calls of root. If
+    /// this process may not use these ports or none is free, connections are made from other ports.
+    /// `missed` counts those.
     #[must_use]
     pub fn from_reserved_ports(self, missed: Counter) -> Self {
         Self { reserved: Some(ReservedPorts { missed, lines: Lines::default() }), ..self }

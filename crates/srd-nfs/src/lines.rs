@@ -18,7 +18,7 @@ pub(crate) struct Lines(Mutex<State>);
 
 #[derive(Debug, Default)]
 struct State {
-    /// Start of the current window.
+    /// Start of the current window; `None` before the first line.
     since: Option<Instant>,
     said: u32,
     left_out: u64,

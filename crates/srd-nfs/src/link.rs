@@ -139,7 +139,7 @@ fn is_timeout(error: &io::Error) -> bool {
     matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut)
 }
 
-/// The half that reads.
+/// The half of a connection that reads.
 #[derive(Debug)]
 pub struct ReadHalf {
     link: Arc<Link>,
@@ -188,7 +188,7 @@ impl Read for ReadHalf {
     }
 }
 
-/// The half that writes.
+/// The half of a connection that writes.
 #[derive(Debug)]
 pub struct WriteHalf {
     link: Arc<Link>,
@@ -196,7 +196,7 @@ pub struct WriteHalf {
 }
 
 impl WriteHalf {
-    /// Sends all bytes.
+    /// Sends all bytes, encrypted if the connection uses TLS.
     ///
     /// # Errors
     /// An error of the operating system, if the connection has failed.

@@ -13,20 +13,20 @@ use srd_http::{Listener, Request, Response, Server, Status};
 /// Counters of a process. Clones share them.
 #[derive(Clone, Default, Debug)]
 pub struct Metrics {
-    /// Connections that are served now.
+    /// Number of client connections that are served now.
     pub clients: Gauge,
-    /// Connections that were accepted.
+    /// Client connections that were accepted.
     pub clients_taken: Counter,
-    /// Connections that were refused at the limit, or evicted for a newer connection.
+    /// Client connections that were refused at the limit, or evicted for a newer connection.
     pub clients_refused: Counter,
-    /// Connections that were closed because their source address reached its limit.
+    /// Client connections that were closed because their source address reached its limit.
     pub clients_address_refused: Counter,
-    /// Connections from ports that any user may bind, closed at once.
+    /// Client connections from ports that any user may bind, closed at once.
     pub clients_unprivileged: Counter,
-    /// Connections that ended by an error of the other side: a TLS failure, an invalid record, or
-    /// silence.
+    /// Client connections that ended by an error of the client: a TLS failure, an invalid record,
+    /// or silence.
     pub clients_failed: Counter,
-    /// Connections to the server that are up now.
+    /// Number of connections to the server that are up now.
     pub upstreams: Gauge,
     /// Connections to the server that were lost.
     pub upstreams_lost: Counter,
@@ -35,7 +35,7 @@ pub struct Metrics {
     /// Connections to the server from ports that any user may bind, because no port below 1024 was
     /// free.
     pub upstreams_unprivileged: Counter,
-    /// Connections that were added because the others were busy.
+    /// Connections to the server that were added because a client's other connections were busy.
     pub upstreams_added: Counter,
     /// Calls accepted from clients.
     pub calls: Counter,

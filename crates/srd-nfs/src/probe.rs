@@ -1,4 +1,4 @@
-//! One NULL call (RFC 5531, section 12): checks whether an NFS server answers at this target.
+//! One NULL call (RFC 5531, section 12), which checks whether an NFS server answers at a target.
 
 use std::io::BufReader;
 use std::net::Shutdown;

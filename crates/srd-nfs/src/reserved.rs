@@ -45,7 +45,7 @@ pub fn check() -> io::Result<()> {
     Err(last.expect("there are ports"))
 }
 
-/// Connects from one of these ports, within `wait`.
+/// Connects to `to` from one of `ports`, within the time `wait`.
 ///
 /// # Errors
 /// An error of the operating system, if the other side refuses or does not answer in time.

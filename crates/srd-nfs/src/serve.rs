@@ -30,14 +30,16 @@ const RELAY_BYTES: usize = 256 << 10;
 /// Timeout of a read from the server; a silence of this length ends a drain.
 const QUIET: Duration = Duration::from_secs(1);
 
-/// The files of TLS.
+/// Certificate files of the half beside the NFS server.
 #[derive(Clone, Default, PartialEq, Eq, Debug)]
 pub struct TlsFiles {
-    /// The server's certificate and key.
+    /// Files with this half's certificate and key.
     pub own: Identity,
-    /// Issuers of clients' certificates; without them every client is served.
+    /// File with the certificates that may have issued clients' certificates; `None`: every client
+    /// is served.
     pub client_ca: Option<PathBuf>,
-    /// Lists of certificates that these issuers have revoked.
+    /// File with the lists of certificates that these issuers have revoked; `None`: no list is
+    /// checked.
     pub crl: Option<PathBuf>,
     /// Accepted names; a client's certificate must have one of them. If empty, any name is
     /// accepted.
@@ -97,7 +99,8 @@ fn load(files: &TlsFiles, pacing: Pacing) -> Result<Arc<ServerConfig>> {
     tls::server(&files.own, clients, pacing.tls_record_bytes)
 }
 
-/// Starts the half. Without `certificates` connections use no TLS.
+/// Starts the half of the proxy beside the NFS server. Without `certificates` it accepts
+/// connections without TLS.
 ///
 /// # Errors
 /// An error of the operating system, if the thread cannot be started.

@@ -26,23 +26,24 @@ const RECORD_FRAME_BYTES: usize = 5;
 /// PEM.
 #[derive(Clone, Default, PartialEq, Eq, Debug)]
 pub struct Identity {
-    /// The certificate first, then the intermediate certificates.
+    /// File with the certificate first, then the intermediate certificates.
     pub certificate: PathBuf,
-    /// The key.
+    /// File with the private key.
     pub key: PathBuf,
 }
 
 /// The issuers of the other side's certificates. The files are in PEM.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Issuers<'a> {
-    /// Certificates of the issuers.
+    /// File with the certificates of the issuers.
     pub ca: &'a Path,
-    /// Lists of certificates that the issuers have revoked. If set, the file has to contain one
-    /// list of each issuer.
+    /// File with the lists of certificates that the issuers have revoked, one list of each issuer;
+    /// `None`: no list is checked.
     pub crl: Option<&'a Path>,
 }
 
-/// Returns the TLS settings of the half beside the client.
+/// Returns the TLS settings of the half beside the client. `cut` is the largest number of bytes of
+/// a TLS record; `None`: up to 16 KiB.
 ///
 /// # Errors
 /// A text for the user, if a file cannot be read or has the wrong content.
@@ -70,7 +71,8 @@ pub fn client(
 
 /// Returns the TLS settings of the half beside the server. `clients` holds the issuers of clients'
 /// certificates and the accepted names: if there are names, a certificate must have one of them. If
-/// `clients` is `None`, every client is served.
+/// `clients` is `None`, every client is served. `cut` is the largest number of bytes of a TLS
+/// record; `None`: up to 16 KiB.
 ///
 /// # Errors
 /// The errors of [`client`].

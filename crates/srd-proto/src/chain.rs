@@ -6,14 +6,15 @@
 
 use alloc::vec::Vec;
 
-/// End of a chain.
+/// Value of a link at the end of a chain.
 const NONE: u32 = u32::MAX;
 
-/// Links of a table's entries, one for each entry.
+/// For each entry of the table, the index of the entry before it and of the entry after it in its
+/// chain.
 #[derive(Debug, Default)]
 pub(crate) struct Links(Vec<[u32; 2]>);
 
-/// A list. The entries are indices into the table.
+/// A chain of entries, which are indices into the table.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Chain {
     first: u32,
@@ -24,7 +25,7 @@ const BEFORE: usize = 0;
 const AFTER: usize = 1;
 
 impl Links {
-    /// Adds an entry, which is in no chain.
+    /// Adds the links of a new entry of the table. The entry is in no chain yet.
     pub(crate) fn grow(&mut self) {
         self.0.push([NONE; 2]);
     }

@@ -8,7 +8,8 @@ use zeroize::Zeroize as _;
 use crate::error::ConfigError;
 use crate::time::Duration;
 
-/// Units of time, in nanoseconds.
+/// A microsecond in nanoseconds. Bounds of times in the table of [`Config::check`] are multiples of
+/// this unit.
 const US: u64 = 1_000;
 const MS: u64 = 1_000 * US;
 const S: u64 = 1_000 * MS;
@@ -20,15 +21,16 @@ pub const ADDRESSES_MAX: usize = 4;
 const WINDOW_PACKETS_LEAST: u64 = 128;
 const WINDOW_PACKETS_MOST: u64 = 4096;
 
-/// Protection of an endpoint's packets.
+/// Mode of authentication and encryption of an endpoint's packets.
 #[derive(Clone, Debug)]
 pub enum Protection {
-    /// Neither authenticated nor encrypted. For trusted fabrics and simulation only.
+    /// Packets are neither authenticated nor encrypted. This mode is for trusted fabrics and
+    /// simulation only.
     Plain,
-    /// A key that every member of a job has, 32 uniformly random bytes. Packets are authenticated
+    /// One key that all members of a job have: 32 uniformly random bytes. Packets are authenticated
     /// and encrypted. Any member can impersonate any other (S21).
     JobKey([u8; 32]),
-    /// A static key pair for each node (Noise IK). This is our private key.
+    /// Each node has a static key pair (Noise IK). The value is the private key of this endpoint.
     Static([u8; 32]),
 }
 
@@ -56,134 +58,153 @@ impl Protection {
 /// Set of peers that a node with a static key accepts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Admission {
-    /// Only peers that were added with their public key.
+    /// The node accepts only peers that the application added with their public key.
     Known,
-    /// Any peer that has a key. Peers are distinguished by their keys; the owners of the keys are
-    /// unknown.
+    /// The node accepts any peer that proves possession of its key. The key distinguishes peers,
+    /// but does not show to whom it belongs.
     Anyone,
 }
 
 /// Rule by which the path of the next packet is chosen.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Spray {
-    /// Paths that were confirmed recently first, then the next path without a penalty in a
-    /// rotation.
+    /// Prefers paths that were confirmed recently; otherwise takes the next path in a rotation that
+    /// has no penalty.
     Adaptive,
-    /// The next path in a rotation, whatever its state.
+    /// Takes the next path in a rotation, even if packets on it were lost.
     Oblivious,
-    /// One path. A retransmission timeout selects another entropy value for it.
+    /// Uses one path. A retransmission timeout selects another entropy value for it.
     Single,
 }
 
-/// Configuration of an endpoint. [`Config::default`] is for a 100 Gb/s fabric with links of
+/// Configuration of an endpoint. [`Config::default`] is for a 100 Gb/s fabric with delays of
 /// microseconds; [`Config::sockets`] is for kernel sockets.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// Protection of every packet.
+    /// Mode of authentication and encryption of every packet.
     pub protection: Protection,
-    /// Peers that are accepted, with static keys.
+    /// Set of peers that the endpoint accepts. It matters only if `protection` is `Static`.
     pub admission: Admission,
-    /// The well-known UDP port at which we receive. The greeting contains it, because data leaves
-    /// from other ports. 1..=65,535.
+    /// The well-known UDP port at which we receive. The greeting contains it, because the source
+    /// port of a packet is that of its path. Range: 1..=65,535.
     pub local_port: u16,
-    /// Local addresses from which packets leave, in turns over the entropies. 1..=4.
+    /// Number of local IP addresses from which packets leave. Entropy value `i` uses address `i`
+    /// modulo this number. Range: 1..=4.
     pub local_addresses: u8,
-    /// Largest UDP payload of a packet, header and tag included. 256..=65,000.
+    /// Largest UDP payload of a packet, header and tag included. Range: 256..=65,000.
     pub packet_bytes_max: u16,
-    /// An IP address of this machine, if peers at it are on this machine too. Packets to them use
-    /// no interface, so the limit of an interface in `packet_bytes_max` does not apply to them.
+    /// The IP address of this machine, if peers at it are on this machine too. Packets to such a
+    /// peer pass no network interface, so `own_packet_bytes_max` may exceed `packet_bytes_max`, the
+    /// limit of the interface. `None`: `packet_bytes_max` applies to every peer.
     pub own_ip: Option<IpAddr>,
-    /// Largest UDP payload of a packet to a peer at `own_ip`. Zero: the same as for all other
-    /// peers. 0..=65,000.
+    /// Largest UDP payload of a packet to a peer at `own_ip`. A value below `packet_bytes_max`,
+    /// such as 0, means `packet_bytes_max`. Range: 0..=65,000.
     pub own_packet_bytes_max: u16,
-    /// Rate of our own link, bits per second. Zero: unknown, estimated from delivery.
+    /// Rate of our own link in bits per second. Zero: the rate is unknown, and the endpoint
+    /// estimates it from the delivery rate.
     pub link_rate_bps: u64,
     /// Whether data leaves the endpoint no faster than `link_rate_bps`, if that is known. Switch
     /// this on if the endpoint is the only user of its link and the host does not keep the queue of
     /// the interface short.
     pub egress_pacing: bool,
-    /// Bytes of a packet on the wire in addition to its UDP payload (IP and UDP; on emulated links,
-    /// the bytes that they count). 0..=200.
+    /// Bytes of a packet above the Ethernet layer in addition to its UDP payload: those of the IP
+    /// and UDP headers, or the value that an emulated link counts. Egress pacing uses it. Range:
+    /// 0..=200.
     pub wire_overhead_bytes: u16,
-    /// Round-trip time assumed before the first measurement. 100 ns..=10 s.
+    /// Round-trip time that is assumed before the first measurement. Range: 100 ns..=10 s.
     pub rtt_initial: Duration,
-    /// Rule by which paths are chosen.
+    /// Rule by which the path of each packet is chosen.
     pub spray: Spray,
-    /// Number of paths (entropy values) per context. 1..=256.
+    /// Number of paths (entropy values) per context. Range: 1..=256.
     pub paths: u16,
     /// Maximum number of consecutive packets on one path. A run is also limited to a quarter of the
-    /// window, to the bytes that leave in 50 us, and to 64 KB. 1..=64.
+    /// window, to the bytes that leave in 50 us, and to 64 KB. Range: 1..=64.
     pub spray_burst_packets: u8,
-    /// Target queueing delay as a percentage of the base round trip. 5..=400.
+    /// Target queueing delay as a percentage of the base round trip. Range: 5..=400.
     pub delay_target_percent: u32,
-    /// Least target queueing delay: twice the host's own timing jitter. It counts as transit time
-    /// in the bandwidth-delay product. 0..=1 s.
+    /// Lower bound of the target queueing delay, about twice the timing jitter of the host. The
+    /// bandwidth-delay product is the link rate times the base round trip and this time. Range:
+    /// 0..=1 s.
     pub delay_target_min: Duration,
-    /// Window of a new context, in bytes; zero: 2.25 bandwidth-delay products. 0..=4 GiB.
+    /// Initial congestion window of a context, in bytes. Zero means 2.25 bandwidth-delay products.
+    /// Range: 0..=4 GiB.
     pub window_initial_bytes: u64,
-    /// Largest window, as a percentage of the bandwidth-delay product. 50..=1000.
+    /// Upper bound of the congestion window, as a percentage of the bandwidth-delay product. Range:
+    /// 50..=1000.
     pub window_max_percent: u32,
-    /// Whether a receiver with several senders shares its link by credit.
+    /// Whether this endpoint, while several peers send to it, divides the rate of its link among
+    /// them by credit limits.
     pub receiver_share: bool,
-    /// Receiver's outstanding credit, as a percentage of its bandwidth-delay product. 50..=400.
+    /// Upper bound of the unused credit of all senders together, as a percentage of this receiver's
+    /// bandwidth-delay product. Range: 50..=400.
     pub credit_percent: u32,
-    /// Maximum number of packets before an acknowledgement is sent. 1..=256.
+    /// Number of unacknowledged received packets at which an acknowledgement is sent at once.
+    /// Range: 1..=256.
     pub ack_packets: u16,
-    /// Maximum number of bytes before an acknowledgement is sent. 1..=16 MiB.
+    /// Number of unacknowledged received bytes at which an acknowledgement is sent at once. Range:
+    /// 1..=16 MiB.
     pub ack_bytes: u32,
-    /// Maximum time from an arrival to its acknowledgement. 0..=1 s.
+    /// Maximum time from the arrival of a packet to its acknowledgement. Range: 0..=1 s.
     pub ack_delay: Duration,
-    /// Maximum time from an arrival to its acknowledgement in interactive mode, in which the peer's
-    /// answer shows that the packet arrived. A value below `ack_delay` means `ack_delay`. 0..=1 s.
+    /// Maximum time from the arrival of a packet of interactive mode to its acknowledgement. In
+    /// this mode our next data packet already shows the peer that its packet arrived. A value below
+    /// `ack_delay` means `ack_delay`. Range: 0..=1 s.
     pub ack_delay_interactive: Duration,
-    /// Path tuples per acknowledgement. 1..=16.
+    /// Maximum number of observations (PSN, delay and mark of a packet) in one acknowledgement.
+    /// Range: 1..=16.
     pub ack_tuples_max: u8,
     /// Lower bound of the retransmission timeout. It exceeds the delay of an answer behind a full
     /// port of a switch (160 us with 2 MB at 100 Gb/s, 340 us measured with 8 MB): a shorter
-    /// timeout declares everything in flight lost while it only waits. 1 us..=10 s.
+    /// timeout declares everything in flight lost while it only waits. Range: 1 us..=10 s.
     pub rto_min: Duration,
-    /// Upper bound of the retransmission timeout's back-off. `rto_min`..=60 s.
+    /// Upper bound of the retransmission timeout, which doubles while nothing is acknowledged.
+    /// Range: `rto_min`..=60 s.
     pub rto_max: Duration,
-    /// Longest silence of a peer, with data outstanding, before it is declared down. 1 ms..=1 day.
+    /// Longest silence of a peer that owes an answer, before it is declared down. Range: 1 ms..=1
+    /// day.
     pub peer_timeout: Duration,
-    /// Longest silence of a peer that has never answered, before it is declared down; zero means
-    /// `peer_timeout`. 1 ms..=1 day.
+    /// Longest silence of a peer that owes an answer and has never answered, before it is declared
+    /// down. Zero means `peer_timeout`. Range: 1 ms..=1 day.
     pub answer_timeout: Duration,
-    /// Silence after which an idle context sends a probe, at least 100 us. After a packet was sent
-    /// to the peer a quarter of this time counts instead, and an eighth between probes.
-    /// [`Duration::MAX`]: never.
+    /// Idle time, at least 100 us, after which a context sends a probe. If a packet was sent to the
+    /// peer and the peer has been silent since then, a probe is sent after a quarter of this time,
+    /// and after each further eighth of it. [`Duration::MAX`] means never.
     pub keepalive: Duration,
-    /// Idle time after which a context releases its memory. It must be longer than `peer_timeout`,
-    /// ours and any peer's, otherwise a datagram that is retransmitted after it could be delivered
-    /// again.
+    /// Idle time after which a context releases its memory. It must be longer than the
+    /// `peer_timeout` of this endpoint and of any peer, otherwise a datagram that is retransmitted
+    /// later could be delivered twice.
     pub idle_reclaim: Duration,
-    /// Idle time, at least 100 us, after which a context hibernates: it releases the tables of its
-    /// sender and keeps the state that the protocol needs later. With this parameter, contexts with
-    /// peers that the application named are never reclaimed. [`Duration::MAX`]: never. Contexts
-    /// with a keepalive do not hibernate.
+    /// Idle time, at least 100 us, after which a context hibernates: it releases its sender's
+    /// tables, which are created again for its next datagram. [`Duration::MAX`] means never. If
+    /// contexts hibernate, `idle_reclaim` does not apply to peers that the application named.
+    /// Contexts with a keepalive do not hibernate.
     pub idle_hibernate: Duration,
-    /// RNR verdicts before a datagram fails; 7 means without limit, as in EFA. 0..=7.
+    /// Number of times that a datagram is sent again after it was refused for lack of a receive
+    /// buffer (RNR), before it fails; 7 means without limit, as in EFA. Range: 0..=7.
     pub rnr_retries: u8,
-    /// Peers per endpoint. 1..=1,000,000.
+    /// Maximum number of peers of an endpoint. Range: 1..=1,000,000.
     pub peers_max: u32,
-    /// Queue pairs that may send to one peer, counted separately in each class. 1..=65,536.
+    /// Maximum number of flows with waiting datagrams to one peer. A flow is the datagrams of one
+    /// queue pair in one class. Range: 1..=65,536.
     pub flows_max: u32,
-    /// Datagrams that may wait or be in flight per peer. 1..=1,048,576.
+    /// Maximum number of datagrams per peer that wait or are in flight. Range: 1..=1,048,576.
     pub send_queue_datagrams_max: u32,
-    /// Unreliable datagrams that may wait per peer. 1..=65,536.
+    /// Maximum number of unreliable datagrams per peer that wait. Range: 1..=65,536.
     pub unreliable_queue_datagrams_max: u32,
     /// PSN window: maximum distance between the floor and the newest PSN of a peer, for sending and
-    /// for receiving. A power of two, 128..=4096.
+    /// for receiving. Range: powers of two, 128..=4096.
     pub window_packets_max: u16,
-    /// Events that may wait in an endpoint before it refuses sends. 1..=2^30.
+    /// Number of events that the application has not polled, at which the endpoint refuses sends.
+    /// Range: 1..=2^30.
     pub events_max: u32,
-    /// New contexts per second beyond which strangers must return a cookie. 0..=1,000,000.
+    /// Number of openings per second beyond which strangers must return a cookie. Range:
+    /// 0..=1,000,000.
     pub handshakes_per_second_max: u32,
-    /// Packets sealed under one key before it is replaced. 1..=2^48.
+    /// Number of packets that are sealed under one key before it is replaced. Range: 1..=2^48.
     pub key_packets_max: u64,
-    /// Lifetime of a key before it is replaced. 100 us..=1 day.
+    /// Time after which a key in use is replaced. Range: 100 us..=1 day.
     pub key_lifetime: Duration,
-    /// Whether data packets are sent as ECN-capable (ECT).
+    /// Whether data packets are sent as ECN-capable (ECT(0)).
     pub ecn: bool,
     /// Whether contexts discover the largest packet size that the fabric passes.
     pub mtu_discovery: bool,
@@ -241,9 +262,9 @@ impl Default for Config {
 }
 
 impl Config {
-    /// Defaults for kernel UDP sockets: longer runs on a path, so that segmentation offload is
-    /// effective, acknowledgements for whole batches, and minimum times above the host's scheduling
-    /// jitter.
+    /// Defaults for kernel UDP sockets. They differ from [`Config::default`] in longer runs of
+    /// packets on one path, so that segmentation offload is effective, in one acknowledgement per
+    /// batch, and in minimum times above the host's scheduling jitter.
     pub fn sockets() -> Self {
         Self {
             link_rate_bps: 0,
@@ -265,36 +286,38 @@ impl Config {
         }
     }
 
-    /// E3c. Largest packet to a peer at this address, in UDP payload bytes, as far as this machine
-    /// can derive it.
+    /// E3c. Largest packet to a peer at this address, in UDP payload bytes. A smaller limit of the
+    /// route to it is not considered.
     pub fn packet_bytes_to(&self, ip: IpAddr) -> u16 {
         let own = self.own_ip == Some(ip);
         if own { self.packet_bytes_most() } else { self.packet_bytes_max }
     }
 
-    /// Largest packet to any peer.
+    /// Largest packet to any peer, in UDP payload bytes.
     pub fn packet_bytes_most(&self) -> u16 {
         self.packet_bytes_max.max(self.own_packet_bytes_max)
     }
 
-    /// Longest silence of a peer, depending on whether it has answered before.
+    /// Longest silence of a peer that owes an answer, before it is given up. `has_received`: the
+    /// peer has answered in this context.
     pub(crate) fn patience(&self, has_received: bool) -> Duration {
         let known = has_received || self.answer_timeout == Duration::ZERO;
         if known { self.peer_timeout } else { self.answer_timeout }
     }
 
-    /// Lateness of a call that counts as a pause of this endpoint: a quarter of the shortest time
-    /// that a peer has to answer. A shorter pause leaves enough of that time.
+    /// Minimum lateness of a call that counts as a pause of this endpoint itself and not as silence
+    /// of its peers: a quarter of the shortest time that a peer has to answer.
     pub(crate) fn own_pause_min(&self) -> Duration {
         self.peer_timeout.min(self.patience(false)).over(4).max(Duration::from_millis(1))
     }
 
-    /// Maximum wait of an acknowledgement that the sender did not request at once.
+    /// Maximum delay of an acknowledgement that the sender did not request at once. `interactive`:
+    /// all packets to be acknowledged are of interactive mode.
     pub(crate) fn ack_wait(&self, interactive: bool) -> Duration {
         if interactive { self.ack_delay.max(self.ack_delay_interactive) } else { self.ack_delay }
     }
 
-    /// Checks all bounds.
+    /// Checks that each parameter is in its range.
     ///
     /// # Errors
     /// Returns the first parameter that is out of range.
@@ -316,8 +339,8 @@ impl Config {
         Ok(())
     }
 
-    /// Each number with its minimum and maximum. The pattern names every parameter, so that a new
-    /// one without a bound does not compile.
+    /// Each numeric parameter as name, value, minimum and maximum. The pattern names all fields of
+    /// the configuration, so that a new one without a bound does not compile.
     #[rustfmt::skip] // a table
     fn bounds(&self) -> [(&'static str, u64, u64, u64); 36] {
         let Self {
@@ -333,7 +356,7 @@ impl Config {
             events_max, handshakes_per_second_max, key_packets_max, key_lifetime,
         } = self;
         let ns = |d: &Duration| d.as_nanos();
-        // Zero means `peer_timeout`.
+        // An `answer_timeout` of zero means `peer_timeout`.
         let answer_min = if *answer_timeout == Duration::ZERO { 0 } else { MS };
         [
             ("local_port", (*local_port).into(), 1, 65_535),

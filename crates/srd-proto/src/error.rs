@@ -62,18 +62,18 @@ impl core::error::Error for AddPeerError {}
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum SendError {
-    /// There is no such peer.
+    /// The endpoint has no peer with this identifier.
     UnknownPeer,
     /// The datagram is larger than one packet can carry. Segmentation is a task of the layer above.
     TooLarge {
-        /// Maximum number of bytes that fit.
+        /// Maximum number of payload bytes of a datagram to this peer.
         max_bytes: usize,
     },
     /// The context's send queue is full. [`crate::Event::Writable`] follows when it has space
     /// again.
     QueueFull,
-    /// `flows_max` flows have datagrams waiting for this peer, and this would be another one. A
-    /// queue pair has one flow in each class.
+    /// `flows_max` flows already have datagrams waiting for this peer, and the datagram belongs to
+    /// another flow. A flow is the datagrams of one queue pair in one class.
     TooManyFlows,
     /// The endpoint has been closed.
     Closed,
@@ -99,11 +99,12 @@ impl core::error::Error for SendError {}
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub enum DropReason {
-    /// Shorter than its header claims, or with fields that no sender writes.
+    /// The packet is shorter than its header requires, or has a field with a value that no sender
+    /// writes.
     Malformed,
     /// The packet has another version of the protocol.
     Version,
-    /// The packet names a context that does not exist. A Reset was sent, within its rate limit.
+    /// The packet names a context that does not exist. A Reset answers it, within a rate limit.
     UnknownContext,
     /// The packet failed authentication.
     Unauthentic,
@@ -111,15 +112,17 @@ pub enum DropReason {
     Replay,
     /// The packet number is outside of the receive window.
     OutsideWindow,
-    /// A plain packet while protection is on, or the reverse.
+    /// The packet is plain while protection is on, or protected while it is off.
     WrongProtection,
-    /// The table of peers is full.
+    /// The packet would create a peer, and the table of peers is full.
     PeersFull,
-    /// An opening was answered by a Retry: its sender must first return the cookie.
+    /// The packet is an opening, and was answered by a Retry: its sender must first return the
+    /// cookie.
     CookieDemanded,
     /// The packet is from an earlier epoch of the peer.
     StaleEpoch,
-    /// The packet needed a verdict, and too many verdicts wait to be settled.
+    /// The packet would be refused with a verdict, and too many verdicts already wait to be
+    /// settled.
     VerdictsFull,
     /// An unreliable datagram for a queue pair that does not exist or has no receive buffer.
     NoReceiver,

@@ -1,4 +1,5 @@
-//! Reports of the core to the application: deliveries at once, everything else as events.
+//! Reports of the core to the application. Deliveries are returned at once; all other reports are
+//! events.
 
 use core::fmt;
 
@@ -9,10 +10,11 @@ use crate::ids::{DatagramId, PeerId, Qpn};
 /// Class of a datagram, which selects the queue of the context in which it waits.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
 pub enum Class {
-    /// Queue pairs share this class by deficit round robin.
+    /// The default class. The queue pairs of a context share it by deficit round robin.
     #[default]
     Bulk,
-    /// Is sent before bulk, up to a quarter of the bytes while bulk waits.
+    /// Datagrams that are sent before bulk datagrams. While bulk datagrams wait, this class gets at
+    /// most a quarter of the bytes.
     LowLatency,
 }
 
@@ -26,13 +28,13 @@ pub struct Datagram {
     /// Eight bytes of the header that are opaque to SRD: message and segment numbers of the layer
     /// above.
     pub imm: u64,
-    /// The payload, at most [`crate::Endpoint::payload_bytes_max`] bytes. The core releases it
-    /// before it reports the completion, except in batches that were written and have not been sent
-    /// yet.
+    /// The payload, at most [`crate::Endpoint::payload_bytes_max`] bytes. The core releases the
+    /// payload before it reports the completion. Exception: a batch that was written and has not
+    /// been sent yet still refers to it.
     pub payload: Bytes,
-    /// Class in which it waits.
+    /// Class of the queue in which the datagram waits.
     pub class: Class,
-    /// A value that the completion returns.
+    /// A value of the caller, which the completion returns unchanged.
     pub user: u64,
 }
 
@@ -47,8 +49,8 @@ pub enum Status {
     Flushed = 1,
     /// The fabric passes no packet of this size; see [`Event::PathMtu`].
     LocalBadLength = 6,
-    /// The layer above at the peer refused the datagram: there is no such key, or it is out of
-    /// bounds.
+    /// The layer above at the peer refused the datagram: the memory key does not exist, or the
+    /// access is out of bounds.
     RemoteBadAddress = 7,
     /// The peer restarted while the datagram was in flight, and it is unknown whether it was
     /// delivered. Or the layer above at the peer had given up the operation of the datagram.
@@ -57,7 +59,7 @@ pub enum Status {
     BadDestQpn = 9,
     /// The peer's queue pair had no receive buffer, in as many attempts as the sender would make.
     RemoteRnr = 10,
-    /// The layer above at the peer refused the datagram: the receive buffer is too small.
+    /// The layer above at the peer refused the datagram: its receive buffer is too small.
     RemoteBadLength = 11,
     /// The peer answered before and has become silent.
     UnrespRemote = 13,
@@ -68,7 +70,8 @@ pub enum Status {
 }
 
 impl Status {
-    /// Status of a verdict's number on the wire.
+    /// Status that belongs to the number of a verdict on the wire. An unknown number counts as
+    /// `BadDestQpn`.
     pub(crate) fn of_verdict(number: u8) -> Self {
         let verdicts = [
             Self::RemoteBadAddress,
@@ -102,13 +105,12 @@ impl fmt::Display for Status {
 /// Reason for declaring a peer down.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum DownReason {
-    /// The peer never answered. A peer that has a key other than the configured one, or does not
-    /// accept ours, does not answer either. An [`Event::Diagnosis`] reports the evidence for the
-    /// reason.
+    /// The peer never answered. Perhaps the peer has another key than the configured one, or it
+    /// does not accept our key. An [`Event::Diagnosis`] reports evidence for the cause.
     Unreachable,
     /// The peer stopped answering.
     Unresponsive,
-    /// The peer has a larger epoch: it is a new process, or a new machine under the address. Or
+    /// The peer presented a larger epoch: it is a new process, or a new machine at this address. Or
     /// this endpoint has begun another run ([`crate::Endpoint::reseed`]).
     Restarted,
     /// The peer sent a Close: its endpoint has ended, or has removed us.
@@ -126,9 +128,9 @@ impl fmt::Display for DownReason {
     }
 }
 
-/// Evidence for the reason why there is no session with a peer. Only the first kind cannot be
-/// forged by a host that sends from the peer's address. The others are for users; programs should
-/// not act on them.
+/// Evidence for the reason why there is no session with a peer. A host that can send from the
+/// peer's address can forge each kind except [`Diagnosis::UnknownKey`]. The evidence is for users;
+/// programs should act on `UnknownKey` at most.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum Diagnosis {
@@ -168,7 +170,7 @@ impl fmt::Display for Diagnosis {
 }
 
 impl Diagnosis {
-    /// A bit for each kind.
+    /// A bit mask in which each kind of diagnosis has one bit.
     pub(crate) const fn bit(self) -> u8 {
         match self {
             Self::UnknownKey(_) => 1,
@@ -208,40 +210,42 @@ impl core::fmt::Display for Unreachable {
 /// An event other than a delivery.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Event {
-    /// A datagram ended.
+    /// A datagram ended: the peer acknowledged it, or it failed.
     Completed {
         /// Peer to which the datagram was sent.
         peer: PeerId,
-        /// The datagram.
+        /// Identifier that the send of the datagram returned.
         id: DatagramId,
-        /// Value given with the datagram.
+        /// The value `user` of the datagram.
         user: u64,
-        /// Result.
+        /// Result of the datagram.
         status: Status,
     },
-    /// A context exists: the peer has answered or, at a receiver, has sent a packet.
+    /// A context with the peer exists: the peer has answered us, or a packet of the peer has
+    /// created the context.
     PeerUp {
         /// The peer.
         peer: PeerId,
     },
-    /// Everything outstanding to this peer has been completed with an error. The peer stays usable:
-    /// the next send begins a new context.
+    /// A peer was declared down: all its outstanding datagrams have been completed with an error.
+    /// The peer stays usable: the next send begins a new context.
     PeerDown {
         /// The peer.
         peer: PeerId,
-        /// Reason.
+        /// Reason for declaring the peer down.
         reason: DownReason,
     },
-    /// Evidence for the reason why there is no session with a peer. Each kind is reported at most
-    /// once in 30 seconds, and only while there is no session. `NothingReceived` comes directly
-    /// before the `PeerDown` that it explains.
+    /// Evidence for the reason why there is no session with a peer. Each kind of evidence is
+    /// reported at most once in 30 seconds, and only while there is no session. `NothingReceived`
+    /// comes directly before the `PeerDown` that it explains.
     Diagnosis {
         /// The peer.
         peer: PeerId,
-        /// The evidence.
+        /// The evidence for the reason.
         what: Diagnosis,
     },
-    /// A send to this peer was refused with `QueueFull`, and there is space again.
+    /// There is space again in the send queue to this peer, after a send was refused with
+    /// `QueueFull`.
     Writable {
         /// The peer.
         peer: PeerId,
@@ -250,9 +254,9 @@ pub enum Event {
     PathMtu {
         /// The peer.
         peer: PeerId,
-        /// UDP payload bytes that pass.
+        /// Largest UDP payload, in bytes, that the fabric passes to this peer.
         works_bytes: u16,
-        /// UDP payload bytes that were configured.
+        /// Largest UDP payload, in bytes, that was configured.
         configured_bytes: u16,
     },
 }
@@ -263,17 +267,17 @@ pub enum Event {
 pub struct Delivery<'a> {
     /// Sender of the datagram.
     pub peer: PeerId,
-    /// The remote queue pair that sent it.
+    /// The remote queue pair that sent the datagram.
     pub src_qpn: Qpn,
-    /// The local queue pair that it is for.
+    /// The local queue pair to which the datagram was sent.
     pub dst_qpn: Qpn,
-    /// Eight opaque bytes of the header.
+    /// Eight bytes of the header that are opaque to SRD: the `imm` of the sender's [`Datagram`].
     pub imm: u64,
-    /// Whether it was sent by the reliable service: acknowledged, retransmitted if lost, delivered
-    /// once.
+    /// Whether the datagram was sent by the reliable service: acknowledged, retransmitted if lost,
+    /// and delivered once. Otherwise it was sent by the unreliable service.
     pub reliable: bool,
-    /// Whether the network marked the packet: congestion experienced (CE). For the reliable
-    /// service, the transport has already processed the mark.
+    /// Whether the network marked the packet as congestion experienced (CE). The transport has
+    /// already processed the mark of a reliable datagram.
     pub ce: bool,
     /// The payload.
     pub payload: &'a [u8],

@@ -1,7 +1,8 @@
 //! Identifiers: one type for each kind, so that the compiler detects a confusion of two kinds.
 
-/// A peer (a remote node and its context) of one endpoint. Local, never on the wire, and never
-/// assigned twice: an identifier that is kept for longer than its peer matches no other peer.
+/// Identifies a peer (a remote node and its context) within one endpoint. It is never sent, and
+/// never assigned twice: an identifier that the application keeps after the removal of its peer
+/// matches no other peer.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Hash)]
 pub struct PeerId {
     index: u32,
@@ -13,21 +14,21 @@ pub struct PeerId {
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Hash, Default)]
 pub struct Psn(pub u64);
 
-/// A slot in a context's set of paths. Local, never on the wire.
+/// Index of a slot in a context's table of paths. It is never sent.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Hash)]
 pub struct PathId(pub u8);
 
-/// Index of the value by which the ECMP hash of switches distinguishes a path. The world maps it to
-/// a UDP source port (base + index) and an IPv6 flow label.
+/// Index of an entropy value, by which the ECMP hash of switches distinguishes paths. The world
+/// maps the index to a UDP source port (base + index) and an IPv6 flow label.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Hash)]
 pub struct Entropy(pub u16);
 
-/// Number of a queue pair, unique within its endpoint. The flows of one context are distinguished
-/// by the sending queue pair.
+/// Number of a queue pair, unique within its endpoint. The sending queue pair distinguishes the
+/// flows of one context.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Hash)]
 pub struct Qpn(pub u16);
 
-/// A datagram that was accepted for sending, unique within its endpoint.
+/// Identifier of a datagram that was accepted for sending, unique within its endpoint.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Hash)]
 pub struct DatagramId(pub u64);
 
@@ -41,8 +42,9 @@ impl PeerId {
         Self { index, generation }
     }
 
-    /// A small dense number, an index for tables outside of the endpoint. A new peer may have the
-    /// index of a removed one, so such a table must compare the whole identifier.
+    /// A small number, dense over the peers of an endpoint, for use as an index of the
+    /// application's tables. A new peer may have the index of a removed one, so a table must
+    /// compare the whole identifier.
     pub const fn index(self) -> u32 {
         self.index
     }

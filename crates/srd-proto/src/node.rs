@@ -20,9 +20,10 @@ use crate::wire::{HEADER_BYTES, Kind, VERSION, handshake, u32_at};
 
 /// Maximum number of shards of a node.
 pub const SHARDS_MAX: u8 = 1 << SHARD_BITS;
-/// Highest bits of a context number: they identify the shard that assigned it.
+/// Number of highest bits of a context number that identify the shard that assigned it.
 pub const SHARD_BITS: u32 = 4;
-/// Position of the shard's number in a context number, and the mask of its bits.
+/// Position of the lowest bit of the shard's number in a context number, and the mask of the
+/// shard's bits.
 const SHARD_SHIFT: u32 = 32 - SHARD_BITS;
 const SHARD_MASK: u32 = u32::MAX << SHARD_SHIFT;
 
@@ -32,18 +33,21 @@ pub struct Node {
     pub(crate) config: Config,
     pub(crate) epoch: Epoch,
     shards: u8,
-    /// Time until which the link is leased, in nanoseconds. One write is a lease for many packets.
+    /// Time until which the link is leased, in nanoseconds. A shard writes it once for a lease of
+    /// many packets, not for each packet.
     link_sold_ns: AtomicU64,
-    /// Number of senders of all shards, as each shard last reported. Written when it changes.
+    /// Sum of the numbers of senders that the shards last reported. A shard writes it when its
+    /// number changes.
     senders: AtomicU32,
 }
 
 impl Node {
-    /// Creates a node with this number of shards. `epoch` must be larger than at any earlier run
-    /// under the same address.
+    /// Creates a node with this number of shards. `epoch` must be larger than that of any earlier
+    /// run at the same address.
     ///
     /// # Errors
-    /// Returns the first parameter that is out of range; the number of shards is one of them.
+    /// Returns the first parameter that is out of range. The number of shards counts as a
+    /// parameter.
     pub fn new(config: Config, epoch: Epoch, shards: u8) -> Result<Self, ConfigError> {
         config.check()?;
         if shards == 0 || shards > SHARDS_MAX {
@@ -64,13 +68,13 @@ impl Node {
         &self.config
     }
 
-    /// Whether there are several shards, so that budgets have to be shared.
+    /// Whether the node has several shards, which share the link rate and the receiver's credit.
     pub(crate) fn is_sharded(&self) -> bool {
         self.shards > 1
     }
 
-    /// Leases the link for `time`, from now or from the end of the last lease. Returns the end of
-    /// the new lease.
+    /// Leases the link for the duration `time`, beginning now or, if the link is leased, at the end
+    /// of the last lease. Returns the end of the new lease.
     pub(crate) fn lease_link(&self, now: Instant, time: Duration) -> Instant {
         let until = |sold: u64| sold.max(now.as_nanos()).saturating_add(time.as_nanos());
         let sell = |sold| Some(until(sold));
@@ -85,7 +89,8 @@ impl Node {
     }
 }
 
-/// The number of senders that one shard has reported. It is withdrawn when the shard ends.
+/// The number of senders that one shard has reported to its node. When the shard ends, its number
+/// is set to zero.
 #[derive(Debug)]
 pub(crate) struct SenderCount {
     node: Arc<Node>,
@@ -136,17 +141,19 @@ pub(crate) const fn shard_of_context(context: u32) -> u8 {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ContextNumbers {
     shard: u8,
-    /// Number of values of the bits for the slot, at least `peers_max`. These bits are never all
-    /// zero, so the unit of the generation is this number plus one.
+    /// Number of values of the bits that identify the slot, at least `peers_max`. These bits are
+    /// never all zero, so generations are counted in units of this number plus one.
     slots: u32,
-    /// Offset added to each slot, modulo `slots`.
+    /// Number that is added to the peer's slot, modulo `slots`, to get these bits of a context
+    /// number.
     slot: u32,
-    /// Offset added to the first generation of each slot.
+    /// Number that is added to the generation of the first context number of each slot.
     generation: u32,
 }
 
 impl ContextNumbers {
-    /// Creates the numbering of a run for at most `peers_max` peers; `random` differs in each run.
+    /// Creates the numbering of contexts in one run of a shard, for at most `peers_max` peers.
+    /// `random` differs in each run.
     #[allow(clippy::cast_possible_truncation)] // both halves are used
     pub(crate) const fn new(shard: u8, peers_max: u32, random: u64) -> Self {
         let slots = u32::MAX >> peers_max.leading_zeros();
@@ -154,21 +161,21 @@ impl ContextNumbers {
         Self { shard, slots, slot: (random >> 32) as u32 % slots, generation: random as u32 }
     }
 
-    /// First number for the peer in slot `index`. The bits of its generation are taken from
-    /// `random`, so that the number does not reveal its age.
+    /// First context number for the peer in slot `index`. `random` changes the bits of the
+    /// generation, so that the number does not reveal how old the run is.
     pub(crate) const fn first(self, random: u32, index: u32) -> u32 {
         let generation = random.wrapping_add(self.generation) & !self.slots & !SHARD_MASK;
         // W6: Zero is no context or port
         (self.shard as u32) << SHARD_SHIFT | generation | ((index + self.slot) % self.slots + 1)
     }
 
-    /// Number of the same slot in the next generation.
+    /// Returns the context number that follows `context`: the same slot in the next generation.
     pub(crate) const fn next(self, context: u32) -> u32 {
         context & SHARD_MASK | context.wrapping_add(self.slots + 1) & !SHARD_MASK
     }
 
-    /// Slot of the peer to which one of our numbers belongs; for zero, an index larger than any
-    /// slot.
+    /// Slot of the peer for which we assigned the number `context`. For zero, which is never
+    /// assigned, the result is larger than any slot.
     pub(crate) const fn index(self, context: u32) -> u32 {
         match context & self.slots {
             0 => u32::MAX,
@@ -178,8 +185,8 @@ impl ContextNumbers {
     }
 }
 
-/// Whether one context number is newer than another of the same shard. The bits below the shard's
-/// are compared by serial arithmetic (RFC 1982).
+/// Whether `context` is newer than `than`, another context number of the same shard. The bits below
+/// the shard's are compared by serial arithmetic (RFC 1982).
 pub(crate) const fn is_newer_context(context: u32, than: u32) -> bool {
     let ahead = (context << SHARD_BITS).wrapping_sub(than << SHARD_BITS).cast_signed();
     shard_of_context(context) == shard_of_context(than) && ahead > 0
@@ -205,8 +212,8 @@ pub const fn steering_offset(first_byte: u8, names_context: bool) -> usize {
     }
 }
 
-/// Shard, of `shards`, that a received packet is for (H16). Bytes that are no SRD packet are for
-/// the first shard, which counts them.
+/// Returns the shard, of a node with `shards` shards, that has to process a received packet (H16).
+/// Bytes that are no SRD packet go to the first shard, which counts them.
 pub fn shard_of(packet: &[u8], shards: u8) -> u8 {
     let number = |at: usize| packet.get(at..at + 4).map_or(0, |_| u32_at(packet, at));
     let first = packet.first().copied().unwrap_or(0);

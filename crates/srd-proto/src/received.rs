@@ -23,19 +23,19 @@ pub(crate) enum Arrival {
     Outside,
 }
 
-/// The receive window.
+/// The receive window of a context: the PSNs that have arrived or may arrive.
 #[derive(Debug)]
 pub(crate) struct Received {
-    /// *Received* bits of the PSNs from the floor to the highest; the number of words is a power of
-    /// two.
+    /// *Received* bits of the PSNs from the floor to the highest received. The number of words is a
+    /// power of two.
     received: Box<[u64]>,
-    /// *Delivered* bits of the same PSNs.
+    /// *Delivered* bits of the PSNs from the floor to the highest received, in as many words.
     delivered: Box<[u64]>,
-    /// Number of PSNs that the sender may use at a time.
+    /// Size of the window: a PSN is outside if it is the floor plus this number, or beyond.
     window: u64,
     floor: u64,
     cumulative: u64,
-    /// One past the highest PSN received.
+    /// Highest PSN received, plus one.
     highest: u64,
 }
 
@@ -64,12 +64,12 @@ impl Received {
         self.floor
     }
 
-    /// One past the highest PSN received.
+    /// Highest PSN received, plus one.
     pub(crate) fn highest(&self) -> u64 {
         self.highest
     }
 
-    /// Number of PSNs, from the floor, for which there are bits.
+    /// Number of PSNs from the floor that the allocated bits cover.
     fn covered(&self) -> u64 {
         self.received.len() as u64 * 64
     }
@@ -85,7 +85,8 @@ impl Received {
         self.received[word] & bit != 0
     }
 
-    /// Relation of packet `psn` of datagram `first` to those received before. `first <= psn`.
+    /// Compares packet `psn`, of the datagram with the identity `first`, with the packets received
+    /// before. `first <= psn`. `floor`: the floor that the packet carries.
     pub(crate) fn classify(&self, psn: u64, first: u64, floor: u64) -> Arrival {
         let floor = floor.max(self.floor);
         // D6: Window of PSNs
@@ -103,7 +104,7 @@ impl Received {
         Arrival::New
     }
 
-    /// Raises the floor, and removes everything below it.
+    /// Raises the floor, and clears the bits of all PSNs below it.
     pub(crate) fn advance_floor(&mut self, floor: u64) {
         if floor <= self.floor {
             return;
@@ -133,7 +134,8 @@ impl Received {
         }
     }
 
-    /// Records packet `psn` of datagram `first`, both within the window.
+    /// Records packet `psn` of the datagram with the identity `first`. Both PSNs are within the
+    /// window.
     pub(crate) fn record(&mut self, psn: u64, first: u64) {
         if psn >= self.floor + self.covered() {
             self.resize(psn + 1);
@@ -148,23 +150,24 @@ impl Received {
         }
     }
 
-    /// Words of each kind that the PSNs below `end` need.
+    /// Number of words of *received* bits, and of *delivered* bits, that the PSNs from the floor to
+    /// `end` need.
     fn words_for(&self, end: u64) -> usize {
         let words = (end - self.floor).div_ceil(64).next_power_of_two();
         usize::try_from(words).unwrap_or(usize::MAX)
     }
 
-    /// Whether there are more bits than needed now.
+    /// Whether more bits are allocated than the PSNs up to the highest need.
     pub(crate) fn may_shrink(&self) -> bool {
         self.words_for(self.highest) < self.received.len()
     }
 
-    /// Releases the bits that are not needed now.
+    /// Releases the bits beyond those that the PSNs up to the highest need.
     pub(crate) fn shrink(&mut self) {
         self.resize(self.highest);
     }
 
-    /// Resizes the bits to those of the PSNs below `end`.
+    /// Allocates bits for the PSNs from the floor to `end`, and copies the present bits.
     #[cold]
     fn resize(&mut self, end: u64) {
         let words = self.words_for(end);
@@ -203,7 +206,8 @@ impl Received {
         }
     }
 
-    /// SACK words from a PSN, which is at most the cumulative point, up to the highest.
+    /// Writes the SACK words from the word of PSN `from` up to the highest PSN. `from` is at most
+    /// the cumulative point. Returns the number of words.
     pub(crate) fn sack(&self, from: u64, out: &mut [u64]) -> usize {
         let start = from & !63;
         let mut n = 0;

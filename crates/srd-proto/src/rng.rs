@@ -12,7 +12,7 @@ impl Rng {
         Self(seed)
     }
 
-    /// The next 64 bits.
+    /// Returns the next 64 pseudo-random bits.
     pub fn next_u64(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;

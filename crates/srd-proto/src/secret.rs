@@ -9,7 +9,7 @@ use core::fmt;
 
 use crate::rng::Rng;
 
-/// A secret. Its debug text contains no part of it.
+/// Sixteen secret bytes, for keyed hashes. The debug text contains none of them.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Secret([u8; 16]);
 
@@ -27,7 +27,7 @@ impl Secret {
         Self(core::array::from_fn(|at| words[at / 8][at % 8]))
     }
 
-    /// The key of a pseudo-random function.
+    /// Returns the sixteen bytes, for use as the key of a pseudo-random function.
     pub const fn bytes(&self) -> &[u8; 16] {
         &self.0
     }

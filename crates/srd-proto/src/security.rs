@@ -25,20 +25,22 @@ use crate::wire::handshake::{MAC_BYTES, Token};
 /// Bytes of a job-key opening before its sealed greeting: salt and epoch.
 const JOB_HEAD_BYTES: usize = SALT_BYTES + 8;
 
-/// A function that fills its argument with random bytes that no copy of this process has.
+/// Type of a function that fills its argument with random bytes which no copy of this process, such
+/// as a restored virtual machine, has.
 pub(crate) type Fresh = fn(&mut [u8; FRESH_BYTES]);
 
-/// Number of random bytes that are mixed in before each opening and answer.
+/// Number of random bytes that are mixed into the generator before each opening and each answer.
 pub(crate) const FRESH_BYTES: usize = 16;
 
 /// Keys of the endpoint, and its limits for handshakes.
 pub(crate) struct Security {
     mode: Protection,
     public: [u8; 32],
-    /// Key with which openings to us are checked, if protection is on.
+    /// Key that checks the MAC of openings to us; `None` in plain mode.
     hello_key: Option<HelloKey>,
     drbg: Drbg,
-    /// Source of further random bytes.
+    /// Source of random bytes that are mixed into `drbg` before each opening and each answer;
+    /// `None` if the application has set no source.
     fresh: Option<Fresh>,
     cookies: CookieJar,
     load: HandshakeLoad,
@@ -51,30 +53,32 @@ impl fmt::Debug for Security {
     }
 }
 
-/// An opening that waits for its answer.
+/// State of our opening that waits for its answer.
 pub(crate) enum Opening {
     Noise(Box<Initiator>),
     Job(JobSide),
 }
 
-/// A stranger's opening that was read and not yet answered.
+/// An opening of another node that was read and not answered yet.
 pub(crate) struct Request {
-    /// Static key of the sender, in that mode.
+    /// Static public key of the sender; `None` with a job key.
     pub public: Option<[u8; 32]>,
     pub greeting: Greeting,
-    /// Number of this opening in the sender's run; numbers rise.
+    /// Number of this opening in the sender's run. Each opening of a run has a larger number than
+    /// the last.
     pub number: u64,
     reading: Reading,
 }
 
 impl Request {
-    /// Order of the openings of one sender.
+    /// Position of this opening in the order of all openings of its sender.
     pub(crate) fn stamp(&self) -> Stamp {
         (self.greeting.epoch, self.number)
     }
 }
 
-/// Epoch of a sender and number of an opening in this run: newer openings have larger stamps.
+/// Epoch of a sender, and number of an opening in the run of that epoch. Newer openings have larger
+/// stamps.
 pub(crate) type Stamp = (u64, u64);
 
 enum Reading {
@@ -111,20 +115,21 @@ impl Security {
         }
     }
 
-    /// Draws new values for everything that was drawn. A copy of the earlier state cannot compute
-    /// the new values.
+    /// Mixes a fresh seed into the generator and draws a new key for cookies. A copy of the earlier
+    /// state cannot compute the values that are drawn from now on.
     pub(crate) fn reseed(&mut self, seed: &[u8; 32], now: Instant) {
         // S31: Copied state
         self.drbg.mix_in(seed);
         self.cookies = CookieJar::new(self.drbg.array(), now);
     }
 
-    /// Sets the source of further random bytes.
+    /// Sets the source of random bytes that are mixed into the generator.
     pub(crate) fn mix_in(&mut self, fresh: Fresh) {
         self.fresh = Some(fresh);
     }
 
-    /// Mixes further random bytes in; called before drawing values on which a session depends.
+    /// Mixes bytes of the source `fresh`, if there is one, into the generator. It is called before
+    /// values are drawn on which a session depends.
     fn stir(&mut self) {
         // S31: Copied state
         if let Some(fresh) = self.fresh {
@@ -139,23 +144,25 @@ impl Security {
         !matches!(self.mode, Protection::Plain)
     }
 
-    /// Our static public key.
+    /// Our static public key; `None` in the other modes.
     pub(crate) fn public(&self) -> Option<[u8; 32]> {
         matches!(self.mode, Protection::Static(_)).then_some(self.public)
     }
 
-    /// Whether the mode is that of a job key, so that every owner of the key is a member of one
-    /// job.
+    /// Whether the endpoint uses a job key, so that every node with this key is a member of the
+    /// same job.
     pub(crate) fn is_job(&self) -> bool {
         matches!(self.mode, Protection::JobKey(_))
     }
 
-    /// Whether an opening was made for us, according to its MAC over `rest`.
+    /// Whether an opening was made for our key. `mac` is its MAC over `rest`, the bytes that
+    /// follow.
     pub(crate) fn is_for_us(&self, mac: &[u8; MAC_BYTES], rest: &[u8]) -> bool {
         self.hello_key.as_ref().is_some_and(|key| key.check(rest, mac))
     }
 
-    /// MAC of an opening to the owner of a key, or to any member of our job.
+    /// MAC of an opening over `rest`: under the receiver's static public key `to`, or under the job
+    /// key.
     pub(crate) fn hello_mac(&self, to: Option<&[u8; 32]>, rest: &[u8]) -> [u8; MAC_BYTES] {
         match (&self.mode, to, &self.hello_key) {
             (Protection::Static(_), Some(public), _) => HelloKey::of(public).mac(rest),
@@ -164,7 +171,7 @@ impl Security {
         }
     }
 
-    /// Sixty-four random bits.
+    /// Returns 64 random bits.
     pub(crate) fn word(&mut self) -> u64 {
         self.drbg.next_u64()
     }
@@ -174,7 +181,7 @@ impl Security {
         self.drbg.array()
     }
 
-    /// Whether this cookie proves that a source receives the packets that are sent to it.
+    /// Whether a cookie proves that the address of `source` receives packets that are sent to it.
     pub(crate) fn is_proven(
         &mut self,
         now: Instant,
@@ -184,12 +191,13 @@ impl Security {
         *cookie != [0; 16] && self.cookies.check(now, &address_bytes(source), cookie)
     }
 
-    /// Whether the load allows an opening to be processed now.
+    /// Whether the rate of openings allows an opening to be processed now. `proof`: what its cookie
+    /// has shown.
     pub(crate) fn admit(&mut self, now: Instant, proof: Proof) -> Admission {
         self.load.admit(now, proof)
     }
 
-    /// Cookie that a source must return.
+    /// Returns the cookie that an opening from the address of `source` must carry.
     pub(crate) fn cookie_for(&mut self, now: Instant, source: SocketAddr) -> [u8; 16] {
         self.cookies.cookie_for(now, &address_bytes(source))
     }
@@ -199,7 +207,8 @@ impl Security {
         Box::new(SessionKeys::new(secrets, self.limits, now))
     }
 
-    /// Opens a session. Returns the state to keep for the answer, and the message to send.
+    /// Creates an opening. Returns the state that is needed to read the answer, and the message to
+    /// send; `None` in plain mode, or if the remote key is missing or cannot be used.
     pub(crate) fn open(
         &mut self,
         remote_public: Option<&[u8; 32]>,
@@ -228,7 +237,7 @@ impl Security {
         }
     }
 
-    /// Reads a stranger's opening.
+    /// Reads an opening of another node.
     pub(crate) fn read(&mut self, message: &[u8], now: Instant) -> Result<Request, DropReason> {
         self.stir();
         match &self.mode {
@@ -308,8 +317,9 @@ fn numbered(payload: &[u8]) -> Result<(Greeting, u64), DropReason> {
     Ok((greeting, u64::from_be_bytes(number)))
 }
 
-/// Source address in canonical form: an IPv4 address mapped into IPv6 is the IPv4 address. It does
-/// not contain the port, because copies of an opening on different paths come from different ports.
+/// Source address as bytes, in canonical form: an IPv4 address mapped into IPv6 is the IPv4
+/// address. The port is not included, because copies of an opening on different paths come from
+/// different ports.
 fn address_bytes(source: SocketAddr) -> Vec<u8> {
     // S23: Contents of a cookie
     match source.ip().to_canonical() {
@@ -318,7 +328,8 @@ fn address_bytes(source: SocketAddr) -> Vec<u8> {
     }
 }
 
-/// Keys for the single packet of a side's opening.
+/// Keys that seal the greeting of `side` in an opening or an answer under a job key. `context` is
+/// the salt of the opening if the message is its answer, and empty otherwise.
 fn early_keys(
     key: &[u8; 32],
     side: &JobSide,
@@ -331,8 +342,9 @@ fn early_keys(
     SessionKeys::new(SessionSecrets { send: secret(), receive: secret() }, limits, now)
 }
 
-/// Creates a message: salt and epoch in clear text, then the sealed greeting. `context` is the salt
-/// of the opening, if this is its answer.
+/// Creates an opening or an answer under a job key: salt and epoch in clear text, then the sealed
+/// greeting. `context` is the salt of the opening if the message is its answer, and empty
+/// otherwise.
 fn seal_job(
     key: &[u8; 32],
     side: &JobSide,

@@ -1,5 +1,6 @@
-//! State that the peers of one endpoint share: configuration, counters, events, keys, and its parts
-//! of the link and of the receiver's share. Every call on a peer receives it.
+//! State that the peers of one endpoint share: configuration, counters, events and keys, and the
+//! endpoint's parts of two budgets: of its link and of the credit that a receiver grants. Every
+//! call on a peer receives this state.
 
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::format;
@@ -21,18 +22,19 @@ pub(crate) struct Shared {
     pub node: Arc<Node>,
     /// Index of this shard in its node.
     pub shard: u8,
-    /// Epoch of this run. It is the node's, until this shard begins another run.
+    /// Epoch of this run. It equals the node's epoch until the shard begins another run.
     pub epoch: Epoch,
-    /// Numbering of the contexts of this run.
+    /// Assigns the context numbers of this run.
     pub numbers: ContextNumbers,
-    /// Time of the newest call.
+    /// Time that the newest call into the endpoint passed.
     pub now: Instant,
     pub stats: Stats,
     pub events: VecDeque<Event>,
     pub security: Security,
     pub egress: Egress,
     pub share: ReceiverShare,
-    /// Numbers that peers have assigned to our contexts, each with the peer's slot.
+    /// Context numbers that peers have assigned, each with the slot of its peer. A Reset that names
+    /// one of them finds its peer here.
     pub contexts: BTreeSet<(u32, u32)>,
     /// RNR retries of the sending queue pairs that have a value of their own. Bound: one entry for
     /// each queue pair number.
@@ -40,7 +42,8 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
-    /// Creates a shard of a node. `seed` must be fresh, and secret if protection is on.
+    /// Creates the state of one shard of a node. `seed` must be fresh, and must be secret if
+    /// protection is on.
     pub(crate) fn new(node: Arc<Node>, shard: u8, seed: &[u8; 32], now: Instant) -> Self {
         // H2a, S1. The epoch differs in each run, even if the seed is the same.
         let purpose = format!("context numbers of run {}", node.epoch.0);
@@ -61,12 +64,12 @@ impl Shared {
         }
     }
 
-    /// Whether our own link accepts data now.
+    /// Whether egress pacing allows data to leave now.
     pub(crate) fn link_open(&self) -> bool {
         self.egress.is_open(&self.node, self.now)
     }
 
-    /// Number of senders that share this receiver.
+    /// Number of peers that send to this receiver now, or did within the last 10 ms.
     pub(crate) fn senders(&self) -> u16 {
         u16::try_from(self.share.senders(self.now)).unwrap_or(u16::MAX)
     }

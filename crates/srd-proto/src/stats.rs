@@ -1,4 +1,4 @@
-//! Counters. Each counter with the same meaning as one of EFA has the name of that counter.
+//! Counters. A counter that has the same meaning as one of EFA has its name.
 
 use crate::error::DropReason;
 
@@ -13,7 +13,7 @@ pub struct Stats {
     pub rx_bytes: u64,
     /// Packets accepted.
     pub rx_pkts: u64,
-    /// Packets dropped, for any reason.
+    /// Packets dropped, for any of the reasons in `drops`.
     pub rx_drops: u64,
     /// Payload bytes of datagrams completed with success.
     pub send_bytes: u64,
@@ -36,7 +36,7 @@ pub struct Stats {
     /// Packets that were declared lost and were acknowledged later. Not all of their datagrams were
     /// sent again: some were acknowledged before the retransmission left.
     pub spurious_losses: u64,
-    /// Duplicates received: datagrams that were already delivered.
+    /// Data packets received whose datagram had already been delivered.
     pub rx_duplicates: u64,
     /// Datagrams refused because there was no receive buffer.
     pub rx_rnr: u64,
@@ -54,7 +54,8 @@ pub struct Stats {
     pub challenge_pkts: u64,
     /// Times that a peer's address changed.
     pub address_moves: u64,
-    /// Times that `now` ran backwards and was clamped.
+    /// Times that a call passed an earlier `now` than before. The endpoint then keeps the former
+    /// time.
     pub clock_clamped: u64,
     /// Pauses of this endpoint: calls that came much later than a timer was due.
     pub own_pauses: u64,
@@ -79,29 +80,31 @@ pub struct PeerStats {
     pub rtt_base_ns: u64,
     /// Smoothed round trip, ns; 0 before the first measurement.
     pub rtt_smoothed_ns: u64,
-    /// Median queueing delay over paths, ns.
+    /// Median queueing delay of the last sixteen observations on all paths, ns.
     pub delay_median_ns: u64,
-    /// Range of queueing delays over paths, ns.
+    /// Difference between the delays of paths (C4): four times the smoothed difference between one
+    /// observation and the next, ns.
     pub delay_spread_ns: u64,
-    /// Congestion window, bytes.
+    /// Congestion window of the context, in bytes.
     pub window_bytes: u64,
     /// Bytes in flight.
     pub in_flight_bytes: u64,
-    /// Datagrams waiting or in flight.
+    /// Datagrams that wait or are in flight.
     pub queued_datagrams: usize,
-    /// Bytes that the receiver's credit limit allows beyond those in flight; negative if more are
-    /// in flight than it allows.
+    /// Bytes that the receiver's credit limit allows in addition to those in flight. Negative if
+    /// more bytes are in flight than it allows.
     pub credit_left_bytes: i64,
     /// Whether a credit limit of the receiver applies.
     pub credit_limited: bool,
-    /// Measured delivery rate, bits per second.
+    /// Delivery rate in the last complete measuring period of about a round trip, in bits per
+    /// second.
     pub delivery_rate_bps: u64,
     /// Data packets sent again since this context began.
     pub retrans_pkts: u64,
-    /// Paths in each state: good, skipped, assumed bad, denied.
+    /// Number of paths in each state, in the order good, skipped, assumed bad, denied.
     pub paths: [u16; 4],
-    /// Paths that pass packets, as far as is known: the good and skipped ones, if the peer has
-    /// answered.
+    /// Number of paths that are assumed to pass packets: the good and the skipped ones. Zero if the
+    /// peer has never answered in this context.
     pub paths_passing: u16,
 }
 
@@ -115,10 +118,10 @@ pub struct PathReport {
     /// passed over for now. `assumed-bad`: packets on the path were lost; it carries probes only.
     /// `denied`: the operator has excluded it.
     pub state: &'static str,
-    /// Its latest queueing delay, ns.
+    /// Queueing delay of the newest observation on the path, ns.
     pub delay_ns: u32,
-    /// Packets sent on it.
+    /// Number of packets sent on the path.
     pub sent_pkts: u64,
-    /// Packets lost on it.
+    /// Number of packets on the path that were declared lost.
     pub lost_pkts: u64,
 }

@@ -78,14 +78,14 @@ impl TransmitBuf {
         }
     }
 
-    /// Removes the batch and keeps the memory.
+    /// Removes the batch from the buffer and keeps its memory.
     pub fn clear(&mut self) {
         self.bytes.clear();
         self.segments.clear();
         self.total = 0;
     }
 
-    /// Segments in the batch.
+    /// Number of segments in the batch.
     pub fn len(&self) -> usize {
         self.segments.len()
     }
@@ -95,12 +95,13 @@ impl TransmitBuf {
         self.segments.is_empty()
     }
 
-    /// Whether the batch contains nothing, not even a part of a segment.
+    /// Whether the buffer contains nothing, not even a part of a segment.
     pub(crate) fn is_untouched(&self) -> bool {
         self.is_empty() && self.bytes.is_empty()
     }
 
-    /// Segments in order, each as (contiguous bytes, payload by reference).
+    /// Segments of the batch in order, each as contiguous bytes, followed by a payload by
+    /// reference.
     pub fn segments(&self) -> impl Iterator<Item = (&[u8], &Bytes)> {
         let mut start = 0;
         self.segments.iter().map(move |s| {
@@ -116,7 +117,8 @@ impl TransmitBuf {
         core::mem::take(&mut self.segments[index].payload)
     }
 
-    /// Copies the payloads, so that a batch that has to wait does not depend on the originals.
+    /// Replaces each payload by a copy. A batch that has to wait then does not use the
+    /// application's memory.
     pub fn own_payloads(&mut self) {
         for segment in &mut self.segments {
             segment.payload = Bytes::copy_from_slice(&segment.payload);
@@ -134,7 +136,7 @@ impl TransmitBuf {
         self.segments.last().map_or(0, |s| s.head_end - before + s.payload.len())
     }
 
-    /// UDP payload bytes in the batch.
+    /// UDP payload bytes of all complete segments in the batch.
     pub(crate) fn total_bytes(&self) -> usize {
         self.total
     }
@@ -172,12 +174,12 @@ pub enum PacketRef<'a> {
 pub struct PacketMeta {
     /// The sender's address and source port (which carries the entropy).
     pub source: SocketAddr,
-    /// Index of the endpoint's local address at which it arrived: answers to strangers leave from
-    /// there.
+    /// Index of our local address at which the packet arrived. Answers to strangers leave from this
+    /// address.
     pub local: u8,
     /// The ECN field on arrival.
     pub ecn: Ecn,
-    /// Time of arrival: the receive timestamp of the kernel, if there is one, on the clock of
-    /// `now`. It is used for delay measurement only.
+    /// Time of arrival, on the same clock as `now`: the receive timestamp of the kernel, if there
+    /// is one. It is used for delay measurement only.
     pub received_at: crate::time::Instant,
 }

@@ -22,19 +22,19 @@ const EDGE: &str = "edge";
 const TCP_SYN: u8 = 2;
 const TCP_SYN_ACK: u8 = 18;
 
-/// End of a packet's processing.
+/// Result of sending a packet through the cards.
 #[derive(Debug)]
 pub(super) enum Ended {
     At(EniId, Vec<u8>),
-    /// On the internet's side, in the form that it has there.
+    /// The packet left to the internet. The frame is in the form that it has there.
     Left(Exit, Vec<u8>),
     Served(Service),
-    /// Dropped, for one of these causes.
+    /// The packet was dropped, for one of these causes.
     Dropped(BTreeSet<Cause>),
 }
 
-/// Returns a frame with this packet, or its fragments; `id` is the IP identification, and that of
-/// an echo.
+/// Returns the frame of a packet, or the frames of its fragments. `id` is the IP identification,
+/// and the identifier of an echo.
 pub(super) fn frames(packet: &Packet, is_cut: bool, id: u16) -> Vec<Vec<u8>> {
     let mut transport = vec![7_u8; 48];
     match packet.inner {
@@ -75,7 +75,7 @@ pub(super) fn frames(packet: &Packet, is_cut: bool, id: u16) -> Vec<Vec<u8>> {
     }
 }
 
-/// Parses the packet of a frame if the frame contains its ports.
+/// Returns the packet of a frame; `None` if the frame does not contain its ports.
 fn packet_of(frame: &[u8]) -> Option<Packet> {
     let bytes = frame.get(OFFLOAD_BYTES..)?;
     let word = |at: usize| Some(u16::from_be_bytes([*bytes.get(at)?, *bytes.get(at + 1)?]));
@@ -92,7 +92,7 @@ fn packet_of(frame: &[u8]) -> Option<Packet> {
 }
 
 impl Ended {
-    /// Returns the answer of the other end, and its origin.
+    /// Returns the answer that the receiver of the packet would send, and its origin.
     pub(super) fn answer(&self) -> Option<(Origin, Packet)> {
         let (origin, frame) = match self {
             Self::At(eni, frame) => (Origin::Eni(*eni), frame),
@@ -102,7 +102,7 @@ impl Ended {
         Some((origin, packet_of(frame)?.answer()))
     }
 
-    /// Returns the identifier of an echo, as the other end receives it.
+    /// Returns the identifier of an echo as the receiver gets it; `None` if the packet is no echo.
     pub(super) fn echo_id(&self) -> Option<u16> {
         let (Self::At(_, frame) | Self::Left(_, frame)) = self else { return None };
         let bytes = frame.get(OFFLOAD_BYTES..)?;
@@ -110,7 +110,8 @@ impl Ended {
         (bytes[9] == 1).then(|| u16::from_be_bytes(id))
     }
 
-    /// Returns the source port that a NAT gateway has allocated.
+    /// Returns the source port of a packet that has passed: if `by_nat`, the port that a NAT
+    /// gateway has allocated.
     pub(super) fn nat_port(&self, sent: &Packet, by_nat: bool) -> Option<u16> {
         let frame = match self {
             Self::At(_, frame) | Self::Left(_, frame) if by_nat => frame,
@@ -186,7 +187,7 @@ impl Cards {
         sums
     }
 
-    /// Answers the queries of a card.
+    /// Answers the queries of a card to the directory.
     fn answer(&mut self, at: usize, out: &mut Out) {
         let Some(directory) = &mut self.directory else { return };
         while let Some(question) = self.all[at].poll_question() {
@@ -195,7 +196,7 @@ impl Cards {
         }
     }
 
-    /// Sends a packet, and returns its end.
+    /// Sends a packet through the cards, and returns the result.
     pub(super) fn send(&mut self, origin: Origin, frame: Vec<u8>) -> Ended {
         self.now += Duration::from_millis(10);
         let before = self.drops();

@@ -1,5 +1,5 @@
-//! Creates a small cloud from bytes, and flows in it: two clouds that may be peered, three
-//! subnets, four interfaces on two hosts, an internet gateway, and a NAT gateway.
+//! Creates a small cloud from the bytes of the input, and flows in it: two VPCs that may be peered,
+//! three subnets, four interfaces on two hosts, an internet gateway, and a NAT gateway.
 
 use std::net::{IpAddr, Ipv4Addr};
 
@@ -14,11 +14,11 @@ pub(super) const NAT_PRIVATE: Ipv4Addr = Ipv4Addr::new(10, 0, 1, 5);
 pub(super) const NAT_PUBLIC: Ipv4Addr = Ipv4Addr::new(198, 51, 100, 5);
 const WEB_PUBLIC: Ipv4Addr = Ipv4Addr::new(198, 51, 100, 10);
 pub(super) const DOOR: InternetGatewayId = InternetGatewayId(1);
-/// The interfaces by index: subnet and octets of the address.
+/// The interfaces by index: index of the subnet, and octets of the IPv4 address.
 const ENIS: [(u64, [u8; 4]); 4] =
     [(0, [10, 0, 0, 10]), (0, [10, 0, 0, 11]), (1, [10, 0, 1, 10]), (2, [10, 1, 0, 10])];
 
-/// The input, byte by byte; zeros after its end.
+/// The rest of the input, which is read byte by byte; zeros after its end.
 pub(crate) struct Tape<'a>(pub(crate) &'a [u8]);
 
 impl Tape<'_> {
@@ -92,8 +92,8 @@ fn group(tape: &mut Tape<'_>, vpc: VpcId, id: u64) -> Group {
         let id = GroupRuleId(id * 10 + u64::from(number));
         rules.push(GroupRule { id, egress, traffic, peer, description: String::new() });
     }
-    // Most interfaces may send everything, and half of them accept everything, so that packets get
-    // far.
+    // Most interfaces may send everything, and half of them accept everything. Otherwise few
+    // packets would arrive.
     for (number, egress, is_there) in [(9, true, !tape.one_in(4)), (8, false, tape.one_in(2))] {
         if is_there {
             let peer = RulePeer::Block("0.0.0.0/0".parse().expect("a block"));
@@ -211,7 +211,7 @@ pub(super) fn world(tape: &mut Tape<'_>) -> World {
     world
 }
 
-/// Creates a flow; each flow has ports, or an identifier, of its own.
+/// Creates a flow. Each flow has different ports, or a different identifier of echoes.
 pub(super) fn flow(tape: &mut Tape<'_>, world: &World, number: u16) -> super::Flow {
     let from = tape.below(5);
     let origin = if from == 4 { Origin::Internet } else { Origin::Eni(EniId(from.into())) };

@@ -1,6 +1,6 @@
-//! The fuzz target of rules and card: the bytes create a small cloud and flows in it. The cards of
-//! two hosts must treat each flow, its answer and its fragments as `explain` predicts, and for the
-//! same reason.
+//! The fuzz target that compares the rules with the card. The bytes create a small cloud and flows
+//! in it. The cards of two hosts must treat each flow, its answer and its fragments as `explain`
+//! predicts, and for the same reason.
 
 mod cards;
 mod cloud;
@@ -14,10 +14,10 @@ use srd_vpc::packet::{Inner, Packet};
 use cards::{Cards, Ended, frames};
 use cloud::Tape;
 
-/// Most flows of one input; more flows would be slow, not wrong.
+/// Maximum number of flows of one input. More flows would only be slow.
 const FLOWS_MAX: u16 = 24;
 
-/// Number of packets with each kind of end.
+/// Number of packets for each kind of result.
 #[derive(Default, Debug)]
 pub(crate) struct Reached {
     pub(crate) answered: u32,
@@ -27,7 +27,8 @@ pub(crate) struct Reached {
     pub(crate) reasons: std::collections::BTreeSet<Reason>,
 }
 
-/// Creates a cloud, and sends flows.
+/// Creates a cloud from the bytes, sends flows through the cards, and compares the results with the
+/// predictions.
 pub(crate) fn agree(bytes: &[u8]) -> Reached {
     let mut tape = Tape(bytes);
     let world = cloud::world(&mut tape);
@@ -78,7 +79,7 @@ fn one(
     let port = there.nat_port(&packet, by_nat);
     let connection = connection_by_port(world, origin, &packet, port);
     let Some(wanted) = connection.answer else { return };
-    // A packet that leaves through another gateway is lost at the other end.
+    // A packet that leaves through another gateway never arrives at the other end.
     if wanted.verdict == Verdict::Dropped(Reason::AnotherWayBack) {
         return;
     }
@@ -110,7 +111,7 @@ fn check(wanted: &Judgement, ended: &Ended, what: &str) {
         (Verdict::Left(exit), Ended::Left(by, ..)) => exit == *by,
         (Verdict::Served(service), Ended::Served(by)) => service == *by,
         (Verdict::Dropped(reason), Ended::Dropped(causes)) => match reason {
-            // The gateway has no connection, and reports this as a cause of its own.
+            // The gateway has no such connection. It reports this as a separate cause.
             Reason::OutwardsOnly => {
                 causes.contains(&Cause::NoNatConnection) || causes.contains(&Cause::Rule(reason))
             }

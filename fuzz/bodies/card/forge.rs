@@ -1,11 +1,11 @@
-//! Frames: mostly those of a normal guest, with some changes.
+//! Forged frames: mostly like those of a normal guest, with some changes.
 
 use super::oracle;
 use super::script::Input;
 
 const PAYLOADS: [usize; 10] = [0, 1, 4, 40, 500, 1360, 1400, 3000, 20_000, 65_000];
 
-/// Creates a frame from one machine to another, with the sender's mark.
+/// Creates a frame from machine `from` to machine `to`. `mark` identifies the sender.
 pub(super) fn frame(input: &mut Input<'_>, mark: u8, from: usize, to: usize) -> Vec<u8> {
     let shape = input.byte();
     let (v6, protocol) = (shape & 1 == 1, [6, 17, 6, 1, 47, 58, 4, 6][usize::from(shape >> 1 & 7)]);
@@ -99,7 +99,7 @@ fn transport(input: &mut Input<'_>, protocol: u8, packet: &mut Vec<u8>) {
     }
 }
 
-/// Creates the offload header: work that is left to the hardware.
+/// Creates the offload header of a frame: checksums and segmentation that are left to the hardware.
 fn offload(input: &mut Input<'_>, v6: bool, protocol: u8, transport_at: usize) -> [u8; 10] {
     let mut header = [0; 10];
     let choice = input.byte();

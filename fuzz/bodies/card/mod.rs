@@ -1,10 +1,11 @@
-//! Fuzz target of the card. A card receives arbitrary bytes from its guest and its peers, one of
-//! which is a real card. A script selects the sender, the bytes and the time.
+//! Fuzz target of the card. The card receives arbitrary bytes from its guest and from its peers. A
+//! script selects the sender, the bytes and the time.
 //!
-//! The card under test has three peers: a real one, reached through endpoints and a wire, and two
+//! The card under test has three peers: a real card, reached through endpoints and a wire, and two
 //! that only exist in the script. All three send datagrams to it: whole frames, chunks in any
-//! order, offers, noise. Between them time passes, peers are removed and added again, addresses
-//! move, SRD is switched off and on, the transport reports failures. These conditions must hold:
+//! order, offers, noise. In between, time passes, peers are removed and added again, addresses
+//! move, SRD is switched off and on, and the transport reports failures. These conditions must
+//! hold:
 //!
 //! * nothing panics, and nothing loops for ever;
 //! * a delivered frame is a packet with a consistent header (`oracle`);
@@ -36,26 +37,26 @@ use srd_proto::{
 use self::oracle::Oracle;
 use self::script::Input;
 
-/// Most steps of a script.
+/// Maximum number of steps of a script.
 const STEPS_MAX: usize = 400;
-/// Peers of the card under test; the first is a real card.
+/// Number of peers of the card under test. The first peer is a real card.
 const PEERS: usize = 3;
 const FLOWS_MAX: u32 = 16;
 const RECEIVE_BYTES_MAX: usize = 300_000;
 const QUEUE_BYTES_MAX: usize = 150_000;
-/// Durations by which the time may advance at once, in microseconds.
+/// Times by which a step may advance the clock, in microseconds.
 const TIMES_US: [u64; 8] = [0, 1, 300, 10_000, 101_000, 1_100_000, 11_000_000, 130_000_000];
 
 /// A peer of the card under test.
 struct TestPeer {
     id: PeerId,
     slot: Option<PeerSlot>,
-    /// Number of times that it was removed.
+    /// Number of times that the peer was removed.
     generation: u8,
     allowed: Vec<Prefix>,
 }
 
-/// The card under test, or the real peer.
+/// The card under test, or the card of the real peer.
 struct Node {
     endpoint: Endpoint,
     express: Express,
@@ -64,14 +65,14 @@ struct Node {
 }
 
 struct World {
-    /// The card under test, and the real peer.
+    /// The card under test, and the card of the real peer.
     nodes: [Node; 2],
     peers: [TestPeer; PEERS],
-    /// The real peer's id for the card under test.
+    /// Identifier of the card under test at the real peer.
     back: PeerId,
     now: Instant,
     buf: TransmitBuf,
-    /// One packet in this number is lost; zero means none.
+    /// One packet out of this number is lost; zero means that no packet is lost.
     loss: u32,
     packets: u32,
 }
@@ -84,7 +85,8 @@ fn prefix(text: &str) -> Prefix {
     text.parse().expect("a prefix")
 }
 
-/// Returns the addresses behind a machine: the card under test is 0, its peers follow.
+/// Returns the addresses that a machine owns. Machine 0 is the card under test, and its peers
+/// follow.
 fn own_addresses(machine: usize) -> Vec<Prefix> {
     vec![prefix(&format!("10.0.{machine}.0/24")), prefix(&format!("fd00:{machine}::/32"))]
 }
@@ -203,7 +205,7 @@ impl World {
         }
     }
 
-    /// Passes a frame from a guest to its card: mostly a plausible one.
+    /// Passes a frame from the guest of a node to its card. Most of these frames are plausible.
     fn give(&mut self, node: usize, input: &mut Input<'_>) {
         let mark = self.mark(0);
         let (from, to) = (node, if node == 0 { 1 + input.below(4) } else { 0 });
@@ -214,7 +216,7 @@ impl World {
         guest.answers = false;
     }
 
-    /// Passes a datagram of a peer to the card under test.
+    /// Passes a datagram of a peer directly to the card under test.
     fn receive(&mut self, peer: usize, dst_qpn: Qpn, imm: u64, reliable: bool, payload: &[u8]) {
         let Node { express, guest, .. } = &mut self.nodes[0];
         let peer = self.peers[peer].id;
@@ -223,7 +225,8 @@ impl World {
         express.delivered(self.now, &delivery, guest);
     }
 
-    /// Sends a frame of a peer: plainly, whole, or in chunks of which some may be missing.
+    /// Sends a frame of a peer to the card under test: plainly, in one datagram, or in chunks, some
+    /// of which may be missing.
     fn throw_frame(&mut self, peer: usize, input: &mut Input<'_>) {
         let from = 1 + if input.byte() < 200 { peer } else { input.below(4) };
         let frame = forge::frame(input, self.mark(peer), from, 0);
@@ -252,7 +255,7 @@ impl World {
         }
     }
 
-    /// Sends a random chunk of a peer, with any position and destination.
+    /// Sends a random chunk of a peer to the card under test, with any position and destination.
     fn throw_noise(&mut self, peer: usize, input: &mut Input<'_>) {
         let mut imm = 0;
         for _ in 0..8 {
@@ -269,7 +272,7 @@ impl World {
         }
         let reliable = input.byte() < 200;
         let dst_qpn = if input.byte() < 240 { FRAME_QPN } else { Qpn(input.byte().into()) };
-        // If the bytes at this position contain the mark, the mark is made right.
+        // If the bytes at this position contain the mark, the mark is set to that of the peer.
         let place = ChunkPosition::decode(imm);
         let offset = if reliable { place.offset(bytes) } else { Some(0) };
         let at = offset.and_then(|offset| oracle::MARK_AT.checked_sub(offset));
@@ -285,7 +288,8 @@ impl World {
         self.receive(peer, OFFER_QPN, 0, input.byte() < 230, &bytes[..length]);
     }
 
-    /// Removes a peer, or adds it again; with `wholly` also its endpoint.
+    /// Removes a peer from the card, or adds it again. `wholly`: it is removed from the transport
+    /// endpoint as well.
     fn leave_or_join(&mut self, peer: usize, wholly: bool) {
         let now = self.now;
         let Node { endpoint, express, .. } = &mut self.nodes[0];
@@ -307,7 +311,7 @@ impl World {
         self.update_oracle();
     }
 
-    /// Changes the addresses from which a peer may send; no other peer has the new ones.
+    /// Changes the addresses from which a peer may send. No other peer has the new addresses.
     fn move_addresses(&mut self, peer: usize, choice: u8) {
         let own = own_addresses(1 + peer);
         let allowed = match choice % 4 {
@@ -349,7 +353,7 @@ impl World {
         }
     }
 
-    /// Reports an event of the transport.
+    /// Reports an event of the transport about a peer to the card under test.
     fn happen(&mut self, peer: usize, input: &mut Input<'_>) {
         let peer = self.peers[peer].id;
         let event = match input.byte() % 4 {
@@ -368,7 +372,7 @@ impl World {
         self.nodes[0].express.event(self.now, &event);
     }
 
-    /// Runs everything that is due, for this number of turns of 50 microseconds.
+    /// Runs everything that is due, for `turns` times 50 microseconds.
     fn run(&mut self, turns: usize) {
         for _ in 0..turns {
             self.settle();
@@ -377,7 +381,7 @@ impl World {
         self.settle();
     }
 
-    /// Runs until no work is left at this moment.
+    /// Runs everything that is due now, until no work is left.
     fn settle(&mut self) {
         for turn in 0.. {
             assert!(turn < 10_000, "there always is more to do");
@@ -394,7 +398,7 @@ impl World {
         }
     }
 
-    /// Moves frames to the endpoint and sends packets of a node. Returns whether there was any
+    /// Moves frames of a node to its endpoint, and sends its packets. Returns whether there was any
     /// work.
     fn drain(&mut self, at: usize) -> bool {
         let mut busy = false;
@@ -450,7 +454,8 @@ impl World {
         }
     }
 
-    /// Lets time pass in silence: pending work ends, and all state of peers is removed.
+    /// Lets time pass without packets of peers: pending work ends, and all state of peers is
+    /// removed.
     fn finish(mut self) {
         for _ in 0..4 {
             self.now += Duration::from_secs(40);

@@ -1,16 +1,18 @@
-//! Checks each frame for the guest without the code under test: the frame contains a packet with a
-//! consistent header, and its sender may send it.
+//! Checks each frame for the guest, without use of the code under test: the frame must contain a
+//! packet with a consistent header, and the peer that sent it must be allowed to use its source
+//! address.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use srd_card::{Guest, Prefix};
 
-/// Offset of the sender's mark in a frame: in the type of service, or in a part of the traffic
-/// class.
+/// Offset of the byte of a frame that contains the sender's mark: the type of service of IPv4, or a
+/// part of the traffic class of IPv6.
 pub(super) const MARK_AT: usize = 11;
-/// Bits of this byte that form the mark; the ECN bits lie beside them in both families.
+/// Bits of the byte at [`MARK_AT`] that form the mark. The ECN bits are outside of them in both
+/// IPv4 and IPv6.
 const MARK: u8 = 0xcc;
-/// Most packets that a super-packet may represent.
+/// Maximum number of packets that a super-packet may represent.
 const PACKETS_MAX: usize = 1366;
 
 /// Returns the mark of a peer that was removed `generation` times.
@@ -18,7 +20,7 @@ pub(super) fn mark(peer: usize, generation: u8) -> u8 {
     (1 + peer as u8) << 6 | (generation & 3) << 2
 }
 
-/// Writes a mark into its byte.
+/// Writes a mark into the byte at [`MARK_AT`].
 pub(super) fn stamp(byte: &mut u8, mark: u8) {
     *byte = *byte & !MARK | mark;
 }
@@ -28,11 +30,11 @@ pub(super) fn stamp(byte: &mut u8, mark: u8) {
 pub(super) struct Oracle {
     /// Addresses from which each peer may send.
     pub(super) allowed: Vec<Vec<Prefix>>,
-    /// Mark of each peer, if its frames have one.
+    /// Mark of each peer; `None` if the frames of the peer have no mark.
     pub(super) marks: Vec<Option<u8>>,
     /// Whether the guest has just sent a packet, so that it may receive an answer.
     pub(super) answers: bool,
-    /// Number of frames so far.
+    /// Number of frames that the guest has received.
     pub(super) got: u64,
 }
 
@@ -54,7 +56,7 @@ impl Guest for Oracle {
     }
 }
 
-/// Returns the source address of a well-formed frame.
+/// Returns the source address of a frame; `None` if its header and its packet do not agree.
 fn well_formed(frame: &[u8]) -> Option<IpAddr> {
     if frame.len() > 65_535 {
         return None;

@@ -1,22 +1,22 @@
-//! Frames like those of a peer, with numbers that the attacker chooses. `docs/spec/rdm.md` defines
-//! them.
+//! Forged frames of the messaging layer. They look like those of a peer, but contain numbers that
+//! the attacker chooses. `docs/spec/rdm.md` defines the frames.
 
 use super::man::Man;
 use super::node;
 use super::script::Input;
 
-/// A datagram: its immediate data, and its bytes.
+/// A forged datagram: its immediate data, and its bytes.
 pub(crate) struct Forged {
     pub(crate) imm: u64,
     pub(crate) payload: Vec<u8>,
 }
 
-/// Returns the 24 bits of a Q key that packets carry.
+/// Returns the 24 check bits of a Q key, which packets carry.
 fn check_of(qkey: u32) -> u32 {
     qkey.wrapping_mul(0x9e37_79b1) >> 8
 }
 
-/// Returns the Q key of a run.
+/// Returns the Q key of the run of a node.
 fn qkey_of(run: u64) -> u32 {
     (run.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as u32
 }
@@ -26,12 +26,12 @@ pub(crate) struct Forger<'a, 'b> {
     pub(crate) input: &'a mut Input<'b>,
     pub(crate) man: &'a mut Man,
     pub(crate) to: usize,
-    /// The run of the receiver, and the run of the claimed sender.
+    /// Run of the receiver, and run of the node in whose name the datagram is sent.
     pub(crate) runs: [u64; 2],
 }
 
 impl Forger<'_, '_> {
-    /// Returns a number that was observed, a special one, or one near it.
+    /// Returns a number that was observed, a number near it, or one with a special meaning.
     fn word(&mut self) -> u64 {
         let word = self.input.of(&self.man.words);
         match self.input.byte() {
@@ -60,7 +60,8 @@ impl Forger<'_, '_> {
         vec![self.input.byte(); length]
     }
 
-    /// Returns the check values of the receiver's run, and of the session towards it.
+    /// Returns the check values for the receiver's run, and for the present session towards the
+    /// receiver.
     fn checks(&self) -> (u32, u32) {
         let qkey = qkey_of(self.runs[0]);
         let session = self.man.session[self.to];
@@ -123,8 +124,8 @@ impl Forger<'_, '_> {
         Forged { imm: 5 << 60 | u64::from(check) << 32, payload: self.header(length) }
     }
 
-    /// Returns a frame of the messaging layer. `n` is its kind minus one; larger values give
-    /// random frames.
+    /// Returns a frame of the messaging layer. `n` is its kind minus one. Values beyond the last
+    /// kind give random frames.
     fn frame(&mut self, n: u8) -> Vec<u8> {
         let kind = n + 1;
         let flags = self.input.byte();

@@ -1,19 +1,19 @@
-//! The attacker sits behind the encryption, so all its datagrams are authentic.
+//! The attacker has the keys of the encryption, so all its datagrams are authentic.
 
 use srd_proto::rng::Rng;
 use srd_proto::{Delivery, PeerId, Qpn, Status};
 
-/// Most frames, and most words, that the attacker records.
+/// Maximum number of frames, and of numbers, that the attacker records.
 const KNOWN_MAX: usize = 64;
 
-/// Percentage of datagrams with each manipulation.
+/// Percentage of packets or datagrams that the attacker manipulates, for each kind of manipulation.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Rates {
     /// Packets that are lost.
     pub(crate) loss: u32,
-    /// Datagrams that are discarded, but acknowledged.
+    /// Datagrams that are acknowledged by the transport, but not delivered to the messaging layer.
     pub(crate) swallow: u32,
-    /// Datagrams that are refused.
+    /// Datagrams that are refused with a verdict.
     pub(crate) refuse: u32,
     /// Datagrams that are delivered twice.
     pub(crate) twice: u32,
@@ -39,9 +39,9 @@ pub(crate) struct Man {
     pub(crate) rates: Rates,
     pub(crate) templates: Vec<RecordedDatagram>,
     pub(crate) held: Vec<RecordedDatagram>,
-    /// Numbers from recorded frames: tokens, keys, addresses.
+    /// Numbers from recorded frames, such as tokens, keys and addresses.
     pub(crate) words: Vec<u64>,
-    /// The latest session towards each node, and the next message id.
+    /// Latest session towards each node. `id` is the next message id in it.
     pub(crate) session: [u32; 2],
     pub(crate) id: [u32; 2],
 }
@@ -86,7 +86,8 @@ impl Man {
         self.held.retain(|known| known.to != at);
     }
 
-    /// Manipulates a datagram that has arrived at a node; returns its status.
+    /// Manipulates a datagram that has arrived at a node. Returns the status with which the node
+    /// answers it.
     pub(crate) fn meddle(
         &mut self,
         to: usize,
@@ -128,7 +129,7 @@ impl Man {
         admit(delivery)
     }
 
-    /// Records the contents of a datagram.
+    /// Records a datagram, and the numbers that it contains.
     fn learn(&mut self, to: usize, delivery: &Delivery<'_>) {
         let payload = delivery.payload;
         if self.templates.len() == KNOWN_MAX {

@@ -1,8 +1,8 @@
 //! Memory that checks every access.
 //!
-//! Buffers of operations lie in region 0, each at addresses of its own that are never used again.
-//! Shared pieces are regions of their own. Ranges that were lent for sending are recorded until
-//! they are released.
+//! Buffers of operations are in region 0, each at addresses that are never used again. Each piece
+//! of shared memory is a region. Ranges that the transport refers to while it sends them are
+//! recorded until it releases them.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -23,7 +23,7 @@ pub(crate) enum Use {
 struct Buffer {
     bytes: Vec<u8>,
     of: Use,
-    /// Operation that the buffer belongs to.
+    /// Number of the operation that the buffer belongs to.
     context: u64,
 }
 
@@ -34,10 +34,10 @@ struct Region {
     read: bool,
 }
 
-/// Ranges of region 0 that are lent, by a number of each.
+/// Ranges of region 0 that the transport still refers to, each with a number.
 type LentRanges = Arc<Mutex<BTreeMap<u64, Range<u64>>>>;
 
-/// Bytes that were lent.
+/// Bytes that the transport sends. When it drops them, their range is released.
 struct Lent {
     bytes: Vec<u8>,
     number: u64,
@@ -67,7 +67,7 @@ pub(crate) struct Checked {
 }
 
 impl Checked {
-    /// Creates a buffer for an operation; returns its address.
+    /// Creates a buffer for an operation. Returns its address in region 0.
     pub(crate) fn place(&mut self, context: u64, of: Use, length: usize) -> u64 {
         // The gap ensures that the next buffer does not begin at the end of this one.
         let at = 4096 + self.next;
@@ -77,7 +77,8 @@ impl Checked {
         at
     }
 
-    /// Frees the buffers of an operation that has ended; checks that no part of them is lent.
+    /// Frees the buffers of an operation that has ended. Checks that the transport does not refer
+    /// to any part of them.
     pub(crate) fn free(&mut self, context: u64) {
         let held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
         self.buffers.retain(|at, buffer| {
@@ -99,7 +100,7 @@ impl Checked {
         self.regions.remove(&number);
     }
 
-    /// Checks at the end that no range is lent.
+    /// Checks, when a node has ended, that the transport refers to no range any more.
     pub(crate) fn assert_untouched(&self) {
         let held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
         assert!(held.is_empty(), "held after the end: {held:?}");
@@ -119,11 +120,11 @@ impl Memory for Checked {
             return Bytes::new();
         }
         if region != 0 {
-            // Data that peers read of a region is copied, as in a host with real sockets.
+            // Data of a shared region that peers read is copied, as in a host with real sockets.
             let from = self.regions.get(&region).expect("a region that is not shared is read");
             let at = offset as usize;
             let part = from.bytes.get(at..at + bytes).expect("read beyond a region");
-            // Compare and fetch operations of peers read the data first.
+            // Compare and fetch operations of peers first read the data.
             assert!(from.read || from.write, "read without the right");
             return Bytes::copy_from_slice(part);
         }

@@ -26,7 +26,7 @@ use self::man::Man;
 use self::node::Node;
 use self::script::Input;
 
-/// Most steps of a script.
+/// Maximum number of steps of a script.
 const STEPS_MAX: usize = 300;
 
 /// Two nodes, the network between them, and the attacker.
@@ -66,14 +66,14 @@ impl Pair {
         pair
     }
 
-    /// Adds the other node, or the node itself, as a peer of a node.
+    /// Adds a node as a peer of node `at`: the other node, or `at` itself.
     fn meet(&mut self, at: usize, of: usize) {
         if let Some(peer) = self.nodes[at].add_peer(self.now, node::address(of)) {
             self.nodes[at].peers[usize::from(of == at)] = peer;
         }
     }
 
-    /// Ends a node, with all its pending operations, and starts another run of it.
+    /// Ends a node, with all its pending operations, and starts a new run of it.
     fn restart(&mut self, at: usize) {
         let run = self.nodes[at].run + 1;
         self.man.forget(at);
@@ -83,7 +83,7 @@ impl Pair {
         self.meet(at, at);
     }
 
-    /// Runs everything that is due, for this number of turns of 50 microseconds.
+    /// Runs everything that is due, for `turns` times 50 microseconds.
     fn run(&mut self, turns: u32) {
         for _ in 0..turns {
             for at in 0..2 {
@@ -96,7 +96,7 @@ impl Pair {
         }
     }
 
-    /// Sends all packets of a node until no work is left.
+    /// Sends all packets of a node, until no work is left.
     fn drain(&mut self, at: usize) {
         for turn in 0.. {
             assert!(turn < 100_000, "there always is more to send");
@@ -135,7 +135,7 @@ impl Pair {
         self.nodes[at].take_events(now);
     }
 
-    /// Delivers a forged datagram in the name of a peer.
+    /// Delivers a forged datagram to node `at`, in the name of the other node.
     fn throw(&mut self, at: usize, imm: u64, payload: &[u8]) {
         let Some(peer) = self.nodes[at].endpoint.peer_at(node::address(1 - at)) else { return };
         self.nodes[at].judge.admit(self.now, &man::delivery(peer, imm, payload));
@@ -146,8 +146,8 @@ impl Pair {
         self.nodes.iter().for_each(Node::check);
     }
 
-    /// Ends the run: the attacker stops, but the network drops all packets. Pending operations end
-    /// when their peer times out or is removed; receives end when they are cancelled.
+    /// Ends the run. From now on the network drops all packets. Pending operations end when their
+    /// peer times out or is removed; receives end when they are cancelled.
     fn finish(mut self) {
         self.man = Man::dead();
         for node in &mut self.nodes {
@@ -182,13 +182,13 @@ impl Pair {
         for turn in 0.. {
             assert!(turn < 20_000, "timers without end");
             self.run(1);
-            // The next due time is known when all packets are sent.
+            // The time of the next timer is known only after all packets have been sent.
             self.drain(0);
             self.drain(1);
             let due = self.nodes.iter().filter_map(|node| node.endpoint.poll_timeout()).min();
             match due {
                 Some(due) if due < end => self.now = self.now.max(due),
-                // The effects of the last timer are processed, too.
+                // The last timer may have effects, which are processed in another turn.
                 _ => return self.run(1),
             }
         }

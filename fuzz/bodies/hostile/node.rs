@@ -13,9 +13,9 @@ use super::memory::{Checked, Use};
 
 const OPERATIONS_MAX: u32 = 16;
 const RECEIVES_MAX: u32 = 16;
-/// The keys of shared memory are this one and the next.
+/// Key of the first piece of shared memory. The key of the second piece is one more.
 pub(crate) const RKEY: u8 = 5;
-/// Bytes of each shared piece.
+/// Number of bytes of each piece of shared memory.
 pub(crate) const SHARED_BYTES: usize = 4096;
 
 /// Messaging layer that admits datagrams, and the memory that it uses.
@@ -24,34 +24,35 @@ pub(crate) struct Judge {
     pub(crate) memory: Checked,
 }
 
-/// Completions that an operation may still have.
+/// Number and kind of the completions that an operation may still have.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum ExpectedCompletions {
-    /// One completion.
+    /// Exactly one completion.
     Once,
     /// Any number of completions, until one releases it.
     UntilReleased,
-    /// One completion, which a failure may follow.
+    /// One completion, after which a failure may be reported.
     Injected,
-    /// At most a failure.
+    /// No completion, or a failure.
     Late,
-    /// One completion, which reports whether a message was claimed.
+    /// One completion, which reports whether a message was claimed for the operation.
     Claim,
 }
 
-/// A node.
+/// A node of the test.
 pub(crate) struct Node {
     pub(crate) endpoint: Endpoint,
     pub(crate) judge: Judge,
     pub(crate) run: u64,
     incarnation: u64,
-    /// The other node, and itself.
+    /// The other node as a peer, and the node itself as a peer.
     pub(crate) peers: [Peer; 2],
-    /// Whether its application polls for completions.
+    /// Whether the node's application polls for completions.
     pub(crate) polls: bool,
     pending: BTreeMap<u64, ExpectedCompletions>,
     context_next: u64,
-    /// Messages that were claimed: context, and whether they have tags.
+    /// Messages that were claimed and not received yet: context of the claim, and whether the
+    /// message has a tag.
     pub(crate) claims: Vec<(u64, bool)>,
 }
 
@@ -59,12 +60,12 @@ pub(crate) fn address(node: usize) -> SocketAddr {
     SocketAddr::from(([192, 0, 2, 1 + node as u8], 7471))
 }
 
-/// Returns the source address of a node's packet.
+/// Returns the source address of a packet that a node sends with this entropy.
 pub(crate) fn source(node: usize, entropy: Entropy) -> SocketAddr {
     SocketAddr::new(address(node).ip(), 7471 + entropy.0)
 }
 
-/// Returns the run as addresses name it.
+/// Returns the number by which addresses name the run of a node.
 pub(crate) fn incarnation(node: usize, run: u64) -> u64 {
     100 * (1 + node as u64) + run
 }
@@ -77,8 +78,8 @@ fn refusals(rdm: &Rdm) -> u64 {
 }
 
 impl Judge {
-    /// Passes a datagram to the messaging layer. Every refusal is counted once. An accepted
-    /// datagram may cause stored parts to be counted as refused.
+    /// Passes a datagram to the messaging layer. Each refusal must be counted exactly once. If a
+    /// datagram is accepted, parts of messages that were stored before may be refused and counted.
     pub(crate) fn admit(&mut self, now: Instant, delivery: &Delivery<'_>) -> Status {
         let before = refusals(&self.rdm);
         let status = self.rdm.admit(now, delivery, &mut self.memory);
@@ -145,7 +146,7 @@ impl Node {
         self.on(now, |rdm, world| rdm.add_peer(world, at, 0)).ok()
     }
 
-    /// Shares one of two pieces, unless it is shared already.
+    /// Shares one of the two pieces of memory, unless it is shared already.
     pub(crate) fn share(&mut self, which: u8, read: bool, write: bool) {
         let access = Access { local_write: write, remote_write: write, remote_read: read };
         let (region, rkey) = (u64::from(which) + 1, u64::from(RKEY + which));
@@ -160,7 +161,8 @@ impl Node {
         self.judge.memory.unshare(u64::from(which) + 1);
     }
 
-    /// Processes the transport's events, then the completions; returns whether there was an event.
+    /// Processes the events of the transport, and then the completions. Returns whether there was
+    /// an event.
     pub(crate) fn take_events(&mut self, now: Instant) -> bool {
         let mut any = false;
         while let Some(event) = self.endpoint.poll_event() {
@@ -221,7 +223,8 @@ impl Node {
         self.judge.memory.place(context, of, length)
     }
 
-    /// Records an operation that was accepted; frees the buffers of a refused one.
+    /// Records an operation that was accepted, or frees the buffers of an operation that was
+    /// refused.
     fn posted(&mut self, context: u64, ends: ExpectedCompletions, result: Result<(), Refused>) {
         if result.is_err() {
             assert!(!self.pending.contains_key(&context));
@@ -231,7 +234,7 @@ impl Node {
         }
     }
 
-    /// Calls the messaging layer for an operation.
+    /// Posts an operation to the messaging layer by `call`.
     pub(crate) fn post(
         &mut self,
         now: Instant,
@@ -239,7 +242,7 @@ impl Node {
         sort: Sort,
         call: impl FnOnce(&mut Rdm, &mut World<'_>) -> Result<(), Refused>,
     ) {
-        // Completions within the call are processed after it.
+        // Completions that occur within the call are processed after it.
         let polls = std::mem::replace(&mut self.polls, false);
         let result = self.on(now, call);
         self.polls = polls;
@@ -251,13 +254,13 @@ impl Node {
         };
         self.posted(context, ends, result);
         if sort == Sort::Injected {
-            // The data was copied.
+            // The layer has copied the data.
             self.judge.memory.free(context);
         }
         self.take_events(now);
     }
 
-    /// Cancels the first pending operation from this context on.
+    /// Cancels the first pending operation whose context is at least `from`.
     pub(crate) fn cancel(&mut self, from: u64) {
         let context = self.pending.range(from..).next().map(|(context, _)| *context);
         if let Some(context) = context {
@@ -281,8 +284,8 @@ impl Node {
         assert!(held.reorder_bytes <= 64 << 20, "{held:?}");
     }
 
-    /// Checks that no operation is pending. Injected operations that succeeded have no further
-    /// completion.
+    /// Checks that no operation is pending. An injected operation that succeeded may stay recorded,
+    /// because it has no further completion.
     pub(crate) fn assert_all_ended(&self) {
         let open =
             self.pending.iter().filter(|(_, ends)| !matches!(ends, ExpectedCompletions::Late));
@@ -297,7 +300,7 @@ impl Node {
     }
 }
 
-/// Kind of operation, which determines the number of its completions.
+/// Kind of an operation. It determines the number of completions.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Sort {
     Once,

@@ -1,6 +1,6 @@
-//! A script: bytes that select choices.
+//! A script: a sequence of bytes, each of which selects a choice.
 
-/// Remaining bytes of a script; zeros after its end.
+/// The bytes of a script that were not read yet. After their end, reads return zeros.
 pub(crate) struct Input<'a>(pub(crate) &'a [u8]);
 
 impl Input<'_> {

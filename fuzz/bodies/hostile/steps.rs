@@ -52,7 +52,7 @@ impl Pair {
         }
     }
 
-    /// Creates the buffers of an operation, in one or two pieces.
+    /// Creates the buffers of an operation at node `at`: two pieces if `two` is set, otherwise one.
     fn iov(&mut self, at: usize, context: u64, of: Use, length: usize, two: bool) -> Vec<Iov> {
         let first = if two { length / 3 } else { length };
         let lengths = if two { vec![first, length - first] } else { vec![first] };
@@ -102,7 +102,7 @@ impl Pair {
             .post(self.now, context, sort, |rdm, _| rdm.peek(tagged, want, what, context));
     }
 
-    /// Receives or discards a claimed message.
+    /// Receives or discards a message that was claimed before.
     fn claimed(&mut self, at: usize, input: &mut Input<'_>) {
         let length = input.of(&LENGTHS);
         let Some((context, tagged)) = self.nodes[at].claims.pop() else { return };
@@ -119,7 +119,7 @@ impl Pair {
             .post(now, context, Sort::Once, |rdm, world| rdm.recv_claimed(world, receive));
     }
 
-    /// Returns a piece of the other node's shared memory, or a range beyond it.
+    /// Returns a range of the other node's shared memory, or one that is beyond it.
     fn remote(length: usize, input: &mut Input<'_>) -> RmaIov {
         let near = u64::from(input.byte()) * 16;
         let addr = if input.byte() > 250 { u64::MAX - near } else { near };
@@ -199,20 +199,20 @@ impl Pair {
         Forger { input, man: &mut self.man, to, runs }.forge()
     }
 
-    /// Delivers a forged datagram many times, before any answer.
+    /// Delivers a forged datagram many times, without waiting for answers.
     fn flood(&mut self, at: usize, input: &mut Input<'_>) {
         let Forged { imm, mut payload } = self.forge(at, input);
         let (which, times) = (input.below(16), input.byte());
         for _ in 0..times {
             self.throw(at, imm, &payload);
-            // Ids and similar fields count up.
+            // Message ids and similar fields count up from copy to copy.
             if let Some(byte) = payload.get_mut(which) {
                 *byte = byte.wrapping_add(1);
             }
         }
     }
 
-    /// Repeats a recorded datagram, possibly to the other node, possibly changed.
+    /// Delivers a recorded datagram again, possibly to the other node, possibly changed.
     fn replay(&mut self, input: &mut Input<'_>) {
         if self.man.templates.is_empty() {
             return;
@@ -232,7 +232,7 @@ impl Pair {
         self.throw(to, imm, &payload);
     }
 
-    /// Delivers some of the delayed datagrams, in any order.
+    /// Delivers some of the datagrams that the attacker has delayed, in any order.
     fn let_go(&mut self, input: &mut Input<'_>) {
         for _ in 0..=input.below(16) {
             if self.man.held.is_empty() {
@@ -243,7 +243,7 @@ impl Pair {
         }
     }
 
-    /// Advances the time to the next timer.
+    /// Advances the time to the next timer, up to 15 times.
     fn jump(&mut self, input: &mut Input<'_>) {
         for _ in 0..input.byte() & 15 {
             let due = self.nodes.iter().filter_map(|node| node.endpoint.poll_timeout()).min();

@@ -14,25 +14,25 @@ use srd_vhost::Device;
 use srd_vhost::message::{Header, request};
 use srd_vhost::session::feature;
 
-/// Bytes of each region.
+/// Number of bytes of each memory region.
 pub(super) const REGION_BYTES: u64 = 0x4_0000;
-/// Bytes of a good frame's packet.
+/// Number of bytes of the packet in a valid frame.
 pub(super) const PACKET_BYTES: usize = 50;
-/// Name of the memory file.
+/// Name of the file of a memory region.
 pub(super) const MEMORY: &str = "srd-fuzz-guest";
 
-/// The front end's virtual address of the first region.
+/// Virtual address of the first region in the front end.
 const USER: u64 = 0x7f00_0000_0000;
-/// Entries of each ring.
+/// Number of entries of each ring.
 const SIZE: u16 = 64;
-/// Bytes between two rings, and the offsets of their parts.
+/// Distance in bytes between two rings. The offsets of the parts of a ring follow.
 const RING_BYTES: u64 = 0x1000;
 const AVAILABLE: u64 = 0x800;
 const USED: u64 = 0xa00;
-/// Offset of the first buffer.
+/// Offset of the first buffer in the memory.
 const BUFFERS: u64 = 0x2_0000;
 const WRITABLE: u16 = 2;
-/// Most descriptors of one message, more than the device accepts.
+/// Maximum number of file descriptors with one message. It is more than the device accepts.
 const DESCRIPTORS_MAX: usize = 16;
 
 /// The front end.
@@ -60,7 +60,7 @@ impl Front {
 
     /// Sends all messages that set up `pairs` pairs of rings.
     pub(super) fn set_up(&mut self, device: &mut Device, features: u8, pairs: u8) {
-        // The first turn accepts the connection.
+        // The first turn of the device accepts the connection.
         device.turn();
         let some = [feature::MRG_RXBUF, feature::EVENT_IDX, feature::INDIRECT_DESC, feature::MQ];
         let some = some.iter().enumerate().filter(|(bit, _)| features & 1 << bit != 0);
@@ -92,7 +92,7 @@ impl Front {
         self.raw(&[&head.concat(), body].concat(), kinds);
     }
 
-    /// Sends bytes, with file descriptors of these kinds.
+    /// Sends bytes, with one file descriptor for each of `kinds`.
     pub(super) fn raw(&self, bytes: &[u8], kinds: &[u8]) {
         let fds: Vec<BorrowedFd<'_>> =
             kinds.iter().take(DESCRIPTORS_MAX).map(|kind| self.descriptor_of(*kind)).collect();
@@ -116,7 +116,8 @@ impl Front {
         }
     }
 
-    /// Shares regions, each with guest address, size, front end's address, and offset in the file.
+    /// Shares memory regions. Each has a guest address, a size, an address in the front end, and an
+    /// offset in the file.
     pub(super) fn share(&self, regions: &[[u64; 4]], kinds: &[u8]) {
         let count = u32::try_from(regions.len()).unwrap_or(0);
         let mut body = [count, 0].map(u32::to_ne_bytes).concat();
@@ -124,7 +125,7 @@ impl Front {
         self.say(request::SET_MEM_TABLE, &body, kinds);
     }
 
-    /// Sends the addresses of a ring: descriptors, used, available.
+    /// Sends the addresses of a ring's three parts: descriptors, used, available.
     pub(super) fn place(&self, ring: u8, places: [u64; 3]) {
         let mut body = [u32::from(ring), 0].map(u32::to_ne_bytes).concat();
         let places = places.map(|at| USER.wrapping_add(at));
@@ -145,7 +146,7 @@ impl Front {
 
     pub(super) fn connect_ring(&self, what: u8, number: u64, kinds: &[u8]) {
         let requests = [request::SET_VRING_KICK, request::SET_VRING_CALL, request::SET_VRING_ERR];
-        // One of the kinds means that no descriptor is sent.
+        // One of the kinds means that no file descriptor is sent.
         let none = kinds.first().is_some_and(|kind| kind % 8 == 7);
         let (number, kinds) = if none { (number | 0x100, &[][..]) } else { (number, kinds) };
         self.say(requests[usize::from(what % 3)], &number.to_ne_bytes(), kinds);
@@ -172,7 +173,8 @@ impl Front {
         u16::from_le_bytes(bytes)
     }
 
-    /// Writes a descriptor of a ring, or, for rings from 128 on, of a table outside of the rings.
+    /// Writes a descriptor of a ring. For ring numbers from 128 on, it is written to a table
+    /// outside of the rings.
     pub(super) fn descriptor(
         &self,
         ring: u8,
@@ -187,7 +189,7 @@ impl Front {
         self.write(base + u64::from(index % SIZE) * 16, &raw);
     }
 
-    /// Makes a chain available.
+    /// Makes a chain of descriptors, which begins at `head`, available to the device.
     pub(super) fn offer(&self, ring: u8, head: u16) {
         let base = u64::from(ring % 4) * RING_BYTES + AVAILABLE;
         let index = self.read_u16(base + 2);
@@ -195,7 +197,7 @@ impl Front {
         self.write(base + 2, &index.wrapping_add(1).to_le_bytes());
     }
 
-    /// Sets the index of available chains.
+    /// Sets the index up to which chains of a ring are available to the device.
     pub(super) fn set_index(&self, ring: u8, index: u16) {
         let base = u64::from(ring % 4) * RING_BYTES + AVAILABLE;
         self.write(base + 2, &index.to_le_bytes());
@@ -212,20 +214,20 @@ impl Front {
         let _ = rustix::io::write(&self.kick, &u64::from(times).to_ne_bytes());
     }
 
-    /// Sends a valid frame on the first pair.
+    /// Sends a valid frame through the first pair of rings.
     pub(super) fn send_good(&self) {
         let bytes = u32::try_from(12 + 14 + PACKET_BYTES).unwrap_or(0);
         self.descriptor(1, 0, (BUFFERS, bytes), (0, 0));
         self.offer(1, 0);
     }
 
-    /// Makes a buffer available on the first pair.
+    /// Makes a receive buffer available in the first pair of rings.
     pub(super) fn give_good(&self) {
         self.descriptor(0, 0, (REGION_BYTES, 2048), (WRITABLE, 0));
         self.offer(0, 0);
     }
 
-    /// Returns the number of used buffers of the first pair.
+    /// Returns the number of used buffers in each ring of the first pair.
     pub(super) fn used(&self) -> [u16; 2] {
         [0, 1].map(|ring| self.read_u16(ring * RING_BYTES + USED + 2))
     }

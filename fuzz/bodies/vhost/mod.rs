@@ -1,8 +1,8 @@
-//! Fuzz target of the vhost-user device: a front end and its driver send and write arbitrary data,
+//! Fuzz target of the vhost-user device. A front end and its driver send and write arbitrary data,
 //! in the order of the input.
 //!
-//! Each step is an opcode and its arguments ([`step`]). Afterwards the frames of a correct front
-//! end must pass, and no descriptor and no mapping must be left.
+//! Each step is an opcode and its arguments ([`step`]). After all steps, the frames of a correct
+//! front end must pass, and no file descriptor and no mapping of memory must be left.
 
 mod front;
 
@@ -13,14 +13,15 @@ use srd_vhost::{Counts, Device, Frame, HEADER_BYTES};
 
 use front::{Front, PACKET_BYTES, REGION_BYTES};
 
-/// Most steps of one input; more would be slow, not wrong.
+/// Maximum number of steps of one input. More steps would only be slow.
 const STEPS_MAX: usize = 256;
-/// Longest time for which other tests may hold descriptors that they opened meanwhile.
+/// Longest time for which other tests of this process may keep file descriptors that they have
+/// opened during this test.
 const LEFT_MAX: Duration = Duration::from_secs(60);
-/// Bytes of the longest packet of a frame.
+/// Number of bytes of the longest packet in a frame.
 const FRAME_BYTES_MAX: usize = HEADER_BYTES + 65_535;
 
-/// Remaining input; zeros after its end.
+/// The input that was not read yet. After its end, reads return zeros.
 struct Script<'a>(&'a [u8]);
 
 impl Script<'_> {
@@ -44,7 +45,7 @@ impl Script<'_> {
         now.to_vec()
     }
 
-    /// Returns an address in the memory, or beside it.
+    /// Returns an address within the memory of the guest, or outside of it.
     fn place(&mut self) -> u64 {
         let (kind, at) = (self.byte(), u64::from(self.half()));
         match kind % 8 {
@@ -60,8 +61,8 @@ thread_local! {
     static DEVICE: RefCell<Option<(tempfile::TempDir, Device)>> = const { RefCell::new(None) };
 }
 
-/// Runs a script. Returns the number of frames that the device received, and that it delivered to
-/// the driver.
+/// Runs a script. Returns the number of frames that the device has received from the driver, and
+/// that it has delivered to it.
 pub(crate) fn vhost(bytes: &[u8]) -> (u64, u64) {
     DEVICE.with_borrow_mut(|kept| {
         let (directory, device) = kept.get_or_insert_with(|| {
@@ -96,7 +97,7 @@ pub(crate) fn vhost(bytes: &[u8]) -> (u64, u64) {
     })
 }
 
-/// Does the next step.
+/// Reads the next step from the script, and executes it.
 fn step(
     script: &mut Script<'_>,
     front: &mut Front,
@@ -142,7 +143,7 @@ fn step(
     front.hear();
 }
 
-/// Sends the next request.
+/// Reads the arguments of a request from the script, and sends the request.
 fn request(kind: u8, script: &mut Script<'_>, front: &mut Front, device: &mut Device) {
     match kind {
         0 => {
@@ -184,15 +185,15 @@ fn request(kind: u8, script: &mut Script<'_>, front: &mut Front, device: &mut De
     }
 }
 
-/// Returns a frame with a packet of this length.
+/// Returns a frame whose packet has this number of bytes.
 fn frame(bytes: usize) -> Frame {
     let mut packet = vec![0x55; HEADER_BYTES + bytes];
     packet[..HEADER_BYTES].fill(0);
     Frame { ethernet: *b"DDDDDDSSSSSSTT", packet }
 }
 
-/// Waits until the device has noticed the end of its front end, and of all front ends that waited
-/// behind it. A turn serves one of them, and a limited number of its requests.
+/// Waits until the device has noticed that its front end, and all front ends that waited behind it,
+/// have ended. One turn of the device serves one front end, and a limited number of its requests.
 fn gone(device: &mut Device) {
     for _ in 0..2 * STEPS_MAX {
         // A thread closes refused descriptors; until it ends, the device accepts no other front
@@ -201,7 +202,7 @@ fn gone(device: &mut Device) {
             std::thread::yield_now();
             device.turn();
         }
-        // A turn that began with a front end does not accept the next one.
+        // A turn that begins with a front end does not accept the next front end.
         let (had, before) = (device.is_connected(), device.counts().connected);
         device.turn();
         let is_over = !had && !device.is_connected() && !device.is_closing();
@@ -214,7 +215,7 @@ fn gone(device: &mut Device) {
     assert!(!device.write(&frame(60), 0));
 }
 
-/// Checks that a correct front end is served, whatever the previous one did.
+/// Checks that a correct front end is served, whatever the previous front end did.
 fn good(device: &mut Device, path: &std::path::Path) {
     let before = device.counts();
     let mut front = Front::connect(path);
@@ -260,12 +261,12 @@ fn nothing_is_left(before: (usize, usize)) {
     }
 }
 
-/// Number of this process's descriptors.
+/// Returns the number of file descriptors that this process has open.
 fn descriptors() -> usize {
     std::fs::read_dir("/proc/self/fd").map_or(0, Iterator::count)
 }
 
-/// Number of this process's mappings of front ends' memory.
+/// Returns the number of mappings of front ends' memory in this process.
 fn mappings() -> usize {
     let maps = std::fs::read_to_string("/proc/self/maps").unwrap_or_default();
     maps.lines().filter(|line| line.contains(front::MEMORY)).count()

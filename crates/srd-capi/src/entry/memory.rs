@@ -12,7 +12,7 @@ use crate::transfer::{Compute, Copying, RemoteLocation};
 /// Implements `srd_share`: shares memory with peers.
 ///
 /// # Safety
-/// The program has to follow `srd.h`: see the module.
+/// The program has to follow `srd.h`: see the page of the module `entry`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn srd_share(
     endpoint: *mut SrdEndpoint,
@@ -22,11 +22,11 @@ pub unsafe extern "C" fn srd_share(
     key: *mut u64,
 ) -> c_int {
     on(endpoint, |endpoint| {
-        // SAFETY: the C program guarantees valid pointers: see the module.
+        // SAFETY: the C program guarantees valid pointers: see the page of `entry`.
         let to = unsafe { out("key", key) }?;
         piece(buf, len)?;
         let span = Span { addr: buf.expose_provenance(), length: len };
-        // SAFETY: the C program guarantees valid pointers: see the module.
+        // SAFETY: the C program guarantees valid pointers: see the page of `entry`.
         *to = unsafe { endpoint.share(span, access) }?;
         Ok(0)
     })
@@ -41,7 +41,7 @@ pub extern "C" fn srd_unshare(endpoint: *mut SrdEndpoint, key: u64) -> c_int {
 /// Implements `srd_read`: reads a peer's memory.
 ///
 /// # Safety
-/// The program has to follow `srd.h`: see the module.
+/// The program has to follow `srd.h`: see the page of the module `entry`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn srd_read(
     endpoint: *mut SrdEndpoint,
@@ -54,14 +54,14 @@ pub unsafe extern "C" fn srd_read(
     context: *mut c_void,
 ) -> c_int {
     let place = RemoteLocation { peer, key, offset };
-    // SAFETY: the C program guarantees valid pointers: see the module.
+    // SAFETY: the C program guarantees valid pointers: see the page of `entry`.
     unsafe { copy(endpoint, place, (buf, len), true, None, (flags, context)) }
 }
 
 /// Implements `srd_write`: writes a peer's memory.
 ///
 /// # Safety
-/// The program has to follow `srd.h`: see the module.
+/// The program has to follow `srd.h`: see the page of the module `entry`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn srd_write(
     endpoint: *mut SrdEndpoint,
@@ -74,14 +74,14 @@ pub unsafe extern "C" fn srd_write(
     context: *mut c_void,
 ) -> c_int {
     let place = RemoteLocation { peer, key, offset };
-    // SAFETY: the C program guarantees valid pointers: see the module.
+    // SAFETY: the C program guarantees valid pointers: see the page of `entry`.
     unsafe { copy(endpoint, place, (buf, len), false, None, (flags, context)) }
 }
 
 /// Implements `srd_write_notify`: writes a peer's memory, and causes an event at the peer.
 ///
 /// # Safety
-/// The program has to follow `srd.h`: see the module.
+/// The program has to follow `srd.h`: see the page of the module `entry`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn srd_write_notify(
     endpoint: *mut SrdEndpoint,
@@ -95,7 +95,7 @@ pub unsafe extern "C" fn srd_write_notify(
     context: *mut c_void,
 ) -> c_int {
     let place = RemoteLocation { peer, key, offset };
-    // SAFETY: the C program guarantees valid pointers: see the module.
+    // SAFETY: the C program guarantees valid pointers: see the page of `entry`.
     unsafe { copy(endpoint, place, (buf, len), false, Some(data), (flags, context)) }
 }
 
@@ -109,7 +109,7 @@ unsafe fn copy(
 ) -> c_int {
     on(endpoint, |endpoint| {
         let (piece, context) = (piece(buf, len)?, context.addr());
-        // SAFETY: the C program guarantees valid pointers: see the module.
+        // SAFETY: the C program guarantees valid pointers: see the page of `entry`.
         unsafe { endpoint.copy(&Copying { place, piece, read, data, flags, context }) }?;
         Ok(0)
     })
@@ -118,7 +118,7 @@ unsafe fn copy(
 /// Implements `srd_fetch_add`: adds to a number at a peer.
 ///
 /// # Safety
-/// The program has to follow `srd.h`: see the module.
+/// The program has to follow `srd.h`: see the page of the module `entry`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn srd_fetch_add(
     endpoint: *mut SrdEndpoint,
@@ -137,15 +137,15 @@ pub unsafe extern "C" fn srd_fetch_add(
         result: (!result.is_null()).then(|| result.expose_provenance()),
         context: context.addr(),
     };
-    // SAFETY: the C program guarantees valid pointers: see the module. Operands are copied within
-    // the call.
+    // SAFETY: the C program guarantees valid pointers: see the page of `entry`. Operands are copied
+    // within the call.
     on(endpoint, |endpoint| unsafe { endpoint.compute(&compute) }.map(|()| 0))
 }
 
 /// Implements `srd_compare_swap`: compares and replaces a number at a peer.
 ///
 /// # Safety
-/// The program has to follow `srd.h`: see the module.
+/// The program has to follow `srd.h`: see the page of the module `entry`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn srd_compare_swap(
     endpoint: *mut SrdEndpoint,
@@ -169,8 +169,8 @@ pub unsafe extern "C" fn srd_compare_swap(
         if result.is_null() {
             return Err(Error::invalid("result: it is null, and nobody could tell what happened"));
         }
-        // SAFETY: the C program guarantees valid pointers: see the module. Operands are copied
-        // within the call.
+        // SAFETY: the C program guarantees valid pointers: see the page of `entry`. Operands are
+        // copied within the call.
         unsafe { endpoint.compute(&compute) }.map(|()| 0)
     })
 }

@@ -8,7 +8,7 @@ use crate::transfer::{Recv, Send};
 /// Implements `srd_send`: sends a message.
 ///
 /// # Safety
-/// The program has to follow `srd.h`: see the module.
+/// The program has to follow `srd.h`: see the page of the module `entry`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn srd_send(
     endpoint: *mut SrdEndpoint,
@@ -21,7 +21,7 @@ pub unsafe extern "C" fn srd_send(
 ) -> c_int {
     on(endpoint, |endpoint| {
         let (piece, context) = (piece(buf, len)?, context.addr());
-        // SAFETY: the C program guarantees valid pointers: see the module.
+        // SAFETY: the C program guarantees valid pointers: see the page of `entry`.
         unsafe { endpoint.send(&Send { peer, tag, piece, flags, context }) }?;
         Ok(0)
     })
@@ -30,7 +30,7 @@ pub unsafe extern "C" fn srd_send(
 /// Implements `srd_recv`: posts a receive for a message.
 ///
 /// # Safety
-/// The program has to follow `srd.h`: see the module.
+/// The program has to follow `srd.h`: see the page of the module `entry`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn srd_recv(
     endpoint: *mut SrdEndpoint,
@@ -43,7 +43,7 @@ pub unsafe extern "C" fn srd_recv(
 ) -> c_int {
     on(endpoint, |endpoint| {
         let (piece, context) = (piece(buf, len)?, context.addr());
-        // SAFETY: the C program guarantees valid pointers: see the module.
+        // SAFETY: the C program guarantees valid pointers: see the page of `entry`.
         unsafe { endpoint.recv(&Recv { peer, tag, ignore, piece, context }) }?;
         Ok(0)
     })
@@ -58,14 +58,14 @@ pub extern "C" fn srd_cancel(endpoint: *mut SrdEndpoint, context: *mut c_void) -
 /// Implements `srd_inject_bytes_max`: returns the largest message that can be injected.
 ///
 /// # Safety
-/// The program has to follow `srd.h`: see the module.
+/// The program has to follow `srd.h`: see the page of the module `entry`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn srd_inject_bytes_max(
     endpoint: *mut SrdEndpoint,
     bytes: *mut usize,
 ) -> c_int {
     on(endpoint, |endpoint| {
-        // SAFETY: the C program guarantees valid pointers: see the module.
+        // SAFETY: the C program guarantees valid pointers: see the page of `entry`.
         let to = unsafe { out("bytes", bytes) }?;
         *to = usize::try_from(endpoint.inject_bytes_max()?).unwrap_or(usize::MAX);
         Ok(0)

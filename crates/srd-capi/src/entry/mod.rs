@@ -57,7 +57,8 @@ fn on(endpoint: *mut SrdEndpoint, call: impl FnOnce(&Arc<Endpoint>) -> Outcome<c
     })
 }
 
-/// Returns a buffer, whose pointer may be null only if the buffer is empty.
+/// Returns a buffer of the program as an [`Iov`]. The pointer may be null only if the buffer is
+/// empty.
 fn piece<T>(buffer: *const T, bytes: usize) -> Outcome<Iov> {
     if buffer.is_null() && bytes > 0 {
         return Err(Error::invalid(format!("buf: it is null, and len is {bytes}")));
@@ -69,7 +70,7 @@ fn piece<T>(buffer: *const T, bytes: usize) -> Outcome<Iov> {
     Ok(Iov { addr: addr as u64, length: bytes as u64 })
 }
 
-/// Returns the variable of the program for a result.
+/// Returns the variable of the program to which a result is written.
 ///
 /// # Safety
 /// `out` is null, or may be written until the call ends.
@@ -78,7 +79,7 @@ unsafe fn out<'a, T>(name: &str, out: *mut T) -> Outcome<&'a mut T> {
     unsafe { out.as_mut() }.ok_or_else(|| Error::invalid(format!("{name}: it is null")))
 }
 
-/// Copies a text; `None` for null.
+/// Copies a text of the program; `None` if its pointer is null.
 ///
 /// # Safety
 /// `string` is null, or ends with a zero and is valid during the call.

@@ -12,17 +12,17 @@ use crate::{Error, Outcome, Status};
 /// Implements `srd_open`: opens an endpoint.
 ///
 /// # Safety
-/// The program has to follow `srd.h`: see the module.
+/// The program has to follow `srd.h`: see the page of the module `entry`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn srd_open(
     options: *const RawOptions,
     endpoint: *mut *mut SrdEndpoint,
 ) -> c_int {
     run(|| {
-        // SAFETY: the C program guarantees valid pointers: see the module.
+        // SAFETY: the C program guarantees valid pointers: see the page of `entry`.
         let to = unsafe { out("endpoint", endpoint) }?;
         *to = std::ptr::null_mut();
-        // SAFETY: the C program guarantees valid pointers: see the module.
+        // SAFETY: the C program guarantees valid pointers: see the page of `entry`.
         let given = unsafe { read(options) }?;
         let locals = srd_net::local_addresses()
             .map_err(|error| Error::new(Status::System, format!("no addresses: {error}")))?;
@@ -38,7 +38,8 @@ pub unsafe extern "C" fn srd_open(
     })
 }
 
-/// Reads the options of a program whose header defines `size` bytes of them.
+/// Reads the options of a program. Their first field is their size in bytes, which depends on the
+/// release whose header the program was compiled with.
 ///
 /// # Safety
 /// `options` is null, or refers to as many bytes as its first field states.
@@ -67,7 +68,7 @@ unsafe fn read(options: *const RawOptions) -> Outcome<RequestedOptions> {
             "options: something is set that this release does not know: install a newer one",
         ));
     }
-    // SAFETY: the C program guarantees valid pointers: see the module.
+    // SAFETY: the C program guarantees valid pointers: see the page of `entry`.
     unsafe {
         Ok(RequestedOptions {
             address: text("options.address", raw.address)?,
@@ -103,7 +104,7 @@ pub extern "C" fn srd_close(endpoint: *mut SrdEndpoint) -> c_int {
 /// Implements `srd_address`: returns the endpoint's address as text.
 ///
 /// # Safety
-/// The program has to follow `srd.h`: see the module.
+/// The program has to follow `srd.h`: see the page of the module `entry`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn srd_address(
     endpoint: *mut SrdEndpoint,
@@ -112,7 +113,7 @@ pub unsafe extern "C" fn srd_address(
 ) -> c_int {
     on(endpoint, |endpoint| {
         let address = endpoint.address().to_string();
-        // SAFETY: the C program guarantees valid pointers: see the module.
+        // SAFETY: the C program guarantees valid pointers: see the page of `entry`.
         unsafe { write(&address, text, room) }
     })
 }
@@ -120,7 +121,7 @@ pub unsafe extern "C" fn srd_address(
 /// Implements `srd_connect`: adds a peer.
 ///
 /// # Safety
-/// The program has to follow `srd.h`: see the module.
+/// The program has to follow `srd.h`: see the page of the module `entry`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn srd_connect(
     endpoint: *mut SrdEndpoint,
@@ -128,7 +129,7 @@ pub unsafe extern "C" fn srd_connect(
     peer: *mut u64,
 ) -> c_int {
     on(endpoint, |endpoint| {
-        // SAFETY: the C program guarantees valid pointers: see the module.
+        // SAFETY: the C program guarantees valid pointers: see the page of `entry`.
         let (to, given) = unsafe { (out("peer", peer)?, text("address", address)?) };
         let given = given.ok_or_else(|| Error::invalid("address: it is null"))?;
         let address = Address::parse(&given)?;
@@ -152,7 +153,7 @@ pub extern "C" fn srd_disconnect(endpoint: *mut SrdEndpoint, peer: u64) -> c_int
 /// Implements `srd_peer_address`: returns a peer's address as text.
 ///
 /// # Safety
-/// The program has to follow `srd.h`: see the module.
+/// The program has to follow `srd.h`: see the page of the module `entry`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn srd_peer_address(
     endpoint: *mut SrdEndpoint,
@@ -163,7 +164,7 @@ pub unsafe extern "C" fn srd_peer_address(
     on(endpoint, |endpoint| {
         // SAFETY: the call names no memory.
         let address = unsafe { endpoint.submit(|submitter| submitter.address_of(peer)) }?;
-        // SAFETY: the C program guarantees valid pointers: see the module.
+        // SAFETY: the C program guarantees valid pointers: see the page of `entry`.
         unsafe { write(&address.to_string(), text, room) }
     })
 }

@@ -10,7 +10,7 @@ use crate::status::{Status, last};
 /// Implements `srd_poll`: returns events, and waits for them.
 ///
 /// # Safety
-/// The program has to follow `srd.h`: see the module.
+/// The program has to follow `srd.h`: see the page of the module `entry`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn srd_poll(
     endpoint: *mut SrdEndpoint,

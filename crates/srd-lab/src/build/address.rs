@@ -17,7 +17,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 /// Largest number of extra IPv4 addresses a host can have for MPTCP subflows.
 pub const EXTRA_ADDRESSES_MAX: u16 = 4;
 
-/// End of a cable.
+/// One of the two ends of a cable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
     /// The end closer to the hosts.
@@ -42,7 +42,7 @@ pub fn host_v4(id: HostId, extra: u16) -> Ipv4Addr {
     Ipv4Addr::new(198, 18, octet(id.leaf), octet(8 * id.host + 1 + extra))
 }
 
-/// Returns a host's address behind `srd up`.
+/// Returns a host's address in the overlay network that the daemons `srd up` provide.
 #[must_use]
 pub fn overlay(id: HostId) -> Ipv4Addr {
     Ipv4Addr::new(10, 99, octet(id.leaf), octet(id.host + 1))

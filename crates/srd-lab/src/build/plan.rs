@@ -16,7 +16,7 @@ pub const HASH_FIELD_FLOW_LABEL: u32 = 0x08;
 /// Name of a host's device.
 pub const HOST_DEVICE: &str = "eth0";
 
-/// One line for `/proc/sys`.
+/// One kernel setting: a file below `/proc/sys`, and its content.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Sysctl {
     /// Path below `/proc/sys`.
@@ -38,7 +38,7 @@ pub struct NamespacePlan {
     pub tc: String,
     /// Commands for `ip -n <name> -batch -`, after `tc`.
     pub ip: String,
-    /// The device whose segmentation offloads are switched off, if any.
+    /// The device whose segmentation offloads are switched off; `None` if offloads stay on.
     pub offloads_off: Option<&'static str>,
 }
 

@@ -10,9 +10,9 @@ use std::process::{Command, ExitStatus};
 /// Difference to the initial configuration of a daemon.
 #[derive(Clone, Debug, Default)]
 pub struct Variation {
-    /// A peer that is left out.
+    /// A host that is left out of the daemon's peers; `None`: all peers are present.
     pub without: Option<HostId>,
-    /// Lines for `[interface]`, each with its line end.
+    /// Lines that are added to the section `[interface]`, each with its line end.
     pub settings: &'static str,
 }
 

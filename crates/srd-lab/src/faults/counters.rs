@@ -1,8 +1,8 @@
 //! Counters of a host's kernel: retransmitted TCP segments, and timeouts.
 //!
-//! Each network namespace has separate counters, and so each host. With `srd up`, they count only
-//! the TCP connections of programs: the kernel sees SRD's own packets, and their retransmissions,
-//! as UDP.
+//! Each network namespace, and so each host, has separate counters. With `srd up`, they count only
+//! the TCP connections of programs: to the kernel, SRD's own packets and their retransmissions are
+//! UDP.
 
 use crate::build::fabric::Fabric;
 use crate::build::id::HostId;

@@ -33,7 +33,7 @@ pub struct Faults {
 /// Packets that spines dropped randomly.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Lost {
-    /// Number of packets.
+    /// Number of packets that spines dropped randomly.
     pub packets: u64,
     /// Bytes of the packets that spines dropped randomly, including IP headers.
     pub bytes: u64,
@@ -51,10 +51,10 @@ impl Faults {
     }
 }
 
-/// Commands for one namespace.
+/// Commands that change the faults in one namespace.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Change {
-    /// The namespace.
+    /// Name of the namespace in which the commands run.
     pub namespace: String,
     /// Commands for `ip -batch -`.
     pub ip: String,

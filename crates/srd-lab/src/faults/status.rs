@@ -67,7 +67,7 @@ pub struct Status {
     pub config: FabricConfig,
     /// Time of creation, in seconds of Unix time.
     pub created_unix_s: u64,
-    /// The process that guards it, if any.
+    /// The process at whose end the fabric is removed; `None` if it stays until `srd lab down`.
     pub owner: Option<Owner>,
     /// Current faults.
     pub faults: Faults,
@@ -83,12 +83,12 @@ pub struct Status {
     pub ports: Vec<PortStatus>,
 }
 
-/// Bytes that one leaf sent to each spine during an interval.
+/// Bytes that one leaf sent to each spine during a measured interval.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SpineShare {
     /// The spine that got the most bytes.
     pub busiest: u16,
-    /// Bytes sent to each spine.
+    /// Number of bytes sent to each spine, in the order of the spines.
     pub bytes: Vec<u64>,
 }
 

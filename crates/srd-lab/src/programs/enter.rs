@@ -49,7 +49,8 @@ pub fn enter(fabric: &Fabric, words: &[OsString]) -> Result<std::convert::Infall
     Err(shell.exec()).with_context(|| format!("{shell:?}"))
 }
 
-/// Returns the host and the command that follow the options. Some options have a value.
+/// Returns the host and the command in the arguments of `ssh`. Options before them, some with a
+/// value, are skipped.
 fn split(words: &[String]) -> Result<(&str, &[String])> {
     let mut rest = words;
     while let Some((first, others)) = rest.split_first() {
@@ -65,8 +66,8 @@ fn split(words: &[String]) -> Result<(&str, &[String])> {
     bail!("no host to enter")
 }
 
-/// Returns the host with an address, a host name, or a name such as h0.1; a user's name before it
-/// is skipped.
+/// Returns the host with this address, host name, or name such as `h0.1`. A user name and `@` in
+/// front of it are skipped.
 fn find(fabric: &Fabric, target: &str) -> Result<HostId> {
     let name = target.rsplit('@').next().unwrap_or(target);
     let ip: Option<IpAddr> = name.parse().ok();

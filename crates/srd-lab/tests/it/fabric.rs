@@ -17,7 +17,7 @@ const TO: HostId = HostId { leaf: 1, host: 0 };
 const WAIT: Duration = Duration::from_secs(20);
 /// Silence after which no more datagrams are expected.
 const SILENCE: Duration = Duration::from_millis(300);
-/// Wait for an answer that may never arrive.
+/// Time limit for an answer that may never arrive.
 const MOMENT: Duration = Duration::from_millis(100);
 
 /// Returns a configuration whose name contains the process id: a second checkout may run its tests

@@ -1,8 +1,8 @@
 //! Whether a test can run on this machine. In CI every test must run: a test that prints `skipped:
 //! ` fails the run (`.ci/test`).
 
-/// Whether networks of hosts can be made, and every other requirement is met; prints the missing
-/// ones.
+/// Whether this machine meets all requirements of a fabric, and lacks nothing in `missing_too`.
+/// Prints the missing requirements.
 pub(crate) fn ready(missing_too: impl IntoIterator<Item = String>) -> bool {
     let missing = srd_lab::requirements().into_iter().filter(|m| m.required);
     let missing = missing.map(|m| m.to_string()).chain(missing_too);

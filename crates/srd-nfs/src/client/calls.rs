@@ -58,7 +58,7 @@ pub(super) enum Received {
     Drop,
 }
 
-/// The table.
+/// The table of one client's unanswered calls.
 #[derive(Default)]
 pub(super) struct Calls {
     limits: Limits,

@@ -63,7 +63,7 @@ pub struct Options {
     pub any_user: bool,
 }
 
-/// Starts the half. Returns its acceptor.
+/// Starts the half of the proxy beside the NFS client. Returns the acceptor of its connections.
 ///
 /// # Errors
 /// An error of the operating system, if a thread cannot be started.
@@ -238,7 +238,7 @@ impl Client {
         table.calls.is_busy(BUSY_CALLS_MIN, BUSY_BYTES_MIN) && has_place
     }
 
-    /// Hands a record of the server to the client; false when the client is gone.
+    /// Writes a record of the server to the client. Returns false if the client has left.
     fn hand_over(&self, record: &Record) -> bool {
         let mut replies = self.replies.lock().unwrap_or_else(PoisonError::into_inner);
         let written = replies.write_all(record.bytes());

@@ -126,7 +126,8 @@ impl Watch {
 }
 
 /// Returns the number of times in a row that the kernel has retransmitted data of a socket, or has
-/// sent a keepalive probe, without an answer; from a table of the kernel.
+/// sent a keepalive probe, without an answer. `table` is the text of `/proc/net/tcp`; `inode`
+/// identifies the socket.
 fn repeated(table: &str, inode: u64) -> Option<u32> {
     let inode = inode.to_string();
     let sockets = table.lines().skip(1).map(|line| line.split_ascii_whitespace());

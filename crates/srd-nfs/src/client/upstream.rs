@@ -13,20 +13,21 @@ use super::{Client, READ_BYTES};
 use crate::link::{Link, ReadHalf, WriteHalf};
 use crate::record::{self, Kind};
 
-/// The first pause between two tries; each further pause is twice as long.
+/// First pause between two attempts to connect. Each further pause is twice as long.
 const RETRY_PAUSE_MIN: Duration = Duration::from_millis(100);
-/// Longest pause between two tries. With [`CONNECT_WAIT_MAX`] it is less than a second, so calls
-/// continue within a second after a server or a path recovers.
+/// Longest pause between two attempts to connect. With [`CONNECT_WAIT_MAX`] it is less than a
+/// second, so calls continue within a second after a server or a path recovers.
 ///
 /// [`CONNECT_WAIT_MAX`]: crate::limits::CONNECT_WAIT_MAX
 const RETRY_PAUSE_MAX: Duration = Duration::from_millis(200);
-/// Lifetime after which a connection counts as a success; a shorter one counts as a failed try.
+/// Lifetime after which a connection counts as a success. A shorter one counts as a failed attempt
+/// to connect.
 const STEADY_MIN: Duration = Duration::from_secs(5);
 /// Pause before the same failure is logged again.
 const LINE_PAUSE: Duration = Duration::from_secs(60);
 
-/// Keeps a connection until the client leaves, or until the connection is lost and another one can
-/// take over its calls.
+/// Keeps a connection to the server up. Returns when the client has left, or when the connection is
+/// lost and another one has taken over its calls.
 pub(super) fn run(client: &Client, id: ConnectionId) {
     let mut retry = Retry::default();
     while let Some(link) = connect(client, &mut retry) {
@@ -88,7 +89,7 @@ impl Retry {
     }
 }
 
-/// Tries to connect until it succeeds; `None` when the client leaves.
+/// Tries to connect to the server until it succeeds; `None` if the client leaves before that.
 fn connect(client: &Client, retry: &mut Retry) -> Option<Link> {
     while !client.lock().is_ending {
         match client.dialer.connect() {
@@ -103,7 +104,8 @@ fn connect(client: &Client, retry: &mut Retry) -> Option<Link> {
     None
 }
 
-/// Sends calls and hands replies over until either side ends.
+/// Sends calls to the server and passes replies to the client, until the connection or the client
+/// ends.
 fn converse(client: &Client, id: ConnectionId, link: Link) {
     let socket = match link.socket() {
         Ok(socket) => socket,

@@ -79,7 +79,7 @@ fn regression_calls_of_a_client_that_waits_are_answered_when_all_ends() {
     assert_eq!(ending.join().unwrap(), 0);
 }
 
-/// Each byte restarted the timeout.
+/// Each received byte restarted the timeout for the whole answer.
 #[test]
 fn regression_a_server_that_drips_its_answer_is_given_up() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();

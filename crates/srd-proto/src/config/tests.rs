@@ -9,7 +9,8 @@ fn nanos(ns: u64) -> Duration {
     Duration::from_nanos(ns)
 }
 
-/// Setters of the numbers. Values beyond the type of a parameter are not tested.
+/// Each numeric parameter: its name, the largest value of its type, and its setter. Values beyond
+/// the type are not tested.
 #[rustfmt::skip] // a table
 #[allow(clippy::cast_possible_truncation)] // a value that does not fit is not tried
 const KNOBS: [(&str, u64, Set); 36] = [
@@ -76,7 +77,7 @@ fn every_number_is_accepted_at_its_bounds_and_refused_beyond() {
         {
             let mut config = roomy();
             set(&mut config, value);
-            // Zero means `peer_timeout`.
+            // An `answer_timeout` of zero means `peer_timeout`.
             if (name, value) == ("answer_timeout", 0) {
                 continue;
             }
@@ -119,7 +120,7 @@ fn the_presets_are_within_their_bounds() {
     }
 }
 
-/// Each endpoint has a copy of the configuration.
+/// Each endpoint has a copy of the configuration, so copies of its keys have to be overwritten.
 #[test]
 fn regression_keys_are_overwritten_when_they_are_dropped() {
     const { assert!(core::mem::needs_drop::<Protection>()) };

@@ -1,6 +1,6 @@
-//! Look-up of peers: by the address that the application named, by the present IP address, and by
-//! the number that they have assigned to our context. The look-up for a stranger's packet costs no
-//! more than the logarithm of the number of peers.
+//! Indexes of the peers: by address, by the present IP address of peers that the application named,
+//! and by the context number that a peer has assigned. A search for the peer of a stranger's packet
+//! costs no more than the logarithm of the number of peers.
 
 use alloc::vec::Vec;
 use core::net::{IpAddr, SocketAddr};
@@ -14,14 +14,15 @@ use crate::node::SHARDS_MAX;
 use crate::peer::{Peer, same_ip};
 use crate::time::Instant;
 
-/// Number of peers with one IP address that are examined for a stranger's packet.
+/// Maximum number of peers at one IP address that are examined for a stranger's packet.
 const NEIGHBOURS_MAX: usize = 8;
-/// Number of contexts with one number, assigned by different peers, that are examined for a Reset.
+/// Maximum number of contexts that are examined for a Reset, because different peers may have
+/// assigned the same number.
 const NAMESAKES_MAX: usize = 256;
 
 impl Endpoint {
-    /// Keeps a peer that introduced itself as if the application had added it: its number stays
-    /// assigned to it, however long it is silent.
+    /// Treats a peer that introduced itself as if the application had added it: its identifier
+    /// stays valid, however long the peer is silent.
     pub fn keep_peer(&mut self, id: PeerId) {
         if let Some(peer) = self.peers.peer(id) {
             peer.configured = true;
@@ -29,8 +30,8 @@ impl Endpoint {
         }
     }
 
-    /// The peer at an address, if it has this public key; without a key, the peer at the address,
-    /// whatever its key. Adds the peer if the address belongs to no peer. Sends nothing.
+    /// Returns the peer at an address, and adds it if there is no such peer. If `public_key` is
+    /// given, the peer must have this key. Nothing is sent.
     ///
     /// # Errors
     /// Returns an error if the peer at this address has another key, and the errors of
@@ -54,9 +55,9 @@ impl Endpoint {
         Ok(id)
     }
 
-    /// Stops keeping a peer that was kept or added, without removing it. When it has been idle for
-    /// `idle_reclaim`, it is removed, like a peer that introduced itself. An endpoint with static
-    /// keys keeps all its peers, because their keys would be lost.
+    /// Reverses [`Endpoint::keep_peer`] or [`Endpoint::add_peer`] without removing the peer: it is
+    /// removed when it has been idle for `idle_reclaim`, like a peer that introduced itself. An
+    /// endpoint with static keys ignores the call, because a removed peer would lose its key.
     pub fn release_peer(&mut self, now: Instant, id: PeerId) {
         let now = self.at(now);
         let keyed = matches!(self.shared.node.config.protection, Protection::Static(_));
@@ -68,35 +69,37 @@ impl Endpoint {
         }
     }
 
-    /// Static public key of a peer: the one that the application named, or that the peer has
-    /// proved.
+    /// Static public key of a peer, which the application named or the peer has proved. `None` if
+    /// the peer has no static key, or does not exist.
     pub fn public_key_of(&self, peer: PeerId) -> Option<[u8; 32]> {
         self.peers.look(peer)?.keys.as_ref()?.public_key
     }
 
-    /// The peer at an address, if there is one.
+    /// The peer at an address; `None` if there is no such peer.
     pub fn peer_at(&self, address: SocketAddr) -> Option<PeerId> {
         self.by_address.get(&(address, self.shared.shard)).copied()
     }
 
-    /// Number of peers. If a node has several contexts, each counts.
+    /// Number of peers. If a remote node has several contexts with this endpoint, each of them
+    /// counts.
     pub fn peer_count(&self) -> usize {
         self.peers.slots.len() - self.free.len()
     }
 
-    /// The peer that represents a remote node here, whichever shard of the node the context is
-    /// with. It is the peer itself, unless the node has more shards than ours (H16).
+    /// Returns the peer that represents the remote node of `peer`. It is `peer` itself, except if
+    /// the remote node has more shards than ours, so that several of its shards have a context with
+    /// this one (H16).
     pub fn node_of(&self, peer: PeerId) -> PeerId {
         self.context_with(peer, self.shared.shard).unwrap_or(peer)
     }
 
-    /// Shard of the peer's node that this context is with. Shard `i` contacts shard `i`. A node
-    /// with more shards than ours has several contexts with one of our shards (H16).
+    /// Shard of the peer's node at the other end of this context. Shard `i` contacts shard `i`. A
+    /// node with more shards than ours has several contexts with one of our shards (H16).
     pub fn partner_of(&self, peer: PeerId) -> u8 {
         self.peers.look(peer).map_or(0, |peer| peer.partner)
     }
 
-    /// A peer, and the contexts of other shards of its node with this shard.
+    /// Returns a peer, and the peers that represent other shards of its node.
     pub(super) fn contexts_with(&self, peer: PeerId) -> Vec<PeerId> {
         let mut all: Vec<PeerId> =
             (0..SHARDS_MAX).filter_map(|partner| self.context_with(peer, partner)).collect();
@@ -106,7 +109,7 @@ impl Endpoint {
         all
     }
 
-    /// The context of one shard of a peer's node with this shard.
+    /// Returns the peer that represents shard `partner` of the node of the peer `id`.
     fn context_with(&self, id: PeerId, partner: u8) -> Option<PeerId> {
         let peer = self.peers.look(id)?;
         let key = peer.keys.as_ref().and_then(|keys| keys.public_key);
@@ -117,22 +120,25 @@ impl Endpoint {
         }
     }
 
-    /// Address of a peer, to which its packets are sent. Of several addresses, the first.
+    /// Address of a peer to which its packets are sent. If the peer has several addresses, the
+    /// first.
     pub fn address_of(&self, peer: PeerId) -> Option<SocketAddr> {
         self.peers.look(peer).map(|p| p.address)
     }
 
-    /// Destination of packets to a peer on the path with this entropy.
+    /// Destination of packets to a peer on the path with this entropy; `None` if the peer does not
+    /// exist.
     pub fn destination(&self, peer: PeerId, entropy: Entropy) -> Option<SocketAddr> {
         self.peers.look(peer).map(|p| p.destination(entropy))
     }
 
-    /// All addresses of a peer, in the order in which they were named.
+    /// All addresses of a peer, in the order in which the application named them.
     pub fn addresses_of(&self, peer: PeerId) -> Vec<SocketAddr> {
         self.peers.look(peer).map(|p| p.addresses().collect()).unwrap_or_default()
     }
 
-    /// Lists a peer at its address, unless a peer that the application named is listed there.
+    /// Enters a peer into the index by address, unless the address belongs to a peer that the
+    /// application named.
     pub(super) fn list(&mut self, id: PeerId) {
         let Some((address, partner)) = self.peers.look(id).map(|p| (p.address, p.partner)) else {
             return;
@@ -155,7 +161,7 @@ impl Endpoint {
         self.by_address.extend(further.map(|address| ((address, partner), id)));
     }
 
-    /// Removes a peer from all lists.
+    /// Removes a peer from all indexes.
     pub(super) fn unlist(&mut self, peer: &Peer) {
         for address in peer.listed_at.into_iter().chain(peer.addresses().skip(1)) {
             self.by_address.remove(&(address, peer.partner));
@@ -166,7 +172,7 @@ impl Endpoint {
         self.shared.contexts.remove(&(peer.remote_context, peer.id.index()));
     }
 
-    /// Lists a peer that the application named by its IP address.
+    /// Enters a peer that the application named into the index by IP address.
     pub(super) fn watch(&mut self, id: PeerId) {
         if let Some(peer) = self.peers.look(id).filter(|p| p.address.port() != 0) {
             let places = peer.addresses().map(|at| (at.ip().to_canonical(), id.index()));
@@ -174,7 +180,8 @@ impl Endpoint {
         }
     }
 
-    /// Updates the lists of a peer whose address may have changed.
+    /// Updates the indexes for a peer after a packet that may have changed its address. `before` is
+    /// its address before the packet.
     pub(super) fn follow(&mut self, id: PeerId, before: SocketAddr) {
         let shared = &mut self.shared;
         let Some(peer) = self.peers.peer(id) else { return };
@@ -193,7 +200,8 @@ impl Endpoint {
         self.peers.make_ready(id);
     }
 
-    /// The first few of the peers that the application has named and that are at an IP address.
+    /// Up to [`NEIGHBOURS_MAX`] peers that the application named and that are at the IP address
+    /// `ip`.
     pub(super) fn neighbours(&self, ip: IpAddr) -> impl Iterator<Item = PeerId> {
         let ip = ip.to_canonical();
         let slots = self.by_ip.range((ip, 0)..=(ip, u32::MAX)).map(|(_, slot)| *slot);
@@ -201,7 +209,8 @@ impl Endpoint {
         peers.map(|peer| peer.id).take(NEIGHBOURS_MAX)
     }
 
-    /// The peer at an IP address to which the packet belongs that a Reset names.
+    /// Returns the peer at the IP address `ip` to which we sent the packet that a Reset names by
+    /// its context and number.
     pub(super) fn named_by_reset(&self, ip: IpAddr, context: u32, number: u32) -> Option<PeerId> {
         let theirs =
             self.shared.contexts.range((context, 0)..=(context, u32::MAX)).map(|(_, slot)| *slot);
@@ -216,7 +225,8 @@ impl Endpoint {
         peers.find(named).map(|p| p.id)
     }
 
-    /// Reports the evidence of a stranger's packet from a known peer's address.
+    /// Reports what a packet from the IP address of a known peer shows, if there is no session with
+    /// this peer.
     pub(super) fn diagnose(&mut self, now: Instant, ip: IpAddr, what: Diagnosis) {
         let lost = |id: &PeerId| self.peers.look(*id).is_some_and(|p| !p.has_received);
         let Some(id) = self.neighbours(ip).find(lost) else { return };
@@ -226,7 +236,8 @@ impl Endpoint {
         }
     }
 
-    /// Reports the drop reasons that are evidence for a diagnosis.
+    /// Reports a dropped packet as a diagnosis, if the drop reason explains why there is no
+    /// session.
     pub(super) fn diagnose_drop(&mut self, now: Instant, ip: IpAddr, reason: DropReason) {
         match reason {
             DropReason::Version => self.diagnose(now, ip, Diagnosis::OtherVersion),

@@ -1,8 +1,9 @@
 //! Invariants after every call, which debug builds check.
 //!
-//! Each call earns steps, which pay for the check of one peer after another and of the endpoint's
-//! tables, whole tables at a time. On average a call costs about [`STEPS`] more, whatever the size
-//! of the tables.
+//! To check everything after each call would take too long. Therefore each call adds [`STEPS`] to a
+//! budget. When the budget suffices for a check of the next peer, or of the endpoint's tables, the
+//! check is made. So a call checks about [`STEPS`] entries on average, whatever the size of the
+//! tables.
 
 use alloc::collections::BTreeSet;
 
@@ -13,14 +14,14 @@ use crate::time::Instant;
 /// Number of entries that a call may check, on average.
 const STEPS: usize = 64;
 
-/// Steps that were earned and not used yet.
+/// Number of entries that may be checked: added by calls, and not used yet.
 #[derive(Debug, Default)]
 pub(super) struct Audit {
     peer_steps: usize,
     table_steps: usize,
     /// Index of the slot to be checked next.
     next: usize,
-    /// Time when the timers last ran.
+    /// Time of the last call that ran the timers; `None` before the first.
     timers_ran_at: Option<Instant>,
 }
 
@@ -100,8 +101,8 @@ impl Endpoint {
 }
 
 impl super::peers::Peers {
-    /// Checks that each peer is in the ready queue as often as its flag indicates, and has a valid
-    /// wake-up.
+    /// Checks that a peer is in the ready queue if and only if its flag indicates it, and that each
+    /// peer has a valid wake-up.
     fn audit(&self) {
         let ready: BTreeSet<PeerId> = self.ready.iter().copied().collect();
         let wakes = self.wakes();

@@ -37,11 +37,11 @@ use crate::transmit::{Transmit, TransmitBuf};
 /// The address of a peer whose address is not known yet.
 const NOWHERE: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0);
 
-/// Data of a peer that is known in advance.
+/// Configuration of a peer that the application names.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct PeerConfig {
-    /// The peer's address and well-known port. `None`: unknown until its first opening; this
-    /// requires a key.
+    /// The peer's address and well-known port. `None` if the address is unknown until the peer's
+    /// first opening; the peer must then have a public key.
     pub address: Option<SocketAddr>,
     /// The peer's other addresses, with their ports. Its paths take turns over all addresses, and
     /// the peer cannot move to another one.
@@ -116,26 +116,25 @@ pub struct Endpoint {
     shared: Shared,
     rng: Rng,
     peers: Peers,
-    /// Peers by the address that the application named, and by the shard of their node that
-    /// contacts this one.
+    /// Peers by address, and by the shard of their node that contacts this shard.
     by_address: BTreeMap<(SocketAddr, u8), PeerId>,
     /// Slots of the peers that the application named, by their present IP address.
     by_ip: BTreeSet<(IpAddr, u32)>,
-    /// Free slots, each represented by the number of its last context.
+    /// Last context number of each free slot. The number also identifies the slot.
     free: Vec<u32>,
-    /// Number of peers so far, which gives each a generation.
+    /// Number of peers created so far: the generation in the identifier of the newest peer.
     generation: u32,
     queue_pairs: QueuePairs,
     /// Peers whose sends were refused because too many events waited.
     refused: Vec<PeerId>,
     next_datagram: u64,
-    /// More than the epoch bump of each removed peer: a new context must not be treated as a
-    /// removed one.
+    /// Epoch bump of the next peer that is created. It is larger than that of each removed peer, so
+    /// that the remote node does not confuse the new context with a removed one.
     epoch_bump_next: u64,
-    /// Peers by static key and shard.
+    /// Peers by static public key, and by the shard of their node that contacts this shard.
     by_key: BTreeMap<([u8; 32], u8), PeerId>,
     replies: Replies,
-    /// Closes to removed peers.
+    /// Close packets for removed peers, which wait to be sent.
     queued_closes: VecDeque<QueuedClose>,
     closed: bool,
     #[cfg(debug_assertions)]
@@ -191,11 +190,11 @@ impl Endpoint {
         }
     }
 
-    /// Adds a peer. The first packet creates the context.
+    /// Adds a peer. The context with the peer is created with the first packet.
     ///
     /// # Errors
-    /// Returns an error if the table of peers is full, or if an address occurs twice. Also if one
-    /// of the addresses or the key belongs to a peer, or if the key is missing or weak.
+    /// Returns an error if the table of peers is full, if an address occurs twice or belongs to
+    /// another peer, if the key belongs to another peer, or if the key is missing or weak.
     pub fn add_peer(&mut self, now: Instant, peer: PeerConfig) -> Result<PeerId, AddPeerError> {
         let now = self.at(now);
         let addresses = || peer.address.into_iter().chain(peer.further.into_iter().flatten());
@@ -244,7 +243,7 @@ impl Endpoint {
         }
     }
 
-    /// Our static public key, in that mode.
+    /// Our static public key; `None` without static keys.
     pub fn public_key(&self) -> Option<[u8; 32]> {
         self.shared.security.public()
     }
@@ -286,14 +285,15 @@ impl Endpoint {
         self.queue_pairs.open(qpn, buffers);
     }
 
-    /// Adds receive buffers to a queue pair that counts them.
+    /// Adds `n` receive buffers to a queue pair with counted buffers. A queue pair with unlimited
+    /// buffers ignores the call.
     pub fn post_receives(&mut self, qpn: Qpn, n: u32) {
         self.queue_pairs.post(qpn, n);
     }
 
-    /// Sets the number of RNR verdicts before a datagram of this sending queue pair fails, instead
-    /// of the endpoint's `rnr_retries`; 7 and above mean without limit. It applies until the queue
-    /// pair is closed.
+    /// Sets how often a datagram of this sending queue pair is sent again after RNR refusals,
+    /// instead of the endpoint's `rnr_retries`; 7 and above mean without limit. The value applies
+    /// until the queue pair is closed.
     pub fn set_rnr_retries(&mut self, qpn: Qpn, retries: u8) {
         self.shared.rnr_retries.insert(qpn, retries.min(7));
     }
@@ -318,7 +318,7 @@ impl Endpoint {
     }
 
     /// Maximum payload of one datagram to this peer at present, in bytes. It is less than
-    /// [`Endpoint::payload_bytes_max`] if the network is known to pass less.
+    /// [`Endpoint::payload_bytes_max`] if the network was found to pass only smaller packets.
     pub fn payload_bytes_max_to(&self, peer: PeerId) -> usize {
         let known = self.peers.look(peer).map(|p| p.payload_bytes_max(&self.shared.node.config));
         known.unwrap_or_else(|| self.payload_bytes_max())
@@ -378,8 +378,8 @@ impl Endpoint {
         Ok(id)
     }
 
-    /// Maximum payload of one unreliable datagram, in bytes. In plain mode the first ones also
-    /// carry a greeting, for which the configured packet size leaves space.
+    /// Maximum payload of one unreliable datagram, in bytes. In plain mode an unreliable datagram
+    /// may carry a greeting as well; the configured packet size leaves space for it.
     pub fn unreliable_bytes_max(&self) -> usize {
         usize::from(self.shared.node.config.packet_bytes_max)
             - unreliable_overhead(&self.shared.node.config)
@@ -390,9 +390,9 @@ impl Endpoint {
         usize::from(self.packet_bytes_max_to(peer)) - unreliable_overhead(&self.shared.node.config)
     }
 
-    /// Accepts a datagram to be sent once, on the path with this entropy. It is never retransmitted
-    /// and never acknowledged, is sent outside of window and pacer, and stays in order on its path.
-    /// No completion follows.
+    /// Accepts an unreliable datagram. It is sent once, on the path with this entropy, and is
+    /// neither acknowledged nor retransmitted. It does not wait for window or pacer, and stays in
+    /// order with other packets of its path. No completion follows.
     ///
     /// # Errors
     /// Returns an error if the peer is unknown, the datagram too large, or the queue full.
@@ -418,7 +418,7 @@ impl Endpoint {
     }
 
     /// Payload bytes of datagrams to this peer that wait for their first transmission. A caller
-    /// with queues of its own keeps this number low.
+    /// with its own queues sends only while this number is low.
     pub fn unsent_bytes(&self, peer: PeerId) -> u64 {
         let tx = self.peers.look(peer).and_then(|p| p.tx.as_ref());
         tx.map_or(0, |tx| tx.queue.unsent_bytes())
@@ -441,7 +441,8 @@ impl Endpoint {
         tx.map_or(0, |tx| tx.unreliable.len())
     }
 
-    /// Recent delivery rate of this peer, in bits per second.
+    /// Delivery rate to this peer in the last complete measuring period of about a round trip, in
+    /// bits per second; zero before the first.
     pub fn delivery_rate_bps(&self, peer: PeerId) -> u64 {
         let tx = self.peers.look(peer).and_then(|p| p.tx.as_ref());
         tx.map_or(0, |tx| tx.window.delivery_rate_bps())
@@ -475,8 +476,9 @@ impl Endpoint {
         self.peers.schedule(id, now, &self.shared.node.config);
     }
 
-    /// Latest time of the next call of [`Endpoint::handle_timeout`]. It may be early but is never
-    /// late, once [`Endpoint::poll_transmit`] has returned `None`.
+    /// Time at which [`Endpoint::handle_timeout`] must be called at the latest; `None` if no timer
+    /// is set. The time is valid after [`Endpoint::poll_transmit`] has returned `None`. It may be
+    /// earlier than necessary.
     pub fn poll_timeout(&self) -> Option<Instant> {
         let link = self.shared.egress.opens_at(&self.shared.node);
         let wakes = self.peers.next_wake().into_iter().chain(link);
@@ -538,8 +540,8 @@ impl Endpoint {
         }
     }
 
-    /// Makes the peer that has waited longest for the link the next to send, if the link accepts
-    /// more.
+    /// If egress pacing allows more data to leave, makes the peer that has waited for it longest
+    /// the next to send.
     fn let_one_on(&mut self) {
         if !self.shared.link_open() {
             return;
@@ -553,7 +555,7 @@ impl Endpoint {
         }
     }
 
-    /// Returns the next event.
+    /// Returns the next event; `None` if no event waits.
     pub fn poll_event(&mut self) -> Option<Event> {
         if self.shared.events.is_empty() && !self.refused.is_empty() {
             for id in core::mem::take(&mut self.refused) {
@@ -571,14 +573,14 @@ impl Endpoint {
         &self.shared.stats
     }
 
-    /// Excludes a path from use, or allows it again: an operator's decision, which no probe
-    /// changes. Returns whether there is such a path.
+    /// Excludes a path from use, or allows it again. This is an operator's decision, so results of
+    /// probes do not change it. Returns whether the path exists.
     pub fn deny_path(&mut self, peer: PeerId, entropy: Entropy, denied: bool) -> bool {
         let tx = self.peers.peer(peer).and_then(|p| p.tx.as_mut());
         tx.is_some_and(|tx| tx.paths.deny(entropy, denied))
     }
 
-    /// The state of a context, if there is one.
+    /// The state of the context with a peer; `None` if there is no context.
     pub fn peer_stats(&self, peer: PeerId) -> Option<PeerStats> {
         let peer = self.peers.look(peer)?;
         peer.has_context().then(|| peer.stats(self.shared.now))

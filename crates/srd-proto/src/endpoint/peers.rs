@@ -11,11 +11,11 @@ use crate::peer::Peer;
 use crate::send::credit::{Share, Shares};
 use crate::time::{Duration, Instant};
 
-/// Time after which something that was due and could not be done is tried again.
+/// Time after which a peer with a timer that is due, which could not send, is polled again.
 const RETRY_AFTER: Duration = Duration::from_micros(10);
 
-/// The heap may hold two entries for each peer and this many more; beyond that, outdated entries
-/// are removed.
+/// Number of entries that the heap of wake-ups may hold in addition to two for each peer. Beyond
+/// that, outdated entries are removed.
 const WAKES_SPARE: usize = 16;
 
 /// The peers of an endpoint, with their ready queue and wake-ups.
@@ -44,7 +44,7 @@ impl Peers {
         self.slots.get(id.slot())?.as_deref().filter(|peer| peer.id == id)
     }
 
-    /// Puts a peer into the ready queue, once.
+    /// Puts a peer at the end of the ready queue, unless it is in the queue already.
     pub(super) fn make_ready(&mut self, id: PeerId) {
         if let Some(peer) = self.peer(id)
             && !peer.queued_ready
@@ -64,12 +64,12 @@ impl Peers {
         }
     }
 
-    /// Earliest time when a peer has to be polled.
+    /// Earliest time when a peer has to be polled; `None` if no wake-up is scheduled.
     pub(super) fn next_wake(&self) -> Option<Instant> {
         self.wakes.peek().map(|Reverse((at, _))| *at)
     }
 
-    /// Takes the next peer that is due.
+    /// Takes the next peer whose wake-up is due.
     pub(super) fn take_due(&mut self, now: Instant) -> Option<PeerId> {
         while let Some(&Reverse((at, index))) = self.wakes.peek().filter(|next| next.0.0 <= now) {
             self.wakes.pop();
@@ -87,9 +87,9 @@ impl Peers {
         self.slots[id.slot()].take()
     }
 
-    /// Schedules the wake-up of a peer. A later time than the scheduled one is not recorded: a peer
-    /// that is polled too early has nothing due, and is scheduled again. After a packet or a send,
-    /// the peer is scheduled when its turn in the ready queue finds nothing to send.
+    /// Schedules the wake-up of a peer. If an earlier wake-up is already scheduled, nothing
+    /// changes: at that time the peer finds nothing due, and is scheduled again. After a packet or
+    /// a send, the peer is scheduled when `poll_transmit` finds that it has nothing to send.
     pub(super) fn schedule(&mut self, id: PeerId, now: Instant, config: &Config) {
         if let Some(peer) = self.peer(id) {
             let mut at = peer.next_timeout(config);
@@ -120,7 +120,7 @@ impl Peers {
 }
 
 impl Peers {
-    /// Removes outdated entries, if there are many.
+    /// Removes outdated wake-ups, if there are many.
     fn tidy_wakes(&mut self) {
         let Self { slots, wakes, .. } = self;
         if wakes.len() <= 2 * slots.len() + WAKES_SPARE {

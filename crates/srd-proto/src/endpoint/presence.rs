@@ -9,9 +9,9 @@ use crate::peer::same_ip;
 use crate::time::{Duration, Instant};
 
 impl Endpoint {
-    /// Returns the time of a call as this endpoint uses it: it never runs backwards. Every call
-    /// with a time comes here, so a call that comes much later than a timer was due ends a pause of
-    /// this endpoint.
+    /// Returns the time of a call as this endpoint uses it: a time that runs backwards counts as
+    /// standing still. Each call that passes a time uses this function, so it detects pauses of the
+    /// endpoint: calls that come much later than a timer was due.
     pub(super) fn at(&mut self, now: Instant) -> Instant {
         // E8: Time that runs backwards
         if now < self.shared.now {
@@ -25,8 +25,8 @@ impl Endpoint {
         now
     }
 
-    /// Computes the pause before a late call, and excludes it from the silence of peers. Time in
-    /// which no timer was due does not belong to it.
+    /// Excludes the pause before a late call from the silence of peers. The pause begins when the
+    /// earliest timer was due.
     #[cold]
     fn forgive_own_pause(&mut self, now: Instant) {
         let due = self.poll_timeout().unwrap_or(Instant::FAR_FUTURE);
@@ -55,8 +55,8 @@ impl Endpoint {
         }
     }
 
-    /// The last ICMP error about a peer. `None` if there was no error since the last packet of the
-    /// peer.
+    /// The newest ICMP error about a peer. `None` if there was no error since the last packet of
+    /// the peer.
     pub fn last_unreachable(&self, peer: PeerId) -> Option<Unreachable> {
         self.peers.look(peer).and_then(crate::peer::Peer::unreachable)
     }

@@ -17,7 +17,8 @@ use crate::wire::handshake::{Reset, decode_token};
 use crate::wire::probe::Probe;
 use crate::wire::{FLAG_ACK, FLAG_GREETING, HEADER_BYTES, Header, Kind, RTT_UNKNOWN, WireError};
 
-/// One call with a packet: its metadata, and the function that admits its datagram.
+/// Arguments of a call with a packet: its metadata, and the function that accepts or refuses its
+/// datagram.
 struct Call<'m, J> {
     now: Instant,
     meta: &'m PacketMeta,
@@ -25,7 +26,8 @@ struct Call<'m, J> {
 }
 
 impl Endpoint {
-    /// Processes a received packet. A datagram is delivered at once, borrowed from the packet.
+    /// Processes a received packet. If it contains a new datagram, returns this datagram, which
+    /// borrows the packet.
     pub fn handle_packet<'a>(
         &mut self,
         now: Instant,
@@ -36,11 +38,11 @@ impl Endpoint {
     }
 
     /// Processes a received packet like [`Endpoint::handle_packet`], with a layer above that may
-    /// refuse a datagram. `admit` is called once for a datagram that is new and that its queue pair
-    /// accepts. A status other than `Ok` is returned to the sender as the datagram's verdict and
-    /// ends the datagram there (after retries, if it is `RemoteRnr`); an unreliable datagram is
-    /// dropped. An `admit` that refuses must change nothing: it may be called with the datagram
-    /// again.
+    /// refuse a datagram. `admit` is called for a datagram that is new and that its queue pair
+    /// accepts. If it returns a status other than `Ok`, the datagram is not delivered, and the
+    /// status is returned to the sender as the verdict that ends the datagram (after retries, if it
+    /// is `RemoteRnr`). A refused unreliable datagram is dropped. An `admit` that refuses must
+    /// change nothing, because it may be called again with the same datagram.
     pub fn handle_packet_with<'a>(
         &mut self,
         now: Instant,
@@ -124,7 +126,7 @@ impl Endpoint {
             if !fresh && taken.is_ok() {
                 peer.on_authentic(now, true, shared);
             }
-            // At the first packet of a session the peer's address was updated already.
+            // The first packet of a session has already updated the peer's address.
             if !begins && peer.has_keys() && (data > newest.0 || control > newest.1) {
                 peer.came_from(now, meta, shared);
             }
@@ -308,7 +310,7 @@ impl Endpoint {
             refusal => refusal,
         };
         let accepted = peer.on_data(*now, meta, &packet, shared, verdict);
-        // A11. Not for a duplicate: its acknowledgement was applied before.
+        // A11. The acknowledgement within a duplicate was applied before.
         if let (Ok(_), Some(ack)) = (&accepted, beside) {
             peer.on_ack(*now, &ack, shared);
         }
@@ -328,7 +330,8 @@ impl Endpoint {
         }
     }
 
-    /// Updates the sender's part of the receiver's share after data or a probe.
+    /// Updates the state about a sender for the division of credit, after data or a probe of this
+    /// peer.
     fn count_arrival(&mut self, now: Instant, id: PeerId, header: &Header) {
         let share = &mut self.shared.share;
         share.on_arrival(now, id, rtt_code(header), &mut self.peers);
@@ -358,7 +361,8 @@ impl Endpoint {
         Ok(delivery)
     }
 
-    /// Queues a Reset, within the bound, because a packet names a context that does not exist here.
+    /// Queues a Reset, within the limits of answers to strangers, because a packet names a context
+    /// that does not exist here.
     fn queue_reset(
         &mut self,
         now: Instant,
@@ -375,8 +379,8 @@ impl Endpoint {
     }
 }
 
-/// Code of the round trip that a packet carries, if the packet names our context: this proves that
-/// the sender receives our packets.
+/// Round-trip code of a packet that names our context: the sender has received packets of ours and
+/// may have measured. Otherwise [`RTT_UNKNOWN`].
 fn rtt_code(header: &Header) -> u8 {
     if header.dst_context == 0 { RTT_UNKNOWN } else { header.rtt_code }
 }

@@ -21,22 +21,22 @@ const RESETS_MAX: usize = 6;
 /// because no two have the same destination, and most go to forged addresses. More Retries would be
 /// useless, because the rate of handshakes is limited as well.
 const RETRIES_MAX: usize = 2;
-/// Maximum number of Retries per millisecond to addresses of known peers. Packets that strangers
-/// send from other addresses do not reduce it.
+/// Maximum number of Retries per millisecond to addresses of peers that the application has named.
+/// This allowance is separate, so that packets of strangers from other addresses do not reduce it.
 const RETRIES_KNOWN_MAX: usize = 8;
-/// Maximum number of Retries per millisecond to members of our job: other senders cannot cause
-/// them.
+/// Maximum number of Retries per millisecond to members of our job. Hosts that are not members
+/// cannot cause these Retries.
 const RETRIES_JOB_MAX: usize = 64;
 /// Number of parts into which a keyed hash of prefixes divides the address space. A stranger with
 /// many addresses of one prefix gets only a part of the Retries.
 const PARTS: u32 = 64;
-/// Minimum time between two Retries to one part.
+/// Minimum time between two Retries to strangers in one part of the address space.
 const PART_PAUSE: Duration = Duration::from_millis(1);
 
-/// Kind of recipient of a Retry.
+/// Kind of recipient of a Retry. Each kind has a separate allowance.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Recipient {
-    /// Any other address.
+    /// A host at an address that belongs to no peer that the application has named.
     Stranger,
     /// The address of a peer that the application has named.
     Known,
@@ -44,18 +44,18 @@ pub(super) enum Recipient {
     Member,
 }
 
-/// An answer that waits to be sent.
+/// An answer to a stranger that waits to be sent.
 #[derive(Debug)]
 struct Reply {
     route: ReplyRoute,
-    /// Number of openings that it answers, if it is a Retry; zero: it is a Reset.
+    /// Number of openings that a Retry answers; zero if the answer is a Reset.
     retried: usize,
-    /// Shard of those openings.
+    /// Shard that sent the openings which a Retry answers.
     shard: u8,
     bytes: Vec<u8>,
 }
 
-/// Answers that wait to be sent, and their allowances.
+/// Answers that wait to be sent, and the number of further answers that may be queued now.
 #[derive(Debug)]
 pub(super) struct Replies {
     waiting: VecDeque<Reply>,
@@ -85,7 +85,7 @@ impl Replies {
         }
     }
 
-    /// Queues a Reset: the context that the packet names does not exist here.
+    /// Queues a Reset, because the context that a packet names does not exist here.
     pub(super) fn push_reset(&mut self, now: Instant, route: ReplyRoute, reset: &Reset) {
         // E5: Limits of answers to strangers
         if self.has_room(now) && self.resets_left > 0 {
@@ -149,7 +149,7 @@ impl Replies {
         self.waiting.len() < REPLIES_MAX
     }
 
-    /// Writes the next answer.
+    /// Writes the next waiting answer, if any.
     pub(super) fn poll_transmit(
         &mut self,
         stats: &mut Stats,
@@ -160,7 +160,7 @@ impl Replies {
     }
 }
 
-/// Writes one packet that does not depend on the state of a peer.
+/// Writes a batch of one packet that does not depend on the state of a peer.
 pub(super) fn write_alone(
     destination: SocketAddr,
     entropy: Entropy,

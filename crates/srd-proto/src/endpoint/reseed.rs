@@ -14,13 +14,13 @@ use crate::security::FRESH_BYTES;
 use crate::time::Instant;
 
 impl Endpoint {
-    /// Begins another run: draws all randomness again and ends every session, so that nothing is
-    /// sealed under a key that a copy of this endpoint may have. It must be called on each copy
-    /// when the state may have been copied, with a `seed` that no copy has received, and with an
-    /// `epoch` as at a start. Datagrams that were sent and are not settled end as
+    /// Begins another run: draws new randomness and ends every session, so that no packet is sealed
+    /// under a key that a copy of this endpoint may have. When the state may have been copied, this
+    /// must be called on each copy, with a `seed` that no copy has received, and with an `epoch`
+    /// that is chosen as for a new endpoint. Datagrams that were sent and are not settled end as
     /// [`crate::Status::RemoteAbort`]; unsent ones wait for the new session. Each peer that was up
-    /// goes down once, as [`crate::DownReason::Restarted`]. The next packet to a peer or from it
-    /// opens a session.
+    /// is reported down once, as [`crate::DownReason::Restarted`]. The next packet to or from a
+    /// peer opens a session.
     pub fn reseed(&mut self, now: Instant, epoch: Epoch, seed: [u8; 32]) {
         // S31: Copied state
         let now = self.at(now);

@@ -1,8 +1,8 @@
 //! Opening of sessions, and the effect of a Reset.
 //!
-//! The costs of a stranger's opening are, in this order: one MAC, and possibly nothing more; a
-//! Retry, from one allowance; a handshake, from another. This endpoint keeps state for a stranger
-//! only after a cookie has proved that the stranger receives at its address.
+//! A stranger's opening always costs the check of one MAC. If the MAC is valid, it may cost a
+//! Retry, within one allowance, and a handshake, within another. This endpoint keeps state for a
+//! stranger only after a cookie has proved that the stranger receives at its address.
 
 use core::net::{IpAddr, SocketAddr};
 
@@ -20,10 +20,11 @@ use crate::transmit::PacketMeta;
 use crate::wire::handshake::{Hello, Reset, decode_hello_reply, decode_retry};
 use crate::wire::{Header, Kind};
 
-/// Time after which one more opening from an IP address of a known peer is processed before those
-/// of others: ten a second.
+/// Average time between two openings from the IP address of a known peer that are processed in
+/// preference to openings of strangers: ten a second.
 const OPENING_PAUSE: Duration = Duration::from_millis(100);
-/// Number of openings from an IP address of a known peer that may come at once.
+/// Number of openings from the IP address of a known peer that are processed in preference at one
+/// moment.
 const OPENINGS_AT_ONCE: u64 = 10;
 
 impl Endpoint {
@@ -53,7 +54,8 @@ impl Endpoint {
         Ok(())
     }
 
-    /// Processes a Retry: a responder demands a cookie for openings, of which some may be ours.
+    /// Processes a Retry: a responder demands a cookie for a list of openings, some of which may be
+    /// ours.
     fn on_retry(&mut self, now: Instant, body: &[u8]) -> Result<(), DropReason> {
         let (cookie, retried) = decode_retry(body)?;
         let mut taken = Err(DropReason::Unauthentic);
@@ -133,7 +135,7 @@ impl Endpoint {
                 || request.public.is_some() && peer.has_newer_session(&request.greeting, ip)
                 || peer.has_newer_opening(request.stamp(), now, &shared.node.config)
             {
-                // An old opening, or the clock of a peer that restarted was set back.
+                // This is an old opening, or the peer has restarted and its clock was set back.
                 peer.probe_known_run(now, shared);
                 self.peers.make_ready(id);
                 return Err(if stale { DropReason::StaleEpoch } else { DropReason::Replay });
@@ -150,7 +152,8 @@ impl Endpoint {
         Ok(())
     }
 
-    /// Gives the context with one shard of a node the keys that are known for another one.
+    /// Copies the keys of the peer `known`, a shard of a node, to the peer `id`, another shard of
+    /// this node.
     fn share_secret(&mut self, known: Option<PeerId>, id: PeerId) {
         let keys = known.and_then(|known| self.peers.look(known)?.keys.clone());
         if let (Some(keys), Some(peer)) = (keys, self.peers.peer(id)) {
@@ -158,7 +161,7 @@ impl Endpoint {
         }
     }
 
-    /// Adds a plain peer that introduces itself.
+    /// Adds a peer whose plain packet introduces it.
     pub(super) fn introduce(
         &mut self,
         now: Instant,
@@ -171,8 +174,8 @@ impl Endpoint {
         Some(id)
     }
 
-    /// Whether a peer with an unknown key may have a session from this address: not if the
-    /// application has named the peer at this address.
+    /// Whether a peer with an unknown key may open a session from this address. It may not if the
+    /// application has named a peer at this address.
     fn admits_stranger(&self, address: SocketAddr) -> bool {
         let owner =
             self.by_address.get(&(address, self.shared.shard)).and_then(|id| self.peers.look(*id));
@@ -180,8 +183,9 @@ impl Endpoint {
             && owner.is_none_or(|p| !p.configured)
     }
 
-    /// Processes an opening that was already answered for a peer at this address. The last one is
-    /// answered again; an earlier one is a replay. `None`: the opening is new.
+    /// Processes an opening that was already answered for a peer at its source address. The last
+    /// opening that was answered is answered again; an earlier one is a replay. `None`: the opening
+    /// is new.
     fn seen_before(
         &mut self,
         now: Instant,
@@ -207,7 +211,7 @@ impl Endpoint {
         Some(Ok(()))
     }
 
-    /// Decides whether an opening is processed now.
+    /// Decides whether the rate of openings allows an opening to be processed now.
     fn admit(&mut self, now: Instant, ip: IpAddr, proven: bool) -> Admission {
         let known = if proven { self.neighbours(ip).next() } else { None };
         let mut proof = if proven { Proof::Cookie } else { Proof::None };
@@ -255,8 +259,8 @@ impl Endpoint {
     }
 
     /// Processes a Reset: the peer does not have the context that our packet named, or has removed
-    /// its part of ours. It has restarted, or has given us up. A Reset is accepted only if it names
-    /// that context and a packet that is in flight there.
+    /// its part of our context, because it has restarted or given us up. A Reset is accepted only
+    /// if it names that context and a packet that is in flight in it.
     pub(super) fn on_reset(
         &mut self,
         now: Instant,

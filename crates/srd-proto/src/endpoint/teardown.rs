@@ -19,7 +19,7 @@ use crate::wire::{Header, Kind};
 /// gets no Close, and detects the end by its timeout.
 const QUEUED_CLOSES_MAX: usize = 1024;
 
-/// A packet to a removed peer.
+/// A Close packet for a removed peer.
 #[derive(Debug)]
 pub(super) struct QueuedClose {
     pub(super) to: SocketAddr,
@@ -28,8 +28,8 @@ pub(super) struct QueuedClose {
 }
 
 impl Endpoint {
-    /// Removes a peer and sends it a Close: everything outstanding to it completes as flushed. The
-    /// peer reports [`crate::DownReason::Closed`].
+    /// Removes a peer and sends it a Close. All datagrams to the peer that have not ended complete
+    /// as [`Status::Flushed`]. The remote endpoint reports [`crate::DownReason::Closed`].
     pub fn remove_peer(&mut self, now: Instant, id: PeerId) {
         let now = self.at(now);
         for id in self.contexts_with(id) {
@@ -40,10 +40,10 @@ impl Endpoint {
         self.audit();
     }
 
-    /// Ends the endpoint: everything outstanding completes as flushed, and
-    /// [`Endpoint::poll_transmit`] returns Closes for each peer that has a context. Each peer
-    /// reports [`crate::DownReason::Closed`] at once; the Close shows it which of its datagrams
-    /// arrived. From now on sends are refused, and received packets are dropped.
+    /// Ends the endpoint: all datagrams that have not ended complete as [`Status::Flushed`], and
+    /// [`Endpoint::poll_transmit`] returns Closes for each peer that has a context. Each remote
+    /// endpoint reports [`crate::DownReason::Closed`] at once; the Close shows it which of its
+    /// datagrams arrived. After this call sends are refused, and received packets are dropped.
     pub fn close(&mut self, now: Instant) {
         self.at(now);
         self.closed = true;

@@ -109,7 +109,8 @@ fn regression_a_batch_that_a_used_up_key_cuts_short_goes_to_its_own_peer() {
     }
 }
 
-/// A peer that is added to a plain endpoint, and our number for its context.
+/// Adds a peer to a plain endpoint and sends to it. Returns the peer, and our number for its
+/// context.
 fn greets_as(endpoint: &mut Endpoint) -> (PeerId, u32) {
     let now = Instant::ZERO;
     let peer = endpoint.add_peer(now, PeerConfig::at(address(1))).unwrap();

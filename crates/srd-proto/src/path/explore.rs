@@ -9,10 +9,10 @@
 use super::{PathId, PathSet};
 use crate::time::Instant;
 
-/// Minimum number of confirmations before a search, used after a search that found a better path.
-/// The number doubles after each search without a result.
+/// Number of confirmations between two searches after a search that found a better path. The number
+/// doubles after each search without a result.
 pub(super) const EVERY_MIN: u32 = 64;
-/// Maximum number of confirmations before a search.
+/// Maximum number of confirmations between two searches.
 const EVERY_MAX: u32 = 1024;
 
 /// State of the search for another path.
@@ -26,10 +26,10 @@ pub(super) struct Exploration {
 enum Stage {
     /// Number of confirmations until the next search.
     Counting(u32),
-    /// The next packet must use another path than this one.
+    /// A search is due: the next packet uses another path in place of this confirmed one.
     Wanted(PathId),
-    /// A packet used the second path instead of the first. The number counts the further
-    /// confirmations to wait for its observation.
+    /// A search is in progress: a packet used the second path in place of the first. The number is
+    /// how many more confirmations may pass before the search ends without a result.
     Out(PathId, PathId, u32),
 }
 
@@ -40,7 +40,8 @@ impl Exploration {
 }
 
 impl PathSet {
-    /// Processes a confirmation of a path. Returns the path to be used again, if any.
+    /// Processes a confirmation of a path. `early`: the path was much faster than most. Returns the
+    /// path that enters the ring of confirmed paths, if any.
     pub(super) fn explore(&mut self, path: PathId, early: bool) -> Option<PathId> {
         // P4a: Tests of other paths
         let every = self.exploration.every;
@@ -72,7 +73,7 @@ impl PathSet {
         }
     }
 
-    /// Path to test with this packet, if a search is due.
+    /// Returns the path that the next packet tests, if a search is due.
     pub(super) fn pick_unknown(&mut self, now: Instant) -> Option<PathId> {
         let Stage::Wanted(from) = self.exploration.stage else { return None };
         let to = self.rotate_usable(now);
@@ -93,8 +94,8 @@ mod tests {
 
     const LINKS: usize = 4;
 
-    /// Packets of a constant window on four links, each of which serves one packet at a time. Each
-    /// fourth path uses the same link.
+    /// Simulates a constant window of packets on four links, each of which serves one packet at a
+    /// time. Each fourth path uses the same link.
     struct Fabric {
         paths: PathSet,
         queues: [VecDeque<PathId>; LINKS],

@@ -14,11 +14,12 @@ const IMPAIRED_AFTER: Duration = Duration::from_millis(10);
 /// The latency of a path's packet, compared with the median of all paths.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum PathLatency {
-    /// Much lower.
+    /// The latency is lower than the median by half of the target or more.
     Early,
-    /// About the median.
+    /// The latency is about the median.
     Typical,
-    /// Higher: the rotation skips the path this many times.
+    /// The latency is higher than the median. The number is the penalty: how often the rotation
+    /// skips the path.
     Late(u8),
 }
 
@@ -34,7 +35,7 @@ impl Slot {
         }
     }
 
-    /// Whether the rotation skips the path now.
+    /// Whether the path has a penalty, so that the rotation skips it.
     pub(super) fn is_penalised(&self, now: Instant) -> bool {
         self.penalty > 0 && now.since(self.penalised_at) < PENALTY_LASTS
     }
@@ -43,7 +44,8 @@ impl Slot {
         (self.penalty, self.penalised_at) = (penalty, now);
     }
 
-    /// Records that a packet sent at `sent_at` did not arrive. Counts once in a round trip.
+    /// Records that a packet that was sent on this path at `sent_at` did not arrive. Several such
+    /// packets count once in a round trip.
     pub(super) fn fail(&mut self, now: Instant, sent_at: Instant) {
         if sent_at >= self.failed_at {
             self.fails = self.fails.saturating_add(1);
@@ -60,7 +62,8 @@ impl PathSet {
         slot.unproven = true;
     }
 
-    /// Records the acknowledgement of a packet on a path.
+    /// Records the acknowledgement of a packet that was sent on a path. `generation`: that of the
+    /// path when the packet was sent.
     pub(crate) fn on_acked(&mut self, now: Instant, path: PathId, generation: u8, psn: u64) {
         let slot = &mut self.slots[path.0 as usize];
         if slot.generation != generation {
@@ -77,8 +80,8 @@ impl PathSet {
         }
     }
 
-    /// Records a path observation: typical paths are used again soon, paths that are later than
-    /// most are skipped for a while.
+    /// Records an observation of a path. A path with typical latency is used again soon; a path
+    /// that is later than most is skipped for a while.
     pub(crate) fn on_delay(
         &mut self,
         now: Instant,
@@ -137,8 +140,8 @@ impl PathSet {
             return;
         }
         slot.fail(now, sent_at);
-        // Other paths passed packets sent since: the cause is this path, whatever the number of bad
-        // paths.
+        // Other paths passed packets that were sent since this path first failed. So the cause is
+        // this path, whatever the number of bad paths.
         let dead = slot.fails >= DEAD_AFTER && self.confirmed_at > sent_at + rtt;
         if now.since(self.burst_since) > rtt.times(2) {
             (self.burst_since, self.burst_bad) = (now, 0);
@@ -179,8 +182,8 @@ impl PathSet {
         self.burst_bad = 0;
     }
 
-    /// Handles a timeout without any answer: a context with a single path chooses another entropy,
-    /// and forgets the state of the old one.
+    /// Handles a retransmission timeout: a context with a single path chooses another entropy, and
+    /// forgets the observations of the old one.
     pub(crate) fn on_timeout(&mut self) {
         if self.policy != Spray::Single {
             return;
@@ -193,7 +196,7 @@ impl PathSet {
         slot.acked = [0; 2];
     }
 
-    /// Excludes a path from use, or allows it again.
+    /// Excludes a path from use, or allows it again. Returns whether the path exists.
     pub(crate) fn deny(&mut self, entropy: Entropy, denied: bool) -> bool {
         let Some(slot) = self.slots.iter_mut().find(|s| s.entropy == entropy.0) else {
             return false;

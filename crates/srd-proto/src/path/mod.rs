@@ -27,7 +27,7 @@ use crate::rng::Rng;
 use crate::stats::PathReport;
 use crate::time::{Duration, Instant};
 
-/// Whether a path may carry data.
+/// State of a path, which decides whether the path may carry data.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum PathState {
     Good,
@@ -35,7 +35,7 @@ pub(crate) enum PathState {
     Denied,
 }
 
-/// Maximum penalty.
+/// Maximum penalty of a path: how often a rotation skips it.
 const PENALTY_MAX: u8 = 15;
 /// Time after which a penalty counts as zero.
 const PENALTY_LASTS: Duration = Duration::from_secs(1);
@@ -43,7 +43,7 @@ const PENALTY_LASTS: Duration = Duration::from_secs(1);
 /// dead path is condemned whatever the number of condemned paths.
 const DEAD_AFTER: u8 = 3;
 
-/// A path.
+/// A slot of the table of paths: the state of one path.
 #[derive(Debug)]
 struct Slot {
     state: PathState,
@@ -51,22 +51,24 @@ struct Slot {
     generation: u8,
     penalty: u8,
     penalised_at: Instant,
-    /// Losses and unanswered probes since the path was last confirmed, a round trip apart.
+    /// Number of losses and unanswered probes since the path was last confirmed. Events within one
+    /// round trip count once.
     fails: u8,
     failed_at: Instant,
     /// Whether any packet ever passed the path.
     passed: bool,
-    /// Probes answered in a row while assumed bad.
+    /// Number of probes answered in a row while the path was assumed bad.
     answers: u8,
-    /// Whether it was probed alone, because of unreliable packets (P16), and not along with all
-    /// paths.
+    /// Whether the path was probed alone, because of unreliable packets (P16), and not along with
+    /// all unconfirmed paths (P15).
     watched: bool,
-    /// Whether a probe is unanswered.
+    /// Whether the last probe on this path is still unanswered.
     awaiting: bool,
-    /// Whether the path has an entry in the ring.
+    /// Whether the path has an entry in the ring of recently confirmed paths.
     in_ring: bool,
     delay_ns: u32,
-    /// The two highest PSNs of this generation that were acknowledged (plus one; 0: none).
+    /// The two highest PSNs that were acknowledged in this generation, each plus one; 0 before the
+    /// first.
     acked: [u64; 2],
     confirmed_at: Instant,
     /// Whether a packet or a probe left on this path after its last confirmation.
@@ -81,7 +83,8 @@ struct Slot {
 #[derive(Debug)]
 pub(crate) struct PathSet {
     slots: Vec<Slot>,
-    /// Slot numbers in rotation order, shuffled again at each turn.
+    /// Slot numbers in the order in which the rotation uses them, shuffled again at the end of each
+    /// turn.
     order: Vec<u8>,
     cursor: usize,
     /// Ring of the paths that were confirmed recently, oldest first. Bound: one entry for each
@@ -89,35 +92,37 @@ pub(crate) struct PathSet {
     ring: VecDeque<(u8, Instant)>,
     exploration: Exploration,
     policy: Spray,
-    /// Number of entropy values to choose from.
+    /// Number of entropy values from which a single path chooses.
     entropies: u16,
     rng: Rng,
     bad: u16,
     denied: u16,
-    /// Start of the interval of the test for mass failure (two round trips).
+    /// Start of the interval of two round trips in which losses count towards a mass failure (P8).
     burst_since: Instant,
-    /// Losses in this interval.
+    /// Number of losses in this interval.
     burst_bad: u16,
     frozen_until: Instant,
     impaired_since: Option<Instant>,
-    /// Time of the earliest probe.
+    /// Time at which the earliest probe of any path is due.
     probe_due: Instant,
-    /// Time until which all paths are not probed together again.
+    /// Time until which unconfirmed paths are not probed together again (P15).
     asked_until: Instant,
-    /// Length of the pause that ends at this time.
+    /// Length of the pause that ends at `asked_until`.
     ask_pause: Duration,
-    /// Number of times in a row that all paths were probed after a short pause.
+    /// Number of times in a row that all unconfirmed paths were probed, each soon after the last
+    /// pause.
     asks_alike: u8,
-    /// Number of senders that share the receiver.
+    /// Number of senders that share the peer as their receiver, as it reports.
     senders: u16,
-    /// Number of senders that share this endpoint as a receiver: answers to its probes wait in
-    /// their queue.
+    /// Number of senders that share this endpoint as their receiver. Answers to our probes wait
+    /// behind the packets of these senders.
     own_senders: u16,
     /// Time of the newest confirmation of any path.
     confirmed_at: Instant,
-    /// Time until which no path is probed because of unreliable packets.
+    /// Time until which no further path is probed because of unreliable packets (P16).
     watch_at: Instant,
-    /// Whether the last safe choice was one of the few paths that ever passed a packet.
+    /// Whether the last safe choice was the path that was confirmed last, because few paths ever
+    /// passed a packet. Only every second choice is (P10).
     rare_turn: bool,
 }
 
@@ -186,19 +191,22 @@ impl PathSet {
         Entropy(self.slots[path.0 as usize].entropy)
     }
 
-    /// Path with this entropy, if each entropy has a path.
+    /// Path of this entropy. If there are fewer paths than entropy values, the entropy is reduced
+    /// modulo their number.
     pub(crate) fn path_of(&self, entropy: Entropy) -> PathId {
         let count = u16::try_from(self.slots.len()).unwrap_or(u16::MAX).max(1);
         PathId(u8::try_from(entropy.0 % count).unwrap_or(0))
     }
 
-    /// Whether the path with this entropy is assumed bad, or was probed and has not answered yet.
+    /// Whether the path with this entropy should not be used for control packets: it is assumed
+    /// bad, or has not answered a probe yet.
     pub(crate) fn avoids(&self, entropy: Entropy) -> bool {
         let slot = self.slots.get(usize::from(entropy.0)).filter(|s| s.entropy == entropy.0);
         slot.is_some_and(|s| s.awaiting || s.state == PathState::AssumedBad)
     }
 
-    /// Generation of the path: acknowledgements of older generations do not count for it.
+    /// Generation of the path's entropy. Acknowledgements of packets of an older generation do not
+    /// count for the path.
     pub(crate) fn generation(&self, path: PathId) -> u8 {
         self.slots[path.0 as usize].generation
     }

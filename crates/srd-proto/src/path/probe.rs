@@ -1,5 +1,5 @@
-//! Probes of paths. They find out whether a bad path works again, and, after a timer found a loss,
-//! which of all paths are alive.
+//! Probes of paths. They show whether a bad path works again. After a timer has found a loss, they
+//! show which of all paths work.
 
 use super::{DEAD_AFTER, PENALTY_MAX, PathId, PathSet, PathState, Slot};
 use crate::config::Spray;
@@ -11,35 +11,36 @@ const ANSWERS_NEEDED: u8 = 2;
 const PROBE_INTERVAL_MAX: Duration = Duration::from_secs(1);
 /// Maximum pause between two probes of a path that never passed a packet: a firewall may block it.
 const PROBE_INTERVAL_NEVER_PASSED: Duration = Duration::from_secs(16);
-/// Number of paths that are probed in each base round trip.
+/// Number of paths that one sender probes in each base round trip after a timer found a loss.
 const ASKED_AT_ONCE: u64 = 16;
-/// Number of probings of all paths in a row after which the pauses double.
+/// Number of times that all unconfirmed paths are probed before the pauses in between double, if
+/// the reason returns soon each time.
 const ASKS_ALIKE: u8 = 3;
-/// Maximum pause between two probings of all paths.
+/// Maximum pause before all unconfirmed paths may be probed again.
 const ASK_PAUSE_MAX: Duration = Duration::from_millis(50);
-/// Number of pauses without a reason to probe all paths after which the pauses are short again.
+/// Number of pauses that must pass without a reason to probe all unconfirmed paths. After that the
+/// pauses are short again.
 const ASK_PAUSES_QUIET: u64 = 4;
 /// Time without a confirmation after which a path that carries unreliable packets is probed.
 const WATCH_EVERY: Duration = Duration::from_millis(20);
 /// Minimum time between two probes of paths that carry unreliable packets.
 const WATCH_PAUSE: Duration = Duration::from_millis(2);
-/// Minimum time for the answer to a probe of a path that carries unreliable packets.
+/// Minimum time that a probe of a path with unreliable packets waits for its answer.
 const WATCH_ANSWER_MIN: Duration = Duration::from_millis(10);
 
-/// A probe that is due.
+/// A probe of a path that is due.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct PathProbe {
     pub path: PathId,
 }
 
 impl PathSet {
-    /// Probes all paths because of the packet sent at `sent_at`: a timer, not an acknowledgement,
-    /// found its loss. Other paths have probably failed as well, and each would cost another lost
-    /// packet and another timeout. So all paths without a confirmation since `sent_at` are probed,
-    /// several in each `rtt_base`, and skipped until they answer. Those without an answer after
-    /// `pause` are assumed bad. If many senders share the receiver, the loss is more likely caused
-    /// by their number than by a path; therefore all of them together probe as often as one sender
-    /// alone.
+    /// Probes all paths that have not been confirmed since `sent_at`, the time at which a packet
+    /// was sent whose loss a timer found. Other paths have probably failed as well, and each would
+    /// cost another lost packet and another timeout. Several paths are probed in each `rtt_base`,
+    /// and are skipped until they answer. A path that does not answer within `pause` is assumed
+    /// bad. If many senders share the receiver, their number is a more likely cause of the loss
+    /// than a path; therefore all of them together probe as often as one sender alone.
     pub(crate) fn ask_all(
         &mut self,
         now: Instant,
@@ -64,8 +65,8 @@ impl PathSet {
             slot.probe_at = at;
             self.probe_due = now;
         }
-        // If the reason returns at once, more probes do not help: for example, a host that is busy
-        // with probes answers them late.
+        // If all paths have to be probed again soon, more probes do not help: for example, a host
+        // that is busy with probes answers them late.
         let quiet = now > self.asked_until + self.ask_pause.times(ASK_PAUSES_QUIET);
         self.asks_alike = if quiet { 0 } else { self.asks_alike.saturating_add(1) };
         let double = self.asks_alike >= ASKS_ALIKE;
@@ -74,7 +75,7 @@ impl PathSet {
         self.asked_until = at + self.ask_pause;
     }
 
-    /// Sets the number of senders that share the receiver.
+    /// Sets the number of senders that share the peer as their receiver.
     pub(crate) fn set_senders(&mut self, senders: u16) {
         self.senders = senders;
     }
@@ -84,8 +85,8 @@ impl PathSet {
         self.own_senders = senders;
     }
 
-    /// Checks whether a path is alive on which an unreliable packet left: such packets are never
-    /// acknowledged. An answer may take `pause`.
+    /// Checks whether a path on which an unreliable packet left still passes packets: unreliable
+    /// packets are never acknowledged. `pause` is the time that an answer may take.
     pub(crate) fn watch(&mut self, now: Instant, path: PathId, pause: Duration) {
         let slot = &mut self.slots[path.0 as usize];
         // P16: Probes beside unreliable datagrams
@@ -104,13 +105,14 @@ impl PathSet {
         }
     }
 
-    /// Whether so many paths are bad that silence alone condemns no further path.
+    /// Whether half of the paths or more are bad. Silence alone then condemns no further path.
     fn most_are_bad(&self) -> bool {
         usize::from(self.bad) * 2 >= self.slots.len()
     }
 
-    /// Probes the path that was confirmed last along with the path `beside`, which silence alone
-    /// does not condemn. An answer shows that other paths pass packets.
+    /// Probes the path that was confirmed last, along with the path `beside`. Half of all paths are
+    /// bad, so silence alone does not condemn `beside`; an answer on the other path shows that the
+    /// peer answers.
     fn ask_witness(&mut self, now: Instant, beside: u8, pause: Duration) {
         let may_tell = |i: u8, s: &Slot| i != beside && s.state == PathState::Good && s.passed;
         let witness = (0u8..=u8::MAX)
@@ -127,17 +129,18 @@ impl PathSet {
     }
 
     /// Records a tail probe or an MTU probe that left on a path. If it is not answered, the next
-    /// one uses another path.
+    /// such probe uses another path.
     pub(crate) fn on_probe_sent(&mut self, path: PathId) {
         self.slots[path.0 as usize].unproven = true;
     }
 
-    /// Time when the next probe is due.
+    /// Time at which the next probe of a path is due.
     pub(crate) fn probe_due(&self) -> Instant {
         self.probe_due
     }
 
-    /// Path that is due for a probe: a bad one, or one that [`PathSet::ask_all`] selected.
+    /// Returns the path that is due for a probe now: a bad path, a path that [`PathSet::ask_all`]
+    /// selected, or a path with unreliable packets.
     pub(crate) fn next_probe(&mut self, now: Instant) -> Option<PathProbe> {
         if now < self.probe_due {
             return None;
@@ -152,7 +155,8 @@ impl PathSet {
         due.map(|i| PathProbe { path: PathId(i) })
     }
 
-    /// Whether a path is due for a probe now; evaluates it by the result of the previous probe.
+    /// Whether a path is due for a probe now. If its previous probe was not answered, the path is
+    /// assumed bad first.
     fn is_due(&mut self, path: u8, now: Instant) -> bool {
         let most = self.most_are_bad();
         let passed_at = self.confirmed_at;
@@ -195,8 +199,8 @@ impl PathSet {
         true
     }
 
-    /// Processes the answer to a probe on a path. The second answer in a row restores the path; the
-    /// first causes another probe at once.
+    /// Processes the answer to a probe on a path. For a bad path, the first answer causes another
+    /// probe at once, and the second in a row restores it.
     pub(crate) fn on_probe_answer(&mut self, now: Instant, path: PathId) {
         self.confirmed_at = now;
         let slot = &mut self.slots[path.0 as usize];
@@ -240,8 +244,8 @@ mod tests {
         path.0 % 4 == 1
     }
 
-    /// Sends the probes that are due in each round trip of a span. All paths except the dead ones
-    /// answer in the next. Returns the number of probes.
+    /// Simulates a time span in steps of one round trip: sends the probes that are due in each; all
+    /// paths except the dead ones answer in the next. Returns the number of probes.
     fn probe(paths: &mut PathSet, span: Duration, dead: impl Fn(PathId) -> bool) -> usize {
         let (mut now, mut sent) = (START, 0);
         while now < START + span {
@@ -346,8 +350,8 @@ mod tests {
         assert!((63..=63 * 3).contains(&asked), "{asked} in 32 s: what never passed, seldom");
     }
 
-    /// Number of probes in a second if each is answered after `late`. If `again` is set, a loss
-    /// causes a probing of all paths each millisecond.
+    /// Number of probes in a second, if each is answered after the time `late`. `again`: in each
+    /// millisecond a loss causes a probe of all unconfirmed paths.
     fn asked_in_a_second(late: Duration, again: bool) -> usize {
         let mut paths = paths();
         paths.ask_all(START, START, RTT, PAUSE);
@@ -373,7 +377,8 @@ mod tests {
 
     #[test]
     fn regression_a_host_that_answers_late_is_not_asked_ever_more() {
-        // Both hosts were busy with 80,000 probes a second, and therefore answered late.
+        // In this case both hosts were busy with 80,000 probes a second, and therefore answered
+        // late.
         let once = asked_in_a_second(PAUSE.times(3), false);
         assert!(once <= 64 * 12, "{once}");
         let often = asked_in_a_second(PAUSE.times(3), true);

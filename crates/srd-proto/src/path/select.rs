@@ -1,7 +1,7 @@
-//! Selection of the next packet's path. A recently confirmed path comes first (REPS: each clean
-//! acknowledgement allows its path to be used once more), then the next path in a shuffled rotation
-//! that is neither bad nor penalised. The path is selected when a packet leaves, not when it is
-//! queued.
+//! Selection of the next packet's path, at the time when the packet leaves. A recently confirmed
+//! path comes first, as in REPS: each clean acknowledgement allows its path to be used once more.
+//! Without a confirmed path, the next path in a shuffled rotation is used that is neither bad nor
+//! penalised.
 
 use super::{PENALTY_MAX, PathId, PathSet, PathState, Slot};
 use crate::config::Spray;
@@ -9,7 +9,8 @@ use crate::ids::Entropy;
 use crate::time::{Duration, Instant};
 
 impl PathSet {
-    /// Selects the path of the next packet. `fresh` is the age up to which a confirmation counts.
+    /// Selects the path of the next packet. `fresh` is the age up to which the confirmation of a
+    /// path counts as recent.
     pub(crate) fn pick(&mut self, now: Instant, fresh: Duration) -> PathId {
         match self.policy {
             Spray::Single => PathId(0),
@@ -24,9 +25,10 @@ impl PathSet {
         }
     }
 
-    /// Selects a path for a packet that should arrive: a recently confirmed one if there is any.
-    /// After a timeout no confirmation is recent; then it is the last confirmed path that was not
-    /// tried since. The confirmation stays in the ring.
+    /// Selects a path for a packet that is important, such as a retransmission: a recently
+    /// confirmed path if there is any. After a timeout no confirmation is recent; then it is the
+    /// path confirmed last among those on which nothing was sent since. The confirmation stays in
+    /// the ring.
     pub(crate) fn pick_safe(&mut self, now: Instant, fresh: Duration) -> PathId {
         if self.policy != Spray::Adaptive {
             return self.pick(now, fresh);
@@ -47,8 +49,9 @@ impl PathSet {
         }
     }
 
-    /// Selects the path of an unreliable packet: the one with this entropy, or the next that is
-    /// alive. So a flow stays on one path as long as there is no indication of a problem.
+    /// Selects the path of an unreliable packet: the path with the entropy `wanted`, or the next
+    /// usable one if that path is bad or in doubt. So a flow stays on one path as long as there is
+    /// no indication of a problem.
     pub(crate) fn pick_near(&self, wanted: Entropy) -> PathId {
         if self.policy == Spray::Single {
             return PathId(0);
@@ -60,7 +63,8 @@ impl PathSet {
         alive.or_else(|| near().find(|path| self.usable(*path))).unwrap_or(PathId(0))
     }
 
-    /// Whether a path is in doubt because other paths were found dead.
+    /// Whether a path is in doubt: it is being probed because a timer found a loss, and has not
+    /// answered.
     fn is_asked(&self, path: PathId) -> bool {
         let slot = &self.slots[path.0 as usize];
         slot.penalty == PENALTY_MAX && slot.probe_at != Instant::FAR_FUTURE
@@ -83,7 +87,8 @@ impl PathSet {
             .map(|(i, _)| PathId(i))
     }
 
-    /// Path that was confirmed last, of those on which all sent packets have arrived.
+    /// Path that was confirmed last, among the paths on which nothing was sent since their
+    /// confirmation.
     fn last_proven(&self) -> Option<PathId> {
         (0u8..=u8::MAX)
             .zip(&self.slots)
@@ -93,9 +98,9 @@ impl PathSet {
             .map(|(i, _)| PathId(i))
     }
 
-    /// Every second time, the path that was confirmed last, if few paths were ever confirmed.
-    /// Behind a firewall a lost packet does not make the only working path worse than paths that
-    /// never worked.
+    /// On every second call, if few of the good paths ever passed a packet, returns the path that
+    /// was confirmed last. Reason: behind a firewall the only working path, even if it loses
+    /// packets, is better than paths that never passed one.
     fn rare_passing(&mut self) -> Option<PathId> {
         let good = self.slots.iter().filter(|s| s.state == PathState::Good);
         let (all, passed) = good.fold((0, 0), |(n, p), s| (n + 1, p + usize::from(s.passed)));
@@ -113,7 +118,8 @@ impl PathSet {
         None
     }
 
-    /// Puts a path into the ring of confirmed ones, unless it has an entry already.
+    /// Puts a path at the end of the ring of confirmed paths, unless it has an entry already or is
+    /// not good.
     pub(super) fn push_confirmed(&mut self, path: PathId, now: Instant) {
         let slot = &mut self.slots[path.0 as usize];
         if slot.in_ring || slot.state != PathState::Good {
@@ -123,8 +129,9 @@ impl PathSet {
         self.ring.push_back((path.0, now));
     }
 
-    /// Next path in rotation that carries data and has no penalty; a path with a penalty is skipped
-    /// and its penalty reduced. While frozen, the path that was confirmed last.
+    /// Returns the next path in rotation that carries data and has no penalty. The rotation skips a
+    /// path with a penalty, and reduces the penalty by one. During a mass failure (P8), returns the
+    /// path that was confirmed last.
     fn rotate_adaptive(&mut self, now: Instant) -> PathId {
         if now < self.frozen_until
             && let Some(path) = self.best_confirmed(now, Duration::MAX)
@@ -151,8 +158,8 @@ impl PathSet {
         })
     }
 
-    /// Walks the rotation to the first slot that `takes` accepts. After 1 + `PENALTY_MAX` turns it
-    /// returns the next path, whatever its penalty.
+    /// Advances the rotation to the first slot that `takes` accepts. After 1 + `PENALTY_MAX` turns
+    /// without one, returns the next path, whatever its penalty.
     fn rotate(&mut self, mut takes: impl FnMut(&mut Slot) -> bool) -> PathId {
         // P5: Penalties
         for _ in 0..self.slots.len() * (1 + PENALTY_MAX as usize) {
@@ -190,7 +197,7 @@ mod tests {
             paths.on_sent(PathId(path));
             paths.on_acked(start + FRESH.times(path.into()), PathId(path), 0, path.into());
         }
-        // Sent since, and not confirmed.
+        // This path was used after its confirmation.
         paths.on_sent(PathId(9));
         let later = start + FRESH.times(1000);
         assert_eq!(paths.pick_safe(later, FRESH), PathId(7));

@@ -14,27 +14,27 @@ use crate::time::{Duration, Instant};
 use crate::wire::ack::AckView;
 use crate::wire::expand;
 
-/// Sums over one acknowledgement.
+/// Sums over the packets that one acknowledgement settles or shows to be lost.
 #[derive(Debug, Default)]
 struct Tally {
     acked_bytes: u64,
     lost_bytes: u64,
     marked: bool,
-    /// Largest packet that this acknowledgement is the first to cover, in bytes as windows count
-    /// them.
+    /// Size of the largest packet that this acknowledgement is the first to acknowledge, in bytes
+    /// as windows count them.
     largest_bytes: u16,
-    /// Newest packet that this acknowledgement is the first to cover.
+    /// Newest packet that this acknowledgement is the first to acknowledge, with its PSN.
     newest: Option<(u64, SentPacket)>,
     progress: bool,
 }
 
-/// First and longest wait after an RNR refusal.
+/// First pause of a sender after an RNR refusal, and longest pause.
 const RNR_FIRST: Duration = Duration::from_micros(50);
 const RNR_MAX: Duration = Duration::from_secs(1);
-/// Number of answered probes in a row without acknowledged data up to which a loss causes all paths
-/// to be probed.
+/// If probes are answered and data is lost, a loss causes all paths to be probed only up to this
+/// number of such answers in a row.
 const FUTILE_ASKED: u8 = 2;
-/// The only verdict after which a datagram is sent again.
+/// The only verdict after which a refused datagram is sent again.
 const STATUS_RNR: u8 = Status::RemoteRnr as u8;
 
 impl Peer {
@@ -76,9 +76,9 @@ impl Peer {
             tx.probe_backoff = 0;
             tx.first_probe = tx.first_probe.answered();
             tx.rto_backoff = 0;
-            // Data that is lost again and again while probes are answered is not sent at the rate
-            // of probes. Several answers in one round trip count once. A credit limit limits the
-            // rate itself.
+            // If data is lost again and again while probes are answered, retransmissions are
+            // delayed, otherwise they would follow each answer. Several answers in one round trip
+            // count once. A credit limit already limits the rate.
             let futile = tally.acked_bytes == 0 && tally.lost_bytes > 0 && !tx.credit_limited;
             if tally.acked_bytes > 0 {
                 tx.futile = 0;
@@ -113,7 +113,8 @@ impl Peer {
 }
 
 impl Tx {
-    /// Processes the path observations, before the records that they name are settled.
+    /// Processes the path observations. This must be done before the packets that they name are
+    /// settled.
     fn take_tuples(&mut self, now: Instant, ack: &AckView<'_>, tally: &mut Tally) {
         let expected = self.sent.next().0;
         for tuple in ack.tuples() {
@@ -172,8 +173,8 @@ impl Tx {
         }
     }
 
-    /// Delays the retries of refused datagrams after an RNR refusal: 50 us, then twice as long each
-    /// time until a datagram is accepted, up to a second.
+    /// Delays the retries of refused datagrams after an RNR refusal: by 50 us at first, then by
+    /// twice as long each time, up to a second. An accepted datagram resets the delay.
     fn back_off_rnr(&mut self, now: Instant) {
         if now < self.rnr_until {
             return;
@@ -183,7 +184,7 @@ impl Tx {
         self.rnr_until = now + self.rnr_backoff;
     }
 
-    /// Whether the slot of a record belongs to another datagram now.
+    /// Whether the slot that a record names belongs to another datagram now, or is free.
     fn is_stale(&self, record: &SentPacket, psn: u64) -> bool {
         let held = self.queue.held(record.slot);
         if held.place == DatagramState::Free {
@@ -197,7 +198,8 @@ impl Tx {
         }
     }
 
-    /// Processes the packets that the cumulative point and the bitmap are the first to cover.
+    /// Processes the packets that this acknowledgement is the first to acknowledge, by its
+    /// cumulative point or its bitmap.
     fn take_sack(
         &mut self,
         now: Instant,
@@ -239,7 +241,7 @@ impl Tx {
         usize::try_from((psn / 64) & mask).unwrap_or(0)
     }
 
-    /// Records that the peer has received this packet.
+    /// Records that the peer has received the packet `psn`. This completes its datagram.
     fn cover(
         &mut self,
         now: Instant,
@@ -259,7 +261,8 @@ impl Tx {
             // L3: A wider reordering window
             self.reorder_eighths = (self.reorder_eighths + 2).min(32);
         }
-        // Another packet of the datagram may have settled it, and its slot may be used again.
+        // Another packet of the same datagram may have settled the datagram, and its slot may be
+        // used again.
         if self.is_stale(&record, psn) {
             return;
         }
@@ -286,8 +289,8 @@ impl Tx {
         Some(record)
     }
 
-    /// Processes the answer to a probe: it counts like the acknowledgement of a packet sent at that
-    /// time.
+    /// Processes the answer to a probe. It counts like the acknowledgement of a packet that was
+    /// sent at the same time as the probe.
     fn take_echo(
         &mut self,
         now: Instant,
@@ -309,7 +312,8 @@ impl Tx {
         let limit = expand(ack.head.credit_limit_bytes, self.settled_bytes);
         // R4: Sender below its limit
         if ack.head.credit_limited {
-            // Credit limits never shrink; an older acknowledgement may arrive late.
+            // A credit limit never shrinks; a smaller one comes from an older acknowledgement that
+            // arrived late.
             let known = self.credit_limited && self.credit_received;
             self.credit_limit = if known { self.credit_limit.max(limit) } else { limit };
             self.credit_limited = true;
@@ -319,8 +323,8 @@ impl Tx {
         self.credit_received = true;
     }
 
-    /// Takes a round-trip sample from the newest packet that this acknowledgement covers first, if
-    /// the packet meets the conditions of A7. Returns the base round trip.
+    /// Measures the round trip of the newest packet that this acknowledgement is the first to
+    /// acknowledge, if the packet meets the conditions of A7. Returns the base round trip.
     fn take_rtt(&mut self, now: Instant, tally: &Tally) -> Duration {
         if let Some((_, SentPacket { sent_at, bytes, asks, .. })) = tally.newest {
             self.newest_acked_sent_at = self.newest_acked_sent_at.max(sent_at);
@@ -356,7 +360,8 @@ impl Tx {
         }
     }
 
-    /// Declares a packet lost: its datagram is sent again, and its path is evaluated.
+    /// Declares a packet lost: its datagram is sent again, and its path is penalised or assumed
+    /// bad.
     fn lose(&mut self, now: Instant, psn: u64, tally: &mut Tally) {
         let Some(record) = self.sent.settle(psn, Fate::Lost) else { return };
         tally.lost_bytes += u64::from(record.bytes);
@@ -386,7 +391,8 @@ impl Tx {
         }
     }
 
-    /// Drops the records that are not needed any more, and clears their bits.
+    /// Drops the records of sent packets that are not needed any more, and clears their bits in
+    /// `known`.
     fn advance(&mut self) {
         let before = self.sent.base().0;
         let queue = &self.queue;

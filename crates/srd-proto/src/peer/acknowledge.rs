@@ -1,4 +1,5 @@
-//! **Acknowledges**: in a separate packet, or in a data packet that leaves at this time.
+//! **Acknowledges** received packets: in a separate packet, or in a data packet that leaves at this
+//! time.
 
 use alloc::vec::Vec;
 
@@ -14,14 +15,15 @@ use crate::transmit::TransmitBuf;
 use crate::wire::ack::{self, AckHead, SACK_WORDS_MAX, Verdict};
 use crate::wire::{self, Kind};
 
-/// Acknowledgements rotate over entropies in steps of this prime, so that a group of neighbouring
-/// dead ones does not lose many in a row.
+/// Step, a prime, by which acknowledgements rotate over entropies. With a step of one, a group of
+/// neighbouring dead paths would lose many acknowledgements in a row.
 const ACK_STRIDE: u16 = 37;
-/// Largest payload of a data packet that also carries an acknowledgement, in bytes.
+/// Largest payload, in bytes, of a data packet that carries an acknowledgement as well.
 const BESIDE_PAYLOAD_MAX: usize = 512;
-/// Largest number of words that the bitmap of an acknowledgement in a data packet spans.
+/// Maximum number of words of the bitmap of an acknowledgement in a data packet.
 const BESIDE_SPAN_WORDS: usize = 4;
-/// Bytes of the largest acknowledgement in a data packet: the span may extend into one word more.
+/// Bytes of the largest acknowledgement in a data packet. Its bitmap may need one word more than
+/// [`BESIDE_SPAN_WORDS`], because it begins at a multiple of 64.
 const BESIDE_BYTES_MAX: usize =
     ack::ACK_BYTES + (BESIDE_SPAN_WORDS + 1) * 8 + ack::TUPLES_MAX * ack::TUPLE_BYTES;
 
@@ -37,8 +39,8 @@ pub(super) fn ack_room(config: &Config) -> usize {
 }
 
 impl Peer {
-    /// Whether a datagram with this many bytes of payload, if it leaves now, carries the
-    /// acknowledgement that is or will be due.
+    /// Whether a data packet with this many bytes of payload also carries an acknowledgement, if
+    /// the packet leaves now.
     pub(super) fn carries_ack(&self, payload_bytes: usize, config: &Config) -> bool {
         // A11: Ack within a Data packet
         let around = wire::TAG_BYTES.max(wire::greeting::GREETING_BYTES);
@@ -77,7 +79,7 @@ impl Peer {
     }
 }
 
-/// Next entropy in rotation that is not `avoided`; if all are, the next one.
+/// The next entropy in rotation that is not `avoided`; if all are avoided, the next one.
 fn next_entropy(last: Entropy, count: u16, avoided: impl Fn(Entropy) -> bool) -> Entropy {
     // P11: Return path of Acks
     let next = |e: &Entropy| Some(Entropy((e.0 + ACK_STRIDE) % count));
@@ -86,9 +88,9 @@ fn next_entropy(last: Entropy, count: u16, avoided: impl Fn(Entropy) -> bool) ->
 }
 
 impl Rx {
-    /// Returns cumulative point, SACK words and verdicts of an acknowledgement. A refused PSN whose
-    /// verdict does not fit is left out, as if it had not arrived: a later acknowledgement names
-    /// it.
+    /// Returns the cumulative point, the number of SACK words, and the verdicts of an
+    /// acknowledgement. If the verdict for a refused PSN does not fit, the acknowledgement treats
+    /// this PSN as not arrived; a later one contains the verdict.
     fn picture(&mut self, config: &Config, words: &mut [u64]) -> (u64, usize, Vec<Verdict>) {
         let count = self.verdicts.len();
         let room = ack_room(config) - self.tuples.len() * ack::TUPLE_BYTES;
@@ -118,7 +120,8 @@ impl Rx {
         self.ack_now || self.ack_due <= now
     }
 
-    /// Whether there is something to acknowledge that fits into [`BESIDE_BYTES_MAX`].
+    /// Whether there is a packet to acknowledge, and its acknowledgement fits into
+    /// [`BESIDE_BYTES_MAX`].
     fn fits_beside(&self) -> bool {
         let span = self.received.highest() - self.received.cumulative();
         self.unacked_packets > 0
@@ -127,7 +130,7 @@ impl Rx {
             && span <= BESIDE_SPAN_WORDS as u64 * 64
     }
 
-    /// Appends a complete acknowledgement. Afterwards only further echoes are due.
+    /// Appends a complete acknowledgement. Afterwards another one is due only for further echoes.
     pub(super) fn write(&mut self, shared: &Shared, out: &mut Vec<u8>) {
         // A1: Contents of an Ack
         let mut words = [0; SACK_WORDS_MAX];

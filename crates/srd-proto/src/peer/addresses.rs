@@ -1,8 +1,8 @@
-//! Addresses of a peer: one, which may change, or several that were named in advance.
+//! The addresses of a peer: either one, which may change, or several, which the application named.
 //!
-//! Several addresses are several network cards. Each carries the paths whose entropy, modulo the
-//! number of addresses, is its index in the list. If a card fails, its paths are dead, and nothing
-//! more changes. So a peer with several addresses never moves to one of them.
+//! Several addresses belong to several network cards. Each carries the paths whose entropy, modulo
+//! the number of addresses, is its index in the list. If a card fails, its paths are dead, and
+//! nothing more changes. So the address of such a peer never changes.
 
 use core::net::{IpAddr, SocketAddr};
 
@@ -10,11 +10,11 @@ use super::{Peer, same_ip};
 use crate::config::ADDRESSES_MAX;
 use crate::ids::Entropy;
 
-/// Addresses of a peer other than the first one.
+/// The addresses of a peer after the first one.
 pub(crate) type Further = [Option<SocketAddr>; ADDRESSES_MAX - 1];
 
-/// The route of an answer to an opening, or to a stranger: to the source of the packet, from the
-/// local address that received it.
+/// Route of an answer to an opening or to a stranger: from the local address that received the
+/// packet to the source of the packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct ReplyRoute {
     pub to: SocketAddr,
@@ -22,7 +22,7 @@ pub(crate) struct ReplyRoute {
 }
 
 impl ReplyRoute {
-    /// Path of the answer: the first entropies are the base ports of the local addresses.
+    /// Entropy of the answer: the first entropies select the local addresses in their order.
     pub(crate) fn entropy(self) -> Entropy {
         // P18: Answers leave from the address of arrival
         Entropy(self.local.into())
@@ -52,13 +52,14 @@ impl Peer {
         self.addresses().any(|known| same_ip(known.ip(), ip))
     }
 
-    /// Port at which the peer receives behind this IP address.
+    /// Port at which the peer receives at this IP address.
     pub(crate) fn port_at(&self, ip: IpAddr) -> u16 {
         let here = self.addresses().find(|known| same_ip(known.ip(), ip));
         here.unwrap_or(self.address).port()
     }
 
-    /// Whether the peer's address may change: it may not if the application named several.
+    /// Whether the peer's address may change. It may not if the application named several
+    /// addresses.
     pub(crate) fn roams(&self) -> bool {
         self.keys.as_deref().is_none_or(|known| known.further[0].is_none())
     }

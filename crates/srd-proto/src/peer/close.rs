@@ -2,10 +2,11 @@
 //! so that the peer can complete the datagrams that were delivered, and it ends the context there
 //! at once.
 //!
-//! With protection on, a Close is sealed and has a number like any control packet. A forged one
-//! does not authenticate; when one is replayed, its session does not exist any more. In plain mode
-//! it carries the greeting. It is accepted only from the peer's IP address, with the context
-//! numbers of both sides and the peer's epoch: these are 64 bits that a Reset does not need.
+//! With protection on, a Close is sealed and has a number like any control packet. So a forged one
+//! does not authenticate, and the session of a replayed one does not exist any more. In plain mode
+//! a Close carries the greeting. It is accepted only from the peer's IP address, and only with the
+//! context numbers of both sides and the peer's epoch. So a forger needs 64 bits more than for a
+//! Reset.
 
 use bytes::Bytes;
 
@@ -20,9 +21,10 @@ use crate::wire::ack::AckView;
 use crate::wire::greeting::Greeting;
 use crate::wire::{FLAG_GREETING, Kind};
 
-/// Number of copies, each on another path: a Close is never retransmitted.
+/// Number of copies of a Close. They are sent on different paths, because a Close is never
+/// retransmitted.
 pub(crate) const CLOSES: u8 = 3;
-/// Distance between the paths of the copies: see the stride of Acks.
+/// Distance between the entropies of the copies of a Close, as for acknowledgements.
 const CLOSE_STRIDE: u16 = 37;
 
 impl Peer {
@@ -32,7 +34,7 @@ impl Peer {
         reachable && (!shared.security.is_on() || self.protected.session.is_some())
     }
 
-    /// Ends all datagrams; the next packets to this peer are Closes.
+    /// Ends all datagrams to this peer. The next packets to the peer are Closes.
     pub(crate) fn begin_close(&mut self, shared: &mut Shared) {
         self.fail_all(Status::Flushed, None, shared);
         // H15: Close
@@ -43,7 +45,7 @@ impl Peer {
         }
     }
 
-    /// Writes one Close; after the last one the context is removed.
+    /// Writes one copy of the Close. After the last copy, the context is removed.
     pub(crate) fn write_close(
         &mut self,
         now: Instant,
@@ -69,7 +71,7 @@ impl Peer {
         done.map(|()| entropy)
     }
 
-    /// Processes a Close: the peer has ended our context.
+    /// Processes a Close: the peer has ended the context with us.
     pub(crate) fn on_close(
         &mut self,
         now: Instant,
@@ -83,7 +85,7 @@ impl Peer {
         self.end(Status::RemoteAbort, DownReason::Closed, shared);
     }
 
-    /// Whether the greeting of a plain Close is that of this peer's context.
+    /// Whether a plain Close with this greeting ends the context of this peer.
     pub(crate) fn is_closed_by(&self, greeting: &Greeting) -> bool {
         let known = self.remote_epoch.is_some_and(|epoch| epoch.0 == greeting.epoch);
         known && self.remote_context == greeting.context

@@ -1,33 +1,37 @@
-//! **Control paths**: the entropies of openings, answers and acknowledgements. The sending half may
-//! not exist yet.
+//! **Control paths**: the entropies of openings, answers and acknowledgements. The receiving half
+//! of a context can choose them even if there is no sending half with a table of paths.
 //!
-//! A firewall may pass only some source ports. So the copies of an opening use one entropy after
-//! another, in bursts that double, until all were used. An answer uses the entropy of the opening,
-//! because rules for ports are mostly the same in both directions.
+//! A firewall may pass only some source ports. Therefore the copies of an opening use one entropy
+//! after another, in bursts that double, until all entropies were used. An answer uses the entropy
+//! of the opening, because firewalls mostly allow the same ports in both directions.
 
 use super::{Peer, Rx};
 use crate::ids::Entropy;
 
-/// Of this number of acknowledgements in a row, the last uses the next entropy in rotation; the
-/// others use that of the newest packet. Of the two answers to one probe, each uses one kind.
+/// One of this number of acknowledgements in a row uses the next entropy in rotation. The others
+/// use the entropy of the newest received packet. Of two answers to one probe, one uses the
+/// rotation.
 const ROTATES_EVERY: u8 = 4;
 
-/// Entropies of the next openings and answers.
+/// Entropies of the next openings and of the next answers to openings.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct ControlPaths {
-    /// Entropy of the next opening: at first the one on which a packet last passed.
+    /// Entropy of the next opening. After a packet has passed on a path, the next opening uses that
+    /// path.
     opening: u16,
-    /// Copies sent since there was a session, up to the number of paths.
+    /// Number of copies of openings that were sent since the last session, up to the number of
+    /// paths.
     sent: u16,
-    /// Copies of this burst that are still to be sent.
+    /// Number of copies in the present burst that are still to be sent.
     left: u16,
     /// Whether the next burst begins with a copy from the port at which we listen.
     base_next: bool,
-    /// Entropy of the peer's opening, if it is one of ours.
+    /// Entropy of the peer's opening, according to its source port; `None` if it is not one of our
+    /// entropies, or was used by an answer.
     received_by: Option<u16>,
-    /// Entropy of the next answer that uses another path.
+    /// Entropy of the next answer that does not use the entropy of the opening.
     answer: u16,
-    /// Number of answers to be sent on another path.
+    /// Number of further answers to be sent, with the entropy `answer`.
     more_answers: u8,
 }
 
@@ -37,9 +41,9 @@ impl ControlPaths {
         self.left > 0
     }
 
-    /// Takes the entropy of the next copy of the opening. `begins`: the copy is due by time, so a
-    /// burst begins. Every second burst begins with the port at which we listen: a peer to
-    /// which our key is unknown sends its demand for a cookie to the port of the opening.
+    /// Takes the entropy of the next copy of the opening. `begins`: the pause has ended, so a burst
+    /// begins. Every second burst begins with a copy from the port at which we listen. A peer to
+    /// which our key is unknown sends its demand for a cookie to the source port of the opening.
     pub(super) fn take_opening(&mut self, paths: u16, begins: bool) -> Entropy {
         if begins {
             // S16: Repetition of an opening
@@ -57,20 +61,22 @@ impl ControlPaths {
         Entropy(taken)
     }
 
-    /// Records that a packet with this entropy reached the peer: the next opening uses it first.
+    /// Records that a packet with this entropy reached the peer. The next opening uses this entropy
+    /// first.
     pub(super) fn on_passed(&mut self, entropy: Entropy) {
         self.opening = entropy.0;
         (self.sent, self.left, self.base_next) = (0, 0, false);
     }
 
     /// Records the source port of the peer's opening, and the port at which the peer listens.
-    /// `again`: it was answered before, so the answer may have been lost.
+    /// `again`: the opening was answered before, and this answer may have been lost.
     pub(crate) fn note_opening(&mut self, from: u16, listens: u16, paths: u16, again: bool) {
         self.received_by = from.checked_sub(listens).filter(|entropy| *entropy < paths);
         self.more_answers = u8::from(again || self.received_by.is_none());
     }
 
-    /// Takes the entropy of the next answer to an opening, and whether another copy must follow.
+    /// Takes the entropy of the next answer to an opening. The second value is whether another copy
+    /// of the answer must follow.
     pub(super) fn take_answer(&mut self, paths: u16) -> (Entropy, bool) {
         if let Some(entropy) = self.received_by.take() {
             return (Entropy(entropy), self.more_answers > 0);
@@ -82,8 +88,8 @@ impl ControlPaths {
 }
 
 impl Rx {
-    /// Entropy of the newest packet, if the next acknowledgement should use it as well. `answers`:
-    /// the acknowledgement answers a probe.
+    /// Entropy of the newest received packet; `None` if the next acknowledgement uses the rotation
+    /// instead. `answers`: the acknowledgement answers a probe.
     pub(super) fn return_path(
         &mut self,
         listens: u16,
@@ -101,7 +107,7 @@ impl Rx {
 }
 
 impl Peer {
-    /// Records that a packet with this entropy was acknowledged.
+    /// Records that the peer has acknowledged a packet with this entropy.
     pub(super) fn on_entropy_acked(&mut self, entropy: Entropy) {
         self.control_paths.on_passed(entropy);
     }

@@ -1,4 +1,5 @@
-//! **Writes** the planned packet, and records it as sent. The only decision here is the path.
+//! **Writes** the planned packet, and records it as sent. The only decision in this module is the
+//! path.
 
 use core::net::SocketAddr;
 
@@ -23,19 +24,20 @@ use crate::wire::{
     self, FLAG_ACK, FLAG_ACK_LATER, FLAG_ACK_NOW, FLAG_GREETING, Header, Kind, RTT_UNKNOWN,
 };
 
-/// A run of packets on one path is at most this part of the window, the bytes that leave in this
-/// time, and this number of bytes.
+/// Bounds of a run of packets on one path: this part of the window, the bytes that leave in
+/// `RUN_TIME`, and `RUN_BYTES_MAX` bytes.
 const RUN_WINDOW_PART: u64 = 4;
 const RUN_TIME: Duration = Duration::from_micros(50);
 const RUN_BYTES_MAX: usize = 64_000;
-/// Size up to which an answer to another packet is sent in interactive mode. Such a packet does not
-/// request an acknowledgement at once, because the next packet of the peer acknowledges several.
+/// Maximum size of a packet of interactive mode. It does not request an acknowledgement at once,
+/// because the next packet of the peer acknowledges several.
 const INTERACTIVE_BYTES_MAX: usize = 512;
-/// Number of further pauses as long as the first one, before they double. If a path is dead, the
-/// next attempt uses another, and so does its answer.
+/// Number of pauses that are as long as the first one, before pauses double. If a path is dead, the
+/// next attempt and its answer use another path.
 const PAUSES_ALIKE: u8 = 2;
-/// A payload up to this size is copied behind its header. This costs less than a reference count,
-/// and less than gathering each packet from two parts in the kernel.
+/// Maximum size of a payload that is copied behind its header, in bytes. For small payloads a copy
+/// costs less than a reference count, and less than gathering each packet from two parts in the
+/// kernel.
 const COPIED_BYTES_MAX: usize = 2048;
 
 impl Peer {
@@ -74,7 +76,7 @@ impl Peer {
             }
             Plan::Ack => (self.write_ack(now, shared, buf)?, Ecn::NotEct, true),
             Plan::PathProbe => {
-                // The path that was due may not be due any more: then plan again.
+                // The probe may not be due any more: then plan again.
                 let Some(probe) = self.tx.as_mut()?.paths.next_probe(now) else {
                     return self.poll_transmit(now, shared, buf);
                 };
@@ -128,8 +130,9 @@ impl Peer {
         }
     }
 
-    /// Completes a segment that began at `start`. In protected modes the payload is appended to the
-    /// body, and everything behind the header is sealed in place.
+    /// Completes a segment whose bytes begin at `start`. With protection on, the payload is
+    /// appended, and the bytes after the header are sealed in place. Returns `None` if the key is
+    /// used up.
     pub(super) fn finish(
         &mut self,
         buf: &mut TransmitBuf,
@@ -163,8 +166,8 @@ impl Peer {
         buf: &mut TransmitBuf,
         begins: bool,
     ) -> Option<Entropy> {
-        // Also if no Hello can be created: the datagrams that wait for the session must end at some
-        // time.
+        // The silence also begins if no Hello can be created: the datagrams that wait for the
+        // session must end at some time.
         let tx = self.tx.as_mut()?;
         tx.silence.begin(now);
         let body = self.hello(now, shared)?;
@@ -202,9 +205,8 @@ impl Peer {
         }
     }
 
-    /// Records the time until which the pacer alone delays the next datagram. If a credit limit
-    /// delays it and there are no packets in flight whose acknowledgement could raise the limit,
-    /// arms a probe.
+    /// Records when the next datagram may leave, if only the pacer delays it. If a window or credit
+    /// limit delays it and no timer for a probe is set, sets the timers.
     fn note_departure(&mut self, now: Instant, config: &Config) {
         let Some(tx) = self.tx.as_deref_mut() else { return };
         let blocked = tx.plan_data(now, config);
@@ -249,8 +251,8 @@ impl Peer {
         let path = match kind {
             ProbeKind::Path(path) | ProbeKind::Mtu(_, path) => path,
             ProbeKind::Tail if self.remote_context == 0 => {
-                // The peer has not sent any packet yet: as with openings, use one path after
-                // another.
+                // The peer has not sent any packet yet. As with openings, one path after another is
+                // used.
                 let begins = !self.control_paths.has_left();
                 let entropy = self.control_paths.take_opening(shared.node.config.paths, begins);
                 tx.probe_due = self.control_paths.has_left();
@@ -276,8 +278,9 @@ impl Peer {
         Some(entropy)
     }
 
-    /// Writes a run of datagrams on one path, as long as the run length, the buffer, the windows
-    /// and equal sizes allow.
+    /// Writes a run of datagrams on one path. The run ends at its maximum length, when the buffer
+    /// is full or the windows allow no more, before a larger datagram or a retransmission, and
+    /// after a smaller datagram.
     fn write_run(
         &mut self,
         now: Instant,
@@ -318,8 +321,8 @@ impl Peer {
         Some(tx.paths.entropy(path))
     }
 
-    /// Writes one datagram, with an acknowledgement if `beside` is set. Returns its UDP payload
-    /// bytes, and the slot of the datagram that may follow.
+    /// Writes one datagram, followed by an acknowledgement if `beside` is set. Returns its UDP
+    /// payload bytes, and the slot of the next datagram that may leave.
     fn write_data(
         &mut self,
         now: Instant,
@@ -398,19 +401,19 @@ impl Peer {
     }
 }
 
-/// Header of a packet outside of any session.
+/// Creates the header of a packet that belongs to no session.
 pub(crate) fn bare_header(kind: Kind, dst_context: u32) -> Header {
     Header { kind, flags: 0, key_phase: 0, rtt_code: RTT_UNKNOWN, dst_context, number: 0 }
 }
 
-/// Number of times that a pause is doubled after `pauses` without success.
+/// Number of times that a pause has doubled after `pauses` pauses without success.
 fn doublings(pauses: u8) -> u8 {
     pauses.saturating_sub(PAUSES_ALIKE).min(16)
 }
 
 impl Tx {
-    /// Maximum number of bytes in a row on one path: a small part of the window, so that the paths
-    /// stay balanced, and at most one segmentation batch.
+    /// Maximum number of bytes of a run of packets on one path: a small part of the window, so that
+    /// the paths stay balanced, and at most one segmentation batch.
     fn run_bytes(&self) -> usize {
         let rate_bps = self.window.pacing_rate_bps(self.rtt.smoothed());
         let timely = rate_bps / 8 * RUN_TIME.as_nanos() / 1_000_000_000;
@@ -455,22 +458,23 @@ impl Tx {
         self.arm(&shared.node.config);
     }
 
-    /// Time after its transmission for which a packet may still be in transit. It may wait in a
-    /// queue as long as congestion control allows, but no longer than the longest recent delay, or
-    /// the smoothed round trip if that is longer.
+    /// Time after its transmission during which a packet and its answer may still be in transit. A
+    /// packet may wait in a queue as long as congestion control allows, but no longer than the
+    /// longest recent delay, or the smoothed round trip if that is longer.
     pub(super) fn tail_wait(&self) -> Duration {
         let (allowed, smoothed) = (self.window.allowed(self.credit_limited), self.rtt.smoothed());
         let queued = self.delay.longest().map_or(allowed, |d| d.max(smoothed).min(allowed));
         self.rtt.base() + queued + self.delay.spread_by_order()
     }
 
-    /// Probes all paths, because a timer found the loss of a packet sent at `sent_at`.
+    /// Probes all unconfirmed paths, because a timer found the loss of a packet sent at `sent_at`.
     pub(super) fn ask_all_paths(&mut self, now: Instant, sent_at: Instant) {
         let pause = self.tail_wait().max(self.rtt.smoothed());
         self.paths.ask_all(now, sent_at, self.rtt.base(), pause);
     }
 
-    /// Time of the next retransmission: at once, except after repeated losses.
+    /// Time at which lost datagrams may be sent again: at once, except after repeated losses while
+    /// probes are answered.
     pub(super) fn repeats_at(&self, now: Instant, config: &Config) -> Instant {
         // E3a: Datagrams of doubtful size
         match doublings(self.futile) {

@@ -2,28 +2,28 @@
 //!
 //! A datagram keeps the PSN of its first transmission as its identity until it is settled, and the
 //! window spans from the oldest identity to the newest packet. If losses fill it, no packet can be
-//! sent any more, not even a retransmission. Then there are two steps:
+//! sent any more, not even a retransmission. The two steps of the solution are:
 //!
-//! 1. The answer to a probe shows which packets the receiver has. If the window is still full, the
-//!    rest of it is given up: the floor moves past it. No packet of it can be delivered any more
-//!    once the receiver has received this floor.
-//! 2. The answer to a probe with that floor contains the receiver's count of bytes, and so shows
-//!    whether a datagram was delivered in between. If not, the datagrams are certainly not
-//!    delivered and are sent again under new identities. Otherwise it is unknown which were
-//!    delivered, and the peer is given up.
+//! 1. An answer to a probe shows which packets the receiver has. If the window is still full, the
+//!    rest of it is given up: the floor moves past the whole window. After the receiver has
+//!    received this floor, it accepts no packet below.
+//! 2. An answer to a probe with that floor contains the receiver's count of bytes. If the count has
+//!    not grown since the first answer, no datagram was delivered in between, and the datagrams are
+//!    sent again under new identities. Otherwise it is unknown which of them were delivered, and
+//!    the peer is given up.
 
 use super::{OutProbe, Tx, psn_window};
 use crate::config::Config;
 
 impl Tx {
-    /// Whether the sender has no PSN left.
+    /// Whether the PSN window is full, so that the sender can send no data.
     pub(super) fn is_exhausted(&self, config: &Config) -> bool {
         // One word less than the window, so that its two ends never share a bitmap word.
         self.abandoned.is_some() || self.sent.span() + 64 >= psn_window(config)
     }
 
-    /// Processes the answer to a probe, an acknowledgement that counts `received` bytes. Returns
-    /// false if the fate of the sent datagrams can never be determined.
+    /// Processes the answer to the probe `probe`. `received` is the receiver's count of bytes in
+    /// this answer. Returns false if it can never be determined which datagrams were delivered.
     pub(super) fn resolve_exhaustion(
         &mut self,
         probe: &OutProbe,

@@ -4,8 +4,9 @@
 //! Hello with the same answer, to the source of the Hello. It keeps the new session pending, beside
 //! the one in use and beside its own opening, until a packet under the new session authenticates.
 //!
-//! Bound: an opening of ours accepts [`COOKIES_MAX`] cookies and processes [`ANSWERS_MAX`] answers;
-//! the answer to one of the peer's waits for at most [`ANSWERS_AT_ONCE`] addresses at a time.
+//! Bounds: an opening of ours accepts [`COOKIES_MAX`] cookies and processes [`ANSWERS_MAX`]
+//! answers. Our answer to an opening of the peer waits for at most [`ANSWERS_AT_ONCE`] addresses at
+//! a time.
 
 use alloc::boxed::Box;
 use alloc::vec;
@@ -29,49 +30,52 @@ use crate::wire::greeting::Greeting;
 use crate::wire::handshake::{COOKIE_BYTES, Hello, MAC_BYTES, Token, token_of};
 use crate::wire::{HEADER_BYTES, Header, Kind, expand};
 
-/// First wait for an answer; it doubles.
+/// First pause before an unanswered opening is sent again. The pause doubles each time.
 const RETRY_FIRST: Duration = Duration::from_millis(5);
-/// Time for which our own opening waits while the peer opens a session.
+/// Time for which our own opening waits while the peer is opening a session.
 const HOLD: Duration = Duration::from_millis(20);
-/// Minimum time between the end of one wait of [`HOLD`] and the next one.
+/// Minimum time between the end of one such wait of our opening and the begin of the next.
 const HOLD_PAUSE: Duration = Duration::from_secs(1);
-/// Longest wait for an answer.
+/// Maximum pause before an unanswered opening is sent again.
 const RETRY_MAX: Duration = Duration::from_secs(1);
-/// Number of cookies for which one opening is sent again.
+/// Number of cookies that one opening accepts: it is sent again with each.
 const COOKIES_MAX: u8 = 8;
-/// Number of answers to one opening that are processed: each costs the expensive half of a
-/// handshake.
+/// Maximum number of answers to one opening that are processed, because each of them costs the
+/// expensive half of a handshake.
 const ANSWERS_MAX: u8 = 8;
-/// Number of addresses to which one answer may wait to be sent.
+/// Maximum number of addresses to which one answer waits to be sent at a time.
 const ANSWERS_AT_ONCE: usize = 4;
-/// Number of transmissions without success after which our opening loses to one of the peer's that
-/// comes from another address, even if ours is larger.
+/// Number of transmissions of our opening without success. After these, it loses to an opening of
+/// the peer that comes from another address, even if ours is larger.
 const YIELDS_AFTER: u8 = 3;
-/// Number of former openings of the peer that are recognised before they are read.
+/// Number of earlier openings of the peer that are recognised by their tokens, before they are
+/// read.
 const FORMER_MAX: usize = 8;
-/// Minimum time between two repetitions of an answer without further checks.
+/// Minimum time between two repetitions of an answer to an opening that was recognised without
+/// being read.
 const REPEAT_PAUSE: Duration = Duration::from_millis(1);
 
-/// State of a peer's protection.
+/// State of the sessions and handshakes with a peer, if protection is on.
 #[derive(Default)]
 pub(crate) struct Protected {
     /// The session in use.
     pub session: Option<Box<SessionKeys>>,
-    /// Session that the peer has opened and not used yet.
+    /// Session that the peer has opened and in which it has sent no packet yet.
     pending: Option<Box<Pending>>,
     /// Our own unanswered opening. It stays while a session of the peer is pending, because the
     /// peer's opening may be a replay.
     opening: Option<Box<OurOpening>>,
     /// The last opening that we answered, and its answer.
     answered: Option<Box<Answered>>,
-    /// Time until which our own opening waits: the peer is opening a session, or ours cannot be
-    /// created.
+    /// Time until which our own opening waits, because the peer is opening a session, or because
+    /// our last attempt to create an opening failed.
     hold_until: Instant,
-    /// Whether to open another session, because a Reset reports that the peer has lost ours.
+    /// Whether another session is to be opened, because a Reset reports that the peer has lost the
+    /// present one.
     pub reopen: bool,
-    /// Address to which the peer may have moved.
+    /// Address to which the peer may have moved, and the challenge to that address.
     pub roam: Option<Box<Roam>>,
-    /// Token of the peer's challenge, to be returned.
+    /// Token of the peer's challenge, which is to be returned to the peer.
     pub echo: Option<Token>,
 }
 
@@ -86,37 +90,38 @@ struct OurOpening {
     message: Vec<u8>,
     retry_at: Instant,
     interval: Duration,
-    /// Number of times that the opening was due.
+    /// Number of times that the opening was sent because its pause had ended.
     rounds: u8,
-    /// Number of cookies that are still accepted.
+    /// Number of further cookies that this opening accepts.
     cookies_left: u8,
-    /// Number of answers that are still processed.
+    /// Number of further answers to this opening that are processed.
     answers_left: u8,
 }
 
 /// An opening of the peer that we have answered.
 struct Answered {
-    /// First bytes of the opening: a repeated opening gets the same answer.
+    /// First bytes of the opening. If an opening with these bytes arrives again, it gets the same
+    /// answer.
     id: [u8; 32],
-    /// Tokens of the openings before it. A copy of one of them is a replay, which is recognised
-    /// without being read.
+    /// Tokens of earlier openings that we have answered. An opening with one of these tokens is a
+    /// replay, and is not read.
     former: [Token; FORMER_MAX],
     stamp: Stamp,
     answer: Vec<u8>,
-    /// Context that the opening named.
+    /// Context number that the opening named: the peer's.
     context: u32,
     /// Port at which the peer listens.
     port: u16,
     /// Addresses to which the answer is still to be sent.
     to: Vec<SocketAddr>,
-    /// Address to which it was first sent.
+    /// Address to which the answer was first sent.
     first_to: SocketAddr,
-    /// Whether it was sent to other addresses, too.
+    /// Whether the answer was sent to other addresses as well.
     several: bool,
-    /// Time when it was first sent.
+    /// Time when the answer was created.
     made_at: Instant,
-    /// Time from which a copy of the opening from the peer's own address is answered again without
-    /// checks.
+    /// Time from which the answer is sent again without further checks, if a copy of the opening
+    /// arrives from the peer's own IP address.
     again_at: Instant,
 }
 
@@ -138,17 +143,18 @@ impl fmt::Debug for Protected {
 }
 
 impl Protected {
-    /// Whether a session must be opened before any other packet can be sent.
+    /// Whether a session must be opened, because there is no session or the peer has lost it.
     pub(crate) fn must_open(&self) -> bool {
         self.session.is_none() || self.reopen
     }
 
-    /// Whether another session is being opened beside one that the peer has lost.
+    /// Whether our opening for a new session is in progress, because the peer has lost the present
+    /// one.
     pub(crate) fn reopens(&self) -> bool {
         self.reopen && self.opening.is_some()
     }
 
-    /// Time when the Hello is due, for the first time or again.
+    /// Time when a Hello is due: the first one or a repetition.
     pub(crate) fn hello_at(&self) -> Instant {
         self.opening.as_ref().map_or(self.hold_until, |o| o.retry_at.max(self.hold_until))
     }
@@ -158,16 +164,16 @@ impl Protected {
         self.answered.as_ref().is_some_and(|a| !a.to.is_empty())
     }
 
-    /// Takes the next answer: its destination, the peer's context, token and message. `keep`: the
-    /// answer is sent once more.
+    /// Takes the next answer: its destination, the peer's context number, the token and the
+    /// message. `keep`: the answer will be sent to this destination once more.
     pub(crate) fn take_answer(&mut self, keep: bool) -> Option<(SocketAddr, u32, Token, &[u8])> {
         let answered = self.answered.as_deref_mut()?;
         let to = if keep { *answered.to.last()? } else { answered.to.pop()? };
         Some((to, answered.context, token_of(&answered.id), &answered.answer))
     }
 
-    /// Lets our own opening wait for that of the peer. Not twice in a row, because the peer's
-    /// opening may be a replay.
+    /// Delays our own opening in favour of that of the peer. It is not delayed again soon after,
+    /// because the peer's opening may be a replay.
     fn hold(&mut self, now: Instant) {
         // S25: Simultaneous opening
         if self.hold_until == Instant::ZERO || now >= self.hold_until + HOLD_PAUSE {
@@ -177,7 +183,7 @@ impl Protected {
 }
 
 impl Peer {
-    /// Our greeting in a handshake, with the given context number.
+    /// Our greeting in a handshake, with the context number `context`.
     fn greeting(&self, context: u32, shared: &Shared) -> Greeting {
         Greeting {
             context,
@@ -191,8 +197,8 @@ impl Peer {
         self.keys.as_deref().copied().unwrap_or_default()
     }
 
-    /// Returns the body of the Hello to be sent now, and creates the opening at first. `None` if no
-    /// opening can be created: the next attempt follows after a long pause.
+    /// Returns the body of the Hello to be sent now. The first call creates the opening. `None` if
+    /// no opening can be created; the next attempt follows after [`RETRY_MAX`].
     pub(crate) fn hello(&mut self, now: Instant, shared: &mut Shared) -> Option<Vec<u8>> {
         let PeerKeys { public_key, preshared_key, .. } = self.known_keys();
         if self.protected.opening.is_none() {
@@ -218,7 +224,7 @@ impl Peer {
             self.protected.opening = Some(Box::new(opening));
         }
         let opening = self.protected.opening.as_mut()?;
-        // S16. Copies on other paths leave at once.
+        // S16. If the pause has not ended, this is another copy of the same burst, on another path.
         if opening.retry_at <= now {
             opening.rounds = opening.rounds.saturating_add(1);
             opening.retry_at = now + opening.interval;
@@ -238,7 +244,7 @@ impl Peer {
         Some(body)
     }
 
-    /// Whether an answer with this token is that to our opening.
+    /// Whether an answer with this token belongs to our opening.
     pub(crate) fn awaits(&self, token: Token) -> bool {
         self.protected.opening.as_ref().is_some_and(|ours| token_of(&ours.message) == token)
     }
@@ -260,7 +266,7 @@ impl Peer {
         Ok(())
     }
 
-    /// Processes the answer to our Hello.
+    /// Processes the answer to our opening.
     pub(crate) fn on_hello_reply(
         &mut self,
         now: Instant,
@@ -292,7 +298,8 @@ impl Peer {
         }
     }
 
-    /// Processes an opening by this peer: answers it, and keeps the session pending.
+    /// Processes an opening by this peer: answers it, and keeps the new session pending until it is
+    /// used.
     pub(crate) fn on_hello(
         &mut self,
         now: Instant,
@@ -331,7 +338,8 @@ impl Peer {
         Ok(())
     }
 
-    /// Whether this opening is the last that was answered; if so, the answer is sent to `to` now.
+    /// If `message` is the last opening that we answered, sends its answer to `to` as well. Returns
+    /// whether it is.
     pub(crate) fn repeats_answer(&mut self, message: &[u8], to: SocketAddr) -> bool {
         let answered = self.protected.answered.as_deref_mut();
         let Some(same) = answered.filter(|a| a.id == opening_id(message)) else { return false };
@@ -339,16 +347,17 @@ impl Peer {
         true
     }
 
-    /// Whether this opening was answered: `Some(true)` if it is the last one, `Some(false)` if an
-    /// earlier one.
+    /// Whether we have answered this opening. `Some(true)`: it is the last that we answered.
+    /// `Some(false)`: an earlier one. `None`: it is new.
     pub(crate) fn has_answered(&self, message: &[u8]) -> Option<bool> {
         let answered = self.protected.answered.as_ref()?;
         let last = answered.id == opening_id(message);
         (last || answered.former.contains(&token_of(message))).then_some(last)
     }
 
-    /// Repeats the answer to an opening that was not read again, to the peer's own IP address. It
-    /// is repeated often enough for a peer that has not received it.
+    /// Sends the answer to the last opening again, to the IP address `ip`, at which the peer is.
+    /// The opening was recognised without being read. The answer is repeated at most once per
+    /// [`REPEAT_PAUSE`].
     pub(crate) fn repeat_at_once(&mut self, now: Instant, ip: IpAddr) {
         if let Some(answered) = self.protected.answered.as_deref_mut()
             && now >= answered.again_at
@@ -358,9 +367,9 @@ impl Peer {
         }
     }
 
-    /// Whether an opening is older than one that we have answered: then it is a replay. The newer
-    /// one may itself be a replay, from a later run that has ended. If no context resulted from the
-    /// newer one, the peer cannot be probed to find this out, so it counts for `peer_timeout` only.
+    /// Whether an opening with this stamp is a replay, because we have answered one that is as new
+    /// or newer. The newer one may itself be a replay, of a later run that has ended. If no context
+    /// resulted from it, the peer cannot be probed, so it counts for `peer_timeout` only.
     pub(crate) fn has_newer_opening(&self, stamp: Stamp, now: Instant, config: &Config) -> bool {
         self.protected.answered.as_ref().is_some_and(|answered| {
             // S16: Repetition of an opening
@@ -369,10 +378,10 @@ impl Peer {
         })
     }
 
-    /// Whether an opening is older than the peer's answer to ours from which the session in use
-    /// resulted: the two have crossed, and the opening is late. A run gives each context with the
-    /// owner of a key a later number. An opening from another address is that of a peer that has
-    /// moved and has not received our packets (S25).
+    /// Whether an opening is late: it was created before the peer answered our opening, and the
+    /// session in use resulted from that answer. The context numbers show this, because a run gives
+    /// each new context with the owner of a key a later number. An opening from another address
+    /// does not count as late: the peer may have moved and not have received our packets (S25).
     pub(crate) fn has_newer_session(&self, greeting: &Greeting, from: IpAddr) -> bool {
         self.protected.session.is_some()
             && self.may_be_at(from)
@@ -380,8 +389,8 @@ impl Peer {
             && is_newer_context(self.remote_context, greeting.context)
     }
 
-    /// Whether both sides have opened at once and our opening wins. The larger message wins, unless
-    /// the peer has moved, so that ours will not arrive.
+    /// Whether both sides have opened at once, and our opening wins. The larger message wins.
+    /// Exception: the peer has moved, so that our opening will not arrive.
     pub(crate) fn opening_wins(&self, theirs: &[u8], from: IpAddr) -> bool {
         let Some(ours) = &self.protected.opening else { return false };
         // S25: Simultaneous opening
@@ -389,25 +398,27 @@ impl Peer {
         larger && (self.may_be_at(from) || ours.rounds < YIELDS_AFTER)
     }
 
-    /// Whether a packet names this peer: by the context in use, or by the pending one.
+    /// Whether a context number in a packet names this peer: it is that of the context in use or of
+    /// the pending session.
     pub(crate) fn is_named(&self, context: u32) -> bool {
         self.local_context == context
             || self.protected.pending.as_ref().is_some_and(|p| p.context == context)
     }
 
-    /// The last context number that was assigned for this peer.
+    /// The newest context number that was assigned for this peer.
     pub(crate) fn newest_context(&self) -> u32 {
         self.protected.pending.as_ref().map_or(self.local_context, |p| p.context)
     }
 
-    /// Whether there are keys for packets that name this peer. A new run of this endpoint may, by
-    /// chance, use a number of the previous run.
+    /// Whether there are keys to open sealed packets of this peer. A packet may name the peer
+    /// although there are no keys: by chance, a new run of this endpoint may use a number of its
+    /// previous run.
     pub(crate) fn has_keys(&self) -> bool {
         self.protected.session.is_some() || self.protected.pending.is_some()
     }
 
-    /// Opens a packet in place. Also returns whether it is the first packet under the pending
-    /// session, which is then in use.
+    /// Opens a sealed packet in place. The second value is whether it is the first packet under the
+    /// pending session. This session is now in use.
     pub(crate) fn unseal<'a>(
         &mut self,
         now: Instant,
@@ -455,9 +466,9 @@ impl Peer {
         Ok((body, false))
     }
 
-    /// Updates the address after the first packet, from `from`, under a session that the peer
-    /// opened. If our answer was sent there and nowhere else, the peer receives there: it could not
-    /// have used the session otherwise.
+    /// Updates the peer's address after the first packet, from `from`, under a session that the
+    /// peer opened. If our answer was sent only to `from`, the peer receives there, because it
+    /// could not have used the session otherwise. If not, `from` is challenged.
     fn settle_at(&mut self, now: Instant, from: SocketAddr, shared: &mut Shared) {
         if !self.roams() {
             return;
@@ -483,7 +494,7 @@ impl Peer {
         Ok(())
     }
 
-    /// Replaces the present session, if there is one, by a new one.
+    /// Puts a new session into use, in place of the present one if there is one.
     fn take_over(
         &mut self,
         now: Instant,
@@ -508,7 +519,7 @@ impl Peer {
     }
 }
 
-/// The first bytes of an opening, which identify it: an ephemeral key, or a salt.
+/// The first bytes of an opening, which identify it: of the ephemeral key, or of the salt.
 fn opening_id(message: &[u8]) -> [u8; 32] {
     let mut id = [0; 32];
     let n = message.len().min(32);

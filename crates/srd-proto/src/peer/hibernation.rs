@@ -2,8 +2,8 @@
 //! and keeps the state that the protocol needs later. The next datagram wakes it.
 //!
 //! A node that exchanges a few messages with thousands of others uses few contexts at a time, so
-//! the memory of a hibernated context matters most. After hibernation the context measures again
-//! which paths are fast and how late packets usually are. A context with a bad path, or with
+//! most of its memory is that of hibernated contexts. When the context is in use again, it measures
+//! anew which paths are fast and how late packets usually are. A context with a bad path, or with
 //! anything in progress, does not hibernate.
 
 use alloc::boxed::Box;
@@ -19,7 +19,7 @@ use crate::send::sent_packets::SentPackets;
 use crate::time::{Duration, Instant};
 use crate::wire::{self, RTT_UNKNOWN};
 
-/// State that is kept of a sending half.
+/// State of the sending half that is kept during hibernation.
 #[derive(Debug)]
 pub(crate) struct Hibernated {
     /// PSN of the next packet: no PSN is ever used twice.
@@ -31,17 +31,17 @@ pub(crate) struct Hibernated {
     credit_limited: bool,
     credit_received: bool,
     largest_packet: u16,
-    /// Maximum size of a packet.
+    /// Maximum size of a packet to this peer that is known to pass, in UDP payload bytes.
     mtu_limit: u16,
     rtt: RttEstimator,
-    /// The window, if it had any information.
+    /// The congestion window; `None` if it had no more information than a new one.
     window: Option<Box<Window>>,
     last_sent_at: Instant,
     retrans_pkts: u64,
 }
 
 impl Peer {
-    /// Whether there are tables that could be released.
+    /// Whether the configuration and the state of the context allow it to hibernate.
     pub(super) fn may_hibernate(&self, config: &Config) -> bool {
         if config.idle_hibernate == Duration::MAX || config.keepalive != Duration::MAX {
             return false;
@@ -50,7 +50,7 @@ impl Peer {
         self.tx.as_ref().map_or_else(receives, |tx| tx.may_hibernate())
     }
 
-    /// Releases the tables of both halves.
+    /// Releases the tables of the sending and the receiving half.
     pub(super) fn hibernate(&mut self) {
         if let Some(tx) = self.tx.take() {
             self.hibernated = Some(Box::new(Hibernated::of(*tx)));
@@ -63,7 +63,8 @@ impl Peer {
         }
     }
 
-    /// Base round trip, as packets carry it.
+    /// Base round trip, as the code that packets to this peer carry; [`RTT_UNKNOWN`] if it was not
+    /// measured.
     pub(super) fn rtt_code(&self) -> u8 {
         let hibernated = self.hibernated.as_ref().map(|kept| &kept.rtt);
         let rtt = self.tx.as_ref().map(|tx| &tx.rtt).or(hibernated);
@@ -73,7 +74,7 @@ impl Peer {
 }
 
 impl Tx {
-    /// Whether there is nothing in progress, unanswered or in doubt.
+    /// Whether the sending half has nothing in progress, unanswered or in doubt.
     fn may_hibernate(&self) -> bool {
         !self.has_work()
             && !self.queue.has_refused()
@@ -105,7 +106,7 @@ impl Hibernated {
         }
     }
 
-    /// Creates the sending half again, with empty tables.
+    /// Creates the sending half again, from the state that was kept, with empty tables.
     pub(super) fn wake(self, config: &Config, ip: IpAddr, seed: u64, now: Instant) -> Tx {
         // The order of paths differs each time.
         let mut tx = Tx::new(config, ip, seed.wrapping_add(self.next.0), now);

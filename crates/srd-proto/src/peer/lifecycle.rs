@@ -16,7 +16,8 @@ const DIAGNOSIS_PERIOD: Duration = Duration::from_secs(30);
 
 impl Peer {
     /// Processes a greeting of the peer. A larger epoch means that the peer restarted; a packet
-    /// with a smaller one comes from an earlier run. `named`: the packet names our present context.
+    /// with a smaller one comes from an earlier run. `named`: the packet also names our present
+    /// context.
     pub(crate) fn on_greeting(
         &mut self,
         now: Instant,
@@ -32,8 +33,8 @@ impl Peer {
                 return Err(DropReason::StaleEpoch);
             }
             Some(known) if epoch > known => self.restart(now, shared, DownReason::Restarted),
-            // The peer began anew when it received our present context number. So it has the state
-            // of all that we sent under this number, and only its own packets start from zero. (If
+            // When the peer began anew, it had received our present context number. So it has
+            // received what we sent under this number, and only its own PSNs start from zero. (If
             // both sides treated this as a restart, they could restart each other for ever.)
             Some(_) if self.is_newer_context(greeting.context) && named => self.drop_rx(shared),
             Some(_) if self.is_newer_context(greeting.context) => {
@@ -49,9 +50,9 @@ impl Peer {
         Ok(())
     }
 
-    /// Processes a greeting of an earlier run: an old packet, or a peer whose clock was set back.
-    /// The known run is probed. If it does not answer, it is given up, and the other run is
-    /// accepted.
+    /// Processes a greeting of an earlier run of the peer: either an old packet, or one of a peer
+    /// whose clock was set back. Probes the run that is known. If that run does not answer, it is
+    /// given up, and then a greeting of the other run is accepted.
     pub(crate) fn probe_known_run(&mut self, now: Instant, shared: &Shared) {
         if !self.has_context() {
             return;
@@ -63,9 +64,9 @@ impl Peer {
         }
     }
 
-    /// Whether this greeting is that of a context that was removed here: the peer must begin
-    /// another. A greeting of an earlier run is refused as long as its packets may be in the
-    /// network, because the known run may send again.
+    /// Whether a greeting belongs to a context that was removed here, so that the peer must begin
+    /// another. A greeting of an earlier run is refused as well, as long as its packets may be in
+    /// the network.
     pub(crate) fn has_tombstone_of(
         &self,
         greeting: &Greeting,
@@ -80,14 +81,13 @@ impl Peer {
         })
     }
 
-    /// Whether the peer has begun its context anew, under the known epoch: it has detected our
-    /// restart and numbers its packets from zero. Packets that it sent before may have arrived
-    /// first.
+    /// Whether `context` is a newer context of the same run of the peer: the peer has begun anew,
+    /// and numbers its packets from zero. Packets of the former context may still arrive.
     fn is_newer_context(&self, context: u32) -> bool {
         self.remote_context != 0 && is_newer_context(context, self.remote_context)
     }
 
-    /// Whether a packet with these low number bits may be in flight to the peer.
+    /// Whether a packet to the peer whose number has these low 32 bits may be in flight.
     pub(crate) fn has_outstanding(&self, number: u32) -> bool {
         let Some(tx) = &self.tx else { return false };
         let psn = crate::wire::expand(number, tx.sent.next().0);
@@ -108,7 +108,8 @@ impl Peer {
         }
     }
 
-    /// Sets the peer's number for our context, also in the endpoint's index.
+    /// Sets the context number that the peer has assigned, in this peer and in the endpoint's
+    /// index.
     pub(crate) fn set_remote_context(&mut self, context: u32, shared: &mut Shared) {
         if context == self.remote_context {
             return;
@@ -121,7 +122,8 @@ impl Peer {
         }
     }
 
-    /// Reports evidence against a session with this peer, each kind once in a while.
+    /// Reports evidence for the reason why there is no session with this peer, each kind at most
+    /// once in [`DIAGNOSIS_PERIOD`].
     pub(crate) fn diagnose(&mut self, now: Instant, what: Diagnosis, shared: &mut Shared) {
         if self.has_received || shared.events.len() >= shared.node.config.events_max as usize {
             return;
@@ -137,8 +139,8 @@ impl Peer {
         }
     }
 
-    /// Handles a peer that has lost the context: for sent datagrams it is unknown whether they were
-    /// delivered, so they fail; unsent datagrams move to the new context.
+    /// Begins another context, because the peer has lost the present one. Sent datagrams fail,
+    /// because it is unknown whether they were delivered; unsent datagrams move to the new context.
     pub(crate) fn restart(&mut self, now: Instant, shared: &mut Shared, reason: DownReason) {
         self.drop_rx(shared);
         let had_received = self.has_received;
@@ -146,8 +148,8 @@ impl Peer {
         self.send_anew(now, shared, had_received.then_some(reason));
     }
 
-    /// Begins another run of this endpoint, under this context number: the session ends, and so do
-    /// the datagrams in flight.
+    /// Moves the peer to another run of this endpoint, with the context number `context`: the
+    /// session ends, and datagrams in flight fail.
     pub(crate) fn begin_run(&mut self, now: Instant, context: u32, seed: u64, shared: &mut Shared) {
         self.restart(now, shared, DownReason::Restarted);
         (self.local_context, self.seed) = (context, seed);
@@ -156,9 +158,9 @@ impl Peer {
         self.control_window = None;
     }
 
-    /// Begins another context, because the peer sent a Reset for ours. The peer's own context
-    /// continues: if it were treated as ended, the peer would have to begin another in turn, which
-    /// would make us begin another, for ever.
+    /// Begins another context of ours, because the peer sent a Reset for it. The peer's own context
+    /// continues. If it ended as well, the peer would have to begin another, which would make us
+    /// begin another, for ever.
     pub(crate) fn begin_anew(&mut self, now: Instant, shared: &mut Shared) {
         let had_received = self.has_received;
         self.renumber_ours(shared);
@@ -166,8 +168,8 @@ impl Peer {
     }
 
     /// Begins our context anew: sent datagrams fail, because it is unknown whether they were
-    /// delivered; unsent ones move to the new context. `down`: the reason that is reported to the
-    /// application.
+    /// delivered; unsent ones move to the new context. `down` is the reason that is reported to the
+    /// application; `None`: no report.
     fn send_anew(&mut self, now: Instant, shared: &mut Shared, down: Option<DownReason>) {
         let refused = self.tx.as_ref().is_some_and(|tx| tx.queue.has_refused());
         let waiting = self.take_unsent(shared);
@@ -186,14 +188,14 @@ impl Peer {
         }
         for (id, datagram) in waiting {
             tx.queued_bytes += (datagram.payload.len() + super::DATAGRAM_HEADER_BYTES) as u64;
-            // The old queue had space for these datagrams, so the new one has, too.
+            // The old queue had space for these datagrams, so the new one has space as well.
             let _ = tx.queue.push(id, datagram, u32::MAX, u32::MAX);
         }
         tx.arm(&shared.node.config);
         self.notify_writable(shared);
     }
 
-    /// Reports that there is space again, if a send was refused.
+    /// Reports that the send queue has space again, if a send was refused before.
     pub(crate) fn notify_writable(&mut self, shared: &mut Shared) {
         let datagrams_max = shared.node.config.send_queue_datagrams_max;
         if self.tx.as_deref_mut().is_some_and(|tx| tx.queue.take_writable(datagrams_max)) {
@@ -201,7 +203,7 @@ impl Peer {
         }
     }
 
-    /// Fails all sent datagrams and returns the unsent ones. Afterwards there is no sending half.
+    /// Fails all sent datagrams and returns the unsent ones. Removes the sending half.
     fn take_unsent(
         &mut self,
         shared: &mut Shared,
@@ -234,8 +236,8 @@ impl Peer {
         unsent
     }
 
-    /// Gives up a peer that was silent for too long with something outstanding: everything to it
-    /// fails, and the next send begins a new context.
+    /// Gives up a peer that was silent for too long while it owed an answer: all datagrams to it
+    /// fail, and the next send begins a new context.
     pub(crate) fn give_up(&mut self, now: Instant, shared: &mut Shared) {
         shared.stats.unresponsive_remote_events += 1;
         if self.has_received {
@@ -250,7 +252,7 @@ impl Peer {
         self.end(Status::UnreachRemote, DownReason::Unreachable, shared);
     }
 
-    /// Ends the context: everything outstanding ends with a status, and no state is kept.
+    /// Ends the context: all its datagrams end with `status`, and no state of the context is kept.
     pub(crate) fn end(&mut self, status: Status, reason: DownReason, shared: &mut Shared) {
         self.fail_all(status, None, shared);
         shared.events.push_back(Event::PeerDown { peer: self.id, reason });
@@ -264,14 +266,15 @@ impl Peer {
         self.renumber(shared);
     }
 
-    /// Removes the receiving half and its grants.
+    /// Removes the receiving half, and withdraws the credit that was granted to the peer.
     pub(crate) fn drop_rx(&mut self, shared: &mut Shared) {
         if let Some(mut rx) = self.rx.take() {
             shared.share.forget(&mut rx.share);
         }
     }
 
-    /// Removes the context without a report, because nothing is outstanding.
+    /// Removes all state of the context. The application gets no event, because nothing is
+    /// outstanding.
     pub(crate) fn forget(&mut self, shared: &mut Shared) {
         self.tx = None;
         self.hibernated = None;
@@ -280,8 +283,8 @@ impl Peer {
         self.renumber(shared);
     }
 
-    /// Begins the context anew, with another number and another PSN space, so that packets which
-    /// are still in the network cannot be applied to it.
+    /// Gives the context another number and another PSN space. So packets which are still in the
+    /// network cannot be applied to it.
     fn renumber(&mut self, shared: &mut Shared) {
         self.renumber_ours(shared);
         if let Some(epoch) = self.remote_epoch {
@@ -293,7 +296,7 @@ impl Peer {
         self.protected = super::Protected::default();
     }
 
-    /// Assigns another number of our own to the context; the peer has not received it yet.
+    /// Assigns another context number of our own. The peer has not received it yet.
     fn renumber_ours(&mut self, shared: &Shared) {
         // H2: No packet opens a plain context
         self.local_context = shared.numbers.next(self.local_context);
@@ -301,9 +304,9 @@ impl Peer {
         self.has_received = false;
     }
 
-    /// Ends all datagrams, or those of one queue pair, with a status. Sent datagrams of a queue
-    /// pair remain in the transport, so that the peer's windows stay complete; they have no further
-    /// completion.
+    /// Ends all datagrams, or those of the queue pair `of`, with a status. A sent datagram of a
+    /// closed queue pair remains in the transport without another completion, so that its PSN is
+    /// settled and the windows of both ends stay complete.
     pub(crate) fn fail_all(&mut self, status: Status, of: Option<Qpn>, shared: &mut Shared) {
         let Some(tx) = self.tx.as_deref_mut() else { return };
         for slot in tx.queue.slots(of) {

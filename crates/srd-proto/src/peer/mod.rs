@@ -65,15 +65,15 @@ pub(crate) use unreliable::{read_unreliable, unreliable_overhead};
 /// Bytes of a datagram's header. Windows and credit count them in addition to the payload.
 pub(crate) const DATAGRAM_HEADER_BYTES: usize =
     crate::wire::HEADER_BYTES + crate::wire::data::DATA_BYTES;
-/// Bytes that a new context may send before the first packet of the receiver, in percent of the
-/// bandwidth-delay product.
+/// Bytes that a new context may have in flight before the first packet of the receiver arrives, in
+/// percent of the bandwidth-delay product.
 const UNSOLICITED_PERCENT: u64 = 150;
 /// Maximum number of unanswered probes.
 const PROBES_MAX: usize = 256;
-/// Maximum number of echoes that wait for an acknowledgement.
+/// Maximum number of answers to probes that wait to be sent.
 const ECHOES_MAX: usize = 128;
 
-/// Packets of interactive mode that may wait for one acknowledgement together.
+/// Maximum number of packets of interactive mode for which one acknowledgement may wait.
 pub(crate) const INTERACTIVE_PACKETS_MAX: u64 = 32;
 
 /// The state of one remote node.
@@ -84,17 +84,19 @@ pub(crate) struct Peer {
     /// Number of the shard of the peer's node that contacts this shard. If the application named
     /// the peer, it is our own number: shard `i` contacts shard `i` if it exists (H16).
     pub partner: u8,
-    /// The address that the application named, if the peer has left it.
+    /// The address that the application named, if the peer has moved to another one; `None`
+    /// otherwise.
     pub home: Option<Box<Home>>,
-    /// Our number for this context: packets of the peer name it.
+    /// Context number that we have assigned. Packets of the peer name it.
     pub local_context: u32,
-    /// The peer's number for this context, zero until it is known.
+    /// Context number that the peer has assigned; zero until we have received it.
     pub remote_context: u32,
     pub remote_epoch: Option<Epoch>,
-    /// Run and context of the peer whose receiving half was removed: its packets must not create a
-    /// new context.
+    /// Epoch and context number of a context of the peer that was removed here. Its packets must
+    /// not create a new context.
     pub tombstone: Option<(Epoch, u32)>,
-    /// Number of times that this context began anew; added to the endpoint's epoch.
+    /// Number of times that this context began anew. Greetings contain the endpoint's epoch plus
+    /// this number.
     pub epoch_bump: u64,
     /// Whether the application named the peer, so that it stays when its context ends.
     pub configured: bool,
@@ -103,55 +105,57 @@ pub(crate) struct Peer {
     /// Whether a packet of the peer has arrived in this session.
     pub has_received: bool,
     pub received_at_last: Instant,
-    /// Time when data was first sent after `received_at_last`; [`Instant::FAR_FUTURE`]: none was
-    /// sent.
+    /// Time when data was first sent after `received_at_last`; [`Instant::FAR_FUTURE`] if no data
+    /// was sent since.
     pub first_sent_at: Instant,
-    /// ICMP errors about the peer after `received_at_last`.
+    /// ICMP errors about the peer since its last packet; `None` if there was no error since.
     pub hints: Option<Hints>,
-    /// Datagrams received from the peer less data packets sent since, up to a bound (A4).
+    /// Number of datagrams received from the peer less the number of data packets sent since,
+    /// between 0 and [`INTERACTIVE_PACKETS_MAX`] (A4).
     pub to_answer: u64,
     /// Whether the endpoint has this peer in its ready queue.
     pub queued_ready: bool,
-    /// Whether the peer is in the queue for the endpoint's own link.
+    /// Whether the peer is in the endpoint's queue of peers that wait for egress pacing.
     pub awaits_link: bool,
-    /// Time when the endpoint polls the peer.
+    /// Time of the scheduled wake-up, at which the endpoint runs the timers of this peer.
     pub wake_at: Instant,
-    /// Paths of openings and of answers to them.
+    /// Entropies of the next openings and answers to openings.
     pub control_paths: ControlPaths,
-    /// Number of the next control packet.
+    /// Number of the next control packet to the peer.
     pub control_number: u64,
-    /// Highest control number received, plus one.
+    /// Highest control number received from the peer, plus one.
     pub control_seen: u64,
-    /// Control numbers received in the session; `None` before the first.
+    /// Replay window of the control numbers received in this session; `None` before the first.
     pub control_window: Option<Box<ReplayWindow>>,
     pub protected: Protected,
-    /// The newest cookie that the peer demanded; zero: none. It is kept beyond openings and
-    /// sessions.
+    /// The newest cookie that the peer demanded; zero if it has demanded no cookie. It is kept when
+    /// openings and sessions end.
     pub cookie: [u8; COOKIE_BYTES],
-    /// Number of openings that we have begun.
+    /// Number of openings that we have begun in this run.
     pub openings: u64,
     pub guard: Guard,
-    /// Number of Closes that are still to be sent.
+    /// Number of copies of the Close that are still to be sent.
     pub close_left: u8,
-    /// Address under which the endpoint lists the peer; the peer may have left it.
+    /// Address under which the endpoint's index by address contains the peer. The peer may have
+    /// moved to another one.
     pub listed_at: Option<SocketAddr>,
-    /// Keys and further addresses that were known in advance.
+    /// Keys of the peer, and its addresses after the first; `None` if the peer has neither.
     pub keys: Option<Box<PeerKeys>>,
     pub seed: u64,
     pub tx: Option<Box<Tx>>,
-    /// State that is kept of the sending half while the context hibernates. Never present beside
-    /// `tx`.
+    /// State of the sending half while the context hibernates. `None` while there is a sending half
+    /// (`tx`).
     pub hibernated: Option<Box<Hibernated>>,
     pub rx: Option<Box<Rx>>,
 }
 
-/// Limits for packets from a peer's address. Their sender may be another host that uses this
-/// address.
+/// Limits for packets from a peer's address. The sender of such a packet may be another host that
+/// uses this address.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Guard {
-    /// Time when an allowance of openings would be full again.
+    /// Time from which the full number of openings may be processed in preference again (S22).
     pub openings_due: Instant,
-    /// Kinds of diagnosis that were reported.
+    /// Kinds of diagnosis that were reported, one bit for each.
     pub diagnosed: u8,
     /// Time at which `diagnosed` becomes outdated: each kind may then be reported again.
     pub diagnosed_until: Instant,
@@ -162,24 +166,25 @@ pub(crate) struct Guard {
 pub(crate) struct PeerKeys {
     /// The peer's static public key.
     pub public_key: Option<[u8; 32]>,
-    /// Pre-shared key of both nodes; all zeros: none.
+    /// Pre-shared key of the two nodes (`psk2` of Noise); all zeros if there is no such key.
     pub preshared_key: [u8; 32],
-    /// The second to last of the addresses that the application named, if it named several.
+    /// The addresses that the application named after the first.
     pub further: Further,
 }
 
 /// Purpose of a probe.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum ProbeKind {
-    /// To find out which packets of the tail have arrived.
+    /// A tail probe: shows which of the last packets have arrived.
     Tail,
-    /// To find out whether a bad path works again.
+    /// A probe of this path: shows whether the path works.
     Path(PathId),
-    /// To find out whether a path passes packets of this many UDP payload bytes.
+    /// A probe of a packet size: shows whether this path passes packets of this many UDP payload
+    /// bytes.
     Mtu(u16, PathId),
 }
 
-/// An unanswered probe.
+/// A probe that was sent and not answered yet.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct OutProbe {
     pub number: u32,
@@ -194,7 +199,7 @@ pub(crate) struct Tx {
     pub queue: SendQueue,
     /// Unreliable datagrams that wait, each with the entropy that its sender named.
     pub unreliable: VecDeque<(Entropy, Datagram)>,
-    /// Number of the newest unreliable datagram that was sent, plus one.
+    /// Control number of the newest unreliable datagram that was sent, plus one.
     pub unreliable_sent: u64,
     pub sent: SentPackets,
     pub paths: PathSet,
@@ -202,40 +207,42 @@ pub(crate) struct Tx {
     pub rtt: RttEstimator,
     pub window: Window,
     pub pacer: Pacer,
-    /// Bitmap of the PSNs that the peer has acknowledged, as long as the peer's receive window.
+    /// Bitmap of the PSNs that the peer has acknowledged. It has as many bits as the PSN window.
     pub known: Box<[u64]>,
-    /// Every PSN below was processed as cumulative.
+    /// All PSNs below this one were processed as acknowledged.
     pub cumulative: u64,
-    /// Bytes ever queued, less those that were withdrawn.
+    /// Size of all datagrams that were ever queued for this peer, less those that were withdrawn,
+    /// in bytes (D13).
     pub queued_bytes: u64,
     /// Bytes of datagrams that the peer has settled.
     pub settled_bytes: u64,
-    /// Credit limit: upper bound of the settled and in-flight bytes.
+    /// Credit limit: upper bound of the settled and in-flight bytes of this sender.
     pub credit_limit: u64,
     pub credit_limited: bool,
-    /// Whether the receiver has sent a credit limit, or has lifted it.
+    /// Whether the receiver has sent a credit limit, or an acknowledgement without one.
     pub credit_received: bool,
-    /// Time of sending of the newest acknowledged packet (or answered probe).
+    /// Time of sending of the newest packet that was acknowledged, or newest probe that was
+    /// answered.
     pub newest_acked_sent_at: Instant,
-    /// Time of sending of the newest answered probe.
+    /// Time of sending of the newest probe that was answered.
     pub newest_answered_sent_at: Instant,
     pub largest_acked: Option<u64>,
     pub last_sent_at: Instant,
-    /// Data packets sent again.
+    /// Number of data packets sent again.
     pub retrans_pkts: u64,
     pub last_progress_at: Instant,
-    /// The time for which the peer has owed an answer.
+    /// The time for which the peer has owed us an answer.
     pub silence: Silence,
     pub probe_at: Instant,
     pub first_probe: FirstProbe,
     pub probe_backoff: u8,
     pub rto_at: Instant,
     pub rto_backoff: u8,
-    /// Number of times in a row that the answer to a probe revealed losses and no acknowledged
-    /// data: the peer is reachable, and the data is lost.
+    /// Number of times in a row that the answer to a probe showed losses, and no data was
+    /// acknowledged: the peer can be reached, but the data is lost.
     pub futile: u8,
     pub futile_at: Instant,
-    /// Time until which retransmissions wait.
+    /// Time until which lost datagrams wait before they are sent again (E3a).
     pub again_at: Instant,
     pub probes: VecDeque<OutProbe>,
     /// Whether a tail probe is due now.
@@ -243,24 +250,26 @@ pub(crate) struct Tx {
     /// Whether the newest packet was sent in interactive mode, so that its acknowledgement may be
     /// delayed.
     pub interactive: bool,
-    /// Reordering window in eighths of its first size; spurious losses widen it.
+    /// Reordering window in eighths of its first size. Spurious losses widen it (L3).
     pub reorder_eighths: u32,
     pub largest_packet: u16,
-    /// Time until which refused datagrams wait.
+    /// Time until which datagrams wait that were refused for lack of a receive buffer.
     pub rnr_until: Instant,
     pub rnr_backoff: Duration,
     pub mtu: Mtu,
-    /// The receiver's count of bytes at the time when the exhausted PSN window was given up (D14).
+    /// The receiver's count of bytes when the exhausted PSN window was given up (D14); `None` at
+    /// other times.
     pub abandoned: Option<u32>,
-    /// Time when the pacer allows the next datagram, if only the pacer delays it.
+    /// Time when the next datagram may leave, if only the pacer delays it; otherwise
+    /// [`Instant::FAR_FUTURE`].
     pub departure_at: Instant,
 }
 
-/// A received packet whose datagram was refused.
+/// A received packet whose datagram was refused with a verdict.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Refusal {
     pub psn: u64,
-    /// The datagram's identity: another packet of the datagram gets the same verdict.
+    /// The datagram's identity. Another packet with this identity gets the same verdict.
     pub first: u64,
     pub status: Status,
 }
@@ -279,10 +288,10 @@ pub(crate) struct Rx {
     /// Source port of the newest data packet or probe.
     pub newest_port: u16,
     pub ack_turn: u8,
-    /// Refused PSNs above the floor. Every acknowledgement contains as many of them as fit, and
-    /// does not acknowledge the others.
+    /// Refusals of PSNs above the floor. Every acknowledgement contains as many of them as fit, and
+    /// treats the PSNs of the others as not arrived.
     pub verdicts: Vec<Refusal>,
-    /// Index in that list of the first verdict in the next acknowledgement.
+    /// Index in `verdicts` of the first verdict that the next acknowledgement contains.
     pub verdict_cursor: usize,
     pub echoes: VecDeque<(u32, u32)>,
     pub ack_entropy: u16,
@@ -294,8 +303,8 @@ pub(crate) fn packet_overhead(config: &Config) -> usize {
     DATAGRAM_HEADER_BYTES + tag
 }
 
-/// Number of PSNs that a context's sender may use at a time. The SACK words of the peer's
-/// acknowledgements, which have at most the packet size, must cover them.
+/// Maximum distance between the floor and the newest PSN of a sender. It is limited so that the
+/// SACK words of an acknowledgement, which has at most the packet size, cover the window.
 pub(crate) fn psn_window(config: &Config) -> usize {
     // D6: Window of PSNs
     let tuples = usize::from(config.ack_tuples_max) * ack::TUPLE_BYTES;
@@ -446,7 +455,7 @@ impl Tx {
         tx
     }
 
-    /// Age up to which the confirmation of a path counts.
+    /// Age up to which the confirmation of a path counts as recent.
     pub(crate) fn fresh(&self) -> Duration {
         self.rtt.base().times(2) + self.delay.median()
     }
@@ -467,7 +476,7 @@ impl Tx {
         base.over(4).max(spread + base.over(8)).times(self.reorder_eighths.into()).over(8)
     }
 
-    /// Packets that were sent before this time and have not arrived are lost (L2).
+    /// Time of sending before which a packet counts as lost, if it has not been acknowledged (L2).
     fn loss_deadline(&self) -> Instant {
         let acked = self.newest_acked_sent_at - self.reordering_window(self.delay.spread());
         let window = self.reordering_window(self.delay.spread_by_order());

@@ -23,14 +23,15 @@ use crate::send::send_queue::DatagramState;
 use crate::shared::Shared;
 use crate::time::{Duration, Instant};
 
-/// Size at which a search begins: the minimum IPv6 MTU without headers passes nearly everywhere.
+/// Size at which a search begins: the minimum IPv6 MTU less headers, which passes nearly
+/// everywhere.
 const USUAL_MIN: u16 = 1232;
-/// Size that every path is assumed to pass: the 576 bytes that each host accepts in IPv4, less its
+/// Size that every path is assumed to pass: the 576 bytes that each IPv4 host accepts, less
 /// headers. A search uses it after several rounds without any answer from `USUAL_MIN` up.
 pub(super) const WORKS_MIN: u16 = 548;
-/// Number of rounds without an answer after which a search uses [`WORKS_MIN`].
+/// Number of rounds without any answer after which a search uses [`WORKS_MIN`].
 const VOIDS_USUAL: u8 = 2;
-/// Distance between two sizes at which a search ends.
+/// Distance between a size that passes and the next that does not, at which a search ends.
 const RESOLUTION: u16 = 16;
 /// Number of sizes in a round: one that passes everywhere, and seven under test.
 const SIZES: usize = 8;
@@ -38,23 +39,23 @@ const SIZES: usize = 8;
 const USUAL: [u16; 5] = [USUAL_MIN, 1432, 1452, 1472, 1488];
 /// Number of rounds without an answer after which a size counts as not passing.
 const TRIES: u8 = 2;
-/// The number if probes that should pass were lost, too, or if the size has passed before.
+/// Value of [`TRIES`] if smaller probes were lost as well, or if the size has passed before.
 const TRIES_DOUBTED: u8 = 8;
-/// Number of packets larger than `USUAL_MIN`, lost in a row, that cause doubt.
+/// Number of packets larger than `USUAL_MIN`, lost in a row, that begin a search.
 const DOUBTFUL: u8 = 3;
-/// Number of packets of at most this size, lost in a row, that cause doubt.
+/// Number of packets between `WORKS_MIN` and `USUAL_MIN`, lost in a row, that begin a search.
 const DOUBTFUL_SMALL: u8 = 8;
 /// Number of rounds without any answer after which a search ends.
 const VOIDS_MAX: u8 = 8;
-/// Minimum and maximum time for an answer.
+/// Minimum and maximum time in which the probes of a round can be answered.
 const WAIT_MIN: Duration = Duration::from_millis(2);
 const WAIT_MAX: Duration = Duration::from_secs(1);
-/// Time between two probes of larger sizes, while packets are sent.
+/// Minimum time between two probes of larger sizes, which leave only while packets are sent.
 const RAISE_EVERY: Duration = Duration::from_secs(1);
-/// If a larger size lasts for less, only some paths pass it: the next probe waits twice as long.
+/// If a raised size lasts for less, only some paths pass it. The next probe waits twice as long.
 const RAISED_LASTS: Duration = Duration::from_secs(30);
 const RAISE_EVERY_MAX: Duration = Duration::from_secs(64);
-/// Time for which large unreliable packets need no further proof.
+/// Time for which a size counts as proved after a packet of this size passed.
 const PROOF_LASTS: Duration = Duration::from_millis(250);
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -65,7 +66,7 @@ enum Stage {
     Raise,
 }
 
-/// Packets lost in a row since one as large passed, and the smallest of them.
+/// Number of packets lost in a row since a packet as large passed, and size of the smallest.
 #[derive(Clone, Copy, Debug)]
 struct Losses {
     count: u8,
@@ -80,52 +81,52 @@ impl Losses {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Mtu {
     configured: u16,
-    /// Bytes of a packet that windows do not count.
+    /// Bytes of the authentication tag, which windows do not count.
     tag_bytes: u16,
-    /// Maximum size of a packet.
+    /// Maximum size of a packet at present.
     limit: u16,
-    /// Smallest size that is probed.
+    /// Smallest size that a search probes.
     floor: u16,
-    /// In a search: the largest size that is known to pass.
+    /// In a search: the largest size that is known to pass. It is the lower end of the search.
     low: u16,
     /// In a search: the smallest size that is not known to pass.
     high: u16,
     /// Whether `high` was found not to pass.
     bounded: bool,
     stage: Stage,
-    /// Sizes of this round; zero: none.
+    /// Sizes that this round probes; unused entries are zero.
     sizes: [u16; SIZES],
-    /// A bit for each size that was answered in this try.
+    /// Bitmap of the indices in `sizes` whose probes were answered in this try.
     answered: u8,
-    /// Value of `low` when this try began: it probes the first size, and those larger than this.
+    /// Value of `low` when this try began. The try probes the first size and all above this.
     low_before: u16,
-    /// Index of the next size to be sent.
+    /// Index in `sizes` of the next size to be sent.
     next: u8,
     tries: u8,
     voids: u8,
-    /// Whether a probe was lost in this search that was smaller than a size that passes.
+    /// Whether a probe smaller than a size that passes was lost in this search.
     lossy: bool,
-    /// Path of this round.
+    /// Path on which the probes of this round are sent.
     path: PathId,
-    /// Losses of packets larger than `USUAL_MIN`.
+    /// Losses in a row of packets larger than `USUAL_MIN`.
     large: Losses,
-    /// Losses of the others that are larger than `WORKS_MIN`.
+    /// Losses in a row of packets larger than `WORKS_MIN` and not larger than `USUAL_MIN`.
     small: Losses,
-    /// Whether datagrams that are too large may still be in the queue.
+    /// Whether the queue may still contain datagrams that are larger than `limit` allows.
     culls: bool,
-    /// Largest packet that passed recently.
+    /// Size of the largest packet that passed recently; `u16::MAX` if sizes are never probed.
     proved_bytes: u16,
-    /// Time when it passed.
+    /// Time when a packet of `proved_bytes` passed.
     proved_at: Instant,
-    /// Largest size that passed since a size that had passed was found not to.
+    /// Largest size that passed since a search last found a size that does not pass any more.
     passed_bytes: u16,
-    /// Time from which the next departure causes a probe of larger sizes.
+    /// Time from which a packet that leaves causes a probe of larger sizes.
     raise_at: Instant,
     /// Time between two probes of larger sizes.
     raise_every: Duration,
-    /// Time when a probe last found that a larger size passes.
+    /// Time when a probe last raised the size; `None` if the size has fallen since.
     raised_at: Option<Instant>,
-    /// Time of the next probe.
+    /// Time when the next probe is due, or when the wait for answers ends.
     pub probe_at: Instant,
 }
 
@@ -171,7 +172,7 @@ impl Mtu {
         mtu
     }
 
-    /// Creates the state of a context that hibernated: the size is known.
+    /// Creates the state of a context that hibernated, for which the size `limit` is known.
     pub(crate) fn known(config: &Config, ip: IpAddr, now: Instant, limit: u16) -> Self {
         let mut mtu = Self::new(config, ip, now);
         if !mtu.is_fixed() {
@@ -197,7 +198,7 @@ impl Mtu {
         self.proved_bytes == u16::MAX
     }
 
-    /// Probes the size in use.
+    /// Begins a probe of the size in use.
     fn ask_first(&mut self, now: Instant) {
         self.stage = Stage::First;
         self.large.bytes = self.limit;
@@ -206,18 +207,18 @@ impl Mtu {
         self.begin_round(now);
     }
 
-    /// Size below that in use at which a search begins.
+    /// The smaller size at which a search begins, in UDP payload bytes.
     fn least(&self) -> u16 {
         if self.limit > USUAL_MIN { USUAL_MIN } else { WORKS_MIN }
     }
 
-    /// Searches for the largest size that passes, among all sizes.
+    /// Searches for the largest size that passes, among all sizes up to the one in use.
     fn search_all(&mut self, now: Instant) {
         self.floor = self.least();
         self.search(now, self.floor, self.limit.saturating_add(1));
     }
 
-    /// Searches for the largest size that passes, from `low`, which passes, to below `high`.
+    /// Searches for the largest size that passes, in `low..high`. The size `low` passes.
     fn search(&mut self, now: Instant, low: u16, high: u16) {
         self.stage = Stage::Search;
         (self.low, self.high, self.bounded, self.voids) = (low, high, false, 0);
@@ -236,7 +237,7 @@ impl Mtu {
         (self.next, self.answered, self.low_before) = (0, 0, self.low);
     }
 
-    /// Sizes of a round, in rising order: the smallest, usual ones in the range of the search, and
+    /// Chooses the sizes of a round: the smallest, usual sizes in the range of the search, and
     /// others at equal distances. The highest is included, unless it was found not to pass.
     fn choose(&self) -> [u16; SIZES] {
         let mut sizes = [0; SIZES];
@@ -257,7 +258,7 @@ impl Mtu {
         sizes
     }
 
-    /// Adds a size to a free entry of a round, if the search needs it and the round lacks it.
+    /// Adds a size to a free entry of a round, if it is in the range of the search and new.
     fn add(&self, sizes: &mut [u16; SIZES], size: u16) {
         let wanted = size > self.low && size < self.high && !sizes.contains(&size);
         if let Some(free) = sizes.iter_mut().find(|free| wanted && **free == 0) {
@@ -307,7 +308,7 @@ impl Mtu {
         }
     }
 
-    /// Records that a datagram's packet was acknowledged: its size passes, whatever probes show.
+    /// Records that a data packet of `bytes`, as windows count them, was acknowledged: it passed.
     fn on_passed(&mut self, now: Instant, bytes: u16) {
         let bytes = bytes.saturating_add(self.tag_bytes);
         if self.is_fixed() {
@@ -334,7 +335,7 @@ impl Mtu {
         }
     }
 
-    /// Ends a search with the size `limit`.
+    /// Ends a search, or the probe of the size in use: now `limit` is the size in use.
     fn settle(&mut self, now: Instant, limit: u16) {
         let before = self.limit;
         self.limit = limit.min(self.configured);
@@ -350,8 +351,8 @@ impl Mtu {
         self.probe_at = Instant::FAR_FUTURE;
     }
 
-    /// Handles a size that is smaller than before. If a probe found the previous one a short time
-    /// ago, only some paths pass it, and each such probe costs packets until the size falls (E3b).
+    /// Handles a size that has become smaller. If the size was raised a short time ago, only some
+    /// paths pass it, and each raise costs lost packets until the size falls again (E3b).
     fn fell(&mut self, now: Instant) {
         let lasted = self.raised_at.take().map_or(RAISED_LASTS, |raised| now.since(raised));
         self.raise_every = if lasted < RAISED_LASTS {
@@ -404,7 +405,7 @@ impl Mtu {
         }
     }
 
-    /// Whether `USUAL_MIN` is the smallest size in a search without any answer so far.
+    /// Whether 1232 bytes, as the smallest probed size, may be too large: no probe was answered.
     fn is_floored_by_usual(&self) -> bool {
         let is_unheard = self.tries == 0 && !self.bounded && self.low == self.floor;
         is_unheard && self.floor > WORKS_MIN && self.voids >= VOIDS_USUAL
@@ -449,29 +450,29 @@ impl Mtu {
         }
     }
 
-    /// Whether a size is part of this try.
+    /// Whether the size at an index is probed in the present try.
     fn was_asked(&self, at: usize) -> bool {
         self.sizes[at] > 0 && (at == 0 || self.sizes[at] > self.low_before)
     }
 
-    /// Whether a probe that should have passed was not answered.
+    /// Whether the probe of the size at an index was not answered although this size passes.
     fn is_missed(&self, at: usize) -> bool {
         self.sizes[at] <= self.low && self.answered & 1 << at == 0
     }
 
-    /// Takes the next size of the try.
+    /// Takes the next size that the present try probes.
     fn take_size(&mut self) -> Option<u16> {
         let at = (self.next.into()..SIZES).find(|at| self.was_asked(*at))?;
         self.next = u8::try_from(at + 1).unwrap_or(u8::MAX);
         Some(self.sizes[at])
     }
 
-    /// Whether all sizes of the try were sent.
+    /// Whether the present try has sent all its probes.
     fn is_sent(&self) -> bool {
         !(self.next.into()..SIZES).any(|at| self.was_asked(at))
     }
 
-    /// Time that the answers of a round may take.
+    /// Time for which a round waits for the answers to its probes.
     fn wait(&self, timeout: Duration, config: &Config) -> Duration {
         let least = WAIT_MIN.max(config.rto_min.times(5));
         timeout.max(least).times(1 << self.voids.min(VOIDS_MAX)).min(WAIT_MAX)

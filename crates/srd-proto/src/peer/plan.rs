@@ -14,7 +14,7 @@ pub(crate) enum Plan {
     Hello,
     /// The answer to the peer's opening.
     HelloReply,
-    /// The end of the context.
+    /// A Close, which ends the context.
     Close,
     /// A challenge to an address to which the peer may have moved.
     Challenge,
@@ -22,15 +22,15 @@ pub(crate) enum Plan {
     ChallengeReply,
     /// An acknowledgement.
     Ack,
-    /// A probe of a path that is due.
+    /// A probe of the path for which one is due.
     PathProbe,
-    /// A probe of a packet size.
+    /// A probe of a packet size (path MTU).
     MtuProbe,
     /// A tail probe.
     TailProbe,
-    /// Waiting unreliable datagrams.
+    /// A batch of unreliable datagrams that wait.
     Unreliable,
-    /// The datagram in this slot.
+    /// Data, beginning with the datagram in this slot of the send queue.
     Data(u32),
 }
 
@@ -39,14 +39,14 @@ pub(crate) enum Plan {
 pub(crate) enum Blocked {
     /// The queue is empty.
     Empty,
-    /// The PSN window, the congestion window or the credit limit.
+    /// The PSN window, the congestion window or the credit limit allows no more data.
     Window,
-    /// The pacer, or the pause after repeated losses, until this time.
+    /// The pacer, or the pause after repeated losses, delays data until this time.
     Until(Instant),
 }
 
 impl Peer {
-    /// Returns the next packet.
+    /// Decides which packet to send next.
     pub(crate) fn plan(&self, now: Instant, shared: &Shared) -> Plan {
         let config = &shared.node.config;
         if self.close_left > 0 {
@@ -93,7 +93,7 @@ impl Peer {
         tx.plan_data(now, config).map_or(Plan::Nothing, Plan::Data)
     }
 
-    /// Whether only the endpoint's own link delays the next datagram.
+    /// Whether only egress pacing delays the next datagram.
     pub(crate) fn is_held_by_link(&self, now: Instant, shared: &Shared) -> bool {
         let session = !shared.node.config.protection.is_on() || self.protected.session.is_some();
         let tx = self.tx.as_ref().filter(|_| session && !shared.link_open());
@@ -102,18 +102,18 @@ impl Peer {
 }
 
 impl Peer {
-    /// Whether the next datagram will carry the acknowledgement that is due.
+    /// Whether the next datagram may leave now and will carry the acknowledgement that is due.
     fn ack_rides(&self, now: Instant, config: &Config) -> bool {
         let Some(tx) = &self.tx else { return false };
         let next = tx.plan_data(now, config);
         next.is_ok_and(|slot| self.carries_ack(tx.queue.held(slot).payload.len(), config))
     }
 
-    /// Whether to open a session: there is something to send, or the peer has lost the present
-    /// session.
+    /// Whether a session has to be opened, because there is something to send, or because the peer
+    /// has lost the present session.
     pub(crate) fn wants_session(&self) -> bool {
         let reachable = self.address.port() != 0;
-        // A session that the peer has lost is still used meanwhile, so its queue may be empty.
+        // A session that the peer has lost is still used for sending, so the queue may be empty.
         let goes_on = self.protected.reopens();
         reachable
             && self.protected.must_open()

@@ -15,10 +15,10 @@ use crate::wire::data::Data;
 use crate::wire::probe::Probe;
 use crate::wire::{FLAG_ACK_LATER, FLAG_ACK_NOW, Header, expand};
 
-/// Number of answers to a probe, each on another path: one of them may be dead.
+/// Number of answers to one probe. They use different paths, because one path may be dead.
 const ANSWERS: usize = 2;
 
-/// Result of a data packet.
+/// Result of processing a data packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Accepted {
     /// The datagram is new and is delivered.
@@ -35,8 +35,8 @@ pub(crate) struct DataPacket<'a> {
 }
 
 impl Peer {
-    /// Processes a data packet. `verdict` returns that of the destination queue pair; it is called
-    /// only for a new datagram.
+    /// Processes a data packet. `verdict` returns the status with which the destination queue pair
+    /// and the layer above accept or refuse the datagram. It is called for new datagrams only.
     pub(crate) fn on_data(
         &mut self,
         now: Instant,
@@ -61,7 +61,7 @@ impl Peer {
             }
             Arrival::New | Arrival::Duplicate => {}
         }
-        // The floor first, because it empties the list of verdicts.
+        // The floor is moved first, because this removes verdicts that are settled.
         rx.move_floor(floor);
         let status = if arrival == Arrival::New {
             verdict()
@@ -104,7 +104,7 @@ impl Peer {
         }
     }
 
-    /// Processes a probe: it is answered at once, whatever its purpose.
+    /// Processes a probe. Every probe is answered at once, whatever its purpose.
     pub(crate) fn on_probe(
         &mut self,
         meta: &PacketMeta,
@@ -115,8 +115,8 @@ impl Peer {
         let rx = self.rx(&shared.node.config);
         rx.share.queued = rx.share.queued.max(expand(probe.queued_bytes, rx.share.queued));
         let floor = expand(probe.floor, rx.received.cumulative());
-        // A9. A floor beyond all received PSNs would empty the window: accept it only up to one
-        // window beyond the highest.
+        // A9. A floor beyond all received PSNs would empty the window. Therefore it is accepted
+        // only up to one window beyond the highest PSN.
         if floor <= rx.received.highest() + u64::from(shared.node.config.window_packets_max) {
             rx.move_floor(floor);
         }
@@ -138,15 +138,15 @@ fn push_bounded(echoes: &mut VecDeque<(u32, u32)>, echo: (u32, u32)) {
 }
 
 impl Rx {
-    /// Moves the floor. Everything below is settled at the sender, so the verdicts on it have
-    /// arrived there.
+    /// Moves the floor of the receive window. The sender has settled everything below it, so the
+    /// verdicts on PSNs below the floor have arrived there.
     fn move_floor(&mut self, floor: u64) {
         self.received.advance_floor(floor);
         self.verdicts.retain(|r| r.psn >= floor);
     }
 
     /// Keeps a path observation for the next acknowledgement. Consecutive packets from one source
-    /// port are on one path and leave one observation, the newest.
+    /// port used one path. They leave one observation, that of the newest packet.
     fn observe(&mut self, meta: &PacketMeta, psn: u64, data: &Data, tuples_max: usize) {
         let delay = meta.received_at.wire().wrapping_sub(data.sent_at);
         #[allow(clippy::cast_possible_truncation)] // the wire carries the low half
@@ -162,7 +162,7 @@ impl Rx {
         } else if self.tuples.len() < tuples_max {
             self.tuples.push(tuple);
         } else {
-            // Full: drop the oldest; its packet is still in the SACK.
+            // The list is full: the oldest observation is dropped. Its packet is still in the SACK.
             self.tuples.rotate_left(1);
             if let Some(last) = self.tuples.last_mut() {
                 *last = tuple;
@@ -182,8 +182,8 @@ impl Rx {
         self.unacked_bytes = self.unacked_bytes.saturating_add(u32::try_from(bytes).unwrap_or(0));
         // A2: Time of an Ack
         let config = &shared.node.config;
-        // A mark is reported at once, but not once per packet of a marked queue: the tuples contain
-        // each mark.
+        // A full list of observations is reported at once if a packet was marked. Each mark alone
+        // does not make an acknowledgement due, because the observations contain all marks.
         let enough = self.unacked_packets >= config.ack_packets
             || self.unacked_bytes >= config.ack_bytes
             || ecn == Ecn::Ce && self.tuples.len() >= usize::from(config.ack_tuples_max);

@@ -6,13 +6,13 @@
 //! the token, all other packets are sent to the old address. So a packet that was recorded, or
 //! overtaken by its own copy from another address, causes one small packet and no change.
 //!
-//! The address that the application named, the **home** of the peer, is kept when the peer leaves
-//! it. While the peer does not answer, it may have returned there without sending a packet: a new
-//! run of it has no state of its peers. So a part of the openings and of the tail probes is sent
-//! there.
+//! The address that the application named, the **home** of the peer, is kept when the peer moves to
+//! another one. If the peer does not answer, it may be at its home again without having sent a
+//! packet: after a restart it has no state of its peers. Therefore a part of the openings and of
+//! the tail probes is sent to its home.
 //!
-//! Bound: one challenge at a time per peer. It is sent again at most every [`PAUSE`], and only when
-//! such a packet arrives, which is longer than the challenge.
+//! Bound: one challenge at a time per peer. It is sent again at most every [`PAUSE`], and only
+//! after another authentic packet from the new address, which is longer than the challenge.
 
 use alloc::boxed::Box;
 use core::net::{IpAddr, SocketAddr};
@@ -30,10 +30,10 @@ use crate::wire::handshake::Token;
 
 /// Minimum time between two challenges of a peer.
 const PAUSE: Duration = Duration::from_millis(10);
-/// Time for which an unanswered challenge prevents a challenge to another address.
+/// Time for which an unanswered challenge prevents a challenge to another address of this peer.
 const PATIENCE: Duration = Duration::from_millis(250);
 
-/// An address to which the peer may have moved.
+/// An address to which the peer may have moved, and our challenge to it.
 #[derive(Debug)]
 pub(crate) struct Roam {
     pub(crate) to: SocketAddr,
@@ -46,24 +46,25 @@ pub(crate) struct Roam {
     sent_at: Instant,
 }
 
-/// Address that the application named, once the peer has left it.
+/// The address that the application named. It is kept here after the peer has moved to another one.
 #[derive(Debug)]
 pub(crate) struct Home {
     pub(crate) address: SocketAddr,
-    /// Counter that selects the address to be used next.
+    /// Counter by which openings and tail probes take turns between the two addresses.
     turn: u8,
 }
 
-/// Highest received numbers, plus one: of data, and of control packets.
+/// Highest received PSN plus one, and highest received control number plus one.
 pub(crate) type Newest = (u64, u64);
 
 impl Peer {
-    /// Returns the highest received numbers.
+    /// Returns the highest received PSN and control number, each plus one.
     pub(crate) fn newest(&self) -> Newest {
         (self.rx.as_ref().map_or(0, |rx| rx.received.highest()), self.control_seen)
     }
 
-    /// Records the address of a packet that is newer than any before it.
+    /// Processes the source address of a packet that is newer than all packets before it: a new
+    /// address is challenged.
     pub(crate) fn came_from(&mut self, now: Instant, meta: &PacketMeta, shared: &mut Shared) {
         let ip = meta.source.ip();
         if self.is_at(ip) {
@@ -73,7 +74,7 @@ impl Peer {
         }
     }
 
-    /// Requests a proof that the peer receives at an address.
+    /// Sends a challenge to an address, as a request for a proof that the peer receives there.
     pub(super) fn challenge(&mut self, now: Instant, to: SocketAddr, shared: &mut Shared) {
         // H12: A peer that moves
         match self.protected.roam.as_deref_mut() {
@@ -91,15 +92,15 @@ impl Peer {
         }
     }
 
-    /// Processes the answer to a challenge: if the token is that of ours, the peer has moved to its
-    /// address.
+    /// Processes the answer to a challenge: if it contains the token of our challenge, the address
+    /// of the peer changes to the challenged one.
     pub(crate) fn on_challenge_reply(&mut self, token: Token) {
         if let Some(roam) = self.protected.roam.take_if(|roam| roam.token == token) {
             self.move_to(roam.to);
         }
     }
 
-    /// Changes the peer's address.
+    /// Changes the peer's address, and remembers the address that the application named.
     pub(super) fn move_to(&mut self, to: SocketAddr) {
         let before = core::mem::replace(&mut self.address, to);
         if self.configured && before.port() != 0 && self.home.is_none() {
@@ -108,15 +109,15 @@ impl Peer {
         self.home.take_if(|home| home.address == to);
     }
 
-    /// Whether this is the IP address of the peer, or the one that the application named.
+    /// Whether this is the present IP address of the peer, or the one that the application named.
     pub(crate) fn may_be_at(&self, ip: IpAddr) -> bool {
         let home = self.home.as_ref().is_some_and(|home| same_ip(home.address.ip(), ip));
         home || same_ip(self.address.ip(), ip)
     }
 
-    /// Destination of an opening, if the peer is away from home. Of four in a row two are sent to
-    /// each address. Every second one leaves from the port at which we listen, and each address
-    /// must get such ones.
+    /// Destination of an opening, if the peer has left the address that the application named. Two
+    /// of four openings in a row are sent to each of the two addresses. So each address also gets
+    /// openings from the port at which we listen, which are every second one.
     pub(super) fn opening_to(&mut self, begins: bool) -> Option<SocketAddr> {
         // H12a: A peer that moves back
         let home = self.home.as_deref_mut()?;
@@ -124,8 +125,8 @@ impl Peer {
         Some(if home.turn & 2 == 0 { self.address } else { home.address })
     }
 
-    /// Destination of a tail probe, if the peer is away from home and a tail probe was not
-    /// answered: the two addresses take turns.
+    /// Destination of a tail probe, if the peer has left the address that the application named and
+    /// a tail probe was not answered. The two addresses take turns.
     pub(super) fn tail_probe_to(&mut self) -> Option<SocketAddr> {
         // H12a: A peer that moves back
         let unanswered = self.tx.as_ref().is_some_and(|tx| tx.probe_backoff > 1);
@@ -134,7 +135,8 @@ impl Peer {
         Some(if home.turn & 1 == 0 { self.address } else { home.address })
     }
 
-    /// After a move: packets in flight were sent to an address that the peer has left.
+    /// Sends a tail probe after the peer's address has changed: packets in flight were sent to the
+    /// former address.
     pub(crate) fn on_moved(&mut self, shared: &mut Shared) {
         shared.stats.address_moves += 1;
         if let Some(tx) = self.tx.as_deref_mut()
@@ -187,7 +189,7 @@ impl Peer {
         Some(self.control_entropy(now))
     }
 
-    /// Path of a packet with which nothing is measured.
+    /// Entropy for a control packet that is not used for measurement.
     pub(super) fn control_entropy(&mut self, now: Instant) -> Entropy {
         self.tx.as_deref_mut().map_or(Entropy(0), |tx| {
             let fresh = tx.fresh();
@@ -197,7 +199,7 @@ impl Peer {
     }
 }
 
-/// Whether two addresses are the same, in whatever notation.
+/// Whether two addresses are equal, if an IPv4-mapped IPv6 address counts as the IPv4 address.
 pub(crate) fn same_ip(a: IpAddr, b: IpAddr) -> bool {
     a.to_canonical() == b.to_canonical()
 }

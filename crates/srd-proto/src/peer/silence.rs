@@ -1,31 +1,31 @@
-//! **Silence**: the time for which a peer has owed an answer, and when it is given up because of
-//! it.
+//! **Silence**: the time for which a peer has owed an answer. When it is too long, the peer is
+//! given up.
 //!
-//! A pause of this endpoint itself does not count: time in which it was not called although a timer
-//! was due (a stopped process, a suspended machine, a stalled thread). An ICMP error that reports a
-//! peer as unreachable is forgeable, so it is a hint. Hints shorten the time only of a peer that
-//! answered before, and any authentic packet of the peer cancels them.
+//! A pause of this endpoint itself does not count as silence: time in which the endpoint was not
+//! called although a timer was due (a stopped process, a suspended machine, a stalled thread). An
+//! ICMP error that reports a peer as unreachable can be forged, so it is a hint. Hints shorten the
+//! time only of a peer that answered before. Any authentic packet of the peer cancels them.
 
 use super::Peer;
 use crate::config::Config;
 use crate::event::Unreachable;
 use crate::time::{Duration, Instant};
 
-/// Maximum number of own pauses that do not count in one silence. A caller that is late every time
-/// must nevertheless detect that its peer is dead.
+/// Maximum number of pauses of this endpoint that are excluded from one silence. If the caller is
+/// late every time, the endpoint must nevertheless detect that its peer is dead.
 const PAUSES_MAX: u8 = 16;
-/// Number of ICMP errors since the last packet of the peer that are needed to act on them.
+/// Minimum number of ICMP errors since the last packet of the peer. Fewer are ignored.
 const HINTS_MIN: u32 = 2;
-/// Time for the peer to disprove hints. Several probes and retransmissions leave in it, and a
-/// process may be restarted.
+/// Time that a peer has after the first hint to show that it is alive. It is long enough for
+/// several probes and retransmissions, and for a process to be restarted.
 const HINTED_PATIENCE: Duration = Duration::from_millis(700);
 
 /// Time for which a peer has owed an answer.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Silence {
-    /// Time since which something has been outstanding without an answer.
+    /// Time since which the peer has owed an answer; [`Instant::FAR_FUTURE`] if it owes no answer.
     since: Instant,
-    /// Own pauses in this time that do not count.
+    /// Sum of the pauses of this endpoint that are excluded from the silence.
     paused: Duration,
     pauses: u8,
 }
@@ -39,7 +39,7 @@ pub(crate) struct Hints {
 }
 
 impl Silence {
-    /// The peer owes no answer.
+    /// A peer that owes no answer.
     pub(crate) const NONE: Self =
         Self { since: Instant::FAR_FUTURE, paused: Duration::ZERO, pauses: 0 };
 
@@ -48,19 +48,21 @@ impl Silence {
         self.since != Instant::FAR_FUTURE
     }
 
-    /// Begins a silence when something becomes outstanding, unless an answer is owed already.
+    /// Begins a silence, because a packet that needs an answer was sent. If an answer is already
+    /// owed, nothing changes.
     pub(crate) fn begin(&mut self, now: Instant) {
         if !self.is_on() {
             self.since = now;
         }
     }
 
-    /// Records an answer. `more`: something is still outstanding.
+    /// Records an answer. `more`: the peer still owes answers to other packets.
     pub(crate) fn answered(&mut self, now: Instant, more: bool) {
         *self = if more { Self { since: now, ..Self::NONE } } else { Self::NONE };
     }
 
-    /// Excludes an own pause, unless the excluded pauses together would exceed `most`.
+    /// Excludes a pause of this endpoint from the silence, unless the excluded pauses would
+    /// together be longer than `most`.
     fn forgive(&mut self, pause: Duration, most: Duration) {
         let paused = self.paused + pause;
         // H8: Peer timeout
@@ -72,8 +74,8 @@ impl Silence {
 }
 
 impl Peer {
-    /// Time when the peer is given up if no packet arrives from it; [`Instant::FAR_FUTURE`]: it
-    /// owes no answer.
+    /// Time when the peer is given up if no packet arrives from it; [`Instant::FAR_FUTURE`] if the
+    /// peer owes no answer.
     pub(super) fn given_up_at(&self, config: &Config) -> Instant {
         let Some(tx) = self.tx.as_deref().filter(|tx| tx.silence.is_on()) else {
             return Instant::FAR_FUTURE;
@@ -88,10 +90,10 @@ impl Peer {
         }
     }
 
-    /// Excludes a pause of this endpoint from the peer's silence. A pause is not excluded if the
-    /// peer may have forgotten the context meanwhile, because it would then treat retransmissions
-    /// as new. If contexts hibernate, those of named peers are never forgotten; all others are
-    /// after `idle_reclaim`.
+    /// Excludes a pause of this endpoint from the peer's silence. Excluded pauses are limited by
+    /// the time after which the peer forgets the context, because it would then treat
+    /// retransmissions as new datagrams. This is `idle_reclaim`, except for named peers if contexts
+    /// hibernate: those are never forgotten.
     pub(crate) fn forgive(&mut self, pause: Duration, config: &Config) {
         let kept = self.configured && config.idle_hibernate != Duration::MAX;
         let most = if kept { Duration::MAX } else { config.idle_reclaim.over(2) };

@@ -5,32 +5,34 @@ use crate::config::Config;
 use crate::shared::Shared;
 use crate::time::{Duration, Instant};
 
-/// Divisor of the keepalive time: a peer that does not answer is probed after the quotient.
+/// Part of the keepalive time, as a divisor, after which a peer is probed that has not answered a
+/// packet.
 const UNANSWERED_PART: u64 = 4;
-/// Divisor of the keepalive time: a peer that has not answered a probe is probed again after the
-/// quotient, on other paths, until it answers or is given up.
+/// Part of the keepalive time, as a divisor, after which a peer that has not answered a probe is
+/// probed again, on other paths, until it answers or is given up.
 const PROBED_PART: u64 = 8;
-/// Number of tail probes in a row without an answer after which all paths are probed. A receiver
-/// with many senders may answer one of them late.
+/// Number of tail probes in a row without an answer after which all unconfirmed paths are probed.
+/// One is not enough: a receiver with many senders may answer late.
 const PROBES_IN_VAIN: u8 = 2;
-/// Part of the target delay for which the first tail probe after data waits, in addition to a round
-/// trip. With half of it, or all of it, the repair of a lost burst takes longer, and a path that is
-/// dead from the start is detected later (`docs/perf-notes.md`, 2026-11-23).
+/// Part of the target delay, as a divisor, that the first tail probe after data waits in addition
+/// to a round trip. With half or all of the target, the repair of a lost burst takes longer, and a
+/// path that is dead from the start is detected later (`docs/perf-notes.md`, 2026-11-23).
 const FIRST_PROBE_TARGET_PART: u64 = 4;
 
-/// The first tail probe after data (L5): it follows the last data through the same queues.
+/// State of the first tail probe after data (L5), which follows the last data through the same
+/// queues.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum FirstProbe {
-    /// The probe has not left since this data packet.
+    /// The probe has not left yet. The time is that of the last data packet.
     After(Instant),
-    /// The probe is unanswered.
+    /// The probe has left and is unanswered.
     Out,
     /// A packet of the peer has arrived since the probe left.
     Answered,
 }
 
 impl FirstProbe {
-    /// Records that a packet of the peer has arrived.
+    /// Records that the peer has acknowledged something new.
     pub(super) fn answered(self) -> Self {
         if self == Self::Out { Self::Answered } else { self }
     }
@@ -59,7 +61,7 @@ impl Peer {
     }
 
     /// Time when the context will have been idle for long enough to hibernate, to be removed, or to
-    /// be probed.
+    /// send a keepalive probe.
     fn idle_at(&self, config: &Config) -> Instant {
         let reclaim =
             if self.may_be_forgotten(config) { config.idle_reclaim } else { Duration::MAX };
@@ -88,7 +90,7 @@ impl Peer {
         }
     }
 
-    /// Time when a packet was last sent or received.
+    /// Time when a packet to or from the peer was last sent or received.
     pub(crate) fn active_at(&self) -> Instant {
         let hibernated = self.hibernated.as_ref().map_or(Instant::ZERO, |kept| kept.last_sent_at());
         let sent = self.tx.as_ref().map_or(hibernated, |tx| tx.last_sent_at);
@@ -142,8 +144,8 @@ impl Peer {
         ready
     }
 
-    /// Sends a probe of an idle context, or of one whose peer does not answer, if a keepalive is
-    /// configured and due.
+    /// If the keepalive probe of this context is due, makes it the next packet. Returns whether it
+    /// is.
     fn keep_alive(&mut self, now: Instant, shared: &Shared) -> bool {
         if now < self.keepalive_at(&shared.node.config) {
             return false;
@@ -164,15 +166,14 @@ impl Peer {
             && now >= self.active_at() + config.idle_reclaim
     }
 
-    /// Whether the context is idle and may be removed. Contexts that hibernate instead may not: the
-    /// two ends would not remove theirs at the same moment, and datagrams sent in between would
-    /// fail.
+    /// Whether the context is idle and may be removed. A context that hibernates may not: the two
+    /// ends would not remove it at the same moment, and datagrams sent in between would fail.
     fn may_be_forgotten(&self, config: &Config) -> bool {
         let hibernates = self.configured && config.idle_hibernate != Duration::MAX;
         self.is_idle() && !hibernates
     }
 
-    /// Whether nothing is outstanding, and there is state to remove.
+    /// Whether nothing to this peer is outstanding, and there is state that could be removed.
     fn is_idle(&self) -> bool {
         let idle = self.tx.as_ref().is_none_or(|tx| !tx.has_work());
         idle && (self.has_context() || !self.configured)
@@ -188,8 +189,8 @@ impl Tx {
         sent_at + round_trip + late + ack_wait
     }
 
-    /// Counts a tail probe that leaves. The first one only requests an Ack; before each further
-    /// one, a pause passed without an answer.
+    /// Counts a tail probe that leaves. The first one after data only requests an Ack. Each further
+    /// one means that a pause has passed without an answer.
     fn count_probe(&mut self, now: Instant) {
         if matches!(self.first_probe, FirstProbe::After(_)) {
             self.first_probe = FirstProbe::Out;

@@ -1,7 +1,7 @@
-//! Unreliable datagrams: each is sent once, on the path that its sender names, outside of window,
-//! credit and pacer. They are never acknowledged and never retransmitted. They use the context's
-//! session, so they are sealed like all other packets. They are numbered in the control space,
-//! whose replay window prevents that a captured one is delivered again.
+//! Unreliable datagrams: each is sent once, on the path that its sender names, and does not wait
+//! for window, credit or pacer. They are never acknowledged and never retransmitted. They belong to
+//! the context's session, so they are sealed like all other packets. Their numbers are those of the
+//! control space, whose replay window prevents that a recorded one is delivered again.
 //!
 //! Bound: `unreliable_queue_datagrams_max` datagrams wait per peer.
 
@@ -20,7 +20,7 @@ use crate::wire::greeting::GREETING_BYTES;
 use crate::wire::unreliable::{UNRELIABLE_BYTES, Unreliable};
 use crate::wire::{HEADER_BYTES, Kind, TAG_BYTES};
 
-/// Number of the newest unreliable packets for which a Reset is accepted.
+/// Number of the newest unreliable packets that a Reset may name.
 const RESETTABLE: u64 = 1024;
 
 /// Bytes of an unreliable datagram's packet in addition to the payload.
@@ -30,7 +30,7 @@ pub(crate) fn unreliable_overhead(config: &Config) -> usize {
 }
 
 impl Peer {
-    /// Accepts a datagram that is to leave on the path with this entropy.
+    /// Queues an unreliable datagram that is to leave on the path with this entropy.
     pub(crate) fn push_unreliable(
         &mut self,
         now: Instant,
@@ -47,7 +47,7 @@ impl Peer {
         Ok(())
     }
 
-    /// Writes the waiting datagrams for one path, as many as fit into one batch.
+    /// Writes a batch of waiting unreliable datagrams that use one path, as many as fit.
     pub(crate) fn write_unreliable(
         &mut self,
         now: Instant,
@@ -105,7 +105,8 @@ impl Peer {
         self.finish(buf, start, Space::Control, number, Bytes::new())
     }
 
-    /// Whether a packet with these low number bits is one of the newest unreliable ones.
+    /// Whether the number with these low 32 bits is that of one of the newest [`RESETTABLE`]
+    /// unreliable packets.
     pub(crate) fn sent_unreliable(&self, number: u32) -> bool {
         let hibernated = self.hibernated.as_ref().map_or(0, |kept| kept.unreliable_sent());
         let sent = self.tx.as_ref().map_or(hibernated, |tx| tx.unreliable_sent);
@@ -114,7 +115,8 @@ impl Peer {
     }
 }
 
-/// Reads an unreliable datagram's fields and payload; `rest` is the second part of the payload.
+/// Reads an unreliable datagram's fields and payload. `rest` is the payload if the packet arrived
+/// in two parts.
 pub(crate) fn read_unreliable<'a>(
     body: &'a [u8],
     rest: &'a [u8],

@@ -25,54 +25,64 @@ use crate::node::{Node, SenderCount};
 use crate::time::{Duration, Instant};
 use crate::wire::{self, RTT_UNKNOWN};
 
-/// Packets per grant.
+/// Size of one grant of credit, in packets of full size.
 pub(crate) const QUANTUM_PACKETS: u64 = 4;
-/// Least outstanding credit: enough for a few packets on each of a few slow paths.
+/// Lower bound of the total credit, in packets of full size: enough for a few packets on each of a
+/// few slow paths.
 const BUDGET_PACKETS_MIN: u64 = 8;
-/// Round trips after which a grant that its sender has not used is withdrawn.
+/// Number of round trips after which a sender that has not used its grant is set aside.
 const SILENT_ROUND_TRIPS: u64 = 20;
-/// Shortest and longest time for which a sender is set aside.
+/// Bounds of the time that a sender has to use a grant, and of the time for which it is set aside
+/// if it does not.
 const SILENT_MIN: Duration = Duration::from_micros(100);
 const SILENT_MAX: Duration = Duration::from_secs(1);
-/// Longest round trip that counts. A sender that writes nonsense can make the share too generous
-/// while it sends, up to this bound.
+/// Upper bound of a sender's reported round trip, in nanoseconds. A sender that reports nonsense
+/// can enlarge the total credit up to this round trip, while it sends.
 const RTT_MAX_NS: u64 = 1_000_000_000;
-/// Lifetime of a generation of a sender's least round trip.
+/// Duration of a generation of a sender's least round trip. The least of the present and the
+/// previous generation counts, so a value is remembered for five to ten seconds.
 const RTT_GENERATION: Duration = Duration::from_secs(5);
-/// Entries of ended contexts that the lists may hold in addition to twice `peers_max`.
+/// Number of entries of ended contexts that each list may hold in addition to twice `peers_max`.
 const STALE_MIN: usize = 16;
-/// Time for which the number of senders is remembered, for senders that start again.
+/// Time for which the largest number of senders is remembered, because a sender that pauses may
+/// start again.
 const SENDERS_MEMORY: Duration = Duration::from_millis(10);
 
-/// The receiver's state of one sender. It is part of the context, so it needs no table of its own.
+/// The receiver's state about one sender. It is stored in the context with this sender.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Share {
-    /// Datagram bytes received, each datagram once.
+    /// Datagram bytes received from the sender, each datagram counted once.
     pub received: u64,
     /// Bytes that the sender has ever queued, as its packets report.
     pub queued: u64,
     /// Credit limit: upper bound of the sender's received and in-flight bytes.
     pub credit_limit: u64,
-    /// Bytes of the credit limit that count as outstanding now.
+    /// Bytes that the sender may still send under its credit limit, as counted in the total of all
+    /// senders.
     outstanding: u64,
     /// Time since which the sender has left a granted quantum unused; `FAR_FUTURE`: there is no
     /// such grant.
     unanswered_since: Instant,
-    /// Value of `received` at which the sender has used this quantum.
+    /// Value of `received` at which the sender has used the quantum that it is expected to use
+    /// next.
     answered_at: u64,
-    /// Time until which the sender does not count, because it left a grant unused.
+    /// Time until which the sender is set aside and not counted, because it left a grant unused;
+    /// zero if it is not set aside.
     aside_until: Instant,
-    /// Length of that time: it doubles each time, until the sender uses a grant.
+    /// Length of the time for which the sender was set aside last. It doubles each time, until the
+    /// sender uses a grant; then it is zero.
     aside: Duration,
-    /// End of the present generation of `rtt`.
+    /// Time at which the present generation of `rtt` ends.
     rtt_until: Instant,
-    /// Least round trip, as a code, of this and of the previous generation.
+    /// Least round trip that the sender reported in the present and in the previous generation,
+    /// each as the code of the header.
     rtt: [u8; 2],
-    /// Code that counts in the endpoint's round trip.
+    /// Round-trip code under which the sender is counted in [`RoundTrips`]; `RTT_UNKNOWN` if it is
+    /// not counted.
     rtt_counted: u8,
-    /// Whether the sender has more to send.
+    /// Whether the sender has more to send than has arrived, and is not set aside.
     pub active: bool,
-    /// Whether the sender has an entry in the ring.
+    /// Whether the sender has an entry in the ring of senders that wait for credit.
     in_ring: bool,
     /// Whether the sender has an entry in the list of grants.
     in_granted: bool,
@@ -100,9 +110,9 @@ impl Default for Share {
 }
 
 impl Share {
-    /// Accounts for a packet of the sender. The packet alone does not count as use: a grant is used
-    /// when its remainder is too small for a packet, or when the sender has nothing more to send.
-    /// Then the next quantum is expected.
+    /// Accounts for a packet that arrived from the sender. The packet alone does not count as use
+    /// of a grant: a grant is used when its remainder is too small for a packet, or when the sender
+    /// has nothing more to send. After that the sender is expected to use the next quantum.
     fn note_use(&mut self, now: Instant, packet_bytes: u64) {
         // R7: Senders that leave credit unused
         let wants = self.queued > self.received;
@@ -120,7 +130,7 @@ impl Share {
         self.credit_limit.min(self.received + QUANTUM_PACKETS * packet_bytes)
     }
 
-    /// Records the sender's base round trip that a packet carried.
+    /// Records the sender's base round trip, which the header of a packet carried as a code.
     fn note_rtt(&mut self, now: Instant, code: u8) {
         if now >= self.rtt_until {
             let fresh = now < self.rtt_until + RTT_GENERATION;
@@ -132,17 +142,17 @@ impl Share {
         }
     }
 
-    /// The least round trip of the last five to ten seconds, as a code.
+    /// The least round trip that the sender reported in the last five to ten seconds, as a code.
     fn rtt_least(&self) -> u8 {
         self.rtt.into_iter().filter(|code| *code != RTT_UNKNOWN).min().unwrap_or(RTT_UNKNOWN)
     }
 }
 
-/// The largest of the senders' round trips, with the number of senders for each code.
+/// The number of active senders with each round-trip code, and the largest of these codes.
 #[derive(Debug)]
 struct RoundTrips {
     senders: Box<[u32; 256]>,
-    /// Largest code that a sender has; `RTT_UNKNOWN`: no sender has a code.
+    /// Largest code under which a sender is counted; `RTT_UNKNOWN` if no sender is counted.
     largest: u8,
 }
 
@@ -171,16 +181,16 @@ impl RoundTrips {
     }
 }
 
-/// The receiver's share of one shard.
+/// One shard's state for dividing the receiver's credit among its senders.
 #[derive(Debug)]
 pub(crate) struct ReceiverShare {
     enabled: bool,
     link_rate_bps: u64,
     percent: u32,
     packet_bytes: u64,
-    /// Time that hosts add to the round trip.
+    /// Time that the two hosts add to the round trip: `delay_target_min` of the configuration.
     host_time: Duration,
-    /// Round trip while no sender has measured one.
+    /// Round trip that is assumed while no active sender has measured one.
     rtt_initial: Duration,
     rtt_code_max: u8,
     entries_max: usize,
@@ -190,19 +200,19 @@ pub(crate) struct ReceiverShare {
     round_trips: RoundTrips,
     senders_recent: u32,
     senders_until: Instant,
-    /// Number of senders that this shard reports to the other shards of its node.
+    /// Reports this shard's number of senders to the other shards of its node.
     count: SenderCount,
-    /// Number of senders of the other shards.
+    /// Number of senders of the node's other shards, as of the last exchange.
     others: u32,
-    /// Contexts with a grant, each with the time of its oldest unanswered grant when the entry was
-    /// added. Grants that were not used are found at the front.
+    /// Contexts with a grant. Each has the time since which its oldest grant was unused when the
+    /// entry was added. The entries with the oldest times are at the front.
     granted: VecDeque<(PeerId, Instant)>,
 }
 
-/// Access to the shares of all contexts.
+/// Access to the receiver's state about each sender.
 pub(crate) trait Shares {
     fn share(&mut self, peer: PeerId) -> Option<&mut Share>;
-    /// Announces a changed credit limit: an acknowledgement carries it to the peer.
+    /// Requests an acknowledgement to the peer, because its credit limit has changed.
     fn announce(&mut self, peer: PeerId);
 }
 
@@ -259,13 +269,13 @@ impl ReceiverShare {
         }
     }
 
-    /// Time when a smaller number of senders is reported to the other shards, unless a packet
-    /// arrives earlier.
+    /// Time when this shard reports its smaller number of senders to the other shards, unless a
+    /// packet arrives earlier. `None`: the number that was reported is not too large.
     pub(crate) fn sync_at(&self) -> Option<Instant> {
         (self.count.said() > self.active).then_some(self.senders_until)
     }
 
-    /// Largest base round trip of the active senders.
+    /// Largest base round trip that an active sender has reported.
     fn rtt(&self) -> Duration {
         self.round_trips.largest().unwrap_or(self.rtt_initial)
     }
@@ -286,15 +296,15 @@ impl ReceiverShare {
         part.max(BUDGET_PACKETS_MIN * self.packet_bytes)
     }
 
-    /// Bytes that a sender without a grant may have in flight.
+    /// Bytes that a sender may have in flight before it receives a grant.
     pub(crate) fn unsolicited_bytes(&self, now: Instant) -> u64 {
         let senders = u64::from(self.senders(now).max(1));
         let share = self.bdp_bytes().saturating_mul(3) / 2 / senders;
         share.min(self.bdp_bytes()).max(self.packet_bytes)
     }
 
-    /// Accounts for a packet of `from` with the code `rtt_code`. The caller has already updated the
-    /// sender's share (received, queued).
+    /// Accounts for a packet of the sender `from` whose header has the round-trip code `rtt_code`.
+    /// The caller has already updated `received` and `queued` of the sender's share.
     pub(crate) fn on_arrival(
         &mut self,
         now: Instant,
@@ -331,7 +341,7 @@ impl ReceiverShare {
             share.credit_limit = share.received + unsolicited;
         }
         if comes_back {
-            // Its next datagram may be larger than the rest of its credit.
+            // The sender's next datagram may be larger than the rest of its credit.
             share.unanswered_since = now;
             share.credit_limit =
                 (share.credit_limit + quantum).min(share.queued + self.packet_bytes);
@@ -374,7 +384,8 @@ impl ReceiverShare {
         }
     }
 
-    /// Updates the sender's round trip in the sums: it counts while the sender is active.
+    /// Updates the entry of a sender in the count of round-trip codes: it has an entry while it is
+    /// active.
     fn count_rtt(&mut self, share: &mut Share) {
         let code = if share.active { share.rtt_least() } else { RTT_UNKNOWN };
         if code != share.rtt_counted {
@@ -436,7 +447,8 @@ impl ReceiverShare {
         shares.announce(next);
     }
 
-    /// Records that a sender has a grant, which it should use soon.
+    /// Records since when a sender has had an unused grant, so that the sender is set aside if it
+    /// does not use the grant in time.
     fn await_use(&mut self, now: Instant, id: PeerId, shares: &mut impl Shares) {
         let Some(share) = shares.share(id) else { return };
         if share.unanswered_since == Instant::FAR_FUTURE {
@@ -451,7 +463,8 @@ impl ReceiverShare {
         }
     }
 
-    /// Sets aside senders that leave their grants unused: checks the oldest two.
+    /// Sets aside senders that have left their grants unused for too long. Each call examines the
+    /// two oldest entries of the list.
     fn set_aside_silent(&mut self, now: Instant, shares: &mut impl Shares) {
         // R7: Senders that leave credit unused
         let patience = self.rtt().times(SILENT_ROUND_TRIPS).clamp(SILENT_MIN, SILENT_MAX);
@@ -477,10 +490,11 @@ impl ReceiverShare {
         }
     }
 
-    /// Checks that the sums are those of all shares.
+    /// Checks the counts of active senders, outstanding credit and round-trip codes against all
+    /// shares.
     ///
     /// # Panics
-    /// Panics if they differ.
+    /// Panics if a count differs from the sum over the shares.
     #[cfg(debug_assertions)]
     pub(crate) fn audit<'a>(&self, shares: impl Iterator<Item = &'a Share>) {
         let (mut active, mut outstanding, mut counted) = (0, 0, [0; 256]);
@@ -497,7 +511,8 @@ impl ReceiverShare {
         assert!(listed <= self.entries_max, "{listed} entries");
     }
 
-    /// Removes the grant of a context that has ended, or whose sender is silent.
+    /// Stops counting a context that has ended or whose sender is set aside, and withdraws its
+    /// grant.
     pub(crate) fn forget(&mut self, share: &mut Share) {
         if share.active {
             self.active -= 1;
@@ -509,8 +524,8 @@ impl ReceiverShare {
     }
 }
 
-/// Drops the entries of contexts that have ended, and all but one of each other context. `mark` is
-/// the flag of a share with an entry in this list.
+/// Drops from a list the entries of contexts that have ended, and all but one entry of each other
+/// context. `mark` selects the flag of a share that has an entry in this list.
 #[cold]
 fn tidy<T>(
     list: &mut VecDeque<T>,

@@ -7,30 +7,32 @@
 
 use crate::time::{Duration, Instant};
 
-/// Lifetime of a generation of minima.
+/// Duration of a generation of minima. The minima of the present and the previous generation count.
 const GENERATION: Duration = Duration::from_secs(5);
-/// Size classes: powers of two from 64 bytes.
+/// Number of size classes of packets. The classes are powers of two, from 64 bytes.
 const CLASSES: usize = 11;
-/// Number of samples of which the median is taken.
+/// Number of newest samples of which the median is taken.
 const SAMPLES: usize = 16;
 /// Number of round trips measured before the least of them counts as the base (R10).
 const BASE_SAMPLES: u8 = 8;
-/// Upper bound of the reported round trip before that, in percent of the configured guess: enough
-/// for a receiver's share that is not too small, too little for its senders to fill a switch's
-/// queue (`docs/perf-notes.md`, 2026-11-23).
+/// Upper bound of the reported round trip until [`BASE_SAMPLES`] samples exist, in percent of the
+/// configured `rtt_initial`. It is large enough that a receiver does not give its senders too small
+/// a share, and too small for these senders to fill a switch's queue (`docs/perf-notes.md`,
+/// 2026-11-23).
 const FEW_SAMPLES_PERCENT: u64 = 275;
-/// Of the longest recent overtaking, one part in this number is forgotten with each acknowledged
-/// packet.
+/// With each acknowledged packet the longest recent overtaking decreases by one part in this
+/// number.
 const OVERTAKEN_PART: u64 = 64;
 /// Upper bound of the spread by order, as a multiple of the longest recent overtaking.
 const OVERTAKEN_TIMES: u64 = 2;
 
-/// One-way delays of a direction.
+/// Estimates the forward one-way delays of the packets of a context.
 #[derive(Debug)]
 pub(crate) struct DelayEstimator {
-    /// Per size class: minimum of this and of the previous generation (raw clock difference).
+    /// For each size class, the least raw clock difference of the present and of the previous
+    /// generation.
     minima: [[Option<u32>; 2]; CLASSES],
-    /// Longest delay of this and of the previous generation.
+    /// Longest queueing delay in the present and in the previous generation.
     longest: [Option<u32>; 2],
     generation_ends: Instant,
     recent: [u32; SAMPLES],
@@ -38,10 +40,11 @@ pub(crate) struct DelayEstimator {
     recent_at: usize,
     median: u32,
     newest: u32,
-    /// Smoothed difference between one sample and the next, times eight.
+    /// Smoothed difference between the delays of one sample and the next, in nanoseconds, times
+    /// eight.
     difference_x8: u64,
-    /// Longest recent overtaking: time by which a packet was sent later than one that arrived after
-    /// it.
+    /// Longest recent overtaking, in nanoseconds: how much later a packet was sent than one that
+    /// arrived after it.
     overtaken_ns: u64,
 }
 
@@ -125,27 +128,30 @@ impl DelayEstimator {
         newer.max(older).map(|ns| Duration::from_nanos(ns.into()))
     }
 
-    /// Records an arrival that was overtaken by a packet sent this much later (zero: by none).
+    /// Records the arrival of a packet. `overtaken` is how much later the newest packet that
+    /// arrived before it was sent; zero if no packet overtook it.
     pub(crate) fn on_arrival(&mut self, overtaken: Duration) {
         let kept = self.overtaken_ns - self.overtaken_ns / OVERTAKEN_PART;
         self.overtaken_ns = kept.max(overtaken.as_nanos());
     }
 
-    /// Difference between paths (C4): four times the smoothed difference between one packet and the
-    /// next, which use different paths. A queue that all paths share changes both delays equally
-    /// and does not count.
+    /// Difference between the delays of paths (C4): four times the smoothed difference between the
+    /// delays of one packet and of the next, which use different paths. A queue that all paths
+    /// share changes both delays equally and does not count.
     pub(crate) fn spread(&self) -> Duration {
         Duration::from_nanos(self.difference_x8 / 2)
     }
 
-    /// The spread, but no more than the order of packets shows (C4). A common queue that grows from
-    /// one packet to the next causes a difference too, but does not change the order of packets.
+    /// The spread (C4), but at most [`OVERTAKEN_TIMES`] the longest recent overtaking. A queue of
+    /// all paths that grows from one packet to the next increases the spread, but does not change
+    /// the order of packets.
     pub(crate) fn spread_by_order(&self) -> Duration {
         self.spread().min(Duration::from_nanos(OVERTAKEN_TIMES * self.overtaken_ns))
     }
 }
 
-/// Round-trip times: smoothed (RFC 6298), and the least of the last five to ten seconds.
+/// Estimates the round trip of a context: smoothed (RFC 6298), and the least of the last five to
+/// ten seconds.
 #[derive(Debug)]
 pub(crate) struct RttEstimator {
     smoothed_ns: u64,
@@ -191,15 +197,17 @@ impl RttEstimator {
         self.smoothed_ns != 0
     }
 
-    /// Base round trip: the least of the last seconds, or the configured guess.
+    /// Base round trip: the least sample of the last five to ten seconds, or `rtt_initial` without
+    /// a sample.
     pub(crate) fn base(&self) -> Duration {
         // A7: Round-trip samples
         let least = self.least[0].into_iter().chain(self.least[1]).min();
         least.map_or(self.initial, Duration::from_nanos)
     }
 
-    /// Base round trip that packets carry to the peer. The least of a few samples may be no base:
-    /// when many senders begin at once, the first packet of most of them has waited in a queue.
+    /// Base round trip that packets carry to the peer; `None` before the first sample. The least of
+    /// a few samples is bounded, because it may be too large: when many senders begin at once, the
+    /// first packet of most of them has waited in a queue.
     pub(crate) fn reported(&self) -> Option<Duration> {
         let most = self.initial.times(FEW_SAMPLES_PERCENT).over(100);
         match self.samples {
@@ -209,12 +217,13 @@ impl RttEstimator {
         }
     }
 
-    /// Smoothed round trip.
+    /// Smoothed round trip (`srtt` of RFC 6298), or `rtt_initial` without a sample.
     pub(crate) fn smoothed(&self) -> Duration {
         if self.is_measured() { Duration::from_nanos(self.smoothed_ns) } else { self.initial }
     }
 
-    /// Retransmission timeout before lower bound and back-off: 2 srtt + 4 var.
+    /// Retransmission timeout before its lower bound and back-off apply: 2 srtt + 4 var, or four
+    /// times `rtt_initial` without a sample.
     pub(crate) fn timeout(&self) -> Duration {
         if self.is_measured() {
             Duration::from_nanos(2 * self.smoothed_ns + 4 * self.variance_ns)
@@ -255,8 +264,8 @@ mod tests {
         assert!(d.spread() > Duration::from_micros(10));
     }
 
-    /// A burst of many senders: each packet of a sender meets a much longer queue than the previous
-    /// one.
+    /// Simulates a burst of many senders: each packet of a sender meets a much longer queue than
+    /// its previous one.
     #[test]
     fn regression_a_queue_that_grows_is_no_spread_of_paths() {
         let mut d = DelayEstimator::new(Instant::ZERO);

@@ -37,20 +37,21 @@ enum Pace {
     Leased(Lease),
 }
 
-/// One shard's part of a link.
+/// One shard's lease of the link of its node.
 #[derive(Debug)]
 struct Lease {
     rate_bps: u64,
-    /// Time by which the leases may be ahead of the clock when this shard leases the link.
+    /// Longest time by which the end of all leases may be ahead of the clock when this shard leases
+    /// the link.
     burst: Duration,
-    /// Bytes that are leased and were not sent. Below zero: bytes that the last packet took beyond
-    /// the lease, which are added to the next one.
+    /// Bytes of the lease that were not sent yet. A negative number is the bytes by which the last
+    /// packet exceeded the lease; they are added to the next lease.
     left_bytes: i64,
-    /// Time when the rest of the lease ends.
+    /// Time at which the unused bytes of the lease expire.
     ends_at: Instant,
-    /// Time until which the link was leased after this shard's last lease.
+    /// Time up to which the link was leased, by all shards, when this shard last leased it.
     sold_until: Instant,
-    /// Time that the link needs for one lease of each shard.
+    /// Time that the link needs to carry one lease of each shard.
     round: Duration,
 }
 
@@ -59,8 +60,8 @@ impl Lease {
         (self.left_bytes > 0 && now < self.ends_at) || self.opens_at(node) <= now
     }
 
-    /// Time when this shard may lease the link. A shard that has leased it recently waits a little
-    /// longer than the others, so that they take turns.
+    /// Time when this shard may lease the link. A shard that has leased the link recently waits a
+    /// little longer than the others, so that the shards take turns.
     fn opens_at(&self, node: &Node) -> Instant {
         let sold_until = node.link_sold_until();
         let round_ns = self.round.as_nanos().max(1);
@@ -90,7 +91,7 @@ impl Lease {
 pub(crate) struct Egress {
     pace: Pace,
     overhead_bytes: u64,
-    /// Peers with data that only the link delays, each once. Bound: the number of peers.
+    /// Peers with data that waits only for the link, each once. Bound: the number of peers.
     pub(crate) waiting: VecDeque<PeerId>,
 }
 
@@ -132,7 +133,8 @@ impl Egress {
         }
     }
 
-    /// Time when the waiting peers may send again.
+    /// Time when the waiting peers may send again; `None` if no peer waits, or the link is not
+    /// limited.
     pub(crate) fn opens_at(&self, node: &Node) -> Option<Instant> {
         match &self.pace {
             _ if self.waiting.is_empty() => None,
@@ -142,8 +144,8 @@ impl Egress {
         }
     }
 
-    /// Accounts for a batch that left. Packets that do not wait for the link use their part of it,
-    /// too.
+    /// Accounts for a batch that left. Control packets do not wait for the link, but their bytes
+    /// count as well.
     pub(crate) fn on_sent(&mut self, node: &Node, now: Instant, batch: &Transmit) {
         let bytes = batch.total_bytes as u64 + self.overhead_bytes * batch.segments as u64;
         match &mut self.pace {

@@ -8,7 +8,8 @@ pub(crate) struct Pacer {
     /// Time at which all bytes sent so far would have left at the pacing rate.
     virtual_time: Instant,
     rate_bps: u64,
-    /// Time by which `virtual_time` may be ahead of the clock: that of one burst.
+    /// Maximum time by which `virtual_time` may be ahead of the clock: the time that one burst
+    /// takes at the pacing rate.
     burst: Duration,
 }
 
@@ -17,18 +18,19 @@ impl Pacer {
         Self { virtual_time: now, rate_bps: 1, burst: Duration::ZERO }
     }
 
-    /// Sets the pacing rate, and the burst that may leave at once beyond it.
+    /// Sets the pacing rate, and the number of bytes that may leave at once in excess of it.
     pub(crate) fn set_pace(&mut self, rate_bps: u64, burst_bytes: u64) {
         self.rate_bps = rate_bps.max(1);
         self.burst = time_for(burst_bytes, self.rate_bps);
     }
 
-    /// Earliest time of the next departure; it has passed while the debt is less than a burst.
+    /// Earliest time of the next departure. It is in the past while less than one burst has been
+    /// sent in excess of the pacing rate.
     pub(crate) fn next_departure(&self) -> Instant {
         self.virtual_time - self.burst
     }
 
-    /// Accounts for a packet of `bytes` that left.
+    /// Accounts for a packet of `bytes` bytes that left.
     pub(crate) fn on_sent(&mut self, now: Instant, bytes: u64) {
         self.virtual_time = self.virtual_time.max(now) + time_for(bytes, self.rate_bps);
     }

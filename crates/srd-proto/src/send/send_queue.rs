@@ -22,21 +22,22 @@ use crate::error::SendError;
 use crate::event::{Class, Datagram};
 use crate::ids::{DatagramId, Qpn};
 
-/// PSN of a datagram without a PSN: it was never sent, or may get another identity.
+/// PSN of a datagram without a PSN: it was never sent, or it lost its identity and will get
+/// another.
 const NOT_SENT: u64 = u64::MAX;
-/// Bytes that a flow may send per round.
+/// Bytes that a flow may send per round of the deficit round robin.
 const QUANTUM_BYTES: i64 = 9000;
 
-/// State of a datagram.
+/// State of a datagram in the send queue.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum DatagramState {
     /// The slot is free.
     Free,
     /// Waiting in its flow for its first transmission.
     Queued,
-    /// Sent, not settled.
+    /// The datagram was sent, and is neither settled nor declared lost.
     InFlight,
-    /// Waiting to be sent again.
+    /// Waiting to be sent again, after a loss or after the pause that follows a refusal.
     Retransmit,
     /// Refused because there was no receive buffer, and waiting for its next attempt.
     Refused,
@@ -44,40 +45,42 @@ pub(crate) enum DatagramState {
     Aside,
 }
 
-/// A datagram in the queue.
+/// A datagram in the send queue, from the call of the application until its completion.
 #[derive(Debug)]
 pub(crate) struct OutgoingDatagram {
     /// The payload.
     pub payload: Bytes,
     /// The caller's value, which the completion returns.
     pub user: u64,
-    /// Opaque header bytes.
+    /// Eight bytes of the header that are opaque to SRD.
     pub imm: u64,
-    /// Its id.
+    /// Identifier that the application received for the datagram.
     pub id: DatagramId,
-    /// PSN of the first transmission: its identity; `u64::MAX` before.
+    /// PSN of the first transmission: the datagram's identity. `NOT_SENT` while the datagram is
+    /// without an identity.
     first_psn: u64,
-    /// PSN of the newest transmission.
+    /// PSN of the newest transmission; `NOT_SENT` before the first transmission.
     pub last_psn: u64,
     /// Destination queue pair.
     pub dst_qpn: Qpn,
     /// Source queue pair.
     pub src_qpn: Qpn,
-    /// Flow in which it waits for its first transmission.
+    /// Index of the flow in which the datagram waits for its first transmission.
     flow: u16,
-    /// Class in which it waits.
+    /// Class of that flow: bulk or low-latency.
     pub class: Class,
-    /// Whether its completion was already returned. It remains in the transport for the windows'
-    /// sake.
+    /// Whether the completion of the datagram was already returned to the application. The datagram
+    /// remains in the transport, so that its PSN is settled and the windows of both ends stay
+    /// complete.
     pub orphan: bool,
-    /// RNR verdicts so far.
+    /// Number of times that the peer has refused the datagram for lack of a receive buffer.
     pub rnr_count: u8,
     /// State of the datagram.
     pub place: DatagramState,
 }
 
 impl OutgoingDatagram {
-    /// The datagram's identity, once it has been sent.
+    /// The datagram's identity; `None` before it is sent, or after it has lost its identity.
     pub(crate) fn first_psn(&self) -> Option<u64> {
         (self.first_psn != NOT_SENT).then_some(self.first_psn)
     }
@@ -92,11 +95,12 @@ struct Flow {
     class: Class,
 }
 
-/// The queue of one context.
+/// The send queue of one context.
 #[derive(Debug, Default)]
 pub(crate) struct SendQueue {
     held: Vec<OutgoingDatagram>,
-    /// Links of the datagrams in their flow, in `retransmit`, `rnr` or `aside`.
+    /// Links of the datagrams, each of which is in its flow, in `retransmit`, in `rnr` or in
+    /// `aside`.
     held_links: Links,
     free: Vec<u32>,
     flows: Vec<Flow>,
@@ -119,7 +123,7 @@ pub(crate) struct SendQueue {
     refused: bool,
 }
 
-/// Bulk bytes that low-latency flows may owe before bulk gets its turn.
+/// Bytes by which `low_latency_credit` may fall below zero before bulk is sent first.
 const LOW_LATENCY_BURST_BYTES: i64 = 64 * 1024;
 
 impl SendQueue {
@@ -256,7 +260,7 @@ impl SendQueue {
         }
     }
 
-    /// Datagram in a slot.
+    /// Returns the datagram in a slot.
     pub(crate) fn held(&self, slot: u32) -> &OutgoingDatagram {
         &self.held[slot as usize]
     }
@@ -280,7 +284,7 @@ impl SendQueue {
     /// Turns a refused datagram into a new one in the same slot: it loses its identity and waits to
     /// be sent again.
     pub(crate) fn renew(&mut self, slot: u32) {
-        // It may have been declared lost and be in a chain already.
+        // The datagram may have been declared lost before, and be in a chain already.
         self.unlink(slot);
         let held = &mut self.held[slot as usize];
         held.place = DatagramState::Refused;
@@ -313,8 +317,8 @@ impl SendQueue {
         }
     }
 
-    /// Removes the identities of all datagrams that were sent and not settled: they are certainly
-    /// not delivered, so they may get new ones.
+    /// Removes the identities of all lost datagrams that wait to be sent again. The caller has made
+    /// sure that they were not delivered, so they may get new identities.
     pub(crate) fn forget_identities(&mut self) {
         let waits = |h: &&mut OutgoingDatagram| {
             matches!(h.place, DatagramState::Retransmit | DatagramState::Aside)
@@ -324,7 +328,7 @@ impl SendQueue {
         }
     }
 
-    /// Holds a lost datagram back until [`SendQueue::take_back`].
+    /// Holds a lost datagram back until [`SendQueue::take_back`], because its size is in doubt.
     pub(crate) fn set_aside(&mut self, slot: u32) {
         let held = &mut self.held[slot as usize];
         if held.place == DatagramState::InFlight {
@@ -341,12 +345,13 @@ impl SendQueue {
         }
     }
 
-    /// Whether datagrams wait after an RNR refusal.
+    /// Whether datagrams wait for the end of the pause after a refusal (RNR).
     pub(crate) fn has_rnr(&self) -> bool {
         !self.rnr.is_empty()
     }
 
-    /// Moves all datagrams that wait after an RNR refusal to the retransmissions.
+    /// Moves all datagrams that were refused (RNR) and wait to the retransmissions, because the
+    /// pause has ended.
     pub(crate) fn retry_rnr(&mut self) {
         while let Some(slot) = self.rnr.pop_front(&mut self.held_links) {
             self.held[slot as usize].place = DatagramState::Retransmit;
@@ -354,8 +359,8 @@ impl SendQueue {
         }
     }
 
-    /// Ends a datagram and frees its slot. Returns (id, user), or `None` if its completion was
-    /// already returned.
+    /// Ends a datagram and frees its slot. Returns its identifier and the caller's value for the
+    /// completion, or `None` if the completion was already returned.
     pub(crate) fn finish(&mut self, slot: u32) -> Option<(DatagramId, u64)> {
         if self.held[slot as usize].place == DatagramState::Free {
             return None;
@@ -368,8 +373,9 @@ impl SendQueue {
         (!held.orphan).then_some((held.id, held.user))
     }
 
-    /// Returns a sent datagram's completion now, and keeps the datagram in the transport with a
-    /// copy of its payload: the application's memory is not used after the completion.
+    /// Returns the completion of a sent datagram before the peer has settled it. The datagram stays
+    /// in the transport with a copy of its payload, because the application's memory must not be
+    /// used after the completion.
     pub(crate) fn orphan(&mut self, slot: u32) -> Option<(DatagramId, u64)> {
         let held = &mut self.held[slot as usize];
         if !held.orphan {
@@ -378,15 +384,15 @@ impl SendQueue {
         self.abandon(slot)
     }
 
-    /// Returns a sent datagram's completion now, without a copy of the payload: the caller removes
-    /// the queue next.
+    /// Returns the completion of a sent datagram before the peer has settled it. Its payload is not
+    /// copied, because the caller removes the whole queue next.
     pub(crate) fn abandon(&mut self, slot: u32) -> Option<(DatagramId, u64)> {
         let held = &mut self.held[slot as usize];
         let first = !core::mem::replace(&mut held.orphan, true);
         first.then_some((held.id, held.user))
     }
 
-    /// Slots of all datagrams, or of those of one queue pair.
+    /// Slots of all datagrams, or of those whose source queue pair is `of`.
     pub(crate) fn slots(&self, of: Option<Qpn>) -> Vec<u32> {
         (0u32..)
             .zip(&self.held)
@@ -395,16 +401,16 @@ impl SendQueue {
             .collect()
     }
 
-    /// Number of entries of the table, used and free.
+    /// Number of slots in the table of datagrams, used and free.
     #[cfg(debug_assertions)]
     pub(crate) fn slots_used(&self) -> usize {
         self.held.len()
     }
 
-    /// Checks that each datagram and each flow is in the chain that its state names.
+    /// Checks that each datagram and each flow is in the chain that belongs to its state.
     ///
     /// # Panics
-    /// Panics if one is not.
+    /// Panics if a datagram or a flow is in another chain.
     #[cfg(debug_assertions)]
     pub(crate) fn audit(&self) {
         let count = |place| self.held.iter().filter(|held| held.place == place).count();
@@ -444,7 +450,7 @@ impl SendQueue {
         self.unsent_bytes
     }
 
-    /// Number of datagrams in the queue.
+    /// Number of datagrams that wait or are in flight.
     pub(crate) fn len(&self) -> usize {
         self.held.len() - self.free.len()
     }
@@ -459,7 +465,8 @@ impl SendQueue {
         self.refused
     }
 
-    /// Whether a send was refused and there is space again; returns true once per refusal.
+    /// Whether a send was refused and at least a quarter of the queue is free again. The call
+    /// returns true once for all refusals before it.
     pub(crate) fn take_writable(&mut self, datagrams_max: u32) -> bool {
         // E7: Full queue
         let room = self.refused && self.len() * 4 <= datagrams_max as usize * 3;

@@ -25,19 +25,20 @@ pub(crate) enum Fate {
 pub(crate) struct SentPacket {
     /// Time of sending.
     pub sent_at: Instant,
-    /// Slot of its datagram in the send queue.
+    /// Slot of the packet's datagram in the send queue.
     pub slot: u32,
-    /// UDP payload bytes.
+    /// Size of the packet as windows count it: header and payload of the datagram, without the tag.
     pub bytes: u16,
     /// Path on which it was sent.
     pub path: PathId,
-    /// Low bits of the path's generation at that time.
+    /// Low bits of the path's generation at the time of sending.
     pub generation: u8,
     /// State of the packet.
     pub fate: Fate,
     /// Whether this PSN is the datagram's identity (its first transmission).
     pub first: bool,
-    /// Whether its acknowledgement is not delayed, so that it measures the round-trip time.
+    /// Whether the peer acknowledges this packet without the delay of interactive mode, so that the
+    /// packet measures the round-trip time.
     pub asks: bool,
 }
 
@@ -48,7 +49,7 @@ pub(crate) struct SentPackets {
     base: u64,
     in_flight_bytes: u64,
     in_flight_packets: u32,
-    /// Lower bound of the PSNs in flight.
+    /// Lower bound of the PSNs in flight, from which a search for the oldest one begins.
     scan_from: u64,
 }
 
@@ -68,7 +69,7 @@ impl SentPackets {
         Psn(self.base + self.ring.len() as u64)
     }
 
-    /// PSNs between the floor and the next packet.
+    /// Number of PSNs from the floor to the newest packet.
     pub(crate) fn span(&self) -> usize {
         self.ring.len()
     }
@@ -90,14 +91,14 @@ impl SentPackets {
         self.ring.push_back(sent);
     }
 
-    /// Record of a PSN, if it is still in the ring.
+    /// Returns the record of a packet, if it is still in the ring.
     pub(crate) fn record(&self, psn: u64) -> Option<&SentPacket> {
         let index = psn.checked_sub(self.base)?;
         self.ring.get(usize::try_from(index).ok()?)
     }
 
-    /// Settles a packet. Returns its record as it was before, unless it had this fate already, was
-    /// acknowledged, or is not in the ring.
+    /// Changes the fate of a packet. Returns the record as it was before; `None` if the packet
+    /// already had this fate, was acknowledged before, or is not in the ring.
     pub(crate) fn settle(&mut self, psn: u64, fate: Fate) -> Option<SentPacket> {
         let index = usize::try_from(psn.checked_sub(self.base)?).ok()?;
         let record = self.ring.get_mut(index)?;
@@ -113,8 +114,8 @@ impl SentPackets {
         Some(before)
     }
 
-    /// Removes records from the front as long as they are not needed. `settled` returns whether the
-    /// datagram of a lost packet is settled.
+    /// Removes records from the front until it reaches one that is still needed. `settled` returns
+    /// whether the datagram of a lost packet is settled.
     pub(crate) fn advance(&mut self, settled: impl Fn(&SentPacket, Psn) -> bool) {
         while let Some(front) = self.ring.front() {
             let done = match front.fate {
@@ -142,7 +143,7 @@ impl SentPackets {
         self.ring.back().map(|s| s.sent_at)
     }
 
-    /// Removes all records; no packet may be in flight.
+    /// Moves the floor past all sent packets and removes their records. No packet may be in flight.
     pub(crate) fn abandon(&mut self) {
         debug_assert!(self.in_flight_packets == 0, "what is in flight cannot be forgotten");
         self.base += self.ring.len() as u64;

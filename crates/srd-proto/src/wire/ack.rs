@@ -27,15 +27,16 @@ use alloc::vec::Vec;
 
 use super::{WireError, u16_at, u32_at, u64_at};
 
-/// Bytes before the variable part.
+/// Bytes of an acknowledgement before the part of variable length.
 pub const ACK_BYTES: usize = 20;
-/// Bytes of an echo.
+/// Bytes of the echo of a probe.
 pub const ECHO_BYTES: usize = 8;
-/// Bytes of a tuple.
+/// Bytes of a tuple, the observation of one packet.
 pub const TUPLE_BYTES: usize = 8;
-/// Bytes of a verdict.
+/// Bytes of a verdict: PSN and status.
 pub const VERDICT_BYTES: usize = 5;
-/// Maximum number of SACK words: 4,096 PSNs.
+/// Maximum number of SACK words. Bitmaps of 4,096 PSNs need so many, because they begin at a
+/// multiple of 64.
 pub const SACK_WORDS_MAX: usize = 65;
 /// Maximum number of tuples: there is one CE bit for each.
 pub const TUPLES_MAX: usize = 16;
@@ -47,45 +48,46 @@ pub const ACK_CREDIT_LIMITED: u8 = 0x01;
 /// Flag: the Ack answers a probe.
 pub const ACK_ECHO: u8 = 0x02;
 
-/// The fixed part, with the echo of a probe.
+/// The fixed part of an acknowledgement, and the echo of a probe.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct AckHead {
     /// Low 32 bits of the lowest PSN that is not settled.
     pub cumulative: u32,
-    /// Datagram bytes received, modulo 2^32.
+    /// Datagram bytes received, each datagram counted once, modulo 2^32.
     pub received_bytes: u32,
-    /// Credit limit: received plus in flight may reach it, modulo 2^32.
+    /// Credit limit: upper bound of received and in-flight bytes, modulo 2^32.
     pub credit_limit_bytes: u32,
-    /// Whether `credit_limit_bytes` applies.
+    /// Whether `credit_limit_bytes` limits the sender.
     pub credit_limited: bool,
     /// Number of senders that share the receiver.
     pub senders: u16,
-    /// (number, delay) of the probe that this Ack answers.
+    /// Number and delay of the probe that this Ack answers; `None` if it answers no probe.
     pub echo: Option<(u32, u32)>,
 }
 
-/// One path observation.
+/// The observation of one packet: its PSN, delay and mark.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Tuple {
-    /// Low 32 bits of the PSN.
+    /// Low 32 bits of the PSN of the observed packet.
     pub psn: u32,
     /// Receive time minus send time, modulo 2^32 ns; only differences between delays have a
     /// meaning.
     pub delay: u32,
-    /// Whether a packet of the stretch arrived with a mark.
+    /// Whether this packet, or another that the observation represents, arrived with a mark (CE).
     pub ce: bool,
 }
 
 /// The refusal of a datagram that arrived.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Verdict {
-    /// Low 32 bits of the PSN.
+    /// Low 32 bits of the PSN of the refused packet.
     pub psn: u32,
-    /// An EFA completion status, 1..=255.
+    /// Status of the refusal: the number of an EFA completion status, 1..=255.
     pub status: u8,
 }
 
-/// Appends an acknowledgement. No slice may be longer than its `_MAX`.
+/// Appends an acknowledgement. A slice must not be longer than `SACK_WORDS_MAX`, `TUPLES_MAX` or
+/// `VERDICTS_MAX`.
 #[allow(clippy::cast_possible_truncation)] // the lengths are bounded below 256
 pub fn encode(
     out: &mut Vec<u8>,
@@ -132,7 +134,7 @@ pub fn encode(
 /// A view of a received acknowledgement.
 #[derive(Clone, Copy, Debug)]
 pub struct AckView<'a> {
-    /// The fixed part.
+    /// The fixed part of the acknowledgement.
     pub head: AckHead,
     sack: &'a [u8],
     tuples: &'a [u8],
@@ -141,7 +143,7 @@ pub struct AckView<'a> {
 }
 
 impl<'a> AckView<'a> {
-    /// Reads an acknowledgement that is all of `bytes`.
+    /// Reads an acknowledgement. No bytes may follow it.
     ///
     /// # Errors
     /// Returns an error if lengths do not agree, or if a count or flag is out of range.
@@ -150,10 +152,10 @@ impl<'a> AckView<'a> {
         if rest.is_empty() { Ok(ack) } else { Err(WireError::Malformed) }
     }
 
-    /// Reads an acknowledgement at the start of `bytes`; the second part is the rest.
+    /// Reads an acknowledgement at the start of `bytes`. Also returns the bytes that follow it.
     ///
     /// # Errors
-    /// Returns the errors of [`Self::decode`], except that bytes may follow.
+    /// Returns the errors of [`Self::decode`], but not an error if bytes follow.
     pub fn decode_first(bytes: &'a [u8]) -> Result<(Self, &'a [u8]), WireError> {
         let (b, mut rest) = bytes.split_first_chunk::<ACK_BYTES>().ok_or(WireError::Malformed)?;
         let flags = b[12];
@@ -192,12 +194,12 @@ impl<'a> AckView<'a> {
         Ok((Self { head, sack, tuples, verdicts, ce: u16_at(b, 18) }, rest))
     }
 
-    /// The SACK words, lowest PSNs first.
+    /// The SACK words in rising order of their PSNs.
     pub fn sack(&self) -> impl Iterator<Item = u64> + 'a {
         self.sack.chunks_exact(8).map(|w| u64_at(w, 0))
     }
 
-    /// The path observations.
+    /// The observations of packets.
     pub fn tuples(&self) -> impl Iterator<Item = Tuple> + 'a {
         let ce = self.ce;
         self.tuples.chunks_exact(8).enumerate().map(move |(i, t)| Tuple {
@@ -207,7 +209,7 @@ impl<'a> AckView<'a> {
         })
     }
 
-    /// The refusals.
+    /// The refusals of datagrams.
     pub fn verdicts(&self) -> impl Iterator<Item = Verdict> + 'a {
         self.verdicts.chunks_exact(5).map(|v| Verdict { psn: u32_at(v, 0), status: v[4] })
     }

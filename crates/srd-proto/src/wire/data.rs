@@ -22,15 +22,17 @@ use alloc::vec::Vec;
 
 use super::{WireError, u16_at, u32_at, u64_at};
 
-/// Bytes of the body before the payload.
+/// Bytes of a Data packet's body before the payload.
 pub const DATA_BYTES: usize = 24;
 
-/// The fields between header and payload.
+/// The fields of a Data packet between header and payload.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Data {
-    /// Distance back to the PSN of the datagram's first transmission. Zero: this is the first.
+    /// Distance back from this PSN to that of the datagram's first transmission. Zero in the first
+    /// transmission.
     pub first_delta: u16,
-    /// Distance back to the lowest unsettled PSN, at least `first_delta`.
+    /// Distance back from this PSN to the floor, the lowest PSN that the sender has not settled. It
+    /// is at least `first_delta`.
     pub floor_delta: u16,
     /// The sender's clock at the time of sending, low 32 bits, ns.
     pub sent_at: u32,
@@ -40,12 +42,12 @@ pub struct Data {
     pub dst_qpn: u16,
     /// Source queue pair.
     pub src_qpn: u16,
-    /// Eight bytes that are opaque to SRD.
+    /// Eight bytes that are opaque to SRD, for the layer above.
     pub imm: u64,
 }
 
 impl Data {
-    /// Appends the fields.
+    /// Appends the fields to a packet.
     pub fn encode(&self, out: &mut Vec<u8>) {
         let mut b = [0; DATA_BYTES];
         b[0..2].copy_from_slice(&self.first_delta.to_be_bytes());
@@ -58,10 +60,11 @@ impl Data {
         out.extend_from_slice(&b);
     }
 
-    /// Reads the fields; the rest is payload.
+    /// Reads the fields of a Data packet. Also returns the payload that follows.
     ///
     /// # Errors
-    /// Returns an error if there are too few bytes, or if the identity is below the floor.
+    /// Returns an error if there are too few bytes, or if the PSN of the first transmission is
+    /// below the floor.
     pub fn decode(bytes: &[u8]) -> Result<(Self, &[u8]), WireError> {
         let (b, payload) = bytes.split_first_chunk::<DATA_BYTES>().ok_or(WireError::Malformed)?;
         let data = Self {

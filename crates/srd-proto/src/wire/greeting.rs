@@ -1,6 +1,6 @@
-//! A greeting: the identity of the sender. In plain mode it follows the header of every packet
-//! until a packet from the peer has named our context number. So the first packet to arrive,
-//! whichever it is, can create the context. In protected modes the handshake contains it.
+//! A greeting: the identity of the sender. In plain mode it follows the header of every packet,
+//! until a packet from the peer has named our context number. So any packet that arrives first can
+//! create the context. In protected modes the handshake contains the greeting.
 //!
 //! ```text
 //! +---------------------------------------------------------------+
@@ -22,18 +22,18 @@ pub const GREETING_BYTES: usize = 16;
 /// The identity of a packet's sender.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Greeting {
-    /// The sender's number for this context, not zero.
+    /// Context number that the sender has assigned, not zero.
     pub context: u32,
     /// The sender's epoch.
     pub epoch: u64,
     /// The port at which the sender receives, not zero.
     pub port: u16,
-    /// Optional features; unknown bits are ignored.
+    /// Bits of optional features. A receiver ignores unknown bits.
     pub features: u16,
 }
 
 impl Greeting {
-    /// Appends the greeting.
+    /// Appends the greeting to a packet.
     pub fn encode(&self, out: &mut Vec<u8>) {
         out.extend_from_slice(&self.context.to_be_bytes());
         out.extend_from_slice(&self.epoch.to_be_bytes());
@@ -41,7 +41,7 @@ impl Greeting {
         out.extend_from_slice(&self.features.to_be_bytes());
     }
 
-    /// Reads a greeting; the rest of the packet is the second part.
+    /// Reads a greeting. Also returns the bytes that follow it.
     ///
     /// # Errors
     /// Returns an error if there are too few bytes, or if context or port is zero.

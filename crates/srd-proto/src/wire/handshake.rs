@@ -10,9 +10,8 @@
 //!
 //! The token of a HelloReply or Retry is the first eight bytes of the opening that it answers. They
 //! are random, so an attacker that has not received the opening cannot answer it. One Retry answers
-//! all openings that came from one address within a short time. So a stranger that sends from an
-//! initiator's address cannot take the initiator's Retry away. The MAC is computed over everything
-//! behind it.
+//! all openings that came from one address within a short time. So a stranger that forges the
+//! address of an initiator cannot use up the initiator's Retry. The MAC covers all bytes after it.
 
 use alloc::vec::Vec;
 
@@ -20,46 +19,47 @@ use super::{WireError, u32_at};
 
 /// Bytes of a cookie.
 pub const COOKIE_BYTES: usize = 16;
-/// Bytes of the MAC of a hello.
+/// Bytes of the MAC of a Hello.
 pub const MAC_BYTES: usize = 16;
 /// Bytes of a token.
 pub const TOKEN_BYTES: usize = 8;
 /// Maximum number of openings that one Retry answers.
 pub const RETRIED_MAX: usize = 64;
-/// Maximum length of an opening. The minimum is the length of a token.
+/// Maximum length of an opening in bytes. The minimum is the length of a token.
 pub const NOISE_BYTES_MAX: usize = 256;
 
-/// Identifies the opening to which an answer belongs, or a challenge.
+/// First bytes of an opening, which identify it in an answer; or the random bytes of a challenge.
 pub type Token = [u8; TOKEN_BYTES];
 
-/// The first handshake packet's body.
+/// The body of a Hello, the first handshake packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Hello<'a> {
     /// Proves that the sender has the responder's public key or the job key.
     pub mac: [u8; MAC_BYTES],
-    /// The initiator's number for the context, not zero.
+    /// Context number that the initiator has assigned, not zero.
     pub context: u32,
-    /// The cookie that the responder demanded, or zero bytes.
+    /// The cookie that the responder demanded; zero bytes if it has demanded no cookie.
     pub cookie: [u8; COOKIE_BYTES],
-    /// The opening: the first Noise message, or a sealed greeting; at least a token long.
+    /// The opening: the first Noise message, or a sealed greeting. It is at least as long as a
+    /// token.
     pub noise: &'a [u8],
 }
 
 impl<'a> Hello<'a> {
-    /// Appends the body.
+    /// Appends the body of the Hello to a packet.
     pub fn encode(&self, out: &mut Vec<u8>) {
         out.extend_from_slice(&self.mac);
         self.encode_rest(out);
     }
 
-    /// Appends the part that the MAC covers: everything behind it.
+    /// Appends the part of the body that the MAC covers: all bytes after the MAC.
     pub fn encode_rest(&self, out: &mut Vec<u8>) {
         out.extend_from_slice(&self.context.to_be_bytes());
         out.extend_from_slice(&self.cookie);
         out.extend_from_slice(self.noise);
     }
 
-    /// Reads the body.
+    /// Reads the body of a Hello.
     ///
     /// # Errors
     /// Returns an error if there are too few or too many bytes, or if the context is zero.
@@ -76,12 +76,12 @@ impl<'a> Hello<'a> {
     }
 }
 
-/// Token of an opening: its first bytes.
+/// Token of an opening: its first eight bytes. Zero bytes if it is shorter.
 pub fn token_of(opening: &[u8]) -> Token {
     opening.first_chunk().copied().unwrap_or_default()
 }
 
-/// Splits a HelloReply into token and answer.
+/// Splits the body of a HelloReply into token and answer.
 ///
 /// # Errors
 /// Returns an error if there are too few bytes.
@@ -98,23 +98,23 @@ pub fn decode_token(bytes: &[u8]) -> Result<Token, WireError> {
     bytes.try_into().map_err(|_| WireError::Malformed)
 }
 
-/// Refusal of a packet that names a context that does not exist.
+/// Body of a Reset: the refusal of a packet that names a context that does not exist.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Reset {
-    /// Context that the packet named.
+    /// Context number that the refused packet named.
     pub context: u32,
-    /// Number of the packet.
+    /// Low 32 bits of the number of the refused packet.
     pub number: u32,
 }
 
 impl Reset {
-    /// Appends the body.
+    /// Appends the body of the Reset to a packet.
     pub fn encode(&self, out: &mut Vec<u8>) {
         out.extend_from_slice(&self.context.to_be_bytes());
         out.extend_from_slice(&self.number.to_be_bytes());
     }
 
-    /// Reads the body.
+    /// Reads the body of a Reset.
     ///
     /// # Errors
     /// Returns an error if the length is wrong.
@@ -126,22 +126,23 @@ impl Reset {
     }
 }
 
-/// An opening in a Retry: the context of its sender, and its token.
+/// An opening that a Retry answers: the initiator's context number, and the token of the opening.
 pub type Retried = (u32, Token);
 
 /// Bytes of one [`Retried`].
 const RETRIED_BYTES: usize = 4 + TOKEN_BYTES;
 
-/// Appends one opening to a Retry.
+/// Appends one answered opening to the body of a Retry.
 pub fn encode_retried(out: &mut Vec<u8>, (context, token): Retried) {
     out.extend_from_slice(&context.to_be_bytes());
     out.extend_from_slice(&token);
 }
 
-/// Reads a Retry: the cookie, and the openings that it answers.
+/// Reads the body of a Retry: the cookie, and the openings that it answers.
 ///
 /// # Errors
-/// Returns an error if the length is wrong, or if a context is zero.
+/// Returns an error if the length is wrong, if there is no opening or more than [`RETRIED_MAX`], or
+/// if a context number is zero.
 pub fn decode_retry(
     bytes: &[u8],
 ) -> Result<([u8; COOKIE_BYTES], impl Iterator<Item = Retried>), WireError> {

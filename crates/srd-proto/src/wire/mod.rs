@@ -43,11 +43,12 @@ pub enum Kind {
     Ack = 2,
     /// A request for an acknowledgement, which echoes the probe's number.
     Probe = 3,
-    /// First handshake message.
+    /// First handshake message: an opening.
     Hello = 4,
-    /// Second handshake message.
+    /// Second handshake message: the answer to an opening.
     HelloReply = 5,
-    /// A request to return a cookie first.
+    /// An answer to an opening that demands a cookie: the initiator must return it with its
+    /// opening.
     Retry = 6,
     /// The refusal of a packet that named a context that does not exist.
     Reset = 7,
@@ -55,9 +56,10 @@ pub enum Kind {
     Unreliable = 8,
     /// The end of a context, with an acknowledgement of all received packets.
     Close = 9,
-    /// A token to be returned as a proof of an address. Protected modes only.
+    /// A random token that the peer must return, as a proof that it receives at an address.
+    /// Protected modes only.
     Challenge = 10,
-    /// The token of a Challenge.
+    /// The answer to a Challenge: its token.
     ChallengeReply = 11,
 }
 
@@ -82,13 +84,13 @@ impl Kind {
 
 /// Header flag: a greeting follows the header.
 pub const FLAG_GREETING: u8 = 0x01;
-/// Header flag: acknowledge at once.
+/// Header flag: the receiver should acknowledge at once.
 pub const FLAG_ACK_NOW: u8 = 0x02;
-/// Header flag: interactive mode; the acknowledgement may wait for more packets of this kind.
+/// Header flag: interactive mode. The acknowledgement may wait for more packets with this flag.
 pub const FLAG_ACK_LATER: u8 = 0x04;
-/// Header flag: an acknowledgement is between the fields and the payload (Data only).
+/// Header flag: an acknowledgement follows the fields of a Data packet, before the payload.
 pub const FLAG_ACK: u8 = 0x08;
-/// All flags with a meaning.
+/// All flags that this version defines.
 pub const FLAGS_KNOWN: u8 = FLAG_GREETING | FLAG_ACK_NOW | FLAG_ACK_LATER | FLAG_ACK;
 
 /// The first twelve bytes of every packet.
@@ -96,16 +98,16 @@ pub const FLAGS_KNOWN: u8 = FLAG_GREETING | FLAG_ACK_NOW | FLAG_ACK_LATER | FLAG
 pub struct Header {
     /// Type of the packet.
     pub kind: Kind,
-    /// `FLAG_*`.
+    /// Flags: the bits `FLAG_*`.
     pub flags: u8,
     /// Generation of the sealing key, modulo 256. Zero in plain mode.
     pub key_phase: u8,
-    /// The sender's base round-trip time, see [`encode_rtt`]; [`RTT_UNKNOWN`] until it has measured
-    /// one.
+    /// The sender's base round-trip time as a code of [`encode_rtt`]; [`RTT_UNKNOWN`] until the
+    /// sender has measured it.
     pub rtt_code: u8,
-    /// The receiver's number for this context; zero until the sender has received it.
+    /// Context number that the receiver has assigned; zero until the sender has received it.
     pub dst_context: u32,
-    /// Low 32 bits of the packet's number.
+    /// Low 32 bits of the packet's number: of the PSN, or of the control number.
     pub number: u32,
 }
 
@@ -119,7 +121,7 @@ pub enum WireError {
 }
 
 impl Header {
-    /// Appends the header.
+    /// Appends the header to a packet.
     pub fn encode(&self, out: &mut Vec<u8>) {
         let mut bytes = [0; HEADER_BYTES];
         bytes[0] = VERSION << 4 | self.kind as u8;
@@ -131,7 +133,7 @@ impl Header {
         out.extend_from_slice(&bytes);
     }
 
-    /// Reads the header from the start of a packet; the rest of the packet is the second part.
+    /// Reads the header from the start of a packet. Also returns the bytes that follow it.
     ///
     /// # Errors
     /// Returns an error if there are too few bytes, or if version, type or a flag is unknown.
@@ -158,7 +160,7 @@ impl Header {
     }
 }
 
-/// Code of a round trip that was not measured.
+/// Code for a round trip that the sender has not measured.
 pub const RTT_UNKNOWN: u8 = 0;
 
 /// Encodes a time in one byte: five bits of exponent, three of mantissa, unit 16 ns. The code is
@@ -171,12 +173,13 @@ pub fn encode_rtt(ns: u64) -> u8 {
     (exponent as u8) << 3 | mantissa as u8
 }
 
-/// Time in nanoseconds of a code of [`encode_rtt`]; without meaning for [`RTT_UNKNOWN`].
+/// Returns the time in nanoseconds that belongs to a code of [`encode_rtt`]. The result for
+/// [`RTT_UNKNOWN`] has no meaning.
 pub const fn decode_rtt(code: u8) -> u64 {
     ((8 | (code as u64 & 7)) << (code >> 3)) * 16
 }
 
-/// The 64-bit number nearest to `expected` whose low 32 bits are `low`.
+/// Returns the 64-bit number that is nearest to `expected` among those whose low 32 bits are `low`.
 pub const fn expand(low: u32, expected: u64) -> u64 {
     // W4: Low 32 bits of numbers
     let base = expected & !0xffff_ffff | low as u64;

@@ -1,5 +1,5 @@
-//! A probe: requests an acknowledgement that echoes its number. It needs no receive buffer and no
-//! PSN.
+//! A probe: a packet that requests an acknowledgement which echoes its number. It needs no receive
+//! buffer and no PSN.
 //!
 //! ```text
 //! +---------------------------------------------------------------+
@@ -16,7 +16,7 @@ use alloc::vec::Vec;
 
 use super::{WireError, u32_at};
 
-/// Bytes before the padding.
+/// Bytes of a probe's body before the padding.
 pub const PROBE_BYTES: usize = 12;
 
 /// The fields of a probe.
@@ -31,7 +31,7 @@ pub struct Probe {
 }
 
 impl Probe {
-    /// Appends the fields and `padding` zero bytes.
+    /// Appends the fields, and then `padding` zero bytes.
     pub fn encode(&self, out: &mut Vec<u8>, padding: usize) {
         out.extend_from_slice(&self.sent_at.to_be_bytes());
         out.extend_from_slice(&self.queued_bytes.to_be_bytes());
@@ -39,7 +39,7 @@ impl Probe {
         out.resize(out.len() + padding, 0);
     }
 
-    /// Reads the fields; padding is ignored.
+    /// Reads the fields of a probe. Padding is ignored.
     ///
     /// # Errors
     /// Returns an error if there are too few bytes.

@@ -38,7 +38,7 @@ struct Node {
     cards: Vec<SocketAddr>,
     events: Vec<Event>,
     delivered: BTreeSet<u64>,
-    /// Packets that left each card.
+    /// Number of packets that left each card.
     left: Vec<u64>,
 }
 
@@ -81,7 +81,8 @@ impl World {
         }
     }
 
-    /// Adds the other node as a peer of `node`, with `count` of its addresses.
+    /// Adds the other node as a peer of `node`. The peer has the first `count` addresses of that
+    /// node.
     fn tell(&mut self, node: usize, count: usize) -> PeerId {
         let key = self.nodes[1 - node].endpoint.public_key();
         let peer = PeerConfig::at_each(&cards(1 - node, count)).unwrap().with_key(key);
@@ -167,7 +168,7 @@ impl World {
         self.now = end;
     }
 
-    /// Sends one datagram per `every`, during `span`.
+    /// Sends one datagram to `to` in each interval `every`, for the duration `span`.
     fn stream(&mut self, to: PeerId, every: Duration, span: Duration) {
         let end = self.now + span;
         while self.now < end {

@@ -7,12 +7,12 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use crate::support::{InFlight, Pair};
 use srd_proto::{Class, Config, Datagram, DownReason, Duration, Epoch, Protection, Qpn, Status};
 
-/// Bytes of a header, and of a tag.
+/// Bytes of a packet's header. The bytes of its tag follow.
 const HEADER: usize = 12;
 const TAG: usize = 16;
 /// Payload bytes of the datagrams that show the key stream.
 const PAYLOAD: usize = 600;
-/// Kinds of packets: data, and an opening.
+/// Type of a Data packet. The type of an opening follows.
 const DATA: u8 = 1;
 const HELLO: u8 = 4;
 

@@ -13,7 +13,7 @@ use srd_proto::wire::handshake::{Hello, Reset};
 use srd_proto::wire::probe::Probe;
 use srd_proto::wire::{FLAG_ACK_NOW, FLAG_GREETING, Header, Kind};
 
-/// Bytes of all seeds together, those of the simulator's readers included.
+/// Maximum number of bytes of all seeds together, those of the simulator's readers included.
 const CORPUS_BYTES_MAX: u64 = 200_000;
 
 type Body = fn(&[u8]);
@@ -214,7 +214,7 @@ fn send(bytes: u16) -> [u8; 4] {
     [SEND, 1 << 3, high, low]
 }
 
-/// Opens the session, if the mode has one, with a datagram in each direction.
+/// Returns a script that opens the session, if the mode has one, with a datagram in each direction.
 fn begin() -> Vec<u8> {
     let mut script = send(100).to_vec();
     script.extend_from_slice(&[ALL, ALL, WAIT_US, 0, 20, ALL, ALL, ALL]);

@@ -12,7 +12,8 @@ use srd_proto::{
 
 const RATE_BPS: u64 = 1_000_000_000;
 const PEERS: u8 = 3;
-/// Headers of Ethernet, IP and UDP, preamble and gap.
+/// Bytes of a packet on the wire in addition to the UDP payload: headers of Ethernet, IP and UDP,
+/// preamble and gap.
 const OVERHEAD_BYTES: u64 = 66;
 
 struct Sender {
@@ -22,7 +23,7 @@ struct Sender {
 }
 
 impl Sender {
-    /// Windows and timeouts that delay nothing for the duration of these tests.
+    /// Creates a sender whose windows and timeouts delay nothing for the duration of these tests.
     fn new(egress_pacing: bool) -> Self {
         let config = Config {
             egress_pacing,

@@ -4,13 +4,13 @@
 use crate::support::{Fault, Pair};
 use srd_proto::{Config, DownReason, Duration, Protection, Status};
 
-/// Contexts hibernate after two milliseconds.
+/// A configuration in which contexts hibernate after two milliseconds.
 fn config(protection: Protection) -> Config {
     let idle_hibernate = Duration::from_millis(2);
     Config { protection, idle_hibernate, packet_bytes_max: 4122, ..Config::default() }
 }
 
-/// A hibernated context has no state of its paths.
+/// Whether a's context with b is hibernated: it exists, and has no state of its paths.
 fn is_hibernated(pair: &Pair) -> bool {
     pair.paths().is_empty() && pair.a.peer_stats(pair.b_at_a).is_some()
 }

@@ -6,7 +6,7 @@ use srd_proto::{Config, Duration};
 
 const SOON: Duration = Duration::from_micros(10);
 const LATER: Duration = Duration::from_micros(1000);
-/// Round trip on the pair's wire, with a margin.
+/// Round-trip time on the wire of the pair, with a margin.
 const ROUND: Duration = Duration::from_micros(13);
 
 fn config() -> Config {
@@ -19,7 +19,7 @@ fn config() -> Config {
     }
 }
 
-/// Sends `n` datagrams in each direction, by turns.
+/// Sends `n` datagrams in each direction, in turns.
 fn talk(pair: &mut Pair, n: u64, bytes: usize) {
     for _ in 0..n {
         pair.send_many(1, bytes);
@@ -87,9 +87,9 @@ fn small_datagrams_that_nobody_answers_complete_in_a_round_trip() {
     }
 }
 
-/// Datagrams in alternating directions, each sent as soon as the previous one has arrived. At half
-/// time the first `dead` of all paths die. At most `late` exchanges may take longer than three
-/// round trips, and none longer than `most_us`.
+/// Exchanges datagrams in alternating directions, each sent as soon as the previous one has
+/// arrived. At half time the first `dead` of all paths die. At most `late` exchanges may take
+/// longer than three round trips, and none longer than `most_us` microseconds.
 fn paths_die(dead: u16, late: usize, most_us: u64) {
     for seed in 0..20 {
         let mut pair = Pair::new(Config::default(), seed);

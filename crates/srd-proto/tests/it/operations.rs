@@ -11,7 +11,7 @@ use proptest::prelude::*;
 use proptest::test_runner::FileFailurePersistence;
 use srd_proto::{Config, Duration, Event, Protection, Status};
 
-/// An operation of a case.
+/// One operation of a test case.
 #[derive(Clone, Copy, Debug)]
 enum Operation {
     Send {
@@ -41,13 +41,13 @@ enum Operation {
     },
     RestartA,
     RestartB,
-    /// B moves to another address.
+    /// Endpoint b moves to another address.
     Roam {
         to: u8,
     },
-    /// A removes b and adds it again.
+    /// Endpoint a removes peer b and adds it again.
     RemoveAndAdd,
-    /// A closes the queue pair from which it sends.
+    /// Endpoint a closes the queue pair from which it sends.
     CloseQueuePair,
 }
 
@@ -124,7 +124,7 @@ struct Run {
     pair: Pair,
     a: Books,
     b: Books,
-    /// Whether nothing has happened that lets a datagram fail while the wire is good.
+    /// Whether nothing has happened that permits a datagram to fail while the wire is good.
     untroubled: bool,
 }
 
@@ -259,7 +259,7 @@ proptest! {
     }
 }
 
-/// Runs one case.
+/// Runs one case: the operations, and the checks at its end.
 fn run(mode: u8, seed: u64, operations: &[Operation]) {
     let mut run = Run::new(mode, seed);
     for operation in operations {

@@ -94,7 +94,7 @@ fn a_caller_that_is_always_late_still_gives_a_dead_peer_up() {
     }
 }
 
-/// The network reports `n` times that b is unreachable, at intervals of one millisecond.
+/// Simulates `n` reports of the network that b is unreachable, at intervals of one millisecond.
 fn hint(pair: &mut Pair, n: u32) {
     let to = pair.a.address_of(pair.b_at_a).unwrap();
     for _ in 0..n {

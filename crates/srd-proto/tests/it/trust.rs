@@ -37,8 +37,8 @@ fn regression_a_replayed_packet_from_elsewhere_moves_no_address() {
     }
 }
 
-/// The number may have been assigned to another peer before, perhaps by an earlier run of this
-/// endpoint.
+/// The context number in a plain packet may have been assigned to another peer before, perhaps by
+/// an earlier run of this endpoint.
 #[test]
 fn regression_a_plain_packet_from_another_host_is_for_no_context() {
     let mut pair = met(Config { protection: Protection::Plain, ..keyed() }, 3);

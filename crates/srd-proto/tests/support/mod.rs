@@ -15,20 +15,21 @@ use srd_proto::{
     ReceiveBuffers, SendError, Status, TransmitBuf,
 };
 
-/// Faults of the wire.
+/// Faults of the wire between the two endpoints.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Fault {
     pub(crate) loss_permille: u32,
     pub(crate) duplicate_permille: u32,
     pub(crate) corrupt_headers_permille: u32,
-    /// One bit anywhere in the packet.
+    /// Number of packets in a thousand in which one bit, anywhere, is inverted.
     pub(crate) corrupt_permille: u32,
     pub(crate) jitter: Duration,
-    /// Packets of more UDP payload bytes than this vanish; zero: none do.
+    /// Packets of more UDP payload bytes than this vanish; zero: no packet vanishes because of its
+    /// size.
     pub(crate) swallows_above_bytes: usize,
-    /// Probes vanish; packets must be plain.
+    /// Whether probes vanish; packets must be plain.
     pub(crate) swallows_probes: bool,
-    /// Packets from source ports below this vanish, in both directions.
+    /// Packets from source ports below this one vanish, in both directions.
     pub(crate) dead_ports_below: u16,
     /// If set, packets from source ports outside of this range vanish, in both directions.
     pub(crate) only_ports: Option<(u16, u16)>,
@@ -55,7 +56,7 @@ impl InFlight {
     }
 }
 
-/// Number of recent packets from which [`Pair::replay`] chooses.
+/// Number of recent packets from which [`Pair::replay`] chooses one.
 const RECENT_PACKETS: usize = 64;
 
 pub(crate) struct Pair {
@@ -65,24 +66,25 @@ pub(crate) struct Pair {
     pub(crate) now: Instant,
     pub(crate) fault: Fault,
     pub(crate) events: Vec<Event>,
-    /// Events of b.
+    /// Events of endpoint b.
     pub(crate) events_b: Vec<Event>,
-    /// Whether a datagram may reach each run of its receiver once, as in plain mode before the peer
-    /// has answered.
+    /// Whether each run of the receiver may receive a datagram once. This is the case in plain mode
+    /// before the peer has answered.
     pub(crate) again_after_restart: bool,
-    /// Greatest age of a replayed packet: the network holds no packet for longer.
+    /// Greatest age of a replayed packet: a real network holds no packet for longer.
     pub(crate) replays_within: Duration,
     pub(crate) check_payload: bool,
     /// The source port of entropy zero.
     pub(crate) entropy_base: u16,
-    /// Whether the application at a leaves its events unread.
+    /// Whether the application at endpoint a leaves its events unread.
     pub(crate) leave_events: bool,
     /// Decision of the layer above the receiver about each new datagram.
     pub(crate) judge: Box<dyn Fn(u64) -> Status>,
-    /// Addresses of a and b; a packet to any other address is a stray.
+    /// Addresses of endpoints a and b. A packet to any other address is a stray.
     pub(crate) ips: [IpAddr; 2],
     pub(crate) strays: Vec<InFlight>,
-    /// Packets that left since this list was last emptied, if a test records them.
+    /// Packets that left since this list was last emptied; `None` if the test does not record
+    /// packets.
     pub(crate) recorded: Option<Vec<InFlight>>,
     config: Config,
     wire: BTreeMap<(Instant, u64), InFlight>,
@@ -90,7 +92,7 @@ pub(crate) struct Pair {
     rng: Rng,
     delivered: BTreeSet<u64>,
     delivered_back: BTreeSet<u64>,
-    /// Datagrams that the present runs of both ends received.
+    /// Datagrams that the present runs of the two endpoints have received.
     delivered_now: [BTreeSet<u64>; 2],
     /// Packets that left recently, each with its time.
     recent: VecDeque<(Instant, InFlight)>,
@@ -175,7 +177,7 @@ impl Pair {
         self.restart_b_with(self.epoch);
     }
 
-    /// B crashes and restarts with this epoch.
+    /// Restarts endpoint b, as after a crash, with this epoch.
     pub(crate) fn restart_b_with(&mut self, epoch: u64) {
         self.delivered_now[1].clear();
         self.b = make(&self.config, 2, epoch, epoch + 7, self.now);
@@ -185,7 +187,7 @@ impl Pair {
         }
     }
 
-    /// A crashes and restarts with b's key; b keeps its state.
+    /// Restarts endpoint a, as after a crash, with b's key as a peer. Endpoint b keeps its state.
     pub(crate) fn restart_a(&mut self) {
         self.epoch += 1;
         self.delivered_now[0].clear();
@@ -195,7 +197,7 @@ impl Pair {
             self.a.add_peer(self.now, PeerConfig::at(address).with_key(public_key)).unwrap();
     }
 
-    /// B restarts without any peer.
+    /// Restarts endpoint b without any peer.
     pub(crate) fn forget_a_at_b(&mut self) {
         self.epoch += 1;
         self.b = make(&self.config, 2, self.epoch, self.epoch, self.now);
@@ -223,8 +225,8 @@ impl Pair {
         }
     }
 
-    /// Sends one datagram, from b to a if `back`; returns its number, unless the datagram is
-    /// refused.
+    /// Sends one datagram: from b to a if `back`, otherwise from a to b. Returns its number, or
+    /// `None` if the datagram is refused.
     pub(crate) fn offer(&mut self, back: bool, bytes: usize) -> Option<u64> {
         let mut d = self.datagram(self.sender, Qpn(7), bytes);
         if !back {
@@ -244,7 +246,7 @@ impl Pair {
         self.delivered.contains(&user) || self.delivered_back.contains(&user)
     }
 
-    /// Number of packets that a and b dropped, by reason.
+    /// Number of packets that endpoints a and b dropped, by reason.
     pub(crate) fn drops(&self) -> [Vec<(DropReason, u64)>; 2] {
         [&self.a, &self.b].map(|endpoint| {
             let drops = DropReason::ALL.iter().copied().zip(endpoint.stats().drops);
@@ -274,7 +276,7 @@ impl Pair {
         self.ips[1] = ip(to);
     }
 
-    /// A removes b and adds it again.
+    /// Removes peer b from endpoint a, and adds it again.
     pub(crate) fn remove_and_add_b(&mut self) {
         self.a.remove_peer(self.now, self.b_at_a);
         self.delivered_now[0].clear();
@@ -282,13 +284,13 @@ impl Pair {
         self.b_at_a = self.a.add_peer(self.now, peer).unwrap();
     }
 
-    /// A closes the queue pair from which it sends, and uses a new one.
+    /// Closes the queue pair from which endpoint a sends, and uses a new one.
     pub(crate) fn close_sender(&mut self) {
         self.a.close_qp(self.now, self.sender);
         self.sender = Qpn(self.sender.0 + 1);
     }
 
-    /// Reads the waiting events of both ends.
+    /// Reads the waiting events of both endpoints.
     pub(crate) fn hear_events(&mut self) {
         self.events.extend(std::iter::from_fn(|| self.a.poll_event()));
         self.events_b.extend(std::iter::from_fn(|| self.b.poll_event()));
@@ -417,7 +419,7 @@ impl Pair {
         }
     }
 
-    /// Delivers a packet at once, from `source`.
+    /// Delivers a packet at once, with the source address `source`.
     pub(crate) fn inject(&mut self, packet: &InFlight, source: SocketAddr) {
         self.deliver(InFlight { source, ..packet.clone() });
     }

@@ -33,7 +33,7 @@ pub(crate) fn at(last: u8) -> SocketAddr {
     SocketAddr::new(IpAddr::V4(Ipv4Addr::new(10, 0, 0, last)), 7471)
 }
 
-/// A datagram of one byte for the queue pair that every endpoint here has.
+/// A datagram of one byte, for the queue pair that every endpoint of these tests has.
 pub(crate) fn datagram() -> Datagram {
     Datagram {
         src_qpn: Qpn(1),
@@ -49,7 +49,7 @@ pub(crate) fn drops(endpoint: &Endpoint, reason: DropReason) -> u64 {
     endpoint.stats().drops[reason as usize]
 }
 
-/// A pair with a session that has carried datagrams.
+/// A pair of endpoints with a session in which datagrams were delivered.
 pub(crate) fn met(config: Config, seed: u64) -> Pair {
     let mut pair = Pair::new(config, seed);
     pair.recorded = Some(Vec::new());

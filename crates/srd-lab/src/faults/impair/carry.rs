@@ -52,7 +52,7 @@ impl Drop for Carrier {
     }
 }
 
-/// State of the thread.
+/// State of the thread that carries packets in one direction.
 struct CarrierThread {
     from: OwnedFd,
     to: OwnedFd,

@@ -114,7 +114,7 @@ pub struct Direction {
     pub device_dropped: u64,
 }
 
-/// A wire in operation, until it is stopped or dropped.
+/// An impaired wire between two hosts. It is in operation until this value is stopped or dropped.
 #[derive(Debug)]
 pub struct Impaired {
     ends: [End; 2],
@@ -130,7 +130,7 @@ struct End {
 }
 
 impl Fabric {
-    /// Puts a wire between two hosts.
+    /// Puts an impaired wire between two hosts: from now on, all traffic between them uses it.
     ///
     /// # Errors
     /// A text with the reason, if the impairment or a host is invalid, the privilege is missing, or
@@ -148,8 +148,9 @@ impl Fabric {
         Ok(Impaired { ends, carriers })
     }
 
-    /// Runs a program beside a wire, to its end, outside of all hosts. Signals are forwarded to the
-    /// program, as in [`Fabric::exec`]. Returns the exit code, and the counters of the wire.
+    /// Runs a program to its end while an impaired wire is between two hosts. The program runs
+    /// outside of all hosts. Signals are forwarded to it, as in [`Fabric::exec`]. Returns its exit
+    /// code, and the counters of the wire.
     ///
     /// # Errors
     /// The errors of [`Fabric::impair`]; an error of the operating system, if the program cannot be

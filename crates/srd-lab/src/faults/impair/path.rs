@@ -20,7 +20,7 @@ pub(super) fn path(packet: &[u8], seed: u64, paths: u16) -> u16 {
     u16::try_from(path).expect("below the number of paths, which has 16 bits")
 }
 
-/// Fields that choose the path.
+/// Fields of a packet that choose its path.
 #[derive(Default)]
 struct Flow<'a> {
     hashed: &'a [u8],

@@ -5,8 +5,8 @@ use core::net::Ipv4Addr;
 use super::*;
 use alloc::vec::Vec;
 
-/// One of two paths passes less than the other. A probe of larger sizes uses one path and finds
-/// more; packets that then use the other path are lost.
+/// Simulates two paths, one of which passes smaller packets only. A probe of larger sizes uses the
+/// other path, so the size is raised; packets on the first path are then lost.
 #[test]
 fn regression_a_size_that_only_some_paths_pass_is_tried_ever_more_rarely() {
     let config = Config { packet_bytes_max: 1472, ..Config::sockets() };
@@ -25,7 +25,7 @@ fn regression_a_size_that_only_some_paths_pass_is_tried_ever_more_rarely() {
     }
     assert!(falls[0] <= second(3) && falls[1] <= second(6), "at first it is tried soon");
     assert!(falls.len() < 65, "{} falls in an hour", falls.len());
-    // A size that lasts counts again.
+    // After a size that lasts, the next probe follows after the shortest time again.
     let last = *falls.last().unwrap();
     let found = last + RAISE_EVERY_MAX + Duration::from_secs(1);
     mtu.on_departure(found);
@@ -62,7 +62,7 @@ fn regression_a_full_queue_is_not_taken_for_a_smaller_path_mtu() {
     let mut there = mtu;
     round(&mut there, at(1090), 8972);
     assert_eq!((there.limit(), there.stage), (8972, Stage::Settled));
-    // A path that has become narrower: the doubt is settled, and from here on two rounds decide.
+    // The path has become narrower: the doubt ends in a smaller size.
     for n in 0..20 {
         round(&mut mtu, at(1090 + 10 * n), 1449);
     }

@@ -1,11 +1,12 @@
 //! Estimate of the network's rate, from the delivery rate.
 //!
-//! The delivery rate of a sender with little to send is no measure of the network. Therefore only
-//! periods count in which the sender used its window. On slow links a period is a few packets, and
-//! acknowledgements come in bursts. Shapers pass some packets at once before they enforce their
+//! The delivery rate is measured over periods of about one round trip. A period counts only if the
+//! sender used at least half of its window, because the delivery rate of a sender with little to
+//! send is no measure of the network. On a slow link a period is a few packets, whose
+//! acknowledgements come in bursts, and a shaper passes some packets at once before it enforces its
 //! rate. Therefore the rate is averaged over [`SPAN`], and the estimate is the highest average of
-//! the last seconds. Until enough time was observed, the average of the last few periods replaces
-//! it, so that the rate of a fast link is available soon.
+//! the last five to ten seconds. Until half of [`SPAN`] has been observed, the estimate is the
+//! average of the last few periods, so that the rate of a fast link is available soon.
 
 // Rates and times are far below 2^53; conversions are clamped.
 #![allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, clippy::cast_precision_loss)]
@@ -14,12 +15,14 @@ use crate::time::{Duration, Instant};
 
 /// Time over which a rate is averaged.
 const SPAN: Duration = Duration::from_millis(50);
-/// Periods over which the first rate is averaged.
+/// Number of periods over which the first estimate is averaged.
 const PERIODS: f64 = 8.0;
-/// Lifetime of a generation of highest rates.
+/// Duration of a generation of highest rates. The highest rate of the present and the previous
+/// generation counts.
 const GENERATION: Duration = Duration::from_secs(5);
 
-/// Bits and the time that they took; each period has less weight than the next.
+/// Bits and the time that they took, summed over periods. An older period has less weight than a
+/// newer one.
 #[derive(Clone, Copy, Debug, Default)]
 struct Average {
     bits: f64,
@@ -27,7 +30,7 @@ struct Average {
 }
 
 impl Average {
-    /// Adds a period, and keeps a share of the previous sum.
+    /// Adds a period. `keep` is the factor by which the weight of all earlier periods is reduced.
     fn take(&mut self, bits: f64, ns: f64, keep: f64) {
         self.bits = self.bits * keep + bits;
         self.ns = self.ns * keep + ns;
@@ -38,14 +41,14 @@ impl Average {
     }
 }
 
-/// The estimator of a context.
+/// The estimator of the network's rate for one context.
 #[derive(Debug)]
 pub(crate) struct Rate {
     /// Average over the last few periods, used before `long` covers enough time.
     first: Average,
     /// Average over [`SPAN`].
     long: Average,
-    /// Highest rates of the present and the previous generation.
+    /// Highest average rates in the present and in the previous generation.
     highest_bps: [u64; 2],
     generation_ends: Instant,
 }
@@ -109,7 +112,7 @@ mod tests {
         assert!((0.95..1.1).contains(&gbps), "{gbps}");
     }
 
-    /// An idle shaper passes 200 KB at 1 Gb/s and then enforces 250 Mb/s.
+    /// Simulates an idle shaper, which passes 200 KB at 1 Gb/s and then enforces 250 Mb/s.
     #[test]
     fn regression_what_a_shaper_lets_pass_at_first_is_not_its_rate() {
         let mut rate = Rate::new(Instant::ZERO);

@@ -1,5 +1,6 @@
-//! The window law. Per base round trip `R`, with bandwidth-delay product `B`, target `T` and median
-//! queueing delay `d`:
+//! The law by which the congestion window changes. `R` is the base round trip, `B` the
+//! bandwidth-delay product, `T` the target queueing delay, and `d` the median queueing delay. In
+//! each `R` the window changes as follows:
 //!
 //! * `d < T`: grows by `GROWTH * B * (1 - d / T)`;
 //! * `d >= T`: times `max(1 - 0.4 (d - T) / d, 1/2)`, at most once in `R + d`, because the effect
@@ -22,29 +23,31 @@ use crate::time::{Duration, Instant};
 /// The first window, in bandwidth-delay products. A sprayed packet that meets the longest queue,
 /// and its acknowledgement, take about that many base round trips.
 const INITIAL: f64 = 2.25;
-/// Growth per round trip with empty queues, as a share of B.
+/// Growth of the window per round trip with empty queues, as a share of the bandwidth-delay
+/// product.
 const GROWTH: f64 = 0.08;
-/// Unconditional growth per round trip, as a share of B.
+/// Unconditional growth of the window per round trip, as a share of the bandwidth-delay product.
 const FAIR: f64 = 0.01;
-/// Strength of the decrease.
+/// Factor of the decrease: one decrease removes this part of the window, times `(d - T) / d`.
 const DECREASE: f64 = 0.4;
-/// The strongest decrease.
+/// Lower bound of the factor by which one decrease multiplies the window.
 const DECREASE_FLOOR: f64 = 0.5;
 /// The target queueing delay is at least the time of this number of packets of full size at the
 /// known rate. On slow links a packet that waits for a few others has met no congestion.
 const TARGET_PACKETS: u64 = 16;
-/// Number of the target's packets that may wait even if the queue turns out to be short. Links also
-/// lose packets at random, and with a smaller number such a link would not be filled
-/// (`docs/perf-notes.md`).
+/// Lower bound, in packets of full size, of a target that was reduced because a queue is short
+/// (C16). Links also lose packets at random, and with a smaller bound such a link would not be
+/// filled (`docs/perf-notes.md`).
 const HELD_PACKETS: u64 = 6;
-/// The target as a share of the delay at which a queue was found to be full.
+/// The reduced target (C16) as a share of the delay at which a queue was found to be full.
 const HELD_SHARE: f64 = 0.5;
-/// Factor by which the delay of a full queue is raised in each period without a loss.
+/// Factor by which the delay at which a queue was found to be full is raised in each period without
+/// a loss (C16).
 const HELD_GROWTH: f64 = 1.1;
-/// The largest window is at least this number of packets of full size: enough for the target's
-/// packets, and for the packets that are being sent on each of eight slow paths.
+/// The maximum of the window is at least this number of packets of full size: [`TARGET_PACKETS`]
+/// packets that wait, and the packets that are being sent on each of eight slow paths.
 const MAX_PACKETS: f64 = 48.0;
-/// Factor by which the target is wider while a credit limit applies.
+/// Factor by which the target queueing delay is larger while a credit limit applies.
 const CREDIT_TARGET: u64 = 4;
 
 /// Input of the controller from one acknowledgement.
@@ -83,14 +86,17 @@ pub(crate) struct Window {
     rate_bps: u64,
     rate: Rate,
     rtt: Duration,
-    /// Time of the target's packets at the known rate; zero until a rate is known.
+    /// Time that [`TARGET_PACKETS`] packets of full size take at the known rate; zero until a rate
+    /// is known.
     target_packets: Duration,
-    /// Queueing delay, in nanoseconds, at which packets were lost on a slow link whose queue holds
-    /// fewer than the target's packets. Infinite until such a loss.
+    /// Least queueing delay, in nanoseconds, at which a short queue of a slow link was found to be
+    /// full (C16). Infinite until a loss shows such a queue.
     full_at_ns: f64,
-    /// Window that is restored after a timeout; zero: there was no timeout.
+    /// Half of the window before a timeout, which the next acknowledgement restores; zero at all
+    /// other times.
     restore: f64,
-    /// Until this time delays are still those of the queue of a receiver that had several senders.
+    /// Time until which delays may still be those of the queue of a receiver whose credit limit was
+    /// lifted (C13).
     limited_until: Instant,
 }
 
@@ -143,13 +149,13 @@ impl Window {
         self.bdp as u64
     }
 
-    /// Delivery rate of the last complete period.
+    /// Delivery rate of the last complete period, in bits per second.
     pub(crate) fn delivery_rate_bps(&self) -> u64 {
         self.rate_bps
     }
 
-    /// Whether the controller has more information than a new one: the rate, or that the network is
-    /// congested.
+    /// Whether the controller has information that a new one would not have: the rate of the
+    /// network, or that the network was congested.
     pub(crate) fn has_learnt(&self) -> bool {
         self.rate.bps() > 0 || self.restore > 0.0 || self.decreased_at > self.made_at
     }
@@ -160,12 +166,12 @@ impl Window {
         self.target_share().max(self.target_least())
     }
 
-    /// Least target, for the host's jitter and for slow links.
+    /// Lower bound of the target, for the host's jitter and for slow links.
     fn target_least(&self) -> Duration {
         self.target_min.max(self.target_packets)
     }
 
-    /// Target on fast links: a share of the round trip.
+    /// The target without its lower bound: `delay_target_percent` of the base round trip.
     fn target_share(&self) -> Duration {
         self.rtt.times(self.target_percent.into()).over(100)
     }
@@ -216,7 +222,7 @@ impl Window {
             self.bytes = self.bytes.max(self.restore);
             self.restore = 0.0;
         }
-        // C8. The window grows only while it is what limits the sender.
+        // C8. The window grows only while the window, and not the application, limits the sender.
         let used = (s.in_flight_bytes + s.acked_bytes) as f64;
         let limited = used * 1.25 >= self.bytes || used + self.bytes_min > self.bytes;
         self.period_limited |= used * 2.0 >= self.bytes;
@@ -233,7 +239,7 @@ impl Window {
         // C9: Decrease
         if congested && s.now.since(self.decreased_at) >= s.rtt_base + s.median {
             self.decreased_at = s.now;
-            // With a mark, half of the target suffices.
+            // If a packet was marked, half of the target suffices for a decrease.
             let over = if delay >= target { target } else { target / 2.0 };
             let factor = 1.0 - DECREASE * (delay - over) / delay;
             // C13: Target while a credit limit applies
@@ -257,9 +263,10 @@ impl Window {
         AckSignal { credit_limited: s.credit_limited || s.now < self.limited_until, ..*s }
     }
 
-    /// The target that the queues can hold. If packets are lost while many wait, a full queue
-    /// dropped them, and a window that grows until then loses some packets in each round trip. A
-    /// single loss is no evidence, because links lose packets at random.
+    /// The target, reduced if the queue of a slow link cannot hold that many packets (C16). If
+    /// several packets are lost while many wait, the queue was full, and a window that grows until
+    /// then would lose packets in each round trip. A single loss is no evidence, because links lose
+    /// packets at random.
     fn held(&mut self, s: &AckSignal, target: f64) -> f64 {
         // C16. If the sixteen packets do not determine the target, the queues of the fabric can
         // hold it.
@@ -277,7 +284,8 @@ impl Window {
         target.min((self.full_at_ns * HELD_SHARE).max(least))
     }
 
-    /// Updates the delivery rate, and applies quick adaptation, once per round trip plus target.
+    /// Ends the period if it has lasted for a base round trip plus the target: updates the delivery
+    /// rate, and applies quick adaptation (C10).
     fn end_period(&mut self, s: &AckSignal, delay: f64, target: f64) {
         let elapsed = s.now.since(self.period_start);
         if elapsed < s.rtt_base + self.target() {
@@ -309,8 +317,8 @@ impl Window {
         self.bytes = self.bytes_min;
     }
 
-    /// Keeps the window between one packet and a multiple of the bytes that are in transit and may
-    /// wait.
+    /// Keeps the window between one packet and its maximum, a multiple of the bandwidth-delay
+    /// product and of the bytes that may wait in queues.
     fn clamp(&mut self) {
         // C7: Bounds of the window
         let waits = if self.link_rate_bps > 0 { 0.0 } else { self.waiting_bytes() };
@@ -374,8 +382,8 @@ mod tests {
         assert!(w.bytes() > 2 * first, "{} from {first}", w.bytes());
     }
 
-    /// A path whose round trip under load is six times that of the idle path. The rate that a
-    /// window has reached must not prevent it from growing further.
+    /// Simulates a path whose round trip under load is six times that of the idle path. The rate
+    /// that a window has reached must not prevent it from growing further.
     #[test]
     fn regression_a_measured_rate_does_not_hold_the_window_down() {
         let config = Config { packet_bytes_max: 1472, ..Config::sockets() };
@@ -440,8 +448,8 @@ mod tests {
         assert_eq!(window(1_000_000_000).target(), packet.times(TARGET_PACKETS));
     }
 
-    /// A slow link with a queue of eleven packets, where the target allows sixteen, and four times
-    /// as many under a credit limit.
+    /// Simulates a slow link with a queue of eleven packets. The target allows sixteen packets, and
+    /// four times as many under a credit limit.
     #[test]
     fn regression_a_target_that_no_queue_holds_comes_down_to_what_it_holds() {
         for credit_limited in [false, true] {

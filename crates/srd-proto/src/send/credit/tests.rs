@@ -8,7 +8,7 @@ use crate::ids::Epoch;
 const MS: Duration = Duration::from_millis(1);
 const LINK_BPS: u64 = 100_000_000_000;
 
-/// Shares by peer, and the peers to which a credit limit was announced.
+/// State about each sender, and the peers to which a credit limit was announced.
 #[derive(Default)]
 struct Table {
     shares: BTreeMap<PeerId, Share>,
@@ -42,8 +42,8 @@ impl Rig {
         Self { share: ReceiverShare::new(&node), table: Table::default(), now: Instant::ZERO }
     }
 
-    /// `bytes` more arrive from `index`, which has `left` bytes more to send and reports the round
-    /// trip `rtt`.
+    /// Simulates the arrival of `bytes` bytes from sender `index`, which has `left` more bytes to
+    /// send and reports the round trip `rtt`.
     fn arrive(&mut self, index: u32, bytes: u64, left: u64, rtt: Option<Duration>) {
         let id = PeerId::new(index, 1);
         let share = self.table.shares.entry(id).or_default();
@@ -140,8 +140,8 @@ fn a_sender_that_is_silent_on_its_grant_is_set_aside_and_one_that_waits_is_not()
     }
     let granted = rig.share.granted.iter().map(|(id, _)| id.index()).collect::<Vec<_>>();
     assert!(!granted.is_empty() && granted.len() < 19, "{granted:?}");
-    // A sender without a grant sends a packet in each round trip, and uses each grant that it gets.
-    // The senders with a grant are silent.
+    // Sender 19, without a grant, sends a packet in each round trip, and uses each grant that it
+    // gets. The senders with a grant send nothing.
     for _ in 0..200 {
         rig.now += RTT;
         let share = rig.table.shares[&PeerId::new(19, 1)];
@@ -181,7 +181,7 @@ fn a_context_that_begins_anew_does_not_multiply_in_the_ring() {
     assert!(rig.share.ring.len() <= rig.share.entries_max, "{}", rig.share.ring.len());
 }
 
-/// Number of round trips: a third of a second.
+/// Number of simulated round trips; together they take 0.3 s.
 const ROUNDS: u64 = 10_000;
 
 /// Share of the link, in percent, of a sender that uses its grants. Beside it `misers` other

@@ -108,8 +108,8 @@ fn a_full_queue_refuses_and_says_when_there_is_room() {
     );
 }
 
-/// Each call that ends one datagram takes constant time. When each call searched its flow, or the
-/// ring of flows, this test took half an hour.
+/// Each call that ends one datagram takes constant time. This test took half an hour when each call
+/// searched the datagrams of its flow, or the ring of flows.
 #[test]
 fn regression_ending_all_of_the_longest_queue_does_not_hold_up_the_endpoint() {
     const DATAGRAMS: u32 = 1 << 20;
@@ -121,7 +121,8 @@ fn regression_ending_all_of_the_longest_queue_does_not_hold_up_the_endpoint() {
             q.push(DatagramId(0), datagram(qpn, Class::Bulk, 1), DATAGRAMS, FLOWS).unwrap();
         }
         assert_eq!(q.unsent_bytes(), DATAGRAMS.into());
-        // From the end, where a search from the front takes longest.
+        // The datagrams end in reverse order, in which a search from the front of the list takes
+        // longest.
         assert_eq!(q.slots(None).into_iter().rev().filter_map(|s| q.finish(s)).count(), 1 << 20);
         assert_eq!((q.len(), q.unsent_bytes(), q.peek()), (0, 0, None));
     }
@@ -153,8 +154,7 @@ fn regression_with_all_flows_in_use_the_one_idle_for_longest_is_given_up() {
     let class = Class::LowLatency;
     let refused = q.push(DatagramId(0), datagram(0, class, 1), 1 << 20, max);
     assert_eq!(refused, Err(SendError::TooManyFlows));
-    // Only the last flow becomes empty. Other flows take its entry, one after the other, as often
-    // as there are flows.
+    // Only the last flow becomes empty. All flows, one after the other, take its entry.
     let last = u32::from(FLOWS - 1);
     assert!(q.finish(last).is_some());
     for qpn in 0..FLOWS {
