@@ -1,6 +1,6 @@
 //! Axes: conversion of values to positions, and selection of ticks.
 
-/// Largest ratio of values for which [`Axis::fitting`] returns a linear axis.
+/// Largest ratio of maximum to minimum for which [`Axis::fitting`] returns a linear axis.
 const LINEAR_SPAN_MAX: f64 = 20.0;
 /// Largest number of ticks of an axis.
 const TICKS_MAX: u32 = 100;
@@ -19,21 +19,23 @@ pub struct Axis {
 }
 
 impl Axis {
-    /// Returns a linear axis. An empty range is widened.
+    /// Returns a linear axis. If `max` is not above `min`, the axis ends at `min + 1`.
     #[must_use]
     pub fn linear(label: &str, min: f64, max: f64) -> Self {
         let max = if max > min { max } else { min + 1.0 };
         Self { label: label.to_owned(), min, max, log: false }
     }
 
-    /// Returns a logarithmic axis.
+    /// Returns a logarithmic axis. A `min` below 1e-9 is replaced by 1e-9, and a `max` that is not
+    /// above `min` by a slightly larger value.
     #[must_use]
     pub fn log(label: &str, min: f64, max: f64) -> Self {
         let min = min.max(1e-9);
         Self { label: label.to_owned(), min, max: max.max(min * 1.001), log: true }
     }
 
-    /// Returns an axis that covers two values; it is logarithmic if their ratio is large.
+    /// Returns an axis that covers the values from `min` to `max`, with a margin. The axis is
+    /// logarithmic if `min` is positive and `max` is more than 20 times as large.
     #[must_use]
     pub fn fitting(label: &str, min: f64, max: f64) -> Self {
         if min > 0.0 && max > min * LINEAR_SPAN_MAX {
@@ -54,7 +56,7 @@ impl Axis {
         place.clamp(0.0, 1.0)
     }
 
-    /// Returns about `count` values for ticks.
+    /// Returns about `count` round values in ascending order, at which the axis has ticks.
     #[must_use]
     pub fn ticks(&self, count: usize) -> Vec<f64> {
         if self.log { self.log_ticks(count) } else { self.linear_ticks(count) }

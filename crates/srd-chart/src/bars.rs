@@ -11,14 +11,14 @@ const TOP: f64 = 14.0;
 const ROW: f64 = 30.0;
 const ROW_NARROW: f64 = 44.0;
 const BAR: f64 = 16.0;
-/// Distance from the top of a narrow row down to the base line of its label.
+/// Distance, in a narrow chart, from the top of a bar's row down to the base line of its label.
 const LABEL_NARROW: f64 = 15.0;
 /// Distance from the middle of a row down to the base line of its text.
 const BASE: f64 = 4.5;
-/// Height of a row of labels above the bars.
+/// Height of one row of mark labels, which are above the bars.
 const MARK_ROW: f64 = 17.0;
 const DOT: f64 = 3.2;
-/// Gap between bars and their figures, and between labels.
+/// Gap before the column of values, and between the labels of marks.
 const GAP: f64 = 8.0;
 
 /// One bar.
@@ -30,7 +30,8 @@ pub struct Bar {
     pub colour: Colour,
     /// Value that the bar's length shows; `None` if there is no value.
     pub value: Option<f64>,
-    /// A worse value, drawn as a thin line beyond the bar.
+    /// Worst measurement, shown as a thin line beyond the bar; not drawn unless it is larger than
+    /// `value`.
     pub worst: Option<f64>,
     /// Single measurements, drawn as dots; empty if there is only the bar.
     pub runs: Vec<f64>,
@@ -59,7 +60,8 @@ struct Layout<'a> {
 }
 
 impl BarChart {
-    /// Returns the chart as part of a page, in both sizes.
+    /// Returns the chart as SVG elements for an HTML page: one for desktop windows and one for
+    /// phones.
     #[must_use]
     pub fn to_svg(&self) -> String {
         Size::BOTH.map(|size| self.draw(size).embedded(size)).concat()
@@ -99,7 +101,7 @@ impl BarChart {
         Drawing { title, description, height: bottom + 8.0, inside }
     }
 
-    /// Returns a description of the chart as text.
+    /// Returns the values of all bars and marks as text, for screen readers.
     fn describe(&self, unit: &Unit) -> String {
         let bars = self.bars.iter().map(|bar| match bar.value {
             Some(value) => format!("{}: {}", bar.label, said(bar, value, unit)),
@@ -110,7 +112,7 @@ impl BarChart {
     }
 }
 
-/// Returns the text for the value of a bar, with the worse value in brackets.
+/// Returns the text for the value of a bar, with the worst measurement in brackets.
 fn said(bar: &Bar, value: f64, unit: &Unit) -> String {
     match worse(bar, value) {
         Some(worst) => format!("{} ({})", unit.show(value), unit.show(worst)),
@@ -161,8 +163,8 @@ impl Layout<'_> {
         (labels, ends.len())
     }
 
-    /// Returns a vertical line through all bars. In a narrow chart the line leaves gaps at the
-    /// labels.
+    /// Returns the line of a mark at `x`: vertical, through all bars. In a narrow chart the line is
+    /// interrupted at the labels of the bars.
     fn mark(&self, x: f64, bottom: f64, bars: usize) -> String {
         if self.is_wide() {
             return line("mark", "", [x, x], [self.top - 6.0, bottom]);
@@ -200,7 +202,7 @@ impl Layout<'_> {
         for run in &bar.runs {
             row += &circle(&format!("run {colour}"), self.x(*run), middle, DOT);
         }
-        // Values are in a separate column, where no mark and no dot crosses them.
+        // In a wide chart, values are in a separate column, where no mark and no dot crosses them.
         let said = said(bar, value, self.unit);
         let right = self.size.width();
         row + &match self.is_wide() {
@@ -246,7 +248,7 @@ mod tests {
         }
     }
 
-    /// Returns the drawing of each size.
+    /// Returns the wide and the narrow drawing of a chart.
     fn one_by_one(chart: &BarChart) -> [String; 2] {
         Size::BOTH.map(|size| chart.draw(size).embedded(size))
     }

@@ -16,17 +16,17 @@ const GAP: f64 = 8.0;
 const BOTTOM: f64 = 48.0;
 /// Number of ticks of the x axis in a wide and in a narrow chart.
 const TICKS: [usize; 2] = [9, 4];
-/// Height of a level's name.
+/// Height of the text that names a level (a horizontal mark).
 const LEVEL_NAME: f64 = 14.0;
-/// Dash patterns of levels, used in turn.
+/// Dash patterns of levels (horizontal marks), assigned in this order and repeated.
 const LEVEL_DASHES: [Dashes; 3] = [Dashes::Long, Dashes::Short, Dashes::Mixed];
 const LEGEND_ROW: f64 = 19.0;
-/// Width of the sample line in the legend, with the gap before the name.
+/// Width of a legend entry's sample line, with the gap between sample and name.
 const LEGEND_KEY: f64 = 44.0;
 const LEGEND_COLUMNS_MAX: usize = 4;
 /// Largest number of lines that a legend names.
 const LEGEND_MAX: usize = 32;
-/// Height of a plot below which there are fewer ticks.
+/// Height of the plot below which the y axis has about 2 ticks instead of 6.
 const LOW: f64 = 100.0;
 
 /// One line.
@@ -38,16 +38,17 @@ pub struct ChartLine {
     pub colour: Colour,
     /// Dash pattern, which distinguishes lines of one colour.
     pub dashes: Dashes,
-    /// Whether the line is drawn faintly, as one of many.
+    /// Whether the line is thin and pale, as one of many in the chart.
     pub faint: bool,
-    /// Points of the line, from left to right.
+    /// Points (x, y) of the line, from left to right.
     pub points: Vec<(f64, f64)>,
 }
 
 /// A line across the chart that marks an event or the best possible value.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Mark {
-    /// Position on the x axis.
+    /// Value at which the mark is drawn: of the y axis for a horizontal mark, otherwise of the x
+    /// axis.
     pub at: f64,
     /// Label of the mark.
     pub label: String,
@@ -58,7 +59,7 @@ pub struct Mark {
 pub struct LineChart {
     /// Title of the chart.
     pub title: String,
-    /// Height of the drawing, without axes and legend.
+    /// Height of the plot area in SVG units, without axis labels and legend.
     pub height: f64,
     /// The horizontal axis.
     pub x: Axis,
@@ -70,12 +71,14 @@ pub struct LineChart {
     pub marks: Vec<Mark>,
     /// Horizontal marks: limits, and best possible values.
     pub levels: Vec<Mark>,
-    /// Whether a value holds until the next point, so that the line has steps.
+    /// Whether a line keeps the value of a point until the next point and changes in a step. If
+    /// false, points are connected directly.
     pub steps: bool,
 }
 
 impl LineChart {
-    /// Returns the chart as part of a page, in both sizes.
+    /// Returns the chart as SVG elements for an HTML page: one for desktop windows and one for
+    /// phones.
     #[must_use]
     pub fn to_svg(&self) -> String {
         Size::BOTH.map(|size| self.draw(size).embedded(size)).concat()
@@ -109,7 +112,7 @@ impl LineChart {
         Drawing { title, description, height, inside }
     }
 
-    /// Returns a description of the chart as text.
+    /// Returns the ranges of axes and lines, and all marks, as text for screen readers.
     fn describe(&self) -> String {
         let (x, y) = (&self.x, &self.y);
         let lines = self.lines.iter().filter(|line| !line.label.is_empty()).filter_map(|line| {
@@ -133,8 +136,8 @@ impl LineChart {
         all.collect::<Vec<_>>().join("; ")
     }
 
-    /// Returns the entries of the legend: named lines, and levels without a name in the drawing. If
-    /// the chart has only one line, the line is not listed.
+    /// Returns the entries of the legend: lines that have a label, and levels whose name is not in
+    /// the drawing (`None` in `names`). If the chart has only one line, the line is not listed.
     fn legend(&self, names: &[Option<(f64, f64)>]) -> Vec<Entry<'_>> {
         let named = self.lines.iter().filter(|line| !line.label.is_empty());
         let listed = if self.lines.len() > 1 { LEGEND_MAX } else { 0 };
@@ -153,7 +156,7 @@ impl LineChart {
     }
 }
 
-/// A chart in one size.
+/// A chart that is being drawn in one size.
 struct Plot<'a> {
     chart: &'a LineChart,
     size: Size,
@@ -205,8 +208,8 @@ impl Plot<'_> {
         axes + &text(f64::midpoint(left, right), bottom + 37.0, Anchor::Middle, "muted", &x.label)
     }
 
-    /// Returns the start of the label of each vertical mark, and its row above the plot. Labels
-    /// that would overlap are put into different rows.
+    /// Returns two values for each vertical mark: the left edge of its label, and the row of the
+    /// label above the plot. Labels that would overlap are put into different rows.
     fn mark_labels(&self) -> Vec<(f64, usize)> {
         let mut ends: Vec<f64> = Vec::new();
         let place = |mark: &Mark| {
@@ -223,8 +226,8 @@ impl Plot<'_> {
         self.chart.marks.iter().map(place).collect()
     }
 
-    /// Returns the vertical marks. Their labels are outside of the plot, where no line crosses
-    /// them.
+    /// Returns the vertical marks and their labels. The labels are above the plot, where no line
+    /// crosses them.
     fn marks(&self, labels: &[(f64, usize)]) -> String {
         let (mut marks, mut names) = (String::new(), String::new());
         for (mark, (start, row)) in self.chart.marks.iter().zip(labels) {
@@ -236,8 +239,9 @@ impl Plot<'_> {
         marks + &names
     }
 
-    /// Returns the position of the name of each horizontal mark: at its right end above it. `None`
-    /// if a line or another name is there; then the legend contains the name.
+    /// Returns the position of the name of each horizontal mark, which is above the right end of
+    /// the mark. `None` if a line or another name is at that position; the legend then contains the
+    /// name.
     fn level_names(&self) -> Vec<Option<(f64, f64)>> {
         let mut taken: Vec<f64> = Vec::new();
         let place = |level: &Mark| {
@@ -256,7 +260,8 @@ impl Plot<'_> {
         self.chart.levels.iter().map(place).collect()
     }
 
-    /// Whether no line crosses this part of the drawing.
+    /// Whether no line crosses the rectangle from `across[0]` to `across[1]` horizontally and from
+    /// `down[0]` to `down[1]` vertically.
     fn is_free(&self, across: [f64; 2], down: [f64; 2]) -> bool {
         let overlaps =
             |a: f64, b: f64, range: [f64; 2]| a.max(b) >= range[0] && a.min(b) <= range[1];
@@ -303,7 +308,7 @@ impl Plot<'_> {
         format!("<path class=\"stroke {colour}{faint}\"{dashes} d=\"{path}\"/>\n")
     }
 
-    /// Returns the number of legend columns for which the longest name leaves enough width.
+    /// Returns the largest number of legend columns in which the longest name fits.
     fn columns(&self, entries: &[Entry<'_>]) -> usize {
         let longest = entries.iter().map(|entry| entry.label.chars().count()).max().unwrap_or(0);
         let width = LEGEND_KEY + longest as f64 * LETTER;
@@ -313,7 +318,7 @@ impl Plot<'_> {
 
     fn legend(&self, entries: &[Entry<'_>]) -> String {
         let (columns, top) = (self.columns(entries), self.bottom() + BOTTOM);
-        // On a phone a name may need the full width.
+        // On a phone the legend begins at the left edge, because a name may need the full width.
         let from = if self.size == Size::Wide { LEFT } else { 0.0 };
         let width = (self.size.width() - from) / columns as f64;
         let mut legend = String::new();

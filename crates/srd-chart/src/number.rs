@@ -1,7 +1,7 @@
 //! Text forms of numbers.
 
-/// Returns a figure with a suitable number of digits: `0.987`, `9.87`, `98.7`, `987`. Zero is `0`,
-/// also if it is negative.
+/// Returns a number as text with a suitable number of decimals: `0.987`, `9.87`, `98.7`, `987`.
+/// Zero and negative zero are `0`.
 #[must_use]
 pub fn figure(value: f64) -> String {
     let size = value.abs();
@@ -19,7 +19,7 @@ pub fn figure(value: f64) -> String {
 }
 
 /// Returns the text of a number at a tick: at most four significant digits, without zeros at the
-/// end.
+/// end of the fraction. Numbers from 100,000 have the suffix ` k`, from ten million ` M`.
 #[must_use]
 pub fn number(value: f64) -> String {
     if value == 0.0 || !value.is_finite() {

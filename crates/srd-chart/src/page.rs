@@ -29,7 +29,7 @@ figcaption{font-weight:600;margin-bottom:6px}svg{display:block}svg.narrow{displa
 svg.wide{display:none}svg.narrow{display:block}.verdict{font-size:1.12em}}\
 summary{cursor:pointer;margin:.8em 0;color:var(--muted);font-weight:600}code{font-size:.92em}";
 
-/// Style of charts on a page, where their background is a card.
+/// Style rule that gives charts on a page the background colour of a card.
 const ON_CARD: &str = "figure svg{--ground:var(--card)}";
 
 /// A page under construction.
@@ -61,7 +61,7 @@ impl Page {
         let _ = writeln!(self.body, "<p>{}</p>", with_code(text));
     }
 
-    /// Adds the result of the page, which is shown first: good, bad, or neutral (`None`).
+    /// Adds a prominent paragraph with the result of the page: good, bad, or neutral (`None`).
     pub fn verdict(&mut self, is_good: Option<bool>, text: &str) {
         let class = match is_good {
             Some(true) => " good",
@@ -71,17 +71,17 @@ impl Page {
         let _ = writeln!(self.body, "<p class=\"verdict{class}\">{}</p>", with_code(&bound(text)));
     }
 
-    /// Adds a paragraph with a name. Text between backticks is shown as code.
+    /// Adds a paragraph that begins with a name in bold. Text between backticks is shown as code.
     pub fn fact(&mut self, name: &str, text: &str) {
         let _ = writeln!(self.body, "<p><b>{}</b>: {}</p>", escape(name), with_code(text));
     }
 
-    /// Adds the paragraph for readers with little time. Text between backticks is shown as code.
+    /// Adds the summary of the page, in larger letters. Text between backticks is shown as code.
     pub fn lead(&mut self, text: &str) {
         let _ = writeln!(self.body, "<p class=\"lead\">{}</p>", with_code(text));
     }
 
-    /// Adds a remark. Text between backticks is shown as code.
+    /// Adds a remark in muted colour. Text between backticks is shown as code.
     pub fn remark(&mut self, text: &str) {
         let _ = writeln!(self.body, "<p class=\"muted-text\">{}</p>", with_code(text));
     }
@@ -102,8 +102,8 @@ impl Page {
         self.body += "</details>\n";
     }
 
-    /// Adds a table, which scrolls separately if it is wider than the page. Rows with a first value
-    /// of true are highlighted, and so are cells that state whether a goal was met or missed.
+    /// Adds a table, which scrolls separately if it is wider than the page. A row is bold if its
+    /// first value is true. A cell that begins with `met` or `MISSED` is coloured.
     pub fn table(&mut self, columns: &[&str], rows: &[(bool, Vec<String>)]) {
         self.body += "<div class=\"scroll\" tabindex=\"0\"><table>\n<tr>";
         for column in columns {

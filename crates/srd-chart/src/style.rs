@@ -19,7 +19,7 @@ pub enum Colour {
     Ink,
 }
 
-/// Colours of lines without a given colour, in this order.
+/// Colours that [`nth`] assigns to lines, in this order.
 const IN_ORDER: [Colour; 8] = [
     Colour::Blue,
     Colour::Orange,
@@ -32,7 +32,7 @@ const IN_ORDER: [Colour; 8] = [
 ];
 
 impl Colour {
-    /// Returns the values for a light and for a dark background.
+    /// Returns the CSS values of the colour for a light and for a dark background.
     const fn values(self) -> (&'static str, &'static str) {
         match self {
             Colour::Blue => ("#0067b1", "#58b4f0"),
@@ -77,7 +77,8 @@ pub enum Dashes {
 }
 
 impl Dashes {
-    /// Returns the attribute of an SVG element, with a space before it.
+    /// Returns the `stroke-dasharray` attribute for an SVG element, with a space before it. The
+    /// text is empty for a solid line.
     pub(crate) const fn attribute(self) -> &'static str {
         match self {
             Dashes::Solid => "",
@@ -88,7 +89,8 @@ impl Dashes {
     }
 }
 
-/// Returns colour and dashes of line number `n`: first the colours vary, then the dashes.
+/// Returns colour and dashes for line number `n` of a chart, from 0: first the colours vary, then
+/// the dashes.
 #[must_use]
 pub fn nth(n: usize) -> (Colour, Dashes) {
     let dashes = [Dashes::Solid, Dashes::Long, Dashes::Short, Dashes::Mixed];

@@ -2,13 +2,14 @@
 
 use crate::style;
 
-/// Width of the screen for which a chart is drawn. A page contains both drawings, and shows the one
-/// that fits the reader's screen, so text has equal size on a phone and on a desktop.
+/// Width of the screen for which a chart is drawn. A page contains a wide and a narrow drawing of
+/// each chart and shows the one that fits the reader's screen. So text has equal size on a phone
+/// and on a desktop.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Size {
-    /// A window, and a file.
+    /// A desktop window, or an SVG file: 800 units.
     Wide,
-    /// A phone.
+    /// A phone: 360 units.
     Narrow,
 }
 
@@ -30,25 +31,26 @@ impl Size {
     }
 }
 
-/// Height of title and subtitle in a file.
+/// Height of the area for title and subtitle at the top of an SVG file.
 const HEAD: f64 = 46.0;
-/// Left edge of title and subtitle.
+/// Distance of title and subtitle from the left edge of an SVG file.
 const HEAD_LEFT: f64 = 16.0;
-/// Approximate width of a letter.
+/// Approximate width of a letter, in SVG units.
 pub(crate) const LETTER: f64 = 6.7;
 
-/// A chart without its frame.
+/// The contents of a chart, without the enclosing `svg` element.
 pub(crate) struct Drawing {
     /// Accessible name, which a screen reader reads out.
     pub(crate) title: String,
-    /// Description of the figures as text, also for screen readers.
+    /// Description of the values in the chart as text, for screen readers.
     pub(crate) description: String,
     pub(crate) height: f64,
     pub(crate) inside: String,
 }
 
 impl Drawing {
-    /// Returns the drawing as part of a page, which contains the style sheet and the title.
+    /// Returns the drawing as an element of a page. The page itself contains the style sheet and
+    /// shows the title.
     pub(crate) fn embedded(&self, size: Size) -> String {
         let (class, width) = (size.class(), size.width());
         let Drawing { height, inside, .. } = self;
@@ -59,7 +61,7 @@ impl Drawing {
         )
     }
 
-    /// Returns the `title` and `desc` elements, which a screen reader reads out.
+    /// Returns the `title` and `desc` elements of the drawing, which a screen reader reads out.
     fn names(&self) -> String {
         let (title, description) = (escape(&self.title), escape(&self.description));
         format!("<title>{title}</title>\n<desc>{description}</desc>\n")
@@ -118,7 +120,7 @@ pub(crate) fn circle(class: &str, x: f64, y: f64, radius: f64) -> String {
     format!("<circle class=\"{class}\" cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"{radius:.1}\"/>\n")
 }
 
-/// Escapes a text for elements and attributes.
+/// Replaces characters that have a meaning in XML by entities, and control characters by U+FFFD.
 pub fn escape(text: &str) -> String {
     let mut safe = String::with_capacity(text.len());
     for c in text.chars() {
@@ -128,7 +130,7 @@ pub fn escape(text: &str) -> String {
             '>' => safe.push_str("&gt;"),
             '"' => safe.push_str("&quot;"),
             '\'' => safe.push_str("&#39;"),
-            // A document may contain only these control characters.
+            // Line feed and tab are the only control characters that this function keeps.
             c if c.is_control() && !matches!(c, '\n' | '\t') => safe.push('\u{fffd}'),
             c => safe.push(c),
         }

@@ -2,10 +2,11 @@
 
 use crate::figure;
 
-/// Value from which the next larger unit is used, if there is one.
+/// Value from which the next larger unit is used, if there is a larger unit.
 const VALUE_MAX: f64 = 10_000.0;
 
-/// A family of units: the name of each unit, and its size in the first unit. Sizes ascend.
+/// Units of one quantity, in ascending order: the name of each unit, and its size in the base unit
+/// of the quantity.
 type Family = &'static [(&'static str, f64)];
 
 const BITS_PER_SECOND: Family = &[("b/s", 1.0), ("kb/s", 1e3), ("Mb/s", 1e6), ("Gb/s", 1e9)];
@@ -15,7 +16,7 @@ const SECONDS: Family = &[("ns", 1e-9), ("µs", 1e-6), ("ms", 1e-3), ("s", 1.0)]
 const PER_SECOND: Family = &[("/s", 1.0), ("k/s", 1e3), ("M/s", 1e6)];
 const FAMILIES: [Family; 5] = [BITS_PER_SECOND, BYTES_PER_SECOND, BYTES, SECONDS, PER_SECOND];
 
-/// Alternative names of units, with the names in [`FAMILIES`].
+/// Pairs of an alternative name of a unit and the name of that unit in [`FAMILIES`].
 const OTHER_NAMES: [(&str, &str); 14] = [
     ("bit/s", "b/s"),
     ("bits/s", "b/s"),
@@ -33,7 +34,7 @@ const OTHER_NAMES: [(&str, &str); 14] = [
     ("requests/s", "/s"),
 ];
 
-/// The unit in which values are shown together.
+/// The unit in which a group of values is shown.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Unit {
     name: String,
@@ -42,9 +43,9 @@ pub struct Unit {
 }
 
 impl Unit {
-    /// Returns the unit that suits values of `unit`: the largest unit in which the smallest value
-    /// is at least 1, or a larger unit if the largest value would have five digits. An unknown unit
-    /// is kept.
+    /// Returns the unit in which `values`, given in `unit`, are easy to read. The result is the
+    /// largest unit in which the smallest value is at least 1. If the largest value would then
+    /// reach 10,000, a larger unit is selected. An unknown `unit` is kept.
     #[must_use]
     pub fn fitting(unit: &str, values: impl IntoIterator<Item = f64>) -> Self {
         let sizes = values.into_iter().map(f64::abs);
@@ -80,14 +81,14 @@ impl Unit {
         value * self.factor
     }
 
-    /// Converts a value to this unit. Returns it as text without the unit.
+    /// Returns a value, converted to this unit, as text without the unit's name.
     #[must_use]
     pub fn digits(&self, value: f64) -> String {
         let scaled = self.scale(value);
         if scaled.abs() >= VALUE_MAX { grouped(scaled) } else { figure(scaled) }
     }
 
-    /// Converts a value to this unit. Returns it as text.
+    /// Returns a value, converted to this unit, as text with the unit's name.
     #[must_use]
     pub fn show(&self, value: f64) -> String {
         let digits = self.digits(value);
@@ -113,8 +114,8 @@ pub fn converted(value: f64, from: &str, to: &str) -> Option<f64> {
     (family[0] == other[0]).then(|| value * from / to)
 }
 
-/// Whether a larger value of this unit is better: true for rates, false for times, `None` for other
-/// units.
+/// Whether a larger value of this unit is better: true for rates, false for times, `None` for
+/// numbers of bytes and unknown units.
 #[must_use]
 pub fn more_is_better(unit: &str) -> Option<bool> {
     let (family, _) = known(unit)?;
@@ -126,7 +127,7 @@ pub fn more_is_better(unit: &str) -> Option<bool> {
     }
 }
 
-/// Returns the family of a unit, and the size of the unit in the family's first unit.
+/// Returns the family of a unit, and the size of the unit in the family's base unit.
 fn known(unit: &str) -> Option<(Family, f64)> {
     let other = OTHER_NAMES.iter().find(|(other, _)| *other == unit);
     let name = other.map_or(unit, |(_, name)| *name);

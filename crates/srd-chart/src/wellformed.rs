@@ -1,10 +1,11 @@
-//! Checks, for tests, that elements nest, attributes are quoted, and nothing is left unescaped.
+//! A check, for tests, that the text of an SVG or HTML document is well-formed: elements nest,
+//! attributes are quoted, and nothing is left unescaped.
 
 /// Checks, for tests, that the elements of a document nest, its attributes are quoted, and nothing
 /// is left unescaped.
 ///
 /// # Errors
-/// The description of the first fault.
+/// If the document is not well-formed: the description of the first fault.
 pub fn check(mut text: &str) -> Result<(), String> {
     let mut open: Vec<String> = Vec::new();
     while let Some(start) = text.find('<') {

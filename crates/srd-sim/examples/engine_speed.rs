@@ -1,5 +1,5 @@
-//! Speed of the engine alone: hop-packets per CPU second on full-load permutations. The node does
-//! almost no work of its own.
+//! Speed of the engine alone: transmissions of a packet over a link per CPU second, on full-load
+//! permutations. The node does almost no work of its own.
 //!
 //! `cargo run --release -p srd-sim --example engine_speed`
 

@@ -1,5 +1,5 @@
-//! Speed of the simulator with the production SRD endpoint on every host: hop-packets per CPU
-//! second and flow completion times of a full-load permutation.
+//! Speed of the simulator with the production SRD endpoint on every host: transmissions of a packet
+//! over a link per CPU second, and flow completion times of a full-load permutation.
 //!
 //! `cargo run --release -p srd-sim --example srd_speed -- [K] [MIB]`
 

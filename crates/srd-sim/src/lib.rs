@@ -8,9 +8,9 @@
 //! the machines on the hosts. Machines implement one trait, [`node::Node`]:
 //!
 //! - [`srd_node`] hosts the production endpoint;
-//! - [`tcp`] is the model with which SRD is compared;
-//! - [`roce`] is another such model, for lossless networks;
-//! - [`express`] puts a guest with that TCP behind the production card;
+//! - [`tcp`] is the TCP model with which SRD is compared;
+//! - [`roce`] is a model of RoCE, for lossless networks;
+//! - [`express`] connects a guest with the TCP model to the production ENA Express card;
 //! - [`rank`] hosts the Messaging Layer;
 //! - [`card`] hosts the cards of instances, with which [`talk`] repeats the experiments of a talk.
 //!

@@ -1,38 +1,40 @@
-//! An egress port: a first-in-first-out queue of limited bytes in front of a link, stored as one
-//! number: the time when the link will have sent every packet of the queue.
+//! An egress port: a first-in-first-out queue of limited bytes in front of a link. The queue is
+//! stored as one number: the time when the link will have sent every packet of the queue.
 //!
 //! So a hop costs one event: when a packet is accepted its departure is known, and its arrival at
-//! the far end is scheduled at once. The bytes in the queue are the time until the link is free
-//! times its speed; of a packet in transmission only the remaining bytes count. Three
-//! approximations follow, all within one packet or one queue. When a link changes speed, waiting
-//! packets leave at the old speed. Marks are decided on arrival. A control packet that overtakes
-//! delays only the packets that arrive after it.
+//! the far end is scheduled at once. The number of bytes in the queue is the time until the link is
+//! free, multiplied by its speed. A packet in transmission counts with its remaining bytes only.
+//!
+//! Three approximations follow. Each is an error of at most one packet or one queue. When a link
+//! changes speed, waiting packets leave at the old speed. Marks are decided when a packet arrives.
+//! A control packet that overtakes delays only the packets that arrive after it.
 
 use crate::engine::event::Target;
 
-/// Marks, trimming and classes. [`Egress::rules`] holds some of these bits; a port without any bit
-/// takes the short path.
+/// Special treatment of packets at a port, as bits. [`Egress::rules`] holds the bits of one port.
+/// Packets at a port without any bit take the fast path.
 pub mod rule {
-    /// Marks packets by occupancy.
+    /// The port marks packets (ECN) when its queue is long.
     pub const MARK: u32 = 1;
-    /// Trims instead of dropping.
+    /// The port trims the payload off a packet that does not fit into its queue, instead of
+    /// dropping the packet.
     pub const TRIM: u32 = 2;
-    /// Sends control packets first.
+    /// The port sends control packets before data packets.
     pub const CONTROL: u32 = 4;
-    /// Has a fault: loss, corruption, duplication, or a partition at the host.
+    /// The port has a fault: loss, corruption, duplication, or a partition that separates its host.
     pub const FAULT: u32 = 8;
-    /// Its link is down, or was.
+    /// The link of the port is down, or was down earlier in the run.
     pub const DOWN: u32 = 16;
-    /// Its packets are captured.
+    /// The packets of the port are written to a capture file.
     pub const CAPTURE: u32 = 32;
-    /// Belongs to a lossless network: its packets wait in a queue of their own, and its peer may
-    /// pause it.
+    /// The port belongs to a lossless network: its packets wait in a separate queue, and pause
+    /// frames from the far end can stop it.
     pub const LOSSLESS: u32 = 64;
-    /// Rules that concern a packet when it enters the queue.
+    /// Bits that matter when a packet enters the queue.
     pub const ON_SEND: u32 = MARK | TRIM | CONTROL | FAULT | CAPTURE | LOSSLESS;
 }
 
-/// The state of a port.
+/// State of an egress port.
 #[derive(Clone, Copy, Debug)]
 pub struct Egress {
     busy_until_ps: u64,
@@ -41,7 +43,7 @@ pub struct Egress {
     limit_ps: u64,
     latency_ps: u64,
     next: Target,
-    /// Bits of [`rule`].
+    /// Bits of [`rule`] that apply to this port.
     pub rules: u32,
     packets: u64,
     bytes: u64,
@@ -49,8 +51,8 @@ pub struct Egress {
 }
 
 impl Egress {
-    /// Creates a port with an empty queue. `queue_bytes` is the most that may wait, the packet in
-    /// transmission included; `None` means no limit.
+    /// Creates a port with an empty queue. `queue_bytes` is the largest number of bytes in the
+    /// queue, the packet in transmission included; `None` means no limit.
     pub fn new(rate_bps: u64, latency_ps: u64, queue_bytes: Option<u64>, next: Target) -> Self {
         let byte_ps_q16 = byte_ps_q16(rate_bps, 1.0);
         Self {
@@ -66,7 +68,8 @@ impl Egress {
         }
     }
 
-    /// Changes the speed, for packets that arrive from now on.
+    /// Sets the speed to a fraction of `rate_bps`, for packets that arrive from now on. Packets in
+    /// the queue leave at the previous speed.
     pub fn set_rate(&mut self, rate_bps: u64, fraction: f64, queue_bytes: Option<u64>) {
         self.byte_ps_q16 = byte_ps_q16(rate_bps, fraction);
         self.limit_ps = limit_ps(self.byte_ps_q16, queue_bytes);
@@ -86,9 +89,10 @@ impl Egress {
         Some(self.busy_until_ps + self.latency_ps)
     }
 
-    /// Accepts a packet that overtakes all waiting packets, except the packet in transmission.
-    /// `class_until_ps` is the time when the link will have sent every packet of this class.
-    /// Returns the same as [`Self::enqueue`].
+    /// Accepts a packet that overtakes all waiting packets, except the packet in transmission and
+    /// earlier packets of its class. `class_until_ps` is the time when the link will have sent
+    /// every packet of this class. Returns the time of arrival at the far end, or `None` if the
+    /// queue has no space.
     pub fn enqueue_first(
         &mut self,
         now_ps: u64,
@@ -127,19 +131,19 @@ impl Egress {
         self.busy_until_ps <= now_ps
     }
 
-    /// Time when the link will be free.
+    /// Returns the time in picoseconds at which the link will have sent all packets of the queue.
     #[inline]
     pub fn busy_until_ps(&self) -> u64 {
         self.busy_until_ps
     }
 
-    /// Far end of the link.
+    /// Returns the switch or host at the far end of the link.
     #[inline]
     pub fn next(&self) -> Target {
         self.next
     }
 
-    /// Propagation and the next switch's delay.
+    /// Returns the propagation delay of the link plus the delay of the next switch, in picoseconds.
     #[inline]
     pub fn latency_ps(&self) -> u64 {
         self.latency_ps
@@ -150,25 +154,26 @@ impl Egress {
         self.to_bytes(self.busy_until_ps.saturating_sub(now_ps))
     }
 
-    /// Largest number of bytes in the queue since the beginning, or since
-    /// [`Self::take_backlog_bytes_max`] was called.
+    /// Returns the largest number of bytes in the queue since the beginning, or since the last call
+    /// of [`Self::take_backlog_bytes_max`].
     pub fn backlog_bytes_max(&self) -> u64 {
         self.to_bytes(self.backlog_max_ps)
     }
 
-    /// Largest number of bytes in the queue since the previous call, the present ones included.
+    /// Returns the largest number of bytes in the queue since the previous call of this function.
+    /// The bytes at `now_ps` count for this period and for the next.
     pub fn take_backlog_bytes_max(&mut self, now_ps: u64) -> u64 {
         let now = self.busy_until_ps.saturating_sub(now_ps);
         let most = std::mem::replace(&mut self.backlog_max_ps, now);
         self.to_bytes(most.max(now))
     }
 
-    /// Packets that were sent.
+    /// Returns the number of packets that the port has accepted.
     pub fn packets(&self) -> u64 {
         self.packets
     }
 
-    /// Bytes that were sent.
+    /// Returns the number of bytes that the port has accepted.
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
@@ -230,7 +235,7 @@ mod tests {
         }
         assert_eq!(port.enqueue(0, 1), None);
         assert_eq!(port.backlog_bytes(0), 41_500);
-        // One byte leaves in 80 ps.
+        // One byte leaves in 80 ps at 100 Gb/s.
         assert_eq!(port.enqueue(79, 1), None);
         assert!(port.enqueue(80, 1).is_some());
         assert_eq!((port.packets(), port.bytes()), (11, 41_501));

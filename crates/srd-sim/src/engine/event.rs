@@ -1,51 +1,56 @@
-//! The event list: a hierarchical timing wheel with first-in-first-out order among equals.
+//! The event list: a hierarchical timing wheel. Events with equal times leave in the order of their
+//! insertion.
 //!
-//! There are two levels of slots, and a heap for events beyond them. A slot is a chain of small
-//! chunks from one pool, so memory follows the number of pending events. Slots of the first level
-//! are narrow (a few events each). A slot that becomes current is copied out and sorted. Both
-//! levels are aligned: an event goes into the first level only if it falls into the current epoch.
-//! So all events that waited in the second level entered the first level before any event that goes
-//! there directly, and insertion order survives the cascade.
+//! There are two levels of slots, and a heap for events beyond both levels. A slot is a chain of
+//! small chunks from one pool, so memory grows with the number of pending events. Slots of the
+//! first level are narrow: a few events each. A slot that becomes current is copied out and sorted.
 //!
-//! Invariant: events leave in the order of (time, insertion). Bound: the packets of a world; the
-//! list has no bound of its own.
+//! Both levels are aligned to epochs, and one slot of the second level covers one epoch: an event
+//! goes into the first level only if it falls into the current epoch. When an epoch begins, all its
+//! events move from the second level to the first, before any event is inserted there directly. So
+//! the order of insertion is kept.
+//!
+//! Invariant: events leave in the order of (time, insertion). Bound: the list has no bound of its
+//! own; the number of events follows from the number of packets in a world.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 /// An event and its time. The event carries the data that a switch needs to forward the packet, so
-/// that a hop touches neither the packet nor its slot.
+/// that a hop does not access the packet's slot.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Event {
     /// Time of the event, in picoseconds.
     pub at_ps: u64,
-    /// Subject of the event: a [`Target`] in 32 bits.
+    /// Subject of the event, such as a switch or a host.
     pub target: Target,
-    /// The packet's slot.
+    /// The slot that contains the packet.
     pub packet: u32,
     /// The packet's destination host.
     pub dst: u32,
     /// The hash of the packet's outer 5-tuple.
     pub hash: u32,
-    /// The port through which the packet came.
+    /// The port from which the packet came.
     pub via: u32,
-    /// The packet's size on the wire.
+    /// The packet's size on the wire, in bytes.
     pub bytes: u16,
-    /// Marks picked up on the way.
+    /// Bits that describe the packet, such as marks that a switch or link has set: see
+    /// [`FLAG_ECT`].
     pub flags: u16,
 }
 
-/// The packet may be marked instead of dropped.
+/// Flag of an event: the sender is ECN-capable, so switches may mark the packet.
 pub const FLAG_ECT: u16 = 1;
-/// A switch marked the packet.
+/// Flag of an event: a switch marked the packet (congestion experienced).
 pub const FLAG_CE: u16 = 2;
-/// A switch cut the payload off.
+/// Flag of an event: a switch cut the payload off the packet.
 pub const FLAG_TRIMMED: u16 = 4;
-/// Bits were flipped on a link.
+/// Flag of an event: a link flipped bits of the packet.
 pub const FLAG_CORRUPT: u16 = 8;
-/// The packet belongs to the control class.
+/// Flag of an event: the packet belongs to the control class.
 pub const FLAG_CONTROL: u16 = 16;
-/// The pause frame stops its port; without this flag, it ends the pause of the port.
+/// Flag of an event: the pause frame stops its port. Without this flag the frame ends the pause of
+/// the port.
 pub const FLAG_XOFF: u16 = 32;
 
 /// The subject of an event, packed: three bits of kind, 29 bits of number.
@@ -59,27 +64,27 @@ pub enum Kind {
     Switch,
     /// A packet arrives at a host.
     Host,
-    /// A host's link is free.
+    /// A host's link is free to send the next packet.
     LinkFree,
-    /// A node's deadline.
+    /// The deadline of a node is due.
     Timer,
-    /// An entry of the world's agenda.
+    /// An entry of the world's agenda is due, such as the start of flows or a fault.
     Agenda,
-    /// A port of a lossless switch has sent a packet.
+    /// A port of a lossless switch has finished the transmission of a packet.
     PortFree,
-    /// A pause frame arrives at the port that it stops, or whose pause it ends.
+    /// A pause frame arrives at a port, and begins or ends the pause of the port.
     Pause,
 }
 
 impl Target {
     const KIND_SHIFT: u32 = 29;
 
-    /// Packs a kind and a number below 2^29.
+    /// Creates a target from a kind and a number below 2^29.
     pub const fn new(kind: Kind, number: u32) -> Self {
         Self(((kind as u32) << Self::KIND_SHIFT) | number)
     }
 
-    /// Kind of the subject.
+    /// Returns the kind of the subject.
     #[inline]
     pub const fn kind(self) -> Kind {
         match self.0 >> Self::KIND_SHIFT {
@@ -93,7 +98,7 @@ impl Target {
         }
     }
 
-    /// Number of the subject.
+    /// Returns the number of the subject: of a switch, host, port or agenda entry.
     #[inline]
     pub const fn number(self) -> u32 {
         self.0 & ((1 << Self::KIND_SHIFT) - 1)
@@ -108,14 +113,15 @@ const CHUNK_FULL: u32 = 8;
 const CHUNK_EVENTS: usize = CHUNK_FULL as usize;
 const NONE: u32 = u32::MAX;
 
-/// Events in order of insertion. Every chunk of a chain except the last is full. The slot holds the
-/// number of events in the last chunk, so that an insertion only writes to the chunk.
+/// Some events in order of insertion: a part of a slot's chain. Every chunk of a chain except the
+/// last is full. The number of events in the last chunk is in the [`Slot`], so that an insertion
+/// only writes to the chunk.
 #[derive(Clone, Copy)]
 #[repr(align(64))]
 struct Chunk([Event; CHUNK_EVENTS]);
 
-/// A chain of chunks. `fill` is the number of events in the last chunk; a slot without chunks
-/// counts as full.
+/// A slot of the wheel: a chain of chunks, in order of insertion. `fill` is the number of events in
+/// the last chunk; a slot without chunks counts as full.
 #[derive(Clone, Copy)]
 struct Slot {
     head: u32,
@@ -125,7 +131,8 @@ struct Slot {
 
 const EMPTY: Slot = Slot { head: NONE, tail: NONE, fill: CHUNK_FULL };
 
-/// An event of the heap, ordered by time and then by insertion.
+/// An event that is too late for both levels of the wheel. The heap orders events by time and then
+/// by insertion.
 #[derive(PartialEq, Eq)]
 struct Beyond {
     event: Event,
@@ -144,10 +151,10 @@ impl PartialOrd for Beyond {
     }
 }
 
-/// The event list.
+/// The event list: a hierarchical timing wheel.
 pub struct Wheel {
     shift: u32,
-    // The near slot whose events are in `current`, as at_ps >> shift.
+    // Number of the near slot whose events are in `current`: at_ps >> shift.
     tick: u64,
     current: Vec<Event>,
     cursor: usize,
@@ -158,7 +165,7 @@ pub struct Wheel {
     beyond: BinaryHeap<Reverse<Beyond>>,
     sequence: u64,
     chunks: Vec<Chunk>,
-    // The next chunk of each chunk, in its chain or in the list of free chunks.
+    // By chunk: number of the next chunk in its chain, or in the list of free chunks.
     nexts: Vec<u32>,
     free: u32,
     len: usize,
@@ -166,8 +173,8 @@ pub struct Wheel {
 }
 
 impl Wheel {
-    /// Creates an empty list whose finest slots are 2^`shift` picoseconds wide. A slot should hold
-    /// a few events; the order of events does not depend on the width.
+    /// Creates an empty event list. Its finest slots are 2^`shift` picoseconds wide. A slot should
+    /// hold a few events; the order of events does not depend on the width.
     pub fn new(shift: u32) -> Self {
         assert!(shift <= 24, "slots of more than 16 us make no sense");
         Self {
@@ -189,17 +196,17 @@ impl Wheel {
         }
     }
 
-    /// Pending events.
+    /// Returns the number of pending events.
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether nothing is pending.
+    /// Whether no event is pending.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// Adds an event, which must not lie before the last event that was popped.
+    /// Adds an event. Its time must not be before that of the last event that was popped.
     #[inline]
     pub fn push(&mut self, event: Event) {
         self.len += 1;
@@ -213,7 +220,7 @@ impl Wheel {
         }
     }
 
-    /// Takes the next event if it lies at or before `until_ps`.
+    /// Removes and returns the next event if its time is at or before `until_ps`.
     #[inline]
     pub fn pop(&mut self, until_ps: u64) -> Option<Event> {
         loop {
@@ -232,8 +239,8 @@ impl Wheel {
         }
     }
 
-    /// Events of a slot that has just become current, returned once for each slot: they are
-    /// probably the next to be popped. The world prefetches the data that they need.
+    /// Returns the events of a slot that has just become current, once for each slot. They are
+    /// probably the next events to be popped, and the world prefetches the data that they need.
     #[inline]
     pub fn fresh_batch(&mut self) -> Option<&[Event]> {
         std::mem::take(&mut self.fresh).then_some(&self.current[..])
@@ -279,7 +286,7 @@ impl Wheel {
         self.far[index] = self.grow(self.far[index], event);
     }
 
-    /// Appends a chunk that holds `event` to the chain.
+    /// Appends a new chunk with one event to the chain of a slot. Returns the changed slot.
     fn grow(&mut self, slot: Slot, event: Event) -> Slot {
         let fresh = if self.free == NONE {
             self.chunks.push(Chunk([Event::default(); CHUNK_EVENTS]));
@@ -299,15 +306,15 @@ impl Wheel {
         Slot { head: slot.head, tail: fresh, fill: 1 }
     }
 
-    /// Frees a chunk and returns the one after it.
+    /// Returns a chunk to the pool. Returns the number of the next chunk of its chain.
     fn free_chunk(&mut self, at: u32) -> u32 {
         let next = std::mem::replace(&mut self.nexts[at as usize], self.free);
         self.free = at;
         next
     }
 
-    /// Makes the next non-empty slot current. Called when `current` is used up and an event is
-    /// pending.
+    /// Makes the next non-empty slot current. Called when all events of `current` were popped and
+    /// another event is pending.
     fn advance(&mut self) {
         self.current.clear();
         self.cursor = 0;
@@ -345,7 +352,7 @@ impl Wheel {
         self.fresh = true;
     }
 
-    /// Spreads a far slot over the near ones. Its first tick becomes current.
+    /// Moves the events of a far slot to the near slots. The first near slot becomes current.
     #[allow(clippy::cast_possible_truncation)] // masked to the number of slots
     fn cascade(&mut self, epoch: u64) {
         let index = epoch as usize & (FAR_SLOTS - 1);
@@ -363,7 +370,8 @@ impl Wheel {
         }
     }
 
-    /// Moves to the epoch of the heap's first event and takes in all events that now fit.
+    /// Moves the clock of the wheel to the first event of the heap. Then moves all events that now
+    /// fall into the two levels from the heap to the wheel.
     fn enter_beyond(&mut self) {
         let Some(Reverse(first)) = self.beyond.peek() else {
             unreachable!("something is pending");
@@ -382,8 +390,8 @@ impl Wheel {
     }
 }
 
-/// The first busy slot after `position` within its aligned round of 2^`bits` slots, as an
-/// absolute position.
+/// Returns the first non-empty slot after `position`, as an absolute position. The search ends at
+/// the end of the aligned round of 2^`bits` slots.
 #[allow(clippy::cast_possible_truncation)] // masked to the number of slots
 fn next_busy(busy: &[u64], position: u64, bits: u32) -> Option<u64> {
     let slots = 1_usize << bits;

@@ -1,94 +1,96 @@
-//! Faults as data: kind, position, beginning and end.
+//! Faults of a scenario as data: kind, links or hosts, beginning and end.
 
 use serde::{Deserialize, Serialize};
 
-/// One fault. Times are microseconds from the start; a fault without `until_us` stays. Links are
-/// named as in [`crate::engine::topology::name`]. If two faults of one kind overlap on a link, the later
-/// setting applies until the first of the two ends. A link is up again when every fault that took
-/// it down has ended.
+/// One fault of a scenario. Times are microseconds from the start; a fault without `until_us` stays
+/// until the end of the run. Links are named as in [`crate::topology::name`]. If two faults of one
+/// kind overlap on a link, the later setting applies until the first of the two faults ends. A link
+/// that failed several times is up again when all these faults have ended.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Fault {
     /// Links fail silently: all packets sent over them are lost, and no switch notices.
     LinkDown {
-        /// Names of the links.
+        /// Names of the links that fail.
         links: String,
-        /// Time of the failure.
+        /// Time of the failure, in microseconds.
         at_us: f64,
-        /// Time of the repair.
+        /// Time of the repair, in microseconds; `None` if the links stay down.
         until_us: Option<f64>,
     },
     /// Links run at a fraction of their speed.
     LinkSlow {
-        /// Names of the links.
+        /// Names of the links that become slow.
         links: String,
-        /// The fraction, above zero.
+        /// Fraction of the speed that remains, above zero.
         fraction: f64,
-        /// Time when the fault begins.
+        /// Time when the fault begins, in microseconds.
         at_us: f64,
-        /// Time when the fault ends.
+        /// Time when the fault ends, in microseconds; `None` if it stays.
         until_us: Option<f64>,
     },
     /// Links lose packets at random.
     Loss {
-        /// Names of the links.
+        /// Names of the links that lose packets.
         links: String,
-        /// The probability per packet.
+        /// Probability that a packet is lost.
         probability: f64,
-        /// Time when the fault begins.
+        /// Time when the fault begins, in microseconds.
         at_us: f64,
-        /// Time when the fault ends.
+        /// Time when the fault ends, in microseconds; `None` if it stays.
         until_us: Option<f64>,
     },
-    /// Links flip bits. The receiving host's checksum drops such packets, unless the world is
-    /// configured so that checksums miss the error.
+    /// Links flip bits. The receiving host's checksum detects the error and drops the packet,
+    /// unless the world is configured so that checksums miss the error.
     Corrupt {
-        /// Names of the links.
+        /// Names of the links that flip bits.
         links: String,
-        /// The probability per packet.
+        /// Probability that a bit of a packet is flipped.
         probability: f64,
-        /// Time when the fault begins.
+        /// Time when the fault begins, in microseconds.
         at_us: f64,
-        /// Time when the fault ends.
+        /// Time when the fault ends, in microseconds; `None` if it stays.
         until_us: Option<f64>,
     },
     /// Links deliver packets twice.
     Duplicate {
-        /// Names of the links.
+        /// Names of the links that duplicate packets.
         links: String,
-        /// The probability per packet.
+        /// Probability that a packet is duplicated.
         probability: f64,
-        /// Time when the fault begins.
+        /// Time when the fault begins, in microseconds.
         at_us: f64,
-        /// Time when the fault ends.
+        /// Time when the fault ends, in microseconds; `None` if it stays.
         until_us: Option<f64>,
     },
     /// A host's machine crashes and restarts at once, without any state.
     Restart {
-        /// Number of the host.
+        /// Number of the host that restarts.
         host: u32,
-        /// Time of the restart.
+        /// Time of the restart, in microseconds.
         at_us: f64,
     },
     /// Some hosts are cut off from all others.
     Partition {
-        /// Hosts on one side.
+        /// Numbers of the hosts on one side; all other hosts are on the other side.
         hosts: Vec<u32>,
-        /// Time when the fault begins.
+        /// Time when the fault begins, in microseconds.
         at_us: f64,
-        /// Time when the fault ends.
+        /// Time when the fault ends, in microseconds; `None` if it stays.
         until_us: Option<f64>,
     },
-    /// The `-failed N` of htsim: the first links from the core down run at a quarter of their
-    /// speed. They are counted in the order of the aggregation switches.
+    /// The option `-failed N` of htsim: the first `count` links from core to aggregation switches
+    /// run at a quarter of their speed, for the whole run. They are counted in the order of the
+    /// aggregation switches.
     SlowCoreLinks {
-        /// Number of links.
+        /// Number of slow links.
         count: u32,
     },
 }
 
 impl Fault {
-    /// Times when the fault begins and ends, in microseconds.
+    /// Returns the times when the fault begins and ends, in microseconds. The end is `None` if the
+    /// fault stays.
     pub fn span_us(&self) -> (f64, Option<f64>) {
         match self {
             Self::LinkDown { at_us, until_us, .. }
@@ -102,7 +104,8 @@ impl Fault {
         }
     }
 
-    /// Names of the links of the fault, as given; `None` if it concerns no links.
+    /// Returns the names of the links of the fault, as given in the scenario; `None` if the fault
+    /// does not concern links.
     pub fn links(&self) -> Option<&str> {
         match self {
             Self::LinkDown { links, .. }
@@ -114,10 +117,10 @@ impl Fault {
         }
     }
 
-    /// Checks the numbers.
+    /// Checks that times, fractions and probabilities are in range.
     ///
     /// # Errors
-    /// Describes the fault in a number, and names its field.
+    /// A description of the value that is out of range, with the name of its field.
     pub fn check(&self) -> Result<(), String> {
         let (at_us, until_us) = self.span_us();
         if !(0.0..=1e12).contains(&at_us) {

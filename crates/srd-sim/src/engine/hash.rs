@@ -1,6 +1,7 @@
-//! Equal-cost multipath: the hash of the outer 5-tuple and a switch's choice from it.
+//! Equal-cost multipath: the hash of a packet's outer 5-tuple, and a switch's choice of a link from
+//! this hash.
 
-/// Mixes the bits of a word: the SplitMix64 finaliser (Stafford's variant 13).
+/// Mixes the bits of a word with the SplitMix64 finaliser (Stafford's variant 13).
 #[inline]
 pub const fn mix(mut z: u64) -> u64 {
     z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -8,7 +9,8 @@ pub const fn mix(mut z: u64) -> u64 {
     z ^ (z >> 31)
 }
 
-/// Hash of a packet's outer 5-tuple, computed once where the packet enters the network.
+/// Returns the hash of a packet's outer 5-tuple. It is computed once, when the packet enters the
+/// network.
 #[allow(clippy::cast_possible_truncation)] // half of a mixed word is as good as the whole
 #[inline]
 pub const fn five_tuple(src: u32, dst: u32, src_port: u16, dst_port: u16, protocol: u8) -> u32 {
@@ -17,8 +19,8 @@ pub const fn five_tuple(src: u32, dst: u32, src_port: u16, dst_port: u16, protoc
     mix(mix(hosts.wrapping_add(0x9e37_79b9_7f4a_7c15)) ^ ports) as u32
 }
 
-/// Chooses the link of a packet with this hash, out of `ways` equal links of a switch with this
-/// salt.
+/// Chooses one of `ways` equal links for a packet, from the packet's hash and the switch's salt.
+/// Returns a number below `ways`.
 #[allow(clippy::cast_possible_truncation)] // the product's high half is below `ways`
 #[inline]
 pub const fn choose(hash: u32, salt: u32, ways: u32) -> u32 {

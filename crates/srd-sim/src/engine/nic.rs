@@ -10,21 +10,21 @@ use srd_proto::{Instant, PacketMeta, PacketRef, Stats, Transmit, TransmitBuf};
 use crate::engine::hash::mix;
 use crate::engine::node::{Body, HostId, PROTOCOL_UDP, Packet};
 
-/// First source port that carries entropy.
+/// UDP source port for entropy value 0; entropy value `n` uses this port plus `n`.
 pub const PORT_BASE: u16 = 49_152;
 
-/// Address of a host.
+/// Returns the IPv4 address of a host, with a UDP port.
 pub fn address(host: HostId, port: u16) -> SocketAddr {
     SocketAddr::new(IpAddr::V4(inner_address(host)), port)
 }
 
-/// Address of a host, without a port.
+/// Returns the IPv4 address of a host: 10.0.0.0 plus its number.
 pub fn inner_address(host: HostId) -> Ipv4Addr {
     let [_, a, b, c] = host.0.to_be_bytes();
     Ipv4Addr::new(10, a, b, c)
 }
 
-/// Host at an IPv4 address; `None` for IPv6, which no host has.
+/// Returns the host at an IPv4 address, and `None` for IPv6, which the simulator does not use.
 pub fn host_at(address: IpAddr) -> Option<HostId> {
     match address {
         IpAddr::V4(ip) => Some(HostId(u32::from(ip) & 0x00ff_ffff)),
@@ -32,7 +32,8 @@ pub fn host_at(address: IpAddr) -> Option<HostId> {
     }
 }
 
-/// Seed of one run of a host's endpoint.
+/// Returns the seed for one run of a host's endpoint. `epoch` counts the runs: it grows with every
+/// restart of the host.
 pub fn seed_bytes(seed: u64, host: HostId, epoch: u64) -> [u8; 32] {
     let mut bytes = [0; 32];
     for (n, word) in (0_u64..).zip(bytes.chunks_exact_mut(8)) {
@@ -42,21 +43,21 @@ pub fn seed_bytes(seed: u64, host: HostId, epoch: u64) -> [u8; 32] {
     bytes
 }
 
-/// Counters of an endpoint that are summed over the runs of a host.
+/// Packet counters of one endpoint, or the sum over several endpoints.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Totals {
-    /// Data packets, retransmissions included.
+    /// Data packets sent, retransmissions included.
     pub data: u64,
     /// Data packets that were retransmitted.
     pub again: u64,
-    /// Acknowledgements.
+    /// Acknowledgements sent.
     pub acks: u64,
-    /// Retransmission timeouts.
+    /// Retransmission timeouts that expired.
     pub timeouts: u64,
 }
 
 impl Totals {
-    /// Counters of one run.
+    /// Returns the counters of an endpoint since its creation.
     pub fn of(stats: &Stats) -> Self {
         Self {
             data: stats.data_pkts,
@@ -80,13 +81,13 @@ impl Add for Totals {
     }
 }
 
-/// Creates a buffer for one packet at a time: the world polls no more.
+/// Creates a transmit buffer for one packet, because the world polls endpoints for single packets.
 pub fn transmit_buf() -> TransmitBuf {
     TransmitBuf::new(1, usize::from(u16::MAX))
 }
 
-/// Fills a slot with the packet that an endpoint has written into `buf`. `overhead_bytes` are
-/// the headers below SRD.
+/// Fills a packet slot with the packet that an endpoint has written into `buf`. `overhead_bytes` is
+/// the length of the headers below SRD.
 pub fn fill(
     slot: &mut Packet,
     host: HostId,
@@ -110,7 +111,7 @@ pub fn fill(
     slot.corrupted = false;
 }
 
-/// Metadata of an arrived packet for an endpoint.
+/// Returns the metadata with which an endpoint processes an arrived packet.
 pub fn meta(now: Instant, packet: &Packet) -> PacketMeta {
     PacketMeta {
         source: address(packet.src, packet.src_port),
@@ -120,7 +121,9 @@ pub fn meta(now: Instant, packet: &Packet) -> PacketMeta {
     }
 }
 
-/// Opens an arrived packet for an endpoint; `None` if it is no SRD packet, or was trimmed.
+/// Returns the metadata and bytes of an arrived packet for an endpoint; `None` if the packet is not
+/// an SRD packet or was trimmed. If `is_sealed`, the packet is encrypted, and header and payload
+/// are one piece.
 pub fn open(
     now: Instant,
     packet: &mut Packet,

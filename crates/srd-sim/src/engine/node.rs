@@ -13,29 +13,29 @@ use srd_proto::transmit::Ecn;
 use crate::machines::roce::packet::RocePacket;
 use crate::machines::tcp::TcpSegment;
 
-/// A host, numbered from zero as in the connection-matrix files.
+/// Number of a host, from zero, as in the connection-matrix files.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Hash, Default)]
 pub struct HostId(pub u32);
 
-/// A flow of the workload, numbered from zero in the order of the workload.
+/// Number of a flow, from zero, in the order of the workload.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Hash, Default)]
 pub struct FlowId(pub u32);
 
 impl HostId {
-    /// The number as an index.
+    /// Returns the host's number as an index of a list.
     pub const fn index(self) -> usize {
         self.0 as usize
     }
 }
 
 impl FlowId {
-    /// The number as an index.
+    /// Returns the flow's number as an index of a list.
     pub const fn index(self) -> usize {
         self.0 as usize
     }
 }
 
-/// Flow size that means "until the horizon".
+/// Flow size of an endless flow, which sends until the end of the run.
 pub const ENDLESS: u64 = u64::MAX;
 
 /// A flow that a node has to send.
@@ -43,11 +43,11 @@ pub const ENDLESS: u64 = u64::MAX;
 pub struct FlowSpec {
     /// Number of the flow, to which outcomes refer.
     pub id: FlowId,
-    /// The sender.
+    /// Host that sends the flow.
     pub src: HostId,
-    /// The receiver.
+    /// Host that receives the flow.
     pub dst: HostId,
-    /// Application bytes, or [`ENDLESS`].
+    /// Application bytes of the flow, or [`ENDLESS`].
     pub bytes: u64,
 }
 
@@ -56,10 +56,12 @@ pub const PROTOCOL_UDP: u8 = 17;
 /// The IP protocol number of TCP.
 pub const PROTOCOL_TCP: u8 = 6;
 
-/// Bytes of an SRD packet's head that are stored inside the packet slot.
+/// Largest number of bytes of an SRD packet's head (header and control data) that are stored inside
+/// the packet slot. A longer head is stored in memory of its own.
 pub const HEAD_INLINE_BYTES: usize = 40;
 
-/// One packet. The switches read only the outer 5-tuple, the size and the ECN field.
+/// One packet in the simulated network. The switches read only the outer 5-tuple, the size and the
+/// ECN field.
 #[derive(Clone, Debug)]
 pub struct Packet {
     /// The sending host: the outer source address.
@@ -72,18 +74,17 @@ pub struct Packet {
     pub src_port: u16,
     /// The outer destination port.
     pub dst_port: u16,
-    /// The IP protocol number.
+    /// The IP protocol number of the packet.
     pub protocol: u8,
-    /// The ECN field: as sent, and after arrival as received.
+    /// The ECN field, as the sender set it. On arrival it contains the marks of switches.
     pub ecn: Ecn,
     /// Whether the sender classes the packet as control (acknowledgement, probe). Ports with a
     /// control class send such packets first.
     pub control: bool,
     /// Whether a switch cut the payload off because its queue was full.
     pub trimmed: bool,
-    /// Whether bits were flipped on the way. Set only if the body carries no bytes to flip, or if
-    /// the world models a checksum that misses the error; otherwise the host's NIC drops the
-    /// packet.
+    /// Whether a link flipped bits of the packet. Set only if the world models a checksum that
+    /// misses the error; otherwise the receiving host's NIC drops the packet.
     pub corrupted: bool,
     /// Content of the packet.
     pub body: Body,
@@ -92,28 +93,29 @@ pub struct Packet {
 /// Content of a packet.
 #[derive(Clone, Debug, Default)]
 pub enum Body {
-    /// An empty slot.
+    /// No packet: the slot is empty.
     #[default]
     Empty,
-    /// A packet of the SRD core, as bytes.
+    /// A packet of the production SRD endpoint, as bytes.
     Srd(SrdBody),
     /// A segment of the TCP model.
     Tcp(TcpSegment),
-    /// A packet of RoCE.
+    /// A packet of the RoCE model.
     Roce(RocePacket),
-    /// No content, only a size: background load, and the engine's test node.
+    /// A packet of background load, with a size but without content. The number is that of the
+    /// load's source.
     Background(FlowId),
 }
 
-/// Bytes of an SRD packet: a head, and a payload by reference.
+/// Bytes of an SRD packet: a head, which is a copy, and a payload by reference.
 #[derive(Clone, Debug)]
 pub struct SrdBody {
     head_inline: [u8; HEAD_INLINE_BYTES],
     head_bytes: u16,
-    // The allocation stays when the slot is reused, so that long heads (acknowledgements with
-    // bitmaps, sealed packets) allocate once for each slot.
+    // The allocation stays when the slot is reused. So long heads (acknowledgements with bitmaps,
+    // encrypted packets) allocate memory once for each slot.
     spill: Option<Box<[u8]>>,
-    /// The payload; it may be empty.
+    /// The payload of the packet; empty for control packets.
     pub payload: Bytes,
 }
 
@@ -138,7 +140,7 @@ impl SrdBody {
         }
     }
 
-    /// The head.
+    /// Returns the head of the packet.
     pub fn head(&self) -> &[u8] {
         let len = usize::from(self.head_bytes);
         match (&self.spill, self.head_inline.get(..len)) {
@@ -148,7 +150,7 @@ impl SrdBody {
         }
     }
 
-    /// The head, for changes in place (decryption, bit flips).
+    /// Returns the head of the packet for changes in place (decryption, bit flips).
     pub fn head_mut(&mut self) -> &mut [u8] {
         let len = usize::from(self.head_bytes);
         if len <= HEAD_INLINE_BYTES {
@@ -158,14 +160,14 @@ impl SrdBody {
         &mut spill[..len]
     }
 
-    /// Head and payload at once.
+    /// Returns head and payload of the packet.
     pub fn parts(&self) -> (&[u8], &[u8]) {
         (self.head(), &self.payload)
     }
 }
 
 impl Packet {
-    /// Creates an empty slot.
+    /// Creates an empty packet slot.
     pub const fn empty() -> Self {
         Self {
             src: HostId(0),
@@ -182,7 +184,8 @@ impl Packet {
         }
     }
 
-    /// Reads one field of each cache line of the packet.
+    /// Reads one field of each cache line of the packet, so that the packet is in the cache. The
+    /// returned number has no meaning.
     #[inline]
     pub fn warm(&self) -> u64 {
         let tail = match &self.body {
@@ -213,45 +216,45 @@ impl Packet {
     }
 }
 
-/// Reports of a node, apart from packets. The world drains them after every call.
+/// Reports of a node, other than packets. The world removes them after every call of the node.
 #[derive(Debug, Default)]
 pub struct Outcomes {
-    /// Flows of which every byte is acknowledged.
+    /// Flows of which the sender has all acknowledgements, or which it has ended after a failure.
     pub completed: Vec<FlowId>,
-    /// Application data that arrived, each piece once per delivery to the application.
+    /// Application data that arrived: one entry for each time a piece is passed to the application.
     pub delivered: Vec<Delivered>,
     /// Parts of flows that the transport has given up.
     pub failed: Vec<Failed>,
-    /// Packets that the transport sent again because it took them for lost.
+    /// Number of packets that the transport retransmitted because it considered them lost.
     pub retransmitted_packets: u64,
 }
 
-/// A piece of application data at its receiver.
+/// A piece of application data that has reached its receiver.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Delivered {
-    /// Flow of the piece.
+    /// Flow to which the piece belongs.
     pub flow: FlowId,
-    /// Index of the datagram, or byte offset in a stream.
+    /// Index of the datagram in the flow, or byte offset in a stream.
     pub index: u64,
-    /// Length of the piece.
+    /// Length of the piece in bytes.
     pub bytes: u32,
-    /// Whether the content equals the sent bytes, as far as the node checked.
+    /// Whether the content equals the sent bytes. True if the node does not compare the bytes.
     pub intact: bool,
 }
 
-/// A part of a flow that its sender has given up.
+/// A part of a flow that the sending transport has given up.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Failed {
-    /// Flow of the part.
+    /// Flow to which the part belongs.
     pub flow: FlowId,
-    /// Index of the part.
+    /// Index of the part within the flow.
     pub index: u64,
-    /// The transport's status number.
+    /// Status number of the failure, as the transport defines it.
     pub status: u8,
 }
 
 impl Outcomes {
-    /// Whether nothing was reported.
+    /// Whether there is no completion, no delivery and no failure.
     pub fn is_empty(&self) -> bool {
         self.completed.is_empty() && self.delivered.is_empty() && self.failed.is_empty()
     }
@@ -259,47 +262,53 @@ impl Outcomes {
 
 /// A machine on the network: a transport with its senders and receivers.
 ///
+/// The time `now` never decreases from call to call. After any of `start_flow`, `on_packet` and
+/// `on_timer`, and whenever the host's link becomes free, the world calls `poll_packet` until it
+/// returns false or the link is busy. The world then reads `next_timer`.
+///
 /// Calls come with a clock that never runs backwards. After any of `start_flow`, `on_packet`
 /// and `on_timer`, and whenever the host's link becomes free, the world calls `poll_packet`
 /// until it returns false or the link is busy, and reads `next_timer`.
 pub trait Node {
-    /// Starts a flow of this host.
+    /// Starts to send a flow from this host.
     fn start_flow(&mut self, now: Instant, flow: &FlowSpec, out: &mut Outcomes);
 
-    /// Processes an arrived packet. It may be consumed in place; its slot is recycled afterwards.
+    /// Processes an arrived packet. The node may modify the packet, because its slot is reused
+    /// afterwards.
     fn on_packet(&mut self, now: Instant, packet: &mut Packet, out: &mut Outcomes);
 
-    /// Processes the deadline of `next_timer`.
+    /// Processes the deadline that `next_timer` returned.
     fn on_timer(&mut self, now: Instant, out: &mut Outcomes);
 
-    /// Time when `on_timer` is next due: it may be early, never late. After `on_timer(now)` and a
-    /// drain of `poll_packet`, it is later than `now`.
+    /// Returns the time when `on_timer` has to be called next, or `None`. The time may be too
+    /// early, but never too late. After `on_timer(now)` and after `poll_packet` has returned false,
+    /// it must be later than `now`.
     fn next_timer(&self) -> Option<Instant>;
 
     /// Fills every field of `slot` with the next packet and returns true, or returns false if there
-    /// is no packet. The link is free.
+    /// is no packet. The world calls this only while the link is free.
     fn poll_packet(&mut self, now: Instant, slot: &mut Packet, out: &mut Outcomes) -> bool;
 
-    /// Fills `slot` while the host's link is paused (priority flow control), as
-    /// [`Self::poll_packet`] does: only with packets of a class that pauses do not stop.
+    /// Fills `slot` as [`Self::poll_packet`] does, while the host's link is paused (priority flow
+    /// control). Only packets of a class that pause frames do not stop are permitted.
     fn poll_unpaused(&mut self, _now: Instant, _slot: &mut Packet) -> bool {
         false
     }
 
-    /// Reads the data that `on_packet` will need for this packet, changes nothing, and returns any
-    /// number computed from it. The world calls this for several nodes in a row before it hands
-    /// over their packets, so that the latencies of memory overlap.
+    /// Reads the data that `on_packet` will need for this packet, and changes nothing. The returned
+    /// number has no meaning. The world calls this function for several nodes in a row before it
+    /// passes their packets to them. So the memory accesses overlap.
     fn warm_for_packet(&self, packet: &Packet) -> u64 {
         packet.warm()
     }
 
-    /// Reads the data that `poll_packet` will need, as [`Self::warm_for_packet`] does.
+    /// Reads the data that `poll_packet` will need, in the manner of [`Self::warm_for_packet`].
     fn warm_for_poll(&self) -> u64 {
         0
     }
 
-    /// Restarts the machine after a crash, without any state. Its unfinished flows are reported as
-    /// failed.
+    /// Restarts the machine after a crash, without any state. Reports the unfinished flows of the
+    /// host as failed.
     fn restart(&mut self, now: Instant, out: &mut Outcomes);
 }
 

@@ -1,9 +1,9 @@
-//! Packets of the simulator as bytes of IPv4, for capture files.
+//! Packets of the simulator as bytes of IPv4 packets, for capture files.
 //!
-//! SRD's bytes are those that its endpoint sent. TCP's model has fields and no bytes: they are
-//! written as the header that Linux would send, with the low 32 bits of offsets, timestamps in
-//! microseconds, and zeros for payload. RoCE's fields are written as well, with a CRC of zero. UDP
-//! checksums are zero, that is, not computed.
+//! The bytes of an SRD packet are those that its endpoint sent. The TCP model has fields instead of
+//! bytes. They are written as the header that Linux would send, with the low 32 bits of offsets,
+//! timestamps in microseconds, and zeros for payload. The fields of a RoCE packet are written as
+//! headers as well, with a CRC of zero. UDP checksums are zero, which means "not computed".
 
 use srd_proto::transmit::Ecn;
 
@@ -15,14 +15,14 @@ use crate::machines::tcp::segment::{FLAG_ACK, FLAG_CWR, FLAG_ECE, FLAG_PSH, FLAG
 
 const IP_BYTES: usize = 20;
 const UDP_BYTES: usize = 8;
-/// Remaining hops of a packet.
+/// Value of the TTL field of every packet.
 const TTL: u8 = 64;
-/// The header's flag that forbids fragments.
+/// The flag of the IPv4 header that forbids fragmentation (DF).
 const DONT_FRAGMENT: u16 = 0x4000;
 
-/// Writes the first `most` bytes of a packet, and returns its length. With `marked`, a switch set
-/// congestion experienced. With `trimmed`, a switch cut the payload off; the value is the remaining
-/// bytes.
+/// Appends the first `most` bytes of a packet to `into`, and returns the whole length of the
+/// packet. If `marked`, a switch set congestion experienced (CE). `trimmed` is the length that
+/// remains after a switch cut the payload off.
 pub(crate) fn write(
     packet: &Packet,
     marked: bool,
@@ -126,7 +126,7 @@ fn tcp(packet: &Packet, segment: &TcpSegment, into: &mut Vec<u8>) {
     into.extend([0, flags]);
     into.extend(u16::MAX.to_be_bytes());
     into.extend([0; 4]);
-    // Two bytes of padding, then timestamps (RFC 7323).
+    // Two bytes of padding, and the timestamp option (RFC 7323).
     into.extend([1, 1, 8, 10]);
     into.extend(((segment.timestamp_ns / 1000) as u32).to_be_bytes());
     into.extend(((segment.timestamp_echo_ns / 1000) as u32).to_be_bytes());
@@ -139,7 +139,7 @@ fn tcp(packet: &Packet, segment: &TcpSegment, into: &mut Vec<u8>) {
     }
     let header = into.len() - begin;
     into[begin + 12] = u8::try_from(header / 4).unwrap_or(15) << 4;
-    // The zeros of the payload add nothing to the sum.
+    // The payload consists of zeros and does not change the checksum.
     let pseudo = sum_of(&inner_address(packet.src).octets())
         + sum_of(&inner_address(packet.dst).octets())
         + u32::from(PROTOCOL_TCP)
@@ -155,7 +155,7 @@ fn sum_of(bytes: &[u8]) -> u32 {
         .sum()
 }
 
-/// Internet checksum of a sum (RFC 1071).
+/// Returns the Internet checksum for a sum of 16-bit words (RFC 1071).
 #[allow(clippy::cast_possible_truncation)] // folded into 16 bits before
 fn checksum(mut sum: u32) -> u16 {
     while sum > 0xffff {

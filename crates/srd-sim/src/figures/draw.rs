@@ -1,4 +1,4 @@
-//! Turns runs into charts, tables and sentences.
+//! Conversion of runs into charts, tables and sentences for the figures of the SRD paper.
 
 use std::fmt::Write as _;
 
@@ -7,31 +7,31 @@ use crate::engine::world::US;
 use crate::runs::report;
 use crate::runs::run::RunResult;
 
-/// Minimum retransmission timeout of TCP in the figures.
+/// Minimum retransmission timeout of TCP in the figures, in microseconds.
 const RTO_MIN_US: f64 = 50_000.0;
 
-/// A file of a figure.
+/// A file that belongs to a figure.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct File {
-    /// Its name.
+    /// Name of the file.
     pub name: String,
     /// Content of the file.
     pub text: String,
 }
 
-/// A figure that was run.
+/// The results of a figure.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Drawn {
-    /// The charts, as SVG.
+    /// The charts of the figure, as SVG.
     pub charts: Vec<File>,
-    /// The numbers, as CSV.
+    /// The numbers of the figure, as CSV.
     pub table: File,
-    /// Our results: a sentence for each transport.
+    /// The simulator's results in words: a sentence for each transport.
     pub ours: Vec<String>,
 }
 
 impl Figure {
-    /// Draws the figure from the results of its jobs.
+    /// Creates charts, table and sentences from the results of the figure's jobs.
     pub fn draw(&self, results: &[RunResult]) -> Drawn {
         let all: Vec<&RunResult> = results.iter().collect();
         let chart = |what: &str, svg: Option<String>| {
@@ -58,7 +58,7 @@ impl Figure {
         }
     }
 
-    /// Sentence about the runs of one transport.
+    /// Returns a sentence about the runs of one transport.
     fn sentence(&self, results: &[&RunResult]) -> String {
         let name = results.first().map_or("", |result| result.transport);
         let what = match self.kind {
@@ -70,7 +70,7 @@ impl Figure {
     }
 }
 
-/// The results of each transport, in the order in which transports first appear.
+/// Returns the results of each transport, in the order in which transports first appear.
 fn by_transport(results: &[RunResult]) -> Vec<Vec<&RunResult>> {
     let mut groups: Vec<Vec<&RunResult>> = Vec::new();
     for result in results {

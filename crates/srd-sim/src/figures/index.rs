@@ -1,4 +1,4 @@
-//! A page with all figures, each beside the paper's statement.
+//! An HTML page with all figures, each with the paper's statement.
 
 use std::fmt::Write as _;
 
@@ -8,7 +8,7 @@ use srd_chart::escape;
 const STYLE: &str = "body{font:16px/1.5 system-ui,sans-serif;max-width:60rem;margin:2rem auto;\
 padding:0 1rem}img{max-width:100%}dt{font-weight:600}dd{margin:0 0 .6rem 0}";
 
-/// Writes the page.
+/// Returns the HTML page.
 pub fn index_html(figures: &[(Figure, Drawn)]) -> String {
     let mut page = format!(
         "<!doctype html>\n<html lang=\"en\"><meta charset=\"utf-8\">\n\

@@ -2,9 +2,10 @@
 //! Protocol for Elastic and Scalable HPC", IEEE Micro 40(6), 2020), from the simulator.
 //!
 //! The paper measured MPI over TCP and over SRD at 100 Gb/s. This module runs the same experiments
-//! in the simulated network: messages of the Messaging Layer, datagrams of the endpoint, TCP that
-//! the guests' cards carry over SRD, and TCP as it is. Each figure becomes charts (SVG), numbers
-//! (CSV) and a sentence for each transport, beside the statement of the paper.
+//! in the simulated network, with four transports: messages of the Messaging Layer, datagrams of
+//! the endpoint, TCP that the guests' cards carry over SRD, and TCP over the network itself. Each
+//! figure becomes charts (SVG), numbers (CSV) and a sentence for each transport, together with the
+//! statement of the paper.
 
 mod draw;
 mod index;
@@ -23,14 +24,15 @@ const INCAST: &str = include_str!("../../../../scenarios/paper-a-express.toml");
 const PERSISTENT: &str = include_str!("../../../../scenarios/paper-b-express.toml");
 const RACKS: &str = include_str!("../../../../scenarios/paper-c-express.toml");
 
-/// Transports for flows that end. Endless flows are not messages, so `Efa` is only in this list.
+/// Transports for workloads whose flows end. `Efa` is only in this list, because an endless flow is
+/// not a message.
 const ENDING: [Transport; 4] = [Transport::Efa, Transport::Srd, Transport::Express, Transport::Tcp];
 const ENDLESS: [Transport; 3] = [Transport::Srd, Transport::Express, Transport::Tcp];
 
-/// Contents of a figure.
+/// Kind of a figure, which determines its charts and numbers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Kind {
-    /// The slowest flow for each size.
+    /// The slowest flow of each transfer size.
     Sizes,
     /// The distribution of completion times.
     Distribution,
@@ -41,26 +43,27 @@ enum Kind {
 /// A figure of the paper, ready to run.
 #[derive(Clone, Debug)]
 pub struct Figure {
-    /// Its number in the paper.
+    /// Number of the figure in the paper.
     pub number: u8,
     /// Subject of the figure.
     pub title: &'static str,
     /// Statement of the paper about the figure.
     pub paper: &'static str,
-    /// Difference from the paper's experiment.
+    /// Difference between this experiment and that of the paper; empty if the experiments are
+    /// alike.
     pub note: &'static str,
     kind: Kind,
     jobs: Vec<Job>,
 }
 
 impl Figure {
-    /// Jobs to run; [`Figure::draw`] takes their results in this order.
+    /// Returns the jobs to run. [`Figure::draw`] takes their results in the order of the jobs.
     pub fn jobs(&self) -> &[Job] {
         &self.jobs
     }
 }
 
-/// Size of the experiments.
+/// Size of the experiments: of flows, time and number of seeds.
 #[derive(Clone, Copy, Debug)]
 struct Extent {
     sizes: &'static [&'static str],
@@ -91,7 +94,7 @@ fn scenario(name: &str, text: &str, sets: &[&str]) -> Result<Scenario, ScenarioE
     Scenario::read(name, text, Path::new("."), &overrides)
 }
 
-/// Returns all figures. With `is_quick`, they have a small form that takes seconds.
+/// Returns all figures. If `is_quick`, their experiments are so small that they take seconds.
 ///
 /// # Errors
 /// If a scenario cannot be parsed.

@@ -1,4 +1,4 @@
-//! The figures in their quick form, and the paper's figure 3.
+//! Tests of the figures in their quick form, and of the paper's figure 3.
 
 use super::*;
 use crate::runs::run::RunResult;
@@ -27,7 +27,7 @@ fn every_figure_has_its_charts_numbers_and_sentences() {
     }
 }
 
-/// Completion times in milliseconds of all flows of a transport, in order.
+/// Returns the completion times of all flows of a transport in milliseconds, in ascending order.
 fn times_ms(results: &[RunResult], transport: Transport) -> Vec<f64> {
     let of = results.iter().filter(|result| result.transport == transport.name());
     let flows = of.flat_map(|result| &result.flow_records);
@@ -37,13 +37,13 @@ fn times_ms(results: &[RunResult], transport: Transport) -> Vec<f64> {
     times
 }
 
-/// Value below which `share` percent of the flows are.
+/// Returns the value below which `share` percent of the times are.
 fn percentile(times: &[f64], share: usize) -> f64 {
     times[(times.len() * share).div_ceil(100).max(1) - 1]
 }
 
-/// The paper's figure 3: 48 flows of 2 MB; TCP's minimum timeout is 50 ms. The whole distribution
-/// is in docs/perf-notes.md.
+/// The paper's figure 3 has 48 flows of 2 MB, and TCP's minimum timeout is 50 ms. The whole
+/// distribution is in docs/perf-notes.md.
 #[test]
 fn figure_3_has_the_distribution_of_the_paper() {
     let figure = figures(false).unwrap().into_iter().find(|figure| figure.number == 3).unwrap();
@@ -61,18 +61,17 @@ fn figure_3_has_the_distribution_of_the_paper() {
         let late = times.iter().filter(|ms| **ms > 50.0).count();
         println!("{}: {told} ms, {late} of 240 above 50 ms; ideal {ideal_ms:.2}", transport.name());
         match transport {
-            // Some flows end a timeout of 50 ms later; the others end before it, at different
-            // times.
+            // Some flows end one timeout of 50 ms later. The others end before, at different times.
             Transport::Tcp => {
                 assert!((5..=20).contains(&late), "{late}: {told}");
                 assert!(ninety_nine > 50.0 && ninety_five < 50.0 && last < 100.0, "{told}");
                 assert!(ninety > 1.3 * ideal_ms && median < 0.7 * ideal_ms, "{told}");
             }
-            // All flows end together, when the link has sent their bytes.
+            // All flows end at nearly the same time, when the link has sent all bytes.
             Transport::Srd | Transport::Express => {
                 assert!(first > ideal_ms && last < 1.03 * ideal_ms, "{told}");
             }
-            // Messages of one sender follow each other.
+            // The messages of one sender are sent one after the other.
             _ => assert!(last < 1.03 * ideal_ms, "{told}"),
         }
     }

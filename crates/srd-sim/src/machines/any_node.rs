@@ -1,4 +1,4 @@
-//! Machines that a scenario can put on its hosts, as one closed type.
+//! Machines that a scenario can put on its hosts, as one enum.
 
 use srd_proto::time::Instant;
 
@@ -11,25 +11,25 @@ use crate::machines::roce::RoceNode;
 use crate::machines::srd_node::SrdNode;
 use crate::machines::tcp::TcpNode;
 
-/// Any of these machines.
+/// A machine on a host: the transport that a scenario selects.
 #[allow(clippy::large_enum_variant)] // a world's nodes are of one kind and lie side by side
 pub enum AnyNode {
     /// The production SRD endpoint.
     Srd(SrdNode),
     /// The TCP model.
     Tcp(TcpNode),
-    /// RoCE, for lossless networks.
+    /// The RoCE model, for lossless networks.
     Roce(RoceNode),
-    /// TCP through the production card.
+    /// A guest with the TCP model behind the production ENA Express card.
     Express(Box<ExpressNode>),
-    /// A rank over the production Messaging Layer.
+    /// A rank of a parallel program over the production Messaging Layer.
     Rank(Box<RankNode>),
-    /// The engine's load generator.
+    /// A load generator for tests of the engine.
     Blast(Blast),
 }
 
 impl AnyNode {
-    /// Counters of the node's transport.
+    /// Returns the packet counters of the node's transport. The load generator counts nothing.
     pub fn sent(&self) -> Totals {
         match self {
             Self::Srd(node) => node.totals(),

@@ -1,8 +1,8 @@
 //! A load generator for tests and timings of the engine: a window of interchangeable packets,
 //! sprayed over all paths without regard to their state.
 //!
-//! The receiver counts packets and returns its count with every fourth packet. The sender goes on
-//! until enough packets have arrived according to this count. There is no order, no congestion
+//! The receiver counts packets and returns its count with every fourth packet. The sender continues
+//! until, according to this count, enough packets have arrived. There is no order, no congestion
 //! control and no retransmission, because all packets are alike.
 
 use std::collections::BTreeMap;
@@ -18,15 +18,15 @@ use crate::machines::tcp::TcpSegment;
 /// Parameters of a [`Blast`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct BlastConfig {
-    /// Wire bytes of a data packet.
+    /// Wire bytes of a data packet, headers included.
     pub packet_bytes: u16,
     /// Payload bytes of a data packet.
     pub payload_bytes: u16,
-    /// Packets in flight per flow.
+    /// Largest number of packets of a flow in flight.
     pub window_packets: u64,
-    /// Paths per flow.
+    /// Number of paths over which the packets of a flow are sprayed.
     pub paths: u16,
-    /// Silence after which everything in flight counts as lost.
+    /// Time without an acknowledgement after which all packets of a flow in flight count as lost.
     pub timeout: Duration,
 }
 
@@ -62,7 +62,7 @@ struct Receiving {
     owes_ack: bool,
 }
 
-/// The node.
+/// Node of a host that runs the load generator.
 pub struct Blast {
     host: HostId,
     config: BlastConfig,
@@ -73,7 +73,7 @@ pub struct Blast {
 }
 
 impl Blast {
-    /// The node of a host.
+    /// Creates the node of a host.
     pub fn new(host: u32, config: BlastConfig) -> Self {
         Self {
             host: HostId(host),
@@ -179,9 +179,10 @@ impl Node for Blast {
                     bytes: self.config.payload_bytes.into(),
                     intact: !packet.corrupted,
                 });
-                // The last few packets are like all others: after a pause the sender's timeout
-                // brings one more packet, so packets beyond a full window are acknowledged one by
-                // one.
+                // Beyond a full window, every packet is acknowledged: the receiver does not
+                // recognise the last packets of a flow, and their number may not be a multiple of
+                // four. A shorter flow needs the sender's timeout, after which the sender sends
+                // more packets.
                 let due = receiving.packets.is_multiple_of(ACK_EVERY)
                     || receiving.packets >= self.config.window_packets;
                 if due && !receiving.owes_ack {

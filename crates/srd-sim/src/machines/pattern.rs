@@ -3,9 +3,9 @@
 
 use crate::engine::hash::mix;
 
-/// Length of the pattern.
+/// Length of the pattern in bytes.
 pub(crate) const PATTERN_BYTES: usize = 1 << 17;
-/// The pattern.
+/// The bytes from which all payloads are taken.
 pub(crate) static PATTERN: [u8; PATTERN_BYTES] = pattern();
 
 #[allow(clippy::cast_possible_truncation)] // one byte of each word is wanted
@@ -19,7 +19,8 @@ const fn pattern() -> [u8; PATTERN_BYTES] {
     bytes
 }
 
-/// Yields `bytes` bytes of the pattern from an offset on, in pieces: after its end it begins anew.
+/// Yields `bytes` bytes of the pattern, beginning at offset `place`, in pieces. After its end the
+/// pattern begins anew.
 pub(crate) fn pieces(place: u64, bytes: usize) -> impl Iterator<Item = &'static [u8]> {
     let first = usize::try_from(place % PATTERN_BYTES as u64).expect("below its length");
     let (mut at, mut left) = (first, bytes);
@@ -30,7 +31,7 @@ pub(crate) fn pieces(place: u64, bytes: usize) -> impl Iterator<Item = &'static 
     })
 }
 
-/// Whether bytes equal the pattern from an offset on.
+/// Whether `bytes` equal the pattern from offset `place` on.
 pub(crate) fn is_at(place: u64, bytes: &[u8]) -> bool {
     let mut rest = bytes;
     pieces(place, bytes.len()).all(|piece| {

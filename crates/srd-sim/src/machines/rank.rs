@@ -2,9 +2,10 @@
 //! production endpoint, and an application that sends each flow of the workload as one message.
 //!
 //! A message's tag is its flow's number. A rank has the list of its incoming messages, as MPI ranks
-//! do, and posts receives in that order, a limited number at a time. A message that arrives earlier
-//! waits in the layer. The application's memory is imaginary: the address of a message follows from
-//! its flow, its bytes are a pattern, and written bytes are compared with the pattern.
+//! do, and posts receives in that order, a limited number at a time. A message that arrives before
+//! its receive is posted waits in the layer. The application's memory is imaginary: the address of
+//! a message follows from its flow, its bytes are a pattern, and written bytes are compared with
+//! the pattern.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -24,25 +25,26 @@ use crate::engine::node::{Delivered, Failed, FlowId, FlowSpec, HostId, Node, Out
 use crate::machines::pattern;
 use crate::workload::Workload;
 
-/// Largest number of operations of a rank in progress; further messages wait in the program.
+/// Largest number of operations that the layer of a rank accepts at a time; further messages wait
+/// in the application.
 const OPERATIONS_MAX: u32 = 4096;
-/// Largest number of receives that a rank has posted.
+/// Largest number of receives that a rank has posted at a time.
 const RECEIVES_MAX: u32 = 1024;
-/// Address space of a message in a rank's memory; a longer flow is refused.
+/// Size of the address range of each message in a rank's memory, in bytes. A longer flow fails.
 const MESSAGE_BYTES_MAX: u64 = 1 << 32;
-/// Idle time after which a peer's context hibernates, as `srd_host` sets it.
+/// Idle time after which the endpoint hibernates a peer's context. `srd_host` uses the same value.
 pub const IDLE_HIBERNATE: Duration = Duration::from_secs(1);
 
 /// A message that a rank will receive.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Incoming {
-    /// The flow; its number is the tag.
+    /// The flow of the message; its number is the tag.
     pub flow: FlowId,
-    /// Its bytes.
+    /// Length of the message in bytes.
     pub bytes: u64,
 }
 
-/// Incoming messages of each host, in the workload's order.
+/// Returns the incoming messages of each host, in the order of the workload.
 pub fn incoming(workload: &Workload, hosts: u32) -> Vec<Vec<Incoming>> {
     let mut incoming = vec![Vec::new(); hosts as usize];
     for (number, flow) in (0..).zip(&workload.flows) {
@@ -54,15 +56,15 @@ pub fn incoming(workload: &Workload, hosts: u32) -> Vec<Vec<Incoming>> {
 /// Configuration of a [`RankNode`].
 #[derive(Clone, Debug)]
 pub struct RankNodeConfig {
-    /// The endpoint's configuration.
+    /// Configuration of the host's endpoint.
     pub endpoint: srd_proto::Config,
-    /// Seed of the world.
+    /// Seed of all random values of the world.
     pub seed: u64,
-    /// Incoming messages of each rank.
+    /// Incoming messages of each rank, by host number.
     pub incoming: Arc<Vec<Vec<Incoming>>>,
 }
 
-/// The node.
+/// Node that runs one rank of a parallel program.
 pub struct RankNode {
     host: HostId,
     config: RankNodeConfig,
@@ -70,37 +72,40 @@ pub struct RankNode {
     rdm: Rdm,
     memory: Imaginary,
     peers: BTreeMap<HostId, Peer>,
-    // Messages that the layer has not accepted yet, and all messages that are not done.
+    // `waiting`: messages that the layer has not accepted yet. `live`: all messages that are not
+    // done.
     waiting: VecDeque<FlowSpec>,
     live: BTreeMap<FlowId, FlowSpec>,
-    // Incoming messages with a posted receive, and those that have arrived.
+    // `posted`: number of incoming messages with a posted receive. `received`: messages that have
+    // arrived.
     posted: usize,
     received: BTreeSet<FlowId>,
-    // Whether something has happened since the layer's last pump.
+    // Whether something has happened since [`Rdm::pump`] was last called.
     news: bool,
     epoch: u64,
     buf: TransmitBuf,
     past: Totals,
 }
 
-/// Memory that contains the expected pattern; it counts writes that differ from the pattern.
+/// Memory that always contains the expected pattern. Counts, for each flow, writes that differ from
+/// the pattern.
 #[derive(Debug, Default)]
 struct Imaginary {
     damaged: BTreeMap<FlowId, u64>,
 }
 
-/// Address of the message of a flow.
+/// Returns the address of a flow's message in the rank's memory.
 fn place(flow: FlowId) -> u64 {
     u64::from(flow.0) * MESSAGE_BYTES_MAX
 }
 
-/// The flow and offset at an address.
+/// Returns the flow whose message contains an address, and the offset within the message.
 fn flow_at(addr: u64) -> (FlowId, u64) {
     let flow = u32::try_from(addr / MESSAGE_BYTES_MAX).expect("the quotient has 32 bits");
     (FlowId(flow), addr % MESSAGE_BYTES_MAX)
 }
 
-/// Position in the pattern at which the content of an address begins.
+/// Returns the position in the pattern at which the content of an address begins.
 fn content_at(addr: u64) -> u64 {
     let (flow, offset) = flow_at(addr);
     mix(flow.0.into()).wrapping_add(offset)
@@ -141,7 +146,7 @@ fn rdm(config: &RankNodeConfig, host: HostId, epoch: u64, endpoint: &mut Endpoin
 }
 
 impl RankNode {
-    /// The node of a host.
+    /// Creates the node of a host.
     ///
     /// # Panics
     /// If the configuration is out of range; check the configuration before.
@@ -169,7 +174,7 @@ impl RankNode {
         node
     }
 
-    /// The endpoint.
+    /// Returns the endpoint, which carries the layer's datagrams.
     pub fn endpoint(&self) -> &Endpoint {
         &self.endpoint
     }
@@ -179,18 +184,19 @@ impl RankNode {
         &self.rdm
     }
 
-    /// Counters over all runs of the host.
+    /// Returns the packet counters of the host since the start of the simulation, restarts
+    /// included.
     pub fn totals(&self) -> Totals {
         self.past + Totals::of(self.endpoint.stats())
     }
 
-    /// Calls the layer.
+    /// Calls a function with the layer and with its environment: time, endpoint and memory.
     fn with<R>(&mut self, now: Instant, call: impl FnOnce(&mut Rdm, &mut World<'_>) -> R) -> R {
         let Self { endpoint, rdm, memory, .. } = self;
         call(rdm, &mut World { now, endpoint, memory })
     }
 
-    /// Posts receives for the next incoming messages, up to the limit.
+    /// Posts receives for the next incoming messages, until the layer accepts no more.
     fn post(&mut self, now: Instant) {
         let incoming = Arc::clone(&self.config.incoming);
         let mine = &incoming[self.host.index()];
@@ -215,7 +221,7 @@ impl RankNode {
         }
     }
 
-    /// Sends waiting messages, as far as the layer accepts them.
+    /// Sends waiting messages, until the layer accepts no more.
     fn send(&mut self, now: Instant, out: &mut Outcomes) {
         while let Some(flow) = self.waiting.front().copied() {
             let sent = self.peer(now, flow.dst).and_then(|to| {
@@ -251,7 +257,7 @@ impl RankNode {
         Ok(peer)
     }
 
-    /// Ends a flow of this host.
+    /// Ends a flow of this host. A `failure` is the status number that is reported.
     fn end(&mut self, flow: FlowId, failure: Option<u8>, out: &mut Outcomes) {
         if self.live.remove(&flow).is_none() {
             return;
@@ -262,7 +268,8 @@ impl RankNode {
         out.completed.push(flow);
     }
 
-    /// Handles completions, and then posts and sends as much as now fits.
+    /// Handles completions. Afterwards posts receives and sends messages until the layer accepts no
+    /// more.
     fn hear(&mut self, now: Instant, out: &mut Outcomes) {
         let mut any = false;
         while let Some(done) = self.rdm.poll() {
@@ -292,7 +299,8 @@ impl RankNode {
         }
     }
 
-    /// Lets the layer process new events. Returns whether the transport accepted anything.
+    /// Calls the layer to process what has happened. Returns whether the endpoint has accepted a
+    /// datagram.
     fn pump(&mut self, now: Instant, out: &mut Outcomes) -> bool {
         self.news = false;
         let took = self.with(now, Rdm::pump);
@@ -300,7 +308,7 @@ impl RankNode {
         took
     }
 
-    /// Hands the transport's events to the layer. Returns whether there were any.
+    /// Passes the endpoint's events to the layer. Returns whether there was any event.
     fn events(&mut self, now: Instant) -> bool {
         let mut any = false;
         while let Some(event) = self.endpoint.poll_event() {
@@ -312,7 +320,7 @@ impl RankNode {
     }
 }
 
-/// Status number of an outcome: its position among the outcomes.
+/// Returns the number that stands for an outcome in reports.
 fn status_of(outcome: Outcome) -> u8 {
     match outcome {
         Outcome::Ok => 0,
@@ -383,8 +391,8 @@ impl Node for RankNode {
         self.endpoint.stats().tx_pkts
     }
 
-    /// Restarts the program. Messages that it was sending have failed; it waits again for all its
-    /// incoming messages.
+    /// Restarts the program. The messages that it was sending fail, and it posts receives for all
+    /// its incoming messages again.
     fn restart(&mut self, now: Instant, out: &mut Outcomes) {
         self.past = self.totals();
         self.epoch += 1;

@@ -1,4 +1,4 @@
-//! Ranks in the simulated network.
+//! Tests of ranks in the simulated network.
 
 use super::*;
 use crate::engine::fault::Fault;
@@ -9,7 +9,7 @@ use crate::workload::{FlowPlan, Workload};
 
 const SECOND_PS: u64 = 1_000_000_000_000;
 
-/// Six hosts on two leaves and two spines.
+/// Returns a network of six hosts on two leaves and two spines.
 fn network(workload: Workload, faults: Vec<Fault>) -> Network<RankNode> {
     let links = Links {
         host_bps: 100_000_000_000,
@@ -33,7 +33,7 @@ fn network(workload: Workload, faults: Vec<Fault>) -> Network<RankNode> {
 
 fn finish(world: &mut Network<RankNode>) {
     assert_eq!(world.run(100 * SECOND_PS), Ended::Finished);
-    // The last message's acknowledgement may arrive before its receiver has polled.
+    // The last acknowledgement may arrive before the receiver has polled the last message.
     world.run_until(world.now_ps() + SECOND_PS / 1000);
     world.check_conservation().unwrap();
     assert_eq!(world.counters().timer_livelocks, 0);
@@ -48,7 +48,7 @@ fn loss() -> Fault {
 
 #[test]
 fn messages_of_every_protocol_arrive_once_and_unchanged_though_packets_are_lost() {
-    // One for each protocol: tiny, small, of several datagrams, and read by the receiver.
+    // One message size for each protocol: tiny, small, several datagrams, and read by the receiver.
     for bytes in [1, 100, 20_000, 1_000_000] {
         let workload = all_to_all(&[0, 1, 2, 3, 4, 5], bytes, Some(3)).unwrap();
         let mut world = network(workload, vec![loss()]);

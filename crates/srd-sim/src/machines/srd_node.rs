@@ -1,13 +1,13 @@
-//! A host that runs the production SRD endpoint, and an application on it.
+//! A host that runs the production SRD endpoint, and an application that uses it.
 //!
-//! Every flow is a queue pair of the host's endpoint. Its bytes are divided into datagrams of the
-//! largest size, with (flow, index) in the header's immediate. The endpoint gets as many datagrams
-//! of a flow as may be in flight, and a few more; each completion brings the next one. So memory
-//! does not grow with flow size, and the endpoint's own fairness between queue pairs always has
-//! datagrams to choose from.
+//! Every flow is a queue pair of the host's endpoint. The bytes of a flow are divided into
+//! datagrams of the largest size, with (flow, index) in the header's immediate. The endpoint holds
+//! as many datagrams of a flow as may be in flight, and a few more. After each completion the
+//! application sends the next one. So memory does not grow with flow size, and each queue pair has
+//! a datagram ready whenever the endpoint chooses between queue pairs.
 //!
-//! A host has at most 65,535 queue pairs that send; to each peer it has as many as the endpoint's
-//! configuration allows. Further flows wait, in their order, until another flow is done.
+//! A host has at most 65,535 sending queue pairs. The endpoint's configuration limits the number of
+//! queue pairs for each peer. Further flows wait, in their order, until another flow is done.
 //!
 //! A payload is a slice of one static pattern, at an offset that follows from its flow and index.
 //! So nothing is copied, and a receiver can still check that it received the sent bytes.
@@ -27,21 +27,21 @@ use crate::engine::node::{
 };
 use crate::machines::pattern::{PATTERN, PATTERN_BYTES};
 
-/// The queue pair that receives all datagrams.
+/// The queue pair of each host that receives all datagrams.
 const RECEIVE_QPN: Qpn = Qpn(0);
 
-/// Largest number of queue pairs of a host that send at a time: their numbers have sixteen bits,
-/// and one receives.
+/// Largest number of queue pairs of a host that send at the same time: queue pair numbers have 16
+/// bits, and one number is that of the receiving queue pair.
 const FLOWS_MAX: usize = u16::MAX as usize;
 
-/// Datagrams of a flow that wait in the endpoint, in addition to those in flight.
+/// Number of datagrams of a flow that wait in the endpoint, in addition to those in flight.
 const AHEAD: u64 = 32;
 
-/// Largest number of datagrams that the flows to one peer keep in the endpoint, unless there are so
-/// many flows that a few datagrams for each are more.
+/// Largest number of datagrams in the endpoint for all flows to one peer together. If there are
+/// many flows, four datagrams for each flow are allowed nevertheless.
 const PER_PEER: u64 = 512;
 
-/// Content of a datagram.
+/// Returns the payload of a datagram with a given immediate.
 fn content(imm: u64, bytes: usize) -> &'static [u8] {
     let room = PATTERN_BYTES - bytes;
     #[allow(clippy::cast_possible_truncation)] // reduced to the free space
@@ -52,15 +52,16 @@ fn content(imm: u64, bytes: usize) -> &'static [u8] {
 /// Configuration of an [`SrdNode`].
 #[derive(Clone, Debug)]
 pub struct SrdNodeConfig {
-    /// The endpoint's configuration.
+    /// Configuration of the host's endpoint.
     pub endpoint: Config,
-    /// Seed of the world.
+    /// Seed of all random values of the world.
     pub seed: u64,
     /// Whether receivers compare the arrived bytes with the sent bytes.
     pub check_payload: bool,
     /// Whether the application sends failed datagrams again.
     pub resend_failed: bool,
-    /// Number of receive buffers that are posted; `None` means unlimited buffers.
+    /// Number of receive buffers that the application posts; `None` means that there is always a
+    /// buffer.
     pub receive_buffers: Option<u32>,
 }
 
@@ -75,16 +76,16 @@ struct Sending {
     live: bool,
 }
 
-/// Data of a peer that the endpoint does not hold.
+/// Data of a peer, in addition to the data in the endpoint.
 #[derive(Clone, Debug)]
 struct PeerState {
     id: PeerId,
     flows: Vec<u16>,
-    /// Flows that wait for a queue pair.
+    /// Flows to the peer that wait for a queue pair.
     waiting: VecDeque<FlowSpec>,
 }
 
-/// The node.
+/// Node of a host that runs the production SRD endpoint.
 pub struct SrdNode {
     host: HostId,
     config: SrdNodeConfig,
@@ -94,12 +95,12 @@ pub struct SrdNode {
     flows: Vec<Sending>,
     free: Vec<u16>,
     known: BTreeMap<HostId, PeerState>,
-    // Flows that wait for a queue pair, to any peer.
+    // Number of flows, to all peers, that wait for a queue pair.
     waiting: usize,
     payload_bytes: usize,
-    // Datagrams of one flow that may be in flight.
+    // Largest number of datagrams of one flow that may be in flight.
     window_datagrams: u64,
-    // Counters of the endpoints that this host had before it restarted.
+    // Sum of the counters of the endpoints that this host had before its last restart.
     past: Totals,
 }
 
@@ -113,7 +114,7 @@ fn endpoint(config: &SrdNodeConfig, host: HostId, epoch: u64, now: Instant) -> E
 }
 
 impl SrdNode {
-    /// The node of a host.
+    /// Creates the node of a host.
     ///
     /// # Panics
     /// If the configuration is out of range; check the configuration before.
@@ -143,12 +144,13 @@ impl SrdNode {
         }
     }
 
-    /// The endpoint.
+    /// Returns the host's present endpoint.
     pub fn endpoint(&self) -> &Endpoint {
         &self.endpoint
     }
 
-    /// Counters over all runs of the host.
+    /// Returns the packet counters of the host since the start of the simulation, restarts
+    /// included.
     pub fn totals(&self) -> Totals {
         self.past + Totals::of(self.endpoint.stats())
     }
@@ -166,14 +168,14 @@ impl SrdNode {
         id
     }
 
-    /// Whether there is a free queue pair for another flow to a peer.
+    /// Whether a queue pair is available for another flow to a peer.
     fn has_room(&self, dst: HostId) -> bool {
         let live = self.flows.len() - self.free.len();
         let most = self.config.endpoint.flows_max as usize;
         live < FLOWS_MAX && self.known.get(&dst).is_none_or(|known| known.flows.len() < most)
     }
 
-    /// Begins a flow for which there is a queue pair.
+    /// Begins a flow for which a queue pair is available.
     fn begin(&mut self, now: Instant, flow: &FlowSpec) {
         let peer = self.peer(now, flow.dst);
         let datagrams = match flow.bytes {
@@ -197,14 +199,15 @@ impl SrdNode {
         self.refill(now, slot);
     }
 
-    /// Begins flows that waited for a queue pair, after one to this peer became free.
+    /// Begins flows that have waited for a queue pair. Called after a queue pair to the host `dst`
+    /// has become free.
     fn go_on(&mut self, now: Instant, dst: HostId) {
         if self.waiting == 0 {
             return;
         }
         let mut hosts = vec![dst];
         if self.flows.len() - self.free.len() + 1 >= FLOWS_MAX {
-            // The limit over all peers was reached, so flows to other peers may wait as well.
+            // The limit of the host was reached, so flows to other peers may wait as well.
             let all = self.known.iter().filter(|(_, known)| !known.waiting.is_empty());
             hosts.extend(all.map(|(host, _)| *host));
         }
@@ -218,7 +221,7 @@ impl SrdNode {
         }
     }
 
-    /// Hands datagrams of a flow to the endpoint, up to its share.
+    /// Passes datagrams of a flow to the endpoint, until the flow's share of the endpoint is used.
     fn refill(&mut self, now: Instant, slot: u16) {
         let Some(flow) = self.flows.get_mut(usize::from(slot)).filter(|f| f.live) else { return };
         let siblings = self.known.get(&flow.spec.dst).map_or(1, |k| k.flows.len().max(1));
@@ -230,7 +233,7 @@ impl SrdNode {
                 usize::try_from(rest).map_or(self.payload_bytes, |r| r.min(self.payload_bytes));
             match send(&mut self.endpoint, now, flow, slot, index, bytes) {
                 Ok(()) => flow.handed += 1,
-                // `Writable` follows.
+                // The event `Writable` follows when the endpoint has space again.
                 Err(SendError::QueueFull) => return,
                 Err(error) => panic!("a datagram was refused: {error}"),
             }
@@ -285,7 +288,7 @@ impl SrdNode {
     }
 }
 
-/// Hands one datagram to the endpoint.
+/// Passes one datagram of a flow to the endpoint.
 fn send(
     endpoint: &mut Endpoint,
     now: Instant,
@@ -296,7 +299,7 @@ fn send(
 ) -> Result<(), SendError> {
     let imm = u64::from(flow.spec.id.0) << 32 | (index & 0xffff_ffff);
     let datagram = Datagram {
-        // Queue pair zero receives.
+        // The number 0 is that of the receiving queue pair.
         src_qpn: Qpn(slot + 1),
         dst_qpn: RECEIVE_QPN,
         imm,

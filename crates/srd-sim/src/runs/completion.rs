@@ -1,13 +1,13 @@
-//! Completion time of a schedule of operations, and its ideal.
+//! Completion time of a schedule of operations, and the ideal completion time.
 //!
-//! The ideal is the longest of three times, and no transport can be faster than any of them:
-//! 1. the longest chain of operations, each message alone on links of its own;
-//! 2. the calculations of the processor that has most of them;
-//! 3. the bytes that a host has to send, or to receive, over its link, for the host with most of
-//!    them.
+//! The ideal is the longest of three times. No transport can be faster than any of them:
+//! 1. the longest chain of operations, with each message alone on its links;
+//! 2. the total time of the calculations on the busiest processor;
+//! 3. the time that a host's link needs for all bytes that the host sends, or for all bytes that it
+//!    receives; the busiest host counts.
 //!
 //! The ideal time of a message is the time of its payload on the slower of the two hosts' links,
-//! and the latency of an empty network.
+//! plus the latency of an empty network.
 
 use std::collections::BTreeSet;
 
@@ -18,22 +18,25 @@ use crate::engine::world::{ACK_BYTES, Progress};
 use crate::workload::schedule::LeastCost;
 use crate::workload::{FlowPlan, Start, Workload};
 
-/// Result of a schedule.
+/// Result of a schedule of operations.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize)]
 pub struct Completion {
-    /// Ranks that have operations.
+    /// Number of ranks that have operations.
     pub ranks: usize,
-    /// Operations.
+    /// Number of operations in the schedule.
     pub operations: usize,
-    /// Operations that were not done when the run ended.
+    /// Number of operations that were not done when the run ended.
     pub undone: usize,
-    /// Time when the last operation was done; absent if an operation was not done.
+    /// Time in microseconds at which the last operation was done; absent if an operation was not
+    /// done.
     pub completion_us: Option<f64>,
-    /// Earliest possible completion time.
+    /// Earliest possible completion time, in microseconds.
     pub ideal_us: f64,
-    /// `completion_us` divided by `ideal_us`.
+    /// `completion_us` divided by `ideal_us`; absent if an operation was not done, or if the ideal
+    /// is 0.
     pub over_ideal: Option<f64>,
-    /// Time when half of the ranks were done.
+    /// Time in microseconds at which half of the ranks had done their last operation. An unfinished
+    /// rank counts with its last operation so far.
     pub median_rank_us: f64,
 }
 
@@ -41,7 +44,7 @@ pub struct Completion {
 const US: f64 = 1e6;
 
 impl Completion {
-    /// Result of a schedule whose last operation can be done at `ideal_ps` at the earliest.
+    /// Returns the result of a schedule that takes at least `ideal_ps` picoseconds.
     pub(crate) fn of(progress: &Progress, ideal_ps: u64) -> Self {
         let operations = &progress.schedule().operations;
         let ranks: BTreeSet<u32> = operations.iter().map(|operation| operation.rank).collect();
@@ -63,13 +66,13 @@ impl Completion {
     }
 }
 
-/// A network in which each message has its links for itself.
+/// A network in which each message has its links to itself, for the computation of ideals.
 struct Alone<'a> {
     topology: &'a Topology,
     flows: &'a [FlowPlan],
 }
 
-/// Time that bytes take on a link, in picoseconds.
+/// Returns the time that bytes take on a link, in picoseconds.
 fn serialize_ps(bytes: u64, rate_bps: u64) -> u64 {
     let ps = u128::from(bytes) * 8_000_000_000_000 / u128::from(rate_bps.max(1));
     u64::try_from(ps).unwrap_or(u64::MAX)
@@ -87,9 +90,9 @@ impl LeastCost for Alone<'_> {
     }
 }
 
-/// Earliest time at which the schedule of a workload can be complete, in picoseconds; `None` if the
-/// workload has no schedule. The chain counts as zero if operations wait for each other in a
-/// circle: such a schedule never completes.
+/// Returns the earliest time at which the schedule of a workload can be complete, in picoseconds;
+/// `None` if the workload has no schedule. If operations wait for each other in a circle, the
+/// schedule never completes, and only the time of the busiest link counts.
 pub(crate) fn least_ps(topology: &Topology, workload: &Workload) -> Option<u64> {
     let schedule = workload.schedule.as_ref()?;
     let alone = Alone { topology, flows: &workload.flows };
@@ -166,7 +169,7 @@ mod tests {
                  c requires b\n}}"
             )
         };
-        // The message takes a little more than 10 us, and waits for its receive until 50 us.
+        // The message takes a little more than 10 us, but its receive begins at 50 us.
         let seen = completion(&waits("requires"), Transport::Srd);
         assert_eq!(seen.completion_us, Some(52.0));
         let (_directory, scenario) = scenario("num_ranks 2\nrank 0 { send 9b to 1 }\nrank 1 {}");

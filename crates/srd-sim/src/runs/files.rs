@@ -1,13 +1,14 @@
-//! Files that a scenario names. Another user may have written them.
+//! Reading of files that a scenario names. Another user may have written them.
 //!
 //! Bound: [`FILE_BYTES_MAX`], and regular files only. So no run waits for a FIFO without a writer,
-//! or reads a device that has no end.
+//! or reads a device without end.
 
 use std::fs::File;
 use std::io::{self, Error, ErrorKind, Read};
 use std::path::Path;
 
-/// Largest file, in bytes: enough for the largest schedule of ranks.
+/// Largest size of a file that a scenario may name, in bytes: enough for the largest schedule of
+/// ranks.
 pub(crate) const FILE_BYTES_MAX: u64 = 4 << 30;
 
 /// Reads a whole file.
@@ -21,14 +22,15 @@ pub(crate) fn bytes(path: &Path) -> io::Result<Vec<u8>> {
 /// Reads a whole file of text.
 ///
 /// # Errors
-/// The errors of [`bytes`]; and text that is no UTF-8.
+/// The errors of [`bytes`], and text that is not UTF-8.
 pub(crate) fn text(path: &Path) -> io::Result<String> {
     let bytes = bytes(path)?;
     String::from_utf8(bytes).map_err(|_| Error::new(ErrorKind::InvalidData, "no text (UTF-8)"))
 }
 
 fn bytes_within(path: &Path, most: u64) -> io::Result<Vec<u8>> {
-    // To open a FIFO would already wait.
+    // The type is checked before the file is opened, because opening a FIFO would wait for a
+    // writer.
     let facts = std::fs::metadata(path)?;
     if !facts.is_file() {
         return Err(Error::new(ErrorKind::InvalidInput, "no regular file"));
@@ -41,7 +43,7 @@ fn bytes_within(path: &Path, most: u64) -> io::Result<Vec<u8>> {
         return Err(too_large());
     }
     let mut bytes = Vec::new();
-    // The file may grow meanwhile.
+    // Reads one byte more than allowed, because the file may have grown since its size was checked.
     File::open(path)?.take(most + 1).read_to_end(&mut bytes)?;
     if bytes.len() as u64 > most { Err(too_large()) } else { Ok(bytes) }
 }

@@ -1,10 +1,11 @@
 //! Ideal completion time of a set of flows: the bytes that share the bottleneck divided by its
 //! speed, plus one base round trip.
 //!
-//! Flows that start together form a group and share the network. The bottleneck is the link, or the
-//! set of links, that takes longest for the group, out of the hosts' links and the uplinks of racks
-//! and pods. A flow that starts at another time (random arrivals, steps of a collective) is a group
-//! of its own, so that its ideal is that of a lone flow.
+//! Flows that start together form a group and share the network. The bottleneck of a group is the
+//! link, or the set of links, that needs the most time for the bytes of the group. Candidates are
+//! the links of each host, and the uplinks of each rack and pod. A flow that starts at another time
+//! (random arrivals, steps of a collective) is a group of its own, and its ideal is that of a flow
+//! alone in the network.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,17 +13,18 @@ use crate::engine::node::ENDLESS;
 use crate::engine::topology::Topology;
 use crate::workload::{FlowPlan, Start, Workload};
 
-/// The ideal completion time of every flow.
+/// Ideal completion times of all flows of a workload.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Ideals {
-    // The group of each flow.
+    // By flow: number of its group.
     group: Vec<u32>,
-    // By group: ideal with payload alone, and with our headers.
+    // By group: ideal in picoseconds, for the payload alone, and for payload with headers.
     ideal_ps: Vec<(u64, u64)>,
     goodput_bps: f64,
 }
 
-/// A link or a set of links that flows share: bytes so far and speed.
+/// A link, or a set of links, that flows share: its speed, and the bytes of the flows added up so
+/// far.
 #[derive(Clone, Copy)]
 struct Shared {
     bytes: u128,
@@ -30,7 +32,7 @@ struct Shared {
     rate_bps: u128,
 }
 
-/// A range of hosts with links of their own to the rest of the network.
+/// A rack or a pod: a range of hosts, and the total speed of its links to the rest of the network.
 struct Enclosure {
     low: u32,
     span: u32,
@@ -46,7 +48,7 @@ enum SharedLink {
     In(usize),
 }
 
-/// The racks and pods of a network, and the speed of their links to the outside.
+/// Returns the racks and pods of a network, with the total speed of their links to the outside.
 fn enclosures(topology: &Topology) -> Vec<Enclosure> {
     let mut by_range = BTreeMap::new();
     for switch in &topology.switches {
@@ -71,8 +73,8 @@ fn enclosures(topology: &Topology) -> Vec<Enclosure> {
 }
 
 impl Ideals {
-    /// Computes the ideals of a workload. `data_bytes` and `ack_bytes` are the sizes of full
-    /// packets on the wire; `header_bytes` of each data packet are not payload.
+    /// Computes the ideal times of a workload. `data_bytes` is the wire size of a full data packet,
+    /// of which `header_bytes` are headers; `ack_bytes` is the wire size of an acknowledgement.
     pub fn new(
         topology: &Topology,
         workload: &Workload,
@@ -127,24 +129,27 @@ impl Ideals {
         ideals
     }
 
-    /// The ideal of a flow: with payload alone, and with our headers.
+    /// Returns two ideal times of a flow in picoseconds: for the payload alone, and for the payload
+    /// with headers.
     pub fn of(&self, flow: usize) -> (u64, u64) {
         self.ideal_ps[self.group[flow] as usize]
     }
 
-    /// The goodput of all flows together that the links of their hosts allow, in full packets.
+    /// Returns the largest possible goodput of all flows together: the rate of the hosts' links,
+    /// less the share of headers in full packets.
     pub fn goodput_bps(&self) -> f64 {
         self.goodput_bps
     }
 
-    /// The longest ideal of any flow.
+    /// Returns the longest ideal times of all flows in picoseconds: for the payload alone, and for
+    /// the payload with headers.
     pub fn longest(&self) -> (u64, u64) {
         let payload = self.ideal_ps.iter().map(|i| i.0).max().unwrap_or(0);
         (payload, self.ideal_ps.iter().map(|i| i.1).max().unwrap_or(0))
     }
 }
 
-/// Total speed of the links of all senders, or of all receivers if that is less.
+/// Returns the total speed of the links of all senders, or of all receivers if that is less.
 fn host_links_bps(topology: &Topology, workload: &Workload) -> u64 {
     let sum = |of: fn(&FlowPlan) -> u32| {
         let hosts: BTreeSet<u32> = workload.flows.iter().map(of).collect();
@@ -153,7 +158,7 @@ fn host_links_bps(topology: &Topology, workload: &Workload) -> u64 {
     sum(|f| f.src.0).min(sum(|f| f.dst.0))
 }
 
-/// The links that a flow shares with others, and their speeds.
+/// Returns the links, and sets of links, that a flow may share with other flows, with their speeds.
 fn places(
     topology: &Topology,
     enclosures: &[Enclosure],

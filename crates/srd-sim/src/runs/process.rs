@@ -3,15 +3,15 @@
 
 use std::os::unix::process::CommandExt;
 
-/// Nanoseconds of CPU time that this thread has used.
+/// Returns the CPU time that this thread has used, in nanoseconds.
 pub fn thread_cpu_ns() -> u64 {
-    // The kernel updates the value when it schedules, and otherwise only every tick.
+    // The kernel updates the value at a switch of threads, and otherwise only at a timer tick.
     std::thread::yield_now();
     let stat = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
     stat.split_whitespace().next().and_then(|ns| ns.parse().ok()).unwrap_or(0)
 }
 
-/// Peak memory of this process, in bytes.
+/// Returns the peak memory of this process, in bytes.
 pub fn peak_rss_bytes() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
@@ -19,17 +19,19 @@ pub fn peak_rss_bytes() -> u64 {
     kib.unwrap_or(0) * 1024
 }
 
-/// Starts this process again with an allocator that uses huge pages, unless it already has one.
+/// Restarts this process with huge pages for the memory that it allocates, unless the environment
+/// already sets this.
 ///
 /// Large worlds are bound by address translation: on a virtual machine a run of 1024 hosts is twice
-/// as fast with pages of 2 MiB. Systems commonly grant such pages only on request. The C library
-/// requests them if a variable is set when the process starts. Hence the new start, with the same
-/// arguments, terminal and process number. Call this function first in `main`. It returns if
-/// nothing has to be done, or if the system refuses the new start.
+/// as fast with pages of 2 MiB. Linux commonly grants such pages only on request. The C library
+/// requests them if the variable `GLIBC_TUNABLES` contains a setting when the process starts. So
+/// this function sets the variable and executes the program again, with the same arguments,
+/// terminal and process number. Call this function first in `main`. It returns if nothing has to be
+/// done, or if the system refuses to execute the program.
 ///
 /// The C library requests huge pages for the main arena only: arenas of other threads grow in steps
-/// smaller than a huge page. So the variable also selects one arena for all threads. Worlds hardly
-/// allocate once they run, so threads do not wait for each other there.
+/// smaller than a huge page. So the variable also selects one arena for all threads. A running
+/// world hardly allocates memory, so threads rarely wait for each other in that arena.
 pub fn prefer_huge_pages() {
     const VARIABLE: &str = "GLIBC_TUNABLES";
     const TUNABLE: &str = "glibc.malloc.hugetlb";
@@ -42,7 +44,7 @@ pub fn prefer_huge_pages() {
     let mut arguments = std::env::args_os();
     let (Some(name), Ok(program)) = (arguments.next(), std::env::current_exe()) else { return };
     let mut command = std::process::Command::new(program);
-    // Returns only if it fails; then this process continues as it is.
+    // `exec` returns only if it fails. Then this process continues without huge pages.
     let _ = command.arg0(name).args(arguments).env(VARIABLE, value).exec();
 }
 

@@ -1,8 +1,9 @@
-//! Runs: each has one scenario, one transport and one seed; many runs execute on all cores.
+//! Runs of the simulator. A run has one scenario, one transport and one seed; many runs execute on
+//! all cores.
 //!
 //! Results are in the order of the jobs, and do not depend on the number of threads: every run is
-//! single-threaded, and all its random values come from its seed. Only [`Cost`] differs between
-//! machines.
+//! single-threaded, and all its random values come from its seed. Only the value [`Cost`] of a run
+//! depends on the machine.
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
@@ -26,9 +27,9 @@ use crate::scenario::{Scenario, ScenarioError, Transport};
 /// Parameters of one run.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Job {
-    /// The experiment.
+    /// The experiment: network, workload and faults.
     pub scenario: Scenario,
-    /// Transport on every host.
+    /// Transport that every host uses.
     pub transport: Transport,
     /// Seed of all random values.
     pub seed: u64,
@@ -37,28 +38,28 @@ pub struct Job {
 /// Quantiles of flow completion times, in microseconds.
 #[derive(Clone, Copy, PartialEq, Debug, Default, Serialize)]
 pub struct FctUs {
-    /// The fastest flow.
+    /// Completion time of the fastest flow.
     pub min: f64,
-    /// Median of all flows.
+    /// Median of the completion times of all flows.
     pub p50: f64,
-    /// The average.
+    /// Mean of the completion times of all flows.
     pub mean: f64,
     /// Time that one in a hundred flows exceeds.
     pub p99: f64,
     /// Time that one in a thousand flows exceeds.
     pub p999: f64,
-    /// The slowest flow.
+    /// Completion time of the slowest flow.
     pub max: f64,
 }
 
 /// Cost of a run; the only part of a result that does not follow from scenario and seed.
 #[derive(Clone, Copy, PartialEq, Debug, Default, Serialize)]
 pub struct Cost {
-    /// Elapsed time.
+    /// Elapsed time of the run, in seconds.
     pub wall_s: f64,
-    /// CPU time of the run's thread.
+    /// CPU time of the run's thread, in seconds.
     pub cpu_s: f64,
-    /// Packet hops per second of CPU time.
+    /// Number of transmissions of a packet over a link, per second of CPU time.
     pub packet_hops_per_cpu_s: f64,
     /// Peak memory of the whole process so far.
     pub peak_rss_bytes: u64,
@@ -69,111 +70,117 @@ pub struct Cost {
 pub struct FlowRecord {
     /// Number of the flow, or its label in a connection matrix.
     pub id: u32,
-    /// The sender.
+    /// Number of the host that sends the flow.
     pub src: u32,
-    /// The receiver.
+    /// Number of the host that receives the flow.
     pub dst: u32,
-    /// Application bytes; absent if endless.
+    /// Application bytes of the flow; absent if the flow is endless.
     pub bytes: Option<u64>,
-    /// Time of the start; absent if the flow did not start.
+    /// Time in microseconds at which the flow started; absent if the flow did not start.
     pub start_us: Option<f64>,
-    /// Time from the start until the sender had the last acknowledgement; absent if unfinished.
+    /// Time in microseconds from the start of the flow until the sender had the last
+    /// acknowledgement; absent if the flow is unfinished.
     pub fct_us: Option<f64>,
-    /// Ideal completion time, with our headers.
+    /// Ideal completion time of the flow in microseconds, with headers.
     pub ideal_us: f64,
-    /// Application bytes that were delivered.
+    /// Application bytes of the flow that were delivered.
     pub delivered_bytes: u64,
-    /// Pieces that the transport gave up.
+    /// Number of pieces of the flow that the transport gave up.
     pub failed: u64,
-    /// Pieces that arrived changed.
+    /// Number of pieces of the flow that arrived with changed content.
     pub damaged: u64,
 }
 
 /// Results of a run.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct RunResult {
-    /// The scenario's name.
+    /// Name of the scenario.
     pub scenario: String,
-    /// The transport's name.
+    /// Name of the transport.
     pub transport: &'static str,
-    /// The seed.
+    /// Seed of all random values of the run.
     pub seed: u64,
-    /// Number of flows.
+    /// Number of flows in the workload.
     pub flows: usize,
-    /// Flows that did not finish before the horizon, without endless flows.
+    /// Number of flows that did not finish before the end of the run. Endless flows do not count.
     pub unfinished: usize,
-    /// Pieces of flows that the transport gave up.
+    /// Number of pieces of flows that the transport gave up.
     pub failed: u64,
-    /// Pieces that arrived changed.
+    /// Number of pieces of flows that arrived with changed content.
     pub damaged: u64,
-    /// Longest ideal completion time: payload alone on the bottleneck, and a round trip.
+    /// Longest ideal completion time of a flow in microseconds: its payload on the bottleneck, and
+    /// a round trip.
     pub ideal_us: f64,
-    /// Longest ideal completion time with our headers.
+    /// Longest ideal completion time of a flow in microseconds, with headers.
     pub ideal_wire_us: f64,
-    /// Completion times of the flows that finished.
+    /// Completion times of the flows that finished, in microseconds.
     pub fct_us: FctUs,
-    /// Completion times divided by each flow's own ideal, payload alone.
+    /// Completion times of flows divided by each flow's ideal time for the payload alone.
     pub over_ideal: FctUs,
-    /// Completion times divided by each flow's own ideal, with our headers.
+    /// Completion times of flows divided by each flow's ideal time with headers.
     pub over_ideal_wire: FctUs,
-    /// Largest value of `over_ideal_wire`.
+    /// Largest ratio of a flow's completion time to its ideal time with headers.
     pub max_over_ideal: f64,
-    /// Slowest completion time divided by the fastest.
+    /// Completion time of the slowest flow divided by that of the fastest.
     pub max_over_min: f64,
-    /// Jain's fairness of the flows' goodputs.
+    /// Jain's fairness index of the flows' goodputs.
     pub jain: f64,
-    /// Application bits per second over all flows, until the end.
+    /// Application bits per second that all flows together delivered, from the beginning to the end
+    /// of the run.
     pub goodput_bps: f64,
-    /// Application bits per second that the links of senders or of receivers can carry.
+    /// Application bits per second that the links of all senders, or of all receivers, can carry.
     pub ideal_goodput_bps: f64,
-    /// Packets that hosts sent, of any kind.
+    /// Number of packets of any kind that hosts sent.
     pub packets: u64,
-    /// Bytes that hosts sent, headers and acknowledgements included.
+    /// Number of bytes that hosts sent, headers and acknowledgements included.
     pub wire_bytes: u64,
-    /// Packets over links.
+    /// Number of transmissions of a packet over a link.
     pub packet_hops: u64,
-    /// Packets that the transport sent.
+    /// Packets that the transports of all hosts sent.
     pub sent: SentCounts,
     /// Retransmitted data packets divided by all data packets.
     pub retransmitted_share: f64,
-    /// Packets that did not arrive.
+    /// Number of packets that did not arrive.
     pub drops: u64,
-    /// Packets that did not arrive, by cause.
+    /// Number of packets that did not arrive, by cause.
     pub drops_by_cause: BTreeMap<&'static str, u64>,
-    /// Packets that switches marked.
+    /// Number of packets that switches marked (ECN).
     pub marked: u64,
-    /// Packets that switches trimmed.
+    /// Number of packets that switches trimmed.
     pub trimmed: u64,
-    /// Largest queue of any port.
+    /// Largest number of bytes that ever waited at a switch port.
     pub queue_bytes_max: u64,
-    /// Deadlines that a node did not change after they were served: a fault of the node.
+    /// Number of times that a node's deadline was still due after it had been served: an error of
+    /// the node.
     pub timer_livelocks: u64,
-    /// Time when the run ended.
+    /// Simulated time in microseconds at which the run ended.
     pub sim_end_us: f64,
     /// Whether every flow was done at the end.
     pub finished: bool,
-    /// Cost of the run.
+    /// Time and memory that the run needed.
     #[serde(flatten)]
     pub cost: Cost,
     /// Outcome of every flow.
     #[serde(skip)]
     pub flow_records: Vec<FlowRecord>,
-    /// Shares of endless flows relative to the fair share, if they were recorded and no link broke.
+    /// Shares of flows relative to the fair share; absent unless all flows are endless, goodput was
+    /// recorded over time, and there was no fault.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub shares: Option<Shares>,
-    /// Effects of pauses, if the switches were lossless.
+    /// Effects of pause frames; absent unless the switches were lossless.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pauses: Option<Pauses>,
-    /// Result of the schedule of operations, if there was one.
+    /// Result of the workload's schedule of operations; absent if the workload has no schedule.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub schedule: Option<Completion>,
-    /// Effects of faults during the run on the goodput, if it was recorded.
+    /// Effects of faults on the goodput; empty unless goodput was recorded over time.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub recoveries: Vec<Recovery>,
-    /// Values recorded over time.
+    /// Values recorded over time; absent unless the scenario requests them.
     #[serde(skip)]
     pub series: Option<Series>,
-    /// Packets of selected ports, as a file in the pcapng format.
+    /// Packets of selected ports, as a file in the pcapng format; absent unless the scenario
+    /// requests a capture.
     #[serde(skip)]
     pub capture: Option<Vec<u8>>,
 }
@@ -181,18 +188,19 @@ pub struct RunResult {
 /// Packets that the transports of all hosts sent.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize)]
 pub struct SentCounts {
-    /// Data packets.
+    /// Number of data packets sent, retransmissions included.
     pub data_packets: u64,
-    /// Data packets sent again.
+    /// Number of data packets that were retransmitted.
     pub retransmitted_packets: u64,
-    /// Acknowledgements.
+    /// Number of acknowledgements sent.
     pub ack_packets: u64,
-    /// Retransmission timeouts.
+    /// Number of retransmission timeouts.
     pub timeouts: u64,
 }
 
 impl RunResult {
-    /// Descriptions of all faults of the run; empty if there are no faults.
+    /// Returns descriptions of what went wrong in the run, such as unfinished flows; empty if
+    /// nothing went wrong.
     pub fn complaints(&self) -> Vec<String> {
         let mut complaints = Vec::new();
         if self.unfinished > 0 {
@@ -238,8 +246,8 @@ pub fn run(job: &Job) -> Result<RunResult, ScenarioError> {
     Ok(result.expect("a run that is always wanted is not stopped"))
 }
 
-/// Runs one job as long as `wanted` returns true; otherwise returns `None`. `wanted` is called
-/// every few milliseconds, except while the world is built.
+/// Runs one job while `wanted` returns true. Returns `None` soon after `wanted` has returned false.
+/// `wanted` is called every few milliseconds, except while the world is built.
 ///
 /// # Errors
 /// If no world can be built from the scenario.
@@ -364,7 +372,7 @@ fn summarise(job: &Job, world: &World<AnyNode>, ideals: &Ideals, ended: Ended) -
     }
 }
 
-/// Describes a flow that was held, in a run that ended at `end_us`.
+/// Describes a flow that pauses delayed, in a run that ended at `end_us`.
 fn victim(held: &HeldFlow, flow: &FlowRecord, end_us: f64) -> Victim {
     let lasted_us = flow.fct_us.unwrap_or(end_us - flow.start_us.unwrap_or(0.0));
     let &HeldFlow { held_us, .. } = held;
@@ -376,7 +384,7 @@ fn ratio(a: f64, b: f64) -> f64 {
     if b > 0.0 { a / b } else { 0.0 }
 }
 
-/// Quantiles by nearest rank.
+/// Returns quantiles of values by the nearest-rank method.
 fn quantiles(mut values: Vec<f64>) -> FctUs {
     values.sort_by(f64::total_cmp);
     let (Some(&min), Some(&max)) = (values.first(), values.last()) else {
@@ -388,8 +396,8 @@ fn quantiles(mut values: Vec<f64>) -> FctUs {
     FctUs { min, p50: at(500), mean, p99: at(990), p999: at(999), max }
 }
 
-/// Jain's index of the flows' goodputs: bytes divided by completion time, or by the time until the
-/// end.
+/// Returns Jain's index of the flows' goodputs. A goodput is the number of delivered bytes divided
+/// by the completion time. An unfinished flow counts with the time until the end of the run.
 fn jain(records: &[FlowRecord], end_us: f64) -> f64 {
     let rate = |f: &FlowRecord| {
         let start_us = f.start_us?;
@@ -400,7 +408,8 @@ fn jain(records: &[FlowRecord], end_us: f64) -> f64 {
     ratio(sum * sum, rates.len() as f64 * squares)
 }
 
-/// Callback after each finished job, with the number of finished jobs and the newest result.
+/// Function that is called after each finished job, with the number of finished jobs and the newest
+/// result.
 pub type Progress<'a> = &'a (dyn Fn(usize, &Result<RunResult, ScenarioError>) + Sync);
 
 /// Runs jobs on `threads` threads. The results are in the order of the jobs.
@@ -413,8 +422,8 @@ pub fn run_all(
     results.into_iter().map(|result| result.expect("every job was run")).collect()
 }
 
-/// Runs jobs as [`run_all`] does, as long as `wanted` returns true. Jobs that were not done by then
-/// have no result.
+/// Runs jobs as [`run_all`] does, while `wanted` returns true. A job that was not done when
+/// `wanted` returned false has no result.
 pub fn run_all_while(
     jobs: &[Job],
     threads: usize,
@@ -442,7 +451,7 @@ pub fn run_all_while(
     slots.into_iter().map(take).collect()
 }
 
-/// Jobs of a scenario: every transport with every seed.
+/// Returns the jobs of a scenario: every transport with every seed.
 pub fn jobs(
     scenario: &Scenario,
     transports: &[Transport],

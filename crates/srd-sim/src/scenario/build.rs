@@ -1,4 +1,4 @@
-//! Builds a world from a scenario.
+//! Construction of a world from a scenario.
 
 use std::sync::Arc;
 
@@ -22,15 +22,16 @@ use crate::runs::completion;
 use crate::runs::ideal::Ideals;
 use crate::workload::{Workload, peers};
 
-/// A scenario with transport and seed, ready to run.
+/// A scenario with a transport and a seed, ready to run.
 pub struct Built {
-    /// The world, at time zero.
+    /// The world, at time zero of the simulation.
     pub world: World<AnyNode>,
-    /// Ideal completion time of every flow.
+    /// Ideal completion times of all flows.
     pub ideals: Ideals,
-    /// Earliest time at which the schedule can be complete, if there is one.
+    /// Earliest time in picoseconds at which the workload's schedule of operations can be complete;
+    /// `None` without a schedule.
     pub schedule_least_ps: Option<u64>,
-    /// Latest end of the run.
+    /// Time in picoseconds at which the run ends at the latest.
     pub horizon_ps: u64,
 }
 
@@ -57,7 +58,7 @@ impl Recipe {
         }
     }
 
-    /// Bytes of headers of a data packet.
+    /// Returns the number of header bytes in a data packet.
     fn header_bytes(&self) -> u32 {
         match self {
             Self::Srd(SrdNodeConfig { endpoint, .. })
@@ -70,7 +71,7 @@ impl Recipe {
     }
 }
 
-/// Bytes of headers of an SRD data packet.
+/// Returns the number of header bytes in an SRD data packet.
 fn srd_header_bytes(config: &Config) -> u32 {
     let endpoint = Endpoint::new(config.clone(), Epoch(1), [0; 32], Instant::ZERO)
         .expect("the configuration was checked");
@@ -79,7 +80,7 @@ fn srd_header_bytes(config: &Config) -> u32 {
 }
 
 impl Scenario {
-    /// The network, with the switches' hashes of this seed.
+    /// Builds the network. The hashes of its switches follow from the seed.
     ///
     /// # Errors
     /// If the numbers describe no valid network.
@@ -92,7 +93,7 @@ impl Scenario {
     /// Builds the world for one transport and seed.
     ///
     /// # Errors
-    /// Describes the parts that do not fit together, and a remedy.
+    /// A description of the parts that do not fit together, and a solution.
     pub fn build(&self, transport: Transport, seed: u64) -> Result<Built, ScenarioError> {
         let topology = self.topology(seed)?;
         let place = WorkloadContext {
@@ -100,7 +101,8 @@ impl Scenario {
             directory: &self.directory,
             packet_bytes: self.packet_bytes,
         };
-        // The workload's random stream is independent of the world's and equal for all transports.
+        // The workload's random numbers are independent of the world's, and equal for all
+        // transports.
         let mut rng = Rng::new(mix(seed ^ 0x77_6c));
         let mut workload = Workload::default();
         let mut faults = self.fault.clone();
@@ -143,7 +145,8 @@ impl Scenario {
         Ok(Built { world, ideals, schedule_least_ps, horizon_ps })
     }
 
-    /// Time until routing notices a change of a link.
+    /// Returns the time in microseconds until routing notices a change of a link; `None` if it
+    /// never notices.
     fn convergence(&self) -> Result<Option<f64>, ScenarioError> {
         match self.convergence_us {
             Some(us) if !(0.0..=1e12).contains(&us) => {

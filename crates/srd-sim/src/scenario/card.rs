@@ -1,10 +1,10 @@
-//! Parameters of the card in a scenario.
+//! Parameters of the ENA Express card in a scenario.
 
 use serde::{Deserialize, Serialize};
 
 use super::{set, set_us};
 
-/// Parameters of [`srd_card::Config`].
+/// Parameters of [`srd_card::Config`] that a scenario may set.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[allow(missing_docs)] // the names and meanings are those of the card's configuration
@@ -17,7 +17,7 @@ pub struct CardKnobs {
 }
 
 impl CardKnobs {
-    /// The configuration of every card.
+    /// Returns the configuration of every card.
     pub(super) fn config(&self) -> srd_card::Config {
         let mut config = srd_card::Config::default();
         set_us(&mut config.order_wait, self.order_wait_us);

@@ -1,4 +1,4 @@
-//! Scenarios: an experiment as one file, which the command line, tests and plots all run.
+//! Scenarios: a scenario is an experiment as one file, for the command line, tests and plots.
 //!
 //! A scenario names a network, a workload, faults, values to measure, and the transports to
 //! compare. Everything except the network and the workload has a default. [`Scenario::read`] takes
@@ -33,7 +33,7 @@ pub use workload::{Hosts, WorkloadSpec};
 use crate::engine::fault::Fault;
 use crate::engine::world::{CaptureRules, PortRules, QueueSize, Sampling, US};
 
-/// Reason for which a scenario was refused. The text contains the position, and a remedy.
+/// Reason why a scenario was refused. The text contains the position and a solution.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ScenarioError(pub String);
 
@@ -45,29 +45,29 @@ impl std::fmt::Display for ScenarioError {
 
 impl std::error::Error for ScenarioError {}
 
-/// A transport to put on every host.
+/// The transport that every host of a run uses.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Transport {
-    /// SRD as it is.
+    /// SRD with adaptive spraying over many paths.
     Srd,
-    /// SRD on one path.
+    /// SRD on a single path.
     SrdSingle,
     /// SRD that sprays over its paths without regard to their state.
     SrdBlind,
-    /// TCP with CUBIC, SACK and RACK.
+    /// TCP with CUBIC, SACK and RACK (the TCP model).
     Tcp,
-    /// DCTCP; switches mark for it.
+    /// DCTCP (the TCP model). Switches mark packets.
     Dctcp,
-    /// RoCE with DCQCN; switches pause their senders and mark for it.
+    /// RoCE with DCQCN. Switches pause their senders (PFC) and mark packets.
     Roce,
-    /// RoCE without DCQCN: only pauses slow a sender.
+    /// RoCE without DCQCN: only pauses (PFC) slow a sender.
     RocePfc,
-    /// TCP with CUBIC, of guests whose cards carry it over SRD.
+    /// TCP with CUBIC from guests whose ENA Express cards carry the TCP packets over SRD.
     Express,
-    /// Ranks of a parallel program over EFA's Messaging Layer: a flow is a message.
+    /// Ranks of a parallel program over EFA's Messaging Layer. Each flow is a message.
     Efa,
-    /// The engine's load generator, without a transport.
+    /// The load generator for tests of the engine, which is not a transport.
     Blast,
 }
 
@@ -86,15 +86,15 @@ impl Transport {
         (Self::Blast, "blast"),
     ];
 
-    /// Name of the transport.
+    /// Returns the name of the transport.
     pub fn name(self) -> &'static str {
         Self::ALL.iter().find(|(t, _)| *t == self).map_or("", |(_, name)| name)
     }
 
-    /// Finds the transport of a name.
+    /// Returns the transport with a name.
     ///
     /// # Errors
-    /// If there is no such name; the text lists the valid names.
+    /// If no transport has this name; the text lists the valid names.
     pub fn find(name: &str) -> Result<Self, ScenarioError> {
         let found = Self::ALL.iter().find(|(_, n)| *n == name).map(|(t, _)| *t);
         found.ok_or_else(|| {
@@ -104,66 +104,67 @@ impl Transport {
     }
 }
 
-/// An experiment.
+/// An experiment: network, workload, faults, values to record, and parameters of the transports.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Scenario {
-    /// A short name.
+    /// Name of the scenario. By default it is the name of its file, without the extension.
     #[serde(default)]
     pub name: String,
-    /// Purpose of the experiment.
+    /// Purpose of the experiment, in words.
     #[serde(default)]
     pub description: String,
-    /// The network.
+    /// Network of the experiment.
     pub topology: TopologySpec,
-    /// The switches' queues.
+    /// Queues of the switches.
     #[serde(default)]
     pub queue: QueueSpec,
     /// Bytes of a full packet on the wire, every header included.
     #[serde(default = "defaults::packet_bytes")]
     pub packet_bytes: u16,
-    /// Flows to send; several entries run together.
+    /// Flows to send. If there are several entries, they run at the same time.
     #[serde(default)]
     pub workload: Vec<WorkloadSpec>,
-    /// Faults, with their times.
+    /// Faults of links and hosts, with their times.
     #[serde(default)]
     pub fault: Vec<Fault>,
-    /// Time until switches stop choosing routes over a dead link, and choose a repaired link again,
-    /// in microseconds. Without this value they never notice. Routing protocols take 10 ms to some
-    /// seconds.
+    /// Time in microseconds until switches stop choosing routes over a failed link, and until they
+    /// choose a repaired link again. Without this value, switches never react. Routing protocols
+    /// take 10 ms to some seconds.
     #[serde(default)]
     pub convergence_us: Option<f64>,
-    /// Whether corrupted packets reach the nodes, as if checksums missed the errors.
+    /// Whether packets with flipped bits reach the hosts, as if checksums missed the errors.
     #[serde(default)]
     pub corruption_undetected: bool,
     /// Values to record over time.
     #[serde(default)]
     pub measure: Measure,
-    /// Transports to compare, unless the caller names others.
+    /// Transports to compare, unless the caller selects others.
     #[serde(default = "defaults::transports")]
     pub transports: Vec<Transport>,
-    /// Parameters of SRD.
+    /// Parameters of SRD. Absent parameters have default values.
     #[serde(default)]
     pub srd: SrdKnobs,
-    /// Parameters of TCP and DCTCP, also of guests' TCP.
+    /// Parameters of the TCP model, for TCP, DCTCP and guests behind ENA Express cards.
     #[serde(default)]
     pub tcp: TcpKnobs,
-    /// Parameters of RoCE, of DCQCN, and of the lossless switches that both need.
+    /// Parameters of RoCE, of DCQCN, and of the lossless switches.
     #[serde(default)]
     pub roce: RoceKnobs,
-    /// Parameters of cards.
+    /// Parameters of ENA Express cards.
     #[serde(default)]
     pub card: CardKnobs,
-    /// Time when the run ends, even if flows are unfinished; endless flows run until then.
+    /// Time in microseconds at which the run ends, even if flows are unfinished. Endless flows run
+    /// until this time.
     #[serde(default = "defaults::horizon_us")]
     pub horizon_us: f64,
-    /// First seed, unless the caller names another.
+    /// First seed, unless the caller sets another.
     #[serde(default = "defaults::one")]
     pub seed: u64,
     /// Number of seeds, unless the caller sets it.
     #[serde(default = "defaults::one")]
     pub seeds: u64,
-    /// Directory from which relative paths start.
+    /// Directory from which relative paths in the scenario start.
     #[serde(skip)]
     pub directory: PathBuf,
 }
@@ -188,30 +189,31 @@ mod defaults {
     }
 }
 
-/// The queue of every switch port.
+/// Parameters of the queue of every switch port.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct QueueSpec {
-    /// Size of the queue in products of port speed and base round trip; 5 if neither size is given.
+    /// Size of the queue in bandwidth-delay products (port speed times base round trip). The value
+    /// is 5 if neither `bdp` nor `bytes` is given.
     pub bdp: Option<f64>,
     /// Size of the queue in bytes.
     pub bytes: Option<Bytes>,
-    /// Bounds of marking in products of port speed and base round trip: marks begin at the first
-    /// and are certain at the second; 0.2 and 0.8 in htsim. Without bounds only DCTCP has marks.
+    /// Bounds of marking in bandwidth-delay products: marks begin at the first bound and are
+    /// certain at the second. The values in htsim are 0.2 and 0.8. Without bounds, switches mark
+    /// only for DCTCP.
     pub mark_bdp: Option<[f64; 2]>,
-    /// Bounds of marking in bytes.
+    /// Bounds of marking in bytes: marks begin at the first bound and are certain at the second.
     pub mark_bytes: Option<[u64; 2]>,
-    /// Whether packets are trimmed rather than dropped.
+    /// Whether a full queue trims the payload off a packet instead of dropping the packet.
     #[serde(default)]
     pub trim: bool,
-    /// Whether control packets are sent first.
+    /// Whether ports send control packets before data packets.
     #[serde(default)]
     pub control_first: bool,
 }
 
-/// Marking threshold of DCTCP if the scenario sets no threshold, in products of port speed and base
-/// round trip: a seventh, from the guideline of the DCTCP paper (SIGCOMM 2010, section 3.4),
-/// rounded up.
+/// Marking threshold of DCTCP if the scenario sets no bounds, in bandwidth-delay products. The
+/// DCTCP paper (SIGCOMM 2010, section 3.4) recommends a seventh; the value is rounded up.
 const DCTCP_MARK_BDP: f64 = 0.15;
 
 impl QueueSpec {
@@ -244,25 +246,25 @@ impl QueueSpec {
     }
 }
 
-/// Values to record over time.
+/// Values to record over time, and packets to capture.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Measure {
-    /// Time between samples; without it nothing is recorded.
+    /// Time between samples in microseconds. If it is absent, no values are recorded.
     pub interval_us: Option<f64>,
-    /// Whether every flow's goodput is recorded.
+    /// Whether the goodput of every flow is recorded.
     #[serde(default)]
     pub flows: bool,
-    /// Ports whose queue is recorded, by name.
+    /// Names of ports whose queue length is recorded.
     #[serde(default)]
     pub queues: Vec<String>,
-    /// Ports whose load is recorded, by name.
+    /// Names of ports whose load is recorded.
     #[serde(default)]
     pub loads: Vec<String>,
-    /// Ports whose packets are captured, by name; this does not depend on `interval_us`.
+    /// Names of ports whose packets are captured, also if `interval_us` is absent.
     #[serde(default)]
     pub capture: Vec<String>,
-    /// Largest number of packets that are captured; 100,000 if absent.
+    /// Largest number of packets in the capture; 100,000 if absent.
     pub capture_packets: Option<u64>,
 }
 
@@ -271,12 +273,13 @@ const SAMPLES_MIN: u64 = 20;
 /// Shortest time between samples unless the scenario sets a shorter one: a microsecond.
 const SAMPLE_PS_MIN: u64 = 1_000_000;
 
-/// Packets of a capture unless the scenario sets their number.
+/// Largest number of packets in a capture, unless the scenario sets it.
 const CAPTURE_PACKETS: u64 = 100_000;
 const CAPTURE_PACKETS_MAX: u64 = 10_000_000;
 
 impl Measure {
-    /// Ports to capture, and the number of packets.
+    /// Returns the ports whose packets are captured, and the largest number of packets; `None` if
+    /// the scenario requests no capture.
     fn captures(&self) -> Result<Option<CaptureRules>, ScenarioError> {
         let packets_max = self.capture_packets.unwrap_or(CAPTURE_PACKETS);
         if !(1..=CAPTURE_PACKETS_MAX).contains(&packets_max) {
@@ -288,9 +291,9 @@ impl Measure {
         Ok((!ports.is_empty()).then_some(CaptureRules { ports, packets_max }))
     }
 
-    /// Values to record if the longest flow takes `ideal_ps` at best. If the flows were made
-    /// shorter than those of the scenario, samples are more frequent, so that a chart has enough
-    /// points.
+    /// Returns the values to record. `ideal_ps` is the shortest possible time of the longest flow.
+    /// If flows were made shorter than in the scenario's file, samples are more frequent, so that a
+    /// chart has enough points.
     fn sampling(&self, ideal_ps: u64) -> Result<Option<Sampling>, ScenarioError> {
         let Some(interval_us) = self.interval_us else { return Ok(None) };
         if !(0.001..=1e12).contains(&interval_us) {
@@ -305,7 +308,7 @@ impl Measure {
     }
 }
 
-/// Converts a time to picoseconds.
+/// Converts a time from microseconds to picoseconds. `key` names the value in errors.
 fn us_to_ps(key: &str, us: f64) -> Result<u64, ScenarioError> {
     if !(0.0..=1e12).contains(&us) {
         return Err(ScenarioError(format!("`{key}` must be between 0 and 1e12, not {us}")));
@@ -314,14 +317,14 @@ fn us_to_ps(key: &str, us: f64) -> Result<u64, ScenarioError> {
     Ok((us * US as f64).round() as u64)
 }
 
-/// Sets a parameter if it is given.
+/// Sets a parameter, if the scenario contains a value for it.
 fn set<T: Copy>(place: &mut T, value: Option<T>) {
     if let Some(value) = value {
         *place = value;
     }
 }
 
-/// Sets a time if it is given, in microseconds.
+/// Sets a time, if the scenario contains a value for it in microseconds.
 fn set_us(place: &mut Duration, us: Option<f64>) {
     if let Some(us) = us {
         #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // `as` saturates
@@ -331,11 +334,11 @@ fn set_us(place: &mut Duration, us: Option<f64>) {
 }
 
 impl Scenario {
-    /// Reads a scenario. `origin` names the text in errors; relative paths inside it start from
-    /// `directory`.
+    /// Parses a scenario. `origin` names the text in errors. Relative paths in the scenario start
+    /// from `directory`.
     ///
     /// # Errors
-    /// Describes the first entry that cannot be parsed, with its position.
+    /// A description of the first entry that cannot be parsed, with its position.
     pub fn read(
         origin: &str,
         text: &str,
@@ -355,7 +358,7 @@ impl Scenario {
         Ok(scenario)
     }
 
-    /// Reads a scenario's file.
+    /// Reads and parses the file of a scenario.
     ///
     /// # Errors
     /// If the file cannot be read or parsed.
@@ -372,8 +375,8 @@ impl Scenario {
         Ok(scenario)
     }
 
-    /// Creates the scenario of a topology file and a connection matrix, with all other values
-    /// default.
+    /// Creates the scenario of a topology file and a connection matrix. All other values have their
+    /// defaults.
     pub fn from_files(topology: &Path, matrix: &Path, unit: workload::TimeUnitSpec) -> Self {
         let name = matrix.file_stem().map(|s| s.to_string_lossy().into_owned());
         Self {

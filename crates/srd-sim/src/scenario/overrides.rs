@@ -1,10 +1,10 @@
-//! Overrides: `key=value` with a dotted path into the scenario.
+//! Overrides of values in a scenario: `key=value`, with a dotted path as the key.
 
 use toml::{Table, Value};
 
 use super::{Scenario, ScenarioError};
 
-/// One override.
+/// An override of one value in a scenario.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Override {
     path: Vec<String>,
@@ -14,7 +14,8 @@ pub struct Override {
 impl std::str::FromStr for Override {
     type Err = ScenarioError;
 
-    /// Parses `workload.0.bytes=65536`. The value is TOML; a value that is no TOML is a string.
+    /// Parses text such as `workload.0.bytes=65536`. The value is parsed as TOML; if this fails, it
+    /// is a string.
     fn from_str(text: &str) -> Result<Self, ScenarioError> {
         let fail = || ScenarioError(format!("`{text}` is not of the form key.path=value"));
         let (path, value) = text.split_once('=').ok_or_else(fail)?;
@@ -31,7 +32,7 @@ impl std::str::FromStr for Override {
     }
 }
 
-/// Applies overrides in order and parses the result.
+/// Applies overrides to a scenario's table, in their order, and parses the result.
 pub(super) fn apply(table: Table, overrides: &[Override]) -> Result<Scenario, String> {
     let mut root = Value::Table(table);
     for change in overrides {
@@ -53,7 +54,8 @@ pub(super) fn apply(table: Table, overrides: &[Override]) -> Result<Scenario, St
     toml::from_str(&text).map_err(|e| format!("with the overrides applied: {e}"))
 }
 
-/// Goes one key down, and creates tables (or space for the value) if they are missing.
+/// Returns the value under a key of a table or list. If the key is missing in a table, creates a
+/// table, or, if the key is the `last`, space for the value.
 fn step<'a>(place: &'a mut Value, key: &str, last: bool) -> Result<&'a mut Value, String> {
     match place {
         Value::Table(table) => {

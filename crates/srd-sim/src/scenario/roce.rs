@@ -1,4 +1,4 @@
-//! Parameters of RoCE in a scenario, and of the lossless switches beneath it.
+//! Parameters of RoCE in a scenario, and of the lossless switches in its network.
 
 use serde::{Deserialize, Serialize};
 
@@ -8,51 +8,53 @@ use crate::engine::world::{LosslessRules, PortRules, QueueSize};
 use crate::machines::roce::config::PAPER_BPS;
 use crate::machines::roce::{DcqcnConfig, RoceConfig};
 
-/// Queue sizes at which marks begin and at which they are certain, at 40 Gb/s (Zhu et al., SIGCOMM
-/// 2015).
+/// Queue lengths in bytes at which marks begin and at which they are certain, for links of 40 Gb/s
+/// (Zhu et al., SIGCOMM 2015).
 const MARK_BYTES: [u64; 2] = [5_000, 200_000];
-/// Share of packets that is marked just below the second size.
+/// Share of packets that is marked just below the second value of [`MARK_BYTES`].
 const MARK_SHARE: f64 = 0.01;
 
-/// Parameters of [`RoceConfig`], [`DcqcnConfig`] and [`LosslessRules`].
+/// Parameters of [`RoceConfig`], [`DcqcnConfig`] and [`LosslessRules`] that a scenario may set.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RoceKnobs {
-    /// Whether switches pause their senders (PFC); true if absent. Otherwise they drop packets.
+    /// Whether switches pause their senders (PFC); true if absent. If false, switches drop packets.
     pub pfc: Option<bool>,
-    /// Bytes of one link in a switch above which the far end is paused.
+    /// Number of bytes of one link in a switch above which the link's sender is paused (XOFF).
     pub xoff_bytes: Option<u64>,
-    /// Bytes at or below which the far end may go on.
+    /// Number of bytes of one link in a switch at or below which the pause ends (XON).
     pub xon_bytes: Option<u64>,
-    /// Bytes above XOFF before packets are dropped.
+    /// Number of bytes above XOFF that a switch accepts before it drops packets.
     pub headroom_bytes: Option<u64>,
-    /// Bounds of marking: marks begin at the first (Kmin) and are certain at the second (Kmax).
+    /// Queue lengths in bytes for marking: marks begin at the first (Kmin) and are certain at the
+    /// second (Kmax).
     pub mark_bytes: Option<[u64; 2]>,
-    /// Share of packets marked just below the second bound (Pmax).
+    /// Share of packets that is marked just below the second bound (Pmax).
     pub mark_share: Option<f64>,
-    /// Shortest time between two notifications for one flow.
+    /// Shortest time between two congestion notifications for one flow, in microseconds.
     pub cnp_gap_us: Option<f64>,
-    /// Weight of a notification.
+    /// Weight of a congestion notification in DCQCN's estimate of congestion (g).
     pub gain: Option<f64>,
-    /// Time without a notification after which the estimate of congestion decays.
+    /// Time in microseconds without a congestion notification after which DCQCN's estimate of
+    /// congestion decays.
     pub alpha_timer_us: Option<f64>,
-    /// Time between two increases.
+    /// Time between two increases of a rate by DCQCN's timer, in microseconds.
     pub rate_timer_us: Option<f64>,
-    /// Bytes between two increases.
+    /// Number of bytes between two increases of a rate by DCQCN's byte counter.
     pub rate_bytes: Option<u64>,
-    /// Steps of fast recovery.
+    /// Number of steps of fast recovery in DCQCN (F).
     pub fast_steps: Option<u32>,
-    /// Additive increase.
+    /// Step of DCQCN's additive increase, in Mb/s.
     pub additive_mbps: Option<f64>,
-    /// Hyper increase.
+    /// Step of DCQCN's hyper increase, in Mb/s.
     pub hyper_mbps: Option<f64>,
-    /// Lower bound of the rate.
+    /// Lower bound of a flow's rate, in Mb/s.
     pub rate_min_mbps: Option<f64>,
     /// Largest number of packets that one acknowledgement covers.
     pub ack_packets: Option<u32>,
-    /// Silence after which a sender goes back.
+    /// Time in microseconds without an acknowledgement after which a sender retransmits.
     pub timeout_us: Option<f64>,
-    /// Timeouts in a row after which a connection fails.
+    /// Number of timeouts in a row after which a connection fails.
     pub retries_max: Option<u32>,
 }
 
@@ -64,14 +66,15 @@ fn set_mbps(place: &mut u64, mbps: Option<f64>) {
     }
 }
 
-/// Scales bytes that are given for 40 Gb/s to another speed.
+/// Returns a number of bytes that is given for links of 40 Gb/s, scaled to another speed.
 fn scaled(bytes: u64, line_bps: u64) -> u64 {
     let bytes = u128::from(bytes) * u128::from(line_bps) / u128::from(PAPER_BPS);
     u64::try_from(bytes).unwrap_or(u64::MAX)
 }
 
 impl RoceKnobs {
-    /// Rules of lossless switches, if the transport needs them. The marks of DCQCN go into `rules`.
+    /// Returns the rules of lossless switches; `None` if the transport needs no such switches.
+    /// Writes the marking of DCQCN into `rules`.
     ///
     /// # Errors
     /// If a parameter is out of range.
@@ -106,7 +109,7 @@ impl RoceKnobs {
         Ok(Some(LosslessRules { xoff_bytes, xon_bytes, headroom_bytes }))
     }
 
-    /// The node's configuration.
+    /// Returns the configuration of every host.
     ///
     /// # Errors
     /// If a parameter is out of range.

@@ -1,5 +1,5 @@
-//! Parameters of SRD in a scenario. Absent parameters have the core's defaults, fitted to the
-//! network: the link's speed, the base round trip and the packet size.
+//! Parameters of SRD in a scenario. Absent parameters have the defaults of the SRD core, adapted to
+//! the network: the link's speed, the base round trip and the packet size.
 
 use serde::{Deserialize, Serialize};
 use srd_proto::{Config, Duration, Protection, Spray};
@@ -10,7 +10,7 @@ use crate::engine::world::ACK_BYTES;
 use crate::machines::rank::IDLE_HIBERNATE;
 use crate::machines::srd_node::SrdNodeConfig;
 
-/// Parameters of [`srd_proto::Config`], and of the application that uses it.
+/// Parameters of [`srd_proto::Config`], and of the application that uses the endpoint.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[allow(missing_docs)] // the names and meanings are those of the core's configuration
@@ -42,15 +42,15 @@ pub struct SrdKnobs {
     /// Whether receivers compare the arrived bytes with the sent bytes.
     #[serde(default)]
     pub check_payload: bool,
-    /// Whether datagrams that fail are sent again.
+    /// Whether the application sends datagrams again that have failed.
     #[serde(default)]
     pub resend_failed: bool,
-    /// Receive buffers of each host; unlimited if absent.
+    /// Number of receive buffers of each host; absent means unlimited buffers.
     pub receive_buffers: Option<u32>,
 }
 
 impl SrdKnobs {
-    /// The node's configuration in a network.
+    /// Returns the configuration of every host in a network.
     ///
     /// # Errors
     /// If a parameter is out of range.
@@ -76,7 +76,7 @@ impl SrdKnobs {
         if transport == Transport::Efa {
             config.idle_hibernate = IDLE_HIBERNATE;
         }
-        // Enough for a hundred flows to one peer to have a few datagrams queued each.
+        // The queue has space for a few datagrams of each of a hundred flows to one peer.
         config.send_queue_datagrams_max = 8192;
         self.apply(&mut config);
         config.check().map_err(|e| ScenarioError(format!("`srd`: {e}")))?;

@@ -1,4 +1,4 @@
-//! Parameters of TCP in a scenario.
+//! Parameters of the TCP model in a scenario.
 
 use serde::{Deserialize, Serialize};
 use srd_proto::Duration;
@@ -8,12 +8,12 @@ use crate::engine::topology::Topology;
 use crate::engine::world::ACK_BYTES;
 use crate::machines::tcp::{Congestion, Nagle, RtoRule, TcpConfig};
 
-/// Parameters of [`TcpConfig`].
+/// Parameters of [`TcpConfig`] that a scenario may set.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[allow(missing_docs)] // the names and meanings are those of the model's configuration
 pub struct TcpKnobs {
-    /// `cubic` or `reno`, for the transports `tcp` and `express`.
+    /// Congestion control of the transports `tcp` and `express`: `cubic` or `reno`.
     pub congestion: Option<CongestionSpec>,
     pub header_bytes: Option<u32>,
     pub frame_bytes: Option<u32>,
@@ -22,7 +22,7 @@ pub struct TcpKnobs {
     pub rto_min_us: Option<f64>,
     pub rto_max_us: Option<f64>,
     pub rto_initial_us: Option<f64>,
-    /// `linux` or `rfc6298`.
+    /// Rule of the retransmission timeout: `linux` or `rfc6298`.
     pub rto_rule: Option<RtoRuleSpec>,
     pub rtt_assumed_us: Option<f64>,
     pub timer_floor_us: Option<f64>,
@@ -31,7 +31,7 @@ pub struct TcpKnobs {
     pub ack_delay_us: Option<f64>,
     pub ack_quick: Option<u32>,
     pub interactive: Option<bool>,
-    /// `off`, `linux` or `rfc896`.
+    /// Form of Nagle's rule: `off`, `linux` or `rfc896`.
     pub nagle: Option<NagleSpec>,
     pub write_bytes: Option<u64>,
     pub write_gap_us: Option<f64>,
@@ -41,13 +41,13 @@ pub struct TcpKnobs {
     pub reuse_connections: Option<bool>,
 }
 
-/// Congestion control of the transport `tcp`.
+/// Congestion control of the transports `tcp` and `express`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum CongestionSpec {
     /// CUBIC.
     Cubic,
-    /// NewReno's rules.
+    /// NewReno's window rules.
     Reno,
 }
 
@@ -55,30 +55,30 @@ pub enum CongestionSpec {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum RtoRuleSpec {
-    /// The rule of Linux.
+    /// Rule of Linux.
     Linux,
-    /// The rule of RFC 6298.
+    /// Rule of RFC 6298.
     Rfc6298,
 }
 
-/// Condition in which a segment that is not full waits.
+/// Condition in which a segment below the full size waits (Nagle's rule).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum NagleSpec {
-    /// Such a segment never waits.
+    /// A small segment never waits.
     Off,
-    /// Waits while an earlier segment that was not full is unacknowledged.
+    /// A small segment waits while an earlier small segment is unacknowledged.
     Linux,
-    /// Waits while any data is unacknowledged.
+    /// A small segment waits while any data is unacknowledged.
     Rfc896,
 }
 
 impl TcpKnobs {
-    /// The node's configuration: a full segment takes `packet_bytes` on the wire, of which 64 are
-    /// headers.
+    /// Returns the configuration of every host. By default a full segment takes `packet_bytes` on
+    /// the wire, of which 64 are headers.
     ///
     /// # Errors
-    /// If a packet has no space for a payload.
+    /// If a packet has no space for a payload, or a parameter is out of range.
     pub(super) fn node(
         &self,
         transport: Transport,

@@ -1,4 +1,4 @@
-//! The network of a scenario.
+//! The network of a scenario: its kind and parameters.
 
 use std::path::{Path, PathBuf};
 
@@ -10,94 +10,94 @@ use crate::engine::topology::dumbbell::DumbbellSpec;
 use crate::engine::topology::ring::RingSpec;
 use crate::engine::topology::{Topology, topo_file};
 
-/// A network.
+/// Kind and parameters of a network.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "kebab-case", deny_unknown_fields)]
 pub enum TopologySpec {
     /// Three tiers of switches with `k` ports: k³/4 hosts at full bisection.
     FatTree {
-        /// Ports per switch; even.
+        /// Number of ports of a switch; even.
         k: u32,
-        /// Factors by which the uplinks of the first and of the second tier are fewer than their
-        /// downlinks.
+        /// Oversubscription of the first and of the second tier: the number of a switch's downlinks
+        /// divided by the number of its uplinks.
         #[serde(default = "ones")]
         oversubscribed: [u32; 2],
-        /// Speed of every link.
+        /// Speed of every link, in Gb/s.
         #[serde(default = "gbps")]
         gbps: f64,
-        /// Speed of the links between switches, if it differs.
+        /// Speed of the links between switches, in Gb/s, if it differs from `gbps`.
         core_gbps: Option<f64>,
-        /// Propagation delay of every link.
+        /// Propagation delay of every link, in nanoseconds.
         #[serde(default = "latency_ns")]
         latency_ns: u64,
-        /// Delay of every switch.
+        /// Delay of every switch, in nanoseconds.
         #[serde(default)]
         switch_latency_ns: u64,
     },
     /// Two tiers: every leaf has a link to every spine.
     LeafSpine {
-        /// Leaves.
+        /// Number of leaf switches.
         leaves: u32,
-        /// Spines.
+        /// Number of spine switches.
         spines: u32,
-        /// Hosts per leaf.
+        /// Number of hosts at each leaf.
         leaf_hosts: u32,
-        /// Parallel links between a leaf and a spine.
+        /// Number of parallel links between each leaf and each spine.
         #[serde(default = "one")]
         bundle: u32,
-        /// Speed of every link.
+        /// Speed of every link, in Gb/s.
         #[serde(default = "gbps")]
         gbps: f64,
-        /// Speed of the links between leaf and spine, if it differs.
+        /// Speed of the links between leaf and spine, in Gb/s, if it differs from `gbps`.
         core_gbps: Option<f64>,
-        /// Propagation delay of every link.
+        /// Propagation delay of every link, in nanoseconds.
         #[serde(default = "latency_ns")]
         latency_ns: u64,
-        /// Delay of every switch.
+        /// Delay of every switch, in nanoseconds.
         #[serde(default)]
         switch_latency_ns: u64,
     },
-    /// Hosts on two sides of a bottleneck.
+    /// Two switches with hosts on both sides of a bottleneck.
     Dumbbell {
-        /// Hosts on each side.
+        /// Number of hosts on each side.
         side_hosts: u32,
-        /// Links in the middle.
+        /// Number of parallel links between the two switches.
         #[serde(default = "one")]
         middle_links: u32,
-        /// Speed of the hosts' links.
+        /// Speed of the hosts' links, in Gb/s.
         #[serde(default = "gbps")]
         gbps: f64,
-        /// Speed of each link in the middle, if it differs.
+        /// Speed of each link between the two switches, in Gb/s, if it differs from `gbps`.
         core_gbps: Option<f64>,
-        /// Propagation delay of every link.
+        /// Propagation delay of every link, in nanoseconds.
         #[serde(default = "latency_ns")]
         latency_ns: u64,
-        /// Delay of every switch.
+        /// Delay of every switch, in nanoseconds.
         #[serde(default)]
         switch_latency_ns: u64,
     },
     /// Switches in a ring, each with hosts. All packets go round in one direction, so that the
     /// buffers of the switches depend on each other in a circle.
     Ring {
-        /// Switches.
+        /// Number of switches.
         switches: u32,
-        /// Hosts of each switch.
+        /// Number of hosts at each switch.
         switch_hosts: u32,
-        /// Speed of the hosts' links.
+        /// Speed of the hosts' links, in Gb/s.
         #[serde(default = "gbps")]
         gbps: f64,
-        /// Speed of the links between switches, if it differs.
+        /// Speed of the links between switches, in Gb/s, if it differs from `gbps`.
         core_gbps: Option<f64>,
-        /// Propagation delay of every link.
+        /// Propagation delay of every link, in nanoseconds.
         #[serde(default = "latency_ns")]
         latency_ns: u64,
-        /// Delay of every switch.
+        /// Delay of every switch, in nanoseconds.
         #[serde(default)]
         switch_latency_ns: u64,
     },
-    /// A topology file in htsim's format.
+    /// A network from a topology file in htsim's format.
     File {
-        /// Path of the file, from the scenario's directory.
+        /// Path of the topology file, relative to the scenario's directory.
         path: PathBuf,
     },
 }
@@ -118,7 +118,7 @@ fn latency_ns() -> u64 {
     1000
 }
 
-/// Longest delay of a link or switch: one second.
+/// Longest delay of a link or switch that a scenario may set: one second.
 const LATENCY_NS_MAX: u64 = 1_000_000_000;
 
 fn bps(gbps: f64) -> Result<u64, ScenarioError> {
@@ -151,7 +151,7 @@ fn links(
 }
 
 impl TopologySpec {
-    /// Builds the network. Relative paths start from `directory`.
+    /// Builds the network. A relative path of a topology file starts from `directory`.
     ///
     /// # Errors
     /// If the numbers describe no valid network, or the file cannot be parsed.

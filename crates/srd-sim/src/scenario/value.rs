@@ -1,4 +1,4 @@
-//! Values that have several notations.
+//! Values of a scenario that have several notations.
 
 use std::fmt;
 

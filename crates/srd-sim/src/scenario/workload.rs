@@ -1,4 +1,4 @@
-//! The workload of a scenario.
+//! The workload of a scenario: flows, operations of ranks, or background load.
 
 use std::path::{Path, PathBuf};
 
@@ -15,17 +15,17 @@ use crate::workload::pattern::{self, Incast, Poisson};
 use crate::workload::sizes::Sizes;
 use crate::workload::{BACKGROUND_PORT, BackgroundPlan, Workload, WorkloadError, chakra, cm, goal};
 
-/// Hosts: a number of hosts that the pattern chooses, or a list.
+/// Selection of hosts: a number of hosts that the pattern chooses, or a list.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum Hosts {
-    /// Number of hosts.
+    /// Number of hosts, which the pattern chooses.
     Count(u32),
     /// Numbers of the hosts.
     List(Vec<u32>),
 }
 
-/// The unit of `start` in a connection matrix.
+/// Unit of the field `start` in a connection matrix.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum TimeUnitSpec {
@@ -36,140 +36,149 @@ pub enum TimeUnitSpec {
     Us,
 }
 
-/// Flows to send.
+/// Pattern of flows, with its parameters, or a file that describes flows.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "kebab-case", deny_unknown_fields)]
 pub enum WorkloadSpec {
-    /// Many senders to one receiver. All flows start together; with `rounds`, again when all are
-    /// done.
+    /// Many senders to one receiver. All flows of a round start together. With several `rounds`,
+    /// the next round starts when all flows of a round are done.
     Incast {
-        /// The senders: a number, spread over the network, or a list.
+        /// The senders: a number of hosts, spread over the network, or a list of hosts.
         senders: Hosts,
-        /// The receiver.
+        /// Number of the receiving host.
         #[serde(default)]
         receiver: u32,
-        /// Flows per sender.
+        /// Number of flows from each sender.
         #[serde(default = "one")]
         flows_per_sender: u32,
-        /// Bytes per flow; `"endless"` gives a persistent incast.
+        /// Bytes of each flow; `"endless"` gives a persistent incast.
         bytes: Bytes,
-        /// Number of rounds.
+        /// Number of rounds of the incast.
         #[serde(default = "one")]
         rounds: u32,
-        /// Time when the first round starts.
+        /// Time in microseconds at which the first round starts.
         #[serde(default)]
         start_us: f64,
     },
-    /// Every host sends to one other host and receives from one other host, at random.
+    /// Every host sends to one other host and receives from one other host. The pairs are random.
     Permutation {
-        /// Flows per pair.
+        /// Number of flows of each pair of hosts.
         #[serde(default = "one")]
         flows_per_host: u32,
-        /// Bytes per flow.
+        /// Bytes of each flow.
         bytes: Bytes,
     },
-    /// Every host sends half way round the network.
+    /// Every host sends to the host that is half way round the network: half of the host numbers
+    /// away.
     Tornado {
-        /// Flows per pair.
+        /// Number of flows of each pair of hosts.
         #[serde(default = "one")]
         flows_per_host: u32,
-        /// Bytes per flow.
+        /// Bytes of each flow.
         bytes: Bytes,
     },
-    /// Host `from + i` sends to host `to + i`.
+    /// Host `from + i` sends to host `to + i`, for `i` from 0 to `hosts - 1`.
     RackToRack {
-        /// The first sender.
+        /// Number of the first sender.
         from: u32,
-        /// The first receiver.
+        /// Number of the first receiver.
         to: u32,
-        /// Number of pairs.
+        /// Number of pairs of hosts.
         hosts: u32,
-        /// Flows per pair.
+        /// Number of flows of each pair of hosts.
         #[serde(default = "one")]
         flows_per_pair: u32,
-        /// Bytes per flow.
+        /// Bytes of each flow.
         bytes: Bytes,
     },
-    /// Listed pairs.
+    /// Flows between listed pairs of hosts.
     Pairs {
         /// Sender and receiver of each pair.
         pairs: Vec<[u32; 2]>,
-        /// Flows per pair.
+        /// Number of flows of each pair of hosts.
         #[serde(default = "one")]
         flows_per_pair: u32,
-        /// Bytes per flow.
+        /// Bytes of each flow.
         bytes: Bytes,
-        /// Time when the flows start.
+        /// Time in microseconds at which the flows start.
         #[serde(default)]
         start_us: f64,
     },
     /// Every host sends to every other host.
     AllToAll {
-        /// Number of hosts, counted from the first, or a list; all hosts if absent.
+        /// The hosts: a number of hosts counted from host 0, or a list; all hosts if absent.
         hosts: Option<Hosts>,
-        /// Bytes per flow.
+        /// Bytes of each flow.
         bytes: Bytes,
-        /// Flows of a host at a time; all flows if absent.
+        /// Number of flows that a host sends at a time; all flows if absent.
         at_once: Option<u32>,
     },
-    /// A ring all-reduce.
+    /// A ring all-reduce, in which each step sends a part of the data to the next host of the ring.
     AllReduce {
-        /// Number of hosts, counted from the first, or a list in ring order; all hosts if absent.
+        /// The hosts: a number of hosts counted from host 0, or a list in ring order; all hosts if
+        /// absent.
         hosts: Option<Hosts>,
         /// Bytes of the reduced data on each host.
         bytes: Bytes,
     },
-    /// Random arrivals.
+    /// Flows between random hosts, with random sizes and random times of arrival (a Poisson
+    /// process).
     Poisson {
-        /// The average share of the hosts' links.
+        /// Average load of the hosts' links, as a share of their speed.
         load: f64,
-        /// `web-search`, `data-mining`, `hadoop`, `ali-storage`, or a CSV file.
+        /// Distribution of flow sizes: `web-search`, `data-mining`, `hadoop`, `ali-storage`, or a
+        /// CSV file.
         sizes: String,
-        /// Time after which no flow starts.
+        /// Time in microseconds after which no flow starts.
         duration_us: f64,
     },
-    /// A connection matrix in htsim's format.
+    /// Flows from a connection matrix in htsim's format.
     Matrix {
-        /// Path of the file, from the scenario's directory.
+        /// Path of the connection matrix, relative to the scenario's directory.
         path: PathBuf,
-        /// Unit of its `start`.
+        /// Unit of the field `start` in the file.
         #[serde(default)]
         time_unit: TimeUnitSpec,
     },
     /// Operations of ranks from a GOAL file.
     Goal {
-        /// Path of the file, from the scenario's directory.
+        /// Path of the GOAL file, relative to the scenario's directory.
         path: PathBuf,
-        /// Hosts of the ranks, in their order: a number of hosts, or a list; all hosts if absent.
+        /// Hosts of the ranks, in the order of the ranks: a number of hosts, or a list; all hosts
+        /// if absent.
         hosts: Option<Hosts>,
     },
     /// Calculations and messages of ranks from the files of a Chakra execution trace.
     Chakra {
-        /// Prefix of the names of its files, from the scenario's directory: rank 0 is `PATH.0.et`.
+        /// Prefix of the names of the trace's files, relative to the scenario's directory. The file
+        /// of rank 0 is `PATH.0.et`.
         path: PathBuf,
-        /// A file of process groups: a JSON object with the ranks of each.
+        /// Path of a file of process groups: a JSON object with the ranks of each group.
         groups: Option<PathBuf>,
-        /// Hosts of the ranks, in their order: a number of hosts, or a list; all hosts if absent.
+        /// Hosts of the ranks, in the order of the ranks: a number of hosts, or a list; all hosts
+        /// if absent.
         hosts: Option<Hosts>,
     },
-    /// A single-path flow of fixed rate without acknowledgements and congestion control.
+    /// Background load: a flow of fixed rate on a single path, without acknowledgements and
+    /// congestion control.
     Background {
-        /// The sender.
+        /// Number of the sending host.
         src: u32,
-        /// The receiver.
+        /// Number of the receiving host.
         dst: u32,
-        /// Rate on the wire.
+        /// Rate on the wire, in Gb/s.
         gbps: f64,
-        /// Bytes of a packet on the wire; the scenario's by default.
+        /// Bytes of a packet on the wire; absent means the packet size of the scenario.
         packet_bytes: Option<u16>,
-        /// Time when the flow begins.
+        /// Time in microseconds at which the flow begins.
         #[serde(default)]
         start_us: f64,
-        /// Time when the flow ends; it never ends if absent.
+        /// Time in microseconds at which the flow ends; absent means that it does not end.
         stop_us: Option<f64>,
-        /// Name of a port that the path has to use: the source port is chosen accordingly.
+        /// Name of a port that must be on the flow's path. The source port of the flow is chosen
+        /// accordingly.
         through: Option<String>,
-        /// Source port, if `through` is absent.
+        /// Source port of the flow, if `through` is absent.
         src_port: Option<u16>,
     },
 }
@@ -178,7 +187,7 @@ fn one() -> u32 {
     1
 }
 
-/// Network and settings for which a workload is built.
+/// Network and settings from which a workload is built.
 pub(super) struct WorkloadContext<'a> {
     pub(super) topology: &'a Topology,
     pub(super) directory: &'a Path,
@@ -203,7 +212,7 @@ fn first_hosts(hosts: Option<&Hosts>, all: u32) -> Result<Vec<u32>, ScenarioErro
 }
 
 impl WorkloadSpec {
-    /// Creates the flows, and the faults that a connection matrix contains.
+    /// Returns the workload, and the faults that a connection matrix contains.
     pub(super) fn plan(
         &self,
         place: &WorkloadContext<'_>,
@@ -325,7 +334,7 @@ impl WorkloadSpec {
     }
 }
 
-/// Finds a source port whose path from `src` to `dst` uses a port of the name.
+/// Returns a UDP source port with which packets from `src` to `dst` cross a port named `name`.
 fn port_through(topology: &Topology, src: u32, dst: u32, name: &str) -> Result<u16, ScenarioError> {
     let wanted = topology.select(name).map_err(|e| ScenarioError(e.0))?;
     if src >= topology.hosts || dst >= topology.hosts || src == dst {

@@ -1,5 +1,5 @@
-//! Random endpoint configurations and port rules: every parameter, within values that suit the
-//! network, down to tiny limits.
+//! Random endpoint configurations and port rules for the soak. Every parameter has values that suit
+//! the network; some are tiny limits.
 
 use srd_proto::{Admission, Config, Duration, Protection, Spray};
 
@@ -7,17 +7,17 @@ use super::dice::Dice;
 use crate::engine::topology::Topology;
 use crate::engine::world::{ACK_BYTES, PortRules, QueueSize};
 
-/// A duration of `us` microseconds.
+/// Returns a duration of `us` microseconds.
 fn us(us: u64) -> Duration {
     Duration::from_micros(us)
 }
 
-/// Largest packet, in bytes on the wire.
+/// Draws the largest packet size, in bytes on the wire.
 pub(super) fn packet_bytes(dice: &mut Dice) -> u16 {
     dice.pick(&[300, 512, 1500, 1500, 4150, 4150, 4150, 9000])
 }
 
-/// Rules of the switch ports.
+/// Draws the rules of the switch ports.
 pub(super) fn rules(dice: &mut Dice, packet_bytes: u16) -> PortRules {
     let queue = match dice.between(0, 3) {
         0 => QueueSize::Bytes(u64::from(packet_bytes) * u64::from(dice.between(2, 20))),
@@ -33,12 +33,12 @@ fn protection(dice: &mut Dice) -> Protection {
     match dice.between(0, 3) {
         0 | 1 => Protection::Plain,
         2 => Protection::JobKey([7; 32]),
-        // Every host replaces this key by its own.
+        // Every host replaces this key by a key that is derived from its number.
         _ => Protection::Static([9; 32]),
     }
 }
 
-/// Configuration of every endpoint.
+/// Draws the configuration of every endpoint.
 pub(super) fn endpoint(dice: &mut Dice, topology: &Topology, packet_bytes: u16) -> Config {
     let base = Config::default();
     let rtt_ns = topology.diameter_rtt_ps(packet_bytes.into(), ACK_BYTES.into()) / 1000;
@@ -102,7 +102,7 @@ fn acknowledgements(dice: &mut Dice, config: &mut Config) {
 fn timers(dice: &mut Dice, config: &mut Config, rtt: Duration) {
     config.rto_min = us(dice.log_between(20, 1000));
     config.rto_max = config.rto_min.times(dice.pick(&[1, 4, 16]));
-    // Long enough for a few attempts, including the opening of the session.
+    // The timeout leaves time for a few attempts, including the opening of the session.
     let opening_us = if config.protection.is_on() { 30_000 } else { 0 };
     let least_us = (rtt.as_nanos() + config.rto_max.as_nanos()) / 1000 * 2 + opening_us;
     config.peer_timeout = us(dice.log_between(least_us.max(2000), 50_000.max(least_us)));
@@ -110,7 +110,7 @@ fn timers(dice: &mut Dice, config: &mut Config, rtt: Duration) {
         config.keepalive = us(dice.log_between(500, 5000));
     }
     if dice.percent(25) {
-        // Longer than a sender may use a context that the receiver would have forgotten.
+        // The receiver keeps an idle context for longer than a sender may still use it.
         config.idle_reclaim = config.peer_timeout.times(2) + us(dice.log_between(100, 20_000));
     }
     config.rnr_retries = dice.pick(&[0, 1, 3, 7, 7]);

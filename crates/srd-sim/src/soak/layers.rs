@@ -1,10 +1,10 @@
-//! Worlds of the soak whose hosts run more than the endpoint: guests' TCP over the card, or ranks
-//! over the Messaging Layer. Network, faults and flows are those of the seed's plan.
+//! Worlds of the soak test with hosts that run more than the endpoint: guests' TCP over the card,
+//! or ranks over the Messaging Layer. Network, faults and flows are those of the seed's plan.
 //!
-//! The oracles use only what applications received. A guest's bytes must arrive in order (the model
-//! of TCP counts only such bytes) and complete; a message must arrive once and whole; none of them
-//! may change. A host that restarted, or that was notified of the failure of a flow, is entitled to
-//! nothing more.
+//! The oracles use only the data that applications received. A guest's bytes must arrive completely
+//! and in order (the TCP model counts only such bytes). A message must arrive once and completely.
+//! No content may change. If a host restarted, or was notified of the failure of a flow, the flow
+//! need not arrive.
 
 use std::collections::BTreeSet;
 
@@ -21,15 +21,15 @@ use crate::machines::rank::{RankNode, RankNodeConfig};
 use crate::machines::tcp::TcpConfig;
 use crate::workload::peers;
 
-/// Longest retransmission timeout of a guest's TCP.
+/// Upper bound of the retransmission timeout of a guest's TCP.
 const RTO_MAX: Duration = Duration::from_millis(40);
-/// Simulated time between two checks.
+/// Simulated time between two checks at the beginning, in picoseconds.
 const STEP_PS: u64 = 1_000 * US;
-/// Time that timers of guests and layers may add to the plan's deadline.
+/// Time in picoseconds that timers of guests and layers may add to the plan's deadline.
 const PATIENCE_PS: u64 = 5_000_000 * US;
 
-/// Endpoint configuration with limits that a card or layer can work with, and one key for all
-/// hosts.
+/// Returns an endpoint configuration with limits that a card or the Messaging Layer can work with,
+/// and with one key for all hosts.
 pub(super) fn endpoint(plan: &Plan) -> Config {
     let mut config = plan.config.clone();
     if matches!(config.protection, Protection::Static(_)) {
@@ -79,7 +79,7 @@ fn world(plan: &Plan) -> Result<World<AnyNode>, String> {
     made.map_err(|e| format!("the plan makes no world: {e}"))
 }
 
-/// Checks the world for violations.
+/// Checks the world for violations: lost or changed data, and timers without progress.
 fn check(world: &World<AnyNode>, restarted: &BTreeSet<u32>) -> Result<(), String> {
     world.check_conservation().map_err(|e| format!("packets are lost: {e}"))?;
     if world.counters().timer_livelocks > 0 {
@@ -97,21 +97,22 @@ fn check(world: &World<AnyNode>, restarted: &BTreeSet<u32>) -> Result<(), String
     Ok(())
 }
 
-/// Whether one of a flow's hosts restarted.
+/// Whether the sender or the receiver of a flow restarted.
 fn touches(flow: &FlowState, restarted: &BTreeSet<u32>) -> bool {
     restarted.contains(&flow.plan.src.0) || restarted.contains(&flow.plan.dst.0)
 }
 
-/// Whether the flow has ended in an acceptable way.
+/// Whether a flow has ended in a permitted manner: it is complete, it failed, or one of its hosts
+/// restarted.
 fn is_settled(flow: &FlowState, restarted: &BTreeSet<u32>) -> bool {
     let is_done = flow.finished_ps.is_some() && flow.delivered_bytes == flow.plan.bytes;
     is_done || flow.failed > 0 || touches(flow, restarted)
 }
 
-/// Runs a plan.
+/// Runs the plan of a seed whose hosts run a card or a rank.
 ///
 /// # Errors
-/// Describes the first violation.
+/// A description of the first violation.
 pub(super) fn run(plan: &Plan) -> Result<Passed, String> {
     let restarts = plan.faults.iter().filter_map(|fault| match fault {
         Fault::Restart { host, .. } => Some(*host),

@@ -1,5 +1,6 @@
-//! Records of what the applications of all hosts sent, received and were notified of: the oracle of
-//! the soak. It shares nothing with the code under test, and reports a violation when it happens.
+//! Records of the datagrams that the applications of all hosts sent and received, and of the events
+//! that they got: the oracle of the soak. The ledger shares no code with the code under test, and
+//! reports a violation when it happens.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +8,7 @@ use srd_proto::{Qpn, Status};
 
 use crate::engine::hash::mix;
 
-/// Number of a datagram, unique in the world; the header's immediate carries it.
+/// Number of a datagram, unique in the world. The header's immediate contains it.
 pub type Id = u64;
 
 const PATTERN_BYTES: usize = 1 << 17;
@@ -24,53 +25,54 @@ const fn pattern() -> [u8; PATTERN_BYTES] {
     bytes
 }
 
-/// Content of a datagram.
+/// Returns the content of a datagram.
 pub fn content(id: Id, bytes: usize) -> &'static [u8] {
     #[allow(clippy::cast_possible_truncation)] // reduced to the free space
     let start = mix(id) as usize % (PATTERN_BYTES - bytes);
     &PATTERN[start..start + bytes]
 }
 
-/// A datagram as its sender described it.
+/// A datagram as its sender described it to the endpoint.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SentDatagram {
-    /// The sending host.
+    /// Host that sends the datagram.
     pub src: u32,
-    /// The receiving host.
+    /// Host that should receive the datagram.
     pub dst: u32,
-    /// The sending queue pair.
+    /// Queue pair from which the datagram is sent.
     pub src_qpn: Qpn,
-    /// The receiving queue pair.
+    /// Queue pair to which the datagram is sent.
     pub dst_qpn: Qpn,
-    /// Length in bytes.
+    /// Length of the payload in bytes.
     pub bytes: usize,
     /// Whether the destination queue pair does not exist.
     pub nobody: bool,
 }
 
-/// A datagram as it arrived.
+/// A datagram as it arrived at a host.
 #[derive(Clone, Copy, Debug)]
 pub struct Arrived<'a> {
-    /// The receiving host.
+    /// Host that received the datagram.
     pub host: u32,
-    /// Run of the receiving host.
+    /// Number of the receiving host's run; a restart begins a new run.
     pub epoch: u64,
-    /// Source host, as reported by the endpoint.
+    /// Source host, as the receiving endpoint reported it; `None` if the endpoint reported no valid
+    /// address.
     pub from: Option<u32>,
-    /// Source queue pair, as reported by the endpoint.
+    /// Source queue pair, as the receiving endpoint reported it.
     pub src_qpn: Qpn,
-    /// Destination queue pair.
+    /// Destination queue pair, as the receiving endpoint reported it.
     pub dst_qpn: Qpn,
-    /// The payload.
+    /// Content of the datagram.
     pub payload: &'a [u8],
 }
 
-/// State of a datagram.
+/// State of a datagram at its sender.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Fate {
     Open,
     Ended(Status),
-    /// The sender restarted and gets no completion any more.
+    /// The sender restarted, so there will be no completion.
     Orphaned,
 }
 
@@ -78,14 +80,15 @@ enum Fate {
 struct Entry {
     sent: SentDatagram,
     fate: Fate,
-    /// Whether packets of the datagram may have left that named no run of the receiver; see
+    /// Whether packets of the datagram that identify no run of the receiver may have been sent; see
     /// [`Ledger::new`].
     unbound: bool,
-    /// Run of the receiver to which it was delivered.
+    /// Number of the receiver's run to which the datagram was delivered; `None` if it was not
+    /// delivered.
     delivered_in: Option<u64>,
 }
 
-/// The records, and the first violation.
+/// Records of all datagrams of a world, and the first violation.
 #[derive(Debug)]
 pub struct Ledger {
     entries: BTreeMap<Id, Entry>,
@@ -93,25 +96,27 @@ pub struct Ledger {
     open: u64,
     wrong: Option<String>,
     plain: bool,
-    /// Number of completions by status.
+    /// Number of completions, by status number.
     pub statuses: BTreeMap<u8, u64>,
-    /// Datagrams that were delivered.
+    /// Number of datagrams that were delivered.
     pub delivered: u64,
-    /// Datagrams that reached two runs of a receiver; see [`Ledger::new`].
+    /// Number of datagrams that reached two runs of a receiver; see [`Ledger::new`].
     pub again_after_restart: u64,
 }
 
 impl Ledger {
-    /// Creates an empty ledger; `plain` means that packets are not protected.
+    /// Creates an empty ledger. `plain` means that packets are not encrypted.
     ///
-    /// In the protected modes a datagram is delivered once at most. In plain mode the packets of a
-    /// datagram name no context of the peer (rule H3), and so no run of it, if the datagram was
-    /// handed in before the peer had answered. Such a packet, or a copy of it, may stay in the
-    /// network for any time. If it reaches another run of the receiver, that run takes it for a
-    /// first contact and delivers it. The earlier run may have delivered it already, and its sender
-    /// may even have the completion. The new run has no data that contradict this. So exactly this
-    /// is accepted: a datagram that was handed in without contact may reach each run of its
-    /// receiver once. All other datagrams name the run of their receiver.
+    /// In the encrypted modes a datagram is delivered at most once. In plain mode the first packets
+    /// to a peer identify no context of the peer (rule H3), and therefore no run of the peer. This
+    /// concerns datagrams that were sent before the peer had replied. Such a packet, or a copy of
+    /// it, may stay in the network for any time. If it reaches another run of the receiver, that
+    /// run accepts it as a first contact and delivers it. The earlier run may have delivered it
+    /// already, and its sender may have the completion. The new run has no data that contradict
+    /// this.
+    ///
+    /// So exactly one exception is accepted: a datagram that was sent without contact may reach
+    /// each run of its receiver once. All other datagrams identify the run of their receiver.
     pub fn new(plain: bool) -> Self {
         Self {
             entries: BTreeMap::new(),
@@ -125,46 +130,47 @@ impl Ledger {
         }
     }
 
-    /// Notes a violation, if it is the first.
+    /// Records a violation, if it is the first.
     pub fn complain(&mut self, what: impl FnOnce() -> String) {
         if self.wrong.is_none() {
             self.wrong = Some(what());
         }
     }
 
-    /// First violation, if there is one.
+    /// Returns the description of the first violation; `None` if there was no violation.
     pub fn wrong(&self) -> Option<&str> {
         self.wrong.as_deref()
     }
 
-    /// Datagrams that have not ended yet and whose senders are alive.
+    /// Returns the number of datagrams that have no completion yet and whose senders have not
+    /// restarted.
     pub fn open(&self) -> u64 {
         self.open
     }
 
-    /// Number for the next datagram.
+    /// Returns a number for the next datagram.
     pub fn number(&mut self) -> Id {
         self.next += 1;
         self.next - 1
     }
 
-    /// Notes that a datagram was accepted for sending. With `in_contact`, its sender was notified
-    /// that the peer is up, and not that it is down since.
+    /// Records that a datagram was accepted for sending. `in_contact` means that the sender's
+    /// endpoint had reported the peer as up, and not as down since then.
     pub fn sent(&mut self, id: Id, sent: SentDatagram, in_contact: bool) {
         self.open += 1;
         let unbound = self.plain && !in_contact;
         self.entries.insert(id, Entry { sent, fate: Fate::Open, unbound, delivered_in: None });
     }
 
-    /// Notes that a sender was notified of the end of contact with a peer: its open datagrams go to
-    /// the next run.
+    /// Records that a sender's endpoint reported the end of contact with a peer. Open datagrams to
+    /// this peer may go to the next run of the peer.
     pub fn lost_contact(&mut self, src: u32, dst: u32) {
         let (plain, entries) = (self.plain, self.entries.values_mut());
         let concerns = |e: &&mut Entry| (e.sent.src, e.sent.dst, e.fate) == (src, dst, Fate::Open);
         entries.filter(concerns).for_each(|entry| entry.unbound = plain);
     }
 
-    /// Checks a datagram that was delivered.
+    /// Checks a datagram that was delivered, and records the delivery.
     pub fn arrived(&mut self, id: Id, at: &Arrived<'_>) {
         self.delivered += 1;
         let Some(entry) = self.entries.get_mut(&id) else {
@@ -203,7 +209,8 @@ impl Ledger {
         }
     }
 
-    /// Notes the completion of a datagram at its sender. Returns the datagram.
+    /// Records the completion of a datagram at its sender. Returns the datagram, or `None` if the
+    /// completion is a violation.
     pub fn ended(&mut self, id: Id, host: u32, status: Status) -> Option<SentDatagram> {
         *self.statuses.entry(status as u8).or_default() += 1;
         let Some(entry) = self.entries.get_mut(&id) else {
@@ -229,12 +236,12 @@ impl Ledger {
         Some(sent)
     }
 
-    /// Datagram with a number.
+    /// Returns the datagram with a number.
     pub fn what(&self, id: Id) -> Option<SentDatagram> {
         self.entries.get(&id).map(|e| e.sent)
     }
 
-    /// Notes that a sender restarted.
+    /// Records that a host restarted: its open datagrams will have no completion.
     pub fn orphan(&mut self, host: u32) {
         let mine = |e: &&mut Entry| e.sent.src == host && e.fate == Fate::Open;
         for entry in self.entries.values_mut().filter(mine) {
@@ -243,7 +250,7 @@ impl Ledger {
         }
     }
 
-    /// Number that depends on all records.
+    /// Returns a digest of all records. Runs with equal records have equal digests.
     pub fn digest(&self) -> u64 {
         let one = |digest: u64, (id, entry): (&Id, &Entry)| {
             let fate = match entry.fate {
@@ -257,7 +264,7 @@ impl Ledger {
     }
 }
 
-/// Name of a status, by its number.
+/// Returns the name of a status.
 pub fn status_name(number: u8) -> String {
     let known = [
         Status::Ok,
@@ -272,7 +279,7 @@ pub fn status_name(number: u8) -> String {
     status.map_or_else(|| format!("status {number}"), |s| format!("{s:?}"))
 }
 
-/// Whether a datagram with this status may have been delivered.
+/// Whether a datagram that ended with this status may have been delivered.
 fn may_be_delivered(status: Status) -> bool {
     matches!(
         status,

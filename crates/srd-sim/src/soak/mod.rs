@@ -1,15 +1,18 @@
-//! The soak: random worlds with random faults, and oracles that use only what the applications did.
+//! The soak: a test with random worlds and random faults. Its oracles use only the actions and
+//! observations of applications.
 //!
-//! A seed makes a [`Plan`]: a small network, an endpoint configuration, a workload and a random
-//! subset ("swarm") of faults. It runs in three phases. In the *safety* phase faults happen. Then
-//! all faults end, and all flows must finish within a bounded virtual time (*liveness*). Then the
-//! network must fall *quiet*. Throughout, the [`ledger`] checks the following, without relying on
-//! the code under test. Every datagram is delivered at most once, to its destination, unchanged. It
-//! completes once, and with a status that fits its delivery. Packets are conserved. Timers make
-//! progress and are few. In three worlds of eight the hosts run a card or the Messaging Layer, and
-//! the oracle checks what guests and programs receive ([`Layer`]).
+//! A seed determines a [`Plan`]: a small network, an endpoint configuration, a workload and a
+//! random subset ("swarm") of faults. A run has three phases. In the *safety* phase faults happen.
+//! Then all faults end, and all flows must finish within a bounded virtual time (*liveness*). In
+//! the last phase the network must fall *quiet*.
 //!
-//! A seed always gives the same run, on any machine and with any number of threads.
+//! In all phases, the [`ledger`] checks the following, without relying on the code under test.
+//! Every datagram is delivered at most once, to its destination, unchanged. It has one completion,
+//! with a status that fits its delivery. Packets are conserved. Timers make progress and do not
+//! fire too often. In three worlds of eight the hosts run a card or the Messaging Layer, and the
+//! oracle checks the data that guests and programs receive ([`Layer`]).
+//!
+//! A seed gives the same run on any machine and with any number of threads.
 
 mod cloud;
 mod config;
@@ -31,22 +34,22 @@ use std::sync::atomic::{AtomicU64, Ordering};
 pub use passed::Passed;
 pub use plan::{Layer, Plan};
 
-/// A seed that failed.
+/// A seed whose run failed.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Failure {
-    /// The seed.
+    /// The seed from which the run can be repeated.
     pub seed: u64,
     /// Description of the violation, in one line.
     pub reason: String,
 }
 
 thread_local! {
-    // Message of a panic of the trial on this thread; `None` outside of trials.
+    // Message of a panic in a run on this thread; `None` while the thread executes no run.
     static PANIC: RefCell<Option<String>> = const { RefCell::new(None) };
 }
 
-/// Keeps the panics of trials from the terminal: they become the trial's failure. Panics of other
-/// threads are reported as usual.
+/// Installs a panic hook once. A panic in the run of a seed becomes the failure of that seed and is
+/// not printed. Panics of other threads are printed as usual.
 fn catch_panics() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
@@ -73,10 +76,10 @@ fn catch_panics() {
     });
 }
 
-/// Runs one seed.
+/// Runs the plan of one seed.
 ///
 /// # Errors
-/// Describes the first violation or panic.
+/// A description of the first violation or panic.
 pub fn run_seed(seed: u64) -> Result<Passed, Failure> {
     catch_panics();
     PANIC.set(Some(String::new()));
@@ -89,9 +92,9 @@ pub fn run_seed(seed: u64) -> Result<Passed, Failure> {
     }
 }
 
-/// Runs `seeds` seeds from `from` on several threads. Calls `each` for every seed as it ends, in no
-/// particular order. Returns the failures in the order of their seeds, and a digest of all seeds
-/// that passed, which depends only on the seeds.
+/// Runs the seeds `from` to `from + seeds - 1` on several threads. Calls `each` for every seed when
+/// its run ends, in no particular order. Returns the failures in the order of their seeds, and a
+/// digest of all seeds that passed. The digest depends only on the seeds.
 pub fn run(
     from: u64,
     seeds: u64,

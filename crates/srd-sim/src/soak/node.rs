@@ -23,22 +23,23 @@ use crate::engine::hash::mix;
 use crate::engine::nic;
 use crate::engine::node::{Body, FlowSpec, HostId, Node, Outcomes, Packet};
 
-/// Largest number of datagrams of a flow that the endpoint has at once.
+/// Largest number of datagrams of a flow that the endpoint has at a time.
 const OUTSTANDING_MAX: u32 = 256;
-/// First queue pair that sends.
+/// Number before that of the first sending queue pair of a host.
 const SEND_QPN: u16 = 1000;
-/// Bytes by which a plain packet may exceed the limit, as long as its context is new.
+/// Number of bytes by which a packet in plain mode may exceed the largest size while its context is
+/// new.
 const GREETING_BYTES: usize = 16;
-/// A queue pair that is never opened.
+/// Number of a queue pair that no host opens.
 const NOBODY_QPN: Qpn = Qpn(999);
-/// Largest number of wake-ups of a host's endpoint in a millisecond without packets.
+/// Largest number of timer calls of a host's endpoint in a millisecond without packets.
 const WAKES_MAX: u64 = 1000;
 
 /// Data that all hosts of a world share.
 pub(super) struct Common {
     pub(super) plan: Plan,
     pub(super) ledger: RefCell<Ledger>,
-    /// Static public key of every host, in the mode with static keys.
+    /// Static public key of every host; empty unless the mode with static keys is used.
     pub(super) keys: Vec<[u8; 32]>,
 }
 
@@ -50,7 +51,7 @@ struct Piece {
 
 struct Flow {
     spec: FlowSpec,
-    // Pieces that are still to be sent, the last one first.
+    // Pieces of the flow that are still to be sent, the last piece first.
     left: Vec<Piece>,
     outstanding: u32,
     src_qpn: Qpn,
@@ -62,13 +63,13 @@ struct Flow {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Blocked {
     No,
-    /// Until the endpoint reports `Writable`.
+    /// The flow waits until the endpoint reports `Writable`.
     Queue,
-    /// Until a datagram to this peer has ended.
+    /// The flow waits until a datagram to its peer has ended.
     Flows,
 }
 
-/// Wake-ups of the endpoint, and packets, in the present millisecond.
+/// Numbers of timer calls and of packets of a host in the present millisecond.
 #[derive(Default)]
 struct Pulse {
     millisecond: u64,
@@ -76,7 +77,7 @@ struct Pulse {
     packets: u64,
 }
 
-/// The host.
+/// A host of the soak: endpoint and application.
 pub(super) struct SoakNode {
     host: u32,
     common: Rc<Common>,
@@ -85,9 +86,9 @@ pub(super) struct SoakNode {
     dice: Dice,
     buf: TransmitBuf,
     flows: Vec<Flow>,
-    // Flow of every datagram that the endpoint has.
+    // By datagram that the endpoint has: index of its flow.
     out: BTreeMap<Id, usize>,
-    // Hosts that the endpoint has reported as up.
+    // Hosts that the endpoint has reported as up, and not as down since then.
     up: BTreeSet<u32>,
     next_qpn: u16,
     post_at: Instant,
@@ -118,7 +119,7 @@ impl SoakNode {
         node
     }
 
-    /// First actions of the application: it adds all peers.
+    /// First actions of the application after a start: it adds all peers.
     fn begin(&mut self, now: Instant) {
         let hosts = u32::try_from(self.common.keys.len()).expect("few hosts");
         for other in 0..hosts {
@@ -136,7 +137,7 @@ impl SoakNode {
         self.common.ledger.borrow_mut().complain(what);
     }
 
-    /// The endpoint's id of a host.
+    /// Returns the endpoint's id of a host. Adds the host as a peer if necessary.
     fn peer(&mut self, now: Instant, host: u32) -> PeerId {
         let to = address(host, self.common.plan.config.local_port);
         let public_key = self.common.keys.get(host as usize).copied();
@@ -151,7 +152,7 @@ impl SoakNode {
         Qpn(self.next_qpn)
     }
 
-    /// Hands datagrams of a flow to the endpoint until the flow has enough outstanding.
+    /// Passes datagrams of a flow to the endpoint, until enough of them are outstanding.
     fn refill(&mut self, now: Instant, number: usize) {
         loop {
             let flow = &self.flows[number];
@@ -188,13 +189,14 @@ impl SoakNode {
             self.out.insert(id, number);
             let Piece { bytes, nobody } = piece;
             let sent = SentDatagram { src: self.host, dst, src_qpn, dst_qpn, bytes, nobody };
-            // If contexts are reclaimed, contact ends without an event.
+            // If contexts are reclaimed, contact may end without an event, so it does not count.
             let in_contact = self.up.contains(&dst) && !self.common.plan.reclaims();
             self.common.ledger.borrow_mut().sent(id, sent, in_contact);
         }
     }
 
-    /// Lets blocked flows to a host continue.
+    /// Continues flows to a host that were blocked for the reason `which`. Without a host,
+    /// continues flows to all hosts.
     fn unblock(&mut self, now: Instant, host: Option<u32>, which: Blocked) {
         for number in 0..self.flows.len() {
             let flow = &mut self.flows[number];
@@ -212,8 +214,9 @@ impl SoakNode {
             Some(events).filter(|events| !events.is_empty())
         };
         while let Some(events) = next(&mut self.endpoint) {
-            // Completions come before the end of contact that causes them. Datagrams that the
-            // application sends in response leave after both, so contact is noted first.
+            // The endpoint reports completions before the end of contact that causes them.
+            // Datagrams that the application sends in response leave after the end of contact. So
+            // the end of contact is recorded before the completions are processed.
             events.iter().for_each(|event| self.note_contact(event));
             for event in events {
                 match event {
@@ -295,7 +298,7 @@ impl SoakNode {
         self.common.ledger.borrow_mut().arrived(imm, &at);
     }
 
-    /// Checks from time to time that the endpoint keeps its limits.
+    /// Checks, at every 128th call, that the endpoint observes its limits.
     fn inspect(&mut self) {
         self.calls += 1;
         if !self.calls.is_multiple_of(128) {
@@ -316,7 +319,8 @@ impl SoakNode {
         }
     }
 
-    /// Counts wake-ups and packets of a millisecond.
+    /// Counts timer calls and packets in a millisecond, and reports a violation if there are too
+    /// many calls.
     fn beat(&mut self, now: Instant, wakes: u64, packets: u64) {
         let millisecond = now.as_nanos() / 1_000_000;
         if millisecond != self.pulse.millisecond {
@@ -333,7 +337,7 @@ impl SoakNode {
         }
     }
 
-    /// Contexts of the endpoint.
+    /// Returns the number of contexts that the endpoint has.
     pub(super) fn contexts(&self) -> usize {
         let port = self.common.plan.config.local_port;
         let hosts = 0..self.common.plan.topology.hosts;
@@ -344,7 +348,7 @@ impl SoakNode {
         hosts.filter(known).count()
     }
 
-    /// Packets that the endpoint refused, by reason, as text.
+    /// Returns a text with the numbers of packets that the endpoint dropped, by reason.
     pub(super) fn drops(&self) -> String {
         let stats = self.endpoint.stats();
         let named = DropReason::ALL.iter().zip(stats.drops).filter(|(_, n)| *n > 0);
@@ -352,7 +356,7 @@ impl SoakNode {
         format!("host {}: {} received, [{}]", self.host, stats.rx_pkts, list.join(", "))
     }
 
-    /// Flows that are not finished, as text.
+    /// Returns a text for each flow that is not finished.
     pub(super) fn unfinished(&self) -> Vec<String> {
         let one = |f: &Flow| {
             let to = self.endpoint.peer_at(address(f.spec.dst.0, 7471));
@@ -370,7 +374,7 @@ impl SoakNode {
         self.flows.iter().filter(|f| f.live).map(one).collect()
     }
 
-    /// Divides a flow into datagrams.
+    /// Divides a flow into the payloads of datagrams.
     fn cut(&mut self, bytes: u64) -> Vec<Piece> {
         let plan = &self.common.plan;
         let full = self.endpoint.payload_bytes_max();
@@ -451,7 +455,7 @@ impl Node for SoakNode {
         };
         self.beat(now, 0, 1);
         let config = &self.common.plan.config;
-        // While a plain context introduces itself, its packets are longer by a greeting.
+        // While a context in plain mode is new, its packets contain a greeting and are longer.
         let greeting = if config.protection.is_on() { 0 } else { GREETING_BYTES };
         let (bytes, limit) = (transmit.total_bytes, usize::from(config.packet_bytes_max));
         let limit = limit + greeting;

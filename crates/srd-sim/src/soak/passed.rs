@@ -1,24 +1,25 @@
-//! Results of a seed that passed.
+//! Results of a soak test with a seed that passed.
 
 use std::collections::BTreeMap;
 
-/// Results of a seed that passed.
+/// Results of the run of a seed that passed.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Passed {
-    /// Number that depends on all that happened.
+    /// Digest of the run. Runs with equal digests were the same.
     pub digest: u64,
-    /// Packets that hosts sent.
+    /// Number of packets that hosts sent.
     pub packets: u64,
-    /// Datagrams that were delivered.
+    /// Number of datagrams that were delivered.
     pub delivered: u64,
-    /// Frames of clouds that came from other hosts over SRD.
+    /// Number of guests' frames that came from other hosts over SRD.
     pub by_srd: u64,
-    /// Datagrams by status number.
+    /// Number of datagrams that ended, by status number.
     pub statuses: BTreeMap<u8, u64>,
-    /// Datagrams that two runs of a receiver got: allowed for plain ones sent without contact.
+    /// Number of datagrams that two runs of a receiver got. This is permitted for unencrypted
+    /// datagrams that were sent without contact.
     pub again_after_restart: u64,
-    /// Time from the faults' end to the flows' end.
+    /// Time from the end of the faults to the end of the last flow, in microseconds.
     pub liveness_us: u64,
-    /// Packets in ten quiet milliseconds afterwards.
+    /// Number of packets in ten milliseconds after the network should be quiet.
     pub quiet_packets: u64,
 }

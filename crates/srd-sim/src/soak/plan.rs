@@ -1,4 +1,4 @@
-//! Plan of a seed: a network, a configuration, a workload and faults.
+//! Plan of a soak test, drawn from a seed: a network, a configuration, a workload and faults.
 
 use srd_proto::{Config, Duration};
 
@@ -12,7 +12,7 @@ use crate::engine::topology::dumbbell::DumbbellSpec;
 use crate::engine::world::{PortRules, US};
 use crate::workload::{FlowPlan, Workload};
 
-/// Largest number of packets into which a world's flows are divided.
+/// Approximate upper bound of the number of packets into which a world's flows are divided.
 const PACKETS_MAX: u64 = 8_000;
 /// Largest number of bytes of one flow.
 const FLOW_BYTES_MAX: u64 = 4_000_000;
@@ -20,11 +20,11 @@ const FLOW_BYTES_MAX: u64 = 4_000_000;
 /// Rule by which a host posts receive buffers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Posting {
-    /// Buffers that are posted at the beginning.
+    /// Number of buffers that are posted at the beginning.
     pub initial: u32,
-    /// Buffers that are posted after each interval.
+    /// Number of buffers that are posted after each interval.
     pub more: u32,
-    /// Interval.
+    /// Interval between two postings.
     pub every: Duration,
 }
 
@@ -33,7 +33,7 @@ pub struct Posting {
 pub enum Cut {
     /// Datagrams of the largest size.
     Full,
-    /// Datagrams of random sizes, zero included.
+    /// Datagrams of random sizes, some of them empty.
     Random,
     /// Datagrams of this number of bytes.
     Small(u32),
@@ -44,7 +44,7 @@ pub enum Cut {
 pub enum Layer {
     /// An application that records every datagram in the ledger.
     Plain,
-    /// A card, and a guest's TCP on it.
+    /// A card, and a guest on the card that uses TCP.
     Card,
     /// A rank over the Messaging Layer.
     Ranks,
@@ -53,8 +53,8 @@ pub enum Layer {
 }
 
 impl Layer {
-    /// Layer of a seed: three seeds of eight are not plain. The layer is not drawn at random, so
-    /// that the other seeds keep their plans.
+    /// Returns the layer of a seed. For three seeds of eight the layer is not `Plain`. The layer is
+    /// not drawn at random, so that plans of seeds stay the same when layers are added.
     fn of(seed: u64) -> Self {
         match seed % 8 {
             3 => Self::Card,
@@ -65,42 +65,42 @@ impl Layer {
     }
 }
 
-/// Plan of a seed.
+/// Plan of a soak test, drawn from a seed.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// The seed.
+    /// The seed from which the plan was drawn.
     pub seed: u64,
     /// Layer that the hosts run.
     pub layer: Layer,
-    /// Description of the network.
+    /// Description of the network as text.
     pub network: String,
-    /// The network.
+    /// Topology of the network.
     pub topology: Topology,
-    /// Rules of the ports.
+    /// Rules of the switch ports.
     pub rules: PortRules,
-    /// Every endpoint's configuration.
+    /// Configuration of every endpoint.
     pub config: Config,
-    /// Flows to send.
+    /// Flows of the workload.
     pub flows: Vec<FlowPlan>,
     /// Faults; all of them have ended at `heal_us`.
     pub faults: Vec<Fault>,
-    /// Whether flipped bits reach the endpoints, which then must detect them.
+    /// Whether flipped bits reach the endpoints, which must then detect them.
     pub corruption_undetected: bool,
-    /// Time when the safety phase ends.
+    /// Time in microseconds at which the safety phase and all faults end.
     pub heal_us: f64,
-    /// Rule by which flows are divided.
+    /// Rule by which applications divide flows into datagrams.
     pub cut: Cut,
-    /// Queue pairs that receive, per host.
+    /// Number of receiving queue pairs of each host.
     pub receive_qps: u16,
-    /// Posting of receive buffers; unlimited buffers if absent.
+    /// Rule by which hosts post receive buffers; `None` means unlimited buffers.
     pub posting: Option<Posting>,
-    /// Percentage of datagrams that are followed by one to a queue pair that does not exist.
+    /// Percentage of datagrams that are followed by a datagram to a queue pair that does not exist.
     pub nobody_percent: u32,
-    /// Completions in a thousand after which the application closes the queue pair.
+    /// Number of completions in a thousand after which the application closes the queue pair.
     pub close_permille: u32,
 }
 
-/// Number of kinds of faults from which a swarm draws.
+/// Number of kinds of faults that a plan may contain.
 const KINDS: u32 = 7;
 
 impl Plan {
@@ -149,13 +149,14 @@ impl Plan {
         }
     }
 
-    /// The workload.
+    /// Returns the workload, with the flows of the plan.
     pub fn workload(&self) -> Workload {
         Workload { flows: self.flows.clone(), ..Workload::default() }
     }
 
-    /// Time by which everything must be finished: the faults' end, the time that timers may add
-    /// after it, and thirty times the transfer time of all bytes on the slowest link.
+    /// Returns the time in picoseconds by which all flows must be finished. It is the sum of the
+    /// faults' end, the time that timers may add, and thirty times the transfer time of all bytes
+    /// on the slowest link.
     pub fn deadline_ps(&self) -> u64 {
         let timers = self.config.rto_max.times(40) + self.config.peer_timeout.times(6);
         let wire_bytes: u64 = self.flows.iter().map(|f| f.bytes + 64 * self.pieces(f)).sum();
@@ -164,20 +165,20 @@ impl Plan {
         let pieces: u64 = self.flows.iter().map(|f| self.pieces(f)).sum();
         let posts =
             self.posting.map_or(Duration::ZERO, |p| p.every.times(pieces / u64::from(p.more) * 4));
-        // Datagrams may go one at a time, each acknowledged late.
+        // Datagrams may be sent one after the other, each with a late acknowledgement.
         let one_by_one = (self.config.ack_delay.times(2) + self.config.rtt_initial).times(pieces);
         let fixed_ps = (timers + posts + one_by_one).as_nanos() * 1000 + 100_000 * US;
         self.heal_ps() + fixed_ps + u64::try_from(transfer_ps).unwrap_or(u64::MAX / 4)
     }
 
-    /// Time when the safety phase ends.
+    /// Returns the time in picoseconds at which the safety phase and all faults end.
     pub fn heal_ps(&self) -> u64 {
         #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // a few milliseconds
         let ps = (self.heal_us * US as f64).round() as u64;
         ps
     }
 
-    /// Approximate number of datagrams of a flow.
+    /// Returns the approximate number of datagrams of a flow.
     fn pieces(&self, flow: &FlowPlan) -> u64 {
         flow.bytes / mean_piece(self.cut, &self.config) + 1
     }
@@ -237,7 +238,7 @@ fn flows(
     cut: Cut,
 ) -> Vec<FlowPlan> {
     let hosts = topology.hosts;
-    // Only a few hosts take part, so that pairs repeat and contexts are shared.
+    // Only a few hosts take part, so that pairs of hosts repeat and flows share contexts.
     let mut some: Vec<u32> = (0..hosts).collect();
     dice.shuffle(&mut some);
     some.truncate(dice.between(2, hosts.min(8)) as usize);
@@ -281,7 +282,7 @@ fn fault(dice: &mut Dice, topology: &Topology, heal_us: f64, kind: u32) -> Fault
     let until_us = Some(if dice.percent(30) { heal_us } else { dice.us(at_us, heal_us) });
     let ports = u32::try_from(topology.ports.len()).expect("a small network");
     let one = topology.port_name(dice.between(0, ports - 1));
-    // Both directions are more frequent than one.
+    // A fault of both directions is more frequent than a fault of one direction.
     let links = if dice.percent(60) { one.replace("->", "-") } else { one };
     let everywhere = if dice.percent(50) { "all".to_owned() } else { links.clone() };
     let probability = dice.pick(&[0.001, 0.01, 0.1, 0.3]);
@@ -332,7 +333,7 @@ impl std::fmt::Display for Plan {
     }
 }
 
-/// A configuration that prints no key.
+/// Wrapper of a configuration with a debug output that contains no key.
 struct WithoutKeys<'a>(&'a Config);
 
 impl std::fmt::Debug for WithoutKeys<'_> {

@@ -25,27 +25,29 @@ fn clouds_keep_their_rules_in_broken_networks() {
     assert!(delivered > 1000 && by_srd > 200, "{delivered} {by_srd}");
 }
 
-/// 25,912: a host was woken a thousand times in a millisecond without a reason.
+/// Seeds that failed in the past, with the reasons.
 ///
-/// 21,316: the first packet of a plain context does not identify the run of its receiver. On a slow
-/// link this packet stayed in a queue, and its retransmission overtook it. The sender was notified
-/// of `Ok`, and the receiver restarted. Then the first packet arrived, and the new run accepted it
-/// as that of a new context.
+/// Seed 25,912: a host was woken a thousand times in a millisecond without a reason.
 ///
-/// 21: a host did not set a timer before the simulator had called it for the first time. So its
-/// card was replaced only when the first packet arrived, long after the faults. This packet, which
-/// waited for a reply to a query, was lost.
+/// Seed 21,316: the first packet of an unencrypted context does not identify the run of its
+/// receiver. On a slow link this packet stayed in a queue, and its retransmission overtook it. The
+/// sender was notified of `Ok`, and the receiver restarted. Then the first packet arrived, and the
+/// new run accepted it as that of a new context.
 ///
-/// 9477: a card had tracked a request, and let the reply out. It restarted, without the tracked
-/// connection, while the reply was in the network. The oracle evaluated the reply by the state
-/// after the restart, and reported a violation.
+/// Seed 21: a host did not set a timer before the simulator had called it for the first time. So
+/// its card was replaced only when the first packet arrived, long after the faults. This packet,
+/// which waited for a reply to a query, was lost.
 ///
-/// 245: a restarted host numbered its flows as its earlier run had, so that its frames were taken
-/// for chunks of the earlier frames. Since then each run draws a secret of its own.
+/// Seed 9477: a card had tracked a request, and let the reply out. The card restarted, without the
+/// tracked connection, while the reply was in the network. The oracle evaluated the reply by the
+/// state after the restart, and reported a violation.
 ///
-/// 1413: a packet waited for its host, and meanwhile a change of the rules forbade its sender to
-/// send it. The oracle did not take into account that the groups of the receiver might have tracked
-/// the packet.
+/// Seed 245: a restarted host numbered its flows as its earlier run had, so that its frames were
+/// accepted as chunks of earlier frames. Since then each run draws its own secret.
+///
+/// Seed 1413: a packet waited for its host, and meanwhile a change of the rules forbade its sender
+/// to send it. The oracle did not take into account that the groups of the receiver might have
+/// tracked the packet.
 #[test]
 fn regression_seeds_pass() {
     for seed in [25_912, 21_316, 1150, 21, 9477, 245, 1413] {

@@ -1,4 +1,4 @@
-//! Run of one seed, phase by phase.
+//! Run of one seed of the soak: the phases safety, liveness and quiet.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -15,9 +15,9 @@ use super::plan::{Layer, Plan};
 use crate::engine::hash::mix;
 use crate::engine::world::{Ended, US, World, WorldConfig};
 
-/// Steps of a phase, with a check after each.
+/// Number of steps in the safety phase. A check follows each step.
 const STEPS: u64 = 20;
-/// Packets that a host may send in ten quiet milliseconds, per peer.
+/// Largest number of packets that a host may send to each peer in ten quiet milliseconds.
 const QUIET_PACKETS_MAX: u64 = 40;
 
 fn world(plan: &Plan, common: &Rc<Common>) -> Result<World<SoakNode>, String> {
@@ -34,7 +34,7 @@ fn world(plan: &Plan, common: &Rc<Common>) -> Result<World<SoakNode>, String> {
         .map_err(|e| format!("the plan makes no world: {e}"))
 }
 
-/// Checks the world for violations.
+/// Checks the world for violations: the ledger, conservation of packets, timers.
 fn check(world: &World<SoakNode>, common: &Common) -> Result<(), String> {
     let at = || format!("at {:.3} us", world.now_ps() as f64 / US as f64);
     if let Some(wrong) = common.ledger.borrow().wrong() {
@@ -47,10 +47,10 @@ fn check(world: &World<SoakNode>, common: &Common) -> Result<(), String> {
     }
 }
 
-/// Runs a plan.
+/// Runs the plan of a seed.
 ///
 /// # Errors
-/// Describes the first violation.
+/// A description of the first violation.
 pub(super) fn run(plan: &Plan) -> Result<Passed, String> {
     match plan.layer {
         Layer::Plain => {}
@@ -91,7 +91,7 @@ pub(super) fn run(plan: &Plan) -> Result<Passed, String> {
     })
 }
 
-/// Runs the phase after the faults: every flow must finish.
+/// Runs the phase "liveness" after the faults, in which every flow must finish.
 fn liveness(plan: &Plan, world: &mut World<SoakNode>, common: &Common) -> Result<(), String> {
     let deadline_ps = plan.deadline_ps();
     let mut step_ps = 1_000 * US;
@@ -120,8 +120,8 @@ fn liveness(plan: &Plan, world: &mut World<SoakNode>, common: &Common) -> Result
     }
 }
 
-/// Runs the phase after all flows are done: the network must fall quiet. Returns the packets of ten
-/// milliseconds.
+/// Runs the phase "quiet" after all flows are done, in which the network must fall quiet. Returns
+/// the number of packets in ten milliseconds.
 fn quiet(plan: &Plan, world: &mut World<SoakNode>, common: &Common) -> Result<u64, String> {
     let config = &plan.config;
     let ps = |d: Duration| d.as_nanos() * 1000;

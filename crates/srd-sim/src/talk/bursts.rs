@@ -1,4 +1,4 @@
-//! Bursts that the average of a minute hides: `microburst`.
+//! The experiment `microburst`: bursts that the average of a minute hides.
 
 use super::ceilings::{HEADERS, HEADERS_PERCENT, moved};
 use super::figure::{DERIVED, DOCUMENTED, Figure, Near};
@@ -14,13 +14,13 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
     run,
 };
 
-/// Traffic of one second in the talk: eight flows of 26.2 Gb/s together, 364,279 datagrams.
+/// Traffic of one second in the talk NET402: eight flows of 26.2 Gb/s together, 364,279 datagrams.
 const FLOWS: u32 = 8;
 const OFFERED_BPS: u64 = 26_200_000_000;
 const DATAGRAMS: f64 = 364_279.0;
-/// Largest payload of a datagram that is not fragmented.
+/// Largest UDP payload in bytes that is not fragmented.
 const PAYLOAD_BYTES: u16 = 8972;
-/// Rate at which the instance may send.
+/// Peak rate at which the instance may send, in bits per second.
 const PEAK_BPS: u64 = 12_500_000_000;
 
 fn run(options: &Options) -> Result<Findings, String> {
@@ -30,7 +30,8 @@ fn run(options: &Options) -> Result<Findings, String> {
     Ok(found)
 }
 
-/// `-t 6 -M 9000 -P 1`, in bins of a second and of a millisecond.
+/// Runs a TCP flow for six seconds, as `iperf3 -t 6 -M 9000 -P 1` does, and measures its rate in
+/// intervals of a second and of a millisecond.
 fn six_seconds(options: &Options, found: &mut Findings) -> Result<(), String> {
     let seconds = options.quick_or(1, 6);
     let mut world = lab::world(&Pair::of("c7i.large"), MTU, &lab::streams(1), options.seed)?;
@@ -46,7 +47,7 @@ fn six_seconds(options: &Options, found: &mut Findings) -> Result<(), String> {
             .because(HEADERS, HEADERS_PERCENT),
     );
     let all: u64 = bytes.iter().sum();
-    // A short run is scaled to six seconds.
+    // A short run is scaled to the bytes of six seconds.
     let minute = lab::gbps(all, 60 * SECOND) * 6.0 / f64::from(seconds);
     let figure = Figure::new("the minute's average", "Gb/s", minute);
     found.figures.push(
@@ -64,7 +65,7 @@ fn six_seconds(options: &Options, found: &mut Findings) -> Result<(), String> {
     Ok(())
 }
 
-/// `-t 1 -u -b 10G -P 8`.
+/// Runs eight UDP flows for a second, as `iperf3 -t 1 -u -b 10G -P 8` does.
 fn eight_flows(options: &Options, found: &mut Findings) -> Result<(), String> {
     let time_ps = SECOND;
     let rate_bps = OFFERED_BPS / u64::from(FLOWS);

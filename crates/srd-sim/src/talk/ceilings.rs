@@ -1,4 +1,4 @@
-//! Limits of one flow, and of two: `flow-limits`.
+//! The experiment `flow-limits`: limits of one flow, and of two.
 
 use super::figure::{DOCUMENTED, Figure, Near};
 use super::lab::{self, MS, MTU, MTU_EXPRESS, RECEIVER, SECOND, SENDER};
@@ -14,17 +14,18 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
     run,
 };
 
-/// Reason for which one flow at the ceiling of 10 Gb/s has more than the talk shows.
+/// Explanation why a flow at its limit of 10 Gb/s has a higher rate than the talk shows.
 pub(super) const HEADERS: &str = "10 Gb/s from the IP header on leave 9.93 of payload in packets \
     of 9,001 bytes; 9.54 would be packets of 1,500 with Ethernet's headers (1448 of 1518)";
 pub(super) const HEADERS_PERCENT: f64 = 6.0;
 
-/// Reason for which two flows do not have the shares that the talk shows.
+/// Explanation why two flows do not have the shares that the talk shows.
 pub(super) const SHARES: &str = "how two flows share a limit is up to the guests' congestion \
     control; nothing promises equal shares";
 pub(super) const SHARES_PERCENT: f64 = 50.0;
 
-/// Condition that decides whether packets should take SRD.
+/// Source of the expected share of packets over SRD: the condition that decides whether packets use
+/// SRD.
 pub(super) const INTERFACES: &str = "both interfaces have ENA Express, or not";
 
 struct Case {
@@ -34,7 +35,7 @@ struct Case {
     flows: u32,
 }
 
-/// Result of a case.
+/// Result of the run of a case: rate of each flow, and the world afterwards.
 pub(super) struct Ran {
     pub(super) flows_gbps: Vec<f64>,
     pub(super) world: World<CardNode>,
@@ -46,7 +47,8 @@ impl Ran {
     }
 }
 
-/// Runs `flows` streams for a time, from their beginning.
+/// Runs `flows` TCP streams between two instances, and measures the rate of each stream from the
+/// beginning of the run.
 pub(super) fn ran(
     pair: &Pair,
     mtu: u32,
@@ -99,8 +101,8 @@ fn run(options: &Options) -> Result<Findings, String> {
     Ok(found)
 }
 
-/// Share of the packets between hosts that were received over SRD; `None` if it is zero, as
-/// required.
+/// Returns a figure with the share of packets between hosts that were received over SRD. Returns
+/// `None` if ENA Express is off and the share is 0, as required.
 pub(super) fn by_srd(pair: &Pair, world: &World<CardNode>) -> Option<Figure> {
     let came = world.nodes()[RECEIVER as usize].stage().traffic;
     let share = came.srd_rx_pkts as f64 / (came.srd_rx_pkts + came.plain_rx_pkts) as f64;
@@ -110,7 +112,8 @@ pub(super) fn by_srd(pair: &Pair, world: &World<CardNode>) -> Option<Figure> {
     (pair.express || figure.is_met() != Some(true)).then_some(figure)
 }
 
-/// Counters that increased in a run, and the number of segments that TCP sent again.
+/// Returns a note for the reader: the instances' counters that increased in a run, retransmitted
+/// TCP segments, and lost packets.
 pub(super) fn moved(name: &str, world: &World<CardNode>) -> String {
     let of = |host: u32| {
         let (allowances, available) = world.nodes()[host as usize].allowances();

@@ -1,4 +1,5 @@
-//! Two flows until the credits of the instance are spent, and credits that accrue again: `credits`.
+//! The experiment `credits`: two flows send until the network credits of the instance are spent,
+//! and an idle instance earns credits.
 
 use srd_card::Direction;
 use srd_proto::time::{Duration, Instant};
@@ -17,10 +18,11 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
     run,
 };
 
-/// Second of the talk's run in which it shows the baseline.
+/// Second of the talk's experiment at which the rate falls to the baseline.
 const TALK_SPENT_S: f64 = 304.0;
 const TALK_BASELINE_GBPS: f64 = 0.772;
-/// Time for which full credits last, in seconds: that of the profile, and in a short run.
+/// Time in seconds for which full credits last: the value of the instance type's profile, and the
+/// value in a short run.
 const CREDITS_S: u32 = 300;
 const CREDITS_QUICK_S: u32 = 3;
 
@@ -31,7 +33,7 @@ fn run(options: &Options) -> Result<Findings, String> {
     let pair = Pair { burst, ..Pair::of("c7i.large") };
     let mut world = lab::world(&pair, MTU, &lab::streams(2), options.seed)?;
     let full = credits(&mut world);
-    // Steps of a tenth of a second give the end of the credits with that resolution.
+    // The end of the credits is found with a resolution of a tenth of a second.
     let tenths = lab::steps(&mut world, SECOND / 10, (credits_s + after_s) * 10);
     let left = credits(&mut world);
     lab::check(&world)?;
@@ -41,7 +43,7 @@ fn run(options: &Options) -> Result<Findings, String> {
     let spent = rates.iter().take_while(|rate| **rate > 6.0).count();
     let last_s = spent as f64 / 10.0;
     let with = Figure::new("with credits", "Gb/s", mean(&rates[..spent * 2 / 3]));
-    // Packets that waited in queues arrive first.
+    // At first, packets arrive that waited in queues; they do not count.
     let end = rates.len() - (after_s as usize * 10) / 2;
     let without = Figure::new("without credits", "Gb/s", mean(&rates[end..]));
     let talk_s = TALK_SPENT_S * f64::from(credits_s) / f64::from(CREDITS_S);
@@ -72,7 +74,8 @@ fn credits(world: &mut World<CardNode>) -> u64 {
     world.node_mut(SENDER).credits_bits(now, Direction::Egress)
 }
 
-/// Gigabits earned in ten seconds after a burst of two seconds: the instance earns its baseline.
+/// Returns the gigabits of credit that the instance earns in ten idle seconds, after a burst of two
+/// seconds. It earns credit at its baseline rate.
 fn earned(pair: &Pair, options: &Options) -> Result<f64, String> {
     let burst = Some(Duration::from_secs(60));
     let plan = crate::machines::card::Datagrams {

@@ -1,44 +1,44 @@
-//! A figure beside that of a slide, for the simulator and for the lab.
+//! A measured figure and its reference value, for the simulated experiments and for `srd card lab`.
 
 use serde::Serialize;
 
-/// Tolerance of a figure.
+/// Tolerance within which a figure must agree with its reference value.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Near {
-    /// At most this deviation, in percent.
+    /// The figure deviates by at most this percentage.
     Percent(f64),
-    /// Equal.
+    /// The figure is equal to the reference value.
     Exactly,
-    /// No more.
+    /// The figure is at most the reference value.
     AtMost,
-    /// No less.
+    /// The figure is at least the reference value.
     AtLeast,
 }
 
 impl Near {
-    /// Tolerance of a simulated figure against a slide's.
+    /// Tolerance of a simulated figure relative to that of a slide.
     pub const SIMULATED: Self = Self::Percent(3.0);
-    /// Tolerance of a figure of real programs.
+    /// Tolerance of a figure that was measured with real programs, relative to that of a slide.
     pub const MEASURED: Self = Self::Percent(10.0);
 }
 
-/// A reference value, and its source.
+/// A reference value for a figure, and its source.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ReferenceValue {
-    /// The value; a lab with divided rates divides this value, too.
+    /// The reference value. A lab with divided rates divides this value as well.
     pub value: f64,
-    /// Tolerance of the figure.
+    /// Tolerance within which the figure must agree with the value.
     pub near: Near,
-    /// Source of the value.
+    /// Source of the reference value, such as [`TALK`].
     pub source: &'static str,
-    /// Whether the experiment sets this value as one of its own inputs, so that the figure only
-    /// shows that the input takes effect.
+    /// Whether the reference value is also an input of the experiment. The figure then only shows
+    /// that the input has an effect.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub is_given: bool,
 }
 
-/// Reason for which a figure is outside of its tolerance.
+/// Known cause of a deviation beyond the tolerance.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Cause {
     /// Description of the cause.
@@ -47,31 +47,31 @@ pub struct Cause {
     pub within_percent: f64,
 }
 
-/// A figure.
+/// A measured figure of an experiment, with its reference value.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Figure {
     /// Name of the figure.
     pub name: String,
     /// Unit of the figure; empty for counts.
     pub unit: &'static str,
-    /// Measured value.
+    /// Measured or simulated value.
     pub here: f64,
-    /// Reference value, if there is one.
+    /// Reference value of the figure; `None` if the figure has no reference.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub wanted: Option<ReferenceValue>,
-    /// Reason for a deviation beyond the tolerance, if the cause is understood.
+    /// Known cause of a deviation beyond the tolerance; `None` if there is no known cause.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cause: Option<Cause>,
 }
 
-/// Source: a figure of the talk.
+/// Source of a reference value: a slide of the talk NET402 (AWS re:Invent 2024).
 pub const TALK: &str = "NET402";
-/// Source: a figure of EC2's documentation.
+/// Source of a reference value: EC2's documentation.
 pub const DOCUMENTED: &str = "EC2 documentation";
-/// Source: a figure that follows from the talk's.
+/// Source of a reference value that is computed from values of the talk NET402.
 pub const DERIVED: &str = "follows from NET402";
 
-/// Text that replaces a verdict.
+/// Text in place of a verdict, for figures of short runs.
 pub const NOT_JUDGED: &str = "not judged: --quick";
 
 impl Figure {
@@ -87,7 +87,8 @@ impl Figure {
         self
     }
 
-    /// Marks the reference value as an input of the experiment.
+    /// Marks the reference value as an input of the experiment, so that the verdict is `given`
+    /// instead of `met`.
     #[must_use]
     pub fn given(mut self) -> Self {
         if let Some(wanted) = &mut self.wanted {
@@ -96,27 +97,29 @@ impl Figure {
         self
     }
 
-    /// Adds the slide's figure as a reference for a simulation.
+    /// Adds a slide's value as the reference of a simulated figure.
     #[must_use]
     pub fn slide(self, value: f64) -> Self {
         self.wanted(value, Near::SIMULATED, TALK)
     }
 
-    /// Adds the slide's figure, divided, as a reference for real programs.
+    /// Adds a slide's value, divided by the lab's divisor, as the reference of a figure that was
+    /// measured with real programs.
     #[must_use]
     pub fn talk(self, value: f64) -> Self {
         self.wanted(value, Near::MEASURED, TALK)
     }
 
-    /// Adds the cause of a deviation of at most `within_percent`. A larger deviation has no known
-    /// cause.
+    /// Adds the known cause of a deviation of at most `within_percent`. A larger deviation counts
+    /// as unexplained.
     #[must_use]
     pub fn because(mut self, text: &'static str, within_percent: f64) -> Self {
         self.cause = Some(Cause { text, within_percent });
         self
     }
 
-    /// Deviation from the reference value, in percent of it; `None` without a reference value.
+    /// Returns the deviation from the reference value, in percent of this value; `None` without a
+    /// reference value.
     pub fn off_percent(&self) -> Option<f64> {
         let wanted = self.wanted.as_ref()?.value;
         match wanted == 0.0 {
@@ -138,7 +141,8 @@ impl Figure {
         })
     }
 
-    /// Verdict in words; empty without a reference value. Figures of short runs are not judged.
+    /// Returns the verdict in words; empty without a reference value. If `is_judged` is false
+    /// (short runs), a text replaces the verdict.
     pub fn verdict(&self, is_judged: bool) -> &'static str {
         match self.is_met() {
             None => "",
@@ -149,12 +153,12 @@ impl Figure {
         }
     }
 
-    /// Text of the figure, with its unit.
+    /// Returns the measured value as text, with its unit.
     pub fn shown(&self) -> String {
         self.with_unit(self.here)
     }
 
-    /// Text of the reference value, and its source; empty without a reference value.
+    /// Returns the reference value as text, and its source; empty without a reference value.
     pub fn shown_wanted(&self) -> (String, &'static str) {
         let Some(wanted) = &self.wanted else { return Default::default() };
         let value = self.with_unit(wanted.value);
@@ -171,7 +175,8 @@ impl Figure {
         format!("{} {}", srd_chart::figure(value), self.unit).trim_end().to_owned()
     }
 
-    /// Explanation of the deviation, if the cause explains one as large as this.
+    /// Returns the cause of the figure's deviation. `None` if the figure is within its tolerance,
+    /// or if the cause does not explain a deviation of this size.
     pub fn explanation(&self) -> Option<&'static str> {
         let (cause, off) = (self.cause?, self.off_percent()?);
         (self.is_met() == Some(false) && off.abs() <= cause.within_percent).then_some(cause.text)

@@ -1,4 +1,4 @@
-//! Many instances that send to one instance at the same moment: `incast`.
+//! The experiment `incast`: many instances send to one instance at the same moment.
 
 use super::ceilings::INTERFACES;
 use super::figure::{Figure, Near};
@@ -20,12 +20,12 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
 
 const SENDERS: u32 = 48;
 const BYTES: u64 = 512 << 10;
-/// Host of the receiver, after those of the senders.
+/// Host of the receiver, which follows the hosts of the senders.
 const RECEIVER: u32 = SENDERS;
-/// Time by which hosts have established their contexts.
+/// Time of the incast in picoseconds. Until then, the hosts establish their contexts.
 const START_PS: u64 = 1_000 * US;
 const HORIZON_PS: u64 = 5_000_000 * US;
-/// Seven racks of seven hosts, and four paths between racks.
+/// The network has seven racks of seven hosts, and four paths between two racks.
 const RACKS: u32 = 7;
 const SPINES: u32 = 4;
 const LINKS: Links = Links {
@@ -35,14 +35,15 @@ const LINKS: Links = Links {
     switch_latency_ps: US / 2,
     bundle: 1,
 };
-/// Number of runs; the worst run counts.
+/// Number of runs with different seeds. The result is that of the worst run.
 const SEEDS: u64 = 4;
-/// First window, in bytes: so small that the first burst of all senders fits into a port.
+/// Initial window of the endpoints in bytes. It is so small that the first bursts of all senders
+/// fit into the queue of a port.
 const TWO_PACKETS: u64 = 20_000;
 const MOST: f64 = 1.05;
 const SOURCE: &str = "SRD paper, figure of the incast";
 
-/// Reason for which the incast takes longer than it should.
+/// Explanation why the incast takes longer than the reference value.
 const BURST: &str = "the first ten segments of 48 connections at once overflow the receiver's \
     port: until what was lost is sent again hardly a frame is whole, and TCP sends nothing more";
 const BURST_PERCENT: f64 = 1.0;
@@ -95,8 +96,8 @@ fn run(options: &Options) -> Result<Findings, String> {
     Ok(found)
 }
 
-/// Runs until all flows are complete. Returns the time of the last flow as a multiple of the ideal:
-/// all payload over the receiver's link, and a round trip.
+/// Runs until all flows are complete. Returns the world, and the completion time of the last flow
+/// as a multiple of the ideal: the time of all payload on the receiver's link, plus a round trip.
 fn ran(
     pair: &Pair,
     mtu_bytes: u32,

@@ -1,5 +1,5 @@
-//! The world of an experiment: instances, traffic to one of them, and the bytes that arrive over
-//! time.
+//! The simulated world of an experiment: instances, the traffic between them, and the bytes that
+//! arrive over time.
 
 use std::sync::Arc;
 
@@ -15,21 +15,21 @@ use crate::machines::express::frame::HEADER_BYTES;
 use crate::machines::tcp::TcpConfig;
 use crate::workload::{FlowPlan, Workload, peers};
 
-/// Hosts of the sender and of the receiver.
+/// Numbers of the hosts of the sender and of the receiver.
 pub(super) const SENDER: u32 = 0;
 pub(super) const RECEIVER: u32 = 1;
-/// Picoseconds of a millisecond and a second.
+/// Number of picoseconds in a millisecond.
 pub(super) const MS: u64 = 1_000 * US;
 pub(super) const SECOND: u64 = 1_000 * MS;
 
-/// MTU of interfaces of a VPC, and of those whose packets ENA Express carries.
+/// MTU of a VPC's interfaces. The MTU of interfaces with ENA Express is `MTU_EXPRESS`.
 pub(super) const MTU: u32 = 9001;
 pub(super) const MTU_EXPRESS: u32 = 8900;
-/// Bytes of TCP's timestamps, which are part of a segment's bytes in Linux.
+/// Length of TCP's timestamp option, which counts as part of a segment in Linux.
 pub(super) const TIMESTAMP_BYTES: u32 = 12;
 
-/// Network between two hosts: links of 100 Gb/s, four paths of 25 Gb/s, and a round trip of about
-/// 20 us. A path has more than any flow may use, except a flow of ENA Express.
+/// Network between the two hosts: links of 100 Gb/s, four paths of 25 Gb/s, and a round trip of
+/// about 20 us. Only a flow with ENA Express may be faster than a single path.
 const NETWORK: DumbbellSpec = DumbbellSpec {
     side_hosts: 1,
     host_bps: 100_000_000_000,
@@ -38,36 +38,38 @@ const NETWORK: DumbbellSpec = DumbbellSpec {
     latency_ps: 3 * US,
     switch_latency_ps: US / 2,
 };
-/// Queue of each port: 0.64 ms of a path.
+/// Queue limit of each port in bytes: 0.64 ms of a path.
 const QUEUE_BYTES: u64 = 2_000_000;
-/// Bytes of the network's largest packet: an interface's largest packet fits, with all headers.
+/// Largest packet of the network in bytes. It contains the largest packet of an interface, with all
+/// headers.
 const PACKET_BYTES: u16 = 9216;
-/// Datagrams to one peer that may wait: a few of each of a hundred flows.
+/// Largest number of datagrams to one peer that may wait: a few of each of a hundred flows.
 const SEND_QUEUE: u32 = 8192;
-/// Time between the beginnings of two flows.
+/// Time between the starts of two flows, in picoseconds.
 const APART: u64 = 37 * US;
 
-/// Traffic of the sender.
+/// A part of the sender's traffic.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Traffic {
-    /// A TCP stream that begins at a time and never ends.
+    /// A TCP stream that starts at a time, and does not end.
     Stream { from_ps: u64 },
-    /// Datagrams with this number of payload bytes in total, from a time on.
+    /// Datagrams from a time on, with a total of `bytes` of payload.
     Datagrams { from_ps: u64, bytes: u64, plan: Datagrams },
 }
 
-/// Creates streams that begin one after the other.
+/// Returns TCP streams that start one after the other.
 pub(super) fn streams(count: u32) -> Vec<Traffic> {
     (0..u64::from(count)).map(|n| Traffic::Stream { from_ps: n * APART }).collect()
 }
 
-/// Largest packet for segments of `segment_bytes` (`iperf3 -M`): in Linux timestamps are part of
-/// them, and the frames of the simulator have headers of another size.
+/// Returns the MTU for TCP segments of `segment_bytes` (`iperf3 -M`). In Linux the size of a
+/// segment includes timestamps, and frames of the simulator have headers of another size.
 pub(super) fn mtu_of_segments(segment_bytes: u32) -> u32 {
     segment_bytes - TIMESTAMP_BYTES + HEADER_BYTES
 }
 
-/// Endpoint of each host, configured with the packets, the link and the round trip of the network.
+/// Returns the configuration of each host's endpoint: packet size, link rate and round trip of the
+/// network.
 fn endpoint(network: &Topology) -> Config {
     let rtt_ps = network.diameter_rtt_ps(PACKET_BYTES.into(), ACK_BYTES.into());
     Config {
@@ -80,10 +82,10 @@ fn endpoint(network: &Topology) -> Config {
     }
 }
 
-/// The world of a pair.
+/// Creates the world of two instances with traffic from the sender to the receiver.
 ///
 /// # Errors
-/// Describes the fault in the pair.
+/// A description of the invalid part of the pair.
 pub(super) fn world(
     pair: &Pair,
     mtu_bytes: u32,
@@ -93,10 +95,10 @@ pub(super) fn world(
     world_over(pair, NETWORK.middle_bps, mtu_bytes, traffic, seed)
 }
 
-/// The world of a pair, with paths of another speed.
+/// Creates the world of two instances as [`world`] does, with paths of another speed.
 ///
 /// # Errors
-/// Describes the fault in the pair.
+/// A description of the invalid part of the pair.
 pub(super) fn world_over(
     pair: &Pair,
     path_bps: u64,
@@ -123,21 +125,21 @@ pub(super) fn world_over(
     world_of(pair, network, sent, seed)
 }
 
-/// Traffic of guests.
+/// Traffic of all guests in a world.
 pub(super) struct GuestTraffic {
     pub(super) flows: Vec<FlowPlan>,
-    /// By flow: plan of its datagrams, if the flow has datagrams.
+    /// By flow: plan of its datagrams; `None` for a TCP stream.
     pub(super) datagrams: Vec<Option<Datagrams>>,
     /// MTU of the guests' interfaces.
     pub(super) mtu_bytes: u32,
-    /// First window of the hosts' endpoints; zero for the default.
+    /// Initial window of the hosts' endpoints in bytes; 0 for the default.
     pub(super) window_initial_bytes: u64,
 }
 
-/// The world of instances on the first hosts of a network.
+/// Creates the world of instances on the first hosts of a network.
 ///
 /// # Errors
-/// Describes the fault in the instances.
+/// A description of the invalid part of the instances.
 pub(super) fn world_of(
     pair: &Pair,
     mut network: Topology,
@@ -161,7 +163,8 @@ pub(super) fn world_of(
         .map_err(|error| error.0)
 }
 
-/// Runs `count` steps. Returns the payload bytes of each flow that arrived in each step.
+/// Runs `count` steps. Returns, for each step, the payload bytes of each flow that arrived in the
+/// step.
 pub(super) fn steps(world: &mut World<CardNode>, step_ps: u64, count: u32) -> Vec<Vec<u64>> {
     let bytes = |world: &World<CardNode>| -> Vec<u64> {
         world.flows().iter().map(|flow| flow.delivered_bytes).collect()
@@ -178,15 +181,15 @@ pub(super) fn steps(world: &mut World<CardNode>, step_ps: u64, count: u32) -> Ve
     (0..count).map(step).collect()
 }
 
-/// Converts bytes in a time to Gb/s.
+/// Converts a number of bytes in a time (in picoseconds) to Gb/s.
 pub(super) fn gbps(bytes: u64, time_ps: u64) -> f64 {
     bytes as f64 * 8.0 / (time_ps as f64 / 1e12) / 1e9
 }
 
-/// Checks the conditions that hold for each world at its end.
+/// Checks the conditions that every world must meet at its end.
 ///
 /// # Errors
-/// Describes the violation.
+/// A description of the violation.
 pub(super) fn check(world: &World<CardNode>) -> Result<(), String> {
     world.check_conservation()?;
     if world.flows().iter().any(|flow| flow.damaged > 0 || flow.failed > 0) {
@@ -197,7 +200,8 @@ pub(super) fn check(world: &World<CardNode>) -> Result<(), String> {
         if counts.foreign + counts.unread + node.malformed() > 0 {
             return Err(format!("a host lost frames: {counts:?}"));
         }
-        // The stage's queue drops packets that waited too long, and guests slow down in response.
+        // The card's fair queue drops packets that have waited for too long, and guests reduce
+        // their rate in response.
         let stage = node.stage();
         let mut drops = stage.drops().filter(|(name, _)| *name != "queue_dropped_late");
         if let Some((why, frames)) = drops.find(|(_, frames)| *frames > 0) {

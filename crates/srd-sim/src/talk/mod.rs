@@ -2,14 +2,14 @@
 //! the full rates of the instance types.
 //!
 //! Simulated instances, each behind the production card and transport of its host
-//! ([`crate::machines::card`]), repeat the experiments that the talk runs with iperf3. Each figure is shown
-//! beside the slide's. `srd card lab` runs the same experiments with real programs at a hundredth
-//! of the rates.
+//! ([`crate::card`]), repeat the experiments that the talk runs with iperf3. Each figure is shown
+//! together with that of the talk's slide. `srd card lab` runs the same experiments with real
+//! programs at a hundredth of the rates.
 //!
 //! | module | what |
 //! |---|---|
-//! | `lab` | the world of an experiment |
-//! | [`figure`] | a figure beside the slide's |
+//! | `lab` | the simulated world of an experiment |
+//! | [`figure`] | a figure and that of the slide |
 //! | the others | the experiments |
 
 mod bursts;
@@ -25,12 +25,12 @@ mod tracking;
 use figure::Figure;
 use serde::Serialize;
 
-/// Choices of the caller.
+/// Options for the run of an experiment.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
-    /// Whether runs are shorter and cases fewer.
+    /// Whether to run a short form, with shorter times and fewer cases.
     pub quick: bool,
-    /// Seed of the run; equal seeds give equal figures.
+    /// Seed of all random values. Equal seeds give equal figures.
     pub seed: u64,
 }
 
@@ -40,12 +40,12 @@ impl Options {
     }
 }
 
-/// An experiment.
+/// An experiment of the talk, or one derived from it.
 #[derive(Debug)]
 pub struct Experiment {
-    /// Name on the command line.
+    /// Name of the experiment on the command line.
     pub name: &'static str,
-    /// Content of the talk's experiment, and of this one.
+    /// Description of the talk's experiment and of the simulated one.
     pub about: &'static str,
     run: fn(&Options) -> Result<Findings, String>,
 }
@@ -62,12 +62,12 @@ pub const ALL: [&Experiment; 8] = [
     &tracking::UNTRACKED,
 ];
 
-/// Finds an experiment by its name.
+/// Returns the experiment with a name; `None` if there is no such experiment.
 pub fn find(name: &str) -> Option<&'static Experiment> {
     ALL.into_iter().find(|experiment| experiment.name == name)
 }
 
-/// Findings of an experiment.
+/// Results of an experiment: figures, curves and notes.
 #[derive(Default)]
 struct Findings {
     figures: Vec<Figure>,
@@ -75,38 +75,38 @@ struct Findings {
     notes: Vec<String>,
 }
 
-/// Values over an axis.
+/// A curve: values over an axis.
 #[derive(Clone, Debug, Serialize)]
 pub struct Curve {
-    /// Name of the line.
+    /// Name of the curve.
     pub name: String,
-    /// Axis, with its unit.
+    /// Name of the horizontal axis, with its unit.
     pub x: &'static str,
     /// Unit of the values.
     pub y: &'static str,
-    /// Positions on the axis, and values.
+    /// Points of the curve: position on the horizontal axis, and value.
     pub points: Vec<(f64, f64)>,
 }
 
-/// The result of an experiment.
+/// Result of an experiment.
 #[derive(Clone, Debug, Serialize)]
 pub struct Outcome {
     /// Name of the experiment.
     pub experiment: &'static str,
     /// Description of the experiment.
     pub about: &'static str,
-    /// The seed.
+    /// Seed of the run.
     pub seed: u64,
-    /// Figures beside those of the talk.
+    /// Figures of the experiment, with their reference values.
     pub figures: Vec<Figure>,
-    /// Values over time or size.
+    /// Curves of values over time or size.
     pub lines: Vec<Curve>,
     /// Notes for the reader of the figures.
     pub notes: Vec<String>,
 }
 
 impl Outcome {
-    /// Whether each figure is within its tolerance, or has a known cause.
+    /// Whether each figure is within its tolerance, or its deviation has a known cause.
     pub fn is_explained(&self) -> bool {
         !self.figures.iter().any(Figure::is_unexplained)
     }
@@ -116,7 +116,7 @@ impl Experiment {
     /// Runs the experiment.
     ///
     /// # Errors
-    /// Describes the error in the simulation.
+    /// A description of the error in the simulation.
     pub fn run(&self, options: &Options) -> Result<Outcome, String> {
         let Findings { figures, lines, notes } = (self.run)(options)?;
         let Self { name, about, .. } = self;

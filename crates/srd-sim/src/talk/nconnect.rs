@@ -1,4 +1,4 @@
-//! Many connections against the ceiling of each: `nconnect`.
+//! The experiment `nconnect`: many connections, each of which is limited to the rate of one flow.
 
 use super::ceilings::{by_srd, moved, ran};
 use super::figure::{Figure, Near};

@@ -1,4 +1,4 @@
-//! Packets a second: `pps`.
+//! The experiment `pps`: limit of packets per second.
 
 use super::ceilings::{SHARES, SHARES_PERCENT, moved, ran};
 use super::figure::{DERIVED, Figure, Near, TALK};
@@ -15,16 +15,18 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
     run,
 };
 
-/// Packet rate in the talk: its throughput in packets of 128 bytes of payload.
+/// Packet rate in the talk, in thousands per second: its throughput divided into packets of 128
+/// bytes of payload.
 const TALK_KPPS: f64 = 906.0;
 const TALK_SEGMENT_BYTES: f64 = 128.0;
-/// Payload beside timestamps in segments of 128 bytes.
+/// Payload bytes in segments of 128 bytes, without TCP's timestamps.
 const PAYLOAD_SMALL: u32 = 128 - lab::TIMESTAMP_BYTES;
-/// Packets a second of the profile, and the ceiling of a flow inside of a placement group.
+/// Packets per second that the instance type may send and receive. `CEILING_GBPS` is the limit of a
+/// flow inside of a placement group.
 const PACKETS_PER_SECOND: f64 = 1e6;
 const CEILING_GBPS: f64 = 10.0;
 
-/// Reason for which data has fewer packets per second than the limit.
+/// Explanation why fewer data packets per second are sent than the limit allows.
 const ANSWERS: &str = "acknowledgements are packets, too, and both directions count together; the \
     model's guests send a super-packet for each one, where Linux waits for more to send, and so \
     has fewer of both";
@@ -67,7 +69,8 @@ fn run(options: &Options) -> Result<Findings, String> {
     Ok(found)
 }
 
-/// Counts of `pps_allowance_exceeded` at both ends, and of all other counters.
+/// Returns the sum of `pps_allowance_exceeded` of both instances, and the sum of all other
+/// counters.
 fn counters(world: &World<CardNode>) -> [u64; 2] {
     let mut sums = [0; 2];
     for host in [SENDER, RECEIVER] {
@@ -79,7 +82,8 @@ fn counters(world: &World<CardNode>) -> [u64; 2] {
     sums
 }
 
-/// Throughput by segment size: limited by packets per second, then by the ceiling of the flow.
+/// Measures throughput by segment size. It is limited by packets per second for small segments, and
+/// by the limit of a flow for large segments.
 fn sizes(options: &Options, pair: &Pair, found: &mut Findings) -> Result<(), String> {
     let time_ps = options.quick_or(50 * MS, 500 * MS);
     let steps: &[u32] = options.quick_or(&[256, 1152, 1408], &STEPS);
@@ -113,7 +117,7 @@ fn sizes(options: &Options, pair: &Pair, found: &mut Findings) -> Result<(), Str
     Ok(())
 }
 
-/// Keeps the share that is farther from one, as a deviation in percent.
+/// Replaces `worst`, a deviation in percent, by the deviation of `share` from 1, if that is larger.
 fn farther(worst: &mut f64, share: f64) {
     let off = (share - 1.0) * 100.0;
     *worst = if off.abs() > worst.abs() { off } else { *worst };
@@ -124,5 +128,5 @@ fn acknowledgements_per_second(world: &World<CardNode>, time_ps: u64) -> f64 {
     sent as f64 * SECOND as f64 / time_ps as f64
 }
 
-/// The talk's steps, up to the size at which the ceiling of a flow is the limit.
+/// Segment sizes of the talk, up to the size at which the rate of a flow is the limit.
 const STEPS: [u32; 12] = [128, 256, 384, 512, 640, 768, 896, 1024, 1152, 1280, 1408, 8192];

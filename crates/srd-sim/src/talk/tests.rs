@@ -1,4 +1,5 @@
-//! The experiments in their short form. Time is simulated, so that figures can be asserted.
+//! Tests of the experiments in their short form. Time is simulated, so the figures do not depend on
+//! the machine.
 
 use super::*;
 
@@ -33,7 +34,8 @@ fn a_flow_has_its_ceiling_and_two_have_the_instance() {
     let one = here(&limits, "one flow, placement group");
     assert!(one > 1.9 * here(&limits, "one flow, outside"));
     assert!(here(&limits, two) > 1.2 * one);
-    // Missed for a known cause: headers count at the ceiling, and a large packet has few of them.
+    // The reference value is missed for a known cause: the limit counts headers, and a large packet
+    // has few of them.
     assert!((9.9..10.1).contains(&one), "{one}");
     assert!(limits.is_explained());
 }
@@ -66,8 +68,8 @@ fn sixteen_connections_stop_at_their_ceilings_and_express_lifts_them() {
     assert!(here(&nconnect, express) > 1.19 * here(&nconnect, plain));
 }
 
-/// A path is slower than a flow may be: a flow that does not use ENA Express is limited to one
-/// path.
+/// A path is slower than the limit of a flow. So a flow without ENA Express is limited to the speed
+/// of one path.
 #[test]
 fn a_flow_with_express_exceeds_one_path_and_one_without_does_not() {
     const PATH_GBPS: f64 = 8.0;
@@ -98,7 +100,7 @@ fn an_incast_through_express_takes_little_more_than_its_bytes() {
     let [express, small, plain] =
         cases.map(|name| format!("{name}, last of 48 over ideal, worst of 4 seeds"));
     met(&incast, &[&small, "share of packets that came by SRD"]);
-    // Missed for a known cause: the first burst.
+    // The reference value is missed for a known cause: the first burst.
     assert!(here(&incast, &express) < 1.06 && incast.is_explained(), "{incast:?}");
     assert!(here(&incast, &plain) > 2.0 * here(&incast, &express), "{incast:?}");
 }

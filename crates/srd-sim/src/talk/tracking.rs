@@ -1,4 +1,4 @@
-//! The allowance for tracked connections: `tracking-full` and `untracked`.
+//! The experiments `tracking-full` and `untracked`: the allowance for tracked connections.
 
 use super::figure::{DOCUMENTED, Figure, Near, TALK};
 use super::lab::{self, MS, MTU, RECEIVER, SECOND, Traffic};
@@ -22,18 +22,19 @@ pub(super) const UNTRACKED: Experiment = Experiment {
     run: untracked,
 };
 
-/// Value of the talk's counter.
+/// Number of connections that the instance may track, as the talk's counter shows it.
 const ALLOWANCE: u64 = 136_812;
-/// Flows beyond a full table.
+/// Number of flows that are opened beyond a full table of connections.
 const BEYOND: u64 = 1000;
-/// Flows opened in a second: fewer than the packets per second of the receiver.
+/// Number of flows opened per second. It is lower than the packets per second of the receiver.
 const FLOWS_PER_SECOND: u64 = 400_000;
 const PAYLOAD_BYTES: u16 = 64;
-/// Time for the connection to settle before flows are opened, and time of a rate measurement.
+/// Time in picoseconds for the connection to settle before flows are opened. `RATE_PS` is the time
+/// of a rate measurement.
 const SETTLE_PS: u64 = 100 * MS;
 const RATE_PS: u64 = 50 * MS;
 
-/// Traffic of `flows` flows with one datagram each.
+/// Returns traffic of `flows` flows with one datagram each.
 fn opener(from_ps: u64, flows: u64, ports: Ports) -> Traffic {
     let rate_bps = FLOWS_PER_SECOND * u64::from(PAYLOAD_BYTES) * 8;
     let plan = Datagrams { payload_bytes: PAYLOAD_BYTES, rate_bps, ports };
@@ -45,7 +46,8 @@ fn available(world: &World<CardNode>) -> u64 {
 }
 
 fn full(options: &Options) -> Result<Findings, String> {
-    // The sender's card tracks its flows, too, so the sender has a larger allowance.
+    // The sender's card tracks flows as well, so the sender has an instance type with a larger
+    // allowance.
     let pair = Pair {
         kinds: ["c7i.8xlarge", "c7i.large"],
         ingress: r#""udp from 10.0.0.0/24", "tcp from 10.0.0.0/24""#,
@@ -64,7 +66,8 @@ fn full(options: &Options) -> Result<Findings, String> {
     world.run_until(SETTLE_PS - RATE_PS - 1);
     let alone = rate(&mut world);
     let with_connection = available(&world);
-    // A sample every 10 ms, as for a gauge of the driver.
+    // The number of available entries is sampled every 10 ms, as a monitoring program would read
+    // the driver's counter.
     let time_ps = (ALLOWANCE + BEYOND) * (SECOND / FLOWS_PER_SECOND) + 20 * MS;
     let mut points = Vec::new();
     for look in 0..time_ps / (10 * MS) + 1 {
@@ -98,10 +101,11 @@ fn full(options: &Options) -> Result<Findings, String> {
     })
 }
 
-/// Flows of each kind.
+/// Number of flows of each kind, before and after the change of the rules.
 const FLOWS: u64 = 10;
 
-/// The talk's group; a group without any of its rules; and outbound rules.
+/// Rules of the security group in the talk, as phrases of a `vpc.toml`. `OTHER` are the rules of a
+/// group that contains none of them; `EVERYWHERE` and `INSIDE` are outbound rules.
 const RULES: &str = r#""tcp 22 from 10.0.0.10/32", "tcp 80 from 0.0.0.0/0", "icmp from 0.0.0.0/0""#;
 const OTHER: &str = r#""tcp 443 from 10.0.0.10/32""#;
 const EVERYWHERE: &str = r#""all to 0.0.0.0/0""#;
@@ -132,7 +136,8 @@ fn untracked(options: &Options) -> Result<Findings, String> {
     Ok(found)
 }
 
-/// Sends ten flows, and ten more after their rule is removed.
+/// Sends ten flows, removes the rule that admits them, and sends ten more. Returns figures of
+/// arrived flows and of tracked entries.
 fn entries(options: &Options, case: &Case) -> Result<[Figure; 3], String> {
     let Case { name, ports, egress, is_tracked, source } = *case;
     let pair = Pair { ingress: RULES, egress, ..Pair::of("c7i.large") };

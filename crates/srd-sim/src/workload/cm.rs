@@ -8,8 +8,9 @@
 //! 2->3 id 2 trigger 7 size 1000
 //! trigger id 7 oneshot
 //! ```
-//! The unit of `start` differs between htsim's own binaries, so the caller selects it. Counts must
-//! match. `prio` is read and ignored; `msg` and `addon` are refused.
+//! Different binaries of htsim use different units for `start`, so the caller selects the unit. The
+//! counts must match the numbers of lines. `prio` is read and ignored; `msg` and `addon` are
+//! refused.
 
 use std::collections::BTreeMap;
 
@@ -17,7 +18,7 @@ use super::{FlowPlan, Start, TriggerId, TriggerKind, Workload};
 use crate::engine::topology::Topology;
 use crate::engine::topology::topo_file::ParseError;
 
-/// The unit of `start`.
+/// Unit of the field `start` in a connection matrix.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum TimeUnit {
     /// Picoseconds, as in csg-htsim's NDP and EQDS.
@@ -26,31 +27,31 @@ pub enum TimeUnit {
     Microseconds,
 }
 
-/// A link that the file breaks.
+/// A link that a connection matrix declares as failed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Failure {
-    /// Line of the failure.
+    /// Number of the line, from 1.
     pub line: usize,
-    /// The tier of the switch, from the hosts up.
+    /// Number of the tier of the switch, from the hosts up.
     pub tier: usize,
-    /// The switch.
+    /// Number of the switch within its tier.
     pub switch: u32,
-    /// Link of the switch: upwards, or downwards for a core switch.
+    /// Number of the link among the switch's uplinks, or among the downlinks of a core switch.
     pub link: u32,
 }
 
-/// A connection matrix.
+/// Contents of a connection matrix.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Matrix {
-    /// Number of hosts in the matrix.
+    /// Number of hosts that the matrix assumes.
     pub nodes: u32,
-    /// Flows and triggers.
+    /// Flows and triggers of the matrix.
     pub workload: Workload,
-    /// Broken links.
+    /// Failed links.
     pub failures: Vec<Failure>,
 }
 
-/// Latest start that a file may set: a day, in picoseconds.
+/// Latest time at which a flow may start: a day, in picoseconds.
 const START_PS_MAX: f64 = 86_400e12;
 
 #[derive(Default)]
@@ -60,16 +61,17 @@ struct Reader {
     triggers: Option<usize>,
     failures: Option<usize>,
     flows: Vec<(usize, FlowPlan)>,
-    // By the number in the file: our number, and the definition (with its line).
+    // By the number of a trigger in the file: its number in the workload, and its definition with
+    // the line.
     named: BTreeMap<u32, (TriggerId, Option<(usize, TriggerKind)>)>,
     defined: usize,
     broken: Vec<Failure>,
 }
 
-/// Parses the text of a `.cm` file.
+/// Parses the text of a connection matrix (`.cm` file).
 ///
 /// # Errors
-/// If a line cannot be parsed (the first is named), or counts do not match.
+/// The first line that cannot be parsed, or counts that do not match.
 pub fn parse(text: &str, unit: TimeUnit) -> Result<Matrix, ParseError> {
     let mut reader = Reader::default();
     for (index, raw) in text.lines().enumerate() {
@@ -96,7 +98,7 @@ fn once<T>(place: &mut Option<T>, key: &str, value: T) -> Result<(), String> {
     Ok(())
 }
 
-/// A start time in picoseconds.
+/// Parses a start time and returns it in picoseconds.
 fn start_ps(word: Option<&&str>, unit: TimeUnit) -> Result<u64, String> {
     let value: f64 = number("start", word)?;
     let ps = match unit {
@@ -148,7 +150,7 @@ impl Reader {
         }
     }
 
-    /// Our number of a trigger in the file.
+    /// Returns the number in the workload for the number of a trigger in the file.
     fn named(&mut self, name: u32) -> Result<TriggerId, String> {
         if name == 0 {
             return Err("trigger 0 is not allowed".to_owned());
@@ -327,7 +329,7 @@ impl Reader {
 }
 
 impl Failure {
-    /// Name of the broken link, both directions.
+    /// Returns the name of the failed link in both directions, as scenarios use it.
     ///
     /// # Errors
     /// If the network does not have the switch or the link.

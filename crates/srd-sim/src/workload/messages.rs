@@ -1,8 +1,8 @@
-//! Messages between ranks: a send and the receive that takes it become one flow.
+//! Messages between ranks: a send and the receive that matches it become one flow.
 //!
-//! A receive takes the first send from its rank with its tag that no earlier receive took. A
-//! message of a rank to itself is a copy in memory: it needs no flow, and its receive may end once
-//! its send has begun.
+//! A receive matches the first send that has its source rank and tag and that no earlier receive
+//! matched. A message of a rank to itself is a copy in memory: it needs no flow, and its receive
+//! may end when its send has begun.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -10,35 +10,35 @@ use super::pattern::FLOWS_MAX;
 use super::schedule::{Action, Operation, Schedule, Wait};
 use super::{FlowPlan, Start, Workload};
 
-/// Largest number of operations of a schedule, and of waits.
+/// Largest number of operations in a schedule, and of waits between them.
 pub(super) const OPERATIONS_MAX: usize = 60_000_000;
-/// Largest number of bytes of a message: a terabyte.
+/// Largest number of bytes of a message: one tebibyte.
 pub(super) const BYTES_MAX: u64 = 1 << 40;
 /// Largest number of nanoseconds of a calculation: a day.
 pub(super) const CALC_NS_MAX: u64 = 86_400_000_000_000;
 
-/// One end of a message.
+/// One end of a message: a send or a receive.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct End {
-    /// Operation of this end.
+    /// Operation that is this end of the message.
     pub(super) operation: u32,
-    /// Bytes that are sent, or the size of the receive.
+    /// Number of bytes that are sent, or the size of the receive buffer.
     pub(super) bytes: u64,
-    /// Position in the file, for errors.
+    /// Position in the file, for error messages.
     pub(super) place: usize,
 }
 
-/// A sender, a receiver and a tag.
+/// Channel by which ends of messages are matched: sender, receiver and tag.
 pub(super) type Channel = (u32, u32, u64);
 
-/// Reason for which a message is not valid.
+/// Reason why a message is not valid.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Mismatch {
     /// The message does not fit into its receive.
     TooLarge {
-        /// The send.
+        /// The send, which is too large.
         send: End,
-        /// The receive.
+        /// The receive, which is too small.
         receive: End,
     },
     /// There would be more than [`FLOWS_MAX`] flows.
@@ -48,22 +48,22 @@ pub(super) enum Mismatch {
 /// A send without a receive, or a receive without a send.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Alone {
-    /// Position in the file.
+    /// Position in the file, for error messages.
     pub(super) place: usize,
-    /// Sender, receiver and tag.
+    /// Sender, receiver and tag of the message.
     pub(super) channel: Channel,
-    /// Whether this is a send.
+    /// Whether the end without a counterpart is a send.
     pub(super) is_send: bool,
 }
 
-/// Bytes that the search for circles takes for each operation and each wait, with its own.
+/// Bytes of memory for each operation, including the memory of the search for circles.
 const OPERATION_BYTES: usize = size_of::<Operation>() + 32;
 const WAIT_BYTES: usize = size_of::<Wait>() + 8;
-/// Bytes of a channel with space for its first ends, and of an end in it.
+/// Bytes of memory for a channel, with space for its first ends.
 const CHANNEL_BYTES: usize = 200;
 const END_BYTES: usize = 2 * size_of::<End>();
 
-/// Operations of ranks, and ends of messages that wait for their other end.
+/// Operations of ranks that are being read, and ends of messages whose other end has not been read.
 #[derive(Default)]
 pub(super) struct Messages {
     pub(super) schedule: Schedule,
@@ -71,22 +71,24 @@ pub(super) struct Messages {
     flows: Vec<FlowPlan>,
     sends: HashMap<Channel, VecDeque<End>>,
     receives: HashMap<Channel, VecDeque<End>>,
-    /// Bytes of the ends in `sends` and `receives`.
+    /// Bytes of memory for the ends in `sends` and `receives`.
     ends_bytes: usize,
-    /// Largest number of bytes of memory in total; if absent, the bounds of the parts are enough.
+    /// Largest number of bytes of memory in total; `None` if the bounds of the single parts are
+    /// enough.
     memory_bytes_max: Option<usize>,
-    /// Bytes that the reader holds in addition.
+    /// Bytes of memory that the reader of the file uses in addition.
     pub(super) others_bytes: usize,
 }
 
 impl Messages {
-    /// Creates a schedule for ranks on these hosts.
+    /// Creates an empty schedule. Rank `n` is on host `hosts[n]`.
     pub(super) fn new(hosts: Vec<u32>) -> Self {
         let ranks = u32::try_from(hosts.len()).unwrap_or(u32::MAX);
         Self { schedule: Schedule { ranks, ..Schedule::default() }, hosts, ..Self::default() }
     }
 
-    /// Creates a schedule for ranks on these hosts that takes at most `memory_bytes_max`.
+    /// Creates an empty schedule that may use at most `memory_bytes_max`. Rank `n` is on host
+    /// `hosts[n]`.
     pub(super) fn within(hosts: Vec<u32>, memory_bytes_max: usize) -> Self {
         Self { memory_bytes_max: Some(memory_bytes_max), ..Self::new(hosts) }
     }
@@ -104,7 +106,8 @@ impl Messages {
         bytes > most
     }
 
-    /// Adds an operation; `None` if there are [`OPERATIONS_MAX`], or memory is used up.
+    /// Adds an operation. Returns its number, or `None` if there are [`OPERATIONS_MAX`] operations,
+    /// or if the memory is used up.
     pub(super) fn operation(&mut self, rank: u32, what: Action) -> Option<u32> {
         let is_full = self.is_full();
         let operations = &mut self.schedule.operations;
@@ -116,16 +119,16 @@ impl Messages {
         Some(number)
     }
 
-    /// Lets `later` begin once `earlier` is done. Returns false if there are [`OPERATIONS_MAX`]
-    /// waits, or memory is used up.
+    /// Adds a wait: `later` begins after `earlier` is done. Returns false if there are more than
+    /// [`OPERATIONS_MAX`] waits, or if the memory is used up.
     pub(super) fn wait(&mut self, later: u32, earlier: u32) -> bool {
         let waits = &mut self.schedule.after_end;
         waits.push(Wait { later, earlier });
         waits.len() <= OPERATIONS_MAX && !self.is_full()
     }
 
-    /// Adds a flow from one rank to another, with its send and its receive; `None` if a bound is
-    /// reached.
+    /// Adds a flow from one rank to another. Returns its send operation and its receive operation,
+    /// or `None` if a bound is reached.
     pub(super) fn message(&mut self, from: u32, to: u32, bytes: u64) -> Option<(u32, u32)> {
         let flow = self.flow(from, to, bytes)?;
         let send = self.operation(from, Action::Send { flow })?;
@@ -144,7 +147,7 @@ impl Messages {
         Some(flow)
     }
 
-    /// Finds the other end of a message, or stores this end.
+    /// Matches one end of a message with the other end, or stores it until the other end is read.
     pub(super) fn pair(
         &mut self,
         is_send: bool,
@@ -179,10 +182,11 @@ impl Messages {
         Ok(())
     }
 
-    /// Returns the workload, if every end of a message has its other end.
+    /// Returns the workload. If an end of a message has no other end, returns this end as the
+    /// error.
     pub(super) fn finish(self) -> Result<Workload, Alone> {
         for (ends, is_send) in [(&self.sends, true), (&self.receives, false)] {
-            // The first of them in the file, in any order of the table.
+            // The end that comes first in the file is reported, whatever the order of the table.
             let left =
                 ends.iter().filter_map(|(channel, ends)| Some((ends.front()?.place, *channel)));
             if let Some((place, channel)) = left.min() {
@@ -194,7 +198,8 @@ impl Messages {
     }
 }
 
-/// Finds an operation that waits for itself through others, so that no run can end.
+/// Returns an operation that, through other operations, waits for itself, so that no run can end.
+/// Returns `None` if there is no such operation.
 pub(super) fn circle(workload: &Workload) -> Option<u32> {
     workload.schedule.as_ref()?.least_ps(workload.flows.len(), &NoCost).err()
 }

@@ -1,4 +1,4 @@
-//! Workloads: flows, with the times or events at which they start.
+//! Workloads: flows and background load, with the times or events at which they start.
 
 pub mod chakra;
 pub mod cm;
@@ -12,14 +12,14 @@ use std::collections::BTreeSet;
 
 use crate::engine::node::{ENDLESS, FlowId, FlowSpec, HostId};
 
-/// Start of a flow.
+/// Time or event at which a flow starts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Start {
-    /// At this time, in picoseconds.
+    /// The flow starts at this time, in picoseconds.
     At(u64),
-    /// At the activation of a trigger.
+    /// The flow starts when the trigger is activated.
     On(TriggerId),
-    /// At the start of its send in the schedule.
+    /// The flow starts when its send operation in the schedule begins.
     Scheduled,
 }
 
@@ -27,33 +27,36 @@ pub enum Start {
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Hash)]
 pub struct TriggerId(pub u32);
 
-/// Effect of activations of a trigger.
+/// Effect of the activations of a trigger.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum TriggerKind {
     /// The first activation starts every flow that waits on it.
     OneShot,
     /// Each activation starts the next flow that waits on it.
     MultiShot,
-    /// The activation of this number starts every flow that waits on it.
+    /// The activation with this number, counted from 1, starts every flow that waits on the
+    /// trigger.
     Barrier(u32),
 }
 
 /// A flow, with its start and its triggers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct FlowPlan {
-    /// The sender.
+    /// Host that sends the flow.
     pub src: HostId,
-    /// The receiver.
+    /// Host that receives the flow.
     pub dst: HostId,
     /// Application bytes, or [`ENDLESS`].
     pub bytes: u64,
-    /// Start of the flow.
+    /// Time or event at which the flow starts.
     pub start: Start,
-    /// Trigger that is activated when the sender has the last acknowledgement.
+    /// Trigger that is activated when the sender has the last acknowledgement; `None` for no
+    /// trigger.
     pub sent_trigger: Option<TriggerId>,
-    /// Trigger that is activated when the receiver has every byte.
+    /// Trigger that is activated when the receiver has every byte; `None` for no trigger.
     pub received_trigger: Option<TriggerId>,
-    /// Number for users: the `id` of a connection-matrix file.
+    /// Number of the flow for users: the `id` in a connection matrix; 0 if the flow has no such
+    /// number.
     pub label: u32,
 }
 
@@ -71,48 +74,48 @@ impl FlowPlan {
         }
     }
 
-    /// Specification for the flow's sender.
+    /// Returns the description of the flow for its sender.
     pub fn spec(&self, id: FlowId) -> FlowSpec {
         FlowSpec { id, src: self.src, dst: self.dst, bytes: self.bytes }
     }
 }
 
-/// Outer destination port of background load: the discard port.
+/// Destination UDP port of background load: the discard port.
 pub const BACKGROUND_PORT: u16 = 9;
 
-/// A single-path flow of fixed rate without acknowledgements: foreign load on the network.
+/// Background load: a flow of fixed rate on a single path, without acknowledgements.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct BackgroundPlan {
-    /// The sender.
+    /// Host that sends the load.
     pub src: HostId,
-    /// The receiver.
+    /// Host that receives the load.
     pub dst: HostId,
-    /// Wire bits per second.
+    /// Rate on the wire, in bits per second.
     pub rate_bps: u64,
-    /// Wire bytes of each packet.
+    /// Bytes of each packet on the wire.
     pub packet_bytes: u16,
-    /// Time when the flow begins.
+    /// Time at which the load begins, in picoseconds.
     pub start_ps: u64,
-    /// Time when the flow ends.
+    /// Time at which the load ends, in picoseconds; `u64::MAX` if it does not end.
     pub stop_ps: u64,
-    /// Outer source port, which selects the path.
+    /// UDP source port, which selects the path.
     pub src_port: u16,
 }
 
-/// Flows, triggers and background load.
+/// A workload: flows, triggers, background load and a schedule of operations.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Workload {
-    /// The flows; a flow's number is its index.
+    /// The flows. The index of a flow is its number.
     pub flows: Vec<FlowPlan>,
-    /// The triggers; a trigger's number is its index.
+    /// The triggers. The index of a trigger is its number.
     pub triggers: Vec<TriggerKind>,
-    /// Background load.
+    /// The flows of background load.
     pub background: Vec<BackgroundPlan>,
-    /// The operations of ranks that start flows, if any.
+    /// The operations of ranks that start flows; `None` if there is no schedule.
     pub schedule: Option<schedule::Schedule>,
 }
 
-/// Reason for which a workload does not fit a network. The text contains a remedy.
+/// Reason why a workload does not fit a network. The text suggests a solution.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct WorkloadError(pub String);
 
@@ -129,7 +132,7 @@ impl Workload {
     /// has bytes.
     ///
     /// # Errors
-    /// Describes the first flow that is not valid.
+    /// A description of the first flow that is not valid.
     pub fn check(&self, hosts: u32) -> Result<(), WorkloadError> {
         let fail = |text: String| Err(WorkloadError(text));
         if self.flows.len() >= u32::MAX as usize {
@@ -177,13 +180,13 @@ impl Workload {
         Ok(())
     }
 
-    /// Whether at least one flow never ends.
+    /// Whether at least one flow is endless.
     pub fn is_endless(&self) -> bool {
         self.flows.iter().any(|f| f.bytes == ENDLESS)
     }
 }
 
-/// Peers of each host: the other ends of its flows.
+/// Returns the peers of each host: the hosts to which it sends, or from which it receives.
 pub fn peers(workload: &Workload, hosts: u32) -> Vec<Vec<HostId>> {
     let mut peers = vec![BTreeSet::new(); hosts as usize];
     for flow in &workload.flows {

@@ -6,7 +6,7 @@ use srd_proto::rng::Rng;
 use super::sizes::Sizes;
 use super::{FlowPlan, Start, TriggerId, TriggerKind, Workload, WorkloadError};
 
-/// Largest number of flows of a pattern.
+/// Largest number of flows in a pattern.
 pub const FLOWS_MAX: u64 = 20_000_000;
 
 fn fail<T>(text: String) -> Result<T, WorkloadError> {
@@ -20,26 +20,26 @@ fn bounded(flows: u64) -> Result<(), WorkloadError> {
     Ok(())
 }
 
-/// Many senders to one receiver.
+/// An incast: many senders to one receiver.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Incast {
-    /// The senders.
+    /// Numbers of the sending hosts.
     pub senders: Vec<u32>,
-    /// The receiver.
+    /// Number of the receiving host.
     pub receiver: u32,
-    /// Flows per sender.
+    /// Number of flows from each sender.
     pub flows_per_sender: u32,
-    /// Bytes per flow, or [`crate::engine::node::ENDLESS`].
+    /// Bytes of each flow, or [`crate::node::ENDLESS`].
     pub bytes: u64,
-    /// Time when the first round starts.
+    /// Time at which the first round starts, in picoseconds.
     pub start_ps: u64,
-    /// Rounds: each starts when every flow of the previous round is done.
+    /// Number of rounds. A round starts when every flow of the previous round is done.
     pub rounds: u32,
 }
 
 impl Incast {
-    /// Senders that are spread evenly over the hosts, starting right after the receiver's share:
-    /// for four senders to host 0 of 128 they are 31, 63, 95 and 127.
+    /// Returns `count` senders that are spread evenly over the hosts, from the receiver on. For
+    /// example, four senders to host 0 of 128 are the hosts 31, 63, 95 and 127.
     pub fn spread(hosts: u32, count: u32, receiver: u32) -> Vec<u32> {
         let step = |i: u32| {
             let place = u64::from(i + 1) * u64::from(hosts - 1) / u64::from(count);
@@ -48,13 +48,14 @@ impl Incast {
         (0..count).map(|i| (receiver + step(i)) % hosts).collect()
     }
 
-    /// Creates the flows, round by round; within a round every sender's first flow comes first.
+    /// Creates the flows, round by round. Within a round, the first flows of all senders come
+    /// first.
     ///
     /// # Errors
     /// If there are too many flows.
     pub fn plan(&self) -> Result<Workload, WorkloadError> {
         let per_round = self.senders.len() as u64 * u64::from(self.flows_per_sender);
-        // A round without flows also takes time and memory.
+        // Each round counts as at least one flow, because it takes time and memory.
         bounded(per_round.max(1).saturating_mul(self.rounds.into()))?;
         let barrier = u32::try_from(per_round).unwrap_or(u32::MAX);
         let mut workload = Workload::default();
@@ -79,7 +80,8 @@ impl Incast {
     }
 }
 
-/// Every host sends to one other host and receives from one other host, at random.
+/// Creates the flows of a random permutation: every host sends to one other host and receives from
+/// one other host.
 ///
 /// # Errors
 /// If there are too many flows.
@@ -89,7 +91,7 @@ pub fn permutation(
     bytes: u64,
     rng: &mut Rng,
 ) -> Result<Workload, WorkloadError> {
-    // Sattolo's shuffle makes one cycle, so no host is mapped to itself.
+    // Sattolo's shuffle makes a single cycle, so no host is mapped to itself.
     let mut to: Vec<u32> = (0..hosts).collect();
     for i in (1..to.len()).rev() {
         let bound = u32::try_from(i).expect("fewer than 2^32 hosts");
@@ -98,7 +100,8 @@ pub fn permutation(
     pairs((0..hosts).zip(to), flows_per_host, bytes)
 }
 
-/// Every host sends to the host half the network away: all traffic crosses the top tier.
+/// Creates the flows of a tornado: every host sends to the host half the network away, so that all
+/// flows cross the top tier.
 ///
 /// # Errors
 /// If there are too many flows.
@@ -106,7 +109,7 @@ pub fn tornado(hosts: u32, flows_per_host: u32, bytes: u64) -> Result<Workload, 
     pairs((0..hosts).map(|h| (h, (h + hosts / 2) % hosts)), flows_per_host, bytes)
 }
 
-/// Flows between given pairs; all of them start at once.
+/// Creates flows between given pairs of hosts. All flows start at time 0.
 ///
 /// # Errors
 /// If there are too many flows.
@@ -121,8 +124,8 @@ pub fn pairs(
     Ok(Workload { flows, ..Workload::default() })
 }
 
-/// Every one of the hosts sends to every other host. With `at_once`, a host has this number of
-/// flows at a time: the next flow starts when another is done.
+/// Creates flows from every host to every other host of a list. With `at_once`, a host has this
+/// number of flows at a time: the next flow starts when another flow is done.
 ///
 /// # Errors
 /// If there are too many flows, or if `at_once` is zero.
@@ -139,7 +142,7 @@ pub fn all_to_all(
         None => n,
     };
     let number = |host: usize| u32::try_from(host).expect("bounded above");
-    // Each host begins with its successor, so that the hosts do not all start with one receiver.
+    // Each host begins with its successor, so that the hosts do not all begin with one receiver.
     let flow = |i: usize, step: usize| {
         let mut flow = FlowPlan::at(0, hosts[i], hosts[(i + step) % n], bytes);
         if step > at_once {
@@ -153,8 +156,9 @@ pub fn all_to_all(
     Ok(Workload { flows, triggers, ..Workload::default() })
 }
 
-/// A ring all-reduce: 2(n-1) steps. In each step every host sends one n-th of the data to its
-/// successor, as soon as it has received the part of the previous step from its predecessor.
+/// Creates the flows of a ring all-reduce, which has 2(n-1) steps. In each step every host sends
+/// one n-th of the data to its successor, as soon as it has received the part of the previous step
+/// from its predecessor.
 ///
 /// # Errors
 /// If there are fewer than two hosts, or too many flows.
@@ -172,7 +176,7 @@ pub fn all_reduce_ring(hosts: &[u32], bytes: u64) -> Result<Workload, WorkloadEr
             let next = (i + 1) % n;
             let chunk = (bytes / n as u64).max(1);
             let mut flow = FlowPlan::at(0, hosts[i], hosts[next], chunk);
-            // Trigger k * n + i: host i has the part of step k.
+            // Trigger k * n + i is activated when host i has received its part in step k.
             if step > 0 {
                 flow.start = Start::On(TriggerId(number((step - 1) * n + i)));
             }
@@ -186,26 +190,26 @@ pub fn all_reduce_ring(hosts: &[u32], bytes: u64) -> Result<Workload, WorkloadEr
     Ok(workload)
 }
 
-/// Random arrivals.
+/// Flows with random hosts, sizes and times of arrival (a Poisson process).
 #[derive(Clone, PartialEq, Debug)]
 pub struct Poisson {
     /// Number of hosts that send and receive.
     pub hosts: u32,
-    /// Speed of the hosts' links.
+    /// Speed of the hosts' links, in bits per second.
     pub host_bps: u64,
-    /// Share of all host links that the flows' bytes fill on average.
+    /// Average load: the share of all host links that the flows' bytes use.
     pub load: f64,
     /// Distribution of flow sizes.
     pub sizes: Sizes,
-    /// Time after which no flow starts.
+    /// Time after which no flow starts, in picoseconds.
     pub duration_ps: u64,
 }
 
 impl Poisson {
-    /// Draws flows between random pairs until the duration is over.
+    /// Draws flows between random pairs of hosts until the duration is over.
     ///
     /// # Errors
-    /// If the load is no share, or if there are too many flows.
+    /// If the load is out of range, or if there are too many flows.
     pub fn plan(&self, rng: &mut Rng) -> Result<Workload, WorkloadError> {
         if !(self.load > 0.0 && self.load <= 2.0) {
             return fail(format!("`load` must be above 0 and at most 2, not {}", self.load));
@@ -237,7 +241,7 @@ impl Poisson {
 }
 
 impl Workload {
-    /// Adds another workload's flows, triggers and load to this one's.
+    /// Adds the flows, triggers, background load and schedule of another workload to this workload.
     ///
     /// # Errors
     /// If there are too many flows or triggers, or two schedules.
@@ -268,7 +272,7 @@ impl Workload {
         Ok(())
     }
 
-    /// Delays every flow that starts at a time.
+    /// Delays the flows that start at a fixed time.
     pub fn delay(&mut self, by_ps: u64) {
         for flow in &mut self.flows {
             if let Start::At(at_ps) = &mut flow.start {
@@ -300,7 +304,7 @@ mod tests {
         tornado(16, 2, 1).unwrap().check(16).unwrap();
     }
 
-    /// Patterns created flows until no memory was left.
+    /// In an earlier version, patterns created flows until all memory was used.
     #[test]
     fn regression_each_pattern_refuses_too_many_flows() {
         let too_many = |plan: Result<Workload, WorkloadError>| {
@@ -319,7 +323,7 @@ mod tests {
             start_ps: 0,
             rounds,
         };
-        // Their product has more than 64 bits.
+        // The product of the numbers has more than 64 bits.
         too_many(incast(16, u32::MAX, u32::MAX).plan());
         too_many(incast(0, 1, u32::MAX).plan());
         assert_eq!(pairs([(0, 1)].into_iter(), 7, 1).unwrap().flows.len(), 7);

@@ -1,9 +1,9 @@
 //! Operations of the ranks of a parallel program, with their dependencies.
 //!
 //! A send is done when its sender has the last acknowledgement. A receive is done when it has begun
-//! and every byte has arrived. A calculation is done when its time is over. The network does not
-//! wait for receives: a message that arrives before its receive has begun is kept for it, as MPI
-//! libraries keep eager messages. Calculations of one processor run one after the other.
+//! and every byte has arrived. A calculation is done when its duration is over. The network does
+//! not wait for receives: a message that arrives before its receive has begun is stored, as MPI
+//! libraries store eager messages. Calculations on one processor are executed one after the other.
 
 use std::collections::BTreeMap;
 
@@ -14,69 +14,71 @@ use super::{FlowPlan, Start, WorkloadError};
 pub enum Action {
     /// Sends a flow of the workload.
     Send {
-        /// The flow.
+        /// Number of the flow.
         flow: u32,
     },
-    /// Waits for a flow of the workload.
+    /// Waits for the arrival of a flow of the workload.
     Receive {
-        /// The flow.
+        /// Number of the flow.
         flow: u32,
     },
-    /// Keeps a processor of the rank busy.
+    /// Occupies a processor of the rank.
     Calculate {
-        /// Duration.
+        /// Duration in picoseconds.
         ps: u64,
-        /// The processor.
+        /// Number of the processor within the rank.
         cpu: u32,
     },
 }
 
-/// An operation.
+/// An operation of a rank.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Operation {
-    /// Rank of the operation.
+    /// Rank that executes the operation.
     pub rank: u32,
     /// Action of the operation.
     pub what: Action,
 }
 
-/// An operation that waits for another; both are indices.
+/// A dependency: an operation that waits for another. Both are indices of operations.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Wait {
-    /// Operation that waits.
+    /// Index of the operation that waits.
     pub later: u32,
-    /// Operation for which it waits.
+    /// Index of the operation for which the other waits.
     pub earlier: u32,
 }
 
-/// The operations of all ranks.
+/// The operations of all ranks, and their dependencies.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Schedule {
     /// Number of ranks.
     pub ranks: u32,
     /// The operations.
     pub operations: Vec<Operation>,
-    /// Operations that begin after another is done.
+    /// Dependencies in which an operation begins after another is done.
     pub after_end: Vec<Wait>,
-    /// Operations that begin after another has begun.
+    /// Dependencies in which an operation begins after another has begun.
     pub after_begin: Vec<Wait>,
 }
 
-/// Lower bounds of the cost of messages.
+/// Lower bounds of the time that messages take.
 pub trait LeastCost {
-    /// Times from the beginning of a flow until every byte can have arrived, and until its sender
-    /// can have the last acknowledgement, in picoseconds.
+    /// Returns two times in picoseconds since the beginning of a flow: the earliest at which every
+    /// byte can have arrived, and the earliest at which its sender can have the last
+    /// acknowledgement.
     fn flow_ps(&self, flow: u32) -> (u64, u64);
 }
 
-/// For each operation a list of other operations. All lists share one allocation.
+/// A list of operations for each operation. All lists share one allocation.
 pub struct Lists {
     first: Vec<u32>,
     items: Vec<u32>,
 }
 
 impl Lists {
-    /// Lists, for each operation, the operations that wait for it, in the order of `waits`.
+    /// Creates, for each operation, the list of operations that wait for it, in the order of
+    /// `waits`.
     pub fn of(operations: usize, waits: &[Wait]) -> Self {
         let mut first = vec![0_u32; operations + 1];
         for wait in waits {
@@ -95,14 +97,14 @@ impl Lists {
         Self { first, items }
     }
 
-    /// Operations that wait for an operation.
+    /// Returns the operations that wait for an operation.
     pub fn behind(&self, operation: u32) -> &[u32] {
         let at = operation as usize;
         &self.items[self.first[at] as usize..self.first[at + 1] as usize]
     }
 }
 
-/// The send and the receive of each flow.
+/// Returns the send operation and the receive operation of each flow.
 fn ends(schedule: &Schedule, flows: usize) -> Vec<(Option<u32>, Option<u32>)> {
     let mut ends = vec![(None, None); flows];
     for (number, operation) in (0_u32..).zip(&schedule.operations) {
@@ -116,11 +118,11 @@ fn ends(schedule: &Schedule, flows: usize) -> Vec<(Option<u32>, Option<u32>)> {
 }
 
 impl Schedule {
-    /// Checks that operations, ranks and flows exist, and that every flow that the schedule starts
-    /// has its send and its receive.
+    /// Checks that operations, ranks and flows exist. Every flow with the start
+    /// [`Start::Scheduled`] must have one send and one receive.
     ///
     /// # Errors
-    /// Describes the first fault.
+    /// A description of the first error.
     pub fn check(&self, flows: &[FlowPlan]) -> Result<(), WorkloadError> {
         let fail = |text: String| Err(WorkloadError(text));
         let mut seen = vec![(0_u8, 0_u8); flows.len()];
@@ -153,7 +155,7 @@ impl Schedule {
         Ok(())
     }
 
-    /// Numbers the schedule's flows from `first` on.
+    /// Adds `first` to the numbers of all flows in the schedule.
     pub(super) fn shift_flows(&mut self, first: u32) {
         for operation in &mut self.operations {
             if let Action::Send { flow } | Action::Receive { flow } = &mut operation.what {
@@ -162,8 +164,9 @@ impl Schedule {
         }
     }
 
-    /// Earliest time at which the last operation can be done, in picoseconds: the longest chain of
-    /// waits, or the calculations of the busiest processor. Links count as not shared.
+    /// Returns the earliest time at which the last operation can be done, in picoseconds. It is the
+    /// longest chain of waits, or the time of all calculations on the busiest processor, if that is
+    /// longer. Messages do not share links in this computation.
     ///
     /// # Errors
     /// If operations wait for each other in a circle: one of them.
@@ -171,8 +174,8 @@ impl Schedule {
         let (ends, count) = (ends(self, flows), self.operations.len());
         let (by_end, by_begin) =
             (Lists::of(count, &self.after_end), Lists::of(count, &self.after_begin));
-        // Open waits of each operation: for other operations, and for a receive also the flow's
-        // send.
+        // By operation: number of waits that are not over. A receive also waits for the arrival of
+        // its flow, see `arrival_open`.
         let mut open = vec![0_u32; count];
         for wait in self.after_end.iter().chain(&self.after_begin) {
             open[wait.later as usize] += 1;
@@ -191,7 +194,7 @@ impl Schedule {
         let (mut ended, mut last) = (0, 0);
         while let Some((operation, moment)) = work.pop() {
             let at = operation as usize;
-            // The time is final: the operation waits for nothing else.
+            // The time is final, because the operation waits for no other operation.
             let begins = begin[at];
             let mut release = |behind: &[u32], ps: u64, work: &mut Vec<_>| {
                 for &later in behind {
@@ -221,7 +224,8 @@ impl Schedule {
                     }
                 }
                 Moment::Ends => {
-                    // A receive ends as soon as it has begun and its flow has arrived.
+                    // A receive ends when it has begun and its flow has arrived. The second of
+                    // these events finds it here; a further event is ignored.
                     if std::mem::replace(&mut arrival_open[at], true) {
                         continue;
                     }
@@ -242,7 +246,7 @@ impl Schedule {
         Ok(last.max(self.busiest_ps()))
     }
 
-    /// Calculations of the processor that has most of them.
+    /// Returns the total time of the calculations on the busiest processor, in picoseconds.
     fn busiest_ps(&self) -> u64 {
         let mut busy: BTreeMap<(u32, u32), u64> = BTreeMap::new();
         for operation in &self.operations {
@@ -265,7 +269,8 @@ enum Moment {
 mod tests {
     use super::*;
 
-    /// A flow arrives after 10 ps, and its sender has the acknowledgement after 15 ps.
+    /// A cost of messages: a flow arrives after 10 ps, and its sender has the acknowledgement after
+    /// 15 ps.
     struct Ten;
 
     impl LeastCost for Ten {
@@ -283,7 +288,8 @@ mod tests {
         Operation { rank, what: Action::Calculate { ps, cpu: 0 } }
     }
 
-    /// Rank 0 calculates and sends; rank 1 receives and calculates.
+    /// Returns a schedule in which rank 0 calculates and then sends, and rank 1 receives and then
+    /// calculates.
     fn one_message() -> Schedule {
         Schedule {
             ranks: 2,
@@ -303,7 +309,7 @@ mod tests {
         let mut schedule = one_message();
         schedule.check(&flows(1)).unwrap();
         assert_eq!(schedule.least_ps(1, &Ten), Ok(22));
-        // The receive begins late: its message has waited for it.
+        // The receive begins late, so the message waits for it.
         schedule.operations.push(calculate(1, 30));
         schedule.after_end.push(Wait { later: 2, earlier: 4 });
         assert_eq!(schedule.least_ps(1, &Ten), Ok(37));

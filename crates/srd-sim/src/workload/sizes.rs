@@ -1,4 +1,5 @@
-//! Flow-size distributions: four from measurements, or any from a table.
+//! Distributions of flow sizes: four from published measurements, and others from tables in CSV
+//! files.
 
 use std::path::Path;
 
@@ -6,16 +7,16 @@ use srd_proto::rng::Rng;
 
 use super::WorkloadError;
 
-/// A distribution of flow sizes: points of its cumulative distribution, with straight lines
-/// between.
+/// A distribution of flow sizes, as points of its cumulative distribution. Between two points the
+/// distribution is linear.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Sizes {
-    // Bytes and cumulative probability, both ascending; the last probability is one.
+    // Sizes in bytes and cumulative probabilities, both ascending; the last probability is one.
     points: Vec<(f64, f64)>,
 }
 
-/// Web search: partition-aggregate traffic of a production cluster, from Alizadeh et al.,
-/// "Data Center TCP (DCTCP)", SIGCOMM 2010, as tabulated by later simulators.
+/// Sizes of web-search traffic: partition-aggregate traffic of a production cluster, from Alizadeh
+/// et al., "Data Center TCP (DCTCP)", SIGCOMM 2010, as later simulators tabulate it.
 const WEB_SEARCH: [(f64, f64); 12] = [
     (1.0, 0.0),
     (10e3, 0.15),
@@ -31,8 +32,8 @@ const WEB_SEARCH: [(f64, f64); 12] = [
     (30e6, 1.0),
 ];
 
-/// Data mining: from Greenberg et al., "VL2", SIGCOMM 2009, as used by Alizadeh et al.,
-/// "pFabric", SIGCOMM 2013, who tabulate it in packets of 1460 bytes.
+/// Sizes of data-mining traffic, from Greenberg et al., "VL2", SIGCOMM 2009, as used by Alizadeh et
+/// al., "pFabric", SIGCOMM 2013, who tabulate the sizes in packets of 1460 bytes.
 const DATA_MINING: [(f64, f64); 9] = [
     (100.0, 0.0),
     (1460.0, 0.5),
@@ -45,8 +46,8 @@ const DATA_MINING: [(f64, f64); 9] = [
     (666_667.0 * 1460.0, 1.0),
 ];
 
-/// Hadoop: from Roy et al., "Inside the Social Network's (Datacenter) Network", SIGCOMM 2015, as
-/// tabulated for Li et al., "HPCC", SIGCOMM 2019.
+/// Sizes of Hadoop traffic, from Roy et al., "Inside the Social Network's (Datacenter) Network",
+/// SIGCOMM 2015, as tabulated for Li et al., "HPCC", SIGCOMM 2019.
 const HADOOP: [(f64, f64); 20] = [
     (1.0, 0.0),
     (100.0, 0.01),
@@ -70,7 +71,8 @@ const HADOOP: [(f64, f64); 20] = [
     (10e6, 1.0),
 ];
 
-/// Storage: of Alibaba's block storage in 2019, as tabulated for Li et al., "HPCC", SIGCOMM 2019.
+/// Sizes of storage traffic: Alibaba's block storage in 2019, as tabulated for Li et al., "HPCC",
+/// SIGCOMM 2019.
 const ALI_STORAGE: [(f64, f64); 9] = [
     (1.0, 0.0),
     (4e3, 0.2293),
@@ -83,7 +85,7 @@ const ALI_STORAGE: [(f64, f64); 9] = [
     (2e6, 1.0),
 ];
 
-/// Distributions with names.
+/// Distributions that have a name.
 const NAMED: [(&str, &[(f64, f64)]); 4] = [
     ("web-search", &WEB_SEARCH),
     ("data-mining", &DATA_MINING),
@@ -92,8 +94,8 @@ const NAMED: [(&str, &[(f64, f64)]); 4] = [
 ];
 
 impl Sizes {
-    /// Finds a distribution: `web-search`, `data-mining`, `hadoop`, `ali-storage`, or the path of
-    /// a CSV file with lines of size in bytes and cumulative probability.
+    /// Returns a distribution by name: `web-search`, `data-mining`, `hadoop`, `ali-storage`, or the
+    /// path of a CSV file. A line of the file has a size in bytes and a cumulative probability.
     ///
     /// # Errors
     /// If the file cannot be read or contains no distribution.
@@ -108,10 +110,11 @@ impl Sizes {
         Self::parse(&text).map_err(|e| WorkloadError(format!("`{name}`, {e}")))
     }
 
-    /// Parses lines of `bytes,cumulative probability`. A first line without numbers is a heading.
+    /// Parses a table with lines of `bytes,cumulative probability`. A first line without numbers is
+    /// a heading.
     ///
     /// # Errors
-    /// Describes the first line that is not valid.
+    /// A description of the first line that is not valid.
     pub fn parse(text: &str) -> Result<Self, String> {
         let mut points: Vec<(f64, f64)> = Vec::new();
         for (index, raw) in text.lines().enumerate() {
@@ -145,18 +148,18 @@ impl Sizes {
         }
     }
 
-    /// Points of the cumulative distribution: bytes and probability, both ascending.
+    /// Returns the points of the cumulative distribution: bytes and probability, both ascending.
     pub fn points(&self) -> &[(f64, f64)] {
         &self.points
     }
 
-    /// Returns sizes in bytes; equal seeds give equal sizes.
+    /// Returns `count` random sizes in bytes. Equal seeds give equal sizes.
     pub fn sample(&self, count: usize, seed: u64) -> Vec<u64> {
         let mut rng = Rng::new(seed);
         (0..count).map(|_| self.draw(&mut rng)).collect()
     }
 
-    /// The mean size in bytes.
+    /// Returns the mean size in bytes.
     pub fn mean_bytes(&self) -> f64 {
         let (first_bytes, first_probability) = self.points[0];
         let between = self.points.windows(2).map(|w| {
@@ -166,7 +169,7 @@ impl Sizes {
         (first_bytes * first_probability + between.sum::<f64>()).max(1.0)
     }
 
-    /// Draws a size.
+    /// Returns a random size in bytes.
     pub fn draw(&self, rng: &mut Rng) -> u64 {
         let u = (rng.next_u64() >> 11) as f64 / (1_u64 << 53) as f64;
         let above = self.points.partition_point(|&(_, p)| p <= u);

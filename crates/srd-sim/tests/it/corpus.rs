@@ -1,5 +1,6 @@
-//! Replays the fuzzers' corpus of the readers on a stable toolchain, through the same
-//! functions, and writes the seeds: `cargo test -p srd-sim --test it corpus:: -- --ignored`.
+//! Replay of the fuzzers' corpus for the parsers, on a stable toolchain and through the same
+//! functions. An ignored test writes the seeds: `cargo test -p srd-sim --test it corpus:: --
+//! --ignored`.
 
 #![allow(clippy::unwrap_used)] // helpers of tests are tests
 
@@ -26,7 +27,7 @@ fn reader_seeds_replay() {
     }
 }
 
-/// A short form of fuzzing: every seed cut short, and with single bytes changed.
+/// A short form of fuzzing: every seed is cut short at each position, and single bytes are changed.
 #[test]
 fn reader_seeds_survive_cuts_and_changes() {
     for (target, body) in TARGETS {
@@ -59,7 +60,7 @@ fn write_seeds() {
     }
 }
 
-/// File of a rank; its first byte is the length of its metadata.
+/// Returns the file of a rank. Its first byte is the length of its metadata.
 fn trace(nodes: &[Node]) -> Vec<u8> {
     let mut bytes = Metadata { version: "0.0.4".into() }.encode_length_delimited_to_vec();
     nodes.iter().for_each(|node| bytes.extend(node.encode_length_delimited_to_vec()));
@@ -70,8 +71,8 @@ fn attribute(name: &str, value: Value) -> Attribute {
     Attribute { name: name.into(), value: Some(value) }
 }
 
-/// Nodes as in traces of PyTorch: the host's record of a collective, then the collective; and a
-/// parent that is not in the file.
+/// Returns nodes as in traces of PyTorch: the host's record of a collective, the collective, and a
+/// reference to a parent that is not in the file.
 fn kineto() -> Vec<Node> {
     let host = |host: bool| attribute("is_cpu_op", Value::Bool(host));
     let record = Node {
@@ -100,7 +101,7 @@ fn kineto() -> Vec<Node> {
     vec![record, collective]
 }
 
-/// Numbers in types that are rare in traces.
+/// Returns nodes with numbers in types that are rare in traces.
 fn types() -> Vec<Node> {
     let compute = Node {
         id: 1,
@@ -162,12 +163,12 @@ const SEEDS: [(&str, &str, &str); 14] = [
     ),
 ];
 
-/// A calculation and an all-reduce, as Protocol Buffers.
+/// A Chakra trace with a calculation and an all-reduce, in the format of Protocol Buffers.
 const COLLECTIVE: &str = concat!(
     "\x07\x0a\x050.0.4\x06\x08\x01\x18\x048\x09$\x08\x02\x18\x07 \x01R\x0d\x0a\x09com",
     "m_typeH\x00R\x0d\x0a\x09comm_sizeH`",
 );
-/// A rank that sends to itself.
+/// A Chakra trace in which a rank sends to itself.
 const MESSAGES: &str = concat!(
     "\x07\x0a\x050.0.4/\x08\x01\x18\x05R\x0c\x0a\x08comm_dstH\x00R\x0d\x0a\x09comm_si",
     "zeH\x09R\x0c\x0a\x08comm_tagH\x031\x08\x02\x18\x06 \x01R\x0c\x0a\x08comm_srcH",

@@ -1,4 +1,4 @@
-//! The simulator from outside: its scenarios and the seeds of its fuzzers.
+//! Integration tests of the simulator: its scenarios, and the seeds of its fuzzers.
 
 #![allow(clippy::unwrap_used)] // a test may fail loudly
 

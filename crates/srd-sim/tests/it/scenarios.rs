@@ -1,4 +1,4 @@
-//! The named experiments: every file can be parsed, and small versions of them run.
+//! Tests of the named experiments: every scenario file can be parsed, and small versions run.
 
 #![allow(clippy::unwrap_used)] // a test that panics has failed
 
@@ -45,14 +45,14 @@ fn every_scenario_is_understood() {
         assert!(scenario.transports.contains(&Transport::Srd), "{name}");
         let once: BTreeSet<_> = scenario.transports.iter().collect();
         assert_eq!(once.len(), scenario.transports.len(), "{name}");
-        // Scenarios with millions of flows are built in a small form below.
+        // Scenarios with millions of flows are built in a small form, in other tests.
         if name != "permutation-8192" && !name.starts_with("ranks-") {
             scenario.build(Transport::Srd, 1).unwrap_or_else(|e| panic!("{name}: {e}"));
         }
     }
 }
 
-/// Overrides that make an experiment small.
+/// Scenarios with overrides that make them small.
 const SMALL: [(&str, &[&str]); 20] = [
     ("paper-a-incast", &["workload.0.bytes=64KiB"]),
     ("paper-a-48-servers", &["workload.0.bytes=64KiB"]),
@@ -105,8 +105,8 @@ fn every_transport_runs_the_experiments_that_name_it() {
     }
 }
 
-/// Most of these messages are lost before any sender learns that there are many, and each loss is
-/// found as soon as the queue has run empty.
+/// Most messages of the first burst are lost before any sender is notified that there are many
+/// senders. Each loss is found when the queue has become empty.
 #[test]
 fn regression_a_lost_opening_burst_is_repaired_at_once() {
     let result = result("paper-a-48-servers", &["workload.0.bytes=64KiB"], Transport::Srd);
@@ -122,7 +122,7 @@ fn a_path_that_is_dead_from_the_start_costs_little() {
     assert!(result.over_ideal.p99 < 1.25, "{}", result.over_ideal.p99);
 }
 
-/// Slowest flow of TCP in a small incast, through cards and without.
+/// Compares the slowest TCP flow of a small incast with and without ENA Express cards.
 #[test]
 fn tcp_through_cards_keeps_to_the_ideal_of_an_incast_that_plain_tcp_misses_by_far() {
     let [through, plain] = [Transport::Express, Transport::Tcp].map(|transport| {
@@ -132,7 +132,7 @@ fn tcp_through_cards_keeps_to_the_ideal_of_an_incast_that_plain_tcp_misses_by_fa
     assert!(plain > 5.0, "{plain}");
 }
 
-/// Completion times of the flows that do not end at host 0, in order.
+/// Returns the completion times of the flows to other hosts than host 0, in ascending order.
 fn bystanders_us(result: &RunResult) -> Vec<f64> {
     let others = result.flow_records.iter().filter(|flow| flow.dst != 0);
     let mut times: Vec<f64> = others.map(|flow| flow.fct_us.unwrap()).collect();
@@ -140,7 +140,7 @@ fn bystanders_us(result: &RunResult) -> Vec<f64> {
     times
 }
 
-/// Time that pauses take from flows whose path is free, compared with SRD.
+/// Measures the time that pauses take from flows with an uncongested path, in comparison with SRD.
 #[test]
 fn pauses_hold_flows_that_go_elsewhere_and_srd_has_none() {
     let [srd, roce, pauses_alone] = [Transport::Srd, Transport::Roce, Transport::RocePfc]
@@ -150,7 +150,8 @@ fn pauses_hold_flows_that_go_elsewhere_and_srd_has_none() {
     let (with, without) = (roce.pauses.as_ref().unwrap(), pauses_alone.pauses.as_ref().unwrap());
     assert!(with.frames * 3 < without.frames, "{} {}", with.frames, without.frames);
     assert!(with.paused_us * 5.0 < without.paused_us, "{} {}", with.paused_us, without.paused_us);
-    // Eight bystanders; the 48 flows cross the congested port of the receiver.
+    // Eight flows do not end at host 0. The other 48 flows cross the congested port of the
+    // receiver.
     assert!(without.congested.contains(&"tor0->host0".to_owned()), "{:?}", without.congested);
     let (held, most) = without.victim_shares().unwrap();
     assert!(held > 0.3 && most < 1.0, "{held} {most}");
@@ -160,8 +161,8 @@ fn pauses_hold_flows_that_go_elsewhere_and_srd_has_none() {
 
 #[test]
 fn one_slow_receiver_spreads_over_a_lossless_network() {
-    // Average time of the other flows divided by that without the slow receiver; and the longest
-    // time.
+    // Returns the mean time of the flows to other hosts, divided by their mean time without the
+    // slow receiver; the longest time; and the result.
     let cost = |transport| {
         let slow = result("roce-slow-receiver", &[], transport);
         let fast = result("roce-slow-receiver", &["fault=[]"], transport);
@@ -181,7 +182,8 @@ fn one_slow_receiver_spreads_over_a_lossless_network() {
         assert!(pauses.victims.len() >= 5, "{pauses:?}");
         let (median, most) = pauses.victim_shares().unwrap();
         assert!(median > 0.5 && most < 1.0, "{median} {most}");
-        // From the receiver's switch over a spine and another leaf to hosts of that leaf.
+        // Pauses spread from the receiver's switch over a spine and another leaf to the hosts of
+        // that leaf.
         let paused = |name: &str| pauses.links.iter().any(|link| link.link.ends_with(name));
         assert!(paused("->leaf0") && paused("->spine1") && paused("->leaf2"), "{pauses:?}");
     }
@@ -231,8 +233,9 @@ fn a_second_small_write_waits_for_the_delayed_acknowledgement() {
         assert_whole("second-write", &result);
         result.fct_us.max
     });
-    // The acknowledgement of the second segment is delayed as well: the sender waits twice. Without
-    // Nagle's rule both segments leave at once, and a tail probe requests their acknowledgement.
+    // The acknowledgement of the second segment is delayed as well, so the sender waits twice.
+    // Without Nagle's rule both segments leave at once, and a tail probe requests their
+    // acknowledgement.
     assert!((80_000.0..92_000.0).contains(&times[0]), "{times:?}");
     assert!(times[1] < 10_000.0 && times[2] < 1_000.0, "{times:?}");
 }
@@ -247,8 +250,9 @@ fn a_persistent_incast_is_fair() {
     assert!(result.jain > 0.98, "{}", result.jain);
 }
 
-/// The queues hold eleven packets, but the transport would have sixteen and more waiting. Guests'
-/// TCP sends when it is acknowledged, so that most of the time no credit limit applies.
+/// The queues have space for eleven packets, but the transport's delay target is that of sixteen
+/// packets or more. Guests' TCP sends when it gets acknowledgements, so that most of the time no
+/// credit limit applies.
 #[test]
 fn regression_short_queues_do_not_lose_what_is_sent_into_them() {
     let scenario = open("short-queues", &[]);
@@ -257,9 +261,9 @@ fn regression_short_queues_do_not_lose_what_is_sent_into_them() {
     let mean = |of: fn(&RunResult) -> f64| results.iter().map(of).sum::<f64>() / 10.0;
     assert_eq!(results.iter().map(|result| result.failed).sum::<u64>(), 0);
     let again = mean(|result| result.retransmitted_share);
-    // Measured 0.0149, and 0.0181 with a target that the queue does not hold.
+    // The share is 0.0149. It would be 0.0181 with a delay target that is longer than the queue.
     assert!(again < 0.0165, "{again}");
-    // Guests' TCP has headers of its own.
+    // The headers of the guests' TCP reduce the goodput.
     let goodput = mean(|result| result.goodput_bps / result.ideal_goodput_bps);
     assert!(goodput > 0.95, "{goodput}");
     let jain = mean(|result| result.jain);
@@ -271,13 +275,15 @@ fn a_dead_uplink_fails_nothing_and_is_used_again() {
     let result = result("uplink-death", &["horizon_us=6000.0"], Transport::Srd);
     let [recovery] = &result.recoveries[..] else { panic!("one fault") };
     assert_eq!(result.failed, 0);
-    // Seven of eight links are left, full: the first interval above 7/8 is a matter of chance.
+    // Seven of eight links remain, and they are full. So it is random when the goodput of an
+    // interval exceeds 7/8.
     assert!(recovery.from_bound > 0.87 && recovery.worst > 0.75, "{recovery:?}");
     assert!(recovery.used_again_us.is_some(), "{recovery:?}");
 }
 
-/// Routing takes 10 ms to a second to notice a dead link, and TCP waits for it and for its own
-/// timer. SRD recovers within one interval of the record, two to four orders of magnitude sooner.
+/// Routing takes 10 ms to a second to notice a failed link, and TCP waits for routing and for its
+/// own timer. SRD recovers within one interval of recording, which is two to four orders of
+/// magnitude faster.
 #[test]
 fn srd_is_back_long_before_routing_has_converged() {
     const INTERVAL_US: f64 = 50.0;
@@ -287,7 +293,7 @@ fn srd_is_back_long_before_routing_has_converged() {
         recovery.back_us.unwrap_or_else(|| panic!("{sets:?}: {recovery:?}"))
     };
     let interval = format!("measure.interval_us={INTERVAL_US}");
-    // In a record without a dip, the dip was shorter than an interval.
+    // If the recorded goodput shows no dip, the dip was shorter than an interval.
     let srd = back_us(Transport::Srd, &["horizon_us=40000.0", &interval]).max(INTERVAL_US);
     for (converged_us, ratio) in [(10_000.0, 100.0), (100_000.0, 500.0), (1_000_000.0, 5_000.0)] {
         let after = format!("convergence_us={converged_us}");
@@ -307,11 +313,11 @@ fn a_collective_waits_for_few_timers_when_a_spine_dies() {
     assert!(results.iter().all(|result| result.failed == 0 && result.unfinished == 0));
     let mut ends_us: Vec<f64> = results.iter().map(|result| result.sim_end_us).collect();
     ends_us.sort_by(f64::total_cmp);
-    // The run takes 131 us without a fault. A timer takes some 30 us.
+    // Without a fault the run takes 131 us. A timeout takes about 30 us.
     assert!(ends_us[12] < 180.0 && ends_us[23] < 230.0, "{ends_us:?}");
 }
 
-/// All results of runs in text, except their cost.
+/// Returns all results of runs as text, except their cost in time and memory.
 fn bytes(results: Vec<RunResult>) -> String {
     let mut text = String::new();
     let mut results = results;
@@ -360,7 +366,8 @@ fn regression_a_scenario_that_names_a_device_without_end_is_refused() {
 
 #[test]
 fn regression_more_flows_than_queue_pairs_wait_for_one() {
-    // To one peer more flows than allowed, and to several peers more than a host has queue pairs.
+    // The first case has more flows to one peer than the endpoint allows. The second case has more
+    // flows to several peers than a host has queue pairs.
     for (peers, flows) in [(1, 5_000), (17, 4_000)] {
         let pairs: Vec<String> = (1..=peers).map(|peer| format!("[0, {peer}]")).collect();
         let text = format!(

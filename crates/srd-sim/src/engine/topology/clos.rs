@@ -1,40 +1,42 @@
-//! Leaf-spine networks and three-tier fat trees, from the parameters of htsim's files.
+//! Leaf-spine networks and three-tier fat trees, from parameters such as those in htsim's files.
 //!
-//! Within a pod every tier-0 switch has `bundle` links to every tier-1 switch. A two-tier network
-//! is one pod. In a three-tier network, the n-th tier-1 switch of every pod has `bundle` links to
-//! every core whose number is n modulo the tier-1 switches per pod.
+//! Tiers are numbered from the hosts up. Within a pod every tier-0 switch has `bundle` links to
+//! every tier-1 switch. A two-tier network is one pod. In a three-tier network, the n-th tier-1
+//! switch of every pod has `bundle` links to every core switch whose number is n modulo the number
+//! of tier-1 switches per pod.
 
 use super::{End, Port, Switch, Tier, Topology, TopologyError};
 
-/// One tier: its switches and the links below them.
+/// Parameters of one tier: its switches, and the links below them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct TierSpec {
-    /// Speed of the links to the tier below (tier 0: to the hosts).
+    /// Speed of the links to the tier below (for tier 0: to the hosts), in bits per second.
     pub down_bps: u64,
-    /// Links down per switch.
+    /// Number of links down of each switch.
     pub radix_down: u32,
-    /// Links up per switch; zero in the top tier.
+    /// Number of links up of each switch; 0 in the top tier.
     pub radix_up: u32,
-    /// Parallel links between a switch of this tier and a switch of the tier below.
+    /// Number of parallel links between a switch of this tier and a switch of the tier below.
     pub bundle: u32,
-    /// Queue of each port up.
+    /// Queue limit of each port up, in bytes; `None` if the topology sets none.
     pub queue_up_bytes: Option<u64>,
-    /// Queue of each port down.
+    /// Queue limit of each port down, in bytes; `None` if the topology sets none.
     pub queue_down_bytes: Option<u64>,
-    /// Propagation delay of the links to the tier below.
+    /// Propagation delay of the links to the tier below, in picoseconds.
     pub link_latency_ps: u64,
-    /// Time from a packet's arrival at a switch of this tier to its queue.
+    /// Time from a packet's arrival at a switch of this tier until it enters a queue, in
+    /// picoseconds.
     pub switch_latency_ps: u64,
 }
 
-/// A network of two or three tiers.
+/// Parameters of a network of two or three tiers.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ClosSpec {
     /// Number of hosts.
     pub hosts: u32,
-    /// Hosts per pod; all hosts in a two-tier network.
+    /// Number of hosts in each pod. In a two-tier network all hosts are in one pod.
     pub pod_hosts: u32,
-    /// Two or three tiers, from the hosts up.
+    /// Parameters of the two or three tiers, from the hosts up.
     pub tiers: Vec<TierSpec>,
 }
 
@@ -42,7 +44,8 @@ pub struct ClosSpec {
 pub const PORTS_MAX: u32 = 1 << 24;
 
 impl ClosSpec {
-    /// A leaf-spine network with one link from every leaf to every spine.
+    /// Returns the parameters of a leaf-spine network, with `link.bundle` links from every leaf to
+    /// every spine.
     pub fn leaf_spine(leaves: u32, spines: u32, leaf_hosts: u32, link: &Links) -> Self {
         let hosts = leaves.saturating_mul(leaf_hosts);
         let leaf = link.tier(link.host_bps, leaf_hosts, spines.saturating_mul(link.bundle), 1);
@@ -50,8 +53,9 @@ impl ClosSpec {
         Self { hosts, pod_hosts: hosts, tiers: vec![leaf, spine] }
     }
 
-    /// A three-tier fat tree of switches with `k` ports, k³/4 hosts at full bisection. The
-    /// uplinks of tier 0 and of tier 1 are divided by the `oversubscribed` factors.
+    /// Returns the parameters of a three-tier fat tree of switches with `k` ports: k³/4 hosts at
+    /// full bisection. The numbers of uplinks of tier 0 and of tier 1 are divided by the
+    /// `oversubscribed` factors.
     pub fn fat_tree(k: u32, oversubscribed: [u32; 2], link: &Links) -> Self {
         let half = k / 2;
         let [over_tor, over_agg] = oversubscribed.map(|o| o.max(1));
@@ -70,18 +74,18 @@ impl ClosSpec {
     }
 }
 
-/// Common properties of the links of a regular network.
+/// Properties of the links of a regular network.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Links {
-    /// Speed of the hosts' links.
+    /// Speed of the hosts' links, in bits per second.
     pub host_bps: u64,
-    /// Speed of the links between switches.
+    /// Speed of the links between switches, in bits per second.
     pub up_bps: u64,
-    /// Propagation delay of every link.
+    /// Propagation delay of every link, in picoseconds.
     pub latency_ps: u64,
-    /// Delay of every switch.
+    /// Delay of every switch, in picoseconds.
     pub switch_latency_ps: u64,
-    /// Parallel links between a leaf and a spine.
+    /// Number of parallel links between each leaf and each spine.
     pub bundle: u32,
 }
 
@@ -100,7 +104,7 @@ impl Links {
     }
 }
 
-/// Numbers of switches that follow from a specification.
+/// Numbers of switches that follow from the parameters of a network.
 struct Shape {
     tors: u32,
     tors_per_pod: u32,
@@ -234,7 +238,7 @@ impl<'a> Build<'a> {
         Self { spec, shape, tiers, switches: Vec::new(), ports: Vec::new() }
     }
 
-    /// Assigns ranges of hosts and ports to every switch.
+    /// Creates every switch, with its ranges of hosts and ports.
     fn switches(&mut self) {
         let (spec, shape) = (self.spec, self.shape);
         let mut port = spec.hosts;

@@ -1,21 +1,22 @@
-//! A dumbbell: hosts on both sides of one bottleneck (or of several parallel ones).
+//! Dumbbell networks: two switches with hosts, and a bottleneck of one or several parallel links
+//! between them.
 
 use super::{End, Port, Switch, Tier, Topology, TopologyError};
 
-/// Parameters of a dumbbell. Hosts on the left come first.
+/// Parameters of a dumbbell. The hosts at the left switch have the lower numbers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct DumbbellSpec {
-    /// Hosts on each side.
+    /// Number of hosts on each side.
     pub side_hosts: u32,
-    /// Speed of the hosts' links.
+    /// Speed of the hosts' links, in bits per second.
     pub host_bps: u64,
-    /// Speed of each link in the middle.
+    /// Speed of each link between the two switches, in bits per second.
     pub middle_bps: u64,
-    /// Links in the middle.
+    /// Number of parallel links between the two switches.
     pub middle_links: u32,
-    /// Propagation delay of every link.
+    /// Propagation delay of every link, in picoseconds.
     pub latency_ps: u64,
-    /// Delay of each of the two switches.
+    /// Delay of each of the two switches, in picoseconds.
     pub switch_latency_ps: u64,
 }
 

@@ -6,17 +6,22 @@
 //! | `leaf0-spine3` | the link between the two, both directions, with all its parallels |
 //! | `leaf0->spine3` | the link between the two, one direction, with all its parallels |
 //! | `leaf0->spine3#1` | one of several parallel links |
-//! | `core->agg`, `core->agg:7`, `core->agg:0..4` | all, the seventh, the first four links from one tier to another, in the order of the lower switch |
+//! | `core->agg` | all links from one tier to another |
+//! | `core->agg:7` | link number 7 from one tier to another |
+//! | `core->agg:0..4` | links number 0 to 3 from one tier to another |
 //! | `all` | every link |
+//!
+//! Links between two tiers are numbered from 0, in the order of the lower switch.
 
 use std::ops::Range;
 
 use super::{End, Topology, TopologyError};
 
-/// Names of the same tier, by number from the hosts up.
+/// Names that select a tier, by number of the tier from the hosts up.
 const ALIASES: [&[&str]; 3] = [&["leaf", "tor", "side", "ring"], &["spine", "agg"], &["core"]];
 
-/// A named end of a link: a host or switch, or a whole tier of them.
+/// The end of a link as a name describes it: a host or a switch, all hosts, or all switches of a
+/// tier.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Named {
     One(End),
@@ -29,7 +34,7 @@ fn fail<T>(text: String) -> Result<T, TopologyError> {
 }
 
 impl Topology {
-    /// The name of a host or switch.
+    /// Returns the name of a host or switch.
     pub fn end_name(&self, end: End) -> String {
         match end {
             End::Host(host) => format!("host{host}"),
@@ -41,14 +46,14 @@ impl Topology {
         }
     }
 
-    /// The name of a port, as `leaf0->spine3` or `leaf0->spine3#1`.
+    /// Returns the name of a port, such as `leaf0->spine3` or `leaf0->spine3#1`.
     pub fn port_name(&self, port: u32) -> String {
         let link = &self.ports[port as usize];
         let name = format!("{}->{}", self.end_name(link.from), self.end_name(link.to));
         if link.parallel == 0 { name } else { format!("{name}#{}", link.parallel) }
     }
 
-    /// The ports that a name selects, in ascending order.
+    /// Returns the ports that a name selects, in ascending order.
     ///
     /// # Errors
     /// If the name selects no link; the text contains valid names.
@@ -109,8 +114,9 @@ impl Topology {
         Ok(ports)
     }
 
-    /// First `n` links from the core down to the aggregation switches, in the order of the latter.
-    /// The `-failed n` of htsim slows these links to a quarter of their speed.
+    /// Returns the first `n` links from core to aggregation switches, in the order of the
+    /// aggregation switches. The option `-failed n` of htsim slows these links to a quarter of
+    /// their speed.
     ///
     /// # Errors
     /// If the network has no core.
@@ -125,7 +131,8 @@ impl Topology {
         0..u32::try_from(self.ports.len()).expect("the number of ports is bounded")
     }
 
-    /// Orders the links between two tiers by their lower end, then by its uplink.
+    /// Returns the key that orders the links between two tiers: by their lower end, then by its
+    /// uplink.
     fn lower_end_order(&self, port: u32) -> (End, u32) {
         let link = &self.ports[port as usize];
         let back = &self.ports[link.reverse as usize];
@@ -162,7 +169,7 @@ impl Topology {
         Ok(from as usize..to as usize)
     }
 
-    /// Parses `host5`, `tor2`, `host` or `tor`.
+    /// Parses the name of an end, such as `host5`, `tor2`, `host` or `tor`.
     fn end(&self, text: &str) -> Result<Named, TopologyError> {
         let text = text.trim();
         let letters = text.trim_end_matches(|c: char| c.is_ascii_digit());

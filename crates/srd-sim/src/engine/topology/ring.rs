@@ -1,28 +1,28 @@
 //! A ring of switches. Packets go round in one direction only, so that every link between two
-//! switches waits for the next: buffers depend on each other in a circle, which lossless networks
-//! must avoid.
+//! switches waits for the next link. The buffers of the switches depend on each other in a circle,
+//! which lossless networks must avoid.
 //!
-//! The links of the other direction carry pause frames, and no packets.
+//! The links in the opposite direction carry only pause frames.
 
 use super::{End, Port, Switch, Tier, Topology, TopologyError};
 
-/// Largest number of switches: then a path crosses fewer than sixteen links.
+/// Largest number of switches in a ring. With this number a path crosses fewer than sixteen links.
 pub const SWITCHES_MAX: u32 = 12;
 
-/// Parameters of a ring.
+/// Parameters of a ring of switches.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct RingSpec {
-    /// Switches.
+    /// Number of switches.
     pub switches: u32,
-    /// Hosts of each switch.
+    /// Number of hosts at each switch.
     pub switch_hosts: u32,
-    /// Speed of the hosts' links.
+    /// Speed of the hosts' links, in bits per second.
     pub host_bps: u64,
-    /// Speed of the links between switches.
+    /// Speed of the links between switches, in bits per second.
     pub ring_bps: u64,
-    /// Propagation delay of every link.
+    /// Propagation delay of every link, in picoseconds.
     pub latency_ps: u64,
-    /// Delay of every switch.
+    /// Delay of every switch, in picoseconds.
     pub switch_latency_ps: u64,
 }
 
@@ -41,7 +41,8 @@ impl RingSpec {
         if self.host_bps == 0 || self.ring_bps == 0 {
             return Err(TopologyError("a link's speed must not be zero".to_owned()));
         }
-        // Ports of each switch: to its hosts, to the next switch, and to the previous one.
+        // The ports of each switch lead to its hosts, to the next switch, and to the previous
+        // switch.
         let first = |switch: u32| n * hosts + switch * (hosts + 2);
         let switch = |index: u32| Switch {
             low: index * hosts,

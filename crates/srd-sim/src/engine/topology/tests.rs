@@ -1,4 +1,4 @@
-//! Routes, names, round trips and files, compared with literal values.
+//! Tests of routes, names, round trips and files, with literal values.
 
 use proptest::prelude::*;
 
@@ -90,7 +90,7 @@ fn fat_tree_of_the_file_has_the_reference_round_trip() {
     assert_eq!(topology.path(0, 127, 7).len(), 6);
     assert_eq!(topology.path(0, 15, 7).len(), 4);
     assert_eq!(topology.path(0, 3, 7).len(), 2);
-    // 12 us of propagation, six times 332 ns and six times 5.12 ns.
+    // The round trip has 12 us of propagation, six times 332 ns and six times 5.12 ns.
     assert_eq!(topology.diameter_rtt_ps(4150, 64), 14_022_720);
     every_pair_is_reached(&topology);
 }
@@ -99,7 +99,7 @@ fn fat_tree_of_the_file_has_the_reference_round_trip() {
 fn leaf_spine_of_the_file_has_the_reference_round_trip() {
     let topology = topo_file::parse(LEAF_SPINE).unwrap().build().unwrap();
     assert_eq!(topology.tiers[1], Tier { name: "spine", first: 4, count: 16 });
-    // 8 us of propagation, four times 332 ns and four times 5.12 ns.
+    // The round trip has 8 us of propagation, four times 332 ns and four times 5.12 ns.
     assert_eq!(topology.diameter_rtt_ps(4150, 64), 9_348_480);
     every_pair_is_reached(&topology);
 }
@@ -128,7 +128,7 @@ fn oversubscribed_bundled_and_dumbbell_networks_reach_every_pair() {
     let dumbbell = spec.build().unwrap();
     every_pair_is_reached(&dumbbell);
     assert_eq!(dumbbell.path(0, 9, 1).len(), 3);
-    // Three links out and three back at 0.5 us, four switches at 0.3 us.
+    // The round trip crosses three links in each direction at 0.5 us, and four switches at 0.3 us.
     let serial: u64 = 2 * 332_000 + 830_000 + 2 * 5_120 + 12_800;
     assert_eq!(dumbbell.base_rtt_ps(0, 9, 4150, 64), 3_000_000 + 1_200_000 + serial);
 }

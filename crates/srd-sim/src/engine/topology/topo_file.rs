@@ -1,4 +1,4 @@
-//! Reads htsim's topology files (`.topo`).
+//! Parser of htsim's topology files (`.topo`).
 //!
 //! ```text
 //! Nodes 128
@@ -9,19 +9,19 @@
 //! Radix_Down 4
 //! ...
 //! ```
-//! Keys are not case-sensitive, `#` starts a comment. Speeds and, if given, queue sizes are read
-//! from the file here; htsim has them on its command line.
+//! Keys are not case-sensitive, and `#` starts a comment. Speeds, and queue limits if given, are
+//! read from the file; htsim has them on its command line.
 
 use std::fmt;
 
 use super::clos::{ClosSpec, TierSpec};
 
-/// Reason for which a file was refused: the line, counted from one, and a remedy.
+/// Reason why a topology file was refused: line number and description.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ParseError {
-    /// The line, counted from one; zero if the fault concerns the file as a whole.
+    /// Number of the line, from 1; 0 if the error concerns the file as a whole.
     pub line: usize,
-    /// Description of the fault.
+    /// Description of the error, with a solution.
     pub what: String,
 }
 
@@ -40,7 +40,7 @@ const KEYS: &str = "nodes, tiers, podsize, tier, downlink_speed_gbps, radix_down
                     queue_down, queue_up, oversubscribed, bundle, switch_latency_ns, \
                     downlink_latency_ns";
 
-/// Values of one tier in the file.
+/// Values of one tier, as given in the file.
 #[derive(Clone, Copy, Default)]
 struct TierLines {
     line: usize,
@@ -64,14 +64,13 @@ struct Lines {
     current: Option<usize>,
 }
 
-/// Longest delay that a file may set: one second.
+/// Longest delay that a topology file may set: one second, in nanoseconds.
 const LATENCY_NS_MAX: u64 = 1_000_000_000;
 
 /// Parses the text of a `.topo` file.
 ///
 /// # Errors
-/// If a line cannot be parsed (the first is named), or numbers are missing or contradict each
-/// other.
+/// The first line that cannot be parsed, or numbers that are missing or contradict each other.
 pub fn parse(text: &str) -> Result<ClosSpec, ParseError> {
     let mut lines = Lines::default();
     for (index, raw) in text.lines().enumerate() {
@@ -100,8 +99,8 @@ const NO_DRAGONFLY: &str = "a dragonfly is not simulated: describe a fat tree or
                             for each; or write a scenario whose [topology] has the kind \
                             \"fat-tree\" or \"leaf-spine\"";
 
-/// Whether a line belongs to a dragonfly: it contains the word, or one of the parameters of a
-/// dragonfly (hosts of a router, routers of a group, and links of a router to other groups).
+/// Whether a line belongs to a dragonfly network: it contains the word, or one of the parameters of
+/// a dragonfly (hosts of a router, routers of a group, and links of a router to other groups).
 fn is_dragonfly(content: &str) -> bool {
     let content = content.to_ascii_lowercase();
     let key = content.split_whitespace().next().unwrap_or_default();
@@ -122,7 +121,7 @@ fn once<T>(place: &mut Option<T>, key: &str, value: T) -> Result<(), String> {
     Ok(())
 }
 
-/// Converts gigabits per second, with decimals, to bits per second.
+/// Converts gigabits per second as decimal text to bits per second.
 fn gigabits(key: &str, value: &str) -> Result<u64, String> {
     let gbps: f64 = number(key, value)?;
     if !(0.001..=100_000.0).contains(&gbps) {
@@ -241,7 +240,7 @@ impl TierLines {
     }
 }
 
-/// Checks that `Oversubscribed` does not contradict the radices and speeds.
+/// Checks that the key `Oversubscribed` does not contradict the radices and speeds.
 fn check_oversubscription(
     n: usize,
     lines: &TierLines,

@@ -1,4 +1,5 @@
-//! Accounting: packets that were injected, delivered and dropped, and the counters of each port.
+//! Accounting: the numbers of packets that were injected, delivered and dropped, and the counters
+//! of each port.
 
 use crate::engine::node::Node;
 
@@ -8,11 +9,11 @@ use super::World;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub enum DropCause {
-    /// The queue was full.
+    /// The queue of a port was full.
     QueueFull,
-    /// The link was down when the packet's turn came.
+    /// The link was down when the packet left the port.
     LinkDown,
-    /// Random loss on a link.
+    /// A link with the fault "loss" lost the packet.
     RandomLoss,
     /// The receiving host's checksum found flipped bits.
     Corrupted,
@@ -21,9 +22,9 @@ pub enum DropCause {
 }
 
 impl DropCause {
-    /// Number of causes.
+    /// Number of causes for which packets are dropped.
     pub const COUNT: usize = 5;
-    /// All causes with their names, in counter order.
+    /// All causes with their names, in the order of [`Counters::dropped`].
     pub const ALL: [(Self, &str); Self::COUNT] = [
         (Self::QueueFull, "queue_full"),
         (Self::LinkDown, "link_down"),
@@ -33,24 +34,25 @@ impl DropCause {
     ];
 }
 
-/// Totals of a world.
+/// Counters of a world since the start of the run.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Counters {
     /// Events that were processed.
     pub events: u64,
     /// Packets that nodes and background flows sent.
     pub injected: u64,
-    /// Copies that faulty links made.
+    /// Copies of packets that links with the fault "duplication" made.
     pub duplicated: u64,
     /// Packets that hosts received.
     pub delivered: u64,
     /// Packets that did not arrive, by cause.
     pub dropped: [u64; DropCause::COUNT],
-    /// Packets that were marked.
+    /// Packets that switches marked (ECN).
     pub marked: u64,
-    /// Packets that were trimmed.
+    /// Packets from which switches trimmed the payload.
     pub trimmed: u64,
-    /// Deadlines that were not in the future after they had been served: a fault of the node.
+    /// Number of times that a node's deadline was still due after it had been served: an error of
+    /// the node.
     pub timer_livelocks: u64,
     port_drops: Vec<u32>,
 }
@@ -76,7 +78,7 @@ impl Counters {
         self.port_drops[port as usize] += 1;
     }
 
-    /// Packets that did not arrive, for any cause.
+    /// Returns the number of packets that did not arrive, for any cause.
     pub fn dropped_total(&self) -> u64 {
         self.dropped.iter().sum()
     }
@@ -85,25 +87,26 @@ impl Counters {
 /// Counters of one port.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct PortReport {
-    /// Name of the port.
+    /// Name of the port, as scenarios use it.
     pub name: String,
-    /// Packets sent.
+    /// Packets that the port sent.
     pub packets: u64,
-    /// Bytes sent.
+    /// Bytes that the port sent.
     pub bytes: u64,
     /// Packets lost at this port or on its link.
     pub drops: u32,
-    /// Largest number of bytes in the queue.
+    /// Largest number of bytes that ever waited at the port.
     pub queue_bytes_max: u64,
 }
 
 impl<N: Node> World<N> {
-    /// The totals.
+    /// Returns the counters of the whole world.
     pub fn counters(&self) -> &Counters {
         &self.counters
     }
 
-    /// Packets over links: every packet counts once for every link that it was sent on.
+    /// Returns the number of transmissions of a packet over a link: a packet counts once for each
+    /// link of its path.
     pub fn packet_hops(&self) -> u64 {
         self.ports.iter().map(crate::engine::egress::Egress::packets).sum()
     }
@@ -113,25 +116,25 @@ impl<N: Node> World<N> {
         self.ports[..self.hosts.len()].iter().map(crate::engine::egress::Egress::bytes).sum()
     }
 
-    /// Packets that exist now.
+    /// Returns the number of packets that are in the network now.
     pub fn packets_in_network(&self) -> u64 {
         self.packets.live() as u64
     }
 
-    /// The largest queue of any port.
+    /// Returns the largest number of bytes that ever waited at a switch port.
     pub fn queue_bytes_max(&self) -> u64 {
         let ports = self.ports.iter().zip(0_u32..).skip(self.hosts.len());
         ports.map(|(port, number)| self.queue_peak(port, number)).max().unwrap_or(0)
     }
 
-    /// Largest number of bytes that ever waited at a port.
+    /// Returns the largest number of bytes that ever waited at a port.
     fn queue_peak(&self, port: &crate::engine::egress::Egress, number: u32) -> u64 {
         let sampled = self.sampler.as_ref().map_or(0, |sampler| sampler.queue_peak(number));
         let (_, waited) = self.lossless.waiting_bytes(number);
         port.backlog_bytes_max().max(sampled).max(waited)
     }
 
-    /// Counters of every port, in port order.
+    /// Returns the counters of every port, in port order.
     pub fn port_reports(&self) -> Vec<PortReport> {
         let one = |(port, number)| {
             let egress: &crate::engine::egress::Egress = port;
@@ -146,10 +149,10 @@ impl<N: Node> World<N> {
         self.ports.iter().zip(0_u32..).map(one).collect()
     }
 
-    /// Checks that every packet is accounted for.
+    /// Checks that every packet was delivered, was dropped or is in the network.
     ///
     /// # Errors
-    /// Describes the numbers that do not add up.
+    /// A description of the numbers that differ.
     pub fn check_conservation(&self) -> Result<(), String> {
         let c = &self.counters;
         let came = c.injected + c.duplicated;

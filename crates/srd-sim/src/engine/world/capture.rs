@@ -8,21 +8,22 @@ use crate::engine::event::{Event, FLAG_CE, FLAG_TRIMMED};
 use crate::engine::node::Node;
 use crate::engine::wire_image;
 
-/// Ports to capture, and the limit.
+/// Ports whose packets are captured, and the largest number of packets.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct CaptureRules {
-    /// Names of ports.
+    /// Names of the ports, as scenarios use them.
     pub ports: Vec<String>,
-    /// Largest number of packets that are kept, of all ports together.
+    /// Largest number of packets in the file, of all ports together.
     pub packets_max: u64,
 }
 
-/// Bytes of a packet that are kept.
+/// Number of bytes of each packet that the capture file contains.
 const SNAP_BYTES: usize = 192;
 
-/// State of a capture.
+/// State of a capture that is being written.
 pub(super) struct Capture {
-    // For each interface of the file: the port, and its packets that were kept and not kept.
+    // One entry for each interface of the file: the port, and the numbers of packets that the file
+    // contains and does not contain.
     ports: Vec<(u32, u64, u64)>,
     writer: Writer,
     left: u64,
@@ -48,7 +49,8 @@ impl<N: Node> World<N> {
         Ok(())
     }
 
-    /// Records a packet at its last bit on a port, or a packet that the port refused.
+    /// Records a packet that a port has sent, at the time of its last bit, or a packet that a port
+    /// has dropped.
     #[cold]
     pub(super) fn capture(&mut self, port: u32, event: &Event, at_ps: u64, comment: &str) {
         let Some(capture) = &mut self.capture else { return };
@@ -74,8 +76,8 @@ impl<N: Node> World<N> {
         });
     }
 
-    /// Returns the capture file, if one was configured, with the number of packets that it does not
-    /// contain.
+    /// Ends the capture and returns the file; `None` if no capture was configured. The file
+    /// contains the number of packets that were left out.
     pub fn take_capture(&mut self) -> Option<Vec<u8>> {
         let mut capture = self.capture.take()?;
         for (interface, (_, kept, missed)) in (0..).zip(&capture.ports) {

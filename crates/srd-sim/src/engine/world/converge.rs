@@ -3,30 +3,33 @@
 //!
 //! A switch keeps its choice among equal links for each packet whose route still leads to the
 //! destination. It hashes only the other packets over the remaining links (resilient hashing; RFC
-//! 2992, section 3, calls the opposite "disruption"). A packet without any route left takes its
-//! former one, and is lost where that route ends.
+//! 2992, section 3, calls the opposite "disruption"). A packet without any remaining route takes
+//! its previous route, and is lost at the failed link.
 
 use super::World;
 use crate::engine::hash;
 use crate::engine::node::Node;
 use crate::engine::topology::{End, Topology};
 
-/// Bits of a word of [`Withdrawn::usable`].
+/// Number of bits in a word of [`Withdrawn::usable`].
 const WORD_BITS: u32 = u64::BITS;
 
-/// Ports of each switch that still lead to each host.
+/// The routes that remain after link failures: for each switch, the ports that still lead to each
+/// host.
 pub(super) struct Withdrawn {
-    // By port.
+    // By port: whether routing treats its link as failed.
     dead: Vec<bool>,
-    // The lowest switch above each host, as an index into `edges`.
+    // By host: the lowest switch above it (its edge), as an index into `edges`.
     edge_of_host: Vec<u32>,
     edges: Vec<u32>,
-    // For each switch and edge: a bit for each port of the switch that leads to the edge's hosts.
+    // For each switch and edge: one bit for each port of the switch, set if the port leads to the
+    // edge's hosts.
     usable: Vec<u64>,
     words: usize,
 }
 
-/// Ports through which a switch may send a packet for an edge: first number and count.
+/// Returns the ports through which a switch may send packets to the hosts of an edge switch: first
+/// number and count.
 fn ways(topology: &Topology, switch: u32, edge: u32) -> (u32, u32) {
     let (at, below) = (&topology.switches[switch as usize], &topology.switches[edge as usize]);
     at.ways_to(below.range().0)
@@ -55,7 +58,7 @@ impl Withdrawn {
         (switch as usize * self.edges.len() + edge) * self.words
     }
 
-    /// Recomputes the ports that lead to each edge.
+    /// Recomputes, for every switch, which ports lead to each edge switch.
     fn settle(&mut self, topology: &Topology) {
         let switches = topology.switches.len();
         for edge in 0..self.edges.len() {
@@ -66,7 +69,8 @@ impl Withdrawn {
         }
     }
 
-    /// Whether a switch has a route to an edge; notes its ports that lead there.
+    /// Whether a switch has a route to an edge switch. Records which ports of the switch lead
+    /// there, and the results in `reached`.
     fn reaches(
         &mut self,
         topology: &Topology,
@@ -80,7 +84,7 @@ impl Withdrawn {
         if let Some(known) = reached[switch as usize] {
             return known;
         }
-        // Routes go up and then down, so none returns to this switch.
+        // Routes go up and then down, so no route returns to this switch.
         reached[switch as usize] = Some(false);
         let (first, count) = ways(topology, switch, self.edges[edge]);
         let at = self.at(switch, edge);
@@ -101,7 +105,8 @@ impl Withdrawn {
         any
     }
 
-    /// Port through which a switch sends a packet: `port`, unless its route ends at a dead link.
+    /// Returns the port through which a switch sends a packet: `port` if it still leads to the
+    /// destination, or a remaining port. If no port remains, returns `port`.
     fn detour(&self, topology: &Topology, switch: u32, port: u32, dst: u32, hash: u32) -> u32 {
         let edge = self.edge_of_host[dst as usize] as usize;
         if self.edges.get(edge) == Some(&switch) {
@@ -120,15 +125,15 @@ impl Withdrawn {
             return port;
         }
         let salt = topology.switches[switch as usize].salt();
-        // Uses another hash than the first choice: with the same hash, both would prefer the same
-        // neighbours.
+        // The hash differs from that of the first choice. Otherwise all packets of a failed port
+        // would go to the same remaining port.
         let choice = hash::choose(!hash, salt, ways);
         left.clone().nth(choice as usize).map_or(port, |way| first + way)
     }
 }
 
 impl<N: Node> World<N> {
-    /// Applies link failures and repairs of a fault after the time of convergence.
+    /// Updates the routes after link failures and repairs, when the time of convergence has passed.
     pub(super) fn converge(&mut self, ports: &[u32]) {
         let Some(after_ps) = self.faults.converges_after_ps() else { return };
         let settled = self.now_ps.saturating_sub(after_ps);
@@ -141,7 +146,7 @@ impl<N: Node> World<N> {
         withdrawn.settle(&self.topology);
     }
 
-    /// Port through which a switch sends a packet if links are or were dead.
+    /// Returns the port through which a switch sends a packet if a link has failed in this run.
     pub(super) fn route_around(&self, switch: u32, dst: u32, hash: u32) -> u32 {
         let port = self.switches[switch as usize].route(dst, hash);
         let detour = |of: &Withdrawn| of.detour(&self.topology, switch, port, dst, hash);

@@ -1,4 +1,4 @@
-//! Faults: they begin and end at their times, and affect packets.
+//! Faults: changes of links and hosts at their times, and the effects on packets.
 
 use bytes::Bytes;
 use srd_proto::rng::Rng;
@@ -11,14 +11,14 @@ use crate::engine::event::{Event, FLAG_CORRUPT, Kind};
 use crate::engine::fault::Fault;
 use crate::engine::node::{Body, Node, Packet};
 
-/// State of all faults.
+/// State of all faults of a world.
 pub(super) struct Faults {
     changes: Vec<Change>,
-    // By port; empty if no fault is scheduled.
+    // By port: faults of its link; empty if no fault is scheduled.
     links: Vec<LinkFault>,
-    // Size of every port's queue.
+    // By port: limit of its queue in bytes.
     queues: Vec<Option<u64>>,
-    // Side of each host in a partition; empty without a partition.
+    // By host: its side in a partition; empty while there is no partition.
     sides: Vec<bool>,
     any_down: bool,
     corruption_undetected: bool,
@@ -26,7 +26,7 @@ pub(super) struct Faults {
     rng: Rng,
 }
 
-/// A change at the beginning or the end of a fault.
+/// A change at the beginning or at the end of a fault.
 #[derive(Clone)]
 enum Change {
     Down(Vec<u32>),
@@ -38,12 +38,13 @@ enum Change {
     Restart(u32),
     Part(Vec<u32>),
     Join,
-    /// Routing has noticed that these links failed, or that they were repaired.
+    /// Routing updates the routes, some time after these links failed or were repaired.
     Converge(Vec<u32>),
 }
 
 impl Change {
-    /// The change that routing makes some time after this one; `None` if it makes none.
+    /// Returns the change that routing makes some time after this change; `None` if routing does
+    /// not react.
     fn followed_by(&self) -> Option<Self> {
         match self {
             Self::Down(ports) | Self::Up(ports) => Some(Self::Converge(ports.clone())),
@@ -58,7 +59,8 @@ struct LinkFault {
     corrupt: f64,
     duplicate: f64,
     down: u32,
-    // Times when the link was down: from and until; the last may be open.
+    // Times in picoseconds at which the link was down: from and until. The last may still be open
+    // (`u64::MAX`).
     outages: Vec<(u64, u64)>,
 }
 
@@ -77,18 +79,20 @@ impl Faults {
         }
     }
 
-    /// Whether any link is or was down.
+    /// Whether any link is down or was down earlier in the run.
     #[inline]
     pub(super) fn any_down(&self) -> bool {
         self.any_down
     }
 
-    /// Time until routing notices a change of a link; `None` if it never does.
+    /// Returns the time in picoseconds until routing notices the failure or repair of a link;
+    /// `None` if routing never notices.
     pub(super) fn converges_after_ps(&self) -> Option<u64> {
         self.converges_after_ps
     }
 
-    /// Whether a link has been down, or up, since `settled` or earlier; `None` if it changed later.
+    /// Returns whether a link is down, if this has not changed since the time `settled`; `None` if
+    /// the link changed later or never failed.
     pub(super) fn settled_state(&self, port: u32, settled: u64) -> Option<bool> {
         let link = &self.links[port as usize];
         let &(from, until) = link.outages.last()?;
@@ -96,7 +100,8 @@ impl Faults {
         (since <= settled).then_some(is_down)
     }
 
-    /// Flips a bit of a packet. Returns false if the host's checksum detects it.
+    /// Flips a random bit of a packet. Returns false if the receiving host's checksum detects the
+    /// error.
     pub(super) fn corrupt(&mut self, packet: &mut Packet) -> bool {
         if !self.corruption_undetected {
             return false;
@@ -139,7 +144,7 @@ impl<N: Node> World<N> {
         Ok(())
     }
 
-    /// Schedules a change, and the reaction of routing to it.
+    /// Schedules a change, and the later reaction of routing to the change.
     fn schedule_fault(&mut self, at_ps: u64, change: Change) {
         let later = self.faults.converges_after_ps.zip(change.followed_by());
         self.schedule_change(at_ps, change);
@@ -154,7 +159,8 @@ impl<N: Node> World<N> {
         self.schedule(at_ps, Kind::Agenda, agenda::FAULTS + number);
     }
 
-    /// Changes at the beginning and at the end of a fault.
+    /// Returns the changes at the beginning and at the end of a fault. A fault without an end has
+    /// no second change.
     fn changes_of(&self, fault: &Fault) -> Result<(Change, Option<Change>), String> {
         let known = |host: u32| {
             if host < self.topology.hosts {
@@ -250,7 +256,8 @@ impl<N: Node> World<N> {
         self.flag_faulty_ports();
     }
 
-    /// Sends packets over the slow path on ports with a fault, and only there.
+    /// Sets the fault bit of ports with a fault, and clears that of all other ports. Only packets
+    /// at ports with this bit take the slow path.
     fn flag_faulty_ports(&mut self) {
         let parted = !self.faults.sides.is_empty();
         let hosts = self.hosts.len();
@@ -264,15 +271,15 @@ impl<N: Node> World<N> {
         }
     }
 
-    /// Whether a packet that enters the network is for the other side of a partition.
+    /// Whether a packet that its host sends into the network is for the other side of a partition.
     pub(super) fn partitioned(&self, port: u32, event: &Event) -> bool {
         let sides = &self.faults.sides;
         let Some(&side) = sides.get(port as usize) else { return false };
         side != sides[event.dst as usize]
     }
 
-    /// Puts a packet that the port has just sent onto a link that loses, corrupts or duplicates
-    /// packets.
+    /// Sends a packet, which the port has transmitted, over a link that loses, corrupts or
+    /// duplicates packets.
     pub(super) fn send_over_faulty_link(&mut self, port: u32, mut event: Event) {
         let link = &self.faults.links[port as usize];
         let (loss, corrupt, duplicate) = (link.loss, link.corrupt, link.duplicate);
@@ -295,7 +302,8 @@ impl<N: Node> World<N> {
         }
     }
 
-    /// Drops an arriving packet if the link was down when the packet left.
+    /// Drops an arriving packet if its link was down when the packet left the port. Returns whether
+    /// the packet was dropped.
     pub(super) fn lost_on_dead_link(&mut self, event: &Event) -> bool {
         let egress = &self.ports[event.via as usize];
         if egress.rules & rule::DOWN == 0 {

@@ -1,4 +1,4 @@
-//! Flows: their starts, arrivals, completions and triggers.
+//! Flows of a world: their starts, deliveries and completions, and the triggers between them.
 
 use super::schedule::Progress;
 use super::{World, agenda};
@@ -6,29 +6,30 @@ use crate::engine::event::Kind;
 use crate::engine::node::{ENDLESS, FlowId, Node};
 use crate::workload::{FlowPlan, Start, TriggerId, TriggerKind, Workload};
 
-/// A flow in the world.
+/// State of a flow in a world.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct FlowState {
-    /// Plan of the flow.
+    /// Hosts, bytes and start of the flow, as the workload defines them.
     pub plan: FlowPlan,
-    /// Time of the start, if the flow has started.
+    /// Time of the flow's start in picoseconds; `None` if the flow has not started.
     pub started_ps: Option<u64>,
-    /// Time when the sender got the last acknowledgement, if it has.
+    /// Time in picoseconds at which the sender got the last acknowledgement; `None` before that.
     pub finished_ps: Option<u64>,
-    /// Time when the receiver got every byte, if it has.
+    /// Time in picoseconds at which the receiver got the last byte; `None` before that.
     pub received_ps: Option<u64>,
-    /// Application bytes that reached the receiver; bytes that are delivered twice count twice.
+    /// Application bytes that reached the receiver. Bytes that are delivered twice count twice.
     pub delivered_bytes: u64,
-    /// Pieces that the transport gave up.
+    /// Number of pieces of the flow that the transport gave up.
     pub failed: u64,
-    /// Pieces whose content differed from the sent bytes.
+    /// Number of pieces of the flow whose content differed from the sent bytes.
     pub damaged: u64,
 }
 
 /// All flows, and the triggers between them.
 pub(super) struct Flows {
     states: Vec<FlowState>,
-    // Flows that start at a time, latest first, so that the next one is at the end.
+    // Flows that start at a fixed time, latest first, so that the next flow is at the end of the
+    // list.
     starts: Vec<(u64, u32)>,
     triggers: Vec<Trigger>,
     unfinished: u32,
@@ -79,7 +80,7 @@ impl Flows {
         &self.states
     }
 
-    /// Progress of the schedule, if there is one.
+    /// Returns the progress of the workload's schedule of operations, if it has a schedule.
     pub(super) fn progress(&self) -> Option<&Progress> {
         self.progress.as_ref()
     }
@@ -88,7 +89,7 @@ impl Flows {
         self.progress.as_mut()
     }
 
-    /// Whether every flow and every operation is done; never true with an endless flow.
+    /// Whether every flow and every operation is done. Never true if there is an endless flow.
     #[inline]
     pub(super) fn all_done(&self) -> bool {
         self.unfinished == 0
@@ -149,7 +150,7 @@ impl<N: Node> World<N> {
         self.out.completed.iter().for_each(|&flow| observer.completed(now_ps, flow));
     }
 
-    /// Records the outcomes of a node, and starts the flows that waited for them.
+    /// Records the reports of a node, and starts the flows that these reports trigger.
     pub(super) fn take_outcomes(&mut self) {
         let now_ps = self.now_ps;
         if self.observer.is_some() {

@@ -1,4 +1,4 @@
-//! Packets on their way: from a port over its link to the next switch or host.
+//! Forwarding of packets: from a port over its link to the next switch or host.
 
 use srd_proto::rng::Rng;
 
@@ -9,13 +9,15 @@ use crate::engine::event::{Event, FLAG_CE, FLAG_CONTROL, FLAG_ECT, FLAG_TRIMMED}
 use crate::engine::node::Node;
 use crate::engine::topology::Topology;
 
-/// Data of ports with marks, trimming or classes, in addition to [`crate::engine::egress::Egress`].
+/// State for ports with marking, trimming or a control class, in addition to
+/// [`crate::egress::Egress`].
 pub(super) struct Special {
-    // Bounds of marking in bytes, by port; empty without marking.
+    // By port: lower and upper bound of marking in bytes; empty without marking.
     marks: Vec<(u64, u64)>,
     mark_share: f64,
     packet_bytes: u16,
-    // By port; empty unless a port has a class of its own.
+    // By port: time when the link will have sent every packet of the control class; empty if ports
+    // have no control class.
     class_until_ps: Vec<u64>,
     rng: Rng,
 }
@@ -33,8 +35,9 @@ impl Special {
         Self { marks, mark_share, packet_bytes, class_until_ps: vec![0; classes], rng }
     }
 
-    /// Whether to mark a packet that finds `backlog` bytes: never below the lower bound, always
-    /// above the upper bound. In between the probability grows linearly, to `mark_share`.
+    /// Whether to mark a packet that finds `backlog_bytes` in the queue: never up to the lower
+    /// bound, always from the upper bound on. Between the bounds the probability grows linearly to
+    /// `mark_share`.
     pub(super) fn marks(&mut self, port: u32, backlog_bytes: u64) -> bool {
         let Some(&(low, high)) = self.marks.get(port as usize) else { return false };
         if backlog_bytes <= low {
@@ -45,7 +48,7 @@ impl Special {
     }
 }
 
-/// A number in 0..1.
+/// Returns a random number from 0 to 1, without 1.
 pub(super) fn unit(rng: &mut Rng) -> f64 {
     (rng.next_u64() >> 11) as f64 / (1_u64 << 53) as f64
 }
@@ -64,7 +67,7 @@ impl<N: Node> World<N> {
         self.forward(port, event);
     }
 
-    /// Hands a packet to a port.
+    /// Passes a packet to a port: the packet enters the queue, or is dropped.
     #[inline]
     pub(super) fn forward(&mut self, port: u32, mut event: Event) {
         let egress = &mut self.ports[port as usize];
@@ -80,7 +83,7 @@ impl<N: Node> World<N> {
         self.wheel.push(event);
     }
 
-    /// The slow path, for ports with rules.
+    /// Passes a packet to a port with special treatment, such as marking or a fault.
     #[inline(never)]
     fn forward_special(&mut self, port: u32, mut event: Event) {
         let rules = self.ports[port as usize].rules;
@@ -118,7 +121,8 @@ impl<N: Node> World<N> {
         }
     }
 
-    /// Finds space for a packet, and trims it if necessary.
+    /// Puts a packet into the queue of a port, after trimming its payload off if necessary. Returns
+    /// the time of arrival at the far end, or `None` if the queue has no space.
     fn enqueue_special(&mut self, port: u32, event: &mut Event) -> Option<u64> {
         let egress = &mut self.ports[port as usize];
         // A10: Class of Acks
@@ -141,7 +145,7 @@ impl<N: Node> World<N> {
         egress.enqueue_first(self.now_ps, event.bytes, class, full)
     }
 
-    /// Drops a packet.
+    /// Drops a packet at a port and counts the cause.
     #[cold]
     pub(super) fn discard(&mut self, port: u32, packet: u32, cause: DropCause) {
         self.counters.drop_at(port, cause);

@@ -1,4 +1,5 @@
-//! Hosts: arriving packets, deadlines, and polling for packets whenever the link is free.
+//! Hosts: arriving packets, deadlines of nodes, and polling of nodes for packets when the host's
+//! link is free.
 
 use srd_proto::transmit::Ecn;
 
@@ -11,13 +12,13 @@ use crate::engine::hash;
 use crate::engine::node::{Body, FlowId, Node, PROTOCOL_UDP, Packet};
 use crate::workload::{BACKGROUND_PORT, BackgroundPlan, Workload};
 
-/// Flags of changes that a switch or link may have made to a packet.
+/// Flags of an event that change the packet at its arrival: marked, trimmed, bits flipped.
 const MARKS: u16 = FLAG_CE | FLAG_TRIMMED | FLAG_CORRUPT;
 
-/// Background load, by host.
+/// Sources of background load of all hosts.
 pub(super) struct Background {
     sources: Vec<Source>,
-    // Sources of each host; empty if there is no background load.
+    // By host: numbers of its sources; empty if there is no background load.
     by_host: Vec<Vec<u32>>,
 }
 
@@ -37,7 +38,8 @@ impl Background {
         Self { sources, by_host }
     }
 
-    /// Time when a host's next background packet is due.
+    /// Returns the time in picoseconds at which a host's next background packet is due; `u64::MAX`
+    /// if no packet will follow.
     fn next_ps(&self, host: u32) -> u64 {
         let Some(mine) = self.by_host.get(host as usize) else { return u64::MAX };
         let next = |&n: &u32| {
@@ -47,7 +49,8 @@ impl Background {
         mine.iter().map(next).min().unwrap_or(u64::MAX)
     }
 
-    /// Fills the slot with the host's next background packet, if one is due.
+    /// Fills the slot with the host's next background packet, if a packet is due. Returns whether a
+    /// packet was due.
     fn fill(&mut self, host: u32, now_ps: u64, slot: &mut Packet) -> bool {
         let Some(mine) = self.by_host.get(host as usize) else { return false };
         for &number in mine {
@@ -94,7 +97,7 @@ impl<N: Node> World<N> {
     }
 
     /// Writes the changes by switches and links into the packet. Returns false if the host's
-    /// checksum discards it.
+    /// checksum detects an error.
     fn note_marks(&mut self, event: &Event) -> bool {
         let packet = self.packets.packet(event.packet);
         if event.flags & FLAG_CE != 0 {
@@ -111,7 +114,7 @@ impl<N: Node> World<N> {
         true
     }
 
-    /// Serves a deadline of the event list, unless it is outdated.
+    /// Handles a deadline event of a host. Does nothing if the next deadline of the host is later.
     pub(super) fn deadline(&mut self, host: u32) {
         let state = &mut self.hosts[host as usize];
         if state.wake_ps > self.now_ps {
@@ -127,8 +130,8 @@ impl<N: Node> World<N> {
         self.serve_after(host, due);
     }
 
-    /// Takes packets from a host while its link is free, then sets its next deadline and passes its
-    /// outcomes on. Follows every call of a node.
+    /// Sends packets of a host while its link is free. Then sets the host's next deadline and
+    /// processes the reports of the node. Called after every call of the node.
     #[inline]
     pub(super) fn serve(&mut self, host: u32) {
         self.serve_after(host, false);
@@ -144,7 +147,8 @@ impl<N: Node> World<N> {
             } else if idle {
                 self.wake_now(host, timer);
             }
-            // Otherwise something is due and the link is busy: it is served when the link is free.
+            // If a deadline is due while the link is busy, the node is served when the link is
+            // free.
         }
         if !self.background.sources.is_empty() && idle {
             self.wake(host, self.background.next_ps(host));
@@ -154,7 +158,7 @@ impl<N: Node> World<N> {
         }
     }
 
-    /// Sets the first deadlines of hosts that have work to do before the first packet or flow.
+    /// Sets the first deadlines of nodes that have a timer from the beginning.
     pub(super) fn schedule_timers(&mut self) {
         for host in 0..self.topology.hosts {
             if let Some(at) = self.nodes[host as usize].next_timer() {
@@ -163,21 +167,22 @@ impl<N: Node> World<N> {
         }
     }
 
-    /// Makes sure that the host is woken at this time or before.
+    /// Makes sure that a host is served at a given time or earlier.
     #[inline]
     fn wake(&mut self, host: u32, at_ps: u64) {
         let state = &mut self.hosts[host as usize];
         if at_ps >= state.wake_ps {
             return;
         }
-        // The event that was pending stays in the list; it is valid again after the earlier one.
+        // The later event stays in the list. It is valid again after the earlier event.
         state.displaced_ps = state.wake_ps;
         state.wake_ps = at_ps;
         self.schedule(at_ps, Kind::Timer, host);
     }
 
-    /// Wakes a node that is due at once. If its deadline was served just now, the node has a fault
-    /// (timer livelock): this is counted, and the node is woken a little later.
+    /// Serves a node again at once, because a deadline is due. If a deadline of the node was served
+    /// just before, the node has an error (timer livelock). The error is counted, and the node is
+    /// served 1 ns later.
     #[cold]
     fn wake_now(&mut self, host: u32, timer: bool) {
         if timer {
@@ -188,8 +193,8 @@ impl<N: Node> World<N> {
         }
     }
 
-    /// Sends while the link is free. Returns whether the link is free and the node has nothing to
-    /// send.
+    /// Sends packets of a host while its link is free. Returns whether the link is free and the
+    /// node has nothing to send. A paused link counts as not free.
     #[inline]
     fn send_while_free(&mut self, host: u32) -> bool {
         if self.hosts[host as usize].link_pending {

@@ -7,23 +7,25 @@
 //!                    resume  <------ ingress bytes <= XON
 //! ```
 //! For each link into it, a switch counts the bytes that came over this link and are still in the
-//! switch. Above XOFF it pauses the port at the far end; at XON it lets that port go on. Packets on
-//! their way when the pause frame leaves need space above XOFF, the headroom; beyond it packets are
-//! dropped. Pause frames take link time: they wait for the packet in transmission, and precede all
+//! switch: the ingress of the link. Above the threshold XOFF it sends a pause frame to the port at
+//! the far end. At XON it sends a frame that ends the pause. Packets on their way when the pause
+//! frame leaves need space above XOFF, the headroom; beyond the headroom, packets are dropped.
+//! Pause frames take link time: they wait for the packet in transmission, and are sent before all
 //! other packets.
 //!
 //! A paused port may stop at any moment, so the departure of a packet is unknown when it is
-//! accepted. So these ports hold their packets in queues, and an event ends each transmission
-//! ([`Kind::PortFree`]). Hosts hold no queue here either; a paused host is not polled for data
-//! until it may go on.
+//! accepted. Therefore ports of lossless networks hold their packets in queues, and an event
+//! ([`Kind::PortFree`]) ends each transmission. Hosts have no such queue: a paused host is not
+//! polled for data packets until its pause ends.
 //!
-//! Invariants: the bytes of an ingress are those of its packets in the egress queues of its switch
-//! and in transmission there. Bounds: an ingress holds XOFF and the headroom; a control queue
-//! [`CONTROL_BYTES_MAX`].
+//! Invariant: the bytes of an ingress are those of its packets in the egress queues of its switch
+//! and in transmission there. Bounds: an ingress holds at most XOFF and the headroom; a queue of
+//! control packets holds at most [`CONTROL_BYTES_MAX`].
 //!
-//! Approximations: there is one lossless priority. A pause lasts until it is revoked (the standard
-//! repeats it, at almost no cost). Faults of links do not affect pause frames. A host never pauses
-//! its switch (slow its link instead).
+//! Approximations: there is one lossless priority. A pause lasts until a frame ends it (in the
+//! standard a pause has a duration and is repeated, at almost no cost). Faults of links do not
+//! affect pause frames. A host never pauses its switch (a slow link to the host has a similar
+//! effect).
 
 use std::collections::VecDeque;
 
@@ -37,42 +39,45 @@ use crate::engine::topology::{End, Topology, serialize_ps};
 
 /// Bytes of a pause frame on the wire: the shortest Ethernet frame.
 pub const PAUSE_BYTES: u16 = 64;
-/// Largest number of bytes of control packets that wait at a port; they are not paused, and may be
-/// lost.
+/// Largest number of bytes of control packets that wait at a port. Control packets are not paused,
+/// so they may be dropped.
 pub const CONTROL_BYTES_MAX: u64 = 64 * 1024;
 
-/// Thresholds of lossless switches, in bytes of one link into the switch.
+/// Thresholds of lossless switches, in bytes that came over one link into the switch.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct LosslessRules {
-    /// Bytes above which the far end is paused. By default the queue size of the ports' rules minus
-    /// the headroom, so that a port has the same memory as a port that drops.
+    /// Number of bytes above which the far end is paused (XOFF). By default the queue size of the
+    /// ports' rules minus the headroom, so that a lossless port has as much memory as a port that
+    /// drops.
     pub xoff_bytes: Option<u64>,
-    /// Bytes at or below which the far end may go on. By default two packets below XOFF.
+    /// Number of bytes at or below which the pause of the far end is ended (XON). By default two
+    /// packets below XOFF.
     pub xon_bytes: Option<u64>,
-    /// Space above XOFF. By default as much as the link's speed and length require.
+    /// Bytes of space above XOFF. By default as much as the link's speed and length require.
     pub headroom_bytes: Option<u64>,
 }
 
-/// Bytes that came over a link into a switch and are still there.
+/// Bytes that came over a link into a switch and are still in the switch, with the thresholds.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Ingress {
     pub(super) bytes: u64,
-    /// Whether the far end was paused.
+    /// Whether the switch has paused the far end of the link.
     pub(super) is_stopped: bool,
     pub(super) xoff_bytes: u64,
     pub(super) xon_bytes: u64,
     pub(super) limit_bytes: u64,
 }
 
-/// A packet that waits.
+/// A packet in the queue of a port in a lossless network.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct QueuedPacket {
     pub(super) event: Event,
-    /// Total time for which its port had been paused when the packet came.
+    /// Total time in picoseconds for which the port had been paused when the packet entered the
+    /// queue.
     pub(super) paused_ps: u64,
 }
 
-/// A port's packets, and whether it may send them.
+/// The packets that wait at a port of a lossless network, and the state of its pause.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Queue {
     pub(super) waiting: VecDeque<QueuedPacket>,
@@ -80,12 +85,14 @@ pub(super) struct Queue {
     control_bytes: u64,
     pub(super) bytes: u64,
     bytes_max: u64,
-    /// Bytes of the queue by ingress.
+    /// Bytes of the queue by the link over which they came: number of the far port, and bytes.
     pub(super) sources: Vec<(u32, u64)>,
     is_sending: bool,
-    /// Ingress and number of the bytes that the packet in transmission frees.
+    /// Ingress to which the packet in transmission belongs, and number of its bytes. They leave the
+    /// ingress at the end of the transmission.
     frees: Option<(u32, u64)>,
-    /// Pause frame that precedes all packets: true for stop, false for go.
+    /// Pause frame that the port has to send before all packets: true to begin a pause, false to
+    /// end it.
     frame: Option<bool>,
     pub(super) paused_at_ps: Option<u64>,
     paused_before_ps: u64,
@@ -93,7 +100,7 @@ pub(super) struct Queue {
 }
 
 impl Queue {
-    /// Total time for which the port has been paused.
+    /// Returns the total time in picoseconds for which the port has been paused.
     pub(super) fn paused_ps(&self, now_ps: u64) -> u64 {
         self.paused_before_ps + self.paused_at_ps.map_or(0, |at_ps| now_ps - at_ps)
     }
@@ -119,12 +126,12 @@ impl Queue {
     }
 }
 
-/// The lossless part of a world; empty if the network may drop.
+/// State of all ports in a lossless network; empty if switches drop packets.
 #[derive(Default)]
 pub(super) struct Lossless {
-    /// Queues by port.
+    /// By port: its queue.
     pub(super) queues: Vec<Queue>,
-    /// Ingress data by the port at the far end of the link.
+    /// By port at the far end of a link into a switch: the ingress of the link.
     pub(super) ingress: Vec<Ingress>,
     pub(super) pauses: Pauses,
 }
@@ -150,28 +157,28 @@ impl Lossless {
         !self.queues.is_empty()
     }
 
-    /// Whether a pause frame forbids a port to send data now.
+    /// Whether a pause frame stops the data packets of a port at present.
     #[inline]
     pub(super) fn is_paused(&self, port: u32) -> bool {
         self.queues.get(port as usize).is_some_and(|queue| queue.paused_at_ps.is_some())
     }
 
-    /// Bytes that wait at a port, and the most that ever waited.
+    /// Returns the number of bytes that wait at a port, and the largest number that ever waited.
     pub(super) fn waiting_bytes(&self, port: u32) -> (u64, u64) {
         self.queues.get(port as usize).map_or((0, 0), |queue| (queue.bytes, queue.bytes_max))
     }
 
-    /// Largest number of bytes that waited at a port since the previous call, the present ones
-    /// included.
+    /// Returns the largest number of bytes that waited at a port since the previous call. The bytes
+    /// that wait now count for this period and for the next.
     pub(super) fn take_bytes_max(&mut self, port: u32) -> u64 {
         let Some(queue) = self.queues.get_mut(port as usize) else { return 0 };
         std::mem::replace(&mut queue.bytes_max, queue.bytes)
     }
 }
 
-/// Bytes that still arrive over a link after XOFF was crossed: bytes in flight; bytes that leave
-/// while the pause frame waits for a packet and crosses the link; and a packet that has just begun,
-/// at each end.
+/// Returns the bytes that still arrive over a link after XOFF was crossed. These are the bytes in
+/// flight; the bytes that the far end sends while the pause frame waits and crosses the link; and a
+/// packet that has just begun, at each end.
 pub(super) fn headroom_bytes(rate_bps: u64, latency_ps: u64, packet_bytes: u16) -> u64 {
     let packet_ps = serialize_ps(rate_bps, 1_000_000) / 1_000_000;
     let in_flight = (2 * latency_ps).div_ceil(packet_ps.max(1));
@@ -208,13 +215,13 @@ fn ingress(
 }
 
 impl<N: Node> World<N> {
-    /// Hands a packet to a port of a lossless network.
+    /// Passes a packet to a port of a lossless network.
     pub(super) fn forward_lossless(&mut self, port: u32, event: Event) {
         if self.ports[port as usize].rules & rule::FAULT != 0 && self.partitioned(port, &event) {
             return self.discard(port, event.packet, DropCause::Partition);
         }
         if port < self.topology.hosts {
-            // A host is polled for a packet when its link is free.
+            // A host's packet is sent at once, because a host is polled only when its link is free.
             self.transmit(port, event);
         } else if event.flags & FLAG_CONTROL != 0 {
             self.accept_control(port, event);
@@ -260,14 +267,17 @@ impl<N: Node> World<N> {
         self.start(port);
     }
 
-    /// Sends a pause frame to the port at the far end of a link, as soon as the way back is free.
+    /// Sends a pause frame to `far`, the port at the far end of a link, as soon as the opposite
+    /// direction of the link is free. If `stop`, the frame begins a pause, otherwise it ends the
+    /// pause.
     fn send_pause(&mut self, far: u32, stop: bool) {
         let back = self.topology.ports[far as usize].reverse;
         self.lossless.queues[back as usize].frame = Some(stop);
         self.start(back);
     }
 
-    /// Begins the next transmission of a switch's port, if it may.
+    /// Begins the next transmission of a switch's port, unless the port is sending, is paused or
+    /// has no packet.
     fn start(&mut self, port: u32) {
         let now_ps = self.now_ps;
         let queue = &mut self.lossless.queues[port as usize];
@@ -328,7 +338,8 @@ impl<N: Node> World<N> {
         self.wheel.push(Event { at_ps: arrives_ps, target, flags, ..Event::default() });
     }
 
-    /// Handles the end of a transmission of a switch's port.
+    /// Handles the end of a transmission: the bytes leave their ingress, and the port begins the
+    /// next transmission.
     pub(super) fn port_free(&mut self, port: u32) {
         let queue = &mut self.lossless.queues[port as usize];
         queue.is_sending = false;
@@ -343,7 +354,8 @@ impl<N: Node> World<N> {
         self.start(port);
     }
 
-    /// Handles a pause frame that has arrived at a port.
+    /// Handles a pause frame that has arrived at a port. If `stop`, the pause begins, otherwise it
+    /// ends.
     pub(super) fn on_pause(&mut self, port: u32, stop: bool) {
         let now_ps = self.now_ps;
         let queue = &mut self.lossless.queues[port as usize];

@@ -1,4 +1,4 @@
-//! Priority flow control: thresholds, headroom, pause frames, deadlocks.
+//! Tests of priority flow control: thresholds, headroom, pause frames, deadlocks.
 
 use super::*;
 use crate::engine::event::FLAG_CONTROL;
@@ -13,7 +13,7 @@ const LINE: u64 = 100_000_000_000;
 const PACKET: u16 = 4150;
 const SECOND_PS: u64 = 1_000_000 * US;
 
-/// Two switches, with a link of the hosts' speed between them.
+/// Returns a network of two switches, with a link of the hosts' speed between them.
 fn dumbbell(side_hosts: u32) -> Topology {
     let spec = DumbbellSpec {
         side_hosts,
@@ -34,7 +34,7 @@ fn ring(switches: u32, switch_hosts: u32) -> Topology {
     spec.build().unwrap()
 }
 
-/// RoCE without rate control: only pauses slow a sender.
+/// Returns a world of hosts with RoCE, without rate control: only pauses slow a sender.
 fn world(
     topology: Topology,
     flows: Vec<FlowPlan>,
@@ -50,7 +50,7 @@ fn world(
     World::new(topology, workload, config, |host| RoceNode::new(HostId(host), roce)).unwrap()
 }
 
-/// Every host on the left sends to the first host on the right.
+/// Returns flows from every host on the left to the first host on the right.
 fn incast(side_hosts: u32, bytes: u64) -> Vec<FlowPlan> {
     (0..side_hosts).map(|host| FlowPlan::at(0, host, side_hosts, bytes)).collect()
 }
@@ -77,7 +77,7 @@ fn port(world: &World<RoceNode>, name: &str) -> u32 {
 
 #[test]
 fn headroom_is_two_flights_three_packets_and_the_pause() {
-    // 1 us at 100 Gb/s are 12,500 bytes.
+    // On a link of 100 Gb/s, 1 us is the time of 12,500 bytes.
     assert_eq!(headroom_bytes(LINE, US, PACKET), 2 * 12_500 + 3 * 4150 + 64);
     assert_eq!(headroom_bytes(4 * LINE, US / 2, PACKET), 2 * 25_000 + 3 * 4150 + 64);
 }
@@ -95,7 +95,8 @@ fn pauses_keep_an_incast_from_losing_anything_and_headroom_is_what_it_takes() {
         assert_eq!(world.counters().dropped_total(), 0);
         let report = report(&world);
         assert!(report.frames > 2 && report.deadlock.is_none(), "{report:?}");
-        // The link is never idle: the time of all bytes, and the first packet's path.
+        // The link is never idle, so the run takes the time of all bytes and the path of the first
+        // packet.
         let wire_ps = u64::from(side_hosts) * 2_000_000 * 4150 / 4088 * 80;
         assert!(world.now_ps() < wire_ps + 12 * US, "{} for {wire_ps}", world.now_ps());
         let limits = world.lossless.ingress.iter().map(|ingress| ingress.limit_bytes);
@@ -108,12 +109,13 @@ fn pauses_keep_an_incast_from_losing_anything_and_headroom_is_what_it_takes() {
     assert!(world.counters().dropped_total() > 0, "without headroom packets are lost");
 }
 
-/// Largest number of bytes of an ingress: XOFF, and the bytes that still arrive.
+/// While its egress port is paused, an ingress reaches XOFF plus more than the bytes in flight, and
+/// at most XOFF plus the headroom.
 #[test]
 fn an_ingress_needs_nearly_all_of_its_headroom() {
     let flows = vec![FlowPlan::at(0, 0, 2, 2_000_000)];
     let mut world = world(dumbbell(2), flows, LosslessRules::default(), |_| {});
-    // The egress port is paused, so no packet leaves.
+    // The egress port is paused from the start, so no packet leaves the switch.
     let out = port(&world, "side0->side1");
     world.on_pause(out, true);
     let mut most = 0;
@@ -129,11 +131,12 @@ fn an_ingress_needs_nearly_all_of_its_headroom() {
 fn a_pause_takes_its_link_time_and_waits_for_the_packet_in_transmission() {
     let ser_ps = |bytes: u64| bytes * 80;
     for busy in [false, true] {
-        // The flow goes to host 0, over the port that pauses host 0.
+        // The flow is for host 0, and leaves through the port that also sends the pause frame to
+        // host 0.
         let flows = vec![FlowPlan::at(0, 2, 0, 10 * 4088)];
         let mut world = world(dumbbell(2), flows, LosslessRules::default(), |_| {});
-        // After two links of 1 us and a packet's time each the first packet is sent to the host;
-        // 1.1 us later other packets are still in transmission.
+        // The port begins to send the first packet to the host after two links of 1 us and two
+        // times the duration of a packet. At 1.1 us later the port is still sending packets.
         let begin_ps = if busy { 2 * US + 2 * ser_ps(4150) + US + 100_000 } else { 0 };
         world.run_until(begin_ps);
         let back = port(&world, "side0->host0");
@@ -160,7 +163,7 @@ fn a_paused_host_sends_notifications_and_nothing_else_until_it_may_go_on() {
     let mut world = world(dumbbell(2), flows, LosslessRules::default(), |config| {
         config.rules.mark = Some((QueueSize::Bytes(0), QueueSize::Bytes(1)));
     });
-    // An ECN-capable sender, so that its packets are marked.
+    // The sender is ECN-capable, so switches mark its packets.
     let roce = RoceConfig::of_link(LINE, PACKET.into());
     for host in 0..2 {
         *world.node_mut(host) = RoceNode::new(HostId(host), roce);
@@ -182,7 +185,7 @@ fn control_packets_beyond_their_bound_are_dropped() {
     let mut world = world(dumbbell(2), Vec::new(), LosslessRules::default(), |_| {});
     let out = port(&world, "side0->side1");
     let fit = CONTROL_BYTES_MAX / 64;
-    // One packet is sent at once.
+    // The loop sends one packet more than fits, because the port sends the first packet at once.
     for _ in 0..=fit {
         let packet = world.packets.take();
         world.forward(out, Event { packet, bytes: 64, flags: FLAG_CONTROL, ..Event::default() });
@@ -195,10 +198,11 @@ fn control_packets_beyond_their_bound_are_dropped() {
 
 #[test]
 fn congestion_that_spreads_holds_flows_that_go_elsewhere() {
-    // Six hosts send to one, and a host on the left sends to another host on the right.
+    // Six hosts on the left send to one host. One of the six also sends to another host on the
+    // right.
     let mut flows = incast(6, 2_000_000);
     flows.push(FlowPlan::at(0, 5, 7, 1_000_000));
-    // The link in the middle is fast: only the receiver's port is congested.
+    // The link between the switches is fast, so only the port to the first receiver is congested.
     let spec = DumbbellSpec {
         side_hosts: 6,
         host_bps: LINE,
@@ -214,14 +218,15 @@ fn congestion_that_spreads_holds_flows_that_go_elsewhere() {
     let victims: Vec<_> = report.held.iter().filter(|held| held.is_victim).collect();
     assert_eq!(victims.len(), 1, "{report:?}");
     assert_eq!(victims[0].flow.0, 6);
-    // Alone the flow would take 81.2 us and a round trip.
+    // Alone, the flow would take 81.2 us and a round trip.
     let took_us = world.flows()[6].finished_ps.unwrap() / US;
     assert!(took_us > 300, "{took_us}");
     assert!(victims[0].held_us > 100.0 && victims[0].held_us < took_us as f64, "{victims:?}");
     assert!(report.links.iter().any(|link| link.link == "side0->side1"), "{report:?}");
 }
 
-/// Every host sends half way round: each link between switches waits for the next.
+/// Returns flows from every host to the opposite host of the ring, so that each link between
+/// switches waits for the next link.
 fn half_way(hosts: u32, bytes: u64) -> Vec<FlowPlan> {
     (0..hosts).map(|host| FlowPlan::at(0, host, (host + hosts / 2) % hosts, bytes)).collect()
 }
@@ -235,7 +240,7 @@ fn a_ring_of_lossless_switches_deadlocks_and_the_circle_is_named() {
     let mut circle = deadlock.circle.clone();
     circle.sort();
     assert_eq!(circle, ["ring0->ring1", "ring1->ring2", "ring2->ring3", "ring3->ring0"]);
-    // The deadlock is real: no byte has arrived since.
+    // The deadlock is real: the flows deliver no further byte.
     let now: Vec<u64> = world.flows().iter().map(|flow| flow.delivered_bytes).collect();
     assert!(now.iter().all(|bytes| *bytes < 20_000_000));
     world.run_until(40_000 * US);
@@ -246,7 +251,8 @@ fn a_ring_of_lossless_switches_deadlocks_and_the_circle_is_named() {
 
 #[test]
 fn pauses_without_a_circle_are_no_deadlock() {
-    // The ring without the flows of one switch, and a network whose links form no circle.
+    // Two cases without a circle: a ring without the flows of one switch, and a network whose links
+    // form no circle.
     let mut flows = half_way(8, 5_000_000);
     flows.retain(|flow| flow.src.0 >= 2);
     for (topology, flows) in [(ring(4, 2), flows), (dumbbell(6), incast(6, 5_000_000))] {

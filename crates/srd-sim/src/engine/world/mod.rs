@@ -1,15 +1,15 @@
-//! The world: a network, the machines on it, and the clock.
+//! The world: a network, the machines on it, and the simulated clock.
 //!
-//! One loop takes the next event and processes it. `hop` moves packets through switches. `host`
-//! gives them to nodes and takes them from nodes. `flows` starts and ends flows. `schedule` begins
-//! and ends operations of ranks. `lossless` pauses senders, and `pauses` records the pauses.
-//! `faults` breaks and repairs links. `converge` routes around dead links. `sample` records values
-//! over time. `capture` writes packets for Wireshark. `account` counts. All random values come from
-//! the seed, through a separate stream for each purpose, so that a seed gives the same run on every
-//! machine.
+//! One loop takes the next event and processes it. The modules: `hop` moves packets through
+//! switches. `host` passes packets to nodes and polls nodes for packets. `flows` starts and ends
+//! flows. `schedule` begins and ends operations of ranks. `lossless` pauses senders, and `pauses`
+//! records the pauses. `faults` breaks and repairs links. `converge` routes around failed links.
+//! `sample` records values over time. `capture` writes packets for Wireshark. `account` counts
+//! packets. All random values come from the seed, through a separate stream for each purpose, so
+//! that a seed gives the same run on every machine.
 //!
-//! Conservation holds at every moment and is checked: packets injected (and duplicated) are
-//! delivered, dropped for a counted reason, or still in the network.
+//! An invariant holds at every moment and is checked: each packet that was injected or duplicated
+//! was delivered, was dropped for a counted reason, or is still in the network.
 
 mod account;
 mod capture;
@@ -51,26 +51,29 @@ pub const US: u64 = 1_000_000;
 /// Size of a port's queue.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub enum QueueSize {
-    /// Number of bytes.
+    /// A number of bytes.
     Bytes(u64),
-    /// Multiple of the product of the port's speed and the network's base round trip.
+    /// A multiple of the port's bandwidth-delay product: its speed times the network's base round
+    /// trip.
     Bdp(f64),
 }
 
-/// Rules of every switch port.
+/// Rules that apply to every switch port.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct PortRules {
     /// Queue of ports for which the topology sets no size.
     pub queue: QueueSize,
-    /// Bounds of marking: no packet is marked below the first, and every packet above the second.
+    /// Bounds of marking (ECN), as queue lengths: no packet is marked up to the first bound, and
+    /// every packet from the second bound on. `None` means no marking.
     pub mark: Option<(QueueSize, QueueSize)>,
-    /// Share of packets that is marked just below the second bound; one, unless RED sets less.
+    /// Share of packets that is marked just below the second bound of `mark`. The value is 1,
+    /// unless RED uses a smaller share.
     pub mark_share: f64,
     /// Whether a full queue trims the payload off instead of dropping the packet.
     pub trim: bool,
-    /// Whether control packets are sent first.
+    /// Whether ports send control packets before data packets.
     pub control_first: bool,
-    /// Size of a full packet on the wire, from which round trips are computed.
+    /// Size of a full packet on the wire in bytes, from which round trips are computed.
     pub packet_bytes: u16,
 }
 
@@ -87,33 +90,34 @@ impl Default for PortRules {
     }
 }
 
-/// Bytes of an acknowledgement on the wire, from which round trips are computed, and of a trimmed
-/// packet.
+/// Bytes on the wire of an acknowledgement and of a trimmed packet. Round trips are computed with
+/// this size.
 pub const ACK_BYTES: u16 = 64;
 
-/// All parameters of a world apart from its nodes.
+/// Parameters of a world, without its nodes.
 #[derive(Clone, Debug, Default)]
 pub struct WorldConfig {
-    /// Seed of every random choice.
+    /// Seed of all random values of the world.
     pub seed: u64,
     /// Rules of the ports.
     pub rules: PortRules,
-    /// Rules of lossless switches, which pause their senders; switches drop if absent.
+    /// Rules of lossless switches, which pause their senders. If `None`, switches drop packets.
     pub lossless: Option<LosslessRules>,
-    /// Faults, with their times.
+    /// Faults of links and hosts, with their times.
     pub faults: Vec<Fault>,
     /// Microseconds until switches stop choosing routes over a link that has failed, and until they
-    /// choose a repaired link again. They never notice if absent.
+    /// choose a repaired link again. If `None`, switches never react.
     pub convergence_us: Option<f64>,
-    /// Whether corrupted packets reach the nodes; otherwise the hosts' checksums detect them.
+    /// Whether packets with flipped bits reach the nodes. Otherwise the hosts' checksums detect the
+    /// errors and drop the packets.
     pub corruption_undetected: bool,
-    /// Values to record over time.
+    /// Values to record over time; `None` records nothing.
     pub sampling: Option<Sampling>,
-    /// Ports whose packets are captured.
+    /// Ports whose packets are captured; `None` captures nothing.
     pub capture: Option<CaptureRules>,
 }
 
-/// Reason for which a world cannot be built. The text contains a remedy.
+/// Reason why a world cannot be built. The text suggests a solution.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct WorldError(pub String);
 
@@ -131,39 +135,40 @@ impl From<WorkloadError> for WorldError {
     }
 }
 
-/// End of a run.
+/// Reason why a run ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Ended {
     /// Every finite flow is done, and there is no endless flow.
     Finished,
-    /// The horizon came first.
+    /// The end of the time that was given to [`World::run`] was reached.
     Horizon,
     /// No event is pending, although flows are unfinished.
     Stalled,
 }
 
-/// Events between two checks whether the run should continue.
+/// Number of events between two calls of the function that decides whether the run continues.
 const EVENTS_UNASKED: u32 = 1 << 15;
 
-/// Data of a host apart from its node.
+/// Data of a host that is not in its node.
 #[derive(Clone, Copy, Debug)]
 struct Host {
-    // Deadline in the event list; u64::MAX without a deadline.
+    // Time in picoseconds of the next deadline event of the host; `u64::MAX` without a deadline.
     wake_ps: u64,
-    // A later deadline that is also in the event list; u64::MAX without one.
+    // Time in picoseconds of a later deadline event that is also in the event list; `u64::MAX`
+    // without such an event.
     displaced_ps: u64,
-    // Whether an event for the link becoming free is in the event list.
+    // Whether the event list contains an event for the time when the host's link becomes free.
     link_pending: bool,
 }
 
-/// Receives the reports of nodes as they happen: an oracle beside the code under test. A world
-/// without an observer has no cost for it.
+/// Receives the reports of nodes as they happen, so that tests can check them independently. A
+/// world without an observer has no cost for this.
 pub trait Observer {
-    /// A piece of a flow reached its receiver.
+    /// Called when a piece of a flow has reached its receiver.
     fn delivered(&mut self, now_ps: u64, piece: &Delivered);
-    /// A sender's transport gave up a piece.
+    /// Called when a sender's transport has given up a piece.
     fn failed(&mut self, now_ps: u64, piece: &Failed);
-    /// A sender has the last acknowledgement of a flow.
+    /// Called when a sender has got the last acknowledgement of a flow.
     fn completed(&mut self, now_ps: u64, flow: FlowId);
 }
 
@@ -247,14 +252,14 @@ impl<N: Node> World<N> {
         Ok(world)
     }
 
-    /// Runs until every finite flow is done (if none is endless) or until the horizon.
+    /// Runs until every finite flow is done, or until the time `horizon_ps`. With an endless flow,
+    /// only the time ends the run.
     pub fn run(&mut self, horizon_ps: u64) -> Ended {
         self.run_while(horizon_ps, &|| true).expect("a run that is always wanted is not stopped")
     }
 
-    /// Runs as [`Self::run`] does, but returns `None` soon after `wanted` returns false. `wanted`
-    /// is called every few ten thousand events, which take a few milliseconds. Its results do not
-    /// change the run until then.
+    /// Runs as [`Self::run`] does, but returns `None` soon after `wanted` has returned false.
+    /// `wanted` is called every few ten thousand events, which take a few milliseconds.
     pub fn run_while(&mut self, horizon_ps: u64, wanted: &dyn Fn() -> bool) -> Option<Ended> {
         let mut unasked = EVENTS_UNASKED;
         while !self.flows.all_done() {
@@ -278,7 +283,7 @@ impl<N: Node> World<N> {
         Some(Ended::Finished)
     }
 
-    /// Runs until a time, without regard to the flows.
+    /// Runs until a time in picoseconds, whether or not flows are unfinished.
     pub fn run_until(&mut self, until_ps: u64) {
         while let Some(event) = self.wheel.pop(until_ps) {
             self.act(event);
@@ -306,8 +311,8 @@ impl<N: Node> World<N> {
         self.counters.events += 1;
     }
 
-    /// Reads the data that the events of a fresh batch will need, all at once, so that the
-    /// latencies of memory overlap instead of adding up. It only reads, so it cannot change a run.
+    /// Reads the data that the events of a new slot of the event list will need. All these memory
+    /// accesses overlap. The function changes nothing, so it cannot change a run.
     #[inline]
     fn warm(&mut self) {
         let Some(batch) = self.wheel.fresh_batch() else { return };
@@ -333,7 +338,7 @@ impl<N: Node> World<N> {
         std::hint::black_box(sum);
     }
 
-    /// Processes an entry of the agenda.
+    /// Processes an entry of the agenda, such as the start of flows or a fault.
     #[cold]
     fn agenda(&mut self, number: u32) {
         match number {
@@ -349,13 +354,13 @@ impl<N: Node> World<N> {
         self.wheel.push(Event { at_ps, target: Target::new(kind, number), ..Event::default() });
     }
 
-    /// The clock in the unit of nodes.
+    /// Returns the simulated time in the unit of nodes.
     #[inline]
     fn now(&self) -> Instant {
         Instant::from_nanos(self.now_ps / NS)
     }
 
-    /// Passes all reports of nodes from now on to an observer.
+    /// Sets the observer, which receives all later reports of nodes.
     pub fn observe(&mut self, observer: Box<dyn Observer>) {
         self.observer = Some(observer);
     }
@@ -365,7 +370,7 @@ impl<N: Node> World<N> {
         self.observer.take()
     }
 
-    /// The clock, in picoseconds.
+    /// Returns the simulated time in picoseconds.
     pub fn now_ps(&self) -> u64 {
         self.now_ps
     }
@@ -375,29 +380,30 @@ impl<N: Node> World<N> {
         &self.topology
     }
 
-    /// The nodes, by host.
+    /// Returns the nodes in the order of their hosts.
     pub fn nodes(&self) -> &[N] {
         &self.nodes
     }
 
-    /// The node of a host, to query or change it between two runs. Packets that the node then has
-    /// to send leave with the host's next event.
+    /// Returns the node of a host, to query or change it between two runs. If the change makes the
+    /// node send packets, they leave with the next event of the host.
     pub fn node_mut(&mut self, host: u32) -> &mut N {
         &mut self.nodes[host as usize]
     }
 
-    /// Every flow's state.
+    /// Returns the state of every flow.
     pub fn flows(&self) -> &[FlowState] {
         self.flows.states()
     }
 
-    /// Values recorded over time.
+    /// Returns the values recorded over time, if they were configured.
     pub fn series(&self) -> Option<&Series> {
         self.sampler.as_ref().map(sample::Sampler::series)
     }
 }
 
-/// Numbers of the agenda's entries.
+/// Numbers of the agenda's entries: events of the world that do not belong to a packet or a node.
+/// Numbers from `FAULTS` on are changes by faults.
 mod agenda {
     pub(super) const STARTS: u32 = 0;
     pub(super) const SAMPLE: u32 = 1;
@@ -406,13 +412,15 @@ mod agenda {
     pub(super) const FAULTS: u32 = 4;
 }
 
-/// An independent random stream of a seed.
+/// Returns a generator of random numbers for one purpose. Generators for different purposes are
+/// independent.
 fn stream(seed: u64, purpose: u64) -> Rng {
     Rng::new(mix(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ mix(purpose)))
 }
 
 impl QueueSize {
-    /// The size in bytes, for a port of this speed in a network of this base round trip.
+    /// Returns the size in bytes, for a port with the given speed in a network with the given base
+    /// round trip.
     fn bytes(self, rate_bps: u64, rtt_ps: u64) -> u64 {
         match self {
             Self::Bytes(bytes) => bytes,
@@ -423,13 +431,15 @@ impl QueueSize {
 }
 
 impl PortRules {
-    /// The network's base round trip with packets of this size.
+    /// Returns the base round trip of the longest path in the network in picoseconds, with full
+    /// packets and acknowledgements.
     fn rtt_ps(&self, topology: &Topology) -> u64 {
         topology.diameter_rtt_ps(self.packet_bytes.into(), ACK_BYTES.into())
     }
 }
 
-/// Queue of every port in bytes; `None` for hosts, which never queue.
+/// Returns the queue limit of every port in bytes; `None` for ports of hosts, because a host sends
+/// only when its link is free.
 fn queue_bytes(topology: &Topology, rules: &PortRules) -> Vec<Option<u64>> {
     let rtt_ps = rules.rtt_ps(topology);
     let by_rule = |rate_bps| rules.queue.bytes(rate_bps, rtt_ps);
@@ -463,8 +473,8 @@ fn egress_ports(topology: &Topology, queues: &[Option<u64>], rules: &PortRules) 
     topology.ports.iter().zip(queues).map(one).collect()
 }
 
-/// Width of the event list's finest slots: about thirty events each when every port is busy with
-/// full packets.
+/// Returns the width of the event list's finest slots, as a power of two in picoseconds. If every
+/// port is busy with full packets, such a slot holds about thirty events.
 fn slot_shift(topology: &Topology, rules: &PortRules) -> u32 {
     let per_ps: f64 = topology
         .ports

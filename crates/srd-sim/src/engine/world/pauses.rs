@@ -1,9 +1,9 @@
-//! Effects of pauses on links and flows, and deadlocks.
+//! Effects of pause frames on links and flows, and detection of deadlocks.
 //!
-//! **Held.** A flow is held while a packet of it waits at a paused port, or its host is paused.
-//! **Congested.** When a switch stops a sender, the cause is the egress port that holds most of the
-//! bytes from there. It is congested if its first packet waited for the link alone; if a pause held
-//! that packet, congestion has spread.
+//! **Held.** A flow is held while one of its packets waits at a paused port, or its host is paused.
+//! **Congested.** When a switch pauses a sender, the cause is the egress port with most of the
+//! bytes from this sender. The port is congested if its first packet waited only for the link. If a
+//! pause held that packet, congestion has spread from another switch.
 //! **Victims** are flows that were held although no congested port is on their path.
 //! **Deadlock.** Some paused ports wait for each other in a circle: see [`World::stuck`].
 
@@ -16,33 +16,35 @@ use crate::engine::event::Kind;
 use crate::engine::node::{Body, FlowId, Node};
 use crate::engine::topology::End;
 
-/// Interval at which a network with paused ports is searched for a deadlock.
+/// Time between two searches for a deadlock while ports are paused, in picoseconds.
 pub const DEADLOCK_CHECK_PS: u64 = 10 * US;
 
 /// A link whose sender was paused.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct PausedLink {
-    /// Name of the link.
+    /// Name of the link, as scenarios use it.
     pub link: String,
-    /// Number of pauses.
+    /// Number of times that the sender of the link was paused.
     pub pauses: u32,
-    /// Total time of the pauses.
+    /// Total time of the pauses in microseconds.
     pub paused_us: f64,
 }
 
-/// Ports that wait for each other in a circle.
+/// Ports in a lossless network that wait for each other in a circle.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct Deadlock {
-    /// Time when it was found, a few microseconds after it formed.
+    /// Simulated time in microseconds at which the deadlock was found, a few microseconds after it
+    /// formed.
     pub at_us: f64,
-    /// The links of the circle: each waits for the next, the last for the first.
+    /// The links of the circle. Each link waits for the next, and the last link waits for the
+    /// first.
     pub circle: Vec<String>,
     /// Number of links that will never send again: the links of the circle, and links that wait for
-    /// it.
+    /// them.
     pub links: usize,
 }
 
-/// Time for which a flow was held.
+/// Time for which pauses held a flow.
 #[derive(Clone, Copy, Debug, Default)]
 struct HoldTime {
     total_ps: u64,
@@ -57,14 +59,14 @@ impl HoldTime {
     }
 }
 
-/// The record of a world's pauses.
+/// Record of all pauses in a world.
 #[derive(Default)]
 pub(super) struct Pauses {
     frames: u64,
     congested: Vec<bool>,
-    // By flow; the list grows on demand.
+    // By flow: time for which it was held. The list grows on demand.
     held: Vec<HoldTime>,
-    // Flows that each host sends; filled once a host was paused.
+    // By host: flows that it sends. Filled when a host's pause ends for the first time.
     flows: BTreeMap<u32, Vec<u32>>,
     check_pending: bool,
     deadlock: Option<Deadlock>,
@@ -84,33 +86,33 @@ impl Pauses {
     }
 }
 
-/// A flow that was held.
+/// A flow that pauses held.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct HeldFlow {
     /// Number of the flow.
     pub flow: FlowId,
     /// Time for which pauses delayed the flow, in microseconds.
     pub held_us: f64,
-    /// Whether the flow crosses no congested port.
+    /// Whether no congested port is on the path of the flow.
     pub is_victim: bool,
 }
 
-/// Effects of pauses in a run.
+/// Effects of pause frames in a run.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct PauseReport {
-    /// Pause frames that stopped a port.
+    /// Number of pause frames that began a pause.
     pub frames: u64,
-    /// Links that were paused, the longest pause first.
+    /// Links that were paused, the link with the longest total pause first.
     pub links: Vec<PausedLink>,
-    /// Names of congested ports.
+    /// Names of the congested ports, where the cause of a pause was the link alone.
     pub congested: Vec<String>,
-    /// Flows that were held.
+    /// Flows that pauses held.
     pub held: Vec<HeldFlow>,
-    /// The first deadlock.
+    /// The first deadlock; `None` if there was no deadlock.
     pub deadlock: Option<Deadlock>,
 }
 
-/// Flow of a packet, if the packet contains its number.
+/// Returns the flow of a packet, if the packet contains the flow's number.
 fn flow_of(body: &Body) -> Option<u32> {
     match body {
         Body::Roce(packet) => Some(packet.flow),
@@ -120,7 +122,8 @@ fn flow_of(body: &Body) -> Option<u32> {
 }
 
 impl<N: Node> World<N> {
-    /// Notes that a switch stops the sender of a link.
+    /// Records that a switch pauses the sender of the link `far`, and the congested port that is
+    /// the cause.
     pub(super) fn note_stop(&mut self, far: u32) {
         let queues = &self.lossless.queues;
         let share = |&port: &u32| {
@@ -140,7 +143,7 @@ impl<N: Node> World<N> {
         self.schedule_check();
     }
 
-    /// Ports through which packets leave the switch at the end of a link.
+    /// Returns the ports through which packets leave the switch at the end of a link.
     fn egress_ports(&self, link: u32) -> impl Iterator<Item = u32> + use<N> {
         let ranges = match self.topology.ports[link as usize].to {
             End::Host(_) => [(0, 0); 2],
@@ -152,14 +155,14 @@ impl<N: Node> World<N> {
         ranges.into_iter().flat_map(|(first, count)| first..first + count)
     }
 
-    /// Notes that a packet leaves a queue in which pauses held it for `held_ps`.
+    /// Records that a packet leaves a queue after pauses have held it for `held_ps`.
     pub(super) fn note_held(&mut self, packet: u32, held_ps: u64) {
         if let Some(flow) = flow_of(&self.packets.peek(packet).body) {
             self.lossless.pauses.hold(flow, self.now_ps - held_ps, self.now_ps);
         }
     }
 
-    /// Notes that a host that was paused since `since_ps` may send again.
+    /// Records that a host may send again after a pause since `since_ps`.
     pub(super) fn note_host_held(&mut self, host: u32, since_ps: u64) {
         if self.lossless.pauses.flows.is_empty() {
             let mut flows: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
@@ -186,8 +189,8 @@ impl<N: Node> World<N> {
         }
     }
 
-    /// Searches for a deadlock, and schedules another search if none was found and a port is
-    /// stopped.
+    /// Searches for a deadlock. Schedules another search if there is no deadlock and a switch has
+    /// paused a port.
     pub(super) fn check_deadlock(&mut self) {
         self.lossless.pauses.check_pending = false;
         let stuck = self.stuck();
@@ -206,10 +209,11 @@ impl<N: Node> World<N> {
         });
     }
 
-    /// Ports that will never send again. Such a port is paused by a switch that holds more than XON
-    /// of its bytes in queues of ports that will never send again either. The result is the largest
-    /// such set. The search starts with all paused ports. It removes each port whose pause ends
-    /// when the ports outside of the set drain, until nothing changes.
+    /// Returns the ports that will never send again: the largest set of paused ports in which each
+    /// port waits for others of the set. The switch that has paused a port ends the pause when at
+    /// most XON of the port's bytes are left. So a port is in the set if more than XON of its bytes
+    /// wait in queues of ports of the set. The search begins with all paused ports, and removes
+    /// ports that do not meet this condition until nothing changes.
     fn stuck(&self) -> BTreeSet<u32> {
         let (queues, ingress) = (&self.lossless.queues, &self.lossless.ingress);
         let is_stopped = |port: &u32| {
@@ -234,7 +238,8 @@ impl<N: Node> World<N> {
         }
     }
 
-    /// Finds a circle among ports that are stuck: each waits for the next.
+    /// Returns a circle of ports, out of ports that will never send again: each port waits for the
+    /// next.
     fn circle(&self, stuck: &BTreeSet<u32>) -> Vec<u32> {
         let waits_for = |port: u32| {
             let holds = |next: &&u32| {
@@ -253,8 +258,8 @@ impl<N: Node> World<N> {
         way
     }
 
-    /// Effects of pauses, if the network is lossless. `hash` is the hash of a flow's packets, all
-    /// of which take one path.
+    /// Returns the effects of pause frames, or `None` if the network is not lossless. `hash`
+    /// returns the hash of a flow's packets, all of which take one path.
     pub fn pauses(&self, hash: impl Fn(FlowId) -> u32) -> Option<PauseReport> {
         if !self.lossless.is_on() {
             return None;
@@ -288,7 +293,7 @@ impl<N: Node> World<N> {
         })
     }
 
-    /// Times for which flows were held, including those that are held now.
+    /// Returns the time for which each flow was held, pauses that still last included.
     fn held_until_now(&self) -> Vec<HoldTime> {
         let now_ps = self.now_ps;
         let mut held = self.lossless.pauses.held.clone();

@@ -1,8 +1,8 @@
-//! Recording over time: goodput of flows, depth of queues, load of ports. Without a configuration
-//! it costs nothing.
+//! Recording over time: goodput of flows, length of queues, load of ports. If nothing is
+//! configured, there is no cost.
 //!
-//! Bound: [`VALUES_MAX`] values. Before there are more, pairs of samples are merged, and from then
-//! on the distance between samples is twice as long.
+//! Bound: [`VALUES_MAX`] values. When this number is reached, pairs of samples are merged, and the
+//! time between later samples is twice as long.
 
 use serde::Serialize;
 
@@ -10,30 +10,32 @@ use super::{World, WorldError, agenda};
 use crate::engine::event::Kind;
 use crate::engine::node::Node;
 
-/// Largest number of values that are recorded, including the overhead of each sample.
+/// Largest number of recorded values, including the overhead of each sample.
 const VALUES_MAX: usize = 1 << 25;
-/// Overhead of a sample apart from its values, in values.
+/// Overhead of a sample in memory, in units of one value.
 const SAMPLE_VALUES: usize = 16;
 
-/// Values to record.
+/// Selection of the values to record.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Sampling {
-    /// Time between samples.
+    /// Time between samples, in picoseconds.
     pub interval_ps: u64,
     /// Whether to record every flow's goodput.
     pub flows: bool,
     /// Names of ports whose queue is recorded.
     pub queues: Vec<String>,
-    /// Names of ports whose load is recorded: a leaf's uplinks show the share of each path.
+    /// Names of ports whose load is recorded. The loads of a leaf's uplinks show how much each path
+    /// is used.
     pub loads: Vec<String>,
 }
 
-/// Recorded values. Every inner list has one value for each flow or port.
+/// Recorded values. Each inner list of a sample has one value for each flow or port.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize)]
 pub struct Series {
-    /// Time between samples: that of the configuration, unless there were too many samples.
+    /// Time between samples in picoseconds: the configured time, or a multiple of it if there were
+    /// too many samples.
     pub interval_ps: u64,
-    /// Time of each sample.
+    /// Time of each sample, in picoseconds.
     pub at_ps: Vec<u64>,
     /// Bytes that each flow delivered since the previous sample.
     pub flow_bytes: Vec<Vec<u64>>,
@@ -55,7 +57,7 @@ impl Series {
         self.flow_bytes.iter().map(sum).collect()
     }
 
-    /// Merges pairs of samples; a last sample without a partner stays unchanged.
+    /// Merges pairs of samples. If their number is odd, the last sample stays unchanged.
     fn coarsen(&mut self) {
         self.interval_ps *= 2;
         let mut at = 0;
@@ -80,17 +82,18 @@ fn merge(samples: &mut Vec<Vec<u64>>, both: impl Fn(u64, u64) -> u64) {
     samples.shrink_to_fit();
 }
 
-/// The recorder of a world.
+/// The recorder of values in a world.
 pub(super) struct Sampler {
     series: Series,
     flows: bool,
     flow_totals: Vec<u64>,
     queue_ports: Vec<u32>,
-    /// Largest number of bytes that ever waited at each of these ports, up to the last sample.
+    /// Largest number of bytes that ever waited at each port of `queue_ports`, up to the last
+    /// sample.
     queue_peaks: Vec<u64>,
     load_ports: Vec<u32>,
     load_totals: Vec<u64>,
-    /// Largest number of samples that are kept.
+    /// Largest number of samples. When it is reached, pairs of samples are merged.
     pub(super) samples_max: usize,
 }
 
@@ -99,8 +102,8 @@ impl Sampler {
         &self.series
     }
 
-    /// Largest number of bytes that ever waited at a port, up to the last sample, if it is
-    /// recorded.
+    /// Returns the largest number of bytes that ever waited at a port, up to the last sample; 0 if
+    /// the port's queue is not recorded.
     pub(super) fn queue_peak(&self, port: u32) -> u64 {
         let at = self.queue_ports.iter().position(|p| *p == port);
         at.map_or(0, |at| self.queue_peaks[at])
@@ -171,7 +174,7 @@ impl<N: Node> World<N> {
         }
         if !sampler.load_ports.is_empty() {
             let since = |(&port, total): (&u32, &mut u64)| {
-                // Bytes that have been accepted and do not wait any more have been sent.
+                // Bytes that the port has accepted and that no longer wait have been sent.
                 let egress = &self.ports[port as usize];
                 let waits = egress.backlog_bytes(self.now_ps);
                 let bytes = egress.bytes().saturating_sub(waits).max(*total);

@@ -1,4 +1,5 @@
-//! Operations of ranks: their starts, their ends, and the operations that wait for these.
+//! Operations of ranks (send, receive, calculate): their starts, their ends, and the operations
+//! that wait for them.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, VecDeque};
@@ -8,26 +9,28 @@ use crate::engine::event::Kind;
 use crate::engine::node::Node;
 use crate::workload::schedule::{Action, Lists, Schedule};
 
-/// Replaces the number of waits of an operation that has begun.
+/// Value in [`Progress::open`] of an operation that has begun.
 const BEGUN: u32 = u32::MAX;
 
-/// Progress of a schedule.
+/// Progress of a schedule of operations.
 pub struct Progress {
     schedule: Schedule,
     behind_end: Lists,
     behind_begin: Lists,
-    // Number of operations for which each still waits; `BEGUN` once it has begun.
+    // By operation: number of operations for which it still waits; `BEGUN` once it has begun.
     open: Vec<u32>,
-    // By flow: its send, its receive, and whether every byte has arrived.
+    // By flow: the operation that sends it, the operation that receives it, and whether every byte
+    // has arrived.
     flows: Vec<(u32, u32, bool)>,
-    // The busy processors of ranks, with the calculations that wait for them.
+    // The busy processors, by rank and processor number, each with the calculations that wait for
+    // it.
     busy: BTreeMap<(u32, u32), VecDeque<u32>>,
     calculations: BinaryHeap<Reverse<(u64, u32)>>,
     left: usize,
     is_begun: bool,
-    // Time when the last operation of each rank was done.
+    // By rank: time in picoseconds of the end of its last operation so far.
     done_ps: Vec<u64>,
-    // Flows that begin now, and new entries for the agenda.
+    // Flows to be started now, and times in picoseconds for new entries of the agenda.
     to_start: VecDeque<u32>,
     to_wake: Vec<u64>,
 }
@@ -63,7 +66,7 @@ impl Progress {
         }
     }
 
-    /// The schedule.
+    /// Returns the schedule whose progress this is.
     pub fn schedule(&self) -> &Schedule {
         &self.schedule
     }
@@ -73,24 +76,26 @@ impl Progress {
         self.left == 0
     }
 
-    /// Operations that are not done.
+    /// Returns the number of operations that are not done.
     pub fn left(&self) -> usize {
         self.left
     }
 
-    /// Time when the last operation of each rank was done, in picoseconds; zero before that.
+    /// Returns, for each rank, the time in picoseconds at which its last operation so far ended; 0
+    /// if no operation has ended.
     pub fn done_ps(&self) -> &[u64] {
         &self.done_ps
     }
 
-    /// Begins the operations that wait for nothing.
+    /// Begins all operations that do not wait for another operation.
     fn begin(&mut self, now_ps: u64) {
         let free = (0_u32..).zip(&self.open).filter(|(_, open)| **open == 0);
         let free: Vec<u32> = free.map(|(operation, _)| operation).collect();
         self.go_on(free, Vec::new(), now_ps);
     }
 
-    /// Begins and ends operations, and all operations that can begin because of these.
+    /// Begins and ends the given operations, and all operations that can begin or end because of
+    /// them.
     fn go_on(&mut self, begins: Vec<u32>, ends: Vec<u32>, now_ps: u64) {
         let (mut begins, mut ends) = (VecDeque::from(begins), VecDeque::from(ends));
         loop {
@@ -146,13 +151,13 @@ impl Progress {
         *done = now_ps.max(*done);
     }
 
-    /// Ends the send of a flow: its sender has the last acknowledgement.
+    /// Ends the send operation of a flow, whose sender has got the last acknowledgement.
     pub(super) fn sent(&mut self, flow: u32, now_ps: u64) {
         let send = self.flows[flow as usize].0;
         self.go_on(Vec::new(), vec![send], now_ps);
     }
 
-    /// Notes that every byte of a flow has arrived, and ends the receive if it has begun.
+    /// Records that every byte of a flow has arrived. Ends the receive operation if it has begun.
     pub(super) fn received(&mut self, flow: u32, now_ps: u64) {
         let (_, receive, is_there) = &mut self.flows[flow as usize];
         *is_there = true;
@@ -162,7 +167,8 @@ impl Progress {
         }
     }
 
-    /// Ends the calculations that are due, and begins the next ones on their processors.
+    /// Ends the calculations that are due, and begins the next calculation on each of their
+    /// processors.
     fn calculated(&mut self, now_ps: u64) {
         while let Some(&Reverse((at_ps, operation))) = self.calculations.peek() {
             if at_ps > now_ps {
@@ -190,14 +196,14 @@ impl Progress {
 }
 
 impl<N: Node> World<N> {
-    /// Adds the first entry of a schedule to the agenda: its start.
+    /// Schedules the start of the operations, if the workload has a schedule.
     pub(super) fn schedule_operations(&mut self) {
         if self.flows.progress().is_some() {
             self.schedule(0, Kind::Agenda, agenda::OPERATIONS);
         }
     }
 
-    /// Begins the schedule, or ends calculations.
+    /// Begins the schedule at the first call; at later calls ends the calculations that are due.
     pub(super) fn act_on_operations(&mut self) {
         let now_ps = self.now_ps;
         if let Some(progress) = self.flows.progress_mut() {
@@ -209,7 +215,7 @@ impl<N: Node> World<N> {
         self.follow_operations();
     }
 
-    /// Starts the flows of sends that have begun, and notes when calculations end.
+    /// Starts the flows of send operations that have begun, and schedules the ends of calculations.
     pub(super) fn follow_operations(&mut self) {
         while let Some(progress) = self.flows.progress_mut() {
             if let Some(at_ps) = progress.to_wake.pop() {
@@ -222,7 +228,7 @@ impl<N: Node> World<N> {
         }
     }
 
-    /// Progress of the workload's schedule, if it has one.
+    /// Returns the progress of the workload's schedule, if it has a schedule.
     pub fn progress(&self) -> Option<&Progress> {
         self.flows.progress()
     }

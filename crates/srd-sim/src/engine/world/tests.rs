@@ -1,4 +1,5 @@
-//! The engine as a whole: conservation, determinism, exact times, and effects of faults.
+//! Tests of the whole engine: conservation of packets, determinism, exact times, and effects of
+//! faults.
 
 use proptest::prelude::*;
 
@@ -36,8 +37,8 @@ fn one_flow(src: u32, dst: u32, bytes: u64) -> Workload {
 
 #[test]
 fn lone_flow_takes_its_serialisation_and_one_round_trip() {
-    // The window is 45 packets, so nothing waits for acknowledgements; 44 is a multiple of the four
-    // packets that are acknowledged at once.
+    // The window is 45 packets, so the sender never waits for acknowledgements. The receiver
+    // acknowledges every fourth packet, and 44 is a multiple of four.
     let packets = 44;
     let tree = ClosSpec::fat_tree(8, [1, 1], &links()).build().unwrap();
     let mut world = world(tree, one_flow(0, 127, packets * 4086), WorldConfig::default());
@@ -48,7 +49,7 @@ fn lone_flow_takes_its_serialisation_and_one_round_trip() {
     world.check_conservation().unwrap();
 }
 
-/// A node without a call: it has a timer from the beginning.
+/// A node that has a timer from the beginning, before any call of the node.
 struct Alarm {
     due: Option<Instant>,
     rang: Option<Instant>,
@@ -167,8 +168,8 @@ fn dead_link_swallows_exactly_what_leaves_while_it_is_down() {
     world.check_conservation().unwrap();
 }
 
-/// Packets lost on a dead link between these times, in a network in which every host sends all the
-/// time to a host in the other half.
+/// Returns the numbers of packets lost on a failed link in several periods. Every host sends all
+/// the time to a host in the other half of the network.
 fn lost_in_each_window(tree: Topology, link: &str, convergence_us: Option<f64>) -> Vec<u64> {
     let hosts = tree.hosts;
     let fault = Fault::LinkDown { links: link.to_owned(), at_us: 50.0, until_us: Some(300.0) };
@@ -185,8 +186,9 @@ fn lost_in_each_window(tree: Topology, link: &str, convergence_us: Option<f64>) 
     windows.to_vec()
 }
 
-/// Both directions of the link are withdrawn everywhere: the leaf below it uses other uplinks, and
-/// remote leaves do not route through its spine. Packets that were on their way are still lost.
+/// After convergence, no switch uses either direction of the failed link: the leaf below it uses
+/// other uplinks, and remote leaves do not route through its spine. Packets that are on their way
+/// are still lost.
 #[test]
 fn switches_stop_choosing_a_dead_link_after_the_time_of_convergence() {
     let two_tiers = || leaf_spine(4, 4, 4);
@@ -206,7 +208,8 @@ fn switches_stop_choosing_a_dead_link_after_the_time_of_convergence() {
     }
 }
 
-/// A host with a dead link, and a leaf whose links are all dead, have no other route.
+/// Packets to a host with a failed link, or to a leaf with failed links only, are lost, because
+/// there is no other route.
 #[test]
 fn packets_without_any_way_are_lost_where_they_were_before() {
     for link in ["leaf0->host0", "leaf0-spine"] {
@@ -224,7 +227,7 @@ fn packets_without_any_way_are_lost_where_they_were_before() {
     }
 }
 
-/// A link that is down for less time than routing takes is never withdrawn.
+/// A link that is down for less than the time of convergence stays in use.
 #[test]
 fn a_link_is_chosen_again_after_its_repair() {
     let tree = leaf_spine(2, 2, 4);
@@ -317,7 +320,7 @@ fn background_load_takes_its_share_and_no_more() {
     let mut world = world(leaf_spine(2, 2, 2), workload, WorldConfig::default());
     assert_eq!(world.run(SECOND_PS), Ended::Finished);
     let fct_us = world.flows()[0].finished_ps.unwrap() / US;
-    // 60 Gb/s are left for the flow.
+    // The background load leaves 60 Gb/s for the flow.
     assert!((560..620).contains(&fct_us), "{fct_us}");
     world.run_until(2_000 * US);
     assert_eq!(world.counters().dropped_total(), 0);
@@ -330,7 +333,7 @@ fn samples_add_up_to_the_totals() {
     samples_add_up(usize::MAX);
 }
 
-/// Many samples at a short distance took all memory.
+/// In an earlier version, many samples at a short distance used all memory.
 #[test]
 fn regression_samples_are_bounded_and_still_add_up() {
     samples_add_up(7);

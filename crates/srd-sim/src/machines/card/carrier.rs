@@ -1,16 +1,16 @@
-//! Connection between the hosts of a cloud: the stage and the endpoint of each host, as in
-//! `srd card up`.
+//! Connection between the hosts of a cloud: the ENA Express layer and the SRD endpoint of each
+//! host, as in `srd card up`.
 //!
 //! ```text
 //!  Card --to_host--> stage: queues, tenants in turns --> endpoint --packets--> link of the world
 //!  Card <-Arrival--- stage: order by flow            <-- endpoint <--packets-- link of the world
 //! ```
 //!
-//! A frame uses SRD over all paths if ENA Express is on for its interfaces. Any other frame goes
-//! plainly, one datagram for each packet, on the path that its hash selects. Each host is a node of
-//! one shard. Frames wait until the peer has agreed to take them.
+//! A frame uses SRD over all paths if ENA Express is on for its interfaces. Any other frame is sent
+//! plainly: one unreliable datagram for each packet, on the path that its hash selects. Each host
+//! is a node of one shard. Frames for a peer wait until the peer has agreed to receive them.
 //!
-//! Bounds: those of the stage ([`srd_card::Express`]) and of the endpoint.
+//! Bounds: those of the ENA Express layer ([`srd_card::Express`]) and of the endpoint.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -26,24 +26,25 @@ use crate::engine::hash::mix;
 use crate::engine::nic::{self, Totals, address};
 use crate::engine::node::{HostId, Packet};
 
-/// Bits between the epochs of two runs: an endpoint counts its contexts up from its epoch.
+/// Number of bits by which the epochs of a host's runs are apart, because an endpoint numbers its
+/// contexts upwards from its epoch.
 const EPOCH_BITS: u32 = 32;
 
 /// Configuration of a [`Carrier`].
 #[derive(Clone, Debug)]
 pub(crate) struct CarrierConfig {
-    /// The endpoint's configuration.
+    /// Configuration of the host's endpoint.
     pub(crate) endpoint: Config,
-    /// Seed of the world.
+    /// Seed of all random values of the world.
     pub(crate) seed: u64,
-    /// The other hosts, with their names.
+    /// Peers of the host, with their names.
     pub(crate) peers: Vec<(HostId, Arc<str>)>,
 }
 
-/// A frame that another host has sent.
+/// A frame that has arrived from another host.
 #[derive(Debug)]
 pub(crate) struct Arrival {
-    /// The name of the host.
+    /// Name of the host that sent the frame.
     pub(crate) from: Arc<str>,
     /// Sender, receiver and route of the frame.
     pub(crate) envelope: Envelope,
@@ -52,25 +53,25 @@ pub(crate) struct Arrival {
     pub(crate) frame: Vec<u8>,
 }
 
-/// The stage and the endpoint.
+/// The ENA Express layer and the endpoint of a host.
 pub(crate) struct Carrier {
     host: HostId,
     config: CarrierConfig,
     endpoint: Endpoint,
     express: Express,
-    /// Slots of the peers, by host name.
+    /// By host name of a peer: its slot in the ENA Express layer.
     slots: BTreeMap<Arc<str>, PeerSlot>,
-    /// Host names of the peers, by slot.
+    /// By slot of a peer: its host name.
     names: Vec<Arc<str>>,
     epoch: u64,
     buf: TransmitBuf,
     arrivals: Vec<Arrival>,
-    /// Frames whose trailer is no envelope, and frames for an unknown host.
+    /// Number of frames with a trailer that is not an envelope, and of frames for an unknown host.
     malformed: u64,
     past: Totals,
 }
 
-/// Collector of the frames that arrive.
+/// Receiver of arriving frames, which collects them in a list.
 struct Inward<'a> {
     names: &'a [Arc<str>],
     arrivals: &'a mut Vec<Arrival>,
@@ -90,7 +91,8 @@ impl Arrivals for Inward<'_> {
     }
 }
 
-/// Guest of an overlay that drops all frames: a host of a cloud has no such guest.
+/// A guest that drops all frames. Hosts of a cloud have no guest of an overlay network, but a call
+/// requires one.
 struct Nobody;
 
 impl Guest for Nobody {
@@ -103,7 +105,8 @@ fn endpoint(config: &CarrierConfig, host: HostId, epoch: u64, now: Instant) -> E
         .expect("the configuration was checked")
 }
 
-/// Creates the stage of a run. Each run has its own secret, so its flow numbers begin elsewhere.
+/// Creates the ENA Express layer for one run of a host. Each run has a different secret, so its
+/// flow numbers differ from those of earlier runs.
 fn stage(config: &CarrierConfig, host: HostId, epoch: u64, endpoint: &mut Endpoint) -> Express {
     let secret = Secret::known(mix(config.seed ^ mix(u64::from(host.0) << EPOCH_BITS ^ epoch)));
     Express::new(StageConfig { cloud: true, secret, ..StageConfig::default() }, endpoint)
@@ -148,28 +151,30 @@ impl Carrier {
         }
     }
 
-    /// Largest packet, in bytes, that can go without SRD.
+    /// Returns the length of the largest packet that can be sent without SRD, in bytes.
     pub(crate) fn bytes_max(&self) -> usize {
         let all = self.slots.values().map(|slot| self.express.cloud_bytes_max(*slot));
         all.min().unwrap_or(usize::MAX)
     }
 
-    /// The stage's counters.
+    /// Returns the counters of the ENA Express layer.
     pub(crate) fn counters(&self) -> Counters {
         self.express.counters()
     }
 
-    /// Frames that were no envelope, or for an unknown host.
+    /// Returns the number of frames with a trailer that is not an envelope, and of frames for an
+    /// unknown host.
     pub(crate) fn malformed(&self) -> u64 {
         self.malformed
     }
 
-    /// The endpoint's counters over all runs of the host.
+    /// Returns the endpoint's packet counters since the start of the simulation, restarts included.
     pub(crate) fn totals(&self) -> Totals {
         self.past + Totals::of(self.endpoint.stats())
     }
 
-    /// Packets that the stage and the endpoint dropped, by cause.
+    /// Returns a text with the numbers of packets that the ENA Express layer and the endpoint
+    /// dropped, by cause.
     pub(crate) fn drops(&self) -> String {
         let counters = self.express.counters();
         let of_stage = counters.drops().map(|(name, n)| (name.to_owned(), n));
@@ -179,7 +184,7 @@ impl Carrier {
         all.map(|(name, n)| format!("{n} {name}")).collect::<Vec<_>>().join(", ")
     }
 
-    /// Queues a frame of the card for another host.
+    /// Passes a frame of the card for another host to the ENA Express layer.
     pub(crate) fn send(&mut self, now: Instant, way: &FrameRoute<'_>, frame: Vec<u8>) {
         let Some(&to) = self.slots.get(way.host) else {
             self.malformed += 1;
@@ -187,7 +192,7 @@ impl Carrier {
         };
         let parcel = Parcel {
             to,
-            // Number zero belongs to no tenant.
+            // The number 0 belongs to no tenant.
             tenant: way.instance.saturating_add(1),
             interface: way.envelope.sender(),
             trailer: way.envelope.trailer(),
@@ -196,7 +201,8 @@ impl Carrier {
         self.express.from_cloud(now, parcel, frame);
     }
 
-    /// Takes a packet from the wire. Returns false if the packet does not belong to the transport.
+    /// Processes a packet from the network. Returns false if the packet is not a packet of the
+    /// transport.
     pub(crate) fn on_packet(&mut self, now: Instant, packet: &mut Packet) -> bool {
         let is_sealed = self.config.endpoint.protection.is_on();
         let Some((meta, bytes)) = nic::open(now, packet, is_sealed) else { return false };
@@ -212,7 +218,7 @@ impl Carrier {
         true
     }
 
-    /// Runs timers that are due.
+    /// Processes the timers that are due.
     pub(crate) fn on_timer(&mut self, now: Instant) {
         self.endpoint.handle_timeout(now);
         self.events(now);
@@ -221,18 +227,18 @@ impl Carrier {
         self.pump(now);
     }
 
-    /// Time when [`Carrier::on_timer`] has to be called.
+    /// Returns the time when [`Carrier::on_timer`] has to be called; `None` if no timer is set.
     pub(crate) fn next_timer(&self) -> Option<Instant> {
         let of_both = [self.endpoint.poll_timeout(), self.express.poll_timeout()];
         of_both.into_iter().flatten().min()
     }
 
-    /// Hands frames over to the transport. Returns whether there were any.
+    /// Passes waiting frames to the endpoint. Returns whether there were any.
     pub(crate) fn pump(&mut self, now: Instant) -> bool {
         self.express.pump(now, &mut self.endpoint) > 0
     }
 
-    /// Fills a slot with the next packet. Returns false if there is no packet.
+    /// Fills a slot with the next packet of the endpoint. Returns false if there is no packet.
     pub(crate) fn poll(&mut self, now: Instant, slot: &mut Packet) -> bool {
         self.buf.clear();
         let transmit = self.endpoint.poll_transmit(now, &mut self.buf);
@@ -244,7 +250,7 @@ impl Carrier {
         transmit.is_some()
     }
 
-    /// Takes the frames that have arrived.
+    /// Removes and returns the frames that have arrived.
     pub(crate) fn take_arrivals(&mut self) -> Vec<Arrival> {
         std::mem::take(&mut self.arrivals)
     }
@@ -255,7 +261,7 @@ impl Carrier {
         }
     }
 
-    /// Starts the host again, without any state of its earlier run.
+    /// Restarts the host, without any state of its earlier run.
     pub(crate) fn restart(&mut self, now: Instant) {
         self.past = self.totals();
         self.epoch += 1;

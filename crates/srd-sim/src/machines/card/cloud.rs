@@ -1,4 +1,4 @@
-//! Instances of one subnet, each on a host of its own, as the text of a `vpc.toml`.
+//! Instances of one subnet, each on a separate host, as the text of a `vpc.toml`.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -14,30 +14,33 @@ use srd_vpc::object::World;
 
 use crate::engine::node::HostId;
 
-/// Host part of the first host's address: EC2 reserves the first four addresses of a subnet.
+/// Host part of the IP address of host 0: EC2 reserves the first four addresses of a subnet.
 pub(super) const FIRST: u32 = 10;
 
-/// Types and rules of the instances: senders on the first hosts, and one receiver on the next host.
+/// Description of instances in one subnet: types and rules. The first hosts have one sender each,
+/// and the next host has the receiver.
 #[derive(Clone, Debug)]
 pub struct Pair {
-    /// Types of a sender and of the receiver.
+    /// Instance types of the senders and of the receiver.
     pub kinds: [&'static str; 2],
-    /// Number of instances that send.
+    /// Number of instances that send, each on a separate host.
     pub senders: u32,
     /// Whether the instances are in one cluster placement group.
     pub clustered: bool,
-    /// Whether the interfaces have ENA Express.
+    /// Whether ENA Express is on for the interfaces.
     pub express: bool,
     /// Inbound rules of the security group, as phrases of a `vpc.toml`.
     pub ingress: &'static str,
     /// Outbound rules of the security group, as phrases of a `vpc.toml`.
     pub egress: &'static str,
-    /// Time for which full credits carry the peak rate; that of the profile if `None`.
+    /// Time for which full credits carry the peak rate; `None` means the time of the instance
+    /// type's profile.
     pub burst: Option<Duration>,
 }
 
 impl Pair {
-    /// Two instances of one type in one placement group, whose security group admits everything.
+    /// Returns the description of two instances of one type in one placement group. Their security
+    /// group admits all packets.
     pub const fn of(kind: &'static str) -> Self {
         Self {
             kinds: [kind, kind],
@@ -73,12 +76,12 @@ impl Pair {
     }
 }
 
-/// Name of a host in envelopes and rules.
+/// Returns the name of a host in envelopes and rules.
 pub(super) fn name_of(host: HostId) -> Arc<str> {
     format!("host{}", host.0).into()
 }
 
-/// A pair with its objects.
+/// Instances of one subnet, with all objects of their cloud.
 #[derive(Clone, Debug)]
 pub struct Cloud {
     world: World,
@@ -87,10 +90,10 @@ pub struct Cloud {
 }
 
 impl Cloud {
-    /// The objects of a pair.
+    /// Creates the objects for a description of instances.
     ///
     /// # Errors
-    /// Describes the fault in a phrase or a type.
+    /// A description of the invalid phrase or type.
     pub fn new(pair: &Pair) -> Result<Self, String> {
         let file = srd_vpc_file::parse(&pair.text(), Path::new("the cloud of an experiment"));
         let world = file.map_err(|error| error.to_string())?.world;
@@ -106,17 +109,18 @@ impl Cloud {
         Ok(Self { world, senders: pair.senders, profiles })
     }
 
-    /// The profile of a host's instance.
+    /// Returns the profile (rates and limits) of the type of a host's instance.
     pub fn profile(&self, host: HostId) -> &Profile {
         &self.profiles[usize::from(host.0 >= self.senders)]
     }
 
-    /// Compiled rules for a host.
+    /// Returns the rules of the cloud, compiled for a host.
     pub fn rules(&self, host: HostId) -> Arc<Rules> {
         Arc::new(Rules::compile(&self.world, &name_of(host)))
     }
 
-    /// A host's card with its instance.
+    /// Creates the card of a host, with its instance. Returns the card and the port of the
+    /// instance.
     pub(super) fn card(&self, host: HostId, seed: u64) -> (Card, PortId) {
         let mut card = Card::new(&name_of(host), self.rules(host), Secret::known(seed));
         let eni = self.eni(host);

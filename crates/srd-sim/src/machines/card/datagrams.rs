@@ -1,4 +1,4 @@
-//! UDP at a constant rate, and single packets that begin flows of TCP and ICMP.
+//! Guests' datagrams: UDP at a constant rate, and single packets that begin flows of TCP and ICMP.
 //!
 //! ```text
 //! +-------------+---------+---------------------------+--------+------------------------+
@@ -18,43 +18,44 @@ use crate::engine::nic::inner_address;
 use crate::engine::node::{FlowSpec, HostId};
 
 const IP_BYTES: usize = 20;
-/// First byte of the IPv4 header: version 4, five words.
+/// First byte of the IPv4 header: version 4, header length of five words.
 const IP_FIRST: u8 = 0x45;
 const SYN: u8 = 2;
 const ECHO_REQUEST: u8 = 8;
-/// Smallest payload: it holds the flow's number.
+/// Smallest payload in bytes: it contains the number of the flow.
 pub const PAYLOAD_BYTES_MIN: u16 = 4;
-/// The first source port.
+/// First source port of datagrams.
 const SOURCE_FIRST: u16 = 20_000;
-/// First destination port, and the number of destination ports for each source port.
+/// First destination port. There are `DESTINATIONS` destination ports for each source port.
 const DESTINATION_FIRST: u16 = 1024;
 const DESTINATIONS: u64 = 60_000;
 
-/// Ports, or identifiers, of the datagrams of a plan.
+/// Protocol of a flow's datagrams, and choice of their ports or identifiers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Ports {
-    /// One pair of ports for all datagrams of a flow of the workload.
+    /// UDP with one pair of ports for all datagrams of a flow of the workload.
     One,
-    /// A pair of ports for each datagram, so that each is a flow.
+    /// UDP with a different pair of ports for each datagram, so that each datagram is a flow for
+    /// the card.
     Each,
-    /// TCP instead of UDP: packets that open connections to this port, each from a port of its own.
+    /// TCP: packets that open connections to this port, each from a different port.
     Syn(u16),
-    /// ICMP instead of UDP: echo requests, each with an identifier of its own.
+    /// ICMP: echo requests, each with a different identifier.
     Echo,
 }
 
-/// Plan by which a flow of the workload sends datagrams.
+/// Rate and form of the datagrams of a flow of the workload.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Datagrams {
-    /// Payload bytes of each datagram.
+    /// Number of payload bytes in each datagram.
     pub payload_bytes: u16,
-    /// Payload bits per second.
+    /// Rate in payload bits per second.
     pub rate_bps: u64,
-    /// Ports of the datagrams.
+    /// Protocol of the datagrams, and choice of their ports.
     pub ports: Ports,
 }
 
-/// A flow that sends datagrams.
+/// A flow of the workload that sends datagrams.
 #[derive(Debug)]
 pub(super) struct Source {
     spec: FlowSpec,
@@ -72,8 +73,8 @@ impl Source {
         Self { spec, plan, begun: now, sent: 0, all }
     }
 
-    /// Time when the next datagram is due, if there is one. It is computed from the beginning of
-    /// the flow, so that the rate is exact.
+    /// Returns the time when the next datagram is due; `None` if all datagrams have been sent. The
+    /// time is computed from the beginning of the flow, so that the rate is exact.
     pub(super) fn next(&self) -> Option<Instant> {
         if self.sent >= self.all {
             return None;
@@ -83,7 +84,7 @@ impl Source {
         Some(self.begun + Duration::from_nanos(u64::try_from(ns).unwrap_or(u64::MAX)))
     }
 
-    /// The frame of the next datagram.
+    /// Creates the frame of the next datagram.
     pub(super) fn frame(&mut self) -> Vec<u8> {
         let number = match self.plan.ports {
             Ports::One => u64::from(self.spec.id.0) * DESTINATIONS,
@@ -104,13 +105,13 @@ impl Source {
         write(&self.spec, &transport, self.plan.payload_bytes)
     }
 
-    /// The flow, if all its datagrams have been sent.
+    /// Returns the flow if all its datagrams have been sent, and `None` otherwise.
     pub(super) fn done(&self) -> Option<FlowSpec> {
         (self.sent >= self.all).then_some(self.spec)
     }
 }
 
-/// Transport header before the payload, with its protocol.
+/// Transport header of a datagram, with the number of its protocol.
 struct Transport {
     protocol: u8,
     header: Vec<u8>,
@@ -154,7 +155,8 @@ fn write(spec: &FlowSpec, transport: &Transport, payload_bytes: u16) -> Vec<u8> 
     frame
 }
 
-/// Reads the flow and the payload bytes of a datagram; `None` if the packet is no such datagram.
+/// Returns the flow and the number of payload bytes of a datagram; `None` if the packet has another
+/// form.
 pub(super) fn read(packet: &[u8]) -> Option<(u32, u32)> {
     if packet.first() != Some(&IP_FIRST) {
         return None;

@@ -1,7 +1,7 @@
-//! Segments that arrive one after the other and reach the guest's TCP together: its driver delays
-//! interrupts, and its kernel joins the segments that have arrived by then (GRO).
+//! Segments that arrive shortly after each other and reach the guest's TCP together. The guest's
+//! driver delays interrupts, and its kernel joins the segments that have arrived by then (GRO).
 //!
-//! Bound: [`OPEN_MAX`] connections, and one super-packet for each.
+//! Bound: [`OPEN_MAX`] connections, and one super-packet for each connection.
 
 use std::collections::VecDeque;
 
@@ -10,12 +10,13 @@ use srd_proto::{Duration, Instant};
 use crate::machines::express::frame::Framed;
 use crate::machines::tcp::segment::FLAG_PSH;
 
-/// Time for which the driver delays an interrupt after a packet: that of the ENA driver on EC2.
+/// Time from a packet to the interrupt of the guest: that of the ENA driver on EC2.
 pub(super) const INTERRUPT: Duration = Duration::from_micros(20);
-/// Connections whose segments wait; Linux has as many buckets in each receive queue.
+/// Largest number of connections with segments that wait for the interrupt. Linux has as many
+/// buckets in each receive queue.
 pub(super) const OPEN_MAX: usize = 64;
 
-/// Segments that wait for the interrupt, and those that the guest gets now.
+/// Segments that wait for the interrupt, and segments that are ready for the guest.
 #[derive(Debug)]
 pub(super) struct Joins {
     mss_bytes: u32,
@@ -29,8 +30,8 @@ impl Joins {
         Self { mss_bytes, open: Vec::new(), due: None, ready: VecDeque::new() }
     }
 
-    /// Takes a segment. A segment without data or with PSH is ready at once, behind the earlier
-    /// segments of its connection.
+    /// Adds a segment that has arrived. A segment without data or with PSH is ready at once, after
+    /// the earlier segments of its connection.
     pub(super) fn push(&mut self, now: Instant, next: Framed) {
         let of = |framed: &Framed| (framed.src, framed.dst, framed.ports);
         if let Some(at) = self.open.iter().position(|open| of(open) == of(&next)) {
@@ -56,19 +57,19 @@ impl Joins {
         self.open.push(next);
     }
 
-    /// Time when [`Joins::on_timer`] has to be called.
+    /// Returns the time when [`Joins::on_timer`] has to be called; `None` if no segment waits.
     pub(super) fn due(&self) -> Option<Instant> {
         self.due.filter(|_| !self.open.is_empty())
     }
 
-    /// Runs the interrupt, if it is due.
+    /// Makes all waiting segments ready if the interrupt is due.
     pub(super) fn on_timer(&mut self, now: Instant) {
         if self.due().is_some_and(|due| due <= now) {
             self.ready.extend(self.open.drain(..));
         }
     }
 
-    /// The next segment that the guest gets.
+    /// Removes and returns the next segment that is ready for the guest.
     pub(super) fn next(&mut self) -> Option<Framed> {
         self.ready.pop_front()
     }

@@ -1,6 +1,7 @@
-//! Hosts with the card of an instance. The guest uses the TCP model or sends datagrams at a
-//! constant rate. The production [`Card`](srd_card::vpc::Card) has the full rates of its instance
-//! type; the production [`Express`](srd_card::Express) and endpoint connect it to the other hosts.
+//! Hosts with the card of an EC2 instance. The guest uses the TCP model or sends datagrams at a
+//! constant rate. The production [`Card`](srd_card::vpc::Card) has the rates of its instance type.
+//! The production [`Express`](srd_card::Express) (the ENA Express layer) and the endpoint connect
+//! the card to the other hosts.
 //!
 //! ```text
 //!  TcpNode   --segments--> Bursts --frames--> Card --frame, route--> Carrier --> link of the world
@@ -10,16 +11,17 @@
 //!
 //! Frames are real IPv4 packets, super-packets among them. Between hosts they are packets of the
 //! transport, as `srd card up` sends them. A flow uses SRD over all paths if ENA Express is on for
-//! its interfaces; a super-packet then takes as few datagrams as hold it. Any other flow goes
-//! plainly on one path, one datagram for each packet. The guest's driver delays interrupts as the
-//! one on EC2 does, and its kernel joins the segments that have arrived meanwhile.
+//! its interfaces. A super-packet of such a flow needs as few datagrams as can contain it. Any
+//! other flow is sent plainly on one path: one unreliable datagram for each packet. The guest's
+//! driver delays interrupts as the driver on EC2 does, and its kernel joins the segments that
+//! arrive in this time.
 //!
 //! | file | what |
 //! |---|---|
-//! | `carrier` | stage and endpoint of a host |
+//! | `carrier` | ENA Express layer and endpoint of a host |
 //! | [`cloud`] | instances, as the text of a `vpc.toml` |
 //! | [`datagrams`] | sources of UDP datagrams, and their packets |
-//! | `joins` | segments that the guest takes together |
+//! | `joins` | segments that the guest processes together |
 //! | [`node`] | the host |
 
 pub(crate) mod carrier;

@@ -1,4 +1,4 @@
-//! The host: guest, card, stage and endpoint, and the order in which they work.
+//! The host: guest, card, ENA Express layer and endpoint, and the order in which they work.
 
 use std::sync::Arc;
 
@@ -22,45 +22,47 @@ use crate::machines::express::bursts::{Bursts, segments_max};
 use crate::machines::express::frame::{self, HEADER_BYTES};
 use crate::machines::tcp::{TcpConfig, TcpNode, TcpStats};
 
-/// Bytes of a packet on the wire below UDP payload: Ethernet with preamble and gap 38, IPv4 20, UDP
-/// 8.
+/// Number of bytes on the wire below the UDP payload of a packet: Ethernet with preamble and gap
+/// 38, IPv4 20, UDP 8.
 pub const OUTER_BYTES: u16 = 38 + 20 + 8;
-/// Packets that leave before the node takes packets of the guest again.
+/// Number of packets that the host sends before it processes further packets of the guest.
 const TURN_PACKETS: u32 = 16;
-/// Largest number of steps of expiry in one call of the timer.
+/// Largest number of steps of the card's expiry (of connections and similar entries) in one call of
+/// the timer.
 const EXPIRE_WORK: u32 = 16;
 
 /// Configuration of a [`CardNode`].
 #[derive(Clone, Debug)]
 pub struct CardNodeConfig {
-    /// The instances.
+    /// The instances of all hosts, and the rules of their cloud.
     pub cloud: Arc<Cloud>,
-    /// The guest's TCP. Its header bytes are those of the frames.
+    /// Configuration of the guest's TCP. Its header bytes are replaced by those of the frames.
     pub tcp: TcpConfig,
-    /// Plans by flow: a flow with a plan sends datagrams instead of a TCP stream.
+    /// By flow: plan of its datagrams. A flow without a plan is a TCP stream.
     pub datagrams: Arc<Vec<Option<Datagrams>>>,
-    /// The endpoint's configuration. Its packets also carry packets of guests that go plainly.
+    /// Configuration of the host's endpoint. Its packets also carry packets of guests that are sent
+    /// plainly (without SRD).
     pub endpoint: srd_proto::Config,
-    /// The peers of each host.
+    /// By host: its peers.
     pub peers: Arc<Vec<Vec<HostId>>>,
-    /// Seed of the world.
+    /// Seed of all random values of the world.
     pub seed: u64,
 }
 
 /// Counters of a host, in addition to those of its card.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Counts {
-    /// Arrived packets that do not belong to the transport.
+    /// Number of arrived packets that are not packets of the transport.
     pub foreign: u64,
-    /// Frames that the card handed to the guest and the guest could not parse.
+    /// Number of frames that the card passed to the guest and that the guest could not parse.
     pub unread: u64,
-    /// Datagrams that the guest sent.
+    /// Number of datagrams that the guest sent.
     pub datagrams_sent: u64,
-    /// Datagrams that the guest received.
+    /// Number of datagrams that the guest received.
     pub datagrams_received: u64,
 }
 
-/// The node.
+/// Node of a host with the card of an instance.
 pub struct CardNode {
     host: HostId,
     config: CardNodeConfig,
@@ -71,13 +73,13 @@ pub struct CardNode {
     joins: Joins,
     sources: Vec<Source>,
     carrier: Carrier,
-    // A packet on its way from or to the guest.
+    // The packet that is being passed from or to the guest.
     slot: Packet,
     turn_left: u32,
     counts: Counts,
 }
 
-/// The card's environment: guest, transport and counters.
+/// The card's environment: guest, transport and counters of the host.
 struct Near<'a> {
     guest: &'a mut TcpNode,
     joins: &'a mut Joins,
@@ -89,7 +91,7 @@ struct Near<'a> {
 }
 
 impl Near<'_> {
-    /// Hands the guest the segments that are ready.
+    /// Passes the segments that are ready to the guest's TCP.
     fn hand_over(&mut self) {
         let host = |inner: HostId| HostId(inner.0.wrapping_sub(FIRST));
         while let Some(framed) = self.joins.next() {
@@ -143,7 +145,7 @@ impl Environment for Near<'_> {
 }
 
 impl CardNode {
-    /// The node of a host.
+    /// Creates the node of a host.
     ///
     /// # Panics
     /// If a value of the configuration is out of range.
@@ -177,67 +179,69 @@ impl CardNode {
         node
     }
 
-    /// The host's counters.
+    /// Returns the host's counters, in addition to those of its card.
     pub fn counts(&self) -> Counts {
         self.counts
     }
 
-    /// The stage's counters.
+    /// Returns the counters of the ENA Express layer.
     pub fn stage(&self) -> Counters {
         self.carrier.counters()
     }
 
-    /// Frames that were no envelope, or for an unknown host.
+    /// Returns the number of frames with a trailer that is not an envelope, and of frames for an
+    /// unknown host.
     pub fn malformed(&self) -> u64 {
         self.carrier.malformed()
     }
 
-    /// The endpoint's counters.
+    /// Returns the endpoint's packet counters since the start of the simulation, restarts included.
     pub fn totals(&self) -> Totals {
         self.carrier.totals()
     }
 
-    /// Counters of the guest's TCP.
+    /// Returns the counters of the guest's TCP.
     pub fn tcp(&self) -> TcpStats {
         self.guest.stats()
     }
 
-    /// Counters of the interface: packets and bytes sent and received.
+    /// Returns the counters of the guest's interface: packets and bytes sent and received.
     pub fn port_counts(&self) -> PortCounts {
         self.card.counts(self.port)
     }
 
-    /// Packets that limits held up, and connections that may still be tracked.
+    /// Returns the numbers of packets that exceeded an allowance of the instance (as the ENA driver
+    /// reports them), and of connections that the card may still track.
     pub fn allowances(&self) -> (Allowances, u32) {
         self.card.allowances(self.port)
     }
 
-    /// Packets that were dropped for other reasons than a limit, by reason.
+    /// Returns the numbers of packets that were dropped for other reasons than a limit, by reason.
     pub fn drops(&self) -> Drops {
         self.card.drops(self.port)
     }
 
-    /// Packets that a limit delayed, and packets that it dropped.
+    /// Returns the numbers of packets that a limit of the card delayed and dropped.
     pub fn held(&self, limit: srd_card::limits::Limit) -> srd_card::limits::stages::LimitCounts {
         self.card.held(self.port, limit)
     }
 
-    /// Tracked flows, and untracked flows that the card remembers.
+    /// Returns the number of tracked flows, and of untracked flows that the card remembers.
     pub fn flows(&self) -> (u32, u32) {
         self.card.flows(self.port)
     }
 
-    /// Credits of a direction, in bits.
+    /// Returns the network credits that the instance has for one direction, in bits.
     pub fn credits_bits(&mut self, now: Instant, direction: Direction) -> u64 {
         self.card.credits_bits(now, self.port, direction)
     }
 
-    /// Replaces the card's rules.
+    /// Replaces the rules of the card.
     pub fn set_rules(&mut self, rules: Arc<Rules>) {
         self.card.set_rules(rules);
     }
 
-    /// The card, and its environment.
+    /// Returns the card, and its environment.
     fn near<'a>(&'a mut self, now: Instant, out: &'a mut Outcomes) -> (&'a mut Card, Near<'a>) {
         let Self { card, guest, joins, carrier, slot, counts, .. } = self;
         (card, Near { guest, joins, carrier, slot, counts, now, out })
@@ -249,7 +253,7 @@ impl CardNode {
         card.from_guest(now, port, frame, &mut near);
     }
 
-    /// Hands the card the frames that have arrived.
+    /// Passes the frames that have arrived from other hosts to the card.
     fn take_arrivals(&mut self, now: Instant, out: &mut Outcomes) {
         for arrival in self.carrier.take_arrivals() {
             let Arrival { from, envelope, by_srd, frame } = arrival;
@@ -260,7 +264,7 @@ impl CardNode {
         }
     }
 
-    /// Takes the segments that the guest's TCP has to send.
+    /// Passes the segments that the guest's TCP has to send to the card, as frames.
     fn take_segments(&mut self, now: Instant, out: &mut Outcomes) {
         while self.guest.poll_packet(now, &mut self.slot, out) {
             let host = |host: HostId| HostId(host.0 + FIRST);
@@ -274,7 +278,8 @@ impl CardNode {
         }
     }
 
-    /// Sends the datagrams that are due.
+    /// Passes the datagrams that are due to the card. Reports flows whose datagrams have all been
+    /// sent as completed.
     fn take_datagrams(&mut self, now: Instant, out: &mut Outcomes) {
         for at in 0..self.sources.len() {
             while self.sources[at].next().is_some_and(|due| due <= now) {
@@ -288,8 +293,8 @@ impl CardNode {
         self.sources.retain(|source| source.done().is_none());
     }
 
-    /// Takes the segments that the guest has to send, and hands waiting frames over to the
-    /// transport. Returns whether there were any such frames.
+    /// Passes the guest's segments to the card, and waiting frames to the endpoint. Returns whether
+    /// a frame was passed to the endpoint.
     fn turn(&mut self, now: Instant, out: &mut Outcomes) -> bool {
         self.turn_left = TURN_PACKETS;
         self.take_segments(now, out);

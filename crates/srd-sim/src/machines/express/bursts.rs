@@ -1,4 +1,4 @@
-//! Segments that leave together. A kernel hands the segments that a connection sends at once to its
+//! Super-packets of the guest. A kernel passes the segments that a connection sends at once to its
 //! network interface as one super-packet (TSO).
 
 use srd_card::FRAME_BYTES_MAX;
@@ -8,16 +8,16 @@ use super::frame::{self, Framed, HEADER_BYTES};
 use crate::engine::node::{Body, Packet};
 use crate::machines::tcp::segment::{FLAG_CWR, FLAG_PSH};
 
-/// Payload bytes of the largest super-packet.
+/// Number of payload bytes in the largest super-packet.
 #[allow(clippy::cast_possible_truncation)] // below 64 KiB
 const PAYLOAD_BYTES_MAX: u32 = (FRAME_BYTES_MAX - OFFLOAD_BYTES) as u32 - HEADER_BYTES;
 
-/// Largest number of segments of a connection in one super-packet.
+/// Returns the largest number of segments of a connection in one super-packet.
 pub(crate) fn segments_max(mss_bytes: u32) -> u32 {
     (PAYLOAD_BYTES_MAX / mss_bytes).max(1)
 }
 
-/// The super-packet that grows.
+/// Collector of segments: the super-packet to which the next segment may be added.
 #[derive(Debug)]
 pub(crate) struct Bursts {
     mss_bytes: u32,
@@ -29,7 +29,8 @@ impl Bursts {
         Self { mss_bytes, open: None }
     }
 
-    /// Takes a packet of the guest. Returns the open frame if the packet does not belong to it.
+    /// Adds a packet of the guest to the open super-packet. If it does not fit there, returns the
+    /// open super-packet as a frame, and begins another with the packet.
     pub(crate) fn push(&mut self, packet: &Packet) -> Option<Vec<u8>> {
         let Body::Tcp(segment) = packet.body else { return None };
         let next = Framed {
@@ -49,14 +50,16 @@ impl Bursts {
         done
     }
 
-    /// Returns the open frame, and closes it.
+    /// Returns the open super-packet as a frame, and closes it; `None` if there is no open
+    /// super-packet.
     pub(crate) fn flush(&mut self) -> Option<Vec<u8>> {
         self.open.take().map(|framed| frame::write(&framed, self.mss_bytes))
     }
 }
 
 impl Framed {
-    /// Takes a segment if it may join this one. Returns whether it may.
+    /// Appends the next segment of the connection to this super-packet if possible. Returns whether
+    /// it was appended.
     pub(crate) fn join(&mut self, next: &Self, mss_bytes: u32) -> bool {
         let joins = self.continues_with(next, mss_bytes);
         if joins {
@@ -66,8 +69,9 @@ impl Framed {
         joins
     }
 
-    /// Whether a segment may join this one: whole packets of one stream without a gap, with equal
-    /// flags. Only CWR may differ, which the first packet carries, and PSH, which the last carries.
+    /// Whether a segment may be appended to this super-packet. Both must be of one stream without a
+    /// gap, this packet must consist of full segments, and the flags must be equal. Two flags may
+    /// differ: CWR, which the first segment has, and PSH, which the last segment has.
     fn continues_with(&self, next: &Self, mss_bytes: u32) -> bool {
         let (a, b) = (&self.segment, &next.segment);
         let bytes = a.payload_bytes + b.payload_bytes;

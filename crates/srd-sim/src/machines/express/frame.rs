@@ -1,4 +1,5 @@
-//! A segment of the TCP model as the frame that a guest hands to its network interface, and back.
+//! A segment of the TCP model as a frame (the bytes that a guest passes to its network interface),
+//! and the parser of such frames.
 //!
 //! ```text
 //! +----------------+---------+-------------------------------------+--------+-----------------+
@@ -9,10 +10,10 @@
 //!
 //! Every field that a card may read or change is in its standard position. The fields that exist
 //! only in the model (its flow numbers, offsets beyond 32 bits, the flags that open a connection)
-//! travel in an IPv4 option with a number for experiments (RFC 4727). Timestamps are in
-//! microseconds, as Linux can have them.
+//! are in an IPv4 option with a number for experiments (RFC 4727). Timestamps are in microseconds,
+//! which Linux also supports.
 //!
-//! The payload is a pattern that follows from flow and offset, so that a receiver can check that it
+//! The payload is a pattern that follows from flow and offset. So a receiver can check that it
 //! received the sent bytes.
 
 use srd_card::checksum;
@@ -30,48 +31,49 @@ use crate::machines::tcp::segment::{
     FLAG_ACK, FLAG_CWR, FLAG_DSACK, FLAG_ECE, FLAG_PSH, FLAG_RESUMED, FLAG_RST, FLAG_SYN,
 };
 
-/// Headers of a data segment: IPv4 with the model's option, TCP with timestamps.
+/// Length of the headers of a data segment: IPv4 with the model's option, TCP with timestamps.
 pub const HEADER_BYTES: u32 = 64;
 
 const IP_BYTES: usize = 32;
 const TCP_AT: usize = IP_BYTES;
 const OPTION: u8 = 158;
 const OPTION_BYTES: u8 = 12;
-/// Bytes of TCP's header with the timestamp option.
+/// Length of the TCP header with the timestamp option.
 const TCP_BYTES: usize = 32;
 
-/// Flags of the model that have a bit in TCP's own header, with that bit.
+/// Flags of the model that exist in the TCP header, each with its bit in that header.
 const IN_TCP: [(u8, u8); 5] =
     [(FLAG_ACK, 0x10), (FLAG_PSH, 0x08), (FLAG_RST, 0x04), (FLAG_ECE, 0x40), (FLAG_CWR, 0x80)];
-/// Flags that exist only in the model.
+/// Flags that exist only in the TCP model.
 const IN_OPTION: u8 = FLAG_SYN | FLAG_DSACK | FLAG_RESUMED;
 
-/// A segment with its connection.
+/// A segment of the TCP model with the addresses and ports of its connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Framed {
-    /// The sending host.
+    /// Host that sent the segment.
     pub src: HostId,
-    /// The receiving host.
+    /// Host that receives the segment.
     pub dst: HostId,
-    /// Source and destination port.
+    /// Source port and destination port.
     pub ports: (u16, u16),
-    /// The ECN field.
+    /// ECN field of the IP header.
     pub ecn: Ecn,
-    /// The segment; longer than `mss_bytes` if it represents several segments.
+    /// The segment. If it is longer than `mss_bytes`, it represents several segments (a
+    /// super-packet).
     pub segment: TcpSegment,
 }
 
-/// A frame as a guest received it.
+/// A frame as the guest received and parsed it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Arrived {
-    /// Segment of the frame.
+    /// Segment that the frame contains.
     pub framed: Framed,
-    /// Whether the payload equals the sent one.
+    /// Whether the payload equals the sent bytes.
     pub is_intact: bool,
 }
 
-/// Writes the frame of a segment, for a card that cuts it into packets of `mss_bytes` of payload if
-/// necessary.
+/// Returns the frame of a segment. If the segment has more than `mss_bytes` of payload, the frame
+/// requests the card to divide it.
 pub fn write(framed: &Framed, mss_bytes: u32) -> Vec<u8> {
     let segment = &framed.segment;
     let sack_bytes = sack_bytes(segment);
@@ -93,7 +95,7 @@ pub fn write(framed: &Framed, mss_bytes: u32) -> Vec<u8> {
     frame
 }
 
-/// Bytes of the SACK option with its padding.
+/// Returns the length of the SACK option with its padding.
 fn sack_bytes(segment: &TcpSegment) -> usize {
     match usize::from(segment.sack_count) {
         0 => 0,
@@ -123,7 +125,8 @@ fn write_ip(packet: &mut [u8], framed: &Framed) {
     packet[10..12].copy_from_slice(&sum.to_be_bytes());
 }
 
-/// Offset in a segment: of its data, or without data of the byte that it acknowledges.
+/// Returns the offset of a segment's data in the stream, or the acknowledged offset if the segment
+/// has no data.
 fn offset(segment: &TcpSegment) -> u64 {
     if segment.payload_bytes > 0 { segment.seq } else { segment.ack }
 }
@@ -153,7 +156,7 @@ fn write_tcp(packet: &mut [u8], framed: &Framed, headers: usize) {
     tcp[14..16].copy_from_slice(&[0xff; 2]);
     let [source, destination] = [framed.src, framed.dst].map(|host| inner_address(host).octets());
     let addresses = [source, destination].concat();
-    // Hardware completes the sum.
+    // The field contains the sum of the pseudo-header only; the card completes it.
     let sum = checksum::pseudo_header(&addresses, protocol::TCP, length);
     tcp[16..18].copy_from_slice(&sum.to_be_bytes());
     tcp[20..24].copy_from_slice(&[1, 1, 8, 10]);
@@ -170,12 +173,12 @@ fn write_sack(option: &mut [u8], segment: &TcpSegment) {
     }
 }
 
-/// Position in the pattern at which the content of a segment begins.
+/// Returns the position in the pattern at which the content of a segment begins.
 fn content_at(segment: &TcpSegment) -> u64 {
     mix(segment.flow.into()).wrapping_add(segment.seq)
 }
 
-/// Writes the content of a stream from a segment's offset on.
+/// Writes the content of a segment, which follows from its flow and offset.
 fn fill(segment: &TcpSegment, payload: &mut [u8]) {
     let mut rest = payload;
     for piece in pattern::pieces(content_at(segment), rest.len()) {
@@ -185,7 +188,7 @@ fn fill(segment: &TcpSegment, payload: &mut [u8]) {
     }
 }
 
-/// Parses a frame; `None` if a guest's kernel would drop it.
+/// Parses a frame. Returns `None` if a guest's kernel would drop the frame.
 pub fn read(now: Instant, frame: &[u8]) -> Option<Arrived> {
     let (header, bytes) = frame.split_first_chunk::<OFFLOAD_BYTES>()?;
     let ip = IpPacket::read(bytes)?;
@@ -230,7 +233,8 @@ pub fn read(now: Instant, frame: &[u8]) -> Option<Arrived> {
     Some(Arrived { framed, is_intact: pattern::is_at(content_at(&segment), payload) })
 }
 
-/// Whether the checksum is correct, or is left to the receiver with the right start value.
+/// Whether the TCP checksum is correct, or contains the sum of the pseudo-header for the receiver
+/// to complete.
 fn has_checksum(offload: &Header, bytes: &[u8]) -> bool {
     let (addresses, tcp) = (&bytes[12..20], &bytes[TCP_AT..]);
     if offload.checksum.is_none() {
@@ -244,8 +248,8 @@ fn word(bytes: &[u8], at: usize) -> u32 {
     u32::from_be_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
 }
 
-/// Latest time that a timestamp can represent; a timestamp of zero means that there is no
-/// timestamp.
+/// Returns the latest time in nanoseconds, up to `now`, that a timestamp of 32 bits in microseconds
+/// can stand for. A timestamp of zero means that there is no timestamp.
 fn timestamp_ns(now: Instant, timestamp: u32) -> u64 {
     if timestamp == 0 {
         return 0;

@@ -1,5 +1,5 @@
-//! A host whose guest sends TCP through ENA Express: the TCP model above, the production card and
-//! the production endpoint below.
+//! A host with a guest that sends TCP through ENA Express: the guest with the TCP model, the
+//! production card, and the production endpoint.
 //!
 //! ```text
 //!  TcpNode (guest) --segments--> Bursts --frames--> Express --datagrams--> Endpoint --> link
@@ -7,20 +7,19 @@
 //! ```
 //!
 //! The guest's segments leave as real IPv4 packets. Several segments of one connection leave as one
-//! super-packet of up to 64 KB with an offload header, as a kernel hands them to a network
-//! interface. They arrive as the card delivers them: a super-packet that used SRD arrives whole,
-//! and one that went plainly arrives as its packets.
+//! super-packet of up to 64 KB with an offload header, as a kernel passes them to a network
+//! interface. A super-packet that used SRD arrives as one piece. A super-packet that was sent
+//! plainly (without SRD) arrives as its single packets.
 //!
 //! As in `srd up`, the card reads every packet that its guest has sent. Packets that the transport
-//! does not take wait in the card's fair queue, which marks or drops packets that have waited for
-//! too long. So only the guest's congestion window limits what the guest sends. The cards of a
-//! scenario have each other's addresses from the start and have agreed to use SRD, as connections
-//! of the TCP model are established.
+//! does not accept wait in the card's fair queue, which marks or drops packets that have waited for
+//! too long. So only the guest's congestion window limits the guest. The cards of a scenario have
+//! each other's addresses from the start and have already agreed to use SRD.
 //!
 //! | file | what |
 //! |---|---|
-//! | `frame` | a segment of the model as bytes, and back |
-//! | `bursts` | segments that leave together |
+//! | `frame` | a segment of the model as bytes, and the parser |
+//! | `bursts` | segments that leave together as a super-packet |
 //! | `node` | the host |
 
 pub(crate) mod bursts;

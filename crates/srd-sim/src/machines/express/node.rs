@@ -14,29 +14,30 @@ use crate::engine::node::{
 };
 use crate::machines::tcp::{TcpConfig, TcpNode};
 
-/// Packets that leave before the node takes packets of the guest again.
+/// Number of packets that the host sends before it processes further packets of the guest.
 const TURN_PACKETS: u32 = 16;
-/// Largest inner packet of ENA Express.
+/// Size of the largest inner packet of ENA Express, in bytes.
 const MTU_BYTES_MAX: u16 = 8900;
-/// Inner prefixes are single addresses.
+/// Prefix length of the peers' inner addresses: each peer has a single address.
 const PREFIX_BITS: u8 = 32;
 
 /// Configuration of an [`ExpressNode`].
 #[derive(Clone, Debug)]
 pub struct ExpressNodeConfig {
-    /// The endpoint's configuration.
+    /// Configuration of the host's endpoint.
     pub endpoint: srd_proto::Config,
-    /// The card's configuration; its MTU follows from the endpoint's packets.
+    /// Configuration of the card. Its MTU is replaced by a value that follows from the endpoint's
+    /// packet size.
     pub card: srd_card::Config,
-    /// Configuration of the guest's TCP; its MTU is the card's.
+    /// Configuration of the guest's TCP. Its MTU is replaced by that of the card.
     pub guest: TcpConfig,
-    /// Seed of the world.
+    /// Seed of all random values of the world.
     pub seed: u64,
-    /// The peers of each host.
+    /// By host: its peers.
     pub peers: Arc<Vec<Vec<HostId>>>,
 }
 
-/// The node.
+/// Node of a host whose guest sends TCP through ENA Express.
 pub struct ExpressNode {
     host: HostId,
     config: ExpressNodeConfig,
@@ -46,13 +47,13 @@ pub struct ExpressNode {
     bursts: Bursts,
     epoch: u64,
     buf: TransmitBuf,
-    // A packet on its way from or to the guest.
+    // The packet that is being passed from or to the guest.
     slot: Packet,
     turn_left: u32,
     past: Totals,
 }
 
-/// The guest, as the card calls it.
+/// The guest, as the interface that the card calls.
 struct Port<'a> {
     guest: &'a mut TcpNode,
     slot: &'a mut Packet,
@@ -93,14 +94,14 @@ fn endpoint(config: &ExpressNodeConfig, host: HostId, epoch: u64, now: Instant) 
         .expect("the configuration was checked")
 }
 
-/// Inner MTU over an endpoint: a packet must also fit if it goes plainly.
+/// Returns the MTU of the guest. A packet must also fit into one datagram if it is sent plainly.
 fn mtu(endpoint: &Endpoint) -> u16 {
     let fits = endpoint.unreliable_bytes_max().saturating_sub(srd_card::offload::OFFLOAD_BYTES);
     u16::try_from(fits).unwrap_or(u16::MAX).min(MTU_BYTES_MAX)
 }
 
 impl ExpressNode {
-    /// The node of a host.
+    /// Creates the node of a host.
     ///
     /// # Panics
     /// If the configuration is out of range; check the configuration before.
@@ -128,7 +129,7 @@ impl ExpressNode {
         node
     }
 
-    /// Adds every peer to endpoint and card.
+    /// Adds every peer of the host to the endpoint and to the card.
     fn add_peers(&mut self, now: Instant) -> Vec<PeerId> {
         let port = self.config.endpoint.local_port;
         let peers = Arc::clone(&self.config.peers);
@@ -144,7 +145,8 @@ impl ExpressNode {
         peers[self.host.index()].iter().map(add).collect()
     }
 
-    /// Hands the card the peer's offer, as if it had arrived before the simulation began.
+    /// Passes a peer's offer to use ENA Express to the card, as if it had arrived before the
+    /// simulation began.
     fn agree(&mut self, peer: PeerId) {
         let offer = Offer { express: true, udp: true, ..Offer::default() }.encode();
         let delivery = Delivery {
@@ -162,29 +164,30 @@ impl ExpressNode {
         express.delivered(now, &delivery, &mut Port { guest, slot, now, out });
     }
 
-    /// The endpoint.
+    /// Returns the host's endpoint.
     pub fn endpoint(&self) -> &Endpoint {
         &self.endpoint
     }
 
-    /// The card's counters.
+    /// Returns the counters of the card.
     pub fn counters(&self) -> Counters {
         self.express.counters()
     }
 
-    /// The guest.
+    /// Returns the guest with its TCP connections.
     pub fn guest(&self) -> &TcpNode {
         &self.guest
     }
 
-    /// Counters of the transport over all runs of the host; timeouts include those of the guest.
+    /// Returns the transport's packet counters since the start of the simulation, restarts
+    /// included. Timeouts include those of the guest's TCP.
     pub fn totals(&self) -> Totals {
         let guest = Totals { timeouts: self.guest.stats().timeouts, ..Totals::default() };
         self.past + Totals::of(self.endpoint.stats()) + guest
     }
 
-    /// Takes the segments that the guest has to send, and hands waiting frames over to the
-    /// transport. Returns whether there were any such frames.
+    /// Passes the guest's segments to the card, and waiting frames to the endpoint. Returns whether
+    /// a frame was passed to the endpoint.
     fn turn(&mut self, now: Instant, out: &mut Outcomes) -> bool {
         self.turn_left = TURN_PACKETS;
         while self.guest.poll_packet(now, &mut self.slot, out) {
@@ -210,7 +213,7 @@ impl ExpressNode {
     }
 }
 
-/// The configuration, with the values that follow from the endpoint's packets.
+/// Returns the configuration with the values that follow from the endpoint's packet size.
 fn fitted(mut config: ExpressNodeConfig, host: HostId, endpoint: &Endpoint) -> ExpressNodeConfig {
     config.card.mtu = mtu(endpoint);
     config.card.secret = Secret::known(config.seed ^ u64::from(host.0) << 32);
@@ -281,7 +284,7 @@ impl Node for ExpressNode {
         self.endpoint.stats().tx_pkts
     }
 
-    /// Starts the host and its guest again without state; the cards must agree again.
+    /// Restarts the host and its guest, without any state. The cards must agree to use SRD again.
     fn restart(&mut self, now: Instant, out: &mut Outcomes) {
         self.past = self.past + Totals::of(self.endpoint.stats());
         self.epoch += 1;

@@ -1,4 +1,4 @@
-//! Guests over cards in the simulated network.
+//! Tests of guests behind ENA Express cards in the simulated network.
 
 use std::sync::Arc;
 
@@ -90,7 +90,8 @@ fn config(peers: Vec<Vec<HostId>>) -> ExpressNodeConfig {
     ExpressNodeConfig { endpoint, card, guest, seed: 1, peers: Arc::new(peers) }
 }
 
-/// Two spines and four hosts: host 0 sends to host 2, host 1 to hosts 2 and 3.
+/// Returns a world of two spines and four hosts: host 0 sends to host 2, host 1 sends to hosts 2
+/// and 3.
 fn world(bytes: u64, faults: Vec<Fault>) -> World<ExpressNode> {
     let links = Links {
         host_bps: 100_000_000_000,
@@ -157,7 +158,7 @@ fn losses_stay_below_the_guests() {
 fn cards_agree_again_after_one_restarts() {
     let restart = Fault::Restart { host: 3, at_us: 30.0 };
     let mut world = world(8_000_000, vec![restart]);
-    // The flow to the restarted host is reset or given up; flows to other hosts continue.
+    // The flow to the restarted host is reset or fails; flows to other hosts continue.
     let _ = world.run(2 * SECOND_PS);
     world.check_conservation().unwrap();
     for flow in &world.flows()[..2] {

@@ -1,38 +1,39 @@
-//! Every parameter of RoCE, with unit, default and source.
+//! Parameters of the RoCE model, with unit, default and source.
 
 use srd_proto::time::Duration;
 
-/// Link speed for which the DCQCN paper gives its values.
+/// Link speed for which the DCQCN paper gives its values, in bits per second.
 pub const PAPER_BPS: u64 = 40_000_000_000;
 
-/// Bytes of an acknowledgement or a notification on the wire: the shortest Ethernet frame.
+/// Length of an acknowledgement or a notification on the wire, in bytes: the shortest Ethernet
+/// frame.
 pub const REPLY_BYTES: u32 = 64;
 
-/// Parameters of DCQCN: those of the paper's testbed (Zhu et al., SIGCOMM 2015). Speeds and bytes
-/// of queues are scaled with the link's speed.
+/// Parameters of DCQCN. The defaults are those of the paper's testbed (Zhu et al., SIGCOMM 2015),
+/// with rates scaled to the link's speed.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct DcqcnConfig {
     /// Weight of a notification in the estimate of congestion (g): 1/256.
     pub gain: f64,
-    /// Time without a notification after which the estimate decays: 55 us.
+    /// Time without a notification after which the estimate of congestion decays: 55 us.
     pub alpha_timer: Duration,
     /// Time between two steps of the timer that raises the rate: 55 us.
     pub rate_timer: Duration,
     /// Bytes between two steps of the counter that raises the rate: 10 MB.
     pub rate_bytes: u64,
-    /// Steps of fast recovery (F): 5.
+    /// Number of steps of fast recovery (F): 5.
     pub fast_steps: u32,
-    /// Additive increase: 40 Mb/s at 40 Gb/s.
+    /// Step of the additive increase of the rate: 40 Mb/s for a link of 40 Gb/s.
     pub additive_bps: u64,
-    /// Hyper increase: ten times the additive increase, as in IEEE 802.1Qau; the paper gives no
-    /// value.
+    /// Step of the hyper increase of the rate: ten times the additive increase, as in IEEE
+    /// 802.1Qau. The paper gives no value.
     pub hyper_bps: u64,
     /// Lower bound of the rate: a thousandth of the link's speed, as in htsim.
     pub rate_min_bps: u64,
 }
 
 impl DcqcnConfig {
-    /// The parameters for a link of this speed.
+    /// Returns the default parameters for a link of this speed.
     pub fn of_link(line_bps: u64) -> Self {
         let thousandth = (line_bps / 1000).max(1);
         Self {
@@ -48,33 +49,34 @@ impl DcqcnConfig {
     }
 }
 
-/// Limits and constants of a host.
+/// Parameters of a host with RoCE.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct RoceConfig {
-    /// Bytes of a full packet on the wire.
+    /// Number of bytes of a full packet on the wire.
     pub packet_bytes: u32,
-    /// Bytes of headers in a packet: Ethernet with its FCS 18, IPv4 20, UDP 8, BTH 12, ICRC 4.
+    /// Number of header bytes in a packet: Ethernet with its FCS 18, IPv4 20, UDP 8, BTH 12, ICRC
+    /// 4.
     pub header_bytes: u32,
-    /// Speed of the host's link, at which connections start.
+    /// Speed of the host's link in bits per second. Connections start at this rate.
     pub line_bps: u64,
-    /// Rate control; without it only pauses slow a sender.
+    /// Parameters of rate control; `None` if only pauses slow a sender.
     pub dcqcn: Option<DcqcnConfig>,
-    /// Shortest time between two notifications of a receiver for one connection: 50 us in the
-    /// paper.
+    /// Shortest time between two notifications that a receiver sends for one connection: 50 us in
+    /// the paper.
     pub cnp_gap: Duration,
     /// Largest number of packets that one acknowledgement covers.
     pub ack_packets: u32,
-    /// Time without an acknowledgement after which a sender goes back. Verbs programs commonly set
-    /// 14, which is 4.096 us times 2^14.
+    /// Time without an acknowledgement after which a sender retransmits everything unacknowledged.
+    /// Verbs programs commonly set 14, which is 4.096 us times 2^14.
     pub timeout: Duration,
-    /// Timeouts in a row after which a connection fails: 7.
+    /// Number of timeouts in a row after which a connection fails: 7.
     pub retries_max: u32,
     /// Largest number of unacknowledged packets of a connection: half of the 24-bit number space.
     pub window_packets: u64,
 }
 
 impl RoceConfig {
-    /// The configuration of a host with this link.
+    /// Returns the default configuration of a host with this link.
     pub fn of_link(line_bps: u64, packet_bytes: u32) -> Self {
         Self {
             packet_bytes,
@@ -89,15 +91,15 @@ impl RoceConfig {
         }
     }
 
-    /// Payload of a full packet.
+    /// Returns the number of payload bytes in a full packet.
     pub fn payload_bytes(&self) -> u32 {
         self.packet_bytes - self.header_bytes
     }
 
-    /// Checks the configuration.
+    /// Checks that all values are in range.
     ///
     /// # Errors
-    /// Describes the fault, and a remedy.
+    /// A description of the invalid value, and a solution.
     pub fn check(&self) -> Result<(), String> {
         let dcqcn = self.dcqcn.unwrap_or_else(|| DcqcnConfig::of_link(self.line_bps));
         let positive = |at: Duration| at > Duration::ZERO;

@@ -1,4 +1,4 @@
-//! Go-back-N: the two ends of a connection.
+//! Go-back-N: the sending end and the receiving end of a RoCE connection.
 
 use srd_proto::time::{Duration, Instant};
 
@@ -11,7 +11,7 @@ use crate::engine::topology::serialize_ps;
 /// Picoseconds in a nanosecond.
 const NS: u64 = 1000;
 
-/// The sending end.
+/// The sending end of a connection.
 #[derive(Clone, Debug)]
 pub(super) struct Sender {
     pub(super) flow: u32,
@@ -19,23 +19,23 @@ pub(super) struct Sender {
     pub(super) port: u16,
     bytes: u64,
     packets: u64,
-    /// First unacknowledged packet.
+    /// Number of the first unacknowledged packet.
     pub(super) una: u64,
     next: u64,
     /// Number of packets that were sent at least once.
     fresh: u64,
     rate: Option<Rate>,
-    /// Time when the rate allows the next packet, in picoseconds.
+    /// Time from which the rate allows the next packet, in picoseconds.
     next_at_ps: u64,
     sent_at_ps: u64,
     timeout_at: Option<Instant>,
     pub(super) retries: u32,
-    /// Whether the connection is in the queue of those that may send.
+    /// Whether the connection is in the queue of connections that may send.
     pub(super) is_queued: bool,
     pub(super) is_alive: bool,
 }
 
-/// A packet to send.
+/// A packet that the connection sends now, and whether it is a retransmission.
 pub(super) struct Outgoing {
     pub(super) packet: RocePacket,
     pub(super) is_again: bool,
@@ -66,22 +66,23 @@ impl Sender {
         }
     }
 
-    /// Whether everything is acknowledged.
+    /// Whether every packet of the flow is acknowledged.
     pub(super) fn is_complete(&self) -> bool {
         self.una >= self.packets
     }
 
-    /// Whether there is a packet to send, without regard to the rate.
+    /// Whether there is a packet to send, apart from the limit of the rate.
     fn has_data(&self, config: &RoceConfig) -> bool {
         self.next < self.packets && self.next - self.una < config.window_packets
     }
 
-    /// Whether the connection may send now.
+    /// Whether the connection has a packet to send and the rate allows it now.
     pub(super) fn may_send(&self, config: &RoceConfig, now: Instant) -> bool {
         self.is_alive && self.has_data(config) && self.next_at_ps <= now.as_nanos() * NS
     }
 
-    /// Time when [`Self::on_timer`] is due, or when [`Self::may_send`] may become true.
+    /// Returns the time when [`Self::on_timer`] has to be called, or when [`Self::may_send`] may
+    /// become true; `None` if there is no such time.
     pub(super) fn deadline(&self, config: &RoceConfig, now: Instant) -> Option<Instant> {
         let rate_at = self.rate.as_ref().and_then(Rate::deadline);
         let waits = self.has_data(config) && self.next_at_ps > now.as_nanos() * NS;
@@ -89,7 +90,7 @@ impl Sender {
         rate_at.into_iter().chain(next_at).chain(self.timeout_at).min()
     }
 
-    /// Returns the next packet. Call this only if [`Self::may_send`] returns true.
+    /// Returns the next packet. May only be called if [`Self::may_send`] returns true.
     pub(super) fn send(&mut self, config: &RoceConfig, now: Instant) -> Outgoing {
         let psn = self.next;
         let full = u64::from(config.payload_bytes());
@@ -114,7 +115,8 @@ impl Sender {
         Outgoing { packet, is_again }
     }
 
-    /// Spaces packets by the rate. A sender that missed its turn catches up by one packet.
+    /// Computes the time of the next packet from the rate. A sender that could not send at its time
+    /// may catch up by one packet.
     fn pace(&mut self, now: Instant, wire_bytes: u32) {
         let Some(rate) = &mut self.rate else { return };
         rate.on_sent(wire_bytes.into());
@@ -127,7 +129,7 @@ impl Sender {
         self.next_at_ps = self.sent_at_ps + gap_ps;
     }
 
-    /// Recomputes the distance to the previous packet after a change of the rate.
+    /// Computes the time of the next packet again, after a change of the rate.
     fn pace_again(&mut self, config: &RoceConfig) {
         if let Some(rate) = &self.rate
             && self.next_at_ps > 0
@@ -137,7 +139,8 @@ impl Sender {
         }
     }
 
-    /// Notes that the receiver has every packet before `psn`. Returns whether this is new.
+    /// Records that the receiver has every packet before `psn`. Returns whether the sender did not
+    /// have this information before.
     fn advance(&mut self, config: &RoceConfig, now: Instant, psn: u64) -> bool {
         if psn <= self.una || psn > self.fresh {
             return false;
@@ -153,7 +156,7 @@ impl Sender {
         self.advance(config, now, psn);
     }
 
-    /// Goes back to the missing packet: all packets from it on are sent again.
+    /// Goes back to the missing packet `psn`: all packets from this one on are retransmitted.
     pub(super) fn on_nak(&mut self, config: &RoceConfig, now: Instant, psn: u64) {
         self.advance(config, now, psn);
         if psn == self.una {
@@ -168,7 +171,7 @@ impl Sender {
         }
     }
 
-    /// Runs timers that are due. Returns whether the retransmission timer was among them.
+    /// Processes the timers that are due. Returns whether the retransmission timer was due.
     pub(super) fn on_timer(&mut self, config: &RoceConfig, now: Instant) -> bool {
         if let Some(rate) = &mut self.rate
             && rate.deadline().is_some_and(|at| at <= now)
@@ -186,38 +189,38 @@ impl Sender {
     }
 }
 
-/// Time that a packet takes at a rate, in picoseconds.
+/// Returns the time that a packet takes at a rate, in picoseconds.
 fn gap_ps(bps: f64, wire_bytes: u32) -> u64 {
     #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // `as` saturates
     let bps = bps as u64;
     serialize_ps(bps.max(1), wire_bytes)
 }
 
-/// The receiving end.
+/// The receiving end of a connection.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Receiver {
-    /// Next packet in order; all packets before it have arrived.
+    /// Number of the next packet in order. All packets before it have arrived.
     pub(super) expected: u64,
-    /// Packets that no acknowledgement has covered yet.
+    /// Number of packets that have arrived and are not acknowledged yet.
     unacknowledged: u32,
-    /// Whether a packet came too early and a NAK was sent.
+    /// Whether a packet has arrived too early and a NAK was sent for the missing packet.
     is_refusing: bool,
     notified_at: Option<Instant>,
 }
 
-/// Result of a packet at the receiver.
+/// Result of the arrival of a data packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Received {
-    /// Whether the packet is the next in order, so that its payload reaches the application.
+    /// Whether the packet was the next in order, so that its payload reaches the application.
     pub(super) is_taken: bool,
-    /// Reply to send.
+    /// Kind of the reply to be sent; `None` if no reply is required.
     pub(super) reply: Option<RoceKind>,
 }
 
 impl Receiver {
     pub(super) fn on_data(&mut self, config: &RoceConfig, packet: &RocePacket) -> Received {
         if packet.psn > self.expected {
-            // Only one NAK until the missing packet arrives.
+            // Only one NAK is sent until the missing packet arrives.
             let reply = (!self.is_refusing).then_some(RoceKind::Nak);
             self.is_refusing = true;
             return Received { is_taken: false, reply };
@@ -235,7 +238,7 @@ impl Receiver {
         Received { is_taken: true, reply: Some(RoceKind::Ack) }
     }
 
-    /// Notes that a marked packet arrived. Returns whether to notify the sender.
+    /// Records that a packet with an ECN mark arrived. Returns whether to notify the sender.
     pub(super) fn on_mark(&mut self, gap: Duration, now: Instant) -> bool {
         if self.notified_at.is_some_and(|at| now.since(at) < gap) {
             return false;
@@ -324,7 +327,8 @@ mod tests {
         sender.on_cnp(&config(), at(1));
         assert!(sender.may_send(&config(), at(1)), "there was no limit when it last sent");
         sender.send(&config(), at(1));
-        // 1062 bytes at 50 Gb/s take 169.92 ns, and the connection was one packet behind.
+        // A packet of 1062 bytes takes 169.92 ns at 50 Gb/s, and the connection was one packet
+        // behind.
         sender.send(&config(), at(1));
         assert!(!sender.may_send(&config(), at(1)));
         assert_eq!(sender.deadline(&config(), at(1)), Some(Instant::from_nanos(1170)));

@@ -1,5 +1,5 @@
-//! The rate of a connection: DCQCN's reaction point (Zhu et al., SIGCOMM 2015, section 3.1; the
-//! increase is that of QCN, IEEE 802.1Qau).
+//! The rate of a connection: the reaction point of DCQCN (Zhu et al., SIGCOMM 2015, section 3.1).
+//! The increase of the rate is that of QCN, IEEE 802.1Qau.
 //!
 //! ```text
 //! CNP:   target = rate;  rate *= 1 - alpha/2;  alpha = (1-g) alpha + g;  both counters to zero
@@ -9,18 +9,18 @@
 //!        one of them beyond F:   target += additive, rate as above             additive increase
 //!        both beyond F:          target += hyper * steps beyond F, as above    hyper increase
 //! ```
-//! A connection without a limit sends at the speed of its link, as at its start. The first CNP sets
-//! a limit, which is removed when the rate reaches the link's speed again. Alpha is updated only
-//! when it is needed.
+//! A connection without a limit sends at the speed of its link, as it does at its start. The first
+//! CNP sets a limit, which is removed when the rate reaches the link's speed again. The decay of
+//! alpha is computed when the next CNP arrives.
 
 use srd_proto::time::{Duration, Instant};
 
 use super::config::DcqcnConfig;
 
-/// Steps of decay after which alpha counts as zero: (255/256)^8192 is 1e-14.
+/// Number of steps of decay after which alpha counts as zero: (255/256)^8192 is 1e-14.
 const DECAYS_MAX: u64 = 8192;
 
-/// Rate of a connection, with the state that changes it.
+/// Rate of a connection, with the state from which changes of the rate are computed.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Rate {
     config: DcqcnConfig,
@@ -29,7 +29,7 @@ pub struct Rate {
     target_bps: f64,
     alpha: f64,
     alpha_since: Instant,
-    /// Time of the timer's next step; `None` while there is no limit.
+    /// Time of the timer's next step; `None` while the connection has no limit.
     step_at: Option<Instant>,
     bytes_left: u64,
     timer_steps: u32,
@@ -37,7 +37,7 @@ pub struct Rate {
 }
 
 impl Rate {
-    /// Creates the rate of a new connection: that of its link.
+    /// Creates the rate of a new connection: the speed of its link.
     pub fn new(config: DcqcnConfig, line_bps: u64) -> Self {
         Self {
             config,
@@ -53,27 +53,28 @@ impl Rate {
         }
     }
 
-    /// Rate that limits the connection, in bits per second; `None` without a limit.
+    /// Returns the rate that limits the connection, in bits per second; `None` if it has no limit.
     pub fn limit_bps(&self) -> Option<f64> {
         self.step_at.map(|_| self.rate_bps)
     }
 
-    /// The estimate of congestion.
+    /// Returns alpha, the estimate of congestion, from 0 to 1.
     pub fn alpha(&self) -> f64 {
         self.alpha
     }
 
-    /// Time when [`Rate::on_timer`] is due.
+    /// Returns the time when [`Rate::on_timer`] has to be called; `None` while the connection has
+    /// no limit.
     pub fn deadline(&self) -> Option<Instant> {
         self.step_at
     }
 
-    /// Processes a notification.
+    /// Reduces the rate after a congestion notification.
     pub fn on_cnp(&mut self, now: Instant) {
         if self.step_at.is_some() {
             self.decay(now);
         } else {
-            // First notification of a congestion: the limit is new, and so is the estimate.
+            // The first notification begins a new limit, and a new estimate of congestion.
             self.alpha = 1.0;
             self.rate_bps = self.line_bps;
         }
@@ -88,7 +89,7 @@ impl Rate {
         self.byte_steps = 0;
     }
 
-    /// Lets alpha decay for the time that passed without a notification.
+    /// Reduces alpha for the time that has passed without a notification.
     fn decay(&mut self, now: Instant) {
         let timer_ns = self.config.alpha_timer.as_nanos().max(1);
         let times = now.since(self.alpha_since).as_nanos() / timer_ns;
@@ -98,7 +99,7 @@ impl Rate {
         self.alpha_since += Duration::from_nanos(times * timer_ns);
     }
 
-    /// Counts bytes that were sent at this rate.
+    /// Counts bytes that the connection has sent. After `rate_bytes` the rate increases by a step.
     pub fn on_sent(&mut self, bytes: u64) {
         if self.step_at.is_none() {
             return;
@@ -112,7 +113,7 @@ impl Rate {
         self.step();
     }
 
-    /// Runs the steps of the timer that are due.
+    /// Performs the steps of the timer that are due, which increase the rate.
     pub fn on_timer(&mut self, now: Instant) {
         while let Some(at) = self.step_at.filter(|at| *at <= now) {
             self.step_at = Some(at + self.config.rate_timer);
@@ -161,10 +162,10 @@ mod tests {
         assert_eq!((rate.limit_bps(), rate.deadline()), (None, None));
         rate.on_cnp(at(0));
         near(gbps(&rate), 20.0);
-        // Alpha was one, and stays one while notifications arrive.
+        // Alpha was 1 at the beginning. It stays 1 while notifications arrive.
         rate.on_cnp(at(50));
         near(gbps(&rate), 10.0);
-        // Two timers of 55 us without a notification.
+        // Two periods of 55 us pass without a notification.
         rate.on_cnp(at(50 + 111));
         near(gbps(&rate), 10.0 * (1.0 - 0.5 * (255.0_f64 / 256.0).powi(2)) * 1.0);
         for n in 0..100 {
@@ -178,7 +179,7 @@ mod tests {
         let mut rate = Rate::new(DcqcnConfig::of_link(LINE), LINE);
         rate.on_cnp(at(0));
         rate.on_cnp(at(0));
-        // The target is 20 Gb/s, the rate 10.
+        // The target is 20 Gb/s and the rate 10 Gb/s.
         for (steps, expected) in [(1, 15.0), (2, 17.5), (3, 18.75), (4, 19.375), (5, 19.6875)] {
             assert_eq!(rate.deadline(), Some(at(55 * steps)));
             rate.on_timer(at(55 * steps));
@@ -205,7 +206,7 @@ mod tests {
         near(gbps(&rate), (20.04 + 19.6875) / 2.0);
         let before = gbps(&rate);
         rate.on_timer(at(55 * 5));
-        // Five more steps with a target that grows by 40 Mb/s each.
+        // Five more steps follow, with a target that grows by 40 Mb/s in each.
         assert!(gbps(&rate) > before && gbps(&rate) < 20.3, "{}", gbps(&rate));
         let before = gbps(&rate);
         rate.on_timer(at(55 * 6));

@@ -1,4 +1,4 @@
-//! RoCE in the simulated network.
+//! Tests of the RoCE model in the simulated network.
 
 use super::*;
 use crate::engine::fault::Fault;
@@ -70,7 +70,7 @@ fn frames(world: &World<RoceNode>) -> u64 {
 fn a_lone_flow_has_the_speed_of_its_link_from_the_first_packet() {
     let mut world = world(vec![FlowPlan::at(0, 0, 4, 10_000_000)], config(), |_| {});
     finish(&mut world);
-    // 10 MB in packets of 4150 bytes, of which 4088 are payload, and a round trip.
+    // The flow takes at least the time of 10 MB in packets of 4150 bytes (4088 of payload).
     let least_ps = 10_000_000 * 4150 / 4088 * 80;
     let took_ps = world.flows()[0].finished_ps.unwrap();
     assert!(took_ps > least_ps && took_ps < least_ps + 10 * US, "{took_ps} for {least_ps}");
@@ -82,8 +82,8 @@ fn marks_become_notifications_that_share_the_link_and_spare_pauses() {
     let flows =
         || (0..4).map(|host| FlowPlan::at(0, host, 4, crate::engine::node::ENDLESS)).collect();
     let mut seen = Vec::new();
-    // 20 ms at 100 Gb/s are 246 MB of payload. DCQCN reduces the rate much at first and raises it
-    // slowly.
+    // At 100 Gb/s, 20 ms are the time of 246 MB of payload. DCQCN reduces the rate much at first
+    // and raises it slowly.
     for (dcqcn, least) in [(config().dcqcn, 140_000_000), (None, 240_000_000)] {
         let mut world = world(flows(), RoceConfig { dcqcn, ..config() }, |_| {});
         world.run_until(10_000 * US);
@@ -110,7 +110,7 @@ fn each_loss_costs_everything_that_was_in_flight() {
     finish(&mut world);
     let (stats, lost) = (total(&world), world.counters().dropped_total());
     assert!(lost > 2 && stats.naks > 0, "{stats:?}, {lost} lost");
-    // A round trip is 20 packets.
+    // About 20 packets are in flight during a round trip.
     assert!(stats.again > 12 * lost, "{stats:?}, {lost} lost");
 }
 

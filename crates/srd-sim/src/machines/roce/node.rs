@@ -1,11 +1,11 @@
 //! A host that uses RoCE: its connections, and the order in which they send.
 //!
-//! Notifications go first, then acknowledgements. After them the connections that may send take
-//! turns, one packet each. A pause of the link stops everything except notifications, which have a
-//! class of their own.
+//! Notifications are sent first, then acknowledgements. After them the connections that may send
+//! take turns, with one packet each. A pause of the link stops everything except notifications,
+//! which belong to a separate traffic class.
 //!
-//! Bound: [`REPLIES_MAX`] acknowledgements and as many notifications wait; beyond that the oldest
-//! are dropped.
+//! Bound: `REPLIES_MAX` acknowledgements and as many notifications wait. If there are more, the
+//! oldest are dropped.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -22,27 +22,27 @@ use crate::engine::node::{
 };
 use crate::machines::tcp::timers::Timers;
 
-/// The UDP port of RoCEv2.
+/// UDP port of RoCEv2.
 pub const PORT: u16 = 4791;
-/// Largest number of acknowledgements, and of notifications, that wait for the link.
+/// Largest number of acknowledgements that wait for the link, and of notifications that wait.
 const REPLIES_MAX: usize = 4096;
 /// Number of source ports over which connections spread.
 const PORTS: u64 = 1 << 14;
 
-/// Reasons for which a flow failed, as [`Failed::status`].
+/// Reasons for the failure of a flow, as values of [`Failed::status`].
 pub mod status {
-    /// Too many timeouts in a row.
+    /// The connection had too many timeouts in a row.
     pub const TIMED_OUT: u8 = 1;
-    /// This host restarted.
+    /// The sending host restarted.
     pub const RESTARTED: u8 = 2;
 }
 
-/// Counters of a node.
+/// Counters of a host with RoCE.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct RoceStats {
     /// Data packets sent, retransmissions included.
     pub packets: u64,
-    /// Data packets sent again.
+    /// Data packets that were retransmissions.
     pub again: u64,
     /// Acknowledgements sent.
     pub acks: u64,
@@ -50,19 +50,19 @@ pub struct RoceStats {
     pub naks: u64,
     /// Congestion notifications sent.
     pub cnps: u64,
-    /// Timeouts.
+    /// Retransmission timeouts.
     pub timeouts: u64,
-    /// Replies dropped because `REPLIES_MAX` waited.
+    /// Acknowledgements and notifications that were dropped because too many were waiting.
     pub replies_dropped: u64,
 }
 
-/// Source port of a flow, which selects its path.
+/// Returns the UDP source port of a flow, which selects its path.
 fn source_port(flow: u32) -> u16 {
     let port = hash::mix(u64::from(flow) ^ 0x0ce) % PORTS;
     PORT_BASE + u16::try_from(port).expect("below 2^14")
 }
 
-/// Hash of a flow's packets.
+/// Returns the hash of a flow's packets, from which switches choose links.
 pub fn flow_hash(src: HostId, dst: HostId, flow: FlowId) -> u32 {
     hash::five_tuple(src.0, dst.0, source_port(flow.0), PORT, PROTOCOL_UDP)
 }
@@ -73,7 +73,7 @@ struct Reply {
     port: u16,
 }
 
-/// A queue of replies; beyond its bound the oldest are dropped.
+/// A queue of replies. If the queue is full, the oldest reply is dropped.
 #[derive(Default)]
 struct Replies(VecDeque<Reply>);
 
@@ -89,12 +89,12 @@ impl Replies {
     }
 }
 
-/// The node.
+/// Node of a host that uses RoCE.
 pub struct RoceNode {
     host: HostId,
     config: RoceConfig,
     senders: Vec<Sender>,
-    // Index in `senders`, by flow.
+    // By flow: index in `senders`.
     sends: BTreeMap<u32, u32>,
     receivers: BTreeMap<u32, Receiver>,
     free: Vec<u32>,
@@ -127,18 +127,19 @@ impl RoceNode {
         }
     }
 
-    /// Counters of the host.
+    /// Returns the counters of the host.
     pub const fn stats(&self) -> RoceStats {
         self.stats
     }
 
-    /// Counters in the terms that all transports share.
+    /// Returns the counters of the host in the form that all transports share.
     pub fn totals(&self) -> Totals {
         let RoceStats { packets, again, acks, naks, cnps, timeouts, .. } = self.stats;
         Totals { data: packets, again, acks: acks + naks + cnps, timeouts }
     }
 
-    /// Updates a sender after any event: ends its flow, queues it for a turn, sets its timer.
+    /// Updates the state of a connection after any event of its sender: completion or failure,
+    /// place in the queue, deadline.
     fn settle(&mut self, slot: u32, now: Instant, out: &mut Outcomes) {
         let sender = &mut self.senders[slot as usize];
         if sender.is_alive && sender.is_complete() {

@@ -1,46 +1,48 @@
 //! Contents of a RoCE packet: the fields of the base transport header that the model uses.
 
-/// Purpose of a packet.
+/// Kind of a RoCE packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum RoceKind {
-    /// A part of a message.
+    /// A data packet: a part of a message.
     #[default]
     Data,
-    /// Every packet before `psn` has arrived.
+    /// An acknowledgement: every packet before `psn` has arrived.
     Ack,
-    /// Every packet before `psn` has arrived, and a later packet came too early: go back to `psn`.
+    /// A negative acknowledgement: every packet before `psn` has arrived, and a later packet came
+    /// too early. The sender goes back to `psn`.
     Nak,
-    /// Congestion notification: a packet was marked.
+    /// A congestion notification: a packet arrived with an ECN mark.
     Cnp,
 }
 
-/// A packet of a flow.
+/// A packet of the RoCE model.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct RocePacket {
-    /// The flow.
+    /// Number of the flow to which the packet belongs.
     pub flow: u32,
     /// Purpose of the packet.
     pub kind: RoceKind,
-    /// Number of the packet, or of the next expected packet. With 64 bits the number never wraps.
+    /// Number of a data packet; in a reply, the number of the next expected packet. With 64 bits
+    /// the number never wraps.
     pub psn: u64,
-    /// Payload bytes.
+    /// Number of payload bytes.
     pub payload_bytes: u32,
-    /// Whether the packet is the first of its message.
+    /// Whether the data packet is the first of its message.
     pub is_first: bool,
-    /// Whether the packet is the last of its message.
+    /// Whether the data packet is the last of its message.
     pub is_last: bool,
 }
 
-/// Bytes of the base transport header.
+/// Length of the base transport header (BTH), in bytes.
 pub const BTH_BYTES: usize = 12;
-/// Bytes of the extended header of acknowledgements.
+/// Length of the extended header of acknowledgements (AETH), in bytes.
 const AETH_BYTES: usize = 4;
-/// The invariant CRC at the end.
+/// Length of the invariant CRC at the end of a packet, in bytes.
 pub const ICRC_BYTES: usize = 4;
 
 impl RocePacket {
-    /// Headers as bytes, for capture files: BTH, and for acknowledgements AETH. The flow's number
-    /// takes the place of the queue pair.
+    /// Returns the headers as bytes, for capture files: BTH, and for acknowledgements AETH. The
+    /// number of the flow is in the field of the queue pair.
     pub fn headers(&self) -> Vec<u8> {
         let opcode = match (self.kind, self.is_first, self.is_last) {
             (RoceKind::Data, true, true) => 0x04,

@@ -1,4 +1,5 @@
-//! Processing of an acknowledgement by a sender: Linux's `tcp_ack` and `tcp_fastretrans_alert`.
+//! Processing of an acknowledgement by a sender, after Linux's functions `tcp_ack` and
+//! `tcp_fastretrans_alert`.
 
 use srd_proto::time::{Duration, Instant};
 
@@ -8,10 +9,10 @@ use super::segment::{ByteRange, FLAG_DSACK, FLAG_ECE, TcpSegment};
 use super::sender::recovery::Phase;
 use super::sender::{Probe, Sender};
 
-/// Resolution of timestamp-based round trips: Linux's option counts milliseconds.
+/// Resolution of timestamp-based round trips: Linux's timestamp option counts milliseconds.
 const TIMESTAMP_NS: u64 = 1_000_000;
 
-/// One acknowledgement while it is processed.
+/// State of one acknowledgement while the sender processes it.
 struct Arrival {
     now: Instant,
     ack: u64,
@@ -22,7 +23,7 @@ struct Arrival {
     advanced: bool,
     progress: Progress,
     newly_lost: u32,
-    /// Whether the retransmission or probe timer starts afresh.
+    /// Whether the retransmission or probe timer starts again from its full duration.
     rearm: bool,
 }
 
@@ -104,8 +105,9 @@ impl Sender {
         }
     }
 
-    // Linux's tcp_ack_update_rtt: the oldest segment newly acknowledged gives the estimate,
-    // the latest feeds congestion control; timestamps stand in after a retransmission.
+    // As Linux's `tcp_ack_update_rtt` does: the oldest newly acknowledged segment gives the
+    // round-trip estimate, and the latest gives the sample for congestion control. After a
+    // retransmission the timestamps are used instead.
     fn take_round_trip(&mut self, arrival: &mut Arrival) {
         let progress = &arrival.progress;
         let now = arrival.now;
@@ -124,8 +126,8 @@ impl Sender {
         }
         arrival.rearm = progress.acked > 0
             || match (sack_rtt, self.board.head()) {
-                // A SACK of a segment that left before the head was last sent does not count;
-                // otherwise recovery would postpone the timeout for ever.
+                // A SACK of a segment that left before the last transmission of the head does not
+                // count. Otherwise recovery would postpone the timeout for ever.
                 (Some(sack_rtt), Some(head)) => sack_rtt > now.since(head.sent_at),
                 _ => false,
             };
@@ -139,7 +141,7 @@ impl Sender {
         }
     }
 
-    // RFC 8985 section 7.4: did a probe repair a loss without any other sign of it?
+    // RFC 8985 section 7.4: decides whether a tail probe repaired a loss that nothing else showed.
     fn judge_probe(&mut self, arrival: &Arrival, probe: Probe) {
         if arrival.ack < probe.end {
             return;
@@ -148,7 +150,8 @@ impl Sender {
         if !probe.resent || arrival.duplicate_of_probe {
             self.probe = None;
         } else if arrival.ack > probe.end {
-            // No duplicate was reported, so one of the two was lost: reduce once.
+            // No duplicate was reported, so the probe or the original was lost. The window is
+            // reduced once.
             if self.phase < Phase::Reduced {
                 self.enter_reduced();
                 self.end_reduction();
@@ -214,7 +217,7 @@ impl Sender {
         }
     }
 
-    // RFC 5682 section 3 (F-RTO with SACK) and Linux's tcp_process_loss.
+    // RFC 5682 section 3 (F-RTO with SACK), in the form of Linux's `tcp_process_loss`.
     fn work_off_timeout(&mut self, arrival: &Arrival, recovered: bool) {
         if arrival.advanced && self.undo_loss(false, arrival.timestamp_echo_ns) {
             return;
@@ -253,7 +256,7 @@ impl Sender {
         }
     }
 
-    /// Runs when the reorder window of a segment has ended without an arrival.
+    /// Searches for losses after a segment's reorder window has ended without its acknowledgement.
     pub(super) fn on_reorder_timer(&mut self, now: Instant) {
         let circumstances = self.circumstances();
         let verdict = self.rack.search(&mut self.board, now, &circumstances);
@@ -267,7 +270,7 @@ impl Sender {
         }
     }
 
-    // Linux's tcp_cong_control.
+    // Changes the window after an acknowledgement, as Linux's `tcp_cong_control` does.
     fn adjust_window(&mut self, arrival: &Arrival) {
         let delivered = arrival.progress.delivered;
         if matches!(self.phase, Phase::Reduced | Phase::Recovery) {

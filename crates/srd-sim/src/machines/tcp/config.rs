@@ -1,8 +1,8 @@
-//! Every parameter of the TCP model, with unit, default and source.
+//! Parameters of the TCP model, with unit, default and source.
 
 use srd_proto::time::Duration;
 
-/// Congestion control.
+/// Algorithm of congestion control.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Congestion {
     /// NewReno's window rules (RFC 5681) over SACK recovery.
@@ -17,100 +17,102 @@ pub enum Congestion {
 /// Rule by which the floor of the retransmission timeout applies.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum RtoRule {
-    /// Linux: RTO = srtt + max(rto_min, variation). The variation is the largest deviation of a
-    /// round trip rather than a mean.
+    /// Linux: RTO = srtt + max(rto_min, variation). The variation follows the largest deviation of
+    /// a round trip instead of a mean deviation.
     #[default]
     Linux,
     /// RFC 6298: RTO = max(rto_min, srtt + 4 rttvar).
     Rfc6298,
 }
 
-/// Condition in which a segment that is not full waits for acknowledgements (Nagle's rule).
+/// Condition in which a segment below the full size waits for acknowledgements (Nagle's rule).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Nagle {
-    /// Such a segment never waits: the socket option TCP_NODELAY.
+    /// A small segment never waits: the socket option TCP_NODELAY.
     Off,
-    /// Waits while an earlier segment that was not full is unacknowledged: Minshall's form, as in
-    /// Linux.
+    /// A small segment waits while an earlier small segment is unacknowledged: Minshall's form of
+    /// the rule, as in Linux.
     #[default]
     Linux,
-    /// Waits while any data is unacknowledged (RFC 896).
+    /// A small segment waits while any data is unacknowledged (RFC 896).
     Rfc896,
 }
 
-/// Limits and constants of a TCP endpoint. The defaults are Linux's at HZ=250.
+/// Parameters of a TCP endpoint. The defaults are those of Linux at HZ=250.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct TcpConfig {
-    /// Congestion control.
+    /// Algorithm of congestion control.
     pub congestion: Congestion,
-    /// Largest IP packet, in bytes.
+    /// Largest IP packet, in bytes (MTU).
     pub mtu_bytes: u32,
-    /// IP and TCP headers with timestamps, in bytes: the part of an MTU that is not payload.
+    /// Length of the IP and TCP headers with timestamps, in bytes: the part of an MTU that is not
+    /// payload.
     pub header_bytes: u32,
-    /// Link framing that ports count in addition to the IP packet, in bytes. An Ethernet header is
-    /// 14, as a Linux `tbf` counts it; 38 with FCS, preamble and gap.
+    /// Link-layer bytes that ports count in addition to the IP packet. The value is 14 for an
+    /// Ethernet header alone, as a Linux `tbf` queue counts it, and 38 with FCS, preamble and gap.
     pub frame_bytes: u32,
     /// Initial window, in segments (RFC 6928).
     pub window_initial_segments: u32,
-    /// Maximum number of unacknowledged bytes; models the receive window of the peer and our send
-    /// buffer.
+    /// Largest number of unacknowledged bytes. It models the receive window of the peer and the
+    /// send buffer of this host.
     pub window_bytes_max: u64,
-    /// Segments of one connection that leave back to back when several connections have data: one
-    /// GSO super-packet.
+    /// Number of segments of one connection that leave back to back when several connections have
+    /// data, as in one GSO super-packet.
     pub burst_segments_max: u32,
-    /// Floor of the retransmission timeout. Linux 200 ms (`tcp_rto_min_us`).
+    /// Lower bound of the retransmission timeout. Linux: 200 ms (`tcp_rto_min_us`).
     pub rto_min: Duration,
-    /// Ceiling of the retransmission timeout. Linux 120 s.
+    /// Upper bound of the retransmission timeout. Linux: 120 s.
     pub rto_max: Duration,
-    /// Round trip of the handshake that established the connection before the run; zero if there
-    /// was no measurement. Only the timeouts use it.
+    /// Round trip that the handshake measured when it established the connection before the run;
+    /// zero if it was not measured. Only the timeouts use it.
     pub rtt_assumed: Duration,
     /// Timeout before the first round-trip sample (RFC 6298 section 2).
     pub rto_initial: Duration,
     /// Rule by which `rto_min` applies.
     pub rto_rule: RtoRule,
-    /// Timeouts in a row after which a connection fails. Linux 15 (`tcp_retries2`).
+    /// Number of timeouts in a row after which a connection fails. Linux: 15 (`tcp_retries2`).
     pub retries_max: u32,
-    /// Time added to two round trips in the tail probe's timer and to RACK's reorder timer. Linux
-    /// 2 ms (`TCP_TIMEOUT_MIN_US`); zero gives RFC 8985's bare formulas.
+    /// Time added to two round trips for the tail probe's timer, and to RACK's reorder timer.
+    /// Linux: 2 ms (`TCP_TIMEOUT_MIN_US`). Zero gives the formulas of RFC 8985.
     pub timer_floor: Duration,
-    /// Granularity of all timers: a timer fires on the tick after its deadline. Linux 1/HZ; zero is
-    /// exact.
+    /// Granularity of all timers: a timer fires at the first tick after its deadline. Linux: 1/HZ.
+    /// With zero, timers are exact.
     pub timer_tick: Duration,
-    /// Tail loss probes (RFC 8985 section 7).
+    /// Whether the sender uses tail loss probes (RFC 8985 section 7).
     pub tail_probe: bool,
-    /// Longest delay of an acknowledgement. Linux 40 ms (`TCP_DELACK_MIN`); zero acknowledges
-    /// every segment.
+    /// Longest delay of an acknowledgement. Linux: 40 ms (`TCP_DELACK_MIN`). With zero, every
+    /// segment is acknowledged at once.
     pub ack_delay: Duration,
-    /// Acknowledgements sent without delay at the start and after disorder. Linux 16.
+    /// Number of acknowledgements that are sent without delay, at the start of a connection and
+    /// after disorder. Linux: 16.
     pub ack_quick: u32,
     /// Whether connections are interactive (Linux's pingpong mode: a receiver sends a reply to the
-    /// data that it reads). Then there are no quick acknowledgements, and no immediate one after
-    /// data that the application wrote. Acknowledgements wait for a second full segment, or for
-    /// `ack_delay`.
+    /// data that it reads). An interactive receiver delays every acknowledgement of data in order:
+    /// until a second full segment arrives, or for `ack_delay`.
     pub interactive: bool,
-    /// Condition in which a segment that is not full waits.
+    /// Condition in which a segment below the full size waits for acknowledgements.
     pub nagle: Nagle,
-    /// Bytes that the application writes at a time; zero: the whole flow at once.
+    /// Number of bytes that the application writes at a time. With zero, it writes the whole flow
+    /// at once.
     pub write_bytes: u64,
-    /// Time from one write to the next.
+    /// Time from one write of the application to the next.
     pub write_gap: Duration,
     /// Whether CUBIC leaves slow start before a loss (HyStart).
     pub hystart: bool,
-    /// Whether data is ECN-capable. DCTCP implies it.
+    /// Whether data packets are ECN-capable. With DCTCP they always are.
     pub ecn: bool,
-    /// Whether a SYN and its reply come before the data: one more round trip.
+    /// Whether a SYN and its reply precede the data, which costs one round trip.
     pub handshake: bool,
-    /// Longest time until an idle host begins to send; the time is random. Otherwise hosts of a
-    /// simulator are in step with the queues that they fill, and some flows meet a full queue every
-    /// time (Floyd and Jacobson, "On traffic phase effects", 1992). Zero for no jitter. One
-    /// packet's time on the bottleneck is enough.
+    /// Upper bound of the random time after which an idle host begins to send; zero disables this
+    /// jitter. Without jitter, the hosts of a simulator are in step with the queues that they fill,
+    /// and some flows meet a full queue every time (Floyd and Jacobson, "On traffic phase effects",
+    /// 1992). One packet's time on the bottleneck is enough.
     pub jitter_max: Duration,
-    /// Seed of the jitter; every host has a stream of its own.
+    /// Seed of the jitter. Every host has an independent stream of random numbers.
     pub seed: u64,
-    /// Whether a new flow reuses an idle connection to its destination with its state (window,
-    /// threshold, round-trip time, port), as an application with long-lived connections does. After
-    /// an idle RTO the window restarts (RFC 5681 section 4.1).
+    /// Whether a new flow reuses an idle connection to its destination, as an application with
+    /// long-lived connections does. The connection keeps its window, threshold, round-trip time and
+    /// port. If it was idle for longer than the RTO, the window restarts (RFC 5681 section 4.1).
     pub reuse_connections: bool,
 }
 
@@ -150,28 +152,28 @@ impl Default for TcpConfig {
 }
 
 impl TcpConfig {
-    /// Configuration of DCTCP. The switches set the marking threshold.
+    /// Returns the configuration of DCTCP. The marking threshold is a setting of the switches.
     #[must_use]
     pub fn dctcp() -> Self {
         Self { congestion: Congestion::Dctcp, ecn: true, ..Self::default() }
     }
 
-    /// Largest payload of a segment, in bytes.
+    /// Returns the largest payload of a segment, in bytes.
     pub const fn mss_bytes(&self) -> u32 {
         self.mtu_bytes - self.header_bytes
     }
 
-    /// Bytes that a segment with this payload occupies on a link.
+    /// Returns the number of bytes that a segment with this payload occupies on a link.
     pub const fn wire_bytes(&self, payload_bytes: u32) -> u32 {
         payload_bytes + self.header_bytes + self.frame_bytes
     }
 
-    /// Whether data is sent ECN-capable.
+    /// Whether data packets are sent as ECN-capable.
     pub fn ecn_capable(&self) -> bool {
         self.ecn || self.congestion == Congestion::Dctcp
     }
 
-    /// Panics if a value is out of range.
+    /// Panics if a value of the configuration is out of range.
     pub fn check(&self) {
         assert!(self.mtu_bytes > self.header_bytes, "an MTU holds more than headers");
         assert!(

@@ -22,13 +22,14 @@
 //!
 //! # Against the kernel
 //!
-//! The experiment has rounds of 4 hosts x 12 long-lived connections to one host, all at once, 50 ms
-//! apart. Links have 1 Gb/s, the MTU is 9000, and drop-tail queues have 200 KB unless a row names
-//! another size. Values are completion at the receiver over the ideal (payload rate of the
-//! bottleneck). Each cell has three values: the 99th percentile of all flows; and, of the worst
-//! flows of the rounds, the median and the maximum. The kernel (Linux 6.18) ran once over
-//! namespaces with `tbf` queues, 60, 25 and 12 rounds. The model ran the same numbers of rounds
-//! with each of 5 seeds (`network_tests::incast_table`, jitter 72 us).
+//! The experiment has rounds of 4 hosts x 12 long-lived connections to one host. All connections of
+//! a round start at once, and rounds are 50 ms apart. Links have 1 Gb/s, the MTU is 9000, and
+//! drop-tail queues have 200 KB unless a row names another size. Values are completion times at the
+//! receiver divided by the ideal (payload rate of the bottleneck). Each cell has three values: the
+//! 99th percentile of all flows; then the median and the maximum of the worst flows of the rounds.
+//! The kernel (Linux 6.18) ran once over namespaces with `tbf` queues, with 60, 25 and 12 rounds.
+//! The model ran the same numbers of rounds with each of 5 seeds (`network_tests::incast_table`,
+//! jitter 72 us).
 //!
 //! | | 64 KB kernel | model | 512 KB kernel | model | 2 MB kernel | model |
 //! |---|---|---|---|---|---|---|
@@ -38,28 +39,29 @@
 //! | NewReno, 200 ms | 9.1 / 8.9 / 17.1 | 16.9 / 8.9 / 25.3 | 4.5 / 4.4 / 7.5 | 5.4 / 5.2 / 8.4 | 1.9 / 1.9 / 2.2 | 2.0 / 1.6 / 2.4 |
 //! | CUBIC, 200 ms, 1 MB | 2.5 / 2.4 / 8.6 | 8.9 / 1.1 / 9.9 | 1.5 / 1.4 / 1.5 | 1.8 / 1.5 / 3.4 | 1.04 / 1.01 / 1.2 | 1.2 / 1.1 / 2.0 |
 //!
-//! The cliffs are in the same places and, at 200 ms, of the same height: the median round ends one
-//! timeout after the ideal at 64 KB, about three at 512 KB. The two differ as follows; a cause that
-//! is named likely was not tested:
+//! The steps in completion time are in the same places. At 200 ms they also have the same height:
+//! the median round ends one timeout after the ideal at 64 KB, and about three timeouts after it at
+//! 512 KB. Kernel and model differ as follows; a cause with the word "likely" was not tested:
 //!
-//! - At 64 KB the model's bad rounds are worse and more frequent: 25 is a timeout of 200 ms and a
-//!   doubled one, 17 two timeouts, which the kernel shows in fewer than one flow in a hundred. A
-//!   likely cause is that hosts here start and time out in step, so that more retransmissions meet
-//!   in one queue and are lost again.
-//! - In the median round the model is faster for long transfers (2 MB: 1.4 for 2.0, and 1.2 for
-//!   2.1 with 5 ms; 512 KB with 50 ms: 1.3 for 2.1). There a comparison favours TCP over SRD. The
-//!   model is slower in the tail at 2 MB with 50 ms (2.2 for 1.3), and in NewReno's median at
-//!   512 KB (5.2 for 4.4).
+//! - At 64 KB the model's bad rounds are worse and more frequent. A value of 25 is a timeout of 200
+//!   ms and a doubled timeout; a value of 17 is two timeouts, which fewer than one flow in a
+//!   hundred has in the kernel. A likely cause is that the model's hosts start and time out in
+//!   step, so that more retransmissions meet in one queue and are lost again.
+//! - In the median round the model is faster for long transfers: 1.4 instead of the kernel's 2.0 at
+//!   2 MB, 1.2 instead of 2.1 at 2 MB with 5 ms, and 1.3 instead of 2.1 at 512 KB with 50 ms. In
+//!   these cases a comparison favours TCP over SRD. The model is slower in the tail at 2 MB with 50
+//!   ms (2.2 instead of 1.3), and in NewReno's median at 512 KB (5.2 instead of 4.4).
 //! - With 1 MB queues the kernel's median round at 64 KB is 36 ms longer, likely because of a
-//!   delayed acknowledgement. The model does not reproduce this, and has more late flows instead.
+//!   delayed acknowledgement. The model does not reproduce this delay, and has more late flows.
 //!
-//! Known differences in the setting: a host here holds no queue (the kernel has `tbf` and up to
-//! two super-packets per connection below TCP, which its round trips include). The fabric is one
-//! fast link instead of four spines. Links are exact, whereas `tbf` releases three packets at once.
-//! The kernel's delayed-acknowledgement timer adapts.
+//! Known differences in the setting: a simulated host has no queue, while the kernel has `tbf` and
+//! up to two super-packets per connection below TCP, which its round trips include. The model's
+//! fabric is one fast link instead of four spines. Simulated links are exact, whereas `tbf`
+//! releases three packets at once. The kernel's delayed-acknowledgement timer adapts.
 //!
-//! Not modelled: pacing and BBR, MPTCP, the flow-label re-roll of IPv6, receive-window
-//! autotuning, SACK compression and reneging, GRO, repacketisation of retransmissions.
+//! The model lacks: pacing and BBR, MPTCP, the change of IPv6 flow labels after timeouts,
+//! receive-window autotuning, SACK compression and reneging, GRO, and repacketisation of
+//! retransmissions.
 
 mod ack;
 pub mod config;

@@ -1,4 +1,4 @@
-//! The model in the simulated network.
+//! Tests of the TCP model in the simulated network.
 
 use super::*;
 use crate::engine::fault::Fault;
@@ -9,12 +9,13 @@ use crate::workload::{FlowPlan, Start, TriggerId, TriggerKind, Workload};
 use srd_proto::time::Duration;
 
 const US: u64 = 1_000_000;
-/// One packet's time at 1 Gb/s.
+/// Time that one packet takes at 1 Gb/s.
 const JITTER: Duration = Duration::from_micros(72);
 const SECOND: u64 = 1_000_000 * US;
 
-/// The lab's setting: links of 1 Gb/s, 9000-byte packets, a base round trip of about 150 us.
-/// The middle is fast, so that the receiver's port is the bottleneck.
+/// Network of the experiments that also ran on Linux hosts: links of 1 Gb/s, 9000-byte packets, a
+/// base round trip of about 150 us. The link in the middle is fast, so that the receiver's port is
+/// the bottleneck.
 const LAB: DumbbellSpec = DumbbellSpec {
     side_hosts: 6,
     host_bps: 1_000_000_000,
@@ -24,8 +25,9 @@ const LAB: DumbbellSpec = DumbbellSpec {
     switch_latency_ps: 0,
 };
 
-/// A network whose middle is the bottleneck. (If a host's own link is as slow as the bottleneck,
-/// the host that fills it sends in step with the queue, never meets it full and need not share.)
+/// A network in which the link in the middle is the bottleneck. A host whose own link is as slow as
+/// the bottleneck sends in step with the queue. Such a host never meets the queue full, and would
+/// not have to share.
 const NARROW: DumbbellSpec =
     DumbbellSpec { host_bps: 10_000_000_000, middle_bps: 1_000_000_000, ..LAB };
 
@@ -62,7 +64,7 @@ fn total(world: &World<TcpNode>) -> TcpStats {
     total
 }
 
-/// Completion times in picoseconds, at the sender.
+/// Returns the completion times of all flows at the sender, in picoseconds.
 fn times(world: &World<TcpNode>) -> Vec<u64> {
     let time = |state: &crate::engine::world::FlowState| {
         state.finished_ps.expect("finished") - state.started_ps.expect("started")
@@ -78,7 +80,7 @@ fn lone_flow_reaches_line_rate() {
         let mut world =
             world(LAB, workload, TcpConfig { congestion, ..TcpConfig::default() }, |_| {});
         finish(&mut world);
-        // 50 MB in 8948-byte segments of 9014 bytes on the wire: 402.95 ms.
+        // Segments of 8948 bytes are 9014 bytes on the wire, so 50 MB take 402.95 ms.
         let ideal_us = 402_950 + 150;
         let us = times(&world)[0] / US;
         assert!(us < ideal_us * 102 / 100, "{congestion:?}: {us} us");
@@ -144,7 +146,8 @@ fn handshake_costs_one_round_trip() {
         finish(&mut world);
         times_us.push(times(&world)[0] / US);
     }
-    // 66 bytes over two links each way, six propagations, and up to twice the hosts' jitter.
+    // The round trip has 66 bytes over two links in each direction, six propagation delays, and up
+    // to twice the jitter of each host.
     let cost_us = times_us[1].abs_diff(times_us[0] + 5);
     assert!(cost_us <= 2 * 72, "{times_us:?}");
 }
@@ -183,14 +186,14 @@ fn everything_arrives_once_whatever_is_lost_or_doubled() {
 }
 
 struct Incast {
-    /// Completion of every flow at the receiver, divided by the ideal.
+    /// Completion times of all flows at the receiver, divided by the ideal.
     ratios: Vec<f64>,
-    /// Worst ratio of each round.
+    /// Worst ratio of each round, in ascending order.
     worst: Vec<f64>,
 }
 
-/// The lab's experiment (a): rounds of 4 hosts x 12 long-lived connections to one host, all
-/// at once, 50 ms apart.
+/// Runs the experiment that also ran on Linux hosts: rounds of 4 hosts x 12 long-lived connections
+/// to one host. All connections of a round start at once, and rounds are 50 ms apart.
 fn incast(tcp: TcpConfig, bytes: u64, rounds: u32, queue_bytes: u64) -> Incast {
     let mut workload = Workload::default();
     let (hosts, per_host) = (4, 12);
@@ -206,7 +209,7 @@ fn incast(tcp: TcpConfig, bytes: u64, rounds: u32, queue_bytes: u64) -> Incast {
             workload.flows.push(plan);
         }
         if round + 1 < rounds {
-            // A flow between two other hosts that takes 50 ms.
+            // A flow between two other hosts that takes 50 ms separates the rounds.
             let mut pause = FlowPlan::at(0, 5, 11, 6_204_000);
             pause.start = Start::On(done);
             pause.sent_trigger = Some(TriggerId(2 * round + 2));
@@ -245,8 +248,8 @@ fn percentile(sorted: &[f64], share: f64) -> f64 {
 
 #[test]
 fn incast_has_the_labs_cliffs_and_a_small_rto_min_removes_them() {
-    // The kernel in the lab, worst flow of the median round: 8.9, 4.3; 3.0 with 50 ms; 1.5 with 5
-    // ms.
+    // The Linux kernel has these values for the worst flow of the median round: 8.9 and 4.3 with
+    // 200 ms, 3.0 with 50 ms, and 1.5 with 5 ms.
     for (rto_min_ms, bytes, low, high) in [
         (200, 65_536, 8.5, 9.5),
         (200, 524_288, 3.5, 5.5),
@@ -258,7 +261,7 @@ fn incast_has_the_labs_cliffs_and_a_small_rto_min_removes_them() {
     }
 }
 
-/// Prints the model's side of the table in the module's documentation.
+/// Prints the model's values for the table in the documentation of the parent module.
 #[test]
 #[ignore = "prints a table"]
 fn incast_table() {
@@ -291,7 +294,7 @@ fn incast_table() {
     }
 }
 
-/// Prints the speed of the model.
+/// Prints how fast the model runs.
 #[test]
 #[ignore = "prints a speed"]
 fn speed() {

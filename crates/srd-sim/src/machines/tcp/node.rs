@@ -1,9 +1,9 @@
 //! A host that uses TCP: its connections, their timers, and the order in which they send.
 //!
-//! The world polls one packet whenever the host's link is free. Acknowledgements go first. After
-//! them the connections with data to send take turns, one burst each, in the order in which they
-//! became able to send. So a host holds no queue; Linux has one of at most two super-packets per
-//! connection (TCP small queues).
+//! The world polls one packet whenever the host's link is free. Acknowledgements are sent first.
+//! After them the connections with data to send take turns, with one burst each, in the order in
+//! which they became able to send. So a host has no queue; Linux has a queue of at most two
+//! super-packets per connection (TCP small queues).
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::hash::{BuildHasherDefault, Hasher};
@@ -21,42 +21,42 @@ use crate::engine::node::{
     Body, Delivered, Failed, FlowId, FlowSpec, HostId, Node, Outcomes, PROTOCOL_TCP, Packet,
 };
 
-/// Port on which every receiver listens.
+/// TCP port on which every host receives data.
 pub const LISTEN_PORT: u16 = 5001;
-/// The first source port; connections count up from it.
+/// The source port of a host's first connection. Later connections have the following numbers.
 pub const SOURCE_PORT_FIRST: u16 = 10_000;
-/// Largest number of acknowledgements and resets that wait for the link; beyond it the oldest are
-/// dropped.
+/// Largest number of acknowledgements and resets that wait for the link. If there are more, the
+/// oldest are dropped.
 pub const REPLIES_MAX: usize = 4096;
 
-/// Reasons for which a flow failed, as [`Failed::status`].
+/// Reasons for the failure of a flow, as values of [`Failed::status`].
 pub mod status {
-    /// Too many timeouts in a row.
+    /// The connection had too many retransmission timeouts in a row.
     pub const TIMED_OUT: u8 = 1;
-    /// The peer has no such connection.
+    /// The peer replied that it has no such connection.
     pub const RESET: u8 = 2;
-    /// This host restarted.
+    /// The sending host restarted.
     pub const RESTARTED: u8 = 3;
 }
 
-/// Counters of a node.
+/// Counters of a host's TCP connections.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct TcpStats {
     /// Data segments sent, retransmissions included.
     pub segments: u64,
-    /// Segments sent again.
+    /// Data segments that were retransmissions.
     pub segments_resent: u64,
     /// Retransmission timeouts.
     pub timeouts: u64,
     /// Acknowledgements sent.
     pub acknowledgements: u64,
-    /// Arrived packets that were corrupted, trimmed or of another kind.
+    /// Packets that arrived corrupted, trimmed or with contents other than TCP.
     pub packets_ignored: u64,
-    /// Acknowledgements dropped because [`REPLIES_MAX`] waited.
+    /// Acknowledgements that were dropped because [`REPLIES_MAX`] were waiting.
     pub replies_dropped: u64,
 }
 
-// Flow numbers are dense, so a multiplication spreads them well enough.
+// Hash function for flow numbers. They are dense, so a multiplication spreads them well enough.
 #[derive(Clone, Copy, Default)]
 struct FlowHasher(u64);
 
@@ -74,14 +74,14 @@ impl Hasher for FlowHasher {
     }
 }
 
-// Only looked up, never iterated, so that its order cannot matter.
+// The program looks entries up and never iterates over them, so their order has no effect.
 type FlowTable<T> = HashMap<u32, T, BuildHasherDefault<FlowHasher>>;
 
 struct Outbound {
     sender: Sender,
     peer: HostId,
     port: u16,
-    // Whether the connection is in the queue of those that may have data to send.
+    // Whether the connection is in the queue of connections that may have data to send.
     queued: bool,
     alive: bool,
 }
@@ -98,25 +98,25 @@ struct Reply {
     port: u16,
 }
 
-/// A host with TCP connections. A slot is reused once its flow is complete. Of a stream that has
-/// arrived the length is kept, as in TIME-WAIT, for replies to duplicates.
+/// A host with TCP connections. The slot of a connection is reused once its flow is complete. The
+/// length of a stream that has arrived is kept, for replies to duplicates (as in TIME-WAIT).
 pub struct TcpNode {
     host: HostId,
     config: TcpConfig,
     outbound: Vec<Outbound>,
     inbound: Vec<Inbound>,
-    // Index in `outbound` and `inbound`, by flow.
+    // By flow: index in `outbound` and in `inbound`.
     sends: FlowTable<u32>,
     receives: FlowTable<u32>,
-    // Length of streams that have arrived, by flow.
+    // By flow: length of the stream, if all of it has arrived.
     arrived: FlowTable<u64>,
-    // Slots whose flow is over: reusable slots by peer, and the others.
+    // Slots of flows that have ended: idle connections by peer, and free slots.
     idle: BTreeMap<HostId, Vec<u32>>,
     free: Vec<u32>,
     inbound_free: Vec<u32>,
     ready: VecDeque<u32>,
     burst_left: u32,
-    // Time when an idle host begins to send; `None` if nothing waits.
+    // Time when an idle host begins to send; `None` if the host has nothing to send.
     begin_at: Option<Instant>,
     waits: bool,
     rng: Rng,
@@ -160,18 +160,19 @@ impl TcpNode {
         }
     }
 
-    /// Counters of the host.
+    /// Returns the counters of the host.
     pub const fn stats(&self) -> TcpStats {
         self.stats
     }
 
-    /// The sending half of `flow`, if this host still sends it.
+    /// Returns the sending half of the connection that carries `flow`; `None` if this host does not
+    /// send the flow, or not any more.
     pub fn sender(&self, flow: FlowId) -> Option<&Sender> {
         let slot = *self.sends.get(&flow.0)?;
         Some(&self.outbound[slot as usize].sender)
     }
 
-    // Whether the host sends now. A host that was idle may wait for its jitter first.
+    // Whether the host may send now. A host that was idle first waits for a random time (jitter).
     fn begins(&mut self, now: Instant) -> bool {
         if self.replies.is_empty() && self.ready.is_empty() {
             return false;
@@ -185,7 +186,8 @@ impl TcpNode {
         !self.waits
     }
 
-    // Updates a sender after any event: its timer, its turn, its end.
+    // Updates the state of a connection after any event of its sender: completion, place in the
+    // queue, deadline.
     fn settle_sender(&mut self, slot: u32, out: &mut Outcomes) {
         let outbound = &mut self.outbound[slot as usize];
         if outbound.alive && outbound.sender.is_complete() {
@@ -231,7 +233,7 @@ impl TcpNode {
         };
         let receiver = &mut self.inbound[slot as usize].receiver;
         if segment.payload_bytes == 0 {
-            // A handshake.
+            // A segment without data is a SYN.
             let flags = FLAG_SYN | FLAG_ACK;
             let timestamp_echo_ns = segment.timestamp_ns;
             let segment =
@@ -249,7 +251,7 @@ impl TcpNode {
         }
         let mut index = arrived.start;
         while index < arrived.end {
-            // After a gap is filled, more bytes than a `u32` counts may be delivered.
+            // After a gap is filled, the number of deliverable bytes may be larger than a `u32`.
             let bytes = u32::try_from(arrived.end - index).unwrap_or(u32::MAX);
             out.delivered.push(Delivered {
                 flow: FlowId(segment.flow),
@@ -264,7 +266,8 @@ impl TcpNode {
         }
     }
 
-    // The receiving half; the first segment that arrives and may open the connection creates it.
+    // Returns the receiving half of a connection. The first segment that arrives and may open the
+    // connection creates it.
     fn receiver_of(&mut self, segment: &TcpSegment, peer: HostId, port: u16) -> Option<u32> {
         if let Some(&slot) = self.receives.get(&segment.flow) {
             return Some(slot);

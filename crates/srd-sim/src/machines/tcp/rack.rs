@@ -1,38 +1,40 @@
-//! RACK loss detection (RFC 8985 section 6) with Linux's constants: a segment is lost if another
-//! segment that was sent a reorder window later was delivered.
+//! RACK loss detection (RFC 8985 section 6) with Linux's constants. A segment is lost if another
+//! segment was delivered that was sent later by more than the reorder window.
 
 use srd_proto::time::{Duration, Instant};
 
 use super::scoreboard::{Record, Scoreboard};
 
-/// SACKed segments after which there is no reorder window, as long as no reordering was seen.
+/// Number of SACKed segments from which there is no reorder window, unless reordering was observed.
 const DUPLICATES_MIN: u32 = 3;
-/// Recoveries for which a widened reorder window lasts (RFC 8985 section 6.2).
+/// Number of recoveries for which a widened reorder window lasts (RFC 8985 section 6.2).
 const WIDENED_RECOVERIES: u8 = 16;
 
-/// Inputs of the reorder window apart from RACK's own state.
+/// Inputs of the reorder window that are not part of RACK's state.
 #[derive(Clone, Copy, Debug)]
 pub struct Circumstances {
-    /// The smallest round trip.
+    /// Smallest round trip of the connection.
     pub rtt_min: Duration,
-    /// The smoothed round trip.
+    /// Smoothed round trip of the connection.
     pub srtt: Duration,
-    /// Whether fast recovery or loss recovery is under way.
+    /// Whether the connection is in fast recovery or in recovery after a timeout.
     pub recovering: bool,
-    /// SACKed segments.
+    /// Number of SACKed segments.
     pub sacked: u32,
 }
 
 /// Result of a search for losses.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Verdict {
-    /// Segments newly taken for lost.
+    /// Number of segments that newly count as lost.
     pub lost: u32,
-    /// Time until the next loss, if nothing arrives.
+    /// Time after which another segment counts as lost, if no acknowledgement arrives; `None` if no
+    /// segment is pending.
     pub wait: Option<Duration>,
 }
 
-/// The most recently sent segment that was delivered, and the tolerance for reordering.
+/// State of RACK for a connection: the most recently sent segment that was delivered, and the
+/// tolerance for reordering.
 #[derive(Clone, Copy, Debug)]
 pub struct Rack {
     sent_at: Instant,
@@ -61,7 +63,7 @@ impl Default for Rack {
 }
 
 impl Rack {
-    /// Notes a delivered segment.
+    /// Records that a segment was delivered.
     pub fn on_delivered(&mut self, now: Instant, record: &Record, rtt_min: Option<Duration>) {
         let rtt = now.since(record.sent_at);
         if record.was_resent() && rtt_min.is_none_or(|min| rtt < min) {
@@ -75,13 +77,13 @@ impl Rack {
         }
     }
 
-    /// Notes that a segment sent once arrived after a later one.
+    /// Records reordering: a segment that was sent only once arrived after a later segment.
     pub fn on_reordering(&mut self) {
         self.reordering_seen = true;
     }
 
-    /// Notes the report of a duplicate: the reorder window was too small. It grows at most once per
-    /// round trip, which ends when `nxt` is acknowledged.
+    /// Records that the receiver reported a duplicate, so the reorder window was too small. The
+    /// window grows at most once per round trip, which ends when byte `nxt` is acknowledged.
     pub fn on_duplicate(&mut self, una: u64, nxt: u64) {
         if una >= self.widened_until {
             self.window_steps = (self.window_steps + 1).min(255);
@@ -90,7 +92,8 @@ impl Rack {
         self.widened_recoveries = WIDENED_RECOVERIES;
     }
 
-    /// Notes the end of a recovery.
+    /// Records the end of a recovery. After 16 recoveries without a duplicate, the reorder
+    /// window returns to its initial size.
     pub fn on_recovered(&mut self) {
         self.widened_recoveries = self.widened_recoveries.saturating_sub(1);
         if self.widened_recoveries == 0 {
@@ -98,7 +101,8 @@ impl Rack {
         }
     }
 
-    /// Longest time by which a segment may have been sent before a delivered one and still arrive.
+    /// Returns the reorder window: the time by which a segment may have been sent before a
+    /// delivered segment without counting as lost.
     pub fn reorder_window(&self, c: &Circumstances) -> Duration {
         if !self.reordering_seen && (c.recovering || c.sacked >= DUPLICATES_MIN) {
             return Duration::ZERO;
@@ -106,12 +110,13 @@ impl Rack {
         c.rtt_min.over(4).times(self.window_steps).min(c.srtt)
     }
 
-    /// Remaining time until `record` counts as lost; zero if it does already.
+    /// Returns the remaining time until `record` counts as lost; zero if it already counts as lost.
     pub fn patience(&self, record: &Record, now: Instant, window: Duration) -> Duration {
         (record.sent_at + self.rtt + window).since(now)
     }
 
-    /// Marks overdue segments lost, if a segment was delivered since the last search.
+    /// Marks overdue segments lost, if a segment was delivered since the last call. Otherwise
+    /// returns `None`.
     pub fn detect(
         &mut self,
         board: &mut Scoreboard,
@@ -121,7 +126,7 @@ impl Rack {
         std::mem::take(&mut self.advanced).then(|| self.search(board, now, c))
     }
 
-    /// Marks overdue segments lost.
+    /// Marks overdue segments lost, and returns the time until the next segment is overdue.
     pub fn search(&self, board: &mut Scoreboard, now: Instant, c: &Circumstances) -> Verdict {
         let window = self.reorder_window(c);
         let mut verdict = Verdict::default();
@@ -142,7 +147,8 @@ impl Rack {
         verdict
     }
 
-    /// Resets the stream's offsets to zero, and keeps the tolerance.
+    /// Prepares the state for a new flow on the connection, with stream offsets from zero. Keeps
+    /// the tolerance for reordering.
     pub fn rebase(&mut self) {
         *self = Self {
             reordering_seen: self.reordering_seen,
@@ -169,7 +175,7 @@ mod tests {
         Circumstances { rtt_min: RTT, srtt: RTT, recovering: false, sacked }
     }
 
-    // Ten segments of 1000 bytes, one per microsecond.
+    // Returns ten segments of 1000 bytes, sent one per microsecond.
     fn flight() -> Scoreboard {
         let mut board = Scoreboard::default();
         for k in 0..10 {
@@ -190,7 +196,8 @@ mod tests {
         let (mut board, mut rack) = (flight(), Rack::default());
         sack(&mut board, &mut rack, at(101), 1000, 2000);
         let verdict = rack.detect(&mut board, at(101), &calm(1)).expect("something was delivered");
-        // Segment 0 left at 0, the delivery took 100, the window is 25: lost at 125.
+        // Segment 0 left at 0 us. The round trip of the delivered segment was 100 us and the window
+        // is 25 us, so segment 0 is lost at 125 us.
         assert_eq!(verdict, Verdict { lost: 0, wait: Some(Duration::from_micros(24)) });
         assert_eq!(rack.detect(&mut board, at(102), &calm(1)), None, "nothing new");
         let verdict = rack.search(&mut board, at(125), &calm(1));
@@ -235,10 +242,10 @@ mod tests {
         assert_eq!(board.lost(), 2);
         board.resend(0, at(105));
         board.resend(1, at(106));
-        // The retransmission of segment 1 arrives, that of segment 0 does not.
+        // The retransmission of segment 1 arrives; the retransmission of segment 0 does not.
         sack(&mut board, &mut rack, at(206), 1000, 5000);
         let verdict = rack.detect(&mut board, at(206), &calm(4)).expect("something was delivered");
-        // Segments 5 to 9 also left before that retransmission.
+        // Segments 5 to 9 also left before the retransmission of segment 1.
         assert_eq!(verdict.lost, 6);
         assert_eq!(board.next_lost(), Some(0));
     }

@@ -1,9 +1,9 @@
-//! The receiving half of a connection: reassembly, SACK and duplicate reports (RFC 2018, RFC
-//! 2883), delayed acknowledgements (RFC 5681 section 4.2, Linux's quick mode), ECN echo (RFC
+//! The receiving half of a connection: reassembly, SACK and reports of duplicates (RFC 2018, RFC
+//! 2883), delayed acknowledgements (RFC 5681 section 4.2, with Linux's quick mode), ECN echo (RFC
 //! 3168, RFC 8257).
 //!
-//! The application reads at once, so the window never closes. The sender's window bounds the state:
-//! at most one range per two segments of it.
+//! The application reads data at once, so the receive window never closes. The sender's window
+//! limits the state: there is at most one range for every two segments of the window.
 
 use std::collections::VecDeque;
 
@@ -17,10 +17,11 @@ use super::segment::{
     TcpSegment,
 };
 
-/// Largest number of blocks that are remembered in order of age; Linux keeps four.
+/// Largest number of recently changed ranges that are remembered, in order of age. Linux remembers
+/// four.
 const RECENT_MAX: usize = 4;
 
-/// Part of the configuration that a receiver needs.
+/// The values of [`TcpConfig`] that a receiver needs.
 #[derive(Clone, Copy, Debug)]
 pub struct ReceiverConfig {
     mss_bytes: u64,
@@ -48,35 +49,36 @@ impl From<&TcpConfig> for ReceiverConfig {
     }
 }
 
-/// One connection's receiving state.
+/// State of the receiving half of a connection.
 #[derive(Clone, Debug)]
 pub struct Receiver {
     config: ReceiverConfig,
     flow: u32,
-    // Every byte before this one has arrived.
+    // Offset of the first byte that has not arrived; every byte before it has arrived.
     next: u64,
-    // Cumulative point of the last acknowledgement.
+    // Cumulative point of the last acknowledgement that was sent.
     acked: u64,
-    // Data that arrived beyond `next`: ordered, with gaps between the ranges.
+    // Data that arrived beyond `next`, as ranges in ascending order with gaps between them.
     ranges: Vec<ByteRange>,
-    // Starts of the ranges that changed last, the latest first.
+    // Starts of the ranges that changed most recently, the latest first.
     recent: [u64; RECENT_MAX],
     recent_count: usize,
     duplicate: Option<ByteRange>,
-    // End of the stream, as soon as a pushed segment has arrived.
+    // Length of the stream; `None` until a segment with PSH has arrived.
     end: Option<u64>,
     timestamp_ns: u64,
-    // Time of the last arrival of data.
+    // Time when the latest data segment arrived.
     arrived_at: Instant,
     quick: u32,
     ack_at: Option<Instant>,
     echo: EchoState,
-    // RFC 3168: echo until the sender has confirmed a reduction.
+    // RFC 3168: whether acknowledgements echo congestion. Set until the sender has confirmed a
+    // reduction of its window.
     echo_latched: bool,
 }
 
 impl Receiver {
-    /// Creates the receiving half of a stream, from the first segment that arrived.
+    /// Creates the receiving half of a connection from the first segment that arrived.
     pub fn new(config: ReceiverConfig, first: &TcpSegment) -> Self {
         Self {
             config,
@@ -97,23 +99,24 @@ impl Receiver {
         }
     }
 
-    /// Time when a delayed acknowledgement must leave.
+    /// Returns the time when a delayed acknowledgement must be sent; `None` if no acknowledgement
+    /// is delayed.
     pub const fn deadline(&self) -> Option<Instant> {
         self.ack_at
     }
 
-    /// Every byte before this one has arrived.
+    /// Returns the offset of the first byte that has not arrived.
     pub const fn next(&self) -> u64 {
         self.next
     }
 
-    /// Whether the whole stream has arrived and was acknowledged.
+    /// Whether the whole stream has arrived and has been acknowledged.
     pub fn is_complete(&self) -> bool {
         self.end == Some(self.next) && self.acked == self.next
     }
 
-    /// Takes a data segment, and appends the acknowledgements that it requires, two at most.
-    /// Returns the range that is now deliverable.
+    /// Processes a data segment, and appends the acknowledgements that it requires to `acks`: two
+    /// at most. Returns the range of bytes that has become deliverable.
     pub fn on_segment(
         &mut self,
         now: Instant,
@@ -148,8 +151,8 @@ impl Receiver {
             }
         }
         at_once |= gaps || !self.ranges.is_empty();
-        // Linux sends an acknowledgement when the application has read all of a pushed segment: the
-        // last segment of a write.
+        // Linux sends an acknowledgement when the application has read all data of a segment with
+        // PSH, which is the last segment of a write.
         let is_small = u64::from(segment.payload_bytes) < self.config.mss_bytes;
         let is_pushed = segment.has(FLAG_PSH) || self.config.has_writes && is_small;
         at_once |= is_pushed && self.next == range.end && !self.config.interactive;
@@ -161,7 +164,8 @@ impl Receiver {
         ByteRange { start: before, end: self.next }
     }
 
-    // True if the mark requires an acknowledgement.
+    // Processes the ECN mark of a data segment. Returns whether the mark requires an
+    // acknowledgement at once.
     fn take_mark(
         &mut self,
         now: Instant,
@@ -192,7 +196,7 @@ impl Receiver {
         self.forget_recent(|start, next| start < next);
     }
 
-    // Merges a range that lies beyond `next`.
+    // Adds a range beyond `next`, and merges it with ranges that it touches.
     fn keep(&mut self, range: ByteRange) {
         let first = self.ranges.partition_point(|known| known.end < range.start);
         let mut merged = range;
@@ -211,7 +215,7 @@ impl Receiver {
             self.ranges[first] = merged;
             self.ranges.drain(first + 1..last);
         }
-        // The merged range replaces the ranges that it contains, in front.
+        // The merged range replaces the ranges that it contains, and becomes the most recent range.
         let mut kept = [merged.start; RECENT_MAX];
         let mut count = 1;
         for &start in &self.recent[..self.recent_count] {
@@ -236,7 +240,7 @@ impl Receiver {
         self.recent_count = count;
     }
 
-    /// Returns the delayed acknowledgement; its deadline has come.
+    /// Returns the delayed acknowledgement. Called when its deadline has come.
     pub fn on_timer(&mut self, now: Instant) -> TcpSegment {
         self.acknowledge(now)
     }
@@ -267,7 +271,7 @@ impl Receiver {
     }
 }
 
-/// Reply to a duplicate of a stream that was `end` bytes long and has arrived.
+/// Returns the reply to a duplicate segment of a stream of `end` bytes that has arrived completely.
 pub fn answer_duplicate(end: u64, duplicate: &TcpSegment) -> TcpSegment {
     let mut segment = TcpSegment {
         flow: duplicate.flow,

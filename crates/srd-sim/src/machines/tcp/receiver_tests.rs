@@ -13,7 +13,7 @@ impl Rig {
         Self { receiver, acks: VecDeque::new(), now: Instant::ZERO }
     }
 
-    // Receives a segment of 1000 bytes, a microsecond after the previous one.
+    // Receives segment number `k`, with 1000 bytes, a microsecond after the previous segment.
     fn data(&mut self, k: u64, flags: u8, marked: bool) -> ByteRange {
         self.now += Duration::from_micros(1);
         let segment = TcpSegment {
@@ -53,7 +53,7 @@ fn every_second_segment_is_acknowledged_and_the_odd_one_after_40_ms() {
     assert_eq!(rig.ack().ack, 2000);
     assert_eq!(rig.receiver.deadline(), None);
     rig.plain(2);
-    // 10 ticks of 4 ms, and the next tick.
+    // The deadline is 10 ticks of 4 ms, plus the next tick.
     assert_eq!(rig.receiver.deadline(), Some(Instant::from_nanos(44_000_000)));
     assert_eq!(rig.receiver.on_timer(Instant::from_nanos(44_000_000)).ack, 3000);
     assert_eq!(rig.receiver.deadline(), None);
@@ -85,10 +85,10 @@ fn sack_blocks_come_latest_first_and_three_at_most() {
     rig.ack();
     rig.plain(7);
     assert_eq!(blocks(&rig.ack()), [(7, 8), (5, 6), (3, 4)]);
-    // Filling between 3 and 5 merges them, in front.
+    // Segment 4 fills the gap between 3 and 5. The merged block becomes the first.
     rig.plain(4);
     assert_eq!(blocks(&rig.ack()), [(3, 6), (7, 8), (1, 2)]);
-    // The gap before 1 is filled: 0 and 1 are delivered, and the block is removed.
+    // Segment 0 fills the gap before 1. Segments 0 and 1 are delivered, and their block is removed.
     assert_eq!(rig.plain(0), ByteRange { start: 0, end: 2000 });
     let ack = rig.ack();
     assert_eq!((ack.ack, blocks(&ack)), (2000, vec![(3, 6), (7, 8)]));

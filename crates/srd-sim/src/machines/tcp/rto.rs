@@ -1,11 +1,12 @@
-//! Round-trip estimation and the retransmission timeout (RFC 6298), in Linux's form or the RFC's,
-//! and the tick of timers.
+//! Round-trip estimation and the retransmission timeout, in Linux's form or that of RFC 6298, and
+//! the tick of timers.
 
 use srd_proto::time::{Duration, Instant};
 
 use super::config::{RtoRule, TcpConfig};
 
-/// Round-trip estimate of a connection, and the timeout that follows.
+/// Round-trip estimate of a connection, and the retransmission timeout that follows from the
+/// estimate.
 #[derive(Clone, Copy, Debug)]
 pub struct RttEstimator {
     rule: RtoRule,
@@ -13,13 +14,13 @@ pub struct RttEstimator {
     rto_max_ns: u64,
     // Smoothed round trip; zero before the first sample.
     srtt_ns: u64,
-    // Linux: four times the mean deviation. RFC: rttvar.
+    // In Linux's form: four times the mean deviation. In the RFC's form: rttvar.
     deviation_ns: u64,
-    // Linux: the largest deviation of this round trip, not below rto_min.
+    // In Linux's form: the largest deviation of this round trip, but at least rto_min.
     deviation_max_ns: u64,
-    // Linux: the part of the timeout that is added to the smoothed round trip.
+    // In Linux's form: the part of the timeout that is added to the smoothed round trip.
     variation_ns: u64,
-    // Linux: the round trip of the deviation ends when this byte is acknowledged.
+    // In Linux's form: when this byte is acknowledged, the round trip of `deviation_max_ns` ends.
     round_end: u64,
     min_ns: u64,
     rto_ns: u64,
@@ -42,8 +43,8 @@ impl RttEstimator {
         }
     }
 
-    /// Takes a sample; `una` and `nxt` are the first unacknowledged and the next byte. Ends
-    /// any back-off.
+    /// Processes a round-trip sample. `una` and `nxt` are the first unacknowledged byte and the
+    /// next byte to send. Ends any back-off.
     pub fn on_sample(&mut self, rtt: Duration, una: u64, nxt: u64) {
         let rtt_ns = rtt.as_nanos().max(1);
         self.min_ns = self.min_ns.min(rtt_ns);
@@ -54,7 +55,8 @@ impl RttEstimator {
         self.reset_backoff();
     }
 
-    /// Starts from a round trip of an earlier measurement, which does not count for the minimum.
+    /// Begins the estimate with the round trip of an earlier measurement, which does not count for
+    /// the minimum.
     pub fn assume(&mut self, rtt: Duration) {
         if rtt > Duration::ZERO {
             let min_ns = self.min_ns;
@@ -63,13 +65,14 @@ impl RttEstimator {
         }
     }
 
-    /// Notes a round trip that only counts for the minimum.
+    /// Processes a round-trip sample that only counts for the minimum.
     pub fn on_minimum(&mut self, rtt: Duration) {
         self.min_ns = self.min_ns.min(rtt.as_nanos().max(1));
     }
 
-    // Linux's tcp_rtt_estimator: gains 1/8 and 1/4, a quarter of that while the round trip
-    // falls, and the variation follows the largest deviation of each round trip.
+    // Linux's tcp_rtt_estimator: the gains are 1/8 for the round trip and 1/4 for the deviation.
+    // The deviation's gain is a quarter of the usual while the round trip falls. The variation
+    // follows the largest deviation of each round trip.
     fn estimate_linux(&mut self, rtt_ns: u64, una: u64, nxt: u64) {
         if self.srtt_ns == 0 {
             self.srtt_ns = rtt_ns;
@@ -103,7 +106,7 @@ impl RttEstimator {
         }
     }
 
-    // RFC 6298 section 2.
+    // The estimator of RFC 6298 section 2.
     fn estimate_rfc(&mut self, rtt_ns: u64) {
         if self.srtt_ns == 0 {
             self.srtt_ns = rtt_ns;
@@ -115,7 +118,7 @@ impl RttEstimator {
         self.srtt_ns = (7 * self.srtt_ns + rtt_ns) / 8;
     }
 
-    /// The timeout, with its back-off.
+    /// Returns the retransmission timeout, back-off included.
     pub const fn rto(&self) -> Duration {
         Duration::from_nanos(self.rto_ns)
     }
@@ -125,7 +128,7 @@ impl RttEstimator {
         self.rto_ns = self.rto_ns.saturating_mul(2).min(self.rto_max_ns);
     }
 
-    /// Returns to the timeout that the estimate gives.
+    /// Ends the back-off: the timeout follows from the estimate alone.
     pub fn reset_backoff(&mut self) {
         if self.srtt_ns == 0 {
             return;
@@ -137,38 +140,41 @@ impl RttEstimator {
         self.rto_ns = rto_ns.min(self.rto_max_ns);
     }
 
-    /// The smoothed round trip, if it has been measured.
+    /// Returns the smoothed round trip; `None` before the first sample.
     pub fn srtt(&self) -> Option<Duration> {
         (self.srtt_ns > 0).then(|| Duration::from_nanos(self.srtt_ns))
     }
 
-    /// The smallest round trip, if it has been measured.
+    /// Returns the smallest round trip; `None` before the first sample.
     pub fn min(&self) -> Option<Duration> {
         (self.min_ns < u64::MAX).then(|| Duration::from_nanos(self.min_ns))
     }
 
-    /// The floor of the timeout.
+    /// Returns the lower bound of the timeout.
     pub const fn rto_min(&self) -> Duration {
         Duration::from_nanos(self.rto_min_ns)
     }
 
-    /// Resets the stream's offsets to zero, and keeps the estimate.
+    /// Prepares the estimator for a new flow on the connection, with stream offsets from zero.
+    /// Keeps the estimate.
     pub fn rebase(&mut self) {
         self.round_end = 0;
         self.reset_backoff();
     }
 }
 
-/// Returns the time at which a timer fires that was armed at `now` for `delay`. If `tick` is zero,
-/// this is exactly `now + delay`. Otherwise timers fire as in Linux's timer wheel: at a tick
-/// boundary, and never early. The boundaries are further apart for delays of 63 ticks or more.
+/// Returns the time at which a timer fires that was started at `now` for `delay`. If `tick` is
+/// zero, the result is exactly `now + delay`. Otherwise timers fire as in Linux's timer wheel: at a
+/// tick boundary, and never early. For delays of 63 ticks or more, the boundaries are further
+/// apart.
 pub fn deadline(now: Instant, delay: Duration, tick: Duration) -> Instant {
     let tick_ns = tick.as_nanos();
     if tick_ns == 0 {
         return now + delay;
     }
     let ticks = delay.as_nanos().div_ceil(tick_ns).max(1);
-    // Level n of the wheel has buckets of 8^n ticks and takes timers of fewer than 64 * 8^n.
+    // Level n of Linux's timer wheel has buckets of 8^n ticks and holds timers of fewer than 64 *
+    // 8^n.
     let mut grain = 1;
     while ticks >= 63 * grain && grain < 8_u64.pow(8) {
         grain *= 8;
@@ -195,13 +201,13 @@ mod tests {
     fn rfc_6298_sequence() {
         let mut e = estimator(RtoRule::Rfc6298, 1);
         assert_eq!(e.rto(), Duration::from_secs(1));
-        // R = 100 ms: srtt 100, rttvar 50, RTO 300.
+        // First sample R = 100 ms: srtt 100, rttvar 50, RTO 300.
         e.on_sample(Duration::from_millis(100), 0, 0);
         assert_eq!(e.rto(), Duration::from_millis(300));
-        // R' = 140: rttvar = 3/4 * 50 + 1/4 * 40 = 47.5; srtt = 105; RTO = 295.
+        // Sample R' = 140 ms: rttvar = 3/4 * 50 + 1/4 * 40 = 47.5; srtt = 105; RTO = 295.
         e.on_sample(Duration::from_millis(140), 0, 0);
         assert_eq!(e.rto(), Duration::from_millis(295));
-        // R' = 105: rttvar = 35.625; RTO = 105 + 142.5.
+        // Sample R' = 105 ms: rttvar = 35.625; RTO = 105 + 142.5.
         e.on_sample(Duration::from_millis(105), 0, 0);
         assert_eq!(e.rto(), Duration::from_micros(247_500));
         e.back_off();

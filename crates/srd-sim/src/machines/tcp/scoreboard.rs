@@ -1,10 +1,9 @@
-//! The sender's record of every segment in flight: a ring in stream order, threaded by a list
-//! in order of transmission for RACK.
+//! The sender's record of every segment in flight: a ring in stream order. A list through the
+//! records gives the order of transmission for RACK (the time list).
 //!
 //! Counts are in segments, as in Linux: `in_flight = outstanding - sacked - lost + resent`. A
-//! record is in the time list until its latest transmission is SACKed or marked lost: exactly while
-//! it is neither SACKed nor (lost and not resent). The ring grows to the largest window so far,
-//! which the configuration bounds, and never shrinks.
+//! record is in the time list while its latest transmission is neither SACKed nor marked lost. The
+//! ring grows to the largest window so far, which the configuration bounds, and never shrinks.
 
 use srd_proto::time::Instant;
 
@@ -13,17 +12,17 @@ use super::segment::{ByteRange, SACK_BLOCKS_MAX};
 const NONE: u32 = u32::MAX;
 const SACKED: u8 = 1;
 const LOST: u8 = 2;
-/// A retransmission is in flight.
+/// Flag of a segment: its retransmission is in flight.
 const RESENT: u8 = 4;
-/// The segment was retransmitted at least once.
+/// Flag of a segment: it was retransmitted at least once.
 const EVER_RESENT: u8 = 8;
 
-/// One segment in flight.
+/// Record of a segment in flight.
 #[derive(Clone, Copy, Debug)]
 pub struct Record {
-    /// Offset of the first byte.
+    /// Offset of the segment's first byte in the stream.
     pub seq: u64,
-    /// Time of the last transmission.
+    /// Time of the segment's latest transmission.
     pub sent_at: Instant,
     /// Payload length, in bytes.
     pub bytes: u32,
@@ -36,12 +35,12 @@ impl Record {
     const EMPTY: Self =
         Self { seq: 0, sent_at: Instant::ZERO, bytes: 0, previous: NONE, next: NONE, flags: 0 };
 
-    /// Offset after the last byte.
+    /// Returns the offset after the segment's last byte.
     pub const fn end(&self) -> u64 {
         self.seq + self.bytes as u64
     }
 
-    /// Whether the segment was ever retransmitted, so that its round trip is ambiguous.
+    /// Whether the segment was ever retransmitted. Its round trip is then ambiguous.
     pub const fn was_resent(&self) -> bool {
         self.flags & EVER_RESENT != 0
     }
@@ -54,47 +53,49 @@ impl Record {
 /// Effects of one acknowledgement on the scoreboard.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Progress {
-    /// Segments acknowledged or SACKed for the first time.
+    /// Number of segments that were acknowledged or SACKed for the first time.
     pub delivered: u32,
-    /// Segments acknowledged cumulatively.
+    /// Number of segments that were acknowledged cumulatively.
     pub acked: u32,
-    /// Segments SACKed for the first time.
+    /// Number of segments that were SACKed for the first time.
     pub sacked: u32,
-    /// Transmission time of the first acknowledged segment among those that were sent only once.
+    /// Transmission time of the first cumulatively acknowledged segment among those sent only once.
     pub first_acked_at: Option<Instant>,
-    /// Transmission time of the last acknowledged segment among those that were sent only once.
+    /// Transmission time of the last cumulatively acknowledged segment among those sent only once.
     pub last_acked_at: Option<Instant>,
-    /// Transmission time of the first SACKed segment among those that were sent only once.
+    /// Transmission time of the first newly SACKed segment among those sent only once.
     pub first_sacked_at: Option<Instant>,
-    /// Transmission time of the last SACKed segment among those that were sent only once.
+    /// Transmission time of the last newly SACKed segment among those sent only once.
     pub last_sacked_at: Option<Instant>,
-    /// Whether a segment that was retransmitted was acknowledged cumulatively.
+    /// Whether a retransmitted segment was acknowledged cumulatively.
     pub resent_acked: bool,
-    /// Whether a segment sent only once, below the recovery point, was delivered.
+    /// Whether a segment below the recovery point that was sent only once was delivered.
     pub original_delivered: bool,
-    /// Whether a segment sent only once arrived after a later one.
+    /// Whether a segment that was sent only once arrived after a later segment.
     pub reordered: bool,
 }
 
-/// Every segment in flight.
+/// The sender's record of every segment in flight.
 #[derive(Clone, Debug)]
 pub struct Scoreboard {
-    // Slots by segment number modulo the length, a power of two.
+    // Records of segments: a segment's index is its number modulo the length, which is a power of
+    // two.
     ring: Vec<Record>,
-    // Segment numbers: `first` is the oldest outstanding one, `next` the next one to send.
+    // Segment numbers: `first` is the oldest outstanding segment, `next` the next segment to be
+    // sent.
     first: u32,
     next: u32,
-    // The time list's ends, as segment numbers.
+    // First and last segment of the time list.
     oldest: u32,
     newest: u32,
     sacked: u32,
     lost: u32,
     resent: u32,
-    // No segment before this number waits for retransmission.
+    // Lower bound of the segments that wait for retransmission.
     lost_hint: u32,
-    // The highest SACKed byte.
+    // End of the highest SACKed segment, as a stream offset.
     sacked_end: u64,
-    // Blocks of the previous acknowledgement; all their segments are already marked.
+    // SACK blocks of the previous acknowledgement. All their segments are already marked.
     seen: [ByteRange; SACK_BLOCKS_MAX],
 }
 
@@ -117,42 +118,43 @@ impl Default for Scoreboard {
 }
 
 impl Scoreboard {
-    /// Segments sent and not cumulatively acknowledged.
+    /// Returns the number of segments that were sent and are not cumulatively acknowledged.
     pub const fn outstanding(&self) -> u32 {
         self.next - self.first
     }
 
-    /// Segments that SACK reports as arrived.
+    /// Returns the number of outstanding segments that SACK reported as arrived.
     pub const fn sacked(&self) -> u32 {
         self.sacked
     }
 
-    /// Segments that count as lost, resent or not.
+    /// Returns the number of segments that count as lost, whether or not they were retransmitted.
     pub const fn lost(&self) -> u32 {
         self.lost
     }
 
-    /// Retransmissions in flight.
+    /// Returns the number of retransmissions in flight.
     pub const fn resent(&self) -> u32 {
         self.resent
     }
 
-    /// Segments that count as being in the network.
+    /// Returns the number of segments that count as being in the network.
     pub const fn in_flight(&self) -> u32 {
         self.outstanding() - self.sacked - self.lost + self.resent
     }
 
-    /// The first unacknowledged segment.
+    /// Returns the first unacknowledged segment; `None` if every segment is acknowledged.
     pub fn head(&self) -> Option<&Record> {
         (self.outstanding() > 0).then(|| self.record(self.first))
     }
 
-    /// The last segment sent.
+    /// Returns the number of the last segment that was sent; `None` if every segment is
+    /// acknowledged.
     pub fn tail(&self) -> Option<u32> {
         (self.outstanding() > 0).then(|| self.next - 1)
     }
 
-    /// The record of segment `number`, which is outstanding.
+    /// Returns the record of segment `number`, which must be outstanding.
     pub fn record(&self, number: u32) -> &Record {
         &self.ring[number as usize & (self.ring.len() - 1)]
     }
@@ -168,7 +170,7 @@ impl Scoreboard {
         *self = Self { ring, ..Self::default() };
     }
 
-    /// Records a new segment.
+    /// Adds a new segment, which is sent at `now`.
     pub fn push(&mut self, seq: u64, bytes: u32, now: Instant) {
         if self.outstanding() as usize == self.ring.len() {
             self.grow();
@@ -230,7 +232,8 @@ impl Scoreboard {
         self.link_newest(number);
     }
 
-    /// Marks the latest transmission of segment `number` lost. Returns whether it was not before.
+    /// Marks the latest transmission of segment `number` lost. Returns false if it was lost or
+    /// SACKed before.
     pub fn mark_lost(&mut self, number: u32) -> bool {
         let record = *self.record(number);
         if !Self::in_time_list(&record) {
@@ -245,7 +248,8 @@ impl Scoreboard {
         true
     }
 
-    /// Unmarks every lost segment that was not resent: the loss was not real.
+    /// Removes the mark from every segment that counts as lost, because the loss proved not to be
+    /// real.
     pub fn forget_losses(&mut self) {
         for number in self.first..self.next {
             let record = *self.record(number);
@@ -253,8 +257,8 @@ impl Scoreboard {
                 continue;
             }
             if !Self::in_time_list(&record) {
-                // Goes behind newer records of the list; its age is checked when the list reaches
-                // it.
+                // The record is appended after newer records. Its age is checked when the search
+                // reaches it.
                 self.link_newest(number);
             }
             self.slot(number).flags &= !LOST;
@@ -262,7 +266,7 @@ impl Scoreboard {
         self.lost = 0;
     }
 
-    /// The first segment that waits for retransmission.
+    /// Returns the first segment that waits for retransmission; `None` if no segment waits.
     pub fn next_lost(&mut self) -> Option<u32> {
         if self.lost == 0 {
             return None;
@@ -280,18 +284,19 @@ impl Scoreboard {
         None
     }
 
-    /// The oldest transmission about which the decision is open, in time order.
+    /// Returns the segment with the oldest transmission that is neither SACKed nor marked lost.
     pub fn oldest_sent(&self) -> Option<u32> {
         (self.oldest != NONE).then_some(self.oldest)
     }
 
-    /// The transmission after that of segment `number`, in time order.
+    /// Returns the segment that was transmitted next after segment `number`, among those neither
+    /// SACKed nor marked lost.
     pub fn next_sent(&self, number: u32) -> Option<u32> {
         let next = self.record(number).next;
         (next != NONE).then_some(next)
     }
 
-    /// Outstanding segment numbers, in stream order.
+    /// Returns the numbers of the outstanding segments, in stream order.
     pub fn numbers(&self) -> std::ops::Range<u32> {
         self.first..self.next
     }
@@ -301,8 +306,8 @@ impl Scoreboard {
         self.record(number).is(SACKED)
     }
 
-    /// Marks the segments of one acknowledgement's SACK blocks, and calls `delivered` for each
-    /// segment that was not marked before. `recovery_point` bounds
+    /// Marks the segments in the SACK blocks of one acknowledgement, and calls `delivered` for each
+    /// segment that was not marked before. Segments below `recovery_point` may set
     /// [`Progress::original_delivered`].
     pub fn on_sack(
         &mut self,
@@ -322,7 +327,7 @@ impl Scoreboard {
                     break;
                 }
                 if let Some(known) = self.seen.iter().find(|known| known.contains(range(&record))) {
-                    // Skips segments that the previous acknowledgement reported.
+                    // The previous acknowledgement reported these segments, so they are skipped.
                     number = self.number_at(known.end.min(block.end)).max(number + 1);
                     continue;
                 }
@@ -359,7 +364,8 @@ impl Scoreboard {
         }
     }
 
-    // Removes a record that is not SACKed from the list and the counts.
+    // Removes a record that is not SACKed from the time list and from the counts of lost and
+    // retransmitted segments.
     fn leave_network(&mut self, number: u32, record: &Record) {
         if Self::in_time_list(record) {
             self.unlink(number);
@@ -368,8 +374,8 @@ impl Scoreboard {
         self.resent -= u32::from(record.is(RESENT));
     }
 
-    /// Removes the segments before `ack`, and calls `delivered` for each that was not SACKed
-    /// before.
+    /// Removes the segments before byte `ack`, and calls `delivered` for each segment that was not
+    /// SACKed before.
     pub fn on_ack(
         &mut self,
         ack: u64,
@@ -405,7 +411,7 @@ impl Scoreboard {
         }
     }
 
-    // The first outstanding segment that starts at or after `seq`.
+    // Returns the first outstanding segment that begins at or after `seq`.
     fn number_at(&self, seq: u64) -> u32 {
         let (mut low, mut high) = (self.first, self.next);
         while low < high {

@@ -50,7 +50,7 @@ fn sack_blocks_are_counted_once_across_acknowledgements() {
     assert_eq!(sack(&mut board, [(2000, 6000), (8000, 9000)]).sacked, 0);
     assert_eq!(board.sacked(), 5);
     assert_eq!(board.in_flight(), 5);
-    // SACKed segments do not count as delivered again.
+    // Segments that were SACKed before do not count as delivered a second time.
     let progress = ack(&mut board, 6000);
     assert_eq!((progress.acked, progress.delivered), (6, 2));
     assert_eq!(board.sacked(), 1);
@@ -85,7 +85,7 @@ fn lost_and_resent_segments_are_counted_as_linux_counts_them() {
     board.resend(1, at(101));
     assert_eq!(board.next_lost(), None);
     assert_eq!((board.lost(), board.resent(), board.in_flight()), (2, 2, 2));
-    // The first retransmission is lost again.
+    // The first retransmission of segment 0 is lost.
     assert!(board.mark_lost(0));
     assert_eq!(board.in_flight(), 1);
     assert_eq!(board.next_lost(), Some(0));

@@ -1,36 +1,39 @@
-//! A TCP segment in the simulator: fields without bytes.
+//! A TCP segment in the simulator, as fields instead of bytes.
 //!
-//! Data flows one way in the model, so a segment is either data (`payload_bytes > 0`) or an
-//! acknowledgement. Offsets are those of the stream, 64 bits wide, so nothing wraps.
+//! Data flows in one direction in the model, so a segment is either data (`payload_bytes > 0`) or
+//! an acknowledgement. Offsets count bytes of the stream from zero and have 64 bits, so they do not
+//! wrap.
 
 /// Largest number of SACK blocks that fit beside a timestamp option (RFC 2018 section 3).
 pub const SACK_BLOCKS_MAX: usize = 3;
 
-/// Opens the connection: first segment of a handshake, or data of a connection whose peer has not
-/// sent anything yet.
+/// Flag of a segment that opens the connection: the first segment of a handshake, or data of a
+/// connection whose peer has not replied yet.
 pub const FLAG_SYN: u8 = 1;
-/// The fields of an acknowledgement are set.
+/// Flag of a segment: the fields of an acknowledgement are valid.
 pub const FLAG_ACK: u8 = 2;
-/// Congestion experienced, echoed to the sender (RFC 3168; per segment in RFC 8257).
+/// Flag of an acknowledgement: the receiver echoes congestion experienced (RFC 3168; for each
+/// segment in RFC 8257).
 pub const FLAG_ECE: u8 = 4;
-/// Congestion window reduced: the echo may stop (RFC 3168).
+/// Flag of a data segment: the sender has reduced its congestion window, so the echo may stop (RFC
+/// 3168).
 pub const FLAG_CWR: u8 = 8;
-/// The segment ends a message of the application.
+/// Flag of a data segment: it ends the stream.
 pub const FLAG_PSH: u8 = 16;
-/// The receiver has no such connection.
+/// Flag of a reply: the receiver has no such connection.
 pub const FLAG_RST: u8 = 32;
-/// The first SACK block reports a duplicate (RFC 2883).
+/// Flag of an acknowledgement: the first SACK block reports a duplicate (RFC 2883).
 pub const FLAG_DSACK: u8 = 64;
-/// The connection carried another flow until just now: its receiver is past the quick
-/// acknowledgements of the beginning.
+/// Flag of a data segment: the connection carried another flow less than a timeout ago. Its
+/// receiver does not begin with quick acknowledgements.
 pub const FLAG_RESUMED: u8 = 128;
 
-/// A run of bytes in a stream, `end` excluded.
+/// A range of bytes in a stream. `end` is excluded.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct ByteRange {
-    /// The first byte.
+    /// Offset of the first byte.
     pub start: u64,
-    /// The byte after the last.
+    /// Offset after the last byte.
     pub end: u64,
 }
 
@@ -41,26 +44,26 @@ impl ByteRange {
     }
 }
 
-/// One segment. Its size must stay at 72 bytes or less, so that a packet slot fills two cache
-/// lines.
+/// One segment of the TCP model. Its size must stay at 72 bytes or less, so that a packet slot
+/// fills two cache lines.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct TcpSegment {
     /// Offset of the first payload byte in the stream.
     pub seq: u64,
-    /// Every byte before this offset has arrived.
+    /// Cumulative acknowledgement: every byte before this offset has arrived.
     pub ack: u64,
-    /// The sender's clock, in nanoseconds (RFC 7323).
+    /// Time of the segment's sender in nanoseconds (RFC 7323).
     pub timestamp_ns: u64,
-    /// The peer's clock, echoed.
+    /// Timestamp of the peer that is echoed, in nanoseconds (RFC 7323).
     pub timestamp_echo_ns: u64,
     /// SACK blocks as (start, length): see [`TcpSegment::push_sack`]. The start is relative to
-    /// `ack`, and below it for some duplicates.
+    /// `ack`. It is negative for some reports of duplicates.
     pub sack: [(i32, u32); SACK_BLOCKS_MAX],
     /// The flow that the connection carries.
     pub flow: u32,
-    /// Payload length.
+    /// Payload length in bytes.
     pub payload_bytes: u32,
-    /// `FLAG_*`.
+    /// Bits of the constants `FLAG_*`.
     pub flags: u8,
     /// Number of SACK blocks that are set.
     pub sack_count: u8,
@@ -72,12 +75,13 @@ impl TcpSegment {
         self.flags & flags == flags
     }
 
-    /// The offset after the last payload byte.
+    /// Returns the offset after the last payload byte.
     pub const fn end(&self) -> u64 {
         self.seq + self.payload_bytes as u64
     }
 
-    /// Adds a SACK block. Returns false if the option is full or the block is out of its reach.
+    /// Adds a SACK block. Returns false if the segment has no free block, or if the block's start
+    /// or length is too large for its field.
     pub fn push_sack(&mut self, block: ByteRange) -> bool {
         let start = i128::from(block.start) - i128::from(self.ack);
         let (Ok(start), Ok(bytes)) =
@@ -93,8 +97,8 @@ impl TcpSegment {
         true
     }
 
-    /// The SACK blocks, in the order they were added. The first is a duplicate's if
-    /// [`FLAG_DSACK`] is set.
+    /// Returns the SACK blocks in the order in which they were added. If [`FLAG_DSACK`] is set, the
+    /// first block reports a duplicate.
     pub fn sack_blocks(&self) -> impl Iterator<Item = ByteRange> + '_ {
         self.sack[..usize::from(self.sack_count)].iter().map(|&(start, bytes)| {
             let start = self.ack.saturating_add_signed(i64::from(start));

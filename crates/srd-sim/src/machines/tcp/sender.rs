@@ -1,8 +1,10 @@
 //! The sending half of a connection: choice of the next segment, and the timers. Acknowledgements
-//! are in `ack.rs`, recovery and its undoing in `sender/recovery.rs`. All three follow Linux's
-//! `tcp_output.c`, `tcp_timer.c` and `tcp_input.c` so closely that they can be compared.
+//! are processed in `ack.rs`; recovery, and the undoing of unnecessary recoveries, is in
+//! `sender/recovery.rs`. The three files follow Linux's `tcp_output.c`, `tcp_timer.c` and
+//! `tcp_input.c` so closely that they can be compared.
 //!
-//! One timer serves three purposes, as in Linux: retransmission, tail probe, reorder window.
+//! A connection has one timer for three purposes, as in Linux: retransmission, tail probe, reorder
+//! window.
 
 pub mod recovery;
 
@@ -18,28 +20,28 @@ use super::segment::{FLAG_ACK, FLAG_CWR, FLAG_PSH, FLAG_RESUMED, FLAG_SYN, TcpSe
 use super::writes::Writes;
 use recovery::{Phase, Reduction, Undo};
 
-/// Purpose of the timer.
+/// Purpose for which the timer of a connection is set.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Timer {
-    /// Retransmission timeout: no new acknowledgement for this time.
+    /// Retransmission timeout: no new data was acknowledged for this time.
     Retransmit,
-    /// The tail may be lost: a probe is due.
+    /// Tail probe (RFC 8985): the last segments may be lost.
     Probe,
-    /// The reorder window of an earlier segment is over.
+    /// End of the reorder window of an earlier segment.
     Reorder,
 }
 
-/// A tail probe on its way (RFC 8985 section 7).
+/// A tail probe that is in flight (RFC 8985 section 7).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Probe {
-    /// The highest byte sent when the probe left.
+    /// End of the data that was sent before or with the probe, as a stream offset.
     pub(super) end: u64,
-    /// Whether the probe repeats a segment; otherwise it is a new segment.
+    /// Whether the probe retransmits a segment. Otherwise it is a new segment.
     pub(super) resent: bool,
 }
 
-/// Whether the window, not the application, limits sending (RFC 7661, Linux's
-/// `tcp_cwnd_validate`).
+/// Use of the congestion window: whether the window, and not the application, limits sending (RFC
+/// 7661, Linux's `tcp_cwnd_validate`).
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Usage {
     limited: bool,
@@ -50,45 +52,45 @@ pub(super) struct Usage {
 /// Progress of the handshake.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Opening {
-    /// A SYN has to be sent.
+    /// A SYN has to be sent, for the first time or after a timeout.
     Due,
-    /// A SYN left.
+    /// A SYN was sent at this time, and the reply is missing.
     Sent(Instant),
-    /// Data flows.
+    /// The connection is established.
     Done,
 }
 
-/// Result of a timer.
+/// Result of the timer of a connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Fired {
     /// The connection continues.
     Alive,
-    /// The connection failed after too many timeouts.
+    /// The connection failed after too many timeouts in a row.
     Dead,
 }
 
-/// A segment to send.
+/// A segment that the sender sends now.
 #[derive(Clone, Copy, Debug)]
 pub struct Outgoing {
-    /// The segment.
+    /// The segment that is sent.
     pub segment: TcpSegment,
-    /// Whether the segment was sent before.
+    /// Whether the segment is a retransmission.
     pub resent: bool,
 }
 
-/// One connection's sending state.
+/// State of the sending half of a connection.
 #[derive(Clone, Debug)]
 pub struct Sender {
     pub(super) config: TcpConfig,
     pub(super) flow: u32,
-    /// Length of the stream.
+    /// Length of the stream in bytes.
     total: u64,
     writes: Writes,
-    /// End of the last new segment that was not full.
+    /// End of the last new segment below the full size, as a stream offset.
     small_end: u64,
-    /// First unacknowledged byte.
+    /// Offset of the first unacknowledged byte.
     pub(super) una: u64,
-    /// Next byte to send for the first time.
+    /// Offset of the next byte to send for the first time.
     pub(super) nxt: u64,
     pub(super) board: Scoreboard,
     pub(super) rack: Rack,
@@ -96,31 +98,32 @@ pub struct Sender {
     pub(super) window: Window,
     pub(super) controller: Controller,
     pub(super) phase: Phase,
-    /// Recovery ends when this byte is acknowledged.
+    /// Stream offset whose acknowledgement ends the recovery.
     pub(super) recovery_point: u64,
     pub(super) reduction: Reduction,
     pub(super) undo: Undo,
     /// Whether F-RTO (RFC 5682) may still find that the timeout was unnecessary.
     pub(super) timeout_doubted: bool,
-    /// F-RTO: new data goes before segments marked lost, until the next acknowledgement.
+    /// For F-RTO: whether new data is sent before segments marked lost, until the next
+    /// acknowledgement.
     pub(super) new_data_first: bool,
     pub(super) probe: Option<Probe>,
     probe_due: bool,
     pub(super) timer: Option<(Timer, Instant)>,
-    /// Timeouts in a row.
+    /// Number of timeouts in a row.
     pub(super) retries: u32,
     usage: Usage,
     pub(super) reduced_unsaid: bool,
     opening: Opening,
-    // Whether the connection carried another flow less than a timeout ago.
+    // Whether the connection carried another flow less than a timeout before this flow.
     resumed: bool,
     sent_at: Instant,
-    /// Number of timeouts so far.
+    /// Number of timeouts since the connection was created.
     pub(super) timeouts: u64,
 }
 
 impl Sender {
-    /// Creates a connection that has `bytes` to send as `flow`.
+    /// Creates a connection that carries `flow`, with `bytes` to send.
     pub fn new(config: &TcpConfig, flow: u32, bytes: u64, now: Instant) -> Self {
         let mut rtt = RttEstimator::new(config);
         if !config.handshake {
@@ -158,8 +161,8 @@ impl Sender {
         }
     }
 
-    /// Starts the next flow on this idle connection. After a silence of more than a timeout the
-    /// window restarts from the initial window (Linux's `tcp_cwnd_restart`).
+    /// Starts another flow on this idle connection. If the connection was idle for more than a
+    /// timeout, its window restarts from the initial window (Linux's `tcp_cwnd_restart`).
     pub fn reopen(&mut self, flow: u32, bytes: u64, now: Instant) {
         debug_assert!(self.is_complete(), "a connection is reused when it is idle");
         let idle = now.since(self.sent_at);
@@ -199,38 +202,38 @@ impl Sender {
         }
     }
 
-    /// Whether everything is acknowledged.
+    /// Whether every byte of the flow is acknowledged.
     pub const fn is_complete(&self) -> bool {
         self.una == self.total
     }
 
-    /// The flow that the connection carries.
+    /// Returns the flow that the connection carries.
     pub const fn flow(&self) -> u32 {
         self.flow
     }
 
-    /// The first unacknowledged byte.
+    /// Returns the offset of the first unacknowledged byte.
     pub const fn una(&self) -> u64 {
         self.una
     }
 
-    /// The congestion window, in segments.
+    /// Returns the congestion window, in segments.
     pub const fn window_segments(&self) -> u32 {
         self.window.segments
     }
 
-    /// Retransmission timeouts so far.
+    /// Returns the number of retransmission timeouts since the connection was created.
     pub const fn timeouts(&self) -> u64 {
         self.timeouts
     }
 
-    /// Time when [`Sender::on_timer`] is due.
+    /// Returns the time when [`Sender::on_timer`] has to be called; `None` if no timer is set.
     pub fn deadline(&self) -> Option<Instant> {
         let timer_at = self.timer.map(|(_, at)| at);
         timer_at.into_iter().chain(self.writes.next_at()).min()
     }
 
-    /// Returns the next segment that the window allows.
+    /// Returns the next segment that the window allows to send; `None` if there is no such segment.
     pub fn poll(&mut self, now: Instant) -> Option<Outgoing> {
         self.writes.advance(now);
         if self.opening != Opening::Done {
@@ -250,7 +253,7 @@ impl Sender {
         }
     }
 
-    /// Whether Nagle's rule holds the next new segment back.
+    /// Whether Nagle's rule forbids the next new segment for now.
     fn is_held(&self) -> bool {
         let is_small = self.next_bytes().is_some_and(|bytes| bytes < self.config.mss_bytes());
         is_small
@@ -272,7 +275,7 @@ impl Sender {
         Some(Outgoing { segment, resent })
     }
 
-    /// Processes the peer's reply to the SYN.
+    /// Processes the peer's reply to the SYN: the connection is established.
     pub fn on_opened(&mut self, now: Instant) {
         if let Opening::Sent(at) = self.opening {
             if self.retries == 0 {
@@ -286,7 +289,7 @@ impl Sender {
 
     fn segment(&self, seq: u64, payload_bytes: u32, now: Instant) -> TcpSegment {
         let end = seq + u64::from(payload_bytes);
-        // Until the peer has confirmed the connection, every segment may open it.
+        // Until the peer has acknowledged data, every segment may open the connection.
         let mut flags = if self.una == 0 { FLAG_SYN } else { FLAG_ACK };
         if self.una == 0 && self.resumed {
             flags |= FLAG_RESUMED;
@@ -309,8 +312,8 @@ impl Sender {
         self.next_bytes().is_some()
     }
 
-    // Length of the next new segment; `None` if the stream has no data or the peer's window is
-    // full.
+    // Returns the length of the next new segment; `None` if the application has written no more
+    // data or the peer's window is full.
     fn next_bytes(&self) -> Option<u32> {
         let mss = u64::from(self.config.mss_bytes());
         let bytes = mss.min(self.writes.written() - self.nxt);
@@ -375,7 +378,7 @@ impl Sender {
         outgoing
     }
 
-    // Linux's tcp_cwnd_validate.
+    // Linux's tcp_cwnd_validate: records how much of the window is used.
     fn note_usage(&mut self) {
         let limited = self.board.in_flight() >= self.window.segments;
         let outstanding = self.board.outstanding();
@@ -386,7 +389,7 @@ impl Sender {
         }
     }
 
-    /// Whether the window may grow: it does so only while it limits sending.
+    /// Whether the window may grow. It may grow only while it limits sending.
     pub(super) fn is_window_limited(&self) -> bool {
         if self.window.in_slow_start() {
             return self.window.segments < 2 * self.usage.outstanding_max;
@@ -407,7 +410,8 @@ impl Sender {
         deadline(now, delay, self.config.timer_tick)
     }
 
-    /// Arms the probe's timer, or the retransmission timer if a probe is not allowed.
+    /// Sets the timer for a tail probe, or for the retransmission timeout if a probe is not
+    /// allowed.
     pub(super) fn rearm(&mut self, now: Instant) {
         if !self.schedule_probe(now) {
             self.rearm_retransmit(now);
@@ -421,7 +425,8 @@ impl Sender {
         };
         let rto = self.rtt.rto();
         let delay = match self.timer {
-            // The time that a probe or a reorder window took counts.
+            // The timeout counts from the transmission of the head, so the time of the probe's
+            // timer or of the reorder timer is subtracted.
             Some((Timer::Probe | Timer::Reorder, _)) => {
                 (head.sent_at + rto).since(now).max(Duration::from_micros(1))
             }
@@ -430,7 +435,8 @@ impl Sender {
         self.timer = Some((Timer::Retransmit, self.after(now, delay)));
     }
 
-    // RFC 8985 section 7.2, with Linux's floor. Returns false if a probe must not be scheduled.
+    // RFC 8985 section 7.2, with Linux's additional time. Returns false if a probe must not be
+    // scheduled.
     fn schedule_probe(&mut self, now: Instant) -> bool {
         let Some(head) = self.board.head() else {
             return false;
@@ -439,7 +445,7 @@ impl Sender {
             return false;
         }
         let mut delay = match self.rtt.srtt() {
-            // One segment's acknowledgement may be delayed.
+            // The acknowledgement of a single segment may be delayed.
             Some(srtt) if self.board.outstanding() == 1 => srtt.times(2) + self.rtt.rto_min(),
             Some(srtt) => srtt.times(2) + self.config.timer_floor,
             None => self.config.rto_initial,
@@ -457,7 +463,7 @@ impl Sender {
         self.timer = Some((Timer::Reorder, self.after(now, delay)));
     }
 
-    /// Runs the timer, if it is due.
+    /// Processes the timer if it is due.
     pub fn on_timer(&mut self, now: Instant) -> Fired {
         self.writes.advance(now);
         let Some((timer, at)) = self.timer else {

@@ -9,7 +9,7 @@ fn at(us: u64) -> Instant {
     Instant::from_nanos(us * 1000)
 }
 
-// Exact timers, and no assumption about the round trip.
+// Returns a configuration with exact timers, and without an assumption about the round trip.
 fn config() -> TcpConfig {
     TcpConfig {
         mtu_bytes: 1052,
@@ -28,7 +28,7 @@ impl Rig {
         Self { sender: Sender::new(config, 0, segments * MSS, at(0)) }
     }
 
-    /// All segments that may be sent now, as segment numbers.
+    /// Returns the numbers of all segments that may be sent at the time `us`.
     fn sent(&mut self, us: u64) -> Vec<u64> {
         std::iter::from_fn(|| self.sender.poll(at(us))).map(|out| out.segment.seq / MSS).collect()
     }
@@ -73,9 +73,9 @@ fn tail_is_probed_after_two_round_trips_and_the_floor() {
     assert_eq!(rig.deadline_us(), 100 + 200 + 2000);
     rig.fire();
     assert_eq!(rig.sent(2300), [9]);
-    // srtt 100 us + rto_min 200 ms, counted from the probe.
+    // The timeout is 100 us of srtt plus 200 ms of rto_min, counted from the probe.
     assert_eq!(rig.deadline_us(), 2300 + 200_100);
-    // The probe's SACK shows what is missing: recovery, not a timeout.
+    // The SACK of the probe shows the missing segments. So recovery begins instead of a timeout.
     rig.ack(2400, 5, &[(9, 10)], 0, 0);
     assert_eq!(rig.sender.phase, Phase::Recovery);
     assert_eq!(rig.sent(2400)[0], 5);
@@ -85,7 +85,7 @@ fn tail_is_probed_after_two_round_trips_and_the_floor() {
 #[test]
 fn answered_probe_cuts_the_window_unless_a_duplicate_is_reported() {
     for (duplicate, threshold) in [(true, THRESHOLD_INFINITE), (false, 14)] {
-        // The peer's window is full, so the probe cannot be new data.
+        // The peer's window is full, so the probe cannot be a new segment.
         let mut rig = Rig::new(&TcpConfig { window_bytes_max: 10 * MSS, ..config() }, 100);
         rig.sent(0);
         let us = rig.fire();
@@ -105,7 +105,7 @@ fn one_segment_waits_for_a_delayed_acknowledgement_before_the_probe() {
     rig.sent(0);
     rig.ack(100, 10, &[], 0, 0);
     assert_eq!(rig.sent(100), [10]);
-    // 2 * 100 us + 200 ms is later than the timeout, so the timeout applies.
+    // The probe's time, 2 * 100 us + 200 ms, is later than the timeout. So the timeout applies.
     assert_eq!(rig.deadline_us(), 100 + 200_100);
 }
 
@@ -147,7 +147,7 @@ fn needless_timeout_is_undone_by_an_original() {
     let window = rig.sender.window_segments();
     let us = rig.fire();
     assert_eq!(rig.sent(us), [10]);
-    // The acknowledgements were late: the timestamps show that these two are of originals.
+    // The acknowledgements were late: the timestamps show that both acknowledge originals.
     rig.ack(us + 10, 12, &[], 100, 0);
     assert_eq!(rig.sender.phase, Phase::Open);
     assert!(rig.sender.window_segments() >= window);

@@ -1,21 +1,21 @@
-//! Deadlines of many connections: a binary heap with an index of each slot's position, so that a
-//! connection has one entry however often its deadline changes.
+//! Deadlines of many connections in a binary heap. An index of each slot's position ensures that a
+//! connection has one entry, even if its deadline changes often.
 
 use srd_proto::time::Instant;
 
 const ABSENT: u32 = u32::MAX;
 
-/// Deadlines by slot number.
+/// Deadlines of connections, by slot number.
 #[derive(Clone, Debug, Default)]
 pub struct Timers {
-    // (deadline, slot), a heap with the earliest first.
+    // Pairs of deadline and slot, as a heap with the earliest deadline first.
     heap: Vec<(Instant, u32)>,
     // Position of each slot in the heap.
     places: Vec<u32>,
 }
 
 impl Timers {
-    /// The earliest deadline and its slot.
+    /// Returns the earliest deadline and its slot; `None` if there is no deadline.
     pub fn first(&self) -> Option<(Instant, u32)> {
         self.heap.first().copied()
     }
@@ -47,7 +47,7 @@ impl Timers {
         }
     }
 
-    /// Clears every deadline.
+    /// Removes all deadlines.
     pub fn clear(&mut self) {
         self.heap.clear();
         self.places.clear();

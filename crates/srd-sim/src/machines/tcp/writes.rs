@@ -1,23 +1,24 @@
-//! Writes of an application to a flow: all at once, or pieces of one size at equal distances.
+//! Writes of an application to a flow: all bytes at once, or pieces of equal size at equal
+//! distances in time.
 
 use srd_proto::time::{Duration, Instant};
 
 use super::config::TcpConfig;
 
-/// The writes of a flow.
+/// Writes of an application to one flow.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Writes {
     total: u64,
     piece: u64,
     gap: Duration,
-    /// Bytes that have been written.
+    /// Number of bytes that have been written so far.
     written: u64,
-    /// Time of the next piece; `None` once everything is written.
+    /// Time of the next write; `None` once all bytes are written.
     next_at: Option<Instant>,
 }
 
 impl Writes {
-    /// A flow of `total` bytes whose first piece is written now.
+    /// Creates the writes of a flow of `total` bytes. The first piece is written at `now`.
     pub(super) fn new(config: &TcpConfig, total: u64, now: Instant) -> Self {
         let piece = if config.write_bytes == 0 { total } else { config.write_bytes };
         let mut writes =
@@ -34,12 +35,12 @@ impl Writes {
         }
     }
 
-    /// Bytes that have been written.
+    /// Returns the number of bytes that have been written so far.
     pub(super) const fn written(&self) -> u64 {
         self.written
     }
 
-    /// Time of the next piece.
+    /// Returns the time of the next write; `None` once all bytes are written.
     pub(super) const fn next_at(&self) -> Option<Instant> {
         self.next_at
     }

@@ -1,4 +1,5 @@
-//! Applications that write in pieces: Nagle's rule and delayed acknowledgements, in virtual time.
+//! Tests of applications that write in pieces: Nagle's rule and delayed acknowledgements, in
+//! virtual time.
 
 use super::*;
 use crate::engine::node::HostId;
@@ -9,7 +10,8 @@ use srd_proto::time::Duration;
 
 const MS: u64 = 1000 * US;
 
-/// Headers of 40 bytes and no framing, as in the arithmetic of RFC 896.
+/// Returns a configuration with headers of 40 bytes and without framing, as in the calculation of
+/// RFC 896.
 fn config() -> TcpConfig {
     TcpConfig {
         mtu_bytes: 1500,
@@ -20,7 +22,7 @@ fn config() -> TcpConfig {
     }
 }
 
-/// A flow over a round trip of 600 us, run to its end.
+/// Runs one flow to its end over a network with a round trip of 600 us.
 fn run(bytes: u64, tcp: TcpConfig) -> World<TcpNode> {
     let spec = DumbbellSpec {
         side_hosts: 1,
@@ -41,12 +43,12 @@ fn run(bytes: u64, tcp: TcpConfig) -> World<TcpNode> {
     world
 }
 
-/// Time when the receiver had all bytes.
+/// Returns the time in picoseconds at which the receiver had all bytes.
 fn received_ps(world: &World<TcpNode>) -> u64 {
     world.flows()[0].received_ps.expect("received")
 }
 
-/// 1,000 bytes, one each 100 us: six of them in a round trip.
+/// The application writes 1,000 bytes, one every 100 us: six writes in a round trip.
 #[test]
 fn one_byte_writes_are_packets_of_41_bytes_unless_nagles_rule_gathers_them() {
     let sent = |nagle| {
@@ -61,15 +63,15 @@ fn one_byte_writes_are_packets_of_41_bytes_unless_nagles_rule_gathers_them() {
     assert_eq!(overhead_percent, 4_000);
     for nagle in [Nagle::Linux, Nagle::Rfc896] {
         let (segments, bytes) = sent(nagle);
-        // One segment in a round trip, which takes 600 us and the packets' own time.
+        // Nagle's rule allows one segment in a round trip, which takes 600 us and the packets' own
+        // time.
         assert!((160..=170).contains(&segments), "{nagle:?}: {segments}");
         assert_eq!(bytes, 1000 + 40 * segments);
     }
 }
 
-/// With two small segments in flight a probe would be due after 8 ms, with one only after 200 ms.
-/// So there are no probes here. The kernel took 42.8 to 43.2 ms for this (docs/perf-notes.md,
-/// "efs-proxy").
+/// Tail probes are off, because with two small segments in flight a probe would be due after 8 ms.
+/// The kernel took 42.8 to 43.2 ms for this test (docs/perf-notes.md, "efs-proxy").
 #[test]
 fn the_second_small_write_waits_for_the_delayed_acknowledgement_of_the_first() {
     let two = |nagle, interactive| {
@@ -83,13 +85,14 @@ fn the_second_small_write_waits_for_the_delayed_acknowledgement_of_the_first() {
         assert!((40 * MS..46 * MS).contains(&received_ps), "{nagle:?}: {received_ps}");
         assert_eq!(world.nodes()[1].stats().acknowledgements, 2);
     }
-    // Without the rule both segments arrive at once, and one acknowledgement covers them.
+    // Without Nagle's rule both segments arrive at once, and one acknowledgement covers both.
     let world = two(Nagle::Off, true);
     assert!(received_ps(&world) < MS);
     assert_eq!(world.nodes()[1].stats().acknowledgements, 1);
     let finished_ps = world.flows()[0].finished_ps.expect("finished");
     assert!((40 * MS..46 * MS).contains(&finished_ps), "{finished_ps}");
-    // A receiver that is not interactive acknowledges the data that it has read: a round trip more.
+    // A receiver that is not interactive acknowledges the data that the application has read. The
+    // second write then waits for one round trip only.
     let received_ps = received_ps(&two(Nagle::Linux, false));
     assert!((800 * US..MS).contains(&received_ps), "{received_ps}");
 }

@@ -1,41 +1,41 @@
-//! Charts of results.
+//! Charts of the results of runs.
 
 use crate::engine::world::{Series, US};
 use crate::runs::run::RunResult;
 use srd_chart::{Axis, ChartLine, Colour, Dashes, LineChart, Mark, nth, number};
 
-/// Largest number of points of a line over time; finer series are averaged.
+/// Largest number of points in a line over time. Finer series are averaged.
 const POINTS_MAX: usize = 400;
-/// Largest number of points of each line over time if a chart has many lines.
+/// Largest number of points in each line over time, if a chart has many lines.
 const POINTS_OF_MANY_MAX: usize = 130;
-/// Largest number of steps of a distribution.
+/// Largest number of steps in a distribution curve.
 const STEPS_MAX: usize = 1000;
-/// Largest number of lines of a chart of many flows.
+/// Largest number of lines in a chart of many flows or ports.
 const CROWD_MAX: usize = 96;
-/// Largest number of flows for which each flow has a colour and a name.
+/// Largest number of flows in a chart for which each flow has a colour and a name.
 const NAMED_MAX: usize = 12;
 
-/// Time from which charts are in milliseconds.
+/// Length of the time axis from which a chart uses milliseconds instead of microseconds.
 const MILLISECONDS_FROM_US: f64 = 20_000.0;
 
-/// Height of the drawings.
+/// Height of the plot area in all charts, in SVG units.
 pub(super) const HEIGHT: f64 = 320.0;
 
-/// A chart, with the circumstances of its run as a subtitle.
+/// A chart with a subtitle, which describes the run.
 pub(super) struct Chart {
     pub(super) drawn: LineChart,
     pub(super) subtitle: String,
 }
 
 impl Chart {
-    /// Writes the chart as a file.
+    /// Returns the chart as the content of an SVG file.
     pub(super) fn file(&self) -> String {
         self.drawn.to_file(&self.subtitle)
     }
 }
 
-/// Style of a transport, equal in every chart. A line that may lie on top of SRD's is dashed, so
-/// that both are visible.
+/// Returns the style of a transport's line, which is equal in every chart. A line that may overlap
+/// SRD's line is dashed, so that both lines are visible.
 pub(super) fn style(transport: &str) -> (Colour, Dashes) {
     match transport {
         "srd" => (Colour::Blue, Dashes::Solid),
@@ -59,7 +59,7 @@ pub(super) fn line(
     ChartLine { label: label.into(), colour: style.0, dashes: style.1, faint: false, points }
 }
 
-/// A time, in the unit of an axis that ends at `end_us`.
+/// Returns the text of a time, in the unit of an axis that ends at `end_us`.
 fn time(us: f64, end_us: f64) -> String {
     if end_us < MILLISECONDS_FROM_US {
         format!("{} us", number(us))
@@ -68,7 +68,7 @@ fn time(us: f64, end_us: f64) -> String {
     }
 }
 
-/// Converts a chart to milliseconds if its times are long.
+/// Converts the time axis of a chart to milliseconds if its times are long.
 fn readable(mut chart: LineChart) -> LineChart {
     if chart.x.max < MILLISECONDS_FROM_US {
         return chart;
@@ -87,7 +87,8 @@ fn subtitle(result: &RunResult) -> String {
     format!("{}, seed {}, {} flows", result.transport, result.seed, result.flows)
 }
 
-/// Completion times of every transport, over all seeds, beside the ideal.
+/// Returns a chart of the flow completion times of each transport, over all seeds, and of the
+/// ideal. `None` if no flow finished.
 pub(super) fn completion(results: &[&RunResult]) -> Option<Chart> {
     let mut transports: Vec<&str> = Vec::new();
     for result in results {
@@ -113,7 +114,8 @@ pub(super) fn completion(results: &[&RunResult]) -> Option<Chart> {
     }
     let min = times().fold(ideal, f64::min);
     let max = times().fold(ideal, f64::max);
-    // Flows that start at different times have different ideals; this is the longest.
+    // Flows that start at different times have different ideals. Then the chart shows the longest
+    // ideal.
     let same = first.flow_records.iter().all(|f| (f.ideal_us - ideal).abs() < ideal * 1e-6);
     let what = if same { "ideal" } else { "longest ideal" };
     let drawn = readable(LineChart {
@@ -132,7 +134,8 @@ pub(super) fn completion(results: &[&RunResult]) -> Option<Chart> {
     })
 }
 
-/// The cumulative distribution of sorted values.
+/// Returns the points of the cumulative distribution of sorted values. A point is a value, and the
+/// percentage of values up to it.
 fn distribution(sorted: &[f64]) -> Vec<(f64, f64)> {
     let Some(&first) = sorted.first() else { return Vec::new() };
     let stride = sorted.len().div_ceil(STEPS_MAX);
@@ -144,7 +147,8 @@ fn distribution(sorted: &[f64]) -> Vec<(f64, f64)> {
     points
 }
 
-/// Points of a series: time in microseconds, and values averaged to at most `points_max` points.
+/// Returns the points of a series over time: time in microseconds, and value. Values are averaged
+/// so that there are at most `points_max` points.
 fn over_time(series: &Series, values: &[f64], points_max: usize) -> Vec<(f64, f64)> {
     let stride = values.len().div_ceil(points_max).max(1);
     let at_us = |n: usize| series.at_ps[n] as f64 / US as f64;
@@ -155,7 +159,7 @@ fn over_time(series: &Series, values: &[f64], points_max: usize) -> Vec<(f64, f6
     values.chunks(stride).enumerate().map(one).collect()
 }
 
-/// One column of a table of samples, scaled.
+/// Returns one column of a table of samples, with its values multiplied by `scale`.
 fn column(rows: &[Vec<u64>], n: usize, scale: f64) -> Vec<f64> {
     rows.iter().map(|row| row[n] as f64 * scale).collect()
 }
@@ -171,7 +175,8 @@ fn fault_marks(result: &RunResult) -> Vec<Mark> {
     marks
 }
 
-/// Chart over time of finished lines, with a level that they might reach.
+/// Returns a chart over time of the given lines, with a horizontal mark at the largest possible
+/// value. `None` if no line has a point.
 fn timeline(
     result: &RunResult,
     title: &str,
@@ -195,12 +200,13 @@ fn timeline(
     Some(Chart { drawn, subtitle: subtitle(result) })
 }
 
-/// Mark at the limit that the hosts' links set.
+/// Returns a mark at the limit that the hosts' links set; `None` if the limit is 0.
 fn at_best(gbps: f64, what: &str) -> Option<Mark> {
     (gbps > 0.0).then(|| Mark { at: gbps, label: format!("{what}: {} Gb/s", number(gbps)) })
 }
 
-/// Goodput of each flow, or of a sample of them, and of the average flow.
+/// Returns a chart of each flow's goodput over time. With many flows it shows a selection of flows,
+/// and the average flow. `None` if goodput was not recorded.
 pub(super) fn throughput(result: &RunResult) -> Option<Chart> {
     let series = result.series.as_ref()?;
     let flows = series.flow_bytes.first()?.len();
@@ -227,7 +233,8 @@ pub(super) fn throughput(result: &RunResult) -> Option<Chart> {
     timeline(result, "goodput of each flow", "goodput (Gb/s)", lines, fair)
 }
 
-/// Goodput of all flows together.
+/// Returns a chart of the goodput of all flows together over time; `None` if goodput was not
+/// recorded.
 pub(super) fn goodput(result: &RunResult) -> Option<Chart> {
     let series = result.series.as_ref()?;
     if series.flow_bytes.is_empty() {
@@ -241,7 +248,7 @@ pub(super) fn goodput(result: &RunResult) -> Option<Chart> {
     timeline(result, "goodput of all flows", "goodput (Gb/s)", vec![line], best)
 }
 
-/// One line for each port.
+/// Returns a line over time for each port.
 fn by_port(series: &Series, names: &[String], rows: &[Vec<u64>], scale: f64) -> Vec<ChartLine> {
     let points_max = if names.len() > 1 { POINTS_OF_MANY_MAX } else { POINTS_MAX };
     let one = |(n, name): (usize, &String)| {
@@ -250,7 +257,8 @@ fn by_port(series: &Series, names: &[String], rows: &[Vec<u64>], scale: f64) -> 
     names.iter().enumerate().take(CROWD_MAX).map(one).collect()
 }
 
-/// Label for values of ports; a single port has no legend, so the label names it.
+/// Returns the title of a chart for values of ports. A chart of one port has no legend, so its
+/// title contains the name of the port.
 fn of_ports(what: &str, names: &[String]) -> String {
     match names {
         [name] => format!("{what} of {name}"),
@@ -258,7 +266,7 @@ fn of_ports(what: &str, names: &[String]) -> String {
     }
 }
 
-/// Depth of queues.
+/// Returns a chart of the queue lengths of ports over time; `None` if they were not recorded.
 pub(super) fn queues(result: &RunResult) -> Option<Chart> {
     let series = result.series.as_ref()?;
     let lines = by_port(series, &series.queues, &series.queue_bytes, 1e-3);
@@ -266,7 +274,8 @@ pub(super) fn queues(result: &RunResult) -> Option<Chart> {
     timeline(result, &title, "waiting at the port (kB)", lines, None)
 }
 
-/// Load of ports: the share of each path.
+/// Returns a chart of the load of ports over time, which shows how much each path is used. `None`
+/// if it was not recorded.
 pub(super) fn paths(result: &RunResult) -> Option<Chart> {
     let series = result.series.as_ref()?;
     let scale = 8e3 / series.interval_ps as f64;

@@ -1,7 +1,7 @@
-//! Rows of text in aligned columns.
+//! Text tables with aligned columns.
 
-/// Aligns the cells of each row under the headings; the first column is text, the others are
-/// numbers.
+/// Returns the rows with aligned columns. The first row is the heading. The first column is aligned
+/// to the left, the other columns, which are numbers, to the right.
 pub(super) fn align(rows: &[Vec<String>]) -> String {
     let columns = rows.first().map_or(0, Vec::len);
     let width = |n: usize| rows.iter().map(|r| r[n].chars().count()).max().unwrap_or(0);
@@ -17,7 +17,7 @@ pub(super) fn align(rows: &[Vec<String>]) -> String {
     text
 }
 
-/// A row of fixed cells.
+/// Returns a row that consists of the given cells.
 pub(super) fn row<const N: usize>(cells: [&str; N]) -> Vec<String> {
     cells.map(str::to_owned).to_vec()
 }

@@ -1,10 +1,10 @@
-//! A line for each flow.
+//! Output of flow records as CSV, with a line for each flow.
 
 use std::fmt::Write as _;
 
 use crate::runs::run::FlowRecord;
 
-/// Writes the flows as CSV, with a header. A time is empty if its event did not happen.
+/// Returns the records of flows as CSV, with a header. A time is empty if its event did not happen.
 pub fn flows_csv(flows: &[FlowRecord]) -> String {
     let mut csv =
         String::from("id,src,dst,bytes,start_us,fct_us,ideal_us,delivered_bytes,failed,damaged\n");

@@ -1,54 +1,56 @@
-//! Fairness between endless flows that share a network, interval by interval.
+//! Fairness between endless flows that share a network, computed for each interval of recording.
 
 use serde::Serialize;
 
 use crate::engine::world::{Series, US};
 
-/// Largest deviation of a flow from its fair share in an interval, for a result that is fair.
+/// Largest deviation of a flow from its fair share in any interval, with which a result still
+/// counts as fair.
 pub const DEVIATION_MAX: f64 = 0.05;
-/// Smallest value of Jain's index in an interval, for a result that is fair.
+/// Smallest value of Jain's index in any interval, with which a result still counts as fair.
 pub const JAIN_MIN: f64 = 0.995;
 
-/// Shares in one interval, relative to the fair share.
+/// Shares of the flows in one interval. A share of 1 is the fair share.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize)]
 pub struct Interval {
-    /// End of the interval.
+    /// End of the interval in microseconds.
     pub end_us: f64,
-    /// Fair share of a flow, bits per second.
+    /// Fair share of a flow in bits per second: the goodput of all flows divided by their number.
     pub fair_bps: f64,
-    /// Smallest share of any flow.
+    /// Smallest share of any flow, relative to the fair share.
     pub min: f64,
-    /// Largest share of any flow.
+    /// Largest share of any flow, relative to the fair share.
     pub max: f64,
-    /// Jain's index.
+    /// Jain's fairness index of the flows in the interval.
     pub jain: f64,
 }
 
 /// Shares of flows relative to the fair share, over all intervals after the first.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct Shares {
-    /// Smallest share, relative to the fair share.
+    /// Smallest share of any flow in any interval, relative to the fair share.
     pub min: f64,
-    /// Largest share.
+    /// Largest share of any flow in any interval, relative to the fair share.
     pub max: f64,
-    /// Smallest value of Jain's index.
+    /// Smallest value of Jain's fairness index in any interval.
     pub jain_min: f64,
-    /// The length of an interval.
+    /// Length of an interval in microseconds.
     pub interval_us: f64,
-    /// Shares in each interval.
+    /// Shares in each interval after the first.
     pub intervals: Vec<Interval>,
-    /// For each flow, the share that was furthest from the fair one.
+    /// By flow: the share that was furthest from the fair share, in any interval.
     pub furthest: Vec<f64>,
 }
 
 impl Shares {
-    /// Whether every flow stayed within the bounds in every interval.
+    /// Whether the share of every flow, and Jain's index, stayed within the bounds in every
+    /// interval.
     pub fn is_fair(&self) -> bool {
         let least = self.min >= 1.0 - DEVIATION_MAX;
         least && self.max <= 1.0 + DEVIATION_MAX && self.jain_min >= JAIN_MIN
     }
 
-    /// The flow that was furthest from its fair share, and its share.
+    /// Returns the number of the flow that was furthest from its fair share, and its share.
     pub fn furthest_flow(&self) -> Option<(usize, f64)> {
         let far = |share: f64| (share - 1.0).abs();
         let flows = self.furthest.iter().copied().enumerate();
@@ -56,7 +58,8 @@ impl Shares {
     }
 }
 
-/// Shares of endless flows; `None` if there are fewer than two flows or two intervals.
+/// Returns the shares of endless flows. `None` if there are fewer than two flows or two intervals,
+/// or if an interval has no delivered bytes.
 pub fn shares(series: &Series) -> Option<Shares> {
     let flows = series.flow_bytes.first()?.len();
     if flows < 2 || series.flow_bytes.len() < 2 {
@@ -110,7 +113,7 @@ mod tests {
         assert!((shares.min - 0.96).abs() < 1e-9 && (shares.max - 1.04).abs() < 1e-9);
         assert!(shares.is_fair() && shares.jain_min < 1.0 && shares.jain_min > 0.998);
         assert!(shares.furthest_flow().is_some_and(|(_, share)| (share - 1.0).abs() > 0.039));
-        // 100 bytes in 10 us.
+        // The fair share is 100 bytes in 10 us.
         assert!((shares.intervals[0].fair_bps - 80e6).abs() < 1.0);
     }
 

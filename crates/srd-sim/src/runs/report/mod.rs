@@ -1,7 +1,7 @@
 //! Results for users: a table, a CSV of every flow, and charts as self-contained SVG.
 //!
-//! Charts are light or dark according to the reader's settings. They name their axes with units,
-//! and give each transport one colour everywhere. A chart needs no other file.
+//! Charts are light or dark according to the reader's settings. Their axes have labels with units.
+//! A transport has the same colour in all charts. A chart needs no other file.
 
 mod charts;
 mod columns;
@@ -24,32 +24,35 @@ pub use table::table;
 
 use crate::runs::run::RunResult;
 
-/// Makes a file name of safe characters: letters, digits, `-`, `_` and `.`.
+/// Returns a file name that consists of safe characters only: letters, digits, `-`, `_` and `.`.
+/// Other characters are replaced by `_`.
 fn file_name(parts: &[&str], extension: &str) -> String {
     let safe = |c: char| if c.is_ascii_alphanumeric() || "-_.".contains(c) { c } else { '_' };
     let name: String = parts.join("-").chars().map(safe).collect();
     format!("{}.{extension}", name.trim_start_matches('.'))
 }
 
-/// Chart of completion times of all transports beside the ideal; `None` if no flow was done.
+/// Returns a chart of the completion times of all transports and the ideal, as SVG. `None` if no
+/// flow finished.
 pub fn completion_svg(results: &[&RunResult]) -> Option<String> {
     charts::completion(results).map(|chart| chart.file())
 }
 
-/// Chart of the slowest flow of each transport by transfer size.
+/// Returns a chart of the slowest flow of each transport by transfer size, as SVG; `None` if there
+/// are no results.
 pub fn slowest_by_size_svg(results: &[&RunResult]) -> Option<String> {
     sizes::slowest_by_size(results).map(|chart| chart.file())
 }
 
-/// Chart of each flow's goodput; `None` if it was not recorded.
+/// Returns a chart of each flow's goodput over time, as SVG; `None` if it was not recorded.
 pub fn throughput_svg(result: &RunResult) -> Option<String> {
     charts::throughput(result).map(|chart| chart.file())
 }
 
-/// Writes the results of runs into a directory, which is created if it does not exist: the flows of
-/// each run as CSV, and completion times of all transports beside the ideal. Runs that recorded
-/// them also get throughput, queues and path shares over time, paused links, and captured packets.
-/// Returns the files.
+/// Writes the results of runs into a directory, which is created if it does not exist. The files
+/// are the flows of each run as CSV, and a chart of the completion times of all transports. If a
+/// run recorded throughput, queues or path shares over time, there are charts of these values.
+/// Paused links and captured packets get files as well. Returns the paths of the files.
 ///
 /// # Errors
 /// If a file cannot be written.

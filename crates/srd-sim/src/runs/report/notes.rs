@@ -1,5 +1,5 @@
-//! Observations of a run over time, in small tables: shares of endless flows, and effects of
-//! faults.
+//! Small text tables about a run: shares of endless flows, effects of pauses, completion of a
+//! schedule, and effects of faults.
 
 use super::columns::{align, row};
 use super::fairness::{DEVIATION_MAX, JAIN_MIN, Shares};
@@ -7,12 +7,13 @@ use super::recovery::Recovery;
 use crate::runs::completion::Completion;
 use crate::runs::run::RunResult;
 
-/// Intervals of a timeline in one text line.
+/// Number of intervals of a timeline in one line of text.
 const ACROSS: usize = 10;
-/// Largest number of intervals that are listed; of a longer series, only the worst are.
+/// Largest number of intervals that are listed. A longer series is cut off, and followed by the
+/// worst values of all intervals.
 const INTERVALS_MAX: usize = 40;
 
-/// The tables of a run.
+/// Returns the text tables of a run.
 pub(super) fn notes(result: &RunResult) -> Vec<String> {
     let who = format!("{}, seed {}", result.transport, result.seed);
     let mut notes = Vec::new();

@@ -1,4 +1,4 @@
-//! Effects of pauses by lossless switches, as data and as text.
+//! Effects of pause frames by lossless switches, as data and as text.
 
 use std::fmt::Write as _;
 
@@ -7,63 +7,67 @@ use serde::Serialize;
 use super::columns::{align, row};
 use crate::engine::world::{Deadlock, HeldFlow, PauseReport, PausedLink};
 
-/// Largest number of links that are listed; of more, only those that were paused longest.
+/// Largest number of links that are listed: those that were paused longest.
 const LINKS_MAX: usize = 8;
 
-/// A flow that pauses held although it crosses no congested port.
+/// A victim: a flow that pauses held although no congested port is on its path.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize)]
 pub struct Victim {
     /// Number of the flow.
     pub flow: u32,
-    /// The sender.
+    /// Number of the host that sends the flow.
     pub src: u32,
-    /// The receiver.
+    /// Number of the host that receives the flow.
     pub dst: u32,
-    /// Time for which the flow was held.
+    /// Time for which pauses held the flow, in microseconds.
     pub held_us: f64,
-    /// Share of the flow's goodput that pauses took: `held_us` divided by the time from its start
-    /// to its end, or to the end of the run.
+    /// Share of the flow's duration for which pauses held it: `held_us` divided by the time from
+    /// its start to its end, or to the end of the run.
     pub held_share: f64,
 }
 
 /// Effects of pauses in a run.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct Pauses {
-    /// Pause frames that stopped a port.
+    /// Number of pause frames that began a pause.
     pub frames: u64,
-    /// Time for which links were paused, summed over all links.
+    /// Time for which links were paused in microseconds, summed over all links.
     pub paused_us: f64,
-    /// Links that were paused, the longest pause first.
+    /// Links that were paused, the link with the longest total pause first.
     pub links: Vec<PausedLink>,
-    /// Ports where packets waited for their link, not for a pause, when a switch stopped a sender.
+    /// Names of the congested ports. Their packets waited for the link alone, and not for a pause,
+    /// when a switch paused a sender.
     pub congested: Vec<String>,
-    /// Flows that were held, victims included.
+    /// Number of flows that pauses held, victims included.
     pub held_flows: usize,
-    /// Victims; the flow that was held for the largest share of its time is first.
+    /// Flows that were held although no congested port is on their path. The flow that was held for
+    /// the largest share of its duration is first.
     pub victims: Vec<Victim>,
-    /// Ports that wait for each other in a circle.
+    /// Ports that wait for each other in a circle; `None` if there was no deadlock.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub deadlock: Option<Deadlock>,
 }
 
 impl Pauses {
-    /// Creates the data of a run. `victim` describes a flow that was held.
+    /// Creates the data of a run from the world's report. `victim` returns the description of a
+    /// held flow.
     pub(crate) fn new(report: PauseReport, victim: impl Fn(&HeldFlow) -> Victim) -> Self {
         let PauseReport { frames, links, congested, held, deadlock } = report;
         let mut victims: Vec<Victim> = held.iter().filter(|h| h.is_victim).map(victim).collect();
         victims.sort_by(|a, b| b.held_share.total_cmp(&a.held_share));
-        // A sum over no links would be a negative zero.
+        // `sum` of no values would return a negative zero.
         let paused_us = links.iter().fold(0.0, |sum, link| sum + link.paused_us);
         Self { frames, paused_us, links, congested, held_flows: held.len(), victims, deadlock }
     }
 
-    /// Shares of their time for which victims were held: the median and the largest.
+    /// Returns the shares of their duration for which victims were held: the median and the
+    /// largest. `None` if there are no victims.
     pub fn victim_shares(&self) -> Option<(f64, f64)> {
         let median = self.victims.get(self.victims.len() / 2)?;
         Some((median.held_share, self.victims.first()?.held_share))
     }
 
-    /// Describes the deadlock, if there is one.
+    /// Returns a description of the deadlock; `None` if there was no deadlock.
     pub fn deadlock(&self) -> Option<String> {
         let deadlock = self.deadlock.as_ref()?;
         Some(format!(
@@ -74,7 +78,7 @@ impl Pauses {
         ))
     }
 
-    /// Describes the pauses in text; `who` names the run.
+    /// Returns a description of the pauses as text. `who` names the run.
     pub(super) fn told(&self, who: &str) -> String {
         let mut text = format!(
             "{who}: {} pauses of {} links, {:.1} us in all; {} flows held\n",
@@ -117,7 +121,7 @@ impl Pauses {
         text
     }
 
-    /// Writes a line for every link that was paused.
+    /// Returns the paused links as CSV: name, number of pauses, and time in microseconds.
     pub(super) fn csv(&self) -> String {
         let mut csv = String::from("link,pauses,paused_us\n");
         for PausedLink { link, pauses, paused_us } in &self.links {

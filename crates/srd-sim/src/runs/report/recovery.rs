@@ -1,69 +1,82 @@
-//! Effect of a fault on the goodput of all flows together, and time until it recovered.
+//! Effect of a link fault on the goodput of all flows together, and the time until goodput
+//! recovered.
 //!
-//! Single intervals of a busy network differ by some percent, so the mean of a few intervals
-//! decides whether goodput has recovered. The timeline around the fault is not averaged.
+//! Single intervals of a busy network differ by some percent. So the mean of a few intervals
+//! decides whether goodput has recovered. The timeline around the fault shows single intervals.
 
 use serde::Serialize;
 
 use crate::engine::fault::Fault;
 use crate::engine::world::{Series, US};
 
-/// Intervals that are averaged, so that a single odd interval decides nothing.
+/// Number of intervals that are averaged, so that one unusual interval has no effect.
 const SMOOTH: usize = 5;
-/// Share of the former goodput that counts as recovered.
+/// Share of the goodput before the fault from which goodput counts as recovered.
 const RECOVERED: f64 = 7.0 / 8.0;
-/// Limit of the recovery time: this number of base round trips, plus `BOUND_US`.
+/// Number of base round trips in the limit of the recovery time. The limit is this number of round
+/// trips, plus `BOUND_US`.
 const BOUND_RTTS: f64 = 5.0;
 const BOUND_US: f64 = 100.0;
-/// Span of the timeline: from this time before the fault to `AFTER_US` after it.
+/// Start of the timeline, in microseconds before the fault. The end is `AFTER_US` after the fault.
 const BEFORE_US: f64 = 50.0;
 const AFTER_US: f64 = 500.0;
-/// Largest number of intervals of the timeline.
+/// Largest number of intervals in the timeline.
 const TIMELINE_MAX: usize = 1000;
 
-/// Effect of a fault. Levels are relative to the goodput before the fault; times count from the
-/// fault. A time is absent if its event did not happen before the repair.
+/// Effect of a link fault on the goodput of all flows together. Levels are relative to the goodput
+/// before the fault. Times count from the fault, except `at_us` and `until_us`. A time is absent if
+/// its event did not happen before the repair.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct Recovery {
-    /// Names of the links that broke.
+    /// Names of the links that failed.
     pub links: String,
-    /// Time of the fault.
+    /// Time of the fault in microseconds since the start of the run.
     pub at_us: f64,
-    /// Time of the repair.
+    /// Time of the repair in microseconds since the start of the run; `None` if there was no
+    /// repair.
     pub until_us: Option<f64>,
-    /// Goodput before the fault, bits per second.
+    /// Goodput before the fault, in bits per second.
     pub before_bps: f64,
-    /// Limit of the recovery time.
+    /// Limit of the recovery time, in microseconds after the fault.
     pub bound_us: f64,
-    /// Time when goodput is back at 7/8.
+    /// Time in microseconds from the fault until goodput was back at 7/8; `None` if it was not back
+    /// before the repair.
     pub back_us: Option<f64>,
-    /// Time when goodput is back at 7/8 and stays there until the repair.
+    /// Time in microseconds from the fault until goodput was back at 7/8 and stayed there until the
+    /// repair; `None` if this did not happen.
     pub steady_us: Option<f64>,
-    /// Share of the recorded load that other links than the broken ones carried before.
+    /// Share of the recorded load that links other than the failed link carried before the fault;
+    /// `None` if the load of the failed link was not recorded.
     pub left: Option<f64>,
-    /// Time when goodput is back at 7/8 of that share, and stays there until the repair.
+    /// Time in microseconds from the fault until goodput reached 7/8 of the share `left` and stayed
+    /// there until the repair; `None` if this did not happen.
     pub steady_of_left_us: Option<f64>,
-    /// Level in the worst interval.
+    /// Goodput in the worst interval between fault and repair, relative to the goodput before the
+    /// fault.
     pub worst: f64,
-    /// Time when the worst interval began.
+    /// Time in microseconds from the fault to the beginning of the worst interval.
     pub worst_us: f64,
-    /// Level from the fault to the repair.
+    /// Mean goodput from the fault to the repair, relative to the goodput before the fault.
     pub during: f64,
-    /// Level from the limit of the recovery time to the repair: single means of a network at its
-    /// capacity go up and down.
+    /// Mean goodput from the limit of the recovery time to the repair, relative to the goodput
+    /// before the fault. In contrast to means of a few intervals, this mean varies little in a
+    /// network at its capacity.
     pub from_bound: f64,
-    /// Level over the second half of the time after the repair.
+    /// Mean goodput in the second half of the time after the repair, relative to the goodput before
+    /// the fault; `None` if the run ended too early.
     pub repaired: Option<f64>,
-    /// Time from the repair until the link carried half of its load before the fault; absent if it
-    /// did not, or if its load was not recorded.
+    /// Time in microseconds from the repair until the link carried half of its load before the
+    /// fault; `None` if it did not, or if its load was not recorded.
     pub used_again_us: Option<f64>,
-    /// The length of an interval.
+    /// Length of an interval in microseconds.
     pub interval_us: f64,
-    /// Goodput around the fault: start of each interval, and bits per second in it.
+    /// Goodput around the fault: start of each interval in microseconds from the fault, and bits
+    /// per second in the interval.
     pub timeline: Vec<(f64, f64)>,
 }
 
-/// Effects of all faults that break links during a run. `rtt_us` is the network's base round trip.
+/// Returns the effects of all faults that break or slow links during a run. `rtt_us` is the
+/// network's base round trip.
 pub fn recoveries(series: &Series, faults: &[Fault], rtt_us: f64) -> Vec<Recovery> {
     let goodput = series.goodput_bps();
     let bound_us = BOUND_RTTS * rtt_us + BOUND_US;
@@ -118,38 +131,42 @@ fn mean(values: &[f64]) -> f64 {
     if values.is_empty() { 0.0 } else { values.iter().sum::<f64>() / values.len() as f64 }
 }
 
-/// Index of the first interval from which the mean is high enough, after a dip.
+/// Returns the index of the first interval, after goodput has fallen below `level`, from which the
+/// mean of a few intervals is at least `level`.
 fn back(after: &[f64], level: f64) -> Option<usize> {
     let well = |w: &[f64]| mean(w) >= level;
-    // Packets in flight still arrive, so goodput falls a little later than the link.
+    // Packets in flight still arrive, so goodput falls a little later than the link fails.
     let Some(dip) = after.windows(SMOOTH).position(|w| !well(w)) else { return Some(0) };
     after.windows(SMOOTH).skip(dip).position(well).map(|n| n + dip)
 }
 
-/// Index of the first interval from which the mean stays high enough to the end.
+/// Returns the index of the first interval from which the mean of a few intervals stays at least at
+/// `level` to the end.
 fn steady(after: &[f64], level: f64) -> Option<usize> {
     let last_low = after.windows(SMOOTH).rposition(|w| mean(w) < level);
     let steady = last_low.map_or(0, |n| n + 1);
     (steady + SMOOTH <= after.len()).then_some(steady)
 }
 
-/// Load of the broken link before the fault.
+/// Load of the failed link before the fault.
 struct Load {
     column: usize,
     bytes: f64,
-    // Share of all recorded load.
+    // Share of the link in the load of all recorded links.
     share: f64,
 }
 
 impl Recovery {
-    /// Whether the remaining links are used well after the limit of the recovery time.
+    /// Whether, after the limit of the recovery time, goodput was at least 7/8 of its value before
+    /// the fault.
     pub fn is_used_from_bound(&self) -> bool {
         self.from_bound >= RECOVERED
     }
 }
 
 impl Load {
-    /// Finds the load of the broken link; `None` if it was not recorded.
+    /// Returns the load of the failed link before the interval `at`; `None` if the load was not
+    /// recorded.
     fn find(series: &Series, links: &str, at: usize) -> Option<Self> {
         let plain = |name: &str| name.replace("->", "-");
         let column = series.loads.iter().position(|name| plain(name) == plain(links))?;
@@ -160,7 +177,8 @@ impl Load {
         Some(Self { column, bytes, share: bytes / all.max(1.0) })
     }
 
-    /// Intervals from the repair in `end` until the link carried half of its former load.
+    /// Returns the number of intervals from the repair, which is at `end`, until the link carried
+    /// half of its load before the fault.
     fn back(&self, series: &Series, end: usize) -> Option<usize> {
         let column = |row: &Vec<u64>| row[self.column] as f64;
         let after: Vec<f64> = series.load_bytes.get(end..)?.iter().map(column).collect();
@@ -172,10 +190,11 @@ impl Load {
 mod tests {
     use super::*;
 
-    /// Bytes in 10 us at 100 Gb/s.
+    /// Number of bytes in 10 us at 100 Gb/s.
     const FULL: u64 = 125_000;
 
-    /// Two links; the second breaks after 40 intervals and is repaired after 100.
+    /// Returns the recovery in a run with two links. The second link fails after 40 intervals and
+    /// is repaired after 100 intervals.
     fn recovery_of(goodput: impl Fn(usize) -> f64) -> Recovery {
         #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // small
         let bytes = |n: usize| (goodput(n) * FULL as f64) as u64;
@@ -210,7 +229,7 @@ mod tests {
         let r = recovery_of(|n| if (42..50).contains(&n) || n == 80 { 0.2 } else { 1.0 });
         assert_eq!((r.back_us, r.steady_us), (Some(100.0), Some(410.0)));
         assert_eq!(r.steady_of_left_us, Some(70.0));
-        // One of the 46 intervals from 140 us on lost four fifths.
+        // One of the 46 intervals from 140 us on has a fifth of the goodput.
         assert!((r.from_bound - (1.0 - 0.8 / 46.0)).abs() < 1e-6, "{}", r.from_bound);
     }
 

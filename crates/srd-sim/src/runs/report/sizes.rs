@@ -1,4 +1,5 @@
-//! Slowest flow by transfer size: the result of an incast of growing flows.
+//! Slowest flow by transfer size: the result of an incast that is repeated with larger and larger
+//! flows.
 
 use std::collections::BTreeMap;
 
@@ -7,13 +8,14 @@ use srd_chart::{Axis, ChartLine, Colour, Dashes, LineChart};
 use super::charts::{Chart, HEIGHT, line, style};
 use crate::runs::run::RunResult;
 
-/// Size of a run's flows in bytes; all flows have one size.
+/// Returns the size of a run's flows in bytes; all flows have one size. Returns 0 if the flows are
+/// endless.
 pub fn flow_bytes(result: &RunResult) -> u64 {
     result.flow_records.first().and_then(|flow| flow.bytes).unwrap_or(0)
 }
 
-/// Slowest completion time over all seeds for each size: a line for each transport, and one of
-/// ideals.
+/// Returns a chart of the slowest completion time over all seeds for each size: a line for each
+/// transport, and a line of ideals.
 pub(super) fn slowest_by_size(results: &[&RunResult]) -> Option<Chart> {
     let mut transports: Vec<&str> = Vec::new();
     for result in results {

@@ -1,15 +1,15 @@
-//! Results as a table.
+//! The results of runs as a text table.
 
 use super::columns::{align, row};
 use super::notes::notes;
 use crate::runs::run::RunResult;
 
-/// Largest number of runs for which each run has a line; more runs have one line for each
-/// transport.
+/// Largest number of runs for which the table has a line for each run. For more runs, it has only a
+/// line for each transport.
 const ROWS_MAX: usize = 32;
 
-/// Writes the results: a line for each run, or for each transport if there are many; then the
-/// observations of the runs over time.
+/// Returns the results as text: a table of runs, unless there are many; a table of transports, if
+/// there are several seeds; then notes about the runs over time.
 pub fn table(results: &[RunResult]) -> String {
     let mut text = String::new();
     if results.len() <= ROWS_MAX {
@@ -51,7 +51,7 @@ fn every(results: &[RunResult]) -> Vec<Vec<String>> {
         "Mhop/s",
     ])];
     for r in results {
-        // Endless flows have no completion times.
+        // Endless flows have no completion times, so the cells show "-".
         let times = r.flow_records.iter().any(|f| f.bytes.is_some());
         let time = |text: String| if times { text } else { "-".to_owned() };
         rows.push(vec![
@@ -78,7 +78,7 @@ fn every(results: &[RunResult]) -> Vec<Vec<String>> {
     rows
 }
 
-/// Median over the seeds, and the worst seed.
+/// Returns the rows of the table of transports: median over the seeds, and worst seed.
 fn by_transport(results: &[RunResult]) -> Vec<Vec<String>> {
     let mut rows = vec![row([
         "over the seeds",

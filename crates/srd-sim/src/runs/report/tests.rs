@@ -90,7 +90,7 @@ fn regression_a_run_that_was_made_short_has_charts_that_agree_with_its_table() {
     let series = result.series.as_ref().unwrap();
     assert!(series.at_ps.len() >= 10, "{} samples", series.at_ps.len());
     let peak = series.queue_bytes.iter().map(|row| row[0]).max().unwrap();
-    // Packets of an incast wait at the receiver's port.
+    // In an incast, packets wait at the port to the receiver.
     assert_eq!(peak, result.queue_bytes_max);
     for chart in [charts::goodput(&result), charts::throughput(&result), charts::queues(&result)] {
         assert!(chart.unwrap().drawn.lines.iter().all(|line| line.points.len() >= 10));

@@ -1,4 +1,4 @@
-//! Packets of guests: IPv4 with the number of the packet in the payload.
+//! Frames of guests in the soak: IPv4 packets whose payload is the number of the packet.
 
 use std::net::{IpAddr, Ipv4Addr};
 
@@ -9,12 +9,12 @@ use srd_vpc::packet::{Inner, Packet};
 const IP_BYTES: usize = 20;
 const NUMBER_BYTES: usize = 4;
 
-/// Writes a frame with this packet.
+/// Returns a frame that contains a packet and its number.
 pub(super) fn write(packet: &Packet, number: u32) -> Vec<u8> {
     let mut transport = match packet.inner {
         Inner::Tcp(from, to) => {
             let mut header = [from.to_be_bytes(), to.to_be_bytes()].concat();
-            // PSH and ACK, also for a connection whose SYN did not pass this card.
+            // The flags are PSH and ACK, even if the card has not seen a SYN of the connection.
             header.extend([0, 0, 0, 1, 0, 0, 0, 1, 0x50, 0x18, 0xff, 0xff, 0, 0, 0, 0]);
             header
         }
@@ -40,7 +40,8 @@ pub(super) fn write(packet: &Packet, number: u32) -> Vec<u8> {
     frame
 }
 
-/// Number of a packet, and the packet in its present form.
+/// Returns the number of a packet and the packet's present addresses and ports; `None` if the frame
+/// is too short.
 pub(super) fn read(frame: &[u8]) -> Option<(u32, Packet)> {
     let ip = frame.get(OFFLOAD_BYTES..)?;
     let at = |at: usize| Some(IpAddr::V4(Ipv4Addr::from(*ip.get(at..)?.first_chunk::<4>()?)));

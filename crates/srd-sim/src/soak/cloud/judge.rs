@@ -1,9 +1,9 @@
-//! The oracle. The walk over all objects gives a verdict for each packet, and the oracle checks
-//! that the cards applied it.
+//! The oracle for worlds of clouds. A walk over all objects of the clouds (routes, groups, ACLs,
+//! gateways) gives a verdict for each packet. The oracle checks that the cards applied the verdict.
 //!
-//! Its data are the packets that guests sent and received, the rules in force at each time, and the
-//! connections that a card may remember. A card may remember a connection if it let a packet of the
-//! connection pass, and the verdict of the security groups was that the connection is tracked.
+//! The oracle's data are the packets that guests sent and received, the rules in force at each
+//! time, and the connections that a card may remember. A card may remember a connection if it let a
+//! packet of the connection pass, and if the security groups track the connection.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -13,45 +13,46 @@ use srd_vpc::judge::{Direction, Judgement, Origin, Reason, Step, Translator, Ver
 use srd_vpc::object::World;
 use srd_vpc::packet::{Inner, Packet};
 
-/// A connection at an interface: the other end, protocol, and ports.
+/// A connection at an interface: interface, address of the peer, protocol, and ports.
 type Connection = (EniId, IpAddr, u8, (u16, u16));
 
-/// Origin of a packet.
+/// Origin of a packet: a guest or the internet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum From {
     Guest(EniId),
-    /// The internet, to an elastic address.
+    /// A host in the internet, which sends to an elastic address.
     Internet,
-    /// The internet, through a NAT gateway, to an interface.
+    /// A host in the internet, which replies through a NAT gateway to this interface.
     Nat(EniId),
 }
 
-/// A packet that was sent, and its state.
+/// A packet that was sent, and what has happened to it.
 struct Probe {
     from: From,
     packet: Packet,
-    /// Number of the rules in force when the packet was sent.
+    /// Index in `Judge::worlds` of the rules in force when the packet was sent.
     epoch: usize,
     arrived: u32,
     left: u32,
-    /// Verdicts from before the sender's card forgot connections: the card may have applied them to
-    /// this packet.
+    /// Verdicts that were valid before the sender's card forgot its connections. The card may have
+    /// applied them to this packet.
     before: Vec<Verdict>,
-    /// Required verdict, for packets that were sent after all faults.
+    /// Required verdict; `None` for packets that were sent during the faults.
     must: Option<Verdict>,
 }
 
-/// Counts of packets by their end.
+/// Numbers of packets by what happened to them.
 #[derive(Clone, Copy, Default, Debug)]
 pub(super) struct PacketCounts {
     pub(super) arrived: u64,
     pub(super) left: u64,
-    /// Packets sent after all faults: delivered as required, and dropped as required.
+    /// Packets sent after all faults: `through` were delivered as required, `refused` were dropped
+    /// as required.
     pub(super) through: u64,
     pub(super) refused: u64,
-    /// Packets that passed because their connection was remembered.
+    /// Packets that passed because their connection was tracked.
     pub(super) remembered: u64,
-    /// Packets between hosts: over SRD, and plainly.
+    /// Packets between hosts: `by_srd` came over SRD, `plainly` came without it.
     pub(super) by_srd: u64,
     pub(super) plainly: u64,
 }
@@ -60,10 +61,10 @@ pub(super) struct Judge {
     worlds: Vec<World>,
     probes: Vec<Probe>,
     tracked: BTreeSet<Connection>,
-    /// Interfaces whose card has forgotten connections.
+    /// Interfaces whose card has restarted and forgotten connections.
     forgetful: BTreeSet<EniId>,
     duplicates: bool,
-    /// First violation.
+    /// Description of the first violation.
     pub(super) wrong: Option<String>,
     pub(super) ends: PacketCounts,
 }
@@ -86,14 +87,15 @@ fn tracked_in(judgement: &Judgement, wanted: Direction) -> bool {
     })
 }
 
-/// Whether the groups were consulted in a direction.
+/// Whether the walk consulted the security groups in a direction.
 fn judges(judgement: &Judgement, wanted: Direction) -> bool {
     let step = |step: &Step| matches!(step, Step::Groups { direction, .. } if *direction == wanted);
     judgement.steps.iter().any(step)
 }
 
-/// Whether a packet passes a NAT gateway on its way to an interface, or may pass it as a reply. Its
-/// addresses change then, and the walk does not include the gateway's connections.
+/// Whether a packet passes a NAT gateway on its path to an interface, or may pass it as a reply.
+/// The gateway changes the addresses of the packet, and the walk does not include the gateway's
+/// connections.
 fn by_nat(judgement: &Judgement) -> bool {
     let step = |step: &Step| matches!(step, Step::Source4 { by: Translator::NatGateway(_), .. });
     judgement.verdict == Verdict::Dropped(Reason::OutwardsOnly)
@@ -113,7 +115,7 @@ impl Judge {
         }
     }
 
-    /// Rules in force.
+    /// Returns the objects and rules of the clouds that are in force now.
     pub(super) fn world(&self) -> &World {
         &self.worlds[self.epoch()]
     }
@@ -122,10 +124,10 @@ impl Judge {
         self.worlds.len() - 1
     }
 
-    /// Puts other rules into force.
+    /// Puts new rules into force.
     pub(super) fn change(&mut self, world: World) {
         self.worlds.push(world);
-        // A packet that is still waiting is evaluated by the new rules.
+        // A packet that still waits in a card is evaluated by the new rules.
         for number in 0..self.probes.len() {
             let probe = &self.probes[number];
             if probe.arrived + probe.left == 0 {
@@ -134,8 +136,8 @@ impl Judge {
         }
     }
 
-    /// Notes that a card has forgotten the connections of an interface. A packet that the card let
-    /// out because of such a connection may still be on its way.
+    /// Records that a card has forgotten the connections of an interface. A packet that the card
+    /// let out because of such a connection may still be in the network.
     pub(super) fn forget(&mut self, eni: EniId) {
         for number in 0..self.probes.len() {
             if self.probes[number].from == From::Guest(eni) {
@@ -162,14 +164,14 @@ impl Judge {
         }
     }
 
-    /// Notes a packet that is sent, and returns its number. With `last`, all faults have ended, and
-    /// the packet must end as the walk requires.
+    /// Records a packet that is sent, and returns its number. If `last`, all faults have ended, and
+    /// the packet must be delivered or dropped as the walk requires.
     pub(super) fn send(&mut self, from: From, packet: Packet, last: bool) -> u32 {
         let epoch = self.epoch();
         let origin = match from {
             From::Guest(eni) => Some(Origin::Eni(eni)),
             From::Internet => Some(Origin::Internet),
-            // The walk does not include replies through a NAT gateway.
+            // The walk does not include replies through a NAT gateway, so no verdict is required.
             From::Nat(_) => None,
         };
         let must = origin.filter(|_| last);
@@ -189,8 +191,8 @@ impl Judge {
         u32::try_from(number).expect("few packets")
     }
 
-    /// Whether the sender's side lets a packet go to an interface, or out, under any of the rules
-    /// that were in force since it was sent.
+    /// Whether the sender's side lets a packet go to an interface (or out of the cloud, if `to` is
+    /// `None`) under any rules that were in force since the packet was sent.
     fn may_leave(&self, probe: &Probe, to: Option<EniId>) -> bool {
         let From::Guest(eni) = probe.from else { return true };
         let mut verdicts = probe.before.iter().copied().chain(self.verdicts(probe, eni));
@@ -205,14 +207,14 @@ impl Judge {
         })
     }
 
-    /// Verdicts on a packet of an interface under each of the rules that were in force since it was
-    /// sent.
+    /// Returns the verdicts on a packet of an interface: one for each state of the rules since the
+    /// packet was sent.
     fn verdicts<'a>(&'a self, probe: &'a Probe, eni: EniId) -> impl Iterator<Item = Verdict> + 'a {
         let epochs = probe.epoch..=self.epoch();
         epochs.map(move |epoch| self.judge(epoch, Origin::Eni(eni), &probe.packet).verdict)
     }
 
-    /// Checks a packet that has arrived at an interface.
+    /// Checks a packet that has arrived at an interface. `as_it_is` is the packet as it arrived.
     pub(super) fn arrived(&mut self, number: u32, eni: EniId, as_it_is: &Packet) {
         let Some(probe) = self.probes.get_mut(number as usize) else {
             return self.is_wrong(number, "was never sent");
@@ -227,7 +229,7 @@ impl Judge {
         if !self.may_leave(probe, Some(eni)) {
             return self.is_wrong(number, &format!("arrived at {eni}, though its sender may not"));
         }
-        // At the receiver only the present rules apply. // V4
+        // Only the present rules apply at the receiver. // V4
         let ingress = connection(eni, Direction::Ingress, as_it_is);
         let judgement = match probe.from {
             From::Guest(from) => {
@@ -239,7 +241,7 @@ impl Judge {
             }
             From::Internet => self.judge(self.epoch(), Origin::Internet, &packet),
             From::Nat(of) => {
-                // Its groups may admit the packet without a remembered connection.
+                // The groups of the interface may admit the packet without a remembered connection.
                 let asked = self.tracked.contains(&ingress) || self.forgetful.contains(&eni);
                 if of != eni || !asked {
                     self.is_wrong(number, &format!("came by NAT to {eni}, which asked nobody"));
@@ -253,8 +255,8 @@ impl Judge {
         }
         self.ends.remembered += u64::from(self.tracked.contains(&ingress));
         // The packet may have waited for its host until a change of the rules forbade its sender to
-        // send it. The walk then ends at the sender, so it is unknown whether the receiver's groups
-        // track it.
+        // send it. The walk then ends at the sender, and it is unknown whether the receiver's
+        // groups track the packet. So the connection counts as tracked.
         if tracked_in(&judgement, Direction::Ingress) || !judges(&judgement, Direction::Ingress) {
             self.tracked.insert(ingress);
         }
@@ -267,9 +269,9 @@ impl Judge {
         }
     }
 
-    /// Checks a packet that a host received from an interface of another host. The packet must use
-    /// SRD if both interfaces have ENA Express for its protocol, and must not use SRD otherwise. No
-    /// rule changes that.
+    /// Checks the transport of a packet that a host received from an interface of another host. The
+    /// packet must use SRD if both interfaces have ENA Express for its protocol, and must not use
+    /// SRD otherwise. Changes of the rules have no effect on this.
     pub(super) fn came(
         &mut self,
         number: u32,
@@ -292,7 +294,7 @@ impl Judge {
         *(if by_srd { &mut self.ends.by_srd } else { &mut self.ends.plainly }) += 1;
     }
 
-    /// Checks a packet that has come to the edge.
+    /// Checks a packet that has arrived at the edge, on its way out of the cloud.
     pub(super) fn left(&mut self, number: u32, nat: Option<NatGatewayId>) {
         let Some(probe) = self.probes.get_mut(number as usize) else {
             return self.is_wrong(number, "was never sent");
@@ -315,7 +317,7 @@ impl Judge {
         }
     }
 
-    /// Checks that all packets sent after the faults have ended as required.
+    /// Checks that all packets sent after the faults were delivered or dropped as required.
     pub(super) fn check_last(&mut self) -> Result<(), String> {
         for (number, probe) in self.probes.iter().enumerate() {
             let Some(must) = probe.must else { continue };

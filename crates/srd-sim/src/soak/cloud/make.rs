@@ -1,7 +1,8 @@
-//! Random clouds, as the text of a `vpc.toml`, and their changes.
+//! Random clouds for the soak, as the text of a `vpc.toml`, and their changes.
 //!
-//! There are three clouds of four interfaces. `a` and `b` have equal addresses; `a` and `c` may be
-//! peered; `a` has an internet gateway with an elastic address, and a NAT gateway.
+//! There are three clouds of four interfaces. The clouds `a` and `b` have equal addresses; `a` and
+//! `c` may be peered. The cloud `a` has an internet gateway with an elastic address, and a NAT
+//! gateway.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -12,13 +13,13 @@ use srd_vpc::object::World;
 use super::super::dice::Dice;
 
 pub(super) const CLOUDS: [&str; 3] = ["a", "b", "c"];
-/// Interfaces of a cloud.
+/// Number of interfaces of each cloud.
 pub(super) const INTERFACES: u32 = 4;
 const GROUPS: u32 = 3;
-/// Host of all gateways.
+/// Name of the host of all gateways.
 pub(super) const EDGE: &str = "edge";
 
-/// Parts of the clouds that change while packets are on their way.
+/// Parts of the clouds that change during a run: groups, ACLs, memberships, peering.
 #[derive(Clone)]
 pub(super) struct Knobs {
     groups: Vec<[Vec<String>; 2]>,
@@ -30,9 +31,9 @@ pub(super) struct Knobs {
 /// Parts of the clouds that do not change.
 #[derive(Clone)]
 pub(super) struct Places {
-    /// Host of each interface.
+    /// By interface: number of its host.
     pub(super) hosts: Vec<u32>,
-    /// Whether each interface has ENA Express, and whether that includes UDP.
+    /// By interface: whether ENA Express is on, and whether it is on for UDP.
     pub(super) express: Vec<[bool; 2]>,
 }
 
@@ -95,7 +96,7 @@ impl Knobs {
         knobs
     }
 
-    /// Changes one part at random.
+    /// Changes one random part.
     pub(super) fn change(&mut self, dice: &mut Dice) {
         let index = |dice: &mut Dice, of: usize| {
             dice.between(0, u32::try_from(of).expect("few") - 1) as usize
@@ -118,7 +119,7 @@ impl Knobs {
         }
     }
 
-    /// Objects of the clouds.
+    /// Returns the objects of the clouds.
     pub(super) fn world(&self, places: &Places) -> World {
         let text = self.text(places);
         let file = srd_vpc_file::parse(&text, Path::new("soak.toml"));

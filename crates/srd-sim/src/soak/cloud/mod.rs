@@ -1,14 +1,16 @@
-//! Worlds of the soak whose hosts are cards of virtual private clouds. Guests send to each other
-//! and to the internet while rules change, hosts restart and cards hand over.
+//! Worlds of the soak test with the cards of virtual private clouds as hosts. Guests send to each
+//! other and to the internet while rules change, hosts restart and cards hand over to successors.
 //!
 //! The network and its faults are those of the seed's plan. The clouds, the packets of guests and
-//! the changes are drawn from a seed of their own. The oracle is [`judge`]. A packet must not
-//! arrive if the walk over all objects forbids it; at the receiver the rules of that moment apply.
-//! After the faults each packet of a new connection, and each reply, must end as the walk requires.
-//! Between hosts frames are packets of the transport: a frame must use SRD if both interfaces have
+//! the changes are drawn from a second seed.
+//!
+//! The oracle is [`judge`]. A packet must not arrive if the walk over all objects of the clouds
+//! forbids it; at the receiver, the rules at the time of arrival apply. After the faults each
+//! packet of a new connection, and each reply, must be delivered or dropped as the walk requires.
+//! Frames between hosts are packets of the transport: a frame must use SRD if both interfaces have
 //! ENA Express for its protocol, and must not use SRD otherwise. Each card must account for all
 //! packets that it received. In half of the worlds the tables query the directory for missing
-//! entries and follow deltas; in the others they are compiled whole.
+//! entries and follow deltas; in the other half they are compiled completely.
 //!
 //! | file | what |
 //! |---|---|
@@ -46,28 +48,28 @@ use crate::engine::hash::mix;
 use crate::engine::node::HostId;
 use crate::engine::world::{PortRules, QueueSize, US, World, WorldConfig};
 
-/// Packets of guests during the faults, and after them.
+/// Number of packets that guests send during the faults, and after the faults.
 const SENDS: [u32; 2] = [150, 60];
-/// Number of connections of the packets during the faults.
+/// Number of connections to which the packets during the faults belong.
 const CONNECTIONS: u32 = 40;
-/// Time from the faults' end to the packets that must end as required: hosts that lost contact
-/// retry every second.
+/// Time from the end of the faults until the packets whose delivery is checked strictly. Hosts that
+/// lost contact retry every second.
 const CALM: Duration = Duration::from_millis(1500);
-/// Shortest keepalive interval: with a shorter one, idle hosts would exchange keepalives during all
-/// of that time.
+/// Shortest keepalive interval. With a shorter interval, idle hosts would exchange many keepalives
+/// during a run.
 const KEEPALIVE_MIN: Duration = Duration::from_millis(50);
-/// Checks in each of the two phases.
+/// Number of checks in each of the two phases: during and after the faults.
 const STEPS: u64 = 15;
-/// Queue of each port: enough for all packets of the guests.
+/// Queue limit of each port in bytes: enough for all packets of the guests.
 const QUEUE_BYTES: u64 = 1_000_000;
-/// Address of the host in the internet.
+/// Address of the simulated host in the internet.
 const OUTSIDE: Ipv4Addr = Ipv4Addr::new(203, 0, 113, 7);
 const ELASTIC: Ipv4Addr = Ipv4Addr::new(198, 51, 100, 2);
 
-/// Runs a plan.
+/// Runs the plan of a seed whose hosts are cards of clouds.
 ///
 /// # Errors
-/// Describes the first violation.
+/// A description of the first violation.
 pub(super) fn run(plan: &Plan) -> Result<Passed, String> {
     let common = Rc::new(common(plan));
     let config = WorldConfig {
@@ -75,7 +77,7 @@ pub(super) fn run(plan: &Plan) -> Result<Passed, String> {
         rules: rules(plan),
         faults: plan.faults.clone(),
         convergence_us: None,
-        // Packets that are not sealed are protected only by the checksum of their datagram.
+        // Unencrypted packets are protected only by the checksum of their datagram.
         corruption_undetected: plan.corruption_undetected,
         ..WorldConfig::default()
     };
@@ -120,7 +122,7 @@ pub(super) fn run(plan: &Plan) -> Result<Passed, String> {
     })
 }
 
-/// Runs until `until_ps`, with checks on the way.
+/// Runs until `until_ps`, with checks at several times in between.
 fn go_on(world: &mut World<CloudNode>, common: &Common, until_ps: u64) -> Result<(), String> {
     let step_ps = until_ps.saturating_sub(world.now_ps()) / STEPS + 1;
     while world.now_ps() < until_ps {
@@ -138,13 +140,14 @@ fn go_on(world: &mut World<CloudNode>, common: &Common, until_ps: u64) -> Result
     Ok(())
 }
 
-/// Rules of the ports. No layer retransmits a packet that a queue drops, so only faults may lose
-/// packets, and faults end.
+/// Returns the rules of the ports. No layer retransmits a packet that a queue drops, so queues are
+/// long. Then only faults lose packets, and faults end.
 fn rules(plan: &Plan) -> PortRules {
     PortRules { queue: QueueSize::Bytes(QUEUE_BYTES), trim: false, ..plan.rules }
 }
 
-/// The plan's endpoint, with a longer keepalive interval.
+/// Returns the plan's configuration of endpoints, with a keepalive interval of at least
+/// [`KEEPALIVE_MIN`].
 fn endpoint(plan: &Plan) -> Config {
     let config = layers::endpoint(plan);
     Config { keepalive: config.keepalive.max(KEEPALIVE_MIN), ..config }
@@ -201,7 +204,7 @@ fn common(plan: &Plan) -> Common {
     }
 }
 
-/// Draws a connection between two ends; the source may be forged.
+/// Draws the first packet of a random connection. Its source address may be forged.
 fn connection(dice: &mut Dice, world: &Cloud, number: u16) -> (From, Packet) {
     let ends: Vec<(EniId, Ipv4Addr)> =
         world.enis.iter().map(|(id, eni)| (*id, eni.ipv4[0])).collect();
@@ -275,7 +278,7 @@ fn sends(
     sends
 }
 
-/// Host of an interface.
+/// Returns the host of an interface.
 fn place(world: &Cloud, places: &Places, eni: EniId) -> u32 {
     let instance = world.enis[&eni].attachment.as_ref().map(|attachment| attachment.instance);
     let host = instance.and_then(|id| world.instances[&id].host.as_deref());

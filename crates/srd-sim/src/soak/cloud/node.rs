@@ -1,4 +1,4 @@
-//! A host of the cloud: a card, its guests, stage and endpoint to the other hosts, and, on one
+//! A host of a cloud in the soak: a card, its guests, a transport to the other hosts, and, on one
 //! host, the edge of all gateways.
 
 use std::cell::RefCell;
@@ -30,7 +30,7 @@ pub(super) struct Send {
     pub(super) at: Instant,
     pub(super) from: From,
     pub(super) packet: Inner,
-    /// Whether the receiver replies.
+    /// Whether the receiver sends a reply.
     pub(super) replies: bool,
 }
 
@@ -38,33 +38,34 @@ pub(super) struct Send {
 pub(super) struct Common {
     pub(super) seed: u64,
     pub(super) profile: Profile,
-    /// Configuration of every endpoint.
+    /// Configuration of the endpoint of every host.
     pub(super) endpoint: Config,
-    /// Host of the edge: the last host.
+    /// Number of the host with the edge, which is the last host.
     pub(super) edge: u32,
-    /// Rules that come into force, in the order of their times.
+    /// Times of the changes, in ascending order, and the objects that come into force.
     pub(super) changes: Vec<(Instant, World)>,
-    /// Packets that each host sends, in the order of their times.
+    /// By host: packets that it sends, in the order of their times.
     pub(super) sends: Vec<Vec<Send>>,
-    /// Times at which cards hand over to others, by host.
+    /// By host: times at which its card hands over to a successor.
     pub(super) handovers: Vec<Vec<Instant>>,
-    /// Delay of a query to the directory, if tables send queries.
+    /// Delay of the reply to a query to the directory. `None` if tables are compiled completely and
+    /// send no queries.
     pub(super) question: Option<Duration>,
-    /// Time from which all faults have ended.
+    /// Time from which all faults have ended and their effects are over.
     pub(super) healed: Instant,
     pub(super) shared: RefCell<Shared>,
 }
 
-/// The control plane and the oracle.
+/// The control plane and the oracle, which all hosts of a world share.
 pub(super) struct Shared {
     pub(super) judge: Judge,
     pub(super) directory: Directory,
-    /// Deltas of the hosts, by the number of the change.
+    /// By number of the change: the delta for each host.
     pub(super) deltas: Vec<BTreeMap<Arc<str>, Delta>>,
     pub(super) replies: BTreeSet<u32>,
 }
 
-/// A frame of the card for another host.
+/// A frame that a card sends to another host.
 struct Leaving {
     host: Arc<str>,
     instance: u32,
@@ -73,7 +74,7 @@ struct Leaving {
     frame: Vec<u8>,
 }
 
-/// Output of a card.
+/// Frames that a card has put out.
 #[derive(Default)]
 struct Out {
     guests: Vec<(PortId, Vec<u8>)>,
@@ -102,16 +103,18 @@ pub(super) struct CloudNode {
     enis: Vec<EniId>,
     nat: Nat,
     carrier: Carrier,
-    /// Changes that the card has applied, packets that were sent, and handovers of the card.
+    /// Numbers of changes that the card has applied, of packets that were sent, and of handovers so
+    /// far.
     changed: usize,
     sent: usize,
     handed: usize,
     questions: VecDeque<(Instant, Question)>,
-    /// Packets that entered the card, packets that left it, and packets lost with its memory.
+    /// `given`: packets that entered the card. `ended`: packets that left the card. `lost`: packets
+    /// that waited in a card that was replaced.
     given: u64,
     ended: u64,
     lost: u64,
-    /// First violation.
+    /// Description of the first violation.
     pub(super) wrong: Option<String>,
 }
 
@@ -161,7 +164,7 @@ impl CloudNode {
         }
     }
 
-    /// Applies the rules that are in force by now.
+    /// Applies all changes of the rules up to the time `now`.
     fn catch_up(&mut self, now: Instant) {
         let common = Rc::clone(&self.common);
         while let Some((_, world)) = common.changes.get(self.changed).filter(|(at, _)| *at <= now) {
@@ -181,8 +184,8 @@ impl CloudNode {
         }
     }
 
-    /// Replaces the card by another program's card, with the exported state. Frames on their way to
-    /// and from other hosts are lost, and hosts connect anew.
+    /// Replaces the card by a new card that imports the exported state. Frames in the network to
+    /// and from other hosts are lost, and the hosts connect anew.
     fn hand_over(&mut self, now: Instant) {
         let bytes = self.card.export();
         self.lost += self.card.unanswered() as u64;
@@ -215,7 +218,7 @@ impl CloudNode {
         }
     }
 
-    /// Sends a packet of the internet to the host of its address.
+    /// Sends a packet from the internet to the host of its destination address.
     fn edge_says(&mut self, from: From, now: Instant, mut frame: Vec<u8>) {
         let shared = self.common.shared.borrow();
         let world = shared.judge.world();
@@ -239,7 +242,7 @@ impl CloudNode {
         self.carrier.send(now, &way, frame);
     }
 
-    /// Passes on the output of a card.
+    /// Processes the output of the card: frames for guests and for other hosts, and queries.
     fn end(&mut self, now: Instant, out: Out) {
         self.ended += (out.guests.len() + out.hosts.len()) as u64 + out.services;
         for Leaving { host, instance, envelope, express, frame } in out.hosts {
@@ -274,7 +277,7 @@ impl CloudNode {
         }
     }
 
-    /// Processes a packet that has come to the edge: it leaves, and may get a reply.
+    /// Processes a packet that has arrived at the edge: it leaves the cloud, and may get a reply.
     fn leaves(&mut self, now: Instant, envelope: Envelope, mut frame: Vec<u8>) {
         let Some((number, _)) = frames::read(&frame) else { return };
         let mut shared = self.common.shared.borrow_mut();
@@ -337,7 +340,7 @@ impl CloudNode {
         self.take_arrivals(now);
     }
 
-    /// Takes the frames of other hosts that have arrived.
+    /// Passes the frames that have arrived from other hosts to the card, or to the edge.
     fn take_arrivals(&mut self, now: Instant) {
         for Arrival { from, envelope, by_srd, frame, .. } in self.carrier.take_arrivals() {
             if self.host == self.common.edge {
@@ -356,13 +359,14 @@ impl CloudNode {
         }
     }
 
-    /// Packets that were dropped on the way to and from other hosts, by cause.
+    /// Returns the numbers of packets that were dropped on the path to and from other hosts, by
+    /// cause.
     pub(super) fn drops(&self) -> String {
         format!("{}: {}", self.name, self.carrier.drops())
     }
 
-    /// Checks the card's account when no packet is on its way: each packet that entered the card
-    /// has left it, was dropped and counted, or was lost.
+    /// Checks the numbers of packets when no packet is in the network: each packet that entered the
+    /// card has left it, was dropped and counted, or was lost in a handover.
     pub(super) fn check(&self) -> Result<(), String> {
         if let Some(wrong) = &self.wrong {
             return Err(format!("{}: {wrong}", self.name));
@@ -390,7 +394,7 @@ impl CloudNode {
     }
 }
 
-/// Creates a card with its instances, without any connection.
+/// Creates a card for the instances of a host, without any connection.
 fn card(common: &Common, name: &str, enis: &Vec<EniId>, now: Instant) -> Card {
     let mut shared = common.shared.borrow_mut();
     let rules = match common.question {
@@ -415,7 +419,7 @@ fn card(common: &Common, name: &str, enis: &Vec<EniId>, now: Instant) -> Card {
 
 impl Node for CloudNode {
     fn start_flow(&mut self, _: Instant, _: &FlowSpec, _: &mut Outcomes) {
-        // Guests send according to the plan of the cloud.
+        // Guests send according to the plan of the cloud, and not according to flows.
     }
 
     fn on_packet(&mut self, now: Instant, packet: &mut Packet, _: &mut Outcomes) {

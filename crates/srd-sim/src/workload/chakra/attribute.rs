@@ -1,17 +1,18 @@
-//! Attributes of nodes: a name, and a value of any type in `et_def.proto`.
+//! Attributes of nodes in a Chakra trace: a name, and a value of any type in `et_def.proto`.
 //!
-//! Writers differ in the type that they choose for a number: `int64_val`, `uint64_val`,
-//! `fixed64_val` and so on. Only the value matters. A list with exactly one value stands for it.
+//! Programs that write traces choose different types for a number: `int64_val`, `uint64_val`,
+//! `fixed64_val` and so on. Only the value matters. A list with exactly one value counts as this
+//! value.
 
 use prost::{Message, Oneof};
 
-/// A name and a value.
+/// An attribute of a node: a name and a value.
 #[derive(Clone, PartialEq, Message)]
 pub struct Attribute {
     /// Name of the attribute.
     #[prost(string, tag = "1")]
     pub name: String,
-    /// Value of the attribute, which is always present in a valid file.
+    /// Value of the attribute, which every valid file contains.
     #[prost(
         oneof = "Value",
         tags = "3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, \
@@ -20,7 +21,7 @@ pub struct Attribute {
     pub value: Option<Value>,
 }
 
-/// The value of an attribute.
+/// The value of an attribute, in one of the types of `et_def.proto`.
 #[derive(Clone, PartialEq, Oneof)]
 #[allow(missing_docs, reason = "the types of Protocol Buffers")]
 pub enum Value {
@@ -92,7 +93,7 @@ macro_rules! list {
         #[doc = concat!("Values of the type `", stringify!($kind), "`.")]
         #[derive(Clone, PartialEq, Message)]
         pub struct $name {
-            /// The values.
+            /// Values of the list.
             #[prost($kind, repeated, tag = "1")]
             pub values: Vec<$value>,
         }
@@ -114,15 +115,15 @@ list!(Sfixed64List, sfixed64, i64);
 list!(BoolList, bool, bool);
 list!(StringList, string, String);
 
-/// Values of the type `bytes`.
+/// A list of values of the type `bytes`.
 #[derive(Clone, PartialEq, Message)]
 pub struct BytesList {
-    /// The values.
+    /// Values of the list.
     #[prost(bytes = "vec", repeated, tag = "1")]
     pub values: Vec<Vec<u8>>,
 }
 
-/// Value of an attribute, without regard to its type.
+/// Value of an attribute in a form that does not depend on its type in the file.
 #[derive(Clone, PartialEq, Debug)]
 enum Plain {
     Whole(i128),
@@ -131,7 +132,7 @@ enum Plain {
 }
 
 impl Attribute {
-    /// The value as a whole number that is not negative.
+    /// Returns the value as a whole number that is not negative.
     pub(super) fn number(&self) -> Result<u64, String> {
         match self.plain()? {
             Plain::Whole(number) => {
@@ -150,10 +151,11 @@ impl Attribute {
         }
     }
 
-    /// The value as a number that is only compared for equality, and may be negative.
+    /// Returns the value as a number that may be negative. The result may only be compared for
+    /// equality.
     pub(super) fn mark(&self) -> Result<u64, String> {
         match self.plain()? {
-            // Two marks are equal if the original values were.
+            // Two results are equal if and only if the original values are equal.
             Plain::Whole(number) if number < 0 => {
                 let number = i64::try_from(number).map_err(|_| self.wrong("is out of range"))?;
                 Ok(number.cast_unsigned())
@@ -162,7 +164,7 @@ impl Attribute {
         }
     }
 
-    /// The value as a truth value.
+    /// Returns the value as a truth value.
     pub(super) fn flag(&self) -> Result<bool, String> {
         match self.plain()? {
             Plain::Whole(number) => Ok(number != 0),
@@ -175,7 +177,7 @@ impl Attribute {
         }
     }
 
-    /// The value as text.
+    /// Returns the value as text.
     pub(super) fn text(&self) -> Result<String, String> {
         Ok(match self.plain()? {
             Plain::Whole(number) => number.to_string(),
@@ -195,10 +197,10 @@ impl Attribute {
     }
 }
 
-/// Largest number up to which an `f64` represents every whole number.
+/// Number up to which an `f64` represents every whole number: 2^53.
 const REAL_MAX: f64 = 9_007_199_254_740_992.0;
 
-/// The value of a list with one value.
+/// Returns the value of a list with exactly one value; `None` for other lists.
 fn only<T: Clone>(values: &[T]) -> Option<T> {
     match values {
         [one] => Some(one.clone()),
@@ -211,8 +213,8 @@ fn text(bytes: &[u8]) -> Option<Plain> {
 }
 
 impl Value {
-    /// The value; `None` for an empty list or one of several values, and for bytes that are no
-    /// text.
+    /// Returns the value in a form that does not depend on its type. `None` for a list that does
+    /// not have exactly one value, and for bytes that are not text.
     fn plain(&self) -> Option<Plain> {
         fn whole<T: Into<i128>>(value: T) -> Plain {
             Plain::Whole(value.into())

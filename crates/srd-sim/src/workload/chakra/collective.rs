@@ -1,19 +1,22 @@
-//! Collectives as messages, by the algorithms that the members of a group execute.
+//! Collectives of a Chakra trace, converted to messages by the algorithms that the members of a
+//! group execute.
 //!
 //! | collective | algorithm | bytes of a message |
 //! |---|---|---|
-//! | all-reduce | a ring, twice round | `comm_size` over the members |
-//! | reduce-scatter | a ring, once round | `comm_size` over the members |
+//! | all-reduce | a ring, twice round | `comm_size` / members |
+//! | reduce-scatter | a ring, once round | `comm_size` / members |
 //! | all-gather | a ring, once round | `comm_size` |
-//! | all-to-all | every member to every other, at once | `comm_size` over the members |
+//! | all-to-all | every member to every other, at once | `comm_size` / members |
 //! | broadcast | a binomial tree from the first member | `comm_size` |
 //! | reduce | a binomial tree towards the first member | `comm_size` |
-//! | gather, scatter | all members to, or from, the first member | `comm_size` over the members |
+//! | gather, scatter | all members to, or from, the first member | `comm_size` / members |
 //! | barrier | dissemination | 1 |
+//!
+//! In the table, "members" is the number of the group's members.
 
 use super::super::messages::Messages;
 
-/// Kind of a collective.
+/// Kind of a collective operation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Kind {
     AllReduce,
@@ -28,7 +31,8 @@ pub(super) enum Kind {
 }
 
 impl Kind {
-    /// Kind of a number of `CollectiveCommType`.
+    /// Returns the kind for a number of `CollectiveCommType` in `et_def.proto`; `None` for unknown
+    /// numbers.
     pub(super) fn of(number: u64) -> Option<Self> {
         Some(match number {
             0 => Self::AllReduce,
@@ -45,7 +49,7 @@ impl Kind {
     }
 }
 
-/// A member of a group: its rank, and the operations between which it takes part.
+/// A member of a group in one collective: its rank, and the operations that begin and end its part.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Member {
     pub(super) rank: u32,
@@ -53,7 +57,7 @@ pub(super) struct Member {
     pub(super) end: u32,
 }
 
-/// Adds the messages of a collective of `bytes`. `None` if there would be too many.
+/// Adds the messages of a collective of `bytes`. Returns `None` if there would be too many.
 pub(super) fn expand(
     messages: &mut Messages,
     kind: Kind,
@@ -91,8 +95,8 @@ pub(super) fn expand(
     }
 }
 
-/// A message between two members: it leaves once its sender has begun, and both members end after
-/// it.
+/// Adds a message between two members. The message leaves after its sender has begun the
+/// collective, and both members end the collective after the message.
 fn deliver(messages: &mut Messages, from: Member, to: Member, bytes: u64) -> Option<(u32, u32)> {
     let (send, receive) = messages.message(from.rank, to.rank, bytes)?;
     let waits = [(send, from.begin), (receive, to.begin), (from.end, send), (to.end, receive)];
@@ -104,8 +108,9 @@ fn ring(messages: &mut Messages, members: &[Member], count: usize, bytes: u64) -
     steps(messages, members, count, |_| (1, bytes))
 }
 
-/// Adds steps in which each member sends to the member that is `far` positions ahead. A send begins
-/// after the member has received the message of the previous step.
+/// Adds `count` steps. The function `step` returns two numbers for each step: how many positions
+/// ahead the receiver of a member is, and the bytes of a message. A member sends after it has
+/// received the message of the previous step.
 fn steps(
     messages: &mut Messages,
     members: &[Member],
@@ -128,10 +133,10 @@ fn steps(
     Some(())
 }
 
-/// A binomial tree from the first member, or towards it.
+/// Adds a binomial tree of messages from the first member, or, if `inwards`, towards it.
 fn tree(messages: &mut Messages, members: &[Member], bytes: u64, inwards: bool) -> Option<()> {
     let rounds = members.len().next_power_of_two().ilog2();
-    // Messages that each member must receive before it sends.
+    // By member: messages that it must receive before it sends.
     let mut received: Vec<Vec<u32>> = vec![Vec::new(); members.len()];
     for round in 0..rounds {
         let far = 1_usize << if inwards { rounds - 1 - round } else { round };

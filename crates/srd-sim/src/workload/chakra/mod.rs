@@ -1,16 +1,19 @@
 //! Chakra execution traces: the calculations and messages of ranks in a training step.
 //!
-//! A trace is a file for each rank, `PREFIX.RANK.et` ([`trace`]). A node begins once all nodes are
-//! done on which it depends by data. As in Chakra's own reader, `ctrl_deps` are ignored: in traces
-//! of PyTorch they are parents in the call stack. Nodes that send and receive become messages, and
-//! collectives become the messages of an algorithm (`collective`). All other nodes take their
-//! duration on the rank's processor for `is_cpu_op` nodes, or on its accelerator, one node at a
-//! time each. If an accelerator executes a collective, the host may have a record of it without the
-//! attributes of a collective; such a record takes its duration as well.
+//! A trace is a file for each rank, `PREFIX.RANK.et` ([`trace`]). A node is a calculation, a
+//! message or a collective. It begins when all nodes are done on whose data it depends. As in
+//! Chakra's own reader, `ctrl_deps` are ignored: in traces of PyTorch they are parents in the call
+//! stack.
 //!
-//! The collectives of a process group are matched by their order in the files of its ranks. The
-//! file of groups lists the members of a group. The members of a group that is not in this file are
-//! the ranks whose traces have collectives of the group.
+//! Nodes that send and receive become messages. Collectives become the messages of an algorithm
+//! (`collective`). All other nodes occupy a processor for their duration: the rank's processor if
+//! they have the attribute `is_cpu_op`, otherwise its accelerator. Each executes one node at a
+//! time. If an accelerator executes a collective, the host may have a record of it without the
+//! attributes of a collective. Such a record occupies the processor for its duration.
+//!
+//! The collectives of a process group are matched by their order in the files of its ranks. A file
+//! of groups lists the members of each group. If a group is not in this file, its members are the
+//! ranks whose traces have collectives of the group.
 
 pub mod attribute;
 mod collective;
@@ -31,15 +34,16 @@ use attribute::Attribute;
 use collective::{Kind, Member, expand};
 use trace::{Node, node_type};
 
-/// Largest number of ranks of a trace.
+/// Largest number of ranks in a trace.
 const RANKS_MAX: usize = 1 << 16;
-/// Largest number of bytes of all files of a trace.
+/// Largest size of all files of a trace together, in bytes.
 const FILES_BYTES_MAX: u64 = 1 << 30;
-/// Largest number of bytes of memory for all data read from a trace, besides its files.
+/// Largest number of bytes of memory for the data that is created from a trace, in addition to its
+/// files.
 const MEMORY_BYTES_MAX: usize = 2 << 30;
-/// Approximate bytes of an entry of a table in memory, beyond the entry itself.
+/// Approximate number of bytes that a table in memory needs for an entry, in addition to the entry.
 const ENTRY_BYTES: usize = 64;
-/// Processors of a rank: the host's, its accelerator, and a third that takes no time.
+/// Processors of a rank: the host's, its accelerator, and a third for operations without duration.
 const HOST: u32 = 0;
 const ACCELERATOR: u32 = 1;
 const NONE: u32 = 2;
@@ -47,14 +51,14 @@ const NONE: u32 = 2;
 /// The ranks of process groups, by name.
 pub type Groups = BTreeMap<String, Vec<u32>>;
 
-/// Reason for which a trace cannot run: position and description.
+/// Reason why a trace was refused: position and description.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct TraceError {
-    /// Rank of the file.
+    /// Rank whose file contains the error; `None` if it concerns the whole trace.
     pub rank: Option<u32>,
-    /// The node.
+    /// Number of the node that contains the error; `None` if it concerns a whole file.
     pub node: Option<u64>,
-    /// Description of the fault.
+    /// Description of the error.
     pub what: String,
 }
 
@@ -119,7 +123,7 @@ fn files_within(prefix: &Path, bytes_max: u64) -> Result<Vec<Vec<u8>>, TraceErro
     }
 }
 
-/// Smallest rank of a file that is not below `ranks`.
+/// Returns the smallest rank, not below `ranks`, for which there is a file.
 fn beyond(prefix: &Path, ranks: usize) -> Option<usize> {
     let begin = format!("{}.", prefix.file_name()?.to_str()?);
     let directory = prefix.parent().filter(|path| !path.as_os_str().is_empty());
@@ -135,7 +139,8 @@ fn file_of(prefix: &Path, rank: usize) -> PathBuf {
     name.into()
 }
 
-/// Prefix of the trace to which a file belongs, if its name is `PREFIX.RANK.et`.
+/// Returns the prefix of the trace to which a file belongs; `None` if its name does not end in
+/// `.et`.
 pub fn prefix_of(file: &Path) -> Option<PathBuf> {
     let name = file.file_name()?.to_str()?.strip_suffix(".et")?;
     let prefix = match name.rsplit_once('.') {
@@ -145,10 +150,10 @@ pub fn prefix_of(file: &Path) -> Option<PathBuf> {
     Some(file.with_file_name(prefix))
 }
 
-/// Parses the process groups of a file: an object with a list of ranks for each group.
+/// Parses a file of process groups: a JSON object with a list of ranks for each group.
 ///
 /// # Errors
-/// If the text is no such object.
+/// If the text has another form.
 pub fn groups(text: &str) -> Result<Groups, TraceError> {
     serde_json::from_str(text).map_err(|e| TraceError {
         rank: None,
@@ -157,10 +162,10 @@ pub fn groups(text: &str) -> Result<Groups, TraceError> {
     })
 }
 
-/// Parses a trace, whose file of rank `n` is `files[n]`. Rank `n` is on host `hosts[n]`.
+/// Parses a trace. The file of rank `n` is `files[n]`, and rank `n` is on host `hosts[n]`.
 ///
 /// # Errors
-/// Describes the first node that cannot be parsed or is not valid, and a remedy.
+/// A description of the first node that cannot be parsed or is not valid, and a solution.
 pub fn read(files: &[Vec<u8>], groups: &Groups, hosts: &[u32]) -> Result<Workload, TraceError> {
     read_within(files, groups, hosts, MEMORY_BYTES_MAX)
 }
@@ -200,7 +205,7 @@ fn read_within(
     reader.finish()
 }
 
-/// A collective in the file of one rank, before the other ranks are read.
+/// The part of one rank in a collective, as its file describes it.
 #[derive(Clone, Copy, Debug)]
 struct Part {
     kind: Kind,
@@ -209,7 +214,7 @@ struct Part {
     member: Member,
 }
 
-/// Names of groups, up to a number that can be shown.
+/// Returns the names of groups as text. A long list is cut off.
 fn listed(names: &BTreeSet<String>) -> String {
     const SHOWN: usize = 8;
     if names.is_empty() {
@@ -224,13 +229,14 @@ struct Reader<'a> {
     groups: &'a Groups,
     ranks: u32,
     messages: Messages,
-    /// Collectives in their order, by group and rank.
+    /// By group and rank: the rank's parts in collectives, in the order of its file.
     parts: BTreeMap<String, BTreeMap<u32, Vec<Part>>>,
-    /// Bytes of `parts`.
+    /// Number of bytes of memory for `parts`.
     parts_bytes: usize,
-    /// Groups that have collectives.
+    /// Names of groups that have collectives.
     met: BTreeSet<String>,
-    /// Rank and node of each operation that came directly from a node.
+    /// By operation: rank and node from which it was created. Operations of collectives' messages
+    /// are not included.
     origin: Vec<(u32, u64)>,
 }
 
@@ -247,12 +253,12 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Reads the nodes of a rank. It parses them twice and does not keep them.
+    /// Reads the nodes of a rank. The file is parsed twice, so that the nodes need not be stored.
     fn rank(&mut self, rank: u32, bytes: &[u8]) -> Result<(), TraceError> {
         let fail =
             |node: u64, what: String| Err(TraceError { rank: Some(rank), node: Some(node), what });
         let of_file = |what: String| TraceError { rank: Some(rank), node: None, what };
-        // By node: the operations that begin and end the node.
+        // By node: the operations at its beginning and at its end.
         let mut ends: HashMap<u64, (u32, u32)> = HashMap::new();
         for node in trace::nodes(bytes).map_err(of_file)? {
             let node = node.map_err(of_file)?;
@@ -283,7 +289,7 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
-    /// Adds the operations that begin and end a node.
+    /// Adds the operations for a node. Returns the operations at its beginning and at its end.
     fn node(&mut self, rank: u32, node: &Node) -> Result<(u32, u32), String> {
         let is_host = node.flag("is_cpu_op")? == Some(true);
         let says = |name| node.attribute(name).is_some();
@@ -324,7 +330,7 @@ impl<'a> Reader<'a> {
         Ok(operation)
     }
 
-    /// Describes the bound that was reached.
+    /// Returns a description of the bound that was reached: memory, or the number of `what`.
     fn too_many(&self, what: &str, most: u64) -> String {
         if self.messages.is_full() {
             return format!(
@@ -372,7 +378,7 @@ impl<'a> Reader<'a> {
             return Err(format!("process group `{group}` has no rank {rank}"));
         }
         let part = Part { kind, bytes, node: node.id, member: Member { rank, begin, end } };
-        // Counted as if the group of this rank were new, since names may be long.
+        // The estimate assumes that the group is new to this rank, because names may be long.
         self.parts_bytes += 2 * size_of::<Part>() + ENTRY_BYTES + group.len();
         if !self.met.contains(&group) {
             self.met.insert(group.clone());
@@ -382,7 +388,7 @@ impl<'a> Reader<'a> {
         Ok((begin, end))
     }
 
-    /// Converts the collectives to messages.
+    /// Converts the collectives of all ranks to messages.
     fn collectives(&mut self) -> Result<(), TraceError> {
         for (group, by_rank) in std::mem::take(&mut self.parts) {
             let named = self.groups.get(&group);

@@ -1,4 +1,4 @@
-//! Parsing, the messages of collectives, and refusals.
+//! Tests of Chakra traces: parsing, the messages of collectives, and refusals.
 
 use super::attribute::{Attribute, BoolList, BytesList, Fixed64List, Int64List, StringList, Value};
 use super::trace::Metadata;
@@ -35,7 +35,7 @@ fn refused(files: &[Vec<Node>]) -> String {
     workload(files).unwrap_err().to_string()
 }
 
-/// Every rank takes part in one collective.
+/// Returns the workload of a trace in which every rank takes part in one collective.
 fn all(ranks: usize, kind: i64, bytes: i64) -> Workload {
     let attributes = || vec![number("comm_type", kind), number("comm_size", bytes)];
     let nodes = vec![node(1, node_type::COLLECTIVE, &[], attributes())];
@@ -107,7 +107,7 @@ fn groups_have_the_ranks_of_the_file_or_those_that_name_them() {
         .collect();
     let seen = messages(&workload(&ranks).unwrap());
     assert_eq!(seen.len(), 2 + 2 + 12);
-    // Only the group of all ranks joins even and odd ranks.
+    // Only the group of all ranks has messages between even and odd ranks.
     assert_eq!(seen.iter().filter(|(from, to, _)| from % 2 != to % 2).count(), 8, "{seen:?}");
     let files: Vec<Vec<u8>> = ranks.iter().map(|nodes| file(nodes)).collect();
     let error = read(&files, &groups("{\"a\": [0, 1]}").unwrap(), &HOSTS).unwrap_err();
@@ -209,13 +209,13 @@ fn memory_over_all_files_is_bounded() {
     within(&files[..2]).unwrap();
     let error = within(&files).unwrap_err().to_string();
     assert!(error.contains("more memory") && error.contains("fewer ranks"), "{error}");
-    // A collective has a few bytes in the file, and many messages.
+    // A collective takes a few bytes in the file, but becomes many messages.
     let every = vec![number("comm_type", 6), number("comm_size", 160)];
     let nodes: Vec<Node> =
         (0..40).map(|id| node(id, node_type::COLLECTIVE, &[], every.clone())).collect();
     let error = within(&vec![file(&nodes); 16]).unwrap_err().to_string();
     assert!(error.contains("more memory"), "{error}");
-    // Sends without a receive.
+    // The sends have no receives, so they stay in memory.
     let to = |tag: u64| {
         let tag = attribute("comm_tag", Value::Uint64(tag));
         vec![number("comm_dst", 0), number("comm_size", 1), tag]
@@ -243,7 +243,7 @@ fn a_node_and_the_files_of_a_trace_have_their_bounds() {
     assert!(error.contains("step.2.et have more than 29 bytes"), "{error}");
 }
 
-/// Every type that may hold a whole number.
+/// Returns a value of every type that may contain a whole number.
 fn forms(number: u8) -> Vec<Value> {
     let (text, bytes) = (number.to_string(), number.to_string().into_bytes());
     vec![
@@ -268,7 +268,7 @@ fn forms(number: u8) -> Vec<Value> {
     ]
 }
 
-/// Originally a number was read in four of the types; in others it was missing or wrong.
+/// In an earlier version, a number was read in four of the types only.
 #[test]
 fn regression_an_attribute_may_have_any_type() {
     for value in forms(40) {
@@ -311,7 +311,7 @@ fn an_attribute_that_cannot_be_is_named() {
     let none = Attribute { name: "is_cpu_op".into(), value: None };
     let error = refused(&[vec![node(5, node_type::COMPUTE, &[], vec![none])]]);
     assert!(error.contains("`is_cpu_op` has no value"), "{error}");
-    // A tag is only compared for equality.
+    // The sign of a tag does not matter, because tags are only compared for equality.
     let message = |kind, name| {
         vec![node(
             5,
@@ -326,8 +326,8 @@ fn an_attribute_that_cannot_be_is_named() {
     assert_eq!(messages(&workload(&[send, receive]).unwrap()), [(0, 1, 7)]);
 }
 
-/// Files as PyTorch writes them: the host's record of a collective, parents that are not in the
-/// file, and a parent in the call stack that waits for its child.
+/// The files have the form that PyTorch writes: the host's record of a collective, parents that are
+/// not in the file, and a parent in the call stack that waits for its child.
 #[test]
 fn regression_call_stacks_are_not_waited_for_and_records_of_hosts_take_their_time() {
     let on = |host: bool| attribute("is_cpu_op", Value::Bool(host));
@@ -347,7 +347,7 @@ fn regression_call_stacks_are_not_waited_for_and_records_of_hosts_take_their_tim
     let child = Node { control: vec![1], ..node(2, node_type::COMPUTE, &[], vec![on(true)]) };
     let ranks = vec![vec![parent, child, collective(&[1])]; 2];
     assert_eq!(messages(&workload(&ranks).unwrap()).len(), 2);
-    // A collective on the accelerator must have its type.
+    // A collective on the accelerator without its type is refused.
     let silent = node(5, node_type::COLLECTIVE, &[], vec![on(false)]);
     assert!(refused(&[vec![silent]]).contains("no attribute `comm_type`"));
 }

@@ -1,30 +1,31 @@
-//! The messages of a Chakra execution trace, as far as they are used.
+//! Messages (in the sense of Protocol Buffers) of a Chakra execution trace, with the fields that
+//! the simulator uses.
 //!
-//! A file is a list of Protocol Buffers messages, each preceded by its length: one of metadata,
-//! then the nodes of one rank. Field numbers are those of MLCommons' `et_def.proto`.
+//! A file is a list of Protocol Buffers messages, each preceded by its length: one message of
+//! metadata, then the nodes of one rank. Field numbers are those of MLCommons' `et_def.proto`.
 
 use prost::Message;
 
 use super::attribute::Attribute;
 
-/// Largest number of bytes of a node.
+/// Largest size of a node in a file, in bytes.
 pub(super) const NODE_BYTES_MAX: usize = 1 << 20;
 
-/// Types of nodes.
+/// Types of nodes, as in `et_def.proto`.
 pub mod node_type {
-    /// Describes the trace.
+    /// The node describes the trace.
     pub const METADATA: i32 = 1;
-    /// Computes.
+    /// The node is a computation.
     pub const COMPUTE: i32 = 4;
-    /// Sends to a rank.
+    /// The node sends a message to a rank.
     pub const SEND: i32 = 5;
-    /// Receives from a rank.
+    /// The node receives a message from a rank.
     pub const RECEIVE: i32 = 6;
-    /// Takes part in a collective.
+    /// The node takes part in a collective.
     pub const COLLECTIVE: i32 = 7;
 }
 
-/// A node.
+/// A node of a trace: a calculation, a message or a collective.
 #[derive(Clone, PartialEq, Message)]
 pub struct Node {
     /// Number of the node, unique in its file.
@@ -36,54 +37,56 @@ pub struct Node {
     /// Type of the node, as in [`node_type`].
     #[prost(int32, tag = "3")]
     pub kind: i32,
-    /// Parents in the call stack, which the file might not contain. The node does not wait for
-    /// them, as in Chakra's own reader, which only follows data dependencies.
+    /// Numbers of parents in the call stack, which the file need not contain. As in Chakra's own
+    /// reader, the node does not wait for them.
     #[prost(uint64, repeated, tag = "4")]
     pub control: Vec<u64>,
-    /// Nodes whose results the node needs before it begins.
+    /// Numbers of the nodes whose results the node needs before it begins.
     #[prost(uint64, repeated, tag = "5")]
     pub data: Vec<u64>,
-    /// Duration of the node.
+    /// Duration of the node in microseconds.
     #[prost(uint64, tag = "7")]
     pub duration_micros: u64,
-    /// Further attributes.
+    /// Further attributes of the node.
     #[prost(message, repeated, tag = "10")]
     pub attributes: Vec<Attribute>,
 }
 
-/// The message at the beginning of a file; it is decoded and not used.
+/// The message at the beginning of a file. It is decoded, but not used.
 #[derive(Clone, PartialEq, Message)]
 pub struct Metadata {
-    /// The version of the schema.
+    /// Version of the schema.
     #[prost(string, tag = "1")]
     pub version: String,
 }
 
 impl Node {
-    /// Attribute of a name; the last one if there are several, as in Chakra's own reader.
+    /// Returns the attribute with a name; the last if there are several, as in Chakra's own reader.
     pub(super) fn attribute(&self, name: &str) -> Option<&Attribute> {
         self.attributes.iter().rev().find(|attribute| attribute.name == name)
     }
 
-    /// Attribute as a whole number that is not negative, if it is present.
+    /// Returns an attribute as a whole number that is not negative; `None` if the node does not
+    /// have the attribute.
     pub(super) fn number(&self, name: &str) -> Result<Option<u64>, String> {
         self.attribute(name).map(Attribute::number).transpose()
     }
 
-    /// Attribute as a truth value, if it is present.
+    /// Returns an attribute as a truth value; `None` if the node does not have the attribute.
     pub(super) fn flag(&self, name: &str) -> Result<Option<bool>, String> {
         self.attribute(name).map(Attribute::flag).transpose()
     }
 }
 
-/// The nodes of a file, in its order, one at a time: decoded they take a multiple of its bytes.
+/// Iterator over the nodes of a file. It decodes one node at a time, because decoded nodes take
+/// several times the memory of the file.
 pub(super) struct Nodes<'a> {
     bytes: &'a [u8],
-    /// Number of messages before the next one.
+    /// Number of messages that have been decoded.
     before: usize,
 }
 
-/// The nodes of a file.
+/// Returns an iterator over the nodes of a file.
 pub(super) fn nodes(bytes: &[u8]) -> Result<Nodes<'_>, String> {
     let mut nodes = Nodes { bytes, before: 0 };
     nodes.message::<Metadata>()?;

@@ -1,4 +1,5 @@
-//! GOAL in binary form, as LogGOPSim's `txt2bin` converts it from text and ATLAHS executes it.
+//! Schedules in the binary form of GOAL: LogGOPSim's program `txt2bin` creates it from text, and
+//! ATLAHS executes it.
 //!
 //! ```text
 //! u64 4223                                      2342: used up by LogGOPSim with --save-mem
@@ -12,13 +13,14 @@
 //!     u32 number and u32 first of those that begin after its start
 //!   u32 of each of those: the appendix
 //! ```
-//! Little-endian, without padding. A size is bytes of a message or nanoseconds; kinds are 1 send,
-//! 2 receive, 3 calculation; -1 as peer of a receive or as tag stands for any.
+//! Numbers are little-endian, without padding. A size is the number of bytes of a message or of
+//! nanoseconds. The kinds are 1 send, 2 receive, 3 calculation. The value -1 as the peer of a
+//! receive, or as a tag, means "any".
 //!
 //! # Bound
 //! Every count is compared with the file's length before memory is allocated for it. Ranks do not
-//! overlap, and neither do the entries of operations in the appendix: the memory is proportional to
-//! the file.
+//! overlap, and neither do the entries of operations in the appendix. So the memory is proportional
+//! to the size of the file.
 
 use std::fmt;
 
@@ -32,7 +34,7 @@ use crate::workload::schedule::{Action, Wait};
 
 const MAGIC: [u8; 8] = 4223_u64.to_le_bytes();
 const SPOILT: [u8; 8] = 2342_u64.to_le_bytes();
-/// Offsets in the file's table are counted from here.
+/// Position in the file from which offsets in its table are counted.
 const ORIGIN: usize = MAGIC.len();
 const TABLE_AT: usize = ORIGIN + 6;
 const TABLE_ENTRY_BYTES: usize = 16;
@@ -40,12 +42,12 @@ const RANK_HEAD_BYTES: usize = 8;
 const OPERATION_BYTES: usize = 39;
 const ANY: u32 = u32::MAX;
 
-/// Reason for which a file was refused: position, and a remedy.
+/// Reason why a binary file was refused: position and description.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Fault {
-    /// Offset of the byte, counted from zero.
+    /// Offset of the invalid byte in the file, from 0.
     pub offset: usize,
-    /// Description of the fault.
+    /// Description of the error, with a solution.
     pub what: String,
 }
 
@@ -61,20 +63,22 @@ fn fault<T>(offset: usize, what: impl Into<String>) -> Result<T, Fault> {
     Err(Fault { offset, what: what.into() })
 }
 
-/// Converts an offset that was checked to be inside the file, which is in memory.
+/// Converts an offset to an index. The offset was checked to be inside the file, which is in
+/// memory.
 fn index(offset: u64) -> usize {
     usize::try_from(offset).unwrap_or(usize::MAX)
 }
 
-/// Whether a file begins like one in this form.
+/// Whether a file begins with the first bytes of the binary form.
 pub(super) fn begins(bytes: &[u8]) -> bool {
     bytes.starts_with(&MAGIC) || bytes.starts_with(&SPOILT)
 }
 
-/// Parses a schedule. Rank `n` is on host `hosts[n]`; the flows are numbered from zero.
+/// Parses a schedule in binary form. Rank `n` is on host `hosts[n]`; the flows are numbered from
+/// zero.
 ///
 /// # Errors
-/// Describes the first byte that is not valid, and a remedy.
+/// A description of the first byte that is not valid, and a solution.
 pub(super) fn parse(bytes: &[u8], hosts: &[u32]) -> Result<Workload, Fault> {
     if bytes.starts_with(&SPOILT) {
         return fault(
@@ -92,7 +96,7 @@ pub(super) fn parse(bytes: &[u8], hosts: &[u32]) -> Result<Workload, Fault> {
     reader.finish()
 }
 
-/// Reads numbers at offsets. If the file ends before them, the result is an error.
+/// A file from which numbers are read at offsets. Reading beyond the end of the file is an error.
 #[derive(Clone, Copy)]
 struct File<'a>(&'a [u8]);
 
@@ -116,7 +120,8 @@ impl File<'_> {
         self.array(at).map(u64::from_le_bytes)
     }
 
-    /// Positions of the ranks: each inside the file, and after the previous one.
+    /// Returns the layouts of the ranks. Each rank must be inside the file, and after the previous
+    /// rank.
     fn ranks(self, hosts: usize) -> Result<Vec<Rank>, Fault> {
         let ranks = self.u32(ORIGIN)?;
         let length = self.0.len();
@@ -162,7 +167,7 @@ impl File<'_> {
         Ok(places)
     }
 
-    /// Layout of a rank; all its parts are inside its bytes.
+    /// Returns the layout of a rank. All its parts must be inside the rank's bytes.
     fn place(self, rank: usize, begin: usize, end: usize) -> Result<Rank, Fault> {
         if end - begin < RANK_HEAD_BYTES {
             return fault(begin, format!("rank {rank} has {} bytes, and no head", end - begin));
@@ -209,7 +214,7 @@ impl File<'_> {
     }
 }
 
-/// Layout of a rank's parts.
+/// Positions and sizes of a rank's parts in the file.
 #[derive(Clone, Copy)]
 struct Rank {
     operations: u32,
@@ -217,9 +222,9 @@ struct Rank {
     roots_at: usize,
     operations_at: usize,
     appendix_at: usize,
-    /// Number of entries of the appendix.
+    /// Number of entries in the appendix.
     appendix: u64,
-    /// Number of the rank's first operation among those of all ranks.
+    /// Number of the rank's first operation, among the operations of all ranks.
     first: u32,
 }
 
@@ -252,15 +257,15 @@ impl Reader<'_> {
     fn rank(&mut self, number: usize) -> Result<(), Fault> {
         let first = self.messages.schedule.operations.len();
         let place = &mut self.places[number];
-        // There are at most OPERATIONS_MAX operations.
+        // The number fits, because there are at most OPERATIONS_MAX operations.
         place.first = u32::try_from(first).unwrap_or(u32::MAX);
         let place = *place;
         if first + place.operations as usize > OPERATIONS_MAX {
             return fault(place.roots_at, format!("more than {OPERATIONS_MAX} operations"));
         }
-        // Number of operations for which each operation still waits, by its own count.
+        // By operation: number of operations for which it waits, as the file declares it.
         let mut waits = Vec::with_capacity(place.operations as usize);
-        // There are at most RANKS_MAX ranks.
+        // The number fits, because there are at most RANKS_MAX ranks.
         let rank = u32::try_from(number).unwrap_or(u32::MAX);
         for number in 0..place.operations {
             let raw = self.file.operation(&place, number)?;
@@ -326,7 +331,8 @@ impl Reader<'_> {
         }
     }
 
-    /// Checks the roots: they are the operations that wait for nothing.
+    /// Checks the roots of a rank, which must be exactly the operations that wait for no other
+    /// operation.
     fn roots(&self, place: &Rank, waits: &[u32]) -> Result<(), Fault> {
         let free = waits.iter().filter(|waits| **waits == 0).count();
         if place.roots as usize != free {
@@ -345,8 +351,8 @@ impl Reader<'_> {
         Ok(())
     }
 
-    /// Adds the waits in the appendix, and checks that their number matches the count of each
-    /// operation.
+    /// Adds the waits in the appendix. Checks that their number matches the number that each
+    /// operation declares.
     fn waits(&mut self, place: &Rank, waits: &mut [u32]) -> Result<(), Fault> {
         let mut entries = place.appendix;
         for number in 0..place.operations {

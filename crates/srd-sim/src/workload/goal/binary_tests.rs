@@ -1,4 +1,5 @@
-//! The binary form: its result equals that of the text, and invalid files are refused.
+//! Tests of the binary form of GOAL: its result equals that of the text, and invalid files are
+//! refused.
 
 use super::super::write::Collective;
 use super::*;
@@ -10,7 +11,7 @@ const TEXT: &str = "num_ranks 3\n\
     c irequires b\n}\nrank 1 {\na: recv 2048b from 0 tag 7\nb: send 0b to 2\nb requires a }\n\
     rank 2 { recv 0b from 1\n}";
 
-/// Writes a schedule that was parsed from text, as `txt2bin` would write that text.
+/// Returns a schedule, which was parsed from text, in the binary form that `txt2bin` would write.
 fn write(workload: &Workload, ranks: u32, tag: impl Fn(u32) -> u32) -> Vec<u8> {
     let schedule = workload.schedule.as_ref().unwrap();
     let mut table = Vec::new();
@@ -74,7 +75,7 @@ fn write_rank(
     data.extend(appendix.iter().flat_map(|entry| entry.to_le_bytes()));
 }
 
-/// File that `txt2bin` of ATLAHS wrote for `MADE_OF`.
+/// A file that the program `txt2bin` of ATLAHS wrote for the text `MADE_OF`.
 const MADE: &[u8] = include_bytes!("../../../../../fuzz/corpus/traces/txt2bin.goal.bin");
 const MADE_OF: &str = "num_ranks 3\n\
     rank 0 {\na: calc 100 cpu 2\nb: send 1024b to 1 tag 7\nc: calc 5\nb requires a\n\
@@ -108,7 +109,7 @@ fn refused(bytes: &[u8]) -> Fault {
     parse(bytes, &HOSTS).unwrap_err()
 }
 
-/// The sample with these bytes from `at` on.
+/// Returns the sample file with some bytes replaced, beginning at offset `at`.
 fn changed(at: usize, bytes: &[u8]) -> Vec<u8> {
     let mut sample = sample();
     sample[at..at + bytes.len()].copy_from_slice(bytes);
@@ -123,7 +124,7 @@ fn the_binary_form_is_read_as_its_text_is() {
     }
     for (text, ranks) in schedules {
         let wanted = super::super::parse(&text, &HOSTS).unwrap();
-        // Every message has its own tag, so that the ends match in any order.
+        // Every message has a different tag, so that its two ends match regardless of their order.
         let bytes = write(&wanted, ranks, |flow| flow);
         assert!(begins(&bytes) && !begins(text.as_bytes()));
         assert_eq!(sorted(parse(&bytes, &HOSTS).unwrap()), sorted(wanted));
@@ -135,7 +136,7 @@ fn what_is_wrong_is_named_with_its_byte() {
     let sample = sample();
     let rank = |n: usize| ORIGIN + usize::from(sample[TABLE_AT + n * 16]);
     let zero = rank(0);
-    // First operation of the rank: after the head and one root.
+    // The first operation of the rank follows the head and one root.
     let (first, second) = (zero + 12, zero + 12 + 39);
     let any = u32::MAX.to_le_bytes();
     for (bytes, offset, said) in [
@@ -172,7 +173,7 @@ fn what_is_wrong_is_named_with_its_byte() {
 
 #[test]
 fn operations_that_wait_for_each_other_are_named() {
-    // Rank 0 sends after it has received, and so does rank 1: neither begins.
+    // Rank 0 sends after it has received, and rank 1 as well: neither begins.
     let text = "num_ranks 2\nrank 0 {\na: recv 1b from 1\nb: send 1b to 1\n}\n\
                 rank 1 {\na: recv 1b from 0\nb: send 1b to 0\n}";
     let mut workload = super::super::parse(text, &HOSTS).unwrap();
@@ -209,7 +210,8 @@ fn no_flipped_bit_makes_the_reader_panic() {
             }
         }
     }
-    // Sizes, processors and links may have other values; counts, kinds and positions may not.
+    // Flips in sizes, processors and links may be accepted; flips in counts, kinds and positions
+    // may not.
     assert!(refusals > read, "{refusals} {read}");
 }
 

@@ -11,11 +11,11 @@
 //!   l1: recv 1024b from 0 tag 7
 //! }
 //! ```
-//! `requires` waits for an operation's end, `irequires` for its start. `calc` counts nanoseconds.
-//! `cpu` selects a processor; `nic` is read and ignored, since a host has one link. A receive takes
-//! the first matching send in the order of the file: a send from its rank with its tag that no
-//! earlier receive took. A message of a rank to itself needs no network; an empty message to
-//! another rank does.
+//! `requires` waits for the end of an operation, `irequires` for its start. `calc` is followed by
+//! nanoseconds. `cpu` selects a processor; `nic` is read and ignored, because a host has one link.
+//! A receive matches the first send, in the order of the file, that has its source rank and tag and
+//! that no earlier receive matched. A message of a rank to itself does not use the network. An
+//! empty message to another rank does.
 
 pub mod binary;
 mod text;
@@ -33,17 +33,17 @@ use super::schedule::{Action, Wait};
 use crate::engine::topology::topo_file::ParseError;
 use text::{Text, Token};
 
-/// Largest number of ranks in a file.
+/// Largest number of ranks in a GOAL file.
 const RANKS_MAX: u64 = 1 << 20;
 
-/// Reason for which a file was refused. The text contains the position, and a remedy.
+/// Reason why a GOAL file was refused. The text contains the position and a solution.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum GoalError {
-    /// Fault in a line of text.
+    /// Error in a line of a text file.
     Text(ParseError),
-    /// Fault in a byte of the binary form.
+    /// Error in a byte of a binary file.
     Binary(binary::Fault),
-    /// The file has neither form.
+    /// The file is neither text nor in the binary form.
     Neither,
 }
 
@@ -66,7 +66,7 @@ impl std::error::Error for GoalError {}
 /// numbered from zero.
 ///
 /// # Errors
-/// Describes the first position that cannot be parsed or is not valid, and a remedy.
+/// A description of the first position that cannot be parsed or is not valid, and a solution.
 pub fn read(bytes: &[u8], hosts: &[u32]) -> Result<Workload, GoalError> {
     if binary::begins(bytes) {
         return binary::parse(bytes, hosts).map_err(GoalError::Binary);
@@ -78,7 +78,7 @@ pub fn read(bytes: &[u8], hosts: &[u32]) -> Result<Workload, GoalError> {
 /// Parses a schedule as text. Rank `n` is on host `hosts[n]`; the flows are numbered from zero.
 ///
 /// # Errors
-/// Describes the first line that cannot be parsed or is not valid, and a remedy.
+/// A description of the first line that cannot be parsed or is not valid, and a solution.
 pub fn parse(text: &str, hosts: &[u32]) -> Result<Workload, ParseError> {
     let mut reader = Reader { text: Text::new(text), ..Reader::default() };
     reader.file(hosts)?;
@@ -97,7 +97,7 @@ struct Reader<'a> {
     text: Text<'a>,
     ranks: u32,
     messages: Messages,
-    // Line of each operation.
+    // By operation: number of its line.
     lines: Vec<usize>,
     described: Vec<bool>,
 }
@@ -107,7 +107,7 @@ impl<'a> Reader<'a> {
         Err(ParseError { line: self.text.line(), what })
     }
 
-    /// Takes the next token, which must exist.
+    /// Removes and returns the next token. The end of the file is an error.
     fn token(&mut self, wanted: &str) -> Result<Token<'a>, ParseError> {
         let token = self.text.next();
         match token.map_err(|what| ParseError { line: self.text.line(), what })? {
@@ -168,7 +168,8 @@ impl<'a> Reader<'a> {
         }
         self.word("{")?;
         let mut labels: HashMap<&str, u32> = HashMap::new();
-        // Waits by label, until all labels are read.
+        // Waits between operations, by label. They are resolved when all labels of the rank are
+        // read.
         let mut waits: Vec<(usize, &str, &str, bool)> = Vec::new();
         loop {
             let label = match self.token("an operation or `}`")? {
@@ -227,7 +228,8 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Parses the rest of an operation after its kind, and adds the operation.
+    /// Parses an operation from the token after its kind, and adds it. Returns the number of the
+    /// operation.
     fn operation(&mut self, rank: u32, kind: &str) -> Result<u32, ParseError> {
         let place = self.text.line();
         let nothing = Action::Calculate { ps: 0, cpu: 0 };
@@ -263,7 +265,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Tag and processor of an operation; zero if absent.
+    /// Parses the tag and the processor of an operation; each is 0 if absent.
     fn options(&mut self) -> Result<(u64, u32), ParseError> {
         let (mut tag, mut cpu) = (0, 0);
         loop {

@@ -1,4 +1,4 @@
-//! Valid files, and files that are refused.
+//! Tests of GOAL as text: valid files, and files that are refused.
 
 use super::write::Collective;
 use super::*;

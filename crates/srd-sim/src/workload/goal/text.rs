@@ -1,15 +1,15 @@
-//! The words, numbers and marks of a GOAL file.
+//! Tokens of a GOAL file: words, numbers and marks.
 
 use std::fmt;
 
-/// Parts of a file.
+/// A token of a GOAL file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Token<'a> {
     /// A keyword or a label.
     Word(&'a str),
     /// A number.
     Number(u64),
-    /// `-1`: any rank, or any tag.
+    /// The number `-1`, which stands for any rank or any tag.
     Any,
     /// A brace or a colon.
     Mark(char),
@@ -26,11 +26,11 @@ impl fmt::Display for Token<'_> {
     }
 }
 
-/// A text, and the position up to which it was read.
+/// The text of a file, with the position up to which it was read.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Text<'a> {
     rest: &'a str,
-    // Lines of the last token and of the reading position, counted from zero.
+    // Lines of the last token and of the reading position, from 0.
     line: usize,
     ahead: usize,
 }
@@ -40,21 +40,21 @@ impl<'a> Text<'a> {
         Self { rest: text, line: 0, ahead: 0 }
     }
 
-    /// The line of the last token, from one.
+    /// Returns the line of the last token, from 1.
     pub(super) fn line(&self) -> usize {
         self.line + 1
     }
 
-    /// Returns the next token without taking it; `None` if there is no valid token.
+    /// Returns the next token without removing it; `None` if there is no valid token.
     pub(super) fn peek(&self) -> Option<Token<'a>> {
         let mut copy = *self;
         copy.next().ok().flatten()
     }
 
-    /// Takes the next token.
+    /// Removes and returns the next token; `None` at the end of the text.
     ///
     /// # Errors
-    /// If a character begins no token, or a number is too large.
+    /// If no token begins with the next character, or a number is too large.
     pub(super) fn next(&mut self) -> Result<Option<Token<'a>>, String> {
         self.skip()?;
         self.line = self.ahead;
@@ -82,7 +82,7 @@ impl<'a> Text<'a> {
         self.rest.find(|c| !is_part(c)).unwrap_or(self.rest.len())
     }
 
-    /// Skips blanks and comments.
+    /// Skips white space and comments.
     fn skip(&mut self) -> Result<(), String> {
         loop {
             let blank = self.while_is(char::is_whitespace);

@@ -1,18 +1,18 @@
-//! Writes schedules of collectives in GOAL.
+//! Generation of schedules for collectives, in GOAL.
 
 use std::fmt::{self, Write};
 
 /// A collective operation, with the algorithm that executes it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Collective {
-    /// All-reduce in a ring: each rank passes a part on, twice round.
+    /// All-reduce in a ring: each rank passes a part of the data to the next rank, twice round.
     RingAllReduce,
-    /// All-reduce by recursive doubling: in each step, a rank exchanges all data with a rank at
-    /// twice the distance. The number of ranks is a power of two.
+    /// All-reduce by recursive doubling: in each step, a rank exchanges all its data with another
+    /// rank, whose distance doubles from step to step. The number of ranks must be a power of two.
     DoublingAllReduce,
     /// Every rank sends to every other rank, at once.
     AllToAll,
-    /// A barrier: in each step, a rank notifies a rank at twice the distance.
+    /// A barrier: in each step, a rank sends to a rank whose distance doubles from step to step.
     Barrier,
 }
 
@@ -25,8 +25,9 @@ impl Collective {
         (Self::Barrier, "barrier"),
     ];
 
-    /// Writes the schedule for `ranks` ranks. `bytes` is the data of a rank that is reduced, the
-    /// data for each other rank, or the size of a message of a barrier.
+    /// Returns the schedule for `ranks` ranks as text. The meaning of `bytes` depends on the
+    /// collective: the data of a rank that is reduced, the data for each other rank, or the size of
+    /// a message of a barrier.
     ///
     /// # Errors
     /// If the algorithm does not allow the numbers.
@@ -93,8 +94,8 @@ impl fmt::Display for Rank {
     }
 }
 
-/// Writes the steps of one rank, each with its receiver, its sender and its bytes. A step sends the
-/// data that the previous step received.
+/// Writes the steps of one rank. A step has a receiver, a sender and a number of bytes. In each
+/// step the rank sends the data that it received in the previous step.
 fn steps_of(
     f: &mut fmt::Formatter<'_>,
     steps: impl Iterator<Item = (u64, u64, u64)>,

@@ -1,4 +1,4 @@
-//! The host alone: its bounds, and packets that do not belong to the transport.
+//! Tests of one host and of two: bounds, and packets that are not packets of the transport.
 
 use srd_card::vpc::Envelope;
 use srd_proto::time::Duration;
@@ -48,7 +48,7 @@ fn a_frame_for_a_host_that_is_no_peer_is_counted() {
     }
 }
 
-/// Two hosts whose packets reach each other at once.
+/// Two hosts without a network: a packet of one host reaches the other at once.
 struct Two {
     hosts: [CardNode; 2],
     now: Instant,

@@ -1,4 +1,4 @@
-//! The closed set of algorithms that control the congestion window.
+//! Choice of the algorithm that controls the congestion window.
 
 use srd_proto::time::{Duration, Instant};
 
@@ -7,14 +7,14 @@ use crate::machines::tcp::congestion_control::cubic::Cubic;
 use crate::machines::tcp::congestion_control::dctcp::Dctcp;
 use crate::machines::tcp::congestion_control::window::{Marks, RttSample, WINDOW_MIN, Window};
 
-/// The algorithm and its state.
+/// The algorithm of congestion control, with its state.
 #[derive(Clone, Copy, Debug)]
 pub enum Controller {
-    /// NewReno.
+    /// NewReno, which has no state besides the window.
     Reno,
-    /// CUBIC.
+    /// CUBIC with its state.
     Cubic(Cubic),
-    /// DCTCP.
+    /// DCTCP with its state.
     Dctcp(Dctcp),
 }
 
@@ -28,21 +28,22 @@ impl Controller {
         }
     }
 
-    /// Takes a round-trip sample; may end slow start.
+    /// Passes a round-trip sample to the algorithm. HyStart may end slow start.
     pub fn on_rtt(&mut self, window: &mut Window, sample: &RttSample) {
         if let Self::Cubic(cubic) = self {
             cubic.on_rtt(window, sample);
         }
     }
 
-    /// Notes marks, or their absence.
+    /// Passes the ECN marks of an acknowledgement, or their absence, to the algorithm.
     pub fn on_marks(&mut self, marks: &Marks) {
         if let Self::Dctcp(dctcp) = self {
             dctcp.on_marks(marks);
         }
     }
 
-    /// Grows the window after `acked` segments were delivered while it was the limit.
+    /// Increases the window after `acked` segments were delivered. Called only if the window was
+    /// the limit of sending.
     pub fn grow(&mut self, window: &mut Window, now: Instant, acked: u32) {
         let mut acked = acked;
         if window.in_slow_start() {
@@ -58,7 +59,7 @@ impl Controller {
         window.avoid(per, acked);
     }
 
-    /// Returns the threshold after a loss.
+    /// Returns the slow-start threshold after a loss.
     pub fn threshold_on_loss(&mut self, segments: u32) -> u32 {
         match self {
             Self::Cubic(cubic) => cubic.threshold_on_loss(segments),
@@ -67,7 +68,7 @@ impl Controller {
         .max(WINDOW_MIN)
     }
 
-    /// Returns the threshold after marks without a loss.
+    /// Returns the slow-start threshold after ECN marks without a loss.
     pub fn threshold_on_marks(&mut self, segments: u32) -> u32 {
         match self {
             Self::Dctcp(dctcp) => dctcp.threshold_on_marks(segments).max(WINDOW_MIN),
@@ -75,21 +76,21 @@ impl Controller {
         }
     }
 
-    /// Notes a retransmission timeout.
+    /// Passes a retransmission timeout to the algorithm. `nxt` is the next byte to send.
     pub fn on_timeout(&mut self, now: Instant, nxt: u64) {
         if let Self::Cubic(cubic) = self {
             cubic.on_timeout(now, nxt);
         }
     }
 
-    /// Notes that sending resumes after `idle` without a packet in flight.
+    /// Called when sending resumes after a time of `idle` without a packet in flight.
     pub fn on_resumed(&mut self, now: Instant, idle: Duration) {
         if let Self::Cubic(cubic) = self {
             cubic.on_resumed(now, idle);
         }
     }
 
-    /// Resets the stream's offsets to zero.
+    /// Prepares the algorithm for a new flow on the connection, with stream offsets from zero.
     pub fn rebase(&mut self, now: Instant) {
         match self {
             Self::Reno => {}

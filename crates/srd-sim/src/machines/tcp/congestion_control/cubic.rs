@@ -6,31 +6,33 @@ use srd_proto::time::{Duration, Instant};
 use crate::machines::tcp::congestion_control::hystart::HyStart;
 use crate::machines::tcp::congestion_control::window::{RttSample, Window};
 
-/// C of RFC 9438, in segments per cubic second.
+/// The constant C of RFC 9438, in segments per cubic second.
 const SCALE: f64 = 0.4;
-/// Linux's beta, 717/1024 = 0.7002.
+/// Numerator of Linux's reduction factor beta, 717/1024 = 0.7002.
 const BETA_NUMERATOR: u64 = 717;
 const BETA_DENOMINATOR: u64 = 1024;
-/// Shortest time between two computations of an unchanged window's growth (Linux: HZ/32).
+/// Time for which the result of a computation is used again while the window does not change
+/// (Linux: HZ/32).
 const UPDATE_INTERVAL: Duration = Duration::from_nanos(31_250_000);
-/// Time after a reduction without round-trip samples for HyStart (Linux: one second).
+/// Time after a reduction during which HyStart ignores round-trip samples (Linux: one second).
 const HYSTART_HOLDOFF: Duration = Duration::from_secs(1);
 
-/// CUBIC's state. Windows are in segments.
+/// State of CUBIC for one connection. Windows are in segments.
 #[derive(Clone, Copy, Debug)]
 pub struct Cubic {
     hystart: Option<HyStart>,
-    // The window before the last reduction, lowered by fast convergence.
+    // Window before the last reduction, lowered by fast convergence.
     window_max: u32,
-    // Start of this period of congestion avoidance.
+    // Start of the present period of congestion avoidance.
     epoch_start: Option<Instant>,
-    // The plateau, and the seconds from the epoch's start to it.
+    // Window at the plateau of the cubic curve, and seconds from the epoch's start to the plateau.
     origin: u32,
     plateau_s: f64,
-    // Reno's window in the same situation, and the acknowledged segments towards its next increase.
+    // Window that Reno would have in this situation, and acknowledged segments towards its next
+    // increase.
     reno_window: u32,
     reno_credit: u32,
-    // The last result of `segments_per_increase`, with its window and its time.
+    // Last result of `segments_per_increase`, the window for which it was computed, and the time.
     per: u32,
     window_last: u32,
     updated_at: Instant,
@@ -55,7 +57,7 @@ impl Cubic {
         }
     }
 
-    /// Takes a round-trip sample; HyStart may end slow start.
+    /// Processes a round-trip sample. HyStart may end slow start.
     pub fn on_rtt(&mut self, window: &mut Window, sample: &RttSample) {
         if self.epoch_start.is_some_and(|start| sample.now.since(start) < HYSTART_HOLDOFF) {
             return;
@@ -70,8 +72,8 @@ impl Cubic {
         }
     }
 
-    /// Returns the acknowledged segments after which the window grows by one (Linux's
-    /// `bictcp_update`).
+    /// Returns the number of acknowledged segments after which the window grows by one segment
+    /// (Linux's `bictcp_update`).
     pub fn segments_per_increase(&mut self, segments: u32, now: Instant, acked: u32) -> u32 {
         self.reno_credit += acked;
         if self.window_last == segments && now.since(self.updated_at) <= UPDATE_INTERVAL {
@@ -117,8 +119,8 @@ impl Cubic {
         window.clamp(0.0, f64::from(u32::MAX >> 8)) as u32
     }
 
-    // Section 4.3, with Linux's integer alpha: Reno's window grows by one segment for every
-    // 15/8 windows acknowledged, and CUBIC does not fall behind it.
+    // RFC 9438 section 4.3, with Linux's integer alpha: Reno's window grows by one segment for
+    // every 15/8 windows acknowledged, and CUBIC grows at least as fast.
     fn reno_segments_per_increase(&mut self, segments: u32) -> u32 {
         let per = (segments * 15 / 8).max(1);
         self.reno_window += self.reno_credit.saturating_sub(1) / per;
@@ -129,7 +131,7 @@ impl Cubic {
         }
     }
 
-    /// Returns the threshold after a loss; includes fast convergence (section 4.7).
+    /// Returns the slow-start threshold after a loss, with fast convergence (RFC 9438 section 4.7).
     pub fn threshold_on_loss(&mut self, segments: u32) -> u32 {
         self.epoch_start = None;
         self.window_max = if segments < self.window_max {
@@ -140,21 +142,22 @@ impl Cubic {
         times(segments, BETA_NUMERATOR, BETA_DENOMINATOR)
     }
 
-    /// Handles a timeout: ends the epoch, and discards the data of the path.
+    /// Processes a retransmission timeout: ends the epoch, and discards the measurements of the
+    /// path.
     pub fn on_timeout(&mut self, now: Instant, nxt: u64) {
         let mut fresh = Self::new(false);
         fresh.hystart = self.hystart.map(|_| HyStart::starting(now, nxt));
         *self = fresh;
     }
 
-    /// Shifts the epoch by the idle time: the curve continues where it stopped.
+    /// Moves the start of the epoch by the idle time, so that the curve continues where it stopped.
     pub fn on_resumed(&mut self, now: Instant, idle: Duration) {
         if let Some(start) = &mut self.epoch_start {
             *start = (*start + idle).min(now);
         }
     }
 
-    /// Resets the stream's offsets to zero.
+    /// Prepares the state for a new flow on the connection, with stream offsets from zero.
     pub fn rebase(&mut self, now: Instant) {
         if let Some(hystart) = &mut self.hystart {
             hystart.rebase(now);
@@ -173,8 +176,8 @@ fn seconds(span: Duration) -> f64 {
     span.as_nanos() as f64 / 1e9
 }
 
-// Newton's method from above. The library's cube root differs between platforms in the last bit,
-// but a seed must give one result on all platforms.
+// Newton's method, starting from above. The cube root of the standard library differs between
+// platforms in the last bit, but a seed must give one result on all platforms.
 fn cube_root(x: f64) -> f64 {
     if x <= 0.0 {
         return 0.0;
@@ -202,8 +205,8 @@ mod tests {
         }
     }
 
-    // A loss at 1000 segments, then acknowledgements of a window per round trip of 100 ms, at
-    // which Reno stays behind.
+    // After a loss at 1000 segments, a window of segments is acknowledged in each round trip of 100
+    // ms. With this round trip Reno is slower than CUBIC.
     #[test]
     fn window_follows_the_closed_form() {
         let mut cubic = Cubic::new(false);
@@ -235,8 +238,8 @@ mod tests {
 
     #[test]
     fn short_round_trips_follow_reno_with_the_lag_of_the_update_interval() {
-        // 20 segments at 200 us: CUBIC's own curve gains nothing for a second. Reno's share is 0.53
-        // segments per round trip, updated every 31 ms.
+        // With 20 segments at 200 us, CUBIC's own curve gains nothing for a second. Reno's share is
+        // 0.53 segments per round trip, updated every 31 ms.
         let mut cubic = Cubic::new(false);
         let mut window = Window { threshold: 2, ..Window::new(20) };
         window.segments = cubic.threshold_on_loss(28);

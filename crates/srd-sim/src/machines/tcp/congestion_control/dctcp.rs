@@ -3,15 +3,15 @@
 
 use crate::machines::tcp::congestion_control::window::Marks;
 
-/// g of RFC 8257, as a shift.
+/// Gain g of RFC 8257, as a right shift: 1/16.
 const GAIN_SHIFT: u32 = 4;
-/// Alpha of one.
+/// Value of `alpha` that stands for 1.
 const ALPHA_ONE: u32 = 1 << 10;
 
 /// The sender's estimate of the share of marked segments.
 #[derive(Clone, Copy, Debug)]
 pub struct Dctcp {
-    // In units of 1 / ALPHA_ONE.
+    // Estimated share of marked segments, in units of 1 / ALPHA_ONE.
     alpha: u32,
     delivered: u32,
     marked: u32,
@@ -21,13 +21,15 @@ pub struct Dctcp {
 
 impl Default for Dctcp {
     fn default() -> Self {
-        // One, so that a first mark halves the window (RFC 8257 section 4.2).
+        // The estimate begins at one, so that a first mark halves the window (RFC 8257 section
+        // 4.2).
         Self { alpha: ALPHA_ONE, delivered: 0, marked: 0, round_end: 0 }
     }
 }
 
 impl Dctcp {
-    /// Counts what an acknowledgement delivers, and updates alpha once per window.
+    /// Counts the delivered and the marked segments of an acknowledgement, and updates alpha once
+    /// per window.
     pub fn on_marks(&mut self, marks: &Marks) {
         self.delivered += marks.delivered;
         if marks.echo {
@@ -38,7 +40,7 @@ impl Dctcp {
         }
         let share = u64::from(self.marked) << (10 - GAIN_SHIFT);
         let share = u32::try_from(share / u64::from(self.delivered)).unwrap_or(ALPHA_ONE);
-        // A small alpha decays to zero, as in Linux.
+        // A small alpha decays to zero, as in Linux, although the shift gives zero.
         let decay = (self.alpha >> GAIN_SHIFT).max(u32::from(self.alpha > 0));
         self.alpha = (self.alpha - decay + share).min(ALPHA_ONE);
         self.delivered = 0;
@@ -46,29 +48,30 @@ impl Dctcp {
         self.round_end = marks.nxt;
     }
 
-    /// Returns the threshold after marks: the window times 1 - alpha / 2.
+    /// Returns the slow-start threshold after marks: the window times 1 - alpha / 2.
     pub fn threshold_on_marks(&self, segments: u32) -> u32 {
         let cut = (u64::from(segments) * u64::from(self.alpha)) >> 11;
         segments - u32::try_from(cut).unwrap_or(segments)
     }
 
-    /// Resets the stream's offsets to zero.
+    /// Prepares the state for a new flow on the connection, with stream offsets from zero. Keeps
+    /// alpha.
     pub fn rebase(&mut self) {
         *self = Self { alpha: self.alpha, ..Self::default() };
     }
 }
 
-/// The receiver's state machine of RFC 8257 section 3.2: the echo of an acknowledgement holds for
-/// all the segments that it covers.
+/// The receiver's state machine of RFC 8257 section 3.2: the echo in an acknowledgement is valid
+/// for all segments that it acknowledges.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct EchoState {
-    /// Whether the latest segment was marked.
+    /// Whether the latest data segment was marked.
     pub marked: bool,
 }
 
 impl EchoState {
-    /// Takes a segment's mark. Returns true if it differs from the previous mark: then the
-    /// unacknowledged segments must first be acknowledged with the old echo.
+    /// Processes the mark of a data segment. Returns true if it differs from the previous mark. The
+    /// earlier segments must then be acknowledged first, with the previous echo.
     pub fn on_segment(&mut self, marked: bool) -> bool {
         std::mem::replace(&mut self.marked, marked) != marked
     }
@@ -89,7 +92,7 @@ mod tests {
     fn alpha_follows_the_share_of_marks_with_gain_one_sixteenth() {
         let mut dctcp = Dctcp { round_end: 100, ..Dctcp::default() };
         assert_eq!(dctcp.threshold_on_marks(100), 50, "alpha starts at one");
-        // 1024 - 64, then 960 - 60, then 900 - 56 + 64 * 10 / 40.
+        // The values are 1024 - 64, 960 - 60, and 900 - 56 + 64 * 10 / 40.
         round(&mut dctcp, 1, 40, 0);
         assert_eq!(dctcp.alpha, 960);
         round(&mut dctcp, 2, 40, 0);

@@ -1,21 +1,22 @@
-//! HyStart (Ha and Rhee, 2011) as in Linux's CUBIC: leaves slow start when a round's
-//! acknowledgements arrive as one long train, or when round trips grow.
+//! HyStart (Ha and Rhee, 2011) as in Linux's CUBIC. It ends slow start when the acknowledgements of
+//! one round trip arrive as one long train, or when round trips grow.
 
 use srd_proto::time::{Duration, Instant};
 
 use crate::machines::tcp::congestion_control::window::RttSample;
 
-/// No exit below this window, in segments.
+/// Window in segments below which HyStart does not end slow start.
 const WINDOW_MIN: u32 = 16;
-/// Samples of a round before its round trip counts.
+/// Number of samples in a round before the round's smallest round trip is compared.
 const SAMPLES_MIN: u8 = 8;
-/// Acknowledgements closer than this belong to one train.
+/// Longest gap between two acknowledgements of one train.
 const TRAIN_GAP_MAX: Duration = Duration::from_millis(2);
-/// Bounds of the tolerated growth of the round trip.
+/// Bounds of the tolerated growth of the round trip. The growth itself is an eighth of the smallest
+/// round trip.
 const GROWTH_MIN: Duration = Duration::from_millis(4);
 const GROWTH_MAX: Duration = Duration::from_millis(16);
 
-/// One slow start's observation.
+/// State of HyStart during one slow start.
 #[derive(Clone, Copy, Debug)]
 pub struct HyStart {
     found: bool,
@@ -34,7 +35,7 @@ impl Default for HyStart {
 }
 
 impl HyStart {
-    /// Starts a round that ends when `nxt` is acknowledged.
+    /// Begins a round at `now`. The round ends when byte `nxt` is acknowledged.
     pub const fn starting(now: Instant, nxt: u64) -> Self {
         Self {
             found: false,
@@ -46,12 +47,12 @@ impl HyStart {
         }
     }
 
-    /// Resets the stream's offsets to zero.
+    /// Prepares the state for a new flow on the connection, with stream offsets from zero.
     pub fn rebase(&mut self, now: Instant) {
         *self = Self { found: self.found, ..Self::starting(now, 0) };
     }
 
-    /// Takes a sample. Returns whether slow start should end.
+    /// Processes a round-trip sample. Returns whether slow start should end.
     pub fn on_rtt(&mut self, sample: &RttSample, rtt_min: Duration, window: u32) -> bool {
         if self.found || window < WINDOW_MIN {
             return false;
@@ -61,7 +62,7 @@ impl HyStart {
         }
         if sample.now.since(self.last_ack) <= TRAIN_GAP_MAX {
             self.last_ack = sample.now;
-            // Half the smallest round trip, as for a sender that does not pace.
+            // The threshold is half of the smallest round trip, as for a sender that does not pace.
             self.found = sample.now.since(self.round_start) > rtt_min.over(2);
         }
         self.round_rtt_min = self.round_rtt_min.min(sample.rtt);
@@ -110,7 +111,7 @@ mod tests {
     #[test]
     fn growing_round_trips_end_slow_start_after_eight_samples() {
         let mut hystart = HyStart::default();
-        // Samples are 3 ms apart, so they never form a train; the queue is 5 ms.
+        // The samples are 3 ms apart, so they never form a train. The queueing delay is 5 ms.
         let mut ended_at = None;
         for k in 0..12_u64 {
             if hystart.on_rtt(&sample(3000 * (k + 1), 5200, 1, 1000), MIN, 32) {

@@ -1,37 +1,37 @@
-//! The congestion window, and the inputs of its algorithms. All windows are in segments, as in
-//! Linux.
+//! The congestion window, and the inputs of the algorithms that control it. All windows are in
+//! segments, as in Linux.
 
 use srd_proto::time::{Duration, Instant};
 
-/// A threshold that slow start does not reach.
+/// Slow-start threshold before the first loss: a value that the window does not reach.
 pub const THRESHOLD_INFINITE: u32 = u32::MAX >> 1;
-/// Lower bound of all reductions.
+/// Lower bound of the window after a reduction, in segments.
 pub const WINDOW_MIN: u32 = 2;
 
-/// The window and its threshold.
+/// The congestion window of a connection, with the slow-start threshold.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Window {
-    /// Congestion window.
+    /// Congestion window, in segments.
     pub segments: u32,
-    /// Slow-start threshold.
+    /// Slow-start threshold, in segments.
     pub threshold: u32,
-    /// Acknowledged segments towards the next increase.
+    /// Number of acknowledged segments that count towards the next increase.
     pub(in crate::machines::tcp) credit: u32,
 }
 
 impl Window {
-    /// The initial window, in slow start.
+    /// Creates a window of `segments`, in slow start.
     pub const fn new(segments: u32) -> Self {
         Self { segments, threshold: THRESHOLD_INFINITE, credit: 0 }
     }
 
-    /// Whether the window is below the threshold.
+    /// Whether the window is below the slow-start threshold.
     pub const fn in_slow_start(&self) -> bool {
         self.segments < self.threshold
     }
 
-    /// Grows by the acknowledged segments, to the threshold at most. Returns the segments left
-    /// over.
+    /// Increases the window by the number of acknowledged segments, up to the threshold. Returns
+    /// the acknowledged segments that remain for congestion avoidance.
     pub fn slow_start(&mut self, acked: u32) -> u32 {
         let grown = (self.segments + acked).min(self.threshold);
         let used = grown - self.segments;
@@ -39,9 +39,10 @@ impl Window {
         acked - used
     }
 
-    /// Grows by one segment for every `per` acknowledged.
+    /// Increases the window by one segment for every `per` acknowledged segments (congestion
+    /// avoidance).
     pub fn avoid(&mut self, per: u32, acked: u32) {
-        // The divisor may have shrunk below the credit since the last call.
+        // The value of `per` may have become smaller than the credit since the last call.
         if self.credit >= per {
             self.credit = 0;
             self.segments += 1;
@@ -59,29 +60,29 @@ impl Window {
     }
 }
 
-/// A round-trip sample, with the position in the stream.
+/// A round-trip sample, with the position of the acknowledgement in the stream.
 #[derive(Clone, Copy, Debug)]
 pub struct RttSample {
-    /// Time of the sample.
+    /// Time of the acknowledgement from which the sample was taken.
     pub now: Instant,
     /// Round trip of the latest acknowledged segment.
     pub rtt: Duration,
-    /// The first unacknowledged byte.
+    /// Offset of the first unacknowledged byte.
     pub una: u64,
-    /// The next byte to send.
+    /// Offset of the next byte to send.
     pub nxt: u64,
 }
 
-/// Marks in an acknowledgement.
+/// ECN marks that an acknowledgement reports.
 #[derive(Clone, Copy, Debug)]
 pub struct Marks {
-    /// Segments that the acknowledgement delivers.
+    /// Number of segments that the acknowledgement delivers.
     pub delivered: u32,
-    /// Whether the acknowledgement echoes congestion.
+    /// Whether the acknowledgement echoes congestion experienced.
     pub echo: bool,
-    /// The first unacknowledged byte.
+    /// Offset of the first unacknowledged byte.
     pub una: u64,
-    /// The next byte to send.
+    /// Offset of the next byte to send.
     pub nxt: u64,
 }
 

@@ -1,4 +1,4 @@
-//! A connection's phases: entering and leaving recovery, proportional rate reduction (RFC 6937),
+//! Phases of a connection: entering and leaving recovery, proportional rate reduction (RFC 6937),
 //! and undoing a reduction that proves unnecessary (RFC 3522, RFC 5682, D-SACK).
 
 use srd_proto::time::Instant;
@@ -6,26 +6,26 @@ use srd_proto::time::Instant;
 use super::Sender;
 use crate::machines::tcp::congestion_control::window::THRESHOLD_INFINITE;
 
-/// Resolution of the timestamps that identify an unnecessary retransmission: Linux's option counts
-/// milliseconds.
+/// Resolution of the timestamps that identify an unnecessary retransmission: Linux's timestamp
+/// option counts milliseconds.
 const TIMESTAMP_NS: u64 = 1_000_000;
 
-/// Linux's congestion-avoidance states.
+/// Phase of a connection: Linux's congestion-avoidance states.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Phase {
-    /// Nothing unusual.
+    /// Normal operation: no SACK, mark or loss is pending.
     Open,
-    /// SACKs, but no loss yet.
+    /// SACKs have arrived, but no segment counts as lost yet.
     Disorder,
-    /// Reducing the window after marks (Linux: CWR).
+    /// The window is being reduced after ECN marks without a loss (Linux: CWR).
     Reduced,
-    /// Fast recovery.
+    /// Fast recovery after a loss that SACKs revealed.
     Recovery,
-    /// After a retransmission timeout.
+    /// Recovery after a retransmission timeout.
     Loss,
 }
 
-/// Proportional rate reduction, in segments.
+/// State of proportional rate reduction, in segments.
 #[derive(Clone, Copy, Debug, Default)]
 pub(in crate::machines::tcp) struct Reduction {
     prior_window: u32,
@@ -38,7 +38,7 @@ impl Reduction {
         self.sent += 1;
     }
 
-    // Number of segments that may be sent after an acknowledgement.
+    // Returns the number of segments that may be sent after an acknowledgement.
     fn allowance(&self, threshold: u32, in_flight: u32, newly: u32, good: bool) -> u32 {
         let budget = if in_flight > threshold {
             let due = u64::from(threshold) * u64::from(self.delivered);
@@ -54,12 +54,13 @@ impl Reduction {
     }
 }
 
-/// State that is needed to undo a reduction.
+/// State from which a reduction of the window can be undone.
 #[derive(Clone, Copy, Debug, Default)]
 pub(in crate::machines::tcp) struct Undo {
-    // Byte at which the recovery began, while it may be undone.
+    // Offset of the first unacknowledged byte when the recovery began; `None` if it cannot be
+    // undone.
     marker: Option<u64>,
-    // Retransmissions since then, minus those reported as duplicates.
+    // Number of retransmissions since the recovery began, minus those reported as duplicates.
     resent: Option<u32>,
     first_resent_at: Option<Instant>,
     prior_window: u32,
@@ -91,12 +92,13 @@ impl Undo {
         }
     }
 
-    /// Whether every retransmission arrived twice.
+    /// Whether the receiver has reported every retransmission as a duplicate.
     fn all_duplicates(&self) -> bool {
         self.marker.is_some() && self.resent == Some(0)
     }
 
-    /// Whether an echoed timestamp precedes the first retransmission.
+    /// Whether an echoed timestamp precedes the first retransmission, so that the original has
+    /// arrived.
     fn original_came(&self, timestamp_echo_ns: u64) -> bool {
         self.first_resent_at
             .is_some_and(|at| timestamp_echo_ns / TIMESTAMP_NS < at.as_nanos() / TIMESTAMP_NS)
@@ -154,8 +156,8 @@ impl Sender {
         self.phase = Phase::Recovery;
     }
 
-    /// Processes a retransmission timeout: segments that are old enough are lost, and the window
-    /// starts again.
+    /// Begins the recovery after a retransmission timeout: segments that were sent long enough ago
+    /// count as lost, and the window restarts.
     pub(in crate::machines::tcp) fn enter_loss(&mut self, now: Instant) {
         let window = self.rack.reorder_window(&self.circumstances());
         let mut is_head = true;
@@ -185,8 +187,8 @@ impl Sender {
         self.timeout_doubted = new_recovery || self.retries > 0;
     }
 
-    /// Sets the window by proportional rate reduction. `good` means that the acknowledgement
-    /// advanced and showed no new loss.
+    /// Sets the window by proportional rate reduction. `newly` is the number of newly delivered
+    /// segments. `good` means that the acknowledgement covered new data and showed no new loss.
     pub(in crate::machines::tcp) fn reduce(&mut self, newly: u32, good: bool) {
         if newly == 0 {
             return;
@@ -234,7 +236,7 @@ impl Sender {
             || self.undo.marker.is_some() && self.undo.original_came(timestamp_echo_ns)
     }
 
-    /// Ends the recovery: its recovery point is acknowledged.
+    /// Ends the recovery, because its recovery point is acknowledged.
     pub(in crate::machines::tcp) fn leave_recovery(&mut self, timestamp_echo_ns: u64) {
         if self.may_undo(timestamp_echo_ns) {
             self.undo_reduction(false);
@@ -249,8 +251,8 @@ impl Sender {
         self.forget_resent();
     }
 
-    /// Ends an unnecessary recovery after a partial acknowledgement of an original. Returns true if
-    /// nothing else has to be done for the acknowledgement.
+    /// Ends an unnecessary recovery after an acknowledgement that shows the arrival of an original.
+    /// Returns true if nothing else has to be done for the acknowledgement.
     pub(in crate::machines::tcp) fn undo_partial(&mut self, timestamp_echo_ns: u64) -> bool {
         if self.undo.marker.is_none() || !self.undo.original_came(timestamp_echo_ns) {
             return false;
@@ -263,7 +265,8 @@ impl Sender {
         true
     }
 
-    /// Undoes the reduction if every retransmission was a duplicate, so that it was unnecessary.
+    /// Undoes the reduction if every retransmission was a duplicate, which means that it was
+    /// unnecessary. Returns whether it was undone.
     pub(in crate::machines::tcp) fn undo_duplicates(&mut self) -> bool {
         let needless = self.undo.all_duplicates();
         if needless {
@@ -272,7 +275,8 @@ impl Sender {
         needless
     }
 
-    /// Undoes the timeout if an original arrived, so that it was unnecessary.
+    /// Undoes the effects of a timeout if an original segment has arrived, which means that the
+    /// timeout was unnecessary. Returns whether they were undone.
     pub(in crate::machines::tcp) fn undo_loss(
         &mut self,
         original: bool,
@@ -293,7 +297,8 @@ impl Sender {
 mod tests {
     use super::*;
 
-    // Purpose of RFC 6937: a window of 20 becomes 14 by sending 14 segments for 20 delivered.
+    // Example of RFC 6937: a window of 20 becomes 14 by sending 14 segments for 20 delivered
+    // segments.
     #[test]
     fn reduction_spreads_the_cut_over_the_window() {
         let mut reduction = Reduction { prior_window: 20, delivered: 0, sent: 0 };
