@@ -8,17 +8,13 @@
 //! An example, which needs root:
 #![doc = concat!("```ignore\n", include_str!("../examples/fabric.rs"), "```\n")]
 //!
-//! | module | what |
+//! | module | content |
 //! |---|---|
-//! | [`config`], [`id`], [`address`] | configuration, and names and addresses of parts |
-//! | [`fabric`], [`guard`] | build, open, break, tune and remove a fabric; remove it at exit |
-//! | [`fault`], [`status`], [`exec`] | faults, counters, and programs in hosts |
-//! | [`impair`] | a bad wire between two hosts: loss, delay, packets that overtake |
-//! | [`probe`] | one UDP datagram and its echo, and a spray over source ports |
-//! | [`enter`] | a stand-in for `ssh` that launchers use to enter a host |
-//! | [`priority`] | run a measurement above the other load of the machine, and count CPU |
+//! | `build` | a fabric: its configuration ([`config`]), and how it is built and removed ([`fabric`]) |
+//! | `programs` | programs in the hosts of a fabric ([`exec`], [`running`]) |
+//! | `faults` | faults ([`fault`], [`impair`]), counters of ports ([`status`]) and probes ([`probe`]) |
 //! | [`express`] | `srd up` in the hosts |
-//! | [`command`], [`running`], [`namespace`], [`random`] | running of programs; random numbers |
+//! | [`random`] | random numbers from a seed |
 //! | [`mod@requirements`] | missing requirements of this machine, and how to install them |
 //!
 //! Invariants: nothing is ever created or deleted outside of namespaces called `srdlab-<name>-...`;
@@ -36,17 +32,14 @@ pub mod random;
 pub mod requirements;
 mod sys;
 
-pub use faults::{counters, fault, impair, probe, status};
-
-pub use programs::{command, enter, exec, namespace, priority, running};
-
-pub use build::{address, config, fabric, guard, id, plan, state};
-
 pub use build::config::{ConfigError, FabricConfig};
 pub use build::fabric::{DownReport, Fabric};
 pub use build::guard::{DirectoryGuard, FabricGuard};
 pub use build::id::{Family, HostId, LinkId, Network};
+pub use build::{address, config, fabric, guard, id, plan, state};
 pub use faults::fault::{Faults, Lost};
 pub use faults::impair::Impairment;
 pub use faults::status::{PortKind, PortStatus, Status};
+pub use faults::{counters, fault, impair, probe, status};
+pub use programs::{command, enter, exec, namespace, priority, running};
 pub use requirements::{Missing, requirements};

@@ -46,16 +46,13 @@ mod primitives {
 }
 mod sys;
 
-pub use back_ends::{io, near, xdp};
-
-pub use interfaces::{link, raw, tap, tcx, tun};
-
 pub use back_ends::io::{
     IoStats, Notice, PacketIo, PollMode, Segments, SendOutcome, Undelivered, UnknownPollMode, Wait,
 };
 pub use back_ends::memory::{MemoryIo, MemoryNet, MemoryOptions};
 pub use back_ends::near::NearIo;
 pub use back_ends::udp::UdpIo;
+pub use back_ends::{io, near, xdp};
 pub use clock::Clock;
 pub use copies::Copied;
 pub use endpoints::endpoint::{
@@ -69,4 +66,5 @@ pub use endpoints::wake::IoWaker;
 pub use interfaces::datagrams::Datagrams;
 pub use interfaces::link::{Link, LocalAddress, detect_link_rate, local_addresses};
 pub use interfaces::tun::Tun;
+pub use interfaces::{link, raw, tap, tcx, tun};
 pub use key_file::{KeyFileError, read_key_file, read_key_file_of};

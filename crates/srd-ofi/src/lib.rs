@@ -31,22 +31,14 @@
 //!
 //! # Parts
 //!
-//! | module | what |
+//! | module | content |
 //! |---|---|
-//! | [`abi`] | libfabric's binary interface |
-//! | [`core`] | the calls of libfabric that the provider makes |
-//! | [`provider`] | what libfabric finds in the library |
-//! | [`settings`] `parameters` | the parameters `FI_SRD_*`, and their registration with libfabric |
-//! | [`service`] [`offers`] [`hints`] [`negotiate`] | capabilities, requests, and their match |
-//! | [`preferred`] [`order`] | choice of the interface; ordering guarantees between operations |
-//! | [`address`] | the form of addresses |
-//! | [`fabric`] [`domain`] [`vector`] [`endpoint`] | objects |
-//! | [`transfer`] [`arithmetic`] | operations of endpoints |
-//! | [`sink`] [`ledger`] [`failure`] | completions |
-//! | [`hosts`] [`handle`] | the endpoints that an object drives |
-//! | [`queue`] [`completion`] [`event`] [`counter`] | queues and counters |
-//! | [`region`] [`registration`] | registered memory |
-//! | [`entry`] | C calls to these objects, and back |
+//! | [`abi`], [`core`] | libfabric's binary interface, and the calls of libfabric that the provider makes |
+//! | [`entry`], [`provider`] | C calls to the objects, and back; the structure that libfabric finds in the library |
+//! | [`settings`], `parameters` | the parameters `FI_SRD_*`, and their registration with libfabric |
+//! | `requests` | capabilities, requests of applications, and their match |
+//! | `objects` | fabrics, domains, endpoints and memory, with the operations of endpoints |
+//! | `results` | completions, events and counters |
 //!
 //! # Safety and panics
 //!
@@ -67,15 +59,12 @@ mod requests;
 mod results;
 pub mod settings;
 
-pub use results::{completion, counter, event, failure, ledger, queue, sink};
-
+pub use entry::provider;
 pub use objects::{
     arithmetic, domain, endpoint, fabric, handle, hosts, region, registration, transfer, vector,
 };
-
 pub use requests::{address, hints, negotiate, offers, order, preferred, service};
-
-pub use entry::provider;
+pub use results::{completion, counter, event, failure, ledger, queue, sink};
 
 /// An error, as libfabric numbers it: positive, and returned negated.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

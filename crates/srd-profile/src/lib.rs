@@ -9,19 +9,15 @@
 //!                                                  replay: does it hold?
 //! ```
 //!
-//! | module | what |
+//! | module | content |
 //! |---|---|
 //! | [`live`], [`capture`] | packets of interfaces, of capture files |
-//! | [`profiler`] | the analysis of one interface |
-//! | `ladder`, [`rates`], [`flows`], [`tunnels`], [`connections`] | its parts |
-//! | `distinct`, `place`, `number` | counts of distinct values; location of an address; formatting of numbers |
-//! | [`needs`] | captured traffic, and its needs |
-//! | [`traffic`] | kinds of traffic |
+//! | `analysis` | from packets to the needs of the traffic ([`profiler`]) |
+//! | [`needs`], [`traffic`] | captured traffic with its needs, and its kinds |
 //! | [`choose`] | instance types, and the limit that each exceeds first |
 //! | [`advice`] | changes to make before paying |
 //! | [`replay`] | the same packets through the limits of one type |
-//! | [`report()`] | the full report |
-//! | [`text`], [`html`] | output for the user |
+//! | `output` | the full report ([`report()`]), as [`text`] and as [`html`] |
 #![forbid(unsafe_code)]
 
 pub mod advice;
@@ -36,10 +32,8 @@ pub mod replay;
 mod testing;
 pub mod traffic;
 
-pub use output::{html, text};
-
-pub use analysis::{connections, flows, profiler, rates, tunnels};
-
 pub use analysis::profiler::Profiler;
+pub use analysis::{connections, flows, profiler, rates, tunnels};
 pub use choose::Filter;
 pub use output::report::{Report, report};
+pub use output::{html, text};

@@ -57,9 +57,6 @@ pub mod stats;
 pub mod transmit;
 pub mod wire;
 
-pub use srd_crypto as crypto;
-pub use srd_crypto::time;
-
 pub use config::{ADDRESSES_MAX, Admission, Config, Protection, Spray};
 pub use endpoint::{Endpoint, PeerConfig};
 pub use error::{AddPeerError, ConfigError, DropReason, SendError};
@@ -68,6 +65,8 @@ pub use ids::{DatagramId, Entropy, Epoch, PeerId, Qpn};
 pub use node::{Node, SHARDS_MAX, shard_of};
 pub use queue_pairs::ReceiveBuffers;
 pub use secret::Secret;
+pub use srd_crypto as crypto;
+pub use srd_crypto::time;
 pub use stats::{PathReport, PeerStats, Stats};
 pub use time::{Duration, Instant};
 pub use transmit::{Ecn, PacketMeta, PacketRef, Transmit, TransmitBuf};

@@ -7,20 +7,12 @@
 //!   captures)                                    allowances (pure) -------------+           keep
 //! ```
 //!
-//! | module | what |
+//! | module | content |
 //! |---|---|
-//! | [`live`], [`mod@file`] | packets of interfaces, of capture files |
-//! | [`input`] | a file, pipe or standard input, decompressed, whose reads a signal ends |
-//! | [`source`] | an interface's packets: eBPF at tc, or a packet socket |
-//! | `link`, [`other`] | headers before IP, and unsupported packets |
-//! | [`read`], `tunnel`, [`arrival`] | parsing of packets for the analysis |
-//! | [`steady`] | steady times from a clock that may be set back |
-//! | [`watch`] | the analysis: `bins`, `find` bursts in them, `average` rates, [`timeline`] |
-//! | [`model`], `meters` | the limits, with the buckets and queues of `srd-card` |
-//! | [`sketch`] | the flows that carry the most bytes, in bounded memory |
-//! | [`allowances`] | assignment of the driver's counters to bursts |
-//! | [`session`], [`keep`] | all state of one interface; packets to be saved |
-//! | [`burst`], [`text`], `units`, [`html`], [`metrics`] | output for each kind of reader |
+//! | `sources` | packets of interfaces ([`live`]) and of capture files ([`mod@file`]), and their headers |
+//! | `analysis` | from arrivals to bursts ([`watch`]), compared with limits ([`model`]) |
+//! | [`session`] | all state of one interface |
+//! | `output` | output for each kind of reader: [`text`], [`html`], [`metrics`] |
 #![forbid(unsafe_code)]
 
 mod analysis;
@@ -28,14 +20,11 @@ mod output;
 pub mod session;
 mod sources;
 
-pub use output::{html, metrics, text};
-
-pub use analysis::{allowances, burst, meters, model, sketch, timeline, watch};
-
-pub use sources::{arrival, file, input, keep, live, other, read, source, steady};
-
 pub use analysis::burst::Burst;
 pub use analysis::model::Model;
 pub use analysis::watch::{Event, Settings, Watch};
+pub use analysis::{allowances, burst, meters, model, sketch, timeline, watch};
+pub use output::{html, metrics, text};
 pub use sources::arrival::{Arrival, Flow, PacketDirection, Tunnel};
+pub use sources::{arrival, file, input, keep, live, other, read, source, steady};
 pub use srd_card::Prefix;

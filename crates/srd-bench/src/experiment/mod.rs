@@ -5,27 +5,13 @@
 //! repetition runs them in the opposite order. The *programs* are the same in all variants, and
 //! only the addresses that they use differ.
 //!
-//! | module | what |
+//! | module | content |
 //! |---|---|
-//! | `variant` | the transports below the programs |
+//! | [`variant`] | the transports below the programs |
 //! | [`mod@run`] | cases, repetitions and variants in turn |
-//! | `result`, `distribution`, `counts` | figures, samples, and the summary of repetitions |
-//! | `programs` | required programs, and the output of a program |
-//! | `published` | figures that AWS published for the same experiments |
-//! | `cpu`, `pulse` | CPU time of a run, and delays that the machine caused |
-//! | `process` | memory and threads of one process |
-//! | `requests`, `frames`, `datagrams` | GET and SET load, video statistics, paced flows |
-//! | `elephants`, `changes` | long flows beside a measurement; conditions that change meanwhile |
-//! | `iperf` | iperf3 between two hosts |
-//! | `limit` | rate limit of one flow of a host |
-//! | `fetched` | programs from their registries, with checksums |
-//! | `machines` | host names, and `/etc/hosts`, for programs that look up their own host |
-//! | `hadoop` | HDFS, YARN and MapReduce |
-//! | `records` | Spark, Dask, Ray: sorts and joins |
-//! | `training` | data-parallel training, with JAX and with MPI |
-//! | `mpi` | MPI, over kernel TCP and over SRD |
+//! | `paths`, `faults`, `load`, `clusters` | the experiments, one in each module |
+//! | `measure` | load generators, and figures of results |
 //! | [`show`], [`mod@page`] | results as tables for a terminal, and as a page with charts |
-//! | the others | one experiment each |
 
 mod clusters;
 mod faults;
@@ -37,11 +23,10 @@ pub mod run;
 pub mod show;
 pub mod variant;
 
-pub use measure::{counts, distribution, programs, pulse, result};
-
 pub use clusters::fetched::{NotFetched, check_fetched, fetch, names as fetchable};
 pub use measure::programs::{MissingPrograms, Program};
 pub use measure::result::Outcome;
+pub use measure::{counts, distribution, programs, pulse, result};
 pub use run::run;
 pub use variant::Variant;
 
