@@ -33,26 +33,27 @@ use srd_guest::{
 };
 use srd_net::keys::SecretKey;
 
-/// Headers of IPv4 and UDP. The number of a packet follows them.
+/// Size in bytes of the IPv4 and UDP headers, which the number of the packet follows.
 const HEADERS: usize = 28;
 const NUMBER_AT: usize = OFFLOAD_BYTES + HEADERS;
 const FIRST_PORT: u16 = 1024;
-/// Addresses of the two hosts on the veth, which has this MTU.
+/// Addresses of the two hosts on the veth pair.
 const ADDRESSES: [&str; 2] = ["198.18.77.1", "198.18.77.2"];
+/// MTU of the veth pair in bytes.
 const MTU: &str = "9216";
-/// Packets between two readings of the clock.
+/// Number of packets between two readings of the clock.
 const LOOK_EVERY: u64 = 64;
-/// Both cards look up the other's interface when they see the first packet. All others follow after
-/// this time.
+/// Time between the first packet and all further packets. In this time each card queries its
+/// directory for the other card's interface.
 const PAUSE: Duration = Duration::from_millis(200);
 
-/// Parameters of a measurement.
+/// Parameters of a measurement: number of flows, duration, size of packets in bytes, and rate.
 #[derive(Clone, Copy)]
 struct Parameters {
     flows: u16,
     seconds: u64,
     bytes: u16,
-    /// 0: as many as the card takes.
+    /// Rate at which packets are sent; 0: as many as the card takes.
     packets_per_second: u64,
 }
 
@@ -60,22 +61,23 @@ struct Parameters {
 #[derive(Clone, Copy, Default)]
 struct Counted {
     packets: u64,
-    /// Packets that arrived after a later one of their flow, or twice.
+    /// Packets that arrived after a later packet of their flow, or a second time.
     late: u64,
     /// Packets that differ from those that were sent.
     wrong: u64,
-    /// Duration of these packets, and the time during which the thread had a core.
+    /// Duration of the measurement in seconds, without the first packet and the pause after it.
     seconds: f64,
+    /// Seconds of this duration for which the thread ran on a core.
     core_seconds: f64,
 }
 
-/// Clock of a measurement, from the first packet on.
+/// Clock of a measurement.
 struct Timer {
     began: Instant,
     core: f64,
 }
 
-/// Seconds during which this thread has had a core.
+/// Returns the seconds for which this thread has run on a core.
 fn core_seconds() -> f64 {
     let text = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
     let ns = text.split(' ').next().and_then(|ns| ns.parse::<f64>().ok());
@@ -108,7 +110,7 @@ fn template(flow: u16, bytes: u16) -> Vec<u8> {
     frame
 }
 
-/// The sending guest, which takes the flows in turns.
+/// The sending guest, which sends packets of its flows in turn.
 struct Source {
     wanted: Parameters,
     templates: Vec<Vec<u8>>,
@@ -125,7 +127,7 @@ struct Source {
 }
 
 impl Source {
-    /// Returns the packets that may be sent now.
+    /// Returns the number of packets that may be sent before the clock is read again.
     fn look(&mut self) -> u64 {
         let Some(first_at) = self.first_at else {
             self.first_at = Some(Instant::now());
@@ -181,7 +183,7 @@ impl MemoryGuest for Source {
 /// The receiving guest.
 struct Sink {
     templates: Vec<Vec<u8>>,
-    /// Lowest number that the next packet of each flow has, if packets arrive in order.
+    /// For each flow, the smallest number that its next packet has if packets arrive in order.
     next: Vec<u64>,
     timer: Option<Timer>,
     counted: Counted,
@@ -189,7 +191,8 @@ struct Sink {
 }
 
 impl Sink {
-    /// The flow of a packet and its number; `None` if the packet differs from those that were sent.
+    /// Returns the flow of a packet and its number; `None` if the packet differs from the packets
+    /// that were sent.
     fn read(&self, frame: &[u8]) -> Option<(usize, u64)> {
         let port = frame.get(OFFLOAD_BYTES + 20..OFFLOAD_BYTES + 22)?;
         let flow = usize::from(u16::from_be_bytes([port[0], port[1]]).checked_sub(FIRST_PORT)?);
@@ -231,7 +234,7 @@ impl Drop for Sink {
     }
 }
 
-/// A key in hexadecimal digits.
+/// Returns a key as hexadecimal digits.
 fn hex(key: &[u8; 32]) -> String {
     key.iter().map(|byte| format!("{byte:02x}")).collect()
 }

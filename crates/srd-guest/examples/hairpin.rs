@@ -1,11 +1,11 @@
 //! Two interfaces of one card, each behind a vhost-user socket, and the whole pipeline between
-//! them: the packet rate of a card without other ports. The loop does what
-//! `srd card up --busy-poll` does, without the service around it.
+//! them: the packet rate of a card without other ports. The loop works as that of
+//! `srd card up --poll spin`, without the rest of the card's process.
 //!
 //! `cargo run --release -p srd-guest --example hairpin -- A.sock B.sock` prints the hardware
-//! addresses of both interfaces (10.0.1.10 and 10.0.1.20), then the packets that each interface was
-//! given in every second. An interface `tun:NAME` is a TUN device of that name; `hairpin tun:NAME`
-//! alone writes packets of 64 bytes into one as fast as it can, without a card.
+//! addresses of both interfaces (10.0.1.10 and 10.0.1.20), then, in every second, the number of
+//! packets that each interface was given. An interface `tun:NAME` is a TUN device of that name;
+//! `hairpin tun:NAME` alone writes packets of 64 bytes into one as fast as it can, without a card.
 
 mod cloud;
 
@@ -25,10 +25,11 @@ use srd_vhost::{Device, Frame};
 use srd_vpc::compile::Rules;
 use srd_vpc::judge::Service;
 
-/// Frames of one device in one turn; the card takes at most `TOGETHER` of them at once.
+/// Maximum number of frames that are read from one device before the next device is read.
 const BURST: usize = 64;
+/// Maximum number of frames that the card processes together.
 const TOGETHER: usize = 16;
-/// Turns between two polls of the front ends.
+/// Number of passes of the loop between two polls of the front ends.
 const TURNS: u32 = 64;
 
 enum End {

@@ -11,15 +11,16 @@ pub struct WrongSettings(pub(crate) String);
 pub struct Missing(pub(crate) String);
 
 impl WrongSettings {
-    /// An error in settings. If the settings could not be checked because something is missing, the
-    /// error stays [`Missing`].
+    /// Converts an error that was found in settings. If the settings could not be checked because a
+    /// program or a privilege is missing, the error stays [`Missing`].
     pub(crate) fn of(error: anyhow::Error) -> anyhow::Error {
         if error.is::<Missing>() { error } else { Self(format!("{error:#}")).into() }
     }
 }
 
 impl Missing {
-    /// A program that cannot be run, and the packages that contain it.
+    /// Returns the error for a program that cannot be run. `packages`: the packages that contain
+    /// it.
     pub(crate) fn program(name: &str, packages: &str) -> Self {
         Self(format!("`{name}` cannot be run: apt-get install {packages}"))
     }

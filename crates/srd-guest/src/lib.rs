@@ -52,5 +52,5 @@ pub use traffic::transport::{
     HostOptions, PATHS_DEFAULT, PORT_DEFAULT, Protection, TransportOptions,
 };
 
-/// Default socket of the service.
+/// Default path of the card's control socket.
 pub const SOCKET_DEFAULT: &str = "/run/srd-card/card.sock";

@@ -1,8 +1,8 @@
 //! The loop that moves packets and applies requests.
 //!
 //! One thread reads the devices of all instances, each for its share of the time
-//! ([`crate::traffic::turns`]), and hands frames to the card. Requests are applied between two rounds of
-//! turns, so that a change of rules is complete before its answer is sent.
+//! ([`crate::turns`]), and hands frames to the card. Requests are applied between such reads, so
+//! that a change of rules is complete before its answer is sent.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -49,15 +49,17 @@ use crate::traffic::turns::{Turns, raise_descriptors};
 
 /// Longest pause of the loop: expired flows are freed at this interval.
 const PAUSE_MAX: Duration = Duration::from_millis(500);
-/// Steps of that work, of all instances together, before other work: some 100 us.
+/// Maximum number of steps of the search for expired flows, of all instances together, before the
+/// loop does other work. They take about 100 us.
 const EXPIRE_WORK: u32 = 1000;
 
 impl Service {
-    /// Reads the file, makes the instances of this host, and listens.
+    /// Reads the VPC's file, starts the instances of this host, and listens at the control socket.
     ///
     /// # Errors
-    /// The file is wrong, a privilege or a program is missing, or another object is in the way.
-    /// Objects that were already created are removed again.
+    /// An error if the file is wrong, if a privilege or a program is missing, or if an object
+    /// cannot be created because another one with its name exists. Objects that were already
+    /// created are removed.
     pub fn open(options: Options) -> Result<Self> {
         raise_descriptors();
         let vpc = options.vpc()?;
@@ -157,7 +159,8 @@ impl Service {
         Ok(service)
     }
 
-    /// Opens the sockets that need privileges and do not have to be removed at the end.
+    /// Opens the sockets that this process opens itself while it has privileges: those to other
+    /// hosts, and the port for figures.
     #[allow(clippy::type_complexity)] // two things
     fn open_ports(options: &Options) -> Result<(Option<Transport>, Option<srd_http::Listener>)> {
         let metrics = options.metrics.as_ref().map(metrics::listen).transpose()?;
@@ -177,15 +180,15 @@ impl Service {
         }
     }
 
-    /// Returns a handle that ends this service from another thread.
+    /// Returns a handle with which another thread ends the card.
     pub fn stopper(&self) -> Stopper {
         self.stopper.clone()
     }
 
-    /// Moves packets and applies requests until it is stopped.
+    /// Moves packets and applies requests until the card is stopped or handed over.
     ///
     /// # Errors
-    /// Waiting fails.
+    /// An error if the wait for packets fails.
     pub fn run(&mut self) -> Result<Ended> {
         let ended = self.turn();
         self.publisher.end();
@@ -205,7 +208,8 @@ impl Service {
             let now = clock::now();
             self.obey(now);
             if self.is_handed_over {
-                // Packets, including those that wait for a limit, belong to another process now.
+                // Packets, including those that wait for a limit, now belong to the process that
+                // has taken over.
                 return Ok(());
             }
             self.take_turns(now);
@@ -219,7 +223,7 @@ impl Service {
             self.write_logs();
             self.publish(now);
             if self.expire_at <= now {
-                // The rest of this work follows after the next round of turns.
+                // If entries are left to check, the next pass of the loop continues.
                 if self.card.expire(now, EXPIRE_WORK) {
                     self.gateways.transport.iter_mut().for_each(Transport::look);
                     self.follow_mtu();
@@ -244,7 +248,8 @@ impl Service {
             std::thread::yield_now();
             return Ok(());
         }
-        // Each device has to be prepared: a ready one must not prevent notifications of the others.
+        // Each device has to be prepared, even if another one is ready already. Otherwise its
+        // notifications would stay off.
         let mut ready = false;
         for port in &self.sockets {
             ready |= self.devices.get_mut(port).is_some_and(Port::rest);
@@ -279,7 +284,7 @@ impl Service {
         }
     }
 
-    /// Starts connecting to front ends that listen.
+    /// Begins to connect the vhost-user devices that need a connection to front ends that listen.
     fn join_fronts(&mut self) {
         for port in &self.sockets {
             let Some(device) = self.devices.get_mut(port) else { continue };

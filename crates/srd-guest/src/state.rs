@@ -1,4 +1,4 @@
-//! State of the loop.
+//! State of the loop that moves packets and applies requests.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{Ipv4Addr, SocketAddr};
@@ -35,31 +35,36 @@ use crate::traffic::outside::Shares;
 use crate::traffic::transport::{Received, TransportOptions};
 use crate::traffic::turns::Turns;
 
-/// Settings of a service.
+/// Settings of a card.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// The file of these settings, which can be read again.
+    /// The file that these settings come from, which can be read again; `None` if they come from
+    /// the command line.
     pub config: Option<PathBuf>,
     /// The VPC's file; without it, EC2's default VPC.
     pub file: Option<PathBuf>,
-    /// The name of this host in the file. Instances without a host are here.
+    /// The name of this host in the VPC's file. Instances for which the file names no host run on
+    /// this host.
     pub host: String,
-    /// The divisor of all rates.
+    /// The number by which all rates of instance types are divided.
     pub scale: u32,
     /// Time that a full stock of credits lasts at the peak rate, in seconds.
     pub credits_s: u32,
     /// Whether the network of this machine plays the role of the internet.
     pub internet: bool,
-    /// Whether that internet carries private addresses; the real one does not.
+    /// Whether the network that plays the role of the internet carries private addresses; the real
+    /// internet does not.
     pub internet_private: bool,
-    /// The transport to other hosts, if there are any.
+    /// Options of the transport to other hosts; `None` if there are no other hosts.
     pub transport: Option<TransportOptions>,
-    /// The socket for requests.
+    /// Path of the control socket.
     pub socket: PathBuf,
-    /// Instances whose interfaces are sockets of vhost-user, by name. The primary interface is at
-    /// this path; the path of another one ends with its device's name.
+    /// Instances whose interfaces are vhost-user sockets, with the path of the primary interface's
+    /// socket. For each other interface, the name of its device is appended to this path, as in
+    /// `PATH.ens6`.
     pub vhost_user: BTreeMap<String, PathBuf>,
-    /// The subset of `vhost_user` whose front ends listen, so that the card connects.
+    /// Names of instances in `vhost_user` whose front ends listen at the sockets, so that the card
+    /// connects to them.
     pub vhost_user_client: BTreeSet<String>,
     /// Method of waiting for packets.
     pub poll: PollMode,
@@ -71,12 +76,13 @@ pub struct Options {
 }
 
 impl Options {
-    /// Returns the cloud of these settings.
+    /// Reads the VPC that these settings name.
     pub(crate) fn vpc(&self) -> Result<Vpc> {
         Vpc::read(self.file.as_deref(), &self.host, self.internet_private)
     }
 
-    /// Whether the front ends of an instance listen, and its devices connect.
+    /// Whether the front ends of an instance listen at its vhost-user sockets, so that the card
+    /// connects to them.
     pub(crate) fn joins(&self, name: &str) -> bool {
         self.vhost_user_client.contains(name) && self.vhost_user.contains_key(name)
     }
@@ -85,7 +91,7 @@ impl Options {
 /// Options of figures over HTTP.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Metrics {
-    /// The address and port.
+    /// The address and port at which figures are served.
     pub listen: SocketAddr,
     /// Whether other machines may send requests.
     pub allow_remote: bool,
@@ -93,16 +99,17 @@ pub struct Metrics {
     pub host_names: Vec<String>,
 }
 
-/// Reason for the end of a service.
+/// Reason for the end of a card's process.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Ended {
-    /// The service was stopped.
+    /// The card was stopped.
     Stopped,
-    /// Another process continues with all objects of the service.
+    /// Another process continues with all objects of the card.
     HandedOver,
 }
 
-/// A service. It owns namespaces, devices and rules, and gives them back when it is dropped.
+/// A running card. It owns namespaces, devices and packet rules, and removes them when it is
+/// dropped.
 pub struct Service {
     pub(crate) options: Options,
     pub(crate) vpc: Vpc,
@@ -118,13 +125,14 @@ pub struct Service {
     pub(crate) held: BTreeSet<PortId>,
     /// Devices that were deleted.
     pub(crate) gone: LostDevices,
-    /// The delay of the loop.
+    /// The delay with which the loop reads packets.
     pub(crate) late: Late,
-    /// The shares of the sources outside of this host in a turn.
+    /// The order in which one turn of the loop reads packets of the internet's side and of other
+    /// hosts.
     pub(crate) shares: Shares,
-    /// Interfaces at sockets of vhost-user.
+    /// Interfaces that are vhost-user sockets.
     pub(crate) sockets: Vec<PortId>,
-    /// The order in which packets are read.
+    /// The order in which the loop reads packets of the instances.
     pub(crate) turns: Turns,
     pub(crate) gateways: Gateways,
     /// Memory for packets from other hosts.
@@ -136,15 +144,15 @@ pub struct Service {
     pub(crate) wake: Arc<OwnedFd>,
     pub(crate) stopper: Stopper,
     pub(crate) metrics: Option<srd_http::Server>,
-    /// Whether another process continues with all objects of this one.
+    /// Whether another process continues with all objects of this process.
     pub(crate) is_handed_over: bool,
     pub(crate) expire_at: Instant,
     /// Time of the last read of a frame.
     pub(crate) moved_at: Instant,
     pub(crate) began: Instant,
-    /// Destination of the figures.
+    /// Publishes figures for the threads that read them.
     pub(crate) publisher: Publisher,
-    /// The helper. This field is dropped last.
+    /// The connection to the helper, the process with privileges. This field is dropped last.
     pub(crate) helper: Ending,
 }
 
@@ -154,18 +162,18 @@ impl std::fmt::Debug for Service {
     }
 }
 
-/// The instances by name, and the public addresses of NAT gateways.
+/// The instances on this host by name, and the public addresses of NAT gateways.
 #[derive(Debug, Default)]
 pub(crate) struct Guests {
     pub(crate) by_name: BTreeMap<String, Running>,
-    /// Instances that were left out because of programs in their namespaces. Each change of the
-    /// rules tries them again.
+    /// Instances that could not be started because of programs in their namespaces. Each change of
+    /// the rules tries to start them again.
     pub(crate) left_out: BTreeSet<String>,
     pub(crate) nat_publics: BTreeMap<NatGatewayId, Ipv4Addr>,
 }
 
 impl Guests {
-    /// The instance with an interface, and its name.
+    /// Returns the instance that has this interface, and its name.
     pub(crate) fn of_port(&self, port: PortId) -> Option<(&str, &Running)> {
         let has = |running: &Running| running.interfaces.iter().any(|(of, ..)| *of == port);
         let mut all = self.by_name.iter();
@@ -177,7 +185,7 @@ impl Guests {
 #[derive(Debug)]
 pub(crate) struct Running {
     pub(crate) id: InstanceId,
-    /// `None` if its interfaces are sockets.
+    /// The namespace of the instance; `None` if its interfaces are vhost-user sockets.
     pub(crate) namespace: Option<Namespace>,
     pub(crate) profile: Profile,
     pub(crate) interfaces: Vec<(PortId, EniId, Device)>,

@@ -24,8 +24,8 @@ impl Service {
     }
 }
 
-/// Whether mounts below `/run/netns` stay in this mount namespace. It receives mounts of another
-/// namespace (`master`), and passes none on.
+/// Whether mounts below `/run/netns` are invisible outside of this mount namespace, which receives
+/// mounts from another one (`master`) and propagates none.
 fn are_hidden(mountinfo: &str) -> bool {
     let mounts = mountinfo.lines().filter_map(|line| {
         let mut fields = line.split(' ').skip(4);

@@ -1,4 +1,4 @@
-//! State while a file is read: its text, and the names and objects read so far.
+//! The state of reading a file: its text, and the names and objects that have been read so far.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -24,7 +24,7 @@ pub(crate) struct Build<'a> {
     pub(crate) subnet_blocks: Taken<SubnetId>,
     /// Addresses and delegated prefixes of interfaces.
     pub(crate) addresses: Taken<EniId>,
-    /// Interface at each device index of an instance.
+    /// The interface at each device index of each instance.
     pub(crate) devices: BTreeMap<(InstanceId, u8), EniId>,
 }
 
@@ -47,8 +47,8 @@ impl Build<'_> {
         self.names.name(Kind::Interface, id.0).unwrap_or_default()
     }
 
-    /// Collects the names of all objects first, so that objects may refer to each other in any
-    /// order.
+    /// Collects the names of all objects. It runs before any object is created, so that objects may
+    /// refer to each other in any order.
     pub(crate) fn name_all(&mut self, document: &Document) -> Result<()> {
         fn all<T>(build: &mut Build<'_>, kind: Kind, named: &Named<T>) -> Result<()> {
             for name in named.keys() {
@@ -79,7 +79,8 @@ impl Build<'_> {
         all(self, Kind::DhcpOptions, &document.dhcp_options)
     }
 
-    /// Checks a name: it has to fit between the spaces of a phrase, and on a command line.
+    /// Checks the characters and the length of a name, which has to be one word of a phrase and of
+    /// a command line.
     pub(crate) fn check_name(&self, name: &Spanned<String>) -> Result<()> {
         let text = name.as_ref();
         let good = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
@@ -103,12 +104,12 @@ impl Build<'_> {
         self.error(span, wrong.what, wrong.remedy)
     }
 
-    /// Returns the number of the object with this name.
+    /// Returns the number in the identifier of the object with this name.
     pub(crate) fn find(&self, kind: Kind, name: &Spanned<String>) -> Result<u64> {
         self.find_at(kind, name.as_ref(), name.span())
     }
 
-    /// Returns the number of an object whose name is part of a phrase.
+    /// Returns the number in the identifier of an object whose name is part of a phrase at `span`.
     pub(crate) fn find_at(&self, kind: Kind, name: &str, span: Range<usize>) -> Result<u64> {
         self.names.number(kind, name).ok_or_else(|| {
             let word = kind.word();

@@ -10,10 +10,10 @@ use super::build::{Build, Result};
 use super::document::Document;
 use super::names::Kind;
 
-/// Largest number of resolvers of a set, and of time servers of one address family: the limit of
-/// EC2.
+/// Largest number of resolvers, and of time servers, of one address family in a set of DHCP
+/// options: the limit of EC2.
 const SERVERS_MAX: usize = 4;
-/// EC2's name for the cloud's own resolver.
+/// The word by which EC2 names the cloud's own resolver in a list of resolvers.
 const OWN: &str = "AmazonProvidedDNS";
 
 pub(crate) fn build(build: &mut Build<'_>, document: &Document) -> Result<()> {

@@ -5,9 +5,10 @@ use std::collections::BTreeMap;
 use serde::Deserialize;
 use toml::Spanned;
 
-/// An optional key, with its position in the file.
+/// The value of an optional key, with its position in the file; `None` if the file does not contain
+/// the key.
 pub(crate) type Maybe<T> = Option<Spanned<T>>;
-/// Objects of one kind by name.
+/// TOML tables of one kind of object, by the object's name, with their positions in the file.
 pub(crate) type Named<T> = BTreeMap<Spanned<String>, Spanned<T>>;
 
 #[derive(Debug, Default, Deserialize)]

@@ -271,7 +271,7 @@ fn tracking(build: &Build<'_>, table: &InterfaceTable) -> Result<TrackingSpec> {
     })
 }
 
-/// Returns a locally administered MAC address that follows from the interface's identifier.
+/// Returns a locally administered MAC address, derived from the interface's identifier.
 fn mac(id: EniId) -> [u8; 6] {
     let [.., a, b, c, d, e] = id.0.to_be_bytes();
     [0x02, a, b, c, d, e]

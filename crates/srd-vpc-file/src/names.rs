@@ -35,7 +35,8 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// Returns the word for the kind in tables and messages.
+    /// Returns the word for the kind in the file's tables and in messages, for example
+    /// `route_table`.
     pub fn word(self) -> &'static str {
         match self {
             Self::Vpc => "vpc",
@@ -70,18 +71,18 @@ pub struct Names {
 }
 
 impl Names {
-    /// Returns the number of the object with this name.
+    /// Returns the number in the identifier of the object with this name.
     pub fn number(&self, kind: Kind, name: &str) -> Option<u64> {
         self.numbers.get(&(kind, name.to_owned())).copied()
     }
 
-    /// Returns the name of the object with this number.
+    /// Returns the name of the object whose identifier has this number.
     pub fn name(&self, kind: Kind, number: u64) -> Option<&str> {
         self.taken.get(&(kind, number)).map(String::as_str)
     }
 
-    /// Adds the name of an object that is in no file. If the name or the number is already in use,
-    /// nothing changes.
+    /// Adds the name and number of an object that no file contains, such as an instance of
+    /// `srd run`. If the name or the number is already in use, nothing changes.
     pub fn give(&mut self, kind: Kind, name: &str, number: u64) {
         if self.number(kind, name).is_none() && self.name(kind, number).is_none() {
             self.numbers.insert((kind, name.to_owned()), number);
@@ -89,7 +90,8 @@ impl Names {
         }
     }
 
-    /// Adds a name, and returns its number, which is unique among objects of the same kind.
+    /// Adds the name of an object, and returns the number of its identifier, which is unique among
+    /// objects of the same kind.
     pub(crate) fn add(&mut self, kind: Kind, name: &str) -> u64 {
         let mut number = hash(kind, name);
         while self.taken.contains_key(&(kind, number)) {
@@ -100,7 +102,8 @@ impl Names {
         number
     }
 
-    /// Returns the name of this kind that is most similar to an unknown name.
+    /// Returns the name of this kind that is most similar to an unknown name; `None` if no name is
+    /// similar.
     pub(crate) fn similar(&self, kind: Kind, wrong: &str) -> Option<&str> {
         let length = wrong.chars().count();
         let most = |name: &str| name.len().max(3) / 3; // names have one byte for each character

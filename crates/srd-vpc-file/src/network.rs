@@ -13,7 +13,7 @@ use super::document::{AclTable, Document, GroupTable, VpcTable};
 use super::names::{Kind, hash};
 use super::phrase::{self, AddressSet};
 
-/// Largest number of a cloud's blocks of one address family: the limit of EC2.
+/// Largest number of address blocks of one family in a cloud: the limit of EC2.
 const BLOCKS_MAX: usize = 50;
 /// Largest number of entries of an access control list in one direction: the limit of EC2.
 const ENTRIES_MAX: usize = 40;
@@ -75,7 +75,8 @@ fn vpcs(build: &mut Build<'_>, document: &Document) -> Result<()> {
     Ok(())
 }
 
-/// Returns a cloud, and creates its main route table, default list and default group.
+/// Returns a cloud, and reserves identifiers for its main route table, its default access control
+/// list and its default group.
 fn vpc(build: &mut Build<'_>, name: &Spanned<String>, table: &VpcTable) -> Result<Vpc> {
     let (mut ipv4, mut ipv6): (Vec<Ipv4Net>, Vec<Ipv6Net>) = (Vec::new(), Vec::new());
     for text in &table.cidr {
@@ -114,7 +115,7 @@ fn vpc(build: &mut Build<'_>, name: &Spanned<String>, table: &VpcTable) -> Resul
     let options = table.dhcp_options.as_ref();
     let options = options.map(|name| build.find(Kind::DhcpOptions, name)).transpose()?;
     let dhcp_options = options.map(DhcpOptionsId);
-    // Names of these hidden objects contain a space, so no table can have them.
+    // The names of the default objects contain a space, so no table of the file can have them.
     let hidden = format!("{} default", name.as_ref());
     Ok(Vpc {
         name: name.as_ref().clone(),
@@ -435,8 +436,8 @@ fn subnet_blocks(
     Ok((ipv4, Some(ipv6)))
 }
 
-/// Counts the rules of a group. A prefix list counts as many rules as its largest number of
-/// entries.
+/// Counts the rules of a group in one direction and for one address family. A rule that names a
+/// prefix list counts as many rules as the list's largest number of entries.
 fn rules_of(build: &Build<'_>, group: &Group, egress: bool, ipv4: bool) -> usize {
     let rules = group.rules.iter().filter(|rule| rule.egress == egress);
     let count = |rule: &GroupRule| match rule.peer {
@@ -452,7 +453,8 @@ fn rules_of(build: &Build<'_>, group: &Group, egress: bool, ipv4: bool) -> usize
     rules.map(count).sum()
 }
 
-/// Checks the quotas of EC2.
+/// Checks EC2's quotas for the rules of a group, and for the groups of an interface times their
+/// rules.
 pub(crate) fn check_quotas(build: &Build<'_>, document: &Document) -> Result<()> {
     let fullest = |group: &Group| {
         let sides = [(false, true), (false, false), (true, true), (true, false)];

@@ -16,7 +16,7 @@ use super::phrase;
 const DIRECTORY_BYTES_MAX: usize = 1024;
 /// Largest number of rules of a mirror filter: the limit of EC2.
 const RULES_MAX: usize = 10;
-/// Largest number of sessions of one source: the limit of EC2.
+/// Largest number of mirror sessions of one source interface: the limit of EC2.
 const SESSIONS_MAX: usize = 3;
 /// Largest VXLAN network identifier, which has 24 bits.
 const VNI_MAX: u32 = 0xff_ffff;

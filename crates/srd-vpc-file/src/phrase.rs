@@ -23,7 +23,7 @@ pub(crate) struct Wrong {
 
 type Result<T> = std::result::Result<T, Wrong>;
 
-/// The other side of a rule, by name.
+/// The remote addresses of a rule, or the destination of a route, as the phrase names them.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum AddressSet<'a> {
     Block(IpNet),
@@ -31,7 +31,7 @@ pub(crate) enum AddressSet<'a> {
     List(&'a str),
 }
 
-/// Target of a route, by name.
+/// Target of a route, as the phrase names it.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Target<'a> {
     Blackhole,
@@ -166,7 +166,7 @@ pub(crate) fn route(text: &str) -> Result<(AddressSet<'_>, Target<'_>, bool)> {
     Ok((destination, target, propagated))
 }
 
-/// Parses a block. Bits after the prefix are set to zero, as EC2 does.
+/// Parses a block of addresses. Bits after the prefix are set to zero, as EC2 sets them.
 pub(crate) fn block(text: &str) -> Result<IpNet> {
     let wrong = |_| Wrong { what: format!("`{text}` is no block of addresses"), remedy: BLOCK };
     text.parse::<IpNet>().map(|block| block.trunc()).map_err(wrong)
@@ -188,8 +188,8 @@ fn traffic(words: &[&str]) -> Result<Traffic> {
         ["icmpv6", kind] => Ok(Traffic::Icmpv6(Some(byte(kind)?), None)),
         ["icmpv6", kind, code] => Ok(Traffic::Icmpv6(Some(byte(kind)?), Some(byte(code)?))),
         ["protocol", number] => match byte(number)? {
-            // These protocols have names. A rule by number would never match them, because packets
-            // of these protocols are matched by ports or types.
+            // TCP, UDP and ICMP have their own kinds of traffic. A rule by number would never match
+            // them, because their packets are matched by ports or types.
             6 => Ok(Traffic::Tcp(0, u16::MAX)),
             17 => Ok(Traffic::Udp(0, u16::MAX)),
             1 => Ok(Traffic::Icmp(None, None)),

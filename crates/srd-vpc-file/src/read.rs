@@ -1,5 +1,4 @@
-//! Reads a file, and creates its objects in an order in which each object comes after those that it
-//! refers to.
+//! Reads a file, and creates each object after the objects to which it refers.
 
 use std::io::Read;
 use std::path::Path;
@@ -15,12 +14,12 @@ use super::{dhcp, edges, machines, network, observe};
 /// Largest size of a file in bytes.
 pub const FILE_BYTES_MAX: u64 = 64 << 20;
 
-/// A file that was read.
+/// The contents of a `vpc.toml` that was read.
 #[derive(Debug, Clone)]
 pub struct VpcFile {
     /// Objects of the file.
     pub world: World,
-    /// Names of the objects.
+    /// Names of the objects, and the numbers of their identifiers.
     pub names: Names,
 }
 

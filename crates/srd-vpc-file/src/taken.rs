@@ -1,7 +1,7 @@
 //! Addresses in use in each cloud: ranges that do not overlap, with their owners.
 //!
-//! A look-up takes time in the logarithm of the number of ranges, so the time for a file of any
-//! size is about linear in its bytes.
+//! The time of a look-up grows with the logarithm of the number of ranges, so the time for a file
+//! is about linear in its size.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;

@@ -13,7 +13,8 @@ use crate::{Kind, VpcFile};
 
 /// An example address that stands for the internet.
 const OUTSIDE: IpAddr = IpAddr::V4(Ipv4Addr::new(203, 0, 113, 1));
-/// A list that admits fewer ports than this is meant for services, not for answers.
+/// Smallest number of ports for which a warning is given. An access control list that admits fewer
+/// ports probably admits services, not answers.
 const PORTS_MIN: u32 = 1024;
 
 /// Returns warnings about valid contents that are probably mistakes: one sentence each, with a
@@ -30,8 +31,8 @@ fn name(file: &VpcFile, kind: Kind, id: u64) -> String {
     format!("{} {}", kind.word(), file.names.name(kind, id).unwrap_or("?"))
 }
 
-/// Returns warnings about lists that admit answers to only part of the ports that clients or
-/// gateways use.
+/// Returns warnings about access control lists that admit answers to only part of the ports that
+/// clients or NAT gateways use.
 fn answers(file: &VpcFile) -> Vec<String> {
     let world = &file.world;
     let mut all = Vec::new();
@@ -120,8 +121,8 @@ pub fn ranges(all: &[(u16, u16)]) -> String {
     all.join(", ")
 }
 
-/// Returns warnings about rules of these groups that name a group that they may not name. EC2 calls
-/// such rules stale.
+/// Returns warnings about rules of these groups that name a group of a cloud that is not peered.
+/// EC2 calls such rules stale.
 pub fn stale_rules(file: &VpcFile, groups: &[GroupId]) -> Vec<String> {
     let world = &file.world;
     let mut all = Vec::new();

@@ -1,4 +1,4 @@
-//! A judgement as text, with one line for each step.
+//! The evaluation of a packet as text, with one line for each step.
 
 use std::fmt::Display;
 
@@ -10,12 +10,12 @@ use srd_vpc::object::{RulePeer, Target, Traffic};
 
 use crate::{Kind, VpcFile};
 
-/// One step, as text for people and for programs.
+/// One step of a packet's evaluation, as text for people and for programs.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct StepRecord {
     /// The table or gateway that decided.
     pub at: String,
-    /// Its decision.
+    /// The decision of the table or gateway.
     pub says: String,
     /// Whether the packet passed this step.
     pub passes: bool,
@@ -24,14 +24,15 @@ pub struct StepRecord {
 /// Returns the text for an object: its kind, name and identifier.
 fn named(file: &VpcFile, kind: Kind, number: u64, id: impl Display) -> String {
     match file.names.name(kind, number) {
-        // A hidden object of a cloud, for which the file has no table.
+        // The main route table, default list or default group of a cloud, for which the file has no
+        // table.
         Some(name) if name.contains(' ') => format!("{} of {name} ({id})", kind.word()),
         Some(name) => format!("{} {name} ({id})", kind.word()),
         None => id.to_string(),
     }
 }
 
-/// Returns the steps of a judgement, in order.
+/// Returns the steps of a packet's evaluation as text, in order.
 pub fn lines(file: &VpcFile, judgement: &Judgement) -> Vec<StepRecord> {
     judgement.steps.iter().map(|step| line(file, step)).collect()
 }
@@ -143,7 +144,7 @@ pub fn target_text(file: &VpcFile, target: Target) -> String {
     }
 }
 
-/// Returns a rule in the form of a file: `tcp 443 from group web`.
+/// Returns a rule as `vpc.toml` writes it, for example `tcp 443 from group web`.
 pub fn rule_text(
     file: &VpcFile,
     group: srd_vpc::id::GroupId,
@@ -166,7 +167,7 @@ pub fn rule_text(
     format!("{} {word} {peer}", traffic_text(rule.traffic))
 }
 
-/// Returns traffic in the form of a file: `tcp 443`.
+/// Returns traffic as `vpc.toml` writes it, for example `tcp 443`.
 pub fn traffic_text(traffic: Traffic) -> String {
     let ports = |name: &str, first: u16, last: u16| match (first, last) {
         (0, u16::MAX) => name.to_owned(),
@@ -188,7 +189,7 @@ pub fn traffic_text(traffic: Traffic) -> String {
     }
 }
 
-/// Returns the text for the verdict.
+/// Returns the text for the verdict on a packet.
 pub fn verdict(file: &VpcFile, judgement: &Judgement) -> String {
     match judgement.verdict {
         Verdict::Delivered(id) => {

@@ -18,7 +18,8 @@ use std::hint::black_box;
 use std::sync::Arc;
 use std::time::Instant;
 
-/// Interfaces of each host: 50,000 interfaces are on 500 hosts.
+/// Number of interfaces on each host if no argument changes it, so that 50,000 interfaces are on
+/// 500 hosts.
 const OF_HOST: u32 = 100;
 const INTERFACES: [u32; 3] = [1_000, 10_000, 50_000];
 const RULES: u16 = 1_000;
@@ -96,8 +97,8 @@ fn cloud_of(interfaces: u32, of_host: u32) -> Vec<String> {
     lines
 }
 
-/// Measures one more member of a group that all hosts name, and of a group that every fiftieth host
-/// names.
+/// Measures the addition of one member to a group that rules of all hosts name, and to a group that
+/// rules of every fiftieth host name.
 fn change(
     cloud: &World,
     directory: &mut Directory,

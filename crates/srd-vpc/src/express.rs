@@ -64,8 +64,9 @@ pub fn between(from: ExpressSpec, to: ExpressSpec, inner: &Inner) -> Result<(), 
     }
 }
 
-/// Returns whether a packet of an interface with this judgement uses SRD; `None` if the packet
-/// reaches no interface and leaves by no gateway.
+/// Returns whether a packet that the interface `from` sends uses SRD: `Ok` if it does, otherwise
+/// the reason. `judgement` is the evaluation of the packet. Returns `None` if the packet reaches no
+/// interface and leaves through no gateway.
 pub fn of_judged(
     world: &World,
     from: EniId,
@@ -92,7 +93,7 @@ pub fn of_judged(
     Some(between(own.express, other.express, &packet.inner))
 }
 
-/// Whether the interface itself has an address.
+/// Whether an address belongs to the interface, as a single address or within a delegated prefix.
 fn has(eni: &Eni, address: IpAddr) -> bool {
     match address {
         IpAddr::V4(address) => {

@@ -43,7 +43,7 @@ macro_rules! ids {
         pub struct $name(pub u64);
 
         impl $name {
-            /// Letters before the digits, and the hyphen.
+            /// The letters that begin an identifier of this kind, and the hyphen after them.
             pub const PREFIX: &'static str = $prefix;
         }
 

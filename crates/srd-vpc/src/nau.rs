@@ -7,15 +7,18 @@
 use crate::id::VpcId;
 use crate::object::{Eni, World};
 
-/// Default quota of one cloud in units. The quota can be raised to at most 256,000 units.
+/// Default quota of network address usage for one cloud, in units. The quota can be raised to at
+/// most 256,000 units.
 pub const UNITS_MAX: u64 = 64_000;
-/// Default quota, in units, of a cloud together with its peered clouds of the same Region.
+/// Default quota of network address usage, in units, for a cloud together with its peered clouds of
+/// the same Region.
 pub const PEERED_UNITS_MAX: u64 = 128_000;
-/// Units of each of these: a NAT gateway; a load balancer, an interface endpoint or a transit
-/// gateway attachment, per zone; the interface of a function; and a file system on an instance.
+/// Units of network address usage that each of the following resources counts: a NAT gateway; a
+/// load balancer, an interface endpoint or a transit gateway attachment, per zone; the interface of
+/// a Lambda function; and a file system on an instance.
 pub const SERVICE_UNITS: u64 = 6;
 
-/// Returns the units of one cloud.
+/// Returns the network address usage of one cloud in units.
 pub fn of(world: &World, vpc: VpcId) -> u64 {
     let here = |eni: &&Eni| world.subnets.get(&eni.subnet).is_some_and(|s| s.vpc == vpc);
     let units = |eni: &Eni| {
@@ -30,7 +33,8 @@ pub fn of(world: &World, vpc: VpcId) -> u64 {
     enis + SERVICE_UNITS * gateways.count() as u64
 }
 
-/// Returns the units of a cloud and of its actively peered clouds together.
+/// Returns the network address usage, in units, of a cloud together with all clouds to which an
+/// active peering connection joins it.
 pub fn peered(world: &World, vpc: VpcId) -> u64 {
     let peerings = world.peerings.values().filter(|peering| peering.active);
     let others = peerings.filter_map(|peering| match [peering.requester, peering.accepter] {

@@ -1,16 +1,16 @@
-//! Headers of a packet that an evaluation needs.
+//! The header fields of a packet that routes, access control lists and security groups evaluate.
 
 use core::net::IpAddr;
 
-/// Protocol numbers.
+/// Protocol numbers of the IP header.
 pub mod protocol {
-    /// ICMP for IPv4.
+    /// Protocol number of ICMP for IPv4.
     pub const ICMP: u8 = 1;
-    /// TCP.
+    /// Protocol number of TCP.
     pub const TCP: u8 = 6;
-    /// UDP.
+    /// Protocol number of UDP.
     pub const UDP: u8 = 17;
-    /// ICMP for IPv6.
+    /// Protocol number of ICMP for IPv6.
     pub const ICMPV6: u8 = 58;
 }
 
@@ -19,7 +19,7 @@ pub mod protocol {
 pub struct Packet {
     /// Source address.
     pub source: IpAddr,
-    /// Destination address, of the same family.
+    /// Destination address. A packet whose two addresses are of different families is dropped.
     pub destination: IpAddr,
     /// Content after the IP header.
     pub inner: Inner,
@@ -32,7 +32,7 @@ pub enum Inner {
     Tcp(u16, u16),
     /// UDP from a source port to a destination port.
     Udp(u16, u16),
-    /// ICMP of the packet's family: type and code.
+    /// ICMP for IPv4 or IPv6, according to the packet's addresses: type and code.
     Icmp(u8, u8),
     /// Another protocol, by its number, or a fragment that carries no ports.
     Other(u8),
@@ -50,7 +50,8 @@ impl Packet {
         }
     }
 
-    /// Returns the packet with another destination port, if its protocol has ports.
+    /// Returns a copy of the packet with another destination port. A packet without ports is
+    /// returned unchanged.
     #[must_use]
     pub fn to_port(self, port: u16) -> Self {
         let inner = match self.inner {
@@ -61,7 +62,7 @@ impl Packet {
         Self { inner, ..self }
     }
 
-    /// Returns the source port, if its protocol has ports.
+    /// Returns the source port; `None` if the packet has no ports.
     pub fn source_port(&self) -> Option<u16> {
         match self.inner {
             Inner::Tcp(from, _) | Inner::Udp(from, _) => Some(from),

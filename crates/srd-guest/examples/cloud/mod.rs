@@ -1,7 +1,7 @@
-//! The cloud of the examples that measure.
+//! The cloud file of the examples that measure packet rates.
 
-/// Two large instances, `a` and `b`, of one subnet on these hosts. They may send anything to each
-/// other.
+/// Returns a cloud file with two large instances, `a` and `b`, in one subnet, on these two hosts.
+/// They may send any packets to each other.
 pub(crate) fn two_instances([a, b]: [&str; 2]) -> String {
     format!(
         r#"

@@ -10,7 +10,8 @@ use srd_vpc::object::World;
 use crate::cloud::plane::{ENDED, OrderResult};
 use crate::state::Service;
 
-/// Longest time for which a card that hands over waits for answers.
+/// Longest time for which a card that hands over to another process waits for answers of the
+/// directory.
 const SETTLE_WAIT_MAX: time::Duration = time::Duration::from_millis(100);
 
 impl Service {
@@ -43,8 +44,8 @@ impl Service {
         }
     }
 
-    /// Takes another world. When this returns, no packet is admitted by the rules of the previous
-    /// world (V4).
+    /// Puts the rules of another world in force. When this function returns, no packet is admitted
+    /// by the rules of the previous world (V4).
     pub(crate) fn follow(&mut self, now: Instant, world: &World) -> Result<()> {
         self.plane.change(world.clone())?;
         loop {
@@ -61,7 +62,8 @@ impl Service {
         }
     }
 
-    /// Waits for outstanding answers: packets that wait for them cannot be handed over.
+    /// Waits until the directory has answered open queries, for at most [`SETTLE_WAIT_MAX`].
+    /// Packets that wait for an answer cannot be handed over to another process.
     pub(crate) fn settle_questions(&mut self) {
         let until = time::Instant::now() + SETTLE_WAIT_MAX;
         loop {

@@ -8,7 +8,7 @@
 //! While new objects are made, packets continue under the previous rules, and other changes wait. A
 //! change that fails in this phase has changed nothing. An instance whose type or addresses differ
 //! is removed when the rules are in force, and then made again. If that fails, the previous rules
-//! are put in force again. Nothing here waits for the helper.
+//! are put in force again. The loop does not wait for the helper.
 
 use std::collections::BTreeSet;
 use std::net::Ipv4Addr;
@@ -30,7 +30,7 @@ use crate::machine::place::Places;
 use crate::state::Service;
 
 impl Service {
-    /// Returns the next command that may run in this turn.
+    /// Returns the next command that may run in this turn of the loop, if there is one.
     pub(crate) fn next_command(&mut self) -> Option<Command> {
         self.changes.next_of_turn(&self.commands)
     }
@@ -70,7 +70,8 @@ impl Service {
         self.change(now, Ok(vpc), Then::Detached(name.to_owned()));
     }
 
-    /// Takes another VPC; without delay if nothing has to be made for it.
+    /// Puts another VPC in force: at once if it needs no new objects, otherwise when the helper has
+    /// created them.
     fn change(&mut self, now: Instant, vpc: Result<Vpc>, then: Then) {
         let needs = vpc.and_then(|vpc| {
             let world = vpc.world();
@@ -95,7 +96,8 @@ impl Service {
         }
     }
 
-    /// Continues the change under way: its namespaces, devices and routes are made, or failed.
+    /// Continues the change under way, after the helper has created its namespaces, devices and
+    /// routes, or has failed.
     pub(crate) fn made(&mut self, now: Instant, made: Result<(Places, BTreeSet<Ipv4Addr>)>) {
         let Some(Change { step, then, names }) = self.changes.under_way.take() else { return };
         let (places, routed) = match made {
@@ -139,8 +141,8 @@ impl Service {
         }
     }
 
-    /// Takes another VPC, or keeps this one if that fails. `why`: the error of another change that
-    /// failed; `vpc` is then the VPC before that change.
+    /// Puts another VPC in force, or keeps the current one if that fails. `why`: the error of a
+    /// change that failed and is reverted; `vpc` is then the VPC before that change.
     fn take(&mut self, now: Instant, vpc: Vpc, places: Places, then: Then, why: Option<Error>) {
         let before = self.vpc.clone();
         let done = self.apply(now, vpc, places).and_then(|()| self.needs_again());
@@ -151,8 +153,8 @@ impl Service {
         }
     }
 
-    /// Makes the instances that this host has in this world and that the previous card lacked,
-    /// after a take-over.
+    /// After a take-over, removes instances that the VPC in force does not contain in this form,
+    /// and starts the instances that are missing.
     pub(crate) fn begin_guests(&mut self, now: Instant) {
         let vpc = self.vpc.clone();
         self.remove_guests(now);

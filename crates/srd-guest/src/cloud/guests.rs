@@ -31,7 +31,8 @@ use crate::state::{Options, Running, Service};
 const DEVICE_FIRST: usize = 5;
 
 impl Service {
-    /// Makes the instances of this host that do not run yet and whose places were made before.
+    /// Starts the instances of this host that do not run yet and whose networks were created
+    /// before.
     pub(crate) fn make_guests(&mut self, now: Instant, mut places: Places) -> Result<()> {
         self.publisher.names_have_changed();
         let missing = missing(&self.world, &self.options.host, &self.guests.by_name);
@@ -41,7 +42,7 @@ impl Service {
                 Some(place) => place,
                 // The front ends of this instance listen already.
                 None if self.options.joins(&name) => InstanceNetwork::default(),
-                // The instance is left out, or is made again when its place exists.
+                // The instance is left out, or is started later, when its network exists.
                 None => continue,
             };
             self.guests.left_out.remove(&name);
@@ -102,7 +103,7 @@ impl Service {
                 self.guests.by_name.insert(name.to_owned(), running);
                 Ok(())
             }
-            // On failure, the card would keep an instance that cannot be removed.
+            // Without this removal, the card would keep an instance that cannot be removed later.
             Err(error) => {
                 drop(self.end(now, &ports));
                 Err(error)
@@ -110,7 +111,7 @@ impl Service {
         }
     }
 
-    /// Adds an instance of the card to the turns, and watches its devices.
+    /// Adds an instance to the schedule by which packets are read, and watches its devices.
     fn take_part(
         &mut self,
         ports: &[PortId],
@@ -126,8 +127,8 @@ impl Service {
         Ok(interfaces)
     }
 
-    /// Removes an instance from the card. Returns the queues of its devices, which have to be
-    /// closed.
+    /// Removes an instance from the card. Returns the queues of its devices, which the caller has
+    /// to close.
     fn end(&mut self, now: Instant, ports: &[PortId]) -> Vec<Vec<Tun>> {
         let mut devices = Vec::new();
         for port in ports {
@@ -146,13 +147,13 @@ impl Service {
         devices
     }
 
-    /// Gives an instance its share of the time, in proportion to its vCPUs.
+    /// Gives an instance its share of the loop's time, in proportion to its vCPUs.
     pub(crate) fn share(&mut self, ports: &[PortId], kind: &InstanceType) -> Result<()> {
         let tenant = ports.first().and_then(|port| self.card.tenant_of(*port));
         tenant.map_or(Ok(()), |tenant| self.turns.add(tenant, kind.vcpus))
     }
 
-    /// Adds the device of an interface, and watches it.
+    /// Adds the device of an interface, and watches it for packets.
     pub(crate) fn watch(&mut self, port: PortId, device: Port) -> Result<()> {
         let tenant = self.card.tenant_of(port).context("an interface of no instance")?;
         self.turns.watch(port, tenant, &device)?;
@@ -163,7 +164,8 @@ impl Service {
         Ok(())
     }
 
-    /// Makes the sockets of interfaces that belonged to another process.
+    /// After a take-over, creates the vhost-user sockets of interfaces that belonged to the
+    /// previous process.
     pub(crate) fn begin_sockets(&mut self) -> Result<()> {
         let Self { guests, options, world, helper, .. } = self;
         let mut made = Vec::new();
@@ -183,8 +185,8 @@ impl Service {
         made.into_iter().try_for_each(|(port, device)| self.watch(port, device))
     }
 
-    /// Takes another VPC. Its rules come into force first, so that no old rule admits another
-    /// packet.
+    /// Puts another VPC in force. Its rules are applied before instances are added and removed, so
+    /// that from then on no old rule admits a packet.
     pub(crate) fn apply(&mut self, now: Instant, vpc: Vpc, places: Places) -> Result<()> {
         let world = vpc.world();
         self.publisher.names_have_changed();
@@ -207,7 +209,8 @@ impl Service {
         Ok(())
     }
 
-    /// Applies settings that concern all running instances.
+    /// Applies settings that depend on the VPC to all running instances: resolvers, Ethernet links,
+    /// flow logs.
     pub(crate) fn settle_guests(&mut self, now: Instant) {
         self.set_resolvers();
         for (port, eni, _) in self.guests.by_name.values().flat_map(|of| &of.interfaces) {
@@ -299,7 +302,7 @@ fn missing(
 }
 
 impl Service {
-    /// Returns the objects that have to be made for a world.
+    /// Returns the objects that the helper has to create for a world: networks, sockets and routes.
     pub(crate) fn needs(&self, world: &World) -> Result<Needs> {
         let mut needs = Needs::default();
         for (id, name) in missing(world, &self.options.host, &self.guests.by_name) {
@@ -322,8 +325,9 @@ impl Service {
         Ok(needs)
     }
 
-    /// Returns the objects that have to be made again for the world in force. The previous
-    /// instances had other types or addresses; programs that ran there continue.
+    /// Returns the objects that have to be created again for the world in force, because the type
+    /// or the addresses of an instance have changed. Programs in the namespaces of these instances
+    /// continue.
     pub(crate) fn needs_again(&self) -> Result<Needs> {
         let mut needs = self.needs(&self.world)?;
         needs.wanted.retain(|of| !self.guests.left_out.contains(&of.name));
@@ -347,7 +351,7 @@ fn wanted(world: &World, id: InstanceId, name: &str) -> Result<NetworkRequest> {
     })
 }
 
-/// Finds instances that cannot be made, before anything is changed.
+/// Returns an error for an instance that cannot be started, before anything is changed.
 pub(crate) fn check(world: &World, host: &str) -> Result<()> {
     let here = world.instances.iter().filter(|(_, i)| i.host.as_deref() == Some(host));
     for (id, instance) in here {
@@ -363,8 +367,8 @@ pub(crate) fn burst_of(profile: Profile, options: &Options) -> Profile {
     profile.with_burst(burst).scaled(options.scale)
 }
 
-/// The idle times of an interface; the defaults of its instance's type if it does not exist any
-/// more.
+/// Returns the idle timeouts of tracked connections of an interface. For an interface that does not
+/// exist any more (`None`), these are the defaults of the instance type.
 pub(crate) fn timeouts_of(eni: Option<&Eni>, kind: &InstanceType) -> Result<Timeouts> {
     let (tcp, stream, udp) = kind.timeouts.seconds();
     let own = eni.map(|eni| eni.tracking).unwrap_or_default();
@@ -374,7 +378,8 @@ pub(crate) fn timeouts_of(eni: Option<&Eni>, kind: &InstanceType) -> Result<Time
     times.map_err(|e| anyhow::anyhow!("{e}"))
 }
 
-/// The type of an instance, and its interfaces in the order of their devices.
+/// Returns the type of an instance, and its interfaces in the order of their devices. Checks that
+/// the type supports the interfaces.
 fn kind_of(world: &World, id: InstanceId) -> Result<(InstanceType, Vec<EniId>)> {
     let instance = world.instances.get(&id).context("there is no such instance")?;
     if !is_name(&instance.name) {
@@ -421,7 +426,8 @@ fn device(world: &World, eni: &Eni, place: usize) -> Device {
     Device { name, addresses: addresses.collect(), is_primary: place == 0 }
 }
 
-/// Path of the socket of an interface.
+/// Returns the path of the vhost-user socket of an interface. `path`: the path for the primary
+/// interface.
 fn socket_of(path: &Path, device: &Device) -> PathBuf {
     if device.is_primary {
         return path.to_owned();
@@ -432,7 +438,7 @@ fn socket_of(path: &Path, device: &Device) -> PathBuf {
     name.into()
 }
 
-/// Ethernet properties of an interface, as the guest sees them.
+/// Returns the Ethernet properties of an interface, as a vhost-user guest sees them.
 fn link(world: &World, eni: &Eni) -> Link {
     let subnet = world.subnets.get(&eni.subnet);
     let vpc = subnet.and_then(|subnet| world.vpcs.get(&subnet.vpc));

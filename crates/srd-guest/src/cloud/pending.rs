@@ -10,68 +10,73 @@ use crate::cloud::world::Vpc;
 use crate::control::orders::Command;
 use crate::control::protocol::Answer;
 
-/// Maximum number of changes that wait for the one under way. If the list is full, no other command
-/// is taken either: commands wait in the queue of the loop, and their threads wait for space there.
+/// Maximum number of changes that wait for the change under way. If the list is full, no other
+/// command is taken from the queue of the loop either. If this queue is full, threads wait before
+/// they add commands.
 const WAITING_MAX: usize = 256;
-/// Maximum number of commands that run in one turn, so that many readers do not delay packets.
+/// Maximum number of commands that run in one turn of the loop, so that many readers do not delay
+/// packets.
 const COMMANDS_PER_TURN_MAX: u32 = 4;
 
 /// Changes, at most one of which is under way.
 #[derive(Default)]
 pub(crate) struct Changes {
-    /// The change whose namespaces are being made.
+    /// The change for which the helper is creating namespaces, devices and routes.
     pub(crate) under_way: Option<Change>,
     waiting: VecDeque<Command>,
-    /// Commands that may still run in this turn.
+    /// Number of commands that may still run in this turn of the loop.
     left: u32,
 }
 
-/// A change, and the answer at its end.
+/// A change of the configuration, and the answer that is sent at its end.
 pub(crate) struct Change {
     pub(crate) step: Step,
     pub(crate) then: Then,
-    /// Instances whose places are being made. An instance without a place in the result is left
-    /// out.
+    /// Instances whose networks the helper is creating. An instance that is missing from the
+    /// helper's result is left out.
     pub(crate) names: BTreeSet<String>,
 }
 
-/// The objects that a change waits for.
+/// Step of a change, by the objects that the change waits for.
 pub(crate) enum Step {
     /// Objects that the VPC needs before its rules are in force.
     Begins(Vpc),
-    /// The places of instances that were removed and are made again.
+    /// The networks of instances that were removed and are created again, while the new rules are
+    /// in force.
     Finishes {
         /// The VPC before the change.
         before: Vpc,
-        /// Error of another change, which this one takes back.
+        /// The error of the change that this one reverts; `None` if this one reverts no change.
         why: Option<Error>,
     },
 }
 
 /// The answer at the end of a change.
 pub(crate) enum Then {
-    /// The time since this instant.
+    /// To a request for other rules: the time since this instant.
     Applied(Instant, Sender<Answer>),
-    /// The instance of this name.
+    /// To a request for an additional instance: its name.
     Attached(String, Sender<Result<String, String>>),
     /// No answer: the instance of this name was removed.
     Detached(String),
-    /// No answer: a card that has taken over makes the additional objects of its file.
+    /// No answer: a card that has taken over creates objects of its file that the earlier card did
+    /// not have.
     Begun,
 }
 
 impl Changes {
-    /// Begins a turn.
+    /// Begins a turn of the loop, which may run [`COMMANDS_PER_TURN_MAX`] commands.
     pub(crate) fn begin_turn(&mut self) {
         self.left = COMMANDS_PER_TURN_MAX;
     }
 
-    /// Whether commands may be left for the next turn.
+    /// Whether commands may be left for the next turn of the loop, because this turn has run its
+    /// maximum.
     pub(crate) fn are_left(&self) -> bool {
         self.left == 0
     }
 
-    /// Returns the next command that may run in this turn.
+    /// Returns the next command that may run in this turn of the loop, if there is one.
     pub(crate) fn next_of_turn(&mut self, commands: &Receiver<Command>) -> Option<Command> {
         let left = self.left.checked_sub(1)?;
         let next = self.next(commands)?;
@@ -79,7 +84,8 @@ impl Changes {
         Some(next)
     }
 
-    /// Returns the next command that may run now.
+    /// Returns the next command that may run now. While a change is under way, other changes are
+    /// moved to the list of waiting changes.
     fn next(&mut self, commands: &Receiver<Command>) -> Option<Command> {
         if self.under_way.is_none()
             && let Some(command) = self.waiting.pop_front()

@@ -6,9 +6,10 @@
 //!  file --> world -----> thread: directory --> delta ---> card
 //! ```
 //!
-//! The card has the tables of its own interfaces, and queries the directory about others
-//! ([`srd_vpc::compile`]). Queries and changes reach the thread in one order, and its results come
-//! back in the same order. So no answer from before a change is applied after that change (V16).
+//! The card has the tables of its own interfaces, and queries the directory about other interfaces
+//! ([`srd_vpc::compile`]). The thread handles queries and changes in the order in which they are
+//! sent, and returns its results in this order. So no answer from before a change is applied after
+//! that change (V16).
 //!
 //! Bounds: at most [`WAITING_MAX`] queries are under way. More queries are refused and counted, and
 //! the packets that wait for them are dropped (V15). Answers that the card has dropped are reported
@@ -32,10 +33,10 @@ pub(crate) const WAITING_MAX: usize = 4096;
 /// them, and one change.
 const ORDERS_MAX: usize = WAITING_MAX + 256;
 
-/// Error after the end of the thread.
+/// Error message after the end of the directory's thread.
 pub(crate) const ENDED: &str = "the directory has ended: start this card again";
 
-/// An order to the thread.
+/// An order to the directory's thread.
 pub(crate) enum Order {
     Answer(Question),
     /// The card has dropped these answers, or has not accepted them.
@@ -43,13 +44,13 @@ pub(crate) enum Order {
     Change(Box<World>),
 }
 
-/// A result of the thread.
+/// A result of the directory's thread.
 pub(crate) enum OrderResult {
     Answer(Question, Option<Answer>),
     Change(Box<Option<Delta>>),
 }
 
-/// Counters of queries.
+/// Counters of queries to the directory.
 #[derive(Clone, Copy, Default, Debug)]
 pub(crate) struct Counts {
     pub(crate) asked: u64,
@@ -60,7 +61,7 @@ pub(crate) struct Counts {
     pub(crate) not_asked: u64,
 }
 
-/// The thread and the state of its queries.
+/// The directory's thread, and the state of the queries to it.
 #[derive(Debug)]
 pub(crate) struct Plane {
     orders: Option<SyncSender<Order>>,
@@ -74,8 +75,8 @@ pub(crate) struct Plane {
 }
 
 impl Plane {
-    /// Starts the thread. Also returns the tables of the host. The thread wakes the loop by `wake`
-    /// after each result.
+    /// Starts the directory's thread, and returns the tables of this host. The thread wakes the
+    /// loop through `wake` after each result.
     pub(crate) fn start(world: World, host: &str, wake: Orders) -> Result<(Self, Rules)> {
         let mut directory = Directory::new(world);
         let rules = directory.tables(host);
@@ -122,13 +123,13 @@ impl Plane {
         self.said.recv().ok()
     }
 
-    /// Whether queries are under way.
+    /// Whether queries have not been answered yet.
     pub(crate) fn is_waiting(&self) -> bool {
         self.waiting > 0
     }
 
-    /// Begins a change. The result is [`OrderResult::Change`], which has to be taken before the
-    /// next change. This waits for space in the queue.
+    /// Sends the thread a changed world. The result is [`OrderResult::Change`], which has to be
+    /// taken before the next change. The call waits for space in the queue.
     pub(crate) fn change(&mut self, world: World) -> Result<()> {
         let orders = self.orders.as_ref().context(ENDED)?;
         let forgotten = std::mem::take(&mut self.forgotten);
@@ -147,8 +148,8 @@ impl Plane {
         })
     }
 
-    /// Reports dropped answers to the thread. Returns whether all are reported: no query may be
-    /// sent before that.
+    /// Reports dropped answers to the thread, if its queue has space. Returns whether all are
+    /// reported. No query may be sent until then.
     fn tell_forgotten(&mut self) -> bool {
         if self.forgotten.is_empty() {
             return true;

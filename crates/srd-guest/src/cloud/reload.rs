@@ -14,22 +14,22 @@ use crate::state::{Options, Service};
 use crate::traffic::transport::{Plan, Protection};
 use crate::warnings;
 
-/// Applies a configuration from another thread than the service's.
+/// Applies a changed configuration from a thread other than that of the loop.
 #[derive(Clone, Debug)]
 pub struct Reloader {
     orders: Orders,
 }
 
 impl Service {
-    /// Returns a handle that applies a configuration from another thread.
+    /// Returns a handle with which another thread applies a changed configuration.
     pub fn reloader(&self) -> Reloader {
         Reloader { orders: self.stopper.orders.clone() }
     }
 }
 
 impl Reloader {
-    /// Reads the configuration again, and applies its rules. Returns the keys of settings that
-    /// differ and that this process cannot change. Another card that takes over can apply them.
+    /// Reads the configuration again, and applies the rules of the VPC's file. Returns the keys of
+    /// changed settings that this process cannot apply. A card that takes over can apply them.
     ///
     /// # Errors
     /// A file is wrong, or cannot be applied: the previous rules stay in force.
@@ -46,8 +46,8 @@ impl Reloader {
     }
 }
 
-/// Checks a configuration, and describes it in lines of text. Nothing is made, and no privilege is
-/// needed.
+/// Checks a configuration, and describes it in lines of text. The function creates no object and
+/// needs no privilege.
 ///
 /// # Errors
 /// The first mistake in the configuration.

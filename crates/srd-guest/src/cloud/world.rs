@@ -37,13 +37,15 @@ vpc = "default"
 ingress = ["all from group default"]
 egress = ["all to 0.0.0.0/0"]
 "#;
-/// Addresses at the start of a subnet that EC2 reserves. The last one is reserved as well.
+/// Number of addresses at the start of a subnet that EC2 reserves. The last address of a subnet is
+/// reserved as well.
 const RESERVED_FIRST: u32 = 4;
-/// Public addresses for added instances: a block for documentation.
+/// First of the public addresses for added instances. They are in a block for documentation (RFC
+/// 5737).
 const PUBLIC_FIRST: Ipv4Addr = Ipv4Addr::new(198, 51, 100, 128);
 const PUBLIC_COUNT: u32 = 120;
 
-/// The file, and the objects that were added to it.
+/// The VPC of a card: the objects of its file, and instances that were added while the card runs.
 #[derive(Clone, Debug)]
 pub(crate) struct Vpc {
     file: Arc<VpcFile>,
@@ -51,7 +53,7 @@ pub(crate) struct Vpc {
     added: BTreeMap<String, Added>,
     /// The name of this host.
     host: String,
-    /// Whether the internet's side carries private addresses.
+    /// Whether the network that plays the role of the internet carries private addresses.
     internet_private: bool,
 }
 
@@ -118,17 +120,18 @@ impl Vpc {
         Ok(vpc)
     }
 
-    /// Directories of flow logs.
+    /// Returns the directories of the file's flow logs.
     pub(crate) fn log_directories(&self) -> BTreeSet<String> {
         self.file.world.flow_logs.values().map(|log| log.directory.clone()).collect()
     }
 
-    /// Names of added instances.
+    /// Returns the names of added instances.
     pub(crate) fn added_names(&self) -> impl Iterator<Item = &str> {
         self.added.keys().map(String::as_str)
     }
 
-    /// All objects. Instances without a host in the file are on this host.
+    /// Returns all objects, including those of added instances. An instance for which the file
+    /// names no host is on this host.
     pub(crate) fn world(&self) -> World {
         let mut world = self.file.world.clone();
         world.internet_private = self.internet_private;
@@ -143,7 +146,7 @@ impl Vpc {
         world
     }
 
-    /// All objects with their names, in the form of a file.
+    /// Returns all objects with their names, as if they had been read from a file.
     pub(crate) fn as_file(&self) -> VpcFile {
         let mut names = self.file.names.clone();
         for (name, added) in &self.added {
@@ -169,13 +172,13 @@ impl Vpc {
         name.map_or_else(|| id.to_string(), str::to_owned)
     }
 
-    /// The public addresses of instances and gateways.
+    /// Returns the public addresses of instances and gateways.
     pub(crate) fn publics(world: &World) -> BTreeSet<Ipv4Addr> {
         world.addresses.values().map(|address| address.public).collect()
     }
 
-    /// Adds an instance with one interface. Returns its name. Without a given name this chooses one
-    /// that is free.
+    /// Adds an instance with one interface, and returns its name. If the request gives no name, a
+    /// free name is chosen. `is_taken` returns whether a namespace with the name exists already.
     pub(crate) fn attach(
         &mut self,
         attach: &Attach,
@@ -285,7 +288,7 @@ impl Vpc {
     }
 }
 
-/// Returns the primary interface of an instance.
+/// Returns the interface of an instance, in the order of identifiers the first one.
 fn eni_of<'a>(world: &'a World, name: &str) -> Result<&'a Eni> {
     let instance = world.instances.iter().find(|(_, instance)| instance.name == name);
     let (id, _) = instance.with_context(|| format!("there is no instance `{name}`"))?;
@@ -294,14 +297,15 @@ fn eni_of<'a>(world: &'a World, name: &str) -> Result<&'a Eni> {
     eni.with_context(|| format!("the instance `{name}` has no interface"))
 }
 
-/// The identifier of an added object, from its name by FNV-1a.
+/// Returns the number of the identifiers of an added instance: a hash (FNV-1a) of its name.
 fn srd_vpc_number(name: &str) -> u64 {
     name.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
     })
 }
 
-/// A locally administered hardware address for an interface.
+/// Returns a locally administered MAC address, derived from the number of an interface's
+/// identifier.
 fn mac(number: u64) -> [u8; 6] {
     let [.., a, b, c, d, e] = number.to_be_bytes();
     [0x02, a, b, c, d, e]
@@ -316,7 +320,7 @@ fn free_address(world: &World, subnet: SubnetId) -> Result<Ipv4Addr> {
     all.find(|address| !taken.contains(address)).context("the subnet has no address left")
 }
 
-/// The addresses in a subnet that interfaces and gateways use.
+/// Returns the private addresses that interfaces of a subnet, and all NAT gateways, use.
 fn taken(world: &World, subnet: SubnetId) -> BTreeSet<Ipv4Addr> {
     let enis = world.enis.values().filter(|eni| eni.subnet == subnet);
     let mut taken: BTreeSet<Ipv4Addr> = enis.flat_map(|eni| eni.ipv4.iter().copied()).collect();
@@ -367,7 +371,8 @@ mod tests {
         assert_eq!(vpc.attach(&attach(None), none).unwrap(), "run1");
     }
 
-    /// Otherwise two interfaces would have one address, and packets for one would reach the other.
+    /// If the file were accepted, two interfaces would have one address, and packets for one of
+    /// them would reach the other.
     #[test]
     fn regression_a_file_that_gives_away_the_address_of_an_added_instance_is_refused() {
         let directory = tempfile::tempdir().unwrap();

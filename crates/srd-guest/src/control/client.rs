@@ -1,4 +1,4 @@
-//! The client of the socket.
+//! The client of the card's control socket.
 
 use std::fmt;
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
@@ -17,20 +17,20 @@ use crate::figures::pages::WRITTEN_WITHIN;
 use crate::handover::asker;
 use crate::machine::earlier;
 
-/// Longest wait for the answer to a request that makes or changes something.
+/// Longest wait for the answer to a request that creates or changes an object.
 const CHANGE_WAIT_MAX: Duration = Duration::from_secs(30);
-/// Longest wait for any other answer. By then a card that publishes no figures has answered that
-/// they are old.
+/// Longest wait for the answer to a request that only reads. It is longer than a card waits for new
+/// figures before it answers with old ones.
 const ANSWER_WAIT_MAX: Duration = Duration::from_secs(5);
 const _: () = assert!(WRITTEN_WITHIN.as_secs() < ANSWER_WAIT_MAX.as_secs());
 
-/// Whether a socket is that of a machine's only card.
+/// Whether a path is the default path of the control socket.
 pub(crate) fn is_default(socket: &Path) -> bool {
     socket == Path::new(crate::SOCKET_DEFAULT)
 }
 
-/// A connection to the service. An instance that was attached over this connection is removed when
-/// the connection is dropped.
+/// A connection to the card's control socket. An instance that was attached over this connection is
+/// removed when the connection is dropped.
 #[derive(Debug)]
 pub struct Client {
     stream: BufReader<UnixStream>,
@@ -61,10 +61,10 @@ impl fmt::Display for CardEnded {
 impl std::error::Error for CardEnded {}
 
 impl Client {
-    /// Connects.
+    /// Connects to the control socket of a card.
     ///
     /// # Errors
-    /// Nothing listens there, or this user has no permission.
+    /// No card listens at the socket, or this user has no permission.
     pub fn connect(socket: &Path) -> Result<Self> {
         let stream = UnixStream::connect(socket).map_err(|error| {
             let shown = socket.display();
@@ -91,7 +91,7 @@ impl Client {
     /// Sends a request and returns the answer.
     ///
     /// # Errors
-    /// The connection broke, or the service reports a failure.
+    /// The connection broke, or the card reports a failure.
     pub fn ask(&mut self, request: &Request) -> Result<Answer> {
         let wait = match request {
             Request::Status | Request::Flows { .. } | Request::Logs => ANSWER_WAIT_MAX,
@@ -142,7 +142,7 @@ impl Client {
         }
     }
 
-    /// Adds an instance, which stays as long as this connection.
+    /// Adds an instance, which exists as long as this connection.
     ///
     /// # Errors
     /// As [`Client::ask`].
@@ -153,7 +153,7 @@ impl Client {
         }
     }
 
-    /// Begins to follow packets. The trace ends with this connection. Returns the number of the
+    /// Begins a trace of packets. The trace ends with this connection. Returns the number of the
     /// trace.
     ///
     /// # Errors
@@ -171,8 +171,8 @@ impl Client {
         }
     }
 
-    /// Returns the records since the last call, the number of packets that could not be followed,
-    /// and whether the trace is over.
+    /// Returns the records of a trace since the last call, the number of packets that could not be
+    /// recorded, and whether the trace is over.
     ///
     /// # Errors
     /// As [`Client::ask`].

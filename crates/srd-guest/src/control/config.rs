@@ -16,19 +16,20 @@ use toml::Spanned;
 use self::transport::{PeerTable, TransportTable};
 use crate::state::{Metrics, Options};
 
-/// Bytes of the largest file that is read.
+/// Largest size of a configuration file in bytes.
 pub const FILE_BYTES_MAX: u64 = 1 << 20;
 /// Default path of the configuration.
 pub const FILE_DEFAULT: &str = "/etc/srd/card.toml";
-/// Largest divisor of rates.
+/// Largest number by which rates of instance types can be divided.
 pub const SCALE_MAX: u32 = 1_000_000;
-/// Longest time that a full stock of credits lasts, in seconds.
+/// Largest setting of the time for which a full stock of credits lasts at the full rate, in
+/// seconds.
 pub const CREDITS_S_MAX: u32 = 3600;
-/// Default time that a full stock of credits lasts, in seconds.
+/// Default of the time for which a full stock of credits lasts at the full rate, in seconds.
 pub const CREDITS_S_DEFAULT: u32 = 300;
-/// Maximum number of host names of the metrics.
+/// Maximum number of host names in `[metrics]`.
 const HOST_NAMES_MAX: usize = 16;
-/// Default name of a host.
+/// Name of this host if the configuration gives none.
 pub const HOST_DEFAULT: &str = "here";
 
 /// Value of a key with its position in the file; `None` if the key is missing.
@@ -68,7 +69,7 @@ struct MetricsTable {
 /// the file does not name one.
 ///
 /// # Errors
-/// The file cannot be read; otherwise the first mistake in it.
+/// An error if the file cannot be read; otherwise the first mistake in its text.
 pub fn read(path: &Path, socket: &Path) -> Result<Options, ConfigError> {
     let source = Source { path, text: "" };
     let failed = |what: String| source.error(None, what, "docs/card.md has an example");
@@ -151,9 +152,9 @@ pub fn parse(text: &str, path: &Path, socket: &Path) -> Result<Options, ConfigEr
 /// Reason why an instance cannot have a vhost-user socket.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum SocketTaken {
-    /// The instance of this name has the socket.
+    /// The instance with this name has the socket already.
     By(String),
-    /// The instance has another socket.
+    /// The instance has another socket already.
     Second,
 }
 
@@ -161,7 +162,7 @@ pub enum SocketTaken {
 /// other.
 ///
 /// # Errors
-/// The socket belongs to another instance, or the instance has another one.
+/// The socket belongs to another instance, or the instance has another socket.
 pub fn add_socket(
     all: &mut BTreeMap<String, PathBuf>,
     name: &str,
@@ -173,7 +174,7 @@ pub fn add_socket(
     all.insert(name.to_owned(), path).map_or(Ok(()), |_| Err(SocketTaken::Second))
 }
 
-/// Reads `1/100`, or `100`.
+/// Parses the divisor of rates, written as `1/100` or as `100`.
 ///
 /// # Errors
 /// The text is neither such a fraction nor a number; the error describes the format.

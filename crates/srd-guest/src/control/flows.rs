@@ -1,5 +1,5 @@
-//! Flows of an interface, in parts. The packet thread copies the flows of some entries of a table
-//! into memory of the reader, and returns it. Then the reader requests the next part.
+//! The flows of an interface, copied in parts. The packet thread copies the flows of some entries
+//! of a table into memory of the reader, and returns it. Then the reader requests the next part.
 //!
 //! ```text
 //!  reader: Part, empty  ------->  packet thread: at most PLACES_PER_PART_MAX places
@@ -17,9 +17,9 @@ use srd_vpc::id::EniId;
 use crate::control::protocol::Flow;
 use crate::control::trace::protocol_name;
 
-/// Entries of a table that one part covers.
+/// Number of entries of an interface's flow table that one part covers.
 const PLACES_PER_PART_MAX: u32 = 256;
-/// Entries of a table that all parts of an interface cover.
+/// Number of entries of an interface's flow table that all parts together cover.
 const PLACES_MAX: u32 = 1 << 16;
 
 /// Flows of an interface, from a range of the table.
@@ -27,7 +27,7 @@ pub(crate) struct Part {
     port: PortId,
     /// The interface that had this port when the reader looked it up.
     eni: EniId,
-    /// The first entry of the part; `None` if there are no more.
+    /// Index of the first table entry of the part; `None` if all entries were read.
     from: Option<u32>,
     flows: Vec<FlowState>,
 }
@@ -39,18 +39,18 @@ pub(crate) struct PartRequest {
 }
 
 impl Part {
-    /// The first part of an interface.
+    /// Returns the first part of an interface, which is empty.
     pub(crate) fn first(port: PortId, eni: EniId) -> Self {
         let flows = Vec::with_capacity(PLACES_PER_PART_MAX as usize);
         Self { port, eni, from: Some(0), flows }
     }
 
-    /// Whether there are more flows.
+    /// Whether the table has entries that were not read yet.
     pub(crate) fn has_next(&self) -> bool {
         self.from.is_some_and(|from| from < PLACES_MAX)
     }
 
-    /// Takes the flows out.
+    /// Removes and returns the flows of the part.
     pub(crate) fn drain(&mut self) -> impl Iterator<Item = FlowState> + '_ {
         self.flows.drain(..)
     }

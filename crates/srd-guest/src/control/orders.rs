@@ -28,28 +28,29 @@ use crate::helper::Helper;
 pub(crate) const COMMANDS_MAX: usize = 512;
 /// Longest time for which a thread waits for space in the queue.
 const GIVE_WAIT_MAX: Duration = Duration::from_secs(30);
-/// Pause between two attempts.
+/// Pause between two attempts to add a command to the full queue.
 const PAUSE: Duration = Duration::from_millis(2);
 
-/// A request with the channel for its answer, or the end of something that a connection has begun.
-/// Reading figures needs no command: [`crate::figures::pages`].
+/// A request to the loop with the channel for its answer, or the end of an instance or a trace that
+/// a connection has begun. Reading figures needs no command: [`crate::pages`].
 pub(crate) enum Command {
     Ask(Request, Sender<Answer>),
     /// Add an instance. The answer is its name, or the reason of the failure.
     Attach(Attach, Sender<Result<String, String>>),
-    /// Some flows of an interface.
+    /// Copy a part of the flows of an interface.
     Flows(PartRequest),
-    /// Put the rules of a file in force. The time is that at which the file was read.
+    /// Put the rules of a file in force. The time is that at which the request arrived.
     Apply(Box<VpcFile>, Instant, Sender<Answer>),
     Detach(String),
-    /// Take the records of a trace; `None` if there is no such trace.
+    /// Return the new records of a trace; `None` if there is no such trace.
     Traced(u64, Sender<Option<Noted>>),
     EndTrace(u64),
-    /// Hand everything over to the process at the other end.
+    /// Hand the whole card over to the process at the other end of the connection.
     HandOver(UnixStream, Sender<Result<(), String>>),
 }
 
-/// Sends commands to the service, and wakes it. Also holds the figures that the service publishes.
+/// Sends commands to the loop, and wakes it. Also gives access to the figures that the loop
+/// publishes.
 #[derive(Clone, Debug)]
 pub(crate) struct Orders {
     queue: SyncSender<Command>,
@@ -60,7 +61,7 @@ pub(crate) struct Orders {
 }
 
 impl Orders {
-    /// Makes the queue. Returns this sender, the receiver of the loop, and the descriptor that
+    /// Creates the queue. Returns the sender, the receiver for the loop, and the descriptor that
     /// wakes the loop.
     pub(crate) fn new() -> io::Result<(Self, Receiver<Command>, Arc<OwnedFd>)> {
         let (queue, commands) = sync_channel(COMMANDS_MAX);
@@ -78,7 +79,7 @@ impl Orders {
         self.pages.refresh(wake, within)
     }
 
-    /// Sets the helper.
+    /// Sets the connection to the helper; further calls have no effect.
     pub(crate) fn set_helper(&self, helper: Helper) {
         let _ = self.helper.set(helper);
     }
@@ -112,7 +113,7 @@ impl Orders {
     }
 }
 
-/// Ends a service from another thread.
+/// Ends the card from another thread.
 #[derive(Clone, Debug)]
 pub struct Stopper {
     pub(crate) is_ending: Arc<AtomicBool>,
@@ -120,7 +121,7 @@ pub struct Stopper {
 }
 
 impl Stopper {
-    /// Ends the service soon.
+    /// Requests the end of the card, and wakes its loop. The call does not wait for the end.
     pub fn stop(&self) {
         self.is_ending.store(true, Ordering::Relaxed);
         self.orders.wake();

@@ -1,5 +1,5 @@
-//! The socket: a bounded number of threads, one for each connection, and a time limit for each
-//! wait.
+//! The control socket: a bounded number of threads, one for each connection, and a time limit for
+//! each wait.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
@@ -32,7 +32,7 @@ use crate::figures::pages::WRITTEN_WITHIN;
 
 /// Maximum number of connections: each instance that `srd run` adds has one.
 const CONNECTIONS_MAX: usize = 256;
-/// Longest wait for an answer of the service. After that the service counts as ended.
+/// Longest wait for an answer of the card's loop. A loop that takes longer counts as ended.
 const ANSWER_WAIT_MAX: Duration = Duration::from_secs(30);
 /// Longest time for one write. The connection of a slower reader is closed.
 const WRITE_WAIT_MAX: Duration = Duration::from_secs(10);
@@ -40,8 +40,8 @@ const WRITE_WAIT_MAX: Duration = Duration::from_secs(10);
 /// Pause after a failure to accept a connection.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
-/// An entry among the connections, which is free again when this is dropped, even if no thread
-/// could be started.
+/// A slot for one connection. The slot is free again when this value is dropped, even if no thread
+/// could be started for the connection.
 struct ConnectionSlot {
     open: Arc<AtomicUsize>,
     number: usize,
@@ -60,8 +60,8 @@ impl Drop for ConnectionSlot {
     }
 }
 
-/// The socket before it is served. It is made while this process has privileges. The helper removes
-/// its file.
+/// The control socket before it accepts connections. It is created while this process has
+/// privileges. The helper removes its file.
 #[derive(Debug)]
 pub(crate) struct Server {
     path: PathBuf,
@@ -104,8 +104,8 @@ fn remove_stale(path: &Path) -> Result<()> {
     }
 }
 
-/// Makes the directory of a socket if it is missing. Returns an error if another user could replace
-/// the socket there.
+/// Creates the directory of a socket if it is missing. Returns an error if another user could
+/// replace the socket there.
 pub(crate) fn make_directory_of(path: &Path) -> Result<()> {
     let path = std::path::absolute(path)?;
     let Some(directory) = path.parent() else { return Ok(()) };
@@ -115,7 +115,7 @@ pub(crate) fn make_directory_of(path: &Path) -> Result<()> {
     })
 }
 
-/// Removes sockets in the directory of this one whose cards were killed during a take-over.
+/// Removes sockets beside `path` that cards have left which were killed during a take-over.
 fn remove_left_beside(path: &Path) {
     let (Some(directory), Some(name)) = (path.parent(), path.file_name()) else { return };
     for entry in std::fs::read_dir(directory).into_iter().flatten().flatten() {
@@ -123,7 +123,7 @@ fn remove_left_beside(path: &Path) {
         let rest = beside.as_encoded_bytes().strip_prefix(name.as_encoded_bytes());
         let number = rest.and_then(|rest| rest.strip_prefix(b"."));
         let Some(number) = number.and_then(|number| str::from_utf8(number).ok()) else { continue };
-        // A living process listens there, or is about to.
+        // The socket of a running process stays: the process listens at it, or will do so soon.
         if number.parse::<u32>().is_ok() && !Path::new("/proc").join(number).exists() {
             let _ = remove_stale(&entry.path());
         }
@@ -131,8 +131,8 @@ fn remove_left_beside(path: &Path) {
 }
 
 impl Server {
-    /// Listens beside another card until that card's path is free. Then the helper moves the file
-    /// there.
+    /// Listens at a path beside `path`, which another card uses. When that card has ended, the
+    /// helper moves the file to `path`.
     pub(crate) fn listen_beside(path: &Path) -> Result<Self> {
         remove_left_beside(path);
         let mut name = path.as_os_str().to_owned();
@@ -140,7 +140,7 @@ impl Server {
         Self::listen(Path::new(&name))
     }
 
-    /// Path of the socket.
+    /// Returns the path of the socket.
     pub(crate) fn path(&self) -> &Path {
         &self.path
     }
@@ -161,7 +161,7 @@ impl Server {
         Ok(Self { path: path.to_owned(), listener, user })
     }
 
-    /// Serves the socket on threads.
+    /// Accepts connections on a new thread, and serves each on a thread of its own.
     pub(crate) fn serve(self, orders: Orders) -> Result<()> {
         let Self { listener, user, .. } = self;
         let connections = Arc::new(AtomicUsize::new(0));
@@ -191,7 +191,7 @@ impl Server {
     }
 }
 
-/// Objects that a connection has begun, and that end with it.
+/// Instances and traces that a connection has begun, and that end with it.
 struct Begun<'a> {
     orders: &'a Orders,
     instances: Vec<String>,
@@ -316,8 +316,8 @@ fn ask(orders: &Orders, request: Request) -> Result<Answer> {
     hand(orders, command, &answer)
 }
 
-/// Changes a device and its rings from the instance. The kernel owns these rings: they are set
-/// first, and restored if the rest of the change fails. // D10
+/// Changes a device, including the rings for packets from the instance. The kernel owns these
+/// rings: they are set first, and restored if the rest of the change fails. // D10
 fn set_rings(
     orders: &Orders,
     (instance, device): (&str, Option<&str>),
@@ -363,7 +363,7 @@ fn hand_over(stream: &UnixStream, orders: &Orders, version: u32) -> Result<()> {
     handed.map_err(anyhow::Error::msg)
 }
 
-/// Sends a command to the service, and waits for its answer.
+/// Sends a command to the card's loop, and waits for its answer.
 pub(crate) fn hand<T>(orders: &Orders, command: Command, answer: &Receiver<T>) -> Result<T> {
     if !orders.give(command) {
         bail!("the service has ended");

@@ -1,4 +1,5 @@
-//! The instances as text, at the start. Their later state is on [`crate::figures::pages`].
+//! The instances as text, for the output when the card starts. Their state while it runs is on
+//! [`crate::pages`].
 
 use srd_vpc::id::EniId;
 

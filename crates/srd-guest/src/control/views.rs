@@ -46,13 +46,14 @@ pub(crate) fn logs(orders: &Orders) -> Vec<FlowLog> {
     logs::report(&orders.pages.directory.get().logs)
 }
 
-/// Returns an instance that has just been made.
+/// Returns an instance that was just created.
 pub(crate) fn made(orders: &Orders, name: &str) -> Result<Instance> {
     orders.refresh(ANSWER_WAIT_MAX)?;
     read::instance_of(&orders.pages, name).context("the instance is not here")
 }
 
-/// Returns the directory with an instance; `None` if there is no such instance.
+/// Returns a directory of instances that contains this instance; `None` if there is no such
+/// instance.
 fn directory_with(orders: &Orders, name: &str) -> Result<Option<std::sync::Arc<Directory>>> {
     let is_in = |directory: &std::sync::Arc<Directory>| directory.instance(name).is_some();
     let known = Some(orders.pages.directory.get()).filter(is_in);

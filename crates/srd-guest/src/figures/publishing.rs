@@ -28,7 +28,7 @@ use crate::traffic::gateways::Gateways;
 use crate::traffic::hosts::Contact;
 use crate::traffic::transport::Transport;
 
-/// Sources of the figures.
+/// The parts of the card whose figures are published.
 struct Sources<'a> {
     card: &'a mut Card,
     devices: &'a BTreeMap<PortId, Port>,
@@ -39,7 +39,8 @@ struct Sources<'a> {
 }
 
 impl Service {
-    /// Writes rows of the pages, if a reader waits for them: a limited number in a turn.
+    /// Writes rows of the pages of figures, if a reader waits for them. One turn of the loop writes
+    /// a limited number of rows.
     pub(crate) fn publish(&mut self, now: Instant) {
         if !self.publisher.begins(now) {
             return;
@@ -58,8 +59,8 @@ impl Service {
         });
     }
 
-    /// Lists all objects with names, if names have changed since the last list: once after a
-    /// change.
+    /// Publishes the list of all objects with their names, if names have changed since the last
+    /// list.
     pub(crate) fn list(&mut self) {
         if !self.publisher.is_outdated() {
             return;
@@ -120,8 +121,8 @@ impl Service {
 }
 
 impl Sources<'_> {
-    /// Writes the figures of an interface. Returns `false` if a reader holds the lock of a text of
-    /// the row.
+    /// Writes the figures of an interface into its row. Returns `false` if a text of the row could
+    /// not be written, because a reader holds its lock.
     fn write_interface(&mut self, now: Instant, port: PortId, row: &InterfaceRow) -> bool {
         let lost = self.gone.loss(Which::Of(port));
         if let Some(failed) = lost
@@ -177,7 +178,8 @@ impl Sources<'_> {
         }
     }
 
-    /// Writes the figures of the card. Returns `false` if a reader holds the lock of a text.
+    /// Writes the figures of the whole card. Returns `false` if a text could not be written,
+    /// because a reader holds its lock.
     fn write_totals(&self, pages: &Pages) -> bool {
         let lost = self.gone.loss(Which::Edge);
         if let Some(failed) = lost

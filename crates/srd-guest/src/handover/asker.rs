@@ -1,5 +1,6 @@
-//! Checks of both processes of a hand-over. The card that takes over has to trust the card that
-//! runs, whose data contains names that become parts of paths and commands.
+//! Checks that the two processes of a hand-over make of each other. The card that takes over has to
+//! trust the card that runs, because its data contain names that become parts of paths and
+//! commands.
 
 use std::os::unix::net::UnixStream;
 
@@ -8,11 +9,11 @@ use srd_trust::peer;
 
 use super::VERSION;
 
-/// Error for a process of another user.
+/// Error message for a process of a user that may not send requests to the card.
 pub(crate) const REFUSED: &str = "only root and the user of this card may ask it";
 
-/// Checks whether a hand-over is possible, before anything is stopped. The server has already
-/// checked the user of the requesting process.
+/// Checks whether a hand-over in the requested format is possible, before anything is stopped. The
+/// server has already checked the user of the requesting process.
 pub(crate) fn check(version: u32) -> Result<()> {
     if version != VERSION {
         bail!(
@@ -23,7 +24,8 @@ pub(crate) fn check(version: u32) -> Result<()> {
     Ok(())
 }
 
-/// Checks the listening process before any of its data is trusted.
+/// Checks the user of the process that listens at the card's socket, before any of its data is
+/// trusted.
 pub(crate) fn check_giver(stream: &UnixStream) -> Result<()> {
     let checked = peer::check(stream, &[]);
     if let Some(of) = checked.as_ref().err().and_then(peer::stranger) {

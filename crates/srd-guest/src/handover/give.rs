@@ -1,5 +1,5 @@
-//! The card that runs: it hands its whole state to another process, and ends. If that fails, it
-//! continues as before.
+//! The side of the card that runs in a hand-over: it hands its whole state to another process, and
+//! ends. If the hand-over fails, it continues as before.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
@@ -22,13 +22,16 @@ use crate::state::{Running, Service};
 use crate::traffic::gateways::Gateways;
 use crate::traffic::transport::Transport;
 
-/// Longest time for the other process to read the state. No packet moves meanwhile.
+/// Longest time for which the card waits until the other process has read the state. No packet
+/// moves meanwhile.
 pub(crate) const READY_WAIT_MAX: Duration = Duration::from_secs(10);
-/// Longest time for one write. If the reader is slower, the hand-over fails.
+/// Longest time for one write to the other process. If the process reads more slowly, the hand-over
+/// fails.
 const WRITE_WAIT_MAX: Duration = Duration::from_secs(10);
 
 impl Service {
-    /// Hands everything over to a permitted process. If that fails, nothing has changed.
+    /// Hands everything over to the process at the other end of `stream`. If the hand-over fails,
+    /// this card continues as before.
     pub(crate) fn hand_over(&mut self, stream: &UnixStream) -> Result<()> {
         if let Some(name) = self.vpc.added_names().next() {
             bail!(
@@ -42,7 +45,7 @@ impl Service {
         self.take_read(clock::now());
         self.settle_questions();
         self.write_logs();
-        // Packets that wait for an interrupt get it now.
+        // Packets that wait for an interrupt are given to their instances now.
         for kernel in self.devices.values_mut().filter_map(Port::kernel_mut) {
             kernel.interrupt_all();
         }
@@ -81,7 +84,7 @@ impl Service {
         Ok(())
     }
 
-    /// Returns the state, and the descriptors in the order that the state defines.
+    /// Returns the state, and the descriptors in the order that [`State`] defines.
     fn state(&mut self) -> Result<(State, Vec<Arc<OwnedFd>>)> {
         let mut descriptors = vec![Arc::new(self.helper.heir()?)];
         let transport = self.gateways.transport.as_mut();
@@ -148,7 +151,8 @@ impl Service {
         })
     }
 
-    /// After a hand-over: releases the objects of the other process without giving them back.
+    /// After a hand-over, releases the objects that now belong to the other process, without
+    /// removing or restoring them.
     pub(crate) fn let_go(&mut self) {
         self.helper.is_passed_on = true;
         for running in std::mem::take(&mut self.guests.by_name).into_values() {
@@ -157,8 +161,8 @@ impl Service {
         for device in std::mem::take(&mut self.devices).into_values() {
             device.leave();
         }
-        // Windows that are not over continue in the other process. The part until here is in
-        // separate files.
+        // Aggregation windows of flow logs that have not ended continue in the other process, which
+        // writes them to new files.
         self.end_writing();
     }
 }

@@ -1,4 +1,5 @@
-//! The hand-over from one process of the card to the next, which keeps the guests' connections.
+//! The hand-over from one process of the card to the next, during which the guests' connections
+//! survive.
 //!
 //! ```text
 //!  the card that runs                              the card that takes over
@@ -12,10 +13,10 @@
 //!      | ends, and gives nothing back                  |
 //! ```
 //!
-//! Until `go` the card that runs has lost nothing: if the other one ends, or is silent for
-//! [`give::READY_WAIT_MAX`], it continues as before. From then on the other card owns namespaces
-//! and devices, and has to give them back: its helper takes over the objects of the previous helper
-//! ([`crate::helper`]). Packets wait in the devices meanwhile.
+//! Until `go` the card that runs has lost nothing: if the other card ends, or sends nothing for
+//! [`give::READY_WAIT_MAX`], it continues as before. After `go` the other card owns namespaces and
+//! devices, and has to remove or restore them at its end: its helper takes over the objects of the
+//! previous helper ([`crate::helper`]). Packets wait in the devices meanwhile.
 //!
 //! | file | contents |
 //! |---|---|
@@ -31,10 +32,9 @@ mod state;
 pub(crate) mod take;
 pub(crate) mod wire;
 
-/// Version of the format of the hand-over. Any change of the format, or of its meaning, changes the
-/// version.
+/// Version of the format of the hand-over. It changes with any change of the format or its meaning.
 const VERSION: u32 = 5;
-/// Line of the card that takes over when it has read the state.
+/// Line that the card that takes over sends when it has read the state.
 const READY: &str = "ready";
-/// Reply of the card that runs.
+/// Line that the card that runs sends when the other card may move packets.
 const GO: &str = "go";

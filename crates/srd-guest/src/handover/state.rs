@@ -9,20 +9,21 @@ use crate::control::protocol::{DeviceRule, DeviceSettings, NamespaceName};
 use crate::interfaces::adapter::QueueCounts;
 use crate::traffic::hosts::Contact;
 
-/// The state. The descriptors come in this order: the file with the state, an heir's end of the
-/// helper, the edge, the sockets to other hosts (first the receiving one, then the sending ones in
-/// the order of their ports), then the devices of each instance.
+/// The state of a card in a hand-over. The descriptors come in this order: the file with the state,
+/// the connection for an heir of the helper, the device of the internet's side, the sockets to
+/// other hosts (first the receiving one, then the sending ones in the order of their ports), then
+/// the queues of the devices of each instance.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct State {
-    /// The name of the host.
+    /// The name of the host on which the card runs.
     pub(super) host: String,
     /// Time at which the card began to move packets, in nanoseconds of the machine's clock.
     pub(super) began_ns: u64,
     pub(super) edge: Option<Edge>,
     /// Number of sockets to other hosts.
     pub(super) transport: usize,
-    /// Traffic to and from other hosts.
+    /// Counters and session states of the other hosts, by name.
     pub(super) hosts: BTreeMap<String, Contact>,
     pub(super) lost: BTreeMap<String, u64>,
     pub(super) logs: Vec<Log>,
@@ -48,19 +49,19 @@ pub(super) struct Log {
     pub(super) dropped: u64,
 }
 
-/// An instance.
+/// An instance in a hand-over.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Instance {
     pub(super) name: String,
     pub(super) id: u64,
     pub(super) instance_type: String,
-    /// `None` if its interfaces are sockets.
+    /// The namespace of the instance; `None` if its interfaces are vhost-user sockets.
     pub(super) namespace: Option<NamespaceName>,
     pub(super) interfaces: Vec<Interface>,
 }
 
-/// An interface.
+/// An interface in a hand-over.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Interface {
@@ -68,17 +69,18 @@ pub(super) struct Interface {
     pub(super) device: String,
     pub(super) addresses: Vec<(IpAddr, u8)>,
     pub(super) is_primary: bool,
-    /// State of a kernel device; `None` if the interface is a socket, or its device is gone.
+    /// State of the TUN device; `None` if the interface is a vhost-user socket, or its device was
+    /// deleted.
     pub(super) device_state: Option<DeviceState>,
 }
 
-/// A kernel device. One descriptor belongs to each queue.
+/// A TUN device in a hand-over. One descriptor belongs to each of its queues.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct DeviceState {
     pub(super) udp_segmentation: bool,
     pub(super) settings: DeviceSettings,
     pub(super) counts: Vec<QueueCounts>,
-    /// Rules that steer packets of this device.
+    /// N-tuple rules of this device, which select the queues of packets.
     pub(super) rules: Vec<DeviceRule>,
 }

@@ -1,5 +1,5 @@
-//! The card that takes over: it reads its configuration, requests the whole state of the card that
-//! runs, and continues with that state.
+//! The side of the card that takes over in a hand-over: it reads its configuration, requests the
+//! whole state of the card that runs, and continues with that state.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
@@ -56,7 +56,7 @@ use crate::traffic::turns::{Turns, raise_descriptors};
 /// Longest wait for a line of the card that runs.
 const WAIT_MAX: Duration = Duration::from_secs(10);
 
-/// First line of the card that runs.
+/// First line that the card that runs sends in a hand-over.
 #[derive(Debug, Deserialize)]
 #[serde(tag = "answer", rename_all = "kebab-case")]
 enum HandoverReply {
@@ -64,27 +64,27 @@ enum HandoverReply {
     Failed { what: String },
 }
 
-/// The complete hand-over, parsed. Dropping this gives nothing back.
+/// The complete data of a hand-over after parsing. Dropping it removes and restores nothing.
 struct Handed {
     state: State,
     card: Vec<u8>,
     nat: Nat,
-    /// The heir's end of the previous helper.
+    /// The connection of an heir to the helper of the card that runs.
     heir: OwnedFd,
     edge: Option<Tun>,
     transport: Vec<OwnedFd>,
-    /// Devices of instances.
+    /// For each instance, the queues of each of its devices.
     places: Vec<Vec<Vec<Tun>>>,
 }
 
 impl Service {
     /// Continues with the whole state of the card that listens at the socket of the options. If
-    /// this fails, that card continues as before. Also returns the time during which no packet
+    /// this fails, that card continues as before. Also returns the time for which no packet was
     /// moved.
     ///
     /// # Errors
-    /// There is no card at the socket, it does not hand over, it differs in a setting that cannot
-    /// be changed while it runs, or the file is wrong.
+    /// An error if there is no card at the socket, if it does not hand over, if it differs in a
+    /// setting that cannot be changed while it runs, or if the file is wrong.
     pub fn take_over(options: Options) -> Result<(Self, Duration)> {
         let vpc = options.vpc()?;
         for name in options.vhost_user.keys() {
@@ -184,7 +184,7 @@ fn connect(options: &Options) -> Result<UnixStream> {
     Ok(stream)
 }
 
-/// Requests the whole state of a card.
+/// Requests a hand-over of the whole state from a card.
 fn ask(mut stream: UnixStream) -> Result<LineConnection> {
     let mut request = serde_json::to_string(&Request::TakeOver { version: VERSION })?;
     request.push('\n');
@@ -234,7 +234,7 @@ impl Handed {
         Ok(Self { state, card, nat, heir, edge, transport, places })
     }
 
-    /// Finds differences in settings that cannot be changed while a card runs.
+    /// Returns an error if settings differ that cannot be changed while a card runs.
     fn check(&self, options: &Options) -> Result<()> {
         let State { host, instances, .. } = &self.state;
         if *host != options.host {
@@ -268,7 +268,7 @@ impl Handed {
 
 impl Service {
     /// Takes over everything that can be taken over without a change to the system. Until the other
-    /// card has released its objects, an end of this process must change nothing.
+    /// card has released its objects, this process must be able to end without a change to them.
     fn adopt(&mut self, now: Instant, handed: &mut Handed, plan: Option<Plan>) -> Result<()> {
         let state = &handed.state;
         let routed = state.edge.iter().flat_map(|edge| edge.routed.iter().copied()).collect();
@@ -344,14 +344,14 @@ impl Service {
             interfaces.push((port, EniId(of.eni), device));
         }
         let id = InstanceId(instance.id);
-        // The namespace follows when this process owns it.
+        // The namespace is set when this process owns it.
         let running = Running { id, namespace: None, profile, interfaces, steering };
         self.guests.by_name.insert(instance.name.clone(), running);
         Ok(())
     }
 
-    /// Continues after the other card has released its objects, which now belong to this process.
-    /// Failures here are logged, and the rest continues, so that connections of guests survive.
+    /// Continues after the other card has released its objects, which now belong to this process. A
+    /// failure is logged, and everything else continues, so that connections of guests survive.
     fn begin(&mut self, now: Instant, handed: Handed) {
         let held = self.helper.take_on(&handed.heir).unwrap_or_else(|error| {
             tracing::error!("what the card before had is not given back at the end: {error:#}");
@@ -389,7 +389,7 @@ impl Service {
     }
 }
 
-/// Returns the rules of all interfaces of an instance.
+/// Returns the n-tuple rules of all interfaces of an instance.
 fn steering(instance: &Instance, kind: &InstanceType) -> Result<Steering> {
     let mut steering = steering_of(kind);
     let devices = instance.interfaces.iter().map(|interface| interface.device_state.as_ref());

@@ -1,4 +1,5 @@
-//! Lines of text and descriptors over a Unix socket, and state in an anonymous file.
+//! Transfer of a hand-over: lines of text and descriptors over a Unix socket, and the state in an
+//! anonymous file.
 
 use std::fs::File;
 use std::io::{IoSlice, IoSliceMut, Write};
@@ -15,7 +16,7 @@ use rustix::net::{
 };
 use srd_trust::text::clean_json;
 
-/// Descriptors in one message: Linux allows 253.
+/// Maximum number of descriptors in one message. Linux allows 253.
 const DESCRIPTORS_ONCE: usize = 200;
 /// Maximum number of descriptors in all messages.
 pub(super) const DESCRIPTORS_MAX: usize = 65_536;
@@ -57,7 +58,8 @@ impl LineConnection {
         Ok(())
     }
 
-    /// Returns the next line that is not empty. The other end's silence and its end are errors.
+    /// Returns the next line that is not empty. It is an error if the other end sends nothing for
+    /// the socket's time limit, or closes the connection.
     pub(super) fn next(&mut self) -> Result<String> {
         loop {
             if let Some(end) = self.bytes.iter().position(|byte| *byte == b'\n') {

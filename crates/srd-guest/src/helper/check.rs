@@ -1,5 +1,5 @@
-//! Checks of a request before any work begins. A guest may have taken control of the card, and can
-//! then send any request.
+//! Checks of a request to the helper, before any work begins. If a guest has taken control of the
+//! card, it can send any request.
 
 use std::net::IpAddr;
 use std::path::Path;
@@ -15,7 +15,7 @@ use crate::machine::place::NetworkRequest;
 const DEVICE_BYTES_MAX: usize = 15;
 /// Maximum number of queues of a device, as in the kernel.
 const QUEUES_MAX: u16 = 256;
-/// Maximum number of packets in a ring.
+/// Maximum number of entries of a ring.
 const RING_MAX: u32 = 1 << 20;
 /// Maximum number of addresses of a device.
 const ADDRESSES_MAX: usize = 1024;
@@ -23,7 +23,7 @@ const ADDRESSES_MAX: usize = 1024;
 const NAME_BYTES_MAX: usize = 200;
 /// Common part of the names of flow log files.
 const LOG: &str = "vpcflowlogs_";
-/// Endings of flow log files.
+/// Endings of the names of flow log files that the card may open.
 const LOG_ENDINGS: [&str; 3] = ["log", "log.gz", "log.parquet.part"];
 
 impl Request {
@@ -94,7 +94,7 @@ impl Request {
         }
     }
 
-    /// Whether only an heir may send this request.
+    /// Whether only the helper of a card that takes over (the heir) may send this request.
     pub(super) fn is_of_heir(&self) -> bool {
         matches!(self, Self::Hand | Self::Forget)
     }
@@ -130,8 +130,8 @@ fn device(of: &Device, queues: u16, ring: u32) -> Result<()> {
     of.addresses.iter().all(fits).then_some(()).context("a subnet with too long a prefix")
 }
 
-/// Checks the name of a device, which root of an instance may have chosen. The name becomes an
-/// argument of `ip`.
+/// Checks the name of a device before it becomes an argument of `ip`. Root of an instance may have
+/// chosen the name.
 fn named_by_guest(name: &str) -> Result<()> {
     let fits = (1..=DEVICE_BYTES_MAX).contains(&name.len());
     let is_word = name.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'/');
@@ -141,8 +141,8 @@ fn named_by_guest(name: &str) -> Result<()> {
     Ok(())
 }
 
-/// Checks that the settings name this vhost-user socket, or that its path is a path in the settings
-/// followed by the device of a further interface of the instance.
+/// Checks that a path is a vhost-user socket of the settings, or such a path followed by the name
+/// of the device of a further interface.
 fn vhost_user(path: &Path, spec: &Spec) -> Result<()> {
     let is_other = |of: &Path| {
         let of = of.as_os_str().as_encoded_bytes();

@@ -1,9 +1,9 @@
-//! The card's side of the helper.
+//! The card's connection to the helper.
 //!
-//! A request blocks its thread until the answer arrives. So the packet thread sends no request; the
-//! thread of [`crate::machine::maker`], threads of connections and of flow logs do, and the start of the
-//! card. [`Helper::tell`] sends a request without an answer: it waits neither for the answer nor
-//! for space in the socket.
+//! A request blocks its thread until the answer arrives. So the packet thread sends no requests.
+//! They are sent by the thread of [`crate::maker`], by the threads of connections and of flow logs,
+//! and at the start of the card. [`Helper::tell`] sends a request that needs no answer, and does
+//! not wait for space in the socket either.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
@@ -35,16 +35,18 @@ use crate::machine::locks;
 use crate::machine::namespace::{Device, Namespace};
 use crate::machine::place::{InstanceNetwork, NetworkRequest, Places};
 
-/// Longest wait for an answer: ending programs takes ten seconds at most.
+/// Longest wait for an answer. The longest request, ending programs, takes ten seconds at most.
 const ANSWER_WAIT_MAX: Duration = Duration::from_secs(60);
-/// Longest wait for an answer with counters. Without them the status is still shown.
+/// Longest wait for an answer that only adds data to the status, which is shown without these data
+/// after this time.
 const LOOK_WAIT_MAX: Duration = Duration::from_secs(2);
-/// Longest wait for the start. The helper waits for helpers of killed cards; this is a little more.
+/// Longest wait for the start of the helper. It is longer than the helper waits for the helpers of
+/// killed cards.
 const START_WAIT_MAX: Duration = Duration::from_secs(30);
 
 const GONE: &str = "the helper of this card has ended: end the card, and start it again";
 
-/// A started helper, while this process has no threads.
+/// A helper that was started, before this process has a thread that receives answers.
 #[derive(Debug)]
 pub(crate) struct Starting {
     socket: OwnedFd,
@@ -61,7 +63,7 @@ struct Inner {
     socket: Arc<OwnedFd>,
     waiting: Arc<Mutex<PendingRequests>>,
     child: Mutex<Option<Child>>,
-    /// A lock that marks this process as the owner of the helper.
+    /// A lock that marks this process as the card of the helper; `None` in tests.
     _adds: Option<File>,
 }
 
@@ -71,7 +73,7 @@ struct PendingRequests {
     next: u64,
     all: BTreeMap<u64, PendingRequest>,
     has_ended: bool,
-    /// Whether the card is ending, and the helper with it.
+    /// Whether the card is ending, so that the end of the helper is no error.
     is_over: bool,
 }
 
@@ -81,17 +83,19 @@ struct PendingRequest {
     back: SyncSender<(Answer, Vec<OwnedFd>)>,
 }
 
-/// Ends the helper when this is dropped, and waits until it has given everything back.
+/// The connection of the card that has started the helper. Dropping it ends the helper, and waits
+/// until the helper has restored everything.
 #[derive(Debug)]
 pub(crate) struct Ending {
     helper: Helper,
-    /// Whether another process has taken over the objects of the helper.
+    /// Whether another card has taken over the objects of the helper, so that its end is not waited
+    /// for.
     pub(crate) is_passed_on: bool,
 }
 
 impl Starting {
-    /// Starts this program as a helper. The helper inherits only its end of a pair of sockets, and
-    /// standard output and error.
+    /// Starts this program as a helper. The helper inherits only one end of a pair of sockets,
+    /// standard output and standard error.
     pub(crate) fn start(spec: &Spec) -> Result<Self> {
         locks::make(Path::new(locks::DIRECTORY))?;
         let (socket, other) = wire::pair()?;
@@ -105,7 +109,8 @@ impl Starting {
                 command.env(name, value);
             }
         }
-        // A separate process group: signals for the terminal's programs do not end the helper.
+        // The helper is in a separate process group, so that signals to the programs of the
+        // terminal do not end it.
         let mut child = command.process_group(0).spawn().context("the helper cannot be started")?;
         drop(command);
         let begun = locks::add_to(Path::new(locks::DIRECTORY), child.id())
@@ -121,7 +126,7 @@ impl Starting {
         }
     }
 
-    /// Sends the settings to the helper, and waits until it has begun.
+    /// Sends the settings to the helper, and waits until the helper is ready.
     fn begin(socket: &OwnedFd, spec: &Spec) -> Result<()> {
         set_socket_timeout(socket, Timeout::Recv, Some(START_WAIT_MAX))?;
         wire::send(socket, &Message { id: 0, body: Some(spec) }, &[], true)?;
@@ -151,7 +156,7 @@ fn lock(waiting: &Mutex<PendingRequests>) -> MutexGuard<'_, PendingRequests> {
     waiting.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Delivers answers to the waiting requests, until the helper ends.
+/// Receives answers and delivers them to the threads that wait for them, until the helper ends.
 fn hear(socket: &OwnedFd, waiting: &Mutex<PendingRequests>) {
     let mut receiver = Receiver::new();
     while let Ok(Some(received)) = receiver.next::<Answer>(socket) {
@@ -164,8 +169,8 @@ fn hear(socket: &OwnedFd, waiting: &Mutex<PendingRequests>) {
         };
         let mut waiting = lock(waiting);
         let Some(asked) = waiting.all.get_mut(&id) else {
-            // Descriptors of an answer without a waiting request are closed here; a failure is
-            // logged.
+            // No thread waits for this answer any more: its descriptors are closed, and a failure
+            // is logged.
             if let Some(Answer::Failed { what, .. }) = body {
                 tracing::warn!("{what}");
             }
@@ -246,7 +251,8 @@ impl Helper {
         self.ask(request).map(drop)
     }
 
-    /// Sends a request, and waits neither for the answer nor for space. Failures are logged.
+    /// Sends a request without waiting for an answer or for space in the socket. Failures are
+    /// logged.
     fn tell(&self, request: Request) {
         let message = Message { id: 0, body: Some(request) };
         if let Err(error) = wire::send(&self.0.socket, &message, &[], false) {
@@ -254,8 +260,8 @@ impl Helper {
         }
     }
 
-    /// Makes the places of instances. Instances that are left out have no place in the result. If
-    /// one fails, the others that were made are removed.
+    /// Creates the networks of instances. Instances that are left out are missing from the result.
+    /// If one creation fails, the networks created so far are removed.
     pub(crate) fn make(&self, wanted: &[NetworkRequest]) -> Result<Places> {
         let mut places = Places::new();
         let mut rest = wanted.iter().peekable();
@@ -290,17 +296,18 @@ impl Helper {
         Ok(())
     }
 
-    /// Removes namespaces that earlier cards have left, except these.
+    /// Removes namespaces that earlier cards have left, except those of these instances.
     pub(crate) fn sweep(&self, instances: BTreeSet<NamespaceName>) -> Result<()> {
         self.do_it(Request::Sweep(instances))
     }
 
-    /// Removes a namespace if no program runs in it; optionally ends its programs before.
+    /// Removes a namespace if no program runs in it. `ends_programs`: whether its programs are
+    /// ended before.
     pub(crate) fn remove(&self, namespace: NamespaceName, ends_programs: bool) {
         self.tell(Request::Remove { namespace, ends_programs });
     }
 
-    /// Makes a deleted device again.
+    /// Creates a deleted device again.
     pub(crate) fn make_device(
         &self,
         namespace: NamespaceName,
@@ -328,7 +335,7 @@ impl Helper {
         queues(&mut descriptors.into_iter(), count, udp_segmentation)
     }
 
-    /// Sets the size of a device's rings, in entries.
+    /// Sets the number of packets that wait in a queue of a device (`txqueuelen`).
     pub(crate) fn set_ring(
         &self,
         namespace: NamespaceName,
@@ -360,7 +367,8 @@ impl Helper {
         in_requests(of)?.into_iter().try_for_each(|some| self.do_it(Request::Restore(some)))
     }
 
-    /// Drops of the kernel at devices, by namespace.
+    /// Returns the numbers of packets that the kernel has dropped at devices, by namespace and
+    /// device; `None` for a device that does not exist.
     pub(crate) fn drops(
         &self,
         of: Vec<(NamespaceName, Vec<String>)>,
@@ -371,7 +379,7 @@ impl Helper {
         }
     }
 
-    /// Makes the device of the internet's side, and routes these addresses into it.
+    /// Creates the device of the internet's side, and routes these addresses into it.
     pub(crate) fn edge(&self, publics: &BTreeSet<Ipv4Addr>) -> Result<Tun> {
         let (first, rest) = split(publics);
         let (answer, descriptors) = self.ask(Request::Edge(first))?;
@@ -381,7 +389,8 @@ impl Helper {
         tun.pop().context("the device")
     }
 
-    /// Routes addresses to the internet's side, all or none, and removes other routes.
+    /// Routes the addresses in `add` to the internet's side, all or none, and removes the routes of
+    /// the addresses in `remove`.
     pub(crate) fn route(
         &self,
         add: &BTreeSet<Ipv4Addr>,
@@ -409,9 +418,9 @@ impl Helper {
         Ok(())
     }
 
-    /// Gives namespaces these resolvers, or removes theirs.
+    /// Sets the resolvers of namespaces, or removes them (`None`).
     pub(crate) fn set_resolvers(&self, all: &[(NamespaceName, Option<Ipv4Addr>)]) -> Result<()> {
-        /// Namespaces that fit into one packet.
+        /// Number of namespaces that fit into one packet.
         const ONCE: usize = 1000;
         all.chunks(ONCE).try_for_each(|some| self.do_it(Request::Resolvers(some.to_vec())))
     }
@@ -449,7 +458,7 @@ impl Helper {
         }
     }
 
-    /// Completes a file of a flow log, or removes it.
+    /// Completes a file of a flow log if `is_whole`; otherwise removes it.
     pub(crate) fn log_ended(
         &self,
         directory: &str,
@@ -468,8 +477,8 @@ impl Helper {
         Ok(srd_vpc_file::read_from(File::from(file), path)?)
     }
 
-    /// Reads the configuration again. Returns its cloud (`None` if the cloud is in no file), and
-    /// the names of other settings that differ.
+    /// Reads the configuration again. Returns its cloud (`None` if the configuration names no file
+    /// of a cloud), and the keys of changed settings that are not applied.
     pub(crate) fn reload(&self) -> Result<(Option<VpcFile>, Vec<String>)> {
         let (answer, descriptors) = self.ask(Request::Reload)?;
         let Answer::Reloaded { vpc, others } = answer else { return odd() };
@@ -478,13 +487,15 @@ impl Helper {
         Ok((Some(srd_vpc_file::read_from(File::from(file), &path)?), others))
     }
 
-    /// Returns an end of this helper for another card.
+    /// Returns an additional connection to this helper, for the helper of a card that takes over
+    /// (the heir).
     pub(crate) fn heir(&self) -> Result<OwnedFd> {
         let (_, descriptors) = self.ask(Request::Heir)?;
         descriptors.into_iter().next().context("the helper opened nothing")
     }
 
-    /// Takes over all objects of another helper. Returns the namespaces that are held now.
+    /// Makes the helper take over all objects of another helper. Returns the namespaces that the
+    /// helper owns afterwards.
     pub(crate) fn take_on(&self, other: &OwnedFd) -> Result<BTreeSet<NamespaceName>> {
         let (answer, _) = self.ask_with(Request::TakeOn, &[other.as_fd()], ANSWER_WAIT_MAX)?;
         let Answer::Taken(namespaces) = answer else { return odd() };
@@ -511,12 +522,12 @@ fn odd<T>() -> Result<T> {
     bail!("the helper answers something else")
 }
 
-/// Returns the addresses that fit into one request, and the others.
+/// Returns the addresses that fit into one request, and the remaining addresses.
 fn split(all: &BTreeSet<Ipv4Addr>) -> (BTreeSet<Ipv4Addr>, BTreeSet<Ipv4Addr>) {
     (all.iter().take(NAMED_MAX).copied().collect(), all.iter().skip(NAMED_MAX).copied().collect())
 }
 
-/// Makes the queues of a device from descriptors.
+/// Creates the queues of a device from the next `count` descriptors.
 fn queues(
     descriptors: &mut impl Iterator<Item = OwnedFd>,
     count: u16,

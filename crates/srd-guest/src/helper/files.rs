@@ -13,16 +13,16 @@ use crate::control::config;
 use crate::figures::logs::files;
 use crate::state::Options;
 
-/// Files that the card may open.
+/// The files that the helper may open for the card.
 #[derive(Debug)]
 pub(super) struct Files {
     /// Directories of flow logs.
     logs: BTreeSet<String>,
-    /// The settings at the start of the card, if they are in a file.
+    /// The settings at the start of the card; `None` if they came from no file.
     runs: Option<Options>,
 }
 
-/// The directories of all flow logs of a cloud.
+/// Returns the directories of all flow logs of a cloud.
 pub(crate) fn directories(file: &VpcFile) -> BTreeSet<String> {
     file.world.flow_logs.values().map(|log| log.directory.clone()).collect()
 }
@@ -33,7 +33,8 @@ impl Files {
         Self { logs: spec.logs.clone(), runs: spec.config.as_ref().and_then(read) }
     }
 
-    /// Opens a new file of a flow log. Its directory is made if it is missing.
+    /// Opens a new file of a flow log. The directory is created if it is missing. Also returns the
+    /// file's name.
     pub(super) fn log(&self, directory: &str, stem: &str, ending: &str) -> Result<(File, String)> {
         self.check(directory)?;
         let (file, path) = files::create(Path::new(directory), stem, ending)?;
@@ -41,7 +42,8 @@ impl Files {
         Ok((file, name.to_owned()))
     }
 
-    /// Completes a file of a flow log, which then loses its last ending; or removes it.
+    /// Completes a file of a flow log, which removes the ending `.part` from its name. If
+    /// `is_whole` is false, the file is removed.
     pub(super) fn log_ended(&self, directory: &str, name: &str, is_whole: bool) -> Result<()> {
         self.check(directory)?;
         let path = Path::new(directory).join(name);
@@ -61,8 +63,8 @@ impl Files {
         Ok(())
     }
 
-    /// Opens the file of a cloud. Any other file is refused. If only root may change the file, its
-    /// directories of flow logs are permitted as well.
+    /// Opens a file that describes a cloud, and refuses any other file. If only root may change the
+    /// file, the directories of its flow logs are permitted from then on.
     pub(super) fn vpc(&mut self, path: &Path) -> Result<File> {
         let opened = File::open(path).with_context(|| path.display().to_string())?;
         let file = match srd_vpc_file::read(path) {
@@ -90,8 +92,7 @@ impl Files {
         let others = others.into_iter().map(str::to_owned).collect();
         let Some(path) = new.file else { return Ok(Reloaded { vpc: None, others }) };
         let opened = File::open(&path).with_context(|| path.display().to_string())?;
-        // The owner of the configuration has chosen this file, so its directories of flow logs are
-        // permitted.
+        // The configuration names this file, so the directories of its flow logs are permitted.
         self.logs.extend(directories(&srd_vpc_file::read(&path)?));
         Ok(Reloaded { vpc: Some((opened, path)), others })
     }
@@ -100,6 +101,6 @@ impl Files {
 /// Result of reading a configuration again.
 pub(super) struct Reloaded {
     pub(super) vpc: Option<(File, std::path::PathBuf)>,
-    /// Settings that differ, and are not applied.
+    /// Keys of changed settings that are not applied.
     pub(super) others: Vec<String>,
 }

@@ -1,4 +1,5 @@
-//! Objects that the helper has made, and gives back whenever and however the card ends.
+//! Objects that the helper has created or changed, and that it removes or restores when the card
+//! ends, however that happens.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -31,23 +32,25 @@ use crate::{machine::earlier, machine::edge};
 /// Longest wait for an answer of another helper.
 const HAND_WAIT_MAX: Duration = Duration::from_secs(10);
 
-/// All objects of a helper.
+/// All objects that a helper has to remove or restore at the end.
 #[derive(Debug)]
 pub(super) struct Holds {
     spec: Arc<Spec>,
     /// The directory of locks.
     locks: PathBuf,
     namespaces: BTreeMap<NamespaceName, Owned>,
-    /// Namespaces that programs still use: they are checked once more at the end.
+    /// Namespaces that were not removed because programs still use them. They are checked once more
+    /// at the end.
     left: BTreeSet<NamespaceName>,
     resolvers: BTreeMap<NamespaceName, ResolvConf>,
-    /// Whether this machine forwarded packets before the internet's side existed.
+    /// Value of `net.ipv4.ip_forward` before the internet's side was set up; `None` if it was not
+    /// set up.
     forward: Option<String>,
     guard: Guard,
     shared: Shared,
-    /// Listening sockets of vhost-user.
+    /// Listening vhost-user sockets, with the identities of their files.
     sockets: BTreeMap<PathBuf, Identity>,
-    /// The card's own socket.
+    /// Identity of the file of the card's control socket.
     listens: Option<Identity>,
 }
 
@@ -214,7 +217,7 @@ impl Holds {
         Ok((Answer::Done, vec![listener.into()]))
     }
 
-    /// Takes over all objects of another helper, and makes that helper forget them.
+    /// Takes over all objects of another helper, and then makes that helper forget them.
     fn take_on(&mut self, other: &OwnedFd) -> Result<()> {
         for timeout in [Timeout::Recv, Timeout::Send] {
             set_socket_timeout(other, timeout, Some(HAND_WAIT_MAX))?;
@@ -254,8 +257,9 @@ impl Holds {
         Ok(())
     }
 
-    /// Hands everything over. This helper still has to give everything back until it receives the
-    /// request to forget.
+    /// Returns a description of all objects, with the locks of the namespaces, for another helper.
+    /// Until this helper receives the request to forget, it still has to remove and restore the
+    /// objects.
     fn hand(&self) -> Result<Reply> {
         let resolvers = self.resolvers.iter().map(|(name, of)| (name.clone(), of.resolver()));
         let held = Inventory {
@@ -272,8 +276,8 @@ impl Holds {
         Ok((Answer::Done, descriptors))
     }
 
-    /// Checks what other programs may have changed, and restores packet rules that have changed
-    /// (`rules`).
+    /// Checks the settings of the machine that other programs may have changed. If `rules` is true,
+    /// restores packet rules that were changed.
     pub(super) fn tend(&mut self, rules: bool) {
         let Some(before) = &self.forward else { return };
         self.guard.look_at_forwarding(before);
@@ -302,10 +306,11 @@ impl Holds {
         }
     }
 
-    /// Drops the objects without giving them back: another helper has them.
+    /// Drops the objects without removing or restoring them, because another helper has taken them
+    /// over.
     pub(super) fn forget(self) {}
 
-    /// Gives everything back.
+    /// Removes or restores all objects.
     pub(super) fn give_back(self) {
         self.resolvers.into_values().for_each(ResolvConf::remove);
         for (name, owned) in self.namespaces {
@@ -335,7 +340,7 @@ fn said(queues: Vec<Tun>) -> Result<Reply> {
     Ok((Answer::Queues { count, udp_segmentation }, descriptors))
 }
 
-/// Sends a request to another helper, and waits for the answer.
+/// Sends a request to another helper, and waits for the answer with all its descriptors.
 fn ask(other: &OwnedFd, request: Request) -> Result<Reply> {
     wire::send(other, &Message { id: 1, body: Some(request) }, &[], true)?;
     let (mut receiver, mut descriptors) = (Receiver::new(), Vec::new());

@@ -2,8 +2,8 @@
 //! devices that have lost addresses or routes. The status names these losses, and applying rules
 //! repairs them.
 //!
-//! Nothing is repaired at another time: root of an instance may change the instance's network, as
-//! on EC2. A device that is down stays down.
+//! At other times nothing is repaired, because root of an instance may change the instance's
+//! network, as on EC2. A device that is down stays down.
 
 use std::fs::{self, File};
 use std::io::Read;
@@ -15,9 +15,10 @@ use anyhow::{Result, bail};
 use crate::control::protocol::NamespaceName;
 use crate::machine::namespace::{self, Device, Inside, Owned};
 
-/// Maximum size of a table of `/proc` in bytes: root of an instance may make many routes.
+/// Maximum number of bytes that are read of a table in `/proc`. Root of an instance may add many
+/// routes.
 const TABLE_BYTES_MAX: u64 = 1 << 22;
-/// The remedy for all these losses.
+/// The remedy for a lost name, address or route.
 const REMEDY: &str = "`srd card apply FILE` puts it back";
 
 /// Device and inode of a namespace.
@@ -28,7 +29,8 @@ pub(super) fn identity(file: &File) -> Option<Identity> {
     file.metadata().ok().map(|facts| (facts.dev(), facts.ino()))
 }
 
-/// The namespace that a name refers to.
+/// Whether a name refers to the namespace of the instance, to no namespace, or to another
+/// namespace.
 enum Named {
     It,
     Nothing,
@@ -66,7 +68,7 @@ impl Lost {
     }
 }
 
-/// Tables of a namespace, which are compared with its devices.
+/// The kernel's tables of addresses and routes of a namespace, as text.
 struct Tables {
     /// Local IPv4 addresses.
     trie: String,
@@ -111,7 +113,7 @@ impl Tables {
         }
     }
 
-    /// Whether a default route exists by any device.
+    /// Whether a default route through any device exists.
     fn has_default(&self, v6: bool) -> bool {
         let zero = format!("{:032x}", Ipv6Addr::UNSPECIFIED.to_bits());
         let lines = if v6 { self.routes6.lines() } else { self.routes.lines() };
@@ -131,7 +133,7 @@ impl Tables {
     }
 }
 
-/// Returns the losses of devices that are up.
+/// Returns the addresses and routes that devices have lost. Devices that are down are omitted.
 fn lost(inside: &Inside, devices: &[Device]) -> Result<Vec<(Device, Lost)>> {
     inside.within(|| {
         let up = devices.iter().filter(|of| srd_net::link::is_up(&of.name).unwrap_or(false));
@@ -141,7 +143,8 @@ fn lost(inside: &Inside, devices: &[Device]) -> Result<Vec<(Device, Lost)>> {
     })
 }
 
-/// Returns the losses of a namespace and its devices, as sentences with remedies.
+/// Returns sentences, with remedies, about a lost name of a namespace and about lost addresses and
+/// routes of its devices.
 pub(super) fn look(name: &NamespaceName, of: Identity, devices: &[Device]) -> Vec<String> {
     match named(name, of) {
         Named::Nothing => vec![format!(
@@ -168,7 +171,8 @@ pub(super) fn look(name: &NamespaceName, of: Identity, devices: &[Device]) -> Ve
     }
 }
 
-/// Repairs losses. Returns a description of them; `None` if nothing was lost.
+/// Restores the lost name of a namespace, and lost addresses and routes of its devices. Returns a
+/// description of the repairs; `None` if nothing was lost.
 pub(super) fn restore(owned: &Owned, of: Identity, devices: &[Device]) -> Result<Option<String>> {
     let name = owned.name();
     let is_named = match named(name, of) {
@@ -184,8 +188,8 @@ pub(super) fn restore(owned: &Owned, of: Identity, devices: &[Device]) -> Result
     };
     let mut words: Vec<String> =
         (!is_named).then(|| String::from("its name")).into_iter().collect();
-    // This comes before tables of interfaces are restored: the kernel lists IPv6 routes of all
-    // tables.
+    // The losses are determined before the routing tables of interfaces are restored, because the
+    // kernel lists the IPv6 routes of all tables together.
     let all_lost = lost(owned.inside(), devices)?;
     let several = devices.len() > 1;
     for (number, device) in devices.iter().enumerate() {

@@ -13,11 +13,11 @@
 //! nothing else, and are checked before any work begins: `check`. Namespaces have names of
 //! instances, devices have names like `ens5`.
 //!
-//! Another card that takes over starts its own helper, and the card that runs hands it an *heir's*
-//! end of its helper. A helper that has an heir gives nothing back until both ends are closed. The
-//! heir requests all objects of the helper (`Request::Hand`), and then makes it forget them
-//! (`Request::Forget`). So at each moment of a take-over exactly one helper gives the objects back,
-//! whichever process ends.
+//! A card that takes over starts its own helper, the *heir*. The card that runs gives the heir a
+//! second connection to its own helper. A helper with an heir restores nothing until both
+//! connections are closed. The heir requests all objects of the helper (`Request::Hand`), and then
+//! makes it forget them (`Request::Forget`). So at each moment of a take-over exactly one helper is
+//! responsible for the objects, whichever process ends.
 //!
 //! | module | contents |
 //! |---|---|
@@ -62,13 +62,13 @@ pub(crate) use upkeep::Upkeep;
 
 /// Maximum size of one request or answer in bytes.
 pub(crate) const PACKET_BYTES_MAX: usize = 128 * 1024;
-/// Descriptors in one packet: Linux allows 253.
+/// Maximum number of descriptors in one packet. Linux allows 253.
 const DESCRIPTORS_ONCE: usize = 200;
 /// Maximum number of descriptors in one answer.
 const DESCRIPTORS_MAX: usize = 65_536;
-/// Maximum number of requests that wait; they are done in order.
+/// Maximum number of requests that wait for the helper's thread, which handles them in order.
 const JOBS_MAX: usize = 1024;
-/// Maximum number of instances that one request makes.
+/// Maximum number of instances for which one request creates networks.
 pub(crate) const MADE_AT_ONCE: usize = 16;
 /// Maximum number of addresses, namespaces and devices in one request.
 pub(crate) const NAMED_MAX: usize = 2048;
@@ -77,27 +77,28 @@ pub(crate) const NAMED_MAX: usize = 2048;
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Spec {
-    /// Socket at which the card takes requests.
+    /// Path of the card's control socket.
     pub(crate) socket: PathBuf,
-    /// Socket at which the card listens until it has taken over; otherwise equal to `socket`.
+    /// Path at which the card listens until it has taken over from another card. If it takes over
+    /// from no card, this path equals `socket`.
     pub(crate) listens: PathBuf,
-    /// Sockets of vhost-user. If an interface is not the primary one, the name of its device
-    /// follows the path.
+    /// Paths of the vhost-user sockets of primary interfaces. For another interface, the name of
+    /// its device is appended to the path.
     pub(crate) vhost_user: BTreeSet<PathBuf>,
-    /// Directories of flow logs.
+    /// Directories in which files of flow logs may be opened.
     pub(crate) logs: BTreeSet<String>,
-    /// The configuration file, which can be read again.
+    /// The configuration file, which can be read again; `None` if there is no such file.
     pub(crate) config: Option<PathBuf>,
-    /// Whether this card has an internet's side.
+    /// Whether the network of this machine plays the role of the internet.
     pub(crate) internet: bool,
     /// Whether the internet's side carries private addresses.
     pub(crate) internet_private: bool,
-    /// Whether another card runs, whose objects are taken over later.
+    /// Whether the card takes over from another card, whose objects are requested later.
     pub(crate) takes_over: bool,
 }
 
-/// Returns the objects that the helper of a card with these options may touch. `listens`: the
-/// socket at which the card listens at first.
+/// Returns the objects that the helper of a card with these options may touch. `listens`: the path
+/// at which the card listens at its start.
 pub(crate) fn spec(options: &Options, vpc: &Vpc, listens: &Path, takes_over: bool) -> Spec {
     Spec {
         socket: options.socket.clone(),
@@ -115,13 +116,13 @@ pub(crate) fn spec(options: &Options, vpc: &Vpc, listens: &Path, takes_over: boo
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 enum Request {
-    /// Make the places of instances, each with its devices and resolver. All or none.
+    /// Create the networks of these instances, all or none, each with its devices and resolver.
     Make(Vec<NetworkRequest>),
-    /// Remove namespaces that earlier cards have left, except these.
+    /// Remove namespaces that earlier cards have left, except those of these instances.
     Sweep(BTreeSet<NamespaceName>),
     /// Remove a namespace if no program runs in it. With `ends_programs`, end its programs before.
     Remove { namespace: NamespaceName, ends_programs: bool },
-    /// Make a deleted device again.
+    /// Create a deleted device again.
     Device {
         namespace: NamespaceName,
         /// Index of the device among those of the instance.
@@ -132,22 +133,23 @@ enum Request {
         queues: u16,
         ring: u32,
     },
-    /// Open more queues of a device, which has this name now.
+    /// Open `more` additional queues of a device. `device`: its present name.
     Queues { namespace: NamespaceName, device: String, more: u16 },
-    /// Set the size of a device's rings, in entries.
+    /// Set the number of packets that wait in a queue of a device (`txqueuelen`).
     Ring { namespace: NamespaceName, device: String, entries: u32 },
     /// Report changes by other programs, including those of these namespaces and devices.
     Look(Vec<(NamespaceName, Vec<Device>)>),
     /// Restore these namespaces and devices, and the forwarding of packets, after changes by other
     /// programs.
     Restore(Vec<(NamespaceName, Vec<Device>)>),
-    /// Read the kernel's drops at devices.
+    /// Return the numbers of packets that the kernel has dropped at these devices.
     Drops(Vec<(NamespaceName, Vec<String>)>),
-    /// Make the device of the internet's side, with routes of these addresses.
+    /// Create the device of the internet's side, with routes of these addresses.
     Edge(BTreeSet<Ipv4Addr>),
-    /// Route addresses to the internet's side, all or none, and remove other routes.
+    /// Route the addresses in `add` to the internet's side, all or none, and remove the routes of
+    /// the addresses in `remove`.
     Route { add: BTreeSet<Ipv4Addr>, remove: BTreeSet<Ipv4Addr> },
-    /// Give namespaces these resolvers, or remove theirs.
+    /// Set the resolvers of namespaces, or remove them (`None`).
     Resolvers(Vec<(NamespaceName, Option<Ipv4Addr>)>),
     /// End the programs in these namespaces.
     End(BTreeSet<NamespaceName>),
@@ -157,30 +159,33 @@ enum Request {
     VhostGone(PathBuf),
     /// Open a new file of a flow log.
     Log { directory: String, stem: String, ending: String },
-    /// Complete a file of a flow log, or remove it.
+    /// Complete a file of a flow log if `is_whole`; otherwise remove it.
     LogEnded { directory: String, name: String, is_whole: bool },
     /// Open the file of a cloud.
     Vpc(PathBuf),
     /// Read the configuration again, and open the file of its cloud.
     Reload,
-    /// Make an end of this helper for another card.
+    /// Return a second connection to this helper, for the helper of a card that takes over (the
+    /// heir).
     Heir,
-    /// Take over all objects of the helper whose end comes with this request.
+    /// Take over all objects of another helper. The connection to it is a descriptor of this
+    /// request.
     TakeOn,
-    /// Hand everything over. Only an heir may send this.
+    /// Return a description of all objects. Only an heir may send this request.
     Hand,
-    /// Forget everything, because another helper has it. Only an heir may send this.
+    /// Forget all objects, because the heir has taken them over. Only an heir may send this
+    /// request.
     Forget,
 }
 
 /// Method by which a vhost-user device connects to its front end.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) enum Meet {
-    /// The device listens.
+    /// The device listens at the socket.
     Listens,
-    /// The device listens in place of another process, which ends.
+    /// The device listens at the socket, in place of another process that is ending.
     Replaces,
-    /// The device connects.
+    /// The device connects to the socket, at which the front end listens.
     Joins,
 }
 
@@ -188,7 +193,8 @@ pub(crate) enum Meet {
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 enum Answer {
-    /// The request was done. Descriptors come in the order of the requested objects.
+    /// The request was executed. Requested descriptors come with the answer, in the order of the
+    /// request.
     Done,
     /// The request failed, for this reason.
     Failed {
@@ -196,56 +202,63 @@ enum Answer {
         /// Whether a program or a privilege is missing.
         is_missing: bool,
     },
-    /// The places, by the names of instances: the queues of each device. An instance is missing if
-    /// programs of an earlier card use its namespace.
+    /// The networks that were created. An instance is missing if programs of an earlier card use
+    /// its namespace. The descriptors of the queues come with the answer.
     Made { places: Vec<MadePlace>, udp_segmentation: bool },
-    /// Queues of a device.
+    /// Queues of one device, whose descriptors come with the answer.
     Queues { count: u16, udp_segmentation: bool },
-    /// Changes by other programs.
+    /// Changes by other programs that the status shows.
     Upkeep(Upkeep),
-    /// Drops of each device; `None` if there is no device of its name.
+    /// Numbers of packets that the kernel has dropped at each requested device; `None` if there is
+    /// no device with the name.
     Drops(Vec<Vec<Option<u64>>>),
-    /// The name of a file that was opened.
+    /// The name of the file of a flow log that was opened. Its descriptor comes with the answer.
     Log(String),
-    /// The path of the cloud's file, which comes with this answer, if the cloud is in a file; and
-    /// the settings that differ but are not applied.
+    /// The configuration was read again. `vpc`: the path of the cloud's file, whose descriptor
+    /// comes with the answer; `None` if the configuration names no file. `others`: keys of changed
+    /// settings that are not applied.
     Reloaded { vpc: Option<PathBuf>, others: Vec<String> },
-    /// The namespaces that are held now.
+    /// The namespaces that the helper owns after it has taken over those of another helper.
     Taken(BTreeSet<NamespaceName>),
 }
 
-/// A place that was made.
+/// The network of an instance that was created.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct MadePlace {
     instance: String,
     /// Whether an earlier card has left the namespace, with programs inside.
     is_found: bool,
-    /// Queues of each device.
+    /// Number of queues of each device.
     queues: Vec<u16>,
 }
 
-/// A packet in either direction.
+/// A packet between the card and the helper, in either direction.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Message<T> {
-    /// The number of the request. Number zero requests no answer.
+    /// The number of the request, which its answer repeats. A request with the number zero needs no
+    /// answer.
     id: u64,
-    /// `None` if more descriptors follow.
+    /// The request or the answer; `None` if the packet carries only descriptors, and more packets
+    /// of the message follow.
     body: Option<T>,
 }
 
-/// All objects of a helper, for another helper. The locks of the namespaces come with this, in the
-/// order of the namespaces.
+/// Description of all objects of a helper, for another helper. The locks of the namespaces come
+/// with it as descriptors, in the order of `namespaces`.
 #[derive(Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Inventory {
     namespaces: Vec<NamespaceName>,
-    /// Namespaces that programs still use: they are checked once more at the end.
+    /// Namespaces that were not removed because programs still use them. They are checked once more
+    /// at the end.
     left: BTreeSet<NamespaceName>,
     resolvers: BTreeMap<NamespaceName, Ipv4Addr>,
-    /// Whether this machine forwarded packets before, as the kernel writes it.
+    /// Value of `net.ipv4.ip_forward` before the internet's side was set up; `None` if it was not
+    /// set up.
     forward: Option<String>,
-    /// Files of sockets of vhost-user: device and inode.
+    /// Paths of vhost-user sockets, with the identities of their files: device, inode, and creation
+    /// time in nanoseconds.
     sockets: Vec<(PathBuf, (u64, u64, u64))>,
 }

@@ -1,5 +1,6 @@
-//! The helper's loop. Requests come from the card and from an heir. A thread does the requests that
-//! make or remove something, in their order. All other requests are done at once.
+//! The helper's loop. Requests come from the card, and from the helper of a card that takes over
+//! (the heir). A thread executes the requests that create or remove objects, in their order. All
+//! other requests are executed at once.
 
 use std::fs::File;
 use std::io::{self, stdin};
@@ -23,16 +24,18 @@ use crate::failure::Missing;
 use crate::machine::locks;
 use crate::{interfaces::kernel_counts, machine::place};
 
-/// Time between two checks of settings whose changes cause no notice.
+/// Time between two checks of those settings of the machine of whose changes the kernel does not
+/// notify the helper.
 const TEND_EVERY: Duration = Duration::from_secs(1);
 
 /// An answer with its descriptors.
 pub(super) type Reply = (Answer, Vec<OwnedFd>);
 
-/// Answers the card at the other end of standard input until it ends, then gives everything back.
+/// Executes requests of the card at the other end of standard input until the card ends, then
+/// removes or restores all objects.
 ///
 /// # Errors
-/// Privileges or the settings of the helper are wrong.
+/// An error if the helper lacks a privilege, or its settings are wrong.
 pub fn serve() -> Result<()> {
     privileges::keep_helper_only().context("cannot give up privileges")?;
     let card = stdin().as_fd().try_clone_to_owned()?;
@@ -46,7 +49,7 @@ pub fn serve() -> Result<()> {
 }
 
 /// Prepares the helper before the first request. It waits until the helpers of killed cards have
-/// given their objects back; otherwise they would undo settings of this helper.
+/// restored all settings; otherwise they would undo settings of this helper.
 fn begin(card: &OwnedFd) -> Result<(Spec, File)> {
     let said = Receiver::new().next::<Spec>(card)?.context("the card has ended")?;
     let spec = said.message.map_err(anyhow::Error::msg)?.body.context("no settings")?;
@@ -63,27 +66,27 @@ pub(super) fn failed(error: &anyhow::Error) -> Answer {
     Answer::Failed { what: format!("{error:#}"), is_missing }
 }
 
-/// An event of the loop.
+/// An event for which the helper's loop waits.
 enum Next {
-    /// A packet from this end.
+    /// A packet has arrived on this connection.
     From(Arc<OwnedFd>),
-    /// Other programs may have changed the settings of the helper.
+    /// Other programs may have changed settings of the machine, which have to be checked.
     Tend,
-    /// All ends are closed.
+    /// All connections are closed.
     Over,
 }
 
-/// A task of the thread.
+/// A task of the thread that executes requests.
 enum Work {
     Job(Job),
-    /// Restores settings after changes by other programs; `rules`: whether packet rules may have
-    /// changed.
+    /// Checks and restores settings of the machine after changes by other programs. `rules`:
+    /// whether packet rules may have changed.
     Tend {
         rules: bool,
     },
 }
 
-/// A request on its way to the thread.
+/// A request for the thread, with the connection for its answer.
 struct Job {
     id: u64,
     request: Request,
@@ -98,7 +101,8 @@ pub(super) struct Helping {
     card: Option<Arc<OwnedFd>>,
     heir: Option<Arc<OwnedFd>>,
     jobs: SyncSender<Work>,
-    /// Notices of changes of packet rules; `None` without the internet's side.
+    /// The kernel's notices of changes of packet rules; `None` if there is no internet's side, or
+    /// the kernel offers no notices.
     notices: Option<Notices>,
     /// Time of the last check for changes by other programs.
     tended: Instant,
@@ -130,7 +134,7 @@ impl Helping {
         Ok(Self { spec, files, card, heir, jobs, notices, tended, upkeep, thread, is_forgotten })
     }
 
-    /// Serves requests until all ends are closed.
+    /// Executes requests until all connections are closed.
     pub(super) fn run(mut self) -> Result<()> {
         let mut receiver = Receiver::new();
         loop {
@@ -160,7 +164,8 @@ impl Helping {
         Ok(())
     }
 
-    /// Waits for a packet from an end, for a notice, or for the next check.
+    /// Waits for a packet on a connection, for a notice of a change, or until the next check is
+    /// due.
     fn wait(&self) -> io::Result<Next> {
         let all: Vec<&Arc<OwnedFd>> = self.card.iter().chain(&self.heir).collect();
         if all.is_empty() {
@@ -183,14 +188,14 @@ impl Helping {
         Ok(match ready.map(|at| all.get(at)) {
             Some(Some(from)) => Next::From(Arc::clone(from)),
             Some(None) => Next::Tend,
-            // The wait may have ended too early for a check. Then it starts again.
+            // The wait may have ended before the next check is due. In this case it starts again.
             None if is_tended && self.tended.elapsed() >= TEND_EVERY => Next::Tend,
             None => return self.wait(),
         })
     }
 
-    /// Sends the thread a request to restore settings that other programs have changed. A full
-    /// queue means that the thread is late anyway.
+    /// Makes the thread check and restore settings that other programs may have changed. If the
+    /// queue is full, this check is omitted.
     fn tend(&mut self) {
         self.tended = Instant::now();
         let rules = self.notices.as_ref().is_none_or(Notices::drain);
@@ -223,14 +228,14 @@ impl Helping {
             Ok(said) => say(from, id, said),
             Err(request) => {
                 let job = Job { id, request, descriptors, back: Arc::clone(from) };
-                // If the queue is full, this waits, and with it the card's thread that sent the
-                // request.
+                // If the queue is full, the helper waits, and so does the thread of the card that
+                // has sent the request.
                 let _ = self.jobs.send(Work::Job(job));
             }
         }
     }
 
-    /// Does a request that can be done at once; returns any other.
+    /// Executes a request that needs no other thread. Returns any other request as an error.
     fn at_once(&mut self, request: Request) -> Result<Result<Reply>, Request> {
         Ok(match request {
             Request::Ring { namespace, device, entries } => {
@@ -261,7 +266,7 @@ impl Helping {
         })
     }
 
-    /// Makes an end for another card. It replaces a previous one.
+    /// Creates the connection for an heir, which replaces that of a previous heir.
     fn heir(&mut self) -> Result<Reply> {
         let (end, other) = wire::pair()?;
         self.heir = Some(Arc::new(end));
@@ -282,12 +287,12 @@ fn say(to: &OwnedFd, id: u64, said: Result<Reply>) {
     let all: Vec<BorrowedFd<'_>> = descriptors.iter().map(AsFd::as_fd).collect();
     let message = Message { id, body: Some(answer) };
     if let Err(error) = wire::send(to, &message, &all, true) {
-        // Usually the request's thread does not wait any more.
+        // Usually the thread that has sent the request does not wait any more.
         tracing::debug!("an answer to {}: {error}", to.as_raw_fd());
     }
 }
 
-/// Body of the thread: takes one request after the other.
+/// Body of the thread that executes one task after the other. Returns the objects at the end.
 fn work(mut holds: Holds, queue: &Jobs<Work>) -> Holds {
     for work in queue {
         match work {

@@ -1,4 +1,5 @@
-//! Helpers on threads of this process, without privileges: only their work on sockets and files.
+//! Tests of helpers that run on threads of this process. Without privileges they can create only
+//! sockets and files.
 
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixListener;
@@ -34,7 +35,7 @@ impl Site {
         }
     }
 
-    /// Starts a helper of a listening card.
+    /// Starts a helper on a thread, for a card that listens at its control socket.
     fn start(&self, takes_over: bool) -> (Ending, JoinHandle<()>) {
         let spec = self.spec(takes_over);
         drop(UnixListener::bind(&spec.listens).unwrap());
@@ -260,7 +261,7 @@ fn an_end_may_ask_for_its_own_and_hears_why_not() {
     thread.join().unwrap();
 }
 
-/// More descriptors than one packet can carry.
+/// The longest answer has more descriptors than one packet can carry.
 #[test]
 fn an_answer_has_all_its_descriptors_in_their_order() {
     let (here, there) = wire::pair().unwrap();

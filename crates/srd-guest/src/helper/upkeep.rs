@@ -1,4 +1,4 @@
-//! Changes by other programs of this machine to the set-up of the helper: the status shows them,
+//! Changes by other programs to objects and settings of the helper: `srd card status` shows them,
 //! and packet rules are restored at once.
 //!
 //! The kernel notifies of each change of packet rules ([`Notices`]). After each change the helper
@@ -21,7 +21,7 @@ use crate::control::protocol::NamespaceName;
 use crate::machine::edge;
 use crate::machine::namespace::{Device, Owned};
 
-/// Minimum time from one check to the next.
+/// Minimum time from one check of the packet rules to the next.
 pub(super) const PAUSE: Duration = Duration::from_millis(100);
 /// Minimum time between two log lines of the same kind.
 const LOG_EVERY: Duration = Duration::from_secs(10);
@@ -30,7 +30,7 @@ const RULES_GROUP: u32 = 7;
 /// Maximum number of notices that are read at once.
 const NOTICES_MAX: usize = 4096;
 
-/// Changes that the status shows.
+/// Changes by other programs that `srd card status` shows.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Upkeep {
@@ -40,7 +40,7 @@ pub(crate) struct Upkeep {
     pub(crate) warnings: Vec<String>,
 }
 
-/// State that the threads of the helper share.
+/// State of the checks, shared by the threads of the helper.
 #[derive(Debug, Default)]
 struct State {
     rules_restored: u64,
@@ -49,16 +49,16 @@ struct State {
     namespaces: BTreeMap<NamespaceName, Identity>,
 }
 
-/// The state, shared by the threads of the helper.
+/// Access to the state of the checks, for each thread of the helper.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Shared(Arc<Mutex<State>>);
 
 impl Shared {
-    /// Checks these namespaces and devices.
+    /// Checks these namespaces and devices for changes by other programs.
     pub(super) fn look(&self, of: &[(NamespaceName, Vec<Device>)]) -> Upkeep {
         let mut warnings: Vec<String> = Vec::new();
         for (name, devices) in of {
-            // A namespace that is being made or removed has no identity.
+            // A namespace that is being created or removed has no identity.
             let identity = self.identity(name);
             warnings.extend(identity.iter().flat_map(|of| inspect::look(name, *of, devices)));
         }
@@ -71,14 +71,14 @@ impl Shared {
         self.lock().namespaces.get(name).copied()
     }
 
-    /// Adds a namespace.
+    /// Adds a namespace, with its identity, to those that are checked.
     pub(super) fn add(&self, owned: &Owned) {
         if let Some(identity) = owned.file().and_then(inspect::identity) {
             self.lock().namespaces.insert(owned.name().clone(), identity);
         }
     }
 
-    /// Removes a namespace before its deletion.
+    /// Removes a namespace from those that are checked, before it is deleted.
     pub(super) fn remove(&self, name: &NamespaceName) {
         self.lock().namespaces.remove(name);
     }
@@ -93,7 +93,7 @@ pub(super) struct Notices(Socket);
 
 impl Notices {
     /// # Errors
-    /// The kernel has no such notices.
+    /// An error if the kernel sends no notices of packet rules.
     pub(super) fn open() -> io::Result<Self> {
         let mut socket = Socket::new(NETLINK_NETFILTER)?;
         socket.bind_auto()?;
@@ -102,7 +102,7 @@ impl Notices {
         Ok(Self(socket))
     }
 
-    /// Takes all notices. Returns whether there was one, including lost ones.
+    /// Takes all notices. Returns whether there was a notice, or notices were lost.
     pub(super) fn drain(&self) -> bool {
         let mut found = false;
         for _ in 0..NOTICES_MAX {
@@ -127,11 +127,13 @@ impl AsFd for Notices {
     }
 }
 
-/// The set-up of the internet's side.
+/// Checks and restores the packet rules and `net.ipv4.ip_forward`, on which the internet's side
+/// depends.
 #[derive(Debug)]
 pub(super) struct Guard {
     shared: Shared,
-    /// The packet rules, as `nft` lists them.
+    /// The packet rules that the card has set, as `nft` lists them; `None` if they were not set or
+    /// could not be listed.
     rules: Option<String>,
     logged: Option<Instant>,
     /// Time of the last log line about forwarding.
@@ -148,8 +150,8 @@ impl Guard {
         self.rules = edge::rules();
     }
 
-    /// Checks whether this machine forwards packets, which the card needs. `before`: whether the
-    /// machine forwarded packets before the card started.
+    /// Checks whether this machine forwards packets, as the card requires, and logs a change.
+    /// `before`: the value of `net.ipv4.ip_forward` before the card started.
     pub(super) fn look_at_forwarding(&mut self, before: &str) {
         let is_off = edge::forwarding().is_ok_and(|now| now != "1");
         let before_too = "`sysctl -w net.ipv4.ip_forward=1` switches it on";
@@ -191,8 +193,8 @@ impl Guard {
         self.look_at_forwarding(before);
     }
 
-    /// Sets packet rules again if they differ from the stored ones. `before`: whether this machine
-    /// forwarded packets before the card started.
+    /// Sets the packet rules again if they differ from the stored ones. `before`: the value of
+    /// `net.ipv4.ip_forward` before the card started.
     pub(super) fn tend(&mut self, spec: &Spec, before: &str) {
         let found = edge::rules();
         if found.is_some() && found == self.rules {

@@ -1,4 +1,5 @@
-//! Packets with descriptors over a pair of sockets that preserve packet boundaries.
+//! Packets between the card and the helper, with descriptors, over a pair of sockets that preserve
+//! packet boundaries.
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
@@ -15,14 +16,14 @@ use serde::de::DeserializeOwned;
 
 use super::{DESCRIPTORS_ONCE, Message, PACKET_BYTES_MAX};
 
-/// Makes both ends of a connection.
+/// Creates both ends of a connection.
 pub(super) fn pair() -> io::Result<(OwnedFd, OwnedFd)> {
     let flags = SocketFlags::CLOEXEC;
     Ok(socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?)
 }
 
-/// Sends a message with all these descriptors; in several packets if they do not fit into one.
-/// `waits`: whether to wait for space in the socket.
+/// Sends a message with these descriptors, in several packets if the descriptors do not fit into
+/// one. `waits`: whether to wait for space in the socket.
 pub(super) fn send<T: Serialize>(
     socket: &OwnedFd,
     message: &Message<T>,

@@ -14,18 +14,18 @@ use crate::interfaces::port::Port;
 use crate::machine::maker::{DeviceAsked, More};
 use crate::state::{Running, Service};
 
-/// Outcome of a change of a device.
+/// Outcome of [`Service::set_device`].
 pub(crate) enum Set {
     /// The change is in force.
     Done(Box<DeviceReport>),
-    /// The change needs this number of additional queues of the device, which has this name now in
-    /// this namespace.
+    /// The change needs additional queues. The values are the namespace, the present name of the
+    /// device, and the number of queues.
     Needs(NamespaceName, String, u16),
 }
 
 impl Service {
-    /// Gives the first interface of an instance to a program of this process. The instance must be
-    /// one whose interfaces are vhost-user sockets; the socket is closed.
+    /// Connects the first interface of an instance to a program of this process. The instance must
+    /// be one whose interfaces are vhost-user sockets; the socket is closed.
     ///
     /// # Errors
     /// There is no such instance here, or it has a namespace.
@@ -40,8 +40,9 @@ impl Service {
         Ok(())
     }
 
-    /// Changes the device of an interface, or only reports its settings. The ring from the instance
-    /// belongs to the kernel: [`crate::machine::place::set_tx_ring`].
+    /// Changes the device of an interface, or only reports its settings if the change is empty.
+    /// `opened`: additional queues that were opened for the change. The ring for packets from the
+    /// instance belongs to the kernel, and is changed by [`crate::place::set_tx_ring`].
     pub(crate) fn set_device(
         &mut self,
         now: Instant,
@@ -117,8 +118,8 @@ impl Service {
         })))
     }
 
-    /// Applies a request for a device, with the queues that were opened for it. If it needs more
-    /// queues, it is applied when they are open.
+    /// Applies a request to change a device. `opened`: additional queues that were opened for it.
+    /// If the request needs queues that are not open, it is applied when they are open.
     pub(crate) fn change_device(
         &mut self,
         now: Instant,
@@ -145,8 +146,8 @@ impl Service {
     }
 }
 
-/// Closes queues. The kernel makes the closing thread wait for the readers of a queue. A separate
-/// thread waits, if it can be started, so that packets do not wait.
+/// Closes queues on a separate thread, if one can be started. The kernel lets the closing thread
+/// wait for readers of a queue, and packets must not wait for that.
 pub(crate) fn close(queues: Vec<Tun>) {
     if queues.is_empty() {
         return;
@@ -157,8 +158,8 @@ pub(crate) fn close(queues: Vec<Tun>) {
     }
 }
 
-/// Returns the interface with a device, or the first interface: its index in the instance, its
-/// port, and the name of the device.
+/// Returns the interface whose device has this name, or the first interface if no name is given:
+/// its index in the instance, its port, and the name of its device.
 fn place_of(
     running: &Running,
     instance: &str,

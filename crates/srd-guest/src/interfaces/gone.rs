@@ -31,28 +31,29 @@ pub(crate) enum Which {
 /// Progress of the repair of a device.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Stage {
-    /// The device is made again at this time.
+    /// The device is created again at this time.
     Waits(Instant),
-    /// The device is being made.
+    /// The helper is creating the device.
     Making,
     /// The device exists again since this time. Another loss soon after this time doubles the
     /// pause.
     Back(Instant),
 }
 
-/// A device that was lost.
+/// A device that was deleted, and the progress of its repair.
 struct Loss {
-    /// The number of the loss. A device that was made for another loss is discarded.
+    /// The number of the loss. A device that was created for an earlier loss is discarded.
     number: u64,
     stage: Stage,
     pause: Duration,
-    /// Error of the last attempt to make the device, as the log has it.
+    /// Error of the last attempt to create the device, as the log shows it; `None` if no attempt
+    /// has failed.
     failed: Option<Arc<str>>,
-    /// The device as it was, without its queues.
+    /// The state of the device before the loss, without its queues; `None` for the internet's side.
     port: Option<Port>,
 }
 
-/// The devices that were lost.
+/// The devices that were deleted, including devices that exist again.
 #[derive(Default)]
 pub(crate) struct LostDevices {
     losses: BTreeMap<Which, Loss>,
@@ -60,7 +61,7 @@ pub(crate) struct LostDevices {
 }
 
 impl LostDevices {
-    /// Notes that a device is lost. Returns the pause before it is made again.
+    /// Records that a device was deleted. Returns the pause before it is created again.
     pub(crate) fn lose(&mut self, now: Instant, which: Which, port: Option<Port>) -> Duration {
         self.number += 1;
         let before = self.losses.remove(&which);
@@ -74,7 +75,8 @@ impl LostDevices {
         pause
     }
 
-    /// Takes the devices that are to be made now, with the numbers of their losses.
+    /// Returns the devices whose pause has ended and that are created again now, with the numbers
+    /// of their losses.
     pub(crate) fn due(&mut self, now: Instant) -> Vec<(Which, u64)> {
         let making = self.losses.values().filter(|loss| loss.stage == Stage::Making).count();
         let due = self.losses.iter_mut();
@@ -86,7 +88,8 @@ impl LostDevices {
         due.take(DEVICES_AT_ONCE.saturating_sub(making)).map(begin).collect()
     }
 
-    /// Notes that the device could not be made. Returns the error if it is a new one.
+    /// Records that the device could not be created. Returns the error if it differs from that of
+    /// the attempt before.
     pub(crate) fn fail(&mut self, now: Instant, which: Which, why: String) -> Option<String> {
         let loss = self.losses.get_mut(&which)?;
         loss.pause = loss.pause.times(2).min(PAUSE_MAX);
@@ -96,7 +99,7 @@ impl LostDevices {
         is_new.then_some(why)
     }
 
-    /// Notes that the device exists again. Returns the device as it was.
+    /// Records that the device exists again. Returns its state before the loss.
     pub(crate) fn found(&mut self, now: Instant, which: Which) -> Option<Port> {
         let loss = self.losses.get_mut(&which)?;
         (loss.stage, loss.failed) = (Stage::Back(now), None);
@@ -109,18 +112,18 @@ impl LostDevices {
         losses.find(|(_, loss)| loss.number == number).map(|(which, _)| *which)
     }
 
-    /// The lost device of an interface, as it was.
+    /// Returns the state of an interface's deleted device before the loss.
     pub(crate) fn lost(&self, port: PortId) -> Option<&Port> {
         self.losses.get(&Which::Of(port))?.port.as_ref()
     }
 
-    /// Notes that an interface is gone.
+    /// Removes the record of an interface that does not exist any more.
     pub(crate) fn forget(&mut self, port: PortId) {
         self.losses.remove(&Which::Of(port));
     }
 
-    /// The loss of a missing device, with the error of the last attempt to make it, if there was
-    /// one; `None` if the device exists.
+    /// Returns `None` if the device exists. If it is missing, returns the error of the last attempt
+    /// to create it, if an attempt has failed.
     pub(crate) fn loss(&self, which: Which) -> Option<Option<&Arc<str>>> {
         let loss = self.losses.get(&which).filter(|loss| !matches!(loss.stage, Stage::Back(_)))?;
         Some(loss.failed.as_ref())
@@ -192,7 +195,8 @@ mod tests {
         let (which, number) = due[0];
         gone.found(at(1), which);
         assert_eq!(gone.due(at(1)).len(), 1, "a place is free");
-        // The device is lost once more: the one that was made for the first loss is too late.
+        // The device is deleted once more: the device that was created for the first loss is too
+        // late.
         gone.lose(at(2), which, None);
         assert_eq!(gone.which(number), None);
         let Which::Of(port) = which else { panic!() };

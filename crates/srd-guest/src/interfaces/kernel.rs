@@ -12,7 +12,7 @@ use srd_proto::time::Instant;
 
 use crate::interfaces::adapter::{Adapter, Arrived};
 
-/// Frames that are read from one queue in succession.
+/// Maximum number of frames that are read from one queue in succession.
 const IN_A_ROW: u32 = 16;
 
 /// A TUN device and its adapter.
@@ -23,7 +23,8 @@ pub(crate) struct Kernel {
     pub(crate) adapter: Adapter,
     /// Packets for the instance that may be joined with the next ones.
     joins: Joins,
-    /// The queue that is read, and the frames that were read from it in succession.
+    /// Index of the queue that is read, and the number of frames that were read from it in
+    /// succession.
     at: (usize, u32),
     /// Packets that the kernel refused.
     not_taken: u64,
@@ -39,7 +40,7 @@ impl Kernel {
         &self.queues
     }
 
-    /// The current name of the device, which the instance may change.
+    /// Returns the current name of the device, which the instance may change.
     pub(crate) fn name(&self) -> io::Result<String> {
         self.queues.first().map_or(Err(io::ErrorKind::NotFound.into()), Tun::name)
     }
@@ -48,8 +49,8 @@ impl Kernel {
         self.queues
     }
 
-    /// Adds queues, and keeps the first `count` queues. Returns the others: the kernel needs time
-    /// to close them.
+    /// Adds queues, and keeps the first `count` queues. Returns the remaining queues, which the
+    /// caller closes, because the kernel needs time for that.
     pub(crate) fn set_queues(&mut self, more: Vec<Tun>, count: usize) -> Vec<Tun> {
         self.queues.extend(more);
         let rest = self.queues.split_off(count.min(self.queues.len()));
@@ -116,14 +117,14 @@ impl Kernel {
         }
     }
 
-    /// Raises interrupts that are due.
+    /// Gives the instance the packets whose interrupt is due.
     pub(crate) fn interrupt(&mut self, now: Instant) {
         for (queue, frame) in self.adapter.due(now) {
             self.give(queue, &frame);
         }
     }
 
-    /// Raises all interrupts that are held back.
+    /// Gives the instance all packets that wait for a delayed interrupt.
     pub(crate) fn interrupt_all(&mut self) {
         for (queue, frame) in self.adapter.take_all() {
             self.give(queue, &frame);
@@ -137,7 +138,7 @@ impl Kernel {
         }
     }
 
-    /// Packets that the kernel refused.
+    /// Returns the number of packets that the kernel refused.
     pub(crate) fn not_taken(&self) -> u64 {
         self.not_taken
     }

@@ -15,16 +15,20 @@ use crate::control::protocol::{Interface, NamespaceName, Status};
 use crate::helper::Helper;
 use crate::machine::namespace::NETNS_DIR;
 
-/// Name of the counter, from the driver's `ip -s link`.
+/// Name of the counter. The driver of an ENA adapter counts such drops under this name in
+/// `ip -s link`.
 const COUNTER: &str = "tx_drops";
-/// Namespaces in one request.
+/// Maximum number of namespaces in one request to the helper.
 const AT_ONCE: usize = 100;
-/// Maximum size of the table of devices in bytes: root of an instance may make many devices.
+/// Maximum number of bytes that are read of a namespace's table of devices. Root of an instance may
+/// create many devices.
 const TABLE_BYTES_MAX: u64 = 1 << 20;
-/// Column of dropped outgoing packets in the table, counted after the name.
+/// Column of dropped outgoing packets in `/proc/net/dev`. The first column after the device's name
+/// has the number 0.
 const TX_DROP_COLUMN: usize = 11;
 
-/// Adds the counters of all instances in namespaces. Counters that cannot be read are omitted.
+/// Adds the kernel's counters to the interfaces of all instances in namespaces. Counters that
+/// cannot be read are omitted.
 pub(crate) fn add(status: &mut Status, helper: &Helper) {
     let instances = status.instances.iter_mut();
     let all = instances.filter_map(|of| Some((of.namespace.clone()?, &mut of.interfaces)));
@@ -48,9 +52,9 @@ pub(crate) fn add(status: &mut Status, helper: &Helper) {
     }
 }
 
-/// Returns the drops of these devices in these namespaces; the helper calls this. A separate thread
-/// enters the namespaces, because a file of `/proc` shows the namespace of the thread that opens
-/// it.
+/// Returns the numbers of dropped packets of these devices in these namespaces. The helper calls
+/// this function. A separate thread enters the namespaces, because a file of `/proc` shows the
+/// namespace of the thread that opens it.
 pub(crate) fn read(of: &[(NamespaceName, Vec<String>)]) -> Vec<Vec<Option<u64>>> {
     let one = |(namespace, devices): &(NamespaceName, Vec<String>)| {
         let table = table_of(namespace.as_str()).unwrap_or_default();

@@ -6,6 +6,6 @@
 pub trait MemoryGuest: Send {
     /// Returns the next frame that the instance sends; `None` if there is no frame now.
     fn send(&mut self) -> Option<Vec<u8>>;
-    /// Takes a frame.
+    /// Takes a frame that the card delivers to the instance.
     fn receive(&mut self, frame: Vec<u8>);
 }

@@ -1,8 +1,8 @@
 //! The device of an interface: a TUN device in a namespace, a socket of vhost-user for a virtual
 //! machine or a DPDK program, or a program of this process.
 //!
-//! The card gets frames of one format from all of them: an offload header and a packet. A guest
-//! behind vhost-user uses Ethernet, which [`srd_card::l2`] converts.
+//! The card gets frames of one format from each kind of device: an offload header and a packet. A
+//! guest behind vhost-user uses Ethernet, which [`srd_card::l2`] converts.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -30,7 +30,7 @@ use crate::interfaces::memory::MemoryGuest;
 /// Maximum number of frames without a packet for the card, in one call of [`Port::read`].
 const NO_PACKETS_MAX: usize = 64;
 
-/// Turns of a card that never waits, between two polls of a front end.
+/// Number of turns of the loop between two polls of a front end, if the loop never waits.
 const TURNS_MAX: u32 = 64;
 
 /// Causes of drops at a device, and faults of its front end.
@@ -50,16 +50,16 @@ pub(crate) const DEVICE_DROPS: [&str; 13] = [
     "device: requests refused",
 ];
 
-/// State of a socket and its front end.
+/// State of a vhost-user socket and its front end.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SocketState {
     pub(crate) is_connected: bool,
     pub(crate) is_running: bool,
-    /// Pairs of rings that the driver uses.
+    /// Number of pairs of rings that the driver uses.
     pub(crate) pairs: usize,
 }
 
-/// A device.
+/// The device of an interface.
 pub(crate) enum Port {
     Tun(Box<Kernel>),
     Vhost(Box<Vhost>),
@@ -72,12 +72,12 @@ pub(crate) struct Bound {
     path: PathBuf,
     listener: Option<UnixListener>,
     helper: Helper,
-    /// Whether the file belongs to another process.
+    /// Whether another process has taken the file over, so that this handle does not remove it.
     is_left: bool,
 }
 
 impl Bound {
-    /// Sends the helper a request for the socket.
+    /// Requests a listening socket at this path from the helper.
     pub(crate) fn listen(path: &Path, meets: Meet, helper: &Helper) -> Result<Self> {
         let listener = Some(UnixListener::from(helper.vhost(path, meets)?));
         Ok(Self { path: path.to_owned(), listener, helper: helper.clone(), is_left: false })
@@ -97,10 +97,10 @@ impl Drop for Bound {
 #[derive(Debug)]
 pub(crate) struct Vhost {
     device: Device,
-    /// The socket, if the device listens.
+    /// The listening socket; `None` if the device connects to its front end.
     bound: Option<Bound>,
     link: Link,
-    /// Turns since the last poll of the front end.
+    /// Number of turns of the loop since the last poll of the front end.
     turns: u32,
     /// Assignment of flows to pairs of rings.
     spread: Rss,
@@ -114,32 +114,33 @@ impl Port {
         Self::Tun(Box::new(Kernel::new(queues, adapter)))
     }
 
-    /// Makes a device that listens.
+    /// Creates a vhost-user device that listens at a socket.
     pub(crate) fn vhost(mut bound: Bound, link: Link) -> io::Result<Self> {
         let listener = bound.listener.take().ok_or(io::ErrorKind::NotConnected)?;
         let device = Device::over(&bound.path, listener)?;
         Ok(Self::Vhost(Box::new(Vhost::new(device, Some(bound), link))))
     }
 
-    /// Makes a device whose front end listens.
+    /// Creates a vhost-user device that connects to the socket of its front end.
     pub(crate) fn joining(path: &Path, link: Link) -> io::Result<Self> {
         Ok(Self::Vhost(Box::new(Vhost::new(Device::asking(path)?, None, link))))
     }
 
-    /// Returns the path of the front end, if the device has to connect to it now.
+    /// Returns the path of the front end's socket if the device has to connect to it now; otherwise
+    /// `None`. After a path was returned, [`Port::found`] has to deliver the result.
     pub(crate) fn asks(&mut self) -> Option<PathBuf> {
         let Self::Vhost(vhost) = self else { return None };
         vhost.device.asks().then(|| vhost.device.path().to_owned())
     }
 
-    /// Takes the connection to the front end, if there is one.
+    /// Takes the connection to the front end; `None` if the connection failed.
     pub(crate) fn found(&mut self, front: Option<UnixStream>) {
         if let Self::Vhost(vhost) = self {
             vhost.device.found(front);
         }
     }
 
-    /// The device of the kernel, if it is one.
+    /// Returns the TUN device; `None` if the device is of another kind.
     pub(crate) fn kernel(&self) -> Option<&Kernel> {
         match self {
             Self::Tun(kernel) => Some(kernel),
@@ -147,7 +148,7 @@ impl Port {
         }
     }
 
-    /// The device of the kernel for changes, if it is one.
+    /// Returns the TUN device for changes; `None` if the device is of another kind.
     pub(crate) fn kernel_mut(&mut self) -> Option<&mut Kernel> {
         match self {
             Self::Tun(kernel) => Some(kernel),
@@ -155,7 +156,7 @@ impl Port {
         }
     }
 
-    /// Returns the queues of a device of the kernel, which have to be closed.
+    /// Returns the queues of a TUN device, which the caller has to close.
     pub(crate) fn into_queues(self) -> Vec<Tun> {
         match self {
             Self::Tun(kernel) => kernel.into_queues(),
@@ -163,7 +164,8 @@ impl Port {
         }
     }
 
-    /// Releases the socket, which belongs to another process now.
+    /// Drops the device without removing the file of its socket, which another process has taken
+    /// over.
     pub(crate) fn leave(self) {
         if let Self::Vhost(mut vhost) = self
             && let Some(bound) = &mut vhost.bound
@@ -172,7 +174,7 @@ impl Port {
         }
     }
 
-    /// Descriptors to wait on.
+    /// Returns the descriptors on which the loop waits for this device.
     pub(crate) fn descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
         let (tun, device) = match self {
             Self::Tun(kernel) => (Some(kernel.descriptors()), None),
@@ -182,7 +184,8 @@ impl Port {
         tun.into_iter().flatten().chain(device.into_iter().flatten())
     }
 
-    /// Handles messages of the front end. A card that never waits polls it in some turns only.
+    /// Handles messages of a vhost-user front end. `has_waited`: whether the loop waits between
+    /// turns; a loop that never waits polls the front end only every [`TURNS_MAX`] turns.
     pub(crate) fn wake(&mut self, has_waited: bool) {
         if let Self::Vhost(vhost) = self {
             vhost.turns += 1;
@@ -217,7 +220,8 @@ impl Port {
         }
     }
 
-    /// Time at which packets that wait for an interrupt are given to the guest.
+    /// Returns the time at which packets that wait for an interrupt are given to the guest; `None`
+    /// if no packet waits.
     pub(crate) fn poll_timeout(&self) -> Option<Instant> {
         self.kernel().and_then(|kernel| kernel.adapter.poll_timeout())
     }
@@ -229,7 +233,8 @@ impl Port {
         }
     }
 
-    /// Prepares for waiting. Returns whether the loop must not wait.
+    /// Switches the driver's signals (kicks) on, before the loop waits. Returns true if the loop
+    /// must not wait: frames are available already, or the device sends no signals.
     pub(crate) fn rest(&mut self) -> bool {
         match self {
             Self::Tun(_) => false,
@@ -239,14 +244,14 @@ impl Port {
         }
     }
 
-    /// Sets the link after a change of the rules.
+    /// Sets the link (MAC and IP addresses of a vhost-user guest) after a change of the rules.
     pub(crate) fn set_link(&mut self, new: Link) {
         if let Self::Vhost(vhost) = self {
             vhost.link = new;
         }
     }
 
-    /// The state of a device that is a socket.
+    /// Returns the state of a vhost-user device; `None` if the device is of another kind.
     pub(crate) fn vhost_user(&self) -> Option<SocketState> {
         let Self::Vhost(vhost) = self else { return None };
         let device = &vhost.device;
@@ -257,13 +262,14 @@ impl Port {
         })
     }
 
-    /// Path of the socket, if it is one.
+    /// Returns the path of a vhost-user device's socket; `None` if the device is of another kind.
     pub(crate) fn socket(&self) -> Option<&Path> {
         let Self::Vhost(vhost) = self else { return None };
         Some(vhost.device.path())
     }
 
-    /// Drops of the device itself, and faults of its front end, in the order of [`DEVICE_DROPS`].
+    /// Returns the numbers of drops at the device itself and of faults of its front end, in the
+    /// order of [`DEVICE_DROPS`].
     pub(crate) fn drops(&self) -> [u64; DEVICE_DROPS.len()] {
         let (not_taken, vhost) = match self {
             Self::Vhost(vhost) => (0, Some(vhost)),
@@ -311,7 +317,7 @@ impl Vhost {
         None
     }
 
-    /// Returns the pair of rings of a packet for the guest.
+    /// Returns the index of the pair of rings for a packet to the guest.
     fn pair_of(&mut self, frame: &[u8]) -> u32 {
         let pairs = self.device.pairs();
         if pairs <= 1 {

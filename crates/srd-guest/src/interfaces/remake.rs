@@ -18,7 +18,8 @@ use crate::machine::maker::DeviceRebuild;
 use crate::state::{Running, Service};
 
 impl Service {
-    /// Notes that the device of the internet's side is gone.
+    /// Records that the device of the internet's side was deleted, so that it is created again
+    /// after a pause.
     pub(crate) fn lose_edge(&mut self, now: Instant, error: &io::Error) {
         if let Some(edge) = &mut self.gateways.edge {
             edge.lose();
@@ -32,11 +33,13 @@ impl Service {
         }
     }
 
-    /// Notes that the device of an interface is gone.
+    /// Records that the device of an interface was deleted, so that it is created again after a
+    /// pause.
     pub(crate) fn lose_device(&mut self, now: Instant, port: PortId, error: &io::Error) {
         let mut device = self.devices.remove(&port);
         self.held.remove(&port);
-        // The queues are closed, because a closed device would stay readable for ever.
+        // The queues are closed, because the queues of a deleted device would stay readable for
+        // ever.
         if let Some(kernel) = device.as_mut().and_then(Port::kernel_mut) {
             close(kernel.set_queues(Vec::new(), 0));
         }
@@ -51,7 +54,7 @@ impl Service {
         );
     }
 
-    /// Makes the devices again that are due.
+    /// Requests the creation of deleted devices whose pause has ended.
     pub(crate) fn make_again(&mut self, now: Instant) {
         for (which, number) in self.gone.due(now) {
             let asked = match which {
@@ -70,8 +73,8 @@ impl Service {
         }
     }
 
-    /// Returns the device that has to be made again for an interface; `None` if it has no
-    /// namespace.
+    /// Returns the request to create an interface's device again; `None` if the interface is gone
+    /// or has no namespace.
     fn again(&self, port: PortId, loss: u64) -> Option<DeviceRebuild> {
         let (_, running) = self.guests.of_port(port)?;
         let (number, several, device) = running.at(port);
@@ -83,7 +86,7 @@ impl Service {
         Some(DeviceRebuild { loss, namespace, place, device, queues, ring })
     }
 
-    /// Handles the result of making the device of the internet's side again.
+    /// Handles the result of creating the device of the internet's side again.
     pub(crate) fn made_edge(
         &mut self,
         now: Instant,
@@ -118,7 +121,7 @@ impl Service {
         }
     }
 
-    /// Handles the result of making a device of an instance again.
+    /// Handles the result of creating a device of an instance again.
     pub(crate) fn made_device(&mut self, now: Instant, number: u64, made: Result<Vec<Tun>>) {
         // The interface may be gone meanwhile, and its port may belong to another one.
         let Some(which @ Which::Of(port)) = self.gone.which(number) else { return };

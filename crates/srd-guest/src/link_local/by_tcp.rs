@@ -1,8 +1,8 @@
-//! DNS queries to the machine's resolver by TCP (RFC 7766), if their answers are too long for a
+//! DNS queries to the machine's resolver over TCP (RFC 7766), for answers that are too long for a
 //! datagram.
 //!
-//! Such queries are rare, so each one has a thread for a few seconds at most. Bounds: a maximum
-//! number of threads, and a smaller one for each instance.
+//! Such queries are rare, so each one has a thread, for a few seconds at most. Bounds:
+//! [`ASKED_MAX`] threads, and [`ASKED_OF_ONE_MAX`] for each instance.
 
 use std::collections::BTreeMap;
 use std::io::{self, Read, Write};
@@ -18,13 +18,13 @@ use srd_vpc::id::InstanceId;
 
 const ASKED_MAX: usize = 32;
 const ASKED_OF_ONE_MAX: usize = 4;
-/// Longest time for a query.
+/// Longest time for a query and its answer.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// The number of a query, and its answer.
+/// The number of a query, and its answer or the error.
 pub(super) type Came = (u64, io::Result<Vec<u8>>);
 
-/// Queries under way.
+/// The queries over TCP that are under way.
 #[derive(Debug)]
 pub(super) struct ByTcp {
     asked: BTreeMap<u64, InstanceId>,
@@ -40,12 +40,13 @@ impl ByTcp {
         Ok(Self { asked: BTreeMap::new(), sender, receiver, wake })
     }
 
-    /// Descriptor to wait on.
+    /// Returns the descriptor that is readable when an answer has arrived.
     pub(super) fn fd(&self) -> Arc<OwnedFd> {
         Arc::clone(&self.wake)
     }
 
-    /// Sends a query with a number. `false` if too many queries are under way.
+    /// Sends a query on a new thread. Its answer is returned with `number`. Returns false if too
+    /// many queries are under way, or the thread cannot be started.
     pub(super) fn ask(
         &mut self,
         number: u64,
@@ -60,7 +61,7 @@ impl ByTcp {
         let (sender, wake) = (self.sender.clone(), Arc::clone(&self.wake));
         let work = move || {
             let came = ask(server, &query, Instant::now() + PATIENCE);
-            // Both calls fail only after the end of the card.
+            // The channel and the descriptor fail only after the end of the card.
             let _ = sender.send((number, came));
             let _ = rustix::io::write(&wake, &1_u64.to_ne_bytes());
         };

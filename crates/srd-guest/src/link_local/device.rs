@@ -1,14 +1,14 @@
-//! The device of a stack, with queues in both directions.
+//! The device of an interface's TCP/IP stack: queues of packets in both directions.
 
 use std::collections::VecDeque;
 
 use smoltcp::phy::{Checksum, ChecksumCapabilities, Device, DeviceCapabilities, Medium};
 use smoltcp::time::Instant;
 
-/// Size of the largest sent packet in bytes.
+/// Maximum size in bytes of a packet that the stack sends.
 const MTU: usize = 1500;
 
-/// Packets in both directions.
+/// Packets to the stack, and packets from the stack.
 #[derive(Debug, Default)]
 pub(super) struct Queues {
     pub(super) into: VecDeque<Vec<u8>>,

@@ -1,4 +1,4 @@
-//! Facts that an instance can request about itself and its cloud.
+//! Data that an instance can request about itself and its cloud.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr};
@@ -9,10 +9,10 @@ use srd_vpc::object::{Eni, World};
 
 use super::name_of;
 
-/// The domain of private names, as in a region without a domain of its own.
+/// The domain of private names: that of Regions that do not have a domain of their own.
 pub(crate) const DOMAIN: &str = "ec2.internal";
 
-/// Data that the services return to one interface.
+/// Data that the resolver and the metadata service return to one interface.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct ServiceData {
     /// The instance of the interface.
@@ -23,14 +23,15 @@ pub(crate) struct ServiceData {
     pub(crate) dns_support: bool,
     /// Metadata: paths below `/latest/meta-data/`, and their values.
     pub(crate) metadata: BTreeMap<String, String>,
-    /// Private names of the cloud.
+    /// Private names of the cloud, and their addresses.
     pub(crate) names: Arc<Names>,
 }
 
-/// Names without their domain, and their addresses.
+/// Private names of a cloud without their domain, and their addresses.
 pub(super) type Names = BTreeMap<String, Vec<IpAddr>>;
 
-/// Cache of lookups, until the world changes. Clouds are large, and queries are frequent.
+/// Cache of the data of interfaces and of the names of clouds, until the world changes. Clouds are
+/// large, and queries are frequent.
 #[derive(Debug, Default)]
 pub(super) struct LookupCache {
     facts: BTreeMap<EniId, Arc<ServiceData>>,
@@ -38,7 +39,7 @@ pub(super) struct LookupCache {
 }
 
 impl LookupCache {
-    /// The facts of an interface; `None` if it is in no instance.
+    /// Returns the data of an interface; `None` if the interface is attached to no instance.
     pub(super) fn of(&mut self, world: &World, id: EniId) -> Option<Arc<ServiceData>> {
         if let Some(facts) = self.facts.get(&id) {
             return Some(Arc::clone(facts));

@@ -1,4 +1,4 @@
-//! Instance metadata over HTTP, version 2: first a token, then the facts of the instance.
+//! Instance metadata over HTTP, version 2: first a token, then the data of the instance.
 //!
 //! A program that can make the instance send a plain GET (an open proxy, a forged request of a
 //! browser) gets nothing: a token needs a PUT with a special header, and a request for one that a
@@ -22,7 +22,7 @@ const TOKEN_HEADER: &str = "x-aws-ec2-metadata-token";
 const TOKEN_PATH: &str = "/latest/api/token";
 const ROOT: &str = "/latest/meta-data";
 
-/// A request of a guest.
+/// A request of a guest to the metadata service.
 #[derive(Debug)]
 pub(super) struct GuestRequest<'a> {
     pub(super) now: Instant,
@@ -82,14 +82,15 @@ pub(super) fn answer(
     })
 }
 
-/// The requested lifetime of a token; digits only.
+/// Parses the requested lifetime of a token in seconds. Returns `None` unless the text consists of
+/// digits and the value is in [`TTL_S`].
 fn seconds(text: &[u8]) -> Option<u64> {
     let digits =
         std::str::from_utf8(text).ok().filter(|text| text.bytes().all(|b| b.is_ascii_digit()));
     digits?.parse().ok().filter(|ttl| TTL_S.contains(ttl))
 }
 
-/// Returns a value, or the names in a directory.
+/// Returns the value at a path, or the names in a directory; `None` if the path does not exist.
 fn read(path: &str, metadata: &BTreeMap<String, String>) -> Option<String> {
     let path = path.trim_end_matches('/');
     match path {

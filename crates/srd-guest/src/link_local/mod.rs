@@ -1,8 +1,8 @@
 //! The services of the network at link-local addresses: names, instance metadata, time.
 //!
-//! Each interface has a small TCP/IP stack of its own. So interfaces with the same address in
-//! different clouds never meet, and one interface cannot see another's answers. Only [`upstream`]
-//! touches the machine's network, and only if the machine plays the role of the internet.
+//! Each interface has a separate small TCP/IP stack. So interfaces with the same address in
+//! different clouds do not conflict, and no interface gets the answers of another one. Only
+//! [`upstream`] uses the machine's network, and only if the machine plays the role of the internet.
 //!
 //! | file | contents |
 //! |---|---|
@@ -19,9 +19,9 @@
 //! | `numbers` | unpredictable numbers |
 //! | `time` | the time |
 //!
-//! Bounds: a stack has 48 connections, of some 6 KB each while it exists, and 40 KB besides. The
-//! stack is made at the first request of its interface, and is removed with the interface. Requests
-//! are limited before they come here, to 1,024 packets per second and interface.
+//! Bounds: a stack needs 40 KB, and has at most 48 connections with about 6 KB each. The stack is
+//! created at the first request of its interface, and is removed with the interface. Before
+//! requests reach a stack, the card limits them to 1,024 packets per second for each interface.
 
 mod by_tcp;
 mod device;
@@ -57,10 +57,10 @@ use stack::{Environment, Stack};
 use tokens::Tokens;
 use upstream::Upstream;
 
-/// Maximum number of packets of one interface that wait for their turn.
+/// Maximum number of packets of one interface that wait until the services process them.
 const WAITING_MAX: usize = 256;
 
-/// The services of all interfaces.
+/// The resolver, the metadata service and the time service, for all interfaces.
 #[derive(Debug)]
 pub(crate) struct Services {
     stacks: BTreeMap<PortId, Stack>,
@@ -68,13 +68,13 @@ pub(crate) struct Services {
     waiting: BTreeMap<PortId, Vec<Vec<u8>>>,
     upstream: Option<Upstream>,
     known: LookupCache,
-    /// Seeds of stacks.
+    /// Generator of the seeds of stacks.
     seeds: Numbers,
 }
 
 impl Services {
-    /// Makes the services. If the machine plays the role of the internet, its resolver answers
-    /// names outside the cloud.
+    /// Creates the services. `internet`: whether the machine plays the role of the internet; its
+    /// resolver then answers queries for names outside the cloud.
     pub(crate) fn new(internet: bool) -> Result<Self> {
         let upstream = internet.then(|| Upstream::of_machine(clock::secret()?)).transpose();
         Ok(Self {
@@ -87,18 +87,19 @@ impl Services {
         })
     }
 
-    /// Uses the key of another process's tokens.
+    /// Uses the key with which the process that hands over has issued its tokens.
     pub(crate) fn with_token_key(mut self, key: [u8; 32]) -> Self {
         self.tokens = Tokens::new(key);
         self
     }
 
-    /// The key of tokens, for another process.
+    /// Returns the key of tokens, for a process that takes over.
     pub(crate) fn token_key(&self) -> [u8; 32] {
         self.tokens.secret()
     }
 
-    /// Keeps a frame for a service until [`Services::serve`]. `false` if too many wait.
+    /// Stores a frame to a service until [`Services::serve`] is called. Returns false if the frame
+    /// is dropped, because too many frames of the interface wait.
     pub(crate) fn take(&mut self, port: PortId, frame: &[u8]) -> bool {
         let waiting = self.waiting.entry(port).or_default();
         let has_room = waiting.len() < WAITING_MAX;
@@ -108,28 +109,28 @@ impl Services {
         has_room
     }
 
-    /// Drops cached facts because the clouds have changed.
+    /// Drops the cached data of interfaces and clouds, because the world has changed.
     pub(crate) fn set_world(&mut self) {
         self.known = LookupCache::default();
     }
 
-    /// Returns the data of the services for an interface; `None` if the interface is in no
+    /// Returns the data of the services for an interface; `None` if the interface is attached to no
     /// instance.
     pub(crate) fn facts(&mut self, world: &World, eni: EniId) -> Option<Arc<ServiceData>> {
         self.known.of(world, eni)
     }
 
-    /// Descriptors to wait on.
+    /// Returns the descriptors on which the loop waits for answers of the machine's resolver.
     pub(crate) fn fds(&self) -> Vec<Arc<OwnedFd>> {
         self.upstream.as_ref().map(Upstream::fds).unwrap_or_default()
     }
 
-    /// Time of the next call of [`Services::serve`].
+    /// Returns the time at which [`Services::serve`] has to be called next, even without packets.
     pub(crate) fn poll_timeout(&self) -> Option<Instant> {
         self.stacks.values().filter_map(Stack::poll_timeout).min()
     }
 
-    /// Interfaces with work to do.
+    /// Returns the interfaces for which [`Services::serve`] has to be called now.
     pub(crate) fn due(&mut self, now: Instant) -> BTreeSet<PortId> {
         let mut due: BTreeSet<PortId> = self.waiting.keys().copied().collect();
         let late = self.stacks.iter().filter_map(|(port, stack)| {
@@ -140,8 +141,8 @@ impl Services {
         due
     }
 
-    /// Serves one interface. Returns frames for its guest, and the number of connections that were
-    /// dropped because the table was full.
+    /// Processes the waiting packets and timers of one interface. Returns frames for its guest, and
+    /// the number of connections that were dropped because the table was full.
     pub(crate) fn serve(
         &mut self,
         now: Instant,
@@ -154,7 +155,7 @@ impl Services {
         let mut upstream = self.upstream.as_mut();
         if !stack.is_for(facts) {
             *stack = new(&mut self.seeds);
-            // Outstanding answers are for connections that are gone.
+            // Outstanding answers belong to connections of the previous stack.
             upstream.iter_mut().for_each(|upstream| upstream.forget(port));
         }
         let mut around = Environment { now, port, facts, tokens: &self.tokens, upstream };
@@ -163,12 +164,14 @@ impl Services {
         (answers.into_iter().map(framed).collect(), std::mem::take(&mut stack.refused))
     }
 
-    /// Takes the number of messages, apparently of the machine's resolver, that answered no query.
+    /// Returns the number of messages at the sockets of queries, since the last call, that answered
+    /// no query.
     pub(crate) fn take_wrong_answers(&mut self) -> u64 {
         self.upstream.as_mut().map_or(0, Upstream::take_wrong)
     }
 
-    /// Notes that an interface is gone, or that its port belongs to another one.
+    /// Removes the state of an interface that is gone, or whose port belongs to another interface
+    /// now.
     pub(crate) fn forget(&mut self, port: PortId) {
         self.stacks.remove(&port);
         self.waiting.remove(&port);
@@ -178,7 +181,7 @@ impl Services {
     }
 }
 
-/// The name that EC2 gives to an address: `ip-10-0-1-10`.
+/// Returns the name that EC2 gives to an address: `ip-10-0-1-10` for 10.0.1.10.
 fn name_of(address: Ipv4Addr) -> String {
     format!("ip-{}", address.to_string().replace('.', "-"))
 }

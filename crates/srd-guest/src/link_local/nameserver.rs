@@ -1,10 +1,10 @@
 //! The machine's resolver: its address, and a socket for each query. The kernel draws a port for
 //! each socket, and an answer has to reach that port (RFC 5452).
 //!
-//! `resolv.conf` is read again when it has changed, and an unreachable server is tried again: a
-//! machine may get its network, its VPN or its Wi-Fi after this process has started. Both happen at
-//! a query, at most once in `AGAIN`. A server that has answered nothing for `SILENCE` is replaced
-//! by the next one of the file.
+//! `resolv.conf` is read again when it has changed, and an unreachable server is tried again,
+//! because a machine may get its network, its VPN or its Wi-Fi after this process has started. The
+//! file and the server are checked before a query, at most once in `AGAIN`. A server that has
+//! answered nothing for `SILENCE` is replaced by the next server of the file.
 
 use std::fs;
 use std::io;
@@ -36,13 +36,13 @@ pub(super) struct Nameserver {
     at: usize,
     server: Option<SocketAddr>,
     looked: Option<Instant>,
-    /// Time of the first query since the last answer.
+    /// Time of the first query since the last answer; `None` if no query waits for an answer.
     silent: Option<Instant>,
-    /// The last problem, as the log has it.
+    /// The last problem that was logged; empty if the server can be reached.
     said: String,
 }
 
-/// Opens a socket at a port of its own.
+/// Opens a socket that is connected to a server, at a new port that the kernel draws.
 fn open(server: SocketAddr) -> io::Result<UdpSocket> {
     let any: IpAddr = if server.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { [0; 16].into() };
     let socket = UdpSocket::bind((any, 0))?;
@@ -54,7 +54,7 @@ fn open(server: SocketAddr) -> io::Result<UdpSocket> {
 /// Receives a message; `None` if there is no message now.
 ///
 /// # Errors
-/// A query could not be delivered.
+/// An error if the query of this socket could not be delivered.
 pub(super) fn receive(socket: &UdpSocket) -> io::Result<Option<Vec<u8>>> {
     let mut bytes = [0; ANSWER_BYTES_MAX];
     match socket.recv(&mut bytes) {
@@ -65,7 +65,8 @@ pub(super) fn receive(socket: &UdpSocket) -> io::Result<Option<Vec<u8>>> {
 }
 
 impl Nameserver {
-    /// Uses the servers of a file like `/etc/resolv.conf`, at this port.
+    /// Creates the resolver from the servers of a file in the form of `/etc/resolv.conf`, at this
+    /// port.
     pub(super) fn new(file: &Path, port: u16) -> Self {
         Self {
             file: file.to_owned(),
@@ -80,12 +81,13 @@ impl Nameserver {
         }
     }
 
-    /// The current server.
+    /// Returns the address of the current server; `None` if no server can be reached.
     pub(super) fn server(&self) -> Option<SocketAddr> {
         self.server
     }
 
-    /// Selects a server before a query. Returns whether the server may have changed.
+    /// Checks the file and the current server before a query, and selects another server if
+    /// necessary. Returns whether the server may have changed.
     pub(super) fn follow(&mut self, now: Instant) -> bool {
         if self.looked.is_some_and(|looked| now.since(looked) < AGAIN) {
             return false;
@@ -155,7 +157,7 @@ impl Nameserver {
         }
     }
 
-    /// Notes that the server has answered.
+    /// Records that the server has answered.
     pub(super) fn heard(&mut self) {
         self.silent = None;
     }
@@ -202,7 +204,7 @@ mod tests {
         assert!(servers("nameserver\n").is_empty());
     }
 
-    /// A file that was made later was never read.
+    /// Earlier, a file that was created after the start was never read.
     #[test]
     fn regression_a_resolver_that_is_there_later_is_asked() {
         let directory = tempfile::tempdir().unwrap();

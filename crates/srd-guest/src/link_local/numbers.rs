@@ -1,5 +1,5 @@
-//! Unpredictable numbers, even for an observer of many others: a pseudo-random function of a
-//! counter.
+//! Numbers that even an observer of many earlier numbers cannot predict: a pseudo-random function
+//! of a counter.
 
 use std::hash::Hasher;
 

@@ -1,11 +1,12 @@
 //! The TCP connections of one service in a stack. Each has a time limit until its request is
-//! complete, and one until its answer is taken.
+//! complete, and another one until the guest has taken the answer.
 //!
 //! No socket listens. The first packet of a connection gets a socket at its destination address, if
-//! the table has a free entry. If the table is full, the oldest connection is evicted: first one
-//! whose answer is taken, then one whose request is incomplete after `GRACE`, then any other of
-//! that age. If no connection can be evicted, the packet is dropped: its sender tries again after a
-//! second. After a refusal the sender would give up.
+//! the table has a free entry. If the table is full, a connection is evicted: the oldest whose
+//! answer was taken, otherwise the oldest whose request is incomplete after `GRACE`, otherwise the
+//! oldest other connection of this age. If no connection can be evicted, the packet is dropped, and
+//! its sender tries again after a second. The packet is not refused, because a sender would then
+//! give up.
 //!
 //! Bounds: a maximum number of connections, and a time limit for each step of a connection.
 
@@ -14,7 +15,7 @@ use smoltcp::socket::tcp::{Socket, SocketBuffer, State};
 use smoltcp::wire::{IpEndpoint, IpProtocol, IpVersion, Ipv4Packet, Ipv6Packet, TcpPacket};
 use srd_proto::time::{Duration, Instant};
 
-/// Time in which the request should follow its connection, even on a busy machine.
+/// Time after the start of a connection in which its request should arrive, even on a busy machine.
 const GRACE: Duration = Duration::from_millis(100);
 const TRANSMIT_BYTES: usize = 4 << 10;
 
@@ -25,13 +26,13 @@ pub(super) struct Bounds {
     pub(super) request_bytes: usize,
     /// Longest time until a request is complete.
     pub(super) request: Duration,
-    /// Longest time until an answer is found and taken.
+    /// Longest time until the answer is available and the guest has taken it.
     pub(super) answer: Duration,
     /// Hop limit of sent packets.
     pub(super) hops: u8,
 }
 
-/// The ends of a connection that is being opened.
+/// The local and the remote end of a connection that a packet opens.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Opening {
     pub(super) local: IpEndpoint,
@@ -62,7 +63,7 @@ impl Opening {
     }
 }
 
-/// Result for the bytes that have arrived.
+/// Result of reading the bytes that have arrived on a connection.
 #[derive(Debug)]
 pub(super) enum RequestOutcome {
     /// The request is incomplete.
@@ -77,13 +78,13 @@ pub(super) enum RequestOutcome {
 
 #[derive(Debug)]
 enum Step {
-    /// Waits for a request.
+    /// The connection waits for a complete request.
     Waits,
-    /// Waits for [`Places::deliver`].
+    /// The request is complete, and waits for its answer from [`Places::deliver`].
     Asked,
-    /// Sends this answer, from byte `at` on.
+    /// The answer is being sent, from byte `at` on.
     Answers { answer: Vec<u8>, at: usize, is_last: bool },
-    /// Everything is sent; the peer has to close.
+    /// The last answer is sent, and the guest has to close the connection.
     Ends,
 }
 
@@ -103,7 +104,7 @@ struct Connection {
 pub(super) struct Places {
     bounds: Bounds,
     all: Vec<Connection>,
-    /// Sockets without an entry, until their last packet is sent.
+    /// Sockets of connections that were removed, until their last packets are sent.
     over: Vec<SocketHandle>,
     count: u64,
 }
@@ -113,12 +114,13 @@ impl Places {
         Self { bounds, all: Vec::new(), over: Vec::new(), count: 0 }
     }
 
-    /// Earliest end of a connection's time limit.
+    /// Returns the earliest time at which the time limit of a connection ends.
     pub(super) fn poll_timeout(&self) -> Option<Instant> {
         self.all.iter().map(|place| place.until).min()
     }
 
-    /// Adds a connection. `false` if its packet has to be dropped.
+    /// Adds a connection, if it is not in the table yet. Returns false if its packet has to be
+    /// dropped, because the table is full.
     pub(super) fn admit(
         &mut self,
         now: Instant,
@@ -144,7 +146,8 @@ impl Places {
         true
     }
 
-    /// Evicts a connection, if possible.
+    /// Evicts a connection to make space for another one. Returns false if no connection may be
+    /// evicted.
     fn evict(&mut self, now: Instant, sockets: &mut SocketSet<'static>) -> bool {
         let rank = |place: &Connection| {
             let is_old = now.since(place.since) >= GRACE;
@@ -171,8 +174,8 @@ impl Places {
     pub(super) fn sweep(&mut self, sockets: &mut SocketSet<'static>) {
         self.all.retain(|place| {
             let state = sockets.get::<Socket<'_>>(place.handle).state();
-            // A socket that still listens got no packet for it. A connection in `TimeWait` has
-            // closed in order.
+            // A socket that still listens got no packet that opens its connection. A connection in
+            // `TimeWait` was closed by both ends.
             let is_over = [State::Closed, State::Listen, State::TimeWait].contains(&state);
             if is_over {
                 self.over.push(place.handle);
@@ -196,7 +199,7 @@ impl Places {
     }
 
     /// Continues each connection. `talk` gets a connection's number, the bytes that have arrived,
-    /// and whether these are the last ones. Returns whether there is more to do.
+    /// and whether the guest sends no more bytes. Returns whether any connection has made progress.
     pub(super) fn speak(
         &mut self,
         now: Instant,

@@ -1,11 +1,11 @@
-//! DNS queries (RFC 1035, RFC 6891), in the form that is supported here.
+//! DNS queries (RFC 1035, RFC 6891), in the form that this resolver supports.
 //!
 //! A query consists of its header, one name with type and class, and the size in its EDNS record.
 //! Other records are not read, so that a message costs little, whatever number of records its
-//! header claims. A query to another server is written afresh, so that no other data of a guest
-//! leaves (V13).
+//! header claims. A query to the machine's resolver is written anew from these parts, so that no
+//! other data of a guest is forwarded (V13).
 
-/// Maximum size of a query in bytes. The longest name, and EDNS with its options, fit.
+/// Maximum size of a query in bytes. A query with the longest name, and EDNS with options, fits.
 pub(super) const QUESTION_BYTES_MAX: usize = 512;
 /// Maximum size of an answer in one datagram, in bytes. It fits into the packets of most networks.
 /// Source: *DNS flag day 2020*.
@@ -15,7 +15,7 @@ const DATAGRAM_BYTES_PLAIN: u16 = 512;
 const HEADER_BYTES: usize = 12;
 const NAME_BYTES_MAX: usize = 255;
 
-/// Bits of the flags, in their first and their second byte.
+/// Bit of the first byte of the flags that marks a response.
 const RESPONSE: u8 = 0x80;
 const OPCODE: u8 = 0x78;
 const AUTHORITATIVE: u8 = 0x04;
@@ -28,12 +28,12 @@ const SIGNATURES: u8 = 0x30;
 
 const CLASS_INTERNET: u16 = 1;
 const TYPE_OPT: u16 = 41;
-/// Types of queries without records of their own, except `TYPE_ANY`: transfers of zones, and keys
-/// of transactions.
+/// Types that only queries have (QTYPE and meta types): zone transfers, and keys of transactions.
+/// `TYPE_ANY` is one of them, and is supported.
 const TYPES_OF_QUESTIONS: std::ops::RangeInclusive<u16> = 128..=255;
 pub(super) const TYPE_ANY: u16 = 255;
 
-/// Response code (RFC 1035, RFC 6891).
+/// Response code of DNS (RFC 1035, RFC 6891).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Code {
     NoError = 0,
@@ -46,7 +46,7 @@ pub(super) enum Code {
     BadVersion = 16,
 }
 
-/// A query for names of the internet's class.
+/// A DNS query of the internet's class (IN).
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Question {
     id: [u8; 2],
@@ -68,7 +68,7 @@ struct Edns {
     wants_signatures: bool,
 }
 
-/// Result of reading a message.
+/// Result of reading a message of a guest.
 #[derive(PartialEq, Eq, Debug)]
 pub(super) enum Message {
     Question(Question),
@@ -78,14 +78,14 @@ pub(super) enum Message {
     Nothing,
 }
 
-/// The relation of a message to a question.
+/// Whether a message answers a query.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Answers {
-    /// An answer to exactly this query.
+    /// The message answers exactly this query.
     AsAsked,
-    /// An answer whose letters have other cases than the query.
+    /// The message answers this query, but letters of the name differ in upper and lower case.
     InOtherCases,
-    /// No answer to this query.
+    /// The message is no answer to this query.
     Nothing,
 }
 
@@ -138,7 +138,7 @@ pub(super) fn read(message: &[u8]) -> Message {
 }
 
 impl Edns {
-    /// Reads the one record after the question; `None` if it is no complete EDNS record.
+    /// Reads the record after the question; `None` if the bytes are not exactly one EDNS record.
     fn read(record: &[u8]) -> Option<Self> {
         let &[0, high, low, a, b, _, version, flags, _, c, d, ref options @ ..] = record else {
             return None;
@@ -150,7 +150,7 @@ impl Edns {
         (is_whole && is_its).then_some(Self { datagram_bytes, version, wants_signatures })
     }
 
-    /// Returns the EDNS record of an answer, or of our own query.
+    /// Returns the EDNS record of an answer to the guest, or of a query to the machine's resolver.
     fn record(self, code: Code) -> [u8; 11] {
         let [[kind, of], [a, b]] = [TYPE_OPT, DATAGRAM_BYTES_MAX].map(u16::to_be_bytes);
         let flags = if self.wants_signatures { 0x80 } else { 0 };
@@ -180,8 +180,8 @@ impl Question {
         [&self.id, &[flags, more_flags][..], &counts, &self.section, records, edns].concat()
     }
 
-    /// Returns the answer for a datagram. If it does not fit, a truncated answer makes the guest
-    /// use TCP.
+    /// Returns an answer that fits into one datagram. If `answer` is too long, a truncated answer
+    /// is returned, and the guest repeats its query over TCP.
     pub(super) fn fitting(&self, answer: Vec<u8>) -> Vec<u8> {
         let asked = self.edns.map_or(DATAGRAM_BYTES_PLAIN, |edns| edns.datagram_bytes);
         let most = asked.clamp(DATAGRAM_BYTES_PLAIN, DATAGRAM_BYTES_MAX);
@@ -191,8 +191,8 @@ impl Question {
         self.reply(TRUNCATED, Code::NoError, 0, &[])
     }
 
-    /// Returns name, type and class, with letters of the name in upper or lower case by the bits of
-    /// `word`: an answer has to repeat them.
+    /// Returns the name, type and class of the query. The bits that `word` returns select upper or
+    /// lower case for each letter of the name. An answer has to repeat these cases.
     pub(super) fn mixed(&self, mut word: impl FnMut() -> u64) -> Vec<u8> {
         let mut section = self.section.clone();
         let name = section.len().saturating_sub(4);
@@ -209,7 +209,8 @@ impl Question {
         section
     }
 
-    /// Returns our own query for this question, with letters as in [`Question::mixed`].
+    /// Returns the query that is sent to the machine's resolver. `section`: the name, type and
+    /// class from [`Question::mixed`].
     pub(super) fn of_ours(&self, id: [u8; 2], section: &[u8]) -> Vec<u8> {
         let counts = [0, 1, 0, 0, 0, 0, 0, u8::from(self.edns.is_some())];
         let edns = self.edns.map(|edns| edns.record(Code::NoError));
@@ -217,19 +218,20 @@ impl Question {
         [&id, &[RECURSION_DESIRED, self.signatures][..], &counts, section, edns].concat()
     }
 
-    /// Returns our own query for this question, with the letters of the guest.
+    /// Returns the query that is sent to the machine's resolver, with the name as the guest has
+    /// written it.
     pub(super) fn as_asked(&self, id: [u8; 2]) -> Vec<u8> {
         self.of_ours(id, &self.section)
     }
 
-    /// Whether a message answers this question, whatever case its letters have. The id is not
-    /// compared.
+    /// Whether a message answers this query, whether or not letters of the name differ in upper and
+    /// lower case. The query's id is not compared.
     pub(super) fn is_answered_by(&self, message: &[u8]) -> bool {
         self.answers(message, &self.section) != Answers::Nothing
     }
 
-    /// Whether a message answers this question with the letters that were sent. The id is not
-    /// compared.
+    /// Returns whether a message answers this query. `asked`: the name, type and class that were
+    /// sent. The query's id is not compared.
     pub(super) fn answers(&self, message: &[u8], asked: &[u8]) -> Answers {
         let flags = message.get(2).copied().unwrap_or_default();
         let repeated = section(message).filter(|_| message.get(4..6) == Some(&[0, 1]));
@@ -241,7 +243,8 @@ impl Question {
         }
     }
 
-    /// Returns another server's answer with the id, the flag and the letters of the guest's query.
+    /// Returns the answer of the machine's resolver for the guest: with the id, the recursion flag
+    /// and the name of the guest's query.
     pub(super) fn relayed(&self, mut answer: Vec<u8>) -> Vec<u8> {
         if let Some([a, b, flags, ..]) = answer.get_mut(..HEADER_BYTES) {
             [*a, *b] = self.id;
@@ -254,12 +257,13 @@ impl Question {
     }
 }
 
-/// Whether an answer is truncated, so that the rest is available by TCP.
+/// Whether an answer is truncated, so that the whole answer is available over TCP only.
 pub(super) fn is_truncated(answer: &[u8]) -> bool {
     answer.get(2).is_some_and(|flags| flags & TRUNCATED != 0)
 }
 
-/// Name, type and class of a message's first question.
+/// Returns the bytes of the name, type and class of a message's first question; `None` if they are
+/// malformed.
 fn section(message: &[u8]) -> Option<&[u8]> {
     let mut at = HEADER_BYTES;
     loop {
@@ -274,7 +278,8 @@ fn section(message: &[u8]) -> Option<&[u8]> {
     message.get(HEADER_BYTES..at + 5).filter(|_| is_name)
 }
 
-/// A name as text. Bytes that cannot be in a host's name become characters that no name has.
+/// Returns a name as text in lower case. Bytes that the name of a host cannot contain become a
+/// character that no name contains.
 fn text(mut name: &[u8]) -> String {
     let mut text = String::new();
     while let Some((length, rest)) = name.split_first() {

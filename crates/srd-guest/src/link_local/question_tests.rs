@@ -13,7 +13,7 @@ fn plain(kind: u8, class: u8) -> Vec<u8> {
     message([1, 0], [0, 1, 0, 0, 0, 0, 0, 0], &[NAME, &[0, kind, 0, class]])
 }
 
-/// A query with a record after the question.
+/// Returns a query with a record after the question.
 fn with(record: &[u8]) -> Vec<u8> {
     message([1, 0], [0, 1, 0, 0, 0, 0, 0, 1], &[NAME, &[0, 1, 0, 1], record])
 }
@@ -23,7 +23,7 @@ fn question(message: &[u8]) -> Question {
     question
 }
 
-/// Flags and code of a refusal.
+/// Returns the two bytes of flags and code of the refusal that a message gets.
 fn refused(message: &[u8]) -> (u8, u8) {
     let Message::Refused(reply) = read(message) else { panic!("{message:?}") };
     assert_eq!(reply[..2], [0, 7]);
@@ -128,7 +128,7 @@ fn an_answer_has_to_repeat_the_cases_that_were_drawn() {
     assert_eq!(question.answers(&answer, &all), Answers::InOtherCases);
     answer[13] = b'x';
     assert_eq!(question.answers(&answer, &all), Answers::Nothing);
-    // Each letter has a bit of its own, also after the first word.
+    // Each letter has a separate bit, also beyond the 64 bits of the first word.
     let long = [&b"\x3f"[..], &[b'a'; 63], b"\x3f", &[b'b'; 63], &[0]].concat();
     let long = message([1, 0], [0, 1, 0, 0, 0, 0, 0, 0], &[&long, &[0, 1, 0, 1]]);
     let mut words = [1 << 63, 1].into_iter();

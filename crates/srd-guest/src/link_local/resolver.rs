@@ -10,11 +10,10 @@ use super::facts::{DOMAIN, Names};
 use super::name_of;
 use super::question::{Code, Question, TYPE_ANY};
 
-/// Time for which an answer may be cached.
+/// Time in seconds for which an answer may be cached.
 const TTL_S: u32 = 60;
 const REVERSE: &str = "in-addr.arpa";
-/// Maximum number of records in an answer. A name of the cloud has two addresses at most, unless
-/// the file gives an interface more.
+/// Maximum number of records in an answer. Names of the cloud usually have one or two addresses.
 const RECORDS_MAX: usize = 64;
 
 /// Returns the answer to a question; `None` if its name is outside the cloud.
@@ -42,7 +41,7 @@ pub(super) fn answer(question: &Question, names: &Names) -> Option<Vec<u8>> {
     Some(said(question, target.map(|name| RData::PTR(PTR(name))).into_iter().collect()))
 }
 
-/// Returns an answer with these records of the question's name.
+/// Returns an answer to a query, with records of these data for the query's name.
 fn said(question: &Question, data: Vec<RData<'_>>) -> Vec<u8> {
     let Ok(name) = Name::new(&question.name) else { return question.fail(Code::ServerFailure) };
     let mut packet = Packet::new_reply(0);

@@ -28,7 +28,7 @@ use super::upstream::{Asker, QuerySource, Upstream};
 const HTTP: u16 = 80;
 const DNS: u16 = 53;
 const NTP: u16 = 123;
-/// Hop limit: answers do not leave the instance.
+/// Hop limit (TTL) of answers, so that the instance cannot forward them.
 const HOPS: u8 = 1;
 /// Limits for connections to the instance metadata service.
 const METADATA: Bounds = Bounds {
@@ -38,7 +38,7 @@ const METADATA: Bounds = Bounds {
     answer: Duration::from_secs(5),
     hops: HOPS,
 };
-/// Bytes of the length before a DNS message in a connection.
+/// Size in bytes of the length that precedes a DNS message in a TCP connection.
 const LENGTH_BYTES: usize = 2;
 /// Limits for TCP connections to the DNS resolver. The resolver of the machine may take some
 /// seconds to answer.
@@ -49,11 +49,12 @@ const NAMES: Bounds = Bounds {
     answer: Duration::from_secs(12),
     hops: HOPS,
 };
-/// Datagrams that may wait in either direction, and their bytes.
+/// Maximum number of datagrams that may wait in each direction of a UDP socket.
 const DATAGRAMS: usize = 8;
+/// Size in bytes of the buffer for datagrams in each direction of a UDP socket.
 const DATAGRAM_BYTES: usize = 10 << 10;
 
-/// Surroundings of a stack.
+/// Data and services that a stack needs to answer requests.
 #[derive(Debug)]
 pub(super) struct Environment<'a> {
     pub(super) now: Instant,
@@ -72,12 +73,12 @@ pub(super) struct Stack {
     names: Places,
     dns: SocketHandle,
     ntp: SocketHandle,
-    /// The resolver's address in this stack.
+    /// The address of the resolver of the interface's cloud.
     resolver: Ipv4Addr,
     /// Connections that were dropped because the table was full.
     pub(super) refused: u64,
-    /// Time of the next work without a packet. Only [`Stack::serve`] changes it: the loop reads it
-    /// before each wait, and a stack has many timers.
+    /// Time at which the stack has work even without a packet. Only [`Stack::serve`] computes it,
+    /// because the loop reads it before each wait, and a stack has many timers.
     next: Option<Instant>,
 }
 
@@ -88,8 +89,8 @@ impl std::fmt::Debug for Stack {
 }
 
 impl Stack {
-    /// Makes a stack that answers at the services' addresses. Its unpredictable numbers depend on
-    /// the seed.
+    /// Creates a stack that answers at the services' addresses. Its unpredictable numbers, such as
+    /// TCP sequence numbers, depend on the seed.
     pub(super) fn new(resolver: Ipv4Addr, now: Instant, seed: u64) -> Self {
         let mut queues = Queues::default();
         let mut config = Config::new(HardwareAddress::Ip);
@@ -105,7 +106,7 @@ impl Stack {
                 let _ = all.push(address);
             }
         });
-        // All other addresses belong to the guest; the library needs a gateway nevertheless.
+        // All other addresses belong to the guest, but the library requires a gateway for them.
         let routes = interface.routes_mut();
         let _ = routes.add_default_ipv4_route(Ipv4Address::new(169, 254, 169, 254));
         let _ =
@@ -127,17 +128,17 @@ impl Stack {
         Self { interface, queues, sockets, metadata, names, dns, ntp, resolver, refused, next }
     }
 
-    /// Whether the stack has the address of this resolver.
+    /// Whether the stack has the resolver's address that these data contain.
     pub(super) fn is_for(&self, facts: &ServiceData) -> bool {
         self.resolver == facts.resolver
     }
 
-    /// Time at which [`Stack::serve`] has work without a packet.
+    /// Returns the time at which [`Stack::serve`] has work even without a packet.
     pub(super) fn poll_timeout(&self) -> Option<Instant> {
         self.next
     }
 
-    /// Takes packets, and returns packets for the guest.
+    /// Processes packets of the guest and timers that are due. Returns packets for the guest.
     pub(super) fn serve(
         &mut self,
         packets: Vec<Vec<u8>>,
@@ -161,7 +162,8 @@ impl Stack {
         std::mem::take(&mut self.queues.out)
     }
 
-    /// Makes a socket for a new connection. `false` if the packet has to be dropped.
+    /// Creates a socket for a new connection. Returns false if the packet that opens it has to be
+    /// dropped.
     fn admit(&mut self, around: &Environment<'_>, opening: Opening) -> bool {
         let service = service_at(around.facts, Some(opening.local.addr));
         let places = match (service, opening.local.port) {
@@ -173,7 +175,7 @@ impl Stack {
         places.admit(around.now, &mut self.sockets, opening)
     }
 
-    /// Takes a packet, makes the answers, and sends them.
+    /// Processes one packet that waits for the stack, and sends the answers.
     fn turn(&mut self, around: &mut Environment<'_>) {
         let now = stack_time(around.now);
         loop {
@@ -204,7 +206,7 @@ impl Stack {
         })
     }
 
-    /// Delivers answers of the machine's resolver.
+    /// Delivers answers of the machine's resolver to the guest.
     fn tell_answers(&mut self, around: &mut Environment<'_>) {
         let answers = around.upstream.as_mut().map(|upstream| upstream.answers(around.port));
         for (back, answer) in answers.unwrap_or_default() {
@@ -212,7 +214,8 @@ impl Stack {
                 QuerySource::Datagram(back) => {
                     let socket = self.sockets.get_mut::<udp::Socket<'_>>(self.dns);
                     let _ = socket.send_slice(&answer, back);
-                    // A stack has a short queue, so each answer is sent before the next one.
+                    // The socket has a short queue, so each answer is sent before the next one is
+                    // queued.
                     let now = stack_time(around.now);
                     self.interface.poll_egress(now, &mut self.queues, &mut self.sockets);
                 }
@@ -289,7 +292,8 @@ impl Stack {
     }
 }
 
-/// Returns the immediate answer to a question; `None` if the machine's resolver has to answer.
+/// Returns the immediate answer to a query; `None` if the query was forwarded to the machine's
+/// resolver.
 fn reply(
     around: &mut Environment<'_>,
     question: &question::Question,
@@ -304,13 +308,13 @@ fn reply(
     (!is_asked).then(|| question.fail(Code::ServerFailure))
 }
 
-/// Returns the service at an address, by the rules.
+/// Returns the service that the rules assign to an address, if there is one.
 fn service_at(facts: &ServiceData, address: Option<IpAddress>) -> Option<Service> {
     let address: IpAddr = address?.into();
     judge::service(facts.resolver, facts.dns_support, address)
 }
 
-/// Returns a message with its length before it, as in a connection.
+/// Returns a DNS message preceded by its length, as a TCP connection carries it.
 fn with_length(message: &[u8]) -> Vec<u8> {
     let length = u16::try_from(message.len()).unwrap_or(u16::MAX);
     let message = &message[..usize::from(length)];

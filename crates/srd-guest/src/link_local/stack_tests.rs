@@ -1,4 +1,4 @@
-//! A stack, and a guest with its own stack at the other end. Time is an argument.
+//! Tests of a stack, with the stack of a guest at the other end. Time is simulated.
 
 #![allow(clippy::unwrap_used)] // a test may fail loudly
 
@@ -27,7 +27,7 @@ fn facts() -> ServiceData {
     ServiceData { instance, resolver: RESOLVER, dns_support: true, metadata, names }
 }
 
-/// A guest and a stack.
+/// A guest's stack, and the stack of the services.
 struct Setting {
     now: Instant,
     stack: Stack,
@@ -62,7 +62,7 @@ impl Setting {
         }
     }
 
-    /// Makes a setting with a resolver for names outside the cloud.
+    /// Creates the two stacks, and a resolver for names outside the cloud.
     fn with_upstream() -> (Self, UdpSocket, tempfile::TempDir) {
         let server = UdpSocket::bind("127.0.0.1:0").unwrap();
         server.set_nonblocking(true).unwrap();
@@ -81,7 +81,7 @@ impl Setting {
         self.stack.serve(packets, &mut around)
     }
 
-    /// Lets both ends work until neither sends anything.
+    /// Passes packets between the two stacks until neither sends any more.
     fn exchange(&mut self) {
         loop {
             self.interface.poll(stack_time(self.now), &mut self.queues, &mut self.sockets);
@@ -95,7 +95,7 @@ impl Setting {
         }
     }
 
-    /// Waits long enough for delayed acknowledgements.
+    /// Lets enough time pass for delayed acknowledgements.
     fn settle(&mut self) {
         self.pass(Duration::from_millis(20));
     }
@@ -175,7 +175,7 @@ impl Setting {
     }
 }
 
-/// A query for the address of a name.
+/// Returns a query for the IPv4 address of a name.
 fn query(name: &str) -> Vec<u8> {
     let mut bytes = vec![0, 7, 1, 0, 0, 1, 0, 0, 0, 0, 0, 0];
     for label in name.split('.') {
@@ -243,7 +243,7 @@ fn regression_a_request_has_to_be_whole_in_time() {
         setting.pass(SECOND);
     }
     assert!(slow.iter().all(|handle| setting.is_established(*handle)));
-    // While all these connections exist, other ones get their turn.
+    // Other connections are admitted while all of these connections exist.
     for _ in 0..3 {
         assert!(setting.http("GET / HTTP/1.1\r\n\r\n").starts_with("HTTP/1.1 401"));
     }
@@ -451,7 +451,8 @@ fn long_answers_come_whole_by_tcp() {
     assert_eq!(said, framed(&answer));
 }
 
-/// A packet of a guest, without checksums of its transport, which a guest leaves to its device.
+/// Returns a packet of a guest without a transport checksum, because a guest leaves these checksums
+/// to its device.
 fn packet(protocol: u8, to: [u8; 4], transport: &[u8]) -> Vec<u8> {
     let length = u16::try_from(20 + transport.len()).unwrap().to_be_bytes();
     let mut bytes = vec![0x45, 0, length[0], length[1], 0, 0, 0, 0, 64, protocol, 0, 0];

@@ -1,16 +1,17 @@
-//! The time of this machine (RFC 5905, mode 4).
+//! The time service: answers requests of NTP (RFC 5905) with the clock of this machine.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// Size of a packet without extensions, in bytes.
+/// Size of an NTP packet without extensions, in bytes.
 const BYTES: usize = 48;
-/// Seconds from 1900, the epoch of the protocol, to 1970.
+/// Seconds from 1900, the epoch of NTP, to 1970, the epoch of Unix time.
 const ERA_S: u64 = 2_208_988_800;
 const CLIENT: u8 = 3;
 const SERVER: u8 = 4;
-/// Assumed distance to a reference clock: the servers of this machine are not known here.
+/// Assumed stratum (distance to a reference clock), because the card has no information about the
+/// NTP servers of this machine.
 const STRATUM: u8 = 3;
-/// 2^-20 s.
+/// Precision of the clock as a power of two: 2^-20 s.
 const PRECISION: u8 = 0xec;
 
 /// Returns the answer to a request; `None` if the packet is not a client's request.

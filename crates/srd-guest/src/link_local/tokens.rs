@@ -11,20 +11,21 @@ use ring::hmac;
 use srd_proto::time::{Duration, Instant};
 use srd_vpc::id::InstanceId;
 
-/// Parts of a token: its expiry, random bytes that make it unique, and the MAC.
+/// Size in bytes of a token's first part, its expiry. Random bytes, which make the token unique,
+/// and the MAC follow.
 const END_BYTES: usize = 8;
 const CHANCE_BYTES: usize = 8;
 const MAC_BYTES: usize = 32;
 const BYTES: usize = END_BYTES + CHANCE_BYTES + MAC_BYTES;
 
-/// Issues tokens, and checks them.
+/// Issues and checks tokens of instance metadata.
 #[derive(Debug)]
 pub(super) struct Tokens {
     key: hmac::Key,
     secret: Secret,
 }
 
-/// The bytes of the key, which no log contains.
+/// The bytes of the key. Their debug output is hidden, so that no log contains them.
 struct Secret([u8; 32]);
 
 impl std::fmt::Debug for Secret {
@@ -34,12 +35,12 @@ impl std::fmt::Debug for Secret {
 }
 
 impl Tokens {
-    /// Uses a key of 32 random bytes.
+    /// Creates the issuer of tokens with a key of 32 random bytes.
     pub(super) fn new(key: [u8; 32]) -> Self {
         Self { key: hmac::Key::new(hmac::HMAC_SHA256, &key), secret: Secret(key) }
     }
 
-    /// The bytes of the key, for the next process of the card.
+    /// Returns the bytes of the key, for a process that takes over.
     pub(super) fn secret(&self) -> [u8; 32] {
         self.secret.0
     }
@@ -73,7 +74,8 @@ impl Tokens {
     }
 }
 
-/// Returns the data of the MAC: fields of fixed length.
+/// Returns the data that the MAC authenticates: the instance and the first parts of the token,
+/// which have fixed lengths.
 fn authenticated(of: InstanceId, said: &[u8]) -> Vec<u8> {
     [&of.0.to_be_bytes(), said].concat()
 }

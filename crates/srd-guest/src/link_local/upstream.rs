@@ -1,4 +1,4 @@
-//! Names outside the cloud, which the machine's own resolver answers.
+//! Queries for names outside the cloud, which the machine's own resolver answers.
 //!
 //! A query is sent in a datagram. If a guest has sent it by TCP and the answer does not fit into a
 //! datagram, the query is repeated by TCP. An answer counts only if it comes from that resolver, to
@@ -9,9 +9,9 @@
 //!
 //! Bounds: [`ASKED_MAX`] queries are under way, each for a few seconds and with its own socket. If
 //! the table is full, the oldest query of the instance with most queries is dropped, whatever
-//! number of interfaces the instance has: an instance with many queries harms only itself. One turn
-//! reads [`RECEIVED_MAX`] messages, and an interface has at most [`ANSWERS_MAX`] answers that it
-//! has not taken.
+//! number of interfaces the instance has. So an instance with many queries harms only itself. One
+//! turn of the loop reads [`RECEIVED_MAX`] messages, and [`ANSWERS_MAX`] answers may wait for an
+//! interface.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
@@ -35,27 +35,27 @@ use super::question::{Answers, Code, DATAGRAM_BYTES_MAX, Question, is_truncated}
 
 /// Maximum number of queries under way.
 const ASKED_MAX: usize = 1024;
-/// Longest wait for an answer.
+/// Longest wait for an answer of the machine's resolver.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// Maximum number of messages that are read in one turn.
+/// Maximum number of messages that are read in one turn of the loop.
 const RECEIVED_MAX: usize = 256;
-/// Maximum number of answers that an interface has not taken. Usually it takes them in the same
-/// turn.
+/// Maximum number of answers that wait for the stack of an interface. Usually the stack takes them
+/// in the same turn of the loop.
 const ANSWERS_MAX: usize = 2 * ASKED_MAX;
-/// File with the resolvers of a machine, and their port.
+/// File that names the resolvers of a machine.
 const FILE: &str = "/etc/resolv.conf";
 const PORT: u16 = 53;
 const NO_TIME: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
 
-/// Source of a query, in the stack of an interface.
+/// Source of a query in the stack of an interface, to which the answer is returned.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum QuerySource {
     Datagram(UdpMetadata),
-    /// A connection, by its number.
+    /// A TCP connection, by its number in [`super::places`].
     Connection(u64),
 }
 
-/// Owner of a query.
+/// The instance and the interface that have sent a query.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Asker {
     pub(super) instance: InstanceId,
@@ -63,18 +63,18 @@ pub(super) struct Asker {
     pub(super) back: QuerySource,
 }
 
-/// A query of a guest.
+/// A query of a guest, with its sender.
 #[derive(Debug)]
 struct GuestQuery {
     by: Asker,
     question: Question,
 }
 
-/// A query under way in a datagram.
+/// A query that was sent in a datagram, and waits for its answer.
 #[derive(Debug)]
 struct Waits {
     asked: GuestQuery,
-    /// The query's own socket, at a port that the kernel has drawn.
+    /// The socket of this query, at a port that the kernel has drawn.
     socket: UdpSocket,
     id: [u8; 2],
     /// Name, type and class, with the cases of letters that were drawn.
@@ -82,7 +82,7 @@ struct Waits {
     until: Instant,
 }
 
-/// Queries to the machine's resolver.
+/// The queries of all instances to the machine's resolver.
 #[derive(Debug)]
 pub(super) struct Upstream {
     nameserver: Nameserver,
@@ -97,12 +97,12 @@ pub(super) struct Upstream {
     asked_by_tcp: BTreeMap<u64, GuestQuery>,
     answers: BTreeMap<PortId, Vec<(QuerySource, Vec<u8>)>>,
     numbers: Numbers,
-    /// Messages that answer no query.
+    /// Number of messages that have answered no query.
     wrong: u64,
 }
 
 impl Upstream {
-    /// Uses the resolver of this machine.
+    /// Creates the table of queries, for the resolver that `/etc/resolv.conf` names.
     pub(super) fn of_machine(secret: Secret) -> io::Result<Self> {
         Self::new(Nameserver::new(Path::new(FILE), PORT), secret)
     }
@@ -122,12 +122,12 @@ impl Upstream {
         })
     }
 
-    /// Descriptors to wait on.
+    /// Returns the descriptors that are readable when a message of the resolver has arrived.
     pub(super) fn fds(&self) -> Vec<Arc<OwnedFd>> {
         vec![Arc::clone(&self.epoll), self.by_tcp.fd()]
     }
 
-    /// Sends a query. `false` if the resolver cannot be reached.
+    /// Sends a query to the machine's resolver. Returns false if the resolver cannot be reached.
     pub(super) fn ask(&mut self, now: Instant, by: Asker, question: &Question) -> bool {
         if self.nameserver.follow(now) {
             // The previous server's answers are not accepted any more.
@@ -197,13 +197,14 @@ impl Upstream {
         self.say(asked, asked.question.fail(Code::ServerFailure));
     }
 
-    /// Receives answers of the resolver. Returns the interfaces that have answers now.
+    /// Receives messages of the machine's resolver. Returns the interfaces for which answers wait.
     pub(super) fn receive(&mut self, now: Instant) -> Vec<PortId> {
         let mut events = [const { MaybeUninit::uninit() }; RECEIVED_MAX];
         let waited = epoll::wait(&self.epoll, &mut events[..], Some(&NO_TIME));
         let ready = waited.map_or(&[][..], |(events, _)| events);
         for event in ready {
-            // One message of each socket: the kernel reports the socket again if there are more.
+            // One message of each socket is read. If there are more, the kernel reports the socket
+            // again.
             self.receive_at(now, event.data.u64());
         }
         for (number, answer) in self.by_tcp.receive() {
@@ -266,17 +267,17 @@ impl Upstream {
         }
     }
 
-    /// Takes the answers for an interface.
+    /// Removes and returns the answers that wait for an interface.
     pub(super) fn answers(&mut self, port: PortId) -> Vec<(QuerySource, Vec<u8>)> {
         self.answers.remove(&port).unwrap_or_default()
     }
 
-    /// Takes the number of messages since the last call that answered no query.
+    /// Returns the number of messages, since the last call, that answered no query.
     pub(super) fn take_wrong(&mut self) -> u64 {
         std::mem::take(&mut self.wrong)
     }
 
-    /// Notes that an interface is gone.
+    /// Removes the queries and answers of an interface that is gone.
     pub(super) fn forget(&mut self, port: PortId) {
         let of_port = self.waits.iter().filter(|(_, waits)| waits.asked.by.port == port);
         let places: Vec<u64> = of_port.map(|(place, _)| *place).collect();

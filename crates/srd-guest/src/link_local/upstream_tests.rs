@@ -1,4 +1,4 @@
-//! Queries to a resolver in place of the machine's.
+//! Tests of queries to a resolver that takes the place of the machine's resolver.
 
 #![allow(clippy::unwrap_used)] // a test may fail loudly
 
@@ -14,7 +14,7 @@ use super::*;
 const NOW: Instant = Instant::ZERO;
 const QUERY: [u8; 21] = [9, 9, 1, 0, 0, 1, 0, 0, 0, 0, 0, 0, 3, b'a', b'b', b'c', 0, 0, 1, 0, 1];
 const BACK: [u8; 2] = [9, 9];
-/// Longest time for any step of these tests.
+/// Longest time for a step of a test.
 const LONG: WallDuration = WallDuration::from_secs(60);
 
 fn question() -> Question {
@@ -31,7 +31,7 @@ fn asker(instance: u64, port: u32) -> Asker {
     }
 }
 
-/// A resolver, and its client.
+/// A resolver, and the table of queries to it.
 struct Setting {
     server: UdpSocket,
     upstream: Upstream,
@@ -43,7 +43,7 @@ impl Setting {
         Self::with(UdpSocket::bind("127.0.0.1:0").unwrap())
     }
 
-    /// Makes a setting whose resolver also listens on TCP.
+    /// Creates a resolver that also listens on TCP, and the table of queries to it.
     fn with_tcp() -> (Self, TcpListener) {
         // A port that is free for one protocol may be in use for the other.
         let both = |_| {
@@ -76,7 +76,7 @@ impl Setting {
         (bytes[..length].to_vec(), from)
     }
 
-    /// Waits for answers at an interface.
+    /// Waits until answers for an interface have arrived, and returns them.
     fn answers(&mut self, port: u32) -> Vec<(QuerySource, Vec<u8>)> {
         let began = std::time::Instant::now();
         while began.elapsed() < LONG {

@@ -18,8 +18,9 @@ use srd_trust::socket::connect;
 pub(crate) const SOCKET: &str = "/run/srd/card.sock";
 /// Directory of the locks of a card of an earlier version.
 const LOCKS: &str = "/run/srd/locks";
-/// Longest time until a card that has handed everything over ends, and the pause between checks.
+/// Longest wait for the end of a card that has handed everything over.
 const END_WAIT_MAX: Duration = Duration::from_secs(30);
+/// Pause between two checks whether the card has ended.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 /// Flags to open an untrusted lock file.
 const FLAGS: OFlags = OFlags::NOFOLLOW.union(OFlags::NONBLOCK);
@@ -52,7 +53,7 @@ pub(crate) fn has_lock(name: &str) -> bool {
     is_held(&Path::new(LOCKS).join(name))
 }
 
-/// Whether a process holds a lock on a file of root.
+/// Whether a process holds a lock on a file of this process's user, which is root.
 fn is_held(path: &Path) -> bool {
     let open = OpenOptions::new().read(true).custom_flags(FLAGS.bits().cast_signed()).open(path);
     let is_ours = |file: &File| {
@@ -78,7 +79,7 @@ pub(crate) fn clean_after_end() {
     }
 }
 
-/// Removes the files of ended cards.
+/// Removes the files of ended cards of earlier versions.
 pub(crate) fn clean() {
     clean_in(Path::new(SOCKET), Path::new(LOCKS));
 }

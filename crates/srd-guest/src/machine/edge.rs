@@ -23,9 +23,9 @@ use srd_net::Tun;
 use crate::machine::namespace::{batch, ip, run};
 use crate::machine::own::{OWN, Own};
 
-/// The device.
+/// Name of the TUN device between instances and the network of this machine.
 pub(crate) const DEVICE: &str = "srd-igw";
-/// The table of packet rules.
+/// Name of the nftables table that contains the card's packet rules.
 pub(crate) const TABLE: &str = "srd_card";
 const MTU: u16 = 1500;
 const FORWARD: &str = "/proc/sys/net/ipv4/ip_forward";
@@ -33,10 +33,11 @@ const FORWARD: &str = "/proc/sys/net/ipv4/ip_forward";
 /// The card's state of the internet's side.
 #[derive(Debug)]
 pub(crate) struct Edge {
-    /// `None` while the device is gone.
+    /// The TUN device; `None` while it is deleted.
     tun: Option<Tun>,
     routed: BTreeSet<Ipv4Addr>,
-    /// The addresses that instances cannot reach; `None` if they reach all.
+    /// The addresses of this machine that instances cannot reach; `None` if they can reach all of
+    /// them.
     pub(crate) own: Option<Own>,
 }
 
@@ -48,30 +49,30 @@ impl Edge {
         Ok(Self { tun: Some(tun), routed, own })
     }
 
-    /// Notes that the device was deleted, and its routes with it.
+    /// Records that the device was deleted, and its routes with it.
     pub(crate) fn lose(&mut self) {
         self.tun = None;
         self.routed.clear();
     }
 
-    /// Takes the device that was made again, with routes of these addresses. Packet rules refer to
-    /// the device by its name, and still apply.
+    /// Takes the device that was created again, with routes of these addresses. Packet rules refer
+    /// to the device by its name, and still apply.
     pub(crate) fn find(&mut self, tun: Tun, routed: BTreeSet<Ipv4Addr>) {
         (self.tun, self.routed) = (Some(tun), routed);
     }
 
-    /// The device; `None` while it is gone.
+    /// Returns the device; `None` while it is deleted.
     pub(crate) fn tun(&self) -> Option<&Tun> {
         self.tun.as_ref()
     }
 
-    /// The device for reading; `None` while it is gone.
+    /// Returns the device for reading; `None` while it is deleted.
     pub(crate) fn tun_mut(&mut self) -> Option<&mut Tun> {
         self.tun.as_mut()
     }
 
-    /// Returns those of these addresses that are not routed into the device. While the device is
-    /// gone, the result is empty: the device is made again with all routes.
+    /// Returns the addresses in `publics` that are not routed into the device. While the device is
+    /// deleted, the result is empty, because the device is created again with all routes.
     pub(crate) fn missing(&self, publics: &BTreeSet<Ipv4Addr>) -> BTreeSet<Ipv4Addr> {
         match self.tun {
             Some(_) => publics.difference(&self.routed).copied().collect(),
@@ -79,7 +80,7 @@ impl Edge {
         }
     }
 
-    /// Notes that these addresses are routed now, unless the device is gone.
+    /// Records that routes of these addresses were added, unless the device is deleted.
     pub(crate) fn has_routed(&mut self, added: BTreeSet<Ipv4Addr>) {
         if self.tun.is_some() {
             self.routed.extend(added);
@@ -93,7 +94,7 @@ impl Edge {
         over
     }
 
-    /// The addresses that are routed into the device.
+    /// Returns the addresses that are routed into the device.
     pub(crate) fn routed(&self) -> impl Iterator<Item = Ipv4Addr> + '_ {
         self.routed.iter().copied()
     }
@@ -104,7 +105,7 @@ impl Edge {
     }
 }
 
-/// Makes the device with its address, and routes these addresses into it.
+/// Creates the device of the internet's side with its address, and routes `publics` into it.
 pub(crate) fn make(publics: &BTreeSet<Ipv4Addr>) -> Result<Tun> {
     let tun = Tun::open(DEVICE).context("a TUN device for the internet's side")?;
     let mtu = MTU.to_string();
@@ -114,8 +115,8 @@ pub(crate) fn make(publics: &BTreeSet<Ipv4Addr>) -> Result<Tun> {
     Ok(tun)
 }
 
-/// Routes addresses into the device, all or none, and removes other routes. One program runs for
-/// all additions, and one for all removals.
+/// Routes the addresses in `add` into the device, all or none, and removes the routes of the
+/// addresses in `remove`. `ip` runs once for all additions, and once for all removals.
 pub(crate) fn route(add: &BTreeSet<Ipv4Addr>, remove: &BTreeSet<Ipv4Addr>) -> Result<()> {
     let delete = |address: &Ipv4Addr| format!("route del {address}/32 dev {DEVICE}");
     let add_one = |address: &Ipv4Addr| format!("route add {address}/32 dev {DEVICE} src {OWN}");
@@ -149,7 +150,8 @@ fn failed_line(said: &str) -> Option<usize> {
     digits.parse().ok()
 }
 
-/// Returns the rules for packets of instances to this machine itself.
+/// Returns the packet rules for packets of instances to this machine itself. `private`: whether
+/// instances reach all addresses of this machine; the result is then empty.
 fn to_machine(private: bool) -> String {
     if private {
         return String::new();
@@ -161,7 +163,7 @@ fn to_machine(private: bool) -> String {
     )
 }
 
-/// Whether this machine forwards packets, as the kernel writes it.
+/// Returns the value of `net.ipv4.ip_forward`: `1` if this machine forwards packets.
 pub(crate) fn forwarding() -> Result<String> {
     let now = fs::read_to_string(FORWARD).context(FORWARD)?;
     Ok(now.trim().to_owned())
@@ -173,7 +175,7 @@ pub(crate) fn forward_again() -> Result<()> {
 }
 
 /// Sets the rules by which packets of instances leave this machine with its address, and switches
-/// forwarding on. Returns whether the machine forwarded packets before, as the kernel writes it.
+/// forwarding on. Returns the previous value of `net.ipv4.ip_forward`.
 pub(crate) fn forward(private: bool) -> Result<String> {
     let before = forwarding()?;
     let set = set_rules(private, &before).and_then(|()| {
@@ -188,8 +190,8 @@ pub(crate) fn forward(private: bool) -> Result<String> {
     set.map(|()| before)
 }
 
-/// Replaces all packet rules. `before`: whether this machine forwarded packets before the card
-/// started.
+/// Replaces all packet rules of the card. `before`: the value of `net.ipv4.ip_forward` before the
+/// card started.
 pub(crate) fn set_rules(private: bool, before: &str) -> Result<()> {
     let mut rules = format!(
         "add table ip {TABLE}\nflush table ip {TABLE}\n\
@@ -207,14 +209,15 @@ pub(crate) fn set_rules(private: bool, before: &str) -> Result<()> {
     run("nft", &[&rules])
 }
 
-/// The packet rules as they are now; `None` if the table is gone.
+/// Returns the card's packet rules as `nft` lists them; `None` if the table does not exist.
 pub(crate) fn rules() -> Option<String> {
     let mut list = Command::new("nft");
     let output = list.args(["list", "table", "ip", TABLE]).output().ok()?;
     output.status.success().then(|| String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
-/// Removes the packet rules, and restores the forwarding of packets.
+/// Removes the card's packet rules, and restores `net.ipv4.ip_forward` to its value before the card
+/// started.
 pub(crate) fn give_back(before: &str) {
     if before != "1"
         && let Err(error) = fs::write(FORWARD, before)

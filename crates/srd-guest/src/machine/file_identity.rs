@@ -12,7 +12,7 @@ use rustix::fs::{CWD, RenameFlags, renameat_with};
 /// of a removed file.
 pub(crate) type Identity = (u64, u64, u64);
 
-/// The identity of the file with this name, if there is one.
+/// Returns the identity of the file with this name; `None` if there is no such file.
 pub(crate) fn identity(path: &Path) -> Option<Identity> {
     let facts = fs::symlink_metadata(path).ok()?;
     let made = facts.created().ok().and_then(|at| at.duration_since(UNIX_EPOCH).ok());
@@ -20,7 +20,7 @@ pub(crate) fn identity(path: &Path) -> Option<Identity> {
     Some((facts.dev(), facts.ino(), made_ns))
 }
 
-/// Removes a file, unless its name belongs to another one. The file is first moved to a name that
+/// Removes a file, unless its name belongs to another file. The file is first moved to a name that
 /// only this process uses: between the check and the removal another process may replace it.
 pub(crate) fn remove(path: &Path, was: Identity) {
     if identity(path) != Some(was) {

@@ -7,8 +7,8 @@
 //! | `PID.keeper` | the helper with this process id |
 //! | `PID.card` | the card of this helper |
 //!
-//! A helper gives everything back after the end of its card, and would also undo settings of a card
-//! that starts meanwhile. So a start waits for such helpers, [`WAIT_MAX`] at most.
+//! A helper restores everything after the end of its card, and would also undo settings of a card
+//! that starts meanwhile. So a card that starts waits for such helpers, [`WAIT_MAX`] at most.
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
@@ -28,21 +28,21 @@ pub(crate) const DIRECTORY_MODE: u32 = 0o755;
 pub(crate) const DIRECTORY: &str = "/run/srd-card/locks";
 /// Longest time for which a start waits for the helper of a killed card.
 const WAIT_MAX: Duration = Duration::from_secs(20);
-/// Pause between two checks.
+/// Pause between two checks of a lock.
 const PAUSE: Duration = Duration::from_millis(10);
-/// Number of checks until a locked file counts as that of a running card.
+/// Number of checks after which a file that is still locked counts as the file of a running card.
 const LOOKS: u32 = 3;
 /// Maximum number of attempts to take a lock whose file is removed each time.
 const TRIES_MAX: u32 = 100;
 
-/// A lock, which is held until this is dropped.
+/// A lock on a file, which is held until this value is dropped.
 #[derive(Debug)]
 pub(crate) struct Lock {
     path: PathBuf,
     file: File,
 }
 
-/// Makes the directory, for root only.
+/// Creates the directory of the locks, which only root may enter.
 pub(crate) fn make(directory: &Path) -> Result<()> {
     let failed = || format!("cannot make {}: a card needs root", directory.display());
     if let Some(parent) = directory.parent() {
@@ -82,8 +82,8 @@ impl Lock {
         bail!("{}: its file is removed again and again", shown())
     }
 
-    /// Takes a lock that another process hands over. A lock of an earlier version belongs to
-    /// another file; then the lock of this version is taken as well.
+    /// Takes a lock that another process hands over. If that process is of an earlier version, its
+    /// lock is on a file elsewhere, and the lock on the file in `directory` is taken instead.
     pub(crate) fn adopt(directory: &Path, name: &str, file: File) -> Result<Self> {
         let path = directory.join(name);
         if is_at(&file, &path) {
@@ -104,14 +104,14 @@ impl Lock {
     }
 }
 
-/// Whether this file is the one at the path.
+/// Whether an open file is the file at this path.
 fn is_at(file: &File, path: &Path) -> bool {
     let key = |facts: fs::Metadata| (facts.dev(), facts.ino());
     let there = fs::symlink_metadata(path).map(key).ok();
     there.is_some() && file.metadata().map(key).ok() == there
 }
 
-/// Marks this process as a helper, as long as the file is open.
+/// Marks this process as a helper, as long as the returned file is open.
 pub(crate) fn keep(directory: &Path) -> Result<File> {
     make(directory)?;
     let path = own(directory, "keeper");
@@ -120,7 +120,7 @@ pub(crate) fn keep(directory: &Path) -> Result<File> {
     Ok(file)
 }
 
-/// Removes the marks of this helper, which has given everything back.
+/// Removes the files that mark this process as a helper, after it has restored everything.
 pub(crate) fn forget_keeper(directory: &Path) {
     for of in ["keeper", "card"] {
         let _ = fs::remove_file(own(directory, of));
@@ -131,7 +131,8 @@ fn own(directory: &Path, of: &str) -> PathBuf {
     directory.join(format!("{}.{of}", std::process::id()))
 }
 
-/// Marks this process as one that has a helper, as long as the file is open.
+/// Marks this process as the card of the helper with the process id `keeper`, as long as the
+/// returned file is open.
 pub(crate) fn add_to(directory: &Path, keeper: u32) -> Result<File> {
     let path = directory.join(format!("{keeper}.card"));
     let file = open(&path).with_context(|| format!("the lock {}", path.display()))?;
@@ -139,7 +140,7 @@ pub(crate) fn add_to(directory: &Path, keeper: u32) -> Result<File> {
     Ok(file)
 }
 
-/// Takes the locks of namespaces whose cards have ended while programs still use them.
+/// Takes the locks of namespaces that ended cards have left to their programs.
 pub(crate) fn left(directory: &Path) -> Vec<(String, Lock)> {
     let entries = fs::read_dir(directory).into_iter().flatten().flatten();
     let names = entries.filter_map(|entry| entry.file_name().into_string().ok());
@@ -147,7 +148,7 @@ pub(crate) fn left(directory: &Path) -> Vec<(String, Lock)> {
     ours.filter_map(|name| Lock::take(directory, &name).ok()?.map(|lock| (name, lock))).collect()
 }
 
-/// Waits until the helpers of killed cards have given everything back.
+/// Waits until the helpers of killed cards have restored everything, for at most [`WAIT_MAX`].
 pub(crate) fn wait_for_keepers(directory: &Path) {
     let until = Instant::now() + WAIT_MAX;
     for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
@@ -167,7 +168,7 @@ pub(crate) fn wait_for_keepers(directory: &Path) {
     }
 }
 
-/// Whether a helper is giving back, after the end of its card.
+/// Whether a helper still restores objects after the end of its card.
 fn is_orphan(directory: &Path, keeper: &str) -> bool {
     let [child, card] = ["keeper", "card"].map(|of| directory.join(format!("{keeper}.{of}")));
     let is_free = |path: &Path| {

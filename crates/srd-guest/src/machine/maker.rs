@@ -1,9 +1,10 @@
-//! A thread for requests to the helper that make or remove something. Such a request takes tens of
-//! milliseconds, in which the loop moves packets.
+//! A thread that sends requests to the helper to create or remove objects. Such a request takes
+//! tens of milliseconds, in which the loop moves packets.
 //!
-//! Bound: one change at a time has its places made, [`DEVICES_AT_ONCE`] devices are made again, and
-//! each device waits for one front end. At most [`JOBS_MAX`] jobs wait. If the queue is full, the
-//! packet thread itself requests the removal of a place, without waiting for it.
+//! Bound: networks are created for one change at a time, [`DEVICES_AT_ONCE`] deleted devices are
+//! created again at the same time, and each device waits for one front end. At most [`JOBS_MAX`]
+//! jobs wait. If the queue is full, the packet thread itself requests the removal of an instance's
+//! network, without waiting for it.
 
 use std::collections::BTreeSet;
 use std::net::Ipv4Addr;
@@ -25,30 +26,30 @@ use crate::machine::namespace::Device;
 use crate::machine::place::{InstanceNetwork, NetworkRequest, Places};
 use crate::traffic::turns::INSTANCES_MAX;
 
-/// Maximum number of devices that are made again at the same time.
+/// Maximum number of deleted devices that are created again at the same time.
 pub(crate) const DEVICES_AT_ONCE: usize = 16;
-/// Maximum number of waiting jobs: all instances are removed at once, while places and devices are
-/// made.
+/// Maximum number of waiting jobs. It is sufficient if all instances are removed at once while
+/// networks and devices are created.
 const JOBS_MAX: usize = 2 * INSTANCES_MAX + DEVICES_AT_ONCE;
 
 /// Objects that a change needs before its rules can be in force.
 #[derive(Debug, Default)]
 pub(crate) struct Needs {
-    /// Places in namespaces.
+    /// Requests for networks of instances in namespaces.
     pub(crate) wanted: Vec<NetworkRequest>,
-    /// Sockets of vhost-user, by instance.
+    /// Paths of vhost-user sockets, with the name of the instance that they belong to.
     pub(crate) sockets: Vec<(String, Vec<PathBuf>)>,
     /// Public addresses that have to be routed to the internet's side.
     pub(crate) routes: BTreeSet<Ipv4Addr>,
 }
 
-/// A device of an instance that has to be made again.
+/// A deleted device of an instance that has to be created again.
 #[derive(Debug)]
 pub(crate) struct DeviceRebuild {
-    /// The number of the loss of this device.
+    /// The number of the device's loss, as [`crate::gone`] assigns it.
     pub(crate) loss: u64,
     pub(crate) namespace: NamespaceName,
-    /// Index of the device in its instance, and whether the instance has several.
+    /// Index of the device in its instance, and whether the instance has several devices.
     pub(crate) place: (usize, bool),
     pub(crate) device: Device,
     pub(crate) queues: u16,
@@ -65,7 +66,7 @@ pub(crate) struct More {
     pub(crate) asked: DeviceAsked,
 }
 
-/// A request for a device, and the channel for its answer.
+/// A request to change a device, and the channel for its answer.
 #[derive(Debug)]
 pub(crate) struct DeviceAsked {
     pub(crate) instance: String,
@@ -86,27 +87,29 @@ enum Job {
     Front(PortId, PathBuf),
 }
 
-/// A result of the thread.
+/// A result of the thread that sends requests to the helper.
 pub(crate) enum JobResult {
-    /// The places of the change under way, and the addresses that are routed for it.
+    /// The networks that were created for the change under way, and the addresses that were routed
+    /// for it.
     Places(Result<(Places, BTreeSet<Ipv4Addr>)>),
-    /// The device of the internet's side for the loss with this number, and its routed addresses.
+    /// The device of the internet's side that was created again after the loss with this number,
+    /// and its routed addresses.
     Edge(u64, Result<(Tun, BTreeSet<Ipv4Addr>)>),
-    /// Addresses that are routed now.
+    /// Addresses for which routes were added.
     Routed(BTreeSet<Ipv4Addr>),
-    /// A device of an instance.
+    /// The queues of an instance's device that was created again after the loss with this number.
     Device(u64, Result<Vec<Tun>>),
-    /// More queues of a device.
+    /// Additional queues of a device, for a request to change it.
     Queues(DeviceAsked, Result<Vec<Tun>>),
-    /// The front end of an interface; `None` if nothing listened.
+    /// The connection to the front end of an interface; `None` if nothing listens at the socket.
     Front(PortId, Option<UnixStream>),
 }
 
-/// The thread and its channels.
+/// The thread that sends requests to the helper, and the channels to it.
 #[derive(Debug)]
 pub(crate) struct Maker {
     jobs: Option<SyncSender<Job>>,
-    /// `None` at the end, so that the thread does not wait for the loop.
+    /// The channel of results; `None` at the end, so that the thread does not wait for the loop.
     made: Option<Receiver<JobResult>>,
     thread: Option<JoinHandle<()>>,
 }
@@ -141,12 +144,12 @@ impl Maker {
         self.made.as_ref()?.try_recv().ok()
     }
 
-    /// Begins to make the objects that a change needs. The result is [`JobResult::Places`].
+    /// Begins to create the objects that a change needs. The result is [`JobResult::Places`].
     pub(crate) fn make(&self, needs: Needs) -> Result<()> {
         self.give(Job::Make(needs))
     }
 
-    /// Begins to make the device of the internet's side again.
+    /// Begins to create the device of the internet's side again.
     pub(crate) fn make_edge(&self, loss: u64, publics: BTreeSet<Ipv4Addr>) -> Result<()> {
         self.give(Job::Edge(loss, publics))
     }
@@ -166,7 +169,8 @@ impl Maker {
         self.give(Job::Restore(of))
     }
 
-    /// Begins to make a device of an instance again; [`DEVICES_AT_ONCE`] at most.
+    /// Begins to create a device of an instance again. The caller limits the number of devices to
+    /// [`DEVICES_AT_ONCE`].
     pub(crate) fn make_device(&self, again: DeviceRebuild) -> Result<()> {
         self.give(Job::Device(Box::new(again)))
     }
@@ -181,9 +185,10 @@ impl Maker {
         self.give(Job::Front(port, path))
     }
 
-    /// Removes the place of an instance. A new place of the same name is made after that.
+    /// Begins to remove the network of an instance. If a new network for this name is requested
+    /// later, it is created after the removal.
     pub(crate) fn remove(&self, place: InstanceNetwork) {
-        // If the queue is full, the place is dropped here, which removes it.
+        // If the queue is full, the network is dropped here, which removes it.
         let _ = self.give(Job::Remove(place));
     }
 
@@ -197,12 +202,12 @@ impl Maker {
 }
 
 impl Needs {
-    /// Whether there is nothing to make.
+    /// Whether no object has to be created.
     pub(crate) fn is_empty(&self) -> bool {
         self.wanted.is_empty() && self.sockets.is_empty() && self.routes.is_empty()
     }
 
-    /// Makes all objects, or none.
+    /// Creates all objects, or none. Returns the networks, and the addresses that are routed.
     pub(crate) fn make(self, helper: &Helper) -> Result<(Places, BTreeSet<Ipv4Addr>)> {
         let Self { wanted, sockets, routes } = self;
         if !routes.is_empty() {

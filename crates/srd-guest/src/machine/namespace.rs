@@ -29,7 +29,7 @@ const MTU: u16 = 9001;
 /// First number of the routing tables of interfaces. The rules that lead to a table have the same
 /// number as priority.
 const TABLES: usize = 10_000;
-/// Upper bound of an instance's interfaces, larger than that of any type.
+/// Upper bound of the number of interfaces of an instance, larger than that of any instance type.
 pub(crate) const DEVICES_MAX: usize = 100;
 
 /// The card's handle of an instance's namespace. Dropping it removes the namespace, if no program
@@ -40,10 +40,11 @@ pub(crate) struct Namespace {
     helper: Helper,
     /// Whether programs in the namespace are ended when it is removed.
     ends_programs: bool,
-    /// Whether an earlier card has left the namespace, with programs inside. A failed start ends no
-    /// such program.
+    /// Whether an earlier card has left the namespace, with programs inside. If the start of the
+    /// instance fails, these programs are not ended.
     is_found: bool,
-    /// Whether another process owns the namespace.
+    /// Whether another process has taken the namespace over, so that this handle does not remove
+    /// it.
     is_left: bool,
 }
 
@@ -55,11 +56,11 @@ pub(crate) struct Owned {
     file: Option<File>,
     /// Whether an earlier card has left the namespace, with programs inside.
     is_found: bool,
-    /// The lock that keeps other cards away while this card lives.
+    /// The lock that prevents other cards from using the namespace while this card runs.
     owned: Lock,
 }
 
-/// Access to a namespace by its name, from any thread. The namespace may be gone meanwhile.
+/// Access to a namespace by its name, from any thread. The namespace may have been deleted since.
 #[derive(Clone, Debug)]
 pub(crate) struct Inside {
     name: NamespaceName,
@@ -77,7 +78,7 @@ pub(crate) struct Device {
     pub(crate) is_primary: bool,
 }
 
-/// The file of a namespace.
+/// Returns the path of a namespace's file in [`NETNS_DIR`].
 pub(crate) fn path_of(name: &NamespaceName) -> PathBuf {
     Path::new(NETNS_DIR).join(name.as_str())
 }
@@ -122,7 +123,8 @@ impl Namespace {
         &self.name
     }
 
-    /// Notes that the instance is complete. From now on the namespace is removed like any other.
+    /// Records that the instance has started completely. From then on, the removal of the namespace
+    /// may end its programs, as configured.
     pub(crate) fn settle(&mut self) {
         self.is_found = false;
     }
@@ -132,7 +134,7 @@ impl Namespace {
         self.ends_programs = ends;
     }
 
-    /// Releases the namespace, which belongs to another process now.
+    /// Drops the handle without removing the namespace, which another process has taken over.
     pub(crate) fn leave(mut self) {
         self.is_left = true;
     }
@@ -147,9 +149,9 @@ impl Drop for Namespace {
 }
 
 impl Owned {
-    /// Makes the namespace of an instance. A namespace of an earlier run is replaced if no program
-    /// runs in it. If programs run in it, they continue with this card if it `may_find` some;
-    /// otherwise this fails.
+    /// Creates the namespace of an instance. A namespace of an earlier run is replaced if no
+    /// program runs in it. If programs run in it and `may_find` is true, the namespace is kept with
+    /// its programs; if `may_find` is false, an error is returned.
     pub(crate) fn make(instance: &str, may_find: bool, locks: &Path) -> Result<Self> {
         let name = NamespaceName::of_instance(instance)
             .with_context(|| format!("a namespace cannot have the name of `{instance}`"))?;
@@ -187,7 +189,7 @@ impl Owned {
         }
     }
 
-    /// Whether the namespace was found with unknown programs inside.
+    /// Whether an earlier card has left the namespace, with programs inside.
     pub(crate) fn is_found(&self) -> bool {
         self.is_found
     }
@@ -195,7 +197,7 @@ impl Owned {
     /// Prepares a namespace that an earlier card has left for these devices. The earlier card's
     /// devices, addresses and routes disappeared when its descriptors were closed, but its routing
     /// rules remain: they are deleted. A device with the name of one of these devices was created
-    /// by another program, and is deleted, too.
+    /// by another program, and is deleted as well.
     pub(crate) fn clear(&self, devices: &[Device]) -> Result<()> {
         let inside = &self.inside;
         for Device { name, .. } in devices {
@@ -222,13 +224,15 @@ impl Owned {
         inside.batch(&lines)
     }
 
-    /// Takes a namespace that another process has made, with its lock.
+    /// Returns a handle of a namespace that another process has created. `owned` is the lock of the
+    /// namespace.
     pub(crate) fn adopt(name: NamespaceName, owned: Lock) -> Self {
         let file = File::open(path_of(&name)).ok();
         Self { inside: Inside { name }, file, is_found: false, owned }
     }
 
-    /// The open namespace; `None` if it could not be opened when this was made.
+    /// Returns the open file of the namespace; `None` if it could not be opened when this handle
+    /// was created.
     pub(crate) fn file(&self) -> Option<&File> {
         self.file.as_ref()
     }
@@ -245,7 +249,7 @@ impl Owned {
         within(file, attach)?
     }
 
-    /// Returns the lock, for another process.
+    /// Returns a descriptor of the namespace's lock, for a process that takes over.
     pub(crate) fn lock(&self) -> Result<OwnedFd> {
         Ok(OwnedFd::from(self.owned.file().try_clone()?))
     }
@@ -281,7 +285,7 @@ impl Owned {
                 self.owned.remove();
                 true
             }
-            // The namespace is tried again at the end of this card.
+            // The removal is tried again at the end of this card.
             Err(error) => {
                 tracing::warn!("the namespace {name} stays for now: {error:#}");
                 false
@@ -322,7 +326,8 @@ impl Inside {
         Self { name }
     }
 
-    /// Restores lost addresses of a device, and its default routes of IPv4 and IPv6.
+    /// Restores addresses that a device has lost, and lost default routes. `routes`: whether the
+    /// default routes of IPv4 and IPv6 are lost.
     pub(crate) fn restore(
         &self,
         device: &str,
@@ -340,7 +345,8 @@ impl Inside {
         self.batch(&lines)
     }
 
-    /// Restores the table and the rules of an interface, if the instance has several.
+    /// Restores the routing table and the routing rules of an interface, for an instance with
+    /// several interfaces. Changes nothing while the device is down.
     pub(crate) fn restore_tables(&self, number: usize, device: &Device) -> Result<()> {
         let Device { name, addresses, .. } = device;
         let is_up = self.within(|| srd_net::link::is_up(name).unwrap_or(false))?;
@@ -363,7 +369,7 @@ impl Inside {
         self.batch(&routes)
     }
 
-    /// Opens `queues` queues of a device, which is made if it is missing.
+    /// Opens `queues` queues of a device, and creates the device if it is missing.
     fn open(&self, device: &str, queues: u16) -> Result<Vec<Tun>> {
         let open = || (0..queues).map(|_| Tun::open_one_of_several(device)).collect();
         let opened: std::io::Result<Vec<Tun>> = self.within(open)?;
@@ -381,7 +387,7 @@ impl Inside {
         self.within(open)?.with_context(|| format!("the device {device} in {}", self.name))
     }
 
-    /// Makes the device of the interface with this number in the namespace, with `queues` queues
+    /// Creates the device of the interface with this number in the namespace, with `queues` queues
     /// and rings of `ring` packets, and sets its addresses and routes. `several`: whether the
     /// instance has other interfaces.
     pub(crate) fn add(
@@ -393,8 +399,8 @@ impl Inside {
     ) -> Result<Vec<Tun>> {
         let tun = self.open(&device.name, queues)?;
         let name = &device.name;
-        // The kernel sends router solicitations from an address of its own, which no interface of a
-        // VPC has. Each start would count as a spoofed source.
+        // The kernel sends router solicitations from an address that it has chosen itself, which no
+        // interface of a VPC has. Each start would count packets with a spoofed source.
         let mut lines = vec![
             format!("link set {name} addrgenmode none"),
             format!("link set {name} mtu {MTU} txqueuelen {ring} up"),
@@ -404,7 +410,7 @@ impl Inside {
         Ok(tun)
     }
 
-    /// Runs `ip` once for each address family.
+    /// Runs `ip -batch` in the namespace, once for the lines of each address family.
     fn batch(&self, lines: &[String]) -> Result<()> {
         for family in ["-4", "-6"] {
             let of = |line: &&String| line.starts_with("-6") == (family == "-6");
@@ -420,8 +426,8 @@ impl Inside {
         Ok(())
     }
 
-    /// Runs `work` in the namespace, on a separate thread. Files that are opened there stay in that
-    /// namespace.
+    /// Runs `work` in the namespace, on a separate thread. Sockets and devices that `work` opens
+    /// belong to this namespace even after the thread has ended.
     pub(crate) fn within<T: Send>(&self, work: impl FnOnce() -> T + Send) -> Result<T> {
         let path = path_of(&self.name);
         let file = File::open(&path).with_context(|| format!("namespace {}", self.name))?;
@@ -473,8 +479,9 @@ fn priority_of_ours(line: &str) -> Option<usize> {
     (priority == table && (TABLES..TABLES + DEVICES_MAX).contains(&table)).then_some(priority)
 }
 
-/// Removes namespaces of earlier cards whose programs have ended, and logs the others with their
-/// programs. Namespaces of these instances are left to [`Owned::make`].
+/// Removes namespaces of earlier cards whose programs have ended, and logs the other namespaces
+/// with their programs. Namespaces of `instances` are skipped, because [`Owned::make`] handles
+/// them.
 pub(crate) fn sweep(instances: &BTreeSet<NamespaceName>) {
     for (name, lock) in locks::left(Path::new(locks::DIRECTORY)) {
         let path = Path::new(NETNS_DIR).join(&name);

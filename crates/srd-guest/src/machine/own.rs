@@ -1,9 +1,10 @@
-//! Addresses of this machine itself. No packet of an instance is written towards one of them,
-//! whatever packet rules the machine has at that moment.
+//! The addresses of this machine itself. The card writes no packet of an instance to the internet's
+//! side if its destination is one of these addresses, whatever packet rules the machine has at that
+//! moment.
 //!
 //! The packet rules of [`crate::machine::edge`] protect the machine as well, and with the same exceptions:
 //! the address of the internet's side, and answers in connections that a program of this machine
-//! has opened. But a reload of a firewall removes all rules of a machine for a moment.
+//! has opened. But the reload of a firewall removes all packet rules of a machine for a moment.
 //!
 //! ```text
 //!  kernel: table `local` --> thread: ranges --> a number changes --> the loop takes the ranges
@@ -13,7 +14,8 @@
 //! because other programs may add local routes without an address. The thread ends with its
 //! [`Own`].
 //!
-//! Bound: [`CONVERSATIONS_MAX`] connections. One that is idle for [`KEPT`] is removed first.
+//! Bound: [`CONVERSATIONS_MAX`] connections. A connection that was idle for [`KEPT`] is removed
+//! first.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr};
@@ -37,19 +39,20 @@ use srd_proto::time::{Duration, Instant};
 /// This machine's own address on the internet's side. It is reserved for documentation, because the
 /// internet's side carries no private addresses.
 pub(crate) const OWN: Ipv4Addr = Ipv4Addr::new(203, 0, 113, 1);
-/// Time between two reads of the table while no address changes, in seconds.
+/// Time in seconds between two reads of the kernel's table of local addresses, while no address
+/// changes.
 const LOOK_EVERY_S: i64 = 1;
 /// Maximum number of connections of this machine with instances, from other addresses than [`OWN`].
 const CONVERSATIONS_MAX: usize = 4096;
 /// Idle time after which a connection may be replaced by another one.
 const KEPT: Duration = Duration::from_secs(3600);
-/// Longest wait for the kernel, which answers at once.
+/// Longest wait for an answer of the kernel, which usually answers at once.
 const ANSWER_WAIT_MAX: WallDuration = WallDuration::from_secs(5);
 /// The kernel's group of changes of IPv4 addresses (`RTNLGRP_IPV4_IFADDR`).
 const ADDRESSES_GROUP: u32 = 5;
 /// The kernel's table of local addresses (`RT_TABLE_LOCAL`).
 const LOCAL_TABLE: u8 = 255;
-/// Maximum number of routes in one answer.
+/// Maximum number of routes in one answer of the kernel.
 const ROUTES_MAX: usize = 1 << 20;
 
 /// Sorted ranges of addresses that neither overlap nor touch: first and last address of each.
@@ -81,10 +84,10 @@ impl Ranges {
     }
 }
 
-/// The ranges that the thread has read last.
+/// The ranges of local addresses that the thread has read last, shared with the loop.
 #[derive(Debug, Default)]
 struct Shared {
-    /// Version of the ranges.
+    /// Version of `ranges`, which increases with each change.
     number: AtomicU64,
     ranges: Mutex<Arc<Ranges>>,
 }
@@ -99,10 +102,12 @@ impl Shared {
     }
 }
 
-/// A protocol, the address and port of this machine, and those of the other end.
+/// A connection of this machine: the protocol, the address and port of this machine, and the
+/// address and port of the other end.
 type Conversation = (u8, (Ipv4Addr, u16), (Ipv4Addr, u16));
 
-/// The loop's copy of the addresses.
+/// The loop's copy of the local addresses, and the connections of programs of this machine with
+/// instances.
 #[derive(Debug)]
 pub(crate) struct Own {
     shared: Arc<Shared>,
@@ -136,7 +141,7 @@ impl Own {
         own
     }
 
-    /// Takes the newest ranges.
+    /// Copies the ranges that the thread has read last, if they have changed.
     fn look(&mut self) {
         let number = self.shared.number.load(Ordering::Acquire);
         if number != self.number {
@@ -150,8 +155,8 @@ impl Own {
         address != OWN && self.ranges.has(address)
     }
 
-    /// Notes a packet for an instance. It may belong to a program of this machine, which waits for
-    /// answers at a protected address.
+    /// Records the connection of a packet to an instance, if the packet comes from a protected
+    /// address of this machine. A program of this machine then waits for answers at this address.
     pub(crate) fn arrives(&mut self, now: Instant, packet: &Packet, bytes: &[u8]) {
         let IpAddr::V4(source) = packet.source else { return };
         if !self.is_guarded(source) {
@@ -176,8 +181,8 @@ impl Own {
         }
     }
 
-    /// Whether a packet of an instance, from its IP header on, is for this machine itself, and no
-    /// answer of a noted connection.
+    /// Whether a packet of an instance is for this machine itself, and no answer in a connection
+    /// that a program of this machine has opened. `bytes`: the packet from its IP header on.
     pub(crate) fn refuses(&mut self, now: Instant, bytes: &[u8]) -> bool {
         // A packet that cannot be parsed has no destination to check.
         let Some(packet) = Packet::read(bytes) else { return true };
@@ -195,8 +200,8 @@ impl Own {
     }
 }
 
-/// Returns the protocol of a packet and its ends. An ICMP echo has its identifier in place of both
-/// ports. `None` for a later fragment, which has no ports.
+/// Returns the protocol of a packet, its source and its destination. An ICMP echo has its
+/// identifier in place of both ports. Returns `None` for a later fragment, which has no ports.
 fn ends(packet: &Packet, bytes: &[u8]) -> Option<Conversation> {
     let (IpAddr::V4(from), IpAddr::V4(to)) = (packet.source, packet.destination) else {
         return None;
@@ -216,9 +221,9 @@ fn ends(packet: &Packet, bytes: &[u8]) -> Option<Conversation> {
     Some((packet.protocol, (from, ports.0), (to, ports.1)))
 }
 
-/// Returns the packet that an ICMP error quotes; `None` if the packet is no error.
+/// Returns the packet that an ICMP error quotes; `None` if the packet is no ICMP error.
 fn quoted<'a>(packet: &Packet, bytes: &'a [u8]) -> Option<&'a [u8]> {
-    /// Size of the header of an error in bytes.
+    /// Size of the header of an ICMP error in bytes.
     const HEADER_BYTES: usize = 8;
     let transport = bytes.get(packet.transport_at..)?;
     let is_error = packet.protocol == protocol::ICMP
@@ -227,7 +232,7 @@ fn quoted<'a>(packet: &Packet, bytes: &'a [u8]) -> Option<&'a [u8]> {
     transport.get(HEADER_BYTES..).filter(|_| is_error)
 }
 
-/// Follows changes until the ranges are not needed any more.
+/// Reads the local addresses again after each change, until the loop does not need them any more.
 fn follow(mut table: Table, shared: &Weak<Shared>) {
     let mut is_broken = false;
     loop {
@@ -275,7 +280,7 @@ impl Table {
         Ok(Self { questions, changes, sequence: 0 })
     }
 
-    /// Waits for a change, or until the next regular read.
+    /// Waits for a change of an address, or until the next regular read.
     fn wait(&mut self) {
         let mut fds = [PollFd::new(&self.changes, PollFlags::IN)];
         let _ = poll(&mut fds, Some(&Timespec { tv_sec: LOOK_EVERY_S, tv_nsec: 0 }));
@@ -332,7 +337,7 @@ impl Table {
     }
 }
 
-/// Returns the destination of a route of the table.
+/// Returns the destination of a route, if the route is in the table of local addresses.
 fn prefix(route: &RouteMessage) -> Option<(Ipv4Addr, u8)> {
     let is_local = route.header.table == LOCAL_TABLE;
     let address = route.attributes.iter().find_map(|attribute| match attribute {

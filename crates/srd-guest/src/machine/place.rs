@@ -1,4 +1,4 @@
-//! The places of instances: namespaces and the devices in them, or sockets of vhost-user.
+//! The networks of instances: namespaces with devices in them, or vhost-user sockets.
 
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
@@ -13,17 +13,17 @@ use crate::control::protocol::NamespaceName;
 use crate::interfaces::port::Bound;
 use crate::machine::namespace::{Device, Namespace, Owned, ip};
 
-/// The requested network of an instance.
+/// Request for the network of one instance: a namespace and the devices in it.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct NetworkRequest {
     pub(crate) name: String,
     pub(crate) devices: Vec<Device>,
-    /// Queue pairs of each device.
+    /// Number of queue pairs of each device.
     pub(crate) queues: u16,
-    /// Packets in a queue to the card.
+    /// Maximum number of packets that wait in a queue to the card.
     pub(crate) tx_ring: u32,
-    /// The resolver of its cloud.
+    /// Address of the resolver of the instance's cloud; `None` if the cloud has no DNS support.
     pub(crate) resolver: Option<Ipv4Addr>,
     /// Whether an earlier card may have left the namespace, with programs that continue.
     pub(crate) may_find: bool,
@@ -38,15 +38,17 @@ pub(crate) struct InstanceNetwork {
     pub(crate) sockets: Vec<Bound>,
 }
 
-/// Places by the names of their instances.
+/// Networks of instances, by the names of the instances.
 pub(crate) type Places = BTreeMap<String, InstanceNetwork>;
 
-/// The helper's objects of an instance's network.
+/// An instance's network in the helper process: its namespace, and the queues of each of its
+/// devices.
 type CreatedNetwork = (Owned, Vec<Vec<Tun>>);
 
 impl NetworkRequest {
-    /// Makes the place; `None` if a program in a found namespace prevents that. Any program may do
-    /// so, and it must not keep the card from starting.
+    /// Creates the network. Returns `None` if an earlier card has left the namespace, and a program
+    /// in it prevents the creation of a device. Any program can do this, so it must not keep the
+    /// card from starting.
     fn make(&self, locks: &Path) -> Result<Option<CreatedNetwork>> {
         let namespace = Owned::make(&self.name, self.may_find, locks)?;
         match self.furnish(&namespace) {
@@ -68,7 +70,7 @@ impl NetworkRequest {
         }
     }
 
-    /// Makes the devices.
+    /// Creates the devices in the namespace, after remains of an earlier card were removed from it.
     fn furnish(&self, namespace: &Owned) -> Result<Vec<Vec<Tun>>> {
         if namespace.is_found() {
             namespace.clear(&self.devices)?;
@@ -80,13 +82,15 @@ impl NetworkRequest {
     }
 }
 
-/// Makes the places of several instances in parallel. If one fails, the places that were made are
-/// removed. An instance that is left out has no place in the result.
+/// Creates the networks of several instances in parallel. If one creation fails, the networks
+/// created so far are removed. An instance that is left out because of a program in its namespace
+/// is missing from the result.
 pub(crate) fn make_all(
     wanted: &[NetworkRequest],
     locks: &Path,
 ) -> Result<BTreeMap<String, CreatedNetwork>> {
-    /// Threads that make places in parallel. The kernel's lock of devices takes most of the time.
+    /// Number of threads that create networks. Most of the time they wait for the kernel's lock of
+    /// network devices.
     const AT_ONCE: usize = 4;
     let part = wanted.len().div_ceil(AT_ONCE).max(1);
     let make = |some: &[NetworkRequest]| {
@@ -120,7 +124,7 @@ pub(crate) fn make_all(
     Ok(all)
 }
 
-/// Sets the size of a device's rings in a namespace, in entries.
+/// Sets the number of packets that wait in a queue of a device in a namespace (`txqueuelen`).
 pub(crate) fn set_tx_ring(namespace: &NamespaceName, device: &str, entries: u32) -> Result<()> {
     let entries = entries.to_string();
     // The instance chooses the name, which may be a keyword of `ip` like "up". So `dev` precedes

@@ -14,7 +14,7 @@ use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 const NAMED_MAX: usize = 8;
 /// Time for a program to end after SIGTERM, and again after SIGKILL.
 const END_WAIT_MAX: Duration = Duration::from_secs(5);
-/// Pause between two checks.
+/// Pause between two checks whether the programs have ended.
 const PAUSE: Duration = Duration::from_millis(20);
 
 /// A program whose main thread is in a namespace.
@@ -84,8 +84,9 @@ impl Program {
     }
 }
 
-/// Ends the programs in these namespaces by SIGTERM, and the remaining ones after a while by
-/// SIGKILL. The log names them. A program that survives this stays.
+/// Ends the programs in these namespaces by SIGTERM, and programs that still run after
+/// [`END_WAIT_MAX`] by SIGKILL. The log names the programs. A program that survives SIGKILL is left
+/// running.
 pub(crate) fn end<'a>(paths: impl Iterator<Item = &'a Path>) {
     let wanted: BTreeSet<Key> = paths.filter_map(key).collect();
     for signal in [Signal::TERM, Signal::KILL] {
@@ -96,7 +97,7 @@ pub(crate) fn end<'a>(paths: impl Iterator<Item = &'a Path>) {
             if programs.is_empty() {
                 return;
             }
-            // Programs that were started meanwhile get the signal, too.
+            // Programs that were started meanwhile get the signal as well.
             let new: Vec<Program> = programs.into_iter().filter(|of| told.insert(of.pid)).collect();
             if !new.is_empty() {
                 let name = if signal == Signal::KILL { "SIGKILL" } else { "SIGTERM" };

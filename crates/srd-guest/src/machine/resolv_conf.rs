@@ -22,11 +22,11 @@ pub(crate) const DIRECTORY: &str = "/etc/netns";
 /// The first line of files that the card has written.
 const OURS: &str = "# Written by srd card, which removes it at its end.";
 
-/// The card's list of the resolvers of namespaces, by their names.
+/// The resolvers that the card has set for namespaces, by the names of the namespaces.
 #[derive(Debug, Default)]
 pub(crate) struct Resolvers(BTreeMap<NamespaceName, Ipv4Addr>);
 
-/// The helper's handle of a file.
+/// The helper's handle of a `resolv.conf` that a card has written.
 #[derive(Debug)]
 pub(crate) struct ResolvConf {
     path: PathBuf,
@@ -65,7 +65,7 @@ impl ResolvConf {
         Ok(Some(file))
     }
 
-    /// Takes a file that another process has written.
+    /// Returns the handle of a file that another process has written.
     pub(crate) fn of(root: &Path, namespace: &str, resolver: Ipv4Addr) -> Self {
         Self { path: file_of(root, namespace), resolver }
     }
@@ -88,7 +88,8 @@ impl ResolvConf {
 }
 
 impl Resolvers {
-    /// Returns the changes after which exactly these namespaces have these resolvers.
+    /// Records the resolvers that namespaces shall have. Returns the necessary changes: the new
+    /// resolver of a namespace, or `None` if its file has to be removed.
     pub(crate) fn set(
         &mut self,
         wanted: BTreeMap<NamespaceName, Ipv4Addr>,
@@ -102,7 +103,8 @@ impl Resolvers {
     }
 }
 
-/// The resolver of an interface's cloud, if the cloud has DNS support.
+/// Returns the address of the resolver of an interface's cloud; `None` if the cloud has no DNS
+/// support.
 pub(crate) fn resolver_of(world: &World, eni: EniId) -> Option<Ipv4Addr> {
     let subnet = world.subnets.get(&world.enis.get(&eni)?.subnet)?;
     let vpc = world.vpcs.get(&subnet.vpc).filter(|vpc| vpc.dns_support)?;
@@ -143,7 +145,7 @@ mod tests {
         fs::create_dir_all(file.parent().unwrap()).unwrap();
         fs::write(&file, "nameserver 192.0.2.1\n").unwrap();
         assert!(ResolvConf::write(&root, "one", RESOLVER).unwrap().is_none());
-        // A file that the administrator has replaced meanwhile stays, too.
+        // A file that the administrator has replaced meanwhile stays as well.
         let other = root.join("two/resolv.conf");
         let two = ResolvConf::write(&root, "two", RESOLVER).unwrap().unwrap();
         fs::write(&other, "nameserver 192.0.2.1\n").unwrap();

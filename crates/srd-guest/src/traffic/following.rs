@@ -1,4 +1,4 @@
-//! Traces: the loop begins, reads and ends them.
+//! Traces of packets: the loop begins them, takes their records, and ends them.
 
 use std::sync::Arc;
 
@@ -10,8 +10,9 @@ use crate::control::protocol::TraceFilter;
 use crate::control::trace::Noted;
 use crate::state::Service;
 
-/// Records of one answer, and bytes of packets: an answer fits into one line.
+/// Maximum number of trace records in one answer, so that an answer fits into one line.
 const RECORDS_MAX: usize = 500;
+/// Maximum number of bytes of packets in one answer.
 const BYTES_MAX: usize = 256 << 10;
 
 impl Service {
@@ -48,7 +49,7 @@ impl Service {
         Ok(id)
     }
 
-    /// Takes the records of a trace since the last call; `None` if there is no such trace.
+    /// Returns the records of a trace since the last call; `None` if there is no such trace.
     pub(crate) fn take_trace(&mut self, now: Instant, id: u64) -> Option<Noted> {
         let taken = self.card.take_trace(TraceId(id), RECORDS_MAX, BYTES_MAX)?;
         let lacked_session = |record: &Record| match &record.event {

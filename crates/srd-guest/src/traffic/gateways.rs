@@ -19,11 +19,11 @@ use crate::link_local::Services;
 use crate::machine::edge::Edge;
 use crate::traffic::transport::{EDGE, Transport};
 
-/// Longest time for which a packet to another host waits for packets that the same call sends,
-/// while instances have their turns. When they have no more packets, it does not wait at all.
+/// Longest time for which a packet to another host waits for further packets, so that one system
+/// call sends them together. The packet waits only while the loop reads packets of instances.
 const HELD_MAX: Duration = Duration::from_micros(200);
 
-/// Reason for the loss of a packet to another host.
+/// Name of the counter of packets to other hosts that were lost.
 const TO_HOST: &str = "to another host";
 
 /// The internet's side: the device, and the connections of NAT gateways; and the transport to other
@@ -34,10 +34,10 @@ pub(crate) struct Gateways {
     pub(crate) transport: Option<Transport>,
     pub(crate) name: Arc<str>,
     pub(crate) nat: Nat,
-    /// Resets for interfaces whose connections a NAT gateway has no state of any more. Bound: one
-    /// for each frame that the card takes at once.
+    /// TCP resets for interfaces that sent segments of connections of which a NAT gateway has no
+    /// state any more. Bound: one for each frame that the card processes at once.
     pub(crate) resets: Vec<(EniId, Vec<u8>)>,
-    /// Time since which packets wait to be sent to other hosts.
+    /// Time since which packets to other hosts wait to be sent; `None` if no packet waits.
     held_since: Option<Instant>,
     /// Packets that were lost because no host, edge or service took them, by reason.
     pub(crate) lost: BTreeMap<Cow<'static, str>, u64>,
@@ -50,7 +50,8 @@ impl Gateways {
         Self { edge, transport, name: EDGE.into(), nat, resets, held_since: None, lost }
     }
 
-    /// Descriptors to wait on.
+    /// Returns the descriptors on which the loop waits for packets from the internet's side and
+    /// from other hosts.
     pub(crate) fn fds(&self) -> Vec<Arc<OwnedFd>> {
         let edge = self.edge.as_ref().and_then(Edge::tun).map(Tun::fd);
         let transport = self.transport.as_ref().map(Transport::fd);
@@ -67,8 +68,8 @@ impl Gateways {
         }
     }
 
-    /// Sends packets that have waited long enough, after a turn that began and ended at these
-    /// times. // V17
+    /// After a turn that began and ended at these times, sends the packets to other hosts if the
+    /// first of them has waited for [`HELD_MAX`]. // V17
     pub(crate) fn flush_if_due(&mut self, began: Instant, ended: Instant) {
         if !self.transport.as_ref().is_some_and(|transport| transport.has_unsent(ended)) {
             return;
@@ -87,7 +88,7 @@ impl Gateways {
         }
     }
 
-    /// Sends a frame by a NAT gateway.
+    /// Translates a frame by a NAT gateway, and sends it to the internet.
     fn leave_by_nat(
         &mut self,
         now: Instant,
@@ -128,7 +129,7 @@ impl Gateways {
     }
 }
 
-/// Surroundings of the card: devices, gateways and services.
+/// The destinations of the card's packets: devices, gateways and services.
 pub(crate) struct Outside<'a> {
     pub(crate) devices: &'a mut BTreeMap<PortId, Port>,
     /// Interfaces with packets that wait for an interrupt.
@@ -142,7 +143,8 @@ pub(crate) struct Outside<'a> {
 }
 
 impl Outside<'_> {
-    /// Gives packets that wait for others to join, because no more packets follow at once.
+    /// Gives instances the packets that wait to be joined with later ones, because no more packets
+    /// follow immediately.
     pub(crate) fn finish(&mut self) {
         for port in self.joining.drain(..) {
             let Some(device) = self.devices.get_mut(&port) else { continue };

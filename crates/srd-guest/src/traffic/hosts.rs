@@ -19,11 +19,12 @@ use crate::figures::pages::figures::Figures;
 /// Time without an answer after which a host is silent: longer than its card needs to start again.
 pub(crate) const SILENT_AFTER: Duration = Duration::from_secs(5);
 
-/// Minimum time between two log lines about one obstacle to a session with a host.
+/// Minimum time between two log lines about the same obstacle to a session with a host.
 const SAY_EVERY: Duration = Duration::from_secs(60);
 
-/// Packets of instances to and from another host. Times are nanoseconds of the machine's clock, so
-/// that they remain valid in the next process.
+/// Counters of packets of instances to and from another host, and the state of the session with it.
+/// Times are nanoseconds of the machine's clock, so that they remain valid in a process that takes
+/// over.
 #[derive(Clone, Default, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Contact {
@@ -37,23 +38,25 @@ pub(crate) struct Contact {
     /// Time since which the transport has no session with the host; `None` while it has one.
     down_ns: Option<u64>,
     is_up: bool,
-    /// Start of the session; absent without one, and for one that an earlier process began.
+    /// Start of the session; `None` if there is no session, or if an earlier process has begun it.
     #[serde(skip)]
     up_ns: Option<u64>,
-    /// Start and end of the session before.
+    /// Start and end of the previous session; `None` before the first session has ended.
     #[serde(skip)]
     ended_ns: Option<(u64, u64)>,
-    /// Whether the log contains a line that the host is silent.
+    /// Whether the silence of the host was logged, and its end was not logged yet.
     is_told: bool,
-    /// The obstacle to a session with the host, until there is a session.
+    /// The obstacle to a session with the host; `None` if no obstacle is known, or a session has
+    /// begun since.
     #[serde(skip)]
     problem: Option<Diagnosis>,
-    /// Number of the obstacle that was logged last, and time of that log line.
+    /// Number of the obstacle that was logged last ([`number_of`]), and time of that log line.
     #[serde(skip)]
     said: Option<(u8, u64)>,
 }
 
-/// Returns the number of an obstacle; zero for one that has no remedy here or there.
+/// Returns the number of an obstacle in the pages of figures; zero if there is no obstacle, or an
+/// administrator can do nothing about it.
 fn number_of(problem: Option<Diagnosis>) -> u8 {
     match problem {
         Some(Diagnosis::UnknownKey(_)) => 1,
@@ -65,7 +68,8 @@ fn number_of(problem: Option<Diagnosis>) -> u8 {
     }
 }
 
-/// Returns the obstacle to a session with a host, with a remedy.
+/// Returns the obstacle to a session with a host as text, with a remedy; `None` if an administrator
+/// can do nothing about it.
 fn in_words(problem: Diagnosis, name: &str, at: SocketAddr) -> Option<String> {
     let text = match problem {
         Diagnosis::UnknownKey(key) => format!(
@@ -93,7 +97,7 @@ fn in_words(problem: Diagnosis, name: &str, at: SocketAddr) -> Option<String> {
     Some(text)
 }
 
-/// Number of the obstacle, and the key of an unknown host.
+/// The words are the number of the obstacle, and the key of an unknown host.
 impl Figures for Option<Diagnosis> {
     const WORDS: usize = 5;
 
@@ -122,7 +126,7 @@ impl Figures for Option<Diagnosis> {
     }
 }
 
-/// Fields of a [`PeerHost`]. Fields about the log stay in the packet thread.
+/// The words are the fields that a [`PeerHost`] needs. Fields about the log are not published.
 impl Figures for Contact {
     const WORDS: usize = 9 + <Option<Diagnosis> as Figures>::WORDS;
 
@@ -175,7 +179,7 @@ impl Contact {
         self.heard_ns = Some(now.as_nanos());
     }
 
-    /// Notes that a session with the host has begun.
+    /// Records that a session with the host has begun.
     pub(crate) fn is_up(&mut self, now: Instant) {
         self.end_session(now);
         (self.is_up, self.down_ns, self.problem) = (true, None, None);
@@ -183,14 +187,14 @@ impl Contact {
         self.heard_ns = self.up_ns;
     }
 
-    /// Notes that the session has ended, or could not begin.
+    /// Records that the session with the host has ended, or could not begin.
     pub(crate) fn is_down(&mut self, now: Instant) {
         self.end_session(now);
         self.down_ns.get_or_insert(now.as_nanos());
     }
 
-    /// Notes an obstacle to a session with the host. Any program can forge most obstacles, so they
-    /// appear only in the status and, at a limited rate, in the log.
+    /// Records an obstacle to a session with the host. Any program can forge most obstacles, so
+    /// they appear only in the status and, at a limited rate, in the log.
     pub(crate) fn saw(&mut self, now: Instant, problem: Diagnosis, name: &str, at: SocketAddr) {
         let Some(text) = in_words(problem, name, at).filter(|_| !self.is_up) else { return };
         self.problem = Some(problem);
@@ -203,14 +207,15 @@ impl Contact {
         }
     }
 
-    /// Notes that the session ends now, if there is one.
+    /// Records that the session with the host ends now, if there is one.
     fn end_session(&mut self, now: Instant) {
         if std::mem::take(&mut self.is_up) {
             self.ended_ns = Some((self.up_ns.take().unwrap_or(0), now.as_nanos()));
         }
     }
 
-    /// Whether there was a session at a time: the present one, or the one before.
+    /// Whether there was a session with the host at this time: the present session, or the previous
+    /// one.
     pub(crate) fn had_session(&self, at: Instant) -> bool {
         let at = at.as_nanos();
         let had_begun = self.is_up && self.up_ns.is_none_or(|up| up <= at);
@@ -223,7 +228,7 @@ impl Contact {
         !self.is_up && since.is_some_and(|since| since >= SILENT_AFTER.as_nanos())
     }
 
-    /// Logs that the host is silent, and that it is not silent any more, once each.
+    /// Logs the beginning and the end of the host's silence, once each.
     pub(crate) fn look(&mut self, now: Instant, name: &str, at: SocketAddr) {
         if !self.is_up && self.down_ns.is_none() {
             // No session has begun yet: the silence starts now.
@@ -245,7 +250,7 @@ impl Contact {
         }
     }
 
-    /// Returns the report for the status.
+    /// Returns the state of the host for `srd card status`.
     pub(crate) fn report(&self, now: Instant, name: &str, at: SocketAddr) -> PeerHost {
         let since = |ns: u64| {
             let passed = now.as_nanos().saturating_sub(ns);

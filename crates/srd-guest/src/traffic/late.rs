@@ -12,39 +12,42 @@ use std::os::unix::fs::FileExt;
 
 use srd_proto::time::{Duration, Instant};
 
-/// Shortest gap that is measured. A shorter one is within the tolerance of limits, so the kernel's
-/// counters need not be read.
+/// Shortest gap between two reads of packets for which the delay is measured. A shorter gap is
+/// within the tolerance of limits, so the kernel's counters need not be read.
 const LATE_MIN: Duration = Duration::from_micros(500);
-/// Maximum size of the kernel's line in bytes: three numbers.
+/// Maximum size in bytes of the kernel's line, which contains three numbers.
 const LINE_BYTES_MAX: usize = 80;
 
-/// Sleep of the loop, and its waits for a processor.
+/// Measures the delay with which the loop reads packets, from its sleep and its waits for a
+/// processor.
 #[derive(Debug, Default)]
 pub(crate) struct Late {
     /// Time of the last read of packets.
     looked: Option<Instant>,
-    /// Sleep since then.
+    /// Time for which the loop has slept since `looked`.
     slept: Duration,
     /// The kernel's counters of this thread, opened at their first use.
     counts: Option<File>,
-    /// Total wait for a processor at the last read of the counters.
+    /// Total time for which this thread had waited for a processor at the last read of the kernel's
+    /// counters.
     waited: Duration,
     /// Delay of the loop until it has read all packets.
     late: Duration,
 }
 
 impl Late {
-    /// Notes that the loop has slept.
+    /// Records that the loop has slept between these times.
     pub(crate) fn slept(&mut self, from: Instant, to: Instant) {
         self.slept = self.slept + to.since(from);
     }
 
-    /// Notes that all packets have been read: the loop is in time.
+    /// Records that all packets have been read, so that the loop is not late any more.
     pub(crate) fn rest(&mut self) {
         self.late = Duration::ZERO;
     }
 
-    /// Notes that the loop reads packets now. Returns its delay, which lasts until [`Late::rest`].
+    /// Records that the loop reads packets now. Returns the delay of the loop, which counts until
+    /// [`Late::rest`].
     pub(crate) fn look(&mut self, now: Instant) -> Duration {
         let Some(looked) = self.looked.replace(now) else { return Duration::ZERO };
         let gap = now.since(looked);
@@ -64,20 +67,23 @@ impl Late {
         let mut line = [0; LINE_BYTES_MAX];
         let read = self.counts.as_ref().and_then(|file| file.read_at(&mut line, 0).ok());
         let text = str::from_utf8(&line[..read.unwrap_or_default()]).unwrap_or_default();
-        // Without the kernel's counters the loop counts as woken in time.
+        // Without the kernel's counters, the loop counts as not delayed after a sleep.
         let Some(total) = waited_of(text) else { return Duration::ZERO };
         let before = std::mem::replace(&mut self.waited, total);
         total - before
     }
 }
 
-/// Returns the delay of the loop after a gap with this sleep and this wait for a processor. A part
-/// of that wait was before the sleep, or at its end.
+/// Returns the delay of the loop after a gap between two reads. `slept` is the part of the gap from
+/// the begin to the end of sleeps. `waited` is the time for which the thread waited for a
+/// processor; at most `slept` of it counts in addition, because waits outside of sleeps are part of
+/// the gap already.
 fn late_by(gap: Duration, slept: Duration, waited: Duration) -> Duration {
     gap - slept + waited.min(slept)
 }
 
-/// Returns the wait for a processor, the second of the kernel's three numbers.
+/// Returns the total time for which the thread waited for a processor: the second of the three
+/// numbers in the kernel's line.
 fn waited_of(line: &str) -> Option<Duration> {
     line.split_whitespace().nth(1)?.parse().ok().map(Duration::from_nanos)
 }

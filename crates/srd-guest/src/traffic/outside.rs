@@ -1,4 +1,5 @@
-//! The internet's side and other hosts share one turn for packets that arrive at this host.
+//! Division of one turn of the loop between the two sources of packets that arrive at this host:
+//! the internet's side and other hosts.
 
 /// A source of arriving packets.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -7,7 +8,7 @@ pub(crate) enum Source {
     Hosts,
 }
 
-/// The source that is read first.
+/// Determines which of the two sources the next turn reads first.
 #[derive(Debug, Default)]
 pub(crate) struct Shares {
     hosts_first: bool,
@@ -15,8 +16,8 @@ pub(crate) struct Shares {
 
 impl Shares {
     /// Reads at most `most` frames of both sources: half of each, and one source may use the unused
-    /// part of the other. `read` returns the number of frames that it has read. The first source
-    /// alternates, so that each gets its share even if a turn has one frame. // N1
+    /// part of the other. `read` returns the number of frames that it has read. The source that is
+    /// read first alternates, so that each gets its share even if a turn has only one frame. // N1
     pub(crate) fn read(&mut self, most: u32, mut read: impl FnMut(Source, u32) -> u32) -> u32 {
         let (first, second) = match self.hosts_first {
             true => (Source::Hosts, Source::Edge),
@@ -40,8 +41,8 @@ impl Shares {
 mod tests {
     use super::*;
 
-    /// Runs turns while the sources have `left` frames. Returns the frames that each turn read of
-    /// both.
+    /// Runs `count` turns of at most `most` frames each, with `left` frames waiting at the two
+    /// sources. Returns the number of frames that each turn has read from each source.
     fn turns(most: u32, mut left: [u32; 2], count: usize) -> Vec<[u32; 2]> {
         let mut shares = Shares::default();
         let turn = |_| {

@@ -21,15 +21,18 @@ use crate::traffic::outside::Source;
 use crate::traffic::transport::Received;
 use crate::traffic::turns::{OUTSIDE, TURNS_TIME};
 
-/// Frames that the card takes at once: the first of them waits until the others are read.
+/// Maximum number of frames that are read from an interface before the card processes them
+/// together. The first frame waits until the last is read.
 const TOGETHER: usize = 16;
-/// Number of frames of other hosts that one read takes before the card hands over, and the maximum
-/// number of reads.
+/// Maximum number of frames of other hosts in one read, for the last reads before the card hands
+/// over to another process.
 const TOGETHER_LAST: u32 = 1024;
+/// Maximum number of the last reads before the card hands over to another process.
 const LAST_READS_MAX: u32 = 64;
 
 impl Service {
-    /// Runs work of the card with its surroundings, and sends packets for other hosts at its end.
+    /// Runs `work` with the card and the destinations of its packets, then sends the packets for
+    /// other hosts.
     pub(crate) fn with_card(
         &mut self,
         now: Instant,
@@ -39,7 +42,8 @@ impl Service {
         self.gateways.flush();
     }
 
-    /// Runs work of the card in a turn: packets for other hosts wait for later ones.
+    /// Runs `work` with the card as part of a turn: packets for other hosts are not sent yet, so
+    /// that they leave together with later packets.
     fn in_turn(&mut self, now: Instant, work: impl FnOnce(&mut Card, &mut Outside<'_>)) {
         let Self { card, devices, held, gateways, services, guests, .. } = self;
         let publics = &guests.nat_publics;
@@ -126,7 +130,7 @@ impl Service {
         read
     }
 
-    /// Reads frames that an instance sends: its devices take turns. Returns the number of frames,
+    /// Reads frames that an instance sends, from its devices in turn. Returns the number of frames,
     /// and whether there are no more.
     fn read_guest(&mut self, now: Instant, turn: &Turn) -> (u32, bool) {
         let most = usize::try_from(turn.frames).unwrap_or(TOGETHER);
@@ -169,7 +173,8 @@ impl Service {
         }
     }
 
-    /// Runs the network's own services.
+    /// Runs the network's own services (names, metadata, time), and delivers their packets to
+    /// instances.
     pub(crate) fn serve(&mut self, now: Instant) {
         for port in self.services.due(now) {
             let eni = self.card.eni_of(port);
@@ -187,7 +192,8 @@ impl Service {
         self.gateways.lose_all("answer to no question", self.services.take_wrong_answers());
     }
 
-    /// Sets this host as the edge of all gateways.
+    /// Makes this host the exit of all internet gateways, if it has the internet's side, and
+    /// updates the public addresses of NAT gateways.
     pub(crate) fn set_edges(&mut self) {
         let world = &self.world;
         let mut edges: BTreeMap<Exit, Arc<str>> = BTreeMap::new();
@@ -266,8 +272,9 @@ impl Service {
         u32::try_from(read).unwrap_or(u32::MAX)
     }
 
-    /// Takes the packets of other hosts that wait in the sockets, and sends the packets that wait
-    /// here. Reads are limited, so that later packets cannot prolong this.
+    /// Before a hand-over, reads the packets of other hosts that wait in the sockets, and sends the
+    /// packets for other hosts that wait in this process. The number of reads is limited, so that
+    /// packets that arrive meanwhile cannot prolong the hand-over.
     pub(crate) fn take_read(&mut self, now: Instant) {
         for _ in 0..LAST_READS_MAX {
             if self.read_hosts(now, TOGETHER_LAST) == 0 {

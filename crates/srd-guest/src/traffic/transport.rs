@@ -7,11 +7,12 @@
 //! ```
 //!
 //! A flow whose two interfaces have ENA Express uses SRD over all paths. Any other flow is sent
-//! plainly, on the path that its hash selects. Both are sealed in the session with the host's key,
-//! so that no other program of a machine can pose as a host, whatever its address and port.
+//! plainly, on the path that its hash selects. Packets of both kinds are sealed in the session with
+//! the host's key, so that no other program of a machine can pose as a host, whatever its address
+//! and port.
 //!
-//! Bounds: those of the stage ([`srd_card::Express`]) and of the endpoint. The frames of one read
-//! are handed to the card before the next read.
+//! Bounds: those of the stage ([`srd_card::Express`], which queues and orders frames) and of the
+//! endpoint. The frames of one read are handed to the card before the next read.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -39,19 +40,20 @@ use crate::traffic::hosts::Contact;
 /// The name of this machine's own edge, whose packets from the internet are trusted. No host has
 /// this name.
 pub(crate) const EDGE: &str = "(edge)";
-/// Default UDP port of a card: the one after that of `srd up`.
+/// Default of the first UDP port of a card: the port after that of `srd up`.
 pub const PORT_DEFAULT: u16 = 7535;
-/// Default number of paths.
+/// Default number of paths to each host.
 pub const PATHS_DEFAULT: u16 = 64;
-/// Silence after which a host is probed.
+/// Time without packets of a host after which the host is probed.
 const KEEPALIVE: Duration = Duration::from_millis(300);
-/// Time without an answer, to some fifteen probes on different paths, after which a host is down.
+/// Time without an answer after which a host is down. In this time it gets about fifteen probes on
+/// different paths.
 const PEER_TIMEOUT: Duration = Duration::from_millis(600);
-/// Maximum rate of handshakes with unknown peers, and the same rate again for peers that have
-/// returned a cookie.
+/// Maximum rate of handshakes with unknown peers, per second. Peers that have returned a cookie
+/// have a separate budget of this size.
 const HANDSHAKES_PER_SECOND_MAX: u32 = 200;
-/// Size of the receive buffer, for packets that arrive while instances have their turns, or the
-/// thread does not run.
+/// Size of the receive buffers of the sockets. They hold packets that arrive while the loop reads
+/// packets of instances, or has no processor.
 const RECEIVE_BUFFER_BYTES: u32 = 32 << 20;
 /// Bytes of the greeting in the first packets of a plain session.
 #[allow(clippy::cast_possible_truncation)] // sixteen
@@ -60,17 +62,19 @@ const GREETING_BYTES: u16 = srd_proto::wire::greeting::GREETING_BYTES as u16;
 const PACKET_BYTES_MIN: u16 = 1232;
 /// Directory of the stored epoch, if systemd names no other.
 const STATE_DIRECTORY: &str = "/var/lib/srd-card";
-/// Bounds of the datagrams that one call of [`Transport::receive`] reads; between them the
-/// requested number of frames counts.
+/// Lower bound of the number of datagrams that one call of [`Transport::receive`] may read, if
+/// fewer frames were requested.
 const DATAGRAMS_AT_ONCE_MIN: usize = 64;
+/// Upper bound of the number of datagrams that one call of [`Transport::receive`] may read.
 const DATAGRAMS_AT_ONCE_MAX: usize = 1024;
 
 /// Protection of packets between hosts.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Protection {
-    /// Sealed in sessions between keys. This is the private key of this host.
+    /// Packets are encrypted and authenticated in sessions between the keys of hosts. The value is
+    /// the private key of this host.
     Encrypted(SecretKey),
-    /// Neither encrypted nor authenticated, for a trusted network.
+    /// Packets are neither encrypted nor authenticated, for a trusted network.
     Plain,
 }
 
@@ -79,13 +83,15 @@ pub enum Protection {
 pub struct TransportOptions {
     /// The name of this host.
     pub host: String,
-    /// The address at which this host receives, and the first of its UDP ports: one for each path.
+    /// The address at which this host receives packets, and the first of its consecutive UDP ports.
+    /// There is one port for each path.
     pub listen: SocketAddr,
     /// The protection of packets.
     pub protection: Protection,
-    /// Paths to each host, 1 to 256.
+    /// Number of paths to each host, 1 to 256.
     pub paths: u16,
-    /// The rate of this machine's link; without it, the rate that the kernel reports.
+    /// The rate of this machine's link in bits per second; `None`: the rate that the kernel
+    /// reports.
     pub link_rate_bps: Option<u64>,
     /// The DSCP of packets between hosts, 0 to 63.
     pub dscp: u8,
@@ -96,24 +102,25 @@ pub struct TransportOptions {
 /// Another host.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct HostOptions {
-    /// The address of the host, and the first of its ports.
+    /// The address of the host, and the first of its consecutive UDP ports.
     pub endpoint: SocketAddr,
-    /// The public key of the host; `None` without protection.
+    /// The public key of the host; `None` if packets are not encrypted.
     pub public_key: Option<PublicKey>,
 }
 
-/// Frames that were read, in their order.
+/// Frames that were received from other hosts, in the order of their arrival.
 #[derive(Debug, Default)]
 pub(crate) struct Received {
     /// The envelope of each frame, with its source and destination, and the frame.
     pub(crate) frames: Vec<(Envelope, Vec<u8>)>,
-    /// The hosts, each with the number of its successive frames, and whether these used SRD.
+    /// Runs of successive frames: the host that has sent them, their number, and whether they used
+    /// SRD.
     pub(crate) hosts: Vec<(Arc<str>, usize, bool)>,
     /// Frames with an unknown kind of trailer.
     pub(crate) unknown: u64,
 }
 
-/// Another host: its address, and its traffic.
+/// Another host: its address, and counters of its traffic.
 #[derive(Debug)]
 struct Host {
     name: Arc<str>,
@@ -122,29 +129,30 @@ struct Host {
     contact: Contact,
 }
 
-/// The part of the transport that arrivals and events change, separate from the endpoint that
-/// delivers them.
+/// The part of the transport that changes when the endpoint delivers packets and events: the queues
+/// for hosts, the state of hosts, and received frames.
 #[derive(Debug)]
 struct Stage {
     express: Express,
     /// Hosts, sorted by name.
     hosts: Vec<Host>,
-    /// The index of each slot's host.
+    /// For each slot of the stage, the index of its host in `hosts`.
     by_slot: Vec<usize>,
     received: Received,
     /// Whether the MTU of the network has changed.
     mtu_changed: bool,
 }
 
-/// The endpoint and its surroundings.
+/// The transport to other hosts: the SRD endpoint with its sockets, and the stage before it.
 #[derive(Debug)]
 pub(crate) struct Transport {
     endpoint: LocalEndpoint<UdpIo>,
     stage: Stage,
     arrivals: Arc<OwnedFd>,
-    /// Index of the last destination: most packets go to the same host.
+    /// Index of the host of the last sent packet, which is usually the host of the next packet as
+    /// well.
     last_to: usize,
-    /// Whether the endpoint has more to send than it sent at once.
+    /// Whether the endpoint has more packets to send than the last call could send.
     has_more: bool,
     /// Whether sending or receiving has failed, and the failure was logged.
     is_broken: bool,
@@ -155,12 +163,13 @@ pub(crate) struct Transport {
 pub(crate) struct Plan {
     options: TransportOptions,
     packet_bytes_max: u16,
-    /// The epoch of this run, after it was stored.
+    /// The epoch of this run, if it was stored already.
     epoch: Option<Epoch>,
 }
 
 impl Plan {
-    /// Stores the epoch of this run for the next one. Call this before privileges are dropped.
+    /// Stores the epoch of this run in a file, so that the next run can choose a larger one. Call
+    /// this before privileges are dropped.
     pub(crate) fn keep_epoch(mut self) -> Self {
         self.epoch = Some(epoch_of(&self.options.host));
         self
@@ -294,7 +303,7 @@ impl Transport {
         Ok(Self { endpoint, stage, arrivals, last_to, has_more, is_broken })
     }
 
-    /// Maximum size in bytes of a packet that does not use SRD.
+    /// Returns the maximum size in bytes of a packet that does not use SRD.
     pub(crate) fn bytes_max(&self) -> usize {
         let hosts = self.stage.hosts.iter();
         let least = hosts.map(|host| self.stage.express.cloud_bytes_max(host.slot)).min();
@@ -306,17 +315,17 @@ impl Transport {
         std::mem::take(&mut self.stage.mtu_changed)
     }
 
-    /// A descriptor that is readable while packets wait.
+    /// Returns a descriptor that is readable while received packets wait.
     pub(crate) fn fd(&self) -> Arc<OwnedFd> {
         Arc::clone(&self.arrivals)
     }
 
-    /// The sockets, for another process.
+    /// Returns the sockets, for a process that takes over.
     pub(crate) fn sockets(&mut self) -> io::Result<Vec<OwnedFd>> {
         self.endpoint.io().sockets()
     }
 
-    /// Time of the next call of [`Transport::flush`].
+    /// Returns the time at which [`Transport::flush`] has to be called next.
     pub(crate) fn due(&self) -> Instant {
         if self.has_more {
             return Instant::ZERO;
@@ -373,7 +382,7 @@ impl Transport {
         Ok(())
     }
 
-    /// Reads arrivals until there are `most` frames, or until a maximum number of datagrams was
+    /// Reads packets until there are `most` frames, or until a maximum number of datagrams was
     /// read. A datagram of an unknown peer contains no frame, and such datagrams may arrive faster
     /// than they are discarded. Returns the frames, including those that timers have released.
     pub(crate) fn receive(&mut self, most: usize) -> &mut Received {
@@ -394,7 +403,7 @@ impl Transport {
         &mut self.stage.received
     }
 
-    /// Notes whether the sockets work, and logs the first failure of several.
+    /// Records whether the sockets work. Logs the first of successive failures.
     fn note(&mut self, result: io::Result<()>) {
         match result {
             Ok(()) => self.is_broken = false,
@@ -412,40 +421,42 @@ impl Transport {
         self.note(closed);
     }
 
-    /// The other hosts by name, and their addresses.
+    /// Returns the other hosts in the order of their names, with their addresses.
     pub(crate) fn hosts(&self) -> impl Iterator<Item = (&Arc<str>, SocketAddr)> {
         self.stage.hosts.iter().map(|of| (&of.name, of.at))
     }
 
-    /// The traffic of a host, by its index in [`Transport::hosts`].
+    /// Returns the counters of a host's traffic, by the host's index in [`Transport::hosts`].
     pub(crate) fn contact(&self, place: usize) -> Option<&Contact> {
         self.stage.hosts.get(place).map(|of| &of.contact)
     }
 
-    /// Whether a frame for a host that left the card at a time waits for a session with that host.
+    /// Whether a frame that the card sent to a host at this time has to wait, because there was no
+    /// session with the host.
     pub(crate) fn lacked_session(&self, host: &str, at: Instant) -> bool {
         let found = self.stage.hosts.binary_search_by(|of| (*of.name).cmp(host));
         found.is_ok_and(|found| !self.stage.hosts[found].contact.had_session(at))
     }
 
-    /// Frames that the stage has lost, in the order of [`srd_card::Counters::drops`].
+    /// Returns the numbers of frames that the stage has dropped, by cause, in the order of
+    /// [`srd_card::Counters::drops`].
     pub(crate) fn lost(&self) -> impl Iterator<Item = u64> {
         self.stage.express.counters().drops().map(|(_, frames)| frames)
     }
 
-    /// Utilization of the fullest table or buffer for packets over SRD, in percent.
+    /// Returns the utilization of the fullest table or buffer for packets over SRD, in percent.
     pub(crate) fn resource_utilization(&self) -> u64 {
         self.stage.express.resource_utilization()
     }
 
-    /// The traffic of each host, for another process.
+    /// Returns the counters of each host's traffic, for a process that takes over.
     pub(crate) fn contacts(&self) -> BTreeMap<String, Contact> {
         let hosts = self.stage.hosts.iter();
         hosts.map(|of| (of.name.to_string(), of.contact.clone())).collect()
     }
 
-    /// Takes the counters of another process, from which counting continues. Counters of hosts that
-    /// are no longer in the settings are dropped.
+    /// Takes the counters of the process that hands over, from which counting continues. Counters
+    /// of hosts that are no longer in the settings are dropped.
     pub(crate) fn adopt_contacts(&mut self, contacts: &BTreeMap<String, Contact>) {
         for host in &mut self.stage.hosts {
             if let Some(contact) = contacts.get(&*host.name) {
@@ -492,7 +503,8 @@ impl Arrivals for Into<'_> {
     }
 }
 
-/// The guest of an overlay, which a card does not have.
+/// A guest that ignores its packets, for packets of an ENA Express overlay, which a card does not
+/// have.
 struct Nobody;
 
 impl Guest for Nobody {

@@ -1,6 +1,6 @@
-//! Order in which packets are read. Instances share the time of the loop by the rules of
-//! `srd_card::tenants`, and all traffic from outside of this host is one more tenant. A device is
-//! read only when it has frames.
+//! The order in which the loop reads packets. In one turn it reads packets of one tenant, which is
+//! an instance or all traffic from outside of this host. Tenants share the time of the loop by the
+//! rules of `srd_card::tenants`. A device is read only when it has frames.
 //!
 //! Bounds: [`INSTANCES_MAX`] instances. A turn has at most 32 frames, and turns take at most
 //! [`TURNS_TIME`] before the other work of the loop.
@@ -22,15 +22,16 @@ use crate::interfaces::port::Port;
 
 /// Maximum number of instances of a card.
 pub(crate) const INSTANCES_MAX: usize = TENANTS_MAX - 1;
-/// The tenant of all traffic from outside of this host.
+/// The tenant that represents all traffic from outside of this host.
 pub(crate) const OUTSIDE: TenantId = TenantId(u32::MAX);
-/// Time of turns after which the loop handles requests and timers.
+/// Time for which the loop reads packets in successive turns before it handles requests and timers.
 pub(crate) const TURNS_TIME: Duration = Duration::from_micros(200);
-/// Time of turns without a pause, from which packets that waited for their instance's share count
-/// as over its limit. Before that they waited for a few others, as in any queue. Time in which the
-/// loop had no processor does not count, because the packets of that time are soon read. // N4
+/// Time for which the loop reads packets without a pause until packets that wait for their
+/// instance's share count as over the instance's limit. Before that time they wait for a few other
+/// packets, as in any queue. Time in which the loop had no processor does not count, because the
+/// packets of that time are soon read. // N4
 const OVERLOADED: Duration = Duration::from_millis(10);
-/// Longest time that counts for a turn: in a longer one, another program had the processor.
+/// Longest time that counts for one turn. In a longer turn, another program had the processor.
 const TURN_TIME_MAX: Duration = Duration::from_millis(1);
 /// Maximum number of devices with frames in one report of the kernel.
 const EVENTS: usize = 256;
@@ -42,18 +43,19 @@ pub(crate) fn raise_descriptors() {
     let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
 }
 
-/// The instances that wait for their turn, and their devices.
+/// The schedule by which the loop reads packets: tenants that wait for their turn, and their
+/// devices.
 pub(crate) struct Turns {
     tenants: Tenants,
     epoll: OwnedFd,
     owners: BTreeMap<PortId, TenantId>,
-    /// Number of kernel devices that were ever watched.
+    /// Number of TUN devices that were ever watched.
     kernels: u64,
-    /// Devices with frames. The devices of an instance take turns.
+    /// Devices with frames, by tenant. The devices of an instance are read in turn.
     ready: BTreeMap<TenantId, VecDeque<PortId>>,
-    /// Time that turns have taken since the last pause.
+    /// Time that turns have taken since the loop last paused.
     busy: Duration,
-    /// The instances' shares.
+    /// The weights of the instances, which determine their shares of the time.
     weights: BTreeMap<TenantId, u32>,
 }
 
@@ -72,7 +74,7 @@ impl Turns {
         })
     }
 
-    /// Adds an instance with a share. Traffic from outside has as large a share as all instances
+    /// Adds an instance with a weight. Traffic from outside has the weight of all instances
     /// together.
     pub(crate) fn add(&mut self, tenant: TenantId, weight: u32) -> Result<()> {
         if self.weights.len() >= INSTANCES_MAX || !self.tenants.add(tenant, weight) {
@@ -96,7 +98,7 @@ impl Turns {
         self.share_outside();
     }
 
-    /// Watches the device of an interface. A closed device is not watched any more.
+    /// Watches the device of an interface for frames. The watch ends when the device is closed.
     pub(crate) fn watch(&mut self, port: PortId, tenant: TenantId, device: &Port) -> Result<()> {
         self.owners.insert(port, tenant);
         self.kernels += u64::from(device.kernel().is_some());
@@ -115,7 +117,7 @@ impl Turns {
         epoll::add(&self.epoll, fd, data, epoll::EventFlags::IN).context("waiting for a device")
     }
 
-    /// Descriptor to wait on.
+    /// Returns the descriptor that is readable when a watched device has frames.
     pub(crate) fn fd(&self) -> BorrowedFd<'_> {
         self.epoll.as_fd()
     }
@@ -150,27 +152,29 @@ impl Turns {
         }
     }
 
-    /// Notes that packets from outside may have arrived.
+    /// Records that packets from outside of this host may have arrived.
     pub(crate) fn wake_outside(&mut self) {
         self.tenants.wake(OUTSIDE);
     }
 
-    /// The next turn.
+    /// Returns the next turn; `None` if no tenant has frames.
     pub(crate) fn next(&mut self) -> Option<Turn> {
         self.tenants.next()
     }
 
-    /// Notes a pause of the loop, before it waits.
+    /// Records a pause of the loop. The loop calls this before it waits.
     pub(crate) fn rest(&mut self) {
         self.busy = Duration::ZERO;
     }
 
-    /// Whether frames of a turn count as over the share of their instance.
+    /// Whether frames of a turn count as over the share of their instance, because they have waited
+    /// while the loop was overloaded.
     pub(crate) fn is_over(&self, turn: &Turn) -> bool {
         turn.waited && self.busy >= OVERLOADED
     }
 
-    /// Ends a turn. `is_dry`: there are no more frames.
+    /// Ends a turn in which `frames` frames were read in the time `spent`. `is_dry`: the tenant has
+    /// no more frames.
     pub(crate) fn end(&mut self, turn: Turn, frames: u32, is_dry: bool, spent: Duration) {
         // A tenant with fewer frames than permitted has no more work.
         let turn = Turn { frames: turn.frames.max(frames) + u32::from(is_dry), ..turn };
@@ -179,12 +183,13 @@ impl Turns {
         self.tenants.end(turn, frames, spent);
     }
 
-    /// The next device of an instance that has frames.
+    /// Returns the next device of an instance that has frames, if there is one.
     pub(crate) fn ready(&self, tenant: TenantId) -> Option<PortId> {
         self.ready.get(&tenant)?.front().copied()
     }
 
-    /// Ends the turn of an instance's first device, which has more frames or none.
+    /// Ends the read of an instance's first device. A device that has more frames is read again
+    /// after the instance's other devices.
     pub(crate) fn turned(&mut self, tenant: TenantId, has_more: bool) {
         let Some(ready) = self.ready.get_mut(&tenant) else { return };
         if let Some(port) = ready.pop_front().filter(|_| has_more) {
@@ -209,7 +214,8 @@ mod tests {
         turns.add(TenantId(9999), 2).unwrap();
     }
 
-    /// Two tenants that always have work: frames of a second turn have waited for the other tenant.
+    /// Two tenants always have frames, so that the frames of a tenant's second turn have waited for
+    /// the other tenant.
     #[test]
     fn packets_count_as_over_a_share_only_while_the_loop_has_had_no_pause_for_long() {
         let mut turns = Turns::new().unwrap();

@@ -14,7 +14,8 @@ fn seeds_and_what_chance_makes_of_them_replay() {
     let seeds = seeds::read("instances");
     assert!(seeds.len() >= 6, "the seeds are there");
     for seed in &seeds {
-        // Except NAT, whose packets the body itself checks.
+        // The seed of NAT gateways is an exception, because the fuzzed function checks its packets
+        // itself.
         assert!(bodies::instances(seed) > 1 || seed[0] == 7, "nothing came out");
     }
     let mut rng = Rng::new(1);
@@ -23,7 +24,8 @@ fn seeds_and_what_chance_makes_of_them_replay() {
     }
 }
 
-/// A seed with hand-overs of a complete state and of damaged ones between its steps.
+/// Returns a seed with additional steps between its own: hand-overs of a complete state, hand-overs
+/// of a damaged state, and pauses.
 fn handed_over(rng: &mut Rng, seed: &[u8]) -> Vec<u8> {
     let (mut rest, mut bytes) = (seed, Vec::new());
     while let Some((head, more)) = rest.split_first_chunk::<3>() {
@@ -32,7 +34,7 @@ fn handed_over(rng: &mut Rng, seed: &[u8]) -> Vec<u8> {
         bytes.extend_from_slice(&more[..length]);
         rest = &more[length..];
         match below(rng, 5) {
-            // A pause in milliseconds: short ones, and ones after which connections end.
+            // A pause, which may be short, or so long that connections end.
             2 => {
                 let milliseconds = 1 << below(rng, 16);
                 let [high, low] = u16::try_from(milliseconds).unwrap().to_be_bytes();

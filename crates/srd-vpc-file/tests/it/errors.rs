@@ -162,7 +162,8 @@ fn the_example_of_the_documentation_is_valid() {
     assert_eq!(file.world.enis.len(), 2);
 }
 
-/// A card treats packets from a host with the name `(edge)` as packets from the internet.
+/// A card treats packets from a host with the name `(edge)` as packets from the internet, so no
+/// file may name a host like this.
 #[test]
 fn regression_a_host_has_a_name_as_others_have() {
     let host = |name: &str| {

@@ -27,7 +27,8 @@ fn read(text: &str) -> VpcFile {
     parse(&format!("{BASE}{text}"), Path::new("vpc.toml")).unwrap_or_else(|e| panic!("{text}: {e}"))
 }
 
-/// Checks that each text is refused at its line, counted from the end of `BASE`.
+/// Checks that each text, appended to `BASE`, is refused with the error at the given line, counted
+/// from the end of `BASE`.
 fn refused(cases: &[(&str, usize, &str)]) {
     for (text, line, what) in cases {
         let error = parse(&format!("{BASE}{text}\n"), Path::new("vpc.toml")).expect_err(text);

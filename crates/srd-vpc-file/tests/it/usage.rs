@@ -49,8 +49,9 @@ fn addresses_prefixes_further_interfaces_and_gateways_count() {
         let vpc = VpcId(file.names.number(Kind::Vpc, "a").unwrap());
         (nau::of(&file.world, vpc), nau::peered(&file.world, vpc))
     };
-    // First interface: two addresses. Second: two addresses, a prefix, and one for a further
-    // interface. Then the NAT gateway. The peered cloud has one address.
+    // The first interface counts two units for its addresses. The second counts two for its
+    // addresses, one for a prefix, and one because it is not the first of its instance. The NAT
+    // gateway counts six. The peered cloud has one address.
     assert_eq!(usage(text), (2 + 4 + 6, 2 + 4 + 6 + 1));
     let inactive = text.replace("accepter = \"b\"", "accepter = \"b\"\n        active = false");
     assert_eq!(usage(&inactive), (12, 12));

@@ -73,8 +73,8 @@ const fn tcp(port: u16) -> Inner {
     Inner::Tcp(50_000, port)
 }
 
-/// Returns how the receiving interface tracks the flow; if only one interface's groups were
-/// evaluated, how this interface does.
+/// Returns how the receiving interface tracks the flow. If the groups of only the sending interface
+/// were evaluated, returns how the sending interface tracks it.
 fn tracking(connection: &Connection) -> Option<Tracking> {
     connection.first.steps.iter().rev().find_map(|step| match step {
         Step::Groups { tracking, .. } => *tracking,

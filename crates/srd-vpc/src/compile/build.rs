@@ -16,7 +16,8 @@ impl Rules {
         let index = Index::new(world);
         let mut rules = Self::build(world, &index, host, &BTreeSet::new());
         rules.asks = false;
-        // If two interfaces have the same address, the first one is used, on any host.
+        // If two interfaces have the same address, the interface with the smaller identifier is
+        // used, on whichever host it is.
         rules.mapping.values_mut().for_each(|table| *table = Blocks::default());
         for (id, eni) in &world.enis {
             rules.map(world, &index, *id, eni);
@@ -24,9 +25,8 @@ impl Rules {
         rules
     }
 
-    /// Compiles tables that request the locations of other hosts' interfaces from a directory.
-    /// `held`: groups whose addresses the caller already has; the tables of these groups are left
-    /// empty.
+    /// Compiles tables that query a directory for the locations of other hosts' interfaces. `held`:
+    /// groups whose addresses the caller already has; the tables of these groups are left empty.
     pub(super) fn build(
         world: &World,
         index: &Index,
@@ -178,8 +178,10 @@ impl Rules {
         }
     }
 
-    /// Adds the public addresses. Interfaces of the host send with their own source addresses or
-    /// with the address of a NAT gateway; a middlebox may send with any source address.
+    /// Adds the public addresses that gateways write into packets of this host, and those by which
+    /// packets from the internet reach its interfaces. Interfaces of the host send with their own
+    /// source addresses or with the address of a NAT gateway; a middlebox may send with any source
+    /// address.
     fn add_elastic(&mut self, world: &World) {
         let vpc_of = |id: &SubnetId| world.subnets.get(id).map(|subnet| subnet.vpc);
         let own: BTreeSet<VpcId> = self.subnets.values().map(|subnet| subnet.vpc).collect();
@@ -269,7 +271,8 @@ pub(super) fn cloud(vpc: &Vpc) -> Blocks<()> {
     set
 }
 
-/// Returns the routes of a table: for each block the target that wins.
+/// Returns the routes of a table: for each block of destinations, the rank and the target of the
+/// route that wins; `None` if the table or the cloud does not exist.
 fn routes(world: &World, vpc: VpcId, table: RouteTableId) -> Option<Blocks<(u8, Target)>> {
     let vpc = world.vpcs.get(&vpc)?;
     let local: Vec<IpNet> = (vpc.ipv4.iter().map(|block| IpNet::V4(*block)))

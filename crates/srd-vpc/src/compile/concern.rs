@@ -13,24 +13,24 @@ use core::net::IpAddr;
 /// change affects all verdicts.
 const ADDRESSES_MAX: usize = 1024;
 
-/// Extent of the verdicts that a change may affect.
+/// The verdicts on packets that a change of a host's tables may affect.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Concern {
-    /// All cached verdicts.
+    /// The change may affect all cached verdicts.
     Everything,
-    /// The listed verdicts only.
+    /// The change may affect only the verdicts on flows of the listed interfaces and addresses.
     These(Concerned),
 }
 
 /// Interfaces and addresses that a change affects.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Concerned {
-    /// Interfaces of the host. All their flows are affected.
+    /// Interfaces of the host whose flows are all affected.
     pub ways: BTreeSet<EniId>,
-    /// Interfaces of the host. Their flows that are not tracked are affected.
+    /// Interfaces of the host whose flows are affected, except tracked flows.
     pub groups: BTreeSet<EniId>,
-    /// Addresses that now belong to another interface, or whose interface is at another location.
-    /// Flows from and to these addresses are affected.
+    /// Addresses that the change gives to another interface, or whose interface it moves to another
+    /// location. Flows from and to these addresses are affected.
     pub addresses: BTreeSet<IpAddr>,
 }
 
@@ -58,10 +58,11 @@ impl Rules {
         self.concerned(new).map_or(Concern::Everything, Concern::These)
     }
 
-    /// Returns `None` if all verdicts are affected.
+    /// Returns the verdicts that may change if `new` replaces these tables; `None` if all of them
+    /// may change.
     fn concerned(&self, new: &Self) -> Option<Concerned> {
-        // This pattern names every field, so a new table does not compile until it is compared
-        // here.
+        // This pattern names every field. So if a field is added to `Rules`, the code does not
+        // compile until the field is compared here.
         let Self {
             host,
             ports,
@@ -178,7 +179,8 @@ impl Rules {
     }
 }
 
-/// Whether packets that leave or enter a subnet meet the same lists and routes under both tables.
+/// Compares two tables: whether packets that leave or enter a subnet pass equal access control
+/// lists and routes in both.
 struct Ways<'a> {
     old: &'a Rules,
     new: &'a Rules,

@@ -18,8 +18,8 @@ struct RoutedPacket {
     routes_left: usize,
 }
 
-/// Position of a packet in its flow. Groups are not evaluated again for a flow that they have
-/// allowed.
+/// Whether a packet begins a flow or belongs to a tracked connection. Groups are not evaluated
+/// again for a flow that they have allowed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Flow {
     /// The packet begins a flow.
@@ -45,7 +45,7 @@ pub struct EgressVerdict<'a> {
 /// A packet from the internet to an interface of this host.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Arrival {
-    /// The interface.
+    /// The interface that receives the packet.
     pub eni: EniId,
     /// The packet, with the interface's private address as its destination.
     pub packet: Packet,
@@ -58,7 +58,7 @@ pub struct Arrival {
 pub enum Next<'a> {
     /// A service that the network itself provides.
     Served(Service),
-    /// The packet leaves all clouds.
+    /// The packet leaves all clouds through this gateway or endpoint.
     Left(Exit),
     /// An interface, whose host evaluates the packet with [`Rules::receive`].
     To {
@@ -84,10 +84,10 @@ pub enum Next<'a> {
 /// Reason why a packet's sender could not be determined.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NoSender {
-    /// The interface does not have the source address and is no middlebox, or the two clouds are
-    /// not peered.
+    /// The interface is not the sender: it does not have the source address and is no middlebox, or
+    /// its cloud is neither the receiver's cloud nor peered with it.
     NotIts,
-    /// The tables lack the interface; this query returns it.
+    /// The tables do not contain the interface yet. The answer to this question supplies it.
     Ask(Question),
 }
 
@@ -164,9 +164,9 @@ impl Rules {
         }
     }
 
-    /// Returns the verdict on a packet that arrives for an interface of the host. `crosses`:
-    /// whether the packet comes from outside of the interface's subnet. For an established flow, no
-    /// tracking is returned.
+    /// Returns how the receiving interface tracks the flow of a packet, or the reason why the
+    /// packet is dropped. `crosses`: whether the packet comes from outside of the interface's
+    /// subnet. For an established flow, groups are not evaluated and `None` is returned.
     pub fn receive(
         &self,
         eni: EniId,
@@ -185,8 +185,8 @@ impl Rules {
         tracking.ok_or(Reason::GroupsIn).map(Some)
     }
 
-    /// Returns the location of the interface that is named as the sender of a packet to an
-    /// interface of this host.
+    /// Checks that the interface `from` may send a packet with this source address to the interface
+    /// `to` of this host. Returns the location of `from`.
     pub fn sender(&self, to: EniId, from: EniId, source: IpAddr) -> Result<&Location, NoSender> {
         let port = self.ports.get(&to).ok_or(NoSender::NotIts)?;
         let own = self.subnet(port.subnet).map_err(|_| NoSender::NotIts)?.vpc;
@@ -206,15 +206,15 @@ impl Rules {
         place.or_else(|| middlebox().map(|(_, place)| place)).ok_or(NoSender::NotIts)
     }
 
-    /// Whether a packet from the one interface enters the subnet of the other interface from
-    /// outside.
+    /// Whether a packet from an interface at `from` enters the subnet of the interface `to` from
+    /// another subnet.
     pub fn crosses(&self, from: &Location, to: EniId) -> bool {
         self.ports.get(&to).is_none_or(|port| port.subnet != from.subnet)
     }
 
     /// Returns the interface of this host that a packet from the internet is for, and the packet
-    /// with its private address. [`Reason::NoInterface`]: no interface of this host has the
-    /// address.
+    /// with the interface's private address as its destination. The error is
+    /// [`Reason::NoInterface`] if no interface of this host has the destination address.
     pub fn arrive(&self, packet: &Packet) -> Result<Arrival, Reason> {
         let mut packet = *packet;
         same_family(&packet)?;
@@ -253,7 +253,8 @@ impl Rules {
     }
 
     /// Evaluates a packet from the internet that begins a flow. Returns the interface of this host
-    /// that the packet is for, and the packet with its private address.
+    /// that the packet is for, the packet with the interface's private address as its destination,
+    /// and how the interface tracks the flow.
     pub fn from_internet(&self, packet: &Packet) -> Result<(EniId, Packet, Tracking), Reason> {
         let Arrival { eni, packet, begins } = self.arrive(packet)?;
         begins?;
@@ -436,9 +437,9 @@ impl Rules {
         if place.eni == to { Ok(()) } else { Err(Reason::AnotherWayBack) }
     }
 
-    /// Returns the location of the interface that is named as the sender of a packet through a NAT
-    /// gateway to an interface of this host, and whether the packet enters the receiver's subnet
-    /// from outside. The packet's source is the gateway's address.
+    /// Checks that the interface `from` may send packets through a NAT gateway to the interface
+    /// `to` of this host. `source`: the packet's source, which is the gateway's address. Returns
+    /// the location of `from`, and whether the packet enters the receiver's subnet from outside.
     pub fn sender_by_nat(
         &self,
         to: EniId,

@@ -6,11 +6,11 @@ use super::*;
 use ipnet::IpNet;
 
 /// A change of one host's tables. A host has to receive the deltas and answers of one directory in
-/// the order in which the directory made them.
+/// the order in which the directory created them.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Delta {
-    /// New tables of the host, without the answers and without addresses of groups that the host
-    /// already has.
+    /// New tables that replace those of the host, except its stored answers and the addresses of
+    /// groups that it already has; `None` if only the other fields of the delta change the tables.
     pub(super) whole: Option<Rules>,
     pub(super) acls: BTreeMap<AclId, Option<AclRules>>,
     pub(super) clouds: BTreeMap<VpcId, Option<Blocks<()>>>,
@@ -36,7 +36,7 @@ impl Delta {
         self.acls.len()
     }
 
-    /// Questions whose answers are no longer valid.
+    /// Returns the questions whose stored answers are no longer valid.
     pub fn withdrawn(&self) -> &[Question] {
         &self.withdrawn
     }

@@ -57,7 +57,8 @@ impl Directory {
         &self.world
     }
 
-    /// Returns the tables of a host. From now on the host receives changes.
+    /// Returns the tables of a host, and registers the host: from then on [`Directory::apply`]
+    /// returns deltas for it.
     pub fn tables(&mut self, host: &str) -> Rules {
         self.leave(host);
         let rules = Rules::build(&self.world, &self.index, host, &BTreeSet::new());
@@ -76,10 +77,10 @@ impl Directory {
         }
     }
 
-    /// Answers a query of a host's tables. The host is notified when the answer is no longer valid.
-    /// An object that the host cannot reach is reported as absent. Returns `None` if the host has
-    /// no tables of this directory, or if it holds [`HELD_MAX`] answers and has not reported any of
-    /// them as dropped.
+    /// Answers a query of a host's tables. When the answer is no longer valid, a delta withdraws
+    /// it. An object that the host cannot reach is reported as absent. Returns `None` if the host
+    /// has no tables of this directory, or if it holds [`HELD_MAX`] answers and has not reported
+    /// any of them as dropped.
     pub fn answer(&mut self, host: &str, question: Question) -> Option<Answer> {
         let (world, index) = (&self.world, &self.index);
         let name = self.hosts.get_key_value(host)?.0.clone();
@@ -224,7 +225,8 @@ impl Directory {
         }
     }
 
-    /// Marks the hosts that may write the public address of this private address.
+    /// Marks the hosts whose packets may leave with the public address that belongs to this private
+    /// address.
     fn mark_elastic(&self, vpc: Option<VpcId>, private: Ipv4Addr, marks: &mut Marks) {
         let Some(vpc) = vpc else { return };
         for eni in self.index.all_at(vpc, private.into()) {
@@ -255,8 +257,8 @@ impl Directory {
         hosts.map(move |host| (question, host.clone()))
     }
 
-    /// Marks the hosts that the current state of an object concerns. It is called before and after
-    /// a change.
+    /// Marks the hosts that the current state of the edited object concerns. The caller marks
+    /// before and after it applies the edit.
     fn mark(&self, edit: &Edit, marks: &mut Marks) {
         let world = &self.world;
         let vpc_of = |id: &SubnetId| world.subnets.get(id).map(|subnet| subnet.vpc);
@@ -415,10 +417,13 @@ impl Directory {
 struct Marks {
     /// Hosts whose tables are compiled again.
     whole: BTreeSet<Arc<str>>,
-    /// Lists and clouds that were edited, and their state before the edits.
+    /// Access control lists that were edited, with their state before the edits; `None`: the list
+    /// did not exist.
     acls: BTreeMap<AclId, Option<Acl>>,
+    /// Clouds that were edited, with their address blocks before the edits.
     clouds: BTreeMap<VpcId, Option<Blocks<()>>>,
-    /// Blocks that were edited, and whether each was in the group before the edits.
+    /// Address blocks of interfaces that edits add to groups or remove, and whether each block was
+    /// in the group before the edits.
     members: BTreeMap<GroupId, BTreeMap<IpNet, bool>>,
     withdrawn: BTreeSet<(Question, Arc<str>)>,
 }

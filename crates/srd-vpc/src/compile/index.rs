@@ -16,7 +16,8 @@ pub(super) struct Index {
     names: BTreeSet<Arc<str>>,
     hosts: BTreeMap<Arc<str>, BTreeSet<EniId>>,
     addresses: BTreeMap<VpcId, Blocks<BTreeSet<EniId>>>,
-    /// For each block of a group, the number of interfaces of the group that have it.
+    /// For each group, the address blocks of its interfaces, with the number of interfaces that
+    /// have the block.
     groups: BTreeMap<GroupId, Blocks<u32>>,
     instances: BTreeMap<InstanceId, BTreeSet<EniId>>,
     subnets: BTreeMap<SubnetId, BTreeSet<EniId>>,
@@ -31,7 +32,7 @@ impl Index {
         index
     }
 
-    /// Adds an interface with its attributes in the world.
+    /// Adds an interface, with the host, cloud and instance that it has in `world`.
     pub(super) fn add(&mut self, world: &World, id: EniId, eni: &Eni) {
         if let Some(host) = host_of(world, eni) {
             let host = self.intern(host);
@@ -114,13 +115,14 @@ impl Index {
         self.subnets.get(&id).into_iter().flatten().copied()
     }
 
-    /// Returns the first interface of a cloud that has this address.
+    /// Returns the interface of a cloud that has this address; if several have it, the one with the
+    /// smallest identifier.
     pub(super) fn at(&self, vpc: VpcId, address: IpAddr) -> Option<EniId> {
         self.addresses.get(&vpc)?.at(address).filter_map(|having| having.first()).min().copied()
     }
 
-    /// Returns all interfaces of a cloud that have this address: one, unless two were given the
-    /// same address.
+    /// Returns all interfaces of a cloud that have this address: at most one, unless several
+    /// interfaces were given the same address.
     pub(super) fn all_at(
         &self,
         vpc: VpcId,

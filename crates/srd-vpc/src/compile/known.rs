@@ -14,13 +14,13 @@ use core::net::IpAddr;
 use core::sync::atomic::{AtomicU32, Ordering};
 use ipnet::IpNet;
 
-/// Largest number of stored answers of a host: about 10 MB.
+/// Largest number of answers that a host stores. They need about 10 MB of memory.
 pub const KNOWN_MAX: usize = 65_536;
 /// Largest number of stored answers that one interface, or one other host, has requested. With this
 /// limit a guest that tries all addresses of its cloud does not use up the entries of other guests.
 pub const SHARE_MAX: u32 = 16_384;
-/// Largest number of answers that are in transit to a host, or whose receipt the host has not
-/// reported yet.
+/// Largest number of answers that the directory counts for a host beyond its stored answers:
+/// answers in transit, and answers that the host has dropped without having reported it yet.
 pub(super) const ON_THE_WAY_MAX: usize = 8192;
 
 /// A query that the tables send to the directory.
@@ -32,7 +32,7 @@ pub enum Question {
     Interface(EniId),
 }
 
-/// An answer, together with its question.
+/// An answer of the directory, together with its question.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Answer {
     /// Location of the interface that has an address; `None` if no interface has it.
@@ -94,9 +94,9 @@ pub enum NotLearned {
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) struct AnswerCache {
     answers: BTreeMap<Question, CachedAnswer>,
-    /// Questions of each asker that has stored answers.
+    /// For each asker, the questions whose answers are stored.
     shares: BTreeMap<Asker, BTreeSet<Question>>,
-    /// Number of sweeps so far.
+    /// Number of sweeps ([`Rules::sweep`]) so far.
     round: u32,
     /// Approximate bytes of the answers themselves and of the sets in `shares`.
     within_bytes: usize,
@@ -126,7 +126,7 @@ impl Clone for Mark {
     }
 }
 
-/// Two tables that differ only in these marks are equal.
+/// Marks do not count in comparisons: two tables that differ only in their marks are equal.
 impl PartialEq for Mark {
     fn eq(&self, _: &Self) -> bool {
         true
@@ -192,8 +192,8 @@ impl AnswerCache {
 }
 
 impl Rules {
-    /// Stores an answer. Earlier verdicts stay valid: none of them was based on an answer to this
-    /// question.
+    /// Stores an answer that `asker` needs. Earlier verdicts stay valid: none of them was based on
+    /// an answer to this question.
     pub fn learn(&mut self, asker: Asker, answer: Answer) -> Result<(), NotLearned> {
         if !answer.vpc().is_none_or(|vpc| self.mapping.contains_key(&vpc)) {
             return Err(NotLearned::OutOfReach);

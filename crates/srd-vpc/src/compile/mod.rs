@@ -61,13 +61,14 @@ use core::net::Ipv4Addr;
 use known::AnswerCache;
 use policy::{AclRules, Members, Policy};
 
-/// The tables of one host.
+/// The compiled tables of one host.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Rules {
     host: String,
     /// The interfaces of the host.
     ports: BTreeMap<EniId, Port>,
-    /// Subnets of these interfaces, and of the NAT gateways that these interfaces use.
+    /// Subnets of the host's interfaces, and of the NAT gateways to which routes of these subnets
+    /// lead.
     subnets: BTreeMap<SubnetId, SubnetRules>,
     acls: BTreeMap<AclId, AclRules>,
     /// Addresses of each group that a rule names.
@@ -75,13 +76,14 @@ pub struct Rules {
     /// Whether the tables hold the host's own interfaces only, and query a directory about other
     /// interfaces.
     asks: bool,
-    /// Clouds that can be reached, with the locations of their interfaces: of the host's own
-    /// interfaces if the tables query a directory, otherwise of all interfaces.
+    /// For each cloud that the host can reach, the locations of interfaces by address block. Tables
+    /// that query a directory contain only the host's own interfaces here; other tables contain all
+    /// interfaces.
     mapping: BTreeMap<VpcId, Blocks<Location>>,
-    /// Interfaces of these clouds whose source and destination check is off: they may send with any
-    /// source address.
+    /// Interfaces in `mapping` that may send with any source address, because their source and
+    /// destination check is off.
     unchecked: BTreeMap<EniId, (VpcId, Location)>,
-    /// Stored answers about other interfaces.
+    /// Stored answers of the directory about interfaces of other hosts.
     known: AnswerCache,
     /// Pairs of clouds: a cloud of the host's interfaces, and a cloud that an active peering
     /// connection joins to it.
@@ -110,7 +112,8 @@ struct SubnetRules {
     acl: AclId,
     /// The routes; `None` if the route table does not exist.
     routes: Option<Arc<Blocks<(u8, Target)>>>,
-    /// The address of the cloud's resolver, and whether the resolver answers.
+    /// The address of the cloud's resolver, and whether the resolver answers; `None` if the cloud
+    /// does not exist or has no IPv4 block.
     services: Option<(Ipv4Addr, bool)>,
 }
 
@@ -123,18 +126,19 @@ pub struct Location {
     pub subnet: SubnetId,
     /// Host that runs the interface's instance, once the instance is placed.
     pub host: Option<Arc<str>>,
-    /// Traffic of the interface that may use SRD.
+    /// ENA Express settings of the interface: traffic that may use SRD.
     pub express: ExpressSpec,
     /// Availability zone of the interface.
     zone: Arc<str>,
-    /// Cluster placement group of the interface's instance.
+    /// Cluster placement group of the interface's instance, if the instance belongs to one.
     cluster: Option<PlacementId>,
 }
 
-/// Targets of the host's routes.
+/// Gateways and other targets of the host's routes, and the public addresses that gateways
+/// translate.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 struct Gateways {
-    /// Internet gateways and the clouds that they are attached to.
+    /// Internet gateways and the clouds that they are attached to; `None`: a detached gateway.
     internet: BTreeMap<InternetGatewayId, Option<VpcId>>,
     /// The clouds that have an internet gateway.
     attached: BTreeSet<VpcId>,
@@ -148,17 +152,18 @@ struct Gateways {
     /// Gateway endpoints: the cloud of each, and whether its flows are always tracked.
     endpoints: BTreeMap<EndpointId, (VpcId, bool)>,
     middleboxes: BTreeMap<EniId, Remote>,
-    /// Public addresses by private address: of the host's interfaces, and of other interfaces whose
-    /// packets the host may send.
+    /// Public addresses by cloud and private address: of the host's interfaces, and of other
+    /// interfaces whose packets the host may send.
     elastic: BTreeMap<(VpcId, Ipv4Addr), Ipv4Addr>,
-    /// Public addresses of NAT gateways, by private address.
+    /// Public addresses of NAT gateways, by cloud and private address of the gateway; an error if
+    /// the gateway has no public address.
     of_nat: BTreeMap<(VpcId, Ipv4Addr), Result<Ipv4Addr, Reason>>,
     /// Elastic addresses of the host's interfaces, by which packets from the internet are
     /// delivered.
     arrivals: BTreeMap<Ipv4Addr, (EniId, Ipv4Addr)>,
 }
 
-/// A NAT gateway.
+/// A NAT gateway that is the target of a route.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Nat {
     subnet: SubnetId,
@@ -191,8 +196,8 @@ impl Rules {
         Some(self.subnets.get(&self.ports.get(&eni)?.subnet)?.vpc)
     }
 
-    /// Returns the number of entries of the tables: interfaces, addresses of the mapping, and
-    /// addresses of groups, in this order.
+    /// Returns the number of entries of the tables: interfaces, address blocks of interfaces, and
+    /// address blocks of group members, in this order.
     pub fn sizes(&self) -> [usize; 3] {
         let mapping = self.mapping.values().map(Blocks::len).sum();
         [self.ports.len(), mapping, self.members.values().map(Blocks::len).sum()]

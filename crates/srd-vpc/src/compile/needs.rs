@@ -9,7 +9,8 @@ use crate::object::{Destination, RulePeer, World};
 pub(super) struct Needs {
     /// Groups of the host's interfaces.
     pub(super) groups: BTreeSet<GroupId>,
-    /// Groups that the rules of `groups` mention, visible or not.
+    /// Groups that the rules of `groups` name, including groups that do not exist or whose cloud is
+    /// not peered.
     pub(super) mentioned: BTreeSet<GroupId>,
     /// Groups whose addresses the tables contain.
     pub(super) named: BTreeSet<GroupId>,

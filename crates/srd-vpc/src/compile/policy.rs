@@ -47,7 +47,8 @@ struct Peers {
 }
 
 impl Policy {
-    /// Merges the rules of groups. `visible` returns whether rules may name a group.
+    /// Merges the rules of groups. `visible` returns whether rules of the interface's cloud may
+    /// name a group.
     pub(super) fn new(
         world: &World,
         groups: &[GroupId],
@@ -65,6 +66,7 @@ impl Policy {
     }
 
     /// Returns how the flow of an allowed packet is tracked; `None` if the packet is refused.
+    /// `automatic`: whether the flow passes a gateway or service whose flows are always tracked.
     pub(super) fn ask(
         &self,
         members: &Members,

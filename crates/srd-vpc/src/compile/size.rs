@@ -23,7 +23,7 @@ impl Rules {
     }
 
     /// Returns the approximate size of the stored answers about other interfaces in bytes. The size
-    /// is kept, so this call costs nothing.
+    /// is updated with each change, so this call is cheap.
     pub fn answers_bytes(&self) -> usize {
         self.known.bytes()
     }

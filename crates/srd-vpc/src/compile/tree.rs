@@ -2,8 +2,9 @@
 
 use core::mem::size_of;
 
-/// Capacity of a B-tree node, and number of entries of a node that was filled in ascending order.
+/// Largest number of entries of a B-tree node.
 const PLACES: usize = 11;
+/// Number of entries of a B-tree node after entries were inserted in ascending order.
 const FILLED: usize = 6;
 /// Overhead of a node in bytes: its parent, its index in the parent, and its length.
 const NODE_BYTES: usize = 16;

@@ -7,7 +7,7 @@ use crate::id::SubnetId;
 use crate::object::{Acl, World};
 use crate::packet::Packet;
 
-/// Decision of a list.
+/// Decision of an access control list on a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Decision {
     pub(super) acl: crate::id::AclId,
@@ -16,7 +16,8 @@ pub(super) struct Decision {
     pub(super) allow: bool,
 }
 
-/// Returns the decision of a subnet's list on a packet that enters or leaves the subnet.
+/// Returns the decision of a subnet's access control list on a packet that enters or leaves the
+/// subnet; `None` if the subnet or the list does not exist.
 pub(super) fn decide(
     world: &World,
     subnet: SubnetId,

@@ -13,9 +13,9 @@ use crate::packet::{Inner, Packet};
 /// Verdicts on a connection's first packet, and on its answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Connection {
-    /// The first packet.
+    /// Verdict on the first packet.
     pub first: Judgement,
-    /// The answer, if the first packet reached a destination that answers.
+    /// Verdict on the answer; `None` if the first packet did not reach a destination that answers.
     pub answer: Option<Judgement>,
 }
 
@@ -34,7 +34,7 @@ pub fn connection(world: &World, origin: Origin, packet: &Packet) -> Connection 
 }
 
 /// Evaluates a connection as [`connection`] does, except that a NAT gateway on the path uses
-/// `port`.
+/// `nat_port` as the source port.
 pub fn connection_by_port(
     world: &World,
     origin: Origin,
@@ -57,7 +57,8 @@ pub fn connection_by_port(
         }
     };
     let mut answer = judge_answer(world, from, &back, &|_, _, _| true, translated);
-    // A NAT gateway resets a segment that opens no connection, and translates it for none.
+    // A NAT gateway answers a TCP segment that opens no connection with a reset, and does not
+    // translate it.
     let by_nat = |step: &Step| matches!(step, Step::Source4 { by: Translator::NatGateway(_), .. });
     if let Inner::Tcp(..) = packet.inner
         && let Some(at) = answer.steps.iter().position(by_nat)
@@ -84,7 +85,8 @@ fn is_at(verdict: Verdict, origin: Origin) -> bool {
     matches!(verdict, Verdict::Delivered(eni) if Origin::Eni(eni) == origin)
 }
 
-/// Returns the connection that a NAT gateway on the path of a first packet stores.
+/// Returns the connection that a NAT gateway on the path of a first packet stores; `None` if no NAT
+/// gateway translated the packet.
 fn translated(first: &Judgement, packet: &Packet) -> Option<Translated> {
     let by_nat = first.steps.iter().find_map(|step| match *step {
         Step::Source4 { by: Translator::NatGateway(nat), from, .. } => Some((nat, from)),
@@ -93,8 +95,8 @@ fn translated(first: &Judgement, packet: &Packet) -> Option<Translated> {
     by_nat.map(|(nat, source)| Translated { nat, source, port: packet.source_port() })
 }
 
-/// Evaluates the answer to a packet that left all clouds. The answer passes the lists that the
-/// packet has passed.
+/// Evaluates the answer to a packet that left all clouds. The access control lists that the packet
+/// has passed are evaluated for the answer in reverse order.
 fn back_in(world: &World, first: &Judgement, exit: Exit) -> Judgement {
     let mut answer = Judgement {
         steps: alloc::vec::Vec::new(),
@@ -130,7 +132,8 @@ fn back_in(world: &World, first: &Judgement, exit: Exit) -> Judgement {
     answer
 }
 
-/// Evaluates the list of a subnet. For a packet that leaves the subnet, also selects the route.
+/// Evaluates the access control list of a subnet. For a packet that leaves the subnet, also selects
+/// the route.
 fn ask(
     world: &World,
     subnet: SubnetId,

@@ -21,7 +21,8 @@ pub enum Direction {
     Egress,
 }
 
-/// Returns the rule that allows a packet, if there is one. `other`: the address of the other side.
+/// Returns the rule that allows a packet, if there is one. Rules are compared with the remote
+/// address: the source of an incoming packet, the destination of an outgoing packet.
 pub(super) fn allowed_by(
     world: &World,
     eni: &Eni,
@@ -112,6 +113,7 @@ impl Tracking {
 }
 
 /// Returns how an interface tracks the flow of a packet that its groups allow in this direction.
+/// `automatic`: whether the flow passes a gateway or service whose flows are always tracked.
 /// Source: *Security group connection tracking* in Amazon's EC2 guide.
 pub(super) fn tracking(
     world: &World,

@@ -64,7 +64,8 @@ mod tests {
         assert!(mirrors(&filter, true, &packet("10.0.0.1", Inner::Icmp(8, 0))));
     }
 
-    /// A later fragment whose first one is not known has no ports: it may be what a rule excludes.
+    /// A later fragment whose first fragment is not known has no ports, so it may belong to traffic
+    /// that a rule excludes.
     #[test]
     fn regression_a_fragment_without_ports_is_not_copied_past_a_rule_that_rejects_some() {
         let rule = |number, accept, traffic, source_ports| MirrorRule {

@@ -1,5 +1,6 @@
-//! Ports with which a connection works. Lists are stateless, so answers pass only to ports that the
-//! lists allow. The port that a client or a NAT gateway will choose is not known beforehand.
+//! Ports with which a connection works. Access control lists are stateless, so answers pass only to
+//! ports that the lists allow. The port that a client or a NAT gateway will choose is not known
+//! beforehand.
 //!
 //! The ports that lists name divide a range into parts. All ports of one part have the same
 //! verdict, so one port of each part is evaluated.
@@ -12,11 +13,11 @@ use crate::packet::{Inner, Packet};
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 
-/// Ports that a NAT gateway uses. Source: *Ephemeral ports* in Amazon's VPC guide.
+/// Source ports that a NAT gateway uses. Source: *Ephemeral ports* in Amazon's VPC guide.
 pub const NAT_PORTS: (u16, u16) = (1024, u16::MAX);
-/// Ports that clients in the internet use, on any system or behind a NAT gateway.
+/// Source ports that clients in the internet use, on any operating system or behind a NAT gateway.
 pub const INTERNET_PORTS: (u16, u16) = (1024, u16::MAX);
-/// Ports that clients under Linux use (`net.ipv4.ip_local_port_range`).
+/// Source ports that clients under Linux use (`net.ipv4.ip_local_port_range`).
 pub const LINUX_PORTS: (u16, u16) = (32_768, 60_999);
 
 /// Owner of the port to which answers are sent.
@@ -28,13 +29,13 @@ pub enum PortOf {
     Nat(NatGatewayId),
 }
 
-/// Ports with which a connection works, for a connection that works with only part of the possible
-/// ports.
+/// The ports with which a connection works, if it works with some of the ports that the client or a
+/// NAT gateway may choose, and not with all of them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Condition {
-    /// The owner of the ports.
+    /// The client or the NAT gateway that chooses the port.
     pub of: PortOf,
-    /// First and last port that the owner may choose.
+    /// First and last of the ports that the client or the NAT gateway may choose.
     pub wanted: (u16, u16),
     /// Ranges of ports (first, last) with which the connection works, in ascending order: some of
     /// `wanted`, not all.
@@ -51,8 +52,9 @@ pub struct Explained {
     pub conditions: Vec<Condition>,
 }
 
-/// Evaluates a connection with all ports. `client`: first and last port that the client may use,
-/// including the packet's port; `None`: the packet's port only.
+/// Evaluates a connection for all source ports that its client and a NAT gateway on the path may
+/// choose. `client`: first and last port that the client may use, including the packet's port;
+/// `None`: the packet's port only.
 pub fn explain(
     world: &World,
     origin: Origin,
@@ -153,8 +155,9 @@ fn ports(entry: &AclEntry, packet: &Packet) -> Option<(u16, u16)> {
     }
 }
 
-/// Returns the ports of a range to which a list admits answers, if it admits some ports and not
-/// all. The other end has an address that stands for the internet.
+/// Returns the ranges of ports within `wanted` to which an access control list admits answers;
+/// `None` if the list admits all of these ports or none. `packet` is an answer; its destination
+/// port is ignored.
 pub fn partly_admitted(
     acl: &Acl,
     egress: bool,

@@ -2,8 +2,9 @@
 //!
 //! Among routes with prefixes of equal length, a static route beats a propagated one, and a static
 //! route for a block beats a route for a prefix list. The local routes of a cloud's blocks always
-//! exist. A static route for exactly such a block replaces its local route. A propagated route
-//! never leads to an address inside such a block. Source: *Route priority* in Amazon's VPC guide.
+//! exist. A static route for exactly a block of the cloud replaces the local route of this block. A
+//! propagated route never leads to an address inside a block of the cloud. Source: *Route priority*
+//! in Amazon's VPC guide.
 
 use crate::id::{RouteTableId, SubnetId};
 use crate::object::{Destination, Route, Target, World};
@@ -18,7 +19,8 @@ pub(super) struct Chosen {
     pub(super) route: Option<(IpNet, Target)>,
 }
 
-/// Returns the route from a subnet to an address.
+/// Returns the route from a subnet to an address; `None` if the subnet, its cloud or its route
+/// table does not exist.
 pub(super) fn choose(world: &World, subnet: SubnetId, to: IpAddr) -> Option<Chosen> {
     let subnet = world.subnets.get(&subnet)?;
     let vpc = world.vpcs.get(&subnet.vpc)?;

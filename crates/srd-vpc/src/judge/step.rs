@@ -22,14 +22,14 @@ pub enum Origin {
 pub enum Step {
     /// Check that the sending interface has the source address. Middleboxes are not checked.
     Source {
-        /// The interface.
+        /// The sending interface.
         eni: EniId,
-        /// Whether the interface may send with this address.
+        /// Whether the interface may send with the packet's source address.
         own: bool,
     },
     /// Evaluation of the groups of an interface.
     Groups {
-        /// The interface.
+        /// The interface whose groups are evaluated.
         eni: EniId,
         /// The direction, seen from the interface.
         direction: Direction,
@@ -38,16 +38,16 @@ pub enum Step {
         /// Result of connection tracking, if the packet is allowed.
         tracking: Option<Tracking>,
     },
-    /// The packet is an answer of a flow that was allowed: groups are not evaluated.
+    /// The packet belongs to a connection that the interface tracks, so groups are not evaluated.
     Established {
-        /// The interface.
+        /// The interface that tracks the connection.
         eni: EniId,
     },
     /// Both interfaces are in one subnet: neither lists nor routes are evaluated.
     SameSubnet(SubnetId),
     /// Decision of the access control list of a subnet.
     Acl {
-        /// The subnet.
+        /// The subnet whose list is evaluated.
         subnet: SubnetId,
         /// Access control list of the subnet.
         acl: AclId,
@@ -55,14 +55,14 @@ pub enum Step {
         direction: Direction,
         /// The packet with the addresses that it had at the list.
         packet: Packet,
-        /// Number of the entry that decided; `None`: the implicit last entry.
+        /// Number of the entry that decided; `None`: the implicit last entry, which denies.
         number: Option<u16>,
         /// Whether the list allows the packet.
         allow: bool,
     },
     /// Selection of a route in the route table of a subnet.
     Route {
-        /// The subnet.
+        /// The subnet whose route table is used.
         subnet: SubnetId,
         /// The route table.
         table: RouteTableId,
@@ -73,35 +73,36 @@ pub enum Step {
     Source4 {
         /// Gateway that translates.
         by: Translator,
-        /// Address before the translation.
+        /// Source address before the translation.
         from: Ipv4Addr,
-        /// Address after the translation.
+        /// Source address after the translation.
         to: Ipv4Addr,
     },
     /// A gateway rewrites the destination address.
     Destination4 {
         /// Gateway that translates.
         by: Translator,
-        /// Address before the translation.
+        /// Destination address before the translation.
         from: Ipv4Addr,
         /// Destination address after the translation.
         to: Ipv4Addr,
     },
-    /// Look-up of an address.
+    /// Look-up of the interface that has an address.
     Mapping {
         /// The cloud whose addresses were searched.
         vpc: VpcId,
-        /// The address.
+        /// The address that is looked up.
         address: IpAddr,
         /// The interface that has the address, if there is one.
         eni: Option<EniId>,
     },
-    /// Check that an interface accepts packets with other destinations, which a route has sent to
-    /// it.
+    /// Check that an interface accepts a packet that a route has sent to it, whatever its
+    /// destination.
     Middlebox {
-        /// The interface.
+        /// The interface that is the target of the route.
         eni: EniId,
-        /// Whether the interface accepts them: its source and destination check is off.
+        /// Whether the interface accepts the packet: its source and destination check is off, or
+        /// the destination is its own address.
         takes: bool,
     },
 }
@@ -137,7 +138,7 @@ pub enum Verdict {
     Dropped(Reason),
 }
 
-/// Gateway or endpoint through which a packet leaves.
+/// Gateway or endpoint through which a packet leaves all clouds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Exit {
     /// An internet gateway.
@@ -210,12 +211,13 @@ pub enum Reason {
     Circle,
     /// The destination of the packet is its own source address.
     ToItself,
-    /// An object that another refers to does not exist.
+    /// An object to which another object refers does not exist.
     Missing(MissingObject),
 }
 
 impl Reason {
-    /// Returns the name under which packets with this reason are counted, for people.
+    /// Returns the name of the counter of packets that are dropped for this reason, as users see
+    /// it.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Families => "two families",
@@ -261,15 +263,15 @@ pub enum MissingObject {
 /// Distance between the two ends of a flow. Limits of a flow depend on the distance.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Reach {
-    /// Both in one cluster placement group.
+    /// Both ends are in one cluster placement group.
     Cluster,
-    /// Both in one cloud and one zone.
+    /// Both ends are in one zone of one cloud.
     Zone,
-    /// Both in one cloud.
+    /// Both ends are in one cloud.
     Vpc,
-    /// In two peered clouds.
+    /// The ends are in two peered clouds.
     Peering,
-    /// One end outside of all clouds.
+    /// One end is outside of all clouds.
     Outside,
 }
 
@@ -282,7 +284,8 @@ pub struct Judgement {
     pub verdict: Verdict,
     /// The packet at the end of its path, with the addresses that gateways have rewritten.
     pub packet: Packet,
-    /// Distance between the ends, if the packet arrived.
+    /// Distance between the two ends of the flow; `None` if the packet was dropped, or arrived at a
+    /// service of the network itself.
     pub reach: Option<Reach>,
 }
 

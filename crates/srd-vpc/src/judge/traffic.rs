@@ -33,8 +33,8 @@ pub(crate) fn is_of(traffic: Traffic, packet: &Packet) -> bool {
 
 /// Whether an entry of an access control list applies to a packet. A fragment without ports may
 /// have any ports of its protocol. So an entry that allows applies if it names all ports, and an
-/// entry that denies applies if it names any port. Then the fragment passes only if all ports pass
-/// (T1 of card.md).
+/// entry that denies applies if it names any port. As a result, the fragment passes only if all
+/// ports pass (T1 of card.md).
 pub(crate) fn applies(traffic: Traffic, allow: bool, packet: &Packet) -> bool {
     is_of(traffic, packet) || (!allow && may_be_of(traffic, packet))
 }

@@ -21,15 +21,15 @@ pub fn judge(world: &World, origin: Origin, packet: &Packet) -> Judgement {
     judge_flow(world, origin, packet, &|_, _, _| false)
 }
 
-/// Returns whether an interface tracks the connection of a packet in this direction. The packet has
-/// the addresses that it has at the interface.
+/// A function that returns whether an interface tracks the connection of a packet in a direction.
+/// Its argument is the packet with the addresses that it has at the interface.
 pub type Remembers<'a> = &'a dyn Fn(EniId, Direction, &Packet) -> bool;
 
 /// A connection that a NAT gateway tracks. Its answers are forwarded to the source of the
 /// connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Translated {
-    /// The gateway.
+    /// The NAT gateway.
     pub nat: NatGatewayId,
     /// Source address of the connection.
     pub source: Ipv4Addr,
@@ -37,7 +37,8 @@ pub struct Translated {
     pub port: Option<u16>,
 }
 
-/// Evaluates a packet. Groups of interfaces that track its connection are not evaluated.
+/// Evaluates a packet. `remembers` returns whether an interface tracks the connection of the
+/// packet; the groups of such an interface are not evaluated.
 pub fn judge_flow(
     world: &World,
     origin: Origin,
@@ -47,7 +48,8 @@ pub fn judge_flow(
     judge_answer(world, origin, packet, remembers, None)
 }
 
-/// Evaluates a packet as [`judge`] does. `translated`: the connection that a NAT gateway tracks.
+/// Evaluates a packet as [`judge_flow`] does. `translated`: the connection to which the packet
+/// belongs, if a NAT gateway tracks it.
 pub fn judge_answer(
     world: &World,
     origin: Origin,
@@ -214,8 +216,8 @@ impl Walk<'_> {
         self.enter(from, id, to)
     }
 
-    /// Delivers the packet to an interface. The list of its subnet is evaluated unless the packet
-    /// comes from the same subnet.
+    /// Delivers the packet to an interface. The access control list of the interface's subnet is
+    /// evaluated unless the packet comes from this subnet.
     fn enter(&mut self, from: SubnetId, id: EniId, eni: &Eni) -> Outcome {
         if eni.subnet != from {
             self.ask_acl(eni.subnet, Direction::Ingress)?;

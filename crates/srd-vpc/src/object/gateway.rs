@@ -7,16 +7,17 @@ use core::net::Ipv4Addr;
 /// An internet gateway.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct InternetGateway {
-    /// The tag `Name`, or empty.
+    /// The value of the tag `Name`; empty if the object has no such tag.
     pub name: String,
-    /// The cloud that the gateway is attached to.
+    /// The cloud that the gateway is attached to; `None` if the gateway is detached.
     pub vpc: Option<VpcId>,
 }
 
-/// An egress-only internet gateway: it carries IPv6 connections that were opened from inside.
+/// An egress-only internet gateway: it carries IPv6 connections that were opened from inside the
+/// cloud.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EgressOnlyGateway {
-    /// The tag `Name`, or empty.
+    /// The value of the tag `Name`; empty if the object has no such tag.
     pub name: String,
     /// The cloud that the gateway is attached to.
     pub vpc: VpcId,
@@ -25,7 +26,7 @@ pub struct EgressOnlyGateway {
 /// A NAT gateway, which has its own interface in a subnet.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NatGateway {
-    /// The tag `Name`, or empty.
+    /// The value of the tag `Name`; empty if the object has no such tag.
     pub name: String,
     /// Subnet of the gateway's interface.
     pub subnet: SubnetId,
@@ -35,27 +36,28 @@ pub struct NatGateway {
     pub address: Option<AllocationId>,
 }
 
-/// An elastic address.
+/// An elastic IP address: a public address that an interface or a NAT gateway can have.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ElasticAddress {
-    /// The tag `Name`, or empty.
+    /// The value of the tag `Name`; empty if the object has no such tag.
     pub name: String,
     /// The public address.
     pub public: Ipv4Addr,
-    /// Interface and private address that the elastic address is associated with.
+    /// Interface and private address that the elastic address is associated with; `None` if it is
+    /// associated with no interface.
     pub association: Option<(EniId, Ipv4Addr)>,
 }
 
 /// A peering connection between two clouds.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Peering {
-    /// The tag `Name`, or empty.
+    /// The value of the tag `Name`; empty if the object has no such tag.
     pub name: String,
     /// The cloud that requested the connection.
     pub requester: VpcId,
     /// The cloud that accepts the connection.
     pub accepter: VpcId,
-    /// Whether the accepter has agreed. Before that, no packet passes.
+    /// Whether the accepter has accepted the connection. While it has not, no packet passes.
     pub active: bool,
 }
 
@@ -63,7 +65,7 @@ pub struct Peering {
 /// gateway.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Endpoint {
-    /// The tag `Name`, or empty.
+    /// The value of the tag `Name`; empty if the object has no such tag.
     pub name: String,
     /// The cloud that the endpoint belongs to.
     pub vpc: VpcId,

@@ -22,27 +22,28 @@ pub struct Group {
 /// One rule of a security group.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GroupRule {
-    /// Identifier of the rule itself.
+    /// Identifier of the rule.
     pub id: GroupRuleId,
     /// Direction of packets: true for outbound.
     pub egress: bool,
     /// Packets that the rule matches.
     pub traffic: Traffic,
-    /// Addresses of the other side.
+    /// Remote addresses that the rule matches: sources of incoming packets, destinations of
+    /// outgoing packets.
     pub peer: RulePeer,
     /// Description of the rule.
     pub description: String,
 }
 
-/// Addresses of the other side of a rule.
+/// Remote addresses that a rule of a security group matches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum RulePeer {
     /// A block of addresses.
     Block(IpNet),
     /// The blocks of a prefix list.
     List(PrefixListId),
-    /// The private addresses of the interfaces in a group. The rules of that group have no effect
-    /// here.
+    /// The private addresses of the interfaces in a security group. The rules of the named group do
+    /// not matter for the match.
     Group(GroupId),
 }
 

@@ -9,7 +9,7 @@ use ipnet::{Ipv4Net, Ipv6Net};
 /// An elastic network interface.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Eni {
-    /// The tag `Name`, or empty.
+    /// The value of the tag `Name`; empty if the object has no such tag.
     pub name: String,
     /// The subnet that the interface belongs to.
     pub subnet: SubnetId,
@@ -37,9 +37,9 @@ pub struct Eni {
 /// The attachment of an interface to an instance.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Attachment {
-    /// Identifier of the attachment itself.
+    /// Identifier of the attachment.
     pub id: AttachmentId,
-    /// The instance.
+    /// The instance that the interface is attached to.
     pub instance: InstanceId,
     /// Index of the interface in its instance; 0 is the primary interface.
     pub device_index: u8,
@@ -47,7 +47,7 @@ pub struct Attachment {
     pub express: ExpressSpec,
 }
 
-/// `EnaSrdSpecification`: packets that may use SRD.
+/// ENA Express settings of an interface (EC2's `EnaSrdSpecification`): packets that may use SRD.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ExpressSpec {
     /// Whether TCP packets may use SRD.
@@ -57,28 +57,31 @@ pub struct ExpressSpec {
     pub udp: bool,
 }
 
-/// `ConnectionTrackingSpecification`: idle timeouts in seconds; `None`: the instance type's
-/// default.
+/// Idle timeouts of tracked connections (EC2's `ConnectionTrackingSpecification`), in seconds.
+/// `None` means the default of the instance type.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct TrackingSpec {
-    /// Timeout of an established TCP connection: 60 to 432,000 s.
+    /// Idle timeout of an established TCP connection, 60 to 432,000 s; `None`: the instance type's
+    /// default.
     pub tcp_established: Option<u32>,
-    /// Timeout of a UDP flow with more than one request and response: 60 to 180 s.
+    /// Idle timeout of a UDP flow with more than one request and response, 60 to 180 s; `None`: the
+    /// instance type's default.
     pub udp_stream: Option<u32>,
-    /// Timeout of a UDP flow in one direction, or with a single request and response: 30 to 60 s.
+    /// Idle timeout of a UDP flow in one direction, or with a single request and response, 30 to 60
+    /// s; `None`: the instance type's default.
     pub udp: Option<u32>,
 }
 
 /// An instance.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Instance {
-    /// The tag `Name`, or empty.
+    /// The value of the tag `Name`; empty if the object has no such tag.
     pub name: String,
     /// The instance type, for example `c7i.large`.
     pub instance_type: String,
     /// The availability zone.
     pub zone: String,
-    /// The placement group.
+    /// The placement group of the instance, if it belongs to one.
     pub placement: Option<PlacementId>,
     /// Name of the host that runs the instance, once the instance is placed.
     pub host: Option<String>,
@@ -96,10 +99,10 @@ pub struct Placement {
 /// Rule for the placement of a placement group's instances.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Strategy {
-    /// Close together, in one zone.
+    /// The instances are close together, in one zone.
     Cluster,
-    /// In this number of partitions, which share no hardware.
+    /// The instances are divided among this number of partitions. Partitions share no hardware.
     Partition(u8),
-    /// Each instance on separate hardware.
+    /// Each instance is on separate hardware.
     Spread,
 }

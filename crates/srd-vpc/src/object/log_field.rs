@@ -2,7 +2,7 @@
 
 use core::fmt;
 
-/// The type of a field's values.
+/// Data type of the values of a flow log field.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FieldType {
     /// Text.
@@ -15,7 +15,7 @@ pub enum FieldType {
 
 macro_rules! fields {
     ($($(#[doc = $doc:literal])* $field:ident $name:literal $version:literal $kind:ident,)*) => {
-        /// A field of a record.
+        /// A field of a flow log record.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
         pub enum LogField {
             $($(#[doc = $doc])* $field,)*
@@ -25,12 +25,12 @@ macro_rules! fields {
             /// All fields, in the order of EC2's documentation.
             pub const ALL: &[Self] = &[$(Self::$field),*];
 
-            /// Returns the name as EC2 writes it.
+            /// Returns the name of the field as EC2 writes it, for example `srcaddr`.
             pub fn name(self) -> &'static str {
                 match self { $(Self::$field => $name,)* }
             }
 
-            /// Returns the first version of records that contains the field.
+            /// Returns the version of EC2's flow log format in which the field was introduced.
             pub fn version(self) -> u8 {
                 match self { $(Self::$field => $version,)* }
             }
@@ -48,7 +48,7 @@ fields! {
     Version "version" 2 Int32,
     /// The account that owns the interface.
     AccountId "account-id" 2 Text,
-    /// The interface.
+    /// Identifier of the interface whose flow is recorded.
     InterfaceId "interface-id" 2 Text,
     /// Source address; for packets that the interface sends, its primary address.
     Srcaddr "srcaddr" 2 Text,
@@ -68,27 +68,28 @@ fields! {
     Start "start" 2 Int64,
     /// Arrival time of the last packet, in Unix seconds.
     End "end" 2 Int64,
-    /// ACCEPT or REJECT.
+    /// Whether the packets were allowed: ACCEPT or REJECT.
     Action "action" 2 Text,
-    /// OK, NODATA or SKIPDATA.
+    /// Status of the record: OK; NODATA, no packet in the interval; or SKIPDATA, flows of the
+    /// interval were not recorded.
     LogStatus "log-status" 2 Text,
-    /// The cloud.
+    /// Identifier of the interface's cloud (VPC).
     VpcId "vpc-id" 3 Text,
-    /// The subnet.
+    /// Identifier of the interface's subnet.
     SubnetId "subnet-id" 3 Text,
-    /// The instance.
+    /// Identifier of the instance that the interface is attached to.
     InstanceId "instance-id" 3 Text,
-    /// Bits of the TCP flags of all packets: FIN 1, SYN 2, RST 4, SYN-ACK 18.
+    /// Bitwise OR of the TCP flags of the flow's packets: FIN 1, SYN 2, RST 4, SYN-ACK 18.
     TcpFlags "tcp-flags" 3 Int32,
-    /// IPv4 or IPv6.
+    /// Type of the packets: IPv4 or IPv6.
     Type "type" 3 Text,
     /// Source address in the packets' own headers.
     PktSrcaddr "pkt-srcaddr" 3 Text,
     /// Destination address in the packets' own headers.
     PktDstaddr "pkt-dstaddr" 3 Text,
-    /// The Region.
+    /// Region of the interface.
     Region "region" 4 Text,
-    /// The availability zone.
+    /// Availability zone of the interface.
     AzId "az-id" 4 Text,
     /// Always empty: there are no sublocations.
     SublocationType "sublocation-type" 4 Text,
@@ -131,7 +132,7 @@ fields! {
 }
 
 impl LogField {
-    /// The default format: the fields of version 2.
+    /// The default fields of a flow log record: those of version 2.
     pub const DEFAULT: [Self; 14] = [
         Self::Version,
         Self::AccountId,
@@ -149,7 +150,7 @@ impl LogField {
         Self::LogStatus,
     ];
 
-    /// Returns the field with this name.
+    /// Returns the field that EC2 writes with this name; `None` if there is no such field.
     pub fn find(name: &str) -> Option<Self> {
         Self::ALL.iter().copied().find(|field| field.name() == name)
     }

@@ -22,12 +22,12 @@ use alloc::string::String;
 /// All objects of one account and Region, one table for each kind.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct World {
-    /// Number of the account, if it has one.
+    /// Number of the account that owns the objects, if it was given.
     pub account: Option<String>,
-    /// Name of the Region, if it has one.
+    /// Name of the Region of the objects, if it was given.
     pub region: Option<String>,
     /// Whether packets with private addresses may pass to and from the internet. The real internet
-    /// does not carry them, but the network that stands for it in an experiment may.
+    /// does not carry private addresses; a network that takes its place in an experiment may.
     pub internet_private: bool,
     /// Virtual private clouds.
     pub vpcs: BTreeMap<VpcId, Vpc>,

@@ -9,7 +9,7 @@ use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 /// A virtual private cloud.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Vpc {
-    /// The tag `Name`, or empty.
+    /// The value of the tag `Name`; empty if the object has no such tag.
     pub name: String,
     /// IPv4 blocks, the primary one first.
     pub ipv4: Vec<Ipv4Net>,
@@ -32,7 +32,7 @@ pub struct Vpc {
 /// A subnet.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Subnet {
-    /// The tag `Name`, or empty.
+    /// The value of the tag `Name`; empty if the object has no such tag.
     pub name: String,
     /// The cloud that the subnet belongs to.
     pub vpc: VpcId,
@@ -40,11 +40,11 @@ pub struct Subnet {
     pub zone: String,
     /// The IPv4 block.
     pub ipv4: Ipv4Net,
-    /// The IPv6 block, a /64.
+    /// The IPv6 block, a /64; `None` if the subnet has no IPv6 addresses.
     pub ipv6: Option<Ipv6Net>,
     /// Route table; `None`: the cloud's main table.
     pub route_table: Option<RouteTableId>,
-    /// The access control list.
+    /// The access control list of the subnet.
     pub acl: AclId,
     /// Whether an interface of a new instance gets a public IPv4 address.
     pub map_public_ip: bool,
@@ -53,11 +53,12 @@ pub struct Subnet {
 /// A route table.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RouteTable {
-    /// The tag `Name`, or empty.
+    /// The value of the tag `Name`; empty if the object has no such tag.
     pub name: String,
     /// The cloud that the route table belongs to.
     pub vpc: VpcId,
-    /// Routes without the local ones, which exist for each block of the cloud.
+    /// Routes of the table. The local routes, which every table has for each block of its cloud,
+    /// are not included.
     pub routes: Vec<Route>,
 }
 
@@ -66,7 +67,7 @@ pub struct RouteTable {
 pub struct Route {
     /// Destinations that the route matches.
     pub destination: Destination,
-    /// Target of packets to these destinations.
+    /// Target to which packets that match the route are forwarded.
     pub target: Target,
     /// Whether a gateway propagated the route. A static route beats a propagated one of equal
     /// length.
@@ -85,7 +86,7 @@ pub enum Destination {
 /// Target of a route.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Target {
-    /// Inside the cloud.
+    /// The cloud itself: packets go to the interface that has the destination address.
     Local,
     /// An internet gateway.
     InternetGateway(InternetGatewayId),
@@ -106,7 +107,7 @@ pub enum Target {
 /// A network access control list.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Acl {
-    /// The tag `Name`, or empty.
+    /// The value of the tag `Name`; empty if the object has no such tag.
     pub name: String,
     /// The cloud that the list belongs to.
     pub vpc: VpcId,
@@ -126,7 +127,7 @@ pub struct AclEntry {
     pub allow: bool,
     /// Packets that the entry matches.
     pub traffic: Traffic,
-    /// Addresses of the other side: sources of incoming packets, destinations of outgoing ones.
+    /// Remote addresses: sources of incoming packets, destinations of outgoing ones.
     pub block: IpNet,
 }
 
@@ -150,12 +151,12 @@ pub enum Traffic {
 /// A set of DHCP options.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct DhcpOptions {
-    /// The tag `Name`, or empty.
+    /// The value of the tag `Name`; empty if the object has no such tag.
     pub name: String,
-    /// Domain for unqualified names.
+    /// Domain that clients append to unqualified host names, if there is one.
     pub domain_name: Option<String>,
     /// Addresses of resolvers; if empty, the cloud's own resolver.
     pub name_servers: Vec<IpAddr>,
-    /// Time servers.
+    /// Addresses of NTP servers.
     pub ntp_servers: Vec<IpAddr>,
 }

@@ -10,15 +10,15 @@ use ipnet::IpNet;
 /// A flow log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FlowLog {
-    /// The tag `Name`, or empty.
+    /// The value of the tag `Name`; empty if the object has no such tag.
     pub name: String,
     /// Interfaces that are logged.
     pub resource: Logged,
-    /// Flows that are logged.
+    /// Flows that are logged: accepted flows, refused flows, or both.
     pub traffic: LoggedTraffic,
     /// Fields of a record, in order; if empty, the fields of version 2.
     pub fields: Vec<LogField>,
-    /// Longest window of one record in seconds: 60 or 600.
+    /// Longest time in seconds that one record covers (the aggregation interval): 60 or 600.
     pub interval: u16,
     /// Directory of the files.
     pub directory: String,
@@ -54,7 +54,7 @@ pub enum LogFormat {
 }
 
 impl LogFormat {
-    /// Returns the name of the format in cloud files.
+    /// Returns the name of the format in `vpc.toml`, the file that describes clouds.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Text => "text",
@@ -87,7 +87,7 @@ pub enum LoggedTraffic {
 }
 
 impl LoggedTraffic {
-    /// Returns the name of the value in cloud files.
+    /// Returns the name of the value in `vpc.toml`, the file that describes clouds.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Accept => "accept",
@@ -101,7 +101,7 @@ impl LoggedTraffic {
 /// copied.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MirrorFilter {
-    /// The tag `Name`, or empty.
+    /// The value of the tag `Name`; empty if the object has no such tag.
     pub name: String,
     /// Rules in both directions, in ascending order of their number within a direction.
     pub rules: Vec<MirrorRule>,
@@ -120,25 +120,25 @@ pub struct MirrorRule {
     pub traffic: Traffic,
     /// First and last source port; `None`: all ports.
     pub source_ports: Option<(u16, u16)>,
-    /// Source addresses.
+    /// Source addresses that the rule matches.
     pub source: IpNet,
-    /// Destination addresses.
+    /// Destination addresses that the rule matches.
     pub destination: IpNet,
 }
 
 /// A mirror target: the interface that receives the copies.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MirrorTarget {
-    /// The tag `Name`, or empty.
+    /// The value of the tag `Name`; empty if the object has no such tag.
     pub name: String,
-    /// The interface.
+    /// The interface that receives the copies.
     pub eni: EniId,
 }
 
 /// A mirror session: copies the packets of one interface.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MirrorSession {
-    /// The tag `Name`, or empty.
+    /// The value of the tag `Name`; empty if the object has no such tag.
     pub name: String,
     /// The interface whose packets are copied.
     pub source: EniId,

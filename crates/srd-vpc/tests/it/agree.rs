@@ -11,8 +11,8 @@ use srd_vpc::object::*;
 use srd_vpc::packet::Packet;
 use std::collections::BTreeMap;
 
-/// Results on which both have to agree: verdict, packet, distance, and tracking by the sender and
-/// by the receiver.
+/// Results on which the walk over all objects and the compiled tables have to agree: verdict,
+/// packet, distance, and tracking by the sender and by the receiver.
 #[derive(Debug, PartialEq)]
 enum Outcome {
     Dropped(Reason),

@@ -18,7 +18,7 @@ const HOSTS: [&str; 3] = ["h0", "h1", "h2"];
 /// at the target of its route.
 const QUESTIONS_MAX: usize = 2;
 
-/// A control plane and three hosts.
+/// A directory (the control plane) and the tables of three hosts.
 struct Cloud {
     directory: Directory,
     hosts: BTreeMap<Arc<str>, Rules>,

@@ -100,8 +100,8 @@ fn eni(world: &mut World, id: EniId, subnet: u64, at: &str, host: &str) {
     world.enis.insert(id, eni);
 }
 
-/// Returns the cloud of the figure in the talk: 10.0.0.0/16, web 10.0.1.10 (public 198.51.100.7),
-/// app 10.0.2.20.
+/// Returns the cloud that a figure of the talk NET402 (AWS re:Invent 2024) shows: 10.0.0.0/16 with
+/// the interfaces web, 10.0.1.10 (public 198.51.100.7), and app, 10.0.2.20.
 fn talk() -> World {
     let mut world = World::default();
     cloud(&mut world, 1, "10.0.0.0/16");

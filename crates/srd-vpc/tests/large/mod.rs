@@ -5,12 +5,12 @@ use ipnet::{IpNet, Ipv4Net};
 use srd_vpc::id::*;
 use srd_vpc::object::*;
 
-/// Returns the address of an interface.
+/// Returns the address of the interface with the number `n`.
 pub(crate) fn at(n: u32) -> Ipv4Addr {
     Ipv4Addr::from(0x0a00_0100 + n)
 }
 
-/// Returns the name of a host.
+/// Returns the name of the host with the number `n`.
 pub(crate) fn host(n: u32) -> String {
     format!("host-{n}")
 }

@@ -15,7 +15,7 @@ use crate::traffic::transport::{HostOptions, PATHS_DEFAULT, Protection, Transpor
 
 /// Maximum number of other hosts.
 pub(crate) const HOSTS_MAX: usize = 4096;
-/// Maximum number of paths.
+/// Maximum number of paths to each host.
 const PATHS_MAX: u16 = 256;
 /// Largest DSCP.
 const DSCP_MAX: u8 = 63;
@@ -39,7 +39,7 @@ pub(super) struct PeerTable {
     public_key: Maybe<String>,
 }
 
-/// Reads the tables. Returns `None` without a `[transport]` table.
+/// Reads the tables `[transport]` and `[[peer]]`. Returns `None` if the file has no `[transport]`.
 pub(super) fn read(
     source: &Source<'_>,
     table: Option<&TransportTable>,

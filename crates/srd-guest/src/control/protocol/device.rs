@@ -1,6 +1,6 @@
 //! The device of an interface: its queues, rings, steering and interrupts, and changes of them.
 //!
-//! A rule of steering has the syntax of `ethtool -N`: `tcp4 dst-port 22 action 1 loc 0`.
+//! An n-tuple rule has the syntax of `ethtool -N`: `tcp4 dst-port 22 action 1 loc 0`.
 
 use std::fmt;
 use std::str::FromStr;
@@ -12,45 +12,46 @@ use super::NamespaceName;
 /// Settings of a device.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct DeviceSettings {
-    /// Queue pairs.
+    /// Number of queue pairs.
     pub queues: u16,
-    /// Packets that wait in a queue for the card.
+    /// Maximum number of packets that wait in a queue for the card.
     pub tx_ring: u32,
-    /// Packets that wait in a queue for the instance while interrupts are held back.
+    /// Maximum number of packets that wait in a queue for the instance while interrupts are
+    /// delayed.
     pub rx_ring: u32,
-    /// The key of the hash, bytes in hexadecimal; `None` for the adapter's own key.
+    /// The key of the RSS hash, as bytes in hexadecimal; `None`: the adapter's default key.
     pub rss_key: Option<String>,
-    /// The queue of each entry of the indirection table.
+    /// The index of the queue in each entry of the RSS indirection table.
     pub rss_table: Vec<u16>,
-    /// Whether the user has filled the table; otherwise it follows the number of queues.
+    /// Whether the user has set the indirection table. Otherwise it adapts to the number of queues.
     pub rss_table_is_set: bool,
-    /// Microseconds from a packet for the instance to its interrupt.
+    /// Delay of the interrupt after a packet for the instance, in microseconds.
     pub rx_usecs: u32,
-    /// Whether the time to the interrupt adapts to the traffic instead.
+    /// Whether the delay of interrupts adapts to the traffic, in place of `rx_usecs`.
     pub adaptive_rx: bool,
 }
 
-/// A change of a device. Missing or empty fields change nothing.
+/// A change of a device. A field that is `None` or empty changes nothing.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct DeviceChange {
-    /// Queue pairs.
+    /// New number of queue pairs.
     pub queues: Option<u16>,
-    /// Entries of the ring from the instance.
+    /// New number of entries of each ring for packets from the instance.
     pub tx_ring: Option<u32>,
-    /// Entries of the ring to the instance.
+    /// New number of entries of each ring for packets to the instance.
     pub rx_ring: Option<u32>,
     /// New contents of the indirection table.
     pub rss: Option<RssTable>,
-    /// The key of the hash: 40 bytes in hexadecimal with colons, or `default`.
+    /// New key of the RSS hash: 40 bytes in hexadecimal with colons, or `default`.
     pub rss_key: Option<String>,
-    /// Locations whose rules are removed, before all other changes.
+    /// Locations of n-tuple rules that are removed before rules are added.
     pub delete_rules: Vec<u32>,
-    /// Rules to be added, each at its location.
+    /// N-tuple rules that are added, each at its location.
     pub rules: Vec<DeviceRule>,
-    /// Microseconds from a packet for the instance to its interrupt.
+    /// New delay of the interrupt after a packet for the instance, in microseconds.
     pub rx_usecs: Option<u32>,
-    /// Whether the time to the interrupt adapts to the traffic instead.
+    /// Whether the delay of interrupts shall adapt to the traffic, in place of `rx_usecs`.
     pub adaptive_rx: Option<bool>,
 }
 
@@ -58,7 +59,7 @@ pub struct DeviceChange {
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum RssTable {
-    /// The first queues in turn, this number of them.
+    /// The first queues in turn; the value is their number.
     Equal(u16),
     /// Queues from 0 on, in proportion to these weights.
     Weights(Vec<u32>),
@@ -66,51 +67,52 @@ pub enum RssTable {
     Default,
 }
 
-/// The device of an interface.
+/// The settings and rules of an interface's device, for `srd card set`.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct DeviceReport {
-    /// The instance.
+    /// The name of the instance.
     pub instance: String,
-    /// Its type.
+    /// The type of the instance.
     pub instance_type: String,
     /// The network namespace of the instance.
     pub namespace: Option<NamespaceName>,
     /// The device in the namespace.
     pub device: String,
-    /// The name that the instance has given the device instead, if any.
+    /// The present name of the device, if the instance has renamed it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub renamed: Option<String>,
-    /// Maximum number of queue pairs for this type.
+    /// Maximum number of queue pairs of an interface of this instance type.
     pub queues_max: u16,
     /// The settings of the device.
     pub settings: DeviceSettings,
-    /// The rules that steer packets before the hash is used, by location.
+    /// The n-tuple rules of the device, sorted by location. They have priority over the RSS hash.
     pub rules: Vec<DeviceRule>,
-    /// Entries for rules, which all interfaces of the instance share; 0 if the type has no
-    /// steering.
+    /// Number of entries for n-tuple rules, which all interfaces of the instance share; 0 if the
+    /// instance type does not support such rules.
     pub rule_places: u32,
 }
 
-/// A rule that steers packets to a queue.
+/// An n-tuple rule, which selects the queue of matching packets.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct DeviceRule {
-    /// tcp4, udp4, tcp6, udp6, ip4 or ip6.
+    /// The kind of packets that the rule matches: tcp4, udp4, tcp6, udp6, ip4 or ip6.
     pub flow_type: String,
-    /// The block of source addresses, like 10.0.0.0/24.
+    /// The block of source addresses, like 10.0.0.0/24; `None`: all addresses.
     pub source: Option<String>,
-    /// The block of destination addresses.
+    /// The block of destination addresses; `None`: all addresses.
     pub destination: Option<String>,
-    /// The source port.
+    /// The source port; `None`: all ports.
     pub source_port: Option<u16>,
-    /// The destination port.
+    /// The destination port; `None`: all ports.
     pub destination_port: Option<u16>,
-    /// The queue of matching packets.
+    /// The index of the queue of matching packets.
     pub queue: u16,
-    /// The location of the rule.
+    /// The location of the rule in the table. Rules with smaller locations are evaluated first. A
+    /// rule without a location (`None`) is refused.
     pub location: Option<u32>,
 }
 
-/// The flow types of rules.
+/// The kinds of packets that n-tuple rules can match.
 pub(crate) const FLOW_TYPES: [&str; 6] = ["tcp4", "udp4", "tcp6", "udp6", "ip4", "ip6"];
 
 impl FromStr for DeviceRule {

@@ -1,4 +1,4 @@
-//! Requests to the service and its answers: one line of JSON each.
+//! Requests to the card at its control socket, and its answers. Each is one line of JSON.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -21,7 +21,7 @@ pub use trace::{
 /// Maximum size of one line in bytes.
 pub const LINE_BYTES_MAX: usize = 1 << 20;
 
-/// A request to the service.
+/// A request to the card.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(tag = "request", rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Request {
@@ -29,51 +29,51 @@ pub enum Request {
     Status,
     /// Report the flows of an instance.
     Flows {
-        /// The instance.
+        /// The name of the instance.
         instance: String,
         /// Maximum number of flows of each interface.
         most: u16,
     },
     /// Change the device of an interface, and report its settings.
     Device {
-        /// The instance.
+        /// The name of the instance.
         instance: String,
         /// The device in the instance, like `ens6`; the first device if this is missing.
         device: Option<String>,
-        /// The change; empty for a report only.
+        /// The change of the device; an empty change only reports the settings.
         change: DeviceChange,
     },
     /// Report the flow logs.
     Logs,
-    /// Hand everything over to this process, which continues with it. The following data is not
-    /// JSON.
+    /// Hand the whole card over to the process that sends this request. The data that follow are
+    /// not JSON.
     TakeOver {
         /// The version of the format that the process reads.
         version: u32,
     },
-    /// Put the rules of this file in force, and make or remove instances to match it. The answer is
-    /// sent when no packet is admitted by the old rules any more.
+    /// Put the rules of this file in force, and add and remove instances according to it. The
+    /// answer is sent when no packet is admitted by the old rules any more.
     Apply {
-        /// The file, an absolute path.
+        /// The absolute path of the file.
         file: PathBuf,
     },
     /// Add an instance. It is removed when this connection ends.
     Attach(Attach),
-    /// Follow packets. The trace ends when this connection ends.
+    /// Begin a trace of packets. The trace ends when this connection ends.
     Trace {
-        /// The instance whose packets are followed, in both directions; without it, the packets of
-        /// all instances of this host.
+        /// The instance whose packets are traced, in both directions; `None`: the packets of all
+        /// instances of this host.
         instance: Option<String>,
-        /// Conditions for packets.
+        /// Conditions that traced packets have to fulfil.
         filter: TraceFilter,
-        /// Maximum number of packets.
+        /// Maximum number of packets that are traced.
         packets: u32,
-        /// Bytes of each packet that are kept, from its beginning.
+        /// Number of bytes from the beginning of each packet that its record contains.
         head_bytes: u16,
     },
     /// Report the records of a trace since the last request for records of this trace.
     Traced {
-        /// The trace, which belongs to this connection.
+        /// The number of the trace, which belongs to this connection.
         id: u64,
     },
 }
@@ -82,19 +82,21 @@ pub enum Request {
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Attach {
-    /// The name; without it the service chooses one.
+    /// The name of the instance; `None`: the card chooses one.
     pub name: Option<String>,
     /// The instance type, like `c7i.large`.
     pub instance_type: String,
-    /// The instance that defines subnet and groups, unless these are given.
+    /// The instance whose subnet and groups the new one gets, unless `subnet` or `groups` gives
+    /// others.
     pub peer_of: Option<String>,
-    /// The name of the subnet.
+    /// The name of the subnet; `None`: that of `peer_of`, otherwise the VPC's only subnet.
     pub subnet: Option<String>,
-    /// The names of the groups; without them, the VPC's default group.
+    /// The names of the security groups; if empty, those of `peer_of`, otherwise the VPC's default
+    /// group.
     pub groups: Vec<String>,
 }
 
-/// An answer of the service.
+/// An answer of the card.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(tag = "answer", rename_all = "kebab-case")]
 pub enum Answer {
@@ -102,33 +104,35 @@ pub enum Answer {
     Status(Status),
     /// Answer to [`Request::Flows`].
     Flows {
-        /// The flows.
+        /// The flows of the instance.
         flows: Vec<Flow>,
     },
     /// Answer to [`Request::Device`].
     Device(Box<DeviceReport>),
     /// Answer to [`Request::Logs`].
     Logs {
-        /// The logs.
+        /// The flow logs of the card.
         logs: Vec<FlowLog>,
     },
     /// Answer to [`Request::Apply`].
     Applied {
-        /// Time from the reading of the file to the end of the old rules, microseconds.
+        /// Time from the request until no packet was admitted by the old rules any more, in
+        /// microseconds.
         microseconds: u64,
     },
     /// Answer to [`Request::Attach`].
     Attached(Instance),
     /// Answer to [`Request::Trace`].
     Tracing {
-        /// The trace.
+        /// The number of the trace.
         id: u64,
     },
     /// Answer to [`Request::Traced`].
     Traced {
         /// Records in the order of their times.
         records: Vec<TraceRecord>,
-        /// Packets that could not be followed, because too many records waited to be read.
+        /// Number of packets that could not be recorded, because too many records waited to be
+        /// read.
         lost: u64,
         /// Whether no other record follows.
         is_over: bool,
@@ -145,25 +149,28 @@ pub enum Answer {
 pub struct Flow {
     /// The device in the instance.
     pub device: String,
-    /// tcp, udp, icmp, or a number.
+    /// The transport protocol: tcp, udp, icmp, icmpv6, or a number.
     pub protocol: String,
-    /// The interface's end, as address and port.
+    /// The address and port of the interface, as text.
     pub local: String,
-    /// The other end.
+    /// The address and port of the other end, as text.
     pub remote: String,
     /// The state of the connection; `None` if it is not tracked.
     pub connection: Option<String>,
     /// Whether the interface sent the first packet.
     pub local_first: bool,
-    /// State of packets that the interface sends: pending, complete, or the reason of their
-    /// refusal.
+    /// Cached verdict on packets that the interface sends: `pending` (not evaluated yet),
+    /// `complete` (allowed), or the reason why they are refused.
     pub sent: String,
-    /// State of packets that the interface receives, in the same form.
+    /// Cached verdict on packets that the interface receives: `pending`, `complete`, or the reason
+    /// why they are refused.
     pub received: String,
-    /// Whether packets that the interface sends use SRD; `None` while the rules are still unknown.
+    /// Whether packets that the interface sends use SRD; `None` while the rules have not been
+    /// evaluated for them.
     #[serde(default)]
     pub rides_srd: Option<bool>,
-    /// Reason why they are sent plainly.
+    /// Reason why packets that the interface sends do not use SRD; `None` if they use it, or if
+    /// that is not known yet.
     #[serde(default)]
     pub plainly: Option<String>,
 }
@@ -177,19 +184,19 @@ pub struct FlowLog {
     pub id: String,
     /// The cloud, subnet or interface of the log.
     pub resource: String,
-    /// accept, reject or all.
+    /// The flows that are logged: accept, reject or all.
     pub traffic: String,
-    /// The directory of its files.
+    /// The directory of the log's files.
     pub directory: String,
-    /// text, gzip or parquet.
+    /// The format of the files: text, gzip or parquet.
     pub files: String,
-    /// Interfaces of this host that the log covers.
+    /// Number of interfaces of this host that the log covers.
     pub interfaces: usize,
-    /// Written records.
+    /// Number of records that were written.
     pub records_written: u64,
-    /// Dropped records: the disk is full or too slow.
+    /// Number of records that were dropped, because the disk is full or too slow.
     pub records_dropped: u64,
-    /// Error of the last write, unless a later one succeeded.
+    /// Error of the last write; `None` if the last write was successful.
     pub failure: Option<String>,
 }
 
@@ -198,7 +205,7 @@ pub struct FlowLog {
 pub struct Status {
     /// The name of this host in the VPC's file.
     pub host: String,
-    /// The divisor of all rates.
+    /// The number by which all rates of instance types are divided.
     pub scale: u32,
     /// Whether the network of this machine plays the role of the internet.
     pub internet: bool,
@@ -206,14 +213,14 @@ pub struct Status {
     pub version: String,
     /// Seconds since the card began to move packets.
     pub uptime_s: f64,
-    /// Sizes of the card's tables, and its queries.
+    /// Sizes of the card's tables, and counters of its queries to the directory.
     pub tables: Tables,
-    /// The other hosts of its settings, by name.
+    /// The other hosts in the card's settings, sorted by name.
     #[serde(default)]
     pub hosts: Vec<PeerHost>,
-    /// The instances of this host, by name.
+    /// The instances of this host, sorted by name.
     pub instances: Vec<Instance>,
-    /// Packets that were dropped and belong to no interface, by cause.
+    /// Numbers of dropped packets that belong to no interface, by cause.
     pub drops: BTreeMap<String, u64>,
     /// Reason why the device of the internet's side is missing; `None` if it exists.
     #[serde(default)]
@@ -222,11 +229,11 @@ pub struct Status {
     /// or changed them.
     #[serde(default)]
     pub rules_restored: u64,
-    /// Changes by other programs to the set-up of the card, as sentences with remedies.
+    /// Changes by other programs to objects and settings of the card, as sentences with remedies.
     #[serde(default)]
     pub warnings: Vec<String>,
-    /// Age of these figures in seconds, if the thread that moves packets has not written newer ones
-    /// after this request; `None` if it has.
+    /// Age of the figures in seconds, if the thread that moves packets has written no new figures
+    /// after the request; `None` if the figures are newer than the request.
     #[serde(default)]
     pub stale_s: Option<f64>,
 }
@@ -236,54 +243,57 @@ pub struct Status {
 pub struct PeerHost {
     /// The name of the host in the VPC's file.
     pub name: String,
-    /// The address of the host, and the first of its ports.
+    /// The address of the host, and the first of its consecutive UDP ports.
     pub address: SocketAddr,
     /// Whether a session with the host is up.
     pub up: bool,
-    /// Frames sent to the host: packets, or super-packets that are segmented on the way.
+    /// Number of frames sent to the host. A frame is a packet, or a super-packet that is segmented
+    /// later.
     pub sent_frames: u64,
-    /// Bytes of the sent frames, from the IP header of the instance's packet on.
+    /// Number of bytes of the sent frames, from the IP header of the instance's packet on.
     pub sent_bytes: u64,
-    /// Sent frames that use SRD. All others are sent plainly.
+    /// Number of sent frames that used SRD. All other frames were sent plainly.
     pub sent_by_srd_frames: u64,
-    /// Frames received from the host.
+    /// Number of frames received from the host.
     pub received_frames: u64,
-    /// Bytes of the received frames, from the IP header of the instance's packet on.
+    /// Number of bytes of the received frames, from the IP header of the instance's packet on.
     pub received_bytes: u64,
-    /// Received frames that used SRD.
+    /// Number of received frames that used SRD.
     pub received_by_srd_frames: u64,
-    /// Seconds since the last frame, or since the start of the session; `None` before both.
+    /// Seconds since the last frame arrived from the host, or since the session began if that is
+    /// later; `None` before either has happened.
     pub heard_s: Option<f64>,
-    /// Seconds since the session ended, or since one is missing; `None` while one is up.
+    /// Seconds since the session with the host ended, or since the card noticed that there is no
+    /// session; `None` while a session is up.
     pub down_s: Option<f64>,
     /// Whether the host has not answered for five seconds or more.
     pub silent: bool,
-    /// The obstacle to a session with the host, with a remedy, if one is known.
+    /// The obstacle to a session with the host, with a remedy; `None` if no obstacle is known.
     #[serde(default)]
     pub problem: Option<String>,
 }
 
-/// The tables that admit packets: those of the card's own interfaces, the groups in their rules,
-/// and answers about other interfaces.
+/// Sizes of the tables by which the card admits packets, and counters of its queries to the
+/// directory about interfaces of other hosts.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
 pub struct Tables {
-    /// Interfaces of this host.
+    /// Number of interfaces of this host.
     pub interfaces: u64,
-    /// Blocks of addresses whose interface is on this host.
+    /// Number of address blocks of interfaces of this host.
     pub mapped: u64,
-    /// Blocks of addresses of groups in the rules of this host.
+    /// Number of address blocks in the groups that rules of this host name.
     pub members: u64,
-    /// Cached answers about interfaces of other hosts.
+    /// Number of cached answers about interfaces of other hosts.
     pub answers: u64,
     /// Approximate size of all tables in bytes.
     pub bytes: u64,
-    /// Queries that were sent.
+    /// Number of queries that were sent to the directory.
     pub asked: u64,
-    /// Queries that were answered.
+    /// Number of queries that were answered.
     pub answered: u64,
-    /// Queries without an answer, because this host holds the maximum number of answers.
+    /// Number of queries without an answer, because this host holds the maximum number of answers.
     pub refused: u64,
-    /// Queries that were not sent, because too many were under way.
+    /// Number of queries that were not sent, because too many were under way.
     pub not_asked: u64,
 }
 
@@ -296,21 +306,22 @@ pub struct Instance {
     pub id: String,
     /// The type of the instance.
     pub instance_type: String,
-    /// The network namespace, unless the instance is a virtual machine or a DPDK program.
+    /// The network namespace; `None` if the interfaces are vhost-user sockets, of a virtual machine
+    /// or a DPDK program.
     pub namespace: Option<NamespaceName>,
     /// The interfaces, the primary one first.
     pub interfaces: Vec<Interface>,
-    /// Tracked connections.
+    /// Number of tracked connections.
     pub tracked: u32,
-    /// Flows that are stored without being tracked.
+    /// Number of flows that are stored without being tracked.
     pub untracked: u32,
-    /// Credits left, in bits, to the guest and from it.
+    /// Remaining bandwidth credits in bits: for packets to the guest, and for packets from it.
     pub credits_bits: [u64; 2],
     /// Peak and baseline bandwidth of each direction, bits per second.
     pub bandwidth_bps: [u64; 2],
-    /// Packets a second.
+    /// Packets per second that the instance type allows, both directions together.
     pub packets_per_second: u64,
-    /// Fragments that the limit of an interface has dropped. They are part of
+    /// Number of fragments that the limit of an interface has dropped. They are included in
     /// `pps_allowance_exceeded`.
     #[serde(default)]
     pub fragments_dropped: u64,
@@ -325,36 +336,36 @@ pub struct Interface {
     pub id: String,
     /// The device of the interface in the instance.
     pub device: String,
-    /// The hardware address, which guests on Ethernet have to use.
+    /// The MAC address, which guests at vhost-user sockets have to use.
     pub mac: String,
     /// The addresses of the interface.
     pub addresses: Vec<String>,
-    /// The counters, in the order of `ethtool -S`: allowances first, then packets.
+    /// The counters by name, in the order of `ethtool -S`: allowances first, then packets.
     pub counters: Vec<(String, u64)>,
-    /// Dropped packets, by cause.
+    /// Numbers of dropped packets, by cause.
     pub drops: BTreeMap<String, u64>,
-    /// The socket, if the interface has no device in a namespace.
+    /// The vhost-user socket; `None` if the interface has a device in a namespace.
     pub vhost_user: Option<VhostUser>,
     /// Reason why the device is missing; `None` if it exists.
     #[serde(default)]
     pub gone: Option<String>,
 }
 
-/// An interface of a virtual machine or a DPDK program.
+/// The vhost-user socket of an interface, for a virtual machine or a DPDK program.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct VhostUser {
-    /// The path to which front ends connect.
+    /// The path of the socket.
     pub path: String,
     /// Whether a front end is connected.
     pub connected: bool,
-    /// Whether the driver of the front end takes frames.
+    /// Whether the driver of the front end has started its rings, so that it takes frames.
     pub running: bool,
-    /// Pairs of rings that the driver uses.
+    /// Number of pairs of rings that the driver uses.
     pub pairs: usize,
 }
 
 impl Interface {
-    /// Returns a counter by its name.
+    /// Returns the value of the counter with this name; 0 if there is no such counter.
     pub fn counter(&self, name: &str) -> u64 {
         self.counters.iter().find(|(n, _)| n == name).map_or(0, |(_, value)| *value)
     }

@@ -1,14 +1,15 @@
-//! The name of an instance's network namespace. `ip netns exec` uses it as the name of a file, so a
-//! text from another process is accepted only if it is our prefix and the name of an instance.
+//! The name of an instance's network namespace. `ip netns exec` uses this name as the name of a
+//! file. So a text from another process is accepted only if it consists of the card's prefix and
+//! the name of an instance.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// Prefix of the names of our namespaces.
+/// Prefix of the names of namespaces that the card creates.
 pub(crate) const PREFIX: &str = "srd-i-";
 
-/// The name of a namespace.
+/// The name of an instance's namespace.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct NamespaceName(String);
@@ -27,13 +28,13 @@ impl fmt::Display for NoNamespace {
 impl std::error::Error for NoNamespace {}
 
 impl NamespaceName {
-    /// The namespace name of the instance with this name; `None` if an instance cannot have this
-    /// name.
+    /// Returns the name of the namespace of the instance with this name; `None` if an instance
+    /// cannot have this name.
     pub(crate) fn of_instance(name: &str) -> Option<Self> {
         is_name(name).then(|| Self(format!("{PREFIX}{name}")))
     }
 
-    /// Name of the namespace.
+    /// Returns the name as text.
     pub fn as_str(&self) -> &str {
         &self.0
     }

@@ -1,11 +1,11 @@
-//! Traced packets: their selection, and their events.
+//! Traces of packets: the selection of packets, and their events.
 
 use std::net::IpAddr;
 
 use serde::{Deserialize, Serialize};
 use srd_vpc_file::words::StepRecord;
 
-/// Conditions for traced packets. A packet has to fulfil all given conditions.
+/// Conditions for traced packets. A packet has to fulfil all conditions that are not `None`.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct TraceFilter {
@@ -15,20 +15,21 @@ pub struct TraceFilter {
     pub source: Option<IpAddr>,
     /// The destination address.
     pub destination: Option<IpAddr>,
-    /// One of the two addresses.
+    /// An address that is the source or the destination.
     pub host: Option<IpAddr>,
     /// The source port.
     pub source_port: Option<u16>,
     /// The destination port.
     pub destination_port: Option<u16>,
-    /// One of the two ports.
+    /// A port that is the source port or the destination port.
     pub port: Option<u16>,
 }
 
-/// An event of a packet.
+/// An event of a traced packet, with its time.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct TraceRecord {
-    /// The number of the packet. A packet between two interfaces of this host has a number at each.
+    /// The number of the packet. A packet between two interfaces of this host has one number at the
+    /// sending and another one at the receiving interface.
     pub packet: u32,
     /// Time of the event, in nanoseconds since 1970.
     pub unix_ns: u64,
@@ -37,31 +38,33 @@ pub struct TraceRecord {
     pub event: TraceEvent,
 }
 
-/// An event of a packet.
+/// An event of a traced packet.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(tag = "event", rename_all = "kebab-case")]
 pub enum TraceEvent {
-    /// The card has read it: the first event of each packet.
+    /// The card has read the packet. This is the first event of each packet.
     Arrived(TraceArrived),
-    /// Groups, lists and routes were applied. If they refuse the packet, this is the last event.
+    /// The security groups, access control lists and routes were applied. If they refuse the
+    /// packet, this is the last event.
     Judged(TraceJudged),
-    /// A limit holds the packet up.
+    /// A limit delays the packet.
     Waits {
-        /// The limit; `None` if the packet waits behind other packets of the same limit.
+        /// The limit that delays the packet; `None` if the packet waits behind other packets of the
+        /// same limit.
         limit: Option<TraceLimit>,
     },
-    /// The packet is held for another reason than a limit.
+    /// The packet waits for another reason than a limit.
     Held {
         /// The reason.
         why: String,
     },
     /// A limit has dropped the packet. This is the last event.
     OverLimit {
-        /// The limit.
+        /// The limit that has dropped the packet.
         limit: TraceLimit,
     },
-    /// The rules changed while the packet waited, and refuse it now; or it is too large for its
-    /// route. This is the last event.
+    /// The packet was dropped after it had waited, because the rules have changed, or because it is
+    /// too large for its path. This is the last event.
     Dropped(TraceRefusal),
     /// The packet has passed. This is the last event.
     Gone {
@@ -84,7 +87,7 @@ impl TraceEvent {
 /// A packet at its arrival.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct TraceArrived {
-    /// The instance of the packet.
+    /// The instance that sends or receives the packet.
     pub instance: String,
     /// The device in the instance.
     pub device: String,
@@ -94,7 +97,7 @@ pub struct TraceArrived {
     pub source: IpAddr,
     /// The destination address.
     pub destination: IpAddr,
-    /// tcp, udp, icmp, icmpv6, or a number.
+    /// The transport protocol: tcp, udp, icmp, icmpv6, or a number.
     pub protocol: String,
     /// The ports, or type and code of ICMP; `None` for other protocols, and for fragments without
     /// ports.
@@ -103,7 +106,7 @@ pub struct TraceArrived {
     pub is_fragment: bool,
     /// Size in bytes, from the IP header on. A super-packet has the size of all its packets.
     pub bytes: u32,
-    /// Packets that this one represents.
+    /// Number of packets that a super-packet represents; otherwise 1.
     pub packets: u32,
     /// The state of the flow before the packet; `None` if the flow was new to the card.
     pub flow: Option<TraceFlow>,
@@ -112,7 +115,7 @@ pub struct TraceArrived {
     pub head: String,
 }
 
-/// The state of a flow.
+/// The state of a traced packet's flow.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct TraceFlow {
     /// The state of the connection: opening, established, closing, closed, single or stream.
@@ -123,14 +126,14 @@ pub struct TraceFlow {
     pub local_first: bool,
 }
 
-/// Result of groups, lists and routes.
+/// Result of the security groups, access control lists and routes for a traced packet.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct TraceJudged {
     /// Whether the rules were applied; otherwise the verdict was stored with the flow.
     pub by_rules: bool,
     /// The next hop; `None` if the packet is refused.
     pub next: Option<TraceHop>,
-    /// The reason of a refusal.
+    /// The reason why the packet is refused; `None` if it is not refused.
     pub refusal: Option<TraceRefusal>,
     /// Decision of each table, if the rules were applied or refuse the packet.
     pub steps: Vec<StepRecord>,
@@ -138,7 +141,7 @@ pub struct TraceJudged {
     pub flow: Option<TraceFlow>,
 }
 
-/// Reason why a packet is dropped.
+/// Reason why a traced packet is dropped, and the remedy.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct TraceRefusal {
     /// The name of the cause in `srd card status`.
@@ -149,16 +152,16 @@ pub struct TraceRefusal {
     pub remedy: String,
 }
 
-/// A limit of an instance or an interface.
+/// A limit that has delayed or dropped a traced packet.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct TraceLimit {
-    /// The limited quantity.
+    /// The limited quantity, such as the bandwidth of the instance.
     pub what: String,
     /// The counter of `ethtool -S` that has counted the packet.
     pub counter: String,
 }
 
-/// The next hop of a packet.
+/// The next hop of a traced packet.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "kebab-case")]
 pub enum TraceHop {
@@ -166,20 +169,20 @@ pub enum TraceHop {
     Guest,
     /// An interface of this host.
     Interface {
-        /// The instance.
+        /// The name of the instance.
         instance: String,
         /// The device in the instance.
         device: String,
     },
     /// An interface of another host.
     Host {
-        /// The host.
+        /// The name of the host.
         host: String,
-        /// The interface.
+        /// The name of the interface.
         interface: String,
         /// Whether the packet uses SRD.
         express: bool,
-        /// The reason why the packet is sent plainly.
+        /// The reason why the packet does not use SRD; `None` if it uses SRD.
         #[serde(default)]
         plainly: Option<String>,
         /// Whether the packet waits on this host, because there is no session with the other host
@@ -189,7 +192,7 @@ pub enum TraceHop {
     },
     /// A gateway.
     Gateway {
-        /// The gateway.
+        /// The kind, name and identifier of the gateway.
         gateway: String,
         /// The host that is the edge of the gateway.
         host: String,
@@ -199,7 +202,7 @@ pub enum TraceHop {
     },
     /// A NAT gateway that leads to an interface.
     Nat {
-        /// The gateway.
+        /// The kind, name and identifier of the gateway.
         gateway: String,
         /// The interface; `None` if the packet is an answer, which returns to the origin of its
         /// connection.
@@ -207,13 +210,13 @@ pub enum TraceHop {
     },
     /// A service of the network itself.
     Service {
-        /// The service.
+        /// The name of the service.
         service: String,
     },
 }
 
 impl TraceHop {
-    /// Notes that the packet waits on this host for a session with the other one.
+    /// Records that the packet waits on this host, because there is no session with the other host.
     pub(crate) fn wait_for_session(&mut self) {
         if let Self::Host { waits, .. } | Self::Gateway { waits, .. } = self {
             *waits = true;

@@ -1,4 +1,4 @@
-//! Traced packets: tracing for users.
+//! Traces of packets as text, for `srd card trace` and `srd card capture`.
 //!
 //! The loop hands over the raw records of the card. The thread of the connection formats them, and
 //! applies the rules again to list the decision of each table ([`words`]).
@@ -21,11 +21,12 @@ pub(crate) struct Noted {
     pub(crate) taken: Taken,
     pub(crate) directory: Arc<Directory>,
     pub(crate) now: Instant,
-    /// Records of packets that left the card for a host without a session with it.
+    /// Indices of the records of packets that were sent to a host while there was no session with
+    /// this host.
     pub(crate) waiting: BTreeSet<usize>,
 }
 
-/// An interface of this host.
+/// An interface of this host, as traces name it.
 pub(crate) struct LocalInterface {
     pub(crate) instance: String,
     pub(crate) device: String,

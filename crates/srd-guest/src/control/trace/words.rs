@@ -1,4 +1,4 @@
-//! The card's records of packets as text.
+//! The card's records of traced packets, as text.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -26,23 +26,25 @@ use crate::control::protocol::{
 };
 use crate::figures::pages::directory::Directory;
 
-/// Formatting state of one trace.
+/// State for the formatting of one trace, between two requests for its records.
 #[derive(Default)]
 pub(crate) struct TraceFormatter {
-    /// The directory that was used last, and the interfaces in it.
+    /// The directory of names that was used last, and its interfaces by port.
     known: Option<(Arc<Directory>, Places)>,
-    /// The packet that has arrived last: its verdict is the next record.
+    /// Number and headers of the packet that has arrived last. The next record contains its
+    /// verdict.
     last: Option<(u32, Arrived)>,
-    /// Packets that are held until the location of an interface is known. Bound: [`HELD_MAX`].
+    /// Headers of packets that wait until the card has the location of an interface, by packet
+    /// number. Bound: [`HELD_MAX`].
     held: BTreeMap<u32, Arrived>,
 }
 
-/// Maximum number of held packets whose headers are stored. Without a header the steps of the rules
-/// are not shown.
+/// Maximum number of waiting packets whose headers are stored. For a packet without stored headers,
+/// the trace does not show the decisions of the tables.
 const HELD_MAX: usize = 4096;
 
 impl TraceFormatter {
-    /// Formats records for the client.
+    /// Formats new records of a trace for the client.
     pub(crate) fn say(&mut self, noted: Noted) -> Answer {
         let Noted { taken, directory, now, waiting } = noted;
         let known = self.known.take().filter(|(of, _)| Arc::ptr_eq(of, &directory));
@@ -270,7 +272,7 @@ fn refusal(cause: Cause) -> TraceRefusal {
     TraceRefusal { cause, why: why.to_owned(), remedy: remedy.to_owned() }
 }
 
-/// Reason why a NAT gateway has not translated a packet.
+/// Returns the reason why a NAT gateway has not translated a packet, and the remedy.
 fn by_nat(error: NatError) -> (&'static str, &'static str) {
     match error {
         NatError::Protocol => (
@@ -296,10 +298,10 @@ fn by_nat(error: NatError) -> (&'static str, &'static str) {
     }
 }
 
-/// Returns the decision of each table that concerns a packet here. For a packet that an interface
-/// sends, these are all tables except the receiver's groups; for a packet from another interface,
-/// only the receiver's groups. `None` if the result differs from the card's verdict, because the
-/// rules have changed since.
+/// Returns the decision of each table that this host has evaluated for a packet. For a packet that
+/// an interface of this host sends, these are all tables except the receiver's groups. For a packet
+/// from another interface, these are the receiver's groups only. Returns `None` if the decisions do
+/// not agree with the card's verdict, because the rules have changed since.
 fn steps(
     file: &VpcFile,
     places: &Places,
@@ -333,8 +335,8 @@ fn steps(
         Step::Established { eni: of } => origin != Origin::Eni(*of),
         _ => false,
     };
-    // The first packet determines whether a flow is tracked: the rules of an answer have no
-    // influence.
+    // The first packet of a flow determines whether the flow is tracked. The rules that apply to an
+    // answer have no influence.
     let is_first = |flow: &FlowSeen| flow.local_first == (arrived.direction == Direction::Egress);
     if arrived.flow.is_some_and(|flow| !flow.tracked && !is_first(&flow)) {
         for step in &mut judgement.steps {
@@ -352,7 +354,8 @@ fn steps(
     agrees.then(|| words::lines(file, &judgement))
 }
 
-/// Returns the origin of a packet for an interface, and its form at the origin.
+/// Returns the origin of a packet that arrives for an interface, and the packet with the addresses
+/// that it has at the origin.
 fn from_where(world: &World, eni: EniId, packet: Packet) -> (Origin, Packet) {
     let vpc = |eni: EniId| {
         let subnet = world.enis.get(&eni).map(|eni| eni.subnet);
@@ -454,8 +457,9 @@ instance = "app"
         lines.into_iter().map(|line| line.says).find(|says| says.contains("tracked")).expect("rule")
     }
 
-    /// The groups of a web server admit HTTPS in and everything out. Its connection is not tracked,
-    /// and neither is its answer, although a connection that began with that packet would be.
+    /// The groups of a web server allow incoming HTTPS and all outgoing packets. So a connection to
+    /// the server is not tracked. The trace has to show its answers as untracked as well, although
+    /// a connection that begins with such a packet would be tracked.
     #[test]
     fn regression_the_answer_of_a_connection_is_tracked_as_its_first_packet_is() {
         let first = tracked_words(None, Direction::Ingress);

@@ -1,4 +1,4 @@
-//! Names of files, in the format of EC2.
+//! Files of flow logs, with names in the format of EC2.
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
@@ -13,8 +13,8 @@ use crate::helper::Helper;
 /// Maximum number of files of one log that begin in one minute.
 const FILES_MAX: u32 = 10_000;
 
-/// Makes a new file of a log in its directory, which is made if it is missing. No file is
-/// overwritten.
+/// Creates a new file of a flow log in a directory, which is created if it is missing. No existing
+/// file is overwritten.
 pub(crate) fn create(directory: &Path, stem: &str, ending: &str) -> io::Result<(File, PathBuf)> {
     fs::create_dir_all(directory)?;
     for number in 0..FILES_MAX {
@@ -32,11 +32,11 @@ pub(crate) fn create(directory: &Path, stem: &str, ending: &str) -> io::Result<(
     Err(io::Error::new(io::ErrorKind::AlreadyExists, "too many files of this minute"))
 }
 
-/// Method to open files: by a helper, or in this process.
+/// Opens files of flow logs through the helper, or in this process (`None`, in tests).
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Files(Option<Helper>);
 
-/// A file and its name.
+/// An open file of a flow log, and its name.
 #[derive(Debug)]
 pub(crate) struct Opened {
     pub(crate) file: File,
@@ -49,7 +49,7 @@ impl Files {
         Self(Some(helper))
     }
 
-    /// Makes a new file of a log.
+    /// Creates a new file of a flow log.
     pub(crate) fn create(
         &self,
         directory: &str,
@@ -68,7 +68,8 @@ impl Files {
         Ok(Opened { file, directory: directory.to_owned(), name })
     }
 
-    /// Completes a file, which then loses its last ending; or removes it.
+    /// Completes a file, which removes the ending `.part` from its name. If `is_whole` is false,
+    /// the file is removed.
     pub(crate) fn end(&self, directory: &str, name: String, is_whole: bool) -> io::Result<()> {
         if let Some(helper) = &self.0 {
             return helper.log_ended(directory, name, is_whole);
@@ -96,7 +97,8 @@ impl Opened {
     }
 }
 
-/// Returns a name like `ACCOUNT_vpcflowlogs_REGION_fl-0123_20261123T1745Z`.
+/// Returns the beginning of a file's name, for example
+/// `ACCOUNT_vpcflowlogs_REGION_fl-0123_20261123T1745Z`.
 fn stem(facts: &InterfaceAttributes, log: FlowLogId, at: SystemTime) -> String {
     let unix = at.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs();
     let (days, seconds) = (unix / 86_400, unix % 86_400);

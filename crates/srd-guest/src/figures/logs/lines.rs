@@ -18,10 +18,10 @@ use super::{Active, END_WAIT_MAX, Logs, Plan};
 /// Maximum number of threads that write flow logs.
 pub(crate) const LINES_MAX: usize = 64;
 
-/// The flow logs of a service.
+/// The flow logs of a card.
 #[derive(Debug)]
 pub(crate) struct FlowLogs {
-    /// The plan of all logs.
+    /// The assignment of interfaces to logs, for all logs.
     pub(crate) plan: Arc<Plan>,
     lines: Vec<Logs>,
     /// Index of the thread that writes a log.
@@ -31,7 +31,8 @@ pub(crate) struct FlowLogs {
 }
 
 impl FlowLogs {
-    /// Starts without logs. `unix_ns_at_zero`: see [`Logs::start`].
+    /// Creates the flow logs of a card that has no logs yet. `unix_ns_at_zero`: see
+    /// [`Logs::start`].
     pub(crate) fn new(unix_ns_at_zero: fn() -> u64, files: Files) -> Self {
         let (plan, lines, places) = (Arc::default(), Vec::new(), BTreeMap::new());
         Self { plan, lines, places, unix_ns_at_zero, files }
@@ -40,7 +41,8 @@ impl FlowLogs {
     /// Takes another plan. Each thread gets the part about its own logs.
     ///
     /// # Errors
-    /// A thread could not be started. Logs that have a thread get the plan.
+    /// An error if a thread could not be started. Logs that have a thread get the plan
+    /// nevertheless.
     pub(crate) fn set_plan(&mut self, plan: Plan) -> Result<()> {
         self.plan = Arc::new(plan);
         self.places.retain(|id, _| self.plan.logs.contains_key(id));
@@ -80,7 +82,7 @@ impl FlowLogs {
         Arc::make_mut(&mut self.plan).logs.insert(id, active);
     }
 
-    /// Sends a window to all threads whose logs need it.
+    /// Sends an aggregation window to all threads whose logs cover its interface.
     pub(crate) fn offer(&mut self, logged: LoggedWindow) {
         let key = (logged.eni, logged.length);
         let mut lines = self.lines.iter_mut().filter(|line| line.plan.windows.contains_key(&key));
@@ -95,8 +97,8 @@ impl FlowLogs {
         self.lines.iter_mut().for_each(Logs::send_plan);
     }
 
-    /// Waits for a limited time until all sent windows are written. Returns the number of threads
-    /// that have not ended.
+    /// Ends the threads, and waits for at most [`END_WAIT_MAX`] until they have written all
+    /// windows. Returns the number of threads that have not ended by then.
     pub(crate) fn end(&mut self) -> usize {
         // All threads end at the same time.
         self.lines.iter_mut().for_each(|line| line.queue = None);
@@ -117,7 +119,7 @@ impl FlowLogs {
 }
 
 impl Plan {
-    /// Returns the part about some logs.
+    /// Returns the part of the plan that concerns the logs for which `wanted` returns true.
     fn of_logs(&self, wanted: impl Fn(&FlowLogId) -> bool) -> Self {
         let logs = self.logs.iter().filter(|(id, _)| wanted(id));
         let logs = logs

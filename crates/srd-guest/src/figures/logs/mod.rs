@@ -5,8 +5,9 @@
 //!                         \-> queue           --> thread of another
 //! ```
 //!
-//! The loop never waits for a disk. If more than [`RECORDS_QUEUED_MAX`] flows wait for the thread,
-//! the flows of a window are dropped and counted, and its record has the status SKIPDATA. // F7
+//! The loop never waits for a disk. If more than [`RECORDS_QUEUED_MAX`] flows wait for a thread,
+//! the flows of an aggregation window are dropped and counted, and a record with the status
+//! SKIPDATA is written for the window. // F7
 
 pub(crate) mod files;
 mod lines;
@@ -35,13 +36,13 @@ use files::Files;
 pub(crate) use lines::FlowLogs;
 use writer::Writer;
 
-/// Maximum number of flows that wait for a thread.
+/// Maximum number of flows that wait for a thread that writes files.
 const RECORDS_QUEUED_MAX: u64 = 1 << 18;
-/// Maximum number of windows and plans that wait for a thread.
+/// Maximum number of aggregation windows and plans that wait for a thread that writes files.
 const MESSAGES_MAX: usize = 4096;
-/// Length of windows of Nitro instances in seconds, whatever interval the log has.
+/// Length of aggregation windows of Nitro instances in seconds, whatever interval the log has.
 const NITRO_INTERVAL_S: u16 = 60;
-/// Longest wait at the end for windows that have to be written.
+/// Longest wait, at the end of the card, for aggregation windows that have to be written.
 pub(crate) const END_WAIT_MAX: std::time::Duration = std::time::Duration::from_secs(10);
 
 /// Counters of a log's records.
@@ -49,7 +50,7 @@ pub(crate) const END_WAIT_MAX: std::time::Duration = std::time::Duration::from_s
 pub(crate) struct Counts {
     pub(crate) written: AtomicU64,
     pub(crate) dropped: AtomicU64,
-    /// Error of the last write; `None` after a successful one.
+    /// Error of the last write; `None` if the last write was successful.
     pub(crate) failure: Mutex<Option<String>>,
 }
 
@@ -74,14 +75,14 @@ impl Counts {
     }
 }
 
-/// A log and its counters.
+/// A flow log and its counters.
 #[derive(Clone, Debug)]
 pub(crate) struct Active {
     pub(crate) log: FlowLog,
     pub(crate) counts: Arc<Counts>,
 }
 
-/// Assignment of the windows of interfaces to logs.
+/// Assignment of the aggregation windows of interfaces to flow logs.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Plan {
     pub(crate) logs: BTreeMap<FlowLogId, Active>,
@@ -147,27 +148,27 @@ fn facts(
         region: world.region.clone().unwrap_or_default(),
         zone: subnet.zone.clone(),
         addresses: [eni.ipv4.first().map(|address| IpAddr::V4(*address)), first_v6],
-        // The wall clock at the time of writing replaces this.
+        // The thread that writes the record replaces this value, by the wall clock at that time.
         unix_ns: 0,
         is_nitro: kind.is_none_or(|kind| kind.hypervisor != Hypervisor::Xen),
     };
     Some((facts, eni.subnet, subnet.vpc))
 }
 
-/// A message to the thread.
+/// A message to a thread that writes files.
 pub(crate) enum Message {
     Plan(Box<Plan>),
     Window(Box<LoggedWindow>),
 }
 
-/// The logs of one thread, and the queue to that thread.
+/// The flow logs of one thread, and the queue to that thread.
 #[derive(Debug)]
 pub(crate) struct Logs {
     pub(crate) plan: Plan,
     /// Whether the plan still has to be sent to the thread.
     pub(crate) owes_plan: bool,
     pub(crate) queue: Option<SyncSender<Message>>,
-    /// Flows that wait for the thread.
+    /// Number of flows that wait for the thread.
     queued: Arc<AtomicU64>,
     /// Packets of dropped windows. The next window of the interface counts them as skipped.
     owed: BTreeMap<(EniId, Duration), u64>,
@@ -175,8 +176,8 @@ pub(crate) struct Logs {
 }
 
 impl Logs {
-    /// Starts the thread. `unix_ns_at_zero` returns the Unix time in nanoseconds at which the clock
-    /// of packets was zero, by the current wall clock.
+    /// Starts a thread that writes files. `unix_ns_at_zero` returns the Unix time in nanoseconds at
+    /// which the clock of packets was zero, by the current wall clock.
     pub(crate) fn start(unix_ns_at_zero: fn() -> u64, files: Files) -> Result<Self> {
         let (queue, messages) = sync_channel(MESSAGES_MAX);
         // Nothing is ever sent: the channel closes when the thread ends.
@@ -192,7 +193,8 @@ impl Logs {
         Ok(Self { plan, owes_plan: false, queue: Some(queue), queued, owed, ended })
     }
 
-    /// Sends a window to the thread, if the queue has space.
+    /// Sends an aggregation window to the thread. If the queue has no space, its records are
+    /// dropped and counted.
     pub(crate) fn offer(&mut self, mut logged: LoggedWindow) {
         let owed = self.owed.remove(&(logged.eni, logged.length)).unwrap_or_default();
         let skipped = &mut logged.window.skipped_packets;
@@ -212,8 +214,8 @@ impl Logs {
         }
     }
 
-    /// Sends the plan to the thread, unless it has been sent. While the disk hangs the queue of the
-    /// thread may be full, so this is called repeatedly until it succeeds.
+    /// Sends the plan to the thread, unless it was sent already. The queue may be full while the
+    /// disk hangs, so this function is called repeatedly until it succeeds.
     pub(crate) fn send_plan(&mut self) {
         if self.owes_plan {
             self.owes_plan = !self.send(Message::Plan(Box::new(self.plan.clone())));
@@ -232,7 +234,7 @@ impl Logs {
     }
 }
 
-/// Returns the logs of a plan for the protocol.
+/// Returns the flow logs of a plan for `srd card logs`.
 pub(crate) fn report(plan: &Plan) -> Vec<protocol::FlowLog> {
     let of = |id: &FlowLogId| {
         let windows = plan.windows.iter();
@@ -257,7 +259,7 @@ pub(crate) fn report(plan: &Plan) -> Vec<protocol::FlowLog> {
     logs.collect()
 }
 
-/// Returns the number of records that a log writes for a window.
+/// Returns the number of records that a flow log contains for an aggregation window.
 fn records_of(facts: &InterfaceAttributes, window: &Window, log: &FlowLog) -> u64 {
     srd_card::observe::records(facts, window, log.traffic).count() as u64
 }

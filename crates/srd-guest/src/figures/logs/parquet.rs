@@ -1,5 +1,5 @@
-//! Files of Apache Parquet. A file is readable only when it has its footer. So it is written at
-//! once, and has another name until then.
+//! Files of Apache Parquet. A file is readable only when it has its footer. So all rows are written
+//! together, and the file has another name until it is complete.
 //!
 //! Columns have the names of EC2's files, with underscores for hyphens. A missing value is null.
 
@@ -19,7 +19,7 @@ use srd_vpc::object::{FieldType, LogField};
 /// Maximum number of rows in a file.
 pub(crate) const ROWS_MAX: usize = 65_536;
 
-/// Values of a field. Rows without a value have no entry.
+/// The values of one field. A row without a value of the field has no entry.
 #[derive(Debug)]
 enum Column {
     Text(Vec<ByteArray>),
@@ -31,7 +31,7 @@ enum Column {
 #[derive(Debug)]
 pub(crate) struct Rows {
     fields: Vec<LogField>,
-    /// Values of each field, and for each row whether it has a value.
+    /// For each field its values, and for each row whether it has a value (1 or 0).
     columns: Vec<(Column, Vec<i16>)>,
     count: usize,
 }

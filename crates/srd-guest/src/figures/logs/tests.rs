@@ -1,4 +1,4 @@
-//! Files of flow logs, from windows to readers.
+//! Tests of flow logs: from aggregation windows to files, and to programs that read them.
 
 use std::fs;
 use std::io::Read;
@@ -15,7 +15,7 @@ use std::sync::mpsc::RecvTimeoutError;
 
 const MINUTE: Duration = Duration::from_secs(60);
 const ENI: EniId = EniId(7);
-/// Longest time for any step of these tests.
+/// Longest time for a step of a test.
 const LONG: std::time::Duration = std::time::Duration::from_secs(60);
 
 fn log(directory: &Path, format: LogFormat, fields: &[LogField]) -> FlowLog {
@@ -48,10 +48,10 @@ fn plan(log: FlowLog) -> Plan {
     }
 }
 
-/// Unix time in nanoseconds at which the clock of packets was zero.
+/// Returns the Unix time in nanoseconds at which the clock of packets was zero.
 const NOON: fn() -> u64 = || 1_418_530_010_000_000_000;
 
-/// A window with `flows` flows, the first of which is refused.
+/// Returns an aggregation window with `flows` flows, the first of which is refused.
 fn window(flows: u16) -> LoggedWindow {
     let mut log = Aggregator::new(Instant::ZERO, MINUTE, Secret::known(1));
     for n in 0..flows {
@@ -75,7 +75,7 @@ fn end(mut logs: Logs) {
     assert_eq!(logs.ended.recv_timeout(LONG), Err(RecvTimeoutError::Disconnected));
 }
 
-/// Writes these windows, and returns the counters of the log.
+/// Writes windows with these numbers of flows, and returns the counters of the log.
 fn write(plan: Plan, windows: &[u16]) -> (u64, u64, Option<String>) {
     let mut logs = Logs::start(NOON, Files::default()).unwrap();
     assert!(logs.send(Message::Plan(Box::new(plan.clone()))));
@@ -221,7 +221,8 @@ fn flows_that_wait_for_a_slow_disk_are_bounded_and_counted() {
     assert_eq!(logged.window.skipped_packets, 20);
 }
 
-/// Returns a Python with duckdb: that of the target directory, as CI makes it, or the system's.
+/// Returns the path of a Python interpreter with duckdb: that of the target directory, which CI
+/// creates, or that of the system.
 fn python() -> Option<PathBuf> {
     let target = std::env::current_exe().ok()?;
     let own = target.ancestors().nth(3)?.join("python/bin/python3");

@@ -1,8 +1,8 @@
-//! Text files, compressed or not.
+//! Text files of flow logs, with or without compression.
 //!
-//! A file begins with the names of the fields. Each addition consists of complete lines, or with
-//! gzip of a complete member of lines, so that a file can be read at any time. After a failed write
-//! the incomplete part is cut off.
+//! A file begins with the names of the fields. Each addition consists of complete lines, or in a
+//! compressed file of a complete gzip member with lines. So a file can be read at any time. After a
+//! failed write the incomplete part is cut off.
 
 use std::fs::File;
 use std::io::{self, Seek, SeekFrom, Write};
@@ -13,11 +13,11 @@ use flate2::write::GzEncoder;
 /// Size in bytes at which a file ends, as on EC2.
 pub(crate) const FILE_BYTES_MAX: u64 = 75_000_000;
 
-/// A file to which lines are appended.
+/// A text file of a flow log, to which lines are appended.
 #[derive(Debug)]
 pub(crate) struct TextFile {
     file: File,
-    /// Bytes that were written completely.
+    /// Size in bytes of the additions that were written completely.
     bytes: u64,
     gzip: bool,
 }

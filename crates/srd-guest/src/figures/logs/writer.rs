@@ -1,4 +1,4 @@
-//! The thread that writes windows to files.
+//! The thread that writes aggregation windows of flow logs to files.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -17,17 +17,17 @@ use super::parquet::Rows;
 use super::text::TextFile;
 use super::{Active, Message, Plan, records_of};
 
-/// Longest time for which a file gets records, as on EC2.
+/// Longest time for which records are added to a file, as on EC2.
 const FILE_TIME: Duration = Duration::from_secs(300);
 
-/// The open file of a log, or its rows.
+/// The open text file of a log, or the rows for its next Parquet file.
 #[derive(Debug)]
 enum Open {
     Text(TextFile),
     Parquet(Box<(Rows, InterfaceAttributes)>),
 }
 
-/// Writes the files of all logs of a thread.
+/// Writes the files of all flow logs that belong to a thread.
 #[derive(Debug)]
 pub(crate) struct Writer {
     plan: Plan,
@@ -42,7 +42,7 @@ impl Writer {
         Self { plan: Plan::default(), open: BTreeMap::new(), queued, unix_ns_at_zero, files }
     }
 
-    /// Works until the channel is closed.
+    /// Writes the windows that arrive until the channel is closed, then completes all files.
     pub(crate) fn run(mut self, messages: &Receiver<Message>) {
         loop {
             let next = self.open.values().map(|(since, _)| *since + FILE_TIME).min();
@@ -127,7 +127,7 @@ impl Writer {
                 place.insert((Instant::now(), Open::Text(TextFile::new(opened.file, gzip))))
             }
         };
-        // A log that changes its format is closed before, when the plan arrives.
+        // If a log changes its format, its file was closed when the plan arrived.
         let Open::Text(file) = open else { return Ok(()) };
         let mut lines = String::new();
         if file.is_empty() {

@@ -7,10 +7,11 @@ use super::*;
 
 /// Budget of the page's virtual time in milliseconds. This time passes as fast as answers arrive.
 const TIME: &str = "--virtual-time-budget=30000";
-/// Packets that are held up in a second.
+/// Number of packets that a limit delays in each second.
 const HELD: u64 = 812;
 
-/// Status with growing counters of one instance; all other counters stay constant.
+/// Returns a status in which counters of one instance grow with `second`, and all other counters
+/// stay constant.
 fn status(second: u64) -> Value {
     let interface = |held: u64, bytes: u64| {
         json!({
@@ -26,7 +27,7 @@ fn status(second: u64) -> Value {
             "bandwidth_bps": [125_000_000, 7_810_000], "packets_per_second": 10_000,
         })
     };
-    // The rate changes, and no packet is held up at first.
+    // The rate changes, and at first no packet is delayed.
     let bytes = second * 900_000 + second * second % 7 * 100_000;
     let held = second.saturating_sub(8) * HELD;
     json!({

@@ -55,7 +55,7 @@ const COUNTERS: [(&str, &str); 22] = [
     ("rx_overruns", "Packets to the guest dropped because a receive ring was full."),
 ];
 
-/// Counters of each queue, `queue_N_` before the name.
+/// Each counter of a queue, and its meaning. The prefix `queue_N_` precedes the name.
 const QUEUE_COUNTERS: [(&str, &str); 4] = [
     ("tx_cnt", "Packets from the guest on this queue."),
     ("tx_bytes", "Bytes from the guest on this queue."),
@@ -63,7 +63,7 @@ const QUEUE_COUNTERS: [(&str, &str); 4] = [
     ("rx_bytes", "Bytes to the guest on this queue."),
 ];
 
-/// Meaning of a counter. A counter without an entry is described by its name.
+/// Returns the meaning of a counter. For a counter without an entry, this is its name.
 pub(super) fn meaning(counter: &str) -> &str {
     let of_queue = counter.strip_prefix("queue_").and_then(|rest| rest.split_once('_'));
     let (name, all) = match of_queue {

@@ -1,4 +1,4 @@
-//! A status as OpenMetrics text.
+//! The status of the card as OpenMetrics text.
 //!
 //! The counters of `ethtool -S` have the names and the type (unknown) of exporters on EC2:
 //! `node_ethtool_bw_in_allowance_exceeded{guest="web",device="ens5"}`. So dashboards and alerts for
@@ -20,12 +20,12 @@ use crate::control::protocol::{FlowLog, Instance, Interface, PeerHost, Status};
 
 /// Media type of the text.
 pub(super) const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
-/// Counters that each packet changes. All others are those of the driver, or additional ones of
-/// ours.
+/// Counters that count every packet or byte. All other counters are those of EC2's driver, or
+/// additional ones of this project.
 const PACKET_COUNTERS: [&str; 5] =
     ["tx_packets", "tx_bytes", "rx_packets", "rx_bytes", "judged_packets"];
 
-/// Writes a status as text.
+/// Returns a status and the flow logs as OpenMetrics text.
 pub(super) fn write(status: &Status, logs: &[FlowLog]) -> Result<String, fmt::Error> {
     let mut registry = Registry::default();
     let figures = Arc::new((status.clone(), logs.to_vec()));
@@ -132,11 +132,11 @@ fn drops(status: &Status, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
     Ok(())
 }
 
-/// A figure of each instance.
+/// A metric with values of each instance.
 struct InstanceFamily {
     name: &'static str,
     help: &'static str,
-    /// Values of an instance; one for each direction if there are two.
+    /// Returns the value of an instance, or one value for each direction.
     value: fn(&Instance) -> Values,
 }
 
@@ -217,10 +217,10 @@ fn flow_logs(logs: &[FlowLog], encoder: &mut DescriptorEncoder<'_>) -> fmt::Resu
     Ok(())
 }
 
-/// A counter of another host.
+/// Returns a counter of another host.
 type HostCount = fn(&PeerHost) -> u64;
 
-/// A figure of another host, which may be missing.
+/// Returns a figure of another host; `None` if there is no value.
 type HostFigure = fn(&PeerHost) -> Option<f64>;
 
 fn hosts(status: &Status, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {

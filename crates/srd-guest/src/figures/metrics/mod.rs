@@ -6,9 +6,9 @@
 //! | `/status.json` | [`Status`], and the flow logs; `?instance=NAME` adds flows of that instance |
 //! | `/metrics` | OpenMetrics text |
 //!
-//! `srd_http` decides which readers get an answer. Whatever their number, figures are collected at
-//! most once in [`PAUSE`], on the reader's thread. So they are at most that old, unless
-//! [`Status::stale_s`] has a larger age.
+//! `srd_http` decides which readers get an answer. Whatever the number of readers, figures are
+//! collected at most once in [`PAUSE`], on the thread of a reader. So figures are not older than
+//! [`PAUSE`], unless [`Status::stale_s`] contains a larger age.
 //!
 //! | module | content |
 //! |---|---|
@@ -35,7 +35,7 @@ use crate::control::protocol::{Flow, FlowLog, Status};
 use crate::control::views;
 use crate::state::Metrics;
 
-/// The page. Styles and functions of all pages are in `srd_http`.
+/// Text of the page at `/`. Styles and functions that all pages share are in `srd_http`.
 const PAGE: &str = include_str!("page.html");
 /// Minimum time between two collections of figures. Meanwhile readers share the last figures.
 const PAUSE: Duration = Duration::from_millis(250);
@@ -52,9 +52,10 @@ struct Figures {
 /// Collects figures at a limited rate.
 struct Asking {
     orders: Orders,
-    /// The last figures. Locked during a collection, while other readers wait.
+    /// The last figures, with the time of their collection. The lock is held during a collection,
+    /// while other readers wait.
     last: Mutex<Option<(Instant, Arc<Figures>)>>,
-    /// The last flows of an instance. Locked during a collection.
+    /// The last flows of an instance. The lock is held during a collection.
     flows: Mutex<Option<FlowsOf>>,
 }
 
@@ -128,7 +129,8 @@ impl Asking {
             if last.at.elapsed() <= PAUSE && last.instance == instance {
                 return Ok(Arc::clone(&last.flows));
             }
-            // Alternating requests for several instances wait at least a tenth of the pause.
+            // Flows of different instances are collected at intervals of at least a tenth of
+            // [`PAUSE`].
             std::thread::sleep((PAUSE / 10).saturating_sub(last.at.elapsed()));
         }
         // The instance may be gone by now.

@@ -1,4 +1,4 @@
-//! A status with one of everything, from which the reference of all metrics is made.
+//! A status with one object of each kind, from which the reference of all metrics is generated.
 
 use srd_card::limits::Allowances;
 use srd_card::vpc::{Cause, PortCounts};
@@ -9,11 +9,11 @@ use crate::figures::pages::read::counters;
 use crate::interfaces::adapter::QueueCounts;
 use crate::interfaces::port::DEVICE_DROPS;
 
-/// Metrics of a card with one instance, one other host and one flow log, as OpenMetrics text: every
-/// family with its meaning, type and labels. Values are zero.
+/// Returns the metrics of a card with one instance, one other host and one flow log, as OpenMetrics
+/// text. The text contains every family with its meaning, type and labels. All values are zero.
 ///
 /// # Panics
-/// Never: a text in memory can be written.
+/// The function never panics, because writing to a text in memory cannot fail.
 pub fn metrics_sample() -> String {
     let written = super::exposition::write(&status(), &[flow_log()]);
     written.expect("a text in memory can be written")

@@ -1,5 +1,5 @@
-//! Names of the objects that rows of pages are about. The packet thread makes the directory once
-//! after a change, when a reader needs it, and replaces it as a whole.
+//! The names of the objects whose figures are on the pages. After a change, the packet thread
+//! creates a new directory when a reader needs it, and replaces the old one as a whole.
 //!
 //! Bound: one entry for each interface and each other host, and the VPC's file, which is shared.
 
@@ -24,20 +24,21 @@ use crate::machine::namespace::Device;
 
 /// Maximum number of causes of losses with separate counters; all other causes share one counter.
 pub(crate) const LOST_MAX: usize = 64;
-/// Name of the shared counter.
+/// Name of the counter that all other causes share.
 pub(crate) const LOST_OTHERWISE: &str = "other causes";
 
-/// All objects that have names.
+/// All objects of a card that have names, and the pages with their figures.
 #[derive(Debug, Default)]
 pub(crate) struct Directory {
     pub(crate) about: About,
     /// Instances, sorted by name.
     pub(crate) instances: Vec<Listed>,
-    /// Hosts, sorted by name.
+    /// The other hosts, sorted by name.
     pub(crate) hosts: Vec<ListedHost>,
     pub(crate) logs: Arc<Plan>,
     vpc: Option<Vpc>,
-    /// All objects, which the first reader that needs them makes from `vpc`.
+    /// All objects of the cloud with their names. The first reader that needs them creates them
+    /// from `vpc`.
     file: OnceLock<VpcFile>,
 }
 
@@ -52,7 +53,7 @@ pub(crate) struct About {
     pub(crate) has_transport: bool,
 }
 
-/// An instance.
+/// An instance in the directory.
 #[derive(Clone, Debug)]
 pub(crate) struct Listed {
     pub(crate) name: String,
@@ -62,26 +63,27 @@ pub(crate) struct Listed {
     pub(crate) interfaces: Vec<ListedInterface>,
 }
 
-/// An interface.
+/// An interface in the directory.
 #[derive(Clone, Debug)]
 pub(crate) struct ListedInterface {
     pub(crate) port: PortId,
     pub(crate) eni: EniId,
     pub(crate) device: Device,
-    /// The socket, if the interface has one.
+    /// Path of the vhost-user socket; `None` if the interface is in a namespace.
     pub(crate) socket: Option<PathBuf>,
     pub(crate) row: Arc<InterfaceRow>,
 }
 
-/// The figures of an interface.
+/// The page with the figures of an interface.
 #[derive(Debug)]
 pub(crate) struct InterfaceRow {
     pub(crate) page: Page,
-    /// Error of the last attempt to make the device, if it is gone.
+    /// Error of the last attempt to create the deleted device of the interface; `None` if no
+    /// attempt has failed.
     pub(crate) failed: Slot<Option<Arc<str>>>,
 }
 
-/// Another host.
+/// Another host in the directory.
 #[derive(Clone, Debug)]
 pub(crate) struct ListedHost {
     pub(crate) name: Arc<str>,
@@ -100,7 +102,7 @@ impl Directory {
         Self { about, instances, hosts, logs, vpc: Some(vpc), file: OnceLock::new() }
     }
 
-    /// All objects of the cloud, by name.
+    /// Returns all objects of the cloud with their names, as from a file.
     pub(crate) fn file(&self) -> Option<&VpcFile> {
         let vpc = self.vpc.as_ref()?;
         Some(self.file.get_or_init(|| vpc.as_file()))
@@ -115,8 +117,8 @@ impl Directory {
     }
 }
 
-/// The names of causes of losses, at the indices of their counters. Only the packet thread adds
-/// names, and no name is ever removed.
+/// The names of the causes for which packets were lost, at the indices of their counters. Only the
+/// packet thread adds names, and no name is ever removed.
 #[derive(Debug)]
 pub(crate) struct LostNames([OnceLock<Cow<'static, str>>; LOST_MAX]);
 
@@ -127,7 +129,8 @@ impl Default for LostNames {
 }
 
 impl LostNames {
-    /// Returns the counters at their indices, followed by the shared counter.
+    /// Returns the counters of lost packets at the indices of their causes, followed by the counter
+    /// that all other causes share.
     pub(crate) fn places(&self, lost: &BTreeMap<Cow<'static, str>, u64>) -> [u64; LOST_MAX + 1] {
         let mut counts = [0; LOST_MAX + 1];
         for (why, packets) in lost {
@@ -138,7 +141,8 @@ impl LostNames {
         counts
     }
 
-    /// Returns the names that exist, with the counters of [`LostNames::places`].
+    /// Returns the names of causes that have occurred, with their counters from
+    /// [`LostNames::places`].
     pub(crate) fn with<'a>(
         &'a self,
         counts: &'a [u64; LOST_MAX + 1],

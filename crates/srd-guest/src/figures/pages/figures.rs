@@ -13,7 +13,7 @@ use crate::control::protocol::Tables;
 use crate::interfaces::adapter::QueueCounts;
 use crate::interfaces::port::DEVICE_DROPS;
 
-/// Data with a fixed number of words.
+/// Data that is written to a page as a fixed number of 64-bit words.
 pub(crate) trait Figures: Sized {
     const WORDS: usize;
     fn put(&self, to: &mut Writer<'_>);
@@ -87,19 +87,20 @@ macro_rules! figures {
     };
 }
 
-/// The figures of an interface. Those of its queues follow them: their number, then each queue.
+/// The figures of an interface. On the page they are followed by the number of its queues, and by
+/// the figures of each queue.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct InterfaceFigures {
     pub(crate) counts: PortCounts,
     pub(crate) allowances: Allowances,
-    /// Connections that the instance may still track.
+    /// Number of further connections that the instance may track.
     pub(crate) available: u64,
     pub(crate) drops: [u64; Cause::COUNT],
     pub(crate) device: DeviceFigures,
     pub(crate) instance: InstanceFigures,
 }
 
-/// The device of an interface.
+/// The figures of the device of an interface.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub(crate) struct DeviceFigures {
     pub(crate) is_kernel: bool,
@@ -107,7 +108,7 @@ pub(crate) struct DeviceFigures {
     pub(crate) is_connected: bool,
     pub(crate) is_running: bool,
     pub(crate) pairs: u64,
-    /// Whether the device was deleted, and is being made again.
+    /// Whether the device was deleted, and is being created again.
     pub(crate) is_gone: bool,
     pub(crate) drops: [u64; DEVICE_DROPS.len()],
 }
@@ -121,10 +122,11 @@ pub(crate) struct InstanceFigures {
     pub(crate) fragments_dropped: u64,
 }
 
-/// The figures of the card. Frames that were lost between hosts follow them, by cause.
+/// The figures of the whole card. On the page they are followed by the numbers of frames that were
+/// lost between hosts, by cause.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Totals {
-    /// Dropped packets that belong to no interface.
+    /// Numbers of dropped packets that belong to no interface, by cause.
     pub(crate) drops: [u64; Cause::COUNT],
     pub(crate) lost: [u64; LOST_MAX + 1],
     pub(crate) tables: Tables,
@@ -210,12 +212,12 @@ figures!(Totals {
     is_edge_gone: bool,
 });
 
-/// Words of an interface with at most `queues_max` queues.
+/// Returns the number of words on the page of an interface with at most `queues_max` queues.
 pub(crate) fn interface_words(queues_max: usize) -> usize {
     InterfaceFigures::WORDS + 1 + queues_max * QueueCounts::WORDS
 }
 
-/// Reads an interface from its page: its figures, and those of its queues.
+/// Reads the figures of an interface and of its queues from the interface's page.
 pub(crate) fn take_interface(
     from: &mut Reader<'_>,
     queues_max: usize,
@@ -225,12 +227,12 @@ pub(crate) fn take_interface(
     (figures, (0..queues).map(|_| QueueCounts::take(from)).collect())
 }
 
-/// Words of [`Totals`] and of the figures after them.
+/// Returns the number of words of [`Totals`] and of the figures that follow them on the page.
 pub(crate) fn totals_words() -> usize {
     Totals::WORDS + lost_between().count()
 }
 
-/// Causes of the loss of frames between hosts, in the order of their counters.
+/// Returns the causes for which frames are lost between hosts, in the order of their counters.
 pub(crate) fn lost_between() -> impl Iterator<Item = &'static str> {
     Counters::default().drops().map(|(why, _)| why)
 }
@@ -240,8 +242,8 @@ mod tests {
     use super::*;
     use srd_net::page::Page;
 
-    /// Writes words that alternate between 0 and 1, takes figures from them, and writes these to
-    /// another page.
+    /// Checks that figures are read as they were written: reads figures from words that alternate
+    /// between 0 and 1, and writes the figures to another page.
     #[track_caller]
     fn come_back<T: Figures>() {
         let (page, again) = (Page::new(T::WORDS), Page::new(T::WORDS + 1));

@@ -7,10 +7,10 @@
 //!          Status, OpenMetrics, JSON                  other host, and of the card
 //! ```
 //!
-//! Whatever the number of readers, one sweep over all rows serves all that requested figures before
-//! it began. The packet thread takes no lock that a reader may hold: it stores texts (the
-//! [`directory`]) by [`Slot::try_put`], and tries again in the next turn if that fails. Without
-//! readers it writes nothing.
+//! Whatever the number of readers, one sweep over all rows serves all readers that requested
+//! figures before it began. The packet thread takes no lock that a reader may hold: it stores texts
+//! (the [`directory`]) by [`Slot::try_put`], and tries again in the next turn if that fails.
+//! Without readers it writes nothing.
 //!
 //! A reader gets figures that are newer than its request. If the packet thread does not write them
 //! within [`WRITTEN_WITHIN`], the reader gets the last ones, with their age.
@@ -41,13 +41,13 @@ use srd_proto::time::Instant;
 
 use self::directory::{Directory, LostNames};
 
-/// Longest wait for new figures; after that a reader gets older ones. A client waits a second
-/// longer.
+/// Longest wait of a reader for new figures. After this time it gets older figures. A client waits
+/// a second longer for its answer.
 pub(crate) const WRITTEN_WITHIN: Duration = Duration::from_secs(4);
-/// Longest pause between two checks of a waiting reader: a wake-up may be lost.
+/// Longest pause between two checks of a waiting reader, because a wake-up may be lost.
 const LOOK_EVERY: Duration = Duration::from_millis(5);
 
-/// A value that one thread replaces without waiting.
+/// A value that one thread replaces without waiting for the readers.
 #[derive(Debug, Default)]
 pub(crate) struct Slot<T>(Mutex<T>);
 
@@ -77,19 +77,20 @@ pub(crate) struct Pages {
     /// Figures of the card as a whole.
     pub(crate) totals: Page,
     pub(crate) lost_names: LostNames,
-    /// Error of the last attempt to make the device of the internet's side.
+    /// Error of the last attempt to create the deleted device of the internet's side; `None` if no
+    /// attempt has failed.
     pub(crate) edge_failed: Slot<Option<Arc<str>>>,
-    /// Number of the latest requested sweep.
+    /// Number of the last sweep that a reader has requested.
     wanted: AtomicU64,
-    /// Number of the sweep that has begun last.
+    /// Number of the last sweep that has begun.
     begun: AtomicU64,
-    /// Number of the sweep that has ended last.
+    /// Number of the last sweep that has ended; 0 before the first one.
     ended: AtomicU64,
     /// End of the last sweep, in nanoseconds of the machine's clock.
     ended_ns: AtomicU64,
-    /// Whether no other sweep follows.
+    /// Whether the packet thread has ended, so that no sweep follows.
     is_over: AtomicBool,
-    /// Lock of waiting readers. The packet thread never takes it.
+    /// Lock with which readers wait for the end of a sweep. The packet thread never takes it.
     waiting: Mutex<()>,
     written: Condvar,
 }
@@ -148,7 +149,7 @@ impl Pages {
         Ok(Some(Duration::from_nanos(age_ns).as_secs_f64()))
     }
 
-    /// Notes the end of the packet thread, so that readers do not wait for it.
+    /// Records the end of the packet thread, so that readers do not wait for it.
     pub(crate) fn end(&self) {
         self.is_over.store(true, Ordering::Relaxed);
         self.written.notify_all();
@@ -159,12 +160,12 @@ impl Pages {
         self.wanted.load(Ordering::SeqCst) > self.begun.load(Ordering::SeqCst)
     }
 
-    /// Notes the start of a sweep.
+    /// Records the start of a sweep.
     fn begin(&self) {
         self.begun.store(self.wanted.load(Ordering::SeqCst), Ordering::SeqCst);
     }
 
-    /// Notes the end of the sweep.
+    /// Records the end of the sweep, and wakes the readers.
     fn written(&self, now: Instant) {
         self.ended_ns.store(now.as_nanos(), Ordering::Relaxed);
         self.ended.store(self.begun.load(Ordering::Relaxed), Ordering::Release);

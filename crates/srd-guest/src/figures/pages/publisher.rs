@@ -1,9 +1,11 @@
-//! Selection of the rows of the pages that the packet thread writes in a turn.
+//! Selection of the rows that the packet thread writes to the pages of figures in one turn of its
+//! loop.
 //!
 //! A sweep begins when a reader waits for one, and at least [`SWEEP_PAUSE`] after the previous one.
 //! It writes every row once: [`ROWS_PER_TURN_MAX`] of them in a turn, and the totals in a separate
 //! turn. So the work of a turn for readers depends neither on the number of readers nor on that of
-//! rows. Once after a change the rows are listed again, which costs less than the change itself.
+//! rows. After a change of instances or hosts, the rows are listed again, which costs less than the
+//! change itself.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,12 +20,12 @@ use super::directory::{Directory, InterfaceRow};
 use super::figures::interface_words;
 use crate::control::protocol::Tables;
 
-/// Maximum number of rows that are written in one turn: some 10 us.
+/// Maximum number of rows that are written in one turn of the loop, which takes about 10 us.
 pub(crate) const ROWS_PER_TURN_MAX: usize = 16;
 /// Minimum time from the beginning of one sweep to that of the next.
 pub(crate) const SWEEP_PAUSE: Duration = Duration::from_millis(20);
 
-/// A row of the pages.
+/// A row of the pages of figures.
 #[derive(Clone, Debug)]
 pub(crate) enum Row {
     Interface(PortId, Arc<InterfaceRow>),
@@ -32,20 +34,20 @@ pub(crate) enum Row {
     Totals,
 }
 
-/// The packet thread's side of the pages.
+/// The packet thread's access to the pages of figures.
 #[derive(Debug)]
 pub(crate) struct Publisher {
     pub(crate) pages: Arc<Pages>,
     /// The newest directory.
     directory: Arc<Directory>,
-    /// Sizes of tables that change only with names.
+    /// Sizes of those tables that change only when names change.
     lasting: Tables,
-    /// Whether names have changed since the directory was made.
+    /// Whether names have changed since the directory was created.
     is_outdated: bool,
-    /// Whether readers still have an older directory.
+    /// Whether the newest directory still has to be given to readers.
     is_owed: bool,
     rows: Vec<Row>,
-    /// Index of the next row of a sweep that has begun.
+    /// Index of the next row of the sweep under way; `None` if no sweep has begun.
     at: Option<usize>,
     /// Earliest start of the next sweep.
     not_before: Instant,
@@ -65,17 +67,17 @@ impl Publisher {
         }
     }
 
-    /// Notes that instances, interfaces, flow logs or rules have changed.
+    /// Records that instances, interfaces, flow logs or rules have changed.
     pub(crate) fn names_have_changed(&mut self) {
         self.is_outdated = true;
     }
 
-    /// Whether a new directory has to be made: [`Publisher::list`].
+    /// Whether a new directory has to be created, and passed to [`Publisher::list`].
     pub(crate) fn is_outdated(&self) -> bool {
         self.is_outdated
     }
 
-    /// The directory in force.
+    /// Returns the newest directory.
     pub(crate) fn directory(&self) -> &Arc<Directory> {
         &self.directory
     }
@@ -96,13 +98,15 @@ impl Publisher {
         self.at = self.at.map(|_| 0);
     }
 
-    /// The rows of known interfaces, so that their figures stay in the same pages.
+    /// Returns the rows of the interfaces in the newest directory. A new directory uses them again,
+    /// so that the figures of an interface stay on its page.
     pub(crate) fn known_rows(&self) -> BTreeMap<(PortId, EniId), Arc<InterfaceRow>> {
         let interfaces = self.directory.instances.iter().flat_map(|of| &of.interfaces);
         interfaces.map(|of| ((of.port, of.eni), Arc::clone(&of.row))).collect()
     }
 
-    /// Time of the next turn that has rows to write; `None` if no reader waits.
+    /// Returns the time from which [`Publisher::turn`] has rows to write; `None` if no reader
+    /// waits.
     pub(crate) fn due(&self) -> Option<Instant> {
         match self.at {
             Some(_) => Some(Instant::ZERO),
@@ -120,8 +124,8 @@ impl Publisher {
         self.at.is_some()
     }
 
-    /// Writes the next rows of a sweep under way. `write` returns whether it has written the row;
-    /// otherwise the row is left to the next turn.
+    /// Writes the next rows of the sweep under way. `write` returns whether it has written the row.
+    /// A row that was not written is left to the next turn.
     pub(crate) fn turn(&mut self, now: Instant, mut write: impl FnMut(&Pages, &Row) -> bool) {
         let Some(at) = self.at else { return };
         if self.is_owed {
@@ -136,7 +140,7 @@ impl Publisher {
         self.at = Some(at).filter(|_| !is_over);
     }
 
-    /// Notes that no more turns follow.
+    /// Records that no more rows are written.
     pub(crate) fn end(&self) {
         self.pages.end();
     }
@@ -149,12 +153,12 @@ impl Drop for Publisher {
 }
 
 impl InterfaceRow {
-    /// Makes the row of an interface with at most `queues_max` queues.
+    /// Creates the row of an interface with at most `queues_max` queues.
     pub(crate) fn new(queues_max: usize) -> Self {
         Self { page: Page::new(interface_words(queues_max)), failed: super::Slot::default() }
     }
 
-    /// Whether the row has exactly the space for `queues_max` queues.
+    /// Whether the page of the row has exactly the size for `queues_max` queues.
     pub(crate) fn has_room_for(&self, queues_max: usize) -> bool {
         self.page.words() == interface_words(queues_max)
     }
@@ -206,7 +210,7 @@ mod tests {
         let _ = publisher.pages.refresh(|| (), WallDuration::ZERO);
     }
 
-    /// Returns the number of rows that each turn writes, until the sweep ends.
+    /// Runs turns until the sweep ends. Returns the number of rows that each turn has written.
     fn turns(publisher: &mut Publisher, now: Instant) -> Vec<usize> {
         let mut turns = Vec::new();
         while publisher.begins(now) {

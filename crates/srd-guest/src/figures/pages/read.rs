@@ -1,4 +1,4 @@
-//! A status from the pages, in the form of the protocol. This runs on the reader's thread.
+//! Creates the status of the card from the pages of figures, on the reader's thread.
 
 use std::collections::BTreeMap;
 use std::iter::zip;
@@ -19,7 +19,8 @@ use crate::interfaces::gone;
 use crate::interfaces::port::DEVICE_DROPS;
 use crate::traffic::hosts::Contact;
 
-/// Returns the status.
+/// Returns the status of the card. `stale_s`: the age of the figures, if they are older than the
+/// request.
 pub(crate) fn status(pages: &Pages, stale_s: Stale) -> Status {
     let directory = pages.directory.get();
     let now = clock::now();
@@ -52,7 +53,7 @@ pub(crate) fn status(pages: &Pages, stale_s: Stale) -> Status {
     }
 }
 
-/// Returns one instance; `None` if there is no instance of this name.
+/// Returns the attributes and figures of an instance; `None` if there is no instance of this name.
 pub(crate) fn instance_of(pages: &Pages, name: &str) -> Option<Instance> {
     let directory = pages.directory.get();
     let (totals, _) = totals(pages);
@@ -63,7 +64,8 @@ fn seconds(now: Instant, since: Instant) -> f64 {
     std::time::Duration::from_nanos(now.since(since).as_nanos()).as_secs_f64()
 }
 
-/// The figures of the card, and frames that were lost between hosts, by cause.
+/// Returns the figures of the whole card, and the numbers of frames that were lost between hosts,
+/// by cause.
 fn totals(pages: &Pages) -> (Totals, Vec<(&'static str, u64)>) {
     pages.totals.read(|from| {
         let totals = Totals::take(from);
@@ -72,7 +74,7 @@ fn totals(pages: &Pages) -> (Totals, Vec<(&'static str, u64)>) {
     })
 }
 
-/// Returns the causes with at least one packet.
+/// Returns the causes for which at least one packet was dropped, with their numbers.
 fn causes(drops: [u64; Cause::COUNT]) -> impl Iterator<Item = (String, u64)> {
     let all = zip(Cause::all(), drops).filter(|(_, packets)| *packets > 0);
     all.map(|(cause, packets)| (cause.name().to_owned(), packets))

@@ -1,5 +1,5 @@
 //! The adapter of an instance's interface: it selects the queue of a packet, holds the packet until
-//! its interrupt, and counts packets and bytes of each queue. It touches no device.
+//! its interrupt, and counts packets and bytes of each queue. It performs no I/O.
 //!
 //! Bound: each queue has one ring to the instance. A packet that finds its ring full is dropped and
 //! counted (D4).
@@ -31,7 +31,7 @@ pub(crate) struct QueueCounts {
     pub(crate) tx_bytes: u64,
     pub(crate) rx_packets: u64,
     pub(crate) rx_bytes: u64,
-    /// Packets dropped because the ring was full.
+    /// Packets to the instance that were dropped because the ring was full.
     pub(crate) rx_overruns: u64,
 }
 
@@ -39,9 +39,9 @@ pub(crate) struct QueueCounts {
 #[derive(Debug)]
 struct Queue {
     counts: QueueCounts,
-    /// Packets whose interrupt is held back.
+    /// Packets to the instance whose interrupt is delayed.
     ring: Ring<Vec<u8>>,
-    /// `None` if interrupts are not held back.
+    /// The delay of interrupts; `None` if interrupts are not delayed.
     moderation: Option<Moderation>,
 }
 
@@ -50,7 +50,7 @@ struct Queue {
 pub(crate) struct Adapter {
     pub(crate) settings: DeviceSettings,
     rss: Rss,
-    /// The rules of the instance.
+    /// The n-tuple rules of the instance, for all of its interfaces.
     pub(crate) steering: Arc<Steering>,
     /// Index of the interface among those of its instance.
     eni: u16,
@@ -60,9 +60,9 @@ pub(crate) struct Adapter {
 /// Result for a packet that arrives for the instance.
 #[derive(PartialEq, Eq, Debug)]
 pub(crate) enum Arrived {
-    /// The packet goes to this queue now.
+    /// The packet has to be written to this queue now.
     Now(u16, Vec<u8>),
-    /// The packet waits for an interrupt.
+    /// The packet waits in the ring of its queue for an interrupt.
     Held,
     /// The ring is full; the packet is counted as an overrun.
     Dropped,
@@ -81,8 +81,8 @@ impl Adapter {
         Ok(adapter)
     }
 
-    /// Replaces the settings and the rules. Returns all packets that waited for an interrupt, each
-    /// with its queue: they go to the instance now.
+    /// Replaces the settings and the n-tuple rules. Returns all packets that waited for an
+    /// interrupt, each with its queue. The caller writes them to the instance.
     pub(crate) fn set(
         &mut self,
         now: Instant,
@@ -98,7 +98,7 @@ impl Adapter {
         Ok(all.into_iter().map(|(queue, frame)| (queue.min(last), frame)).collect())
     }
 
-    /// Makes the queues that the settings require, with empty rings. A queue that stays keeps its
+    /// Creates the queues that the settings require, with empty rings. A queue that stays keeps its
     /// counters.
     fn resize(&mut self, now: Instant) {
         let (size, held) = (self.settings.rx_ring_size(), self.settings.moderation());
@@ -111,14 +111,16 @@ impl Adapter {
         self.queues = (0..self.settings.queues.into()).map(queue).collect();
     }
 
-    /// Returns the queue of a packet for the instance: by the rules, otherwise by its hash (D3).
+    /// Returns the queue of a packet to the instance: that of the first n-tuple rule that matches,
+    /// otherwise that of its hash (D3).
     fn queue_of(&self, packet: Option<Packet>) -> u16 {
         let Some(packet) = packet.filter(|_| self.queues.len() > 1) else { return 0 };
         let flow = FlowKey::of(&packet);
         self.steering.queue(self.eni, &flow).unwrap_or_else(|| self.rss.queue(&flow))
     }
 
-    /// Takes a packet for the instance.
+    /// Takes a packet to the instance: selects its queue, counts it, and delays it if interrupts
+    /// are delayed.
     pub(crate) fn arrive(&mut self, now: Instant, frame: Vec<u8>) -> Arrived {
         let packet = frame.get(OFFLOAD_BYTES..).and_then(Packet::read);
         let packets = packets_of(&frame, packet.as_ref());
@@ -149,13 +151,13 @@ impl Adapter {
         queue.counts.tx_bytes += frame.len().saturating_sub(OFFLOAD_BYTES) as u64;
     }
 
-    /// Time of the next interrupt.
+    /// Returns the time of the next delayed interrupt; `None` if no packet waits.
     pub(crate) fn poll_timeout(&self) -> Option<Instant> {
         let due = |queue: &Queue| queue.moderation.as_ref().and_then(Moderation::poll_timeout);
         self.queues.iter().filter_map(due).min()
     }
 
-    /// Packets whose interrupt is raised now, with their queues.
+    /// Returns the packets whose interrupt is due, with their queues.
     pub(crate) fn due(&mut self, now: Instant) -> Vec<(u16, Vec<u8>)> {
         let mut due = Vec::new();
         for (number, queue) in (0..).zip(&mut self.queues) {
@@ -166,7 +168,7 @@ impl Adapter {
         due
     }
 
-    /// Takes all packets that wait for an interrupt.
+    /// Removes and returns all packets that wait for an interrupt, with their queues.
     pub(crate) fn take_all(&mut self) -> Vec<(u16, Vec<u8>)> {
         let mut all = Vec::new();
         for (number, queue) in (0..).zip(&mut self.queues) {
@@ -175,18 +177,18 @@ impl Adapter {
         all
     }
 
-    /// The rules of this interface.
+    /// Returns the n-tuple rules of this interface.
     pub(crate) fn rules(&self) -> Vec<DeviceRule> {
         let rules = self.steering.rules(self.eni);
         rules.map(|(location, rule)| DeviceRule::of(location, rule)).collect()
     }
 
-    /// Counters of each queue.
+    /// Returns the counters of each queue.
     pub(crate) fn counts(&self) -> impl Iterator<Item = QueueCounts> + '_ {
         self.queues.iter().map(|queue| queue.counts)
     }
 
-    /// Sets the counters, from which counting continues.
+    /// Sets the counters of the queues, after a take-over. Counting continues from these values.
     pub(crate) fn set_counts(&mut self, counts: &[QueueCounts]) {
         for (queue, counts) in self.queues.iter_mut().zip(counts) {
             queue.counts = *counts;

@@ -1,4 +1,4 @@
-//! Settings of the device of an interface, and the changes that the type of its instance allows.
+//! Settings of the device of an interface, and the changes that the instance type allows.
 
 use anyhow::{Context, Result, bail};
 use srd_card::device::moderation;
@@ -10,12 +10,12 @@ use srd_proto::time::Duration;
 
 use crate::control::protocol::{DeviceChange, DeviceRule, DeviceSettings, RssTable};
 
-/// Longest time for which interrupts are held back. // D8
+/// Longest delay of interrupts in microseconds. // D8
 const RX_USECS_MAX: u32 = 10_000;
-/// Entries for n-tuple rules of an instance, for each of its vCPUs. // D9
+/// Number of entries for n-tuple rules that an instance has for each of its vCPUs. // D9
 const RULE_PLACES_PER_VCPU: u32 = 8;
 
-/// Limits that a change has to fit.
+/// Limits of the instance that a change of a device must not exceed.
 pub(crate) struct DeviceLimits<'a> {
     pub(crate) kind: &'a InstanceType,
     /// Index of the interface among those of its instance.
@@ -24,8 +24,8 @@ pub(crate) struct DeviceLimits<'a> {
     pub(crate) queues_of_others: u32,
 }
 
-/// Returns an empty table of rules for an instance of a type. The table has no entries if the type
-/// has no steering.
+/// Returns an empty table of n-tuple rules for an instance of a type. The table has no entries if
+/// the type does not support such rules.
 pub(crate) fn steering_of(kind: &InstanceType) -> Steering {
     let has = kind.generation().is_some_and(Generation::has_steering);
     Steering::new(if has { kind.vcpus * RULE_PLACES_PER_VCPU } else { 0 })
@@ -38,8 +38,7 @@ pub(crate) fn queues_max(kind: &InstanceType) -> u16 {
 }
 
 impl DeviceSettings {
-    /// Settings of a new device of a type. Interrupts are not held back until the user sets it. //
-    /// D8
+    /// Returns the settings of a new device of an instance type. Interrupts are not delayed. // D8
     pub(crate) fn of(kind: &InstanceType) -> Self {
         let queues = queues::queues(kind, None).unwrap_or(1);
         Self {
@@ -54,8 +53,8 @@ impl DeviceSettings {
         }
     }
 
-    /// Returns the settings after a change, and the rules of the instance. If any part of the
-    /// change fails, nothing changes (D10).
+    /// Returns the settings after a change, and the instance's n-tuple rules after it. If any part
+    /// of the change fails, nothing changes (D10).
     pub(crate) fn changed(
         &self,
         rules: &Steering,
@@ -186,7 +185,7 @@ impl DeviceSettings {
         Ok(())
     }
 
-    /// The hash and its indirection table.
+    /// Returns the hash and its indirection table, which select the queue of a packet.
     pub(crate) fn rss(&self) -> Result<Rss> {
         let key = self.rss_key.as_deref().map(|key| key_of(key).context("the key"));
         let hash = key.transpose()?.map_or(Hash::default(), Hash::Reversed);
@@ -197,12 +196,12 @@ impl DeviceSettings {
         Ok(rss)
     }
 
-    /// The ring of a queue to the instance.
+    /// Returns the size of the ring for packets to the instance.
     pub(crate) fn rx_ring_size(&self) -> RingSize {
         RingSize::new(Side::Rx, self.rx_ring).unwrap_or(RingSize::RX_DEFAULT)
     }
 
-    /// The moderation of interrupts; `None` if they are not held back.
+    /// Returns the delay (moderation) of interrupts; `None` if interrupts are not delayed.
     pub(crate) fn moderation(&self) -> Option<moderation::Settings> {
         let rx = Duration::from_micros(self.rx_usecs.into());
         let settings = moderation::Settings { rx, adaptive_rx: self.adaptive_rx, ..<_>::default() };

@@ -3,7 +3,7 @@ use crate::control::protocol::DeviceChange;
 use srd_card::profile::InstanceType;
 use srd_proto::time::Duration;
 
-/// A UDP packet between two ports, with `payload` bytes of payload.
+/// Returns a UDP packet between two ports, with `payload` bytes of payload.
 fn udp(from: u16, to: u16, payload: u16) -> Vec<u8> {
     let length = 28 + payload;
     let mut frame = vec![0; OFFLOAD_BYTES];

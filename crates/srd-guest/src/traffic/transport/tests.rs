@@ -1,4 +1,4 @@
-//! Cards of several hosts over sockets of this machine.
+//! Tests of the transports of several hosts, over sockets of this machine.
 
 use super::*;
 use crate::control::protocol::PeerHost;
@@ -6,7 +6,7 @@ use crate::control::protocol::PeerHost;
 use srd_vpc::id::EniId;
 use std::time::{Duration as Wall, Instant as WallInstant};
 
-/// Paths of a test's hosts.
+/// Number of paths between the hosts of a test.
 const PATHS: u16 = 4;
 /// Returns the traffic of each host.
 fn report(of: &Transport) -> Vec<PeerHost> {
@@ -43,7 +43,7 @@ fn options(at: u8, ports: &[u16], keys: &[u8]) -> TransportOptions {
     }
 }
 
-/// Returns free runs of ports for `hosts` hosts.
+/// Returns, for each of `hosts` hosts, the first of [`PATHS`] consecutive free UDP ports.
 fn ports(hosts: usize) -> Vec<u16> {
     let free = |_| {
         let mut sockets = UdpOptions::new(([127, 0, 0, 1], 0).into());
@@ -74,8 +74,8 @@ fn send(from: &mut Transport, to: &str, number: u8, express: bool) {
     from.flush();
 }
 
-/// Runs all transports until one has received `wanted` frames. Returns the sender and the number of
-/// each.
+/// Runs all transports until the transport with the index `at` has received `wanted` frames.
+/// Returns the sender and the number of each frame.
 fn run(all: &mut [Transport], at: usize, wanted: usize) -> Vec<(String, u8)> {
     let began = WallInstant::now();
     let mut seen = Vec::new();
@@ -166,7 +166,8 @@ fn another_process_goes_on_with_the_sockets_and_frames_pass_both_ways() {
     let plan = Plan::new(&options(0, &ports, &[1, 2])).unwrap();
     let mut next = Transport::adopt(plan, sockets).unwrap();
     next.adopt_contacts(&contacts);
-    // The previous transport sends nothing at its end, because the sockets belong to the next one.
+    // The previous transport sends nothing when it is dropped, because its sockets belong to the
+    // next transport.
     all[0] = next;
     // Packets in flight in the previous session are lost, but no later ones.
     send(&mut all[1], "alpha", 2, true);
@@ -182,7 +183,7 @@ fn another_process_goes_on_with_the_sockets_and_frames_pass_both_ways() {
     assert!(refused.to_string().contains("end that first"), "{refused:#}");
 }
 
-/// Otherwise its envelopes would count as those of the internet's side.
+/// Packets of a peer with the name of the edge would count as packets from the internet's side.
 #[test]
 fn regression_no_peer_has_the_name_of_the_edge() {
     let mut options = options(0, &[7535, 7635], &[1, 2]);
