@@ -3,7 +3,8 @@
 //!
 //! A device is made again after [`PAUSE_MIN`]. The pause doubles up to [`PAUSE_MAX`] when that
 //! fails, and when the device is deleted again soon, so that a guest that deletes its device in a
-//! loop costs little. The work is in [`crate::interfaces::remake`] and, on another thread, in [`crate::machine::maker`].
+//! loop costs little. The work is in [`crate::interfaces::remake`] and, on another thread, in
+//! [`crate::machine::maker`].
 //!
 //! Bound: one loss for each device; [`DEVICES_AT_ONCE`] are made again at the same time.
 

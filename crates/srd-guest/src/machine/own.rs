@@ -2,9 +2,10 @@
 //! side if its destination is one of these addresses, whatever packet rules the machine has at that
 //! moment.
 //!
-//! The packet rules of [`crate::machine::edge`] protect the machine as well, and with the same exceptions:
-//! the address of the internet's side, and answers in connections that a program of this machine
-//! has opened. But the reload of a firewall removes all packet rules of a machine for a moment.
+//! The packet rules of [`crate::machine::edge`] protect the machine as well, and with the same
+//! exceptions: the address of the internet's side, and answers in connections that a program of
+//! this machine has opened. But the reload of a firewall removes all packet rules of a machine for
+//! a moment.
 //!
 //! ```text
 //!  kernel: table `local` --> thread: ranges --> a number changes --> the loop takes the ranges

@@ -1,8 +1,8 @@
 //! The interface between the driver and a back end that sends and receives packets.
 //!
-//! [`PacketIo`] has three implementations: [`crate::UdpIo`] (kernel sockets), [`crate::back_ends::xdp::XdpIo`]
-//! (AF_XDP, which bypasses the kernel's network stack) and [`crate::MemoryIo`] (a network in
-//! memory, for tests). The driver is the same for all three.
+//! [`PacketIo`] has three implementations: [`crate::UdpIo`] (kernel sockets),
+//! [`crate::back_ends::xdp::XdpIo`] (AF_XDP, which bypasses the kernel's network stack) and
+//! [`crate::MemoryIo`] (a network in memory, for tests). The driver is the same for all three.
 
 use std::io;
 use std::net::SocketAddr;

@@ -1,4 +1,5 @@
-//! Endpoints: names, bindings and options. Calls that move data are in [`crate::objects::transfer`].
+//! Endpoints: names, bindings and options. Calls that move data are in
+//! [`crate::objects::transfer`].
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};

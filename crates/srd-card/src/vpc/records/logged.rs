@@ -53,7 +53,8 @@ impl Card {
         self.logs.done.pop_front()
     }
 
-    /// Number of windows that were dropped because more than [`crate::vpc::records::logs::WINDOWS_MAX`] waited.
+    /// Number of windows that were dropped because more than
+    /// [`crate::vpc::records::logs::WINDOWS_MAX`] waited.
     pub fn windows_lost(&self) -> u64 {
         self.logs.lost
     }

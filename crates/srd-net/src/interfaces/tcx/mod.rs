@@ -2,9 +2,9 @@
 //! one small record for each packet, through a ring in memory. For monitoring programs; the
 //! transport itself does not use it.
 //!
-//! The cost for each packet is less than half of the cost of a packet socket ([`crate::interfaces::tap::Tap`]):
-//! no reference, no copy beyond the headers of the flow, no wakeup. `docs/watch.md` describes the
-//! packets that the programs see.
+//! The cost for each packet is less than half of the cost of a packet socket
+//! ([`crate::interfaces::tap::Tap`]): no reference, no copy beyond the headers of the flow, no
+//! wakeup. `docs/watch.md` describes the packets that the programs see.
 //!
 //! Bounds: the ring's memory, and 64 or 256 bytes of a packet. Packets that do not fit into the
 //! ring are counted.
