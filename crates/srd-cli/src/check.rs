@@ -1,5 +1,6 @@
-//! `srd check`: the arguments, and the exit code. The exit code is a count, as scripts for Amazon's
-//! cards expect. So usage errors are 255 here and not 2. The checks are in `srd_doctor::check`.
+//! `srd check`: arguments and exit code. The checks themselves are in `srd_doctor::check`. The exit
+//! code is the number of failed checks, as scripts for Amazon's cards expect. So usage errors have
+//! the code 255 instead of 2.
 
 use crate::output::{JsonOutput, is_broken_pipe, say};
 use anyhow::Result;
@@ -113,8 +114,8 @@ pub(crate) fn run(args: &CheckArgs) -> Result<u8> {
     or_unchecked(examine(args))
 }
 
-/// Returns the exit code of a command that counts failed checks. An error is printed, and gives
-/// 255.
+/// Returns the exit code of a command that counts failed checks. An error is printed, and the exit
+/// code is then 255.
 pub(crate) fn or_unchecked(result: Result<u8>) -> Result<u8> {
     match result {
         Err(error) if !is_broken_pipe(&error) => {
@@ -140,8 +141,8 @@ fn examine(args: &CheckArgs) -> Result<u8> {
     Ok(report.exit_code())
 }
 
-/// Whether a command line with a usage error was meant for a command that counts failed checks. Its
-/// exit code must not look like two failed checks.
+/// Whether the words of a command line are for a command whose exit code counts failed checks. The
+/// exit code of a usage error must then not be 2, which would mean two failed checks.
 pub(crate) fn is_meant(mut words: impl Iterator<Item = OsString>) -> bool {
     let is_flag = |word: &OsStr| word.to_string_lossy().starts_with('-');
     words.find(|word| !is_flag(word)).is_some_and(|word| word == "check" || word == "mpi-check")

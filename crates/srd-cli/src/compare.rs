@@ -1,4 +1,4 @@
-//! `srd compare`: a command of the user, with and without SRD, in turns.
+//! `srd compare`: runs a command of the user with and without SRD, in turns.
 
 use crate::daemon::Target;
 use crate::failure::{Missing, usage};
@@ -24,7 +24,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-/// Maximum time until another measurement on this machine ends.
+/// Maximum time to wait for the end of another measurement on this machine.
 const TURN_MAX: Duration = Duration::from_secs(60);
 
 const NOTES: &str = "\
@@ -308,7 +308,8 @@ impl CompareArgs {
         Ok((outcome, self.peer.as_deref().map_or(counted, RunEnvironment::Peer)))
     }
 
-    /// Returns the endpoint of a peer, and its address behind SRD.
+    /// Returns the addresses of a peer for the two variants: its endpoint, and its address behind
+    /// SRD.
     fn addresses_of(&self, name: &str) -> Result<BTreeMap<Variant, IpAddr>> {
         let request = Request::Status { paths: false, flows: 0 };
         let status = self.target.ask::<Snapshot>(&request)?;

@@ -1,4 +1,4 @@
-//! `srd demo`: the arguments and the output files. The demonstration is `srd_bench::demo`.
+//! `srd demo`: arguments and output files. The demonstration itself is in `srd_bench::demo`.
 
 use crate::failure::usage;
 use crate::output::{self, JsonOutput};

@@ -1,24 +1,25 @@
-//! Exit codes of errors.
+//! Exit codes of the commands, and the errors that determine them.
 //!
-//! All errors are `anyhow` errors. Two kinds have types of their own, which are found anywhere in
-//! the chain, because scripts must distinguish them from an ordinary failure.
+//! All errors are `anyhow` errors. Usage errors and missing prerequisites have types of their own,
+//! which are searched for in the whole chain of causes, because scripts must distinguish them from
+//! an ordinary failure.
 
 use anyhow::Error;
 use std::fmt;
 use std::io::ErrorKind;
 
-/// The run failed.
+/// Exit code: the run failed.
 pub(crate) const RUN: u8 = 1;
-/// The usage or the configuration is wrong; `clap` exits with the same code.
+/// Exit code: the usage or the configuration is wrong; `clap` uses the same code.
 pub(crate) const USAGE: u8 = 2;
-/// A privilege or a program is missing.
+/// Exit code: a privilege or a program is missing.
 const MISSING: u8 = 3;
 
-/// A request of the user that cannot be fulfilled. The text describes what to change.
+/// Error: a request of the user cannot be fulfilled. The text describes what to change.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Usage(pub(crate) String);
 
-/// A privilege or a program that this machine lacks. The text describes the remedy.
+/// Error: a privilege or a program is missing on this machine. The text describes the remedy.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Missing(pub(crate) String);
 
@@ -71,8 +72,8 @@ pub(crate) fn exit_code(error: &Error) -> u8 {
     }
 }
 
-/// Converts an error of opening an interface for packets. The words name what the command does with
-/// the packets, as a noun and as a verb.
+/// Converts the error of opening an interface to capture its packets. `noun` and `verb` name what
+/// the command does with the packets, such as "watching" and "watch".
 pub(crate) fn of_interface(error: &std::io::Error, [noun, verb]: [&str; 2]) -> Error {
     match error.kind() {
         ErrorKind::PermissionDenied => {
@@ -83,7 +84,8 @@ pub(crate) fn of_interface(error: &std::io::Error, [noun, verb]: [&str; 2]) -> E
     }
 }
 
-/// Refuses an interface that is named twice, because both results would have the same name.
+/// Returns a usage error if an interface is named twice, because its two results would have the
+/// same name.
 pub(crate) fn named_once(interfaces: &[String]) -> anyhow::Result<()> {
     for (at, name) in interfaces.iter().enumerate() {
         if interfaces[..at].contains(name) {

@@ -1,4 +1,4 @@
-//! Log on standard error, and the form of its lines.
+//! Log messages on standard error, and the form of their lines.
 //!
 //! ```text
 //!   2026-11-22T20:24:48.125Z b answers (192.0.2.2:7471)        srd up, srd card up, srd nfs-proxy
@@ -7,8 +7,8 @@
 //!   srd: warning: peers are left as they are                   every other command
 //! ```
 //!
-//! Lines are for people: a sentence, and its details in parentheses. From `-vv` on, each line names
-//! the module that it comes from. The journal adds the time itself, and needs the severity.
+//! Lines are for people: a sentence, and its details in parentheses. With `-vv` and more, each line
+//! begins with the module that wrote it. The journal adds the time itself, and needs the severity.
 
 use std::fmt::{self, Write as _};
 use std::fs::File;
@@ -23,26 +23,26 @@ use tracing_subscriber::fmt::format::{FormatEvent, FormatFields, Writer};
 use tracing_subscriber::fmt::time::{FormatTime, SystemTime};
 use tracing_subscriber::registry::LookupSpan;
 
-/// First part of a line.
+/// First part of each line of the log.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Head {
-    /// Name of the program, for a command that a user waits for.
+    /// Name of the program (`srd: `), for a command whose end the user waits for.
     Program,
     /// Time in UTC, for a daemon.
     Time,
-    /// Severity, in the form that systemd reads.
+    /// Severity in the form that systemd's journal reads, such as `<4>`.
     Journal,
 }
 
-/// The form of a line.
+/// Form of the lines of the log.
 #[derive(Clone, Copy, Debug)]
 struct Lines {
     head: Head,
-    /// Whether the module of the program is shown.
+    /// Whether each line contains the module that wrote it.
     place: bool,
 }
 
-/// Starts the log. A daemon also logs its main events without `-v`.
+/// Starts the log. Even without `-v`, a daemon logs its main events.
 pub(crate) fn to_stderr(verbose: u8, daemon: bool) {
     let level = match (verbose, daemon) {
         (0, false) => "warn",
@@ -115,9 +115,9 @@ where
     }
 }
 
-/// Returns a text as one line, so that several lines stay one entry. Other control characters,
-/// which could move a terminal's cursor, are escaped: clients of the control socket choose some of
-/// the words.
+/// Returns a text as one line, so that an entry of several lines stays one line. Clients of the
+/// control socket choose some of the words. So control characters, which could move a terminal's
+/// cursor, are escaped.
 fn one_line(text: &str) -> String {
     let mut line = String::with_capacity(text.len());
     for character in text.chars() {
@@ -130,7 +130,8 @@ fn one_line(text: &str) -> String {
     line
 }
 
-/// Shortens a time with microseconds or nanoseconds to `2026-11-22T20:24:48.125Z`.
+/// Shortens a time with microseconds or nanoseconds to milliseconds, as in
+/// `2026-11-22T20:24:48.125Z`.
 fn to_millis(time: &str) -> String {
     match time.split_once('.') {
         Some((seconds, rest)) => format!("{seconds}.{}Z", rest.get(..3).unwrap_or("000")),
@@ -138,7 +139,7 @@ fn to_millis(time: &str) -> String {
     }
 }
 
-/// Returns the severity in the numbers of syslog.
+/// Returns the severity of a log level as a number of syslog.
 fn severity(level: Level) -> u8 {
     match level {
         Level::ERROR => 3,
@@ -148,7 +149,7 @@ fn severity(level: Level) -> u8 {
     }
 }
 
-/// An event's message, and its other fields as `name value, name value`.
+/// Text of a log event: its message, and its other fields as `name value, name value`.
 #[derive(Debug, Default)]
 struct EventText {
     message: String,

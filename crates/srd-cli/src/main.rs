@@ -1,7 +1,7 @@
 //! The `srd` command: one tool for the transport, its laboratory and its simulator.
 //!
-//! Each command is implemented in the crate that it belongs to. This crate holds the arguments, the
-//! files and the exit codes. It also prints the results that the other crates do not print.
+//! Each command is implemented in the crate to which it belongs. This crate contains the arguments,
+//! the files, the exit codes, and the output of results that the other crates do not print.
 //!
 //! | module | command |
 //! |---|---|
@@ -9,7 +9,7 @@
 //! | [`lab`] | `srd lab`: a fabric of network namespaces |
 //! | [`perf`] | `srd perf`: throughput and round trips of SRD, TCP and UDP |
 //! | [`sim`] | `srd sim`: experiments in the simulator |
-//! | [`watch`] | `srd watch`: bursts on interfaces and in capture files |
+//! | [`watch`] | `srd watch`: detects bursts on interfaces and in capture files |
 //! | [`profile`] | `srd profile`: requirements of traffic on an instance |
 //! | [`vpc`] | `srd vpc`: virtual private clouds from a file |
 //! | [`card`] | `srd card`, `srd run`: instances of a cloud on this machine |
@@ -131,7 +131,7 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    // Serves a request of the shell for completions, and then exits.
+    // If a shell requests completions, this call answers the request and exits.
     CompleteEnv::with_factory(Cli::command).complete();
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
@@ -155,7 +155,7 @@ fn main() -> ExitCode {
 
 /// Prints clap's text: help, the version or an error. Returns the exit code.
 fn not_understood(error: &clap::Error) -> ExitCode {
-    // If the text cannot be printed, its reader has closed the output: no message is needed.
+    // Printing fails if the reader has closed the output. No message is needed in this case.
     let _ = error.print();
     if error.use_stderr() && check::is_meant(std::env::args_os().skip(1)) {
         return ExitCode::from(check::UNCHECKED);
@@ -192,8 +192,8 @@ fn run(command: Command, verbose: bool) -> Result<u8> {
     }
 }
 
-/// Prints the script with which a shell requests completions from this program. They include the
-/// names of peers, and leave out hidden commands.
+/// Prints the script with which a shell requests completions from this program. The completions
+/// include the names of peers, and leave out hidden commands.
 fn completions(shell: clap_complete::Shell) -> Result<()> {
     let shells = clap_complete::env::Shells::builtins();
     let name = shell.to_string();

@@ -1,8 +1,9 @@
-//! `srd man DIR`: a man page for every command, from the declarations that parse the arguments.
+//! `srd man DIR`: writes a man page for every command, from the declarations that parse the
+//! arguments.
 //!
-//! Packages run it, and users read the pages. A new command gets its page without further work. The
-//! pages about files that users write are documents of the project. The pages contain no date, so
-//! that the same program always writes the same bytes.
+//! The build of packages runs this command, and users read the pages. A new command gets its page
+//! without further work. The pages about file formats are documents of the project. The pages
+//! contain no date, so that one version of the program always writes the same bytes.
 
 mod markdown;
 mod metrics;
@@ -14,12 +15,12 @@ use clap_mangen::roff::{Roff, italic, roman};
 use std::fs;
 use std::path::Path;
 
-/// A document that describes the format of a file.
+/// A document of the project that becomes a man page about a file format.
 struct Document {
     name: &'static str,
     about: &'static str,
     text: &'static str,
-    /// Section with the description; `None` for the whole document.
+    /// Heading of the section that becomes the page; `None` for the whole document.
     section: Option<&'static str>,
     file: &'static str,
     see_also: &'static str,
@@ -101,7 +102,8 @@ fn page(command: &Command, parent: Option<&str>) -> String {
     let name = name_of(command);
     let version = command.get_version().unwrap_or_default();
     let man = Man::new(command.clone());
-    // Written directly: the library omits an empty date, and the next field takes its place.
+    // The title line is written directly: the library omits an empty date, so that the next field
+    // would take its place.
     let title = name.to_uppercase();
     let mut text = format!(".TH {title} 1 \"\" \"OpenSRD {version}\" OpenSRD\n").into_bytes();
     let mut render = |section: &dyn Fn(&mut dyn std::io::Write) -> std::io::Result<()>| {
@@ -119,7 +121,7 @@ fn page(command: &Command, parent: Option<&str>) -> String {
     String::from_utf8_lossy(&text).into_owned()
 }
 
-/// Returns the section with the name. Its text is a phrase and not a sentence, because `apropos`
+/// Returns the section NAME of a page. Its text is a phrase and not a sentence, because `apropos`
 /// prints it in a list.
 fn name_section(command: &Command, name: &str) -> Roff {
     let about = command.get_about().map(ToString::to_string).unwrap_or_default();
@@ -129,8 +131,8 @@ fn name_section(command: &Command, name: &str) -> Roff {
     roff
 }
 
-/// Returns the end of the `--help` text: a section for each line in capitals, with its lines
-/// unchanged.
+/// Returns the sections for the end of the `--help` text. Each line in capitals begins a section,
+/// and the lines below it stay unchanged.
 fn closing_sections(command: &Command) -> Roff {
     let text = command.get_after_long_help().or(command.get_after_help());
     let text = text.map(ToString::to_string).unwrap_or_default();

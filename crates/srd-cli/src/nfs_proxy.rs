@@ -1,4 +1,5 @@
-//! `srd nfs-proxy`: NFS through TLS and several connections. The work is in `srd_nfs`.
+//! `srd nfs-proxy`: carries NFS through TLS and several connections. The proxy itself is in
+//! `srd_nfs`.
 
 mod keep;
 mod listen;
@@ -25,14 +26,14 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Time that a connection may need to end after its drain.
+/// Time in which a connection has to end after its last calls were answered.
 const END_WAIT: Duration = Duration::from_secs(2);
-/// After SIGUSR1: time without a connected client after which the process ends. A kernel that has
-/// lost its connection makes the next one within three seconds.
+/// After SIGUSR1, the process ends once no client has been connected for this time. It is long
+/// enough because a kernel that loses its connection makes a new one within three seconds.
 const LEFT_WAIT: Duration = Duration::from_secs(5);
-/// Interval between two checks for clients after SIGUSR1.
+/// Interval at which the number of clients is checked after SIGUSR1.
 const LEFT_LOOK: Duration = Duration::from_millis(100);
-/// Permitted values of --tls-record-bytes. The maximum is that of a TLS record.
+/// Permitted values of --tls-record-bytes. The maximum is the largest record that TLS permits.
 const TLS_RECORD_BYTES: std::ops::RangeInclusive<u64> = 512..=16_384;
 
 const NOTES: &str = "\
@@ -158,7 +159,8 @@ pub(crate) fn run(args: &NfsProxyArgs) -> Result<u8> {
     if args.keep {
         return keep::run(args);
     }
-    // This comes first, because it changes the environment.
+    // This call is the first one, because it changes the environment, which needs a process with
+    // one thread.
     let listen = Listen::new(args)?;
     let proxy = Proxy::new(args, listen.at)?;
     if args.probe {
@@ -166,7 +168,7 @@ pub(crate) fn run(args: &NfsProxyArgs) -> Result<u8> {
         crate::output::say(format!("{} answers", proxy.dialer.target))?;
         return Ok(0);
     }
-    // This comes before the sockets, so that a signal during their creation is not lost.
+    // Signals are registered before sockets are created, so that no signal is lost in between.
     let mut signals = Signals::new([SIGHUP, SIGINT, SIGTERM, SIGUSR1]).context("signals")?;
     let notify = Notify::from_environment().context("NOTIFY_SOCKET")?;
     let acceptor = proxy.start(args, listen.open()?)?;
@@ -275,7 +277,8 @@ impl Proxy {
         let is_plain = client_tls.is_none();
         let mut dialer = Dialer::new(target, client_tls, pacing)?;
         if is_plain {
-            // The target is an NFS server, or a half that has the same requirement.
+            // The target only accepts plain connections from ports below 1024: it is an NFS server,
+            // or a half of the proxy with the same requirement.
             dialer = dialer.from_reserved_ports(metrics.upstreams_unprivileged.clone());
         }
         Ok(Self {
@@ -288,8 +291,9 @@ impl Proxy {
     }
 
     fn start(&self, args: &NfsProxyArgs, listener: TcpListener) -> Result<Acceptor> {
-        // Descriptors for each client: its socket, a second one to end it, and one for its replies,
-        // and three for each connection to the server. The server's half needs five in all.
+        // Number of file descriptors for each client. The client's half needs three (the socket, a
+        // duplicate with which to end it, and one for replies), and three for each connection to
+        // the server. The server's half needs five.
         let files = if args.serve { 5 } else { 3 + 3 * usize::from(args.connections) };
         if let Err(error) = limits::permit_files(self.limits.clients_max, files) {
             tracing::warn!(target: "srd_nfs", "{error}");
@@ -311,7 +315,7 @@ impl Proxy {
         started.context("threads")
     }
 
-    /// Warns of settings of this machine that weaken the security.
+    /// Warns about settings of this machine that weaken security.
     fn warn(&self, args: &NfsProxyArgs) {
         listen::warn_of_lowered_ports(args);
         let is_plain = args.serve || args.plain;
@@ -342,8 +346,9 @@ impl Proxy {
     }
 }
 
-/// Requires --client-ca or --any-client. AUTH_SYS lets a client choose its user, so the client
-/// machines must be authenticated unless any machine is allowed.
+/// Returns an error if neither --client-ca nor --any-client is given. With AUTH_SYS, a client
+/// chooses its user itself. So client machines must be authenticated, unless any machine is
+/// allowed.
 fn check_clients(args: &NfsProxyArgs) -> Result<(), Usage> {
     if args.client_ca.is_some() || args.any_client {
         return Ok(());

@@ -1,4 +1,4 @@
-//! Results in JSON: `--json FILE`, or `-` for standard output.
+//! Output of results: text, and JSON with `--json FILE` (`-` is standard output).
 
 use crate::failure::Usage;
 use anyhow::{Context, Error, Result};
@@ -25,7 +25,8 @@ impl JsonOutput {
         self.json.as_ref().is_some_and(|file| file == "-")
     }
 
-    /// Refuses a file that cannot be written before the work starts, so that no result is lost.
+    /// Returns an error if the file for JSON cannot be written. It is called before the work
+    /// starts, so that no result is lost.
     pub(crate) fn check(&self) -> Result<()> {
         match &self.json {
             Some(file) if file != "-" => check_writable(Path::new(file)),
@@ -55,7 +56,8 @@ impl JsonOutput {
     }
 }
 
-/// Errors of several outputs of one result. Each output is attempted even if another one fails.
+/// Collects the errors of several outputs of one result. Each output is attempted even if another
+/// one fails.
 #[derive(Default)]
 pub(crate) struct Attempts(Option<Error>);
 
@@ -63,27 +65,27 @@ impl Attempts {
     /// Adds the outcome of one output.
     pub(crate) fn add(&mut self, outcome: Result<()>) {
         let Err(error) = outcome else { return };
-        // A file that was not written matters more than a reader that has closed standard output.
+        // A failed write to a file matters more than a reader that has closed standard output.
         if self.0.as_ref().is_none_or(is_broken_pipe) {
             self.0 = Some(error);
         }
     }
 
-    /// Returns the first error that is not a broken pipe, or a broken pipe if there is no other
-    /// error.
+    /// Returns the first error other than a broken pipe. If there is no such error, returns the
+    /// broken pipe, if any.
     pub(crate) fn end(self) -> Result<()> {
         self.0.map_or(Ok(()), Err)
     }
 }
 
-/// Prints a line of text. If the reader has closed standard output, it returns an error and does
-/// not panic.
+/// Prints a line of text. If the reader has closed standard output, this function returns an error
+/// and does not panic.
 pub(crate) fn say(text: impl std::fmt::Display) -> Result<()> {
     let mut out = std::io::stdout().lock();
     writeln!(out, "{text}").and_then(|()| out.flush()).context("standard output")
 }
 
-/// Refuses a file that cannot be written, or that cannot be created because of its directory.
+/// Returns an error if a file cannot be written, or cannot be created in its directory.
 pub(crate) fn check_writable(file: &Path) -> Result<()> {
     if file.is_dir() {
         let text = format!("{} is a directory: name a file", file.display());
@@ -105,7 +107,7 @@ pub(crate) fn check_writable(file: &Path) -> Result<()> {
     })
 }
 
-/// Reads a file that the user named.
+/// Returns the text of a file that the user named. An error is a usage error.
 pub(crate) fn read(file: &Path) -> Result<String> {
     fs::read_to_string(file).map_err(|error| {
         let what = match error.kind() {
@@ -117,7 +119,7 @@ pub(crate) fn read(file: &Path) -> Result<String> {
     })
 }
 
-/// Whether the reader has closed our standard output, which does not count as a failure.
+/// Whether an error only means that the reader has closed standard output, which is no failure.
 pub(crate) fn is_broken_pipe(error: &Error) -> bool {
     let is_pipe = |e: &std::io::Error| e.kind() == ErrorKind::BrokenPipe;
     let at_stdout = error.chain().any(|e| e.to_string() == "standard output");

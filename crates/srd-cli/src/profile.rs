@@ -1,4 +1,5 @@
-//! `srd profile`: requirements of traffic on an instance, from live packets or a capture.
+//! `srd profile`: reports which requirements traffic has for an EC2 instance, from live packets or
+//! a capture.
 
 use std::fs;
 use std::io::IsTerminal;
@@ -117,7 +118,8 @@ impl FlowsTo {
     }
 }
 
-/// Parses a time as other options do; whole hours may exceed a day.
+/// Parses a time in the form of other options. In addition, a number of whole hours may exceed a
+/// day.
 fn parse_duration(text: &str) -> Result<Duration, String> {
     match text.strip_suffix('h').and_then(|digits| digits.parse::<u32>().ok()) {
         Some(hours @ 1..) => Ok(Duration::from_secs(3600) * hours),
@@ -125,11 +127,11 @@ fn parse_duration(text: &str) -> Result<Duration, String> {
     }
 }
 
-/// Counters of one instance type after a replay of a file's packets.
+/// Counters of an instance type after the packets of a file have passed its limits (`--replay`).
 #[derive(Serialize)]
 struct Replayed {
     name: String,
-    /// Counters that increased.
+    /// Names and values of the counters that are not zero.
     moved: Vec<(&'static str, u64)>,
 }
 
@@ -138,7 +140,7 @@ struct Results<'a> {
     profiles: &'a [Report],
     #[serde(skip_serializing_if = "Vec::is_empty")]
     replayed: Vec<Replayed>,
-    /// Remarks on how the file was read.
+    /// Remarks for the user on how the file was read.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     notes: Vec<String>,
 }
@@ -155,7 +157,7 @@ pub(crate) fn run(args: &ProfileArgs) -> Result<u8> {
 }
 
 impl ProfileArgs {
-    /// Refuses impossible arguments before the work starts.
+    /// Returns a usage error for impossible arguments, before the work starts.
     fn check(&self) -> Result<()> {
         self.json.check()?;
         named_once(&self.interfaces)?;
@@ -258,8 +260,8 @@ impl ProfileArgs {
         if seen.iter().all(|seen| seen.packets == 0) && end.error.is_none() {
             anyhow::bail!("{name}: {}: nothing to profile", end.nothing(&others));
         }
-        // The report of an interface with packets names its other traffic. The traffic of the
-        // remaining interfaces is named here.
+        // The report of an interface with packets contains its skipped packets. The skipped packets
+        // of all other interfaces are listed as remarks.
         let mut others = end.others.clone();
         seen.retain(|seen| {
             if seen.packets == 0 {
@@ -329,7 +331,7 @@ impl ProfileArgs {
         Ok(named.zip(moved).map(|(name, moved)| Replayed { name, moved }).collect())
     }
 
-    /// Writes each output even if another one fails, so that a closed standard output does not lose
+    /// Writes each output even if another one fails, so that a closed standard output does not cost
     /// the result of an hour.
     fn write(&self, reports: &[Report], replayed: Vec<Replayed>, notes: &[String]) -> Result<()> {
         let mut attempts = Attempts::default();
@@ -359,7 +361,7 @@ impl ProfileArgs {
     }
 }
 
-/// Maximum number of families whose types are replayed.
+/// Maximum number of instance families whose types are checked by a replay.
 const REPLAYED_FAMILIES: usize = 8;
 
 fn table(replayed: &[Replayed]) -> String {
@@ -373,7 +375,7 @@ fn table(replayed: &[Replayed]) -> String {
     table.to_string()
 }
 
-/// Progress line on standard error, shown only on a terminal.
+/// Progress line on standard error. It is shown only if standard error is a terminal.
 struct Progress {
     name: String,
     time: Duration,
@@ -382,7 +384,7 @@ struct Progress {
     has_line: bool,
 }
 
-/// Interval between updates of the line.
+/// Interval between updates of the progress line.
 const PROGRESS_EVERY: Duration = Duration::from_millis(500);
 
 impl Progress {
@@ -401,7 +403,7 @@ impl Progress {
     fn read(&mut self, read: u64, size: u64) {
         if self.told.elapsed() >= PROGRESS_EVERY {
             self.told = Instant::now();
-            // A stream has no size.
+            // A stream has no size, so no percentage is shown for it.
             self.line(&match (read * 100).checked_div(size) {
                 Some(percent) => format!("{} of {} read, {percent} %", bytes(read), bytes(size)),
                 None => format!("{} read; Ctrl-C ends it with the report", bytes(read)),

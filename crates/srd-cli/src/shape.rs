@@ -6,9 +6,9 @@
 //!                                                  --> classes of flows ([`classes`])
 //! ```
 //!
-//! It runs `tc`, and keeps no state in files: the handle of the root discipline shows whether this
-//! command has set it. It replaces only the kernel's default, so that its removal restores the
-//! default.
+//! The command runs `tc`, and keeps no state in files: the handle of the root discipline shows
+//! whether this command has set it. Only the kernel's default discipline is replaced, so that
+//! removing the new one restores the default.
 
 mod classes;
 
@@ -39,16 +39,17 @@ EXIT CODES
   2  bad usage, or the interface has a queueing discipline of another program's
   3  tc or CAP_NET_ADMIN is missing, or a queueing discipline that is needed";
 
-/// Numbers of our root discipline and our class.
+/// Handle of the root discipline that this command sets. [`CLASS`] is the number of its class.
 const ROOT: &str = "5d:";
 const CLASS: &str = "5d:10";
-/// Amount that may leave at once, as a time at the rate.
+/// Length of the burst that may leave at once: the time, in nanoseconds, that it takes at the rate.
 const BURST_NS: u64 = 1_000_000;
-/// Minimum of this amount in bytes: one super-packet.
+/// Minimum length of this burst in bytes: one super-packet.
 const BURST_BYTES_MIN: u64 = 65_536;
-/// Maximum time of a packet in a queue without fairness.
+/// Longest time, in nanoseconds, that a packet may wait in a queue without fairness; the length of
+/// the queue follows from it.
 const QUEUE_NS: u64 = 10_000_000;
-/// Minimum rate, because the kernel counts in bytes.
+/// Minimum rate in bits per second: one byte, because the kernel counts in bytes.
 const RATE_BPS_MIN: u64 = 8;
 
 /// Arguments of `srd shape`.
@@ -94,21 +95,24 @@ struct Discipline {
     bytes: u64,
 }
 
-/// Present shape of an interface.
+/// Present shape (rate limits) of an interface.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 struct Shown {
     interface: String,
-    /// Whether this command has set a rate.
+    /// Whether this command has limited the rate of the interface.
     shaped: bool,
-    /// Whether an earlier command was ended before it was done.
+    /// Whether an earlier run of this command was interrupted, so that only a part of its
+    /// disciplines exists.
     begun: bool,
-    /// The discipline at the root.
+    /// Kind of the queueing discipline at the root.
     root: String,
-    /// Rate of all flows in bits a second; null if the discipline is not ours.
+    /// Rate limit of the interface in bits per second; null if this command has not set the
+    /// discipline.
     rate_bps: Option<u64>,
-    /// Maximum rate of one flow in bits a second; null if there is no maximum.
+    /// Maximum rate of one flow in bits per second; null if there is no maximum.
     flow_bps: Option<u64>,
-    /// Kind of the queue that shares the rate between flows.
+    /// Kind of the discipline that shares the rate between flows; null if there is no such
+    /// discipline.
     leaf: Option<String>,
     packets: u64,
     bytes: u64,
@@ -182,7 +186,7 @@ fn set(args: &ShapeArgs, there: &[Discipline], rate: u64) -> Result<()> {
     ))
 }
 
-/// Sets classes for `--flow` if the kernel lacks `fq`. Returns the words for the report.
+/// Limits each flow by classes, if the kernel lacks `fq`. Returns a text for the user.
 fn by_classes(interface: &str, rate: u64, flow: u64) -> Result<String> {
     if root_of(&disciplines(interface)?).is_some_and(is_ours) {
         tc(&remove(interface))?;
@@ -192,8 +196,8 @@ fn by_classes(interface: &str, rate: u64, flow: u64) -> Result<String> {
     Ok(format!("in {classes} classes, since this kernel lacks `fq`: flows seldom meet in one"))
 }
 
-/// Sets the shape with the first of these leaves that the kernel has, or leaves the interface as it
-/// was.
+/// Sets the rate with the first discipline of `leaves` that the kernel supports. If it fails, the
+/// interface has the same disciplines as before.
 fn make<'a>(
     interface: &str,
     rate: u64,
@@ -208,7 +212,8 @@ fn make<'a>(
         is_new = true;
     }
     if is_new && let Err(error) = tc(&root) {
-        // Another `srd shape` may have created it meanwhile, so it must not be removed here.
+        // Another `srd shape` may have created the root in the meantime, so it must not be removed
+        // here.
         if !root_of(&disciplines(interface)?).is_some_and(is_ours) {
             return Err(error);
         }
@@ -216,7 +221,7 @@ fn make<'a>(
     }
     let is_whole = !is_new && class_rate(interface)?.is_some();
     let undone = |error: Error| {
-        // The part that exists so far is useless without the rest.
+        // The disciplines that exist so far are useless without the rest, so they are removed.
         if is_new {
             let _ = tc(&remove(interface));
         }
@@ -227,13 +232,14 @@ fn make<'a>(
     }
     let leaf = attempt(interface, rate, leaves).map_err(undone)?;
     if is_whole {
-        // The leaf came first, because the kernel may lack it. Nothing was changed until here.
+        // The leaf was set first, because the kernel may not support it. Until this point, no rate
+        // was changed.
         tc(&class)?;
     }
     Ok(leaf)
 }
 
-/// Adds the first of these leaves that the kernel has below the class.
+/// Sets the first discipline of `leaves` that the kernel supports as the child of the class.
 fn attempt<'a>(interface: &str, rate: u64, leaves: &'a [Leaf]) -> Result<&'a Leaf> {
     let mut lacks = "";
     for leaf in leaves {
@@ -255,8 +261,9 @@ fn attempt<'a>(interface: &str, rate: u64, leaves: &'a [Leaf]) -> Result<&'a Lea
     .into())
 }
 
-/// Returns the commands in the syntax of a shell: if the kernel lacks a leaf, the next one is
-/// tried. A discipline that is ours already only gets other rates.
+/// Returns the commands that set the rate, in the syntax of a shell. If the kernel does not support
+/// a leaf, the shell tries the next one. If this command has already set the root, only rates are
+/// changed.
 fn would_run(interface: &str, rate: u64, leaves: &[Leaf], there: &[Discipline]) -> Vec<String> {
     let all: Vec<Commands> = leaves.iter().map(|leaf| commands(interface, rate, leaf)).collect();
     let Some(Commands { root, class, .. }) = all.first() else { return Vec::new() };
@@ -290,7 +297,7 @@ fn shown(interface: &str, there: &[Discipline]) -> Result<Shown> {
     let leaf = there.iter().find(|one| one.parent.as_deref() == Some(CLASS));
     let rate_bps = if is_ours { class_rate(interface)? } else { None };
     let flow_bps = match leaf {
-        // tc prints bytes a second.
+        // tc prints the maximum rate in bytes per second.
         Some(leaf) if leaf.kind == "fq" => leaf.options["maxrate"].as_u64().map(|bytes| bytes * 8),
         None if is_ours => classes::flow_rate(interface)?,
         _ => None,
@@ -333,7 +340,7 @@ fn words(shown: &Shown) -> String {
     }
 }
 
-/// A discipline below the class.
+/// A queueing discipline below the class, which shares the rate between flows.
 #[derive(Clone, PartialEq, Eq, Debug)]
 struct Leaf {
     kind: &'static str,
@@ -341,7 +348,8 @@ struct Leaf {
     words: &'static str,
 }
 
-/// Returns the disciplines that may share the rate, the best one first. Only `fq` limits each flow.
+/// Returns the disciplines that may share the rate between flows, the best one first. If each flow
+/// has a maximum (`flow`), only `fq` supports it.
 fn leaves(flow: Option<u64>, rate: u64) -> Vec<Leaf> {
     let leaf = |kind, options: &[String], words| Leaf { kind, options: options.to_vec(), words };
     let shared = "flows take turns";
@@ -358,7 +366,7 @@ fn leaves(flow: Option<u64>, rate: u64) -> Vec<Leaf> {
     ]
 }
 
-/// Arguments of the three `tc` commands.
+/// Arguments of the three `tc` commands that set the rate.
 struct Commands {
     root: Vec<String>,
     class: Vec<String>,
@@ -368,12 +376,12 @@ struct Commands {
 fn commands(interface: &str, rate: u64, leaf: &Leaf) -> Commands {
     let burst = bytes_in(rate, BURST_NS).max(BURST_BYTES_MIN);
     let root = format!("qdisc replace dev IF root handle {ROOT} htb default 10");
-    // A quantum divides the rate between classes, and there is only one class.
+    // The quantum only matters between classes, and there is only one class.
     let class = format!(
         "class replace dev IF parent {ROOT} classid {CLASS} htb rate {rate}bit ceil {rate}bit \
          burst {burst} cburst {burst} quantum 60000"
     );
-    // The kernel assigns a handle, so that a leaf of another kind can replace this one.
+    // The kernel assigns the handle, so that a leaf of another kind can replace this leaf later.
     let below = format!("qdisc replace dev IF parent {CLASS} {}", leaf.kind);
     Commands {
         root: split(&root, interface),
@@ -382,8 +390,8 @@ fn commands(interface: &str, rate: u64, leaf: &Leaf) -> Commands {
     }
 }
 
-/// Splits a command into words. The word `IF` becomes the name of the interface, which may contain
-/// any characters.
+/// Splits a command into words. The word `IF` is replaced by the name of the interface, which may
+/// contain any characters.
 fn split(text: &str, interface: &str) -> Vec<String> {
     let word = |word: &str| if word == "IF" { interface.to_owned() } else { word.to_owned() };
     text.split(' ').map(word).collect()
@@ -405,7 +413,7 @@ fn is_ours(root: &Discipline) -> bool {
     root.kind == "htb" && root.handle == ROOT
 }
 
-/// Whether a root discipline is the kernel's default, which has no number.
+/// Whether a root discipline is the kernel's default, whose handle is zero.
 fn is_default(root: &Discipline) -> bool {
     root.handle == "0:"
 }
@@ -422,12 +430,13 @@ fn disciplines(interface: &str) -> Result<Vec<Discipline>> {
     serde_json::from_str(&text).context("what tc prints")
 }
 
-/// Returns the rate of our class, or `None` if there is no class.
+/// Returns the rate limit in bits per second of the class that this command sets; `None` if the
+/// class does not exist.
 fn class_rate(interface: &str) -> Result<Option<u64>> {
     class_value(interface, CLASS, "rate")
 }
 
-/// Returns the value that follows a keyword in the line that `tc class show` prints for a class, or
+/// Returns the value after the keyword `word` in the line that `tc class show` prints for a class;
 /// `None` if the class does not exist. tc prints this line only as text, not as JSON.
 fn class_value(interface: &str, class: &str, word: &str) -> Result<Option<u64>> {
     let text = tc(&["class", "show", "dev", interface].map(str::to_owned))?;
@@ -437,7 +446,8 @@ fn class_value(interface: &str, class: &str, word: &str) -> Result<Option<u64>> 
     words.nth(1).and_then(bits).map(Some).with_context(|| format!("what tc prints: {line}"))
 }
 
-/// Parses a rate as `tc` prints it: `100Mbit`, `12500Kbit`, `999bit`.
+/// Parses a rate as `tc` prints it, such as `100Mbit`, `12500Kbit` or `999bit`. Returns bits per
+/// second.
 fn bits(text: &str) -> Option<u64> {
     let digits = text.strip_suffix("bit")?;
     let (digits, scale) = match digits.as_bytes().last()? {
@@ -509,7 +519,7 @@ mod tests {
                 "tc qdisc replace dev eth0 parent 5d:10 fq maxrate 1000000000bit",
             ]
         );
-        // An existing root cannot be replaced by another of its kind.
+        // An existing root cannot be replaced by another root of the same kind.
         assert_eq!(lines(&[discipline("htb", "5d:")]), [&*all[2], &*all[1]]);
     }
 

@@ -3,8 +3,8 @@
 pub(crate) use srd_daemon::units::parse_rate;
 use std::time::Duration;
 
-/// Parses a number of bytes: `512`, `64K`, `2M`, `1G`, in powers of 1024. A trailing `B` or `iB` is
-/// accepted.
+/// Parses a number of bytes in powers of 1024, such as `512`, `64K`, `2M` or `1G`. A trailing `B`
+/// or `iB` is accepted.
 pub(crate) fn parse_bytes(text: &str) -> Result<u64, String> {
     let expected = "write a size as 1500, 64K, 2M or 1G";
     let plain = text.trim_end_matches("iB").trim_end_matches('B');
@@ -18,7 +18,8 @@ pub(crate) fn parse_bytes(text: &str) -> Result<u64, String> {
     number.checked_mul(1 << shift).ok_or_else(|| format!("too large; {expected}"))
 }
 
-/// Parses a time: `5`, `5s`, `500ms`, `2m`, `1.5h`; a bare number is in seconds.
+/// Parses a time, such as `5`, `5s`, `500ms`, `2m` or `1.5h`; a number without a unit is in
+/// seconds.
 pub(crate) fn parse_time(text: &str) -> Result<Duration, String> {
     let expected = "write a time as 10, 0.5, 500ms, 10s, 2m or 1.5h";
     let (digits, unit_s) = if let Some(digits) = text.strip_suffix("us") {

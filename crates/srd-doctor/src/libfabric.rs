@@ -1,8 +1,9 @@
-//! Queries the offers of a libfabric in this process. The libraries that the libfabric loads may
-//! crash or hang, so the process should have no other purpose. See `mpi::offers`.
+//! Queries the offers of a libfabric (the entries of `fi_getinfo`) in this process. The provider
+//! libraries that the libfabric loads may crash or hang, so the process should have no other
+//! purpose: see `mpi::offers`.
 //!
-//! Only those fields of libfabric's structures are declared, and only read, that have the same
-//! offset in every release since 1.0. All `unsafe` of this crate is here.
+//! The structures in this module declare only fields that have the same offset in every libfabric
+//! release since 1.0. The fields are only read. All `unsafe` code of this crate is in this module.
 
 #![allow(unsafe_code)]
 
@@ -11,9 +12,9 @@ use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-/// Largest number of list entries that are read.
+/// Largest number of entries of `fi_getinfo`'s list that are read.
 const OFFERS_MAX: usize = 256;
-/// The requested version of the interface: 1.17.
+/// The requested version of the libfabric interface: 1.17.
 const ASKED: u32 = 1 << 16 | 17;
 
 #[repr(C)]
@@ -67,7 +68,8 @@ type GetInfo = unsafe extern "C" fn(
 type FreeInfo = unsafe extern "C" fn(*const Info);
 type StrError = unsafe extern "C" fn(c_int) -> *const c_char;
 
-/// Loads a libfabric and queries its offers; the error is the reason why it cannot be queried.
+/// Loads a libfabric and returns its offers, the entries of `fi_getinfo`. The error is the reason
+/// why the library cannot be queried.
 pub(crate) fn ask(library: &Path) -> Result<Offers, String> {
     let name = CString::new(library.as_os_str().as_bytes()).map_err(|error| error.to_string())?;
     // SAFETY: the name is a C string. The library's constructors may do anything, so this process

@@ -1,4 +1,4 @@
-//! Changes to make before paying for a larger instance.
+//! Advice: changes to make to the traffic or its hosts before paying for a larger instance.
 #![allow(clippy::cast_possible_truncation)] // rates, times and counts, far below 2^64
 
 use serde::Serialize;
@@ -8,17 +8,17 @@ use crate::choose::{Choices, Use, flows_to, limit};
 use crate::needs::{Directed, TrafficSummary};
 use crate::traffic::{DetectedKind, Kind};
 
-/// Share of a limit from which advice is given.
+/// Used share of a limit from which advice is given.
 const NEAR: f64 = 0.8;
-/// The largest packet of a network without large packets.
+/// The largest packet, in bytes, of a network without jumbo frames.
 const MTU_SMALL: u32 = 1500;
-/// Rate, in bits per second, from which large packets matter.
+/// Rate, in bits per second, from which larger packets make a difference.
 const LARGE_BPS: f64 = 100e6;
 /// Mean packet size in bytes from which traffic counts as bulk data, which larger packets would
 /// carry better.
 const BULK_BYTES: f64 = 700.0;
-/// Number of table entries from which idle times matter: the size of the table of the smallest
-/// types.
+/// Number of tracked connections from which idle timeouts make a difference: the size of the table
+/// of the smallest instance types.
 const ENTRIES_MANY: u64 = 50_000;
 
 /// A piece of advice.
@@ -31,7 +31,7 @@ pub struct Advice {
     pub text: String,
 }
 
-/// Returns advice for the traffic, the most important first.
+/// Returns advice for the traffic, the most important advice first.
 pub fn advice(seen: &TrafficSummary, kinds: &[DetectedKind], choices: &Choices) -> Vec<Advice> {
     let has = |kind: Kind| kinds.iter().any(|found| found.kind == kind);
     let mut all = Vec::new();
@@ -50,7 +50,7 @@ fn say(all: &mut Vec<Advice>, about: &'static str, text: String) {
 
 fn flow(seen: &TrafficSummary, tunnel: bool, all: &mut Vec<Advice>) {
     let fastest = seen.needs.fastest.map_or(0.0, |(_, bits)| bits as f64);
-    // Kind of destination that the flow needs, even if the user chose another one.
+    // The kind of destination that the fastest flow needs, even if the user chose another kind.
     let (least, too_fast) = flows_to(&seen.needs);
     if fastest < 5e9 * NEAR && least != FlowKind::Exterior && !too_fast {
         let rate = srd_watch::text::rate(fastest as u64);
@@ -124,7 +124,7 @@ fn bursts(seen: &TrafficSummary, found: bool, all: &mut Vec<Advice>) {
     let (sent, received) = (seen.needs.bandwidth_bps.out, seen.needs.bandwidth_bps.r#in);
     let second = srd_watch::text::rate(seen.peak_bps(1) as u64);
     let need = srd_watch::text::rate(sent.max(received).min(1e15) as u64);
-    // A capture may have no name for its interface.
+    // A capture file may contain no name for its interface.
     let named = |command: &str, more: &str| match &seen.interface {
         Some(interface) => format!("`{command} {interface} {more}`"),
         None => format!("`{command}` with `{more}`"),
@@ -155,7 +155,8 @@ fn bursts(seen: &TrafficSummary, found: bool, all: &mut Vec<Advice>) {
 
 fn packets(seen: &TrafficSummary, has: &dyn Fn(Kind) -> bool, all: &mut Vec<Advice>) {
     let large = seen.largest_bytes <= MTU_SMALL && seen.packet_bytes() >= BULK_BYTES;
-    // Packets through an internet gateway cannot be larger.
+    // Packets through an internet gateway have at most 1500 bytes. So the advice is for traffic
+    // that mostly stays inside.
     let of = |directed: &Directed| directed.r#in.max(directed.out);
     let is_inside = of(&seen.needs.gateway_bps) < of(&seen.needs.bandwidth_bps) / 2.0;
     if large && is_inside && seen.peak_bps(1) >= LARGE_BPS {
@@ -244,7 +245,7 @@ fn services(seen: &TrafficSummary, all: &mut Vec<Advice>) {
 
 fn credits(choices: &Choices, all: &mut Vec<Advice>) {
     let found = choices.families.iter().find_map(|choice| {
-        // A type that lacks anything except credits does not carry the traffic.
+        // A type does not carry the traffic if it lacks anything except credits.
         let by_credits = |of: &Use| {
             let all =
                 [limit::BASELINE_IN, limit::BASELINE_OUT, limit::CREDITS_IN, limit::CREDITS_OUT];

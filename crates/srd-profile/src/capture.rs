@@ -1,9 +1,9 @@
-//! Capture files: finding the local address, profiling the packets, and reading them again for a
-//! replay.
+//! Capture files: guesses the local address, profiles the packets, and reads the packets again for
+//! a replay.
 //!
-//! A profile reads the file once. Its first packets wait until the local address is known. At most
-//! [`GUESS_PACKETS`] packets wait, each with [`HEADERS_BYTES`] and a link header, which takes at
-//! most about 40 MB.
+//! A profile reads the file once. Its first packets wait in memory until the local address is
+//! known. At most [`GUESS_PACKETS`] packets wait, each with [`HEADERS_BYTES`] and a link header,
+//! which takes at most about 40 MB.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -20,12 +20,13 @@ use crate::analysis::profiler::Profiler;
 use crate::needs::TrafficSummary;
 use crate::replay::Replay;
 
-/// Number of packets from which the local address is guessed.
+/// Number of packets after which the local address is guessed.
 pub const GUESS_PACKETS: usize = 100_000;
-/// Largest number of addresses that are counted for the guess; if there are more, all counts are
-/// reduced.
+/// Largest number of addresses whose packets are counted for the guess; if there are more, all
+/// counts are reduced by one, and addresses with the count zero are removed.
 const GUESS_ADDRESSES: usize = 1024;
-/// Bytes of a waiting packet for its link header and the headers between it and IP.
+/// Bytes that are kept of a waiting packet for its link header and the headers between the link
+/// header and IP.
 const LINK_BYTES_MAX: usize = 64;
 /// Largest number of interfaces of a file that get a profile, because each profile takes memory for
 /// flows and connections.
@@ -36,11 +37,12 @@ const EVERY: u64 = 1 << 16;
 /// Options for reading a file.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Required headroom below limits: 0.2 for a fifth.
+    /// Required headroom below limits: 0.2 means 20 %.
     pub headroom: f64,
-    /// Addresses of this side; if empty, the file's most frequent address.
+    /// Addresses of the captured machine; if empty, the most frequent address of the file is used.
     pub local: Vec<Prefix>,
-    /// Length of the packets of which a longer packet (a super-packet) consists.
+    /// Length in bytes above which a packet counts as a super-packet, that is, as several packets
+    /// of at most this length; `None` counts each packet as one.
     pub mtu_bytes: Option<u16>,
 }
 
@@ -49,19 +51,19 @@ pub struct Options {
 pub struct Outcome {
     /// Profiles, one for each interface that has packets, up to [`PROFILED_MAX`].
     pub seen: Vec<TrafficSummary>,
-    /// Number of packets of further interfaces, which are in no profile.
+    /// Number of packets of interfaces beyond [`PROFILED_MAX`], which are in no profile.
     pub left_out: u64,
-    /// The guessed local address, with its share of the examined packets, if the file does not mark
-    /// directions.
+    /// The guessed local address, and its share of the packets that were examined for the guess.
+    /// `None` if the options contain local addresses, or the file marks directions.
     pub guessed: Option<(IpAddr, f64)>,
-    /// The prefixes of this side.
+    /// Addresses of the captured machine: those of the options, and the guessed address.
     pub local: Vec<Prefix>,
-    /// The end of the file: unsupported packets, and the reason of an early end.
+    /// Numbers of all packets and of unsupported packets, and the reason why reading ended early.
     pub end: End,
 }
 
-/// Reads a file; the name `-` is standard input. `progress` gets the number of bytes that were
-/// read.
+/// Profiles the packets of a file; the name `-` is standard input. From time to time, `progress` is
+/// called with the number of bytes that were read from the file.
 ///
 /// # Errors
 /// A `FileError`, if the file cannot be opened or is no capture file.
@@ -97,7 +99,7 @@ pub fn run(
     Ok(Outcome { seen, left_out, guessed, local, end })
 }
 
-/// The profiles of a file's interfaces.
+/// The profiles of the interfaces of a file.
 struct Profiled {
     headroom: f64,
     local: Vec<Prefix>,
@@ -112,7 +114,8 @@ impl Profiled {
         Self { headroom, local, guessed: None, all: BTreeMap::new(), left_out: 0 }
     }
 
-    /// Guesses the local address from the first packets, and adds them to the profiles.
+    /// Guesses the local address from the file's first packets, and adds these packets to the
+    /// profiles.
     fn begin(&mut self, early: &Early) {
         self.guessed = early.guess();
         self.local.extend(self.guessed.and_then(|(address, _)| whole(address)));
@@ -130,17 +133,17 @@ impl Profiled {
     }
 }
 
-/// The first packets of a file, which wait for the guess.
+/// The first packets of a file, which wait until the local address is guessed.
 #[derive(Default)]
 struct Early {
-    /// The names of the interfaces: the display name, and the name in the file.
+    /// For each interface with packets, the display name, and the name that the file gives it.
     names: BTreeMap<usize, (String, Option<String>)>,
-    /// Each packet, and the range of its bytes.
+    /// Each waiting packet, and the range of its bytes in `bytes`.
     packets: Vec<(PendingPacket, Range<usize>)>,
     bytes: Vec<u8>,
 }
 
-/// A packet that waits.
+/// A packet that waits until the local address is guessed.
 struct PendingPacket {
     interface: usize,
     raw: Raw<'static>,
@@ -171,8 +174,8 @@ impl Early {
         }
     }
 
-    /// Returns the address that most packets come from or go to, with its share of the packets, if
-    /// the file does not mark directions.
+    /// Returns the address from or to which most packets go, and its share of the packets. `None`
+    /// if the file marks the directions of more than half of the packets.
     fn guess(&self) -> Option<(IpAddr, f64)> {
         let mut counts: BTreeMap<IpAddr, u64> = BTreeMap::new();
         let (mut packets, mut marked) = (0_u64, 0_u64);
@@ -201,8 +204,8 @@ impl Early {
     }
 }
 
-/// Passes the packets of a file through the limits of each type. Returns, for each type, the
-/// counters that increased.
+/// Passes the packets of a file through the limits of each instance type. Returns, for each type,
+/// the counters that increased.
 ///
 /// # Errors
 /// The errors of [`run`].
@@ -215,7 +218,7 @@ pub fn replay(
 ) -> Result<Vec<Vec<(&'static str, u64)>>, FileError> {
     let mut replays: Vec<Replay> = Vec::new();
     file::packets(path, mtu_bytes, stop, &mut |read: &Read<'_>| {
-        // One instance gets the packets of all interfaces of the file.
+        // One simulated instance gets the packets of all interfaces of the file.
         if replays.is_empty() {
             let fresh = |profile: &Profile| Replay::new(profile, kind, read.raw.time);
             replays = types.iter().map(fresh).collect();
@@ -262,7 +265,7 @@ mod tests {
         assert_eq!((outcome.seen.len(), outcome.left_out), (PROFILED_MAX, 3));
     }
 
-    /// Returns a pcap file of bare IP, which does not mark directions.
+    /// Returns a pcap file of IP packets without link headers. It does not mark directions.
     fn pcap(packets: u32) -> Vec<u8> {
         let mut bytes =
             vec![0xd4, 0xc3, 0xb2, 0xa1, 2, 0, 4, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0];
@@ -270,7 +273,7 @@ mod tests {
         for n in 0..packets {
             let way = if n % 3 == 0 { PacketDirection::In } else { PacketDirection::Out };
             let mut made = udp(0, way, (1000, 80), 28);
-            // One address on this side, many on the other.
+            // One address on the local side, and many on the other side.
             let other = if way == PacketDirection::Out { 19 } else { 15 };
             made.bytes[other] = u8::try_from(n % 200).unwrap() + 20;
             [n / 1000, n % 1000 * 1000, 28, 28]
@@ -283,7 +286,7 @@ mod tests {
 
     #[test]
     fn a_stream_is_read_once_and_still_known_whose_it_is() {
-        // The number of packets that wait, one more, and fewer.
+        // As many packets as may wait for the guess, one more, and fewer.
         let most = u32::try_from(GUESS_PACKETS).unwrap();
         for packets in [1_000, most, most + 1] {
             let bytes = pcap(packets);
@@ -294,7 +297,8 @@ mod tests {
             rustix::fs::mknodat(rustix::fs::CWD, &fifo, kind, mode, 0).unwrap();
             let options = Options { headroom: 0.2, local: Vec::new(), mtu_bytes: None };
             let outcome = std::thread::scope(|scope| {
-                // A second reader would wait for ever: this writes once.
+                // A second reader of the FIFO would wait for ever, because the bytes are written
+                // only once.
                 scope.spawn(|| std::fs::write(&fifo, &bytes).unwrap());
                 run(&fifo, &options, &|| false, &mut |_| {}).unwrap()
             });

@@ -1,9 +1,10 @@
-//! Choice of an instance type: the types that suffice, the limit that each other type exceeds
-//! first, and the kind of destination that flows need.
+//! Choice of an EC2 instance type: the types that suffice for the traffic, the limit that each
+//! other type exceeds first, and the kind of destination that the flows need.
 //!
-//! A type is sufficient if every limit carries the traffic with headroom: bandwidth of each
-//! direction (the peak for bursts, the baseline for the mean, credits for the rates between),
-//! packets per second, tracked connections, gateways, and the ceiling of one flow.
+//! A type is sufficient if each of its limits is above the need of the traffic with headroom. The
+//! limits are the bandwidth of each direction (the peak for bursts, the baseline for the mean,
+//! credits for the rates between), packets per second, tracked connections, gateways, and the
+//! ceiling of one flow.
 
 use serde::Serialize;
 use srd_card::limits::FlowKind;
@@ -15,7 +16,7 @@ use srd_card::track::timeouts::Timeouts;
 use crate::analysis::flows::KINDS;
 use crate::needs::Needs;
 
-/// Number of types that are listed if no type suffices.
+/// Largest number of types that are listed as nearest if no type suffices.
 const NEAREST: usize = 3;
 
 /// Types in which the user is interested.
@@ -23,22 +24,22 @@ const NEAREST: usize = 3;
 pub struct Filter {
     /// Families, such as `c7i`; if empty, all families.
     pub families: Vec<String>,
-    /// Types that are judged even if they do not suffice.
+    /// Names of types whose verdicts are reported even if they do not suffice.
     pub types: Vec<String>,
     /// Least number of vCPUs.
     pub vcpus: u32,
-    /// Least number of interfaces.
+    /// Least number of network interfaces that can be attached.
     pub enis: u16,
 }
 
-/// Use of a limit.
+/// Use of one limit of an instance type by the traffic.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize)]
 pub struct Use {
-    /// The limit.
+    /// Name of the limit.
     pub limit: &'static str,
-    /// Need of the traffic, without headroom.
+    /// Amount that the traffic needs, without headroom, in the unit of the limit.
     pub needs: f64,
-    /// Limit of the type.
+    /// Amount that the instance type has.
     pub has: f64,
     /// Whether the limit is an estimate, because EC2 does not publish it.
     pub estimate: bool,
@@ -49,13 +50,14 @@ pub struct Use {
 }
 
 impl Use {
-    /// Returns the needed share of the limit.
+    /// Returns the share of the limit that the traffic needs, without headroom; 1 is the whole
+    /// limit.
     pub fn share(&self) -> f64 {
         if self.has > 0.0 { self.needs / self.has } else { f64::INFINITY }
     }
 }
 
-/// Verdict on a type.
+/// Verdict on an instance type: whether it suffices for the traffic.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct Verdict {
     /// Name of the type.
@@ -64,28 +66,30 @@ pub struct Verdict {
     pub vcpus: u32,
     /// Memory in MiB.
     pub memory_mib: u64,
-    /// Whether all limits have headroom.
+    /// Whether each limit is above the need of the traffic with headroom.
     pub sufficient: bool,
-    /// Time in seconds for which credits would last, if the mean is above the baseline.
+    /// Time in seconds for which full credits would last at the mean rate; `None` if the mean is
+    /// not above the baseline.
     pub credits_s: Option<f64>,
-    /// Use of each limit, the most used limit first.
+    /// Use of each limit. Limits that do not suffice come first; otherwise the most used limit
+    /// comes first.
     pub uses: Vec<Use>,
 }
 
 impl Filter {
-    /// Whether any type passed the filter.
+    /// Whether at least one type passes the filter.
     pub fn has_types(&self) -> bool {
         InstanceType::all().any(|of| passes(&of, self))
     }
 }
 
 impl Verdict {
-    /// Returns the use of the most used limit.
+    /// Returns the use of the limit that the traffic exceeds first, or comes nearest to.
     pub fn first(&self) -> &Use {
         &self.uses[0]
     }
 
-    /// Returns the largest used share of the limits that do not suffice.
+    /// Returns the largest needed share among the limits that do not suffice; zero if all suffice.
     fn missing(&self) -> f64 {
         self.lacks().map(Use::share).fold(0.0, f64::max)
     }
@@ -96,33 +100,36 @@ impl Verdict {
     }
 }
 
-/// A family with its smallest sufficient type and the next smaller type.
+/// An instance family with its smallest sufficient type and the next smaller type.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct Choice {
-    /// The family.
+    /// Name of the family.
     pub family: &'static str,
     /// The smallest type that suffices.
     pub sufficient: Verdict,
-    /// The next smaller type, if there is one.
+    /// The next smaller type of the family; `None` if the sufficient type is the smallest.
     pub smaller: Option<Verdict>,
 }
 
-/// Instance types to choose from.
+/// The instance types that suffice, or come near to it.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct Choices {
-    /// Kind of destination that flows need.
+    /// Kind of destination (outside, cluster placement group, ENA Express) for which flows are
+    /// judged.
     #[serde(serialize_with = "kind_name")]
     pub flows_to: FlowKind,
     /// Whether a flow exceeds its ceiling even with this kind, so that no type suffices.
     pub flow_too_fast: bool,
-    /// The families that have a sufficient type, the smallest first.
+    /// The families that have a sufficient type; the family whose sufficient type is the smallest
+    /// comes first.
     pub families: Vec<Choice>,
-    /// For families without a sufficient type: the type that comes nearest. The list has all
-    /// families of the filter or, if no family has a sufficient type, the nearest few.
+    /// For families without a sufficient type, the type that comes nearest. If the filter names
+    /// families, the list has all of these; otherwise it is empty, or has the nearest few types if
+    /// no family has a sufficient type.
     pub nearest: Vec<Verdict>,
-    /// Verdicts on the types that the filter lists.
+    /// Verdicts on the types that the filter names.
     pub asked: Vec<Verdict>,
-    /// Number of types that were judged.
+    /// Number of types that pass the filter and were judged.
     pub looked_at: usize,
 }
 
@@ -134,7 +141,7 @@ fn kind_name<S: serde::Serializer>(kind: &FlowKind, to: S) -> Result<S::Ok, S::E
     })
 }
 
-/// Names of the limits.
+/// Names of the limits of an instance type.
 pub(crate) mod limit {
     pub(crate) const IN: &str = "bandwidth in";
     pub(crate) const OUT: &str = "bandwidth out";
@@ -149,8 +156,8 @@ pub(crate) mod limit {
     pub(crate) const FLOW: &str = "one flow";
 }
 
-/// Returns the kind of destination with the lowest ceiling that no flow exceeds, and whether a flow
-/// exceeds even the highest ceiling.
+/// Returns the kind of destination with the lowest ceiling of one flow that no flow exceeds. Also
+/// returns whether a flow exceeds even the highest ceiling.
 pub fn flows_to(needs: &Needs) -> (FlowKind, bool) {
     let fits = |kind: usize| needs.flow_over[kind][1] == 0;
     match (0..KINDS.len()).find(|kind| fits(*kind)) {
@@ -160,16 +167,16 @@ pub fn flows_to(needs: &Needs) -> (FlowKind, bool) {
 }
 
 impl Choices {
-    /// Removes all types: without packets there is no basis for a choice, and every type would
-    /// suffice.
+    /// Removes all types from the result. Without packets, every type would suffice, so there is no
+    /// basis for a choice.
     pub(crate) fn without_packets(self) -> Self {
         let (families, nearest, asked) = Default::default();
         Self { families, nearest, asked, ..self }
     }
 }
 
-/// Judges all types that pass the filter. `kind` is the kind of destination of flows, if the user
-/// sets one.
+/// Judges all types that pass the filter. `kind` is the kind of destination of the flows; `None`
+/// means the kind that the flows need.
 pub fn choose(needs: &Needs, filter: &Filter, kind: Option<FlowKind>) -> Choices {
     let (least, too_fast) = flows_to(needs);
     let kind = kind.unwrap_or(least);
@@ -209,14 +216,15 @@ pub fn choose(needs: &Needs, filter: &Filter, kind: Option<FlowKind>) -> Choices
     Choices { flows_to: kind, flow_too_fast: too_fast, families, nearest, asked, looked_at }
 }
 
-/// Whether a type is judged: it must be of these families and have the elastic network adapter.
+/// Whether a type is judged: it must pass the filter, and be a Nitro type with the elastic network
+/// adapter.
 fn passes(of: &InstanceType, filter: &Filter) -> bool {
     let family = filter.families.is_empty() || filter.families.iter().any(|f| f == of.family());
     let current = of.ena != Ena::Unsupported && of.hypervisor != Hypervisor::Xen;
     family && current && of.vcpus >= filter.vcpus && of.enis_max >= filter.enis
 }
 
-/// Returns the verdict on a type, for this kind of destination of its flows.
+/// Returns the verdict on a type, for flows to the given kind of destination.
 pub fn judge(needs: &Needs, of: &InstanceType, kind: FlowKind) -> Verdict {
     let profile = Profile::of(*of);
     let more = 1.0 + needs.headroom;
@@ -271,7 +279,7 @@ pub fn judge(needs: &Needs, of: &InstanceType, kind: FlowKind) -> Verdict {
         let mean = needs.mean_bps.r#in.max(needs.mean_bps.out);
         credits_s = (mean > baseline as f64).then(|| full / (mean - baseline as f64));
     }
-    // Limits that do not suffice come first, then the others by their used share.
+    // Limits that do not suffice come first; within each group, the more used limit comes first.
     uses.sort_by(|a, b| {
         let order = |of: &Use| (of.exceeded, of.short);
         order(b).cmp(&order(a)).then(b.share().total_cmp(&a.share()))
@@ -281,8 +289,8 @@ pub fn judge(needs: &Needs, of: &InstanceType, kind: FlowKind) -> Verdict {
     Verdict { name, vcpus, memory_mib, sufficient, credits_s, uses }
 }
 
-/// Returns the use of the ceiling of one flow. A type without ENA Express has that of a placement
-/// group.
+/// Returns the use of the ceiling of one flow. On a type without ENA Express, the ceiling of a
+/// cluster placement group applies in its place.
 fn flow(needs: &Needs, of: &InstanceType, kind: FlowKind) -> Use {
     let kind = match kind {
         FlowKind::Express if !of.ena_srd => FlowKind::ClusterPlacementGroup,

@@ -73,7 +73,7 @@ fn a_mean_above_the_baseline_lasts_as_long_as_credits() {
     let mut needs = needs();
     needs.mean_bps.out = 1.781e9;
     let verdict = judged(&needs, "c7i.large");
-    // Credits for (12.5 - 0.781) Gb/s x 300 s, spent at 1 Gb/s more than is earned.
+    // Full credits are (12.5 - 0.781) Gb/s x 300 s. They are spent at 1 Gb/s more than is earned.
     assert!((3515.0..3517.0).contains(&verdict.credits_s.unwrap()), "{verdict:?}");
 }
 

@@ -1,6 +1,6 @@
-//! Needs of traffic on an instance: kinds of traffic, rates, tracked connections, the types that
-//! carry it, and changes to make before paying for more.
-//! [`docs/profile.md`](../../../docs/profile.md) describes how each is found.
+//! Needs of traffic on an EC2 instance: kinds of traffic, rates, tracked connections, the instance
+//! types that carry the traffic, and changes to make before paying for a larger type.
+//! [`docs/profile.md`](../../../docs/profile.md) describes how each is determined.
 //!
 //! ```text
 //!  live, capture --> profiler: ladder, rates, flows, tunnels, connections --> needs
@@ -11,13 +11,17 @@
 //!
 //! | module | content |
 //! |---|---|
-//! | [`live`], [`capture`] | packets of interfaces, of capture files |
-//! | `analysis` | from packets to the needs of the traffic ([`profiler`]) |
-//! | [`needs`], [`traffic`] | captured traffic with its needs, and its kinds |
+//! | [`live`], [`capture`] | packets of interfaces, and of capture files |
+//! | [`profiler`] | the analysis of one interface |
+//! | `ladder`, [`rates`], [`flows`], [`tunnels`], [`connections`] | parts of the analysis |
+//! | `distinct`, `place`, `number` | counts of distinct values; location of an address; formatting of numbers |
+//! | [`needs`] | captured traffic, and its needs |
+//! | [`traffic`] | kinds of traffic |
 //! | [`choose`] | instance types, and the limit that each exceeds first |
-//! | [`advice`] | changes to make before paying |
-//! | [`replay`] | the same packets through the limits of one type |
-//! | `output` | the full report ([`report()`]), as [`text`] and as [`html`] |
+//! | [`advice`] | changes to make before paying for a larger type |
+//! | [`replay`] | sends the captured packets through the simulated limits of one type |
+//! | [`report()`] | the full report |
+//! | [`text`], [`html`] | output for the user |
 #![forbid(unsafe_code)]
 
 pub mod advice;

@@ -1,4 +1,4 @@
-//! Profiles interfaces live, through the packet sockets of `srd watch`.
+//! Profiles interfaces live, through the packet sockets that `srd watch` uses.
 
 use std::io;
 use std::time::{Duration, Instant as Clock};
@@ -11,13 +11,13 @@ use srd_watch::read::{HEADERS_BYTES, Raw};
 use crate::analysis::profiler::Profiler;
 use crate::needs::TrafficSummary;
 
-/// Bytes of the link header that are kept in addition to those of the packet.
+/// Bytes of the link header that are kept in addition to the bytes from the IP header on.
 const LINK_BYTES_MAX: u32 = 32;
-/// Blocks of a ring that are read before the next interface is read.
+/// Largest number of blocks of a ring that are read before the next interface is read.
 const BLOCKS_MAX: usize = 16;
 /// Longest wait for packets, in nanoseconds.
 const WAIT_NS: u64 = 20_000_000;
-/// Interval at which lost packets are queried, and progress is reported.
+/// Interval at which the number of lost packets is queried, and progress is reported.
 const EVERY: Duration = Duration::from_secs(1);
 
 /// Options for profiling live.
@@ -25,11 +25,11 @@ const EVERY: Duration = Duration::from_secs(1);
 pub struct Options {
     /// Names of the interfaces.
     pub interfaces: Vec<String>,
-    /// Required headroom below limits: 0.2 for a fifth.
+    /// Required headroom below limits: 0.2 means 20 %.
     pub headroom: f64,
     /// Duration of the profile.
     pub time: Duration,
-    /// Bytes of memory of each interface for packets that wait to be read.
+    /// Size in bytes of each interface's ring, in which packets wait to be read.
     pub ring_bytes: u32,
 }
 
@@ -38,22 +38,22 @@ pub struct Options {
 pub struct Progress {
     /// Time since the start.
     pub elapsed: Duration,
-    /// Number of packets of all interfaces.
+    /// Number of packets of all interfaces so far.
     pub packets: u64,
-    /// Bytes of the packets of all interfaces.
+    /// Bytes of the packets of all interfaces so far, from the IP header on.
     pub bytes: u64,
 }
 
-/// Result for an interface.
+/// Result of the profile of an interface.
 #[derive(Debug)]
 pub struct Outcome {
-    /// Captured traffic and its needs.
+    /// The captured traffic and its needs.
     pub seen: TrafficSummary,
-    /// Reason why the profile of this interface ended early.
+    /// Error that ended the profile of this interface early; `None` if there was no error.
     pub error: Option<io::Error>,
 }
 
-/// Profiles until the time is over, or `stop` returns true.
+/// Profiles the interfaces until `options.time` is over, or `stop` returns true.
 ///
 /// # Errors
 /// An error of the operating system, if an interface does not exist or the privilege `CAP_NET_RAW`

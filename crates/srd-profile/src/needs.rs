@@ -1,4 +1,4 @@
-//! Traffic of an interface, and its needs on an instance: plain figures.
+//! Figures about the traffic of an interface, and its needs on an EC2 instance.
 
 use serde::Serialize;
 use srd_watch::Flow;
@@ -13,117 +13,122 @@ use crate::analysis::tunnels::TunnelSeen;
 /// A figure for each direction.
 #[derive(Clone, Copy, PartialEq, Debug, Default, Serialize)]
 pub struct Directed {
-    /// Figure of received packets.
+    /// Figure for received packets.
     pub r#in: f64,
-    /// Figure of sent packets.
+    /// Figure for sent packets.
     pub out: f64,
 }
 
-/// A flow with its traffic.
+/// Traffic of one flow.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct FlowShare {
-    /// The flow as the network sees it.
+    /// The flow as the network sees it, from the outermost headers.
     pub flow: Flow,
-    /// Share of all bytes of both directions.
+    /// Share of the flow in the bytes of both directions, from 0 to 1.
     pub share: f64,
-    /// Bytes from the IP header on.
+    /// Bytes of the flow, from the IP header on.
     pub bytes: u64,
     /// Number of packets.
     pub packets: u64,
-    /// Largest number of bits in a second, if it is known.
+    /// Largest number of bits of the flow in a second; `None` if its record was dropped to limit
+    /// memory.
     pub second_bps_max: Option<u64>,
 }
 
-/// Limits that an instance must have, so that no allowance is exceeded.
+/// Limits that an instance must have, so that it queues or drops no packet of the traffic.
 #[derive(Clone, Debug, Serialize)]
 pub struct Needs {
-    /// Required headroom below limits: 0.2 for a fifth.
+    /// Required headroom below limits: 0.2 means 20 %.
     pub headroom: f64,
-    /// Bandwidth at which no packet waits, in bits per second.
+    /// Bandwidth limit at which no packet waits, in bits per second.
     pub bandwidth_bps: Directed,
-    /// Mean rate, in bits per second.
+    /// Mean rate over the captured time, in bits per second.
     pub mean_bps: Directed,
-    /// Bandwidth to public addresses at which no packet waits, in bits per second.
+    /// Limit of bandwidth to and from public addresses at which no packet waits, in bits per
+    /// second.
     pub gateway_bps: Directed,
-    /// Limit of packets per second of both directions at which no packet waits.
+    /// Limit of packets per second, for both directions together, at which no packet waits.
     pub packets_per_second: f64,
-    /// Tracked connections, as in [`ConnectionsSeen::entries`].
+    /// Largest number of tracked connections, for each set of idle timeouts in
+    /// [`ConnectionsSeen::entries`].
     pub entries: [u64; 3],
-    /// The flow with the most bits in a second, and this number of bits.
+    /// The flow with the most bits in any second, and this number of bits; `None` without packets.
     pub fastest: Option<(Flow, u64)>,
-    /// Packets that the ceiling of one flow would hold up: outside of a placement group, inside,
-    /// with ENA Express; each without and with headroom.
+    /// Packets that the ceiling of one flow would delay or drop, for three destinations: outside of
+    /// a placement group, inside of one, with ENA Express. Each has two numbers: without headroom,
+    /// and with headroom.
     pub flow_over: [[u64; 2]; 3],
-    /// Backlog that credits have to cover.
+    /// Backlog of each direction at each baseline rate, which credits have to cover.
     #[serde(skip)]
     pub(crate) backlog: [Backlog; 2],
 }
 
-/// Captured traffic of an interface.
+/// Figures about the captured traffic of an interface.
 #[derive(Clone, Debug, Serialize)]
 pub struct TrafficSummary {
     /// Name of the interface or file.
     pub name: String,
-    /// The interface's name in the system, if it is known.
+    /// The interface's name in its system; `None` if a capture file does not contain it.
     #[serde(skip)]
     pub interface: Option<String>,
     /// Captured time, in nanoseconds.
     pub seen_ns: u64,
     /// Packets of both directions; a super-packet counts as the packets that it stands for.
     pub packets: u64,
-    /// Bytes from the IP header on.
+    /// Bytes of each direction, from the IP header on.
     pub bytes: Directed,
-    /// Frames without IP, and packets that were not read.
+    /// Number of skipped packets: frames without IP, and packets that are not supported.
     pub others: u64,
-    /// [`Self::others`] by kind.
+    /// The skipped packets of [`Self::others`], by kind.
     #[serde(skip)]
     pub named_others: SkipCounts,
     /// Packets that arrived but were not captured.
     pub lost: u64,
     /// Number of times that the clock was set back.
     pub clock_set_back: u64,
-    /// Bytes of the largest single packet, from the IP header on; for a super-packet, the largest
-    /// segment.
+    /// Length in bytes of the longest packet, from the IP header on; the segments of a super-packet
+    /// count as packets.
     pub largest_bytes: u32,
-    /// Received bits per second.
+    /// Rates in received bits per second, over three lengths of periods.
     pub rates_in: [Rates; 3],
-    /// Sent bits per second.
+    /// Rates in sent bits per second, over three lengths of periods.
     pub rates_out: [Rates; 3],
-    /// Packets per second of both directions.
+    /// Rates in packets per second, both directions together, over three lengths of periods.
     pub rates_packets: [Rates; 3],
     /// Approximate number of flows, as the network sees them.
     pub flow_count: f64,
-    /// Effective number of flows: the number of equal flows with the same spread of bytes.
+    /// Effective number of flows: the number of flows of equal size over which bytes would be as
+    /// spread.
     pub flows_effective: f64,
-    /// Number of flows that were dropped to limit memory.
+    /// Number of flows whose records were dropped to limit memory.
     pub flows_forgotten: u64,
-    /// The largest flows.
+    /// The flows with the most bytes, the largest first.
     pub flows: Vec<FlowShare>,
-    /// Tunnels, identified by their ends.
+    /// Tunnels, the largest first; a tunnel is identified by its outer addresses and its kind.
     pub tunnels: Vec<TunnelSeen>,
-    /// Packets of tunnels beyond the limit of the table.
+    /// Packets of tunnels that are not counted separately, because the table of tunnels was full.
     pub tunnels_others: u64,
-    /// Figures of connections.
+    /// Figures about connections.
     pub connections: ConnectionsSeen,
-    /// Packets to link-local services beyond the limit of an interface.
+    /// Packets sent to link-local services beyond the limit of an EC2 interface.
     pub link_local_over: u64,
-    /// Fragments beyond the limit of an interface.
+    /// Fragments sent beyond the limit of an EC2 interface.
     pub fragments_over: u64,
-    /// Needs of the traffic.
+    /// Limits that the traffic needs.
     pub needs: Needs,
-    /// Bytes over time: received, sent.
+    /// Bytes over time, for received and for sent packets.
     #[serde(skip)]
     pub lines: [Timeline; 2],
 }
 
 impl TrafficSummary {
-    /// Returns the peak in bits per second over periods of this index, of the direction with the
-    /// higher peak.
+    /// Returns the largest rate, in bits per second, over periods of one length, of the direction
+    /// with the larger one. `period` is an index into [`crate::rates::PERIODS_NS`].
     pub fn peak_bps(&self, period: usize) -> f64 {
         self.rates_in[period].max.max(self.rates_out[period].max)
     }
 
-    /// Returns the mean bytes of a packet.
+    /// Returns the mean length of a packet in bytes.
     pub fn packet_bytes(&self) -> f64 {
         (self.bytes.r#in + self.bytes.out) / self.packets.max(1) as f64
     }

@@ -1,5 +1,6 @@
-//! Replays packets through the limits and the tracking of one instance type: the card's own code,
-//! packet by packet. Checks whether a recommendation holds.
+//! Sends captured packets, one by one, through the limits and the connection tracking of one
+//! instance type, with the code of the project's card. This checks whether a recommended type
+//! carries the traffic.
 
 use srd_card::Direction;
 use srd_card::limits::{Allowances, Ceiling, FlowKind, Limit, Limits, Offer, Outcome};
@@ -17,10 +18,10 @@ use srd_watch::steady::Steady;
 use crate::analysis::connections::secret;
 use crate::analysis::place;
 
-/// Largest number of table entries that one call frees.
+/// Largest number of table entries that are freed before each packet.
 const WORK: u32 = 64;
 
-/// One instance under replay.
+/// A simulated instance whose limits the captured packets pass.
 pub struct Replay {
     limits: Limits<()>,
     table: Table,
@@ -56,7 +57,7 @@ impl Replay {
         }
     }
 
-    /// Adds a packet.
+    /// Sends a packet through the limits and the connection tracking.
     pub fn see(&mut self, raw: &Raw<'_>) {
         let (Some(arrival), Some((bytes, _))) = (raw.arrival(), raw.ip()) else { return };
         let Some(packet) = Packet::read(bytes) else { return };
@@ -93,14 +94,14 @@ impl Replay {
         }
     }
 
-    /// Returns the counters of `ethtool -S` that the card would show.
+    /// Returns the counters of exceeded allowances that `ethtool -S` would show.
     pub fn allowances(&self) -> Allowances {
         let mut counters = self.limits.allowances(0);
         counters.count(Limit::Tracking, self.refused);
         counters
     }
 
-    /// Returns the names and values of the counters that increased.
+    /// Returns the names and values of the counters that are not zero.
     pub fn moved(&self) -> Vec<(&'static str, u64)> {
         let counters = self.allowances();
         let all = counters.ethtool(0).into_iter().chain(counters.ours());

@@ -1,4 +1,4 @@
-//! Packets for tests.
+//! IPv4 packets for tests.
 
 use srd_proto::time::Instant;
 use srd_watch::PacketDirection;

@@ -1,75 +1,76 @@
-//! Kinds of traffic: the first step of the talk. The threshold of each kind is a named constant.
+//! Kinds of traffic. The threshold of each kind is a named constant.
 #![allow(clippy::cast_possible_truncation)] // rates, times and counts, far below 2^64
 
 use serde::Serialize;
 
 use crate::needs::TrafficSummary;
 
-/// Rate, in bits per second, from which a flow is a whale: half of the ceiling of one flow outside
-/// of a placement group.
+/// Rate, in bits per second, from which a flow is a whale (a flow that may reach the ceiling of one
+/// flow). It is half of this ceiling outside of a placement group.
 pub const WHALE_BPS: f64 = 2.5e9;
 /// Share of all bytes from which one flow counts as nearly all traffic.
 pub const SINGLE_SHARE: f64 = 0.9;
-/// Effective number of flows from which they spread well over paths and queues.
+/// Effective number of flows from which traffic spreads well over paths and queues.
 pub const MANY_FLOWS: f64 = 64.0;
-/// Effective number of flows up to which they do not spread well.
+/// Effective number of flows up to which traffic does not spread well over paths and queues.
 pub const FEW_FLOWS: f64 = 8.0;
 /// Least number of inner flows for which a tunnel with one outer flow is reported.
 pub const INNER_FLOWS: u64 = 2;
-/// Share of all bytes from which a tunnel with unreadable content is reported.
+/// Share of all bytes from which a tunnel whose content cannot be read is reported.
 pub const OPAQUE_SHARE: f64 = 0.05;
-/// Largest median lifetime, in milliseconds, of short-lived TCP connections.
+/// Largest median lifetime, in milliseconds, at which TCP connections count as short-lived.
 pub const SHORT_MS: f64 = 1_000.0;
-/// Shortest time, in nanoseconds, that allows a statement about the life of connections.
+/// Shortest captured time, in nanoseconds, that allows a statement about the lifetime of
+/// connections.
 pub const LONG_NS: u64 = 1_000_000_000;
-/// New connections per second, over a second, from which they count as many.
+/// Largest number of new connections in a second from which connections count as many.
 pub const CONNECTIONS_MANY: f64 = 100.0;
-/// Traffic has bursts if it needs this multiple of its highest mean over a second, or over a
-/// minute.
+/// Traffic has bursts if the bandwidth that it needs is at least this multiple of its highest mean
+/// over a minute. If the captured time is shorter, the mean over this time counts.
 pub const BURST_TIMES: f64 = 4.0;
-/// Bandwidth, in bits per second, below which bursts do not matter to any instance type.
+/// Needed bandwidth, in bits per second, below which bursts do not matter on any instance type.
 pub const BURST_BPS: f64 = 100e6;
-/// Largest mean size, in bytes, of small packets.
+/// Mean size, in bytes, up to which packets count as small.
 pub const SMALL_BYTES: f64 = 300.0;
-/// Packets per second, over a second, from which small packets matter.
+/// Packets per second, over a second, from which small packets are reported.
 pub const SMALL_PPS: f64 = 10_000.0;
 
 /// A kind of traffic.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Kind {
-    /// One flow at a rate near the ceiling of one flow.
+    /// One flow whose rate is near the ceiling of one flow.
     Whale,
-    /// Several flows in a tunnel that is one flow to the network.
+    /// Several flows in a tunnel with one outer flow: the network treats them as one flow.
     TunnelOneFlow,
-    /// A tunnel with unreadable content that is one flow to the network.
+    /// A tunnel whose content cannot be read, with one outer flow.
     TunnelOpaque,
-    /// One flow has nearly all bytes.
+    /// One flow carries nearly all bytes.
     SingleFlow,
-    /// Bytes are spread over a few flows.
+    /// Bytes are spread over only a few flows.
     FewFlows,
     /// Bytes are spread over many flows: high entropy.
     ManyFlows,
-    /// Most TCP connections end soon, and many begin.
+    /// Most TCP connections end soon, and many connections begin.
     ShortLived,
     /// Connections last long.
     LongLived,
-    /// Bursts that the mean over a second or a minute hides.
+    /// Bursts that the mean over a minute hides.
     Bursts,
     /// Many small packets.
     SmallPackets,
 }
 
-/// A kind of traffic that was found, with a description.
+/// A kind of traffic that was detected.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct DetectedKind {
     /// The kind.
     pub kind: Kind,
-    /// Details.
+    /// Description of the detected traffic, for the user.
     pub text: String,
 }
 
-/// Returns the kinds of the captured traffic.
+/// Returns the kinds that the captured traffic has.
 pub fn kinds(seen: &TrafficSummary) -> Vec<DetectedKind> {
     let mut found = Vec::new();
     tunnels(seen, &mut found);
@@ -104,7 +105,8 @@ fn tunnels(seen: &TrafficSummary, found: &mut Vec<DetectedKind>) {
     }
 }
 
-/// Whether a flow carries a tunnel, which is reported as a tunnel.
+/// Whether a flow is the outer flow of a tunnel. Such a flow is reported as a tunnel, not as a
+/// whale.
 fn is_tunnel(seen: &TrafficSummary, flow: &srd_watch::Flow) -> bool {
     seen.tunnels.iter().any(|tunnel| {
         let ends = (tunnel.source, tunnel.destination);

@@ -1,5 +1,5 @@
-//! One interface or file under watch: its analysis, the driver's counters, and the packets that are
-//! kept to be saved.
+//! A session: the analysis of one interface or file, with the driver's counters and the packets
+//! that are kept to be saved.
 
 use std::collections::VecDeque;
 
@@ -13,12 +13,12 @@ use crate::sources::keep::{BurstPackets, Keeper};
 use crate::sources::other::SkipCounts;
 use crate::sources::read::Raw;
 
-/// Largest number of bursts that wait for a sample of the driver's counters. Beyond it, or if their
-/// packets take more memory than the limit for saved packets, the first burst is reported without a
-/// sample.
+/// Largest number of ended bursts that wait for a sample of the driver's counters. If more bursts
+/// wait, or if their packets take more memory than the limit for saved packets, the first of them
+/// is reported without waiting longer.
 const WAITING_MAX: usize = 64;
-/// Number of samples after which a burst stops waiting, even if their times are before its end
-/// because the clock was set.
+/// Number of samples after which a burst stops waiting for a sample from after its end. This
+/// matters if the clock was set, so that the samples have earlier times.
 const SAMPLES_MAX: u64 = 2;
 
 /// Report of a session.
@@ -26,16 +26,16 @@ const SAMPLES_MAX: u64 = 2;
 pub enum Report {
     /// A burst is under way.
     Began(Box<Burst>),
-    /// A burst has ended; with its packets, if packets are kept.
+    /// A burst has ended. The packets are present if the session keeps packets.
     Ended(Box<Burst>, Option<BurstPackets>),
 }
 
-/// One interface or file under watch.
+/// A session: one interface or file under watch.
 #[derive(Debug)]
 pub struct Session {
     /// The analysis.
     pub watch: Watch,
-    /// The driver's counters, if it has any.
+    /// The driver's allowance counters; `None` if the driver lacks them.
     pub allowances: Option<Allowances>,
     keeper: Option<Keeper>,
     kept_bytes: usize,
@@ -45,19 +45,19 @@ pub struct Session {
     others: SkipCounts,
 }
 
-/// A burst that has ended, with its packets.
+/// A burst that has ended and waits for a sample of the driver's counters, with its packets.
 #[derive(Debug)]
 struct PendingBurst {
     burst: Box<Burst>,
     kept: Option<BurstPackets>,
     bytes: usize,
-    /// Number of samples of the driver's counters before the burst was queued.
+    /// Number of samples of the driver's counters at the time when the burst was queued.
     samples: u64,
 }
 
 impl Session {
-    /// Returns a session. `kept_bytes` is the memory for packets that may be saved; zero keeps
-    /// none.
+    /// Returns a session. `kept_bytes` is the memory in bytes for packets that are kept to be
+    /// saved; zero keeps no packets.
     pub fn new(watch: Watch, allowances: Option<Allowances>, kept_bytes: usize) -> Self {
         let keeper = (kept_bytes > 0).then(|| Keeper::new(kept_bytes));
         Self {
@@ -72,7 +72,7 @@ impl Session {
         }
     }
 
-    /// Adds a packet.
+    /// Adds a packet to the analysis.
     pub fn see(&mut self, raw: &Raw<'_>) {
         let Some(arrival) = raw.arrival() else {
             self.others.add(raw.other());
@@ -81,8 +81,8 @@ impl Session {
         let set_back = self.watch.set_back();
         self.watch.arrive(&arrival);
         if self.watch.set_back() > set_back {
-            // The clock was set back: from now on, times of earlier packets would match other
-            // bursts.
+            // The clock was set back. From now on, the times of earlier packets could match other
+            // bursts, so these packets are removed.
             self.gather();
             self.keeper.iter_mut().for_each(Keeper::clear);
         }
@@ -93,12 +93,12 @@ impl Session {
         }
     }
 
-    /// Notes that all packets that arrived before `now` were added.
+    /// Notes that all packets that arrived before `now` have been added.
     pub fn advance(&mut self, now: Instant) {
         self.watch.advance(now);
     }
 
-    /// Ends the session at `now`: no packets follow.
+    /// Ends the session at `now`, after its last packet.
     pub fn finish(&mut self, now: Instant) {
         self.watch.finish(now);
     }
@@ -108,13 +108,14 @@ impl Session {
         self.watch.end();
     }
 
-    /// Returns the numbers of frames without IP, and of packets that were not read.
+    /// Returns the numbers of skipped packets: frames without IP, and packets that are not
+    /// supported.
     pub fn others(&self) -> &SkipCounts {
         &self.others
     }
 
-    /// Returns the next report. `last` means that no further sample of the driver's counters
-    /// follows.
+    /// Returns the next report; `None` if no report is ready. `last` is set if no further sample of
+    /// the driver's counters will follow, so that no burst waits for one.
     pub fn next_report(&mut self, last: bool) -> Option<Report> {
         self.gather();
         if let Some(burst) = self.begun.pop_front() {
@@ -133,7 +134,8 @@ impl Session {
         Some(Report::Ended(burst, kept))
     }
 
-    /// Takes the events of the analysis, and adds the packets of bursts that have ended.
+    /// Takes the events of the analysis from its queue. A burst that has ended is queued with its
+    /// packets.
     fn gather(&mut self) {
         while let Some(event) = self.watch.next_event() {
             match event {
@@ -149,7 +151,7 @@ impl Session {
         }
     }
 
-    /// Whether the driver's counters were sampled after a burst.
+    /// Whether the driver's counters were sampled after the end of a burst, or often enough since.
     fn is_sampled(&self, waiting: &PendingBurst) -> bool {
         let Some(allowances) = &self.allowances else { return true };
         let after = allowances.sampled_ns().is_some_and(|at| at >= waiting.burst.end_ns());

@@ -13,7 +13,7 @@ fn session(kept_bytes: usize) -> Session {
     Session::new(watch, Allowances::among(&names), kept_bytes)
 }
 
-/// Sends 10 ms of 240 Mb/s, then 20 ms of silence.
+/// Adds the packets of 10 ms at 240 Mb/s, then advances time by 20 ms.
 fn burst(session: &mut Session, from_ns: u64) {
     let mut bytes = vec![0; 256];
     bytes[0] = 0x45;
@@ -47,7 +47,7 @@ fn reported(session: &mut Session) -> Vec<(u64, usize)> {
 
 #[test]
 fn regression_packets_of_bursts_that_wait_for_a_sample_are_bounded() {
-    // Memory for the packets of two bursts, whose counters are never sampled.
+    // The memory holds the packets of two bursts. The driver's counters are never sampled.
     let mut session = session(2 * 300 * (256 + 64));
     let mut all = 0;
     for n in 1..=40 {
@@ -56,7 +56,7 @@ fn regression_packets_of_bursts_that_wait_for_a_sample_are_bounded() {
         assert!(session.waiting_bytes <= 3 * 300 * 320, "{}", session.waiting_bytes);
     }
     assert_eq!((all, session.waiting.len()), (38, 2));
-    // Without packets, the number of waiting bursts reaches its limit.
+    // If no packets are kept, the number of waiting bursts reaches its limit.
     let mut session = super::Session { keeper: None, ..session };
     for n in 41..200 {
         burst(&mut session, n * S);
@@ -72,8 +72,8 @@ fn regression_a_burst_does_not_wait_until_a_clock_that_was_set_back_is_where_it_
     sample(&mut session, 5_000 * S);
     burst(&mut session, 5_001 * S);
     assert!(reported(&mut session).is_empty());
-    // The packets of the first burst are those before the clock was set; the next burst has the
-    // later packets.
+    // The first burst has the packets from before the clock was set back, and the next burst has
+    // the later packets.
     burst(&mut session, 1_001 * S);
     sample(&mut session, 1_002 * S);
     assert!(reported(&mut session).is_empty(), "the first sample may be of before");

@@ -1,4 +1,4 @@
-//! `srd card lab`: the arguments and the output files. The experiments are `srd_bench::talk`.
+//! `srd card lab`: arguments and output files. The experiments themselves are in `srd_bench::talk`.
 
 use std::fs;
 use std::path::PathBuf;
@@ -57,8 +57,8 @@ struct Results<'a> {
     experiments: &'a [Outcome],
 }
 
-/// Runs the experiments. Returns the exit code: 1 if a measured figure does not agree with that of
-/// the talk.
+/// Runs the experiments. Returns the exit code: 1 if a measured figure does not agree with the
+/// figure of the talk NET402 (AWS re:Invent 2024).
 pub(super) fn run(args: &LabArgs) -> Result<u8> {
     if args.list {
         output::say(show::list())?;
@@ -92,7 +92,8 @@ pub(super) fn run(args: &LabArgs) -> Result<u8> {
     Ok(u8::from(!args.quick && !outcomes.iter().all(Outcome::all_met)))
 }
 
-/// Ends this process and its cards at a signal, after removing their files.
+/// Starts a thread that, at a signal, removes the files of this process and ends it, and with it
+/// the cards.
 fn end_on_signals() -> Result<()> {
     let mut signals = Signals::new([SIGHUP, SIGINT, SIGTERM]).context("signals")?;
     let wait = move || {

@@ -1,4 +1,4 @@
-//! `srd card logs`: shows the flow logs.
+//! `srd card logs`: shows the flow logs of the card.
 
 use anyhow::{Result, bail};
 use clap::Args;

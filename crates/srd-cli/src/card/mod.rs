@@ -9,7 +9,7 @@
 //! | [`show`] | `srd card status`, `stats`, `flows`, `apply` |
 //! | [`trace`] | `srd card trace`, `capture` |
 //! | [`mod@run`] | `srd run` |
-//! | [`report`] | limits that an instance has met, and remedies |
+//! | [`report`] | limits that an instance exceeded, and remedies |
 
 mod lab;
 mod logs;
@@ -29,7 +29,8 @@ use srd_guest::client::Refused;
 
 use crate::failure::{self, Missing, Usage};
 
-/// Exit codes of the commands that send requests to a card, except those with codes of their own.
+/// Exit codes of the commands that send requests to a card, for `--help`. Some commands have codes
+/// of their own instead.
 pub(crate) const EXIT_CODES: &str = "\
 EXIT CODES
   0  it worked
@@ -75,8 +76,8 @@ pub(crate) struct SocketArg {
     socket: PathBuf,
 }
 
-/// Runs the process that keeps the privileges for a card. It ends when the card ends; signals of a
-/// terminal or of a service do not end it.
+/// Runs the process that keeps the privileges for a card that has dropped them. It ends when the
+/// card ends; signals of a terminal or of a service do not end it.
 pub(crate) fn helper() -> Result<u8> {
     let mut signals = SigSet::empty();
     for signal in [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP, Signal::SIGQUIT] {
@@ -87,7 +88,7 @@ pub(crate) fn helper() -> Result<u8> {
     Ok(0)
 }
 
-/// Adds to an error at the start that root is needed, if the process was not root.
+/// Adds to an error at the start of the command that root is needed, if the process was not root.
 fn or_root(error: anyhow::Error, was_root: bool, command: &str) -> anyhow::Error {
     if was_root || failure::exit_code(&error) != failure::RUN {
         return error;
@@ -98,7 +99,7 @@ fn or_root(error: anyhow::Error, was_root: bool, command: &str) -> anyhow::Error
     )))
 }
 
-/// Converts a refusal by the card to a usage error: the card refuses the command's arguments.
+/// Converts the error that the card refused the arguments of a command to a usage error.
 fn or_usage(error: anyhow::Error) -> anyhow::Error {
     match error.downcast_ref::<Refused>() {
         Some(Refused(what)) => Usage(what.clone()).into(),

@@ -1,10 +1,11 @@
-//! Limits that an instance has met, with their counters and remedies.
+//! Limits that an instance exceeded, with their counters and remedies.
 
 use srd_guest::protocol::Instance;
 
-/// Counter of two limits: packets a second of the instance, and fragments of an interface.
+/// Name of a counter that counts two limits: packets per second of the instance, and fragments of
+/// an interface.
 const PACKETS: &str = "pps_allowance_exceeded";
-/// Limits, each with its counter, its name, and a remedy.
+/// Limits of an instance: the counter, the display name and the remedy of each.
 const LIMITS: [(&str, &str, &str); 7] = [
     (
         "bw_in_allowance_exceeded",
@@ -43,7 +44,8 @@ const LIMITS: [(&str, &str, &str); 7] = [
     ),
 ];
 
-/// Returns sentences about the limits that an instance has met. The card divides rates by `scale`.
+/// Returns a sentence for each limit that an instance exceeded. `scale` is the number by which the
+/// card divides rates.
 pub(super) fn findings(instance: &Instance, scale: u32) -> Vec<String> {
     let mut found = Vec::new();
     let divided = match scale {
@@ -73,7 +75,8 @@ pub(super) fn findings(instance: &Instance, scale: u32) -> Vec<String> {
     found
 }
 
-/// Returns the remaining credits, to the instance and from it, if its type has credits.
+/// Returns the remaining burst credits, for packets to the instance and from it, as text; `None` if
+/// its type has no credits.
 pub(super) fn credits(instance: &Instance) -> Option<String> {
     let [peak, baseline] = instance.bandwidth_bps;
     let [into, out] = instance.credits_bits.map(|left| match left {
@@ -83,12 +86,12 @@ pub(super) fn credits(instance: &Instance) -> Option<String> {
     (peak > baseline).then(|| format!("credits in {into}, out {out}"))
 }
 
-/// Formats bits a second.
+/// Formats a rate in bits per second, such as `1.25 Gb/s`.
 pub(super) fn rate(bps: u64) -> String {
     format!("{}/s", bits(bps))
 }
 
-/// Formats a number of bits.
+/// Formats a number of bits, such as `1.25 Gb`.
 pub(super) fn bits(bits: u64) -> String {
     let units =
         [(1_000_000_000_000, "Tb"), (1_000_000_000, "Gb"), (1_000_000, "Mb"), (1_000, "kb")];

@@ -1,4 +1,4 @@
-//! `srd run`: runs a program as an instance.
+//! `srd run`: runs a program as an instance of a virtual private cloud.
 
 use std::ffi::{OsStr, OsString};
 use std::io::{BufRead, BufReader};
@@ -42,11 +42,12 @@ EXIT CODES
   127 there is no such program, 126 it cannot be run, 2 wrong arguments, 3 it needs root,
   1 anything else";
 
-/// Maximum number of attempts to find another card after the first one has ended.
+/// Maximum number of further attempts to attach the instance, if the card ends during an attempt.
 const TRIES_MAX: u32 = 50;
 /// Pause between two attempts.
 const PAUSE: Duration = Duration::from_millis(20);
-/// Exit codes of shells for a program that cannot be run, and for one that does not exist.
+/// Exit code of shells for a program that cannot be run. [`NOT_FOUND`] is that for a program that
+/// does not exist.
 const NOT_RUNNABLE: u8 = 126;
 const NOT_FOUND: u8 = 127;
 
@@ -98,14 +99,15 @@ pub(crate) struct RunArgs {
     command: Vec<OsString>,
 }
 
-/// A card that this process started, and that ends with it.
+/// A card that this process started; it ends when this value is dropped.
 struct Own {
     card: Child,
 }
 
 impl Own {
-    /// Starts the card as a separate process, because this one stays root for the program, and must
-    /// not process packets.
+    /// Starts a card as a separate process, because this process stays root for the program, and a
+    /// process that is root must not process packets. The inner error is the exit code of a card
+    /// that did not start.
     fn start(args: &RunArgs) -> Result<Result<Self, u8>> {
         let program = std::env::current_exe().context("where is this program")?;
         let mut command = Command::new(program);
@@ -121,8 +123,8 @@ impl Own {
         if let Some(file) = &args.vpc {
             command.arg("--").arg(file);
         }
-        // In its own process group, the card gets no signals of the terminal, and ends after the
-        // program.
+        // In a separate process group, the card does not receive the signals of the terminal, and
+        // so ends after the program.
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).process_group(0);
         let mut card = command.spawn().context("the card cannot be started")?;
         let mut said = String::new();
@@ -132,7 +134,7 @@ impl Own {
         if said.trim_end() == "ready" {
             return Ok(Ok(Self { card }));
         }
-        // The card has printed the reason.
+        // A card that fails prints the reason itself.
         drop(card.stdin.take());
         let code = card.wait().context("the card")?.code();
         Ok(Err(code.and_then(|code| u8::try_from(code).ok()).unwrap_or(failure::RUN)))
@@ -181,7 +183,8 @@ pub(crate) fn run(args: &RunArgs) -> Result<u8> {
             groups: args.groups.clone(),
         });
         match attached {
-            // The first `srd run` held that card, and has just ended.
+            // The card belonged to another `srd run`, which has just ended. The next attempt finds
+            // or starts another card.
             Err(error) if own.is_none() && error.is::<CardEnded>() && tries > 0 => {
                 tries -= 1;
                 std::thread::sleep(PAUSE);
@@ -202,7 +205,7 @@ pub(crate) fn run(args: &RunArgs) -> Result<u8> {
                 args.json.write(&instance)?;
             }
         }
-        // The first `srd run` held the card, and ended before this one.
+        // The card belonged to another `srd run`, which ended before this one.
         Err(error) => eprintln!("srd: what limited the program is not known: {error:#}"),
     }
     drop(client);
@@ -243,7 +246,8 @@ fn program(namespace: &NamespaceName, user: Option<&User>, words: &[OsString]) -
     command
 }
 
-/// Looks up the program as `ip netns exec` will, before anything is created for it.
+/// Checks that the program can be found as `ip netns exec` will find it, before an instance is
+/// created for it. The error is an exit code and a text.
 fn find(program: &OsStr) -> Result<(), (u8, String)> {
     let is_file = |path: &Path| path.metadata().is_ok_and(|facts| facts.is_file());
     let may_run = |path: &Path| is_file(path) && access(path, Access::EXEC_OK).is_ok();
@@ -266,8 +270,8 @@ fn find(program: &OsStr) -> Result<(), (u8, String)> {
     Err((NOT_FOUND, format!("there is no program `{shown}` in PATH; {hint}")))
 }
 
-/// Waits for the program. SIGTERM is passed on to the program. SIGINT is not, because the terminal
-/// sends it to the program, too. After the program's end, the caller prints its limits.
+/// Waits for the end of the program, so that the caller can then print its limits. SIGTERM is
+/// passed on to the program. SIGINT is not, because the terminal also sends it to the program.
 fn wait(mut child: Child, mut signals: Signals) -> Result<ExitStatus> {
     let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
     let handle = signals.handle();

@@ -261,7 +261,8 @@ pub(super) fn apply(args: &ApplyArgs) -> Result<u8> {
         Ok(file) => file,
         Err(error) => return usage(format!("cannot read {}: {error}", args.file.display())),
     };
-    // The card reads the file again. An invalid file is a usage error of this command.
+    // The card reads the file itself. This command reads it first, so that an invalid file is a
+    // usage error.
     if let Err(error) = srd_vpc_file::read(&file) {
         return usage(error.to_string());
     }

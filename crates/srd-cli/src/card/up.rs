@@ -1,4 +1,4 @@
-//! `srd card up`: runs a card.
+//! `srd card up`: runs a card, which hosts the instances of a virtual private cloud.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -17,7 +17,7 @@ use super::SocketArg;
 use crate::failure::usage;
 use crate::output::say;
 
-/// Options that a settings file replaces.
+/// Names of the options that a settings file (`--config`) replaces.
 const SETTINGS: [&str; 11] = [
     "file",
     "host",
@@ -137,7 +137,7 @@ pub(crate) struct UpArgs {
     socket: SocketArg,
 }
 
-/// Parses `NAME=PATH`.
+/// Parses `NAME=PATH`, the value of an option for sockets of vhost-user.
 fn place(text: &str) -> Result<(String, PathBuf), String> {
     match text.split_once('=') {
         Some((name, path)) if !name.is_empty() && !path.is_empty() => {
@@ -161,7 +161,8 @@ pub(super) fn run(args: &UpArgs) -> Result<u8> {
         }
         return Ok(0);
     }
-    // The memory contains the key of metadata tokens, and packets of all instances.
+    // The memory contains the key of metadata tokens and packets of all instances, so no core dump
+    // may be written.
     srd_trust::memory::forbid_core_dumps().context("cannot forbid core dumps")?;
     let was_root = rustix::process::geteuid().is_root();
     let command = if args.for_run { "srd run" } else { "srd card up" };
@@ -180,7 +181,8 @@ pub(super) fn run(args: &UpArgs) -> Result<u8> {
     let (stopper, reloader) = (service.stopper(), service.reloader());
     let config = args.config.clone();
     if args.for_run {
-        // If `srd run` is killed, the card is killed at once; otherwise the card ends in order.
+        // If `srd run` is killed, this card is killed at once. At any other end of `srd run`, the
+        // card ends in order.
         set_parent_process_death_signal(Some(rustix::process::Signal::KILL))?;
         end_with_input(stopper.clone())?;
     }
@@ -207,13 +209,14 @@ pub(super) fn run(args: &UpArgs) -> Result<u8> {
         say("another process has taken the card over")?;
         return Ok(0);
     }
-    // The helper removes everything before this returns.
+    // The privileged helper process removes all devices and namespaces before `drop` returns.
     drop(service);
     eprintln!("srd: the card has ended");
     Ok(0)
 }
 
-/// Ends a card when its standard input ends, which happens at any end of `srd run`.
+/// Ends the card when its standard input ends. This happens whenever the `srd run` that started it
+/// ends.
 fn end_with_input(stopper: Stopper) -> Result<()> {
     let wait = move || {
         let _ = std::io::copy(&mut std::io::stdin(), &mut std::io::sink());
@@ -223,7 +226,7 @@ fn end_with_input(stopper: Stopper) -> Result<()> {
     Ok(())
 }
 
-/// Reads the configuration again. An invalid one changes nothing.
+/// Reads the configuration file again. If it is invalid, nothing changes.
 fn reload(config: &Path, reloader: &Reloader) {
     match reloader.reload() {
         Ok(others) => {
@@ -246,8 +249,8 @@ impl UpArgs {
         !self.for_run
     }
 
-    /// Returns the sockets of instances. Only one end of a socket listens, and each instance has a
-    /// socket of its own.
+    /// Returns the vhost-user sockets of instances by the instance's name. An error means that an
+    /// instance has two sockets, or two instances have the same one.
     fn sockets(&self) -> Result<BTreeMap<String, PathBuf>> {
         let mut all = BTreeMap::new();
         for (name, path) in self.vhost_user.iter().chain(&self.vhost_user_client) {

@@ -1,4 +1,4 @@
-//! `srd capture`: packets from the daemon into a file or a pipe.
+//! `srd capture`: writes packets of the daemon to a file or a pipe.
 
 use super::{Target, explain};
 use crate::failure::usage;
@@ -18,7 +18,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// Maximum delay before Ctrl-C is noticed while no packets arrive.
+/// Maximum time from Ctrl-C to its effect while no packets arrive.
 const PAUSE: Duration = Duration::from_millis(100);
 /// Maximum time for the daemon to end the capture after Ctrl-C.
 const END_WAIT_MAX: Duration = Duration::from_secs(10);
@@ -82,7 +82,7 @@ pub(super) fn run(args: &CaptureArgs) -> Result<()> {
     Ok(())
 }
 
-/// Captures to a file. The file contains data that must stay secret, so only its owner may read it.
+/// Captures to a file. The file contains private data, so only its owner may read it.
 fn to_file(file: &Path, target: &Target, request: &Request) -> Result<Copied> {
     output::check_writable(file)?;
     let mut options = OpenOptions::new();
@@ -96,14 +96,14 @@ fn to_file(file: &Path, target: &Target, request: &Request) -> Result<Copied> {
     follow(target, request, open).inspect_err(|_| {
         let is_empty = || file.symlink_metadata().is_ok_and(|of| of.is_file() && of.len() == 0);
         if is_opened.get() && is_empty() {
-            // An empty file has no use.
+            // An empty capture file is useless, so it is removed.
             let _ = std::fs::remove_file(file);
         }
     })
 }
 
-/// A file whose errors contain its name, because errors of the daemon's connection arrive in the
-/// same way.
+/// A file whose errors contain its name, so that they differ from errors of the connection to the
+/// daemon.
 struct Named<'a, W> {
     to: W,
     file: &'a Path,
@@ -125,8 +125,8 @@ impl<W: Write> Write for Named<'_, W> {
     }
 }
 
-/// Copies a capture until its end or a signal. The request goes to the daemon before the output is
-/// opened.
+/// Copies a capture to the output until its end or a signal. The output is opened only after the
+/// daemon has accepted the request.
 fn follow<W: Write>(
     target: &Target,
     request: &Request,

@@ -1,4 +1,4 @@
-//! `srd up --try`: an encrypted tunnel between two machines, without a file.
+//! `srd up --try`: an encrypted tunnel between two machines, without a configuration file.
 //!
 //! ```text
 //!   A: srd up --try B                    makes a key, and prints what to type on B
@@ -6,10 +6,10 @@
 //!   A: srd up --try B --key KEY-OF-B     runs
 //! ```
 //!
-//! Each side must be given the key of the other, as in a configuration file, so that no machine in
-//! between can impersonate one of them. The key is kept in `/run`, and each try uses it until the
-//! machine reboots. The side with the smaller public key has the first of the two inner addresses,
-//! so that both sides agree without a message.
+//! Each side must be given the public key of the other side, as in a configuration file, so that no
+//! machine between them can impersonate one of them. The private key is stored in `/run`, and each
+//! try uses it until the machine reboots. The side with the smaller public key gets the first of
+//! the two inner addresses, so that the sides agree without a message.
 
 use std::fs::{self, File};
 use std::io::{ErrorKind, Write as _};
@@ -25,35 +25,36 @@ use srd_trust::place;
 
 use crate::failure::{Missing, Usage};
 
-/// Default of the first UDP port of a try.
+/// Default of the first UDP port of `srd up --try`.
 pub(super) const PORT_DEFAULT: u16 = 7471;
-/// Directory of root with the key and the configuration. The directory of the control sockets may
-/// belong to the user `srd`, which could place a key of its own there.
+/// Directory of the private key and the configuration; it belongs to root. It is not the directory
+/// of the control sockets, because that one may belong to the user `srd`, who could store a key in
+/// it.
 const DIRECTORY: &str = "/run/srd-try";
-/// Interface of a try; its two addresses follow.
+/// Name of the tunnel interface. [`INNER`] has its two inner addresses.
 const INTERFACE: &str = TRY_INTERFACE;
 const INNER: [&str; 2] = ["10.77.77.1", "10.77.77.2"];
 const PREFIX_BITS: u8 = 30;
-/// Number of paths. There is one worker, so that each machine needs this number of open ports,
-/// whatever its number of cores.
+/// Number of paths of the tunnel. One worker uses them, so that each machine needs this number of
+/// open ports, whatever its number of cores.
 const PATHS: u16 = 64;
 
-/// One side of a try.
+/// One side of a tunnel of `srd up --try`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Try {
-    /// Our outer address; `peer` is that of the other machine.
+    /// Outer address of this machine; `peer` is that of the other machine.
     pub(super) own: IpAddr,
     pub(super) peer: IpAddr,
-    /// Our public key.
+    /// Public key of this machine.
     pub(super) ours: PublicKey,
-    /// Public key of the other machine, if it was given.
+    /// Public key of the other machine; `None` if the user has not given it yet.
     pub(super) theirs: Option<PublicKey>,
     /// First UDP port, which is the same on both machines.
     pub(super) port: u16,
 }
 
 impl Try {
-    /// Collects the data of a try, and generates a key unless there is one.
+    /// Collects the data of a try. Generates the private key of this machine if it does not exist.
     pub(super) fn prepare(peer: &str, key: Option<&str>, port: u16) -> Result<Self> {
         if port.checked_add(PATHS - 1).is_none() || port == 0 {
             let last = u16::MAX - (PATHS - 1);
@@ -76,7 +77,7 @@ impl Try {
         Ok(Self { own, peer, ours, theirs, port })
     }
 
-    /// Returns the inner addresses: ours, and the other machine's.
+    /// Returns two inner addresses of the tunnel: that of this machine, and that of the other.
     fn inner(&self) -> [&'static str; 2] {
         let [first, second] = INNER;
         if self.theirs.is_some_and(|theirs| self.ours.0 < theirs.0) {
@@ -96,7 +97,7 @@ impl Try {
         format!("sudo srd up --try {} --key {}{port}", self.own, self.ours)
     }
 
-    /// Returns the instructions before the other machine's key was given.
+    /// Returns the instructions for the user while the other machine's key is missing.
     pub(super) fn first_words(&self) -> String {
         format!(
             "On {peer} type\n\n    {command}\n\nand then here what it prints there. Firewalls must \
@@ -108,7 +109,7 @@ impl Try {
         )
     }
 
-    /// Returns the instructions once this side runs.
+    /// Returns the instructions for the user once the tunnel runs on this machine.
     pub(super) fn words(&self) -> String {
         let [here, there] = self.inner();
         format!(
@@ -122,10 +123,11 @@ impl Try {
         )
     }
 
-    /// Returns the configuration, or `None` without the other machine's key.
+    /// Returns the text of the configuration file; `None` if the other machine's key is missing.
     pub(super) fn configuration(&self) -> Option<String> {
         let (theirs, [here, there]) = (self.theirs?, self.inner());
-        // Every address of the peer's family, because this machine's address may change.
+        // The daemon listens at every address of the family, because this machine's address may
+        // change.
         let everywhere: IpAddr = match self.peer {
             IpAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
             IpAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
@@ -148,9 +150,9 @@ impl Try {
         ))
     }
 
-    /// Writes the configuration to the file that `srd reload` reads. Returns its path.
+    /// Writes the configuration file of the try, which `srd reload` also reads. Returns its path.
     pub(super) fn write(text: &str) -> Result<PathBuf> {
-        // A running daemon would read the new file at a reload.
+        // A daemon of an earlier try that still runs would read the new file at a reload.
         let socket = srd_daemon::config::socket_default(INTERFACE);
         if std::os::unix::net::UnixStream::connect(&socket).is_ok() {
             return Err(Usage(format!(
@@ -163,7 +165,7 @@ impl Try {
     }
 }
 
-/// Writes the configuration. A link at its path is replaced, not followed.
+/// Writes the configuration file of the try. A link at its path is replaced, not followed.
 fn write_in(directory: &Path, text: &str) -> Result<PathBuf> {
     let path = directory.join(INTERFACE).with_extension("toml");
     let written = match fs::remove_file(&path) {
@@ -196,7 +198,7 @@ fn inner_are_free() -> Result<()> {
     }
 }
 
-/// Returns the address of the other machine, which may be given by name.
+/// Returns the address of the other machine, from an address or a host name.
 fn address(text: &str) -> Result<IpAddr> {
     if let Ok(address) = text.parse() {
         return Ok(address);
@@ -206,7 +208,7 @@ fn address(text: &str) -> Result<IpAddr> {
     found.first().map(SocketAddr::ip).ok_or_else(|| Usage(format!("--try {text}")).into())
 }
 
-/// Returns the key of tries on this machine, and generates it if it does not exist.
+/// Returns the private key that this machine uses for tries, and generates it if it does not exist.
 fn load_or_draw(directory: &Path) -> Result<SecretKey> {
     let missing = |what: &str, e: std::io::Error| -> anyhow::Error {
         let text = format!("cannot {what} in {}: {e}", directory.display());
@@ -234,7 +236,7 @@ fn load_or_draw(directory: &Path) -> Result<SecretKey> {
     }
 }
 
-/// Reads a key that belongs to root or to this user, not to the user that a daemon changes to.
+/// Reads a private key from a file that belongs to root or to this user.
 fn read_own(path: &Path) -> Result<SecretKey, String> {
     let text = read_key_file(path, "srd genkey").map_err(|e| e.to_string())?;
     SecretKey::parse(&text).map_err(|e| format!("{} holds no key: {e}", path.display()))
@@ -271,7 +273,7 @@ mod tests {
         assert_eq!(at_a.peers[0].endpoint.unwrap().port(), at_b.interface.listen.port());
         // The configuration stays valid when the machine's address changes.
         assert!(at_a.interface.listen.ip().is_unspecified());
-        // The printed ports are all that a try uses, even on a machine with many cores.
+        // One worker uses only the printed ports, even on a machine with many cores.
         assert!(side_a.configuration().unwrap().contains("\nworkers = 1\n"));
         let last = at_a.interface.last_port().to_string();
         assert!(side_a.first_words().contains(&last), "{last}");
@@ -283,7 +285,7 @@ mod tests {
         assert!(Try { port: 9000, ..unknown }.command().ends_with("--port 9000"));
     }
 
-    /// The user `srd` may have stored a key there, and could use it.
+    /// The user `srd` may have stored the key, and could then use it.
     #[test]
     fn regression_a_key_or_a_directory_of_another_user_is_not_taken_over() {
         let directory = tempfile::tempdir().unwrap();

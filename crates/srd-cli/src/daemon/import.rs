@@ -1,4 +1,5 @@
-//! `srd import`: conversion of the configuration of a WireGuard interface to our own form.
+//! `srd import`: converts the configuration of a WireGuard interface to a configuration of `srd
+//! up`.
 
 use crate::failure::Usage;
 use crate::output;
@@ -43,8 +44,8 @@ pub(super) fn run(args: &ImportArgs) -> Result<()> {
     Ok(())
 }
 
-/// Returns the text of a file. Comments may be in any encoding, because `wg` does not read them
-/// either.
+/// Returns the text of a WireGuard configuration. Comments may be in any encoding, because `wg`
+/// ignores them.
 fn read(path: &Path) -> Result<String> {
     let shown = path.display();
     let refused = |e: std::io::Error| Usage(format!("cannot read {shown}: {e}"));

@@ -1,4 +1,5 @@
-//! `srd genkey`, `srd pubkey`, `srd genpsk`: keys as text, one line each, as `wg` prints them.
+//! `srd genkey`, `srd pubkey`, `srd genpsk`: print keys as text, one on each line, in the form of
+//! `wg`.
 
 use crate::failure::Usage;
 use crate::output;
@@ -11,10 +12,10 @@ use std::os::unix::fs::MetadataExt;
 
 /// Maximum number of bytes that are read for a key.
 const INPUT_BYTES_MAX: u64 = 1024;
-/// Bits of a file's mode that let others read or change it.
+/// Mode bits with which users other than the owner may read or change a file.
 const OTHERS: u32 = 0o077;
 
-/// Kind of a secret.
+/// Kind of a secret key.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Kind {
     Private,
@@ -46,7 +47,7 @@ pub(super) fn public(input: impl Read) -> Result<()> {
     output::say(key.public())
 }
 
-/// Whether this is a file that other users than its owner may use.
+/// Whether the output is a file that users other than its owner may read or change.
 fn is_open_file(to: &impl AsFd) -> bool {
     let facts = to.as_fd().try_clone_to_owned().and_then(|fd| File::from(fd).metadata());
     facts.is_ok_and(|facts| facts.is_file() && facts.mode() & OTHERS != 0)

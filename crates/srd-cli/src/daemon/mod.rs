@@ -11,7 +11,7 @@
 //! | [`keys`] | `srd genkey`, `srd pubkey`, `srd genpsk` |
 //! | [`import`] | `srd import` |
 //! | [`first_try`] | `srd up --try`: two machines without a file |
-//! | [`up`] | `srd up`, the daemon; `srd down`, which removes what a daemon left |
+//! | [`up`] | `srd up`, the daemon; `srd down`, which removes what a daemon left behind |
 
 mod capture;
 mod complete;
@@ -175,7 +175,7 @@ impl Target {
     }
 }
 
-/// Converts an error to the one with its exit code.
+/// Converts an error of a request to the daemon to an error with the right exit code.
 fn explain(error: ClientError) -> Error {
     let text = error.to_string();
     match error {

@@ -1,4 +1,4 @@
-//! `srd peer add` and `srd peer remove`: change of peers without a new configuration.
+//! `srd peer add` and `srd peer remove`: change the peers of a running daemon.
 
 use super::complete::peer_names;
 use super::{Target, explain};
@@ -87,7 +87,8 @@ pub(super) fn run(command: &PeerCommand) -> Result<u8> {
 
 impl AddArgs {
     fn form(&self) -> Result<PeerForm> {
-        // The daemon, which may run in another directory, reads the file.
+        // The daemon reads this file, and may run in another directory, so the path must be
+        // absolute.
         let absolute = |file: &PathBuf| {
             let found = std::path::absolute(file).context("the file with the preshared key")?;
             Ok::<_, anyhow::Error>(found.display().to_string())
@@ -104,10 +105,10 @@ impl AddArgs {
     }
 }
 
-/// New text of the file, or `None` if the file stays unchanged.
+/// New text of the configuration file; `None` if the text stays unchanged.
 type Edited = Result<Option<String>, srd_daemon::config::ConfigError>;
 
-/// Changes the running daemon and then, with --save, the file.
+/// Sends the change to the running daemon and then, with --save, changes the configuration file.
 fn change(
     args: &CommonArgs,
     request: &Request,
@@ -150,11 +151,11 @@ fn edited(
     Ok((file, edited))
 }
 
-/// A configuration file that was read and is to be replaced. Its path comes from the daemon and is
-/// not trusted, so the replaced file must be the file that was read.
+/// A configuration file that was read and will be replaced. The daemon reports its path, and is not
+/// trusted. So the file is replaced only if it is still the file that was read.
 #[derive(Debug)]
 struct ConfigFile {
-    /// Path with links resolved, so that a link to the file stays a link.
+    /// Path of the file with all links resolved, so that a link to the file is not replaced.
     path: PathBuf,
     facts: Metadata,
 }
@@ -162,7 +163,7 @@ struct ConfigFile {
 impl ConfigFile {
     fn read(path: &Path) -> io::Result<(Self, String)> {
         let path = fs::canonicalize(path)?;
-        // Without O_NONBLOCK opening a pipe waits for its writer.
+        // Without O_NONBLOCK, opening a FIFO would wait for a writer.
         let flags = OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::NOFOLLOW;
         let flags = flags.bits().cast_signed();
         let file = File::options().read(true).custom_flags(flags).open(&path)?;
@@ -178,7 +179,8 @@ impl ConfigFile {
         Ok((Self { path, facts }, text))
     }
 
-    /// Replaces the file with one of the same owner and mode, which is complete at every moment.
+    /// Replaces the file with a new one of the same owner and mode. At every moment, the path leads
+    /// to a complete file.
     fn replace(&self, text: &str) -> Result<()> {
         let Self { path, facts } = self;
         let mut name = path.file_name().unwrap_or_default().to_owned();
@@ -239,7 +241,7 @@ mod tests {
         let (file, _) = ConfigFile::read(&at("a.toml")).unwrap();
         file.replace("two").unwrap();
         assert_eq!(fs::metadata(at("a.toml")).unwrap().mode() & 0o7777, 0o644);
-        // Changed after it was read: by a link, or by another program.
+        // The file is changed after it was read: by a link, or by another program.
         let (file, _) = ConfigFile::read(&at("a.toml")).unwrap();
         fs::rename(at("a.toml"), at("b.toml")).unwrap();
         std::os::unix::fs::symlink(at("b.toml"), at("a.toml")).unwrap();

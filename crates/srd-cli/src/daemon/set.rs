@@ -1,4 +1,4 @@
-//! `srd set`: one setting, of one peer or of all peers, until the next restart or reload.
+//! `srd set`: changes one setting of one peer, or of all peers, until the next restart or reload.
 
 use super::Target;
 use crate::failure::usage;

@@ -7,7 +7,7 @@ use srd_daemon::snapshot::{
     ExpressState, PathCounts, PeerSnapshot, PeerState, Snapshot, refused_in_words,
 };
 
-/// Returns the state of the interface and its peers.
+/// Returns the state of the interface and its peers as text.
 pub(super) fn status(snapshot: &Snapshot) -> String {
     let mut text = facts(snapshot);
     if snapshot.peers.is_empty() {
@@ -54,6 +54,7 @@ pub(super) fn status(snapshot: &Snapshot) -> String {
 }
 
 /// Returns a remark on a peer: why it does not answer, or which share of its paths passes packets.
+/// `None` if there is nothing to remark.
 fn note(peer: &PeerSnapshot) -> Option<String> {
     if let Some(problem) = &peer.problem_text {
         return Some(format!("{}: {problem}", peer.name));
@@ -72,13 +73,14 @@ fn note(peer: &PeerSnapshot) -> Option<String> {
     ))
 }
 
-/// Returns a remark on packets that were refused because of their source address.
+/// Returns a remark on packets from the peer that were refused because of their source address;
+/// `None` if there were no such packets.
 fn refused(peer: &PeerSnapshot) -> Option<String> {
     let from = peer.refused_from.as_deref()?;
     Some(refused_in_words(&peer.name, peer.refused_pkts, from))
 }
 
-/// Returns the facts that are the same for all peers.
+/// Returns the facts that are the same for all peers, as text.
 fn facts(snapshot: &Snapshot) -> String {
     let Snapshot { interface, listen, mtu, paths, workers, counters, .. } = snapshot;
     let mut rows = vec![format!(
@@ -109,7 +111,7 @@ pub(super) fn stats(stats: &Stats) -> String {
     lines.fold("NIC statistics:".to_owned(), |text, line| text + &line)
 }
 
-/// Returns all paths of a peer.
+/// Returns all paths of a peer as text.
 pub(super) fn paths(peer: &PeerSnapshot) -> String {
     let list = &peer.path_reports;
     let all: u64 = list.iter().map(|path| path.sent_pkts).sum();
@@ -131,7 +133,7 @@ pub(super) fn paths(peer: &PeerSnapshot) -> String {
             path.path.to_string(),
             path.source.clone(),
             path.destination.clone(),
-            // The state is outdated if the peer does not answer.
+            // If the peer does not answer, the state of its paths is outdated.
             if peer.state == PeerState::Up { path.state.clone() } else { "unknown".into() },
             micros(path.delay_us),
             path.sent_pkts.to_string(),
@@ -152,7 +154,7 @@ pub(super) fn endpoint(peer: &PeerSnapshot) -> String {
     }
 }
 
-/// Returns a text for the packets to the peer that use SRD.
+/// Returns a text that describes which packets to the peer are sent over SRD.
 pub(super) fn express(peer: &PeerSnapshot) -> String {
     match peer.express {
         ExpressState::On if peer.express_tunnels && peer.express_udp => "on, with tunnels".into(),

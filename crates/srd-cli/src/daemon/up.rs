@@ -1,4 +1,4 @@
-//! `srd up`: the daemon. `srd down`: removal of what a daemon may have left when it ended.
+//! `srd up`: runs the daemon. `srd down`: removes what a daemon may have left behind when it ended.
 
 use std::path::PathBuf;
 
@@ -111,7 +111,7 @@ pub(crate) fn down(args: &DownArgs) -> Result<()> {
     }
 }
 
-/// Returns the meaning of a valid configuration.
+/// Returns a description of a valid configuration, for `srd up --check`.
 fn meaning(
     config: &Config,
     resolve: impl Fn(&HostPort) -> Result<Vec<std::net::SocketAddr>, String>,

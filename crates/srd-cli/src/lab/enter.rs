@@ -1,4 +1,4 @@
-//! `srd lab enter`: the command that launchers of MPI run instead of `ssh`.
+//! `srd lab enter`: runs a command in a host of the lab. Launchers of MPI call it instead of `ssh`.
 
 use super::{NameArgs, open};
 use anyhow::Result;
@@ -15,7 +15,7 @@ pub(crate) struct EnterArgs {
     words: Vec<OsString>,
 }
 
-/// Replaces this process by the command.
+/// Replaces this process by the command, which runs in the host.
 pub(super) fn run(args: &EnterArgs) -> Result<()> {
     match srd_lab::enter::enter(&open(&args.name)?, &args.words)? {}
 }

@@ -1,4 +1,5 @@
-//! `srd lab fetch`: programs that experiments run, from their registries, with checksums.
+//! `srd lab fetch`: downloads programs that experiments run, from their registries, and verifies
+//! their checksums.
 
 use crate::output::say;
 use anyhow::Result;

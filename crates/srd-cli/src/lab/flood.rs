@@ -1,9 +1,9 @@
-//! `srd lab flood`: handshake packets of unknown hosts at a given rate. A part of the experiment
-//! `flood`, without another use.
+//! `srd lab flood`: sends handshake packets of unknown hosts at a given rate. It has no use except
+//! in the experiment `flood`.
 //!
-//! Packets are generated before the first one is sent, so that the key exchange of the generator
-//! does not limit the rate. [`STRANGERS`] different packets are sent repeatedly. Each leaves from
-//! another source: an address of a prefix, and any port.
+//! All packets are generated before the first one is sent, so that the key exchange of the
+//! generator does not limit the rate. [`STRANGERS`] different packets are sent repeatedly, each
+//! time from another source: a random address of a prefix, and a random port.
 
 use anyhow::{Context, Result, bail};
 use clap::{Args, ValueEnum};
@@ -19,16 +19,17 @@ use std::path::PathBuf;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Number of different packets.
+/// Number of different packets that are generated.
 const STRANGERS: usize = 512;
-/// Number of source addresses: a prefix of 64.
+/// Number of source addresses that are used in turn.
 const SOURCES: u64 = 64;
-/// Interval at which due packets are sent.
+/// Interval at which the packets that are due are sent.
 const TICK: Duration = Duration::from_millis(1);
-/// Maximum number of late ticks that are sent at once; packets of a longer pause are not sent.
+/// Maximum number of missed ticks whose packets are sent at once. Packets of earlier missed ticks
+/// are not sent.
 const LATE_TICKS_MAX: u64 = 4;
-/// Bytes of an opening after its header: MAC, context, cookie, and a Noise message with its
-/// greeting.
+/// Bytes of the first handshake message (an opening) after its header: MAC, context number, cookie,
+/// and the Noise message with its greeting.
 const OPENING_BYTES: usize = 16 + 4 + 16 + 96 + 24;
 const IP_BYTES: usize = 20;
 const UDP_BYTES: usize = 8;
@@ -72,7 +73,7 @@ pub(crate) struct FloodArgs {
     time: Duration,
 }
 
-/// Runs `srd lab flood`. Prints a line of JSON with the counts.
+/// Runs `srd lab flood`. Prints the numbers of packets as a line of JSON.
 pub(super) fn run(args: &FloodArgs) -> Result<()> {
     let mut rng = Drbg::new(&srd_net::clock::seed().context("cannot draw a seed")?, "flood");
     let payloads = match args.what {
@@ -101,7 +102,7 @@ fn header() -> Header {
     Header { kind: Kind::Hello, flags: 0, key_phase: 0, rtt_code: 0, dst_context, number: 0 }
 }
 
-/// Generates complete and correct openings with unknown keys.
+/// Generates openings that are complete and valid, each with an unknown key.
 fn strangers(public: &[u8; 32], rng: &mut Drbg) -> Result<Vec<Vec<u8>>> {
     let key = HelloKey::of(public);
     let opening = |_| {
@@ -124,7 +125,7 @@ fn strangers(public: &[u8; 32], rng: &mut Drbg) -> Result<Vec<Vec<u8>>> {
     (0..STRANGERS).map(opening).collect()
 }
 
-/// Generates packets as long as an opening, and random after the header.
+/// Generates packets that are as long as an opening, and random after the header.
 fn noise(rng: &mut Drbg) -> Vec<Vec<u8>> {
     let packet = |_| {
         let mut packet = Vec::new();
@@ -136,8 +137,8 @@ fn noise(rng: &mut Drbg) -> Vec<Vec<u8>> {
     (0..STRANGERS).map(packet).collect()
 }
 
-/// Returns a payload with its IP and UDP headers. The kernel sets the lengths and the checksum of
-/// the IP header; the UDP header has no checksum.
+/// Returns a packet that contains a UDP payload, with its IP and UDP headers. The kernel sets the
+/// lengths and the checksum of the IP header; the UDP header has no checksum.
 fn datagram(to: SocketAddrV4, payload: &[u8]) -> Vec<u8> {
     let mut packet = vec![0; IP_BYTES + UDP_BYTES];
     packet[0] = 0x45;
@@ -150,7 +151,8 @@ fn datagram(to: SocketAddrV4, payload: &[u8]) -> Vec<u8> {
     packet
 }
 
-/// Sends at the rate. Returns the numbers of packets that were sent, and that our own card refused.
+/// Sends the packets at the requested rate. Returns the number of packets that were sent, and the
+/// number that the local interface refused.
 fn send(
     socket: &OwnedFd,
     args: &FloodArgs,

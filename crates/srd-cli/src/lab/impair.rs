@@ -1,4 +1,4 @@
-//! `srd lab impair`: a bad wire between two hosts while a command runs.
+//! `srd lab impair`: puts an impaired wire between two hosts while a command runs.
 
 use super::{NameArgs, open};
 use crate::failure::usage;
@@ -67,7 +67,7 @@ pub(crate) struct ImpairArgs {
     command: Vec<OsString>,
 }
 
-/// The result in JSON.
+/// Result of `srd lab impair` in JSON.
 #[derive(Serialize)]
 struct Report {
     impairment: Impairment,
@@ -76,7 +76,7 @@ struct Report {
     directions: [Direction; 2],
 }
 
-/// Returns the command to run: as it was given, or in a host.
+/// Returns the command to run: as the user gave it, or so that it runs in a host of the lab.
 fn command(args: &ImpairArgs, program: PathBuf) -> Vec<OsString> {
     let Some(host) = &args.inside else { return args.command.clone() };
     let words = ["lab", "exec", "--name", &args.name.name, &host.to_string(), "--"];
@@ -84,7 +84,7 @@ fn command(args: &ImpairArgs, program: PathBuf) -> Vec<OsString> {
     [program.into()].into_iter().chain(words).chain(args.command.iter().cloned()).collect()
 }
 
-/// Runs the command with the wire in place, and returns its exit code.
+/// Runs the command while the impaired wire is in place. Returns the command's exit code.
 pub(super) fn run(args: &ImpairArgs) -> Result<u8> {
     let impairment = Impairment {
         loss_ppm: args.loss,
@@ -110,7 +110,7 @@ pub(super) fn run(args: &ImpairArgs) -> Result<u8> {
     let begun = Instant::now();
     let (exit_code, directions) = fabric.run_impaired(hosts, &impairment, &command)?;
     let seconds = begun.elapsed().as_secs_f64();
-    // Standard output belongs to the command.
+    // Standard output belongs to the command, so the table goes to standard error.
     eprintln!("{}", table(&directions));
     json.write(&Report { impairment, seconds, exit_code, directions })?;
     Ok(u8::try_from(exit_code).unwrap_or(1))
@@ -158,7 +158,8 @@ fn parse_ppm(text: &str) -> Result<u32, String> {
     Ok((percent * 1e4).round() as u32)
 }
 
-/// Parses one delay, or the shortest and the longest.
+/// Parses one delay (`50us`), or the shortest and the longest delay (`50us..500us`). Returns two
+/// numbers of nanoseconds.
 fn parse_delay(text: &str) -> Result<(u64, u64), String> {
     let (least, most) = text.split_once("..").unwrap_or((text, text));
     let (least, most) = (parse_ns(least)?, parse_ns(most)?);
@@ -168,7 +169,7 @@ fn parse_delay(text: &str) -> Result<(u64, u64), String> {
     Ok((least, most))
 }
 
-/// Parses a time of up to a second, with its unit; returns nanoseconds.
+/// Parses a time of at most a second, with its unit. Returns nanoseconds.
 fn parse_ns(text: &str) -> Result<u64, String> {
     let expected = "write a time as 50us, 2.5ms or 0us";
     let (digits, unit_ns) = if let Some(digits) = text.strip_suffix("us") {

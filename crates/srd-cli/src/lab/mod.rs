@@ -1,5 +1,4 @@
-//! `srd lab`: a leaf-spine fabric of network namespaces, from the command line, and experiments
-//! in it.
+//! `srd lab`: builds a leaf-spine fabric of network namespaces, and runs experiments in it.
 
 mod enter;
 mod fetch;
@@ -175,7 +174,7 @@ pub(crate) struct HealArgs {
     part: Option<String>,
 }
 
-/// Part of a fabric that can fail.
+/// Part of a fabric that can fail: a spine, or a link between a leaf and a spine.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Part {
     Spine(u16),
@@ -273,7 +272,7 @@ fn status(args: &StatusArgs) -> Result<()> {
     for name in &names {
         let status = match Fabric::open(name).and_then(|fabric| fabric.status()) {
             Ok(status) => status,
-            // The fabric was removed meanwhile, and the user did not name it.
+            // The user did not name this fabric, and it was removed after the list was read.
             Err(_) if args.name.is_none() && !Fabric::list()?.contains(name) => continue,
             Err(error) => return Err(error),
         };

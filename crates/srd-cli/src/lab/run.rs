@@ -1,4 +1,4 @@
-//! `srd lab run`: experiments with real programs, with and without ENA Express in one run.
+//! `srd lab run`: runs experiments with real programs, with and without ENA Express.
 
 use crate::failure::usage;
 use crate::output::{self, JsonOutput};
@@ -11,7 +11,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// Maximum time until another measurement on this machine ends.
+/// Maximum time to wait for the end of another measurement on this machine.
 const TURN_MAX: Duration = Duration::from_secs(60);
 
 const NOTES: &str = "\
@@ -144,7 +144,8 @@ pub(super) fn run(args: &RunArgs) -> Result<()> {
     let experiments = args.chosen()?;
     let options = args.options()?;
     options.validate()?;
-    // With --all, experiments that cannot be run are left out.
+    // Without --all, it is an error if a chosen experiment cannot be run. With --all, such
+    // experiments are left out.
     let named = if args.all { &[][..] } else { &experiments[..] };
     named.iter().try_for_each(|experiment| experiment.check(&options))?;
     args.json.check()?;
@@ -189,11 +190,13 @@ pub(super) fn run(args: &RunArgs) -> Result<()> {
 #[derive(Default)]
 struct ExperimentResults {
     outcomes: Vec<Outcome>,
-    /// Failed experiments: the name, whether only a program is missing, and the reason.
+    /// Failed experiments, each with its name, whether it failed only because a program is missing,
+    /// and the reason.
     failed: Vec<(&'static str, bool, String)>,
 }
 
-/// Runs experiments, one after the other. Without --all, the first failure ends the run.
+/// Runs experiments, one after the other. With --all, a failed experiment is recorded; otherwise
+/// the first failure ends the run.
 fn measure(
     args: &RunArgs,
     experiments: &[&'static Experiment],
@@ -205,7 +208,7 @@ fn measure(
         let outcome = match experiment::run(experiment, options, &mut say) {
             Ok(outcome) => outcome,
             Err(error) if args.all => {
-                // The other experiments still run, and the page contains their results.
+                // The remaining experiments still run, and the report contains their results.
                 let why = format!("{error:#}");
                 say(&why);
                 let missing = error.is::<experiment::MissingPrograms>()

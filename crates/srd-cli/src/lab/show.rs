@@ -6,7 +6,7 @@ use srd_chart::Table;
 use srd_lab::status::Status;
 use srd_lab::{DownReport, Fabric, FabricConfig, Family, Faults, PortKind};
 
-/// Returns the text after `up`.
+/// Returns the text that `srd lab up` prints.
 pub(super) fn built(fabric: &Fabric) -> Result<String> {
     let config = fabric.config();
     let mut text = shape(config);
@@ -23,7 +23,7 @@ pub(super) fn built(fabric: &Fabric) -> Result<String> {
     Ok(text)
 }
 
-/// Returns the text after `down`.
+/// Returns the text that `srd lab down` prints.
 pub(super) fn removed(name: &str, report: &DownReport) -> String {
     if report.namespaces.is_empty() {
         return format!("fabric `{name}`: nothing to remove");
@@ -50,7 +50,7 @@ fn shape(config: &FabricConfig) -> String {
     )
 }
 
-/// Returns the state of one fabric.
+/// Returns the state of one fabric as text.
 pub(super) fn status(status: &Status) -> String {
     let mut text = shape(&status.config);
     if let Some(owner) = &status.owner {

@@ -1,10 +1,10 @@
-//! Conversion of a document of the project to a man page. It supports the headings, paragraphs,
-//! lists, tables and examples that these documents contain. The facts are written only in the
-//! document.
+//! Converts a document of the project from Markdown to a man page. It supports the headings,
+//! paragraphs, lists, tables and examples that these documents contain. Each fact is therefore
+//! written only once, in the document.
 
 use clap_mangen::roff::{Inline, Roff, bold, italic, roman};
 
-/// A part of a document.
+/// A block of a Markdown document, such as a paragraph.
 #[derive(PartialEq, Eq, Debug)]
 enum Block<'a> {
     Heading(&'a str),
@@ -16,15 +16,15 @@ enum Block<'a> {
     Table(Vec<Vec<String>>),
 }
 
-/// Returns the lines of the section with this heading, up to the next heading. Without a heading,
-/// returns all lines after the title.
+/// Returns the lines of the section with the given heading, up to the next heading; if `heading` is
+/// `None`, all lines after the title.
 pub(super) fn section<'a>(text: &'a str, heading: Option<&str>) -> Vec<&'a str> {
     let Some(heading) = heading else { return text.lines().skip(1).collect() };
     let after = text.lines().skip_while(|line| line.strip_prefix("## ") != Some(heading));
     after.skip(1).take_while(|line| !line.starts_with("## ")).collect()
 }
 
-/// Writes lines of a document.
+/// Converts lines of Markdown, and appends them to `roff`.
 pub(super) fn render(lines: &[&str], roff: &mut Roff) {
     for block in blocks(lines) {
         match block {
@@ -54,7 +54,7 @@ pub(super) fn render(lines: &[&str], roff: &mut Roff) {
     }
 }
 
-/// Writes each row as an entry under its first cell.
+/// Writes each row of a table as an entry under the text of its first cell.
 fn table(rows: &[Vec<String>], roff: &mut Roff) {
     let Some((titles, rows)) = rows.split_first() else { return };
     for row in rows {
@@ -71,7 +71,8 @@ fn table(rows: &[Vec<String>], roff: &mut Roff) {
             if cell.is_empty() {
                 continue;
             }
-            // The cell after the name needs no title; each later cell has one.
+            // The cell after the row's name needs no title; each later cell begins with the title
+            // of its column.
             let title = if number == 0 { String::new() } else { format!("{title}: ") };
             let mut text = inlines(&format!("{title}{cell}"));
             text.push(roman("."));
@@ -97,7 +98,7 @@ fn blocks<'a>(lines: &[&'a str]) -> Vec<Block<'a>> {
             while let Some(row) = lines.next_if(|line| line.starts_with('|')) {
                 rows.push(cells(row));
             }
-            // The line below the titles is no row.
+            // The line below the titles, such as `|---|---|`, is no row.
             rows.retain(|row| !row.iter().all(|cell| cell.chars().all(|c| "-: ".contains(c))));
             found.push(Block::Table(rows));
         } else {
@@ -117,14 +118,15 @@ fn blocks<'a>(lines: &[&'a str]) -> Vec<Block<'a>> {
     found
 }
 
-/// Returns the cells of a row. A bar after a backslash is part of a cell.
+/// Returns the cells of a row. A bar after a backslash is part of a cell and ends none.
 fn cells(row: &str) -> Vec<String> {
     let row = row.trim().trim_start_matches('|').replace("\\|", "\u{0}");
     let row = row.strip_suffix('|').unwrap_or(&row);
     row.split('|').map(|cell| cell.trim().replace('\u{0}', "|")).collect()
 }
 
-/// Splits a text into plain text, words between backquotes or stars, and texts of links.
+/// Splits a text into four kinds of parts: plain text, words between backquotes, words between
+/// stars, and texts of links.
 fn inlines(text: &str) -> Vec<Inline> {
     let mut found = Vec::new();
     let mut rest = text;
@@ -158,8 +160,8 @@ fn inlines(text: &str) -> Vec<Inline> {
     found
 }
 
-/// Returns the text between two signs and the text after them. `text` must begin with the first
-/// sign.
+/// Returns the text between the signs `open` and `close`, and the text after them. `text` must
+/// begin with `open`; otherwise the result is `None`.
 fn between<'a>(text: &'a str, open: &str, close: &str) -> Option<(&'a str, &'a str)> {
     text.strip_prefix(open)?.split_once(close).filter(|(inner, _)| !inner.is_empty())
 }

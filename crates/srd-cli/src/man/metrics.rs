@@ -1,18 +1,18 @@
-//! The page of all metrics, from the text that `/metrics` serves.
+//! The man page about all metrics, derived from the text that `/metrics` serves.
 
 use clap_mangen::roff::{Roff, bold, italic, roman};
 
-/// A metric as OpenMetrics text describes it.
+/// A metric, as described in OpenMetrics text.
 #[derive(PartialEq, Eq, Debug, Default)]
 struct Family {
     name: String,
     kind: String,
     meaning: String,
-    /// Names of the labels, in their order.
+    /// Names of the labels, in the order of the text.
     labels: Vec<String>,
 }
 
-/// Metrics in the order of an OpenMetrics text.
+/// Parses the metrics of an OpenMetrics text, in its order.
 fn families(text: &str) -> Vec<Family> {
     let mut families: Vec<Family> = Vec::new();
     for line in text.lines() {
@@ -26,7 +26,7 @@ fn families(text: &str) -> Vec<Family> {
         } else if let Some((name, rest)) = line.split_once('{')
             && let Some(family) = families.last_mut().filter(|of| of.labels.is_empty())
         {
-            // A counter is exported with a suffix.
+            // The sample of a counter has a suffix after the name of the metric.
             family.name = name.to_owned();
             let labels = rest.split("\",").filter_map(|label| label.split_once('='));
             family.labels = labels.map(|(label, _)| label.to_owned()).collect();
@@ -35,7 +35,7 @@ fn families(text: &str) -> Vec<Family> {
     families
 }
 
-/// The page.
+/// Returns the man page about all metrics.
 pub(super) fn page(version: &str) -> String {
     let mut roff = Roff::default();
     roff.control("SH", ["NAME"]);
@@ -63,7 +63,7 @@ pub(super) fn page(version: &str) -> String {
         for family in families(&text) {
             roff.control("TP", []);
             let labels = format!("{{{}}}", family.labels.join(", "));
-            // Each queue of an interface has its own.
+            // Each queue of an interface has this metric, with the queue's number in the name.
             let name = family.name.replace("queue_0_", "queue_N_");
             roff.text([bold(name), roman(" "), italic(labels), roman(format!(" {}", family.kind))]);
             roff.text([roman(family.meaning)]);

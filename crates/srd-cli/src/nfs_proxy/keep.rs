@@ -1,8 +1,8 @@
-//! `--keep`: a replacement of systemd. A process holds the socket of a half and runs the half as
-//! its child, and starts it again whenever it fails. Connections that arrive meanwhile wait in the
-//! socket.
+//! `--keep`: replaces systemd. A process holds the listening socket of one half of the proxy and
+//! runs this half as its child, which it restarts whenever it fails. Connections that arrive in the
+//! meantime wait in the socket.
 //!
-//! It prints `ready` when the half serves for the first time.
+//! The process prints `ready` when the half serves for the first time.
 
 use super::NfsProxyArgs;
 use super::listen::Listen;
@@ -22,15 +22,15 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-/// Pause before a failed half is started again. The number of restarts is unlimited.
+/// Pause before a failed half is restarted. The number of restarts is unlimited.
 const RESTART_PAUSE: Duration = Duration::from_secs(1);
-/// Line on standard output by which a half reports that it serves.
+/// Line on standard output with which a half reports that it serves.
 pub(super) const READY: &str = "ready";
-/// Shell commands that pass standard input as the socket of `LISTEN_FDS`.
+/// Shell commands that pass standard input to a program as the socket of `LISTEN_FDS`.
 const HAND_OVER: &str =
     "export LISTEN_FDS=1 LISTEN_PID=$$; unset LISTEN_FDNAMES; exec \"$@\" 3<&0 </dev/null";
 
-/// Runs until the half has ended and needs no restart. Returns its exit code.
+/// Runs and restarts the half until it has ended and needs no restart. Returns its exit code.
 pub(super) fn run(args: &NfsProxyArgs) -> Result<u8> {
     let mut signals =
         Signals::new([SIGCHLD, SIGHUP, SIGINT, SIGTERM, SIGUSR1]).context("signals")?;
@@ -51,7 +51,7 @@ pub(super) fn run(args: &NfsProxyArgs) -> Result<u8> {
             } else {
                 is_ending |= [SIGINT, SIGTERM].contains(&signal);
                 let signal = Signal::from_named_raw(signal).expect("one of the above");
-                // The child may have ended just now.
+                // Sending the signal fails if the child has just ended.
                 let _ = kill_process(Pid::from_child(&child), signal);
             }
         }
@@ -85,12 +85,13 @@ impl Half {
         Ok(child)
     }
 
-    /// Returns the exit code of this process, or `None` if the half must be started again.
+    /// Returns the exit code of this process, from the exit status of the half; `None` if the half
+    /// must be restarted. `is_ending` is set if a signal has requested the end of this process.
     fn exit_code(&self, status: ExitStatus, is_ending: bool) -> Option<u8> {
         let code = status.code().and_then(|code| u8::try_from(code).ok());
         match code {
             _ if is_ending => Some(0),
-            // A usage error would occur again.
+            // The half has ended in order, or has a usage error that would occur again.
             Some(0 | USAGE) => code,
             // The half never served, and its own error gives the reason.
             _ if !self.is_ready.load(Ordering::SeqCst) => Some(code.unwrap_or(1)),
@@ -102,7 +103,7 @@ impl Half {
 fn wait_until_ready(output: ChildStdout, is_ready: &AtomicBool) {
     let mut lines = BufReader::new(output).lines().map_while(Result::ok);
     if lines.any(|line| line == READY) && !is_ready.swap(true, Ordering::SeqCst) {
-        // The reader that waited for this line may have ended.
+        // The reader may have closed the output after an earlier `ready`.
         let _ = crate::output::say(READY);
     }
 }

@@ -1,4 +1,5 @@
-//! Socket of a half: the one that systemd or [`keep`](super::keep) holds for it, or its own.
+//! Listening socket of one half of the proxy. Either systemd or [`keep`](super::keep) passes an
+//! open socket to the half, or the half opens a socket.
 
 use super::NfsProxyArgs;
 use crate::failure::{Missing, Usage};
@@ -10,22 +11,22 @@ use std::fs;
 use std::io::ErrorKind;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 
-/// Default port of a client half: below 1024, and not registered for a service.
+/// Default port of the client's half: below 1024, and not registered for a service.
 pub(super) const LOCAL_PORT: u16 = 225;
-/// File with the first port that every user may bind.
+/// File of the kernel that contains the first port that every user may bind.
 const FIRST_PORT_FILE: &str = "/proc/sys/net/ipv4/ip_unprivileged_port_start";
 
-/// A socket that was passed to this process, or the address of a socket to open.
+/// A listening socket that was passed to this process, or the address of a socket to open.
 #[derive(Debug)]
 pub(super) struct Listen {
-    /// Address at which it listens.
+    /// Address at which the socket listens or will listen.
     pub(super) at: SocketAddr,
     handed_over: Option<TcpListener>,
 }
 
 impl Listen {
-    /// Takes the socket of `LISTEN_FDS` (sd_listen_fds(3)), if there is one. This removes these
-    /// variables from the environment, so no other code may run yet.
+    /// Takes the socket that `LISTEN_FDS` describes (sd_listen_fds(3)), if there is one. This
+    /// removes the variables from the environment, so it must run before other threads exist.
     pub(super) fn new(args: &NfsProxyArgs) -> Result<Self> {
         let mut sockets = ListenFd::from_env();
         let count = sockets.len();
@@ -46,7 +47,7 @@ impl Listen {
             Some(listener) => listener.local_addr().context("the socket of LISTEN_FDS")?,
             None => given.unwrap_or_else(|| default.into()),
         };
-        // Port 0 matches any port.
+        // Port 0 in --listen matches the port of any passed socket.
         let is_at =
             |given: &SocketAddr| given.ip() == at.ip() && [0, at.port()].contains(&given.port());
         if let Some(given) = given.filter(|given| !is_at(given)) {
@@ -60,7 +61,7 @@ impl Listen {
         Ok(Self { at, handed_over })
     }
 
-    /// Returns the passed socket, or opens one.
+    /// Returns the passed socket, or opens one at the address.
     pub(super) fn open(self) -> Result<TcpListener> {
         let at = self.at;
         if let Some(listener) = self.handed_over {
@@ -79,7 +80,8 @@ impl Listen {
     }
 }
 
-/// Refuses a port that any user may bind: the kernel mounts from any process that listens there.
+/// Returns an error if any user may bind the port, because the kernel mounts from whatever process
+/// listens at it.
 fn check_port(at: SocketAddr, args: &NfsProxyArgs) -> Result<(), Usage> {
     let is_free_for_all = at.port() == 0 || at.port() >= UNPRIVILEGED_PORT;
     if args.serve || args.probe || args.unprivileged_port || !is_free_for_all {

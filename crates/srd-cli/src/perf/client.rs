@@ -1,4 +1,4 @@
-//! `srd perf client`: one measurement.
+//! `srd perf client`: runs one measurement.
 
 use super::control::{self, Message};
 use super::intervals::Intervals;
@@ -16,34 +16,34 @@ use std::time::Duration;
 
 /// Maximum time until the server accepts a connection.
 const CONNECT_MAX: Duration = Duration::from_secs(5);
-/// Maximum time until the server is ready, and until it reports. This is longer than another client
-/// can hold the server without a message or without data.
+/// Maximum time until the server is ready, and until it reports. It is longer than the time for
+/// which another client can occupy the server without sending anything.
 const ANSWER_MAX: Duration = Duration::from_secs(30);
-/// Maximum time until the server gives a reason for its failure; `FINISH_MAX`: until it reports on
-/// a failed run.
+/// Maximum time until the server gives a reason for its failure. [`FINISH_MAX`] is the maximum time
+/// until it reports on a failed run.
 const BLAME_MAX: Duration = Duration::from_millis(200);
 const FINISH_MAX: Duration = Duration::from_secs(2);
 /// The largest payload of a UDP datagram over IPv4.
 const UDP_PAYLOAD_MAX: u64 = 65_507;
 /// Default bytes of a write to a TCP stream.
 const TCP_WRITE_BYTES: u64 = 128 << 10;
-/// Default bytes of a request.
+/// Default bytes of a request, and of its answer.
 const REQUEST_BYTES: u64 = 64;
 
-/// Secrets with which SRD protects its packets.
+/// Keys with which SRD protects its packets.
 struct Secrets {
     protection: srd_proto::Protection,
     announced: Protection,
     server_key: Option<Key>,
 }
 
-/// Addresses of both ends of the data.
+/// Addresses of the two ends of the data connection.
 struct Addresses {
     near: SocketAddr,
     server: SocketAddr,
 }
 
-/// The client's end of the data.
+/// The client's end of the data connection, by transport.
 enum Data {
     Srd(Box<srd::Client>),
     Tcp,
@@ -70,7 +70,7 @@ pub(super) fn run(args: &ClientArgs) -> Result<()> {
     args.json.say(headline(&params, near, server))?;
     let client = match measure(&addresses, token, data, args, &params) {
         Ok(client) => client,
-        // The server may have a better reason.
+        // If the server has failed, its reason is better than this error.
         Err(error) => return Err(blame_server(&mut control, server, &params).unwrap_or(error)),
     };
     let result = finish(&mut control)?;
@@ -153,7 +153,8 @@ fn params(args: &ClientArgs, announced: Protection) -> Params {
     }
 }
 
-/// Opens the client's end, and sets the default size, which depends on it.
+/// Opens the client's end. Also sets the size in `params`, if the user gave none, because its
+/// default depends on the transport.
 fn open(addresses: &Addresses, params: &mut Params, secrets: Secrets) -> Result<Data> {
     let (data, most) = match params.transport {
         Transport::Tcp => (Data::Tcp, SIZE_MAX),
@@ -264,8 +265,8 @@ fn measure(
     Ok(ClientResult { bytes, seconds, cpu_s, retransmitted_share: again, rtt, intervals })
 }
 
-/// Exchanges requests, one after the other, for the given time. Returns the bytes of both
-/// directions.
+/// Exchanges requests and answers, one after the other, for the duration of the measurement.
+/// Returns the payload bytes of both directions.
 fn exchange(
     params: &Params,
     intervals: &mut Intervals<'_>,
@@ -299,7 +300,7 @@ fn answer(control: &mut TcpStream, what: &str) -> Result<Message> {
     }
 }
 
-/// Returns the reason that the server gives at once for a failed run, if there is one.
+/// Returns the reason for a failed run, if the server sends it at once; otherwise `None`.
 fn blame_server(
     control: &mut TcpStream,
     server: SocketAddr,
@@ -311,7 +312,8 @@ fn blame_server(
             Message::Refused { reason } => Some(anyhow::anyhow!("the server gave up: {reason}")),
             _ => None,
         },
-        // The server has not failed. Its result shows the packets that it rejected.
+        // The server has not failed. Its result shows whether it rejected packets because of their
+        // key.
         Err(_) => {
             control.set_read_timeout(Some(FINISH_MAX)).ok()?;
             let result = finish(control).ok().filter(|result| result.unauthentic > 0)?;
@@ -320,7 +322,7 @@ fn blame_server(
     }
 }
 
-/// Returns the error for a run without data, with the reason as far as it can be found.
+/// Returns the error for a run in which no data arrived, with the reason if it is known.
 fn nothing_arrived(result: &ServerResult, server: SocketAddr, params: &Params) -> anyhow::Error {
     if result.unauthentic > 0 {
         let remedy = match params.protection {

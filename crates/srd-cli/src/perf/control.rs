@@ -1,8 +1,8 @@
-//! The control connection: small JSON messages with a length in front, over TCP.
+//! The control connection of `srd perf`: small JSON messages over TCP, each after its length.
 //!
 //! The client sends the parameters, and the server answers that it is ready, or why not. After the
-//! client's last message, the server sends its results. The first message on a connection gives the
-//! connection's purpose, so that TCP's own data connections can use the same port.
+//! client's last message, the server sends its results. The first message on a connection states
+//! the purpose of the connection, so that the data connections of TCP can use the same port.
 
 use super::params::{Params, ServerResult};
 use anyhow::{Context, Result, bail};
@@ -19,26 +19,26 @@ const MESSAGE_BYTES_MAX: u32 = 64 << 10;
 /// First bytes of every message, which other programs do not send.
 const MAGIC: [u8; 4] = *b"srdp";
 
-/// Messages of both ends.
+/// Messages of the client and the server.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Message {
-    /// Client: requests a measurement.
+    /// From the client: requests a measurement.
     Hello { version: u32, params: Params },
-    /// Server: is ready. TCP's data connections present the token.
+    /// From the server: reports that it is ready. TCP's data connections present the token.
     Ready { token: u64 },
-    /// Server: refuses, with the reason.
+    /// From the server: refuses the measurement, with the reason.
     Refused { reason: String },
-    /// Client: begins a TCP data connection.
+    /// From the client: begins a data connection of TCP.
     Data { token: u64 },
-    /// Client: has sent all data.
+    /// From the client: reports that it has sent all data.
     Finish,
-    /// Server: reports its results.
+    /// From the server: reports its results.
     Result(ServerResult),
 }
 
 impl Message {
-    /// Returns a name for messages to the user.
+    /// Returns a name of the message, for error messages.
     pub(super) fn name(&self) -> &'static str {
         match self {
             Self::Hello { .. } => "a request to measure",
@@ -61,8 +61,8 @@ pub(super) fn send(stream: &mut TcpStream, message: &Message) -> Result<()> {
     stream.write_all(&bytes).context("the control connection broke")
 }
 
-/// Receives one complete message within the given time. With a limit for each read, a foreign
-/// program could hold the connection by a byte every few seconds.
+/// Receives one complete message within the given time. A limit for each read would not suffice: a
+/// foreign program could occupy the connection by sending a byte every few seconds.
 pub(super) fn receive_within(stream: &mut TcpStream, most: Duration) -> Result<Message> {
     receive_by(stream, Instant::now() + most)
 }
@@ -72,7 +72,7 @@ pub(super) fn receive_by(stream: &mut TcpStream, deadline: Instant) -> Result<Me
     receive_from(&mut Timed { stream, deadline })
 }
 
-/// Receives one message. Each read may take as long as the stream's timeout.
+/// Receives one complete message. Each read may take as long as the stream's read timeout.
 pub(super) fn receive(stream: &mut TcpStream) -> Result<Message> {
     receive_from(stream)
 }
@@ -107,7 +107,7 @@ fn receive_from(stream: &mut impl Read) -> Result<Message> {
     }
     let mut body = vec![0; length as usize];
     stream.read_exact(&mut body).map_err(broke)?;
-    // Texts of the other end are printed, so control characters are replaced.
+    // Texts from the other end are printed later, so control characters in them are replaced.
     clean_json(&mut body);
     serde_json::from_slice(&body).context("a control message that this version does not know")
 }
@@ -154,8 +154,8 @@ pub(super) mod tests {
         assert!(receive(&mut far).unwrap_err().to_string().contains("at most"));
     }
 
-    /// Each single read is short if the other end sends a byte now and then, but all of them
-    /// together are not.
+    /// If the other end sends a byte now and then, each read is short, but the message takes too
+    /// long.
     #[test]
     fn a_message_that_comes_byte_by_byte_has_one_deadline() {
         let (mut near, mut far) = pair();

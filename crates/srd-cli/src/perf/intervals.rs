@@ -1,4 +1,4 @@
-//! Lines of progress, in the form of iperf3.
+//! Lines of progress of a measurement, in the form of iperf3.
 
 use crate::output::JsonOutput;
 use crate::units;
@@ -6,10 +6,10 @@ use anyhow::Result;
 use serde::Serialize;
 use std::time::{Duration, Instant};
 
-/// Data between two lines.
+/// Data that was transferred between two lines of progress.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize)]
 pub(super) struct Interval {
-    /// Begin of the interval in seconds since the start; `to_s` is its end.
+    /// Beginning of the interval, in seconds since the start; `to_s` is its end.
     pub(super) from_s: f64,
     pub(super) to_s: f64,
     /// Payload bytes: acknowledged (srd), accepted by the kernel (tcp, udp), both ways (rr).
@@ -17,7 +17,7 @@ pub(super) struct Interval {
     pub(super) gbps: f64,
 }
 
-/// Printer of lines, each when it is due.
+/// Prints a line of progress for each interval.
 pub(super) struct Intervals<'a> {
     output: &'a JsonOutput,
     every: Duration,
@@ -29,7 +29,7 @@ pub(super) struct Intervals<'a> {
 }
 
 impl<'a> Intervals<'a> {
-    /// Starts the clock.
+    /// Starts the measurement of time, and prints the titles of the columns.
     pub(super) fn start(output: &'a JsonOutput, every: Duration) -> Result<Self> {
         output.say("      interval (s)        transfer         rate")?;
         let start = Instant::now();
@@ -47,7 +47,7 @@ impl<'a> Intervals<'a> {
         self.next.saturating_sub(self.start.elapsed())
     }
 
-    /// Prints a line if it is due; `bytes` counts from the start.
+    /// Prints a line if it is due. `bytes` is the number of bytes since the start.
     pub(super) fn tick(&mut self, bytes: u64) -> Result<()> {
         let now = self.start.elapsed();
         if now < self.next {
@@ -60,8 +60,8 @@ impl<'a> Intervals<'a> {
         Ok(())
     }
 
-    /// Prints the last interval if it is longer than a tenth of a full one, and returns all
-    /// intervals.
+    /// Prints a line for the last interval if it is longer than a tenth of a full interval. Returns
+    /// all intervals.
     pub(super) fn finish(mut self, bytes: u64) -> Result<Vec<Interval>> {
         let now = self.start.elapsed();
         if now.saturating_sub(self.begun) > self.every / 10 {

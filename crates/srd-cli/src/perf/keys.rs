@@ -1,4 +1,5 @@
-//! Keys: 32 bytes, written in base64 like those of `srd up`, and also read in hexadecimal digits.
+//! Keys of `srd perf`: 32 bytes, written in base64 like those of `srd up`, and also read as
+//! hexadecimal digits.
 
 use super::KeyArgs;
 use crate::failure::Usage;
@@ -14,19 +15,19 @@ use std::path::Path;
 /// A secret or public key.
 pub(super) type Key = [u8; 32];
 
-/// Reads a secret key in either of its forms.
+/// Parses a secret key in base64 or in hexadecimal digits.
 fn secret(text: &str, what: &str) -> Result<Key> {
     let key = SecretKey::parse(text).map_err(|e| Usage(format!("{what} is no key: {e}")))?;
     Ok(key.bytes())
 }
 
-/// Reads the server's public key in either of its forms.
+/// Parses the server's public key in base64 or in hexadecimal digits.
 pub(super) fn public_key(text: &str) -> Result<Key> {
     let key = PublicKey::parse(text).map_err(|e| Usage(format!("--peer-key is no key: {e}")))?;
     Ok(key.0)
 }
 
-/// Returns the key that both ends share, if one was given.
+/// Returns the key that the two ends share; `None` if the user gave none.
 pub(super) fn job_key(args: &KeyArgs) -> Result<Option<Key>> {
     if let Some(text) = &args.job_key {
         return secret(text, "--job-key").map(Some);
@@ -45,8 +46,8 @@ pub(super) fn public(private: &Key) -> PublicKey {
     PublicKey(noise::public_key(private))
 }
 
-/// Returns the private key in a file, which is created if it does not exist. Without a file,
-/// generates a key.
+/// Returns the private key in a file. If the file does not exist, a key is generated and stored in
+/// it. Without a file, a key is generated.
 pub(super) fn private_key(file: Option<&Path>) -> Result<Key> {
     let Some(file) = file else { return draw() };
     if file.exists() {

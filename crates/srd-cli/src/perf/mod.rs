@@ -1,8 +1,9 @@
-//! `srd perf`: throughput and round trips of SRD, kernel TCP and raw UDP between two machines.
+//! `srd perf`: measures throughput and round trips of SRD, kernel TCP and raw UDP between two
+//! machines.
 //!
-//! One tool for all three, so that they can be measured in the same minute over the same wires.
-//! A TCP connection carries parameters and results ([`control`]); data travels over the chosen
-//! transport, on the same port number.
+//! One tool measures all three, so that they can be compared in the same minute over the same
+//! wires. A TCP connection carries parameters and results ([`control`]). Data travels over the
+//! chosen transport, to the same port number.
 
 mod client;
 mod control;
@@ -29,7 +30,7 @@ use std::time::Duration;
 
 /// Default port of control connections and data.
 pub(crate) const PORT: u16 = 7471;
-/// Maximum number of threads that move packets.
+/// Maximum number of threads that send and receive packets.
 const WORKERS_MAX: u8 = 8;
 
 const EXAMPLES: &str = "\

@@ -58,19 +58,19 @@ impl Mode {
     }
 }
 
-/// Protection of SRD's packets.
+/// Protection of SRD's packets in a measurement.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Protection {
     /// No authentication and no encryption.
     Plain,
-    /// The client has the server's public key.
+    /// Encrypted; the client has the server's public key.
     PublicKey,
-    /// Both ends have a shared key.
+    /// Encrypted; both ends have a shared key.
     JobKey,
 }
 
-/// One measurement.
+/// Parameters of one measurement.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(super) struct Params {
     pub(super) transport: Transport,
@@ -81,15 +81,16 @@ pub(super) struct Params {
     pub(super) paths: u16,
     pub(super) protection: Protection,
     pub(super) busy_poll: bool,
-    /// Speed of the slowest link; 0 if it is unknown.
+    /// Speed of the slowest link in bits per second; 0 if it is unknown.
     pub(super) link_rate_bps: u64,
-    /// Threads of the client that move SRD's packets.
+    /// Threads of the client that send and receive SRD's packets.
     #[serde(default)]
     pub(super) workers: u8,
 }
 
 impl Params {
-    /// Refuses numbers out of range. A client other than `srd` may send any numbers.
+    /// Returns an error if a number is out of range. A client other than `srd` may send any
+    /// numbers.
     pub(super) fn check(&self) -> Result<()> {
         if !(1..=TIME_MS_MAX).contains(&self.time_ms) {
             bail!("a measurement lasts from a millisecond to a day, not {} ms", self.time_ms);
@@ -106,35 +107,35 @@ impl Params {
         Ok(())
     }
 
-    /// Whether only holders of a key can take part.
+    /// Whether the measurement requires a key.
     pub(super) fn is_protected(&self) -> bool {
         self.transport == Transport::Srd && self.protection != Protection::Plain
     }
 
-    /// Returns `1 stream`, `2 streams`.
+    /// Returns the number of streams as text, such as `1 stream` or `2 streams`.
     pub(super) fn streams_text(&self) -> String {
         format!("{} stream{}", self.streams, if self.streams == 1 { "" } else { "s" })
     }
 
-    /// Returns the size as an index.
+    /// Returns the size in bytes as an index.
     pub(super) fn size(&self) -> usize {
         usize::try_from(self.size_bytes.min(SIZE_MAX)).unwrap_or(1)
     }
 }
 
-/// Results of the server's measurement.
+/// Results that the server measured.
 #[derive(Clone, Copy, PartialEq, Debug, Default, Serialize, Deserialize)]
 pub(super) struct ServerResult {
-    /// Payload bytes received.
+    /// Payload bytes that the server received.
     pub(super) bytes: u64,
-    /// Time from the first byte to the last.
+    /// Time from the first received byte to the last, in seconds.
     pub(super) seconds: f64,
-    /// CPU time of the server's process during the measurement.
+    /// CPU time of the server's process during the measurement, in seconds.
     pub(super) cpu_s: f64,
-    /// Threads of the server that moved SRD's packets.
+    /// Threads of the server that sent and received SRD's packets.
     #[serde(default)]
     pub(super) workers: u8,
-    /// Packets of SRD that were made with another key than the server's.
+    /// SRD packets that the server rejected because they were made with another key than its own.
     #[serde(default)]
     pub(super) unauthentic: u64,
 }

@@ -1,8 +1,8 @@
-//! Amount of data that arrived at the server, and its time.
+//! Amount of data that arrived at the server, and the time in which it arrived.
 
 use std::time::Instant;
 
-/// Number of bytes that arrived, and the times of the first and the last of them.
+/// Number of bytes that arrived, with the times of the first byte and of the last.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Received {
     bytes: u64,
@@ -10,7 +10,7 @@ pub(super) struct Received {
 }
 
 impl Received {
-    /// Counts bytes that arrived now.
+    /// Counts bytes that have just arrived.
     pub(super) fn add(&mut self, bytes: u64) {
         let now = Instant::now();
         let first = self.span.map_or(now, |(first, _)| first);
@@ -18,7 +18,7 @@ impl Received {
         self.span = Some((first, now));
     }
 
-    /// Adds the bytes of another thread.
+    /// Adds the bytes that another thread counted.
     pub(super) fn merge(&mut self, other: Self) {
         self.bytes += other.bytes;
         self.span = match (self.span, other.span) {
@@ -32,7 +32,7 @@ impl Received {
         self.bytes
     }
 
-    /// Returns the time from the first byte to the last.
+    /// Returns the time from the first byte to the last, in seconds.
     pub(super) fn seconds(&self) -> f64 {
         self.span.map_or(0.0, |(first, last)| (last - first).as_secs_f64())
     }

@@ -7,10 +7,10 @@ use hdrhistogram::Histogram;
 use serde::Serialize;
 use std::time::Duration;
 
-/// Longest round trip that is recorded; a longer one counts as this.
+/// Longest round trip that is recorded, in nanoseconds; a longer one is recorded as this time.
 const RTT_MAX_NS: u64 = 60_000_000_000;
 
-/// Round trips, in microseconds.
+/// Percentiles of the round trips, in microseconds.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize)]
 pub(super) struct RttUs {
     p50: f64,
@@ -20,7 +20,7 @@ pub(super) struct RttUs {
     max: f64,
 }
 
-/// CPU time of each end.
+/// CPU time of each end, in seconds.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize)]
 pub(super) struct CpuSeconds {
     client: f64,
@@ -35,44 +35,45 @@ pub(super) struct ConfigEcho {
     pub(super) params: Params,
 }
 
-/// Results of the client's measurement.
+/// Results that the client measured.
 #[derive(Clone, Debug)]
 pub(super) struct ClientResult {
-    /// Payload bytes handed over (bulk) or exchanged both ways (rr).
+    /// Payload bytes: in bulk mode those that were sent, in rr mode those of both directions.
     pub(super) bytes: u64,
     pub(super) seconds: f64,
     pub(super) cpu_s: f64,
-    /// Share of the data packets that were retransmissions; `None` for a transport without them.
+    /// Share of the data packets that were retransmissions; `None` for UDP, which never
+    /// retransmits.
     pub(super) retransmitted_share: Option<f64>,
-    /// Round trips, in rr mode.
+    /// Round trips in rr mode; `None` in bulk mode.
     pub(super) rtt: Option<Rtt>,
     pub(super) intervals: Vec<Interval>,
 }
 
-/// A measurement.
+/// Report on a measurement.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Report {
-    /// Payload rate at the receiver (bulk), or of both directions (rr).
+    /// Payload rate in Gbit/s: at the receiver (bulk), or of both directions (rr).
     gbps: f64,
     /// Round trips of the requests in rr mode; null in bulk mode.
     rtt_us: Option<RttUs>,
-    /// Null for udp, which never retransmits.
+    /// Share of the data packets that were retransmissions; null for UDP, which never retransmits.
     retransmitted_share: Option<f64>,
-    /// CPU time of both ends together.
+    /// CPU time of both ends together, in seconds for each GB of payload.
     cpu_s_per_gb: f64,
     cpu_s: CpuSeconds,
     bytes: u64,
     seconds: f64,
-    /// Share of the sent data that did not arrive: udp only.
+    /// Share of the sent bytes that did not arrive; null except for UDP in bulk mode.
     lost_share: Option<f64>,
     requests: Option<u64>,
-    /// Threads of the server that moved packets: srd only.
+    /// Threads of the server that sent and received packets; null except for SRD.
     server_workers: Option<u8>,
     intervals: Vec<Interval>,
     config: ConfigEcho,
 }
 
-/// Collector of round trips in constant memory.
+/// Histogram of round trips, in constant memory.
 #[derive(Clone, Debug)]
 pub(super) struct Rtt {
     histogram: Histogram<u64>,
@@ -100,7 +101,7 @@ impl Rtt {
 }
 
 impl Report {
-    /// Combines the results of the two ends.
+    /// Returns the report, from the results of the two ends.
     pub(super) fn new(config: ConfigEcho, client: ClientResult, server: ServerResult) -> Self {
         let rr = client.rtt.is_some();
         let (bytes, seconds) =
@@ -124,7 +125,7 @@ impl Report {
         }
     }
 
-    /// Returns the lines after the intervals.
+    /// Returns the lines of text that follow the lines of the intervals.
     pub(super) fn summary(&self) -> String {
         let mut text = String::new();
         if let Some(rtt) = &self.rtt_us {

@@ -1,7 +1,7 @@
-//! State of a measurement that the server runs: whether it must stop, and whether data still
-//! arrives.
+//! State of a measurement that the server runs: whether the measurement must stop, and whether data
+//! still arrives.
 //!
-//! A client that announces a measurement and sends nothing would make all others wait. So a
+//! A client that announced a measurement and then sent nothing would block all other clients. So a
 //! measurement ends if no data has arrived for [`IDLE_MAX`].
 
 use super::control::{self, Message};
@@ -11,14 +11,15 @@ use std::net::TcpStream;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// Maximum time without data in a measurement.
+/// Maximum time without data, after which a measurement ends.
 pub(super) const IDLE_MAX: Duration = Duration::from_secs(10);
-/// Interval at which the wait on the control connection pauses to check for data.
+/// Interval at which the wait for the client's last message is interrupted to check whether data
+/// arrives.
 const LOOK: Duration = Duration::from_millis(500);
-/// Maximum time to receive the last message after its first byte.
+/// Maximum time in which the client's last message must arrive after its first byte.
 const FINISH_MAX: Duration = Duration::from_secs(5);
 
-/// The flags that the threads of one measurement share.
+/// Flags that the threads of one measurement share.
 #[derive(Debug, Default)]
 pub(super) struct Running {
     stop: AtomicBool,
@@ -26,7 +27,7 @@ pub(super) struct Running {
 }
 
 impl Running {
-    /// Whether the client has finished or disconnected.
+    /// Whether the measurement has ended, because the client has finished, or because of an error.
     pub(super) fn is_over(&self) -> bool {
         self.stop.load(Ordering::Relaxed)
     }
@@ -41,8 +42,8 @@ impl Running {
         self.arrived.store(true, Ordering::Relaxed);
     }
 
-    /// Waits for the client's last message until `deadline`, while data arrives with pauses shorter
-    /// than `idle_max`. The measurement is over when this returns.
+    /// Waits until `deadline` for the client's last message. It is an error if no data arrives for
+    /// `idle_max`. When this function returns, the measurement is marked as ended.
     pub(super) fn watch(
         &self,
         control: &mut TcpStream,

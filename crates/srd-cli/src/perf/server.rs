@@ -1,4 +1,4 @@
-//! `srd perf server`: one measurement after the other.
+//! `srd perf server`: serves one measurement after the other.
 
 use super::control::{self, Message};
 use super::keys::{self, Key};
@@ -15,20 +15,20 @@ use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Maximum time until a new client's first message is complete.
+/// Maximum time until the first message of a new client is complete.
 const HELLO_MAX: Duration = Duration::from_secs(5);
-/// Time that a client may take beyond the announced duration.
+/// Time that a measurement may take in addition to the duration that the client announced.
 const GRACE: Duration = Duration::from_secs(60);
-/// Attempts to find a port that is free for TCP and for UDP.
+/// Maximum number of attempts to find a port that is free for TCP and for UDP.
 const PORT_ATTEMPTS_MAX: usize = 64;
 
-/// The server's secrets.
+/// Keys of the server.
 struct Secrets {
     private: Key,
     job: Option<Key>,
 }
 
-/// State that is the same for every client.
+/// State of the server that does not depend on the client.
 struct Server {
     listener: TcpListener,
     secrets: Secrets,
@@ -37,8 +37,8 @@ struct Server {
     workers: u8,
 }
 
-/// UDP port with the number of the listener's port. If the system chose the port, it is kept bound
-/// between measurements, so that no other program takes it.
+/// The UDP port with the same number as the listener's TCP port. If the system chose the number,
+/// the port stays bound between measurements, so that no other program takes it.
 struct UdpPort {
     at: SocketAddr,
     is_chosen: bool,
@@ -46,12 +46,12 @@ struct UdpPort {
 }
 
 impl UdpPort {
-    /// Frees the port for a measurement.
+    /// Closes the socket that reserves the port, for a measurement.
     fn release(&mut self) {
         self.held = None;
     }
 
-    /// Keeps the port bound until the next measurement, if possible.
+    /// Reserves the port until the next measurement, if possible.
     fn hold(&mut self) {
         if self.is_chosen && self.held.is_none() {
             self.held = UdpSocket::bind(self.at).ok();
@@ -59,7 +59,7 @@ impl UdpPort {
     }
 }
 
-/// Listens. Port 0 selects a port that is free for TCP and for UDP.
+/// Opens the listening socket. Port 0 selects a port that is free for TCP and for UDP.
 fn listen(at: SocketAddr) -> Result<(TcpListener, UdpPort)> {
     let is_chosen = at.port() == 0;
     for _ in 0..PORT_ATTEMPTS_MAX {
@@ -120,7 +120,7 @@ fn describe(params: &Params, received: &Received) -> String {
     )
 }
 
-/// The server's end of the data.
+/// The server's end of the data connection, by transport.
 enum Data {
     Srd(Vec<LocalEndpoint>),
     Tcp { token: u64 },
@@ -140,7 +140,7 @@ impl Server {
         let deadline = Instant::now().checked_add(most).context("a time that a clock has")?;
         let token = u64::from_le_bytes(*keys::draw()?.first_chunk().unwrap_or(&[0; 8]));
         udp_port.release();
-        // A client that connects to `::` over IPv4 sends its data over IPv4, too.
+        // A client that connects over IPv4 to a server at `::` also sends its data over IPv4.
         let local = control.local_addr()?;
         let local = SocketAddr::new(local.ip().to_canonical(), local.port());
         let mut data = self.open(local, &params, token)?;
@@ -157,7 +157,8 @@ impl Server {
                     .and_then(|streams| tcp::serve(streams, &params, &running)),
             };
             if received.is_err() {
-                // This ends the watcher, which otherwise would wait for the client's last message.
+                // This ends the thread that watches the control connection. Otherwise it would wait
+                // for the client's last message.
                 let _ = control.shutdown(std::net::Shutdown::Read);
             }
             (received, watcher.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
@@ -181,7 +182,8 @@ impl Server {
         Ok((params, received))
     }
 
-    /// Receives the request of a client, and refuses it if it is not permitted.
+    /// Receives the request of a client. Returns an error if the measurement is invalid or not
+    /// permitted.
     fn requested(&self, control: &mut TcpStream) -> Result<Params> {
         let params = match control::receive_within(control, HELLO_MAX)? {
             Message::Hello { version: control::VERSION, params } => params,

@@ -1,5 +1,5 @@
-//! SRD on workers: one thread for each shard of the endpoint. No datagram is passed from one thread
-//! to another.
+//! SRD in `srd perf`: workers, each with one thread and one shard of the endpoint. No datagram is
+//! passed from one thread to another.
 
 use super::intervals::Intervals;
 use super::keys::Key;
@@ -20,20 +20,20 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{self, Instant};
 
-/// Queue pair that the server receives on, and the first one that the client sends from.
+/// Queue pair at which the server receives, and first of those from which the client sends.
 const QPN: Qpn = Qpn(1);
-/// Datagrams that wait or are in flight, over all streams of all workers.
+/// Maximum number of datagrams that are queued or in flight, over all streams of all workers.
 const OUTSTANDING: u16 = 2048;
-/// Maximum sleep of an endpoint, after which its worker checks whether to stop.
+/// Maximum time for which an endpoint sleeps. A worker then checks whether to stop.
 const NAP: Duration = Duration::from_millis(50);
 /// Maximum interval at which the main thread checks its workers.
 const LOOK: time::Duration = time::Duration::from_millis(50);
-/// Number of low bits in a datagram's `user` value that contain its stream; the others contain its
-/// size.
+/// Number of low bits of a datagram's `user` value that contain the number of its stream. The other
+/// bits contain the datagram's size.
 const STREAM_BITS: u32 = 16;
-/// Maximum time without an acknowledgement or an answer.
+/// Maximum time without an acknowledgement (bulk) or an answer (rr), after which a run fails.
 const STUCK: time::Duration = time::Duration::from_secs(10);
-/// Maximum time until the last datagrams are acknowledged.
+/// Maximum time for which the end of a run waits until the last datagrams are acknowledged.
 const DRAIN: time::Duration = time::Duration::from_secs(3);
 
 /// Opens an endpoint with one shard for each worker.
@@ -46,10 +46,12 @@ pub(super) fn bind(
     let mut options = BindOptions::at(local);
     options.config.protection = protection;
     options.config.paths = params.paths;
-    // The server's base port is given, and other programs may use the ports after it.
+    // The server has a fixed base port, and other programs may use the ports after it. So its paths
+    // may use any ports.
     options.paths_anywhere = local.port() != 0;
     options.config.link_rate_bps = params.link_rate_bps;
-    // A client that has the key of the server, or its address if plain, may measure.
+    // Any client may measure if it has the required key or, without encryption, if it can reach the
+    // server.
     options.config.admission = Admission::Anyone;
     options.poll = if params.busy_poll { PollMode::Spin } else { PollMode::Block };
     let mut endpoints = LocalEndpoint::bind_shards(&options, workers)
@@ -66,8 +68,8 @@ fn datagram(payload: Bytes, stream: u16) -> Datagram {
     Datagram { src_qpn, dst_qpn: QPN, imm: 0, payload, class: Class::Bulk, user }
 }
 
-/// Receives from the client's address, and answers in rr mode, until the client has finished or a
-/// worker fails.
+/// Receives data from the client's address, and in rr mode answers it, until the client has
+/// finished or a worker fails.
 pub(super) fn serve(
     endpoints: &mut [LocalEndpoint],
     client: IpAddr,
@@ -127,7 +129,7 @@ fn serve_shard(
     Ok(received)
 }
 
-/// Returns the number of packets that were made with another key than this end's.
+/// Returns the number of packets that were rejected because they were made with another key.
 pub(super) fn unauthentic(endpoints: &[LocalEndpoint]) -> u64 {
     let of = |endpoint: &LocalEndpoint| {
         let drops = endpoint.core().stats().drops;
@@ -139,17 +141,17 @@ pub(super) fn unauthentic(endpoints: &[LocalEndpoint]) -> u64 {
     endpoints.iter().map(of).sum()
 }
 
-/// Logs the counters of the transport and its sockets, for `-v`.
+/// Logs the counters of the transport and its sockets. They are shown with `-v`.
 fn tell_stats(endpoint: &LocalEndpoint) {
     // Debug form: all counters with their names.
     tracing::info!("{:?}, {:?}", endpoint.core().stats(), endpoint.io_stats());
 }
 
-/// The server's application.
+/// Application of the server's endpoint: counts bytes, and in rr mode answers.
 struct Sink {
-    /// The address of the control connection.
+    /// IP address of the client, from the control connection.
     client: IpAddr,
-    /// Bytes that arrived since the last poll.
+    /// Bytes that arrived since the worker's last poll.
     bytes: u64,
     answer: bool,
     refused: Option<srd_proto::SendError>,
@@ -157,7 +159,8 @@ struct Sink {
 
 impl Application for Sink {
     fn delivered(&mut self, context: &mut Context<'_>, delivery: Delivery<'_>) {
-        // Another machine may have the key, too, but a measurement has one client.
+        // A measurement has one client. So datagrams from other addresses are ignored, even with a
+        // valid key.
         let from = context.core().address_of(delivery.peer);
         if from.is_none_or(|from| from.ip().to_canonical() != self.client) {
             return;
@@ -172,10 +175,10 @@ impl Application for Sink {
     }
 }
 
-/// The client's end.
+/// The client's end of a measurement.
 pub(super) struct Client {
     workers: Vec<Worker>,
-    /// Whether no size was given: datagrams are then as large as the network passes.
+    /// Whether the user gave no size, so that datagrams are as large as the network permits.
     any_size: bool,
 }
 
@@ -198,12 +201,12 @@ impl Drop for Worker {
 #[derive(Default)]
 struct Shared {
     acknowledged_bytes: AtomicU64,
-    /// Whether the time is over, or a worker failed.
+    /// Whether the workers have to stop, because the time is over or a worker failed.
     stop: AtomicBool,
 }
 
 impl Client {
-    /// Opens an endpoint, and adds the server as a peer to each of its shards.
+    /// Opens the client's endpoint, and adds the server as a peer to each of its shards.
     pub(super) fn open(
         near: SocketAddr,
         server: SocketAddr,
@@ -226,7 +229,7 @@ impl Client {
         most.min().unwrap_or(0)
     }
 
-    /// Returns the share of the data packets that were retransmissions.
+    /// Returns the share of the data packets that were retransmissions, from 0 to 1.
     pub(super) fn retransmitted_share(&self) -> f64 {
         let stats = self.workers.iter().map(|worker| worker.endpoint.core().stats());
         let (again, all) = stats.fold((0, 0), |(again, all), stats| {
@@ -235,7 +238,8 @@ impl Client {
         again as f64 / all.max(1) as f64
     }
 
-    /// Sends for the given time. Returns the bytes that were acknowledged.
+    /// Sends data for the duration of the measurement. Returns the number of payload bytes that
+    /// were acknowledged.
     pub(super) fn send_bulk(
         &mut self,
         params: &Params,
@@ -273,7 +277,7 @@ impl Client {
         })
     }
 
-    /// Makes one round trip.
+    /// Sends one request and receives its answer; adds the round-trip time to `rtt`.
     pub(super) fn exchange(&mut self, payload: &Bytes, rtt: &mut Rtt) -> Result<()> {
         let Some(worker) = self.workers.first_mut() else { bail!("a client without a worker") };
         worker.exchange(payload, rtt)
@@ -281,7 +285,8 @@ impl Client {
 }
 
 impl Worker {
-    /// Sends until the workers must stop, then waits for the datagrams that are outstanding.
+    /// Sends until `shared.stop` is set, then waits until the outstanding datagrams are
+    /// acknowledged.
     fn send_bulk(
         &mut self,
         params: &Params,
@@ -334,7 +339,7 @@ impl Worker {
         failure.explain(self.server, self.endpoint.core().payload_bytes_max_to(self.peer))
     }
 
-    /// Makes one round trip.
+    /// Sends one request and receives its answer; adds the round-trip time to `rtt`.
     fn exchange(&mut self, payload: &Bytes, rtt: &mut Rtt) -> Result<()> {
         let mut asker = Asker { answered: false, failed: None };
         let start = Instant::now();
@@ -397,27 +402,28 @@ impl Failed {
     }
 }
 
-/// Application that keeps a number of datagrams outstanding.
+/// Application of the client in bulk mode: keeps a number of datagrams outstanding.
 struct Sender {
     peer: PeerId,
-    /// Payload of the size of this machine's packets; `payload` is the part that the network
-    /// passes.
+    /// A payload of the size of this machine's packets. `payload` is the part of it that fits into
+    /// the packets that the network passes.
     whole: Bytes,
     payload: Bytes,
     any_size: bool,
     streams: u16,
     outstanding: u16,
     outstanding_max: u16,
-    /// Bytes that were acknowledged since the last poll.
+    /// Payload bytes that were acknowledged since the last poll.
     acknowledged_bytes: u64,
-    /// Time of the last acknowledgement.
+    /// Time of the latest acknowledgement.
     last: Instant,
     refill: bool,
     failed: Option<Failed>,
 }
 
 impl Sender {
-    /// Queues datagrams, stream after stream, until enough are outstanding or the queue is full.
+    /// Queues datagrams, one for each stream in turn, until enough are outstanding or the queue is
+    /// full.
     fn fill(&mut self, mut send: impl FnMut(PeerId, Datagram) -> bool) {
         while self.outstanding < self.outstanding_max {
             let stream = self.outstanding % self.streams;
@@ -462,7 +468,7 @@ impl Application for Sender {
     }
 }
 
-/// Application that waits for one answer.
+/// Application of the client in rr mode: waits for one answer.
 struct Asker {
     answered: bool,
     failed: Option<Failed>,

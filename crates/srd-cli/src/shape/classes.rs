@@ -1,5 +1,6 @@
-//! Maximum rate of each flow if the kernel has no `fq`: classes of `htb`, each with that ceiling,
-//! and a filter that selects a flow's class by a hash of its addresses and ports.
+//! Limits the rate of each flow if the kernel has no `fq`: by classes of `htb`, each with this rate
+//! as its ceiling, and by a filter that selects the class of a packet by a hash of its addresses
+//! and ports.
 //!
 //! ```text
 //!   5d:10, rate and ceiling of all --> 5d:11      other traffic than IP, with the ceiling of all
@@ -7,8 +8,8 @@
 //! ```
 //!
 //! Two flows may get the same class, and then share its ceiling. With ten flows, this happens in
-//! one case of 91. The filter is a program of classic BPF, which `tc` loads. Later fragments have
-//! no ports, so all fragments between two addresses are one flow.
+//! one case of 91. The filter is a program of classic BPF, which `tc` loads. Only the first
+//! fragment of a datagram has ports, so all fragments between two addresses count as one flow.
 
 use std::io::Write as _;
 use std::process::{Command, Stdio};
@@ -18,19 +19,19 @@ use anyhow::{Context, Error, Result, bail};
 use super::{BURST_BYTES_MIN, BURST_NS, CLASS, QUEUE_NS, ROOT, bytes_in, class_value, remove, tc};
 use crate::failure::usage;
 
-/// Classes of flows: enough that flows seldom share one, few enough that `tc` creates them in a
-/// second.
+/// Number of classes for flows. Flows seldom share one of so many classes, and `tc` still creates
+/// them in a second.
 pub(super) const CLASSES: u32 = 1 << CLASSES_BITS;
 const CLASSES_BITS: u32 = 12;
-/// Number of the first class of flows.
+/// Number of the first class for flows.
 const FIRST: u32 = 0x100;
-/// Class of packets without a flow.
+/// Number of the class for packets other than IP.
 const OTHERS: u32 = 0x11;
-/// The number before the colon of a class.
+/// Number of the root discipline, as the upper half of the number of each class.
 const MAJOR: u32 = 0x5d << 16;
 
-/// Sets all of it at an interface whose root is the kernel's default. If it fails, the interface is
-/// as it was.
+/// Sets the classes and the filter at an interface whose root is the kernel's default. If it fails,
+/// the interface has its default again.
 pub(super) fn make(interface: &str, rate: u64, flow: u64) -> Result<()> {
     if !is_plain(interface) {
         return usage(format!(
@@ -54,7 +55,7 @@ fn run(lines: &str) -> Result<()> {
     command.args(["-batch", "-"]).stdin(Stdio::piped()).stdout(Stdio::null());
     let mut tc = command.stderr(Stdio::piped()).spawn().context("tc")?;
     let mut input = tc.stdin.take().context("the input of tc")?;
-    // tc ends at the first command that fails, and names it.
+    // tc ends at the first command that fails, and prints the number of its line.
     let written = input.write_all(lines.as_bytes());
     drop(input);
     let output = tc.wait_with_output().context("tc")?;
@@ -65,7 +66,8 @@ fn run(lines: &str) -> Result<()> {
     bail!("tc -batch: {}", said.trim())
 }
 
-/// Returns the ceiling of one flow, if the interface has the classes and the filter.
+/// Returns the ceiling of one flow in bits per second; `None` if the interface lacks the classes or
+/// the filter.
 pub(super) fn flow_rate(interface: &str) -> Result<Option<u64>> {
     let rate = class_value(interface, &format!("{ROOT}{FIRST:x}"), "ceil")?;
     let has_filter = || -> Result<bool> {
@@ -75,12 +77,13 @@ pub(super) fn flow_rate(interface: &str) -> Result<Option<u64>> {
     Ok(if rate.is_some() && has_filter()? { rate } else { None })
 }
 
-/// Whether an interface has the classes, in which case the root accepts no other queue below it.
+/// Whether an interface has the classes of flows. If it has, no other queue can be added below the
+/// root.
 pub(super) fn stand_at(interface: &str) -> Result<bool> {
     Ok(class_value(interface, &format!("{ROOT}{OTHERS:x}"), "rate")?.is_some())
 }
 
-/// Returns the input of `tc -batch` that sets all of it.
+/// Returns the input of `tc -batch` that sets the classes, their queues and the filter.
 fn batch(interface: &str, rate: u64, flow: u64) -> String {
     let burst = bytes_in(rate, BURST_NS).max(BURST_BYTES_MIN);
     let mut lines = format!(
@@ -89,8 +92,8 @@ fn batch(interface: &str, rate: u64, flow: u64) -> String {
          burst {burst} cburst {burst} quantum 60000\n"
     );
     let class = |class: u32, most: u64| {
-        // The guaranteed rate of a class is close to zero. It borrows the rest, as long as all
-        // classes together stay below their ceiling.
+        // The guaranteed rate of a class is close to zero. A class borrows what it needs beyond it,
+        // as long as all classes together stay below their common ceiling.
         format!(
             "class add dev {interface} parent {CLASS} classid {ROOT}{class:x} htb rate 8bit ceil \
              {most}bit burst {BURST_BYTES_MIN} cburst {BURST_BYTES_MIN} quantum 60000\n"
@@ -115,7 +118,8 @@ fn batch(interface: &str, rate: u64, flow: u64) -> String {
     lines
 }
 
-/// An instruction of classic BPF. `yes` and `no` are the numbers of instructions that a jump skips.
+/// An instruction of classic BPF. `yes` and `no` are the numbers of instructions that a jump skips
+/// if its condition is true or false.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Instruction {
     code: u16,
@@ -137,7 +141,7 @@ enum Label {
     Others,
 }
 
-/// A program with labels, before jumps are resolved.
+/// A BPF program with labels as targets of its jumps.
 #[derive(Default)]
 struct Assembler {
     written: Vec<(u16, Label, Label, u32)>,
@@ -171,8 +175,8 @@ impl Assembler {
     }
 }
 
-/// Returns the program that finds the class of a packet, after any header that precedes the IP
-/// header.
+/// Returns the BPF program that computes the class of a packet. Its offsets are relative to the IP
+/// header, so any headers before it are skipped.
 fn program() -> Vec<Instruction> {
     use code::*;
     const UDP: u32 = 17;
@@ -199,7 +203,7 @@ fn program() -> Vec<Instruction> {
     a.jump(EQUAL, 0, Label::Ports, Label::Ports);
 
     a.label(Label::V6);
-    // Neighbours differ in the last four bytes of their addresses.
+    // Addresses of hosts in one network differ in their last four bytes.
     addresses(&mut a, 20, 36);
     a.put(LOAD_BYTE, NETWORK + 6);
     a.jump(EQUAL, TCP, Label::V6Ports, Label::Next);
@@ -215,7 +219,7 @@ fn program() -> Vec<Instruction> {
     a.put(XOR_X, 0);
     a.put(STORE, 0);
 
-    // The last steps of a hash: every bit of the input affects the upper bits.
+    // The last steps of the hash: after them, every bit of the input affects the upper bits.
     a.label(Label::Class);
     a.put(LOAD_MEMORY, 0);
     a.put(MULTIPLY, 0x85eb_ca6b);
@@ -232,7 +236,8 @@ fn program() -> Vec<Instruction> {
     a.finish()
 }
 
-/// Stores the exclusive or of two words of the IP header.
+/// Adds instructions that store the exclusive or of two words of the IP header, at the offsets
+/// `from` and `to`.
 fn addresses(a: &mut Assembler, from: u32, to: u32) {
     a.put(code::LOAD_WORD, code::NETWORK + from);
     a.put(code::A_TO_X, 0);
@@ -263,9 +268,10 @@ mod code {
     pub(super) const RETURN_A: u16 = 0x16;
     pub(super) const A_TO_X: u16 = 0x07;
     pub(super) const X_TO_A: u16 = 0x87;
-    /// Offset of the IP header (`SKF_NET_OFF`).
+    /// Base of the offsets into the IP header (`SKF_NET_OFF`).
     pub(super) const NETWORK: u32 = 0xfff0_0000;
-    /// Offset of the frame's protocol (`SKF_AD_OFF + SKF_AD_PROTOCOL`).
+    /// Offset at which a program reads the frame's protocol, its EtherType (`SKF_AD_OFF +
+    /// SKF_AD_PROTOCOL`).
     pub(super) const PROTOCOL: u32 = 0xffff_f000;
 }
 

@@ -1,4 +1,4 @@
-//! `srd sim card`: the experiments of a talk about the network of EC2 instances.
+//! `srd sim card`: simulates the experiments of the talk NET402 about the network of EC2 instances.
 
 use crate::failure::usage;
 use crate::output::JsonOutput;
@@ -50,7 +50,8 @@ struct Results<'a> {
     experiments: &'a [Outcome],
 }
 
-/// Runs the experiments. Returns the exit code: 1 if a figure is missed without a known cause.
+/// Runs the experiments. Returns the exit code: 1 if a figure differs from the talk's without a
+/// known cause.
 pub(super) fn run(args: &CardArgs, speak: bool) -> Result<u8> {
     args.json.check()?;
     if args.list {
@@ -87,8 +88,8 @@ fn chosen(names: &[String]) -> Result<Vec<&'static Experiment>> {
     names.iter().map(find).collect()
 }
 
-/// Returns a table of the figures, the causes of misses, and the notes. Figures of short runs are
-/// not judged.
+/// Returns a table of the figures, the known causes of differences, and the notes. If `is_judged`
+/// is false, as for short runs, the table does not state whether figures agree.
 fn shown(outcome: &Outcome, is_judged: bool) -> String {
     let mut table = Table::new([outcome.experiment, "here", "wanted", "off", "source", ""]);
     let mut causes: Vec<&str> = Vec::new();

@@ -1,4 +1,4 @@
-//! `srd sim figures`: the figures of the SRD paper.
+//! `srd sim figures`: runs the experiments of the SRD paper and draws its figures.
 
 use super::{explain, files, progress};
 use crate::output::JsonOutput;
@@ -35,7 +35,7 @@ struct Shown {
     files: Vec<String>,
 }
 
-/// Runs and draws all figures. Returns the exit code.
+/// Runs the experiments of all figures and draws the figures. Returns the exit code.
 pub(super) fn run(args: &FiguresArgs, speak: bool) -> Result<u8> {
     args.json.check()?;
     files::prepare(&args.out)?;

@@ -1,4 +1,4 @@
-//! `--out DIR`: the files that a run writes.
+//! `--out DIR`: writes the files that the results of runs consist of.
 
 use crate::failure::Usage;
 use anyhow::{Context, Result};
@@ -7,7 +7,8 @@ use srd_sim::run::RunResult;
 use std::fs;
 use std::path::Path;
 
-/// Creates the directory before the work starts, so that no result is lost.
+/// Creates the directory for the files. It is called before the work starts, so that no result is
+/// lost.
 pub(super) fn prepare(directory: &Path) -> Result<()> {
     fs::create_dir_all(directory).map_err(|error| {
         Usage(format!("--out {}: cannot make the directory: {error}", directory.display())).into()

@@ -1,4 +1,5 @@
-//! `srd sim goal`: writes the schedule of a collective, to run or to change.
+//! `srd sim goal`: writes the schedule of a collective operation as a GOAL file, which can be run
+//! or changed.
 
 use crate::failure::usage;
 use crate::output;

@@ -1,4 +1,4 @@
-//! List of the scenarios.
+//! `srd sim list`: lists the simulator's scenarios.
 
 use crate::failure::usage;
 use crate::output::JsonOutput;
@@ -9,7 +9,8 @@ use srd_sim::scenario::{Scenario, Transport};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Directories that are searched for scenarios by name: one here, and the package's.
+/// Directories that are searched for scenarios by name: one in the current directory, and that of
+/// the installed package.
 const DIRECTORIES: [&str; 2] = ["scenarios", "/usr/share/doc/srd/examples/scenarios"];
 
 #[derive(Serialize)]
@@ -20,7 +21,7 @@ struct Listed {
     transports: Vec<&'static str>,
 }
 
-/// Prints the list.
+/// Prints the scenarios of a directory; if `directory` is `None`, of the usual directory.
 pub(super) fn run(directory: Option<&Path>, json: &JsonOutput) -> Result<()> {
     json.check()?;
     let mut all = Vec::new();
@@ -45,7 +46,7 @@ pub(super) fn run(directory: Option<&Path>, json: &JsonOutput) -> Result<()> {
     json.write(&all)
 }
 
-/// Returns the file of a scenario, which is given by path or by name.
+/// Returns the file of a scenario that the user named by path or by name.
 pub(super) fn find(named: &Path) -> Result<PathBuf> {
     if named.is_file() {
         return Ok(named.to_owned());
@@ -65,7 +66,7 @@ pub(super) fn find(named: &Path) -> Result<PathBuf> {
     usage(format!("cannot read {}: no such file; `srd sim list` names scenarios", named.display()))
 }
 
-/// Returns the first of these directories that exists, otherwise the first.
+/// Returns the first of the directories that exists; if none exists, the first of the list.
 fn usual(directories: &[&str]) -> PathBuf {
     let there = directories.iter().find(|directory| Path::new(directory).is_dir());
     there.or(directories.first()).map(PathBuf::from).unwrap_or_default()

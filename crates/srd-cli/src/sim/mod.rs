@@ -15,7 +15,7 @@ use srd_sim::run::{Job, RunResult};
 use srd_sim::scenario::{Override, Scenario, ScenarioError, TimeUnitSpec, Transport, WorkloadSpec};
 use std::path::{Path, PathBuf};
 
-/// Maximum number of runs of one command.
+/// Maximum number of runs that one command starts.
 const RUNS_MAX: u64 = 100_000;
 
 const EXAMPLES: &str = "\
@@ -127,12 +127,11 @@ enum Unit {
     Us,
 }
 
-/// Runs `srd sim`. Returns the exit code: 1 if flows stayed unfinished, or if there was another
-/// error in a run.
+/// Runs `srd sim`. Returns the exit code: 1 if flows did not finish, or if a run had another error.
 pub(crate) fn run(command: &SimCommand, progress: bool) -> Result<u8> {
     match command {
         SimCommand::Run(args) => {
-            // The process may restart itself here, because nothing was started or printed yet.
+            // This call may restart the process, so it comes before anything is started or printed.
             srd_sim::process::prefer_huge_pages();
             run_scenario(args, progress)
         }
@@ -177,7 +176,7 @@ fn run_scenario(args: &RunArgs, progress: bool) -> Result<u8> {
     bail!("{}", complaints.join("\nsrd: "))
 }
 
-/// Returns the number of runs at a time.
+/// Returns the number of runs at a time: the requested number, or one for each core.
 fn threads(wanted: Option<usize>) -> usize {
     let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     wanted.unwrap_or(cores).max(1)
@@ -208,7 +207,7 @@ fn scenario(args: &RunArgs) -> Result<Scenario> {
     Ok(scenario)
 }
 
-/// Returns the scenario as its files describe it.
+/// Returns the scenario that the arguments select, with the changes of --set.
 fn described(args: &RunArgs) -> Result<Scenario> {
     let parse = |text: &String| text.parse::<Override>();
     let overrides = args.set.iter().map(parse).collect::<Result<Vec<_>, ScenarioError>>()?;
@@ -260,8 +259,8 @@ fn jobs(args: &RunArgs, scenario: &Scenario) -> Result<Vec<Job>> {
     Ok(srd_sim::run::jobs(scenario, &transports, first..first.saturating_add(seeds)))
 }
 
-/// Converts an error: an invalid scenario is a usage error, inconsistent packet counts are our
-/// fault.
+/// Converts an error of a scenario. An invalid scenario is a usage error; lost packets in the
+/// simulator's own count are an error of the simulator.
 fn explain(error: ScenarioError) -> anyhow::Error {
     let ours = error.0.starts_with("packets are lost");
     if ours { anyhow::anyhow!(error.0) } else { Usage(error.0).into() }

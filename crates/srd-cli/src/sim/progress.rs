@@ -1,4 +1,4 @@
-//! Execution of jobs, with progress on standard error.
+//! Runs jobs of the simulator, with progress on standard error.
 
 use srd_sim::run::{self, Job, RunResult};
 use srd_sim::scenario::ScenarioError;
@@ -6,12 +6,13 @@ use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Time before the first progress line.
+/// Time without output, before the first progress line.
 const SILENT: Duration = Duration::from_secs(3);
-/// Interval between two lines while no job ends.
+/// Interval between two progress lines while no job ends.
 const EVERY: Duration = Duration::from_secs(10);
 
-/// Runs jobs; with `speak`, long runs are reported on standard error.
+/// Runs the jobs on `threads` threads. If `speak` is set, the progress of long runs is shown on
+/// standard error.
 pub(super) fn run_all(
     jobs: &[Job],
     threads: usize,

@@ -1,4 +1,5 @@
-//! The two ends that the user names: an interface, an instance, an address, or the internet.
+//! The two ends of a connection that the user names: an interface, an instance, an address, or the
+//! internet.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -10,11 +11,12 @@ use srd_vpc_file::{Kind, VpcFile};
 
 use crate::failure::usage;
 
-/// Documentation addresses, which are outside of all clouds, for the end `internet`.
+/// IPv4 address that stands for the end `internet`. Like [`OUTSIDE_V6`], it is a documentation
+/// address, which is outside of all clouds.
 const OUTSIDE_V4: IpAddr = IpAddr::V4(Ipv4Addr::new(203, 0, 113, 1));
 const OUTSIDE_V6: IpAddr = IpAddr::V6(Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1));
 
-/// One end, as the user named it.
+/// One end of a connection, as the user named it.
 #[derive(Debug, Clone, Copy)]
 enum End<'a> {
     Internet,
@@ -22,7 +24,7 @@ enum End<'a> {
     Eni(EniId, &'a Eni),
 }
 
-/// Returns the origin of a packet, its source and its destination.
+/// Returns the origin, the source address and the destination address of a packet between two ends.
 pub(super) fn of(
     file: &VpcFile,
     from: &str,
@@ -93,7 +95,7 @@ fn address(end: End<'_>, text: &str, ipv4: bool) -> Result<IpAddr> {
     }
 }
 
-/// Returns the interface that sends from an address, if the address belongs to a cloud.
+/// Returns the interface that has the address `source`; `None` if the address belongs to no cloud.
 fn owner(file: &VpcFile, source: IpAddr) -> Result<Option<EniId>> {
     let has = |eni: &Eni| match source {
         IpAddr::V4(address) => eni.ipv4.contains(&address),
@@ -107,7 +109,7 @@ fn owner(file: &VpcFile, source: IpAddr) -> Result<Option<EniId>> {
     }
 }
 
-/// Returns the public address of an interface.
+/// Returns the public address (elastic address) of an interface.
 fn public(file: &VpcFile, id: EniId, eni: &Eni, text: &str) -> Result<IpAddr> {
     let primary = eni.ipv4.first().copied();
     let mut all = file.world.addresses.values();

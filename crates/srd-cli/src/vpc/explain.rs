@@ -1,4 +1,4 @@
-//! `srd vpc explain`: what happens to a connection, step by step, and why.
+//! `srd vpc explain`: explains what happens to the packets of a connection, step by step, and why.
 
 use std::path::PathBuf;
 
@@ -50,10 +50,10 @@ pub(crate) struct ExplainArgs {
     json: JsonOutput,
 }
 
-/// Source port that clients of all systems use.
+/// Source port that stands for a client's port: clients of all operating systems use it.
 const SOURCE_PORT: u16 = 49152;
 
-/// Ports on which a connection depends, for JSON.
+/// Ports on which the success of a connection depends, for JSON.
 #[derive(Debug, Serialize)]
 struct Ports {
     of: String,
@@ -75,7 +75,7 @@ impl Ports {
     }
 }
 
-/// Returns remarks on stale rules of the groups that refused a packet.
+/// If security groups refused a packet, returns remarks on their stale rules.
 fn notes(file: &VpcFile, judgement: &Judgement) -> Vec<String> {
     let refused = match judgement.verdict {
         Verdict::Dropped(Reason::GroupsIn) => Direction::Ingress,
@@ -90,7 +90,7 @@ fn notes(file: &VpcFile, judgement: &Judgement) -> Vec<String> {
     eni.map_or_else(Vec::new, |eni| stale_rules(file, &eni.groups))
 }
 
-/// One direction of a connection, with its steps.
+/// One direction of a connection, with the steps of the decision about its packets.
 #[derive(Debug, Serialize)]
 struct Walked {
     source: String,
@@ -127,8 +127,8 @@ impl Walked {
     }
 }
 
-/// Returns whether a packet is sent over SRD, or why not. Returns `None` if the packet comes from
-/// outside or reaches no interface.
+/// Returns whether a packet is sent over SRD (ENA Express); an error is the reason why it is not.
+/// Returns `None` if the packet comes from outside or reaches no interface.
 fn ride(
     file: &VpcFile,
     origin: Origin,

@@ -1,4 +1,4 @@
-//! `srd vpc show`, `diff` and `nau`: the objects of a file.
+//! `srd vpc show`, `diff` and `nau`: list and compare the objects of a file.
 
 use std::collections::BTreeMap;
 use std::fmt::{Debug, Display};
@@ -13,7 +13,7 @@ use super::{DiffArgs, FileArgs, others, read};
 use crate::failure::RUN;
 use srd_vpc_file::words::{target_text, traffic_text};
 
-/// Returns the number of objects of each kind that exists.
+/// Returns the number of objects of each kind; kinds without objects are left out.
 pub(super) fn counts(world: &World) -> Vec<(&'static str, usize)> {
     let all = [
         ("vpc", world.vpcs.len()),
@@ -40,7 +40,7 @@ pub(super) fn counts(world: &World) -> Vec<(&'static str, usize)> {
     all.into_iter().filter(|(_, count)| *count > 0).collect()
 }
 
-/// One object, for text and JSON.
+/// An object of a file, for text and JSON.
 #[derive(Debug, Serialize)]
 struct Row {
     kind: &'static str,
@@ -166,7 +166,7 @@ fn rules(file: &VpcFile, group: &Group) -> Vec<String> {
     group.rules.iter().map(text).collect()
 }
 
-/// An object that differs.
+/// An object that differs between two files.
 #[derive(Debug, Serialize)]
 struct Difference {
     change: &'static str,
@@ -198,7 +198,8 @@ pub(super) fn diff(args: &DiffArgs) -> Result<u8> {
     Ok(if all.is_empty() { 0 } else { RUN })
 }
 
-/// Returns every object by kind and name, with all of its attributes.
+/// Returns every object of a file. The key is its kind and name; the value is all of its
+/// attributes, as text for comparison.
 fn objects(file: &VpcFile) -> BTreeMap<String, String> {
     fn all<I: Copy, T: Debug>(
         file: &VpcFile,

@@ -1,13 +1,14 @@
-//! Other objects than networks, rules and interfaces, in words: gateways, addresses, logs, mirrors.
+//! Text about objects other than networks, rules and interfaces: gateways, addresses, logs,
+//! mirrors.
 
 use srd_vpc::object::{Logged, Strategy};
 use srd_vpc_file::words::traffic_text;
 use srd_vpc_file::{Kind, VpcFile};
 
-/// An object: its kind, number and identifier, and lines that describe it.
+/// An object of a file: its kind, number and identifier, and lines of text that describe it.
 pub(super) type ListedObject = (Kind, u64, String, Vec<String>);
 
-/// Returns all of these objects, in the order of their tables in docs/vpc.md.
+/// Returns all objects that this module describes, in the order of their tables in docs/vpc.md.
 pub(super) fn all(file: &VpcFile) -> Vec<ListedObject> {
     let mut all = placed(file);
     all.extend(gateways(file));

@@ -1,4 +1,4 @@
-//! `srd watch`: bursts on interfaces and in capture files.
+//! `srd watch`: detects bursts on interfaces and in capture files.
 
 mod outputs;
 
@@ -41,7 +41,7 @@ EXIT CODES
   2  bad usage, or a file that is no capture: nothing was started
   3  a privilege is missing: CAP_BPF and CAP_NET_ADMIN for eBPF, CAP_NET_RAW for packet sockets";
 
-/// Memory for packets that may be saved, for each interface.
+/// Bytes of memory for each interface, for packets that are kept to be saved.
 const KEPT_BYTES: usize = 64 << 20;
 
 /// Arguments of `srd watch`.
@@ -182,7 +182,8 @@ fn parse_bin(text: &str) -> Result<u64, String> {
     ns.filter(|ns| srd_watch::watch::BIN_NS.contains(ns)).ok_or_else(|| expected.to_owned())
 }
 
-/// Parses a prefix of addresses, or one address.
+/// Parses a prefix of addresses, such as `10.0.0.0/8`; a single address is a prefix of its full
+/// length.
 pub(crate) fn parse_prefix(text: &str) -> Result<srd_watch::Prefix, String> {
     let address = text.parse().ok();
     let whole = |address: std::net::IpAddr| {
@@ -192,7 +193,7 @@ pub(crate) fn parse_prefix(text: &str) -> Result<srd_watch::Prefix, String> {
     prefix.ok_or_else(|| "write a prefix as 10.0.0.0/8, or an address".to_owned())
 }
 
-/// Parses the size of a ring, in bytes.
+/// Parses the size in bytes of the memory for packets that wait to be read.
 pub(crate) fn parse_ring(text: &str) -> Result<u32, String> {
     let bytes = parse_bytes(text)?;
     let range = (1 << 20)..=(1 << 30);
@@ -233,13 +234,13 @@ pub(crate) fn run(args: &WatchArgs) -> Result<u8> {
     }
 }
 
-/// Returns a flag that the first termination signal sets. The second one ends the process at once,
-/// even while it waits.
+/// Returns a flag that the first termination signal sets. The second signal ends the process at
+/// once, even while it waits.
 pub(crate) fn stop_on_signals() -> Result<Arc<AtomicBool>> {
     let (stop, again) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
     for signal in [SIGINT, SIGTERM] {
-        // The flag first: registering replaces the default action, so a signal that arrives before
-        // the flag is registered would be lost.
+        // The flag is registered first. Registering replaces the default action of the signal, so a
+        // signal that arrived before would be lost.
         flag::register(signal, Arc::clone(&stop))
             .and_then(|_| {
                 let status = failure::RUN.into();
@@ -275,19 +276,20 @@ fn read(
     };
     let end = outcome.end;
     let packets: u64 = outcome.sessions.iter().map(|session| session.watch.packets()).sum();
-    // All packets that were not read. A summary prints those of the sessions.
+    // All skipped packets of the file. The summary of a session contains the skipped packets of the
+    // session.
     let mut others = end.others.clone();
     outcome.sessions.iter().for_each(|session| others.absorb(session.others()));
     let is_nothing = packets == 0;
     let not_read = match (is_nothing, args.summary) {
-        // The error reports them.
+        // The error at the end of this function contains the skipped packets.
         (true, _) => Vec::new(),
         (false, true) => end.others.lines(),
         (false, false) => others.lines(),
     };
     let not_read: Vec<String> =
         not_read.into_iter().map(|line| format!("{name}: {line}")).collect();
-    // A file without an IP packet has sessions without results.
+    // A file without IP packets has sessions, but they have no results.
     let sessions = if is_nothing { Vec::new() } else { outcome.sessions };
     let sessions: Vec<(Session, u64)> = sessions.into_iter().map(|session| (session, 0)).collect();
     outputs.end(&sessions, &not_read)?;
@@ -333,7 +335,7 @@ impl WatchArgs {
         Ok(model)
     }
 
-    /// Converts the error that prevented the watch, and adds advice.
+    /// Converts the error that prevented the watch to an error with advice and the right exit code.
     fn refused(&self, error: &std::io::Error) -> anyhow::Error {
         if self.source == PacketSource::Ebpf && error.kind() == std::io::ErrorKind::PermissionDenied
         {
@@ -367,7 +369,8 @@ impl WatchArgs {
         }
     }
 
-    /// Returns the memory for packets, which are kept only if they may be saved.
+    /// Returns the bytes of memory for packets that are kept to be saved; zero without
+    /// --save-burst.
     fn kept_bytes(&self) -> usize {
         if self.save_burst.is_some() { KEPT_BYTES } else { 0 }
     }

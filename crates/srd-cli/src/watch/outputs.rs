@@ -1,4 +1,4 @@
-//! Outputs of `srd watch`: text, JSON, pages, saved packets, metrics.
+//! Outputs of `srd watch`: text, lines of JSON, an HTML page, saved packets, metrics.
 
 use std::fs::{self, File};
 use std::io::{BufWriter, Write};
@@ -24,22 +24,22 @@ use crate::output::{Attempts, check_writable, say};
 /// Outputs that the user requested.
 #[derive(Clone, Debug)]
 pub(super) struct OutputOptions {
-    /// File for lines of JSON; `-` is standard output.
+    /// File for lines of JSON (`-` is standard output); `None` without this output.
     pub(super) json: Option<PathBuf>,
-    /// File for a page with charts.
+    /// File for an HTML page with charts; `None` without this output.
     pub(super) html: Option<PathBuf>,
-    /// Directory for the packets of bursts; `save_max` is the maximum number of its files.
+    /// Directory for the saved packets of bursts; `save_max` is the maximum number of files in it.
     pub(super) save_burst: Option<PathBuf>,
     pub(super) save_max: u64,
     /// Whether a summary is printed at the end.
     pub(super) summary: bool,
-    /// Address at which metrics are served.
+    /// Address at which metrics are served; `None` without this output.
     pub(super) metrics: Option<SocketAddr>,
-    /// Line that is printed when all interfaces are watched.
+    /// Line that is printed once all interfaces are under watch; `None` prints no such line.
     pub(super) greeting: Option<String>,
 }
 
-/// Open outputs, and the results that they collect.
+/// The open outputs, and the results for them that are collected until the end.
 pub(super) struct Outputs {
     json: Option<Box<dyn Write>>,
     html: Option<(PathBuf, Gathered)>,
@@ -48,10 +48,10 @@ pub(super) struct Outputs {
     owns_stdout: bool,
     summary: bool,
     greeting: Option<String>,
-    /// Tally of each interface, in the order of their first bursts.
+    /// Summary (tally) of the bursts of each interface, in the order of their first bursts.
     tallies: Vec<(String, Tally)>,
     failed: Option<anyhow::Error>,
-    /// Whether `failed` contains an error.
+    /// Whether an output has failed. The watch reads this flag and ends.
     pub(super) failing: Arc<AtomicBool>,
     metrics: Option<(Metrics, Server)>,
 }
@@ -101,7 +101,7 @@ impl Outputs {
         if self.owns_stdout { Ok(()) } else { say(text) }
     }
 
-    /// Does the work, unless an output has failed. Reports that arrive after that are dropped.
+    /// Calls `work`, unless an output has failed before. So no report is written after a failure.
     pub(super) fn unless_failed(&mut self, work: impl FnOnce(&mut Self) -> Result<()>) {
         if self.failed.is_none() {
             self.failed = work(self).err();
@@ -152,8 +152,8 @@ impl Outputs {
         &mut self.tallies[at].1
     }
 
-    /// Writes the final results. The page covers all recorded bursts, even if another output
-    /// failed. `not_read`: remarks on packets that belong to no session.
+    /// Writes the final results. The page contains all bursts so far, even if another output
+    /// failed. `not_read` are remarks on packets that belong to no session.
     pub(super) fn end(mut self, sessions: &[(Session, u64)], not_read: &[String]) -> Result<()> {
         let mut attempts = Attempts::default();
         match self.failed.take() {

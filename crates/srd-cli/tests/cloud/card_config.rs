@@ -1,5 +1,5 @@
-//! `srd card up -c`: settings from a file, checked, and read again. Tests that create namespaces
-//! need root.
+//! `srd card up -c`: a file of settings that is checked, applied, and read again. Tests that create
+//! namespaces need root.
 
 #![allow(clippy::unwrap_used)] // a test may fail loudly
 

@@ -1,5 +1,5 @@
-//! Devices of instances: queues, steering, rings and interrupts, as a user sets them and as Linux
-//! sockets observe them. Needs root.
+//! Devices of instances: queues, steering, rings and interrupts. The user sets them with `srd card
+//! set`, and Linux sockets observe the effect. Needs root.
 
 #![allow(clippy::unwrap_used)] // a test may fail loudly
 
@@ -14,10 +14,11 @@ use rustix::process::Signal;
 use serde_json::Value;
 
 const TO: &str = "10.0.1.10";
-/// Delay of an interrupt, long enough to be measured on a machine with other work.
+/// Delay of interrupts that the test sets; it is long enough to be measured on a busy machine.
 const HELD: Duration = Duration::from_millis(10);
 
-/// Two instances with several queues, open to each other.
+/// Writes a cloud with two instances that have several queues and accept all packets from each
+/// other. Returns its file.
 fn two(machine: &Machine) -> String {
     machine.example("two.toml", |text| {
         let text = text.replace("type = \"c7i.large\"", "type = \"c8g.8xlarge\"");
@@ -37,13 +38,14 @@ fn refused(machine: &Machine, words: &[&str]) -> String {
     String::from_utf8(output.stderr).unwrap()
 }
 
-/// Returns the packets that each queue of `web` has received.
+/// Returns the number of packets that each queue of the instance `web` has received.
 fn received(machine: &Machine) -> Vec<u64> {
     let stats = machine.json(&["card", "stats", &format!("{}web", machine.prefix)]);
     (0..).map_while(|queue| stats[format!("queue_{queue}_rx_cnt")].as_u64()).collect()
 }
 
-/// Sends a packet from each of `count` ports of `app`, and waits until `web` has received all.
+/// Sends a packet from each of `count` ports of the instance `app` to `web`, and waits until `web`
+/// has received all of them.
 fn flows(machine: &Machine, port: u16, count: usize) {
     let at = within(&machine.instance("web"), || UdpSocket::bind(("0.0.0.0", port)).unwrap());
     at.set_read_timeout(Some(PATIENCE)).unwrap();
@@ -58,12 +60,13 @@ fn flows(machine: &Machine, port: u16, count: usize) {
 
 fn queues_of_kernel(machine: &Machine) -> usize {
     let web = machine.instance("web");
-    // The namespace's sysfs, which `ip netns exec` mounts.
+    // `ip netns exec` mounts the sysfs of the namespace.
     let list = must(&format!("netns exec {web} ls /sys/class/net/ens5/queues"));
     list.lines().filter(|queue| queue.starts_with("rx-")).count()
 }
 
-/// Waits for the number of queues in the kernel. A separate thread closes queues.
+/// Waits until the kernel reports this number of queues. The card closes queues on a separate
+/// thread, so this takes a moment.
 fn wait_for_queues(machine: &Machine, wanted: usize) {
     let began = Instant::now();
     while queues_of_kernel(machine) != wanted {
@@ -89,13 +92,14 @@ fn flows_spread_over_queues_as_the_user_says_and_settings_go_to_the_next_process
     assert_eq!(report["settings"]["queues"], 8, "{report}");
     wait_for_queues(&machine, 8);
 
-    // With the hash, every queue gets packets, and all packets are counted.
+    // With the default hash, every queue gets packets, and all packets are counted.
     flows(&machine, 4000, 200);
     let spread = received(&machine);
     assert_eq!((spread.len(), spread.iter().sum::<u64>()), (8, 200));
     assert!(spread.iter().all(|packets| *packets > 5), "{spread:?}");
 
-    // The talk's three rules; all other traffic uses a table without the queues of the rules.
+    // The three rules of the talk NET402. All other traffic uses a table without the queues of
+    // these rules.
     let report = device(
         &machine,
         &[
@@ -121,7 +125,7 @@ fn flows_spread_over_queues_as_the_user_says_and_settings_go_to_the_next_process
     assert!(passes(&mut client, &mut server) && passes(&mut server, &mut client));
     assert!(received(&machine)[1] > before[1], "port 22 is queue 1's");
 
-    // The kernel sends answers on the queue of the flow.
+    // The kernel sends the answers of a flow on the queue from which it received the flow.
     let stats = machine.json(&["card", "stats", &format!("{}web", machine.prefix)]);
     assert!(stats["queue_1_tx_cnt"].as_u64() > Some(0), "{stats}");
 
@@ -133,7 +137,7 @@ fn flows_spread_over_queues_as_the_user_says_and_settings_go_to_the_next_process
     assert!(refused(&machine, &["--adaptive-rx", "maybe"]).contains("give on or off"));
     assert_eq!(device(&machine, &[]), report);
 
-    // Other rings and fewer queues: connections survive.
+    // Connections survive a change to other rings and fewer queues.
     let words = ["--queues", "4", "--rss-default", "--tx-ring", "256", "--rx-ring", "4096"];
     device(&machine, &words);
     wait_for_queues(&machine, 4);
@@ -154,7 +158,7 @@ fn flows_spread_over_queues_as_the_user_says_and_settings_go_to_the_next_process
     wait_for_queues(&machine, 4);
     assert!(passes(&mut client, &mut server) && passes(&mut server, &mut client));
 
-    // Another process takes over everything.
+    // Another process takes over the card.
     let (report, counts) = (device(&machine, &[]), received(&machine));
     let mut next = machine.take_over(&mut card, &[&file]);
     assert_eq!(device(&machine, &[]), report);
@@ -179,7 +183,8 @@ fn interrupts_are_held_back_and_full_rings_are_counted() {
     let at = within(&web, || UdpSocket::bind(("0.0.0.0", 4000)).unwrap());
     let from = within(&app, || UdpSocket::bind("0.0.0.0:0").unwrap());
     at.set_read_timeout(Some(SILENCE)).unwrap();
-    // Packets are numbered, so that a late packet from a ring is not counted for another trip.
+    // Packets are numbered, so that a packet that leaves a ring late is not counted for a later
+    // trip.
     let count = Cell::new(0_u32);
     let trip = || {
         count.set(count.get() + 1);
@@ -187,22 +192,23 @@ fn interrupts_are_held_back_and_full_rings_are_counted() {
         let began = Instant::now();
         from.send_to(&sent, (TO, 4000)).unwrap();
         while came != sent {
-            // The packet was lost, because the socket's buffer was full.
+            // The packet was lost because the buffer of the socket was full.
             if at.recv(&mut came).is_err() {
                 return SILENCE;
             }
         }
         began.elapsed()
     };
-    // A machine with other work is often late, so one short trip shows that nothing is held back.
+    // A busy machine is often late, so a single short trip suffices to show that interrupts are not
+    // delayed.
     wait_until("a packet that is not held back", || trip() < HELD);
     device(&machine, &["--rx-usecs", "10000", "--rx-ring", "256"]);
     // The delay begins when the card polls. If another program uses the processor, this is before
-    // the packet, so most trips, but not all, show the delay.
+    // the packet arrives. So most trips, but not all, show the delay.
     let held = (0..9).filter(|_| trip() >= HELD).count();
     assert!(held > 4, "{held} of 9 packets are held back");
 
-    // More packets than the ring can hold, within the delay of one interrupt.
+    // More packets than the ring can hold arrive within the delay of one interrupt.
     let before = machine.counter("web", "rx_overruns");
     let sent = 4000;
     for _ in 0..sent {
@@ -221,8 +227,8 @@ fn interrupts_are_held_back_and_full_rings_are_counted() {
     assert_eq!(card.end(Signal::TERM), 0);
 }
 
-/// An instance answers from an address of its second interface through that interface, because the
-/// card drops packets with that source on any other interface.
+/// An instance answers through its second interface if the answer has an address of this interface,
+/// because the card drops packets with this source address on any other interface.
 #[test]
 fn regression_a_second_interface_answers() {
     if !ready_with_nsenter() {
@@ -286,7 +292,7 @@ fn regression_a_second_interface_answers() {
         let (mut accepted, _) = server.accept().unwrap();
         assert!(passes(&mut client, &mut accepted) && passes(&mut accepted, &mut client));
     }
-    // From an address of the first interface into the subnet of the second.
+    // A packet from an address of the first interface into the subnet of the second interface.
     let three = machine.instance("three");
     for to in ["10.0.1.10:5001", "[2001:db8:1::10]:5001"] {
         let to: std::net::SocketAddr = to.parse().unwrap();

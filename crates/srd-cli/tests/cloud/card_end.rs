@@ -1,4 +1,4 @@
-//! The orderly end of a card while programs run in its instances, and devices that are deleted
+//! Two situations of a card: it ends while programs run in its instances, and devices are deleted
 //! while it runs. Needs root.
 
 #![allow(clippy::unwrap_used)] // a test may fail loudly
@@ -10,7 +10,7 @@ use crate::support::machine::*;
 use crate::support::pair::must;
 use rustix::process::Signal;
 
-/// Starts a program that sleeps in a namespace. Returns it and its process number.
+/// Starts a program that sleeps in a namespace. Returns the program and its process id.
 fn sleeper(namespace: &str) -> (Running, String) {
     let sleeper = crate::support::machine::sleeper(namespace);
     let pid = sleeper.0.id().to_string();
@@ -27,8 +27,8 @@ fn log(machine: &Machine) -> String {
     std::fs::read_to_string(machine.path("up.log")).unwrap()
 }
 
-/// Regression: the namespace's name was removed, so nothing found the program, and the next card
-/// created another namespace beside it.
+/// Regression: the card removed the name of a namespace in which a program ran. So the program
+/// could not be found, and the next card created another namespace of the same name.
 #[test]
 fn regression_programs_that_outlive_an_orderly_end_keep_their_namespace() {
     if !ready_with_nsenter() {
@@ -47,7 +47,7 @@ fn regression_programs_that_outlive_an_orderly_end_keep_their_namespace() {
     let left = machine.instances_left();
     assert!(left.iter().any(|line| line.starts_with(&web)), "{left:?}");
     assert!(!left.iter().any(|line| line.starts_with(&app)), "no program runs in {app}");
-    // The next card takes the namespace over.
+    // The next card takes over the namespace.
     let mut again = machine.up(&[&file]);
     assert!(must(&format!("-n {web} addr show ens5")).contains("10.0.1.10"));
     assert!(pids(&web).contains(&pid));
@@ -75,7 +75,7 @@ fn programs_end_with_the_card_if_that_is_wanted() {
         ["netns", "exec", &app, "sh", "-c", "trap '' TERM; echo; while :; do sleep 1; done"];
     stubborn.args(words).stdin(Stdio::null()).stdout(Stdio::piped());
     let mut stubborn = Running(stubborn.spawn().unwrap());
-    // The program catches the signal from here on.
+    // The program has installed its signal handler once it prints a byte.
     stubborn.0.stdout.take().unwrap().read_exact(&mut [0]).unwrap();
     assert_eq!(card.end(Signal::TERM), 0);
     assert_eq!(machine.instances_left(), Vec::<String>::new());
@@ -87,8 +87,8 @@ fn programs_end_with_the_card_if_that_is_wanted() {
     }
 }
 
-/// An instance is removed while a program runs in it. Its namespace keeps its name for the program
-/// until the end of the card.
+/// An instance is removed from the cloud while a program runs in it. Its namespace keeps its name
+/// until the card ends, for the program.
 #[test]
 fn programs_of_an_instance_that_is_removed_keep_its_namespace() {
     if !ready_with_nsenter() {
@@ -114,8 +114,8 @@ fn programs_of_an_instance_that_is_removed_keep_its_namespace() {
     assert_eq!(machine.instances_left(), Vec::<String>::new());
 }
 
-/// A program that `srd run` leaves behind keeps its namespace. The next card reports it, and the
-/// card after the program's end removes the namespace.
+/// A program that `srd run` leaves behind keeps its namespace. The next card reports this
+/// namespace. A card that runs after the program's end removes it.
 #[test]
 fn regression_a_namespace_that_run_has_left_is_named_and_then_removed() {
     if !ready_with_nsenter() {
@@ -145,8 +145,8 @@ fn regression_a_namespace_that_run_has_left_is_named_and_then_removed() {
     assert_eq!(machine.instances_left(), Vec::<String>::new());
 }
 
-/// Devices that an administrator or root of an instance deletes are created again; everything else
-/// continues.
+/// If the administrator, or root of an instance, deletes a device, the card creates it again.
+/// Connections and other devices are not affected.
 #[test]
 fn regression_devices_that_are_deleted_end_nobody_and_are_made_again() {
     if !ready_with_nsenter() {
@@ -185,7 +185,7 @@ fn regression_devices_that_are_deleted_end_nobody_and_are_made_again() {
     wait_until("a line of the log", || log(&machine).contains("the device ens5 of the instance"));
     wait_until("the device again", || interface()["gone"].is_null());
     assert!(must(&format!("-n {app} addr show ens5")).contains("10.0.2.10"));
-    // The connection has its address and its route again.
+    // The connection works, because its address and its route exist again.
     assert!(passes(&mut out, &mut into));
     assert_eq!(card.end(Signal::TERM), 0);
     assert_eq!(machine.instances_left(), Vec::<String>::new());

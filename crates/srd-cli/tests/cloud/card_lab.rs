@@ -1,6 +1,6 @@
-//! `srd card lab`: experiments with real programs, in their short form. They assert directions, not
-//! figures, and a machine with other work may be late in the middle of a measurement: an experiment
-//! has a few runs to show its direction. Needs root and iperf3.
+//! `srd card lab`: experiments with real programs, in their short form. The tests check directions
+//! (which figure is larger), not figures. A busy machine may delay a program in the middle of a
+//! measurement, so an experiment has several runs to show its direction. Needs root and iperf3.
 
 #![allow(clippy::unwrap_used)] // a test may fail loudly
 
@@ -28,15 +28,16 @@ fn ready_with_iperf3() -> bool {
     all && ready_with_nsenter()
 }
 
-/// Returns the figure of an experiment whose name begins with this text.
+/// Returns the figure of an experiment whose name begins with `name`.
 fn figure(outcome: &Value, name: &str) -> f64 {
     let figures = outcome["figures"].as_array().unwrap();
     let found = figures.iter().find(|f| f["name"].as_str().unwrap().trim().starts_with(name));
     found.unwrap_or_else(|| panic!("no {name}: {outcome}"))["here"].as_f64().unwrap()
 }
 
-/// Runs experiments in their short form until each has shown its direction. `shows` checks an
-/// outcome. `each` gets the output of a run, and the experiments whose outcomes are in it.
+/// Runs experiments in their short form until each has shown its direction. `shows` checks the
+/// outcome of an experiment. `each` gets the output of each run, and the names of the experiments
+/// whose outcomes it contains.
 fn run_until_shown(
     chosen: &[&str],
     words: &[&str],
@@ -49,7 +50,7 @@ fn run_until_shown(
         let mut command = Command::new(SRD);
         command.args(["card", "lab", "--quick", "--json", "-"]).args(words).args(&left);
         let output = command.env("TMPDIR", directory).output().unwrap();
-        // An experiment that fails ends the run; the output contains those before it.
+        // An experiment that fails ends the run. The output contains the experiments before it.
         let results: Value = serde_json::from_slice(&output.stdout).unwrap_or_default();
         let outcomes = results["experiments"].as_array().cloned().unwrap_or_default();
         let of = |name: &str| outcomes.iter().find(|of| of["experiment"] == name);
@@ -67,7 +68,8 @@ fn run_until_shown(
 }
 
 fn instances() -> Vec<String> {
-    // Instances of experiments: `srd-i-n`, the number of a process, `x`.
+    // Namespaces of the experiments' instances have names of the form `srd-i-nPIDx`, where PID is a
+    // process id.
     let all = must("netns list");
     all.lines().filter(|line| line.starts_with("srd-i-n")).map(str::to_owned).collect()
 }
@@ -135,7 +137,8 @@ fn packets_go_to_queues_and_a_walk_has_its_steps() {
                     && here("status of HTTP") == 200.0
                     && here("packets by a kept verdict") >= 4.0
             }
-            // The latency of the pair depends on this machine, but each answer must arrive.
+            // The latency of the pair of instances depends on this machine, but each answer must
+            // arrive.
             "tenants" => ["alone: p99", "beside small packets: p99", "beside new flows: p99"]
                 .into_iter()
                 .all(|name| (1.0..500_000.0).contains(&here(name))),

@@ -1,4 +1,4 @@
-//! Metrics of `srd card up --metrics`, as Prometheus and a browser receive them. Needs root.
+//! Metrics of `srd card up --metrics`, as Prometheus and a browser get them. Needs root.
 
 #![allow(clippy::unwrap_used)] // a test may fail loudly
 
@@ -12,7 +12,7 @@ use serde_json::Value;
 
 const AT: &str = "127.0.0.1:9472";
 
-/// Returns the head and the body of the response for a path.
+/// Returns the head and the body of the HTTP response for a path.
 fn get(machine: &Machine, path: &str, host: &str) -> (String, String) {
     let mut stream = within(&machine.namespace, || TcpStream::connect(AT).unwrap());
     write!(stream, "GET {path} HTTP/1.1\r\nHost: {host}\r\n\r\n").unwrap();
@@ -22,7 +22,8 @@ fn get(machine: &Machine, path: &str, host: &str) -> (String, String) {
     (head.to_owned(), body.to_owned())
 }
 
-/// Returns the page after a hundred seconds of its own time, if there is a browser.
+/// Returns the page of metrics after a hundred seconds of simulated time in a browser; `None` if
+/// there is no browser.
 fn page(machine: &Machine) -> Option<String> {
     let profile = tempfile::tempdir().unwrap();
     let output = Command::new("nsenter")

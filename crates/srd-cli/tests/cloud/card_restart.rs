@@ -1,4 +1,4 @@
-//! A killed card starts again in spite of guests and local users that try to prevent it. A card
+//! A card that was killed starts again, although guests and local users try to prevent it. A card
 //! that cannot create an instance keeps its state. Needs root.
 
 #![allow(clippy::unwrap_used)] // a test may fail loudly
@@ -14,7 +14,8 @@ use crate::support::pair::must;
 use rustix::fs::{FlockOperation, flock};
 use rustix::process::Signal;
 
-/// The child of the killed card removes its state while the next card sets up the same.
+/// The helper process of the killed card removes everything that the card set up, while the next
+/// card sets up the same.
 #[test]
 fn regression_what_a_killed_card_had_is_not_taken_from_the_next_one() {
     if !ready_with_nsenter() {
@@ -42,7 +43,7 @@ fn regression_what_a_killed_card_had_is_not_taken_from_the_next_one() {
     assert_eq!(machine.instances_left(), Vec::<String>::new());
 }
 
-/// Any user can open the file of a namespace, and so lock it.
+/// Any user can open the file of a namespace, and can therefore lock it.
 #[test]
 fn regression_a_user_without_rights_keeps_no_namespace_from_a_card() {
     if !ready_with_nsenter() {
@@ -56,7 +57,7 @@ fn regression_a_user_without_rights_keeps_no_namespace_from_a_card() {
     waits.args(["--no-fork", &web, "sleep", LONG_S]).uid(65_534).gid(65_534).current_dir("/");
     let waits = Running(waits.stdin(Stdio::null()).spawn().unwrap());
     wait_until("a lock of the user's", || {
-        // A lock that is held goes with the file.
+        // When the file is removed, its lock is removed as well.
         flock(File::open(&web).unwrap(), FlockOperation::NonBlockingLockShared).is_err()
     });
     card.end(Signal::KILL);
@@ -70,7 +71,7 @@ fn regression_a_user_without_rights_keeps_no_namespace_from_a_card() {
     assert!(said.contains("Permission denied"), "{said}");
 }
 
-/// Root in an instance may change its devices in any way.
+/// Root in an instance may change the devices of the instance in any way.
 #[test]
 fn regression_a_guest_keeps_no_card_from_starting() {
     if !ready_with_nsenter() {
@@ -82,7 +83,8 @@ fn regression_a_guest_keeps_no_card_from_starting() {
     let (web, app) = (machine.instance("web"), machine.instance("app"));
     let in_web = sleeper(&web);
     let in_app = sleeper(&app);
-    // One device can be removed, the other cannot.
+    // Of the two devices that are in the way of the next card, one can be removed and the other
+    // cannot.
     must(&format!("-n {app} link set ens5 down"));
     must(&format!("-n {app} link set ens5 name mine"));
     must(&format!("-n {app} tuntap add ens5 mode tap"));
@@ -102,7 +104,7 @@ fn regression_a_guest_keeps_no_card_from_starting() {
     let log = std::fs::read_to_string(machine.path("up.log")).unwrap();
     assert!(log.contains("left out") && log.contains(&format!("ip netns pids {web}")), "{log}");
     assert!(must(&format!("-n {app} addr show ens5")).contains("10.0.2.10"));
-    // A change of the rules succeeds, too.
+    // A change of the rules also succeeds.
     assert!(machine.srd(&["card", "apply", &file]).status.success());
     assert_eq!(names(), [name("app")]);
     drop(in_web);
@@ -127,8 +129,8 @@ fn devices(machine: &Machine) -> Vec<String> {
     all
 }
 
-/// One of several instances, or interfaces of one, cannot be created: nothing of the others is
-/// left.
+/// If one of several new instances, or of several new interfaces, cannot be created, the others
+/// that were created are removed.
 #[test]
 fn what_was_made_is_given_back_when_the_rest_cannot_be() {
     if !ready_with_nsenter() {
@@ -182,7 +184,8 @@ fn what_was_made_is_given_back_when_the_rest_cannot_be() {
     wait_until("what was made is given back", || machine.instances_left() == left);
     wait_until("as many descriptors as before", || open() <= opened);
 
-    // The obstacle is gone. An interface that is removed later takes its device with it.
+    // The obstacle is removed, so all files can be applied. An interface that a later file removes
+    // must take its device with it.
     std::fs::remove_file(&blocked).unwrap();
     for file in [&two, &many, &file] {
         let output = machine.srd(&["card", "apply", file]);

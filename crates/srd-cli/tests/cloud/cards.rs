@@ -1,5 +1,5 @@
-//! Two network cards in each of two machines: both carry traffic, and either may fail and come
-//! back. Needs root.
+//! Two machines with two network cards each. The two cards of a machine carry traffic together, and
+//! each of them may fail and come back. Needs root.
 
 #![allow(clippy::unwrap_used)] // a test may fail loudly
 
@@ -13,14 +13,14 @@ use crate::support::pair::{Pair, must, ready};
 /// Time for which a card that fails or comes back is observed.
 const WHILE: Duration = Duration::from_millis(1000);
 /// Longest silence that a failing card may cause, in addition to the silence while both cards work.
-/// A loaded machine causes silence, too, so only one of several failures must be within this bound,
-/// and each must be within the second bound.
+/// A busy machine also causes silence. So only one of [`DEATHS`] failures must be within this
+/// bound, and each must be within [`SILENCE_EVER_MAX`].
 const SILENCE_MAX: Duration = Duration::from_millis(50);
 const SILENCE_EVER_MAX: Duration = Duration::from_secs(10);
-/// Failures of each card, at least one of which must be within the bound.
+/// Number of failures of each card, at least one of which must be within the bound.
 const DEATHS: usize = 12;
 
-/// Creates two machines with two wires, each with a network of its own.
+/// Creates two machines with two wires between them, each wire with a network of its own.
 fn two_wires(tag: &str) -> Pair {
     let pair = Pair::new(tag);
     let [a, b] = &pair.names;
@@ -32,8 +32,8 @@ fn two_wires(tag: &str) -> Pair {
     pair
 }
 
-/// Writes the configuration: the lines of `[interface]` except the key, and the prefixes behind the
-/// other end.
+/// Writes the configuration of an end. `interface` are the lines of `[interface]` except the key,
+/// and `allowed` are the prefixes behind the other end.
 fn configure(pair: &Pair, end: usize, interface: &str, allowed: &str) {
     let (own, other) = (end + 1, 2 - end);
     let text = format!(
@@ -58,7 +58,7 @@ fn card(pair: &Pair, end: usize, number: usize, state: &str) {
     must(&format!("-n {} link set v{number} {state}", pair.names[end]));
 }
 
-/// Returns the bytes that have left the first machine through each card.
+/// Returns the number of bytes that have left the first machine through each card.
 fn left(pair: &Pair) -> [u64; 2] {
     [0, 1].map(|number| {
         let text = must(&format!("-n {} -s -j link show v{number}", pair.names[0]));
@@ -76,7 +76,8 @@ fn second_card_part(pair: &Pair, work: impl FnOnce()) -> f64 {
     second / (first + second)
 }
 
-/// Waits until the second card carries this share of the sent bytes, in intervals of 300 ms.
+/// Waits until the share of the sent bytes that the second card carries, in an interval of 300 ms,
+/// is in the range `wanted`.
 fn wait_for_part(pair: &Pair, what: &str, wanted: std::ops::Range<f64>) {
     pair.wait(what, |pair| {
         let part = second_card_part(pair, || std::thread::sleep(Duration::from_millis(300)));
@@ -84,11 +85,11 @@ fn wait_for_part(pair: &Pair, what: &str, wanted: std::ops::Range<f64>) {
     });
 }
 
-/// One TCP connection that is always full, and pings beside it.
+/// Load during a test: a TCP connection that always has data to send, and pings.
 struct Load<'a> {
     ends: &'a AtomicBool,
     received: &'a AtomicU64,
-    /// Longest time between two answers to pings since the last reset.
+    /// Longest time without an answer to a ping since the last reset, in nanoseconds.
     silence_ns: &'a AtomicU64,
 }
 
@@ -98,7 +99,7 @@ fn ping(socket: &UdpSocket, load: &Load<'_>) {
     let mut heard = Instant::now();
     let mut buffer = [0; 16];
     while !load.ends.load(Ordering::Relaxed) {
-        // Sending may fail while a card fails.
+        // Sending may return an error while a card is down.
         let _ = socket.send_to(b"ping", "10.77.0.2:9001");
         if socket.recv_from(&mut buffer).is_ok() {
             let silence = u64::try_from(heard.elapsed().as_nanos()).unwrap();
@@ -118,7 +119,7 @@ fn echo(socket: &UdpSocket, load: &Load<'_>) {
     }
 }
 
-/// Runs `work` beside a transfer and pings. The connection must survive.
+/// Runs `work` during a transfer over one TCP connection and pings. The connection must survive.
 fn under_load(pair: &Pair, work: impl FnOnce(&Load<'_>)) {
     let (ends, received, silence_ns) =
         (AtomicBool::new(false), AtomicU64::new(0), AtomicU64::new(0));
@@ -152,13 +153,14 @@ fn under_load(pair: &Pair, work: impl FnOnce(&Load<'_>)) {
     });
 }
 
-/// Takes a card down for a while; the transfer must continue. Returns the silence, if it was short
-/// and if neither daemon considered its peer dead because the machine was too busy.
+/// Takes a card down for a while; the transfer must continue. Returns the silence. Returns `None`
+/// if the silence was too long, or if a daemon considered its peer dead because the machine was too
+/// busy.
 fn death(pair: &Pair, load: &Load<'_>, (end, number): (usize, usize)) -> Option<Duration> {
     let silence_of_a_while = || {
         load.silence_ns.store(0, Ordering::Relaxed);
         std::thread::sleep(WHILE);
-        // A silence is recorded only when it ends.
+        // A silence is recorded only at its end.
         pair.wait("an answer to a ping", |_| load.silence_ns.load(Ordering::Relaxed) > 0);
         Duration::from_nanos(load.silence_ns.load(Ordering::Relaxed))
     };
@@ -193,7 +195,8 @@ fn one_connection_uses_both_cards_and_outlives_either() {
     under_load(pair, |load| {
         wait_for_part(pair, "traffic on both cards", 0.3..0.7);
         let mut silences = Vec::new();
-        // Our own card fails, then the peer's; first the second card, then the first.
+        // The first machine's cards fail, then the second machine's; on each machine first the
+        // second card, then the first.
         for (end, number) in [(0, 1), (0, 0), (1, 1), (1, 0)] {
             let best = (0..DEATHS).find_map(|_| death(pair, load, (end, number)));
             silences.push(best.expect("the peer is not taken for dead, and hears us soon again"));
@@ -220,7 +223,7 @@ fn a_start_with_a_dead_first_card_finds_the_second() {
     }
     pair.wait_for_express();
     under_load(&pair, |_| {
-        // Without packets there is no share.
+        // While no bytes are sent, the share is not a number.
         let mut part = f64::NAN;
         pair.wait("a transfer", |pair| {
             part = second_card_part(pair, || std::thread::sleep(Duration::from_millis(500)));

@@ -1,5 +1,5 @@
-//! Instances of one cloud on two machines, and on a machine that simulates the internet. Needs
-//! root.
+//! Instances of one cloud on two machines, and on a machine whose namespace simulates the internet.
+//! Needs root.
 
 #![allow(clippy::unwrap_used)] // a test may fail loudly
 
@@ -14,12 +14,14 @@ use crate::support::hosts::{Hosts, carries_a_megabyte};
 use crate::support::machine::*;
 use crate::support::pair::must;
 
-/// Returns a cloud on two hosts, whose instances accept connections to one port, and echo requests.
+/// Writes a cloud on two hosts, whose instances accept connections to port 5000 and echo requests.
+/// Returns its file.
 fn two_hosts(machine: &Machine) -> String {
     machine.two_hosts("'tcp 5000 from 10.0.0.0/16', 'icmp from 10.0.0.0/16'")
 }
 
-/// Creates a wire between two machines, the cards of both, and a cloud for them.
+/// Creates two machines with a wire between them, the configurations of their cards, and a cloud
+/// for them. Returns the machines and the file of the cloud.
 fn wired(tag: &str) -> (Hosts, String) {
     let hosts = Hosts::new(tag, 1500);
     let file = two_hosts(&hosts.machines[0]);
@@ -83,7 +85,7 @@ fn regression_a_host_that_does_not_answer_shows_as_silent_on_the_other() {
         assert!(words.contains("SILENT"), "{words}");
         said("host beta at 198.18.0.2:7535 is silent", times);
     };
-    // Instances send nothing meanwhile.
+    // In the meantime, no instance sends packets.
     assert_eq!(card.end(Signal::TERM), 0);
     silent(1);
     let card = hosts.up(1);
@@ -91,7 +93,8 @@ fn regression_a_host_that_does_not_answer_shows_as_silent_on_the_other() {
     said("host beta at 198.18.0.2:7535 answers again", 1);
     carries_a_megabyte(&a, &b, [10, 0, 1, 11]);
     assert_eq!(hosts.other(0)["silent"], false);
-    // A machine that the network does not reach sends no message at its end.
+    // A machine that is cut off from the network cannot send the message that announces the end of
+    // a card.
     must(&format!("-n {} link set v0 down", hosts.machines[1].namespace));
     silent(2);
     must(&format!("-n {} link set v0 up", hosts.machines[1].namespace));
@@ -121,7 +124,8 @@ fn a_card_asks_for_what_its_packets_need_and_follows_changes() {
     assert!(before["answers"] == 0 && before["asked"] == 0, "{before}");
     carries_a_megabyte(&a, &b, [10, 0, 1, 11]);
     for machine in [alpha, beta] {
-        // No request to the directory, which has a thread of its own, is outstanding.
+        // The directory answers requests on a thread of its own, so wait until all requests are
+        // answered.
         let is_answered = |tables: &Value| tables["asked"] == tables["answered"];
         wait_until("answers to all questions", || is_answered(&tables(machine)));
         let tables = tables(machine);
@@ -131,7 +135,7 @@ fn a_card_asks_for_what_its_packets_need_and_follows_changes() {
     let of_alpha = tables(alpha);
     assert!(before["bytes"].as_u64() < of_alpha["bytes"].as_u64(), "{before} {of_alpha}");
 
-    // A member is added to a group that a rule of the other host names.
+    // An interface is added to a security group that a rule of the other host names.
     let listener = listen(&b, 80);
     let text = fs::read_to_string(&file).unwrap();
     let rule = "ingress = [\"tcp 5000";
@@ -149,7 +153,7 @@ fn a_card_asks_for_what_its_packets_need_and_follows_changes() {
     connect(&a, [10, 0, 1, 11], 80).unwrap();
     listener.accept().unwrap();
 
-    // A guest sends to all addresses.
+    // A guest sends packets to all addresses of its subnet.
     let asked = tables(alpha)["asked"].as_u64().unwrap();
     let socket = within(&a, || std::net::UdpSocket::bind(("10.0.1.10", 0)).unwrap());
     let tried = 20..=220_u8;
@@ -173,8 +177,8 @@ fn a_card_asks_for_what_its_packets_need_and_follows_changes() {
     carries_a_megabyte(&a, &b, [10, 0, 1, 11]);
 }
 
-/// The internet's side of a card does not make its machine a router: packets of other hosts stay
-/// there.
+/// The internet's side of a card does not make its machine a router: the machine does not forward
+/// packets of other hosts into the cloud.
 #[test]
 fn regression_the_internets_side_is_no_router_for_strangers() {
     if !ready_with_nsenter() {
@@ -210,8 +214,8 @@ fn regression_the_internets_side_is_no_router_for_strangers() {
     assert_eq!(card.end(Signal::TERM), 0);
 }
 
-/// Instances reach only one address of this machine: that on the internet's side. The internet
-/// carries no private addresses, unless an operator permits it.
+/// Instances reach only one address of the machine: the one on the internet's side. The internet
+/// carries no private addresses, unless the operator permits it.
 #[test]
 fn regression_instances_reach_neither_this_machines_networks_nor_its_services() {
     if !ready_with_nsenter() {
@@ -232,7 +236,7 @@ fn regression_instances_reach_neither_this_machines_networks_nor_its_services() 
     let _here = listen(own, 8080);
     let _there = listen(other, 8080);
     let mut card = machine.up(&[&file, "--internet"]);
-    // One instance is behind a NAT gateway, the other has a public address.
+    // The instance `app` is behind a NAT gateway, and `web` has a public address.
     for name in ["app", "web"] {
         let instance = machine.instance(name);
         for address in [OUTSIDE, far] {

@@ -1,5 +1,5 @@
-//! DPDK's virtio driver as guest of a card: traffic both ways, several pairs of rings, and a
-//! restart of either end. Needs root and testpmd.
+//! DPDK's virtio driver as a guest of a card: traffic in both directions, several pairs of rings,
+//! and a restart of either end. Needs root and testpmd.
 
 #![allow(clippy::unwrap_used)] // a test may fail loudly
 
@@ -15,17 +15,17 @@ use serde_json::Value;
 
 /// Number of flows whose packets must be echoed.
 const FLOWS: u16 = 24;
-/// Maximum number of attempts for each flow.
+/// Maximum number of packets that are sent for each flow until one is echoed.
 const TRIES: usize = 80;
 
-/// Returns the example, whose web server also sends echoes.
+/// Writes the example cloud, with a web server that also accepts echo packets. Returns its file.
 fn cloud(machine: &Machine) -> String {
     machine.example("vpc.toml", |text| {
         text.replace("\"icmp from 10.0.0.0/16\"", "\"udp 7 from 10.0.0.0/16\"")
     })
 }
 
-/// Returns the status of the guest's interface.
+/// Returns the status of the guest's network interface.
 fn interface(machine: &Machine) -> Value {
     let name = format!("{}web", machine.prefix);
     let status = machine.json(&["card", "status", &name]);
@@ -36,7 +36,7 @@ fn mac(machine: &Machine) -> String {
     interface(machine)["mac"].as_str().unwrap().to_owned()
 }
 
-/// Waits until the driver accepts frames on this number of pairs of rings.
+/// Waits until the driver accepts frames on `pairs` pairs of rings.
 fn wait_for_pairs(machine: &Machine, log: &str, pairs: u64) {
     let began = Instant::now();
     loop {
@@ -50,7 +50,7 @@ fn wait_for_pairs(machine: &Machine, log: &str, pairs: u64) {
     }
 }
 
-/// Returns the number of flows of the instance `app` that are echoed.
+/// Returns the number of flows of the instance `app` that the guest echoes.
 fn echoed(machine: &Machine) -> u16 {
     within(&machine.instance("app"), || {
         let to = SocketAddr::from((WEB, 7));
@@ -65,7 +65,7 @@ fn echoed(machine: &Machine) -> u16 {
         let mut count = 0;
         for (n, socket) in (0..).zip(&sockets) {
             let sent = vec![n; usize::from(n) * 40 + 1];
-            // testpmd drops what arrives before it has begun.
+            // testpmd drops packets that arrive before it forwards.
             let answers = (0..TRIES).any(|_| {
                 socket.send(&sent).unwrap();
                 let mut said = [0; 2048];
@@ -93,7 +93,7 @@ fn frames_pass_both_ways_and_either_end_may_start_anew() {
     wait_for_pairs(&machine, "a.log", 1);
     assert_eq!(echoed(&machine), FLOWS);
 
-    // The guest is killed; another one starts, with more pairs of rings.
+    // The guest is killed. Another guest starts with more pairs of rings.
     guest.0.kill().unwrap();
     guest.0.wait().unwrap();
     clean(&machine, "a");
@@ -102,7 +102,8 @@ fn frames_pass_both_ways_and_either_end_may_start_anew() {
     wait_for_pairs(&machine, "b.log", 4);
     assert_eq!(echoed(&machine), FLOWS);
 
-    // The card restarts; so does the guest, which does not connect again without a restart.
+    // The card restarts. The guest must also restart, because this driver does not connect a second
+    // time.
     assert_eq!(card.end(Signal::TERM), 0);
     guest.0.kill().unwrap();
     guest.0.wait().unwrap();
@@ -117,7 +118,7 @@ fn frames_pass_both_ways_and_either_end_may_start_anew() {
     clean(&machine, "c");
 }
 
-/// The guest listens, and the card connects.
+/// The guest listens at the socket, and the card connects to it.
 #[test]
 fn a_card_that_connects_finds_its_guest() {
     if !ready_with_nsenter() || !has_testpmd() {

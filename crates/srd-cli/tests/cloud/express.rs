@@ -1,4 +1,4 @@
-//! ENA Express of interfaces, and the size of packets between hosts. Needs root.
+//! ENA Express of interfaces, and the sizes of packets between hosts. Needs root.
 
 #![allow(clippy::unwrap_used)] // a test may fail loudly
 
@@ -16,17 +16,18 @@ const ALL: &str = "'all from 10.0.0.0/16'";
 const ON: &str = "express = true";
 const ON_FOR_UDP: &str = "express = true\nexpress_udp = true";
 const B: [u8; 4] = [10, 0, 1, 11];
-/// Bytes that show that a transfer continues.
+/// Number of bytes whose arrival shows that a transfer continues.
 const SOME: u64 = 1 << 20;
 
-/// Returns the counters of ENA Express of an instance: sent, eligible, received.
+/// Returns three counters of ENA Express of an instance: packets sent over SRD, eligible packets,
+/// packets received over SRD.
 fn counts(hosts: &Hosts, end: usize) -> [u64; 3] {
     let instance = ["a", "b"][end];
     ["ena_srd_tx_pkts", "ena_srd_eligible_tx_pkts", "ena_srd_rx_pkts"]
         .map(|name| hosts.counter(end, instance, name))
 }
 
-/// Returns the growth of both ends' counters during `work`.
+/// Returns the growth of the ENA Express counters of both instances during `work`.
 fn grown(hosts: &Hosts, work: impl FnOnce()) -> [[u64; 3]; 2] {
     let read = || settled(|| [0, 1].map(|end| counts(hosts, end)));
     let before = read();
@@ -35,7 +36,8 @@ fn grown(hosts: &Hosts, work: impl FnOnce()) -> [[u64; 3]; 2] {
     [0, 1].map(|end| [0, 1, 2].map(|at| after[end][at] - before[end][at]))
 }
 
-/// Runs `ping` in an instance. Returns whether all requests were answered, and the output.
+/// Runs `ping` in an instance. Returns whether all requests were answered, and the text that it
+/// printed.
 fn ping(from: &str, words: &[&str]) -> (bool, String) {
     let mut command = Command::new("nsenter");
     command.arg(format!("--net=/run/netns/{from}")).arg("ping").args(["-n", "-c", "3"]);
@@ -44,7 +46,8 @@ fn ping(from: &str, words: &[&str]) -> (bool, String) {
     (said.contains(" 0% packet loss"), said)
 }
 
-/// Returns the first flow of a protocol of an instance that was evaluated since the last change.
+/// Returns the first flow of `protocol` of the instance a for which the use of SRD was decided
+/// since the last change of the cloud; null if there is no such flow.
 fn flow(hosts: &Hosts, protocol: &str) -> Value {
     let name = format!("{}a", hosts.machines[0].prefix);
     let flows = hosts.machines[0].json(&["card", "flows", &name]);
@@ -54,13 +57,15 @@ fn flow(hosts: &Hosts, protocol: &str) -> Value {
         .clone()
 }
 
-/// Returns the cloud with these lines for the two interfaces.
+/// Writes the cloud with the two texts of `lines` in the tables of its two interfaces. Returns its
+/// file.
 fn cloud(hosts: &Hosts, name: &str, lines: [&str; 2]) -> String {
     hosts.machines[0].two_hosts_with(name, ALL, lines)
 }
 
-/// TCP rides SRD if both interfaces have Express, UDP if both have it for UDP, and ICMP never. The
-/// counters of `ethtool -S` of both hosts, the flows and the metrics show this.
+/// TCP packets are sent over SRD if both interfaces have Express, UDP packets if both have Express
+/// for UDP, and ICMP packets never. The counters of `ethtool -S` on both hosts, the flows and the
+/// metrics show this.
 #[test]
 fn packets_ride_srd_if_both_interfaces_have_express_for_them() {
     if !ready_with_nsenter() {
@@ -84,7 +89,8 @@ fn packets_ride_srd_if_both_interfaces_have_express_for_them() {
 
     let [of_a, of_b] = grown(&hosts, || carries_a_megabyte(&a, &b, B));
     assert!(of_a[0] > 100 && of_a[0] == of_a[1], "{of_a:?}");
-    // The queue of a host drops packets that are not ECN-capable if it is too long.
+    // If the queue of a host is too long, the queue drops packets that are not ECN-capable. So not
+    // all packets arrive.
     assert!(of_b[2] * 2 > of_a[0] && of_b[2] <= of_a[0], "{of_a:?} {of_b:?}");
     assert!(of_a[2] * 2 > of_b[0] && of_a[2] <= of_b[0], "{of_a:?} {of_b:?}");
     let tcp = flow(&hosts, "tcp");
@@ -92,7 +98,7 @@ fn packets_ride_srd_if_both_interfaces_have_express_for_them() {
     let other = hosts.other(0);
     assert!(other["sent_by_srd_frames"].as_u64() > Some(0), "{other}");
 
-    // ICMP never rides SRD.
+    // ICMP packets are never sent over SRD.
     let none = [[0; 3]; 2];
     let pings = || {
         let (answered, said) = ping(&a, &["10.0.1.11"]);
@@ -103,7 +109,7 @@ fn packets_ride_srd_if_both_interfaces_have_express_for_them() {
     assert!(icmp["rides_srd"] == false, "{icmp}");
     assert_eq!(icmp["plainly"], "neither TCP nor UDP");
 
-    // UDP has a setting of its own.
+    // UDP has a separate setting.
     let [from, to] = [(&a, "10.0.1.10:7"), (&b, "10.0.1.11:7")].map(|(of, at)| {
         let socket = within(of, || UdpSocket::bind(at).unwrap());
         socket.set_read_timeout(Some(PATIENCE)).unwrap();
@@ -125,7 +131,8 @@ fn packets_ride_srd_if_both_interfaces_have_express_for_them() {
     hosts.apply(&cloud(&hosts, "udp.toml", [ON_FOR_UDP, ON_FOR_UDP]));
     assert_eq!(grown(&hosts, send), [[5, 5, 0], [0, 0, 5]]);
 
-    // Express at one end only.
+    // If only one of the two interfaces has Express, the explanation names the interface that lacks
+    // it.
     for (name, lines, why) in [
         ("sender.toml", [ON, ""], "the interface that receives has no `express`"),
         ("receiver.toml", ["", ON], "the interface that sends has no `express`"),
@@ -136,8 +143,8 @@ fn packets_ride_srd_if_both_interfaces_have_express_for_them() {
     }
 }
 
-/// ENA Express is switched on and off while a connection runs: the connection survives, and no byte
-/// is lost or moved.
+/// ENA Express is switched on and off while a connection runs. The connection survives, and no byte
+/// is lost or out of place.
 #[test]
 fn express_is_switched_on_and_off_in_the_middle_of_a_transfer() {
     if !ready_with_nsenter() {
@@ -169,8 +176,8 @@ fn express_is_switched_on_and_off_in_the_middle_of_a_transfer() {
     assert!(transfer.end() > 7 * SOME);
 }
 
-/// The network passes 1,500 bytes, and instances have an MTU of 9,001. TCP passes. For larger
-/// packets the card answers as a router would, or sends them in fragments. // V7
+/// The network passes packets of 1,500 bytes, while instances have an MTU of 9,001. TCP passes. The
+/// card answers larger packets as a router would, or sends them in fragments. // V7
 #[test]
 fn instances_of_9001_bytes_speak_over_a_network_of_1500() {
     if !ready_with_nsenter() {
@@ -182,7 +189,7 @@ fn instances_of_9001_bytes_speak_over_a_network_of_1500() {
     hosts.configure(&on, "");
     let _cards = hosts.both_up();
     let [a, b] = ["a", "b"].map(|name| hosts.instance(name));
-    // SRD carries packets of 8,900 bytes whole.
+    // SRD carries a packet of 8,900 bytes without IP fragments.
     let [from, to] = [(&a, "10.0.1.10:7"), (&b, "10.0.1.11:7")].map(|(of, at)| {
         let socket = within(of, || UdpSocket::bind(at).unwrap());
         socket.set_read_timeout(Some(PATIENCE)).unwrap();
@@ -197,10 +204,10 @@ fn instances_of_9001_bytes_speak_over_a_network_of_1500() {
         hosts.apply(file);
         carries_a_megabyte(&a, &b, B);
         carries_a_megabyte(&b, &a, [10, 0, 1, 10]);
-        // A packet that may be fragmented, and its answer.
+        // A large packet that may be fragmented is answered.
         let (answered, said) = ping(&a, &["-M", "dont", "-s", "8000", "10.0.1.11"]);
         assert!(answered, "{name}: {said}");
-        // A packet that may not be fragmented.
+        // A large packet that may not be fragmented is refused.
         let (answered, said) = ping(&a, &["-M", "do", "-s", "8000", "10.0.1.11"]);
         assert!(!answered && said.contains("mtu"), "{name}: {said}");
         let (answered, said) = ping(&a, &["-M", "do", "-s", "1200", "10.0.1.11"]);
@@ -208,7 +215,7 @@ fn instances_of_9001_bytes_speak_over_a_network_of_1500() {
     }
 }
 
-/// A type without ENA Express is refused with `express` when the cloud's file is read.
+/// The file of a cloud is refused if it has `express` for an instance type without ENA Express.
 #[test]
 fn a_type_without_express_is_refused_with_it() {
     if !ready_with_nsenter() {

@@ -1,5 +1,5 @@
-//! Flow logs of `srd card up`: actions of programs in instances, and the records in the files.
-//! Needs root.
+//! Flow logs of `srd card up`: programs in instances send packets, and the files must contain the
+//! records about them. Needs root.
 
 #![allow(clippy::unwrap_used)] // a test may fail loudly
 
@@ -12,7 +12,8 @@ use std::time::{Duration, Instant};
 use crate::support::machine::*;
 use rustix::process::Signal;
 
-/// Returns the records of the files in a directory, as words; all files have the same first line.
+/// Returns the records of the files with this ending in a directory, as words. The first line,
+/// which must be the same in all files, is left out.
 fn records(directory: PathBuf, ending: &str) -> Vec<Vec<String>> {
     let mut all = Vec::new();
     for entry in fs::read_dir(directory).unwrap() {
@@ -59,7 +60,7 @@ fn what_programs_send_and_what_rules_refuse_is_in_the_files() {
     wait_until("a drop", || machine.drops(&name_of_web, "security groups in") > 0);
     drop((client, server));
 
-    // The records of an instance that ends are written at once.
+    // The records of an instance are written at once when the instance ends.
     let name = format!("{}x", machine.prefix);
     let ran = machine.srd(&["run", "--name", &name, "--subnet", "web", "--", "true"]);
     assert!(ran.status.success(), "{ran:#?}");
@@ -67,7 +68,7 @@ fn what_programs_send_and_what_rules_refuse_is_in_the_files() {
     let shown = loop {
         let shown = machine.json(&["card", "logs"]);
         let all = shown.as_array().unwrap().iter().find(|log| log["name"] == "all").unwrap();
-        // The ended instance is no longer among the logged ones.
+        // The number of logged interfaces no longer includes the ended instance.
         if all["records_written"].as_u64().unwrap() > 0 && all["interfaces"] == 2 {
             break shown;
         }
@@ -86,7 +87,7 @@ fn what_programs_send_and_what_rules_refuse_is_in_the_files() {
     let said = String::from_utf8(machine.srd(&["card", "logs"]).stdout).unwrap();
     assert!(said.contains(&format!("text files in {}", directory("all"))), "{said}");
 
-    // No packet moves any more: records and counters agree.
+    // No further packets are sent, so records and counters agree.
     let counter = |name: &str| machine.counter("web", name);
     let counted = settled(|| ["rx_packets", "rx_bytes", "tx_packets", "tx_bytes"].map(counter));
     assert_eq!(card.end(Signal::TERM), 0);
@@ -111,8 +112,8 @@ fn what_programs_send_and_what_rules_refuse_is_in_the_files() {
     assert!(bytes.starts_with(b"PAR1") && bytes.ends_with(b"PAR1"));
 }
 
-/// A closed terminal or a lost session ends the card as SIGTERM does: the counted records are
-/// written.
+/// If its terminal is closed, the card ends as after SIGTERM: the records of all counted packets
+/// are written.
 #[test]
 fn regression_a_hangup_loses_no_records() {
     if !ready_with_nsenter() {
@@ -133,7 +134,7 @@ fn regression_a_hangup_loses_no_records() {
     assert_eq!(machine.instances_left(), Vec::<String>::new());
 }
 
-/// Returns the web server's interface: the one that refused port 80.
+/// Returns the id of the web server's interface, which is the one that refused packets to port 80.
 fn web_eni(all: &[Vec<String>]) -> String {
     let refused = all.iter().find(|r| r[4] == "10.0.1.10" && r[6] == "80" && r[12] == "REJECT");
     refused.unwrap()[2].clone()

@@ -1,5 +1,5 @@
-//! A vhost-user front end that tries to delay its card in every way. The card's other guests
-//! continue. Needs root.
+//! A vhost-user front end that tries in every way to make its card wait. The card must continue to
+//! serve its other guests. Needs root.
 
 #![allow(clippy::unwrap_used)] // a test may fail loudly
 
@@ -14,7 +14,8 @@ use crate::front_end::{FrontEnd, PLAIN, REGION_BYTES, frame};
 use crate::support::machine::*;
 use srd_vhost::message::request;
 
-/// Longest time without an answer. A card that waits for a front end exceeds any limit.
+/// Longest time without an answer that is permitted. If the card waited for a front end, the time
+/// would exceed any limit.
 const GAP_MAX: Duration = Duration::from_secs(5);
 
 fn cloud(machine: &Machine) -> String {
@@ -55,8 +56,8 @@ fn cloud(machine: &Machine) -> String {
     )
 }
 
-/// Requests an echo each millisecond until the end. Returns the number of echoes, and the longest
-/// time between two of them.
+/// Sends an echo request each millisecond until `is_over` is set. Returns the number of echoes, and
+/// the longest time between two of them.
 fn echoes(a: &str, b: &str, is_over: &AtomicBool) -> (u64, Duration) {
     let bind = |of: &str, host: u8| {
         let at = (Ipv4Addr::new(10, 0, 1, host), 7);
@@ -87,12 +88,12 @@ fn echoes(a: &str, b: &str, is_over: &AtomicBool) -> (u64, Duration) {
                 }
             }
         }
-        // An answer that is still missing counts, too.
+        // The time since the last echo counts as well.
         (count, gap.max(last.map_or(GAP_MAX, |last| last.elapsed())))
     })
 }
 
-/// Connects a front end to a socket at which the card may connect later.
+/// Connects a front end to the socket of a card. The card may open the socket later.
 fn connect(path: &Path) -> FrontEnd {
     let mut front = FrontEnd::connect(path);
     front.agree(&mut ());
@@ -111,7 +112,8 @@ fn requests() -> Vec<(u32, Vec<u8>)> {
     ]
 }
 
-/// Checks that the card refuses a descriptor of this kind with an answer, and closes the front end.
+/// Checks that the card refuses a file descriptor of this kind with an answer, and then closes the
+/// connection of the front end.
 fn is_refused(path: &Path, kind: &Kind, request: u32, body: &[u8]) {
     let mut front = connect(path);
     assert!(!front.is_done(&mut (), request, body, &[kind.as_fd()]), "{}, {request}", kind.name);
@@ -160,17 +162,18 @@ fn hostile(machine: &Machine, path: &Path, other: &str) {
         std::fs::create_dir(&directory).unwrap();
         let Some(kind) = kinds::stopped(&directory) else { break };
         is_refused(path, &kind, request, &body);
-        // The card spends some time beside it.
+        // The card serves the other guests for a while beside the stopped file.
         std::thread::sleep(SILENCE);
     }
-    // A sparse file instead of memory: it could be sealed, and is not.
+    // The front end passes a sparse file as its memory. The file could be sealed against
+    // truncation, but is not, so the card must refuse it.
     let mut front = connect(path);
     let flags = rustix::fs::MemfdFlags::CLOEXEC | rustix::fs::MemfdFlags::ALLOW_SEALING;
     let file = rustix::fs::memfd_create("guest", flags).unwrap();
     rustix::fs::ftruncate(&file, REGION_BYTES).unwrap();
     let (table, body) = requests().swap_remove(3);
     assert!(!front.is_done(&mut (), table, &body, &[file.as_fd()]));
-    // The memory is removed while frames are in flight.
+    // The front end truncates its memory while frames are in flight.
     let status = || machine.json(&["card", "status"])["instances"].clone();
     let is_running = || {
         let all = status();
@@ -189,7 +192,8 @@ fn hostile(machine: &Machine, path: &Path, other: &str) {
     full_events(path, other, &is_running);
 }
 
-/// Event descriptors that are full, and block: frames for the guest are still signalled.
+/// The event descriptors of the front end are full and blocking. The card must still deliver frames
+/// to the guest.
 fn full_events(path: &Path, other: &str, is_running: &dyn Fn() -> bool) {
     let mut front = connect(path);
     front.introduce(&mut (), PLAIN, [0, 0]);

@@ -1,5 +1,5 @@
 //! `srd card` and `srd run` as users run them: instances in namespaces, a machine's namespace that
-//! simulates the internet, and Linux sockets at every end. Needs root.
+//! simulates the internet, and Linux sockets in all of them. Needs root.
 
 #![allow(clippy::unwrap_used)] // a test may fail loudly
 
@@ -15,7 +15,8 @@ use crate::support::machine::*;
 use crate::support::pair::must;
 use rustix::process::Signal;
 
-/// The client, the internet gateway, the web server and the application server of the talk.
+/// The example of the talk NET402: a client, an internet gateway, a web server and an application
+/// server.
 #[test]
 fn the_example_connects_whom_its_rules_allow_and_nobody_else() {
     if !ready_with_nsenter() {
@@ -41,14 +42,14 @@ fn the_example_connects_whom_its_rules_allow_and_nobody_else() {
     let private = connect_in_vain(&outside, [10, 0, 2, 10], 443);
     assert!(private.is_err(), "a private address from outside");
 
-    // Through the NAT gateway: the internet sees the gateway's address.
+    // A connection through the NAT gateway: the internet sees the gateway's public address.
     let far = listen(&outside, 9999);
     let mut out = connect(&app, OUTSIDE, 9999).unwrap();
     let (mut far_end, peer) = far.accept().unwrap();
     assert_eq!(peer.ip(), IpAddr::from(NAT_PUBLIC));
     assert!(passes(&mut out, &mut far_end) && passes(&mut far_end, &mut out));
 
-    // One evaluation for each direction of a flow, and no further one.
+    // The rules are evaluated once for each direction of a flow, and not for later packets.
     let judged = settled(|| machine.counter("web", "judged_packets"));
     for _ in 0..200 {
         assert!(passes(&mut client, &mut server) && passes(&mut server, &mut client));
@@ -76,8 +77,8 @@ fn the_example_connects_whom_its_rules_allow_and_nobody_else() {
     let tracked = find(flows_of("app"), "203.0.113.1:9999");
     assert_eq!(tracked["connection"], "established");
 
-    // A rule is removed. Open connections that all addresses may use are not tracked, and end at
-    // once; the tracked one continues.
+    // A rule is removed. Open connections that a rule allows for all addresses are not tracked, so
+    // they end at once. The tracked connection continues.
     let without = machine.example("without.toml", |text| {
         text.replace("\"tcp 443 from 0.0.0.0/0\", ", "\"tcp 444 from 0.0.0.0/0\", ")
     });
@@ -89,7 +90,7 @@ fn the_example_connects_whom_its_rules_allow_and_nobody_else() {
     server.set_read_timeout(Some(PATIENCE)).unwrap();
     assert!(server.read_exact(&mut rest).is_ok(), "what was sent arrives when it may");
 
-    // A network ACL of the subnet ends both.
+    // A network ACL also ends tracked connections whose packets it does not allow.
     let closed = machine.example("closed.toml", |text| {
         text.replace("100 allow all from 0.0.0.0/0", "100 allow tcp 443 from 0.0.0.0/0")
     });
@@ -140,20 +141,21 @@ fn a_program_runs_as_an_instance_and_leaves_nothing() {
     stream.read_to_string(&mut line).unwrap();
     assert_eq!(line, "hello\n");
 
-    // An instance ends together with its program, whatever ends the program.
+    // An instance ends when its program ends, for whatever reason.
     let mut third = machine.command(&["run", "--name", &name("c"), "--", "sleep", LONG_S]);
     let mut third = Running(third.stderr(Stdio::null()).spawn().unwrap());
     wait_until("the third instance", || status(&name("c")));
     third.end(Signal::KILL);
     wait_until("the end of the third instance", || !status(&name("c")));
-    // The first one's program continues in its namespace, and the next card leaves it alone.
+    // If `srd run` is killed, its program continues in the namespace, and the next card does not
+    // touch it.
     drop(first_run);
     let again = machine.srd(&["run", "--name", &name("d"), "--", "true"]);
     assert!(again.status.success(), "{again:#?}");
     assert_eq!(machine.facts(), before);
 }
 
-/// After SIGKILL, a child of the card removes everything.
+/// After the card is killed with SIGKILL, its helper process removes everything.
 #[test]
 fn a_card_that_is_killed_leaves_a_machine_as_it_was() {
     if !ready_with_nsenter() {
@@ -181,7 +183,7 @@ fn a_card_that_is_killed_leaves_a_machine_as_it_was() {
     assert_eq!(machine.facts(), before);
 }
 
-/// A killed card starts again while programs run in its instances, and these continue.
+/// A card that was killed starts again while programs run in its instances. The programs continue.
 #[test]
 fn regression_a_card_that_was_killed_starts_again_beside_programs() {
     if !ready_with_nsenter() {
@@ -256,7 +258,7 @@ fn regression_a_signal_to_srd_run_alone_ends_its_program() {
     assert_eq!(machine.instances_left(), Vec::<String>::new());
 }
 
-/// The first `srd run` holds the card, and may end before the others.
+/// The first `srd run` owns the card, and may end before other `srd run` commands that use it.
 #[test]
 fn regression_a_program_whose_card_has_ended_keeps_its_exit_code() {
     if !ready_with_nsenter() {
@@ -276,7 +278,8 @@ fn regression_a_program_whose_card_has_ended_keeps_its_exit_code() {
     second.stdin(Stdio::piped()).stderr(Stdio::piped());
     let mut second = second.spawn().unwrap();
     wait("b");
-    // A card that ends removes the namespaces that no program has entered yet.
+    // When the card ends, it removes namespaces without programs. So wait until each program has
+    // entered its namespace.
     for name in ["a", "b"] {
         let pids = || must(&format!("netns pids {}", machine.instance(name)));
         wait_until("a program in its instance", || !pids().trim().is_empty());
@@ -289,7 +292,7 @@ fn regression_a_program_whose_card_has_ended_keeps_its_exit_code() {
     assert!(said.contains("is not known"), "{said}");
 }
 
-/// The earlier settings apply again, also outside the instances.
+/// After a failed change, the former settings apply again, in the instances and outside of them.
 #[test]
 fn regression_a_file_that_cannot_be_applied_changes_nothing() {
     if !ready_with_nsenter() {
@@ -302,7 +305,8 @@ fn regression_a_file_that_cannot_be_applied_changes_nothing() {
     let mut card = machine.up(&[&file, "--internet"]);
     let during = machine.facts();
     let in_use = machine.example("in_use.toml", |text| {
-        // One address is removed, one is added, and one is in use.
+        // The file removes one address, adds one, and has one that is already in use on the
+        // machine.
         let text = text.replace("198.51.100.5\"", "198.51.100.6\"");
         text.replace("198.51.100.10\"", "198.51.100.77\"").replace("tcp 443", "tcp 444")
     });
@@ -376,8 +380,8 @@ fn regression_what_is_no_socket_stays_where_it_is() {
     assert!(String::from_utf8_lossy(&refused.stderr).contains("no socket"), "{refused:#?}");
     assert_eq!(fs::read_to_string(machine.path("card.sock")).unwrap(), "precious");
     fs::remove_file(machine.path("card.sock")).unwrap();
-    // The socket of a killed card is replaced; a file that another program has put there since
-    // stays.
+    // The socket of a killed card is replaced. If another program has put a file at the path since,
+    // the file stays.
     let mut card = machine.up(&[&file]);
     card.end(Signal::KILL);
     assert!(machine.path("card.sock").exists());
@@ -389,8 +393,9 @@ fn regression_what_is_no_socket_stays_where_it_is() {
     assert_eq!(fs::read_to_string(machine.path("card.sock")).unwrap(), "another's");
 }
 
-/// A gateway resets a connection that it has no entry for, so that the program notices the end.
-/// Here the gateway has got another public address.
+/// A NAT gateway answers a packet of a connection without an entry by a reset, so that the program
+/// notices the end. In this test, the gateway has lost its entries because its public address was
+/// changed.
 #[test]
 fn regression_a_connection_that_a_nat_gateway_does_not_know_is_reset() {
     if !ready_with_nsenter() {
@@ -417,7 +422,7 @@ fn regression_a_connection_that_a_nat_gateway_does_not_know_is_reset() {
     assert_eq!(card.end(Signal::TERM), 0);
 }
 
-/// The help of `srd card up` names existing files, and a port that the cloud allows.
+/// The example in the help of `srd card up` names existing files, and a port that the cloud allows.
 #[test]
 fn regression_the_example_of_the_help_works_as_it_is_written() {
     if !ready_with_nsenter() {

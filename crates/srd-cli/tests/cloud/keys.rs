@@ -1,5 +1,6 @@
-//! A host authenticates packets of its instances with its key. No other program of a machine can
-//! send such packets, whatever address, port and bytes it uses. Needs root.
+//! A host authenticates the packets of its instances with its key. No other program can send
+//! packets that are accepted as those of an instance, whatever address, port and bytes it uses.
+//! Needs root.
 
 #![allow(clippy::unwrap_used)] // a test may fail loudly
 
@@ -15,12 +16,12 @@ use crate::support::hosts::{Hosts, PORT};
 use crate::support::machine::*;
 
 const NOBODY: u32 = 65_534;
-/// Bytes of the headers of IPv4 and UDP.
+/// Bytes of an IPv4 header and a UDP header.
 const HEADER_BYTES: usize = 28;
-/// Payload that only instances send.
+/// Payload that only the instance b sends.
 const MARK: &[u8] = b"from the instance b";
 
-/// Runs the work as a user without rights, in a namespace.
+/// Runs `work` as a user without rights, on a thread in a namespace.
 fn as_nobody<T: Send>(namespace: &str, work: impl FnOnce() -> T + Send) -> T {
     within(namespace, || {
         let (group, user) = (Gid::from_raw(NOBODY), Uid::from_raw(NOBODY));
@@ -30,13 +31,14 @@ fn as_nobody<T: Send>(namespace: &str, work: impl FnOnce() -> T + Send) -> T {
     })
 }
 
-/// Returns a cloud on two hosts, whose instances accept all packets.
+/// Writes a cloud on two hosts, whose instances accept all packets from each other. `lines` are
+/// added to both interfaces. Returns its file.
 fn cloud(hosts: &Hosts, name: &str, lines: &str) -> String {
     hosts.machines[0].two_hosts_with(name, "'all from 10.0.0.0/16'", [lines, lines])
 }
 
-/// Returns the UDP packets that a host receives, as a user of another machine on the path would
-/// capture them: the destination port, and the payload.
+/// Returns the UDP packets that a host receives during `work`, as an attacker on the path could
+/// capture them: the destination port and the payload of each.
 fn overheard(namespace: &str, mut work: impl FnMut()) -> Vec<(u16, Vec<u8>)> {
     let flags = SocketFlags::NONBLOCK;
     let raw = within(namespace, || {
@@ -51,8 +53,8 @@ fn overheard(namespace: &str, mut work: impl FnMut()) -> Vec<(u16, Vec<u8>)> {
     all
 }
 
-/// Regression: neither log nor status reported a key that differs from the one in the file of the
-/// other host.
+/// Regression: if a host's key was not the one in the file of the other host, neither the log nor
+/// the status of either host reported it.
 #[test]
 fn regression_a_wrong_key_is_named_at_both_ends() {
     if !ready_with_nsenter() {
@@ -60,7 +62,7 @@ fn regression_a_wrong_key_is_named_at_both_ends() {
     }
     let hosts = Hosts::new("kw", 1500);
     hosts.configure(&cloud(&hosts, "kw.toml", ""), "");
-    // The first host has another key for the second one.
+    // The first host's file has a wrong public key for the second host.
     let genkey = std::process::Command::new(SRD).arg("genkey").output().unwrap().stdout;
     let path = hosts.machines[0].path("other.key");
     fs::write(&path, genkey).unwrap();
@@ -86,13 +88,13 @@ fn regression_a_wrong_key_is_named_at_both_ends() {
         let shown = hosts.machines[end].srd(&["card", "status"]).stdout;
         assert!(String::from_utf8(shown).unwrap().contains(text));
     }
-    // Few lines, even if it lasts for a long time.
+    // The log has few lines about the problem, even if it lasts for a long time.
     std::thread::sleep(SILENCE);
     assert_eq!(log(0).matches(&refused[0]).count(), 1);
 }
 
-/// Returns packets that a program without a key can send: captured packets, the same packets with
-/// changed bits, and bytes that begin like packets of any kind.
+/// Returns packets that a program without a key can send: the captured packets, the same packets
+/// with changed bits, and bytes that begin like packets of every kind.
 fn forged(overheard: &[(u16, Vec<u8>)]) -> Vec<(u16, Vec<u8>)> {
     let mut all = overheard.to_vec();
     for (number, (port, bytes)) in overheard.iter().enumerate() {
@@ -110,7 +112,7 @@ fn forged(overheard: &[(u16, Vec<u8>)]) -> Vec<(u16, Vec<u8>)> {
     all
 }
 
-/// Observer of the packets that the instance a receives.
+/// Observes the packets that the instance a receives.
 struct Watch<'a> {
     listener: UdpSocket,
     hosts: &'a Hosts,
@@ -122,7 +124,7 @@ impl<'a> Watch<'a> {
         Self { listener, hosts }
     }
 
-    /// Waits until a packet of the other instance has arrived.
+    /// Waits until a packet of the instance b has arrived at the instance a.
     fn hears_its_peer(&self) {
         let echo = within(&self.hosts.instance("b"), || UdpSocket::bind("10.0.1.11:5000").unwrap());
         self.listener.set_read_timeout(Some(SILENCE)).unwrap();
@@ -131,11 +133,11 @@ impl<'a> Watch<'a> {
             let _ = echo.send_to(MARK, "10.0.1.10:5000");
             self.listener.recv(&mut buffer).is_ok_and(|read| buffer[..read] == *MARK)
         });
-        // Packets that were sent meanwhile.
+        // Further packets that were sent in the meantime are skipped.
         while self.listener.recv(&mut buffer).is_ok() {}
     }
 
-    /// Checks that no packet arrives during the work, nor after it.
+    /// Checks that no packet arrives at the instance a during `work`, nor shortly after it.
     #[track_caller]
     fn hears_nothing(&self, what: &str, work: impl FnOnce()) {
         let name = format!("{}a", self.hosts.machines[0].prefix);
@@ -157,8 +159,8 @@ impl<'a> Watch<'a> {
 }
 
 /// While the card of a host runs, restarts, or is down, a user of that host has its ports, and
-/// captured packets of the card. Another program there has a card of its own, with another key or
-/// without a key. No packet of these reaches an instance of the other host.
+/// packets of the card that were captured. Another program on the host runs a card of its own, with
+/// another key or without a key. No packet of these programs reaches an instance of the other host.
 #[test]
 fn no_program_of_a_host_but_its_card_speaks_for_its_instances() {
     if !ready_with_nsenter() {
@@ -179,8 +181,8 @@ fn no_program_of_a_host_but_its_card_speaks_for_its_instances() {
         }
     };
 
-    // The card runs. A user of its machine has another port of its address, and a user of this
-    // machine has a port here.
+    // The card of beta runs. A user of beta's machine has another port of its address, and a user
+    // of alpha's machine has a port there.
     let others: Vec<UdpSocket> = [&b, &a]
         .into_iter()
         .zip(["198.18.0.2:0", "198.18.0.1:0"])
@@ -188,14 +190,14 @@ fn no_program_of_a_host_but_its_card_speaks_for_its_instances() {
         .collect();
     watch.hears_nothing("a user beside the card", || others.iter().for_each(send));
 
-    // The card restarts: each process has another epoch.
+    // The card of beta restarts. Each run of a card has another epoch.
     assert_eq!(beta.end(Signal::KILL), -1);
     watch.hears_nothing("a user beside a killed card", || others.iter().for_each(send));
     let mut beta = hosts.up(1);
     watch.hears_nothing("a user beside a restarted card", || others.iter().for_each(send));
     watch.hears_its_peer();
 
-    // The card is down: a user has all of its ports.
+    // The card of beta is down, and a user of its machine has all of its ports.
     assert_eq!(beta.end(Signal::TERM), 0);
     wait_until("the end of the session", || hosts.other(0)["up"] == false);
     let own: Vec<UdpSocket> = as_nobody(&b, || {
@@ -204,13 +206,13 @@ fn no_program_of_a_host_but_its_card_speaks_for_its_instances() {
     });
     watch.hears_nothing("a user in the place of the card", || own.iter().for_each(send));
     assert_eq!(hosts.other(0)["up"], false);
-    // The card reports why it cannot start.
+    // The card reports that it cannot start, because its ports are in use.
     let refused = hosts.machines[1].srd(&["card", "up", "-c", &hosts.config(1)]);
     let said = String::from_utf8_lossy(&refused.stderr).into_owned();
     assert!(!refused.status.success() && said.contains("[transport] listen"), "{said}");
     drop(own);
 
-    // A card with another key, and a card without a key.
+    // A card with another key, and a card without a key, run in place of beta's card.
     let key = fs::read(hosts.machines[1].path("key")).unwrap();
     let written = fs::read_to_string(hosts.config(1)).unwrap();
     let made = std::process::Command::new(SRD).arg("genkey").output().unwrap();
@@ -237,7 +239,7 @@ fn no_program_of_a_host_but_its_card_speaks_for_its_instances() {
     fs::write(hosts.config(1), lines.collect::<Vec<_>>().join("\n")).unwrap();
     speaks("a card without a key");
 
-    // The packets of the card itself arrive.
+    // With the right key again, packets of the card arrive.
     fs::write(hosts.machines[1].path("key"), key).unwrap();
     fs::write(hosts.config(1), written).unwrap();
     let _beta = hosts.up(1);
@@ -257,7 +259,8 @@ fn a_host_is_believed_about_its_own_instances_only() {
     let [_alpha, mut beta] = hosts.both_up();
     let watch = Watch::new(&hosts);
     watch.hears_its_peer();
-    // In alpha's file, the instance b is on another host.
+    // In alpha's file, the instance b is on a third host, so packets of b from beta must be
+    // refused.
     let text = fs::read_to_string(&file).unwrap();
     let moved = hosts.machines[0].path("moved.toml").to_str().unwrap().to_owned();
     fs::write(&moved, text.replace("host = \"beta\"", "host = \"gamma\"")).unwrap();
@@ -298,7 +301,7 @@ fn hosts_that_trust_the_network_need_no_keys_and_say_so() {
     Watch::new(&hosts).hears_its_peer();
 }
 
-/// Packets between IPv6 addresses, also after a take-over.
+/// Packets between two hosts with IPv6 addresses, also after another process has taken over a card.
 #[test]
 fn packets_cross_a_network_of_ipv6_and_go_on_by_the_next_process() {
     if !ready_with_nsenter() {

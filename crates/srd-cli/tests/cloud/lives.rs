@@ -1,5 +1,5 @@
-//! A connection between hosts survives while a card is killed, restarts, or is taken over. Needs
-//! root.
+//! A connection between instances of two hosts survives if a card is killed, is restarted, or is
+//! taken over by another process. Needs root.
 
 #![allow(clippy::unwrap_used)] // a test may fail loudly
 
@@ -11,10 +11,10 @@ use crate::support::hosts::Hosts;
 use crate::support::machine::*;
 use crate::support::transfer::Transfer;
 
-/// Longest silence of a transfer: 1.5 s on an idle machine, and longer on a machine that starts a
-/// card slowly.
+/// Longest permitted silence of a transfer. It is 1.5 s on an idle machine, and longer on a machine
+/// that starts a card slowly.
 const SILENCE_MAX: Duration = Duration::from_secs(15);
-/// Bytes that show that a transfer continues.
+/// Number of bytes whose arrival shows that a transfer continues.
 const SOME: u64 = 1 << 20;
 
 #[test]

@@ -1,6 +1,6 @@
-//! Local users of a machine that runs an overlay, a card and both halves of the NFS proxy: an
-//! ordinary user, and the user `srd` that the package creates. None of their attempts succeeds.
-//! Needs root.
+//! Attacks by local users of a machine that runs an overlay, a card and both halves of the NFS
+//! proxy. The users are an ordinary user, and the user `srd` that the package creates. No attack
+//! succeeds. Needs root.
 
 #![allow(clippy::unwrap_used)] // a test may fail loudly
 
@@ -16,20 +16,20 @@ use std::time::{Duration, Instant};
 use crate::support::machine::{PATIENCE, Running, SRD, ready_with_nsenter};
 use crate::support::pair::{Pair, Settings};
 
-/// An ordinary user, and the user of the service.
+/// Names and ids of an ordinary user, and of the user of the service.
 const USERS: [(&str, u32); 2] = [("alice", 47_001), ("srd", 47_002)];
-/// The card's socket at the product's path, because the rights of the directories above it count,
-/// too.
+/// Path of the card's socket. It is the path of the product, because the permissions of the
+/// directories above it matter as well.
 const CARD: &str = "/run/srd-card/card.sock";
 /// Programs that the scripts need, and packages that contain them.
 const PROGRAMS: [(&str, &str); 3] =
     [("python3", "python3"), ("openssl", "openssl"), ("setpriv", "util-linux")];
 
-/// A script in the machine's network, which exits with 0 if it has succeeded.
+/// An attack: a script that runs in the machine's network, and exits with 0 if it has succeeded.
 struct Attempt {
     name: &'static str,
-    /// Whether root succeeds with the same script, which shows that the script is right. A script
-    /// that would break the machine is not run by root.
+    /// Whether root runs the script, too, and must succeed, which shows that the script is right.
+    /// Root does not run scripts that would break the machine.
     root_may: bool,
     script: &'static str,
 }
@@ -38,7 +38,7 @@ const fn attempt(name: &'static str, root_may: bool, script: &'static str) -> At
     Attempt { name, root_may, script }
 }
 
-/// The first bytes of an RPC call without arguments (RFC 5531), as one record.
+/// Python code that defines an RPC call without arguments (RFC 5531), as one record.
 const CALL: &str = "
 import socket, struct, sys, os, ssl
 call = struct.pack('>IIIIIIIIII', 7, 0, 2, 100003, 4, 0, 0, 0, 0, 0)
@@ -49,7 +49,7 @@ def answer(s):
     sys.exit(0 if s.recv(4) else 1)
 ";
 
-/// A client like the kernel's: from a port that only root may bind.
+/// Makes an NFS call like the kernel's NFS client: from a port that only root may bind.
 const NFS_BY_CLIENT: &str = "python3 -c \"$CALL
 s = socket.socket()
 s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -58,7 +58,7 @@ s.connect(('127.0.0.1', 225))
 answer(s)\"";
 
 const ATTEMPTS: [Attempt; 34] = [
-    // The card's control socket.
+    // Attacks on the card's control socket.
     attempt("the card's status", true, "$SRD card status --socket $CARD"),
     attempt("another cloud for the card", true, "$SRD card apply $CLOUD --socket $CARD"),
     attempt("a program in an instance", true, "$SRD run --socket $CARD -- true"),
@@ -76,11 +76,11 @@ socket.socket(socket.AF_UNIX).connect(os.environ['CARD'])\"",
     attempt("the card's locks replaced", false, "mv $(dirname $CARD)/locks $(dirname $CARD)/l"),
     attempt("the card's directory replaced", false, "mv $(dirname $CARD) $(dirname $CARD).gone"),
     attempt("the card's directory for everybody", false, "chmod 0777 $(dirname $CARD)"),
-    // Instances.
+    // Attacks on instances.
     attempt("a network of an instance", true, "nsenter --net=/run/netns/srd-i-web true"),
     attempt("`ip netns exec`", true, "ip netns exec srd-i-web true"),
     attempt("an instance's name taken away", false, "ip netns del srd-i-web"),
-    // The overlay.
+    // Attacks on the overlay.
     attempt("a reload of the overlay", true, "$SRD reload --socket $UP"),
     attempt(
         "packets of the overlay",
@@ -91,15 +91,16 @@ socket.socket(socket.AF_UNIX).connect(os.environ['CARD'])\"",
     attempt("another reader of the interface", false, "ip tuntap add dev $OVERLAY mode tun"),
     attempt("the overlay's private key", true, "cat $KEY"),
     attempt("the private key of the NFS server's half", true, "cat $SERVER_KEY"),
-    // Processes.
+    // Attacks on processes.
     attempt("the card's memory", true, "head -c 1 /proc/$CARD_PID/environ >/dev/null"),
     attempt("a descriptor of the card's", true, "ls -l /proc/$CARD_PID/fd/ | grep -q socket"),
     attempt("a signal to the card", true, "kill -0 $CARD_PID"),
-    // The helper belongs to root: root without CAP_SYS_RESOURCE may not do this for another user.
+    // The target is the helper process, because it belongs to root. For a process of another user,
+    // root would also need CAP_SYS_RESOURCE.
     attempt("core files of the card", true, "prlimit --pid $HELPER_PID --core=1:1"),
     attempt("a signal to the NFS client's half", true, "kill -0 $NFS_PID"),
     attempt("a descriptor of the overlay's", true, "ls -l /proc/$NETWORK_PID/fd/ | grep -q socket"),
-    // Ports.
+    // Attacks on ports.
     attempt(
         "the port of the NFS client's half",
         false,
@@ -125,7 +126,7 @@ s.bind(('198.18.0.1', 960))\"",
 import socket
 s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); s.bind(('198.18.0.1', 1000))\"",
     ),
-    // NFS.
+    // Attacks on NFS.
     attempt("NFS by the client's half", true, NFS_BY_CLIENT),
     attempt(
         "NFS by the server's half, with the certificate of the machine",
@@ -138,7 +139,7 @@ except OSError: pass
 answer(tls.wrap_socket(socket.create_connection(('127.0.0.1', 20050))))\"",
     ),
     attempt("NFS mounted", false, "$HELPER 127.0.0.1:/ /tmp -o plain,trustnetwork"),
-    // The page of the card.
+    // Attacks on the card's page of metrics.
     attempt(
         "the page under a name of another's",
         false,
@@ -151,7 +152,7 @@ sys.exit(c.getresponse().status != 200)\"",
     attempt("another address at the overlay", false, "ip addr add 10.77.0.99/24 dev $OVERLAY"),
 ];
 
-/// The machine, and everything that runs there.
+/// The machine of the test, and all programs that run on it.
 struct Site {
     pair: Pair,
     directory: tempfile::TempDir,
@@ -182,7 +183,7 @@ impl Site {
         pid
     }
 
-    /// Waits until a condition holds, unless a program that runs here has ended.
+    /// Waits until a condition holds; fails if a program of the machine has ended.
     #[track_caller]
     fn wait(&mut self, what: &str, is_so: impl Fn(&Self) -> bool) {
         let began = Instant::now();
@@ -198,12 +199,12 @@ impl Site {
         names.map(|name| fs::read_to_string(self.path(name)).unwrap_or_default()).concat()
     }
 
-    /// Returns the process of an overlay that has its sockets.
+    /// Returns the process id of the overlay's network process, which is the daemon's child.
     fn network(&self) -> u32 {
         child_of(self.pair.daemons[0].as_ref().unwrap().id())
     }
 
-    /// Runs the script of an attempt as a user.
+    /// Runs the script of an attack as a user; `None` is root.
     fn attempt(&self, script: &str, user: Option<u32>) -> Output {
         let mut command = self.command("setpriv");
         if let Some(user) = user {
@@ -230,7 +231,7 @@ impl Site {
         command.output().unwrap()
     }
 
-    /// Whether everything that runs here still serves.
+    /// Whether all programs of the machine still serve.
     fn is_well(&self) -> bool {
         let srd = |words: &[&str]| self.command(SRD).args(words).output().unwrap();
         let up = self.pair.path("0.sock".to_owned());
@@ -245,8 +246,8 @@ fn child_of(pid: u32) -> u32 {
     text.split_whitespace().next().unwrap().parse().unwrap()
 }
 
-/// Stand-in of an NFS server, which answers each call. Like an export without `insecure`, it serves
-/// only clients at ports below 1024.
+/// Runs a replacement of an NFS server, which answers each call. Like an export without `insecure`,
+/// it serves only clients with source ports below 1024.
 fn nfs_server(pair: &Pair) {
     let listener = pair.within(0, || TcpListener::bind("127.0.0.1:2049").unwrap());
     thread::spawn(move || {
@@ -267,7 +268,7 @@ fn nfs_server(pair: &Pair) {
     });
 }
 
-/// Two issuers, a server's certificate and a client's.
+/// Script that creates two certificate issuers, a server's certificate and a client's.
 const CERTIFICATES: &str = "
 set -e
 umask 077
@@ -307,7 +308,8 @@ fn site() -> Site {
         pair.start(end);
     }
     pair.wait_for_express();
-    // The files must be protected by their own modes, not by the directory of a test.
+    // The files must be protected by their own modes, so the directories of the test are open to
+    // all users.
     for of in [directory.path(), pair.path(String::new()).as_path()] {
         fs::set_permissions(of, fs::Permissions::from_mode(0o755)).unwrap();
     }
@@ -343,7 +345,8 @@ fn site() -> Site {
     site
 }
 
-/// Whether the test can run: it writes the names of the users into files of its own.
+/// Whether the test can run: the programs of the scripts must be installed, and this machine must
+/// not run a card of its own.
 fn ready() -> bool {
     let has = |program: &str| {
         let found = Command::new("sh").args(["-c", &format!("command -v {program}")]).output();
@@ -383,7 +386,7 @@ fn local_users_gain_nothing_by_thirty_four_attempts() {
     assert!(site.is_well(), "{}", site.logs());
 }
 
-/// A socket that a local user has created, in a directory of that user.
+/// Python code with which a local user creates a socket in a directory of that user.
 const IMPOSTOR: &str = "python3 -c \"
 import socket, os
 fake = os.environ['FAKE']

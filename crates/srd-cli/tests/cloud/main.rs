@@ -1,4 +1,4 @@
-//! Instances behind the card, on one machine and between two.
+//! Tests of instances behind the card, on one machine and on two.
 
 #![allow(clippy::unwrap_used)] // a test may fail loudly
 

@@ -1,5 +1,5 @@
-//! Privileges of the processes of a card, and the operation of a card while its helper is stopped.
-//! Needs root.
+//! Privileges of the processes of a card, and the operation of a card while its helper process is
+//! stopped. Needs root.
 
 #![allow(clippy::unwrap_used)] // a test may fail loudly
 
@@ -13,11 +13,12 @@ use crate::support::pair::must;
 use rustix::process::{Pid, Signal, kill_process};
 
 const NOTHING: &str = "0000000000000000";
-/// `CAP_DAC_OVERRIDE`, `CAP_KILL`, `CAP_NET_ADMIN`, `CAP_SYS_PTRACE` and `CAP_SYS_ADMIN` in the
-/// form of /proc.
+/// Privileges of the helper process, in the form of /proc: `CAP_DAC_OVERRIDE`, `CAP_KILL`,
+/// `CAP_NET_ADMIN`, `CAP_SYS_PTRACE` and `CAP_SYS_ADMIN`.
 const OF_HELPER: &str = "0000000000281022";
 
-/// Returns the statuses of all threads of a process. A thread may end meanwhile.
+/// Returns the texts of /proc/PID/task/*/status for all threads of a process. Threads that have
+/// just ended are left out.
 fn threads(pid: u32) -> Vec<String> {
     let all = fs::read_dir(format!("/proc/{pid}/task")).unwrap().flatten();
     let all = all.filter_map(|thread| fs::read_to_string(thread.path().join("status")).ok());
@@ -29,7 +30,7 @@ fn value<'a>(status: &'a str, key: &str) -> &'a str {
     line.unwrap_or_else(|| panic!("{key}")).trim()
 }
 
-/// Checks each thread of a process that reads packets of guests.
+/// Checks that no thread of a process that reads packets of guests has a privilege.
 #[track_caller]
 fn has_no_privilege(pid: u32) {
     let all = threads(pid);
@@ -51,13 +52,13 @@ fn children(pid: u32) -> Vec<u32> {
     text.split_whitespace().map(|pid| pid.parse().unwrap()).collect()
 }
 
-/// Returns descriptors of a helper that are not its own.
+/// Returns the targets of those descriptors of a helper process that it has no reason to hold.
 fn others_of(helper: u32) -> Vec<String> {
     let is_own = |number: &str, target: &str| {
         ["0", "1", "2"].contains(&number)
             || target.starts_with("socket:")
             || target.starts_with("/run/srd-card/locks/")
-            // Its namespaces, which it compares with those of the same names.
+            // The helper holds its namespaces, which it compares with those of the same names.
             || target.starts_with("/run/netns/")
     };
     let entries = fs::read_dir(format!("/proc/{helper}/fd")).unwrap().flatten();
@@ -69,7 +70,7 @@ fn others_of(helper: u32) -> Vec<String> {
     others.map(|(number, target)| format!("{number}: {target}")).collect()
 }
 
-/// Returns the only child of a card.
+/// Returns the process id of the only child of a card, which is its helper.
 #[track_caller]
 pub(super) fn helper_of(card: u32) -> u32 {
     let all = children(card);
@@ -109,13 +110,14 @@ fn the_process_that_reads_packets_has_no_privilege_in_any_thread() {
         }
         assert_eq!(value(&status, "NoNewPrivs"), "1");
     }
-    // The helper inherits neither descriptors nor the environment. A program that it runs has
-    // pipes.
+    // The helper inherits neither descriptors nor the environment of the card. While it runs a
+    // program, it also has pipes.
     wait_until("the helper has descriptors of its own alone", || others_of(helper).is_empty());
     let environment = fs::read_to_string(format!("/proc/{helper}/environ")).unwrap();
     assert!(!environment.contains("STATE_DIRECTORY"), "{environment}");
 
-    // A card that has taken over, and one that starts after a kill.
+    // A card that has taken over another, and a card that starts after a kill, have no privileges
+    // either.
     let mut next = machine.take_over(&mut card, &words);
     assert!(passes(&mut client, &mut server));
     has_no_privilege(next.0.id());
@@ -148,7 +150,7 @@ fn cards_of_several_hosts_have_none_and_keep_keys_and_epochs() {
     let mut next = hosts.take_over(0, &mut card);
     assert!(passes(&mut client, &mut server) && passes(&mut server, &mut client));
     has_no_privilege(next.0.id());
-    // The helper reads the files again that only root can read.
+    // The helper process reads the files again that only root can read.
     tell(next.0.id(), Signal::HUP);
     let log = || fs::read_to_string(hosts.machines[0].path("next.log")).unwrap();
     wait_until("a line of the log", || log().contains("is in force"));
@@ -157,7 +159,7 @@ fn cards_of_several_hosts_have_none_and_keep_keys_and_epochs() {
     assert_eq!((next.end(Signal::TERM), other.end(Signal::TERM)), (0, 0));
 }
 
-/// `srd run` stays root for its program. The card that it holds is a process of its own.
+/// `srd run` stays root for its program. The card that it starts is a separate process.
 #[test]
 fn the_card_of_a_run_has_none_either() {
     if !ready_with_nsenter() {
@@ -181,7 +183,7 @@ fn the_card_of_a_run_has_none_either() {
     assert_eq!(machine.instances_left(), Vec::<String>::new());
 }
 
-/// Returns further instances beside those of the example.
+/// Returns the text of `count` further instances, to be added to the example cloud.
 fn more(machine: &Machine, count: u8) -> String {
     let one = |n: u8| {
         let instance = format!("{}n{n}", machine.prefix);
@@ -208,7 +210,7 @@ fn packets_pass_while_the_helper_stands_still() {
     let (mut server, _) = https.accept().unwrap();
     let helper = helper_of(card.0.id());
     tell(helper, Signal::STOP);
-    // Instances, routes, resolvers: everything that the helper does.
+    // The change to the cloud needs everything that the helper does: instances, routes, resolvers.
     let mut apply = machine.command(&["card", "apply", &many]);
     let mut apply = Running(apply.stdin(Stdio::null()).spawn().unwrap());
     thread::sleep(SILENCE);
@@ -234,7 +236,7 @@ fn packets_pass_while_the_helper_stands_still() {
     assert_eq!(machine.instances_left(), Vec::<String>::new());
 }
 
-/// An address that this machine routes elsewhere: the whole change is undone.
+/// If one address of a change is routed elsewhere by the machine, the whole change is undone.
 #[test]
 fn addresses_are_routed_all_or_none() {
     if !ready_with_nsenter() {
@@ -257,7 +259,8 @@ fn addresses_are_routed_all_or_none() {
     assert_eq!(machine.instances_left(), Vec::<String>::new());
 }
 
-/// The next card removes the namespaces and devices of a card whose helper was killed.
+/// If the helper of a card was killed, the next card removes the namespaces and devices of that
+/// card.
 #[test]
 fn a_card_goes_on_without_its_helper_and_says_what_it_cannot() {
     if !ready_with_nsenter() {

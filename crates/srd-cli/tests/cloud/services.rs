@@ -1,4 +1,5 @@
-//! Names, instance metadata and time, as programs of an instance request them. Needs root and curl.
+//! Services for instances: DNS names, instance metadata and time, as programs of an instance
+//! request them. Needs root and curl.
 
 #![allow(clippy::unwrap_used)] // a test may fail loudly
 
@@ -12,7 +13,8 @@ use std::time::{Duration, Instant};
 
 use crate::support::machine::*;
 
-/// Two clouds with the same addresses.
+/// File of two clouds whose instances have the same address. `@` stands for the prefix of the
+/// instances' names.
 const CLOUDS: &str = r#"
 [vpc.one]
 cidr = ["10.0.0.0/16"]
@@ -67,7 +69,7 @@ fn ready_with_curl() -> bool {
     all && ready_with_nsenter()
 }
 
-/// Returns the status and the body.
+/// Runs curl in an instance. Returns the HTTP status and the body.
 fn curl(instance: &str, words: &[&str]) -> (String, String) {
     let mut command = Command::new("ip");
     command.args(["netns", "exec", instance, "curl", "-s", "--noproxy", "*", "--max-time", "60"]);
@@ -92,8 +94,8 @@ fn metadata(instance: &str, token: &str, path: &str) -> (String, String) {
     curl(instance, &["-H", &header, &format!("{METADATA}/meta-data/{path}")])
 }
 
-/// Groups and lists that allow nothing do not block an instance's metadata. Instances with the same
-/// address have their own metadata.
+/// Security groups and network ACLs that allow nothing do not block an instance's access to its
+/// metadata. Two instances with the same address get their own metadata.
 #[test]
 fn each_instance_has_its_own_metadata_and_needs_a_token() {
     if !ready_with_curl() {
@@ -116,19 +118,20 @@ fn each_instance_has_its_own_metadata_and_needs_a_token() {
         metadata(&a, &of_a, &format!("network/interfaces/macs/{macs}subnet-ipv4-cidr-block"));
     assert_eq!(of_mac, said("10.0.1.0/24"));
 
-    // More connections than the stack has at a time, one after the other and together.
+    // There are more connections than the card's stack can have at a time, first one after the
+    // other and then together.
     thread::scope(|scope| {
         for _ in 0..20 {
             scope.spawn(|| assert_eq!(metadata(&a, &of_a, "mac").0, "200"));
         }
     });
-    // A silent connection does not block others.
+    // Connections that send nothing do not block others.
     let _silent: Vec<_> = (0..4).map(|_| connect(&a, [169, 254, 169, 254], 80).unwrap()).collect();
     assert_eq!(metadata(&a, &of_a, "mac").0, "200");
     assert!(connect_in_vain(&a, [169, 254, 169, 254], 81).is_err());
 }
 
-/// Returns a query for the address of a name.
+/// Returns a DNS query for the IPv4 address of a name.
 fn question(name: &str) -> Vec<u8> {
     let mut bytes = vec![0, 7, 1, 0, 0, 1, 0, 0, 0, 0, 0, 0];
     for label in name.split('.') {
@@ -139,12 +142,13 @@ fn question(name: &str) -> Vec<u8> {
     bytes
 }
 
-/// Returns the answer to a datagram, however long it takes.
+/// Sends a datagram to a service and returns the answer; waits for it for up to [`PATIENCE`].
 fn ask(instance: &str, server: ([u8; 4], u16), bytes: &[u8]) -> Option<Vec<u8>> {
     ask_for(PATIENCE, instance, server, bytes)
 }
 
-/// Sends a datagram for which no answer is expected.
+/// Sends a datagram for which no answer is expected, and waits for a short time. Returns the
+/// answer, if one arrives.
 fn ask_in_vain(instance: &str, server: ([u8; 4], u16), bytes: &[u8]) -> Option<Vec<u8>> {
     ask_for(SILENCE, instance, server, bytes)
 }
@@ -190,7 +194,8 @@ fn names_and_time_are_there_at_each_of_their_addresses() {
     assert_eq!(ask_in_vain(&a, ([169, 254, 169, 253], 53), &[1, 2, 3]), None);
 }
 
-/// More than 1,024 packets a second exceed the limit, and the instance continues after them.
+/// An instance that sends more than 1,024 packets per second to services exceeds the limit, and is
+/// served again afterwards.
 #[test]
 fn a_flood_of_questions_meets_its_limit() {
     if !ready_with_nsenter() {
@@ -217,14 +222,14 @@ fn a_flood_of_questions_meets_its_limit() {
         wait_until("too many packets", || exceeded() > 0);
     });
     assert_eq!(machine.counter("a", "pps_allowance_exceeded"), 0);
-    // A query at the end of a second with too many packets is lost.
+    // If a second has had too many packets, a query at its end is lost, so queries are repeated.
     wait_until("an answer after the flood", || {
         ask_in_vain(&a, ([169, 254, 169, 253], 53), &bytes).is_some()
     });
 }
 
-/// Regression: at the resolver's address, instance metadata was reachable in spite of a firewall
-/// rule on the metadata address; and names were resolved in a cloud without DNS support.
+/// Regression: instance metadata was also reachable at the resolver's address, in spite of a
+/// firewall rule for the metadata address. And names were resolved in a cloud without DNS support.
 #[test]
 fn regression_each_service_is_at_its_own_addresses_only() {
     if !ready_with_nsenter() {
@@ -247,7 +252,7 @@ fn regression_each_service_is_at_its_own_addresses_only() {
     for other in [link_local(254), link_local(123)] {
         assert_eq!(ask_in_vain(&a, (other, 53), &name), None, "{other:?}");
     }
-    // The same checks without DNS support.
+    // The same checks in a cloud without DNS support.
     let without = CLOUDS.replace("[vpc.one]", "[vpc.one]\ndns_support = false");
     let path = machine.path("without.toml");
     fs::write(&path, without.replace('@', &machine.prefix)).unwrap();
@@ -260,7 +265,7 @@ fn regression_each_service_is_at_its_own_addresses_only() {
     assert!(connect(&a, link_local(254), 80).is_ok());
 }
 
-/// Regression: slow connections blocked all others, and the 33rd at a time was refused.
+/// Regression: slow connections blocked all others, and the 33rd connection at a time was refused.
 #[test]
 fn regression_connections_wait_for_a_place_and_slow_ones_give_theirs_up() {
     if !ready_with_curl() {
@@ -276,7 +281,7 @@ fn regression_connections_wait_for_a_place_and_slow_ones_give_theirs_up() {
         thread::sleep(Duration::from_millis(150));
         assert_eq!(curl(&a, &[METADATA]).0, "401");
     }
-    // The kernel retries after a second.
+    // If a connection is not accepted at first, the kernel tries again after a second.
     let began = Instant::now();
     let burst = within(&a, || {
         let open = || std::net::TcpStream::connect("169.254.169.254:80");
@@ -286,7 +291,7 @@ fn regression_connections_wait_for_a_place_and_slow_ones_give_theirs_up() {
     assert!(began.elapsed() < PATIENCE);
 }
 
-/// Programs of an instance use the cloud's resolver, if there is one.
+/// Programs of an instance use the resolver of the instance's cloud, if the cloud has one.
 #[test]
 fn a_namespace_has_the_resolver_of_its_cloud() {
     if !ready_with_nsenter() {
@@ -309,20 +314,20 @@ fn a_namespace_has_the_resolver_of_its_cloud() {
     fs::write(&path, without.replace('@', &machine.prefix)).unwrap();
     let applied = machine.srd(&["card", "apply", path.to_str().unwrap()]);
     assert!(applied.status.success(), "{applied:#?}");
-    // The rules are in force; the helper removes the file meanwhile.
+    // The rules are in force at once. The helper process removes the file a moment later.
     wait_until("the resolver of a cloud without one goes", || !file.exists());
     let of_b = file.parent().unwrap().with_file_name(machine.instance("b"));
     assert!(of_b.join("resolv.conf").exists());
-    // All files are removed, also after a kill.
+    // All files are removed, even after a kill.
     card.end(rustix::process::Signal::KILL);
     wait_until("the files of namespaces go", || !of_b.exists());
 }
 
-/// Starts a card whose machine has this `resolv.conf`.
+/// Starts a card on a machine whose /etc/resolv.conf is `file`.
 fn up_with_resolver(machine: &Machine, file: &std::path::Path) -> Running {
     let clouds = machine.path("clouds.toml");
     fs::write(&clouds, CLOUDS.replace('@', &machine.prefix)).unwrap();
-    // The files of namespaces are shared with the machine, the resolver is not.
+    // The directory of namespaces is shared with the machine, but /etc/resolv.conf is not.
     let script = "mount --make-private / && mount --bind \"$0\" /etc/resolv.conf && exec \"$@\"";
     let mut command = Command::new("unshare");
     command.args(["--mount", "--propagation", "unchanged", "sh", "-c", script]).arg(file);
@@ -331,8 +336,8 @@ fn up_with_resolver(machine: &Machine, file: &std::path::Path) -> Running {
     machine.up_by(command)
 }
 
-/// Returns the answer of a resolver with this number of records after the query. If it does not
-/// fit, it is empty and truncated.
+/// Returns a DNS answer to `query` with `records` records. If it is longer than `most` bytes, it
+/// has no records and is marked as truncated.
 fn answer_to(query: &[u8], records: usize, most: usize) -> Vec<u8> {
     let length = 17 + query[12..].iter().position(|byte| *byte == 0).unwrap();
     let mut answer = query[..length].to_vec();
@@ -347,8 +352,8 @@ fn answer_to(query: &[u8], records: usize, most: usize) -> Vec<u8> {
     [answer, record.repeat(records)].concat()
 }
 
-/// Only plain queries leave, their answers arrive at any length, and a resolver that starts later
-/// than the card is used.
+/// Only plain queries are forwarded to the machine's resolver, and answers of any length arrive. A
+/// resolver that starts later than the card is also used.
 #[test]
 fn regression_names_of_the_outside() {
     if !ready_with_nsenter() {
@@ -377,7 +382,7 @@ fn regression_names_of_the_outside() {
                 let Ok((length, from)) = server.recv_from(&mut bytes) else { continue };
                 let query = &bytes[..length];
                 heard.lock().unwrap().push(query[2..].to_vec());
-                // The letters of a query have random case.
+                // The letters of a forwarded query have random case.
                 let is_big = query.windows(3).any(|part| part.eq_ignore_ascii_case(b"big"));
                 let records = if is_big { 90 } else { 1 };
                 server.send_to(&answer_to(query, records, 512), from).unwrap();
@@ -401,7 +406,7 @@ fn regression_names_of_the_outside() {
             stream.write_all(&[&length[..], &answer].concat()).unwrap();
         });
         fs::write(&file, "nameserver 127.0.0.1\n").unwrap();
-        // The card reads the file once a second.
+        // The card reads /etc/resolv.conf once per second.
         let mut answer = Vec::new();
         wait_until("a question to the new resolver", || {
             answer = ask(&a, resolver, &question("www.example.com")).unwrap();

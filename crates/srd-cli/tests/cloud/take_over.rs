@@ -1,5 +1,5 @@
-//! `srd card up --take-over`: another process continues a card, and the connections of its guests
-//! survive. Needs root.
+//! `srd card up --take-over`: another process takes over a running card, and the connections of its
+//! guests survive. Needs root.
 
 #![allow(clippy::unwrap_used)] // a test may fail loudly
 
@@ -58,8 +58,7 @@ fn connections_counters_and_the_duty_to_give_back_go_to_the_next_process() {
     assert!(now.iter().zip(sent).all(|(now, before)| *now > before), "{now:?} {sent:?}");
     assert!(machine.json(&["card", "status"])["uptime_s"].as_f64().unwrap() > uptime);
 
-    // One more take-over. When the last process ends, it removes everything in the list of the
-    // first one.
+    // A third process takes over. When it ends, it also removes what the first process created.
     let mut last = machine.take_over(&mut next, &[&file, "--internet"]);
     assert!(passes(&mut inner, &mut inner_end));
     assert_eq!(last.end(Signal::TERM), 0);
@@ -67,8 +66,8 @@ fn connections_counters_and_the_duty_to_give_back_go_to_the_next_process() {
     assert_eq!(machine.instances_left(), Vec::<String>::new());
 }
 
-/// A process that requests the take-over and then ends, is silent, or uses another version: the
-/// card continues.
+/// A process requests the take-over and then ends, sends nothing, or uses another version. The card
+/// continues as before.
 #[test]
 fn a_card_whose_successor_fails_goes_on_as_before() {
     if !ready_with_nsenter() {
@@ -92,19 +91,19 @@ fn a_card_whose_successor_fails_goes_on_as_before() {
         BufReader::new(stream)
     };
     let line = |stream: &mut BufReader<UnixStream>| {
-        // Each message with descriptors is an empty line.
+        // A message with file descriptors is sent with an empty line, which is skipped.
         let lines = stream.lines().map(Result::unwrap);
         { lines }.find(|line| !line.is_empty()).unwrap()
     };
     let said = line(&mut ask(999));
     assert!(said.contains("form 999: end the card that runs first"), "{said}");
-    // This process gets the state, and ends.
+    // The new process gets the state of the card, and ends.
     let mut dies = ask(5);
     let said = line(&mut dies);
     assert!(said.contains("\"answer\":\"state\""), "{said}");
     drop(dies);
     assert!(passes(&mut inner, &mut inner_end));
-    // This process gets the state, and stays silent.
+    // The new process gets the state of the card, and then sends nothing.
     let mut silent = ask(5);
     assert!(line(&mut silent).contains("\"answer\":\"state\""));
     inner.write_all(b"late").unwrap();
@@ -113,7 +112,7 @@ fn a_card_whose_successor_fails_goes_on_as_before() {
     inner_end.read_exact(&mut late).unwrap();
     assert!(line(&mut silent).contains("the other card says nothing"));
 
-    // A change that is impossible while a card runs is refused, and has no effect.
+    // A change that a take-over cannot make is refused, and has no effect.
     let refused = |words: &[&str]| {
         let output = machine.srd(&[&["card", "up", "--take-over"], words].concat());
         assert!(!output.status.success());
@@ -142,8 +141,8 @@ fn a_card_whose_successor_fails_goes_on_as_before() {
     assert!(said.contains("no card runs at"), "{said}");
 }
 
-/// The next process has another file: one guest is removed, one is added, and one stays. The
-/// process is killed, and everything in the list that the first process began is removed.
+/// The next process has another file: one guest is removed, one is added, and one stays. When this
+/// process is killed, everything that it or the first process created is removed.
 #[test]
 fn the_next_process_brings_its_own_file_and_takes_on_the_duty_to_give_back() {
     if !ready_with_nsenter() {
@@ -192,7 +191,8 @@ fn the_next_process_brings_its_own_file_and_takes_on_the_duty_to_give_back() {
     }
 }
 
-/// A window of a flow log that both processes have counted is one window, and loses nothing.
+/// If two processes have counted packets of one window of a flow log, the records are those of one
+/// window, and no packet is missing.
 #[test]
 fn flow_logs_count_on_in_the_next_process() {
     if !ready_with_nsenter() {
@@ -227,7 +227,8 @@ fn flow_logs_count_on_in_the_next_process() {
     assert!(records.iter().all(|record| record[13] == "OK"), "{records:?}");
 }
 
-/// Another host of the cloud gets a new session, and no connection ends: sockets stay open.
+/// After a take-over of its card, a host gets a new session with the other host. No connection
+/// ends: sockets stay open.
 #[test]
 fn a_connection_to_an_instance_of_another_host_lives() {
     if !ready_with_nsenter() {
@@ -248,7 +249,8 @@ fn a_connection_to_an_instance_of_another_host_lives() {
     assert!(hosts.other(0)["sent_frames"].as_u64().unwrap() > sent, "counters go on");
     let mut next_other = hosts.take_over(1, &mut other);
     assert!(both());
-    // The transport to the hosts belongs to the process; its address must not change.
+    // The new process opens a transport of its own to the other hosts, at the address of the former
+    // one. So a take-over cannot change the address.
     hosts.edit(0, |text| text.replace(":7535\"\nprivate", ":7600\"\nprivate"));
     let words = ["card", "up", "--take-over", "-c", &hosts.config(0)];
     let refused = hosts.machines[0].srd(&words);
@@ -259,7 +261,7 @@ fn a_connection_to_an_instance_of_another_host_lives() {
     assert!(hosts.machines.iter().all(|machine| machine.instances_left().is_empty()));
 }
 
-/// Returns the packets that the IP layer of a namespace has received.
+/// Returns the number of packets that the IP layer of a namespace has received.
 fn received(namespace: &str) -> u64 {
     let text = must(&format!("netns exec {namespace} cat /proc/net/snmp"));
     let mut lines = text.lines().filter(|line| line.starts_with("Ip:"));
@@ -268,7 +270,7 @@ fn received(namespace: &str) -> u64 {
     values.split(' ').nth(at).unwrap().parse().unwrap()
 }
 
-/// After a hand-over the first process moves no packet any more. Such a packet would be in no
+/// After a take-over, the former process moves no packets. A packet that it moved would be in no
 /// counter, and a packet that waits for a limit would arrive twice.
 #[test]
 fn regression_each_packet_is_moved_and_counted_by_one_of_both() {
@@ -295,7 +297,7 @@ fn regression_each_packet_is_moved_and_counted_by_one_of_both() {
             sent
         });
         let ending = Ending(&ends);
-        // Before, between and after three hand-overs.
+        // Packets are sent before, between and after three take-overs.
         for hand_over in 0..4 {
             if hand_over > 0 {
                 card = machine.take_over(&mut card, &[&file]);

@@ -1,4 +1,5 @@
-//! Two tenants on two hosts: a flood of one must not affect the other. Needs root.
+//! Two tenants on two hosts: a flood of packets by one tenant must not affect the other. Needs
+//! root.
 
 #![allow(clippy::unwrap_used)] // a test may fail loudly
 
@@ -9,13 +10,13 @@ use std::time::{Duration, Instant};
 use crate::support::hosts::Hosts;
 use crate::support::machine::*;
 
-/// Number of queries of the quiet pair; `EVERY` is the time between two of them.
+/// Number of echo requests of the quiet tenant. [`EVERY`] is the time between two of them.
 const QUESTIONS: u32 = 300;
 const EVERY: Duration = Duration::from_millis(10);
-/// Number of packets of a flood.
+/// Number of packets of the flood.
 const FLOOD: u64 = 5000;
-/// Returns two clouds with the same addresses, each with an instance on either host, and these
-/// lines for all interfaces.
+/// Writes two clouds with the same addresses, each with an instance on both hosts. `lines` are
+/// added to all interfaces. Returns the file.
 fn cloud(machine: &Machine, name: &str, lines: &str) -> String {
     let mut text = String::new();
     for tenant in ["q", "f"] {
@@ -65,7 +66,8 @@ fn bind(instance: &str, host: u8) -> UdpSocket {
     socket
 }
 
-/// Requests echoes. Returns the number of lost ones, and the 99th percentile of their times.
+/// Sends echo requests of the quiet tenant. Returns the number of lost ones, and the 99th
+/// percentile of the round trips.
 fn lost(asks: &UdpSocket) -> (u32, Duration) {
     let began = Instant::now();
     let (mut times, mut buffer) = (Vec::new(), [0; 64]);
@@ -83,14 +85,15 @@ fn lost(asks: &UdpSocket) -> (u32, Duration) {
         let _ = asks.send_to(&now.to_le_bytes(), "10.0.1.12:7");
         receive(began + EVERY * n, QUESTIONS);
     }
-    // An echo that a busy machine delays is not lost.
+    // Late echoes are still counted, because an echo that a busy machine delays is not lost.
     receive(Instant::now() + PATIENCE / 4, QUESTIONS);
     times.sort();
     let p99 = times.get(times.len() * 99 / 100).copied().unwrap_or_default();
     (QUESTIONS - u32::try_from(times.len()).unwrap(), p99)
 }
 
-/// During a flood of one tenant, without and with SRD, all queries of the other are answered.
+/// During a flood of one tenant, without and with SRD, all echo requests of the other tenant are
+/// answered.
 #[test]
 fn regression_a_tenant_that_floods_another_host_does_not_take_anothers_packets() {
     if !ready_with_nsenter() {
@@ -140,9 +143,9 @@ fn regression_a_tenant_that_floods_another_host_does_not_take_anothers_packets()
                 let beside = lost(&asks);
                 flooded = hosts.counter(0, "f1", "tx_packets") - before;
                 println!("{way}: alone {alone:?}, beside {flooded} packets {beside:?}");
-                // A machine without a free processor loses some even without a flood, and with one
-                // up to 7 %. When tenants shared a queue, a flood caused the loss of a quarter to a
-                // third.
+                // A machine without a free processor loses some requests even without a flood, and
+                // up to 7 % during a flood. When tenants shared a queue, a flood caused the loss of
+                // a quarter to a third.
                 let most = alone.0 + QUESTIONS / 10;
                 assert!(beside.0 <= most, "{way}: lost {} of {QUESTIONS}, {alone:?}", beside.0);
             }

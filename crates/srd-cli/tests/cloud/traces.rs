@@ -1,4 +1,4 @@
-//! Packets followed through the card: `srd card trace` and `srd card capture`. Needs root.
+//! `srd card trace` and `srd card capture`, which follow packets through the card. Needs root.
 
 #![allow(clippy::unwrap_used)] // a test may fail loudly
 
@@ -14,10 +14,11 @@ use crate::support::pcapng::Capture;
 use rustix::process::Signal;
 use serde_json::Value;
 
-/// Maximum number of traces that a card has at a time.
+/// Maximum number of traces and captures that a card has at a time.
 const TRACES_MAX: usize = 8;
 
-/// Starts a command that follows packets, and waits until it does. Its output goes to a file.
+/// Starts a command that follows packets, and waits until it has begun. Its output goes to the file
+/// `said`.
 fn follow(machine: &Machine, said: &str, words: &[&str]) -> Running {
     let output = fs::File::create(machine.path(said)).unwrap();
     let mut command = machine.command(words);
@@ -34,7 +35,7 @@ fn follow(machine: &Machine, said: &str, words: &[&str]) -> Running {
     }
 }
 
-/// Returns the packets of a file with one JSON object for each line.
+/// Returns the packets that a command has written to a file, as one JSON object on each line.
 fn lines(machine: &Machine, name: &str) -> Vec<Value> {
     let file = fs::File::open(machine.path(name)).unwrap();
     let lines = BufReader::new(file).lines();
@@ -69,7 +70,7 @@ fn what_each_table_says_of_a_packet_is_told_where_it_is_asked() {
     assert!(passes(&mut client, &mut server));
     assert!(connect_in_vain(&app, WEB, 80).is_err(), "no rule allows port 80");
 
-    // The trace ends after the first packet, as its arguments require.
+    // The trace ends after its first packet, because of the option -n 1.
     assert_eq!(text.0.wait().unwrap().code(), Some(0));
     let said = fs::read_to_string(machine.path("text")).unwrap();
     for part in [
@@ -84,7 +85,7 @@ fn what_each_table_says_of_a_packet_is_told_where_it_is_asked() {
     }
     assert!(!said.contains(":443"), "the filter holds: {said}");
 
-    // Both end by SIGINT, as by Ctrl-C, with the packets until then.
+    // Two commands end by SIGINT, as by Ctrl-C, and have recorded all packets until then.
     assert_eq!((all.end(Signal::INT), written.end(Signal::INT)), (0, 0));
     let packets = lines(&machine, "packets");
     let first = |instance: &str, port: u64| {
@@ -97,8 +98,8 @@ fn what_each_table_says_of_a_packet_is_told_where_it_is_asked() {
         let text = |step: &Value, key: &str| step[key].as_str().unwrap().to_owned();
         steps.iter().map(|s| text(s, "at") + ": " + &text(s, "says")).collect::<Vec<_>>()
     };
-    // The sender's card looks up all tables except the receiver's groups, which the receiver's side
-    // looks up.
+    // The sender's side of the card evaluates all tables except the receiver's security groups,
+    // which the receiver's side evaluates.
     let sent = first("app", 443);
     let asked = steps(&sent);
     let tables = ["interface app", "security groups of interface app", "acl open", "route_table"];
@@ -113,14 +114,14 @@ fn what_each_table_says_of_a_packet_is_told_where_it_is_asked() {
     assert_eq!(asked.len(), 1, "{asked:#?}");
     assert!(asked[0].contains("allowed by \"tcp 443 from 0.0.0.0/0\""), "{asked:#?}");
     assert_eq!(got["end"]["gone"]["kind"], "guest");
-    // The recorded result of a flow is used without a new lookup.
+    // For later packets of a flow, the recorded decision is used, and the tables are not evaluated.
     let later = packets.iter().filter(|p| p["ports"][1] == 443 && p["judged"]["by_rules"] == false);
     let later: Vec<_> = later.collect();
     assert!(!later.is_empty() && later.iter().all(|packet| steps(packet).is_empty()));
     assert!(later.iter().any(|packet| packet["flow"]["state"] == "established"));
     assert_eq!(first("web", 80)["end"]["refused"]["cause"], "security groups in");
 
-    // Dropped packets are in the capture, with the reason.
+    // The capture contains the dropped packets, with the reason.
     let capture = Capture::read(&capture);
     assert!(!capture.packets.is_empty());
     for packet in &capture.packets {
@@ -138,7 +139,7 @@ fn a_limit_that_holds_packets_up_is_named_with_its_counter() {
     }
     let machine = Machine::new("tl");
     let file = machine.example("vpc.toml", |text| text);
-    // 12.5 Gb/s becomes 125 kb/s; a stock of credits lasts a second.
+    // The peak of 12.5 Gb/s becomes 125 kb/s. Full credits last for a second.
     let _card = machine.up(&[&file, "--scale", "1/100000", "--credits", "1"]);
     let (web, app) = (machine.instance("web"), machine.instance("app"));
     let name = format!("{}app", machine.prefix);
@@ -149,7 +150,7 @@ fn a_limit_that_holds_packets_up_is_named_with_its_counter() {
     let client = connect(&app, WEB, 443).unwrap();
     client.set_nonblocking(true).unwrap();
     let began = Instant::now();
-    // A packet is printed when it has left.
+    // A packet is printed only after it has left.
     while !fs::read_to_string(&jsonl).unwrap().contains("bw_out_allowance_exceeded") {
         let _ = std::io::Write::write(&mut (&client), &[0; 65536]);
         assert!(began.elapsed() < PATIENCE);
@@ -185,14 +186,14 @@ fn traces_are_few_and_end_with_those_that_ask() {
     refused(&["none", "-n", "1"], 2, "there is no instance `none` on this host");
     refused(&[&name, "or"], 2, "`or` is no condition of a filter");
     refused(&[&name, "port", "99999"], 2, "99999 is not a port");
-    // Without a packet, it ends at its time.
+    // Without packets, the trace ends after the time that the user gave.
     refused(&[&name, "--seconds", "100ms"], 0, "0 packets followed");
 
     let mut all: Vec<Running> = (0..TRACES_MAX)
         .map(|n| follow(&machine, &n.to_string(), &["card", "trace", &name]))
         .collect();
     refused(&[&name, "-n", "1"], 2, "8 traces and captures run already: end one of them");
-    // A killed command cannot report its end.
+    // A command that is killed cannot end its trace, so the card must notice its end.
     let kill = |child: &mut Child| child.kill().and_then(|()| child.wait()).unwrap();
     all.iter_mut().for_each(|running| {
         kill(&mut running.0);
@@ -204,7 +205,7 @@ fn traces_are_few_and_end_with_those_that_ask() {
     assert_eq!(card.end(Signal::TERM), 0);
 }
 
-/// A NAT gateway carries no fragments of ICMP. The trace of the instance that sends them ends with
+/// A NAT gateway passes no fragments of ICMP. A trace of the instance that sends them must end with
 /// the drop, its cause and a remedy, and not with the route to the internet.
 #[test]
 fn regression_a_trace_shows_what_a_nat_gateway_drops() {
@@ -216,7 +217,7 @@ fn regression_a_trace_shows_what_a_nat_gateway_drops() {
     let mut card = machine.up(&[&file, "--internet"]);
     let (app, name) = (machine.instance("app"), format!("{}app", machine.prefix));
     let mut text = follow(&machine, "text", &["card", "trace", &name, "icmp", "-n", "1"]);
-    // Larger than the instance's MTU of 9001, so the instance sends fragments.
+    // The packet is larger than the instance's MTU of 9001, so the instance sends it in fragments.
     let ping = ["netns", "exec", &app, "ping", "-c", "1", "-W", "1", "-s", "12000", "203.0.113.1"];
     let pinged = Command::new("ip").args(ping).output().unwrap();
     assert_eq!(pinged.status.code(), Some(1), "{pinged:?}");
@@ -229,8 +230,8 @@ fn regression_a_trace_shows_what_a_nat_gateway_drops() {
     assert_eq!(card.end(Signal::TERM), 0);
 }
 
-/// A packet for a host that does not answer has not been sent: the trace shows that it waits, and
-/// no longer once there is a session.
+/// A packet for a host that does not answer has not been sent. The trace shows that it waits; once
+/// there is a session with the host, the trace shows that packets are sent.
 #[test]
 fn regression_a_packet_that_waits_for_a_session_is_not_shown_as_sent() {
     if !ready_with_nsenter() {

@@ -1,4 +1,4 @@
-//! Local users cannot gain anything by placing themselves between root and its card. Needs root.
+//! Local users gain nothing by placing sockets or files between root and its card. Needs root.
 
 #![allow(clippy::unwrap_used)] // a test may fail loudly
 
@@ -21,7 +21,7 @@ use crate::support::pair::must;
 /// A user without rights.
 const NOBODY: u32 = 65_534;
 
-/// Runs `work` on a thread of another user.
+/// Runs `work` on a thread that has the rights of another user.
 fn by<T: Send + 'static>(user: u32, work: impl FnOnce() -> T + Send + 'static) -> JoinHandle<T> {
     thread::spawn(move || {
         let user = Uid::from_raw(user);
@@ -30,7 +30,8 @@ fn by<T: Send + 'static>(user: u32, work: impl FnOnce() -> T + Send + 'static) -
     })
 }
 
-/// Starts a thread of a user that listens as a card does, and gives this answer to each request.
+/// Starts a thread of `user` that listens at a socket as a card does, and sends `answer` to each
+/// request.
 fn listen_as(user: u32, path: &str, answer: &'static str) {
     let (ready, begun) = channel();
     let path = path.to_owned();
@@ -52,7 +53,8 @@ fn said(output: &Output) -> String {
     String::from_utf8(output.stderr.clone()).unwrap()
 }
 
-/// As systemd does with the directory of a unit, everything in it is given to the unit's user.
+/// The directory of the socket, and everything in it, belongs to another user, as systemd arranges
+/// for the user of a unit.
 #[test]
 fn regression_another_user_gets_no_answer_though_the_socket_is_its_own() {
     if !ready_with_nsenter() {
@@ -92,7 +94,7 @@ fn regression_a_card_keeps_nothing_where_another_user_may_change_it() {
         assert!(!output.status.success() && said(&output).contains(&named), "{output:#?}");
         assert!(!Path::new(&machine.socket()).exists());
     }
-    // Also the socket of an instance.
+    // The directory of an instance's vhost-user socket must not belong to another user either.
     let own = machine.path("own");
     fs::create_dir(&own).unwrap();
     fs::set_permissions(directory, Permissions::from_mode(0o700)).unwrap();
@@ -119,7 +121,7 @@ fn regression_root_believes_no_other_user_and_no_path_for_a_namespace() {
     let output = machine.srd(&["run", "--", "true"]);
     assert!(said(&output).contains("is no name of an instance's namespace"), "{output:#?}");
     assert_eq!(output.status.code(), Some(1));
-    // A socket of another user.
+    // In the second part, the socket belongs to another user.
     fs::remove_file(machine.socket()).unwrap();
     fs::set_permissions(machine.directory.path(), Permissions::from_mode(0o777)).unwrap();
     listen_as(NOBODY, &machine.socket(), answer);
@@ -132,7 +134,7 @@ fn regression_root_believes_no_other_user_and_no_path_for_a_namespace() {
     assert!(!output.status.success(), "{output:#?}");
 }
 
-/// Returns the account of this machine that is in the most groups.
+/// Returns the name and the group ids of that account of this machine that is in the most groups.
 fn account() -> (String, String) {
     let groups = |name: &str| {
         let output = Command::new("id").args(["-G", name]).output().unwrap();
@@ -163,7 +165,7 @@ fn a_program_has_the_user_and_the_groups_that_are_asked_for() {
     assert_eq!(machine.instances_left(), Vec::<String>::new());
 }
 
-/// Returns a command with the capabilities of the package's unit.
+/// Returns a command that runs `srd` with the capabilities of the package's unit.
 fn confined(machine: &Machine, words: &[&str]) -> Command {
     let packaging = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../packaging");
     let unit = fs::read_to_string(packaging.join("srd-card.service")).unwrap();
@@ -202,7 +204,8 @@ fn a_card_works_with_the_capabilities_of_its_unit() {
     assert!(machine.srd(&["card", "set", &ring, "--tx-ring", "512"]).status.success());
     let resolver = format!("/etc/netns/{web}/resolv.conf");
     assert!(fs::read_to_string(&resolver).unwrap().contains("nameserver"));
-    // A program of root with all capabilities, which a card without them must detect.
+    // A program of root with all capabilities runs in the instance's namespace. The next card lacks
+    // these capabilities, and must still detect the program.
     let mut command = Command::new("ip");
     let sleeper = Running(command.args(["netns", "exec", &web, "sleep", LONG_S]).spawn().unwrap());
     wait_until("a program in the namespace", || !must(&format!("netns pids {web}")).is_empty());
@@ -218,7 +221,8 @@ fn a_card_works_with_the_capabilities_of_its_unit() {
     assert_eq!(machine.instances_left(), Vec::<String>::new());
 }
 
-/// A front end of another user, whose directory only that user may enter.
+/// The front end of a guest belongs to another user, and listens in a directory that only this user
+/// may enter.
 #[test]
 fn a_card_with_the_capabilities_of_its_unit_connects_to_front_ends_of_other_users() {
     if !ready_with_nsenter() {
@@ -241,7 +245,8 @@ fn a_card_with_the_capabilities_of_its_unit_connects_to_front_ends_of_other_user
     assert_eq!(card.end(Signal::TERM), 0);
 }
 
-/// Whether a process of this command leaves a core file when it is aborted and may do so.
+/// Returns whether a process of this command leaves a core file when it is aborted, if the limits
+/// of the system permit core files.
 fn dumps(mut command: Command, is_up: impl FnOnce()) -> bool {
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     let mut running = Running(command.spawn().unwrap());
@@ -275,7 +280,8 @@ fn regression_a_card_that_dies_leaves_no_memory_behind() {
     assert!(!dumps(unlimited(&card), is_up));
 }
 
-/// A card of an earlier version, as regards the path of its socket.
+/// A card of an earlier version had its socket at another path. The next card must notice it there,
+/// and can take it over.
 #[test]
 fn a_card_of_an_earlier_version_is_gone_on_with_and_never_passed_over() {
     if !ready_with_nsenter() {

@@ -1,4 +1,4 @@
-//! Changes by other programs of a machine to the setup of a card. Needs root.
+//! Other programs of a machine change what a card has set up. Needs root.
 
 #![allow(clippy::unwrap_used)] // a test may fail loudly
 
@@ -12,7 +12,7 @@ use crate::support::pair::must;
 use rustix::net::{AddressFamily, SocketType, bind, connect as connect_socket, socket};
 use rustix::process::Signal;
 
-/// An address of the machine, as one of its network interfaces would have it.
+/// Address of the machine that stands for the address of one of its network interfaces.
 const PUBLIC: [u8; 4] = [192, 0, 2, 1];
 
 fn log(machine: &Machine) -> String {
@@ -26,7 +26,7 @@ fn nft(machine: &Machine, words: &[&str]) -> String {
     String::from_utf8(command.output().unwrap().stdout).unwrap()
 }
 
-/// Returns a connection of a program of the machine that has chosen its own address.
+/// Returns a connection that a program of the machine opens from the address `own`.
 fn connect_from(machine: &Machine, own: [u8; 4], to: [u8; 4], port: u16) -> TcpStream {
     within(&machine.namespace, || {
         let socket = socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
@@ -36,8 +36,8 @@ fn connect_from(machine: &Machine, own: [u8; 4], to: [u8; 4], port: u16) -> TcpS
     })
 }
 
-/// A reload of a firewall removes all packet rules of a machine. Regression: after that, the
-/// services of the machine were open to instances, and no report showed it.
+/// A reload of a firewall removes all packet filter rules of a machine. Regression: after it,
+/// services of the machine were open to instances, and nothing reported this.
 #[test]
 fn regression_a_flushed_ruleset_opens_no_service_of_this_machine() {
     if !ready_with_nsenter() {
@@ -70,21 +70,21 @@ fn regression_a_flushed_ruleset_opens_no_service_of_this_machine() {
     assert!(said.contains("another program has removed the card's packet rules"), "{said}");
     let shown = String::from_utf8(machine.srd(&["card", "status"]).stdout).unwrap();
     assert!(shown.contains("packet rules: put back 1 times"), "{shown}");
-    // A rule before ours that accepts everything.
+    // A rule that accepts everything is inserted before the card's rules.
     nft(&machine, &["insert", "rule", "ip", "srd_card", "in", "accept"]);
     wait_until("the rules again", || nft(&machine, &["list", "ruleset"]) == before);
 
-    // Without a helper that restores the rules, the services are closed.
+    // While no helper can restore the rules, the services must be closed.
     tell(helper_of(card.0.id()), Signal::STOP);
     nft(&machine, &["flush", "ruleset"]);
     is_closed("without rules and helper");
-    // A new address of the machine.
+    // The machine gets a new address.
     must(&format!("-n {} addr add 192.0.2.77/24 dev lo", machine.namespace));
     wait_until("the new address is closed", || {
         connect_in_vain(&web, [192, 0, 2, 77], 8080).is_err()
     });
     assert!(status()["drops"]["lost: to this machine itself"].as_u64() > Some(0));
-    // A program of the machine gets answers at the address that it has chosen.
+    // A program of the machine that has chosen its own source address gets answers.
     let server = listen(&web, 443);
     let mut out = connect_from(&machine, PUBLIC, WEB_PUBLIC, 443);
     let (mut arrived, _) = server.accept().unwrap();
@@ -103,7 +103,7 @@ fn warnings(machine: &Machine) -> Vec<String> {
     all.iter().map(|text| text.as_str().unwrap().to_owned()).collect()
 }
 
-/// Waits until the warnings of a card contain these words, and checks the text output, too.
+/// Waits until the status of a card contains a warning with `words`, both in JSON and in the text.
 #[track_caller]
 fn warns(machine: &Machine, words: &str) {
     wait_until(words, || warnings(machine).iter().any(|text| text.contains(words)));
@@ -111,7 +111,8 @@ fn warns(machine: &Machine, words: &str) {
     assert!(shown.contains("WARNING: ") && shown.contains(words), "{shown}");
 }
 
-/// Regression: `ip link set ens5 down; up` removed the default route and the IPv6 address for ever.
+/// Regression: after `ip link set ens5 down; up`, an instance lacked its default route and IPv6
+/// address for ever.
 #[test]
 fn regression_apply_gives_a_device_its_routes_and_addresses_again() {
     if !ready_with_nsenter() {
@@ -168,7 +169,7 @@ fn regression_apply_gives_a_device_its_routes_and_addresses_again() {
     assert!(machine.srd(&["card", "apply", &file]).status.success());
     wait_until("all is there again", || facts() == before);
     assert_eq!(warnings(&machine), Vec::<String>::new());
-    // A route that root of the instance has chosen stays, and so does a device that is down.
+    // A route that root of the instance has chosen stays, and a device that is down stays down.
     must(&format!("-n {a} route replace default via 10.0.1.1 dev ens5 metric 7"));
     must(&format!("-n {a} route del default dev ens5 metric 0"));
     must(&format!("-n {a} link set ens6 down"));
@@ -180,7 +181,8 @@ fn regression_apply_gives_a_device_its_routes_and_addresses_again() {
     assert_eq!(card.end(Signal::TERM), 0);
 }
 
-/// Regression: packets between instances and other machines stopped without a report of the reason.
+/// Regression: packets between instances and other machines stopped, and nothing reported the
+/// reason.
 #[test]
 fn regression_forwarding_that_is_switched_off_is_named_and_apply_switches_it_on() {
     if !ready_with_nsenter() {
@@ -209,7 +211,8 @@ fn regression_forwarding_that_is_switched_off_is_named_and_apply_switches_it_on(
     assert_eq!(card.end(Signal::TERM), 0);
     assert!(!forwards());
 
-    // A machine that was a router before: the setting belongs to its administrator.
+    // If the machine was a router before the card started, the setting belongs to its
+    // administrator, and the card leaves it unchanged.
     sysctl("1");
     let mut card = machine.up(&[&file, "--internet"]);
     sysctl("0");
@@ -223,7 +226,7 @@ fn regression_forwarding_that_is_switched_off_is_named_and_apply_switches_it_on(
     assert_eq!(card.end(Signal::TERM), 0);
 }
 
-/// Regression: the name of a namespace was removed for ever, without a report.
+/// Regression: the name of an instance's namespace was removed for ever, and nothing reported it.
 #[test]
 fn regression_the_namespace_of_an_instance_that_was_deleted_is_named_and_comes_back() {
     if !ready_with_nsenter() {
@@ -242,11 +245,11 @@ fn regression_the_namespace_of_an_instance_that_was_deleted_is_named_and_comes_b
     assert!(machine.srd(&["card", "apply", &file]).status.success());
     wait_until("the name", || fs::exists(format!("/run/netns/{web}")).unwrap());
     wait_until("no warning", || warnings(&machine).is_empty());
-    // The namespace is the same one.
+    // The namespace that has its name again is the same one as before.
     assert!(must(&format!("-n {web} addr show ens5")).contains("10.0.1.10"));
     assert!(passes(&mut client, &mut arrived));
     drop((client, arrived, server));
-    // Another namespace with its name is reported, and left alone.
+    // If another namespace has the name, this is reported, and that namespace is left unchanged.
     must(&format!("netns del {app}"));
     must(&format!("netns add {app}"));
     warns(&machine, &format!("the name {app} leads to another namespace"));

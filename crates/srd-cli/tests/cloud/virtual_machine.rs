@@ -1,6 +1,6 @@
-//! A virtual machine behind the card: a stock Linux kernel with its own virtio-net driver. It gets
-//! its address by DHCP, security groups apply to it, and its connections survive the process of the
-//! card. Needs root, QEMU and a kernel.
+//! A virtual machine behind the card: a stock Linux kernel with its own virtio-net driver. The
+//! machine gets its address by DHCP, and security groups apply to it. Its connections survive the
+//! end of the card's process. Needs root, QEMU and a kernel.
 
 #![allow(clippy::unwrap_used)] // a test may fail loudly
 
@@ -14,7 +14,7 @@ use crate::support::machine::*;
 use crate::support::qemu::{boot, kernel};
 use rustix::process::Signal;
 
-/// Maximum boot time of an emulated kernel.
+/// Maximum time until an emulated kernel has booted.
 const BOOT: Duration = Duration::from_secs(600);
 
 const INIT: &str = r#"#!/bin/busybox sh
@@ -42,14 +42,13 @@ const DHCP: &str = r#"#!/bin/busybox sh
 echo "lease of $ip by $serverid, route $router, names $dns" >/dev/console
 "#;
 
-/// Waits until the guest has printed a line that begins with this text, and returns the rest of the
-/// line.
+/// Waits until the guest has printed a line that begins with `begin`. Returns the rest of the line.
 fn said(machine: &Machine, begin: &str) -> String {
     let began = Instant::now();
     loop {
         let log = fs::read(machine.path("vm.log")).unwrap();
         let log = String::from_utf8_lossy(&log);
-        // The last line may be incomplete.
+        // The last line of the log may be incomplete, so only whole lines are searched.
         let whole = log.rfind('\n').map_or("", |end| &log[..end]);
         if let Some(rest) = whole.lines().find_map(|line| line.strip_prefix(begin)) {
             return rest.trim().to_owned();
@@ -59,7 +58,7 @@ fn said(machine: &Machine, begin: &str) -> String {
     }
 }
 
-/// Answers each request with a page.
+/// Answers each HTTP request with a page.
 fn serve(listener: &TcpListener) {
     for stream in listener.incoming() {
         let Ok(mut stream) = stream else { return };
@@ -69,7 +68,7 @@ fn serve(listener: &TcpListener) {
     }
 }
 
-/// Sends the end of a request, and returns the answer.
+/// Sends the end of an HTTP request, and returns the answer.
 fn page(mut stream: TcpStream, end: &str) -> String {
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
     stream.write_all(end.as_bytes()).unwrap();
@@ -78,7 +77,7 @@ fn page(mut stream: TcpStream, end: &str) -> String {
     answer
 }
 
-/// Connects as soon as the guest is reachable again.
+/// Connects to the guest as soon as it is reachable again.
 fn connect_again(namespace: &str) -> TcpStream {
     let began = Instant::now();
     loop {
@@ -124,20 +123,21 @@ fn a_stock_kernel_is_an_instance() {
     assert!(closed.accept().is_err(), "nothing came through");
     said(&machine, "ready");
 
-    // The opposite direction. The guest listens at port 80, too, which no group allows.
+    // A connection in the opposite direction. The guest also listens at port 80, which no security
+    // group allows.
     let request = "GET / HTTP/1.0\r\n";
     let mut stream = connect(&app, WEB, 443).unwrap();
     stream.write_all(request.as_bytes()).unwrap();
     let error = connect_in_vain(&app, WEB, 80).unwrap_err();
     assert_eq!(error.kind(), std::io::ErrorKind::TimedOut);
 
-    // Another process takes over the card, and the request is finished through it.
+    // Another process takes over the card, and serves the rest of the request.
     let mut next = machine.take_over(&mut card, &words);
     assert!(card.0.wait().unwrap().success());
     let answer = page(stream, "\r\n");
     assert!(answer.ends_with("guest\n"), "{answer}");
 
-    // The card ends and starts again, and connects to the guest again.
+    // The card ends, starts again, and connects to the guest again.
     assert_eq!(next.end(Signal::TERM), 0);
     let _card = machine.up(&words);
     let answer = page(connect_again(&machine.instance("app")), &format!("{request}\r\n"));

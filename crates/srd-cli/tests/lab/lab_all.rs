@@ -1,6 +1,6 @@
-//! `srd lab run --all --quick` from end to end, in four parts: every experiment in its smallest
-//! form, one page for all of them, and the right direction of the results if such a short run on a
-//! busy machine can show it.
+//! `srd lab run --all --quick` from end to end, in four parts. Every experiment runs in its
+//! smallest form, and each part writes one page. The results must have the right direction, if a
+//! run so short on a busy machine can show it.
 
 #![allow(clippy::unwrap_used)] // a test may fail loudly
 
@@ -11,27 +11,27 @@ use srd_bench::experiment;
 use std::collections::BTreeMap;
 use std::process::{Command, Output, Stdio};
 
-/// Claim about a figure of an experiment. The runs of the smallest case are compared.
+/// Claim about a figure of an experiment. It is checked for the runs of the smallest case.
 enum Claim {
-    /// Express and SRD have at most this many times the figure of kernel TCP.
+    /// With Express and SRD, the figure is at most this many times that of kernel TCP.
     AtMostOfPlain(f64),
-    /// Express and SRD have at least this many times the figure of kernel TCP.
+    /// With Express and SRD, the figure is at least this many times that of kernel TCP.
     AtLeastOfPlain(f64),
-    /// All variants have the same figure.
+    /// All variants have equal figures.
     Equal,
-    /// All variants have this figure.
+    /// The figure of each variant is this number.
     Is(f64),
-    /// All variants have more than this.
+    /// The figure of each variant is above this number.
     Above(f64),
-    /// All variants have at least this on a machine that is not busy with something else.
+    /// The figure of each variant is at least this number, if no other programs used the machine.
     AtLeastIfQuiet(f64),
 }
 
 use Claim::{Above, AtLeastIfQuiet, AtLeastOfPlain, AtMostOfPlain, Equal, Is};
 
-/// Experiments, each with a figure and a claim about it. A measurement on a quiet machine shows how
-/// much faster something is; this test does not. Runs that other programs delayed are not compared
-/// ([`crate::quiet`]).
+/// Claims, each about one figure of an experiment. How much faster a variant is, only a measurement
+/// on a quiet machine shows, and not this test. If other programs delayed a run, speeds are not
+/// compared ([`crate::quiet`]).
 const CLAIMS: &[(&str, &str, Claim)] = &[
     ("single-flow", "goodput", AtLeastOfPlain(1.3)),
     ("nconnect", "goodput", AtLeastOfPlain(0.8)),
@@ -66,14 +66,15 @@ const CLAIMS: &[(&str, &str, Claim)] = &[
     ("training-mpi", "loss in the end", Equal),
     ("soak", "long connections that died", Is(0.0)),
     ("soak", "wrong bytes", Is(0.0)),
-    // A round of faults: every kind once.
+    // The soak test has one round of faults, with every kind of fault once.
     ("soak", "daemons killed", Is(1.0)),
     ("soak", "spines died", Is(1.0)),
     ("soak", "peers removed", Is(1.0)),
     ("soak", "Express switched off", Is(1.0)),
 ];
 
-/// Clusters of JVMs and of Ray: fetched on demand (`srd lab fetch`), and not in CI.
+/// Experiments with clusters of JVMs or of Ray. Their programs are fetched on demand (`srd lab
+/// fetch`), and not in CI.
 const ON_DEMAND: [&str; 3] = ["hadoop", "spark", "ray"];
 
 fn srd(arguments: &[&str]) -> Output {
@@ -84,7 +85,7 @@ fn srd(arguments: &[&str]) -> Output {
         .expect("srd")
 }
 
-/// Returns a figure of each variant that ran.
+/// Returns the figure `name` of each variant of an experiment that ran.
 fn figures(experiment: &Value, name: &str) -> BTreeMap<String, f64> {
     let runs = experiment["cases"][0]["runs"].as_array().unwrap();
     let of = |run: &Value| {
@@ -97,7 +98,7 @@ fn figures(experiment: &Value, name: &str) -> BTreeMap<String, f64> {
 }
 
 impl Claim {
-    /// Whether the claim is about speed, in runs that other programs may have delayed.
+    /// Whether the claim compares speeds, so that other programs that delay a run can break it.
     fn compares(&self) -> bool {
         matches!(self, AtMostOfPlain(_) | AtLeastOfPlain(_) | AtLeastIfQuiet(_))
     }
@@ -134,7 +135,7 @@ fn broken(name: &str, outcome: &Value) -> Vec<(&'static Claim, String)> {
     broken
 }
 
-/// Checks an experiment. If it breaks a claim, it is run once more.
+/// Checks the claims about an experiment. If one is broken, the experiment is run once more.
 fn judge(name: &str, outcome: &Value, again: impl FnOnce() -> Value) {
     if broken(name, outcome).is_empty() {
         return;
@@ -147,13 +148,14 @@ fn judge(name: &str, outcome: &Value, again: impl FnOnce() -> Value) {
     }
 }
 
-/// Experiments whose claims compare speeds: little else should run beside them.
+/// Experiments whose claims compare speeds, in two parts. Few other programs should run at the same
+/// time.
 const COMPARING: [&str; 2] = ["single-flow,incast,failover,fairness", "loss,ordering,nfs,hadoop"];
 
 /// Experiments with clusters of other programs, which start slowly.
 const CLUSTERS: &str = "spark,dask,ray,training,training-mpi";
 
-/// Runs the experiments of one part in their smallest form, and checks each.
+/// Runs the experiments for which `part` returns true, in their smallest form, and checks each.
 fn run_and_judge(part: impl Fn(&str) -> bool) {
     if !ready(missing_tun()) {
         return;
@@ -161,11 +163,13 @@ fn run_and_judge(part: impl Fn(&str) -> bool) {
     let names = || experiment::ALL.iter().map(|experiment| experiment.name);
     let except: Vec<_> = names().filter(|name| !part(name)).collect();
     let except = except.join(",");
-    // The provider that was built with these tests, which CI builds with the whole workspace.
+    // The libfabric provider that was built with these tests; CI builds it with the whole
+    // workspace.
     let provider = std::env::current_exe().unwrap().with_file_name("libsrd_fi.so");
     let directory = tempfile::tempdir().unwrap();
     let page = directory.path().join("all.html");
-    // The process id: a second checkout may run its tests at the same time.
+    // The name contains the process id, because the tests of another checkout may run at the same
+    // time.
     let fabric = format!("all{}x{}", except.len(), std::process::id());
     let (page_name, provider_name) = (page.to_str().unwrap(), provider.to_str().unwrap());
     let run = |which: &[&str]| {
@@ -195,7 +199,8 @@ fn run_and_judge(part: impl Fn(&str) -> bool) {
             continue;
         }
         let Some(outcome) = found.get(name) else {
-            // The output contains what to install or to fetch, and the other experiments ran.
+            // The output contains what to install or to fetch for this experiment. The other
+            // experiments ran.
             let said = err.lines().find(|line| line.starts_with(&format!("{name}: ")));
             let how = if ON_DEMAND.contains(&name) { "not fetched" } else { "skipped" };
             println!("{how}: {}", said.unwrap_or_else(|| panic!("{name}: {err}")));

@@ -1,5 +1,5 @@
-//! `srd lab impair` from end to end. Needs root, iproute2 and `/dev/net/tun`; prints what is
-//! missing.
+//! `srd lab impair` from end to end. Needs root, iproute2 and `/dev/net/tun`; prints which of these
+//! are missing.
 
 #![allow(clippy::unwrap_used)] // a test may fail loudly
 
@@ -13,14 +13,16 @@ fn a_command_runs_beside_the_wire_and_figures_say_what_it_did() {
     if !ready(missing_tun()) {
         return;
     }
-    // The process id: a second checkout may run its tests at the same time.
+    // The name contains the process id, because the tests of another checkout may run at the same
+    // time.
     let name = format!("wire{}", std::process::id());
     let config = FabricConfig { name_prefix: name.clone(), spines: 1, ..FabricConfig::default() };
     let _fabric = Fabric::up_guarded(config).unwrap();
     let directory = tempfile::tempdir().unwrap();
     let json = directory.path().join("wire.json");
     let srd = env!("CARGO_BIN_EXE_srd");
-    // 1000 datagrams from one port; the shell has no other way to send them.
+    // The command sends 1000 datagrams from one port. The shell can send datagrams only in this
+    // way.
     let send =
         "exec 3>/dev/udp/198.18.1.1/9; for n in $(seq 1000); do echo $n >&3 || true; done; exit 5";
     let output = Command::new(srd)
@@ -38,8 +40,8 @@ fn a_command_runs_beside_the_wire_and_figures_say_what_it_did() {
     assert_eq!(report["impairment"]["loss_ppm"], 100_000);
     let there = &report["directions"][0];
     let count = |field: &str| there[field].as_u64().unwrap();
-    // No program listens there. ICMP errors may end a write early, so fewer packets arrive than
-    // expected.
+    // No program listens at the destination. ICMP errors may end a write early, so fewer than 1000
+    // packets may be sent.
     assert!(count("packets") > 300, "{there}");
     assert!((1..=200).contains(&(count("lost") * 1000 / count("packets"))), "{there}");
     assert_eq!(count("paths_used"), 1);

@@ -13,12 +13,12 @@ fn srd(arguments: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_srd")).args(arguments).output().expect("srd")
 }
 
-/// Maximum number of runs of an experiment until its losses are as expected.
+/// Maximum number of runs of an experiment, one of which must have the expected losses.
 const TRIES: usize = 3;
 
-/// Runs an experiment until its losses are as expected. Fails if they are not in a run that had the
-/// machine for itself: other programs can cause losses, because they delay the programs that read
-/// the queues.
+/// Runs an experiment until its losses are as expected. Fails if the losses of a run are wrong
+/// although no other programs used the machine. Other programs can cause losses, because they delay
+/// the programs that read the queues.
 fn loses_as_it_must(words: &[&str], mut is_right: impl FnMut(&Value) -> bool) {
     for _ in 0..TRIES {
         let output = srd(words);
@@ -41,7 +41,8 @@ fn cheapest_experiment_yields_table_json_and_report() {
     }
     let directory = tempfile::tempdir().unwrap();
     let (json, report) = (directory.path().join("out.json"), directory.path().join("out.html"));
-    // The process id: a second checkout may run its tests at the same time.
+    // The name contains the process id, because the tests of another checkout may run at the same
+    // time.
     let name = format!("e2e{}", std::process::id());
     let output = srd(&[
         "lab",
@@ -73,8 +74,8 @@ fn cheapest_experiment_yields_table_json_and_report() {
         let flows = &run["measured"]["samples"][1];
         assert_eq!(flows["name"], "flow completion time");
         assert_eq!(flows["count"], 5 * 48, "every flow of every round");
-        // The slowest flow needs at least the time of the receiver's link, less the data that
-        // passes at once through its token bucket.
+        // The slowest flow needs at least the time that the receiver's link needs for all flows,
+        // less the data that the link's token bucket passes at once.
         assert!(flows["percentiles"]["p100"].as_f64().unwrap() > 0.9, "{flows}");
     }
     assert_eq!(case["summaries"][0]["variant"], "plain");
@@ -82,8 +83,8 @@ fn cheapest_experiment_yields_table_json_and_report() {
     assert!(!String::from_utf8_lossy(&srd(&["lab", "status"]).stdout).contains(&name));
 }
 
-/// Regression: the figures were lost if a later experiment failed, or if the report was not
-/// written.
+/// Regression: the figures of an experiment were lost if a later experiment failed, or if the
+/// report could not be written.
 #[test]
 fn regression_figures_are_kept_when_a_later_experiment_or_the_report_fails() {
     if !ready([]) {
@@ -94,7 +95,7 @@ fn regression_figures_are_kept_when_a_later_experiment_or_the_report_fails() {
     let name = format!("e2k{}", std::process::id());
     let words = "lab run incast mpi --quick --variants plain --high-priority false";
     let mut arguments: Vec<&str> = words.split(' ').collect();
-    // A full disk.
+    // /dev/full behaves like a file on a full disk.
     arguments.extend(["--mpirun", "/no/such/mpirun", "--report", "/dev/full"]);
     arguments.extend(["--name", &name, "--json", json.to_str().unwrap()]);
     let output = srd(&arguments);
@@ -154,8 +155,9 @@ fn losses_of_one_flow_hit_that_flow_and_express_makes_them_good() {
         cases.iter().all(|case| {
             let figure = |name: &str| value(&case["runs"][0], name);
             assert!(figure("lost by the spines") > 0.0, "{case}");
-            // IP, UDP, header, fields, offload header, IP, UDP, payload, tag: only A's packets. If
-            // the sender waited for a processor, two of them may share a datagram.
+            // Only packets of flow A are lost. The length of such a packet is the sum of: IP, UDP,
+            // header, fields, offload header, IP, UDP, payload, tag. If the sender waited for a
+            // processor, a datagram may contain two of A's frames.
             let length = f64::from(20 + 8 + 12 + 24 + 10 + 20 + 8 + 4000 + 16);
             let mean = figure("mean length of these");
             assert!((length..1.1 * length).contains(&mean), "{case}");
@@ -164,7 +166,7 @@ fn losses_of_one_flow_hit_that_flow_and_express_makes_them_good() {
     });
 }
 
-/// Returns a figure of a run in the JSON.
+/// Returns the figure `name` of a run, from its JSON.
 fn value(run: &Value, name: &str) -> f64 {
     let figures = run["measured"]["figures"].as_array().expect("figures");
     let found = figures.iter().find(|figure| figure["name"] == name);
@@ -213,7 +215,7 @@ fn one_plain_flow_may_not_send_4k_and_one_of_express_may() {
     let name = format!("e2v{}", std::process::id());
     let mut arguments = vec!["lab", "run", "video", "--quick", "--case", "HD idle,4K idle"];
     arguments.extend(["--name", &name, "--high-priority", "false", "--json", "-"]);
-    // Late frames may be caused by the machine; drops at the limit are not.
+    // Late frames may be caused by a busy machine, but drops at the rate limit may not.
     let lost = |case: &Value, variant: &str| {
         let runs = case["runs"].as_array().unwrap();
         let run = runs.iter().find(|run| run["variant"] == variant).expect("both variants");
@@ -221,7 +223,7 @@ fn one_plain_flow_may_not_send_4k_and_one_of_express_may() {
     };
     loses_as_it_must(&arguments, |experiment| {
         let cases = experiment["cases"].as_array().unwrap();
-        // Without SRD, HD video passes as well.
+        // HD video also passes without SRD.
         lost(&cases[1], "plain") > 5.0
             && lost(&cases[0], "plain") == 0.0
             && cases.iter().all(|case| lost(case, "express") == 0.0)
@@ -255,7 +257,7 @@ fn what_cannot_be_is_refused_before_anything_starts() {
     }
 }
 
-/// Regression: the error was found after all experiments had run.
+/// Regression: the error was reported only after all experiments had run.
 #[test]
 fn regression_a_report_on_a_disk_that_is_read_only_is_refused_before_anything_starts() {
     if !ready([]) {
@@ -302,7 +304,7 @@ fn regression_a_signal_leaves_no_keys_and_logs_behind() {
         .spawn()
         .unwrap();
     let began = Instant::now();
-    // The mark is the first file in its directory.
+    // The file `in-use` is the first that the program creates in its directory.
     while !files().any(|directory| directory.path().join("in-use").exists()) {
         assert!(running.try_wait().unwrap().is_none(), "it ended by itself");
         assert!(began.elapsed() < Duration::from_secs(60), "no directory");

@@ -1,4 +1,4 @@
-//! Experiments and faults in fabrics of namespaces.
+//! Tests of experiments and faults in fabrics of network namespaces.
 
 #![allow(clippy::unwrap_used)] // a test may fail loudly
 

@@ -1,6 +1,6 @@
-//! MPI from end to end: the experiments over kernel TCP, and `srd mpi-check` from one host of a
-//! fabric to another. Needs root, an MPI and its compiler. If these are missing, it prints so and
-//! passes, except in CI.
+//! MPI from end to end: experiments over kernel TCP, and `srd mpi-check` from one host of a fabric
+//! to another. Needs root, an MPI and its compiler. If any of these is missing, the tests print so
+//! and pass, except in CI.
 
 #![allow(clippy::unwrap_used)] // a test may fail loudly
 
@@ -50,7 +50,8 @@ fn ranks_in_two_hosts_answer_each_other_and_a_transport_that_is_missing_is_left_
     if !ready() {
         return;
     }
-    // A provider whose file does not exist is refused. This file exists and offers nothing.
+    // A provider whose file does not exist is refused. The file of this provider exists, but offers
+    // nothing to libfabric.
     let directory = tempfile::tempdir().unwrap();
     let provider = directory.path().join("libsrd-fi.so");
     std::fs::write(&provider, "no library").unwrap();
@@ -61,8 +62,8 @@ fn ranks_in_two_hosts_answer_each_other_and_a_transport_that_is_missing_is_left_
     assert_eq!(runs.len(), 1, "TCP, and nothing else");
     let iterations = figure(&runs[0], "iterations");
     assert_eq!(runs[0]["measured"]["samples"][0]["count"].as_f64(), Some(iterations));
-    // Three switches are between the two: shared memory is never so slow, and a network never so
-    // fast.
+    // Three switches are between the two hosts. Shared memory is never as slow as this bound, and
+    // the network is never as fast.
     let us = figure(&runs[0], "half a round trip, median");
     assert!((2.0..100_000.0).contains(&us), "{us} us");
     let left_out = found["left_out"].as_array().unwrap();
@@ -72,7 +73,7 @@ fn ranks_in_two_hosts_answer_each_other_and_a_transport_that_is_missing_is_left_
     assert!(why.contains(&expected), "{why}");
 }
 
-/// A fabric of one host under each leaf, which is removed when this value is dropped.
+/// A fabric with one host under each leaf; it is removed when this value is dropped.
 struct Fabric(String);
 
 impl Fabric {
@@ -84,7 +85,8 @@ impl Fabric {
         Self(name)
     }
 
-    /// Runs `srd mpi-check` in the first host. Returns its exit code and its findings.
+    /// Runs `srd mpi-check` in the first host of the fabric. Returns its exit code and its
+    /// findings.
     fn check(&self, words: &[&str]) -> (i32, Value) {
         let exec = ["lab", "exec", "--name", &self.0, "h0.0", "--", SRD, "mpi-check"];
         let more = ["--interface", "eth0", "--provider", "/no/such/libsrd-fi.so", "--json"];
@@ -136,7 +138,7 @@ fn another_machine_is_resolved_reached_and_exchanged_with() {
     let words = result["advice"]["command"].as_array().unwrap();
     assert!(words.iter().any(|word| word == "FI_PROVIDER=srd" || word == "FI_PROVIDER"));
 
-    // No host has this address, and the agent refuses every login.
+    // No host has the address 198.18.1.2, and the agent `false` refuses every login.
     let (_, result) = fabric.check(&["198.18.1.2", "--agent", "false"]);
     let login = check(&result, "198.18.1.2: login");
     assert_eq!(login["status"], "warn", "{login}");

@@ -1,5 +1,6 @@
-//! `srd nfs-proxy` while calls are in flight: the server's half is killed, every path fails and
-//! returns, one path of two fails. Each call is executed once and answered once.
+//! `srd nfs-proxy` during outages while calls are in flight: the server's half is killed, every
+//! path fails and returns, one path of two fails. Each call must be executed once and answered
+//! once.
 
 #![allow(clippy::unwrap_used)] // a test may fail loudly
 
@@ -20,11 +21,11 @@ use std::time::{Duration, Instant};
 
 const CLIENT: HostId = HostId { leaf: 0, host: 0 };
 const SERVER: HostId = HostId { leaf: 1, host: 0 };
-/// Number of calls in flight.
+/// Number of calls that are kept in flight.
 const DEPTH: u32 = 16;
 const CALL_BYTES: usize = 9 << 10;
 const RECORD_BYTES_MAX: usize = 1 << 20;
-/// Long enough for any machine; the actual time is printed.
+/// Maximum time of any step, long enough for any machine. The tests print the actual times.
 const WAIT: Duration = Duration::from_secs(60);
 
 /// Returns a call whose bytes identify it.
@@ -34,8 +35,8 @@ fn call(xid: u32) -> Record {
     Record::of(&message.collect::<Vec<_>>()).unwrap()
 }
 
-/// Stand-in of an NFS server. Like real servers, it executes a call once, and only repeats the
-/// answer to a repeated call.
+/// Replacement of an NFS server. Like a real server, it executes a call once, and answers a
+/// repeated call with the stored answer.
 #[derive(Default)]
 struct Server {
     executed: Mutex<BTreeSet<u32>>,
@@ -75,7 +76,7 @@ impl Server {
     }
 }
 
-/// Calls that continue until they are stopped, with the time of each answer.
+/// Load of a test: calls that continue until they are stopped, with the time of each answer.
 struct Load {
     replies: Arc<Mutex<BTreeMap<u32, Instant>>>,
     stop: Arc<AtomicBool>,
@@ -105,7 +106,7 @@ impl Load {
         Self { replies, stop, thread }
     }
 
-    /// Waits for one more reply.
+    /// Waits until one more call is answered.
     fn goes_on(&self, what: &str) {
         let count = || self.replies.lock().unwrap().len();
         let (moment, before) = (Instant::now(), count());
@@ -115,8 +116,8 @@ impl Load {
         }
     }
 
-    /// Waits until many calls were answered after this moment, and prints the time until the first
-    /// one.
+    /// Waits until several calls per slot ([`DEPTH`]) were answered after `moment`, and prints the
+    /// time until the first of these answers.
     fn goes_on_after(&self, moment: Instant, what: &str) {
         let first = loop {
             let replies = self.replies.lock().unwrap();
@@ -132,7 +133,7 @@ impl Load {
         println!("{what}: first reply after {} ms", (first - moment).as_millis());
     }
 
-    /// Ends the calls. Each must have been executed once, and answered once.
+    /// Ends the load. Each call must have been executed once, and answered once.
     fn end(self, server: &Server) {
         self.stop.store(true, Ordering::SeqCst);
         let calls = self.thread.join().unwrap();
@@ -143,7 +144,7 @@ impl Load {
         println!("{calls} calls, {again} came to the server twice");
     }
 
-    /// Returns the longest time without a reply since a moment.
+    /// Returns the longest time without an answer since `moment`.
     fn silence_since(&self, moment: Instant) -> Duration {
         let mut at: Vec<_> = self.replies.lock().unwrap().values().copied().collect();
         at.retain(|at| *at > moment);
@@ -153,7 +154,7 @@ impl Load {
     }
 }
 
-/// A half of the proxy, killed when it is dropped.
+/// A process of one half of the proxy; it is killed when this value is dropped.
 struct Half(Child);
 
 impl Half {
@@ -166,7 +167,7 @@ impl Half {
 
 impl Drop for Half {
     fn drop(&mut self) {
-        // SIGKILL.
+        // `kill` sends SIGKILL.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
@@ -178,19 +179,19 @@ fn fabric(prefix: &str) -> FabricGuard {
     Fabric::up_guarded(shape).unwrap()
 }
 
-/// Starts the stand-in of the server.
+/// Starts the replacement of the NFS server. Each call takes the time `takes`.
 fn serve_calls(fabric: &Fabric, takes: Duration) -> Arc<Server> {
     let listener = fabric.within(SERVER, || TcpListener::bind("127.0.0.1:2049").unwrap()).unwrap();
     Server::start(listener, takes)
 }
 
-/// Starts the half beside the server.
+/// Starts the half of the proxy beside the server.
 fn serve(fabric: &Fabric) -> Half {
     let listens = ["--serve", "--listen", "0.0.0.0:20050", "--to", "127.0.0.1:2049"];
     Half::start(fabric, SERVER, &[&listens[..], &["--plain", "--trust-network"]].concat())
 }
 
-/// Starts the half beside the client.
+/// Starts the half of the proxy beside the client.
 fn ours(fabric: &Fabric) -> Half {
     let family = srd_lab::Family::V4;
     let there = format!("{}:20050", fabric.host_address(SERVER, family).unwrap());
@@ -199,7 +200,7 @@ fn ours(fabric: &Fabric) -> Half {
     Half::start(fabric, CLIENT, &[&anybody[..], &arguments].concat())
 }
 
-/// Connects to the half beside the client as soon as it listens.
+/// Connects to the client's half of the proxy as soon as it listens.
 fn connect(fabric: &Fabric) -> TcpStream {
     let began = Instant::now();
     loop {
@@ -249,8 +250,8 @@ fn calls_are_executed_and_answered_once_whatever_dies_meanwhile() {
     fabric.down().unwrap();
 }
 
-/// Regression: all calls were acknowledged when the path failed. So this end had nothing to
-/// retransmit, and waited for its replies until the kernel's own keepalive ended the connection,
+/// Regression: if all calls had been acknowledged when the path failed, this end had nothing to
+/// retransmit. So it waited for the replies until the kernel's keepalive ended the connection,
 /// after 105 s.
 #[test]
 fn regression_a_connection_whose_path_dies_before_the_replies_is_made_anew() {
@@ -263,11 +264,11 @@ fn regression_a_connection_whose_path_dies_before_the_replies_is_made_anew() {
     let _ours = ours(&fabric);
     let load = Load::start(connect(&fabric));
     load.goes_on_after(Instant::now(), "from the start");
-    // One of them is the path of the connection.
+    // The connection uses one of the two spines, so each is failed in turn.
     for spine in [0, 1] {
         let began = Instant::now();
         fabric.fail_spine(spine).unwrap();
-        // Replies that were in flight.
+        // Within this time, the replies that were in flight arrive.
         thread::sleep(Duration::from_secs(1));
         load.goes_on("by the other path, or as before");
         println!("spine {spine} dead: silence of {} ms", load.silence_since(began).as_millis());

@@ -1,5 +1,5 @@
-//! `srd compare`: a command in the lab, and between two machines with a daemon each. Some tests
-//! need root.
+//! `srd compare`: a command that runs in the lab, and one between two machines that each run a
+//! daemon. Some tests need root.
 
 #![allow(clippy::unwrap_used)] // a test may fail loudly
 
@@ -17,7 +17,7 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// Returns the value that a run has measured.
+/// Returns the figure that a run has measured.
 fn figure(run: &Value, name: &str) -> f64 {
     let figures = run["measured"]["figures"].as_array().unwrap();
     let found = figures.iter().find(|figure| figure["name"] == name);
@@ -109,7 +109,7 @@ fn failures_are_counted_if_that_is_asked_for() {
     assert!(text(&output.stdout).contains("failed, of 1"), "{}", text(&output.stdout));
 }
 
-/// Words of a client that measures TCP for a moment.
+/// Arguments of a client that measures TCP for half a second.
 const CLIENT: [&str; 9] =
     ["perf", "client", "{server}", "--port", "9000", "--transport", "tcp", "--time", "500ms"];
 
@@ -156,7 +156,7 @@ fn a_peer_of_the_daemon_has_both_addresses() {
     command.args(words).arg(socket).args(["--", env!("CARGO_BIN_EXE_srd")]).args(CLIENT);
     let begin = Instant::now();
     let mut output = command.output().unwrap();
-    // The server may not listen yet.
+    // The server may not listen yet, so the command is repeated until it succeeds.
     while !output.status.success() && begin.elapsed() < PATIENCE {
         std::thread::sleep(Duration::from_millis(50));
         output = command.output().unwrap();

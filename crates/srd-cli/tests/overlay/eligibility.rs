@@ -1,6 +1,7 @@
-//! Packets that ride SRD and packets that count as eligible (X1 to X3 of the specification of
-//! Express), packet for packet. Both daemons of a pair capture the packets at their interfaces and
-//! sockets while known traffic runs. Captures, counters and traffic must agree. Needs root.
+//! Packets that are sent over SRD, and packets that count as eligible (X1 to X3 of the
+//! specification of Express), checked one by one. The two daemons of a pair capture the packets at
+//! their interfaces and sockets while known traffic runs. Captures, counters and traffic must
+//! agree. Needs root.
 //!
 //! A super-packet counts as its segments, as in the counters. A capture does not show the size of
 //! the segments, but it shows the connection's handshake: a segment has the receiver's MSS less the
@@ -20,22 +21,24 @@ use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-/// Inner MTU of the daemons; `INTERFACE_MTU` is that of the interfaces. Sizes between the two are
-/// oversize, like 8901 to 9001 bytes with ENA Express.
+/// MTU of the daemons for inner packets; [`INTERFACE_MTU`] is that of their interfaces. Packets
+/// with a size between the two are oversize, like those of 8901 to 9001 bytes with ENA Express.
 const MTU: usize = 1300;
 const INTERFACE_MTU: usize = 1400;
 
-/// Numbers of packets from the first end and from the second. The two numbers always differ, so
-/// that the directions cannot be confused.
+/// Number of UDP packets from the first end, and from the second end. The two numbers always
+/// differ, so that the directions cannot be confused.
 const UDP: [usize; 2] = [60, 35];
 const OVERSIZE: [usize; 2] = [12, 7];
-/// Datagrams that are larger than the interface's MTU, and the fragments that the kernel creates.
+/// Numbers of datagrams, from each end, that are larger than the interface's MTU. The kernel sends
+/// each as [`FRAGMENTS_EACH`] fragments.
 const FRAGMENTED: [usize; 2] = [5, 3];
 const FRAGMENTED_BYTES: usize = 3000;
 const FRAGMENTS_EACH: usize = 3;
-/// Echo requests of the first end; the second end's kernel answers each.
+/// Number of echo requests from the first end; the second end's kernel answers each.
 const ECHOES: usize = 20;
-/// Bytes that the first end sends at once, in super-packets, and messages in both directions.
+/// Number of bytes that the first end sends at once over TCP, in super-packets. Then [`MESSAGES`]
+/// messages are sent in both directions.
 const BULK_BYTES: usize = 256 << 10;
 const MESSAGES: usize = 30;
 const MESSAGE_BYTES: usize = 100;
@@ -43,30 +46,32 @@ const IP_UDP_BYTES: usize = 28;
 
 /// Time between two packets of one kind, so that queues do not affect the test.
 const SPACING: Duration = Duration::from_millis(1);
-/// Time without a packet before counters and captures are compared: an offer without an answer is
-/// repeated after a second.
+/// Time without a packet after which counters and captures are compared. It is longer than a
+/// second, because an offer of the settings without an answer is repeated after a second.
 const QUIET: Duration = Duration::from_millis(1300);
-/// Maximum time for the arrival of a datagram. Packets are lost only together with a session.
+/// Maximum time until a datagram arrives. Packets are lost only if the session ends.
 const ARRIVAL_MAX: Duration = Duration::from_secs(20);
-/// Maximum number of attempts for a cell. An attempt counts only if neither daemon of a busy
-/// machine was stopped for so long that the other considered it dead: packets in flight are then
-/// lost.
+/// Maximum number of attempts to check a combination of settings. If the machine is busy, a daemon
+/// may be stopped for so long that the other considers it dead, and packets in flight are lost. An
+/// attempt with this outcome does not count.
 const TRIES: usize = 5;
 
-/// Sizes on the wire: UDP payload of an unreliable packet and of a data packet in addition to the
-/// frame, maximum payload of a data packet, and the bytes of a frame in addition to its packet.
+/// UDP payload bytes of an outer unreliable packet, in addition to the inner frame. [`DATA_BYTES`]
+/// is the same for a data packet, and [`DATA_PAYLOAD_BYTES_MAX`] the largest part of a frame in a
+/// data packet. [`OFFLOAD_BYTES`] are the bytes of a frame in addition to its packet.
 const UNRELIABLE_BYTES: usize = 12 + 12 + 16;
 const DATA_BYTES: usize = 12 + 24 + 16;
 const DATA_PAYLOAD_BYTES_MAX: usize = 1500 - IP_UDP_BYTES - DATA_BYTES;
 const OFFLOAD_BYTES: usize = 10;
-/// Types of outer packets.
+/// Type of outer data packets, in the header. [`UNRELIABLE`] is that of unreliable packets.
 const DATA: u8 = 1;
 const UNRELIABLE: u8 = 8;
-/// Flag of a data packet that carries an acknowledgement, and the length of the acknowledgement.
+/// Flag of a data packet that carries an acknowledgement. [`ACK_BYTES`] are the lengths that the
+/// acknowledgement may have.
 const CARRIES_ACK: u8 = 0x08;
 const ACK_BYTES: std::ops::RangeInclusive<usize> = 20..=188;
 
-/// Settings of the two ends.
+/// A combination of settings (`express`, `express_udp`) of the two ends.
 #[derive(Clone, Copy, Debug)]
 struct Cell {
     express: [bool; 2],
@@ -85,7 +90,7 @@ impl Cell {
             }
     }
 
-    /// Whether a packet of this kind rides SRD (X2).
+    /// Whether a packet of this kind is sent over SRD (X2).
     fn rides_srd(self, kind: Kind) -> bool {
         self.is_eligible(kind) && kind != Kind::Oversize
     }
@@ -108,11 +113,12 @@ fn check(cell: Cell) {
     assert!(is_checked, "{cell:?}: the machine was too busy in each of {TRIES} tries");
 }
 
-/// Checks a cell. Returns false if the ends lose each other meanwhile, or if packets wait for a
-/// processor for so long that the queue drops them.
+/// Checks a combination of settings. Returns false if an end considered the other dead during the
+/// check, or if packets waited for a processor for so long that the queue dropped them.
 fn is_checked_undisturbed(cell: Cell) -> bool {
     let mut pair = Pair::new("e");
-    // The kernel sends requests for IPv6 routers on a new interface, seconds later and repeatedly.
+    // Without this setting, the kernel would send requests for IPv6 routers on a new interface,
+    // repeatedly and seconds later.
     for name in &pair.names {
         must(&format!("netns exec {name} sysctl -qw net.ipv6.conf.default.disable_ipv6=1"));
     }
@@ -154,7 +160,7 @@ fn is_checked_undisturbed(cell: Cell) -> bool {
     true
 }
 
-/// Waits until the two ends have exchanged their settings.
+/// Waits until the ends have exchanged their settings and agree.
 fn wait_until_agreed(pair: &Pair, cell: Cell) {
     let rides = cell.express == [true, true];
     pair.wait("an agreement", |pair| {
@@ -168,8 +174,8 @@ fn wait_until_agreed(pair: &Pair, cell: Cell) {
     });
 }
 
-/// Waits until no inner packet has passed either end for a while. Outer packets always pass,
-/// because probes keep the session alive.
+/// Waits until no inner packet has passed either end for the time [`QUIET`]. Outer packets pass all
+/// the time, because probes keep the session alive.
 fn wait_until_quiet(pair: &Pair) {
     let moved = |pair: &Pair| {
         [0, 1].map(|end| {
@@ -193,7 +199,7 @@ fn counters(pair: &Pair, end: usize) -> BTreeMap<String, u64> {
     all.filter_map(|(name, value)| Some((name.clone(), value.as_u64()?))).collect()
 }
 
-/// A running `srd capture`.
+/// A process of `srd capture`.
 struct Capturing {
     child: Child,
     file: std::path::PathBuf,
@@ -205,7 +211,7 @@ impl Capturing {
         let mut command = pair.command(end);
         command.args(["capture", "--socket"]).arg(pair.path(format!("{end}.sock")));
         let child = command.arg("-w").arg(&file).stderr(Stdio::null()).spawn().unwrap();
-        // The beginning of the file is written once the data plane has started the capture.
+        // The program writes the head of the file once the daemon has started the capture.
         let has_begun = || std::fs::metadata(&file).is_ok_and(|facts| facts.len() > 0);
         pair.wait("a capture", |_| has_begun());
         Self { child, file }
@@ -221,16 +227,16 @@ impl Capturing {
     }
 }
 
-/// Sends every kind of packet in both directions, one kind after the other. It fails if a datagram
-/// is missing.
+/// Sends every kind of packet in both directions, one kind after the other. Returns an error if a
+/// datagram does not arrive.
 fn send_everything(pair: &Pair) -> std::io::Result<()> {
     let address = |end: usize, port: u16| SocketAddr::from(([10, 77, 0, end as u8 + 1], port));
     let udp = [0, 1].map(|end| pair.within(end, || UdpSocket::bind(address(end, 5000)).unwrap()));
     for (end, socket) in udp.iter().enumerate() {
         socket.connect(address(1 - end, 5000)).unwrap();
         socket.set_read_timeout(Some(ARRIVAL_MAX)).unwrap();
-        // Packets of one kind have different sizes, so that they can be distinguished on the outer
-        // wire.
+        // Packets of one kind have different sizes, so that they can be told apart in the outer
+        // capture.
         let small = (0..UDP[end]).map(|n| 100 + n);
         let oversize = (1..=OVERSIZE[end]).map(|n| MTU + n - IP_UDP_BYTES);
         let fragmented = (0..FRAGMENTED[end]).map(|_| FRAGMENTED_BYTES);
@@ -256,14 +262,14 @@ fn send_everything(pair: &Pair) -> std::io::Result<()> {
     Ok(())
 }
 
-/// Sends echo requests, and receives their answers.
+/// Sends echo requests from the first end. The kernel of the second end answers them.
 fn echo(pair: &Pair, to: SocketAddr) {
     let socket = pair.within(0, || {
         rustix::net::socket(AddressFamily::INET, SocketType::RAW, Some(ipproto::ICMP)).unwrap()
     });
     for number in 0..ECHOES as u8 {
-        // Type 8, checksum, identifier 7, number: the checksum is the complement of the other
-        // fields.
+        // The message consists of type 8, checksum, identifier 7 and a number. The checksum is the
+        // complement of the sum of the other fields.
         let checksum = (!(0x0800 + 7 + u16::from(number))).to_be_bytes();
         let request = [8, 0, checksum[0], checksum[1], 0, 7, 0, number];
         let sent = rustix::net::sendto(&socket, &request, rustix::net::SendFlags::empty(), &to);
@@ -272,7 +278,7 @@ fn echo(pair: &Pair, to: SocketAddr) {
     }
 }
 
-/// Runs the first end of a connection: a bulk transfer, then messages in both directions.
+/// Runs the first end of the TCP connection: a bulk transfer, then messages in both directions.
 fn converse(mut stream: TcpStream) {
     stream.set_nodelay(true).unwrap();
     stream.write_all(&vec![7; BULK_BYTES]).unwrap();
@@ -282,7 +288,7 @@ fn converse(mut stream: TcpStream) {
     }
 }
 
-/// Runs the second end of a connection.
+/// Runs the second end of the TCP connection.
 fn serve(mut stream: TcpStream) {
     stream.set_nodelay(true).unwrap();
     stream.read_exact(&mut vec![0; BULK_BYTES]).unwrap();
@@ -293,7 +299,7 @@ fn serve(mut stream: TcpStream) {
     assert_eq!(stream.read(&mut [0]).unwrap(), 0, "the end of the conversation");
 }
 
-/// Counters of one end before and after the run.
+/// Counters of one end before and after the traffic of a check.
 struct Since<'a> {
     before: &'a BTreeMap<String, u64>,
     after: &'a BTreeMap<String, u64>,
@@ -305,7 +311,7 @@ impl Since<'_> {
     }
 }
 
-/// One direction of one cell.
+/// One direction of the traffic in a check of a combination of settings.
 struct CellDirection<'a> {
     cell: Cell,
     from: usize,
@@ -315,7 +321,7 @@ struct CellDirection<'a> {
 }
 
 impl CellDirection<'_> {
-    /// Compares traffic, captures and counters. Returns a summary.
+    /// Compares traffic, captures and counters of this direction. Returns a summary as text.
     fn account(&self) -> String {
         let what = format!("{:?} from end {}", self.cell, self.from);
         let (sender, receiver) = (&self.captures[self.from], &self.captures[1 - self.from]);
@@ -349,7 +355,7 @@ impl CellDirection<'_> {
         assert!(tcp_bytes >= known, "{what}: {tcp_bytes} bytes of TCP, {known} were sent");
     }
 
-    /// Checks that the counters of both ends agree with the inner packets.
+    /// Checks that the counters of both ends agree with the captured inner packets.
     fn assert_counters(&self, by_kind: &BTreeMap<Kind, usize>, what: &str) {
         let sum = |is: &dyn Fn(Kind) -> bool| -> usize {
             by_kind.iter().filter(|(kind, _)| is(**kind)).map(|(_, n)| n).sum()
@@ -370,7 +376,7 @@ impl CellDirection<'_> {
         }
     }
 
-    /// Checks that the outer packets are exactly those that the inner packets must produce.
+    /// Checks that the captured outer packets are exactly those that the inner packets must cause.
     fn assert_wire(&self, sent: &[Inner], what: &str) {
         let (sender, receiver) = (&self.captures[self.from], &self.captures[1 - self.from]);
         let (srd, plain): (Vec<_>, Vec<_>) =
@@ -404,23 +410,23 @@ fn count(packets: &[Inner]) -> BTreeMap<Kind, usize> {
     by_kind
 }
 
-/// Returns the UDP payload bytes of the outer packets of one type. The type is in clear text, in
-/// the lower half of the first byte.
+/// Returns the UDP payload lengths of the outer packets of one type. `leaves` selects packets that
+/// leave the machine. The type is the lower half of the first byte, in clear text.
 fn outer(capture: &Capture, leaves: bool, wanted: u8) -> Vec<usize> {
     let payloads = capture.of(true, leaves).map(|packet| &packet[IP_UDP_BYTES..]);
     payloads.filter(|bytes| bytes[0] == VERSION << 4 | wanted).map(<[u8]>::len).collect()
 }
 
-/// Returns the UDP payload bytes of the data packets that left, and whether they carry an
-/// acknowledgement (A11), which the flags show in clear text.
+/// Returns the UDP payload length of each outer data packet that left, with whether it carries an
+/// acknowledgement (A11). The flags in clear text show this.
 fn outer_data(capture: &Capture) -> Vec<(usize, bool)> {
     let payloads = capture.of(true, true).map(|packet| &packet[IP_UDP_BYTES..]);
     let data = payloads.filter(|bytes| bytes[0] == VERSION << 4 | DATA);
     data.map(|bytes| (bytes.len(), bytes[1] & CARRIES_ACK != 0)).collect()
 }
 
-/// Returns the sizes of the packets of a frame (F2): as few chunks as possible, of equal size,
-/// where the last may be shorter.
+/// Returns the sizes of the data packets of a frame (F2). A frame is sent in as few chunks as
+/// possible, which are of equal size, except that the last may be shorter.
 fn chunks(packet_bytes: usize) -> Vec<usize> {
     let frame = packet_bytes + OFFLOAD_BYTES;
     let size = frame.div_ceil(frame.div_ceil(DATA_PAYLOAD_BYTES_MAX));
@@ -432,7 +438,7 @@ fn sorted(mut all: Vec<usize>) -> Vec<usize> {
     all
 }
 
-/// Whether there is a packet for each chunk, alone or with an acknowledgement.
+/// Whether `packets` contains a packet for each chunk, without or with an acknowledgement.
 fn are_sent(chunks: &[usize], mut packets: Vec<(usize, bool)>) -> bool {
     let mut take = |fits: &dyn Fn(&(usize, bool)) -> bool| {
         let found = packets.iter().position(fits);

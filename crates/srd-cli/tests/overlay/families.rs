@@ -1,13 +1,12 @@
-//! One port for both address families: peers at IPv4 and IPv6, names of either, and peers that move
-//! from one to the other. Needs root.
+//! One UDP port for both address families: peers with IPv4 and with IPv6 addresses, names that
+//! resolve to either family, and peers that move from one family to the other. Needs root.
 
 #![allow(clippy::unwrap_used)] // a test may fail loudly
 
 use crate::operate::{Hosts, log, start_logged};
 use crate::support::pair::{Pair, Settings, must, ready};
 
-/// Creates two machines with addresses of both families, whose configurations listen at every
-/// address.
+/// Creates two machines with addresses of both families. Their daemons listen at every address.
 fn both(tag: &str) -> Pair {
     let pair = Pair::new(tag);
     for (i, name) in (1..).zip(&pair.names) {
@@ -34,7 +33,7 @@ fn kill(pair: &mut Pair, end: usize) {
     daemon.wait().unwrap();
 }
 
-/// Waits until the first end reports that the other is up at this endpoint.
+/// Waits until the first end reports that its peer is up at `endpoint`.
 fn wait_for_peer_at(pair: &Pair, endpoint: &str) {
     pair.wait(endpoint, |pair| {
         let Some(status) = pair.ask(0, &["status"]) else { return false };
@@ -48,8 +47,8 @@ fn a_daemon_that_listens_everywhere_has_peers_of_both_families_and_logs_a_move()
         return;
     }
     let mut pair = both("fb");
-    // The first end has no address of the other. The other one connects over one family and then
-    // over the other.
+    // The first end has no address of the second. The second end connects over IPv4 and later over
+    // IPv6.
     rewrite(&pair, 0, "endpoint = \"198.18.0.2:7471\"", "");
     for end in [0, 1] {
         start_logged(&mut pair, end);
@@ -94,7 +93,8 @@ fn a_name_that_has_an_ipv6_address_alone_is_reached_and_says_why_from_ipv4_alone
     let hosts = Hosts::new(&pair.names[0]);
     hosts.set("fd18::2 b.test\n");
     rewrite(&pair, 0, "endpoint = \"198.18.0.2:7471\"", "endpoint = \"b.test:7471\"");
-    // The other end waits: without the name, neither end has an address of the other.
+    // The second end has no address of the first and waits, so that no session exists without the
+    // name.
     rewrite(&pair, 1, "endpoint = \"198.18.0.1:7471\"", "");
     for end in [0, 1] {
         start_logged(&mut pair, end);

@@ -1,5 +1,5 @@
-//! A daemon that ends sends a goodbye, and the other side uses the host's own routes again at once.
-//! A killed daemon is detected within a second. Needs root.
+//! A daemon that ends sends a goodbye, and its peer then uses the host's own routes again at once.
+//! The end of a killed daemon is detected within a second. Needs root.
 
 #![allow(clippy::unwrap_used)] // a test may fail loudly
 
@@ -9,17 +9,19 @@ use std::net::UdpSocket;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// Maximum time after a goodbye in which the other side may still steer packets to the peer. It is
-/// less than the 600 ms after which a silent peer is down, so that only the goodbye can be the
-/// cause.
+/// Maximum time after a goodbye until the peer's packets are no longer steered through the tunnel.
+/// It is less than the 600 ms after which a silent peer is considered down. So only the goodbye can
+/// be the cause.
 const GOODBYE_MAX: Duration = Duration::from_millis(400);
-/// Number of goodbyes, one of which must take effect this fast. A busy machine delays some of them.
+/// Maximum number of goodbyes, one of which must take effect within [`GOODBYE_MAX`], because a busy
+/// machine delays some of them.
 const ATTEMPTS: usize = 6;
-/// Maximum time until a host that failed is detected: usually a second, ten times that if the
-/// machine is busy.
+/// Maximum time until a failed host is detected. It is usually a second, and up to ten seconds if
+/// the machine is busy.
 const DEAD_MAX: Duration = Duration::from_secs(10);
 
-/// Starts two daemons in transparent mode that steer packets to each other.
+/// Starts two daemons in transparent mode, and waits until each steers its packets for the other
+/// through the tunnel.
 fn met(tag: &str) -> Pair {
     let mut pair = Pair::new(tag);
     for end in [0, 1] {
@@ -31,13 +33,14 @@ fn met(tag: &str) -> Pair {
     pair
 }
 
-/// Whether packets from the first machine to the second go through the interface.
+/// Whether packets from the first machine to the second go through the tunnel interface.
 fn is_steered(pair: &Pair) -> bool {
     must(&format!("-n {} route get 198.18.0.2", pair.names[0])).contains("dev srd0")
 }
 
-/// Sends a signal to the second machine's daemon, and measures how long the first one steers
-/// packets to it. `is_busy`: with a datagram every 10 ms, otherwise without traffic.
+/// Sends a signal to the second machine's daemon. Returns the time for which the first machine
+/// still steers packets to it. If `is_busy` is set, a datagram is sent every 10 ms; otherwise there
+/// is no traffic.
 fn steered_for(pair: &mut Pair, signal: Signal, is_busy: bool) -> Duration {
     let mut daemon = pair.daemons[1].take().unwrap();
     let pair = &*pair;
@@ -46,7 +49,7 @@ fn steered_for(pair: &mut Pair, signal: Signal, is_busy: bool) -> Duration {
         if is_busy {
             scope.spawn(|| pair.within(0, || chatter(&over)));
         }
-        // Only the packets that keep the session alive, or the traffic above.
+        // For this time, only probes keep the session alive, unless `chatter` sends datagrams.
         std::thread::sleep(Duration::from_millis(500));
         pair.wait("steering", is_steered);
         let begin = Instant::now();
@@ -60,7 +63,7 @@ fn steered_for(pair: &mut Pair, signal: Signal, is_busy: bool) -> Duration {
     took
 }
 
-/// Sends a datagram every 10 ms.
+/// Sends a datagram every 10 ms until `over` is set.
 fn chatter(over: &AtomicBool) {
     let socket = UdpSocket::bind("198.18.0.1:0").unwrap();
     let begin = Instant::now();
@@ -72,8 +75,8 @@ fn chatter(over: &AtomicBool) {
     }
 }
 
-/// Repeats a goodbye until one takes effect at once, and fails if none of several does. `goodbye`
-/// returns the time for which packets were steered after it.
+/// Calls `goodbye`, which returns the time for which packets were still steered, up to [`ATTEMPTS`]
+/// times. Fails if none of the times is within [`GOODBYE_MAX`].
 fn heard_at_once(what: &str, mut goodbye: impl FnMut() -> Duration) {
     let mut times = Vec::new();
     while times.len() < ATTEMPTS {
@@ -144,8 +147,8 @@ fn regression_a_daemon_whose_network_process_was_killed_ends_and_steers_nothing(
     let children = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap();
     let network = children.split_whitespace().next().unwrap().parse().unwrap();
     kill_process(Pid::from_raw(network).unwrap(), Signal::KILL).unwrap();
-    // Without its network process, the daemon could not remove the routes when the peer becomes
-    // silent.
+    // Without its network process, the daemon could not remove its routes when its peer becomes
+    // silent. So it ends.
     let begin = Instant::now();
     let status = loop {
         if let Some(status) = daemon.try_wait().unwrap() {

@@ -1,5 +1,5 @@
-//! Flows that share the interface: a flow that sends faster than the daemon reads causes no loss of
-//! other flows. Needs root.
+//! Flows that share the tunnel interface: a flow that sends faster than the daemon reads must cause
+//! no loss of other flows. Needs root.
 
 #![allow(clippy::unwrap_used)] // a test may fail loudly
 
@@ -11,20 +11,20 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::support::pair::{Pair, Settings, ready};
 
-/// Packets of the flood: more than the kernel queues for a daemon.
+/// Number of packets of the flood. It is more than the kernel queues for a daemon.
 const FLOOD: usize = 20_000;
-/// Flows beside it, with one packet each.
+/// Number of other flows during the flood, each with one packet.
 const FLOWS: usize = 32;
-/// Minimum number of flows whose packet must arrive. By their hashes, one flow in sixteen shares
-/// the flood's queue.
+/// Minimum number of other flows whose packet must arrive. Because of the hash, one flow in sixteen
+/// shares the flood's queue.
 const FLOWS_MIN: usize = 20;
-/// Maximum number of attempts: if a daemon is stopped for long, its peer considers it dead, and
+/// Maximum number of attempts. If a daemon is stopped for long, its peer considers it dead, and
 /// packets are lost with the session.
 const ROUNDS: usize = 5;
 
-/// While the daemon is stopped, as it may be at any time by a busy processor, the flood fills the
-/// kernel's queue for the daemon. Later packets of other flows would be dropped if all flows shared
-/// one queue.
+/// The daemon is stopped, as a busy processor may delay it at any time. Meanwhile, the flood fills
+/// the kernel's queue for the daemon. If all flows shared one queue, packets of other flows would
+/// then be dropped.
 #[test]
 fn regression_a_flood_costs_other_flows_no_packets() {
     if !ready() {

@@ -1,4 +1,4 @@
-//! Two machines with `srd up` between them.
+//! Tests of two machines with `srd up` between them.
 
 #![allow(clippy::unwrap_used)] // a test may fail loudly
 

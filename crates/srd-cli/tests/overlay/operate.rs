@@ -1,5 +1,5 @@
-//! Operation of `srd up`: its log, names instead of addresses, peers that are added and removed by
-//! command. Needs root.
+//! Operation of `srd up`: its log, peers with names instead of addresses, and commands that add and
+//! remove peers. Needs root.
 
 #![allow(clippy::unwrap_used)] // a test may fail loudly
 
@@ -44,11 +44,12 @@ fn regression_the_log_says_in_words_and_with_the_time_what_listens_and_which_pee
         assert!(line.starts_with("20") && line.as_bytes()[23] == b'Z', "no time: {line}");
         assert!(!line.contains("::") && !line.contains('{'), "not for people: {line}");
     }
-    // A line with a reason that is found later has other words.
+    // If a reason is found later, it is logged as a line with other words.
     assert_eq!(text[begin..].matches(warning).count(), 1, "{text}");
 }
 
-/// Regression: all packets were lost, and each end reported only that the other was up.
+/// Regression: all packets of an address that is not in `allowed` were lost, and each end reported
+/// only that the other was up.
 #[test]
 fn regression_an_address_that_is_not_allowed_is_named_in_log_and_status() {
     if !ready() {
@@ -78,14 +79,14 @@ fn regression_an_address_that_is_not_allowed_is_named_in_log_and_status() {
     let shown = pair.command(1).arg("status").arg("--socket").arg(socket).output().unwrap();
     let shown = String::from_utf8(shown.stdout).unwrap();
     assert!(shown.contains(&format!("refused: 3 packets {refused}")), "{shown}");
-    // Further packets: the log contains its line already.
+    // After further packets from the address, the log has no second line.
     support::pair::ip(&format!("netns exec {name} ping -c 3 -i 0.2 -W 1 10.77.0.2"));
     std::thread::sleep(std::time::Duration::from_secs(2));
     assert_eq!(log(&pair, 1).matches(refused).count(), 1, "{}", log(&pair, 1));
 }
 
-/// The kernel gives the index of a deleted interface to the next one. Regression: the daemon
-/// deleted that interface at its end.
+/// After an interface was deleted, the kernel may give its index to another interface. Regression:
+/// the daemon deleted that other interface at its end.
 #[test]
 fn regression_an_interface_of_another_program_with_our_index_is_left_alone() {
     if !ready() {
@@ -105,7 +106,7 @@ fn regression_an_interface_of_another_program_with_our_index_is_left_alone() {
         rustix::process::kill_process(pid, signal).unwrap();
     };
     let index = must(&format!("netns exec {name} cat /sys/class/net/srd0/ifindex"));
-    // The daemon's network process is delayed.
+    // The daemon's network process is stopped, so that it acts too late.
     signal(network, rustix::process::Signal::STOP);
     must(&format!("-n {name} link del srd0"));
     must(&format!("-n {name} link add other index {} type veth peer name beside", index.trim()));
@@ -119,7 +120,7 @@ fn regression_an_interface_of_another_program_with_our_index_is_left_alone() {
     assert!(!shown.contains("10.77.0.1"), "it got our address: {shown}");
 }
 
-/// Names for one namespace, in a file that `ip netns exec` mounts at /etc/hosts.
+/// Names for the programs in one namespace: a file that `ip netns exec` mounts at /etc/hosts.
 pub(crate) struct Hosts(std::path::PathBuf);
 
 impl Hosts {
@@ -129,13 +130,14 @@ impl Hosts {
             std::fs::create_dir_all(&directory)?;
             std::fs::write(directory.join("hosts"), "")
         };
-        // Another test may be removing /etc/netns, which it has left empty.
+        // Another test may have left /etc/netns empty and be removing it, so creation is repeated.
         let made = (0..100).any(|_| make().is_ok());
         assert!(made, "{}", directory.display());
         Self(directory)
     }
 
-    /// Writes the file in place, because it is mounted at the path that programs read.
+    /// Writes the lines into the existing file, because this file is mounted at the path that
+    /// programs read.
     pub(crate) fn set(&self, lines: &str) {
         std::fs::write(self.0.join("hosts"), lines).unwrap();
     }
@@ -165,7 +167,8 @@ fn a_peer_with_a_name_is_resolved_when_it_does_not_answer() {
         std::fs::write(file, text.replace(from, to)).unwrap();
     };
     rewrite(0, "endpoint = \"198.18.0.2:7471\"", "endpoint = \"b.test:7471\"");
-    // The other end waits: without the name, neither end has an address of the other.
+    // The second end has no address of the first and waits, so that no session exists without the
+    // name.
     rewrite(1, "endpoint = \"198.18.0.1:7471\"", "");
     let mut check = pair.command(0);
     let check = check.args(["up", "--check", "-c"]).arg(pair.path("0.toml".into()));
@@ -179,13 +182,13 @@ fn a_peer_with_a_name_is_resolved_when_it_does_not_answer() {
     let status = pair.ask(0, &["status"]).unwrap();
     assert_eq!(status["peers"][0]["endpoint_name"], "b.test:7471");
     pair.wait("why", |p| p.ask(0, &["status"]).unwrap()["peers"][0]["endpoint_error"].is_string());
-    // One address of two is right.
+    // Of the two addresses of the name, one is that of the peer.
     hosts.set("198.18.0.77 b.test\n198.18.0.2 b.test\n");
     pair.wait_for_express();
     let status = pair.ask(0, &["status"]).unwrap();
     assert_eq!(status["peers"][0]["endpoint"], "198.18.0.2:7471");
     assert!(status["peers"][0]["endpoint_error"].is_null());
-    // The peer's address changes, and the name with it.
+    // The peer's address changes, and so does the address of its name.
     let mut daemon = pair.daemons[1].take().unwrap();
     daemon.kill().unwrap();
     daemon.wait().unwrap();
@@ -210,7 +213,7 @@ fn peers_come_and_go_by_command_and_stay_if_they_are_saved() {
     for end in [0, 1] {
         pair.configure(end, &Settings::OVERLAY);
     }
-    // The first end has no peers.
+    // The first end has no peers in its configuration.
     let file = pair.path("0.toml".into());
     let text = std::fs::read_to_string(&file).unwrap();
     let (alone, _) = text.split_once("[[peer]]").unwrap();
@@ -237,11 +240,11 @@ fn peers_come_and_go_by_command_and_stay_if_they_are_saved() {
     pair.wait_for_express();
     pair.transfer("10.77.0.2");
     assert_eq!(std::fs::read_to_string(&file).unwrap(), alone);
-    // A shell offers its name.
+    // The completions of a shell contain the peer's name.
     let mut shell = pair.command(0);
     shell.env("COMPLETE", "bash").env("_CLAP_COMPLETE_INDEX", "3").env("_CLAP_IFS", "\n");
     assert!(shell.args(["--", "srd", "peer", "remove", ""]).output().unwrap().status.success());
-    // A reload reads the file, and removes the peer.
+    // A reload reads the configuration file, which lacks the peer, and so removes the peer.
     let report = pair.ask(0, &["reload"]).unwrap();
     assert_eq!(report["removed"], serde_json::json!(["b"]));
     let (code, said) = peer(&[&add[..], &["10.77.0.2/32", "--save"]].concat());
@@ -296,7 +299,7 @@ fn hooks_run_around_the_interface_and_after_a_daemon_that_was_killed() {
             let wanted = "pre_up gone\npost_up there\npre_down there\npost_down gone\n";
             assert_eq!(text, wanted);
         } else {
-            // The interface of a killed process is removed at an unknown moment.
+            // It is not determined when the interface of a killed process is removed.
             let points: Vec<&str> =
                 text.lines().filter_map(|line| line.split(' ').next()).collect();
             assert_eq!(points, ["pre_up", "post_up", "pre_down", "post_down"]);
@@ -315,7 +318,7 @@ fn a_first_try_needs_what_each_side_prints_and_leaves_nothing() {
         return;
     }
     let mut pair = Pair::new("y");
-    // Each machine has its own /run/srd and /run/srd-try.
+    // Each machine has a separate /run/srd and /run/srd-try.
     let directories = [0, 1].map(|end| pair.path(format!("run{end}")));
     let on = |pair: &Pair, end: usize, words: &str| {
         std::fs::create_dir_all(&directories[end]).unwrap();
@@ -371,7 +374,7 @@ fn a_wrong_key_is_told_from_a_dead_host_in_log_status_and_metrics() {
     for end in [0, 1] {
         pair.configure(end, &Settings::OVERLAY);
     }
-    // The first end has a wrong key for the second.
+    // The first end's configuration has a wrong public key for the second end.
     let file = pair.path("0.toml".into());
     let text = std::fs::read_to_string(&file).unwrap();
     let other = srd_daemon::keys::SecretKey::draw_private().unwrap().public().to_string();
@@ -413,7 +416,7 @@ fn regression_what_this_machine_cannot_send_is_not_blamed_on_the_peer() {
     must(&format!("-n {a} link set v0 up"));
     pair.wait_for_express();
     pair.wait("no reason any more", |p| problem(p).is_empty());
-    // The machine gets another address, and `listen` is unchanged.
+    // The machine gets another address, but `listen` in its configuration stays.
     must(&format!("-n {a} addr add 198.18.0.11/24 dev v0"));
     must(&format!("-n {a} addr del 198.18.0.1/24 dev v0"));
     pair.wait("the reason", |p| problem(p).contains("the address of `listen`"));
@@ -453,13 +456,14 @@ fn regression_the_log_of_a_daemon_that_was_stopped_says_so() {
         assert!(std::process::Command::new("kill").args([name, &pid]).status().unwrap().success());
     };
     signal("-STOP");
-    // A pause of five seconds is logged.
+    // The program logs that it was stopped if this lasts for at least five seconds.
     std::thread::sleep(std::time::Duration::from_millis(5200));
     signal("-CONT");
     pair.wait("the line", |p| log(p, 0).contains("this program stood still for"));
 }
 
-/// Removing what a daemon has left works even if its key is missing or belongs to another user.
+/// `srd down` removes what a daemon has left behind, even if the daemon's key is missing or belongs
+/// to another user.
 #[test]
 fn regression_removing_what_is_left_needs_no_key() {
     if !ready() {

@@ -1,11 +1,11 @@
-//! `srd up` over a network that changes: a path MTU that falls and rises, a firewall that passes
-//! one port. Needs root.
+//! `srd up` over a network that changes: the path MTU decreases and increases, and a firewall
+//! passes only one port. Needs root.
 
 #![allow(clippy::unwrap_used)] // a test may fail loudly
 
 use crate::support::pair::{Pair, Settings, must, ready};
 
-/// UDP payload that fits packets of 1500 and of 9000 bytes.
+/// Largest UDP payload of a packet of 1500 bytes. [`LARGE`] is that of a packet of 9000 bytes.
 const SMALL: u64 = 1472;
 const LARGE: u64 = 8972;
 
@@ -28,14 +28,15 @@ fn packet_bytes(pair: &Pair) -> u64 {
     pair.ask(0, &["status"]).unwrap()["peers"][0]["packet_bytes_max"].as_u64().unwrap()
 }
 
-/// Lowers and raises the path MTU; `icmp`: whether the router reports it.
+/// Decreases and increases the path MTU. If `icmp` is set, the router reports packets that are too
+/// large.
 fn falls_and_rises(tag: &str, icmp: bool) {
     if !ready() {
         return;
     }
     let mut pair = Pair::routed(tag);
     if !icmp {
-        // Packets of the router itself find no route.
+        // This rule drops all packets that the router itself sends, such as ICMP errors.
         must(&format!("-n {} rule add iif lo pref 1 prohibit", pair.router.as_ref().unwrap()));
     }
     start(&mut pair);
@@ -61,8 +62,8 @@ fn a_path_mtu_that_falls_and_rises_is_found_without_icmp() {
     falls_and_rises("mn", false);
 }
 
-/// A daemon starts although a route has learned, or has, a small MTU. Neither the other peers nor
-/// this one are affected, because the path may carry more now.
+/// A daemon starts although the route to a peer has a small MTU, learned or configured. Neither
+/// this peer nor the others are affected, because the path may carry larger packets by now.
 #[test]
 fn regression_a_small_mtu_of_a_route_does_not_keep_a_daemon_from_starting() {
     if !ready() {
@@ -83,8 +84,8 @@ fn regression_a_small_mtu_of_a_route_does_not_keep_a_daemon_from_starting() {
     pair.wait("the size that passes", |pair| packet_bytes(pair) <= 1272);
 }
 
-/// The kernel has learned a smaller MTU from a router, and uses it for ten minutes. The network
-/// passes more now.
+/// The kernel has learned a smaller MTU from a router, and uses it for ten minutes, although the
+/// network passes larger packets by now.
 #[test]
 fn regression_an_mtu_that_the_kernel_has_learned_is_not_kept_by_a_daemon_that_starts() {
     if !ready() {
@@ -95,11 +96,11 @@ fn regression_an_mtu_that_the_kernel_has_learned_is_not_kept_by_a_daemon_that_st
     must(&format!("-n {router} link set w1 mtu 1400"));
     let [a, _] = pair.names.clone();
     let learned = || must(&format!("-n {a} route get 198.18.0.2")).contains("mtu 1400");
-    // One large packet, which the router refuses.
+    // A large packet is sent, which the router refuses.
     pair.wait("the kernel's exception", |pair| {
         pair.within(0, || {
             let socket = std::net::UdpSocket::bind("198.18.0.1:0").unwrap();
-            // An error of this call belongs to the packet before.
+            // If this call returns an error, the error is about the packet before.
             let _ = socket.send_to(&[0; 5000], "198.18.0.2:9");
         });
         learned()

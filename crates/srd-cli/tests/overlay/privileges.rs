@@ -1,5 +1,5 @@
-//! Privileges of the processes of `srd up`, requests that its network process refuses, and a failed
-//! start, which leaves nothing behind. Needs root.
+//! Privileges of the processes of `srd up`, requests that its network process refuses, and a start
+//! that fails and leaves nothing behind. Needs root.
 
 #![allow(clippy::unwrap_used)] // a test may fail loudly
 
@@ -15,14 +15,14 @@ const NOBODY: u32 = 65_534;
 const NET_ADMIN: &str = "0000000000001000";
 const NOTHING: &str = "0000000000000000";
 
-/// Returns the value of a line in a process's status.
+/// Returns the value of the line `key` in /proc/PID/status.
 fn status(pid: u32, key: &str) -> String {
     let text = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
     let line = text.lines().find_map(|line| line.strip_prefix(&format!("{key}:")));
     line.unwrap_or_else(|| panic!("{key}")).trim().to_owned()
 }
 
-/// Returns the network process of a daemon.
+/// Returns the process id of a daemon's network process.
 fn child_of(pid: u32) -> u32 {
     let text = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap();
     text.split_whitespace().next().unwrap().parse().unwrap()
@@ -45,7 +45,8 @@ fn regression_no_process_keeps_more_privileges_than_it_needs() {
     }
     let mut net = Routed::new("v");
     net.configure_overlay("", "\"10.78.0.2/32\"");
-    // Only root can read the keys: the daemon stays root, so that it can reload.
+    // In this directory, only root can read the keys. So the daemon keeps the user root, to be able
+    // to reload.
     net.start(0);
     let daemon = net.daemons[0].as_ref().unwrap().id();
     let network = child_of(daemon);
@@ -57,8 +58,8 @@ fn regression_no_process_keeps_more_privileges_than_it_needs() {
     assert!(net.srd(0, &["reload"]), "{}", net.log(0));
     assert!(net.log(0).contains("stays user root"), "{}", net.log(0));
     net.stop(0);
-    // The user `srd`, or otherwise `nobody`, can read all files again: the daemon runs as that
-    // user, and reloads.
+    // All users can now read the files. So the daemon changes to the user `srd`, or to `nobody` if
+    // that does not exist, and can still reload.
     let directory = net.directory.path().to_owned();
     std::fs::set_permissions(&directory, PermissionsExt::from_mode(0o755)).unwrap();
     let text = std::fs::read_to_string(net.path("0.toml")).unwrap();
@@ -100,7 +101,7 @@ fn regression_the_network_process_inherits_no_descriptors_and_no_environment() {
     net.daemons[0] = Some(command.spawn().unwrap());
     net.wait("a daemon", |n| n.srd(0, &["status"]));
     let network = child_of(net.daemons[0].as_ref().unwrap().id());
-    // The process belongs to the user `nobody`, but only root may read this.
+    // The process belongs to the user `nobody`, but only root may read its descriptors.
     for entry in std::fs::read_dir(format!("/proc/{network}/fd")).unwrap().flatten() {
         let number: u32 = entry.file_name().to_str().unwrap().parse().unwrap();
         // The descriptor may be closed by now.
@@ -116,7 +117,7 @@ fn regression_the_network_process_inherits_no_descriptors_and_no_environment() {
     net.stop(0);
 }
 
-/// A network process that a test controls, as an attacker who has taken over the daemon would.
+/// A network process under the control of the test, as if an attacker had taken over the daemon.
 struct Taken {
     child: Child,
     answers: BufReader<std::process::ChildStdout>,
@@ -171,19 +172,19 @@ fn regression_a_daemon_that_was_taken_over_reaches_its_own_interface_and_table_o
     ] {
         assert!(taken.ask(line).contains("not a request"), "{line}");
     }
-    // Even an interface that it was started for must be a TUN device.
+    // The interface for which the process was started must also be a TUN device.
     assert!(taken.ask(r#"{"Up":{"mtu":1400}}"#).contains("no TUN device"));
     let change =
         r#"{"Change":{"add":[{"prefix":"0.0.0.0/0","source":null}],"remove":["192.0.2.0/24"]}}"#;
     assert_eq!(taken.ask(change), r#""Done""#);
     taken.ask(r#""Apply""#);
-    // Only its own rules exist: no route leads through another interface.
+    // Only rules of the process itself exist: it has created no route through another interface.
     let main = must(&format!("-n {} route show table main", net.a));
     assert!(main.contains("192.0.2.0/24") && main.contains("via 192.0.2.1"), "{main}");
     let own = ip(&format!("-n {} route show table 7471", net.a)).stdout;
     assert_eq!(String::from_utf8_lossy(&own), "");
     assert!(must(&format!("-n {} link show v0", net.a)).contains("mtu 1500"));
-    // More changes than a request may have, and a line without an end.
+    // A request with too many changes is refused. Later, a line without an end ends the process.
     let many = vec![r#""10.0.0.0/8""#; 513].join(",");
     let many = format!(r#"{{"Change":{{"add":[],"remove":[{many}]}}}}"#);
     assert!(taken.ask(&many).contains("too many changes"));
@@ -220,13 +221,13 @@ fn regression_a_start_that_fails_half_way_leaves_nothing() {
     must(&format!("-n {} link add srd0 type veth peer name w1", net.a));
     fails("is there already", &net.network());
     must(&format!("-n {} link delete srd0", net.a));
-    // An overlay over one of the machine's own networks.
+    // The overlay's network contains one of the machine's own networks.
     net.configure(0, "address = [\"192.0.2.99/16\"]\ntable = 7000", None);
     let text = std::fs::read_to_string(net.path("0.toml")).unwrap();
     let text = text.replace("listen = \"192.0.2.10:7471\"", "listen = \"0.0.0.0:7471\"");
     std::fs::write(net.path("0.toml"), text).unwrap();
     fails("that network would be cut off", &before);
-    // A start without the privilege.
+    // A start without the privilege to create the interface.
     net.configure_overlay("", "\"10.78.0.2/32\"");
     let mut command = Command::new("ip");
     command.args(["netns", "exec", &net.a, "setpriv", "--bounding-set", "-net_admin", SRD]);
@@ -250,7 +251,8 @@ fn an_ordinary_user_with_the_capability_runs_it_as_the_unit_does() {
     let caps =
         ["--inh-caps=+net_admin", "--ambient-caps=+net_admin", "--bounding-set=-all,+net_admin"];
     let mut command = Command::new("ip");
-    // A device that every user may open, as udev creates it; only these processes see it.
+    // The script creates a TUN device that every user may open, as udev does. Only these processes
+    // see it.
     let device = "mknod $0 c 10 200 && chmod 666 $0 && mount --bind $0 /dev/net/tun && exec $@";
     command.args(["netns", "exec", &net.a, "bash", "-c", device]).arg(net.path("tun"));
     command.arg("setpriv").args(ids).args(caps);

@@ -1,4 +1,4 @@
-//! A reload is a transaction: all of it happens, or nothing. Needs root.
+//! A reload of `srd up` is a transaction: it makes all changes, or none. Needs root.
 
 #![allow(clippy::unwrap_used)] // a test may fail loudly
 
@@ -6,13 +6,13 @@ use std::time::Duration;
 
 use crate::support::pair::{Pair, Settings, must, ready};
 
-/// Returns the public key of a private key that is not kept.
+/// Returns the public key of a new private key, which is not stored.
 fn key() -> String {
     srd_daemon::keys::SecretKey::draw_private().unwrap().public().to_string()
 }
 
-/// Writes the configuration of the first end with these peers, each `(name, key, endpoint,
-/// allowed)`.
+/// Writes the configuration of the first end with these peers. Each peer has a name, a key, an
+/// endpoint and an allowed prefix.
 fn configure(pair: &Pair, interface: &str, peers: &[[&str; 4]]) {
     let mut text = format!(
         "[interface]\naddress = [\"10.77.0.1/24\"]\nlisten = \"198.18.0.1:7471\"\npaths = 4\n\
@@ -30,7 +30,7 @@ fn configure(pair: &Pair, interface: &str, peers: &[[&str; 4]]) {
     std::fs::write(pair.path("0.toml".into()), text).unwrap();
 }
 
-/// Returns each running peer with its endpoint and its prefixes, as `name endpoint prefixes`.
+/// Returns each peer of the running daemon as `name endpoint prefixes`.
 fn running(pair: &Pair) -> Vec<String> {
     let status = pair.ask(0, &["status"]).unwrap();
     let row = |peer: &serde_json::Value| {
@@ -42,12 +42,13 @@ fn running(pair: &Pair) -> Vec<String> {
     status["peers"].as_array().unwrap().iter().map(row).collect()
 }
 
-/// Waits until these peers run, because readers see pages that the workers write.
+/// Waits until the daemon reports these peers. It reports pages that its workers write, so this
+/// takes a moment.
 fn wait_for_running(pair: &Pair, expected: &[String]) {
     pair.wait(&format!("{expected:?}"), |pair| running(pair) == expected);
 }
 
-/// Waits until Express of the only peer is off, or is not.
+/// Waits until Express of the only peer is off (`is_off`), or is not off.
 fn wait_for_off(pair: &Pair, is_off: bool) {
     pair.wait("express", |pair| {
         let status = pair.ask(0, &["status"]).unwrap();
@@ -73,12 +74,12 @@ fn regression_peers_that_exchange_endpoints_names_or_prefixes_survive_a_reload()
     configure(&pair, &own, &[["b", &b, B, "10.77.0.2/32"], ["c", &c, C, "10.77.0.3/32"]]);
     pair.start(0);
     pair.wait("a socket", |p| p.ask(0, &["status"]).is_some());
-    // Endpoints.
+    // The peers exchange their endpoints.
     configure(&pair, &own, &[["b", &b, C, "10.77.0.2/32"], ["c", &c, B, "10.77.0.3/32"]]);
     let report = pair.ask(0, &["reload"]).expect("a report");
     assert_eq!(report["changed"], serde_json::json!(["b", "c"]));
     wait_for_running(&pair, &[format!("b {C} 10.77.0.2/32"), format!("c {B} 10.77.0.3/32")]);
-    // Prefixes, and the order of the file.
+    // The peers exchange their prefixes and their order in the file.
     configure(&pair, &own, &[["c", &c, B, "10.77.0.2/32"], ["b", &b, C, "10.77.0.3/32"]]);
     pair.ask(0, &["reload"]).expect("a report");
     wait_for_running(&pair, &[format!("c {B} 10.77.0.2/32"), format!("b {C} 10.77.0.3/32")]);
@@ -87,7 +88,7 @@ fn regression_peers_that_exchange_endpoints_names_or_prefixes_survive_a_reload()
             must(&format!("-n {} route get {prefix}", pair.names[0])).contains("dev srd0")
         });
     }
-    // Names, which identify nothing else.
+    // The peers exchange their names, which identify nothing else.
     configure(&pair, &own, &[["b", &c, B, "10.77.0.2/32"], ["c", &b, C, "10.77.0.3/32"]]);
     pair.ask(0, &["reload"]).expect("a report");
     wait_for_running(&pair, &[format!("b {B} 10.77.0.2/32"), format!("c {C} 10.77.0.3/32")]);
@@ -116,7 +117,7 @@ fn regression_a_reload_that_cannot_be_done_changes_nothing() {
         assert!(text.contains("nothing was changed"), "{text}");
         assert_eq!(running(&pair), before);
     };
-    // Each file is valid, but its peers need settings that wait for a restart.
+    // The file is valid, but its peers need settings that only apply after a restart.
     configure(&pair, "protection = \"plain\"", &[["d", "", C, "10.77.0.3/32"]]);
     refused("`protection` waits for a restart");
     let peers = [first[0], ["d", &d, "[2001:db8::1]:7471", "10.77.0.4/32"]];
@@ -129,7 +130,7 @@ fn regression_a_reload_that_cannot_be_done_changes_nothing() {
     let text = std::fs::read_to_string(&file).unwrap().replace("10.77.0.1/24", "10.77.0.9/24");
     std::fs::write(&file, text).unwrap();
     refused("`address` waits for a restart");
-    // The refusals have no lasting effect.
+    // The refused reloads have no lasting effect.
     configure(&pair, &own, &[first[0], ["d", &d, C, "10.77.0.3/32"]]);
     let report = pair.ask(0, &["reload"]).expect("a report");
     assert_eq!(report["added"], serde_json::json!(["d"]));
@@ -157,10 +158,10 @@ fn regression_a_setting_of_one_peer_lasts_until_the_next_reload() {
     wait_for_off(&pair, false);
 }
 
-/// Returns the processor time of a daemon's worker so far.
+/// Returns the processor time that a daemon's worker has used so far, in nanoseconds.
 fn worker_ns(process: u32) -> u64 {
     let threads = std::fs::read_dir(format!("/proc/{process}/task")).unwrap();
-    // Other threads of the daemon start and end.
+    // Other threads of the daemon start and end, so the worker is found by its name.
     let worker = threads.map(|thread| thread.unwrap().path()).find(|thread| {
         std::fs::read_to_string(thread.join("comm")).is_ok_and(|name| name.trim() == "srd-worker-0")
     });

@@ -1,5 +1,5 @@
-//! Changes by `srd up` to a machine's routes, all of which it removes at its end: between two
-//! namespaces with a router between them. Needs root.
+//! Changes that `srd up` makes to a machine's routes, and that it must undo at its end. Two
+//! namespaces are connected by a router. Needs root.
 
 #![allow(clippy::unwrap_used)] // a test may fail loudly
 
@@ -9,8 +9,9 @@ use std::time::{Duration, Instant};
 use crate::support::pair::{ip, must, ready};
 use crate::support::routed::{Routed, in_parallel, must_run, signal};
 
-/// Setups of a machine before a daemon starts: a description, and words for `ip` that create the
-/// setup. Some routes lead to the daemon's own prefixes, some use its numbers.
+/// Setups of a machine before a daemon starts: a description, and arguments of `ip` that create the
+/// setup. Some setups have routes to the daemon's own prefixes, and some use the daemon's numbers
+/// of tables and rules.
 const SETUPS: [(&str, &[&str]); 20] = [
     ("as it is", &[]),
     ("the peer's prefix is routed", &["route add 203.0.113.0/24 via 192.0.2.1"]),
@@ -100,7 +101,7 @@ fn prepare(tag: &str, words: &[&str]) -> Routed {
     if words.contains(&"link set w1 up") {
         ["w0", "w1"].into_iter().for_each(|link| net.wait_until_up(link));
     }
-    // A network behind b, whose addresses are not in the overlay.
+    // The host b has addresses of a further network, which is not that of the overlay.
     must(&format!("-n {} addr add 203.0.113.9/32 dev lo", net.b));
     must(&format!("-n {} addr add 8.8.8.8/32 dev lo", net.b));
     must(&format!("-n {} addr add fd79::9/128 dev lo nodad", net.b));
@@ -108,8 +109,8 @@ fn prepare(tag: &str, words: &[&str]) -> Routed {
     net
 }
 
-/// Starts both ends, waits for traffic to each of `to`, and ends a's daemon in both ways. The
-/// network must then be as before.
+/// Starts the daemons of both hosts, waits for traffic to each address of `to`, and ends a's
+/// daemon: first by SIGTERM, then by SIGKILL. After each end, the network of a must be as before.
 fn comes_and_goes(net: &mut Routed, what: &str, to: &[&str]) {
     let before = net.network();
     net.start(1);
@@ -132,8 +133,9 @@ fn comes_and_goes(net: &mut Routed, what: &str, to: &[&str]) {
 const ALL: &str = "\"0.0.0.0/0\", \"::/0\"";
 const SOME: &str = "\"10.78.0.2/32\", \"fd78::2/128\", \"203.0.113.0/24\", \"fd79::/48\"";
 
-/// Addresses that are reached through an overlay. In one setup, the administrator's rule for our
-/// only outer address leads all packets from there past every table except its own.
+/// Addresses that must be reached through the overlay. In one of the setups, a rule of the
+/// administrator for the host's only outer address leads all its packets to one table, past all
+/// others.
 const REACHED: [&str; 4] = ["10.78.0.2", "fd78::2", "203.0.113.9", "fd79::9"];
 
 #[test]
@@ -145,7 +147,8 @@ fn regression_an_overlay_that_takes_everything_gives_every_route_back() {
         let mut net = prepare(&format!("f{i}"), words);
         net.configure_overlay("", ALL);
         let reached: &[&str] = match *what {
-            // Longer routes of the main table win, as they do with one table.
+            // A route of the main table with a longer prefix takes precedence, as it would in one
+            // table.
             "the peer's prefix is routed"
             | "a shorter prefix is routed"
             | "multipath"
@@ -168,7 +171,7 @@ fn regression_an_overlay_with_prefixes_gives_every_route_back() {
         let mut net = prepare(&format!("p{i}"), words);
         net.configure_overlay("", SOME);
         let reached: &[&str] = match *what {
-            // The /32 of the main table takes precedence over our /24.
+            // The /32 route of the main table takes precedence over the overlay's /24 route.
             "a host of the peer's is routed" => &["10.78.0.2", "fd78::2", "fd79::9"],
             _ => &REACHED,
         };
@@ -220,8 +223,8 @@ fn regression_a_prefix_that_covers_the_endpoint_does_not_lead_in_a_circle() {
     }
     assert!(net.route("198.51.100.10").contains("dev srd0"));
     assert!(net.route("198.51.100.10 mark 7471").contains("dev v0"));
-    // A strict filter would drop the peer's packets: this is reported at once, and nothing is
-    // started.
+    // A strict reverse path filter would drop the peer's packets. The daemon reports this at once,
+    // and does not start.
     net.stop(0);
     must_run(&net.a, &["sh", "-c", "echo 1 > /proc/sys/net/ipv4/conf/v0/rp_filter"]);
     let refused = net.command(0, &["up"]).output().unwrap();
@@ -246,8 +249,8 @@ fn local_networks_stay_reachable_under_a_default_route_into_the_overlay() {
     assert!(net.route("8.8.8.8 mark 7471").contains("dev v0"));
 }
 
-/// Sender of packets from the overlay's addresses to the overlay and beyond. It uses older sockets,
-/// which are bound to these addresses, and new ones, and ignores errors.
+/// Sends packets from addresses of the overlay, to the overlay and beyond. It has sockets that were
+/// bound to these addresses at its creation, and can open new ones. Errors of sending are ignored.
 struct Sender {
     bound: Vec<std::net::UdpSocket>,
 }
@@ -261,8 +264,8 @@ impl Sender {
         Self { bound: ["10.78.0.1", "fd78::1"].map(bind).into() }
     }
 
-    /// Sends the packets. `new_ones`: whether sockets without an address also send into the
-    /// overlay.
+    /// Sends a packet to each target. If `new_ones` is set, new sockets without an address also
+    /// send into the overlay.
     fn send(&self, net: &Routed, new_ones: bool) {
         for to in TARGETS {
             for socket in &self.bound {
@@ -290,14 +293,14 @@ fn regression_no_packet_of_the_overlay_s_addresses_leaves_in_clear() {
     let mut net = prepare("c", &[]);
     net.configure_overlay("", SOME);
     let spy = net.spy();
-    // Before any peer is up, and without a peer.
+    // The daemon runs, but no peer has been up yet.
     net.start(0);
     let sender = Sender::new(&net);
     (0..20).for_each(|_| sender.send(&net, true));
     net.start(1);
     net.wait("traffic", |n| n.is_echoed("10.78.0.2"));
     sender.send(&net, true);
-    // The peer is removed.
+    // The peer is removed from the configuration.
     let address = "address = [\"10.78.0.1/24\", \"fd78::1/64\"]";
     net.configure(0, address, None);
     assert!(net.srd(0, &["reload"]));
@@ -305,12 +308,13 @@ fn regression_no_packet_of_the_overlay_s_addresses_leaves_in_clear() {
         sender.send(&net, true);
         std::thread::sleep(Duration::from_millis(4));
     }
-    // The interface is down, and up again.
+    // The interface is set down, and up again.
     must(&format!("-n {} link set srd0 down", net.a));
     sender.send(&net, true);
     must(&format!("-n {} link set srd0 up", net.a));
     sender.send(&net, true);
-    // A stop and a crash, during traffic of sockets that are bound to the overlay.
+    // The daemon is stopped, and later killed, while sockets that are bound to the overlay's
+    // addresses send packets.
     for crash in [false, true] {
         let stop = AtomicBool::new(false);
         std::thread::scope(|scope| {
@@ -338,8 +342,8 @@ fn regression_no_packet_of_the_overlay_s_addresses_leaves_in_clear() {
     println!("{all} packets at the router, {} of the overlay's addresses", in_clear.len());
     assert!(all > 50, "the router sees packets: {all}");
     assert_eq!(in_clear, [], "in clear");
-    // While a socket has an IPv6 address of the overlay, the rules that refuse its packets stay,
-    // and no longer.
+    // As long as a socket has an IPv6 address of the overlay, the rules that refuse its packets
+    // stay. After the socket is closed, they can be removed.
     let rules = |net: &Routed| must(&format!("-n {} -6 rule show", net.a));
     assert!(rules(&net).contains("from fd78::1 iif lo"), "{}", rules(&net));
     drop(sender);
@@ -372,13 +376,13 @@ fn a_kill_switch_holds_after_the_end_until_it_is_taken_back() {
         for to in ["10.78.0.2", "8.8.8.8", "fd78::2", "2001:db8:b::10"] {
             assert!(!net.is_echoed(to), "{to}");
         }
-        // Local networks and longer routes of the administrator stay.
+        // Local networks, and longer routes of the administrator, stay.
         assert!(net.route("192.0.2.1").contains("dev v0"));
         assert!(net.route("203.0.113.9").contains("dev v0"));
     }
     let (_, in_clear) = spy.end(&["10.78.", "fd78:", "8.8."]);
     assert_eq!(in_clear, []);
-    // While a daemon runs, `srd down` leaves it alone.
+    // While a daemon runs, `srd down` changes nothing.
     net.start(0);
     let refused = net.command(0, &["down"]).output().unwrap();
     assert!(String::from_utf8_lossy(&refused.stderr).contains("stop it first"));
@@ -388,7 +392,8 @@ fn a_kill_switch_holds_after_the_end_until_it_is_taken_back() {
     assert!(done.status.success() && String::from_utf8_lossy(&done.stdout).contains("removed"));
     assert_eq!(net.difference(&before), [""; 0]);
     net.wait("an echo", |n| n.is_echoed("198.51.100.10"));
-    // A start without the switch removes it, too.
+    // If the daemon starts without `kill_switch`, it also removes the routes and rules of an
+    // earlier `kill_switch`.
     net.start(0);
     net.stop(0);
     net.configure_overlay("", ALL);
@@ -414,7 +419,7 @@ fn regression_an_interface_that_went_down_and_up_has_its_routes_again() {
     net.wait("routes", |n| n.is_echoed("203.0.113.9"));
     let line = "srd0 is up again: its routes are restored";
     net.wait("a line about routes", |n| n.log(0).contains(line));
-    // The kernel removes the interface's IPv6 addresses when it goes down; the daemon restores
+    // When the interface goes down, the kernel removes its IPv6 addresses. The daemon restores
     // them.
     net.wait("the network as it was", |n| n.network() == during);
     net.wait("IPv6", |n| n.is_echoed("fd79::9"));
@@ -422,7 +427,7 @@ fn regression_an_interface_that_went_down_and_up_has_its_routes_again() {
     must(&format!("-n {} rule flush protocol 174", net.a));
     net.wait("rules", |n| n.network() == during);
     net.wait("a line about rules", |n| n.log(0).contains("were restored"));
-    // A deleted interface ends the daemon with a reason, and everything is removed.
+    // If the interface is deleted, the daemon ends with a reason, and everything is removed.
     must(&format!("-n {} link delete srd0", net.a));
     let status = net.daemons[0].take().unwrap().wait().unwrap();
     assert_eq!(status.code(), Some(1));
@@ -477,8 +482,9 @@ fn regression_a_second_daemon_for_an_interface_that_is_taken_ends_at_once() {
         assert_eq!(net.difference(&during), [""; 0]);
         took
     });
-    // A process of a daemon that ends may hold the table for eight seconds. An attempt that waits
-    // for it takes longer each time; a busy machine does not delay every attempt.
+    // When a daemon ends, one of its processes may occupy the table for up to eight seconds. An
+    // attempt that waits for this process always takes longer than the bound, while a busy machine
+    // delays only some attempts.
     assert!(attempts.any(|took| took < Duration::from_secs(6)), "none of three ended at once");
 }
 
@@ -494,7 +500,7 @@ fn a_table_may_be_chosen_shared_with_nobody_or_switched_off() {
     let error = String::from_utf8_lossy(&refused.stderr).into_owned();
     assert!(error.contains("routing table 7471 holds a route to 203.0.113.0/24"), "{error}");
     assert_eq!(net.difference(&before), [""; 0]);
-    // Another number.
+    // The configuration chooses another table.
     net.configure_overlay("table = 9999", SOME);
     net.start(1);
     net.start(0);
@@ -516,7 +522,7 @@ fn a_table_may_be_chosen_shared_with_nobody_or_switched_off() {
     assert!(error.contains("another `srd up` uses routing table 9999"), "{error}");
     net.stop(0);
     assert_eq!(net.difference(&before), [""; 0]);
-    // No table.
+    // The configuration uses no table.
     net.configure_overlay("table = \"off\"", SOME);
     net.start(0);
     let during = net.network();

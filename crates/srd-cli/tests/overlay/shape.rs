@@ -1,9 +1,9 @@
-//! `srd shape` at an interface of a namespace of its own. Needs root and `tc`.
+//! `srd shape` on an interface of a separate namespace. Needs root and `tc`.
 #![allow(clippy::unwrap_used)] // a test may fail loudly
 
 use std::process::{Command, Output};
 
-/// A namespace with both ends of one cable, removed with the test.
+/// A namespace that contains both ends of a veth pair; it is removed when this value is dropped.
 struct Namespace(String);
 
 impl Namespace {
@@ -71,7 +71,7 @@ fn a_rate_is_set_shown_changed_and_undone() {
 fn a_flows_rate_is_set_changed_and_undone() {
     let Some(place) = Namespace::new("b") else { return };
     let before = place.roots();
-    // By `fq`, or by classes on a kernel without it.
+    // The rate of a flow is limited by `fq` or, on a kernel without it, by classes.
     for (words, flow_bps) in [
         ("--rate 100M --flow 10M", Some(10_000_000)),
         ("--rate 200M --flow 20M", Some(20_000_000)),
@@ -89,12 +89,13 @@ fn a_flows_rate_is_set_changed_and_undone() {
     assert_eq!(place.roots(), before);
 }
 
-/// Returns the packets that each class of flows has sent.
+/// Returns the number of packets that each class for flows has sent; classes without packets are
+/// left out.
 fn sent_by_classes(place: &Namespace) -> Vec<u64> {
     let output = place.run("tc", "-s class show dev sh0");
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     let classes = text.split("class htb ").filter(|class| class.contains("leaf"));
-    // " Sent 1260 bytes 20 pkt (dropped 0, ..."
+    // A line of the output has the form " Sent 1260 bytes 20 pkt (dropped 0, ...".
     let packets = classes.filter(|class| !class.starts_with("5d:11 ")).filter_map(|class| {
         class.split_whitespace().skip_while(|word| *word != "Sent").nth(3)?.parse().ok()
     });
@@ -124,7 +125,7 @@ fn a_flow_has_one_class_and_flows_have_many() {
         println!("skipped: this kernel has `fq`, which knows flows by itself");
         return;
     }
-    // The kernel sends a packet or two of its own, so only the packets of whole flows count.
+    // The kernel itself sends a few packets, so only multiples of a flow's packets count.
     let flows = || sent_by_classes(&place).iter().map(|packets| packets / PACKETS).sum::<u64>();
     for to in ["10.9.0.2", "fd09::2"] {
         let before = flows();

@@ -1,6 +1,6 @@
-//! Tunnels without ports over `srd up` (X6 of the specification of Express). GRE and ESP packets,
-//! written by raw sockets, ride SRD in order if both ends have the setting, also when it changes
-//! while they run. Needs root.
+//! Tunnels without ports over `srd up` (X6 of the specification of Express). Raw sockets send GRE
+//! and ESP packets. If both ends have the setting, the packets are sent over SRD and arrive in
+//! order, even if the setting changes while they are sent. Needs root.
 
 #![allow(clippy::unwrap_used, clippy::cast_possible_truncation)] // a test may fail loudly
 
@@ -11,13 +11,14 @@ use std::net::SocketAddr;
 
 const GRE: u32 = 47;
 const ESP: u32 = 50;
-/// Packets of a round.
+/// Number of packets that are sent in a round.
 const PACKETS: u64 = 200;
-/// Packets in flight at once: fewer than the receiving socket holds.
+/// Number of packets in flight at once: fewer than the buffer of the receiving socket holds.
 const BATCH: usize = 20;
 const PACKET_BYTES: usize = 1000;
 const IP_BYTES: usize = 20;
-/// Counters of packets that left.
+/// Name of the counter of packets that were sent over SRD. [`PLAINLY`] is that of packets without
+/// SRD.
 const BY_SRD: &str = "ena_srd_tx_pkts";
 const PLAINLY: &str = "plain_tx_pkts";
 
@@ -47,7 +48,7 @@ fn packets_of_tunnels_ride_srd_in_order_where_both_ends_say_so() {
         send(&pair, protocol);
         pair.wait("all packets over SRD", |pair| pair.counter(0, BY_SRD) >= before + PACKETS);
     }
-    // One end switches the setting off: packets go without SRD from the next one on.
+    // One end switches the setting off. From then on, packets are sent without SRD.
     let file = pair.path("1.sock".to_owned());
     let mut command = pair.command(1);
     let output = command.args(["set", "all", "tunnels", "off", "--socket"]).arg(file).output();
@@ -60,7 +61,7 @@ fn packets_of_tunnels_ride_srd_in_order_where_both_ends_say_so() {
     assert!(by_srd < PACKETS / 2, "{by_srd} packets rode SRD");
 }
 
-/// Sends a round of packets, which must arrive in order.
+/// Sends a round of packets of `protocol`, which must arrive in order.
 fn send(pair: &Pair, protocol: u32) {
     let raw = |end: usize| -> OwnedFd {
         let protocol = Protocol::from_raw(protocol.try_into().unwrap());

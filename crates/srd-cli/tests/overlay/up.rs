@@ -1,5 +1,5 @@
-//! `srd up` between two namespaces: an overlay, transparent steering, reload, and the state that
-//! `kill -9` leaves. Needs root.
+//! `srd up` between two namespaces: an overlay, transparent mode, a reload, and what `kill -9`
+//! leaves behind. Needs root.
 
 #![allow(clippy::unwrap_used)] // a test may fail loudly
 
@@ -19,11 +19,12 @@ fn an_overlay_carries_tcp_and_obeys_reload_and_set() {
     pair.transfer_by_srd("10.77.0.2");
     assert_eq!(pair.counter(0, "ena_srd_mode"), 3);
 
-    // Express is switched off by a reload: the next transfer goes without SRD.
+    // A reload switches Express off, so the next transfer is sent without SRD.
     pair.configure(0, &Settings { peer: "express = false", ..Settings::OVERLAY });
     pair.ask(0, &["reload"]).expect("a report");
     pair.wait("express off", |p| p.ask(0, &["status"]).unwrap()["peers"][0]["express"] == "off");
-    // Packets of the last transfer's ends may have left before, so only the second transfer counts.
+    // Some packets at the end of the earlier transfer may still be sent over SRD, so only the
+    // second transfer counts.
     let transfer_plainly = || {
         let before = pair.counter(0, "plain_tx_pkts");
         pair.transfer("10.77.0.2");
@@ -33,7 +34,7 @@ fn an_overlay_carries_tcp_and_obeys_reload_and_set() {
     let before = transfer_plainly();
     assert_eq!(transfer_plainly(), before, "nothing rides SRD");
 
-    // An orderly end: the interface is removed, and the network process ends, too.
+    // The daemon ends in order: the interface is removed, and the network process ends as well.
     let daemon = pair.daemons[0].as_mut().unwrap();
     let pid = daemon.id().to_string();
     assert!(Command::new("kill").args(["-TERM", &pid]).status().unwrap().success());

@@ -1,5 +1,5 @@
-//! `srd watch` at an interface of a namespace of its own: the source of packets and the reason for
-//! it, metrics, and the state that a killed process leaves. Needs root.
+//! `srd watch` on an interface of a separate namespace: the chosen source of packets with the
+//! reason, metrics, and what a killed process leaves behind. Needs root.
 #![allow(clippy::unwrap_used)] // a test may fail loudly
 
 use std::io::{BufRead, BufReader, Read, Write};
@@ -11,10 +11,11 @@ use crate::veth::{INTERFACE, Pair};
 
 /// Maximum time of any step.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// Address at which a watch under test serves metrics, in its own namespace.
+/// Address in the namespace at which the tested watch serves metrics.
 const METRICS: &str = "127.0.0.1:9187";
 
-/// Returns the command in the first namespace, with only these rights.
+/// Returns the command `srd watch` in the first namespace. `rights` are its only capabilities;
+/// `None` leaves it all capabilities.
 fn command(pair: &Pair, rights: Option<&str>, words: &str) -> Command {
     let mut command = Command::new("ip");
     command.args(["netns", "exec", &pair.names[0]]);
@@ -26,7 +27,7 @@ fn command(pair: &Pair, rights: Option<&str>, words: &str) -> Command {
     command
 }
 
-/// Returns the command's report on the source, its errors, and its exit code.
+/// Returns the command's JSON about the source of packets, its error output, and its exit code.
 fn source(pair: &Pair, rights: Option<&str>, words: &str) -> (serde_json::Value, String, i32) {
     let Output { status, stdout, stderr } =
         command(pair, rights, &format!("{words} --seconds 100ms --json -")).output().unwrap();
@@ -44,7 +45,7 @@ fn the_source_is_what_rights_allow_and_the_reason_is_said() {
     assert_eq!((said["source"].as_str(), code), (Some("ebpf"), 0), "{said} {errors}");
     assert_eq!(said["interface"], INTERFACE);
     assert!(said["reason"].as_str().unwrap().contains("can do it"), "{said}");
-    // No other right is needed.
+    // eBPF works with these two capabilities alone.
     let (said, errors, code) = source(&pair, bpf, "--source ebpf");
     assert_eq!((said["source"].as_str(), code), (Some("ebpf"), 0), "{said} {errors}");
     for rights in [raw, Some(",+net_raw,+bpf"), Some(",+net_raw,+net_admin")] {
@@ -61,7 +62,7 @@ fn the_source_is_what_rights_allow_and_the_reason_is_said() {
     let (_, errors, code) = source(&pair, bpf, "--source packet");
     assert_eq!(code, 3, "{errors}");
     assert!(errors.contains("CAP_NET_RAW"), "{errors}");
-    // Text output: one line, once.
+    // In text output, the source is reported in exactly one line.
     let words = "--seconds 100ms --summary";
     let text = command(&pair, raw, words).output().unwrap().stdout;
     let text = String::from_utf8_lossy(&text).into_owned();
@@ -69,7 +70,7 @@ fn the_source_is_what_rights_allow_and_the_reason_is_said() {
     assert_eq!(lines.count(), 1, "{text}");
 }
 
-/// Returns the response for `/metrics`.
+/// Returns the response to a request for `/metrics`; `None` if the connection fails.
 fn metrics(pair: &Pair) -> Option<String> {
     pair.within(0, || {
         let mut stream = TcpStream::connect(METRICS).ok()?;
@@ -86,7 +87,7 @@ fn value(text: &str, name: &str) -> Option<u64> {
     line.trim().parse().ok()
 }
 
-/// A process that is killed with the test.
+/// A process that is killed when this value is dropped.
 struct Killed(Child);
 
 impl Drop for Killed {
@@ -146,7 +147,7 @@ fn regression_a_reader_that_has_left_does_not_cost_the_page() {
     let directory = tempfile::tempdir().unwrap();
     let page = directory.path().join("bursts.html");
     let words = format!("--seconds 120s --html {}", page.display());
-    // The reader has closed the pipe before the first line.
+    // The reader has closed the pipe before the first line is written.
     let (reader, writer) = std::io::pipe().unwrap();
     drop(reader);
     let mut watch = Killed(command(&pair, None, &words).stdout(writer).spawn().unwrap());

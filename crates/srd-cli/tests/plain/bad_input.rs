@@ -39,11 +39,12 @@ fn is_root() -> bool {
     status.lines().any(|line| line.starts_with("Uid:\t0\t"))
 }
 
-/// Runs the command without privileges, from a directory that all users may read.
+/// Runs `srd` as a user without privileges, from a directory that all users may read.
 fn srd_as_nobody(directory: &Path, args: &[&str]) -> Output {
     let binary = directory.join("srd");
-    // A separate process copies the file: a child that another test is just starting must not
-    // inherit a descriptor that is open for writing, or the copy could not be executed.
+    // `cp` copies the program in a separate process. If this process wrote the copy, a child that
+    // another test starts could inherit the descriptor that is open for writing, and the copy could
+    // not be executed.
     let copied = Command::new("cp").arg(env!("CARGO_BIN_EXE_srd")).arg(&binary).status();
     assert!(copied.expect("cp").success());
     fs::set_permissions(directory, fs::Permissions::from_mode(0o755)).expect("an open directory");
@@ -93,7 +94,8 @@ fn perf_refuses_bad_keys() {
 
 #[test]
 fn perf_says_that_nobody_listens_within_seconds() {
-    // No program listens at the port of the connection's near end, and no other program can.
+    // The port is the client's port of an open connection: no program listens at it, and no program
+    // can bind it.
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
     let free = near.local_addr().unwrap().port();
@@ -115,8 +117,8 @@ fn perf_tells_a_stranger_from_a_server() {
         use std::io::Write as _;
         let (mut stream, _) = listener.accept().unwrap();
         let _ = stream.write_all(b"220 mail.example.org ESMTP\r\n");
-        // Reads until the client leaves: unread bytes would turn the end of the connection into a
-        // reset, which can overtake the line.
+        // Reads until the client closes the connection. Closing with unread bytes would send a
+        // reset, and the client could then lose the line that was sent.
         let _ = std::io::copy(&mut stream, &mut std::io::sink());
     });
     let args = ["perf", "client", "127.0.0.1", "--port", &port, "--transport", "tcp"];

@@ -1,5 +1,5 @@
-//! `srd profile --pcap` and `srd watch -r`: streams, packets that are read and others that are not,
-//! and the end of each.
+//! `srd profile --pcap` and `srd watch -r`: captures from files, pipes and FIFOs, packets that are
+//! read and packets that are not, and the end of each command.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -11,7 +11,8 @@ use std::time::{Duration, Instant};
 use rustix::fs::{CWD, FileType, Mode, mknodat};
 use rustix::process::{Pid, Signal, kill_process};
 
-/// A generous limit for an end by a signal, because both cores may be busy.
+/// A generous limit for the time in which a process ends after a signal, because other tests may
+/// use all cores.
 const LIMIT: Duration = Duration::from_secs(60);
 const READERS: [&[&str]; 2] =
     [&["profile", "--family", "c7i", "--pcap"], &["watch", "--rate", "10G", "-r"]];
@@ -26,13 +27,13 @@ fn read(words: &[&str], file: &Path) -> Output {
     srd(words, file.as_os_str(), Stdio::null()).wait_with_output().unwrap()
 }
 
-/// Returns the output of a program, both streams together.
+/// Returns the text of a process's standard output and standard error.
 fn said(output: &Output) -> String {
     let parts = [&output.stdout, &output.stderr].map(|bytes| String::from_utf8_lossy(bytes));
     parts.concat()
 }
 
-/// Returns a complete TCP packet of 1500 bytes.
+/// Returns a TCP packet of 1500 bytes, which begins with its IPv4 header.
 fn tcp() -> Vec<u8> {
     let mut packet = vec![0x45, 0, 0x05, 0xdc, 0, 0, 0, 0, 64, 6, 0, 0];
     packet.extend([10, 0, 0, 1, 10, 0, 0, 2]);
@@ -41,7 +42,7 @@ fn tcp() -> Vec<u8> {
     packet
 }
 
-/// Returns a pcap file of three packets.
+/// Returns a pcap file of this link type with three packets that consist of the bytes `frame`.
 fn pcap(link: u32, frame: &[u8]) -> Vec<u8> {
     let mut file = 0xa1b2_c3d4_u32.to_le_bytes().to_vec();
     file.extend([2, 0, 4, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 0, 0]);
@@ -78,7 +79,7 @@ impl CaptureDir {
     }
 }
 
-/// Sends the signal, waits until the process has ended, and returns its output.
+/// Sends a signal to a process, waits until the process has ended, and returns its output.
 fn end(mut child: Child, signal: Signal) -> Output {
     let pid = Pid::from_child(&child);
     let begun = Instant::now();
@@ -93,7 +94,7 @@ fn end(mut child: Child, signal: Signal) -> Output {
     child.wait_with_output().unwrap()
 }
 
-/// Waits until the process has installed its handler of SIGTERM.
+/// Waits until a process has installed its handler of SIGTERM.
 fn await_handler(child: &Child) {
     let begun = Instant::now();
     let caught = || {
@@ -130,7 +131,7 @@ fn a_stream_that_is_ended_has_the_result_so_far() {
         let mut pipe = child.stdin.take().unwrap();
         pipe.write_all(&bytes).unwrap();
         await_handler(&child);
-        // The pipe is empty when everything was read.
+        // The pipe is empty when the process has read everything.
         let begun = Instant::now();
         while rustix::io::ioctl_fionread(&pipe).unwrap() > 0 {
             assert!(begun.elapsed() < LIMIT, "it does not read");
@@ -240,7 +241,7 @@ fn what_is_not_read_is_named_and_no_success() {
             assert_eq!(said.contains("no IP packets"), is_arp, "{reader:?}: {said}");
         }
     }
-    // Other packets, which can be read, have their report.
+    // The file has a second packet, which can be read: it is counted, and the command succeeds.
     let head = [&[0; 12][..], &length, &length].concat();
     let known = block(6, &[&head[..], &tcp()].concat());
     let bytes = [&section[..], &interface, &stray, &known].concat();
@@ -252,11 +253,11 @@ fn what_is_not_read_is_named_and_no_success() {
     }
 }
 
-/// Regression: `srd watch -r` reported this, but exited with 0.
+/// Regression: `srd watch -r` reported that the capture had no packets, but exited with 0.
 #[test]
 fn regression_a_capture_without_packets_is_an_error_with_one_line() {
     let place = CaptureDir::new();
-    // Only the header of a pcap file.
+    // The file is only the header of a pcap file.
     let empty = place.file("empty.pcap", &pcap(1, &[])[..24]);
     for reader in READERS {
         for summary in [&[][..], &["--summary"]] {

@@ -1,4 +1,4 @@
-//! `srd check` as a program: on this system, and in a network namespace of its own.
+//! `srd check` as a program: on this system, and in a separate network namespace.
 
 #![allow(clippy::unwrap_used)] // a test may fail loudly
 
@@ -56,7 +56,7 @@ fn the_count_in_the_result_is_the_exit_code_and_looking_needs_no_privilege() {
     let open = std::os::unix::fs::PermissionsExt::from_mode(0o755);
     fs::set_permissions(directory.path(), open).unwrap();
     let binary = directory.path().join("srd");
-    // A separate process copies the file: see `bad_input.rs`.
+    // `cp` copies the program in a separate process: `bad_input.rs` explains why.
     let copied = Command::new("cp").arg(env!("CARGO_BIN_EXE_srd")).arg(&binary).status();
     assert!(copied.unwrap().success());
     let run = |args: &[&str]| {
@@ -79,8 +79,8 @@ fn the_count_in_the_result_is_the_exit_code_and_looking_needs_no_privilege() {
     assert!(error.contains("sudo"), "{error}");
 }
 
-/// Runs a script in a network namespace of its own, with a sysfs for it, and with an interface of
-/// the default route. All of it is removed with the script.
+/// Runs a script in a new network namespace with a sysfs mounted for it and with an interface
+/// `check0`, through which the default route leads. The namespace ends with the script.
 fn in_namespace(script: &str) -> String {
     let before = "set -e\nmount -t sysfs sysfs /sys\nip link set lo up\n\
                   ip link add check0 mtu 1500 type veth peer name check1\n\
@@ -110,7 +110,7 @@ fn a_real_kernel_is_read_and_mended() {
         println!("skipped: it needs root");
         return;
     }
-    // Only settings that belong to the namespace are written.
+    // The script writes only settings of its network namespace, not of the machine.
     let script = "sysctl -qw net.ipv4.tcp_autocorking=1 net.ipv4.conf.all.rp_filter=1 \
                   net.ipv6.auto_flowlabels=0\n\
                   ethtool -K check0 gro off\n\

@@ -1,5 +1,5 @@
-//! Commands for a daemon, against the daemon's own control server over a data plane without
-//! packets; and the commands for keys.
+//! The `srd` commands that need a running daemon, against the daemon's control server over a data
+//! plane without packets; and the commands that make keys.
 
 use srd_daemon::capture::{Captures, Direction, Taps};
 use srd_daemon::config::{Config, Control, ReloadReport};
@@ -22,7 +22,7 @@ const USAGE: i32 = 2;
 const MISSING: i32 = 3;
 /// An account without privileges.
 const NOBODY: u32 = 65534;
-/// Maximum time of any step.
+/// Maximum time that the test waits for one event.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 struct Daemon {
@@ -73,7 +73,7 @@ fn run_plane(commands: &Receiver<PlaneCommand>) {
     }
 }
 
-/// Returns a configuration with one peer.
+/// Returns the configuration of the daemon, which has one peer.
 fn running() -> Config {
     let text = "[interface]\nmode = \"transparent\"\nlisten = \"0.0.0.0:7471\"\n\
                 protection = \"plain\"\n[[peer]]\nname = \"b\"\n\
@@ -183,8 +183,8 @@ fn who_may_not_is_told_what_would_help() {
         println!("skipped: it needs root");
         return;
     }
-    // A copy that another user may run. A separate process makes it: a child that another test is
-    // just starting must not inherit it open for writing.
+    // `cp` copies the program for another user in a separate process. If this process wrote the
+    // copy, a child that another test starts could inherit the descriptor that is open for writing.
     let binary = daemon.directory.path().join("srd");
     let copied = Command::new("cp").arg(env!("CARGO_BIN_EXE_srd")).arg(&binary).status();
     assert!(copied.unwrap().success());
@@ -295,7 +295,7 @@ fn top_draws_in_a_terminal_and_ends_with_q() {
     for word in ["srd0", "express", "choose"] {
         assert!(text.contains(word), "`{word}` is not in\n{text}");
     }
-    // The terminal is restored: the alternate screen is left again.
+    // The terminal is restored: the program has left the alternate screen that it entered.
     assert!(text.contains("\u{1b}[?1049h") && text.trim_end().contains("\u{1b}[?1049l"), "{text}");
 }
 
@@ -309,7 +309,7 @@ fn keys_are_made_as_wireguard_makes_them() {
             .stderr(Stdio::piped())
             .spawn()
             .unwrap();
-        // A command that reads nothing may have ended already.
+        // A command that does not read its input may have ended before this write.
         let _ = child.stdin.take().unwrap().write_all(input.as_bytes());
         child.wait_with_output().unwrap()
     };
@@ -317,7 +317,7 @@ fn keys_are_made_as_wireguard_makes_them() {
     let (one, two) = (text(srd(&["genkey"], "")), text(srd(&["genkey"], "")));
     assert!(one.len() == 45 && one != two, "{one}{two}");
     assert_eq!(text(srd(&["genpsk"], "")).len(), 45);
-    // RFC 7748, section 6.1.
+    // The keys are those of RFC 7748, section 6.1.
     let alice = "dwdtCnMYpX08FsFyUbJmRd9ML4frwJkqsXf7pR25LCo=\n";
     let public = text(srd(&["pubkey"], alice));
     assert_eq!(public, "hSDwCYkwp1R0i33ctD73Wg2/Og0mOBr066SpjqqbTmo=\n");

@@ -1,5 +1,5 @@
-//! `srd import`: WireGuard files as users have them, and the result, which is checked by the
-//! daemon's own check.
+//! `srd import`: WireGuard files as users have them, and the resulting configuration, which `srd up
+//! --check` checks.
 
 #![allow(clippy::unwrap_used)] // a test may fail loudly
 
@@ -18,8 +18,8 @@ fn said(bytes: &[u8]) -> String {
     String::from_utf8(bytes.to_vec()).unwrap()
 }
 
-/// Imports a file, runs the commands in the comments of the result, and checks the result. Returns
-/// the result, and the text on standard error.
+/// Imports a WireGuard file, runs the commands in the comments of the resulting configuration, and
+/// checks it with `srd up --check`. Returns the configuration, and the text on standard error.
 fn imported(directory: &Path, file: &[u8]) -> (String, String) {
     let (from, to) = (directory.join("wg0.conf"), directory.join("srd0.toml"));
     let key = directory.join("private.key");
@@ -29,7 +29,7 @@ fn imported(directory: &Path, file: &[u8]) -> (String, String) {
     let (made, errors) = (said(&output.stdout), said(&output.stderr));
     assert!(output.status.success(), "{errors}");
     fs::write(&to, &made).unwrap();
-    // Before the keys exist, the comment contains the remedy.
+    // Before the key files exist, the check fails and refers to the commands in the comments.
     let unchecked = srd(&["up", "-c", to.to_str().unwrap(), "--check"]);
     let remedy = said(&unchecked.stderr);
     assert!(!unchecked.status.success() && remedy.contains("the comment above"), "{remedy}");
@@ -54,7 +54,7 @@ fn a_file_with_a_mark_capitals_and_foreign_comments_is_imported_and_checked() {
     );
     let mut file = b"\xef\xbb\xbf".to_vec();
     file.extend(text.replace("a comment", "caf").as_bytes());
-    // A comment in Latin-1.
+    // The byte 0xe9 makes this a comment in Latin-1, which is not valid UTF-8.
     file.extend(b"# \xe9\r\n");
     let (made, errors) = imported(directory.path(), &file);
     assert!(made.contains("listen = \"[::]:51820\""), "{made}");

@@ -1,5 +1,5 @@
-//! Commands that need no network of their own: input, files, measurements over loopback, the
-//! package.
+//! Commands that need no special network setup: bad input, files, measurements over loopback, and
+//! the package.
 
 #![allow(clippy::unwrap_used)] // a test may fail loudly
 

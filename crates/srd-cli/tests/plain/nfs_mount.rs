@@ -1,6 +1,6 @@
-//! `mount.srd-nfs` and `umount.srd-nfs`, as mount(8) and umount(8) call them, in namespaces of
-//! their own. The kernel may lack NFS, so programs of the same name replace `mount` and `umount`,
-//! and the first one makes a call through the proxy as the kernel would.
+//! `mount.srd-nfs` and `umount.srd-nfs`, as mount(8) and umount(8) call them, in separate
+//! namespaces. The kernel may lack NFS. So scripts named `mount` and `umount` replace the programs
+//! of the system, and the script `mount` makes a call through the proxy as the kernel would.
 
 #![allow(clippy::unwrap_used)] // a test may fail loudly
 
@@ -11,14 +11,15 @@ use std::path::Path;
 use std::thread;
 use std::time::Duration;
 
-/// Regression: the second mount reported that the port belonged to another mount.
+/// Regression: when two file systems were mounted, the second mount reported that the port belonged
+/// to another mount.
 #[test]
 fn regression_each_mount_has_a_port_and_a_proxy_of_its_own() {
     if !ready() {
         return;
     }
     let place = NfsHost::new();
-    // At the same time, as at boot.
+    // The three mounts start at the same time, as at boot.
     let started: Vec<_> =
         ["a", "b", "c"].map(|name| place.mount(name, "plain", &[]).spawn().unwrap()).into();
     for mut child in started {
@@ -35,10 +36,11 @@ fn regression_each_mount_has_a_port_and_a_proxy_of_its_own() {
         assert_eq!(of_port, 1, "{words}: {mounts:?}");
     }
     assert_eq!(place.noted("probes").len(), 3, "each mount reached the server");
-    // The helper and the mount made one call each, from ports that only root may bind.
+    // For each mount, `mount.srd-nfs` and the script `mount` made one call each, from ports that
+    // only root may bind.
     let calls = place.calls.lock().unwrap().clone();
     assert!(calls.len() == 6 && calls.iter().all(|port| *port < 1024), "{calls:?}");
-    // The proxies run as a user of their own, whose only privilege is to bind such ports.
+    // The proxies run as the user srd-nfs, whose only privilege is to bind ports below 1024.
     let status = place.must("cat /proc/$(cat /run/srd-nfs/*/pid | head -n1)/status");
     for line in ["Uid:\t64999\t64999\t64999\t64999", "CapPrm:\t0000000000000400", "NoNewPrivs:\t1"]
     {
@@ -46,13 +48,14 @@ fn regression_each_mount_has_a_port_and_a_proxy_of_its_own() {
     }
 }
 
-/// Regression: another user listened first, and was the server that root mounted.
+/// Regression: if another user's program listened at the port before the proxy, root mounted from
+/// that program.
 #[test]
 fn regression_another_user_that_listens_first_is_not_mounted_from() {
     if !ready() {
         return;
     }
-    // A systemd that starts nothing, and reports success.
+    // This systemd starts nothing, and reports success.
     let place = NfsHost::with_systemd(FAILS_TO_START);
     place.program("systemd-run", "exit 0\n");
     let evil = place.serve("127.0.0.1:6666");
@@ -66,7 +69,7 @@ fn regression_another_user_that_listens_first_is_not_mounted_from() {
         "127.0.0.1:20049",
         "127.0.0.1:6666",
     ]);
-    // If any user may bind every port, that user may have taken any of them.
+    // If every user may bind ports below 1024, another user may have taken any of them.
     place.must("echo 0 >/proc/sys/net/ipv4/ip_unprivileged_port_start");
     let taken = ["226", "227"].map(|port| {
         let at = format!("127.0.0.1:{port}");
@@ -87,7 +90,8 @@ fn regression_another_user_that_listens_first_is_not_mounted_from() {
     drop(taken);
 }
 
-/// Regression: through the proxy of a mount, a user could use NFS as any other user.
+/// Regression: through the proxy of a mount, any user of the machine could act as any other user on
+/// the NFS server.
 #[test]
 fn regression_other_users_cannot_use_the_proxy_of_a_mount() {
     if !ready() {
@@ -109,7 +113,8 @@ fn regression_other_users_cannot_use_the_proxy_of_a_mount() {
     assert!(error.contains("anyuser"), "{error}");
 }
 
-/// Regression: in the second until the proxy ran again, any user could bind its port.
+/// Regression: after a proxy had ended, any user could bind its port for a second, until the proxy
+/// ran again.
 #[test]
 fn regression_the_port_of_a_mount_is_held_while_its_proxy_starts_again() {
     if !ready() {
@@ -123,7 +128,7 @@ fn regression_the_port_of_a_mount_is_held_while_its_proxy_starts_again() {
     let before = half();
     place.must(&format!("kill -9 {before}"));
     assert_eq!(place.ports(), [port]);
-    // The call waits for the next proxy.
+    // The call succeeds: it waits until the next proxy accepts it.
     place.must(&format!("srd nfs-proxy --plain --probe 127.0.0.1:{port}"));
     assert_ne!(half(), before);
     assert_eq!(place.ports(), [port]);
@@ -150,7 +155,7 @@ fn an_unmount_ends_the_proxy_of_its_mount_alone() {
     let error = place.refuses("c", "plain", &[], 32);
     assert!(error.contains("is /export exported there?"), "{error}");
     place.eventually("its proxy has ended", || place.ports().len() == 1);
-    // An unmount that fails does not end its proxy.
+    // If the unmount fails, the proxy continues.
     place.program("umount", "exit 32\n");
     let output = place.sh(&format!("umount.srd-nfs {}", place.at("b").display()));
     assert_eq!(output.status.code(), Some(32));
@@ -220,7 +225,7 @@ fn options_of_mount_are_understood() {
     assert_eq!(place.noted("mount").len(), 1);
 }
 
-/// A mount waits for a server that does not run yet, in the background if requested.
+/// If the server does not run yet, a mount with `bg` waits for it in the background.
 #[test]
 fn a_mount_waits_for_its_server_if_it_is_told_to() {
     if !ready() {
@@ -241,7 +246,7 @@ fn a_mount_waits_for_its_server_if_it_is_told_to() {
     place.eventually("it is mounted", || place.noted("mount").len() == 1);
 }
 
-/// With systemd, the units of the package run the proxy, and hold its socket.
+/// With systemd, the units of the package run the proxy and hold its socket.
 #[test]
 fn with_systemd_the_units_of_the_package_are_used() {
     if !ready() {
@@ -267,7 +272,7 @@ fn with_systemd_the_units_of_the_package_are_used() {
     }
 }
 
-/// The unchanged units, run by the systemd of this machine.
+/// The unchanged units of the package, run by a systemd of this machine in separate namespaces.
 #[test]
 fn the_units_of_the_package_hold_the_port_and_end_with_the_mount() {
     if !ready() {
@@ -288,7 +293,7 @@ fn the_units_of_the_package_hold_the_port_and_end_with_the_mount() {
         assert!(status.contains(line), "{line}: {status}");
     }
     let probe = format!("srd nfs-proxy --plain --probe 127.0.0.1:{}", ports[0]);
-    // The proxy is killed, and restarted as by an upgrade: its socket stays open meanwhile.
+    // The proxy is killed, and then restarted as by an upgrade. Its socket stays open all the time.
     place.must(&format!("kill -9 {first}; {probe}"));
     let second = pid();
     assert_ne!(first, second);
@@ -302,13 +307,14 @@ fn the_units_of_the_package_hold_the_port_and_end_with_the_mount() {
     place.eventually("its units have ended", || {
         place.must(&format!("{is_active} || true")) == "inactive\ninactive\n"
     });
-    // The package is removed.
+    // The script of the package that runs before the removal stops all proxies.
     let prerm = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../packaging/prerm");
     place.must(&format!("sh {} remove", prerm.display()));
     assert!(place.ports().is_empty());
 }
 
-/// Regression: proxies continued with the old program, or after its removal.
+/// Regression: proxies continued with the old program after an upgrade, and also after a removal of
+/// the package.
 #[test]
 fn regression_the_package_restarts_proxies_and_stops_them_when_it_goes() {
     if !ready() {
@@ -329,7 +335,8 @@ fn regression_the_package_restarts_proxies_and_stops_them_when_it_goes() {
     let said = script("prerm remove");
     let stops = "stop srd-nfs-proxy@*.socket srd-nfs-proxy@*.service srd-nfs-*.service";
     assert!(said.contains(&stops.to_owned()), "{said:?}");
-    // After a version without a user for the proxies: they could not read their keys.
+    // This upgrade is from a version without a user for the proxies, so running proxies could not
+    // read their keys.
     place.must(
         "for file in passwd group; do \
          grep -v ^srd-nfs: /etc/$file >/run/test/less; cat /run/test/less >/etc/$file; done",

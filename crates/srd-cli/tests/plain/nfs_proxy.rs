@@ -1,4 +1,4 @@
-//! `srd nfs-proxy` as a process: limits of the system, and signals.
+//! `srd nfs-proxy` as a process: limits of the system, options, sockets of systemd, and signals.
 
 #![allow(clippy::unwrap_used)] // a test may fail loudly
 
@@ -11,7 +11,7 @@ use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::Duration;
 
-/// Maximum time of any step.
+/// Maximum time that a test waits for one event.
 const WAIT: Duration = Duration::from_secs(60);
 
 struct Process(Child);
@@ -23,7 +23,7 @@ impl Drop for Process {
     }
 }
 
-/// Starts a server that answers each call of eight bytes with a reply of its own.
+/// Starts a server that answers each record of eight bytes with a reply of eight bytes.
 fn server() -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let at = listener.local_addr().unwrap();
@@ -41,7 +41,7 @@ fn server() -> SocketAddr {
     at
 }
 
-/// Returns the address at which a proxy listens, from its log: `TIME ADDRESS to SERVER`.
+/// Returns the address at which a proxy listens, from the line `TIME ADDRESS to SERVER` of its log.
 fn listens_at(process: &mut Process) -> SocketAddr {
     let mut lines = BufReader::new(process.0.stderr.take().unwrap()).lines();
     let address = |line: String| -> Option<SocketAddr> {
@@ -66,8 +66,8 @@ fn is_answered(mut stream: &TcpStream) {
     assert_eq!(reply, [0x80, 0, 0, 8, 0, 0, 0, 7, 0, 0, 0, 1]);
 }
 
-/// Regression: a shell's limit of 1024 files was less than 256 clients need. Then neither clients
-/// nor other programs could connect.
+/// Regression: the usual limit of 1024 open files was too low for 256 clients. At the limit,
+/// neither clients nor other programs could connect.
 #[test]
 fn regression_as_many_clients_as_are_permitted_have_files() {
     let server = server();
@@ -85,7 +85,8 @@ fn regression_as_many_clients_as_are_permitted_have_files() {
     clients.iter().for_each(is_answered);
 }
 
-/// Regression: a stop in the middle of the handshake made the handshake fail.
+/// Regression: if the process was stopped by SIGSTOP during the TLS handshake, the handshake failed
+/// after SIGCONT.
 #[test]
 fn regression_a_process_that_was_stopped_goes_on_with_its_handshake() {
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -121,7 +122,8 @@ fn refused(words: &[&str]) -> String {
     error
 }
 
-/// Regression: every machine could use any user of the server.
+/// Regression: every machine could act as any user of the NFS server, because the proxy beside the
+/// server accepted connections without a client certificate.
 #[test]
 fn regression_a_half_beside_the_server_must_know_its_clients() {
     let serve = ["--serve", "--to", "127.0.0.1:2049", "--cert", "nas.pem", "--key", "nas.key"];
@@ -130,7 +132,8 @@ fn regression_a_half_beside_the_server_must_know_its_clients() {
     let both = [&serve[..], &["--any-client", "--client-ca", "ca.pem"]].concat();
     assert!(refused(&both).contains("cannot be used with"));
     assert!(refused(&[&serve[..], &["--client-name", "a"]].concat()).contains("--client-ca"));
-    // With this option the files are read, which do not exist.
+    // With `--any-client`, the arguments are valid, and the error is that the certificate's file
+    // does not exist.
     let directory = tempfile::tempdir().unwrap();
     let mut command = Command::new(env!("CARGO_BIN_EXE_srd"));
     command.current_dir(&directory).arg("nfs-proxy").args(serve).arg("--any-client");
@@ -139,7 +142,8 @@ fn regression_a_half_beside_the_server_must_know_its_clients() {
     assert!(output.status.code() == Some(1) && error.contains("nas.pem"), "{error}");
 }
 
-/// Regression: a user that listened first was the server that root mounted.
+/// Regression: if a user's program listened at the port before the proxy, root mounted from that
+/// program.
 #[test]
 fn regression_a_half_beside_the_client_listens_where_only_root_can() {
     for port in ["20049", "1024", "0"] {
@@ -148,7 +152,8 @@ fn regression_a_half_beside_the_client_listens_where_only_root_can() {
     }
 }
 
-/// Returns a half in front of a server, whose socket existed before it.
+/// Returns the command of a proxy beside the client that inherits a listening socket, as systemd
+/// passes it.
 fn with_socket(socket: &TcpListener, words: &[&str]) -> Command {
     let mut command = Command::new("sh");
     let hand_over = "export LISTEN_FDS=1 LISTEN_PID=$$; exec \"$@\" 3<&0 </dev/null";
@@ -165,7 +170,7 @@ fn a_socket_that_systemd_holds_is_served_by_one_process_after_the_other() {
     let socket = TcpListener::bind("127.0.0.1:0").unwrap();
     let at = socket.local_addr().unwrap();
     for _ in 0..2 {
-        // The client waits in the socket.
+        // The client connects before the proxy runs, and waits in the backlog of the socket.
         let client = connect(at);
         let mut half = with_socket(&socket, &["--unprivileged-port", &server]);
         let mut process = Process(half.spawn().unwrap());
@@ -205,7 +210,7 @@ fn systemd_is_told_when_connections_are_taken_and_when_it_ends() {
     assert_eq!(received(), "STOPPING=1");
 }
 
-/// Returns the processes that this one has started.
+/// Returns the child processes of a process.
 fn children(process: &Process) -> Vec<Pid> {
     let parent = process.0.id().to_string();
     let all = std::fs::read_dir("/proc").unwrap().map_while(Result::ok);
@@ -239,11 +244,12 @@ fn without_systemd_a_process_holds_the_socket_and_starts_the_half_again() {
     kill_process(Pid::from_child(&process.0), Signal::TERM).unwrap();
     assert_eq!(process.0.wait().unwrap().code(), Some(0));
     assert!(TcpStream::connect(at).is_err(), "its half has ended as well");
-    // A usage error is not tried again.
+    // After a usage error, `--keep` does not start the proxy again.
     assert!(refused(&["--keep", "--plain", "--listen", "127.0.0.1:0", "x"]).contains("give"));
 }
 
-/// The half waits, because an unmounted file system may still be in use elsewhere.
+/// After SIGUSR1, the proxy waits for its last client, because an unmounted file system may still
+/// be in use in another mount namespace.
 #[test]
 fn sigusr1_ends_a_half_when_its_last_client_has_left() {
     let server = server().to_string();
@@ -261,7 +267,7 @@ fn sigusr1_ends_a_half_when_its_last_client_has_left() {
     assert_eq!(process.0.wait().unwrap().code(), Some(0));
 }
 
-/// A certificate whose key was not kept.
+/// A certificate of an authority whose private key was not kept.
 const CA: &str = "\
 -----BEGIN CERTIFICATE-----
 MIIBdTCCARugAwIBAgIUMGOmdNgz1Mn6ukMspdHrTUgOmT4wCgYIKoZIzj0EAwIw

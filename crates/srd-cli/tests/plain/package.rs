@@ -1,5 +1,5 @@
-//! The Debian package: its content, its man pages and completions. Needs Debian's tools. If these
-//! are missing, it prints so and passes, except in CI.
+//! The Debian package: its files, man pages and completions. The tests need Debian's tools. If
+//! these are missing, each test prints so and passes, except in CI.
 
 #![allow(clippy::unwrap_used)] // a test may fail loudly
 
@@ -16,7 +16,7 @@ fn packaging() -> PathBuf {
 
 fn run(program: &str, args: &[&str]) -> Output {
     let mut command = Command::new(program);
-    // Wide pages, so that no long word is broken with a warning.
+    // The width of 100 columns avoids warnings about long words that cannot be broken.
     command.args(args).stdin(Stdio::null()).env("LC_ALL", "C.UTF-8").env("MANWIDTH", "100");
     command.output().unwrap()
 }
@@ -53,13 +53,15 @@ fn ready() -> bool {
     false
 }
 
-/// Adds the names of all commands, as `--help` lists them: `srd`, `srd-perf`, `srd-perf-client`.
+/// Adds the name of a command and the names of its subcommands, as `--help` lists them: `srd`,
+/// `srd-perf`, `srd-perf-client`.
 fn commands(words: &[&str], found: &mut Vec<String>) {
     found.push([&["srd"], words].concat().join("-"));
     let help = output(SRD, &[words, &["--help"]].concat());
     let listed = help.lines().skip_while(|line| *line != "Commands:").skip(1);
     for line in listed.take_while(|line| !line.is_empty()) {
-        // A wrapped description is indented further.
+        // Only a command's line has an indentation of two columns; the rest of a wrapped
+        // description has a larger one.
         let name = line.strip_prefix("  ").filter(|rest| !rest.starts_with(' '));
         let name = name.and_then(|rest| rest.split_whitespace().next());
         if let Some(name) = name.filter(|name| *name != "help") {
@@ -139,8 +141,8 @@ fn the_package_holds_what_the_program_says_about_itself() {
     assert!(depends.contains("libc6 (>= 2."), "{depends}");
 }
 
-/// Checks that links and file names in the documents, in the manual and in `--help` lead to files
-/// of the package, except those of the sources.
+/// Checks that all links and file names in the documents, in the manual and in `--help` name files
+/// of the package. Names of files in `crates/` are not checked.
 fn every_name_in_the_documents_is_installed(documents: &Path) {
     let list = output("find", &[documents.to_str().unwrap(), "-name", "*.md"]);
     let mut missing = BTreeSet::new();
@@ -159,7 +161,7 @@ fn every_name_in_the_documents_is_installed(documents: &Path) {
     let mut names = Vec::new();
     commands(&[], &mut names);
     for name in names {
-        // A command's own name may contain a dash.
+        // The names of these two commands contain a dash.
         let words: Vec<&str> = match name.as_str() {
             "srd-mpi-check" => vec!["mpi-check"],
             "srd-nfs-proxy" => vec!["nfs-proxy"],
@@ -172,7 +174,8 @@ fn every_name_in_the_documents_is_installed(documents: &Path) {
     assert!(missing.is_empty(), "{missing:#?}");
 }
 
-/// Returns the files that a text names by their path in the sources.
+/// Returns the paths of the files that a text names: words that begin with `docs/`, `scenarios/` or
+/// `packaging/`.
 fn named(text: &str, documents: &Path) -> impl Iterator<Item = PathBuf> {
     let is_of_name = |c: char| c.is_ascii_alphanumeric() || "_./-".contains(c);
     let words = text.split(move |c| !is_of_name(c)).map(|word| word.trim_end_matches('.'));
@@ -183,7 +186,8 @@ fn named(text: &str, documents: &Path) -> impl Iterator<Item = PathBuf> {
     words.filter(is_file).map(|word| documents.join(word))
 }
 
-/// Returns the directory of the C library, which only the tests of the whole workspace build.
+/// Returns the directory with the built C library; `None` if it was not built. Only a test of the
+/// whole workspace builds it.
 fn libraries() -> Option<PathBuf> {
     let beside = std::env::current_exe().unwrap().parent().unwrap().to_path_buf();
     let needed = ["libsrd.so", "libsrd.a", "libsrd_fi.so", "libnccl_net_srd.so"];
@@ -194,8 +198,8 @@ fn libraries() -> Option<PathBuf> {
     None
 }
 
-/// Builds the example of the C library with the command of its first lines and the files of the
-/// package.
+/// Builds the example of the C library from the installed files, with the flags that pkg-config
+/// reports, and runs the example.
 fn programs_can_be_made(root: &Path) {
     let found = output("find", &[root.to_str().unwrap(), "-name", "srd.pc"]);
     let configuration = Path::new(found.trim()).parent().unwrap();
@@ -232,14 +236,14 @@ fn pages_can_be_read(root: &Path, names: &[String], library: bool) {
     expected.extend(["card.toml.5.gz", "vpc.toml.5.gz", "srd-metrics.7.gz"].map(str::to_owned));
     let mut found = BTreeSet::new();
     let mut sections = vec!["man1", "man5", "man7"];
-    // Pages that are written by hand.
+    // The man pages in `packaging/` are written by hand.
     for entry in fs::read_dir(packaging()).unwrap() {
         let name = entry.unwrap().file_name().into_string().unwrap();
         match name.rsplit_once('.') {
             Some((_, "5")) => _ = expected.insert(format!("{name}.gz")),
             Some((_, "8")) => {
                 expected.insert(format!("{name}.gz"));
-                // The page has two names.
+                // The page is installed under two names: `mount.srd-nfs` and `umount.srd-nfs`.
                 expected.insert(format!("u{name}.gz"));
                 sections.push("man8");
             }
@@ -259,7 +263,8 @@ fn pages_can_be_read(root: &Path, names: &[String], library: bool) {
             let warnings = String::from_utf8_lossy(&page.stderr);
             assert!(page.status.success() && warnings.is_empty(), "{name}: {warnings}");
             let text = String::from_utf8(page.stdout).unwrap();
-            // Lines are filled with spaces.
+            // Spaces and line breaks are reduced to single spaces, because `man` justifies the
+            // lines.
             let text = text.split_whitespace().collect::<Vec<&str>>().join(" ");
             let title = name.split_once(".gz").unwrap().0.rsplit_once('.').unwrap().0;
             assert!(text.contains(&format!("{title} - ")), "{name}: {text}");
@@ -287,7 +292,7 @@ fn completions_name_every_command(root: &Path, names: &[String]) {
     for name in names {
         let words: Vec<&str> = name.split('-').collect();
         let (last, before) = words.split_last().unwrap();
-        // A command's own name may contain a dash.
+        // The names of these two commands contain a dash.
         let is_dashed = ["srd-mpi-check", "srd-nfs-proxy"].contains(&name.as_str());
         if !before.is_empty() && !is_dashed {
             let offered = offered(before);
@@ -302,7 +307,7 @@ fn completions_name_every_command(root: &Path, names: &[String]) {
     }
 }
 
-/// Returns the completions that a shell offers after these words.
+/// Returns the completions that bash offers after `words`.
 fn offered(words: &[&str]) -> Vec<String> {
     let mut command = Command::new(SRD);
     command.env("COMPLETE", "bash").env("_CLAP_IFS", "\n");
@@ -312,7 +317,8 @@ fn offered(words: &[&str]) -> Vec<String> {
     String::from_utf8(output.stdout).unwrap().lines().map(str::to_owned).collect()
 }
 
-/// Returns the example with all lines that are commented out.
+/// Returns the example of the daemon's configuration, with its commented-out keys and tables
+/// active.
 fn whole_example() -> String {
     let text = fs::read_to_string(packaging().join("srd0.toml.example")).unwrap();
     let whole = |line: &str| {
@@ -344,7 +350,8 @@ fn the_example_and_its_manual_know_the_same_keys() {
     assert_eq!(keys, explained);
 }
 
-/// dpkg calls the script with `remove`, and with `purge` later.
+/// dpkg calls the script `postrm` with `remove` when the package is removed, and with `purge` when
+/// its configuration is deleted, too.
 #[test]
 fn regression_removal_leaves_no_link_of_a_unit_that_was_enabled() {
     let directory = tempfile::tempdir().unwrap();
@@ -362,7 +369,8 @@ fn regression_removal_leaves_no_link_of_a_unit_that_was_enabled() {
     for (link, unit) in ours {
         std::os::unix::fs::symlink(format!("{units}/{unit}"), wants.join(link)).unwrap();
     }
-    // A unit that `srd check --persist` or a user has written, and a unit of another package.
+    // The two units that must keep their links are a unit that `srd check --persist` or a user has
+    // written, and a unit of another package.
     let own = "/etc/systemd/system/srd-card.service";
     fs::create_dir_all(wants.with_file_name("own.target.wants")).unwrap();
     let link = wants.with_file_name("own.target.wants").join("srd-card.service");
@@ -384,7 +392,7 @@ fn regression_removal_leaves_no_link_of_a_unit_that_was_enabled() {
     assert!(run("upgrade").status.success());
 }
 
-/// Returns the settings of a unit's service.
+/// Returns the lines `KEY=VALUE` of a unit file.
 fn settings(unit: &str) -> BTreeSet<String> {
     let text = fs::read_to_string(packaging().join(unit)).unwrap();
     text.lines()
@@ -393,8 +401,8 @@ fn settings(unit: &str) -> BTreeSet<String> {
         .collect()
 }
 
-/// With a mount namespace of its own, the card would create the names of the instances' namespaces
-/// there, and `ip netns exec` of other programs would not find them.
+/// In a separate mount namespace, the card would create the names of the instances' network
+/// namespaces where `ip netns exec` of other programs cannot find them.
 #[test]
 fn regression_the_units_of_root_are_confined_and_the_card_keeps_no_namespace_to_itself() {
     let card = settings("srd-card.service");
@@ -445,8 +453,8 @@ fn regression_the_units_of_root_are_confined_and_the_card_keeps_no_namespace_to_
         let own = of_mounts.iter().find(|key| setting.starts_with(*key));
         assert!(own.is_none(), "{setting} brings a mount namespace");
     }
-    // The directory belongs to root only, and is not the one that systemd gives to the user of the
-    // other unit.
+    // The directory `/run/srd-card` belongs to root. It differs from `/run/srd`, which systemd
+    // creates for the user of `srd@.service`.
     assert!(
         card.contains("RuntimeDirectory=srd-card") && card.contains("RuntimeDirectoryMode=0755")
     );

@@ -7,11 +7,12 @@ use std::net::{Ipv4Addr, SocketAddr, TcpStream, UdpSocket};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::atomic::{AtomicU8, Ordering};
 
-/// Duration of each measurement, and the longer one for a second attempt, if nothing arrived
-/// because threads of a busy machine had not begun.
+/// Duration of each measurement. The second value is for a second attempt if no data arrived,
+/// because the threads had not begun on a busy machine.
 const TIMES: [&str; 2] = ["300ms", "5s"];
 
-/// A server at an address of its own, which ends with the test.
+/// A server process at an address that no other server of the tests has. The process ends when the
+/// value is dropped.
 struct Server {
     child: Child,
     address: SocketAddr,
@@ -25,8 +26,9 @@ impl Drop for Server {
     }
 }
 
-/// Returns an address of the loopback network that no other server has. SRD needs consecutive UDP
-/// ports from the port of the TCP listener on, which are free at a separate address.
+/// Returns a loopback address that no other server of the tests has. SRD needs consecutive UDP
+/// ports that begin at the port of the TCP listener. They are free if no other program uses the
+/// address.
 fn own_address() -> Ipv4Addr {
     static NEXT: AtomicU8 = AtomicU8::new(1);
     let number = NEXT.fetch_add(1, Ordering::Relaxed);
@@ -138,7 +140,8 @@ fn srd_encrypted_by_job_key() {
     assert_eq!(bulk["config"]["protection"], "job_key");
 }
 
-/// The time may end before the client stops trying, or after it.
+/// The measurement of 500 ms ends before the client stops trying, and the one of 20 s ends after
+/// it.
 #[test]
 fn regression_keys_that_differ_are_named_and_what_to_do() {
     let key = format!("{}1", "0".repeat(63));
@@ -159,7 +162,7 @@ fn regression_keys_that_differ_are_named_and_what_to_do() {
     }
 }
 
-/// A server at `::` accepts clients of both families.
+/// A server at `::` also accepts clients that connect by IPv4.
 #[test]
 fn regression_a_server_at_the_unspecified_address_of_ipv6_serves_ipv4() {
     let at = |transport| {
@@ -209,7 +212,8 @@ fn a_server_with_keys_measures_nothing_in_clear_unless_it_is_allowed() {
     bulk_is_complete(&measure(&lenient, &["--transport", "tcp"]));
 }
 
-/// Connections that send nothing or too little, or announce a measurement of centuries.
+/// The strangers are connections that send nothing or too little, or announce a measurement of a
+/// day or of centuries.
 #[test]
 fn strangers_hold_the_server_for_a_bounded_time() {
     let server = server(&[]);
@@ -228,7 +232,8 @@ fn strangers_hold_the_server_for_a_bounded_time() {
         [&b"srdp"[..], &length, body.as_bytes()].concat()
     };
     let strangers = [stranger(b"srdp"), stranger(&hello(u64::MAX)), stranger(&hello(86_400_000))];
-    // A client waits longer than all of these may take, unless the machine is very busy.
+    // The client retries for longer than the strangers may occupy the server, unless the machine is
+    // very busy.
     let udp = ["--time", "300ms", "--transport", "udp"];
     assert!((0..5).any(|_| client(&server, &udp).status.success()), "strangers hold the server");
     drop(strangers);
@@ -239,7 +244,8 @@ fn a_port_that_the_system_chose_is_held_for_udp_as_well() {
     let server = server(&[]);
     let taken = UdpSocket::bind(server.address).unwrap_err();
     assert_eq!(taken.kind(), std::io::ErrorKind::AddrInUse);
-    // The port stays bound between two measurements, too, each of which binds it itself.
+    // The server keeps the UDP port between two measurements, although each measurement binds it
+    // anew.
     bulk_is_complete(&measure(&server, &["--transport", "udp"]));
     bulk_is_complete(&measure(&server, &["--encrypt", "off"]));
 }

@@ -17,7 +17,7 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// Runs an incast of 48 servers with 64 KiB each, with further options.
+/// Simulates an incast of 48 servers that send 64 KiB each, with the options in `words`.
 fn incast(words: &[&str]) -> Output {
     let run = ["sim", "run", "paper-a-48-servers", "--set", "workload.0.bytes=64KiB"];
     let output = srd(&[&run[..], words].concat());
@@ -25,7 +25,7 @@ fn incast(words: &[&str]) -> Output {
     output
 }
 
-/// Returns fields of each packet of a file, as tshark reads it.
+/// Returns the fields `names` of each packet in a capture file, as tshark reads them.
 fn fields(file: &Path, names: &[&str]) -> Vec<Vec<String>> {
     let mut tshark = Command::new("tshark");
     tshark.arg("-r").arg(file).args(["-o", "ip.check_checksum:TRUE", "-T", "fields"]);
@@ -94,7 +94,8 @@ fn tshark_reads_what_a_port_sent_and_dropped() {
     assert_eq!(tcp.iter().find(opens), None, "no data opens a connection");
 }
 
-/// Returns a line of the table without its last column, which is the simulator's speed.
+/// Returns a line of the result table without its last column, the speed of the simulator, which
+/// differs from run to run.
 fn no_speed(line: &str) -> String {
     line.rsplit_once(char::is_whitespace).map_or(line, |(rest, _)| rest).to_owned()
 }
@@ -121,7 +122,7 @@ fn a_capture_has_its_bound_and_counts_what_is_beyond() {
     assert!(missed.unwrap() > 48 * 16, "{missed:?}");
 }
 
-/// Returns the count of missing packets in a block of statistics.
+/// Returns the number of missing packets from a pcapng Interface Statistics Block.
 fn dropped(block: &[u8]) -> u64 {
     let mut options = &block[srd_pcapng::STATISTICS_HEAD_BYTES..];
     loop {

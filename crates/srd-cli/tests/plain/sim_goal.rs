@@ -1,4 +1,4 @@
-//! `srd sim goal` and `srd sim run --goal`: the second runs the file that the first writes.
+//! `srd sim goal`, which writes a file, and `srd sim run --goal`, which simulates that file.
 
 #![allow(clippy::unwrap_used)] // a test may fail loudly
 

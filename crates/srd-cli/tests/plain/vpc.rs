@@ -1,4 +1,4 @@
-//! `srd vpc` as users run it: on the example of the documentation, and on an invalid file.
+//! `srd vpc` as users run it, on the example of the documentation and on invalid files.
 
 #![allow(clippy::unwrap_used)]
 
@@ -45,7 +45,8 @@ fn every_connection_of_the_example_ends_as_its_comment_says() {
     }
 }
 
-/// Writes a cloud on two hosts, with these lines for the interfaces of a and b.
+/// Writes a cloud with the instances a, b and c on two hosts. The first of `lines` is added to the
+/// interface of a, and the second one to those of b and c.
 fn on_two_hosts(directory: &Path, kind: &str, lines: [&str; 2]) -> String {
     let mut text = String::from(
         "[vpc.main]\ncidr = [\"10.0.0.0/16\"]\n[subnet.s]\ncidr = \"10.0.1.0/24\"\n\
@@ -142,7 +143,7 @@ fn a_difference_names_the_objects_and_ends_with_one() {
     assert_eq!(value, expected);
 }
 
-/// Flow logs and mirrors are counted, shown and compared like other objects.
+/// Flow logs and mirror sessions are counted, shown and compared like other objects.
 #[test]
 fn regression_what_observes_is_counted_shown_and_compared() {
     let directory = tempfile::tempdir().unwrap();
@@ -175,13 +176,14 @@ fn usage_and_objects_are_listed() {
     let file = file.to_str().unwrap();
     let output = srd(&["nau", file, "--json", "-"]);
     let value: Value = serde_json::from_slice(&output.stdout).unwrap();
-    // Two interfaces with an address each, and a NAT gateway.
+    // The example has two interfaces with one address each, and a NAT gateway.
     assert_eq!(value[0]["NetworkAddressUsage"], 8);
     let output = srd(&["show", file]);
     assert!(text(&output.stdout).contains("tcp 443 from group web"));
 }
 
-/// Writes a file in a directory of its own.
+/// Writes a file in a new temporary directory, which exists until the returned guard is dropped.
+/// Returns the guard and the file's path.
 fn file_of(text: &str) -> (tempfile::TempDir, String) {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("vpc.toml");
@@ -190,7 +192,8 @@ fn file_of(text: &str) -> (tempfile::TempDir, String) {
     (directory, path)
 }
 
-/// Returns the example, whose public subnet admits answers to these ports only.
+/// Returns the example with an access control list that admits answers into the public subnet only
+/// to `ports`.
 fn answers_to(ports: &str) -> String {
     let text = std::fs::read_to_string(example()).unwrap();
     let list = format!(
@@ -203,7 +206,7 @@ fn answers_to(ports: &str) -> String {
     with
 }
 
-/// A NAT gateway uses any of the ports from 1024 on, whatever the client's port is.
+/// A NAT gateway uses any port from 1024 on, regardless of the client's port.
 #[test]
 fn regression_explain_says_for_which_ports_of_a_nat_gateway_a_connection_works() {
     let (_directory, file) = file_of(&answers_to("32768-60999"));
@@ -231,8 +234,8 @@ fn regression_explain_says_for_which_ports_of_a_nat_gateway_a_connection_works()
     );
     assert!(said.contains("nat_gateway out takes"), "{said}");
 
-    // The list in the example of EC2's guide admits all clients; the second list denies all
-    // answers.
+    // The access control list in EC2's guide admits answers to all ports of a NAT gateway; the
+    // second list denies them all.
     let (_directory, file) = file_of(&answers_to("1024-65535"));
     let output = srd(&["explain", &file, "app", "internet"]);
     assert_eq!(output.status.code(), Some(0), "{}", text(&output.stdout));
@@ -241,13 +244,13 @@ fn regression_explain_says_for_which_ports_of_a_nat_gateway_a_connection_works()
     let output = srd(&["explain", &file, "app", "internet"]);
     assert_eq!(output.status.code(), Some(1));
     assert!(text(&output.stdout).contains("does not work"), "{}", text(&output.stdout));
-    // Part of the ports of the first clients that are tried, and of all others.
+    // The list admits only a part of the ports that a NAT gateway and a client may use.
     let (_directory, file) = file_of(&answers_to("1024-30000"));
     let output = srd(&["explain", &file, "app", "internet"]);
     assert!(text(&output.stdout).contains("works for part"), "{}", text(&output.stdout));
 }
 
-/// Clients of the internet use other ports than clients under Linux.
+/// Clients in the internet use other ports than clients under Linux do.
 #[test]
 fn explain_says_for_which_ports_of_clients_a_connection_works() {
     let with = std::fs::read_to_string(example()).unwrap().replace(
@@ -331,13 +334,13 @@ fn regression_a_private_nat_gateway_leads_to_a_peered_cloud_and_back() {
         assert!(said.contains(part), "{said}");
     }
     assert_eq!(srd(&["explain", &file, "app", "b", "--port", "80"]).status.code(), Some(1));
-    // The other side cannot open a connection.
+    // An instance of the peered cloud cannot open a connection through the NAT gateway.
     let output = srd(&["explain", &file, "b", "10.0.9.9"]);
     assert!(text(&output.stdout).contains("lets answers in and no connection"));
     assert!(!text(&srd(&["check", &file]).stdout).contains("warning"));
 }
 
-/// Rules that name a group behind an inactive peering connection: EC2 calls them stale.
+/// EC2 calls a rule stale if it names a group behind a peering connection that is not active.
 #[test]
 fn regression_rules_and_routes_over_a_peering_that_is_not_active_are_named() {
     let inactive = PRIVATE.replace("active = true", "active = false");
@@ -359,8 +362,7 @@ fn regression_rules_and_routes_over_a_peering_that_is_not_active_are_named() {
     assert!(said.contains("note: group b: the rule \"tcp 22 from group a\" is stale"), "{said}");
 }
 
-/// An internet gateway and a NAT gateway carry nothing to addresses that the internet does not
-/// route.
+/// Internet gateways and NAT gateways drop packets to addresses that the internet does not route.
 #[test]
 fn regression_private_destinations_do_not_leave_the_cloud() {
     let file = example();
@@ -381,7 +383,7 @@ fn regression_private_destinations_do_not_leave_the_cloud() {
     }
 }
 
-/// Regression: the address was looked up in the sender's cloud, and not in the peered one.
+/// Regression: the destination was looked up in the sender's cloud instead of the peered cloud.
 #[test]
 fn regression_an_address_of_no_interface_of_a_peered_cloud_is_said_to_be_so() {
     let directory = tempfile::tempdir().unwrap();

@@ -6,10 +6,10 @@ use std::process::{Command, Stdio};
 
 use super::machine::{Machine, Running};
 
-/// The gateway's hardware address.
+/// The hardware address of the subnet's gateway, to which the guest sends all packets.
 const GATEWAY: &str = "0a:53:52:44:00:01";
 
-/// Whether testpmd is installed.
+/// Whether testpmd is installed; otherwise prints how to install it.
 pub(crate) fn has_testpmd() -> bool {
     let found = Command::new("sh").args(["-c", "command -v dpdk-testpmd"]).output();
     let has = found.unwrap().status.success();
@@ -20,7 +20,8 @@ pub(crate) fn has_testpmd() -> bool {
     has
 }
 
-/// Starts a guest that returns each packet, with addresses and ports exchanged.
+/// Starts a guest that sends each packet back, with source and destination exchanged in addresses
+/// and ports.
 pub(crate) fn echo(machine: &Machine, name: &str, socket: &Path, device: &str) -> Running {
     let log = File::create(machine.path(&format!("{name}.log"))).unwrap();
     let queues = device.split("queues=").nth(1).and_then(|text| text.split(',').next()).unwrap();
@@ -32,12 +33,12 @@ pub(crate) fn echo(machine: &Machine, name: &str, socket: &Path, device: &str) -
         .args(["--vdev", &device, "--", "--total-num-mbufs=4096", "--nb-cores=1"])
         .args([&format!("--rxq={queues}"), &format!("--txq={queues}")])
         .args(["--forward-mode=5tswap", "--auto-start", &format!("--eth-peer=0,{GATEWAY}")]);
-    // testpmd runs as long as its input is open.
+    // testpmd runs until its standard input is closed.
     command.stdin(Stdio::piped()).stdout(log.try_clone().unwrap()).stderr(log);
     Running(command.spawn().unwrap())
 }
 
-/// Removes the files that a killed testpmd leaves.
+/// Removes the files that testpmd leaves behind if it is killed.
 pub(crate) fn clean(machine: &Machine, name: &str) {
     let _ = fs::remove_dir_all(format!("/var/run/dpdk/{}{name}", machine.prefix));
 }

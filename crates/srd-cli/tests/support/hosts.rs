@@ -1,4 +1,5 @@
-//! Two machines of one cloud: a wire between them, and a card in each, which has the other's key.
+//! Two machines of one cloud: a wire between them, and a card in each. Each card has the public
+//! key of the card in the other machine.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -13,23 +14,24 @@ use super::pair::must;
 
 /// Names of the hosts in the cloud's file.
 pub(crate) const NAMES: [&str; 2] = ["alpha", "beta"];
-/// First UDP port of the cards.
+/// The first UDP port of each card.
 pub(crate) const PORT: u16 = 7535;
 
 /// Two machines with a wire between them, and the configurations of their cards.
 pub(crate) struct Hosts {
     pub(crate) machines: [Machine; 2],
-    /// Addresses of the machines, in the form of an endpoint.
+    /// The address of each machine, as it is written in an endpoint: IPv6 addresses have brackets.
     pub(crate) addresses: [String; 2],
 }
 
 impl Hosts {
-    /// Creates two machines at one IPv4 wire with this MTU.
+    /// Creates two machines with IPv4 addresses and a wire of this MTU between them.
     pub(crate) fn new(tag: &str, mtu: u16) -> Self {
         Self::between(tag, mtu, ["198.18.0.1", "198.18.0.2"], 24)
     }
 
-    /// Creates two machines with addresses of this network.
+    /// Creates two machines with these IP addresses, whose prefix length is `bits`, and a wire of
+    /// this MTU between them.
     pub(crate) fn between(tag: &str, mtu: u16, addresses: [&str; 2], bits: u8) -> Self {
         let machines = ["a", "b"].map(|end| Machine::new(&format!("{tag}{end}")));
         let [a, b] = machines.each_ref().map(|machine| machine.namespace.as_str());
@@ -48,8 +50,8 @@ impl Hosts {
         Self { machines, addresses: addresses.map(bracketed) }
     }
 
-    /// Writes keys, and a `card.toml` for each machine, with this file of the cloud. `lines` are
-    /// inserted before the tables.
+    /// Writes a key and a file `card.toml` for each machine. `cloud` is the path of the cloud's
+    /// file. `lines` are inserted before the first table of `card.toml`.
     pub(crate) fn configure(&self, cloud: &str, lines: &str) {
         let public = self.machines.each_ref().map(key);
         for end in [0, 1] {
@@ -64,12 +66,12 @@ impl Hosts {
         }
     }
 
-    /// Returns the file of a machine's card.
+    /// Returns the path of the `card.toml` of a machine.
     pub(crate) fn config(&self, end: usize) -> String {
         self.machines[end].path("card.toml").to_str().unwrap().to_owned()
     }
 
-    /// Changes the file of a machine's card.
+    /// Replaces the text of a machine's `card.toml` by the result of `change`.
     pub(crate) fn edit(&self, end: usize, change: impl Fn(String) -> String) {
         let text = fs::read_to_string(self.config(end)).unwrap();
         fs::write(self.config(end), change(text)).unwrap();
@@ -89,33 +91,34 @@ impl Hosts {
         cards
     }
 
-    /// Starts a process that takes over the card of a machine.
+    /// Starts a process that takes over the running card of a machine.
     pub(crate) fn take_over(&self, end: usize, card: &mut Running) -> Running {
         self.machines[end].take_over(card, &["-c", &self.config(end)])
     }
 
-    /// Returns a card's status of the other host.
+    /// Returns the status of the other host, as the card of a machine reports it.
     pub(crate) fn other(&self, end: usize) -> Value {
         self.machines[end].json(&["card", "status"])["hosts"][0].clone()
     }
 
-    /// Waits until a card has a session with the other one.
+    /// Waits until the card of a machine has a session with the card of the other machine.
     pub(crate) fn wait_for_session(&self, end: usize) {
         wait_until("a session", || self.other(end)["up"] == true);
     }
 
-    /// Returns the namespace of an instance; all names have the prefix of the first machine.
+    /// Returns the namespace of an instance. All instances have the name prefix of the first
+    /// machine.
     pub(crate) fn instance(&self, name: &str) -> String {
         self.machines[0].instance(name)
     }
 
-    /// Returns a counter of an instance on a host.
+    /// Returns the counter `name` of an instance, as the card of a machine reports it.
     pub(crate) fn counter(&self, end: usize, instance: &str, name: &str) -> u64 {
         let whole = format!("{}{instance}", self.machines[0].prefix);
         self.machines[end].json(&["card", "stats", &whole])[name].as_u64().unwrap()
     }
 
-    /// Applies a file of the cloud to both cards.
+    /// Makes both cards apply a file of the cloud.
     pub(crate) fn apply(&self, file: &str) {
         for machine in &self.machines {
             let applied = machine.srd(&["card", "apply", file]);
@@ -124,7 +127,7 @@ impl Hosts {
     }
 }
 
-/// Checks that a megabyte of a pattern arrives unchanged from one instance at another.
+/// Checks that a megabyte of data arrives unchanged over TCP from one instance at another.
 pub(crate) fn carries_a_megabyte(from: &str, to: &str, address: [u8; 4]) {
     let listener = listen(to, 5000);
     let mut client = connect(from, address, 5000).unwrap();
@@ -140,7 +143,7 @@ pub(crate) fn carries_a_megabyte(from: &str, to: &str, address: [u8; 4]) {
     assert!(received == sent, "{} bytes of {}", received.len(), sent.len());
 }
 
-/// Generates a machine's key. Returns the public key.
+/// Generates a private key for a machine, and returns the public key.
 fn key(machine: &Machine) -> String {
     let private = Command::new(SRD).arg("genkey").output().unwrap().stdout;
     let mut options = fs::OpenOptions::new();

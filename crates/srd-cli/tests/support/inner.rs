@@ -1,4 +1,5 @@
-//! Inner packets in a capture: their kinds, and the number of packets that each represents.
+//! Inner packets in a capture: their kinds, and the number of wire packets that each of them
+//! represents.
 
 const IP_BYTES: usize = 20;
 const TCP_BYTES: usize = 20;
@@ -8,7 +9,7 @@ const OPTION_END: u8 = 0;
 const OPTION_NOTHING: u8 = 1;
 const OPTION_MSS: u8 = 2;
 
-/// Kind of a packet, which decides whether it may ride SRD.
+/// Kind of an inner packet, which decides whether it may use SRD.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) enum Kind {
     /// TCP.
@@ -19,25 +20,26 @@ pub(crate) enum Kind {
     Icmp,
     /// UDP that is larger than the inner MTU.
     Oversize,
-    /// A fragment of a datagram.
+    /// A fragment of an IP datagram.
     Fragment,
 }
 
-/// An IPv4 packet.
+/// An inner IPv4 packet of a capture.
 #[derive(Debug)]
 pub(crate) struct Inner {
     /// Kind of the packet.
     pub(crate) kind: Kind,
-    /// Length of the whole packet.
+    /// Length of the whole packet, in bytes.
     pub(crate) bytes: usize,
-    /// Length of the payload, if it is TCP.
+    /// Length of the TCP payload, in bytes; 0 if the packet is not TCP.
     pub(crate) tcp_payload_bytes: usize,
-    /// Length of a segment's payload, if it is TCP.
+    /// Maximum TCP payload of one segment, in bytes; 0 if the packet is not TCP.
     segment_bytes: usize,
 }
 
 impl Inner {
-    /// Parses a packet; `None` if it is not IPv4. `mss`: the receiver's TCP MSS.
+    /// Parses an inner packet; returns `None` if it is not IPv4. `mtu` is the inner MTU, and `mss`
+    /// is the TCP MSS of the receiver.
     pub(crate) fn read(packet: &[u8], mtu: usize, mss: usize) -> Option<Self> {
         if packet[0] >> 4 != 4 {
             return None;
@@ -64,8 +66,8 @@ impl Inner {
         Some(Self { kind, bytes, tcp_payload_bytes, segment_bytes })
     }
 
-    /// Returns the sizes of the packets that it represents: itself, or the segments of a
-    /// super-packet.
+    /// Returns the sizes of the packets that the packet represents, in bytes: its own size, or the
+    /// size of each segment of a TSO super-packet.
     pub(crate) fn segments(&self) -> Vec<usize> {
         if self.tcp_payload_bytes <= self.segment_bytes {
             return vec![self.bytes];
@@ -76,7 +78,8 @@ impl Inner {
     }
 }
 
-/// Returns the MSS that the other end of the first connection announced in its SYN.
+/// Returns the MSS in the first TCP SYN among the packets that have arrived; `None` if no such
+/// packet or no such option exists.
 pub(crate) fn mss_asked_for<'a>(mut arrived: impl Iterator<Item = &'a [u8]>) -> Option<usize> {
     let is_syn = |p: &&[u8]| p[0] == 0x45 && p[9] == 6 && p[IP_BYTES + 13] & SYN != 0;
     let syn = arrived.find(is_syn)?;

@@ -1,4 +1,5 @@
-//! A machine with a card: a namespace, files of its own, and instances of a cloud.
+//! A machine with a card: a network namespace, a directory for its files, and the instances of a
+//! cloud.
 
 use std::fs::{self, File};
 use std::io::{Read, Write};
@@ -18,25 +19,25 @@ pub(crate) use super::pair::PATIENCE;
 use super::pair::{ip, must, own_suffix, ready};
 
 pub(crate) const SRD: &str = env!("CARGO_BIN_EXE_srd");
-/// Time after which an event that must not occur is considered absent. An expected event has
-/// [`PATIENCE`].
+/// Time for which a test waits before it concludes that an event does not occur. A test waits
+/// [`PATIENCE`] for an event that must occur.
 pub(crate) const SILENCE: Duration = Duration::from_millis(700);
-/// Sleep of a program that must outlive the test, in seconds.
+/// Duration for the command `sleep`, in seconds: longer than any test.
 pub(crate) const LONG_S: &str = "600";
 
 pub(crate) const WEB: [u8; 4] = [10, 0, 1, 10];
 pub(crate) const WEB_PUBLIC: [u8; 4] = [198, 51, 100, 10];
 pub(crate) const NAT_PUBLIC: [u8; 4] = [198, 51, 100, 5];
-/// The machine's own address on the internet's side.
+/// The machine's address in the internet.
 pub(crate) const OUTSIDE: [u8; 4] = [203, 0, 113, 1];
 
-/// A machine with a card of its own.
+/// A machine on which a card can run.
 pub(crate) struct Machine {
     pub(crate) namespace: String,
     pub(crate) directory: tempfile::TempDir,
-    /// Prefix of the names of its instances, which no other test uses.
+    /// Prefix of the names of the machine's instances, which no other test uses.
     pub(crate) prefix: String,
-    /// Whether the namespace is removed with the machine.
+    /// Whether dropping the machine removes its network namespace.
     pub(crate) owned: bool,
 }
 
@@ -50,7 +51,7 @@ impl Machine {
         machine
     }
 
-    /// Returns a card on an existing machine.
+    /// Returns a machine that uses an existing network namespace.
     pub(crate) fn at(tag: &str, namespace: &str) -> Self {
         let prefix = format!("t{tag}{}-", own_suffix());
         let directory = tempfile::tempdir().unwrap();
@@ -61,8 +62,8 @@ impl Machine {
         self.directory.path().join(name)
     }
 
-    /// Writes a file of a cloud. `'` stands for `"`, and instances, whose names begin with `P`, get
-    /// this machine's prefix.
+    /// Writes a file of a cloud, and returns its path. In `text`, `'` stands for `"`, and an
+    /// initial `P` in the name of an instance stands for the prefix of the machine.
     pub(crate) fn cloud(&self, name: &str, text: &str) -> String {
         let text = text.replace('\'', "\"").replace(".P", &format!(".{}", self.prefix));
         let path = self.path(name);
@@ -70,13 +71,14 @@ impl Machine {
         path.to_str().unwrap().to_owned()
     }
 
-    /// Writes a cloud on the hosts alpha and beta with an instance on each, `Pa` and `Pb`, which
-    /// have these ingress rules.
+    /// Writes a cloud with the hosts alpha and beta and the instances `Pa` and `Pb`, one on each
+    /// host. `ingress` lists the rules of their security group.
     pub(crate) fn two_hosts(&self, ingress: &str) -> String {
         self.two_hosts_with("two.toml", ingress, ["", ""])
     }
 
-    /// Writes a cloud on two hosts to a file of this name, with lines for both interfaces.
+    /// Writes a cloud with the hosts alpha and beta to the file `name`. `lines` are added to the
+    /// interfaces of the two instances.
     pub(crate) fn two_hosts_with(&self, name: &str, ingress: &str, lines: [&str; 2]) -> String {
         let text = "
             [vpc.main]
@@ -112,7 +114,8 @@ impl Machine {
         self.cloud(name, &text.replace("OF_A", lines[0]).replace("OF_B", lines[1]))
     }
 
-    /// Writes the example of the documentation, with instances of this machine's names.
+    /// Writes the example of the documentation to the file `name`, with the prefix of the machine
+    /// in the names of the instances. `change` may change the text before.
     pub(crate) fn example(&self, name: &str, change: impl Fn(String) -> String) -> String {
         let example = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/vpc/web-app.toml");
         let mut text = fs::read_to_string(example).unwrap();
@@ -135,14 +138,14 @@ impl Machine {
         self.path("card.sock").to_str().unwrap().to_owned()
     }
 
-    /// Returns the command with these words, in the machine. (`ip netns exec` would hide the
-    /// namespaces that it creates.)
+    /// Returns the command `srd` with these arguments, in the network namespace of the machine. It
+    /// does not use `ip netns exec`, which would hide the namespaces that the card creates.
     pub(crate) fn command(&self, words: &[&str]) -> Command {
         let program = words.iter().position(|word| *word == "--").unwrap_or(words.len());
         let mut command = Command::new("nsenter");
         command.arg(format!("--net=/run/netns/{}", self.namespace)).arg(SRD);
         command.args(&words[..program]).args(["--socket", &self.socket()]);
-        // Each machine has epochs of its own.
+        // Each machine stores its epochs in a separate directory.
         command.env("STATE_DIRECTORY", self.path("state"));
         command.args(&words[program..]);
         command
@@ -158,15 +161,17 @@ impl Machine {
         serde_json::from_slice(&output.stdout).unwrap()
     }
 
-    /// Starts a card, and waits until it serves.
+    /// Starts a card, and waits until it answers commands.
     pub(crate) fn up(&self, words: &[&str]) -> Running {
         self.up_by(self.command(&[&["card", "up"], words].concat()))
     }
 
-    /// Starts a card with a command that becomes a card. Its log is `up.log`.
+    /// Starts a card with a command that becomes the card, and waits until it answers. The log of
+    /// the card is the file `up.log`.
     pub(crate) fn up_by(&self, mut command: Command) -> Running {
         let path = self.path("up.log");
-        // The helper of a killed card may still write to its old file.
+        // A helper process of a killed card may still write to the old log. Removing the file makes
+        // the new log separate.
         let _ = fs::remove_file(&path);
         let log = File::create(&path).unwrap();
         command.stdin(Stdio::null()).stdout(log.try_clone().unwrap()).stderr(log);
@@ -182,10 +187,12 @@ impl Machine {
         running
     }
 
-    /// Starts a card that takes over, and waits until it serves and the old one has ended.
+    /// Starts a card that takes over from `old`, and waits until the new card serves and `old` has
+    /// ended.
     pub(crate) fn take_over(&self, old: &mut Running, words: &[&str]) -> Running {
         let path = self.path("next.log");
-        // A card that was taken over may still write to its old file.
+        // A card that was taken over earlier may still write to the old log. Removing the file
+        // makes the new log separate.
         let _ = fs::remove_file(&path);
         let log = File::create(&path).unwrap();
         let mut command = self.command(&[&["card", "up", "--take-over"], words].concat());
@@ -200,20 +207,21 @@ impl Machine {
         next
     }
 
-    /// Returns a counter of an instance.
+    /// Returns the counter `name` of an instance; `instance` is its name without the prefix.
     pub(crate) fn counter(&self, instance: &str, name: &str) -> u64 {
         let name_of = format!("{}{instance}", self.prefix);
         self.json(&["card", "stats", &name_of])[name].as_u64().unwrap()
     }
 
-    /// Returns the packets that the card has dropped for this cause at the first interface of the
-    /// instance with this full name.
+    /// Returns the number of packets that the card has dropped for `cause` at the first interface
+    /// of the instance `name`, which includes the prefix.
     pub(crate) fn drops(&self, name: &str, cause: &str) -> u64 {
         let status = self.json(&["card", "status", name]);
         status["instances"][0]["interfaces"][0]["drops"][cause].as_u64().unwrap_or(0)
     }
 
-    /// Returns everything that a card changes on a machine.
+    /// Returns the network state that a card changes on its machine: addresses, routes, rules,
+    /// nftables, and IPv4 forwarding.
     pub(crate) fn facts(&self) -> Vec<String> {
         let own = |words: &str| must(&format!("-n {} {words}", self.namespace));
         let inside = |program: &[&str]| {
@@ -242,7 +250,7 @@ impl Drop for Machine {
     fn drop(&mut self) {
         for line in self.instances_left() {
             let name = line.split(' ').next().unwrap_or_default();
-            // A program that has outlived its card must be killed here.
+            // Programs in the namespace of an instance, which may outlive the card, are killed.
             let inside = ip(&format!("netns pids {name}")).stdout;
             let inside = String::from_utf8_lossy(&inside);
             for pid in inside.lines().filter_map(|pid| Pid::from_raw(pid.trim().parse().ok()?)) {
@@ -256,7 +264,7 @@ impl Drop for Machine {
     }
 }
 
-/// A program that is ended with the test.
+/// A program that is killed when the value is dropped.
 pub(crate) struct Running(pub(crate) Child);
 
 impl Running {
@@ -274,20 +282,20 @@ impl Drop for Running {
     }
 }
 
-/// Starts a program that sleeps in a namespace.
+/// Starts the program `sleep` in a network namespace.
 pub(crate) fn sleeper(namespace: &str) -> Running {
     let mut command = Command::new("ip");
     let sleeper = command.args(["netns", "exec", namespace, "sleep", LONG_S]).spawn().unwrap();
     let sleeper = Running(sleeper);
     let name = format!("/proc/{}/comm", sleeper.0.id());
-    // `ip` first enters the namespace, and then becomes the other program.
+    // The process is `ip` at first, which enters the namespace and then executes `sleep`.
     wait_until("a program in the namespace", || {
         std::fs::read_to_string(&name).is_ok_and(|name| name == "sleep\n")
     });
     sleeper
 }
 
-/// Runs `work` in a namespace.
+/// Runs `work` in a network namespace, on a new thread.
 pub(crate) fn within<T: Send>(namespace: &str, work: impl FnOnce() -> T + Send) -> T {
     let file = File::open(format!("/run/netns/{namespace}")).unwrap();
     thread::scope(|scope| {
@@ -299,17 +307,17 @@ pub(crate) fn within<T: Send>(namespace: &str, work: impl FnOnce() -> T + Send) 
     })
 }
 
-/// Returns a listener in a namespace.
+/// Returns a TCP listener in a network namespace.
 pub(crate) fn listen(namespace: &str, port: u16) -> TcpListener {
     within(namespace, || TcpListener::bind(("0.0.0.0", port)).unwrap())
 }
 
-/// Connects, however long it takes.
+/// Opens a TCP connection, for which it waits up to [`PATIENCE`].
 pub(crate) fn connect(namespace: &str, address: [u8; 4], port: u16) -> std::io::Result<TcpStream> {
     connect_in(PATIENCE, namespace, address, port)
 }
 
-/// Tries to connect to an address that does not answer.
+/// Tries to open a TCP connection to an address that should not answer. It waits for [`SILENCE`].
 pub(crate) fn connect_in_vain(
     namespace: &str,
     address: [u8; 4],
@@ -328,12 +336,12 @@ fn connect_in(
     within(namespace, || TcpStream::connect_timeout(&to, time))
 }
 
-/// Sends a line, and waits for it at the other end.
+/// Sends a line, and returns whether it arrives at the other end within [`PATIENCE`].
 pub(crate) fn passes(from: &mut TcpStream, to: &mut TcpStream) -> bool {
     arrives_in(PATIENCE, from, to)
 }
 
-/// Sends a line, and checks that it does not arrive at the other end.
+/// Sends a line, and returns whether it does not arrive at the other end within [`SILENCE`].
 pub(crate) fn is_held_up(from: &mut TcpStream, to: &mut TcpStream) -> bool {
     !arrives_in(SILENCE, from, to)
 }
@@ -345,7 +353,7 @@ fn arrives_in(time: Duration, from: &mut TcpStream, to: &mut TcpStream) -> bool 
     to.read_exact(&mut line).is_ok()
 }
 
-/// Waits until a condition holds.
+/// Waits until `is_so` returns true; panics after [`PATIENCE`].
 #[track_caller]
 pub(crate) fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
     let began = Instant::now();
@@ -355,7 +363,7 @@ pub(crate) fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
     }
 }
 
-/// Reads figures that should not change any more, until they have been constant for a while.
+/// Reads a value until it is unchanged for [`SILENCE`], and returns it; panics after [`PATIENCE`].
 #[track_caller]
 pub(crate) fn settled<T: PartialEq>(read: impl Fn() -> T) -> T {
     let began = Instant::now();
@@ -371,7 +379,7 @@ pub(crate) fn settled<T: PartialEq>(read: impl Fn() -> T) -> T {
     }
 }
 
-/// Guard that sets a flag when it is dropped, so that a failing test ends its threads, too.
+/// Guard that sets a flag when it is dropped, so that the threads of a failing test end, too.
 pub(crate) struct Ending<'a>(pub(crate) &'a AtomicBool);
 
 impl Drop for Ending<'_> {

@@ -1,6 +1,6 @@
-//! Helpers for tests that run two daemons.
+//! Helpers for tests with one or two machines: daemons, cards, guests, captures and transfers.
 
-// Each test file uses a part of them; a test may fail loudly.
+// Each test program uses only a part of the helpers; a test may fail by a panic.
 #![allow(dead_code, clippy::unwrap_used)]
 
 pub(crate) mod dpdk;

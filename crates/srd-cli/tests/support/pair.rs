@@ -9,9 +9,10 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 const SRD: &str = env!("CARGO_BIN_EXE_srd");
-/// Maximum time of any step.
+/// Maximum time that a test waits for one event.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
-/// More packets than a session needs for itself, and fewer than a transfer has.
+/// A number of packets that is larger than the packets of a session without traffic, and smaller
+/// than the packets of a transfer.
 const MANY: u64 = 100;
 
 /// Whether the test can run; otherwise prints why not.
@@ -19,7 +20,7 @@ pub(crate) fn ready() -> bool {
     super::ready::ready(super::ready::missing_tun())
 }
 
-/// Runs `ip`, and ignores its result.
+/// Runs `ip`, and returns its result even if it failed.
 pub(crate) fn ip(arguments: &str) -> Output {
     Command::new("ip").args(arguments.split(' ')).output().unwrap()
 }
@@ -32,8 +33,8 @@ pub(crate) fn must(arguments: &str) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
-/// Returns an end of names that no other pair of this machine has, because tests may be threads of
-/// one process.
+/// Returns a suffix for names of network namespaces that no other test on this machine uses. A
+/// process ID is not sufficient, because tests may be threads of one process.
 pub(super) fn own_suffix() -> String {
     static COUNT: AtomicU32 = AtomicU32::new(0);
     format!("{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed))
@@ -41,25 +42,26 @@ pub(super) fn own_suffix() -> String {
 
 /// Two machines and the wire between them.
 pub(crate) struct Pair {
-    /// Namespaces of the two machines.
+    /// The network namespaces of the two machines.
     pub(crate) names: [String; 2],
-    /// The namespace of the router between them, if there is one.
+    /// The network namespace of the router between the machines; `None` if a wire connects them
+    /// directly.
     pub(crate) router: Option<String>,
-    /// Daemons of the two machines, if they run.
+    /// The daemon of each machine; `None` if it does not run.
     pub(crate) daemons: [Option<Child>; 2],
     directory: tempfile::TempDir,
     /// Public keys of the two machines.
     pub(crate) public: [String; 2],
 }
 
-/// Configuration of an end, in addition to keys and addresses.
+/// Settings of a machine's daemon, in addition to keys and addresses.
 #[derive(Clone, Copy)]
 pub(crate) struct Settings<'a> {
     /// Whether the mode is overlay; otherwise it is transparent.
     pub(crate) overlay: bool,
-    /// Lines for `[interface]`.
+    /// Lines that are added to the table `[interface]`.
     pub(crate) interface: &'a str,
-    /// Lines for `[[peer]]`.
+    /// Lines that are added to the table `[[peer]]`.
     pub(crate) peer: &'a str,
 }
 
@@ -71,7 +73,7 @@ impl Settings<'_> {
 }
 
 impl Pair {
-    /// Creates two machines at one wire.
+    /// Creates two machines that a wire connects directly.
     pub(crate) fn new(tag: &str) -> Self {
         let names = Self::namespaces(tag);
         let [a, b] = &names;
@@ -84,8 +86,8 @@ impl Pair {
         Self::with_keys(names, None)
     }
 
-    /// Creates two machines with jumbo frames and a router between them, whose interfaces are `w0`
-    /// and `w1`.
+    /// Creates two machines with jumbo frames and a router between them. The interfaces of the
+    /// router are `w0` and `w1`.
     pub(crate) fn routed(tag: &str) -> Self {
         let names = Self::namespaces(tag);
         let router = format!("srdup{tag}r{}", own_suffix());
@@ -138,12 +140,12 @@ impl Pair {
         Self { names, router, daemons: [None, None], directory, public }
     }
 
-    /// Returns the path of a file of this pair.
+    /// Returns the path of a file in the directory of the pair.
     pub(crate) fn path(&self, file: String) -> PathBuf {
         self.directory.path().join(file)
     }
 
-    /// Writes an end's configuration.
+    /// Writes the configuration of a machine's daemon.
     pub(crate) fn configure(&self, end: usize, settings: &Settings<'_>) {
         let Settings { overlay, interface, peer } = *settings;
         let (own, other) = (end + 1, 2 - end);
@@ -164,21 +166,22 @@ impl Pair {
         std::fs::write(self.path(format!("{end}.toml")), text).unwrap();
     }
 
-    /// Starts an end's daemon.
+    /// Starts the daemon of a machine.
     pub(crate) fn start(&mut self, end: usize) {
         let config = self.path(format!("{end}.toml"));
         let child = self.command(end).arg("up").arg("-c").arg(config).spawn().unwrap();
         self.daemons[end] = Some(child);
     }
 
-    /// Returns the command `srd` in an end's namespace.
+    /// Returns the command `srd` in the network namespace of a machine.
     pub(crate) fn command(&self, end: usize) -> Command {
         let mut command = Command::new("ip");
         command.args(["netns", "exec", &self.names[end], SRD]);
         command
     }
 
-    /// Returns the answer of an end's daemon to a command, if there is one.
+    /// Sends a command to the daemon of a machine, and returns the answer; `None` if the daemon
+    /// does not answer.
     pub(crate) fn ask(&self, end: usize, words: &[&str]) -> Option<Value> {
         let socket = self.path(format!("{end}.sock"));
         let mut command = Command::new(SRD);
@@ -186,7 +189,7 @@ impl Pair {
         serde_json::from_slice(&output.unwrap().stdout).ok()
     }
 
-    /// Waits until a condition holds.
+    /// Waits until `done` returns true; panics after [`PATIENCE`].
     pub(crate) fn wait(&self, what: &str, mut done: impl FnMut(&Self) -> bool) {
         let begin = Instant::now();
         while !done(self) {
@@ -195,7 +198,7 @@ impl Pair {
         }
     }
 
-    /// Waits until both ends report that they use SRD.
+    /// Waits until the daemons of both machines report that they use SRD.
     pub(crate) fn wait_for_express(&self) {
         self.wait("SRD between the two", |pair| {
             [0, 1].iter().all(|end| {
@@ -205,7 +208,8 @@ impl Pair {
         });
     }
 
-    /// Runs `work` on a thread in an end's namespace; sockets that it opens stay there.
+    /// Runs `work` on a thread in the network namespace of a machine. Sockets that it opens remain
+    /// in that namespace.
     pub(crate) fn within<T: Send>(&self, end: usize, work: impl FnOnce() -> T + Send) -> T {
         let file = std::fs::File::open(format!("/run/netns/{}", self.names[end])).unwrap();
         std::thread::scope(|scope| {
@@ -218,7 +222,8 @@ impl Pair {
         })
     }
 
-    /// Transfers half a second of TCP from the first machine to the second.
+    /// Sends data by TCP from the first machine to the address `to` of the second, for half a
+    /// second.
     pub(crate) fn transfer(&self, to: &str) {
         let mut server = self
             .command(1)
@@ -250,8 +255,8 @@ impl Pair {
         assert!(result["gbps"].as_f64().unwrap() > 0.0, "{result}");
     }
 
-    /// Makes a transfer whose packets must ride SRD. It is repeated if it was interrupted, for
-    /// example because a busy machine delays a daemon: packets then go without SRD for a while.
+    /// Makes a transfer whose packets must use SRD. The transfer is repeated if it was interrupted:
+    /// for example, if a busy machine delays a daemon, packets go without SRD for a while.
     pub(crate) fn transfer_by_srd(&self, to: &str) {
         let counts = |pair: &Self| {
             let downs = pair.counter(0, "peer_downs") + pair.counter(1, "peer_downs");
@@ -268,12 +273,13 @@ impl Pair {
         });
     }
 
-    /// Waits until more than a transfer's packets have gone without SRD since `before`.
+    /// Waits until the first machine's counter of packets without SRD has grown beyond `before` by
+    /// more than a session without traffic needs.
     pub(crate) fn wait_for_plain_packets(&self, before: u64) {
         self.wait("packets without SRD", |pair| pair.counter(0, "plain_tx_pkts") > before + MANY);
     }
 
-    /// Returns a counter of an end's daemon.
+    /// Returns the counter `name` of the daemon of a machine.
     pub(crate) fn counter(&self, end: usize, name: &str) -> u64 {
         let status = self.ask(end, &["status"]).unwrap();
         status["counters"][name].as_u64().unwrap()

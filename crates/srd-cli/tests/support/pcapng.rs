@@ -23,30 +23,31 @@ const COMMENT: u16 = 1;
 const PACKET_FLAGS: u16 = 2;
 const STATISTICS_DROPPED: u16 = 5;
 
-/// A packet, from its IP header on.
+/// A packet of the capture, which begins with the IP header.
 #[derive(Debug)]
 pub(crate) struct Packet {
-    /// Whether it is an outer packet, as the network sees it.
+    /// Whether the packet is an outer packet, which contains the headers of the network between the
+    /// machines. Inner packets are those of the applications.
     pub(crate) is_outer: bool,
-    /// Whether it leaves this machine.
+    /// Whether the packet leaves the machine; otherwise it arrives.
     pub(crate) leaves: bool,
     /// Bytes of the whole packet.
     pub(crate) bytes: Vec<u8>,
-    /// Comment of the packet.
+    /// The comment of the packet in the file; empty if the file has no comment for it.
     pub(crate) comment: String,
 }
 
-/// A whole file.
+/// A capture file.
 #[derive(Debug, Default)]
 pub(crate) struct Capture {
     /// Packets in the order of the file.
     pub(crate) packets: Vec<Packet>,
-    /// Number of packets that the file reports as missing; `None` without such a report.
+    /// Number of packets that the file reports as missing; `None` if the file has no such report.
     pub(crate) dropped: Option<u64>,
 }
 
 impl Capture {
-    /// Reads a file.
+    /// Reads a capture file.
     pub(crate) fn read(path: &Path) -> Self {
         let file = std::fs::read(path).unwrap();
         let (mut capture, mut outer_interfaces) = (Self::default(), Vec::new());
@@ -74,7 +75,7 @@ impl Capture {
         capture
     }
 
-    /// Returns the packets of one layer and direction.
+    /// Returns the packets of one layer (outer or inner) and one direction (leaving or arriving).
     pub(crate) fn of(&self, is_outer: bool, leaves: bool) -> impl Iterator<Item = &[u8]> {
         let wanted = move |p: &&Packet| p.is_outer == is_outer && p.leaves == leaves;
         self.packets.iter().filter(wanted).map(|p| &p.bytes[..])
@@ -103,7 +104,7 @@ fn number(bytes: &[u8], at: usize) -> usize {
     u32::from_le_bytes(bytes[at..at + 4].try_into().unwrap()) as usize
 }
 
-/// Returns the value of an option in a list.
+/// Returns the value of the option with the code `wanted` from a list of pcapng options.
 fn option(mut list: &[u8], wanted: u16) -> Option<&[u8]> {
     while list.len() >= 4 {
         let code = u16::from_le_bytes([list[0], list[1]]);

@@ -1,6 +1,6 @@
-//! A stock Linux kernel in QEMU as a guest, without KVM, whose virtio-net driver is behind
-//! vhost-user. Its whole disk is an archive that is created here: BusyBox, the kernel's modules,
-//! and a script.
+//! An unchanged Linux kernel as a guest in QEMU, without KVM, whose virtio-net driver uses
+//! vhost-user. Its only file system is an archive that this module creates: BusyBox, the kernel's
+//! modules, and a script.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 
 use super::machine::{Machine, Running};
 
-/// Modules of the kernel, in the order of their dependencies.
+/// Modules of the kernel, in the order in which they are loaded: each depends on earlier ones.
 const MODULES: [&str; 8] = [
     "virtio/virtio_ring",
     "virtio/virtio",
@@ -22,13 +22,14 @@ const MODULES: [&str; 8] = [
 const BUSYBOX: &str = "/bin/busybox";
 const MEMORY: &str = "192M";
 
-/// A kernel with its modules.
+/// A kernel image, and the directory of its modules.
 pub(crate) struct Kernel {
     image: PathBuf,
     drivers: PathBuf,
 }
 
-/// Returns the kernel, if everything that a guest needs is installed.
+/// Returns the kernel. If a program or file that a guest needs is missing, prints which one, and
+/// returns `None`.
 pub(crate) fn kernel() -> Option<Kernel> {
     let found = find();
     if let Err(what) = &found {
@@ -63,7 +64,7 @@ fn find() -> Result<Kernel, String> {
     Ok(Kernel { image: image.path(), drivers: modules.path().join("kernel") })
 }
 
-/// Whether a program needs no other files: it has no segment that names a loader.
+/// Whether an ELF program is linked statically: no segment names a dynamic loader.
 fn is_static(elf: &[u8]) -> bool {
     const LOADER: u32 = 3;
     let number = |at: usize| {
@@ -76,7 +77,8 @@ fn is_static(elf: &[u8]) -> bool {
     elf.starts_with(b"\x7fELF") && parts.all(|at| number(at) & 0xffff_ffff != u64::from(LOADER))
 }
 
-/// Starts a guest that runs this script as its first program. Its output goes to `NAME.log`.
+/// Starts a guest with these files in its file system. The guest's console is written to
+/// `NAME.log`.
 pub(crate) fn boot(
     machine: &Machine,
     kernel: &Kernel,
@@ -103,7 +105,7 @@ pub(crate) fn boot(
     Running(command.spawn().unwrap())
 }
 
-/// Returns the guest's files, in the form that kernels unpack.
+/// Returns the guest's file system as a cpio archive, which a kernel unpacks at boot.
 fn disk(kernel: &Kernel, files: &[(&str, &str)]) -> Vec<u8> {
     const DIRECTORY: u32 = 0o040_755;
     const PROGRAM: u32 = 0o100_755;
@@ -130,7 +132,7 @@ fn disk(kernel: &Kernel, files: &[(&str, &str)]) -> Vec<u8> {
     archive.bytes
 }
 
-/// An archive of `cpio -H newc`.
+/// An archive in the format of `cpio -H newc`.
 #[derive(Default)]
 struct Archive {
     bytes: Vec<u8>,
@@ -141,7 +143,8 @@ impl Archive {
     fn add(&mut self, name: &str, mode: u32, content: &[u8]) {
         self.files += 1;
         let length = |n: usize| u32::try_from(n).unwrap();
-        // Number, mode, owner, group, links, time, bytes, four of devices, bytes of the name, sum.
+        // The fields are: number, mode, owner, group, links, time, length, four device numbers,
+        // length of the name, checksum.
         let fields = [self.files, mode, 0, 0, 1, 0, length(content.len())];
         let fields = fields.into_iter().chain([0; 4]).chain([length(name.len()) + 1, 0]);
         self.bytes.extend(b"070701");

@@ -1,4 +1,4 @@
-//! Two machines in different networks and a router between them, which sees all packets.
+//! Two machines in different networks and a router between them, through which all packets pass.
 
 use super::pair::{PATIENCE, ip, must, own_suffix};
 use rustix::net::{AddressFamily, RecvFlags, SocketFlags, SocketType, socket_with};
@@ -13,7 +13,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 const SRD: &str = env!("CARGO_BIN_EXE_srd");
-/// Port of the echo.
+/// The UDP port of the echo server.
 const ECHO: u16 = 7007;
 
 /// Machine a at 192.0.2.10 and 2001:db8:a::10, machine b at 198.51.100.10 and 2001:db8:b::10,
@@ -24,7 +24,7 @@ pub(crate) struct Routed {
     pub(crate) router: String,
     pub(crate) directory: tempfile::TempDir,
     public: [String; 2],
-    /// The daemons of a and b, if they run.
+    /// The daemons of a and b; `None` if a daemon does not run.
     pub(crate) daemons: [Option<Child>; 2],
     echo: Option<(Arc<AtomicBool>, JoinHandle<()>)>,
 }
@@ -73,15 +73,15 @@ impl Routed {
         net
     }
 
-    /// Waits until the kernel reports an interface of a's as up, which happens some time after the
-    /// command. Its state and its link-local address are constant only from then on.
+    /// Waits until the kernel reports an interface of a as up, which happens some time after the
+    /// command. Before this, the interface's state and its link-local address may still change.
     pub(crate) fn wait_until_up(&mut self, link: &str) {
         self.wait(&format!("{link} is up"), |net| {
             let text = must(&format!("-n {} -br addr show dev {link}", net.a));
             let addresses = text.split_whitespace().filter(|word| word.contains("::")).count();
             let local = format!("-n {} -6 route show table local type local dev {link}", net.a);
             let is_up = text.split_whitespace().nth(1) == Some("UP") && text.contains(" fe80::");
-            // The kernel adds the route to each IPv6 address later than the address.
+            // The kernel adds the local route of an IPv6 address later than the address itself.
             is_up && must(&local).lines().count() == addresses
         });
     }
@@ -94,8 +94,9 @@ impl Routed {
         [&self.a, &self.b][end]
     }
 
-    /// Writes the configuration of an end, with these lines for `[interface]` and this list of
-    /// prefixes behind the other end. With `None`, there is no peer.
+    /// Writes the configuration of a machine's daemon. `interface` contains lines for
+    /// `[interface]`; `allowed` lists the prefixes behind the other machine. If `allowed` is
+    /// `None`, the configuration has no peer.
     pub(crate) fn configure(&self, end: usize, interface: &str, allowed: Option<&str>) {
         let (own, other) = if end == 0 {
             ("192.0.2.10", "198.51.100.10")
@@ -118,15 +119,16 @@ impl Routed {
         std::fs::write(self.path(&format!("{end}.toml")), text).unwrap();
     }
 
-    /// Writes the configurations of both ends of an overlay 10.78.0.0/24 and fd78::/64. `allowed`
-    /// lists the prefixes behind b; b allows only a's overlay addresses.
+    /// Writes the configurations of both daemons for an overlay 10.78.0.0/24 and fd78::/64.
+    /// `allowed` lists the prefixes behind b; b allows only the overlay addresses of a.
     pub(crate) fn configure_overlay(&self, interface: &str, allowed: &str) {
         let address = |host| format!("address = [\"10.78.0.{host}/24\", \"fd78::{host}/64\"]\n");
         self.configure(0, &(address(1) + interface), Some(allowed));
         self.configure(1, &address(2), Some("\"10.78.0.1/32\", \"fd78::1/128\""));
     }
 
-    /// Returns the command `srd` in an end's namespace, with its configuration.
+    /// Returns the command `srd` in the network namespace of a machine, with the configuration of
+    /// its daemon.
     pub(crate) fn command(&self, end: usize, words: &[&str]) -> Command {
         let mut command = Command::new("ip");
         command.args(["netns", "exec", self.space(end), SRD]).args(words);
@@ -134,7 +136,7 @@ impl Routed {
         command
     }
 
-    /// Starts an end's daemon and waits until it answers. Its log goes to a file.
+    /// Starts the daemon of a machine, and waits until it answers. Its log is appended to a file.
     pub(crate) fn start(&mut self, end: usize) {
         let log = std::fs::OpenOptions::new()
             .create(true)
@@ -155,21 +157,21 @@ impl Routed {
         std::fs::read_to_string(self.path(&format!("{end}.log"))).unwrap_or_default()
     }
 
-    /// Whether a command to an end's daemon succeeds.
+    /// Sends a command to the daemon of a machine, and returns whether the command succeeds.
     pub(crate) fn srd(&self, end: usize, words: &[&str]) -> bool {
         let mut command = Command::new(SRD);
         command.args(words).arg("--socket").arg(self.path(&format!("{end}.sock")));
         command.output().unwrap().status.success()
     }
 
-    /// Ends a daemon with SIGTERM and waits for it.
+    /// Ends the daemon of a machine with SIGTERM, and waits until it has ended.
     pub(crate) fn stop(&mut self, end: usize) {
         let mut child = self.daemons[end].take().unwrap();
         signal(child.id(), "TERM");
         assert!(child.wait().unwrap().success(), "{}", self.log(end));
     }
 
-    /// Kills a daemon.
+    /// Kills the daemon of a machine.
     pub(crate) fn kill(&mut self, end: usize) {
         let mut child = self.daemons[end].take().unwrap();
         child.kill().unwrap();
@@ -190,7 +192,8 @@ impl Routed {
         }
     }
 
-    /// Runs `make` in a namespace, and returns its result: sockets stay in the namespace.
+    /// Runs `make` in a network namespace, and returns its result. Sockets that it opens remain in
+    /// the namespace.
     pub(crate) fn within<T: Send>(&self, space: &str, make: impl FnOnce() -> T + Send) -> T {
         let file = std::fs::File::open(format!("/run/netns/{space}")).unwrap();
         std::thread::scope(|scope| {
@@ -203,7 +206,7 @@ impl Routed {
         })
     }
 
-    /// Starts an echo of datagrams at all addresses of b.
+    /// Starts a UDP echo server at all addresses of b.
     pub(crate) fn echo(&mut self) {
         let socket =
             self.within(&self.b, || UdpSocket::bind((Ipv6Addr::UNSPECIFIED, ECHO)).unwrap());
@@ -221,7 +224,7 @@ impl Routed {
         self.echo = Some((stop, std::thread::spawn(run)));
     }
 
-    /// Whether a datagram from a to an address is echoed.
+    /// Sends a datagram from a to an address, and returns whether it is echoed.
     pub(crate) fn is_echoed(&self, to: &str) -> bool {
         let to = SocketAddr::new(to.parse().unwrap(), ECHO);
         let any: IpAddr = if to.is_ipv6() { [0; 16].into() } else { [0; 4].into() };
@@ -229,13 +232,14 @@ impl Routed {
             let socket = UdpSocket::bind((any, 0)).unwrap();
             socket.set_read_timeout(Some(Duration::from_millis(200))).unwrap();
             let mut buffer = [0; 64];
-            // The answer comes from the address that b's routes choose.
+            // The receive accepts an answer from any address: the routes of b choose the source
+            // address.
             socket.send_to(b"srd", to).is_ok()
                 && socket.recv_from(&mut buffer).is_ok_and(|(n, _)| &buffer[..n] == b"srd")
         })
     }
 
-    /// Returns the state of a's network that a daemon must restore.
+    /// Returns the state of a's network that a daemon must restore when it ends.
     pub(crate) fn network(&self) -> String {
         let words = [
             "-d route show table all",
@@ -254,7 +258,7 @@ impl Routed {
         text.lines().map(plain).collect()
     }
 
-    /// Returns the differences of a's network from an earlier state.
+    /// Returns the differences between the network state of a and the earlier state `before`.
     pub(crate) fn difference(&self, before: &str) -> Vec<String> {
         let after = self.network();
         let beyond = |one: &str, other: &str, sign: &str| -> Vec<String> {
@@ -270,7 +274,7 @@ impl Routed {
         found
     }
 
-    /// Returns the route of a for these words.
+    /// Returns the output of `ip route get` with these arguments on a.
     pub(crate) fn route(&self, words: &str) -> String {
         let output = ip(&format!("-n {} route get {words}", self.a));
         String::from_utf8_lossy(&output.stdout).into_owned()
@@ -290,8 +294,9 @@ impl Routed {
     }
 }
 
-/// Returns a line without the link-local address, which the kernel chooses anew for each interface,
-/// and with its words in a fixed order.
+/// Returns a line of the network state in a comparable form: the kernel chooses a new link-local
+/// address for each interface, so the address is shortened. The words of a line about `srd0` are
+/// sorted.
 fn plain(line: &str) -> String {
     let mut words: Vec<&str> = line
         .split_whitespace()
@@ -303,7 +308,7 @@ fn plain(line: &str) -> String {
     words.join(" ") + "\n"
 }
 
-/// Runs a program in a namespace, which must succeed. Returns its output.
+/// Runs a program in a network namespace, and returns its output; panics if the program fails.
 pub(crate) fn must_run(space: &str, words: &[&str]) -> String {
     let mut command = Command::new("ip");
     let output = command.args(["netns", "exec", space]).args(words).output().unwrap();
@@ -312,16 +317,18 @@ pub(crate) fn must_run(space: &str, words: &[&str]) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
-/// Number of tests that run at the same time, in namespaces of their own: they mostly wait.
+/// Number of tests that run at the same time, in separate network namespaces. The tests mostly
+/// wait.
 const AT_ONCE: usize = 2;
 
-/// Runs a test for each of `all`, with its number. Ends at the first failure.
+/// Runs `test` for each element of `all`, with the element's index. Starts no further test after a
+/// failure.
 pub(crate) fn in_parallel<T: Sync>(all: &[T], test: impl Fn(usize, &T) + Sync) {
     struct EndAll<'a>(&'a AtomicUsize);
     impl Drop for EndAll<'_> {
         fn drop(&mut self) {
             if std::thread::panicking() {
-                // No later number is in the list.
+                // All later indices are beyond the end of `all`, so every thread ends.
                 self.0.store(usize::MAX / 2, Relaxed);
             }
         }
@@ -341,7 +348,7 @@ pub(crate) fn in_parallel<T: Sync>(all: &[T], test: impl Fn(usize, &T) + Sync) {
     });
 }
 
-/// Sends a signal to one process.
+/// Sends the signal `name` to the process `pid`.
 pub(crate) fn signal(pid: u32, name: &str) {
     let pid = pid.to_string();
     let sent =
@@ -365,7 +372,7 @@ impl Drop for Routed {
     }
 }
 
-/// Packets that a router has seen.
+/// Recorder of all packets that the router sees.
 pub(crate) struct Spy {
     packets: Arc<Mutex<Vec<(IpAddr, IpAddr)>>>,
     stop: Arc<AtomicBool>,
@@ -394,7 +401,8 @@ impl Spy {
         Self { packets, stop, thread: Some(std::thread::spawn(run)) }
     }
 
-    /// Returns the number of all packets, and the packets with an address of these networks.
+    /// Ends the recording. Returns the number of all packets, and the packets whose source or
+    /// destination begins with one of the texts in `of`.
     pub(crate) fn end(mut self, of: &[&str]) -> (usize, Vec<(IpAddr, IpAddr)>) {
         std::thread::sleep(Duration::from_millis(50));
         self.stop.store(true, Relaxed);
@@ -406,7 +414,7 @@ impl Spy {
     }
 }
 
-/// Returns the source and the destination of an IP packet.
+/// Returns the source and the destination of an IP packet; `None` if it is not an IP packet.
 fn ends(packet: &[u8]) -> Option<(IpAddr, IpAddr)> {
     let v4 = |at: usize| Some(IpAddr::from(<[u8; 4]>::try_from(packet.get(at..at + 4)?).ok()?));
     let v6 = |at: usize| Some(IpAddr::from(<[u8; 16]>::try_from(packet.get(at..at + 16)?).ok()?));

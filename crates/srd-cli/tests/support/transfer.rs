@@ -1,5 +1,5 @@
-//! A TCP connection between two instances that is always in use, with checks that it lives, and of
-//! its longest silence.
+//! A TCP connection between two instances on which data flows all the time. It checks that the
+//! connection continues, and measures the longest time without data.
 
 use std::io::{Read, Write};
 use std::sync::Arc;
@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 
 use super::machine::{PATIENCE, connect, listen, wait_until};
 
-/// Bytes of one write; `EVERY` is the time between two writes, which leaves processor time for
-/// other programs.
+/// Number of bytes in one write. `EVERY` is the pause between two writes, which leaves processor
+/// time for other programs.
 const WRITE_BYTES: usize = 16 << 10;
 const EVERY: Duration = Duration::from_millis(1);
 
@@ -21,20 +21,21 @@ struct Shared {
     longest_ns: AtomicU64,
 }
 
-/// A transfer that continues until it is ended.
+/// A TCP transfer that runs on two threads until [`Transfer::end`] is called.
 pub(crate) struct Transfer {
     shared: Arc<Shared>,
     sender: JoinHandle<u64>,
     receiver: JoinHandle<u64>,
 }
 
-/// Returns the byte at an offset: no part of the stream repeats soon.
+/// Returns the byte of the stream at an offset. The pattern does not repeat soon, so a wrong offset
+/// is noticed.
 fn byte(at: u64) -> u8 {
     (at % 251).to_le_bytes()[0] ^ (at >> 16).to_le_bytes()[0]
 }
 
 impl Transfer {
-    /// Begins a transfer between two namespaces.
+    /// Begins a transfer from one network namespace to an address and port in another.
     pub(crate) fn begin(from: &str, to: &str, address: [u8; 4], port: u16) -> Self {
         let listener = listen(to, port);
         let mut client = connect(from, address, port).unwrap();
@@ -75,8 +76,8 @@ impl Transfer {
         Self { shared, sender, receiver }
     }
 
-    /// Waits until this number of further bytes has arrived. Returns the longest time without a
-    /// byte since the last call.
+    /// Waits until `bytes` further bytes have arrived. Returns the longest time without data since
+    /// the last call, or since the beginning.
     pub(crate) fn go_on(&self, bytes: u64) -> Duration {
         let before = self.shared.received.load(Ordering::Relaxed);
         wait_until("bytes of the transfer", || {
@@ -87,8 +88,8 @@ impl Transfer {
         Duration::from_nanos(self.shared.longest_ns.swap(0, Ordering::Relaxed))
     }
 
-    /// Ends the transfer. Returns the number of bytes that arrived, which equals the number that
-    /// was sent.
+    /// Ends the transfer, and checks that all bytes that were sent have arrived. Returns their
+    /// number.
     pub(crate) fn end(self) -> u64 {
         self.shared.is_over.store(true, Ordering::Relaxed);
         let (sent, received) = (self.sender.join().unwrap(), self.receiver.join().unwrap());

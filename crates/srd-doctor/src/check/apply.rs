@@ -1,4 +1,5 @@
-//! `--fix`: executes the steps of the fixes, and reports which of them hold after a restart.
+//! `srd check --fix`: executes the steps of the fixes, and reports which fixes still hold after a
+//! restart.
 
 use super::finding::{Finding, Step};
 use super::system::System;
@@ -6,7 +7,7 @@ use anyhow::Result;
 use serde::Serialize;
 use std::collections::BTreeMap;
 
-/// File for kernel settings that have to hold after a restart.
+/// File for the kernel settings that have to hold after a restart.
 pub(super) const SYSCTL_FILE: &str = "etc/sysctl.d/90-srd.conf";
 
 /// Result of one fix.
@@ -17,11 +18,11 @@ pub(super) enum Effect {
     Done,
     /// The fix was written into a file of the image.
     Written,
-    /// The unit of the image applies the fix at boot.
+    /// The unit `srd-check` in the image will apply the fix at boot.
     AtBoot,
     /// The fix failed, for this reason.
     Failed(String),
-    /// The user has to apply the fix, for this reason.
+    /// The user has to apply the fix, for this reason: `--fix` does not.
     ByHand(String),
 }
 
@@ -32,7 +33,7 @@ impl Effect {
     }
 }
 
-/// Reason why a fix for which a running system is needed cannot be prepared in an image.
+/// Reason why an image cannot be prepared for a fix that needs a running system.
 const NO_PROGRAM: &str = "the image has neither /usr/bin/srd nor /usr/local/bin/srd, which would \
                           set it at boot: install the package there, and repeat this";
 
@@ -44,18 +45,20 @@ pub(super) struct Applied {
     pub(super) command: String,
     #[serde(flatten)]
     pub(super) effect: Effect,
-    /// Description of a way to make the fix last, other than kernel settings.
+    /// Description of how the user makes the fix last. Kernel settings are not part of it.
     pub(super) lasting: Option<String>,
     /// Changed kernel settings: key, new value, and former value.
     #[serde(skip)]
     pub(super) settings: Vec<(String, String, Option<String>)>,
-    /// Whether the fix also changed something that the unit has to set again at boot.
+    /// Whether the fix also changed something other than kernel settings, which the unit
+    /// `srd-check` has to set again at boot.
     #[serde(skip)]
     pub(super) by_unit: bool,
 }
 
-/// Applies the fixes that can be applied, in the order of the findings: if two fixes change the
-/// same setting, the later one needs the larger value.
+/// Applies the fixes of the findings in order, except those that the user has to apply. The order
+/// matters if two fixes change one setting: the later fix then has the larger value. Returns every
+/// fix with its effect.
 pub(super) fn fixes(system: &System, findings: &[Finding]) -> Vec<Applied> {
     let mut applied = Vec::new();
     for finding in findings {
@@ -89,7 +92,8 @@ pub(super) fn fixes(system: &System, findings: &[Finding]) -> Vec<Applied> {
     applied
 }
 
-/// Returns the effect of a fix in an image.
+/// Returns the effect of a fix in an image. `by_unit` is set if the unit `srd-check` has to apply
+/// the fix at boot, because a file of settings is not enough.
 fn in_image(system: &System, by_unit: bool) -> Effect {
     match (by_unit, system.program()) {
         (false, _) => Effect::Written,
@@ -98,13 +102,13 @@ fn in_image(system: &System, by_unit: bool) -> Effect {
     }
 }
 
-/// Executes all steps, even if one fails; returns the first failure.
+/// Executes all steps, even if one fails. Returns the error of the first step that failed.
 fn take(system: &System, steps: &[Step]) -> Result<()> {
     let results: Vec<Result<()>> = steps.iter().map(|step| step.take(system)).collect();
     results.into_iter().collect()
 }
 
-/// Returns instructions for keeping the fixes after the next restart, one line each.
+/// Returns instructions with which the user keeps the fixes after a restart, one for each line.
 pub(super) fn how_to_keep(applied: &[Applied]) -> Vec<String> {
     let done = || applied.iter().filter(|m| m.effect.is_made());
     let settings: BTreeMap<&String, &String> =

@@ -1,9 +1,9 @@
-//! Facts for the user that no rule checks.
+//! Facts about the interface that `srd check` shows and that no rule checks.
 
 use super::finding::{Purpose, Subject};
 use super::system::System;
 
-/// A fact.
+/// A fact for the user, as name and value.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Fact {
     pub(super) name: &'static str,
@@ -45,8 +45,8 @@ fn busy_poll(system: &System) -> Option<String> {
     Some(format!("busy_read {read} us, busy_poll {poll} us"))
 }
 
-/// Returns the relevant part of `ethtool -c`: whether the delay of receive interrupts is adaptive,
-/// and the times that the card waits.
+/// Returns the relevant part of the output of `ethtool -c`: whether interrupt moderation on receive
+/// is adaptive, and its delays. `None` if the output contains none of them.
 fn coalescing(text: &str) -> Option<String> {
     let lines: Vec<(&str, &str)> = text.lines().filter_map(|line| line.split_once(':')).collect();
     let names =
@@ -60,7 +60,7 @@ fn coalescing(text: &str) -> Option<String> {
     (!known.is_empty()).then(|| known.join(", "))
 }
 
-/// Returns the card's counters of SRD as text.
+/// Returns the card's counters of SRD, from the output of `ethtool -S`, as text.
 fn counters(text: Option<&str>) -> String {
     let lines = text.unwrap_or_default().lines().map(str::trim);
     let ours: Vec<String> = lines

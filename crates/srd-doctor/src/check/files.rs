@@ -1,4 +1,5 @@
-//! Files below a root directory: reading, and atomic writing.
+//! Files below a root directory: functions that read them, and functions that write them
+//! atomically.
 //!
 //! A machine image is not trusted. Its links are resolved as if the image were the root
 //! (`openat2`), so they cannot lead out of it; only regular files are opened, and at most 1 MiB
@@ -21,7 +22,7 @@ pub(super) const ENTRIES_MAX: usize = 4096;
 /// Suffix of the temporary name of a staged file.
 const STAGED: &str = ".srd-new";
 
-/// A root directory.
+/// A root directory, of this machine or of a machine image, and access to the files below it.
 pub(super) struct Files {
     root: PathBuf,
     is_image: bool,
@@ -67,7 +68,8 @@ impl Files {
         Self { root: root.to_owned(), is_image }
     }
 
-    /// Opens a path below the root and resolves links within the root.
+    /// Opens a path below the root. In an image, links are resolved within the root; elsewhere they
+    /// may lead out of it.
     fn open(&self, file: &str, flags: OFlags) -> io::Result<OwnedFd> {
         let flags = flags | OFlags::CLOEXEC;
         if !self.is_image {
@@ -123,7 +125,7 @@ impl Files {
         Some(PathBuf::from(target.to_string_lossy().into_owned()))
     }
 
-    /// Returns the names in a directory, in order; an empty list if it is missing.
+    /// Returns the names in a directory, sorted; an empty list if the directory cannot be read.
     pub(super) fn entries(&self, directory: &str) -> Vec<String> {
         let Ok(opened) = self.open(directory, OFlags::RDONLY | OFlags::DIRECTORY) else {
             return Vec::new();
@@ -137,8 +139,8 @@ impl Files {
         names
     }
 
-    /// Opens the directory of a file, which is created if it is missing. Returns it with the file's
-    /// name in it.
+    /// Opens the directory that contains `file`, and creates it if it is missing. Returns the open
+    /// directory and the file's name in it.
     fn place<'a>(&self, file: &'a str) -> io::Result<(OwnedFd, &'a str)> {
         let (parent, name) = file.rsplit_once('/').unwrap_or(("", file));
         let flags = OFlags::RDONLY | OFlags::DIRECTORY;
@@ -168,8 +170,8 @@ impl Files {
         Ok((directory, name))
     }
 
-    /// Returns the status of the file that is to be replaced; `None` if it is missing. Only a
-    /// regular file is accepted.
+    /// Returns the status of the file that a write will replace; `None` if it is missing. If it is
+    /// anything but a regular file, an error is returned.
     fn replaced(directory: impl AsFd, name: &str) -> io::Result<Option<Stat>> {
         let stat = match fs::statat(directory, name, AtFlags::SYMLINK_NOFOLLOW) {
             Err(Errno::NOENT) => return Ok(None),
@@ -184,8 +186,8 @@ impl Files {
         }
     }
 
-    /// Writes a text to the disk under a temporary name. The batch renames it to `file` when it is
-    /// committed.
+    /// Writes `text` to the disk under a temporary name. [`Batch::commit`] renames the temporary
+    /// file to `file`.
     pub(super) fn stage(&self, batch: &mut Batch, file: &str, text: &str) -> io::Result<()> {
         let (directory, name) = self.place(file)?;
         let before = Self::replaced(&directory, name)?;
@@ -206,7 +208,7 @@ impl Files {
         opened.sync_all()
     }
 
-    /// Creates a symbolic link.
+    /// Creates a symbolic link at `file`.
     pub(super) fn link(&self, target: &str, file: &str) -> io::Result<()> {
         let (directory, name) = self.place(file)?;
         fs::symlinkat(target, &directory, name)?;
@@ -241,7 +243,7 @@ mod tests {
         std::fs::write(directory.path().join("secret"), "outside").unwrap();
         std::fs::write(root.join("secret"), "inside").unwrap();
         let files = Files::below(&root, true);
-        // A link, absolute or relative, leads to a path within the image.
+        // Each link, absolute or relative, leads to a path within the image.
         symlink("/secret", root.join("etc/absolute")).unwrap();
         symlink("../../secret", root.join("etc/relative")).unwrap();
         for name in ["etc/absolute", "etc/relative", "../secret"] {

@@ -1,4 +1,4 @@
-//! Definition of a check, its findings, and their fixes.
+//! Types of a check: the rule, its finding, and the fix.
 //!
 //! A rule only reads. It returns an outcome, which holds the fix as data: the command for the user,
 //! and the steps that `--fix` executes.
@@ -8,7 +8,7 @@ use anyhow::Result;
 use serde::Serialize;
 use std::fmt;
 
-/// Purpose for which a system is checked.
+/// Component that has to work on the checked system; each requires other settings.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Purpose {
@@ -55,18 +55,18 @@ pub(crate) struct Subject {
 }
 
 impl Subject {
-    /// Returns the path of a file of the interface in sysfs.
+    /// Returns the path, relative to the root, of a file in the interface's sysfs directory.
     pub(crate) fn file(&self, name: &str) -> String {
         format!("sys/class/net/{}/{name}", self.interface)
     }
 
-    /// Returns the path of a file of the interface in sysfs, quoted for a shell.
+    /// Returns the absolute path of a file in the interface's sysfs directory, quoted for a shell.
     pub(crate) fn typed_file(&self, name: &str) -> String {
         format!("/sys/class/net/{}/{name}", typed(&self.interface))
     }
 
-    /// Returns the class of a check that is required for the card but only recommended for the
-    /// daemon.
+    /// Returns the class of a check that is required for ENA Express on a card but only recommended
+    /// for the daemon.
     pub(crate) fn required_by_card(&self) -> Class {
         match self.purpose {
             Purpose::Ena => Class::Required,
@@ -95,12 +95,12 @@ pub(crate) enum Status {
     Warn,
     /// A required check that failed.
     Error,
-    /// The check does not apply here; the reason is given.
+    /// The check does not apply to this system; its outcome contains the reason.
     NotApplicable,
 }
 
-/// Quotes a word for a shell: names of interfaces may have any characters except white space and
-/// slashes.
+/// Quotes a word for a shell, if necessary. Names of interfaces need this because they may contain
+/// any characters except white space and slashes.
 pub(crate) fn typed(word: &str) -> String {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_.+@%:,/=".contains(c);
     if !word.is_empty() && word.chars().all(is_plain) {
@@ -142,22 +142,22 @@ impl Step {
     }
 }
 
-/// Fix of a finding.
+/// Fix of a finding: a command for the user, and steps for `--fix`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Fix {
-    /// Command for the user.
+    /// Command that applies the fix, for the user.
     pub(crate) command: String,
-    /// Steps that `--fix` executes instead.
+    /// Steps with which `--fix` applies the fix in place of the command.
     pub(crate) steps: Vec<Step>,
-    /// Reason why the user, not `--fix`, has to apply the fix.
+    /// Reason why the user has to apply the fix; `None` if `--fix` can apply it.
     pub(crate) by_hand: Option<&'static str>,
-    /// Description of a way to make the fix last, other than kernel settings, which all last in
-    /// the same way.
+    /// Description of how the user makes the fix last. Kernel settings are not part of it, because
+    /// all of them are made to last by one file.
     pub(crate) lasting: Option<String>,
 }
 
 impl Fix {
-    /// Returns a fix that changes kernel settings.
+    /// Returns a fix that sets kernel settings, each given as key and value.
     pub(crate) fn sysctls(settings: Vec<(&str, String)>) -> Self {
         let quoted = |(key, value): &(&str, String)| {
             if value.contains(' ') { format!("'{key}={value}'") } else { format!("{key}={value}") }
@@ -191,26 +191,26 @@ impl Fix {
 /// Outcome of a rule.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Outcome {
-    /// The rule does not apply here, for this reason.
+    /// The rule does not apply to this system, for this reason.
     NotApplicable(String),
     /// The rule was checked.
     Checked { class: Class, status: Status, found: String, wanted: String, fix: Option<Fix> },
 }
 
 impl Outcome {
-    /// Returns the outcome of a rule that does not apply here.
+    /// Returns the outcome of a rule that does not apply to this system.
     pub(crate) fn not_applicable(reason: impl Into<String>) -> Self {
         Self::NotApplicable(reason.into())
     }
 
-    /// Returns the outcome for a value that is as recommended.
+    /// Returns the outcome of a check whose value is as recommended.
     pub(crate) fn ok(class: Class, found: impl Into<String>, wanted: impl Into<String>) -> Self {
         let (found, wanted) = (found.into(), wanted.into());
         Self::Checked { class, status: Status::Ok, found, wanted, fix: None }
     }
 
-    /// Returns the outcome for a value that is not as recommended. Its severity follows from the
-    /// class.
+    /// Returns the outcome of a check whose value is not as recommended: an error if the check is
+    /// required, and a warning if it is only recommended.
     pub(crate) fn failed(
         class: Class,
         found: impl Into<String>,
@@ -224,7 +224,7 @@ impl Outcome {
         Self::Checked { class, status, found: found.into(), wanted: wanted.into(), fix: Some(fix) }
     }
 
-    /// Returns the outcome for a value that passes a required check but deserves a warning.
+    /// Returns a warning for a value that passes a required check but is not as recommended.
     pub(crate) fn weak(found: impl Into<String>, wanted: impl Into<String>, fix: Fix) -> Self {
         let (found, wanted) = (found.into(), wanted.into());
         let (class, status) = (Class::Required, Status::Warn);
@@ -232,9 +232,10 @@ impl Outcome {
     }
 }
 
-/// A rule of the list.
+/// A rule in the list of checks.
 pub(crate) struct Rule {
-    /// Number of the rule; 1 to 10 are the numbers in Amazon's script.
+    /// Number of the rule. The numbers 1 to 10 are those of Amazon's
+    /// `check-ena-express-settings.sh`.
     pub(crate) number: u8,
     /// Name of the rule.
     pub(crate) name: &'static str,
@@ -273,7 +274,7 @@ impl Finding {
     }
 }
 
-/// Returns the number of findings with a status.
+/// Returns the number of findings that have this status.
 pub(crate) fn count(findings: &[Finding], status: Status) -> usize {
     findings.iter().filter(|finding| finding.status() == status).count()
 }

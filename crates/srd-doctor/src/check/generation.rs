@@ -1,5 +1,5 @@
-//! The rule about the driver of an instance type: the driver has to support the features of the
-//! type's Nitro version.
+//! The rule about the driver of the ENA card: it has to support the features of the instance type's
+//! Nitro version.
 
 use super::finding::{Class, Fix, Outcome, Purpose, Subject};
 use super::interface::version;
@@ -8,8 +8,9 @@ use srd_card::profile::{Generation, InstanceType};
 
 /// File that contains the type of a Nitro instance.
 const TYPE: &str = "sys/devices/virtual/dmi/id/product_name";
-/// First driver versions with a feature: the counters of allowances; the counter of tracked
-/// connections, and ENA Express; the counter of fragments beyond their limit.
+/// First version of the ENA driver with the counters of exceeded allowances. [`EXPRESS`] also has
+/// ENA Express and the counter of tracked connections; [`FRAGMENTS`] also has the counter of
+/// fragments beyond their limit.
 const COUNTERS: [u64; 3] = [2, 2, 10];
 const EXPRESS: [u64; 3] = [2, 8, 1];
 const FRAGMENTS: [u64; 3] = [2, 13, 3];
@@ -51,7 +52,8 @@ pub(super) fn driver_generation(system: &System, subject: &Subject) -> Outcome {
     Outcome::failed(Class::Recommended, found, wanted, fix)
 }
 
-/// Returns the least driver version for a Nitro version, and the features that need it.
+/// Returns the least version of the ENA driver that an instance of this Nitro version needs, and
+/// the features that need it.
 fn wanted(generation: Generation) -> ([u64; 3], &'static str) {
     match generation {
         Generation::V1 | Generation::V2 | Generation::V3 => (COUNTERS, "counters of allowances"),

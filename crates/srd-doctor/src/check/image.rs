@@ -1,14 +1,14 @@
-//! A machine image: a root directory without a running kernel. Settings that the kernel would get
-//! at boot are in files, in the order in which systemd-sysctl and modprobe read them; other
-//! settings have the kernel's default.
+//! Kernel settings of a machine image, which is a root directory without a running kernel. The
+//! settings that the kernel will get at boot are read from files, in the order of systemd-sysctl
+//! and modprobe. For other settings, the kernel's default counts.
 
 use super::files::Files;
 use std::collections::BTreeMap;
 use std::io::{self, ErrorKind};
 use std::path::Path;
 
-/// Directories of settings, from the weakest to the strongest: a file hides files with the same
-/// name in earlier directories.
+/// Directories of sysctl files, in ascending order of precedence: a file replaces the files of the
+/// same name in earlier directories.
 const SYSCTL_DIRS: [&str; 4] =
     ["lib/sysctl.d", "usr/lib/sysctl.d", "usr/local/lib/sysctl.d", "etc/sysctl.d"];
 const SYSCTL_FILE: &str = "etc/sysctl.conf";
@@ -45,7 +45,7 @@ pub(super) fn sysctl(files: &Files, key: &str) -> Option<String> {
     said.or_else(default)
 }
 
-/// Returns the files of settings that cannot be read, with the reason.
+/// Returns the paths of the files of settings that cannot be read, each with the reason.
 pub(super) fn unread(files: &Files) -> Vec<String> {
     let all = of_settings(files).map(|(file, _)| file).chain([SYSCTL_FILE.to_owned()]);
     let bad = all.filter_map(|file| match text(files, &file) {
@@ -55,7 +55,7 @@ pub(super) fn unread(files: &Files) -> Vec<String> {
     bad.collect()
 }
 
-/// Returns the files in the directories of settings, each with its name and path.
+/// Returns the files in the directories of settings, each as name and path.
 fn of_settings(files: &Files) -> impl Iterator<Item = (String, String)> {
     SYSCTL_DIRS.into_iter().flat_map(move |directory| {
         let names = files.entries(directory).into_iter().filter(|name| name.ends_with(".conf"));
@@ -63,8 +63,8 @@ fn of_settings(files: &Files) -> impl Iterator<Item = (String, String)> {
     })
 }
 
-/// Returns the text of a file of settings. A link to `/dev/null` counts as an empty file; such a
-/// link hides another file with the same name.
+/// Returns the text of a file of settings. A link to `/dev/null` counts as an empty file: it
+/// replaces a file of the same name in another directory.
 fn text(files: &Files, file: &str) -> io::Result<String> {
     if files.link_target(file).is_some_and(|target| target == Path::new("/dev/null")) {
         return Ok(String::new());

@@ -3,20 +3,20 @@
 use super::finding::{Class, Fix, Outcome, Purpose, Step, Subject, typed};
 use super::system::System;
 
-/// The largest MTU that ENA Express supports, and the least recommended one.
+/// The largest MTU that ENA Express supports, in bytes.
 const CARD_MTU_MAX: u64 = 8900;
 const CARD_MTU_GOOD: u64 = 8800;
-/// The least outer MTU for the daemon: the 1280 bytes of IPv6 inside, and space for our headers.
+/// The least MTU of the outer network for the daemon, in bytes: an inner packet of 1280 bytes,
+/// which IPv6 requires, and space for the daemon's headers.
 const DAEMON_MTU_MIN: u64 = 1400;
-/// MTU of a network for large packets.
+/// Recommended MTU for the daemon, in bytes; the network has to support it.
 const DAEMON_MTU_GOOD: u64 = 9000;
-/// Recommended number of descriptors of a ring, if the card supports it.
+/// Recommended number of descriptors of a transmit ring, if the card supports it.
 const TX_RING: u64 = 1024;
 const RX_RING: u64 = 8192;
 const BQL_MODULE: &str = "sys/module/ena/parameters/enable_bql";
 const LLQ_MODULE: &str = "sys/module/ena/parameters/force_large_llq_header";
-/// Driver versions: the first that supports ENA Express at full bandwidth, and the first that
-/// counts packets of ENA Express.
+/// First version of the ENA driver that supports ENA Express at full bandwidth.
 const DRIVER_FULL: [u64; 3] = [2, 2, 9];
 const DRIVER_COUNTS: [u64; 3] = [2, 8, 0];
 /// Offloads that batches of UDP packets use.
@@ -145,7 +145,8 @@ fn ring(system: &System, subject: &Subject, direction: Direction) -> Outcome {
     Outcome::failed(Class::Recommended, found, wanted, Fix::run(&argv, lasting))
 }
 
-/// Returns the largest and the current size of a ring in the output of `ethtool -g`.
+/// Returns the largest possible and the current size of a ring, in descriptors, from the output of
+/// `ethtool -g`.
 fn ring_sizes(text: &str, field: &str) -> (Option<u64>, Option<u64>) {
     let (limits, now) = text.split_once("Current hardware settings:").unwrap_or(("", text));
     let value = |part: &str| {
@@ -246,7 +247,7 @@ pub(super) fn driver(system: &System, subject: &Subject) -> Outcome {
     }
 }
 
-/// Parses a driver version: `2.8.3g` is [2, 8, 3].
+/// Parses a driver version, such as `2.8.3g` to [2, 8, 3].
 pub(super) fn version(text: &str) -> Option<[u64; 3]> {
     let plain = text.trim_end_matches(|c: char| !c.is_ascii_digit());
     let mut parts = plain.split('.').map(|part| part.parse().ok());

@@ -6,14 +6,15 @@ use serde_json::Value;
 use srd_net::BindOptions;
 
 const MIB: u64 = 1 << 20;
-/// Recommended limit of bytes that one flow has in queues below TCP, for near and for far peers.
+/// Recommended limit, in bytes, of the data of one TCP flow that waits in queues below TCP, for
+/// near peers. [`OUTPUT_BYTES_FAR`] is the limit for far peers.
 const OUTPUT_BYTES_NEAR: u64 = MIB;
 const OUTPUT_BYTES_FAR: u64 = 4 * MIB;
 /// Recommended limit of a socket buffer for far peers, in bytes.
 const BUFFER_BYTES_FAR: u64 = 8 * MIB;
 /// Recommended initial socket buffer for far peers, in bytes.
 const DEFAULT_BYTES_FAR: u64 = 4 * MIB;
-/// The bit of the source port in `fib_multipath_hash_fields`.
+/// The bit in `fib_multipath_hash_fields` that adds the source port to the hash.
 const HASH_SOURCE_PORT: u64 = 0x10;
 const HYSTART: &str = "sys/module/tcp_cubic/parameters/hystart_detect";
 
@@ -90,8 +91,8 @@ pub(super) fn congestion_control(system: &System, subject: &Subject) -> Outcome 
     if is_cubic && is_off {
         return Outcome::ok(class, found, wanted);
     }
-    // The order matters: if cubic is a module, selecting it loads it, and only then its parameters
-    // exist.
+    // The order matters if cubic is a module: setting it as the congestion control loads the
+    // module, and its parameters exist only after that.
     let mut fix = Fix::sysctls(if is_cubic { vec![] } else { vec![(key, "cubic".to_owned())] });
     let mut commands = if is_cubic { vec![] } else { vec![fix.command] };
     if !is_off {
@@ -214,7 +215,8 @@ fn has_several_ways(routes: &str) -> bool {
     routes.as_array().is_some_and(|routes| routes.iter().any(|route| hops(route) > 1))
 }
 
-/// Returns the outcome of a check that each setting has at least its value.
+/// Returns the outcome of a check that the value of each setting is at least the value given with
+/// it.
 fn at_least(system: &System, class: Class, settings: &[(&'static str, u64)]) -> Outcome {
     let (mut found, mut wanted, mut short) = (Vec::new(), Vec::new(), Vec::new());
     for (key, least) in settings {
@@ -231,7 +233,8 @@ fn at_least(system: &System, class: Class, settings: &[(&'static str, u64)]) -> 
     compare(class, found, format!("at least {}", listed(&wanted)), short)
 }
 
-/// Returns values as text: `4194304`, or `rmem_max 4194304 wmem_max 4194304`.
+/// Returns values as text: one value alone (`4194304`), several with names (`rmem_max 4194304
+/// wmem_max 4194304`).
 fn listed(values: &[(&str, u64)]) -> String {
     if let [(_, one)] = values {
         return one.to_string();

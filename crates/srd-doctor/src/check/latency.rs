@@ -1,9 +1,9 @@
-//! Rules about delays: idle states of CPUs, delayed interrupts, and polling.
+//! Rules about settings that cause delays: idle states of CPUs, interrupt moderation, and polling.
 
 use super::finding::{Class, Fix, Outcome, Step, Subject};
 use super::system::System;
 
-/// Largest acceptable time in which a CPU leaves an idle state, in microseconds.
+/// Largest acceptable time that a CPU needs to leave an idle state, in microseconds.
 const EXIT_US_MAX: u64 = 20;
 /// Recommended busy-poll time of sockets, in microseconds.
 const BUSY_POLL_US: u64 = 50;
@@ -54,7 +54,7 @@ pub(super) fn idle_states(system: &System, subject: &Subject) -> Outcome {
     Outcome::failed(class, found, wanted, fix)
 }
 
-/// Returns the names of all CPUs.
+/// Returns the names of all CPUs, such as `cpu0`.
 pub(super) fn cpus(system: &System) -> Vec<String> {
     let is_cpu = |name: &String| {
         let digits = name.strip_prefix("cpu").unwrap_or_default();

@@ -1,19 +1,21 @@
-//! Checks whether this system's settings are suitable for spraying, and changes those that are not.
+//! Checks whether this system's settings are suitable for SRD, which sprays packets over paths, and
+//! fixes settings that are not.
 //!
 //! | module | what |
 //! |---|---|
 //! | `system` | files and programs, below a root |
-//! | `files` | reading, without leaving an image; atomic writing |
+//! | `files` | reading that never leaves an image; atomic writing |
 //! | `finding` | rules, outcomes, fixes, as data |
-//! | `rules` | the list; `kernel`, `interface`, `latency`, `spread`, `generation`, `sockets` check |
+//! | `rules` | the list; `kernel`, `interface`, `latency`, `spread`, `generation`, `sockets`
+//! contain the rules |
 //! | `facts` | facts for the user that no rule checks |
 //! | `apply` | `--fix` |
-//! | `noted` | effects of `--fix`, for a later `--persist` |
+//! | `noted` | a record of what `--fix` did, for a later `--persist` |
 //! | `persist` | `--persist`, `--unpersist` |
 //! | `image` | settings in the files of a machine image |
 //! | `show` | output as text and as JSON |
 //!
-//! Checking never writes.
+//! A check itself never writes; only `--fix`, `--persist` and `--unpersist` do.
 
 mod apply;
 mod facts;
@@ -46,25 +48,25 @@ use serde_json::Value;
 use std::path::PathBuf;
 use system::System;
 
-/// The largest count that an exit code can represent.
+/// The largest number of failed checks that the exit code reports.
 const FAILED_MAX: u8 = 250;
 
-/// Options of the checks.
+/// Options of `srd check`.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// The interface by which packets leave; `None` for the interface of the default route.
     pub interface: Option<String>,
-    /// Purpose of the checks; `None` derives it from the driver.
+    /// Component for which the system is checked; `None` derives it from the interface's driver.
     pub purpose: Option<Purpose>,
-    /// Whether peers are near; settings that only long round trips need are then not required.
+    /// Whether peers are near. Settings that only long round trips need are then not required.
     pub low_rtt: bool,
-    /// Whether the daemon works in transparent mode; the settings that only this mode needs are
-    /// then checked.
+    /// Whether the daemon works in transparent mode, with the hosts' own addresses. Settings that
+    /// only this mode needs are then checked.
     pub transparent: bool,
-    /// Whether delays matter more than CPU and power; settings that only low delays need are then
-    /// checked as well.
+    /// Whether low delay matters more than CPU time and power. Settings that only low delay needs
+    /// are then checked as well.
     pub latency: bool,
-    /// Whether to apply fixes, and check again.
+    /// Whether to apply the fixes, and then check again.
     pub fix: bool,
     /// With `fix`: whether to write the fixes to files, so that they hold after a restart.
     pub persist: bool,
@@ -72,18 +74,21 @@ pub struct Options {
     pub image: bool,
     /// Numbers or names of the checks to make; if empty, all checks are made.
     pub only: Vec<String>,
-    /// The directory below which `/proc`, `/sys` and `/dev` are.
+    /// The directory that contains the system: `/`, the directory of another root file system (with
+    /// `/proc`, `/sys` and `/dev` below it), or the root of an image.
     pub root: PathBuf,
 }
 
-/// Report: subject, findings, and fixes.
+/// Report of `srd check`: subject, facts, findings, and applied fixes.
 pub struct Report {
     subject: Subject,
     facts: Vec<Fact>,
     findings: Vec<Finding>,
-    /// Applied fixes, if `fix` is set; the findings are then those after the fixes.
+    /// The fixes that were applied; `None` unless `fix` is set. If it is set, the findings are
+    /// those after the fixes.
     fixes: Option<Vec<Applied>>,
-    /// With `persist`: a line for each written file.
+    /// A line for each file that makes the fixes last; `None` unless `persist` is set or an image
+    /// was fixed.
     persisted: Option<Vec<String>>,
     /// Files of an image that may contain settings and cannot be read.
     unread: Vec<String>,
@@ -110,7 +115,7 @@ impl Report {
     }
 }
 
-/// Checks this system.
+/// Checks the system that the options describe and, if `fix` is set, applies the fixes.
 ///
 /// # Errors
 /// A text for the user, if the interface or check does not exist, or a fix was requested without
@@ -119,7 +124,7 @@ pub fn examine(options: &Options) -> Result<Report> {
     examine_in(options, &system_of(options))
 }
 
-/// Undoes the changes of `persist`. Returns a line for each change.
+/// Undoes the changes that `--persist` made. Returns a line for each change.
 ///
 /// # Errors
 /// A text for the user, if nothing was written, the list of written files is damaged, or root is
@@ -132,7 +137,7 @@ pub fn take_back(options: &Options) -> Result<Vec<String>> {
     persist::unpersist(&system).map_err(or_sudo)
 }
 
-/// Adds advice to an error about a file that this user may not access.
+/// Adds advice (use sudo) to an error about a file that this user may not access.
 fn or_sudo(error: Error) -> Error {
     let is_denied = |cause: &(dyn std::error::Error + 'static)| {
         let cause = cause.downcast_ref::<std::io::Error>();
@@ -185,7 +190,7 @@ fn examine_in(options: &Options, system: &System) -> Result<Report> {
     Ok(Report { subject, facts, findings, fixes, persisted, unread })
 }
 
-/// Adds to an error that fixes could not be written to files.
+/// Adds to an error that the fixes could not be written to files, and so will not last.
 fn not_kept(system: &System, error: Error) -> Error {
     let what = if system.is_image() {
         "the image is not fixed"
@@ -240,7 +245,7 @@ fn subject(options: &Options, system: &System) -> Result<Subject> {
     })
 }
 
-/// Returns the subject for an image, which has no interface yet.
+/// Returns the subject of checks of an image, which has no interface yet.
 fn of_image(options: &Options, system: &System) -> Result<Subject> {
     let Some(purpose) = options.purpose else {
         bail!("an image has no card to go by: say --for ena or --for daemon");

@@ -1,5 +1,5 @@
-//! Tests of rules (delays, spread over CPUs, drivers by generation, small writes), of persistent
-//! fixes, and of images.
+//! Tests of rules (delays, spread over CPUs, drivers by generation, small writes), of fixes that
+//! hold after a restart, and of images.
 
 use super::*;
 use std::os::unix::fs::PermissionsExt;
@@ -8,7 +8,8 @@ const QUIET: &str = "Coalesce parameters for eth0:\nAdaptive RX: off  TX: n/a\nr
                      tx-usecs: 0\n";
 const HELD: &str = "Adaptive RX: on  TX: n/a\nrx-usecs: 20\ntx-usecs: 64\n";
 
-/// Returns an instance of four CPUs with an idle state that CPUs leave fast, checked for low delay.
+/// Returns an instance that is checked for low delay. It has four CPUs, with an idle state that a
+/// CPU leaves fast.
 fn quick() -> Tree {
     let mut tree = Tree::instance();
     tree.options.latency = true;
@@ -199,7 +200,8 @@ fn what_is_persisted_holds_is_told_and_is_taken_back() {
     assert!(unit.contains("check --fix $ARGS"), "{unit}");
     let link = "etc/systemd/system/multi-user.target.wants/srd-check.service";
     assert!(tree.path(link).is_symlink());
-    // A second run adds settings, and the list still has the first values.
+    // A second run adds settings. The list of changed settings still contains the values from
+    // before the first run.
     tree.file("proc/sys/net/ipv4/tcp_limit_output_bytes", "1");
     tree.run(true);
     let text = tree.text("etc/sysctl.d/90-srd.conf");
@@ -213,7 +215,7 @@ fn what_is_persisted_holds_is_told_and_is_taken_back() {
     assert!(error.contains("has written nothing"), "{error}");
 }
 
-/// The second run finds nothing to fix.
+/// The second run, with `persist`, finds nothing to fix.
 #[test]
 fn regression_what_an_earlier_fix_has_set_is_persisted_and_taken_back() {
     let mut tree = Tree::instance();
@@ -251,7 +253,7 @@ fn regression_settings_of_others_in_the_same_file_stay() {
     assert!(text.starts_with("# by hand\n-net/core/somaxconn=7\n"), "{text}");
     assert!(text.ends_with("net.ipv4.tcp_autocorking = 0"), "{text}");
     assert!(!text.contains("tcp_autocorking = 2"), "{text}");
-    // Lines that were added later stay as well, after further fixes are written and after
+    // Lines that were added later stay as well, both when further fixes are written and when
     // everything is undone.
     tree.file(file, &format!("{text}\nvm.swappiness = 1\n"));
     tree.file("proc/sys/net/ipv4/tcp_limit_output_bytes", "1");
@@ -278,7 +280,8 @@ fn regression_what_a_killed_run_left_half_made_is_made() {
         tree.run(true);
         let whole = etc(&tree);
         gone.iter().for_each(|file| fs::remove_file(tree.path(file)).unwrap());
-        // The unit was removed before the next start, but the list still contains it.
+        // The unit was removed before the next run, but the list of written files still contains
+        // it.
         tree.file(parameter, "3");
         let (_, json) = tree.run(true);
         assert!(json["persisted"].to_string().contains("starts at boot"), "{json}");
@@ -303,7 +306,7 @@ fn regression_another_interface_takes_the_unit_and_is_told_so() {
     let lines = json["persisted"].to_string();
     assert!(lines.contains("sets eth1 from now on, and eth0 no longer"), "{lines}");
     assert!(tree.text("etc/srd/check.env").contains("--interface eth1 --only 10"));
-    // A name that systemd would read as several words, or as no word, is refused.
+    // A name is refused if systemd would read it as several words or as none.
     for name in ["a\"b", "a#b", "$(id)", "a\u{2003}b"] {
         tree.file(&format!("sys/class/net/{name}/mtu"), "9001");
         tree.options.interface = Some(name.to_owned());
@@ -354,7 +357,7 @@ fn a_list_that_names_other_files_is_refused() {
     assert!(error.contains("damaged"), "{error}");
 }
 
-/// Returns the root directory of a system that does not run.
+/// Returns the root directory of an image: files of an instance, without `proc` and `sys`.
 fn image() -> (Tree, System) {
     let mut tree = Tree::instance();
     for gone in ["proc", "sys"] {
@@ -442,7 +445,7 @@ fn what_cannot_be_written_down_leaves_every_file_as_it_was() {
     let mut tree = Tree::instance();
     tree.options.persist = true;
     tree.file("etc/sysctl.d/90-srd.conf", "net.core.somaxconn = 7");
-    // The last file cannot be written.
+    // The last file that the fix writes cannot be written.
     tree.file("etc/systemd", "no directory");
     let before = etc(&tree);
     tree.file("proc/sys/net/ipv4/tcp_autocorking", "1");

@@ -1,6 +1,6 @@
-//! List of the settings that `--fix` has changed since boot and that are not persistent, so that a
-//! later `--persist` can write them. The list is in `/run`, and is lost at shutdown like the
-//! settings.
+//! List of the settings that `--fix` has changed since boot and that are not yet persistent, so
+//! that a later `--persist` can write them to files. The list is in `/run`, so it is lost at
+//! shutdown, as are the settings.
 
 use super::apply::{Applied, Effect};
 use super::finding::Finding;
@@ -12,21 +12,23 @@ use std::collections::BTreeMap;
 const DIRECTORY: &str = "run";
 const FILE: &str = "run/srd-check-fixed.json";
 
-/// Effects of the fix of a check.
+/// Effects of the fix of one check.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub(super) struct Fixed {
-    /// Kernel settings: key, new value, and value before the first change.
+    /// Changed kernel settings: key, new value, and value before the first change (`None` if it was
+    /// unknown).
     pub(super) settings: Vec<(String, String, Option<String>)>,
-    /// Whether the fix also changed something that the unit has to set again at boot.
+    /// Whether the fix also changed something other than kernel settings, which the unit
+    /// `srd-check` has to set again at boot.
     pub(super) by_unit: bool,
 }
 
-/// Effects of fixes by the number of their check.
+/// Effects of fixes; the key is the number of the check.
 pub(super) type Noted = BTreeMap<u8, Fixed>;
 
-/// Adds the effects of fixes. If the list cannot be written, the error is ignored, so that a system
-/// with a read-only `/run` is still fixed. A later `--persist` then writes only its own fixes, and
-/// lists them.
+/// Adds the effects of fixes to the list. An error is ignored if the list cannot be written, so
+/// that `--fix` also works on a system with a read-only `/run`. In this case, a later `--persist`
+/// writes only the fixes of its own run.
 pub(super) fn add(system: &System, applied: &[Applied]) {
     let mut all = read(system);
     for fix in applied.iter().filter(|fix| fix.effect == Effect::Done) {
@@ -42,7 +44,8 @@ pub(super) fn add(system: &System, applied: &[Applied]) {
     let _ = write(system, &all);
 }
 
-/// Returns the effects for these checks, without settings that have been changed since then.
+/// Returns the listed effects of fixes of these checks, without settings that have been changed
+/// since their fix.
 pub(super) fn of(system: &System, findings: &[Finding]) -> Noted {
     let mut all = read(system);
     all.retain(|number, _| findings.iter().any(|finding| finding.number == *number));
@@ -53,14 +56,14 @@ pub(super) fn of(system: &System, findings: &[Finding]) -> Noted {
     all
 }
 
-/// Removes the effects for these checks, which are now persistent.
+/// Removes the effects of fixes of these checks from the list, because they are persistent now.
 pub(super) fn forget(system: &System, findings: &[Finding]) {
     let mut all = read(system);
     all.retain(|number, _| findings.iter().all(|finding| finding.number != *number));
     let _ = write(system, &all);
 }
 
-/// Reads the list. A damaged list counts as empty, because the list is optional.
+/// Reads the list of effects. A damaged list counts as empty, because the list is optional.
 fn read(system: &System) -> Noted {
     let text = system.text(FILE).ok().flatten();
     text.and_then(|text| serde_json::from_str(&text).ok()).unwrap_or_default()
@@ -70,7 +73,7 @@ fn write(system: &System, all: &Noted) -> Result<()> {
     if all.is_empty() {
         return system.remove(FILE);
     }
-    // Nothing is created below another root.
+    // If `/run` is missing, as below another root, nothing is created.
     if !system.is_directory(DIRECTORY) {
         return Ok(());
     }

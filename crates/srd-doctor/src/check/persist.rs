@@ -1,5 +1,5 @@
-//! Files that `--persist` writes, so that fixes hold after a restart, and that `--unpersist`
-//! restores.
+//! Files that `--persist` writes so that fixes hold after a restart, and that `--unpersist`
+//! restores or removes.
 //!
 //! Kernel settings are written to a separate file in `/etc/sysctl.d`. All other settings (rings,
 //! idle states, interrupts) are set again at boot by the unit `srd-check`, which runs `srd check
@@ -32,7 +32,7 @@ const PACKAGED: [&str; 2] =
 const UNIT_TEXT: &str = include_str!("../../../../packaging/srd-check.service");
 const HEADER: &str = "# Written by `srd check --persist`; `srd check --unpersist` takes it back.\n";
 
-/// A file that was written.
+/// A file that `--persist` wrote.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 struct Written {
     /// Path of the file below the root.
@@ -41,14 +41,14 @@ struct Written {
     before: Option<String>,
 }
 
-/// A kernel setting that was changed.
+/// A kernel setting that was changed: values before and after the change.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 struct Changed {
     before: String,
     after: String,
 }
 
-/// Everything that was written.
+/// Everything that `--persist` has written since the last `--unpersist`.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 struct List {
     files: Vec<Written>,
@@ -57,19 +57,21 @@ struct List {
     checks: Vec<u8>,
 }
 
-/// Files to write.
+/// Files that `--persist` will write.
 #[derive(Default)]
 struct Plan {
     list: List,
     texts: Vec<(&'static str, String)>,
-    /// Target of a link that starts the unit.
+    /// Target of a new link that starts the unit at boot; `None` if the link exists or is not
+    /// needed.
     link: Option<&'static str>,
     starts: bool,
     /// Further remarks for the user.
     notes: Vec<String>,
 }
 
-/// Writes the applied fixes, and those in `noted`, to files. Returns a line for each written file.
+/// Writes to files the fixes of this run (`applied`) and of earlier runs (`noted`). Returns a line
+/// for each written file.
 pub(super) fn persist(
     system: &System,
     options: &Options,
@@ -156,7 +158,8 @@ fn plan(
 }
 
 impl Plan {
-    /// Plans a file with this text, and stores the content from before the first write.
+    /// Plans to write `text` to a file. If it is the first write to this file, the list stores the
+    /// file's former content.
     fn write(&mut self, system: &System, file: &'static str, text: String) -> Result<()> {
         if !self.list.files.iter().any(|written| written.file == file) {
             let before = system.text(file)?;
@@ -166,7 +169,7 @@ impl Plan {
         Ok(())
     }
 
-    /// Plans the link that starts the unit at boot.
+    /// Plans the link that starts the unit `srd-check` at boot.
     fn enable(&mut self, system: &System) {
         self.starts = true;
         if !system.is_link(UNIT_LINK) {
@@ -179,7 +182,8 @@ impl Plan {
     }
 }
 
-/// Returns the program that the unit runs: this program or, for an image, the program in the image.
+/// Returns the path of the program that the unit runs: of this program or, for an image, of the
+/// program in the image.
 fn program(system: &System) -> Result<String> {
     if system.is_image() {
         return Ok(format!("/{}", system.program().unwrap_or("usr/bin/srd")));
@@ -200,12 +204,13 @@ fn is_plain(c: char) -> bool {
     c.is_ascii_alphanumeric() || "/-_.+@".contains(c)
 }
 
-/// Returns the interface in the arguments of the unit.
+/// Returns the interface that the arguments of the unit contain; `None` if they contain no
+/// interface.
 fn interface_of(arguments: &str) -> Option<&str> {
     arguments.split_whitespace().skip_while(|word| *word != "--interface").nth(1)
 }
 
-/// Returns the lines of the file of settings that other programs wrote.
+/// Returns those lines of the file of kernel settings that other programs wrote.
 fn of_others<'a>(text: &'a str, list: &'a List) -> impl Iterator<Item = &'a str> {
     let is_ours = |line: &&str| {
         let name = line.split_once('=').map(|(name, _)| name.trim().trim_start_matches('-'));
@@ -247,7 +252,8 @@ fn known(system: &System) -> Result<Option<List>> {
     let shown = system.shown(LIST_FILE);
     let list: List = serde_json::from_str(&text)
         .with_context(|| format!("{shown} is damaged: look at it, and remove it"))?;
-    // Only files that this program writes are accepted, because the list may have been changed.
+    // The list may have been changed by another program, so only files that this program writes are
+    // accepted.
     let is_ours = |file: &str| [SYSCTL_FILE, ARGS_FILE, UNIT_FILE, UNIT_LINK].contains(&file);
     if let Some(other) = list.files.iter().find(|written| !is_ours(&written.file)) {
         bail!("{shown} names /{}, which is not of `srd check`", other.file);
@@ -255,7 +261,8 @@ fn known(system: &System) -> Result<Option<List>> {
     Ok(Some(list))
 }
 
-/// Restores the former contents of all written files. Returns a line for each change.
+/// Restores the former contents of all written files, and the former kernel settings. Returns a
+/// line for each change.
 pub(super) fn unpersist(system: &System) -> Result<Vec<String>> {
     let Some(list) = known(system)? else {
         let shown = system.shown(LIST_FILE);
@@ -287,8 +294,8 @@ pub(super) fn unpersist(system: &System) -> Result<Vec<String>> {
     Ok(lines)
 }
 
-/// Returns the lines that other programs have added to the file of settings since it was written
-/// the first time.
+/// Returns the lines that other programs have added to the file of kernel settings since
+/// `--persist` first wrote it; `None` if there are no such lines.
 fn later(system: &System, list: &List, written: &Written) -> Result<Option<String>> {
     let now = system.text(SYSCTL_FILE)?.unwrap_or_default();
     let before = written.before.as_deref().unwrap_or_default();
@@ -299,7 +306,8 @@ fn later(system: &System, list: &List, written: &Written) -> Result<Option<Strin
     Ok((!added.is_empty()).then(|| format!("{begin}{added}")))
 }
 
-/// Restores the former values of kernel settings that have not been changed since.
+/// Restores the former values of kernel settings, except those that another program has changed
+/// since. Returns a line for each setting.
 fn settings_back(system: &System, list: &List) -> Result<Vec<String>> {
     let mut lines = Vec::new();
     for (key, Changed { before, after }) in &list.settings {

@@ -6,7 +6,7 @@ use super::finding::{Finding, Outcome, Rule, Step, Subject};
 use super::system::System;
 use super::{generation, interface, kernel, latency, sockets, spread};
 
-/// Every rule, by number.
+/// Every rule, in ascending order of the numbers.
 pub(crate) const RULES: [Rule; 23] = [
     Rule {
         number: 1,
@@ -172,7 +172,7 @@ pub(crate) const RULES: [Rule; 23] = [
     },
 ];
 
-/// Returns the rules with these names or numbers; all rules if `names` is empty.
+/// Returns the rules with the given names or numbers; all rules if `names` is empty.
 pub(crate) fn select(names: &[String]) -> Result<Vec<&'static Rule>, String> {
     if names.is_empty() {
         return Ok(RULES.iter().collect());
@@ -189,7 +189,7 @@ pub(crate) fn select(names: &[String]) -> Result<Vec<&'static Rule>, String> {
     Ok(RULES.iter().filter(|rule| names.iter().any(|name| is(rule, name))).collect())
 }
 
-/// Checks all of `rules` and returns the findings.
+/// Checks `rules` and returns a finding for each.
 pub(crate) fn check(system: &System, subject: &Subject, rules: &[&'static Rule]) -> Vec<Finding> {
     let checked = |rule: &&'static Rule| Finding {
         number: rule.number,
@@ -207,8 +207,8 @@ pub(crate) fn check(system: &System, subject: &Subject, rules: &[&'static Rule])
     rules.iter().map(checked).collect()
 }
 
-/// Adapts the command of a fix to an image, because the command for a running machine does not
-/// apply.
+/// Replaces the command of a fix, which is for a running machine, by a command that changes the
+/// files of the image.
 fn in_image(outcome: Outcome, system: &System, subject: &Subject) -> Outcome {
     let Outcome::Checked { class, status, found, wanted, fix: Some(mut fix) } = outcome else {
         return outcome;

@@ -1,4 +1,4 @@
-//! The findings as text and as JSON.
+//! The findings of `srd check` as text and as JSON.
 
 use super::Report;
 use super::apply::{Applied, Effect, how_to_keep};
@@ -7,15 +7,16 @@ use super::finding::{Class, Finding, Outcome, Status, Subject, count};
 use serde_json::{Value, json};
 use std::io::IsTerminal;
 
-/// Largest width, in characters, of a value in the table's column.
+/// Largest width, in characters, of the table's column of values.
 const FOUND_WIDTH_MAX: usize = 32;
 
-/// Whether to use colours.
+/// Whether text output uses colours.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Paint(pub(super) bool);
 
 impl Paint {
-    /// Uses colours if standard output is a terminal and `NO_COLOR` is not set.
+    /// Returns a value that uses colours if standard output is a terminal and `NO_COLOR` is not
+    /// set.
     #[must_use]
     pub fn of_terminal() -> Self {
         let plain = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
@@ -47,7 +48,7 @@ pub(super) fn people(report: &Report, paint: Paint) -> String {
     format!("{applied}{heading}\n{}\n{verdict}", list(findings, paint))
 }
 
-/// Returns the heading before the list: the subject and its facts.
+/// Returns the heading of the report: the subject of the checks and the facts about it.
 fn heading(subject: &Subject, facts: &[Fact]) -> String {
     let near = if subject.low_rtt { ", near peers only" } else { "" };
     let near = if subject.latency { format!("{near}, for low delay") } else { near.to_owned() };
@@ -60,7 +61,7 @@ fn heading(subject: &Subject, facts: &[Fact]) -> String {
     text
 }
 
-/// Returns the list: a line for each finding, and further lines for its fix.
+/// Returns the list of findings as text: a line for each, and further lines for its fix.
 pub(crate) fn list(findings: &[Finding], paint: Paint) -> String {
     let name_width = findings.iter().map(|f| f.name.len()).max().unwrap_or(0);
     let fitting = findings.iter().map(found_width).filter(|width| *width <= FOUND_WIDTH_MAX);
@@ -142,7 +143,7 @@ fn written(lines: &[String]) -> String {
     format!("so that it holds after a restart (--unpersist takes it back):\n{lines}\n")
 }
 
-/// Returns the last line: the numbers of findings.
+/// Returns the last line of the report, which counts the findings by status.
 pub(crate) fn verdict(findings: &[Finding]) -> String {
     let (errors, warnings) = (count(findings, Status::Error), count(findings, Status::Warn));
     let skipped = count(findings, Status::NotApplicable);

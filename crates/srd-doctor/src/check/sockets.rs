@@ -1,21 +1,21 @@
-//! The rule about connections of running programs that write small without TCP_NODELAY: a small
-//! write waits for the acknowledgement of the write before it (Nagle), which takes 40 ms if
-//! acknowledgements are delayed.
+//! The rule about programs that make small writes to TCP connections without TCP_NODELAY. Nagle's
+//! algorithm holds back a small write until the write before it is acknowledged, which takes 40 ms
+//! if acknowledgements are delayed.
 //!
-//! The size of writes cannot be read from outside, but the mean size of a connection's segments
-//! can. The option of a socket can only be read by the program, or by root through the program's
-//! descriptor.
+//! The size of writes cannot be read from outside the program, but the mean size of a connection's
+//! segments can. Only two processes can read the option of a socket: the program itself, and a root
+//! process through the program's descriptor.
 //!
-//! Limit: [`LOOKED_AT_MAX`] connections.
+//! Limit: at most [`LOOKED_AT_MAX`] connections are checked.
 
 use super::finding::{Class, Fix, Outcome, Subject};
 use super::system::System;
 
 /// Largest number of connections that are checked.
 const LOOKED_AT_MAX: usize = 4096;
-/// Least number of segments with data for which a mean is meaningful.
+/// Least number of data segments for which the mean size is meaningful.
 const SEGMENTS_MIN: u64 = 100;
-/// Largest number of connections that are listed.
+/// Largest number of connections that a finding lists.
 const NAMED_MAX: usize = 3;
 
 /// A connection in the output of `ss`.
@@ -66,7 +66,8 @@ pub(super) fn nodelay(system: &System, _: &Subject) -> Outcome {
     Outcome::failed(class, found, wanted, fix)
 }
 
-/// Parses a line of `ss -tinpHO`; `None` if it lacks the program or a needed value.
+/// Parses a line of the output of `ss -tinpHO`; `None` if the line lacks the program or a needed
+/// value.
 fn connection(line: &str) -> Option<Connection> {
     let (_, users) = line.split_once("users:((\"")?;
     let (program, rest) = users.split_once('"')?;

@@ -1,12 +1,12 @@
-//! Rules about the distribution of packets over CPUs: queues of the card, interrupts, and steering
-//! by the kernel.
+//! Rules about the distribution of packets over CPUs: queues of the card, interrupts, and packet
+//! steering by the kernel (RPS).
 
 use super::finding::{Class, Fix, Outcome, Step, Subject};
 use super::latency::cpus;
 use super::system::System;
 use std::collections::BTreeSet;
 
-/// Recommended number of queues; cards with more queues enable them by default.
+/// Recommended number of queues. The drivers of cards with more queues enable them by default.
 const QUEUES: usize = 8;
 /// File with the CPUs to which packets of the first queue are steered.
 const RPS_CPUS: &str = "queues/rx-0/rps_cpus";
@@ -28,7 +28,8 @@ pub(super) fn queue_spread(system: &System, subject: &Subject) -> Outcome {
     }
 }
 
-/// Checks an interface with one queue: the kernel can distribute its packets over CPUs.
+/// Checks an interface with one queue, whose packets only the kernel (RPS) can distribute over
+/// CPUs.
 fn steering(system: &System, subject: &Subject, cpus: usize) -> Outcome {
     let class = Class::Recommended;
     let wanted = "several queues, or packet steering (RPS) over all CPUs";

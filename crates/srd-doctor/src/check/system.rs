@@ -1,9 +1,8 @@
-//! The system as checks read it and fixes write it: files below a root directory, and a few
-//! programs.
+//! The system that checks read and fixes write: files below a root directory, and a few programs.
 //!
-//! All access goes through here, so that tests can use their own directory trees, and a container
-//! can check its host through a directory. Nothing is cached: after a fix, the same calls return
-//! new values.
+//! All access to the system goes through this module, so that tests can use their own directory
+//! trees, and a container can check its host through a directory. Nothing is cached: after a fix,
+//! the functions return the new values.
 
 use super::files::{Batch, Files};
 use super::image;
@@ -18,10 +17,10 @@ const SYSTEM_DIRS: &str = "/usr/sbin:/sbin:/usr/bin:/bin";
 /// Largest number of bytes of an interface's name.
 const INTERFACE_BYTES_MAX: usize = 15;
 
-/// Paths of this program in an image.
+/// Paths at which packages install this program in an image.
 const PROGRAMS: [&str; 2] = ["usr/bin/srd", "usr/local/bin/srd"];
 
-/// Runs programs; replaced in tests.
+/// Interface to the programs and processes of a system; tests replace it.
 pub(crate) trait Programs {
     /// Runs a program to the end. Returns its standard output, or the reason of its failure.
     fn run(&self, argv: &[&str]) -> Result<String>;
@@ -35,7 +34,7 @@ pub(crate) trait Programs {
     }
 }
 
-/// The programs of this machine.
+/// Access to the installed programs and running processes of this machine.
 struct Installed;
 
 impl Programs for Installed {
@@ -75,8 +74,8 @@ pub(crate) struct System {
 }
 
 impl System {
-    /// Returns the system below `root`. Programs query the kernel of the running system only, so
-    /// for any other root no programs are run.
+    /// Returns the system whose files are below `root`. Programs are run only if `root` is `/`,
+    /// because they query the kernel of the running system.
     pub(crate) fn below(root: &Path) -> Self {
         let programs: Option<Box<dyn Programs>> =
             if root == Path::new("/") { Some(Box::new(Installed)) } else { None };
@@ -84,25 +83,26 @@ impl System {
         Self { root: root.to_owned(), files, programs, is_image: false }
     }
 
-    /// Returns a machine image, whose kernel settings are read from its files.
+    /// Returns the system of a machine image below `root`, whose kernel settings are read from its
+    /// files.
     pub(crate) fn image(root: &Path) -> Self {
         let files = Files::below(root, true);
         Self { root: root.to_owned(), files, programs: None, is_image: true }
     }
 
-    /// Whether this is a machine image, without a kernel.
+    /// Whether this system is a machine image, without a running kernel.
     pub(crate) fn is_image(&self) -> bool {
         self.is_image
     }
 
-    /// Returns a system below `root` with other programs.
+    /// Returns a system below `root` that uses `programs`, for tests.
     #[cfg(test)]
     pub(crate) fn with_programs(root: &Path, programs: Box<dyn Programs>) -> Self {
         let files = Files::below(root, false);
         Self { root: root.to_owned(), files, programs: Some(programs), is_image: false }
     }
 
-    /// Whether this is the running system.
+    /// Whether this system is the running system of this machine.
     pub(crate) fn is_this_one(&self) -> bool {
         self.root == Path::new("/")
     }
@@ -192,7 +192,7 @@ impl System {
         self.programs.as_ref()?.nodelay(pid, fd)
     }
 
-    /// Writes a file that must exist already: missing settings are not created.
+    /// Writes a value to a file that must exist already, such as a file of `/proc/sys`.
     pub(crate) fn write(&self, file: &str, value: &str) -> Result<()> {
         let path = self.root.join(file);
         let mut options = fs::OpenOptions::new();
@@ -202,8 +202,8 @@ impl System {
             .with_context(|| format!("/{file}: the kernel refuses {value}"))
     }
 
-    /// Whether a kernel setting has this value. The kernel separates words by tabs, so white space
-    /// is not compared.
+    /// Whether a kernel setting has this value. The comparison ignores the kind of white space,
+    /// because the kernel separates words by tabs.
     pub(crate) fn sysctl_is(&self, key: &str, value: &str) -> bool {
         let now = self.sysctl(key);
         now.is_some_and(|now| now.split_whitespace().eq(value.split_whitespace()))
@@ -257,7 +257,7 @@ impl System {
     }
 }
 
-/// Returns the path of a kernel setting's file.
+/// Returns the path of the file of a kernel setting in `/proc/sys`, relative to the root.
 fn sysctl_file(key: &str) -> String {
     format!("proc/sys/{}", key.replace('.', "/"))
 }
@@ -274,8 +274,8 @@ fn default_v4(table: &str) -> Option<String> {
     routes.min().map(|(_, interface)| interface)
 }
 
-/// Returns the interface of the default route in `/proc/net/ipv6_route`. In this file, loopback
-/// means "unreachable".
+/// Returns the interface of the default route with the smallest metric in `/proc/net/ipv6_route`. A
+/// route to loopback is skipped, because it means "unreachable" in this file.
 fn default_v6(table: &str) -> Option<String> {
     let routes = table.lines().filter_map(|line| {
         let fields: Vec<&str> = line.split_whitespace().collect();

@@ -12,7 +12,7 @@ const RINGS: &str = "Ring parameters for eth0:\nPre-set maximums:\nRX:\t\t16384\
 const FEATURES: &str = "Features for eth0:\ntx-checksumming: on\n\ttx-checksum-ipv4: on\n\
                         generic-segmentation-offload: on\ngeneric-receive-offload: on\n";
 
-/// Programs whose answers come from a list, and whose calls are recorded.
+/// Programs that return prepared output, and whose calls are recorded.
 #[derive(Clone, Default)]
 struct Answers {
     known: Rc<RefCell<BTreeMap<String, String>>>,
@@ -33,13 +33,14 @@ impl system::Programs for Answers {
         self.nodelay.borrow().get(&pid).copied()
     }
 
-    /// Returns the path of an installed program, independent of the path of the tests.
+    /// Returns the path of a program that is installed on every machine, because the path of the
+    /// test program varies.
     fn own(&self) -> std::io::Result<PathBuf> {
         Ok(self.own.borrow().clone().unwrap_or_else(|| PathBuf::from("/usr/bin/env")))
     }
 }
 
-/// A system in which every value is as recommended.
+/// A directory tree that represents a system in which every value is as recommended.
 struct Tree {
     directory: TempDir,
     answers: Answers,
@@ -47,7 +48,7 @@ struct Tree {
 }
 
 impl Tree {
-    /// Returns an instance with ENA Express.
+    /// Returns the tree of an EC2 instance with ENA Express.
     fn instance() -> Self {
         let tree = Self::bare("ena", "8900");
         tree.file("sys/module/ena/version", "2.13.0g");
@@ -59,7 +60,7 @@ impl Tree {
         tree
     }
 
-    /// Returns a host for the daemon.
+    /// Returns the tree of a host that runs the daemon.
     fn host() -> Self {
         let tree = Self::bare("mlx5_core", "9000");
         tree.file("dev/net/tun", "");
@@ -153,7 +154,7 @@ impl Tree {
         self.findings().into_iter().find(|finding| finding.number == number).unwrap()
     }
 
-    /// Runs the command on this tree. Returns its exit code and its JSON.
+    /// Runs `srd check` on this tree. Returns its exit code and its JSON output.
     fn run(&self, fix: bool) -> (u8, serde_json::Value) {
         let options = Options { fix, ..self.options.clone() };
         let report = examine_in(&options, &self.system()).unwrap();
@@ -180,8 +181,8 @@ fn a_good_host_passes_every_check_that_is_for_it() {
     assert_eq!(tree.run(false).0, 0);
 }
 
-/// Puts one bad value into a good tree. Only this check must fail, with this status, and it must
-/// pass again with the good value.
+/// Puts one bad value into a tree of good values. Only the check `number` must fail, with `status`,
+/// and it must pass again with the good value.
 #[track_caller]
 fn flips(tree: &Tree, number: u8, file: &str, bad: &str, status: Status) {
     let good = tree.text(file);

@@ -1,4 +1,5 @@
-//! The MPIs of this machine, identified by the output of their launchers.
+//! The MPI implementations that are installed on this machine, identified by what each launcher
+//! prints for `--version`.
 
 use super::ask;
 use anyhow::{Context, Result, bail};
@@ -10,7 +11,8 @@ use std::process::Command;
 /// Names that launchers have, in the order of the search.
 const LAUNCHERS: [&str; 6] =
     ["mpirun", "mpiexec", "mpirun.openmpi", "mpirun.mpich", "mpiexec.mpich", "mpiexec.hydra"];
-/// Paths of an MPI's own libfabric, below the directory above its launcher's.
+/// Paths at which an MPI may have a private libfabric, relative to the MPI's installation directory
+/// (the parent of the launcher's directory).
 const OWN_LIBFABRIC: [&str; 6] = [
     "lib/openmpi/libfabric.so.1",
     "lib/mpich/libfabric.so.1",
@@ -34,7 +36,7 @@ pub enum Kind {
     Intel,
 }
 
-/// An MPI that is installed.
+/// An MPI implementation that is installed on this machine.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct Mpi {
     /// Path of the launcher.
@@ -66,7 +68,7 @@ impl Mpi {
         Ok(Self { mpirun: found, kind, version, netmods })
     }
 
-    /// Returns all MPIs in `PATH`, each once; the first is the one that `mpirun` without a path
+    /// Returns all MPIs in `PATH`, each once. The first one is the MPI whose `mpirun` a shell
     /// starts.
     #[must_use]
     pub fn installed() -> Vec<Self> {
@@ -92,7 +94,7 @@ impl Mpi {
             && directory(self) == directory(other)
     }
 
-    /// Returns the first number of the version.
+    /// Returns the major version, the first number of the version.
     #[must_use]
     pub fn major(&self) -> u32 {
         self.version.split('.').next().and_then(|number| number.parse().ok()).unwrap_or(0)

@@ -29,7 +29,7 @@ pub fn draw() -> Result<String> {
     Ok(text)
 }
 
-/// Whether a text is a key; white space around it is ignored.
+/// Whether a text has the form of a key; white space around the key is ignored.
 #[must_use]
 pub fn is_one(text: &str) -> bool {
     let text = text.trim();

@@ -1,4 +1,4 @@
-//! The words and variables that start a job, for each MPI.
+//! Command-line arguments and environment variables that start a job, for each MPI.
 //!
 //! The module is pure: experiments run the commands that it builds, and `srd mpi-check` prints
 //! them.
@@ -10,56 +10,59 @@ use std::path::{Path, PathBuf};
 /// Transport of messages between nodes.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Transport {
-    /// Kernel TCP, over an interface if one is given.
+    /// Kernel TCP.
     Tcp {
-        /// The interface.
+        /// The interface that TCP uses; `None` leaves the choice to the MPI.
         device: Option<String>,
     },
     /// SRD, through libfabric.
     Srd {
-        /// The directory of the provider, if libfabric does not find it in its default
-        /// directories.
+        /// The directory of the provider's library; `None` if libfabric finds the library in its
+        /// default directories.
         providers: Option<PathBuf>,
-        /// Further `FI_SRD_*` variables, name and value.
+        /// Further `FI_SRD_*` variables of the ranks, as name and value.
         settings: Vec<(String, String)>,
     },
 }
 
-/// A machine with its ranks.
+/// A machine that takes part in a job.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Node {
     /// Name or address of the machine.
     pub address: String,
-    /// Number of ranks.
+    /// Number of ranks on this machine.
     pub ranks: u32,
 }
 
-/// A job.
+/// An MPI job: its machines, and how it is started.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Launch {
     /// The machines; ranks are numbered machine by machine.
     pub nodes: Vec<Node>,
-    /// Program that runs in place of `ssh`, with its own arguments; MPI appends host and command.
+    /// Program and arguments that replace `ssh`; the MPI appends host and command. If the list is
+    /// empty, the MPI uses its default.
     pub agent: Vec<String>,
-    /// The interface for messages between launcher and agents, if one is given.
+    /// The interface for messages between the launcher and its agents; `None` leaves the choice to
+    /// the MPI.
     pub control: Option<String>,
-    /// Transport of messages.
+    /// Transport of messages between ranks on different machines.
     pub transport: Transport,
-    /// Whether a waiting rank yields its processor; for machines with more ranks than cores.
+    /// Whether a waiting rank yields its processor, as is needed on machines with more ranks than
+    /// cores.
     pub yields: bool,
 }
 
-/// Command line and environment of a job.
+/// Command line and environment that start a job.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Started {
     /// Environment variables of the launcher.
     pub environment: Vec<(String, String)>,
-    /// Arguments of the launcher.
+    /// The launcher, followed by its arguments and the program with its arguments.
     pub words: Vec<String>,
 }
 
 impl Launch {
-    /// Returns the arguments and variables that start `program` under an MPI.
+    /// Returns the command line and environment that start `program` as a job of an MPI.
     #[must_use]
     pub fn started(&self, mpi: &Mpi, program: &[String]) -> Started {
         let mut started = match mpi.kind {
@@ -82,7 +85,7 @@ impl Launch {
         started
     }
 
-    /// Returns the number of all ranks.
+    /// Returns the number of ranks on all machines.
     #[must_use]
     pub fn ranks(&self) -> u32 {
         self.nodes.iter().map(|node| node.ranks).sum()
@@ -106,7 +109,8 @@ impl Launch {
         };
         if !self.agent.is_empty() {
             words.add(&[runtime, agent, &self.agent.join(" ")]);
-            // Agents that remain our children end with us, and their CPU time is included in ours.
+            // Without this option, the agents become daemons. As child processes they end with this
+            // process, and their CPU time is included in the time of this process.
             words.add(&["--leave-session-attached"]);
         }
         if let Some(device) = &self.control {
@@ -149,7 +153,8 @@ impl Launch {
     }
 }
 
-/// Returns the MCA parameters of Open MPI, as name and value.
+/// Returns the MCA parameters, as name and value, with which Open MPI uses the transport. `since_5`
+/// is set for Open MPI 5 and later.
 #[must_use]
 pub fn mca(transport: &Transport, since_5: bool) -> Vec<(&'static str, String)> {
     match transport {
@@ -167,7 +172,7 @@ pub fn mca(transport: &Transport, since_5: bool) -> Vec<(&'static str, String)> 
     }
 }
 
-/// Returns the environment variables of the ranks, as name and value.
+/// Returns the environment variables, as name and value, with which the ranks use the transport.
 #[must_use]
 pub fn variables(transport: &Transport, mpi: &Mpi) -> Vec<(String, String)> {
     let mut all: Vec<(String, String)> = Vec::new();
@@ -204,8 +209,8 @@ pub fn variables(transport: &Transport, mpi: &Mpi) -> Vec<(String, String)> {
     all
 }
 
-/// Refuses an agent whose path has a character at which an MPI would split it, such as a space or
-/// colon.
+/// Returns an error if the agent's path has a character at which an MPI would split it, such as a
+/// space or colon.
 ///
 /// # Errors
 /// A text for the user, if the path has such a character.

@@ -1,16 +1,16 @@
-//! MPI on this machine: the installed ones, whether libfabric offers SRD to them, and the launch
-//! of jobs over kernel TCP or over SRD.
+//! MPI on this machine: the installed implementations, whether libfabric offers SRD to them, and
+//! the launch of jobs over kernel TCP or over SRD.
 //!
 //! | module | what |
 //! |---|---|
 //! | [`installed`] | Open MPI, MPICH, Intel MPI: version, compiler, the libfabric each uses |
 //! | [`provider`] | search for `libsrd-fi.so` |
-//! | [`offers`] | offers of a libfabric, queried in a separate process |
+//! | [`offers`] | a libfabric's offers (entries of `fi_getinfo`), queried in a separate process |
 //! | [`key`] | the key of a job |
-//! | [`launch`] | the words and variables that start a job |
-//! | [`ranks`] | the program that is measured, and its output |
+//! | [`launch`] | the arguments and variables that start a job |
+//! | [`ranks`] | the measuring program that each rank runs, and its output |
 //!
-//! Limits: every program that is run has a time limit, and its output is cut to a limit.
+//! Limits: every program that this crate runs has a time limit, and its output is cut to a limit.
 
 pub mod installed;
 pub mod key;
@@ -31,18 +31,19 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-/// Time limit for a program's answer.
+/// Default time limit of a program that is run for its output.
 const ANSWER_MAX: Duration = Duration::from_secs(20);
-/// Largest number of bytes of an answer that are kept for each stream.
+/// Largest number of bytes of a program's standard output that are kept, and of its standard error.
 const ANSWER_BYTES_MAX: usize = 4 << 20;
-/// Time that a program gets to end after SIGTERM.
+/// Time that a program gets to end after SIGTERM, before it is killed.
 const LEAVE_MAX: Duration = Duration::from_secs(2);
-/// Time for which the streams of a program may stay open after its end.
+/// Time for which the output streams of a program are still read after its end, because its child
+/// processes may hold them open.
 const LINGER_MAX: Duration = Duration::from_secs(5);
-/// Interval of checks for the end of a stream.
+/// Interval at which the end of an output stream is polled.
 const LOOK_EVERY: Duration = Duration::from_millis(5);
 
-/// Output of a program.
+/// Output of a program that has ended.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Answer {
     /// Whether the program's exit status is success.
@@ -53,14 +54,15 @@ pub struct Answer {
     pub err: String,
 }
 
-/// Runs a program and returns its output. A program that exceeds the time limit is ended.
+/// Runs a program with empty standard input and returns its output. If the program exceeds the time
+/// limit [`ANSWER_MAX`], it is ended and an error is returned.
 pub(crate) fn ask(command: &mut Command) -> Result<Answer> {
     command.stdin(Stdio::null());
     ask_for(command, ANSWER_MAX)
 }
 
-/// Runs a program as `ask` does, but with another time limit and with the standard input of the
-/// command.
+/// Runs a program and returns its output, within the time limit `at_most`. The standard input is
+/// the one set in `command`.
 ///
 /// # Errors
 /// A text for the user, if the program cannot be started or does not end in time.
@@ -79,8 +81,8 @@ pub fn ask_for(command: &mut Command, at_most: Duration) -> Result<Answer> {
     }
 }
 
-/// Bytes read from a stream so far. A child process of the program may hold the stream open for
-/// ever.
+/// Bytes that a thread has read from an output stream so far. The stream may never end, because a
+/// child process of the program may hold it open.
 struct Reading {
     bytes: Arc<Mutex<Vec<u8>>>,
     thread: Option<JoinHandle<()>>,
@@ -107,7 +109,7 @@ impl Reading {
     }
 }
 
-/// Reads a stream to its end; bytes beyond the limit are dropped.
+/// Reads a stream to its end into `kept`; bytes beyond [`ANSWER_BYTES_MAX`] are dropped.
 fn keep(mut stream: impl Read, kept: &Mutex<Vec<u8>>) {
     let mut part = [0; 4096];
     loop {
@@ -163,7 +165,7 @@ mod tests {
         let answer = ask(&mut shell("echo out; sleep 60 & echo $! >&2")).unwrap();
         assert_eq!(answer.out, "out\n");
         assert!(begin.elapsed() < Duration::from_secs(30));
-        // The shell of this test has left this process behind.
+        // The shell of this test has ended and left this process running.
         let left = answer.err.trim().to_owned();
         assert!(Command::new("kill").arg(left).status().unwrap().success());
     }

@@ -1,7 +1,8 @@
-//! Queries the offers of a libfabric with a provider in its path.
+//! Queries the offers of a libfabric, the entries of `fi_getinfo`, with a provider in its search
+//! path.
 //!
-//! Loading a foreign library runs its code, which may crash or hang. So `srd mpi-check --probe`
-//! does only this ([`probe`]), and [`of`] runs that command with a time limit.
+//! Loading a foreign library runs its code, which may crash or hang. So the command `srd mpi-check
+//! --probe` does nothing else ([`probe`]), and [`of`] runs this command with a time limit.
 
 use super::ask;
 use crate::libfabric;
@@ -17,10 +18,10 @@ pub const PROVIDER: &str = "srd";
 /// Largest number of lines of libfabric's log that are shown.
 const LOG_LINES: usize = 4;
 
-/// One way to communicate.
+/// A way to communicate, as one entry of `fi_getinfo` describes it.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Offer {
-    /// The provider: `srd`, or `srd;ofi_rxm` with a layer above.
+    /// Name of the provider: `srd`, or `srd;ofi_rxm` if another provider is layered on it.
     pub provider: String,
     /// Name of the fabric.
     pub fabric: String,
@@ -30,33 +31,34 @@ pub struct Offer {
     pub is_rdm: bool,
 }
 
-/// Everything that a libfabric offers.
+/// All offers of a libfabric, and its version.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Offers {
-    /// The version of libfabric, first number.
+    /// The first number of libfabric's version.
     pub major: u32,
-    /// The version of libfabric, second number.
+    /// The second number of libfabric's version.
     pub minor: u32,
-    /// The offers.
+    /// The offers, each an entry of `fi_getinfo`.
     pub offered: Vec<Offer>,
-    /// Reason why there is no offer.
+    /// Reason why there is no offer; `None` if there are offers.
     pub error: Option<String>,
 }
 
 impl Offers {
-    /// Whether the provider supports this libfabric.
+    /// Whether this libfabric is at least as new as the oldest one that the provider supports.
     #[must_use]
     pub fn is_new_enough(&self) -> bool {
         (self.major, self.minor) >= OLDEST
     }
 
-    /// Returns the offers of SRD, without layers above, that MPIs can use.
+    /// Returns the offers of the provider `srd` without other providers above it, with the
+    /// endpoints that MPIs require.
     pub fn srd(&self) -> impl Iterator<Item = &Offer> {
         self.offered.iter().filter(|offer| offer.provider == PROVIDER && offer.is_rdm)
     }
 }
 
-/// Queries a libfabric in this process, which should have no other purpose.
+/// Queries the offers of a libfabric in this process, which should have no other purpose.
 ///
 /// # Errors
 /// A text for the user, if the libfabric cannot be loaded.
@@ -64,8 +66,10 @@ pub fn probe(libfabric: &Path) -> Result<Offers, String> {
     libfabric::ask(libfabric)
 }
 
-/// Returns the offers of a libfabric with the providers of a directory and with additional
-/// environment variables, and its log.
+/// Returns the offers of a libfabric, and the last lines of its log. A process of the program `srd`
+/// queries them, with the environment variables `settings`. If the directory `providers` is given,
+/// libfabric searches it and offers only SRD; if it is `None`, libfabric searches its default
+/// directories.
 ///
 /// # Errors
 /// A text with the last lines of the log, if the libfabric cannot be loaded, crashes or hangs.
@@ -97,8 +101,8 @@ fn last_lines(log: &str) -> Vec<String> {
     lines[lines.len().saturating_sub(LOG_LINES)..].iter().map(ToString::to_string).collect()
 }
 
-/// Returns a line of libfabric's log without its head: `libfabric:PID:TIME::srd:core:srd():0<warn>
-/// text`.
+/// Returns the text of a line of libfabric's log, without the prefix
+/// `libfabric:PID:TIME::srd:core:srd():0<warn>`.
 fn said(line: &str) -> &str {
     let text = line.strip_prefix("libfabric:").and_then(|rest| rest.split_once("> "));
     text.map_or(line, |(_, text)| text).trim()

@@ -1,4 +1,4 @@
-//! Search for the libfabric provider.
+//! Search for `libsrd-fi.so`, the libfabric provider of this project.
 //!
 //! libfabric loads files called `*-fi.so` from the directories of `FI_PROVIDER_PATH`. Cargo gives
 //! the library another name, so [`stage`] creates a link with the right name in a directory.
@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 pub const FILE: &str = "libsrd-fi.so";
 /// File name that cargo gives the library.
 const BUILT: &str = "libsrd_fi.so";
-/// Directories into which packages install libfabric's providers.
+/// Directories into which packages install libfabric providers.
 const LIBRARIES: [&str; 5] = [
     "/usr/lib/libfabric",
     "/usr/lib64/libfabric",
@@ -23,7 +23,7 @@ const LIBRARIES: [&str; 5] = [
     "/usr/local/lib/srd",
 ];
 
-/// Error: the provider was not found.
+/// Error: the SRD provider was not found.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct NotFound {
     /// Paths that were searched.
@@ -45,8 +45,9 @@ impl fmt::Display for NotFound {
 
 impl std::error::Error for NotFound {}
 
-/// Finds the provider. If `given` is set, only this file or directory is searched; otherwise
-/// `FI_PROVIDER_PATH`, the program's directory, and the directories of packages.
+/// Finds the SRD provider. If `given` is set, only this file or directory is searched. Otherwise
+/// the search covers `FI_PROVIDER_PATH`, the directory of `program`, and the
+/// directories of packages.
 ///
 /// # Errors
 /// [`NotFound`], if the provider is in none of these paths.
@@ -69,11 +70,12 @@ fn files_in(directory: &Path) -> Vec<PathBuf> {
     vec![directory.join(FILE), directory.join(BUILT)]
 }
 
-/// Returns the possible paths, in order.
+/// Returns the paths at which the provider may be, in the order of the search. `variable` is the
+/// value of `FI_PROVIDER_PATH`.
 fn candidates(variable: &str, program: &Path) -> Vec<PathBuf> {
     let mut all = Vec::new();
     for entry in variable.split(':').filter(|entry| !entry.is_empty()) {
-        // In `FI_PROVIDER_PATH`, `@DIR` is a preferred directory, and `+FILE` is one library.
+        // In `FI_PROVIDER_PATH`, `@DIR` is a preferred directory, and `+FILE` is a single library.
         match entry.strip_prefix('+') {
             Some(file) => all.push(file.into()),
             None => all.push(Path::new(entry.strip_prefix('@').unwrap_or(entry)).join(FILE)),
@@ -91,8 +93,8 @@ fn candidates(variable: &str, program: &Path) -> Vec<PathBuf> {
     all
 }
 
-/// Creates a directory that contains only the provider, under the name for which libfabric
-/// searches.
+/// Creates a directory below `below` that contains only a link to the provider, under the name for
+/// which libfabric searches. Returns the directory.
 ///
 /// # Errors
 /// An error of the operating system, if the directory or the link cannot be created.

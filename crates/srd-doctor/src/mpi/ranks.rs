@@ -1,5 +1,6 @@
-//! The program that is measured: it is compiled on the machine where it runs, by the MPI's own
-//! compiler, because every MPI has its own binary interface. The module also parses its output.
+//! The measuring program that each rank of a job runs. It is compiled on the machine where it runs,
+//! by the MPI's own compiler, because every MPI has its own binary interface. The module also
+//! parses the program's output.
 
 use super::{Mpi, ask_for};
 use anyhow::{Context, Result, bail};
@@ -10,25 +11,26 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 const SOURCE: &str = include_str!("ranks.c");
-/// Time limit of a compiler, which takes a second, or a minute on a busy machine.
+/// Time limit of the compiler. It needs a second, or a minute on a busy machine.
 const COMPILE_MAX: Duration = Duration::from_secs(120);
-/// Messages of one window of the operation `bandwidth`, equal to the constant in the program.
+/// Messages of one window of the operation `bandwidth`; the program `ranks.c` has the same
+/// constant.
 pub const WINDOW: u64 = 16;
 /// Largest number of lines of a compiler's errors that are shown.
 const COMPLAINT_LINES: usize = 6;
 
-/// Measurements of one run.
+/// Measurements of one run of the measuring program.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Measurements {
-    /// Start of counting, in ns of the monotonic clock.
+    /// Time at which the program began to count iterations, in ns of the monotonic clock.
     pub begin_ns: u64,
-    /// The library's name and version.
+    /// Name and version of the MPI library.
     pub mpi: String,
     /// The host name of each rank.
     pub hosts: Vec<String>,
     /// Time of each iteration, in us.
     pub us: Vec<f64>,
-    /// End of each iteration, in ms since the beginning.
+    /// End of each iteration, in ms since `begin_ns`.
     pub at_ms: Vec<f64>,
 }
 
@@ -46,7 +48,7 @@ struct End {
     at_ms: Vec<f64>,
 }
 
-/// Returns the compiler of an MPI.
+/// Returns the path of an MPI's C compiler, `mpicc`.
 ///
 /// # Errors
 /// A text for the user, if the MPI has no compiler.
@@ -59,7 +61,8 @@ pub fn compiler(mpi: &Mpi) -> Result<PathBuf> {
     })
 }
 
-/// Compiles the program into a directory, unless the directory has it already. Returns its path.
+/// Compiles the measuring program into a directory, unless the directory contains it already.
+/// Returns the program's path.
 ///
 /// # Errors
 /// A text for the user, if there is no compiler or it fails.
@@ -81,14 +84,15 @@ pub fn compile(mpi: &Mpi, directory: &Path) -> Result<PathBuf> {
     Ok(program)
 }
 
-/// Returns the start of counting, in ns of the monotonic clock, if it has begun.
+/// Returns the time at which the program began to count iterations, in ns of the monotonic clock;
+/// `None` if its output does not contain it yet.
 #[must_use]
 pub fn begun(printed: &str) -> Option<u64> {
     let whole = printed.split_inclusive('\n').filter(|line| line.ends_with('\n'));
     whole.filter_map(|line| serde_json::from_str::<Begin>(line).ok()).map(|b| b.begin_ns).next()
 }
 
-/// Parses the output of the program. Other lines, which some MPIs add, are skipped.
+/// Parses the output of the measuring program. Other lines, which some MPIs add, are skipped.
 ///
 /// # Errors
 /// A text for the user, if the program did not reach its end or received wrong data.
@@ -119,7 +123,7 @@ impl Measurements {
         sorted.get(last / 2).map_or(0.0, |low| f64::midpoint(*low, sorted[sorted.len() / 2]))
     }
 
-    /// Returns the longest time without the end of an iteration, in ms.
+    /// Returns the longest time in which no iteration ended, in ms.
     #[must_use]
     pub fn silence_ms(&self) -> f64 {
         let mut before = 0.0;

@@ -1,4 +1,4 @@
-//! The command line with which a job uses SRD.
+//! Advice for the user: the command line that starts an MPI job over SRD.
 
 use crate::check::finding::Subject;
 use crate::mpi::installed::SYSTEM_LIBFABRIC;
@@ -8,23 +8,25 @@ use srd_lab::enter::quoted;
 use std::env;
 use std::path::{Path, PathBuf};
 
-/// Variables of the provider that launchers have to pass to the ranks if they are set.
+/// Variables of the SRD provider that the launcher has to pass to the ranks if they are set.
 const PASSED_ON: [&str; 4] = ["FI_SRD_KEY_FILE", "FI_SRD_ENCRYPTION", "FI_SRD_PATHS", "FI_SRD_MTU"];
 
-/// Command line and environment.
+/// Command line and environment variables that run an MPI job over SRD.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub(super) struct Advice {
-    /// Command to run first, if one is needed.
+    /// Command to run before the job, such as one that renames the provider; `None` if none is
+    /// needed.
     pub(super) first: Option<String>,
     /// Environment variables of the ranks, as name and value.
     pub(super) variables: Vec<(String, String)>,
     /// The launcher and its arguments, without the number of ranks and the hosts.
     pub(super) command: Vec<String>,
-    /// Form in which the launcher takes the number of ranks and the hosts.
+    /// The remaining arguments, as placeholders: number of ranks, hosts and program.
     pub(super) rest: &'static str,
 }
 
-/// Returns the advice for an MPI and the findings.
+/// Returns the command line for a job of an MPI over the interface of `subject`. If the path of the
+/// provider is unknown (`None`), a placeholder stands for its directory.
 pub(super) fn of(
     mpi: &Mpi,
     provider: Option<&Path>,
@@ -59,14 +61,14 @@ pub(super) fn of(
     Advice { first, variables, command, rest }
 }
 
-/// Returns the command that gives a provider the name for which libfabric searches, if it has
-/// another name.
+/// Returns the command that copies a provider to a file whose name libfabric finds (`*-fi.so`);
+/// `None` if the provider's name has this form already.
 pub(super) fn rename(provider: &Path) -> Option<String> {
     place(Some(provider)).0
 }
 
-/// Returns the command that is needed before libfabric finds the provider, if any, and the
-/// provider's directory.
+/// Returns two values: the command to run before libfabric finds the provider, `None` if none is
+/// needed; and the directory in which libfabric finds the provider.
 fn place(provider: Option<&Path>) -> (Option<String>, PathBuf) {
     let Some(file) = provider else {
         return (None, PathBuf::from("DIRECTORY-OF-LIBSRD-FI.SO"));
@@ -80,7 +82,7 @@ fn place(provider: Option<&Path>) -> (Option<String>, PathBuf) {
     (Some(format!("install -D {} {}", quoted(&from), quoted(&to))), own)
 }
 
-/// Returns the default directory of providers of a distribution's libfabric.
+/// Returns the directory in which a distribution's libfabric searches for providers by default.
 fn default_directory() -> String {
     format!("/usr/lib/{}-linux-gnu/libfabric", env::consts::ARCH)
 }

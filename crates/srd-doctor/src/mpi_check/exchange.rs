@@ -1,5 +1,5 @@
-//! Runs a job with a rank here and a rank on another machine: first over TCP, which shows that jobs
-//! can be started at all, and then over SRD.
+//! Runs MPI jobs with one rank on this machine and one on another machine. The first job uses TCP
+//! and shows whether jobs can be started at all; later jobs use SRD.
 
 use super::List;
 use super::local::Machine;
@@ -14,14 +14,15 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-/// Time limit for a job of a second, from its launch.
+/// Time limit of a job from its launch. The job itself measures for about one second.
 const JOB_MAX: Duration = Duration::from_secs(40);
 const SECONDS: &str = "1";
-/// Bytes of the messages: small messages for the latency, and large messages for the rate.
+/// Bytes of each message in the job that measures latency; [`LARGE_BYTES`] is for the job that
+/// measures the rate.
 const SMALL_BYTES: &str = "8";
 const LARGE_BYTES: u64 = 1 << 20;
 
-/// Machines of the ranks, and the directory of files.
+/// Environment of the jobs: the machine of each rank, and a directory for files.
 pub(super) struct JobEnvironment<'a> {
     pub(super) host: &'a Host<'a>,
     /// The address by which the other machine reaches this one.
@@ -29,19 +30,20 @@ pub(super) struct JobEnvironment<'a> {
     pub(super) work: &'a Path,
 }
 
-/// The program at the same path on both machines, until this value is dropped.
+/// Copies of the measuring program, at the same path on both machines. They are removed when this
+/// value is dropped.
 struct Copies<'a> {
     host: &'a Host<'a>,
     directory: PathBuf,
 }
 
-/// Measurements.
+/// Results of the jobs: latency in us, and rate in Mbit/s.
 struct Performance {
     us: f64,
     mbps: f64,
 }
 
-/// Checks jobs over TCP and over SRD.
+/// Runs a job over TCP and a job over SRD with the other machine, and adds the findings to `list`.
 pub(super) fn check(place: &JobEnvironment<'_>, machine: &Machine, list: &mut List) {
     let host = place.host.name;
     let name = |what: &str| format!("{host}: {what}");
@@ -140,12 +142,12 @@ fn run(
     ranks::parse(&answer.out).map_err(|error| format!("{error:#}"))
 }
 
-/// Returns the relevant lines of a launcher's error output.
+/// Returns the relevant lines of a launcher's error output; `None` if it is empty.
 fn complaint(text: &str) -> Option<String> {
     let is_frame = |line: &str| line.chars().all(|c| "-=*".contains(c) || c.is_whitespace());
     let lines = text.lines().map(str::trim).filter(|line| !is_frame(line));
     let lines: Vec<&str> = lines.collect();
-    // Some launchers print the cause first, and others last.
+    // Some launchers print the cause of an error first, and others print it last.
     let mut said: Vec<&str> = lines.iter().take(3).copied().collect();
     said.extend(lines.last().filter(|_| lines.len() > said.len()));
     (!said.is_empty()).then(|| said.join(" "))

@@ -14,10 +14,10 @@ use std::net::{IpAddr, ToSocketAddrs};
 use std::path::Path;
 use std::process::Command;
 
-/// Bytes of an ICMP echo before its payload: IPv4 or IPv6, and its own header.
+/// Bytes of an ICMP echo packet before its payload, with IPv4: IP header and ICMP header.
 const ECHO_V4_BYTES: u64 = 28;
 const ECHO_V6_BYTES: u64 = 48;
-/// Smallest MTU, which every network supports.
+/// Smallest MTU in bytes, which every IPv6 network supports.
 const MTU_LEAST: u64 = 1280;
 
 /// The route to a machine.
@@ -27,7 +27,7 @@ struct Route {
     source: String,
 }
 
-/// Checks all machines of the options.
+/// Checks every host that the options name, and adds the findings to `list`.
 pub(super) fn check(
     options: &Options,
     system: &System,
@@ -141,7 +141,8 @@ fn check_mtu(system: &System, machine: &Machine, address: IpAddr) -> Outcome {
     }
 }
 
-/// Whether an unfragmented packet of `bytes` bytes is answered.
+/// Whether the address answers a ping packet of `bytes` bytes that must not be fragmented. An error
+/// means that `ping` is not installed.
 fn echo(system: &System, address: IpAddr, bytes: u64) -> Result<bool, String> {
     let headers = if address.is_ipv4() { ECHO_V4_BYTES } else { ECHO_V6_BYTES };
     let payload = bytes.saturating_sub(headers).to_string();
@@ -169,7 +170,8 @@ fn check_login(host: &Host<'_>, login: &Result<String, String>) -> Outcome {
     }
 }
 
-/// Whether the other machine has the same key; `None` if there is no key file to compare.
+/// Returns a finding whether the other machine has the same job key; `None` if there is no key file
+/// to compare.
 fn check_key(host: &Host<'_>, variables: &Variables) -> Option<Outcome> {
     let file = variables.file.as_ref()?.to_str()?;
     let (class, wanted) = (Class::Required, "the same key, which only you can read");

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 const WHY: &str = "whoever holds the key can join the job; without one nothing is encrypted";
 const WANTED: &str = "FI_SRD_KEY_FILE names a file that only you can read";
 
-/// Values of the provider's variables.
+/// Values of the variables that configure the provider's key and encryption.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(super) struct Variables {
     pub(super) file: Option<PathBuf>,
@@ -34,7 +34,7 @@ impl Variables {
     }
 }
 
-/// Checks the key of this machine.
+/// Checks the job key of this machine, and adds the finding to `list`.
 pub(super) fn check(list: &mut List) {
     list.add("job-key", WHY, outcome(&Variables::read()));
 }

@@ -11,31 +11,32 @@ use crate::mpi::{Mpi, Offers, offers, provider};
 use anyhow::{Context, Result, bail};
 use std::path::{Path, PathBuf};
 
-/// Checks of `srd check` that also matter for the provider.
+/// Names of the checks of `srd check` that also matter for the libfabric provider.
 const SHARED: [&str; 3] = ["mtu", "srd-buffers", "udp-offload"];
 const INSTALL_MPI: &str = "sudo apt-get install openmpi-bin libopenmpi-dev";
 const INSTALL_LIBFABRIC: &str = "sudo apt-get install libfabric1";
 
-/// Properties of this machine, before they are checked.
+/// Properties of this machine; [`Machine::check`] derives findings from them.
 pub(super) struct Machine {
-    /// The MPI to check.
+    /// The MPI to check; `None` if no MPI is installed.
     pub(super) mpi: Option<Mpi>,
-    /// Other MPIs that are installed.
+    /// The MPIs that are installed in addition to the one to check.
     pub(super) others: Vec<Mpi>,
     /// The libfabric that the MPI loads.
     pub(super) libfabric: PathBuf,
     /// Path of the provider, or the paths that were searched.
     pub(super) provider: Result<PathBuf, provider::NotFound>,
-    /// Offers of this libfabric without the provider: they show that it can be loaded, and its
-    /// version.
+    /// Offers of this libfabric without the SRD provider. They show that the libfabric can be
+    /// loaded, and which version it has.
     pub(super) bare: Result<Offers, String>,
-    /// Offers with the provider, and the log; `None` without a provider.
+    /// Offers of this libfabric with the SRD provider, and the last lines of its log; `None` if the
+    /// provider was not found.
     pub(super) offered: Option<Result<(Offers, Vec<String>), String>>,
-    /// The interface.
+    /// The interface that SRD uses, and the options of the checks that it shares with `srd check`.
     pub(super) subject: Subject,
 }
 
-/// Reads the properties of this machine.
+/// Reads the properties of this machine. `work` is a directory for a link to the provider.
 pub(super) fn look(options: &Options, system: &System, work: &Path) -> Result<Machine> {
     let mut all = match &options.mpirun {
         Some(file) => match Mpi::of(file) {
@@ -58,8 +59,8 @@ pub(super) fn look(options: &Options, system: &System, work: &Path) -> Result<Ma
     Ok(Machine { mpi, others: all, libfabric, provider, bare, offered, subject })
 }
 
-/// Returns the interface that the provider uses without a default route: the first one that is up
-/// and has an address, with loopback last.
+/// Returns the interface that the provider uses if there is no default route: the first one that is
+/// up and has an address. Loopback is used only if there is no other.
 fn first_interface() -> Option<String> {
     let mut addresses = srd_net::local_addresses().ok()?;
     addresses.sort_by_key(|address| address.loopback);
@@ -79,7 +80,7 @@ fn subject(options: &Options, system: &System) -> Result<Subject> {
 }
 
 impl Machine {
-    /// Checks all properties.
+    /// Checks all properties, and adds the findings to `list`.
     pub(super) fn check(&self, system: &System, list: &mut List) {
         list.add("mpi", "jobs are started by it", self.check_mpi());
         list.add(
@@ -105,7 +106,7 @@ impl Machine {
         }
     }
 
-    /// Whether SRD can be tried.
+    /// Whether the libfabric offers SRD, so that a job over SRD can be tried.
     pub(super) fn offers_srd(&self) -> bool {
         matches!(&self.offered, Some(Ok((offers, _))) if offers.srd().next().is_some())
     }
@@ -115,7 +116,7 @@ impl Machine {
         self.provider.as_ref().is_ok_and(|path| advice::rename(path).is_none())
     }
 
-    /// Returns the command line for the user.
+    /// Returns the command line that starts a job over SRD; `None` if no MPI is installed.
     pub(super) fn advice(&self) -> Option<Advice> {
         let mpi = self.mpi.as_ref()?;
         Some(advice::of(mpi, self.provider.as_deref().ok(), &self.libfabric, &self.subject))

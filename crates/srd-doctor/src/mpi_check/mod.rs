@@ -7,11 +7,12 @@
 //! | `key` | the key of a job |
 //! | `hosts` | other machines: address, route, MTU, login |
 //! | `remote` | commands on another machine |
-//! | `exchange` | ranks here and there, over TCP and over SRD |
-//! | `advice` | variables and words |
+//! | `exchange` | jobs with ranks on two machines, over TCP and over SRD |
+//! | `advice` | command line and variables of a job over SRD |
 //!
-//! Findings have the type of [`crate::check`]. Nothing is changed, except that other machines have
-//! a program in a separate directory below `/tmp` while ranks run.
+//! Findings have the same type as those of [`crate::check`]. The check changes nothing on any
+//! machine, except that other machines have a program in a separate directory below `/tmp` while
+//! ranks run.
 
 mod advice;
 mod exchange;
@@ -34,7 +35,7 @@ use std::path::{Path, PathBuf};
 /// Largest number of other machines that are checked in one run.
 const HOSTS_MAX: usize = 64;
 
-/// Options of the checks.
+/// Options of `srd mpi-check`.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// Machines on which jobs shall run, in addition to this machine.
@@ -43,19 +44,21 @@ pub struct Options {
     pub mpirun: Option<PathBuf>,
     /// The provider or its directory; `None` to search for it.
     pub provider: Option<PathBuf>,
-    /// The interface by which packets leave; `None` for the interface of the default route.
+    /// The interface by which packets leave. `None` means the interface of the default route or,
+    /// without a default route, the first one that is up.
     pub interface: Option<String>,
-    /// Command that runs a command on another machine, with its arguments: see [`SSH`].
+    /// Command that runs a shell command on another machine, as in [`SSH`]. The host's name and the
+    /// shell command are appended to it.
     pub agent: String,
 }
 
-/// Findings of the checks.
+/// Findings of `srd mpi-check`.
 pub struct Report {
     machine: local::Machine,
     findings: Vec<Finding>,
 }
 
-/// Checks this machine, and the other machines from here.
+/// Checks this machine, and checks the other machines of the options from here.
 ///
 /// # Errors
 /// A text for the user, if the interface or launcher does not exist, or there are too many
@@ -74,7 +77,7 @@ pub fn examine(options: &Options) -> Result<Report> {
     Ok(Report { machine, findings: list.findings })
 }
 
-/// Findings, numbered in the order of the checks.
+/// Findings, numbered from 1 in the order of the checks.
 #[derive(Default)]
 struct List {
     findings: Vec<Finding>,
@@ -88,7 +91,7 @@ impl List {
 }
 
 impl Report {
-    /// Returns the report as text, with the command line for a job.
+    /// Returns the report as text for the user, with the command line for a job.
     #[must_use]
     pub fn people(&self, paint: Paint) -> String {
         let Report { machine, findings } = self;

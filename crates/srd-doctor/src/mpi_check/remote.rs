@@ -1,4 +1,4 @@
-//! Shell commands on another machine, through a launcher's agent.
+//! Shell commands on another machine, through an agent such as `ssh`.
 
 use crate::mpi::{Answer, ask_for};
 use std::fs::File;
@@ -6,18 +6,18 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-/// Default agent: logs in without a prompt, or fails soon.
+/// Default agent: `ssh` that never prompts, and that fails after five seconds if it cannot connect.
 pub const SSH: &str = "ssh -o BatchMode=yes -o ConnectTimeout=5";
 /// Time limit for a command on another machine.
 const REMOTE_MAX: Duration = Duration::from_secs(20);
-/// A machine, and the agent that reaches it.
+/// A machine, and the words of the agent's command that reaches it.
 pub(super) struct Host<'a> {
     pub(super) name: &'a str,
     pub(super) agent: &'a [String],
 }
 
 impl Host<'_> {
-    /// Runs a shell command on the machine.
+    /// Runs a shell command on the machine, with the file `input` as its standard input.
     pub(super) fn run(&self, command: &str, input: Option<&Path>) -> Result<Answer, String> {
         let (program, words) = self.agent.split_first().ok_or("no agent")?;
         let mut agent = Command::new(program);
@@ -29,7 +29,8 @@ impl Host<'_> {
         ask_for(&mut agent, REMOTE_MAX).map_err(|error| format!("{error:#}"))
     }
 
-    /// Runs a shell command on the machine. Returns its output, or the reason of its failure.
+    /// Runs a shell command on the machine, with the file `input` as its standard input. Returns
+    /// its standard output, or the reason why it failed.
     pub(super) fn must(&self, command: &str, input: Option<&Path>) -> Result<String, String> {
         let answer = self.run(command, input)?;
         if answer.succeeded {

@@ -1,4 +1,4 @@
-//! Checks of ranks, with an MPI of this machine.
+//! Tests of the measuring program `ranks`, with an MPI that is installed on this machine.
 
 #![allow(clippy::unwrap_used)] // a test may fail loudly
 

@@ -1,6 +1,6 @@
-//! The program whose ranks are measured, on this machine only: every operation transfers the right
-//! words, wrong words are detected, and unsupported requests are refused. Needs an MPI and its
-//! compiler.
+//! Tests of the measuring program `ranks`, with all ranks on this machine. Every operation
+//! transfers the right data words, wrong words are detected, and unsupported requests are refused.
+//! The tests need an MPI and its compiler.
 
 #![allow(clippy::unwrap_used)] // a test may fail loudly
 
@@ -27,7 +27,7 @@ impl Drop for Built {
 }
 
 impl Built {
-    /// Compiles the program; `None` if there is no MPI.
+    /// Compiles the measuring program; `None` if no MPI with a compiler is installed.
     fn new(name: &str) -> Option<Built> {
         let mpi = Mpi::installed().into_iter().find(|mpi| ranks::compiler(mpi).is_ok());
         let Some(mpi) = mpi else {
@@ -77,7 +77,7 @@ fn wrong_words_are_noticed_by_every_operation() {
     let Some(built) = Built::new("ranks-wrong") else { return };
     let source = built.directory.join("ranks.c");
     let text = fs::read_to_string(&source).unwrap();
-    // The last word that is sent is one more than it should be.
+    // The changed program sends a last word that is one too large.
     let fill = "block[i] = first + (uint64_t)i * STEP;";
     assert_eq!(text.matches(fill).count(), 1);
     let spoilt = text.replace(fill, &format!("{fill}\n    block[words - 1]++;"));
@@ -110,7 +110,7 @@ fn what_it_cannot_do_is_refused() {
         (2, ["gather", "8", "nan"], "SECONDS"),
         (1, ["gather", "8", "1"], "two ranks"),
     ] {
-        // Open MPI's launcher may lose the output of ranks that it ends, or fail itself, so the run
+        // Open MPI's launcher may lose the output of ranks that it ends, or fail itself. So the job
         // is repeated.
         let mut errors = Vec::new();
         let says_it = (0..8).any(|_| {

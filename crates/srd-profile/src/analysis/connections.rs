@@ -1,13 +1,14 @@
-//! Connections: their rate of creation, their lifetime, and the entries that they take in a table
-//! of tracked connections, with the idle timeouts of instance types and with the shortest timeouts.
+//! Connections: the rate at which they begin, their lifetime, and the entries that they take in a
+//! card's table of tracked connections. The entries are counted for several sets of idle timeouts:
+//! those of instance types, and the shortest permitted.
 //!
-//! The tables are the card's own (`srd_card::track`). All connections count as tracked, because
-//! packets do not show which connections security groups track.
+//! The tables are those of the project's card (`srd_card::track`). All connections count as
+//! tracked, because packets do not show which connections security groups track.
 //!
-//! Bound: [`ENTRIES_MAX`] entries in each table. When a table is full, the connections are sampled
-//! from then on: only those are kept whose hash ends with one more zero bit, and each kept
-//! connection stands for twice the number. Counts are exact until the first such step; afterwards
-//! their standard error is below 0.5 %.
+//! Limit: [`ENTRIES_MAX`] entries in each table. When a table is full, connections are sampled from
+//! then on: only connections whose hash ends with one more zero bit are kept, and each of them
+//! stands for twice as many. Counts are exact until the first such step; afterwards their standard
+//! error is below 0.5 %.
 #![allow(clippy::cast_possible_truncation)] // rates, times and counts, far below 2^64
 
 use std::hash::{BuildHasher, RandomState};
@@ -25,14 +26,14 @@ use crate::analysis::rates::{Meter, Rates, record};
 
 /// Largest number of entries of a table.
 pub const ENTRIES_MAX: u32 = 1 << 17;
-/// Time without packets, in nanoseconds, after which a connection is silent.
+/// Time without packets, in nanoseconds, after which a connection counts as silent.
 const SILENT_NS: u64 = 60_000_000_000;
 const SECOND_NS: u64 = 1_000_000_000;
 const SYN: u8 = 2;
 const ACK: u8 = 16;
-/// Largest number of entries that one call frees.
+/// Largest number of entries that one call of `expire` frees.
 const WORK: u32 = 4096;
-/// Longest lifetime that the histogram distinguishes, in microseconds: a day.
+/// Longest lifetime that the histogram records, in microseconds: a day.
 const LIFE_US_MAX: u64 = 86_400_000_000;
 
 /// Record of a connection.
@@ -45,7 +46,7 @@ struct Life {
     is_over: bool,
 }
 
-/// Table entries that connections take with one set of idle timeouts.
+/// Entries of the table of tracked connections, for one set of idle timeouts.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct Entries {
     /// Name of the set of idle timeouts.
@@ -54,35 +55,37 @@ pub struct Entries {
     pub timeouts_s: (u32, u32, u32),
     /// Largest number of entries at a time.
     pub peak: u64,
-    /// Entries at the end.
+    /// Number of entries at the end of the captured time.
     pub last: u64,
     /// Expected number of entries in the long term, if connections continue to become silent
-    /// without being closed. `None` if idle timeouts are shorter than the captured time, or this
-    /// time is too short.
+    /// without being closed. `None` if the idle timeout of TCP is not longer than the captured
+    /// time, or if the captured time is below 90 s.
     pub settled: Option<u64>,
 }
 
-/// All figures of connections.
+/// Figures about connections.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct ConnectionsSeen {
-    /// Number of connections that began.
+    /// Number of connections that began in the captured time.
     pub began: u64,
     /// Number of TCP connections whose beginning and end were captured.
     pub ended: u64,
     /// Rates of new connections per second.
     pub rates: [Rates; 3],
-    /// Lifetime of TCP connections whose beginning and end were captured, in milliseconds: the
-    /// median and the 99th percentile.
+    /// Median and 99th percentile of the lifetime, in milliseconds, of TCP connections whose
+    /// beginning and end were captured. `None` if there was no such connection.
     pub life_ms: Option<(f64, f64)>,
-    /// Number of established TCP connections that began and were silent in the last minute.
+    /// Number of established TCP connections whose beginning was captured and that had no packet in
+    /// the last minute.
     pub silent: u64,
-    /// Entries in the table, for each set of idle timeouts.
+    /// Entries in the table of tracked connections, for each set of idle timeouts.
     pub entries: [Entries; 3],
-    /// Number of connections for which each sampled connection stands at the end.
+    /// Number of connections for which each sampled connection stands at the end; 1 if there was no
+    /// sampling.
     pub weight: u64,
 }
 
-/// The connections of an interface.
+/// Tables and counts of the connections of an interface.
 pub(crate) struct Connections {
     known: Table<Life>,
     others: [Table; 2],
@@ -96,7 +99,8 @@ pub(crate) struct Connections {
     freed_ns: u64,
 }
 
-/// Returns the sets of idle timeouts, with names. The first set is that of most types.
+/// Returns three sets of idle timeouts, each with its name. The first set applies to most instance
+/// types.
 fn timeouts() -> [(&'static str, Timeouts); 3] {
     let shortest = Timeouts::new(60, 60, 30).expect("EC2's least times");
     [
@@ -106,7 +110,8 @@ fn timeouts() -> [(&'static str, Timeouts); 3] {
     ]
 }
 
-/// Returns a secret from the standard library, which uses such secrets for its hash tables.
+/// Returns a random secret, derived from the secrets that the standard library draws for its hash
+/// tables.
 pub(crate) fn secret() -> Secret {
     let state = RandomState::new();
     let halves = [0, 1].map(|half: u64| state.hash_one(half).to_le_bytes());
@@ -141,7 +146,7 @@ impl Connections {
         self.level == 0 || self.hash.hash_one(key).trailing_zeros() >= self.level
     }
 
-    /// Adds a packet. `local` states whether this side sent it.
+    /// Adds a packet. `local` is set if this machine sent it.
     pub(crate) fn add(&mut self, now_ns: u64, key: &Key, local: bool, seen: PacketKind) {
         if now_ns >= self.freed_ns + SECOND_NS {
             self.free(now_ns);
@@ -176,14 +181,16 @@ impl Connections {
         }
         for table in &mut self.others {
             if table.packet(now, key, local, seen) == Lookup::New {
-                // If the table is full, `count` below removes entries.
+                // If the table is full, `insert` fails, and the call of `count` below removes
+                // entries.
                 let _ = table.insert(now, key, local, seen, ());
             }
         }
         self.count();
     }
 
-    /// Updates the peaks, and removes entries from the tables when one is full.
+    /// Updates the largest numbers of entries. If a table is full, removes half of the connections
+    /// from all tables.
     fn count(&mut self) {
         let weight = self.weight();
         let tracked = [self.known.tracked(), self.others[0].tracked(), self.others[1].tracked()];
@@ -199,7 +206,7 @@ impl Connections {
         }
     }
 
-    /// Frees the entries whose idle timeout has passed.
+    /// Frees the entries whose idle timeout has ended.
     fn free(&mut self, now_ns: u64) {
         self.freed_ns = now_ns;
         let now = Instant::from_nanos(now_ns);
@@ -209,7 +216,7 @@ impl Connections {
         }
     }
 
-    /// Returns the figures at the end.
+    /// Returns the figures of the captured time, which ends at `now_ns`.
     pub(crate) fn seen(&mut self, now_ns: u64) -> ConnectionsSeen {
         self.free(now_ns);
         let seen_ns = now_ns.saturating_sub(self.began_ns);
@@ -241,8 +248,8 @@ impl Connections {
     }
 }
 
-/// Returns the entries that silent connections take in the long term, if `silent` connections
-/// became silent in the captured time.
+/// Returns the number of entries that silent connections take in the long term. `silent` is the
+/// number of connections that became silent in the captured time.
 fn settled(silent: u64, seen_ns: u64, timeout_s: u32) -> Option<u64> {
     let timeout_ns = u64::from(timeout_s) * SECOND_NS;
     let went_ns = seen_ns.checked_sub(SILENT_NS).filter(|ns| *ns >= SILENT_NS / 2)?;
@@ -252,7 +259,7 @@ fn settled(silent: u64, seen_ns: u64, timeout_s: u32) -> Option<u64> {
     Some((silent as f64 * timeout_ns as f64 / went_ns as f64) as u64)
 }
 
-/// Removes the connections that are not kept.
+/// Removes from a table the connections for which `keep` returns false.
 fn thin<T>(table: &mut Table<T>, keep: impl Fn(&Key) -> bool) {
     let gone: Vec<Key> =
         table.flows(0, u32::MAX).map(|(key, ..)| *key).filter(|key| !keep(key)).collect();

@@ -5,7 +5,7 @@ use srd_card::packet::Packet;
 const MS: u64 = 1_000_000;
 const FIN: u8 = 1;
 
-/// Returns the key of the TCP connection with this number, from the view of its first end.
+/// Returns the key of the TCP connection with this number, from the view of the end that opens it.
 fn key(number: u32) -> Key {
     let [a, b, c, d] = number.to_be_bytes();
     let mut bytes =
@@ -14,7 +14,7 @@ fn key(number: u32) -> Key {
     Key::of(&Packet::read(&bytes).unwrap(), &bytes, Direction::Egress, 0)
 }
 
-/// Opens a connection, and ends it after `life` if one is given.
+/// Opens a connection and, if `life_ns` is given, ends it after this time.
 fn live(connections: &mut Connections, now_ns: u64, number: u32, life_ns: Option<u64>) {
     let key = key(number);
     connections.add(now_ns, &key, true, PacketKind::Tcp(SYN));
@@ -53,7 +53,8 @@ fn silent_connections_add_up_over_long_idle_times() {
     assert_eq!(seen.silent, 601, "all that began a minute before the end, or earlier");
     let [default, v6, shortest] = &seen.entries;
     assert_eq!((default.peak, default.last), (1200, 1200));
-    // Ten connections per second for 350 s, and for five days.
+    // Ten connections per second become silent. With timeouts of 350 s and of five days, this is
+    // the number of entries in the long term.
     assert!((3_900..=4_200).contains(&v6.settled.unwrap()), "{v6:?}");
     assert!((4_300_000..=4_400_000).contains(&default.settled.unwrap()), "{default:?}");
     assert!((600..=620).contains(&shortest.peak), "{shortest:?}");

@@ -1,4 +1,4 @@
-//! Counts of distinct values, in bounded memory: HyperLogLog, and a bitmap for small counts.
+//! Counters of distinct values, in bounded memory: HyperLogLog, and a bitmap for small counts.
 #![allow(clippy::cast_possible_truncation)] // rates, times and counts, far below 2^64
 
 use std::hash::{BuildHasher, Hash, RandomState};
@@ -6,10 +6,11 @@ use std::hash::{BuildHasher, Hash, RandomState};
 /// Number of registers; the standard error is 1.04 / sqrt(registers), 1.6 %.
 const REGISTERS: usize = 4096;
 const INDEX_BITS: u32 = REGISTERS.trailing_zeros();
-/// Bits of a bitmap.
+/// Bits of the bitmap.
 const BITS: usize = 1024;
 
-/// Counts distinct values. The hash has a secret, so that peers cannot influence the count.
+/// Counter of distinct values (HyperLogLog). The hash has a secret, so that peers cannot influence
+/// the count.
 #[derive(Clone, Debug)]
 pub(crate) struct Distinct {
     hash: RandomState,
@@ -40,7 +41,7 @@ impl Distinct {
     }
 }
 
-/// Counts distinct values up to some thousand.
+/// Counter of distinct values up to some thousand (linear counting in a bitmap).
 #[derive(Clone, Debug)]
 pub(crate) struct LinearCounter {
     bits: [u64; BITS / 64],
@@ -59,7 +60,7 @@ impl LinearCounter {
     pub(crate) fn count(&self) -> u64 {
         let set: u32 = self.bits.iter().map(|word| word.count_ones()).sum();
         let (all, empty) = (BITS as f64, BITS as f64 - f64::from(set));
-        // A full bitmap gives only this lower bound.
+        // If the bitmap is full, the result is only a lower bound.
         (all * (all / empty.max(1.0)).ln()).round() as u64
     }
 }

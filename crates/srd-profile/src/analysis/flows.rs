@@ -1,9 +1,9 @@
-//! Flows as the network sees them (by their outer headers): the traffic of each, and whether the
-//! ceiling of one flow holds it up.
+//! Flows as the network sees them (by their outer headers): the traffic of each flow, and the
+//! packets that the ceiling of one flow would delay or drop.
 //!
-//! Limit: two generations of [`FLOWS_KEPT`] flows, like the meters of `srd watch`. A flow that was
-//! silent while this number of other flows arrived is forgotten, which is counted; later packets
-//! start a new record.
+//! Limit: two generations of [`FLOWS_KEPT`] flows, like the meters of `srd watch`. If a flow is
+//! silent while this many other flows arrive, its record is dropped and the flow is counted as
+//! forgotten; later packets start a new record.
 
 use std::collections::HashMap;
 
@@ -14,9 +14,9 @@ use srd_watch::{Arrival, Flow};
 
 use crate::analysis::distinct::Distinct;
 
-/// Largest number of flows of one generation.
+/// Largest number of flows in one generation.
 pub const FLOWS_KEPT: usize = 1 << 15;
-/// Kinds of destinations of flows, from the lowest ceiling to the highest.
+/// Kinds of destinations of flows, from the lowest ceiling of one flow to the highest.
 pub const KINDS: [FlowKind; 3] =
     [FlowKind::Exterior, FlowKind::ClusterPlacementGroup, FlowKind::Express];
 const TOLERANCE_S: f64 = 1e-3;
@@ -26,7 +26,7 @@ const SECOND_NS: u64 = 1_000_000_000;
 #[derive(Clone, Copy, Debug, Default)]
 struct Record {
     at_ns: u64,
-    /// Missing bits in the bucket of each ceiling, without and with headroom.
+    /// Bits that are missing from the full token bucket of each ceiling, without and with headroom.
     missing: [[f64; 2]; 3],
     second: u64,
     second_bits: u64,
@@ -40,7 +40,7 @@ pub(crate) struct Flows {
     old: HashMap<FlowKey, Record>,
     ceilings: [[f64; 2]; 3],
     forgotten: u64,
-    /// Packets that a ceiling held up, without headroom and with it.
+    /// For each ceiling, packets that it would delay or drop: without headroom, and with headroom.
     over: [[u64; 2]; 3],
     fastest: Option<(Flow, u64)>,
     top: TopFlows,
@@ -87,7 +87,7 @@ impl Flows {
                 let missing = &mut record.missing[kind][part];
                 let more = (*missing - rate * passed_s).max(0.0) + bytes as f64 * 8.0;
                 let is_over = more > rate * TOLERANCE_S;
-                // Packets that would wait longer are dropped, so they do not delay later packets.
+                // A packet that would wait longer is dropped, so it does not delay later packets.
                 *missing = more.min(rate * TOLERANCE_S * 6.0);
                 self.over[kind][part] += if is_over { packets } else { 0 };
             }
@@ -103,7 +103,7 @@ impl Flows {
         }
     }
 
-    /// Drops the older generation when the younger one is full.
+    /// If the younger generation is full, it becomes the older one, which is dropped before.
     fn make_room(&mut self, flow: &FlowKey) {
         if self.young.len() >= FLOWS_KEPT && !self.young.contains_key(flow) {
             self.forgotten += self.old.len() as u64;
@@ -112,13 +112,14 @@ impl Flows {
         }
     }
 
-    /// Returns the flow with the most bits in a second, and this number of bits.
+    /// Returns the flow with the most bits in any second, and this number of bits; `None` without
+    /// packets.
     pub(crate) fn fastest(&self) -> Option<(Flow, u64)> {
         self.fastest
     }
 
-    /// Returns the packets that the ceiling of each kind held up: without headroom, and with
-    /// headroom.
+    /// Returns, for each kind of destination, the packets that the ceiling of one flow would delay
+    /// or drop: without headroom, and with headroom.
     pub(crate) fn over(&self) -> [[u64; 2]; 3] {
         self.over
     }
@@ -136,8 +137,8 @@ impl Flows {
         self.bytes
     }
 
-    /// Returns the largest flows with their traffic and, if known, their largest number of bits in
-    /// a second.
+    /// Returns the `count` largest flows with their traffic. The last value is the largest number
+    /// of bits of the flow in a second; `None` if its record was dropped.
     pub(crate) fn largest(&self, count: usize) -> Vec<(Flow, Carried, Option<u64>)> {
         let second = |flow: &Flow| {
             let record = self.young.get(&flow.outer).or_else(|| self.old.get(&flow.outer));
@@ -147,9 +148,9 @@ impl Flows {
         largest.map(|(flow, carried)| (flow, carried, second(&flow))).collect()
     }
 
-    /// Returns the effective number of flows: the number of flows with equal byte shares that have
-    /// the entropy of these flows, two to the power of this entropy. Of flows below the error of
-    /// the sketch only the sum of bytes is known, which counts as evenly spread.
+    /// Returns the effective number of flows: the number of flows with equal shares of the bytes
+    /// that would have the same entropy. It is two to the power of the entropy. Only the sum of
+    /// bytes is known of flows below the error of the sketch; it counts as evenly spread over them.
     pub(crate) fn effective(&self) -> f64 {
         if self.bytes == 0 {
             return 0.0;
@@ -189,7 +190,7 @@ mod tests {
 
     #[test]
     fn a_flow_exceeds_the_ceilings_below_its_rate_only() {
-        // A packet of 50 KB every 50 us is a rate of 8 Gb/s.
+        // A packet of 50 kB every 50 us is a rate of 8 Gb/s.
         let mut flows = Flows::new(0.3);
         (0..40_000).for_each(|n| flows.add(&arrival(n * 50_000, 1, 50_000)));
         let over = flows.over();

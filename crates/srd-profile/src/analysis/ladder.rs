@@ -1,43 +1,44 @@
-//! The least rate of a token bucket that would have let everything pass at once.
+//! Determines the need of traffic: the least rate of a token bucket that would have let all packets
+//! pass at once.
 //!
-//! A ladder has a bucket for each rate in steps of [`STEP`]; the arrivals of a bin go to all
-//! buckets. If a bin exceeds a bucket, this bucket and all slower ones are excluded. The least
-//! remaining rate is the need. The buckets follow `srd_card::limits`, but count the tokens that are
-//! missing from a full bucket.
+//! A ladder has a bucket for each rate, in steps of the factor [`STEP`]; the arrivals of a bin (a
+//! short interval) are taken from all buckets. If a bin exceeds a bucket, this bucket and all
+//! slower buckets are excluded. The least remaining rate is the need. The buckets follow
+//! `srd_card::limits`, but count the tokens that are missing from a full bucket.
 //!
-//! Cost: only buckets between the slowest remaining one and the rate of the largest bin are
+//! Cost: only the buckets from the slowest remaining one up to the rate of the largest bin are
 //! updated. A faster bucket is full again when the next bin arrives.
 #![allow(clippy::cast_possible_truncation)] // rates, times and counts, far below 2^64
 
-/// Factor from one rate to the next.
+/// Factor from the rate of a bucket to the next higher rate.
 pub(crate) const STEP: f64 = 1.02;
-/// Amount that may pass at once above a rate, in seconds at that rate: the same as for instance
-/// types.
+/// Tolerance: amount above a rate that may pass at once, in seconds at that rate. Instance types
+/// have the same.
 const TOLERANCE_S: f64 = 1e-3;
 
-/// Rates, and the missing tokens of each bucket.
+/// Buckets of ascending rates, each with the number of its missing tokens.
 #[derive(Clone, Debug)]
 pub(crate) struct Ladder {
     rates: Vec<f64>,
     missing: Vec<f64>,
-    /// Index of the first bucket that was not exceeded.
+    /// Index of the slowest bucket that no bin has exceeded.
     low: usize,
-    /// Index from which buckets are full whenever a bin arrives.
+    /// Index from which buckets are always full again when the next bin arrives.
     high: usize,
     bin_s: f64,
     at_ns: Option<u64>,
 }
 
 impl Ladder {
-    /// Returns a ladder from the rate `least` to the rate `most`, per second, for bins of this
-    /// length.
+    /// Returns a ladder of rates from `least` to `most` per second, for bins of `bin_ns`
+    /// nanoseconds.
     pub(crate) fn new(least: f64, most: f64, bin_ns: u64) -> Self {
         let rates = steps(least, most);
         let missing = vec![0.0; rates.len()];
         Self { rates, missing, low: 0, high: 0, bin_s: bin_ns as f64 / 1e9, at_ns: None }
     }
 
-    /// Adds the arrivals of a bin that ended at `end_ns`. Each bin must be added once.
+    /// Adds the arrivals of a bin that ended at `end_ns`; each bin must be added once, in order.
     pub(crate) fn add(&mut self, end_ns: u64, amount: f64) {
         let before = self.at_ns.replace(end_ns).unwrap_or(end_ns);
         let passed_s = end_ns.saturating_sub(before) as f64 / 1e9;
@@ -56,8 +57,8 @@ impl Ladder {
         self.low = slow;
     }
 
-    /// Returns the least rate that held no packet up; zero if even the slowest rate suffices,
-    /// infinite if the fastest rate does not suffice.
+    /// Returns the least rate at which no packet would have waited; zero if even the slowest rate
+    /// suffices, infinity if the fastest rate does not suffice.
     pub(crate) fn need(&self) -> f64 {
         match self.low {
             0 => 0.0,
@@ -66,8 +67,8 @@ impl Ladder {
     }
 }
 
-/// Largest backlog of a steady rate, for each rate in steps of [`STEP`]: the amount that credits
-/// have to cover.
+/// Largest backlog of a link with a steady rate, for each rate in steps of the factor [`STEP`]. At
+/// an instance's baseline rate, credits have to cover this amount.
 #[derive(Clone, Debug)]
 pub(crate) struct Backlog {
     rates: Vec<f64>,
@@ -83,7 +84,7 @@ impl Backlog {
         Self { rates, behind: zeros.clone(), most: zeros, at_ns: None }
     }
 
-    /// Adds the arrivals up to a time.
+    /// Adds `amount`, which arrived since the previous call and by `end_ns`.
     pub(crate) fn add(&mut self, end_ns: u64, amount: f64) {
         let before = self.at_ns.replace(end_ns).unwrap_or(end_ns);
         let passed_s = end_ns.saturating_sub(before) as f64 / 1e9;
@@ -94,7 +95,8 @@ impl Backlog {
         }
     }
 
-    /// Returns the largest backlog of this rate, taken from the next slower rate of the table.
+    /// Returns the largest backlog at a rate. It is that of the next slower rate in the table, so
+    /// it may be too large, but not too small.
     pub(crate) fn of(&self, rate: f64) -> f64 {
         let at = self.rates.partition_point(|known| *known <= rate);
         self.most[at.saturating_sub(1)]
@@ -117,7 +119,7 @@ mod tests {
         Ladder::new(1e6, 1e12, BIN_NS)
     }
 
-    /// Traffic at a steady rate passes buckets with a slightly higher rate, and no slower bucket.
+    /// Traffic at a steady rate passes buckets of a slightly higher rate, but no slower bucket.
     #[test]
     fn a_steady_rate_needs_itself() {
         for rate in [3e6, 1e9, 4e10] {
@@ -130,7 +132,8 @@ mod tests {
         }
     }
 
-    /// The result equals that of the card's bucket for the same traffic.
+    /// The result equals the least rate of the card's bucket at which no packet of the same traffic
+    /// waits.
     #[test]
     fn the_need_is_the_least_rate_at_which_the_cards_bucket_holds_nothing_up() {
         use srd_card::limits::Bucket;
@@ -174,7 +177,7 @@ mod tests {
         for tenth in 1..=100 {
             backlog.add(tenth * 100_000_000, if tenth <= 50 { 2e8 } else { 0.0 });
         }
-        // Arrivals of 2 Gb/s for 5 s with a rate of 1 Gb/s: 5 Gb are missing at the end.
+        // Arrivals of 2 Gb/s for 5 s at a rate of 1 Gb/s: 5 Gb are left at the end.
         let missing = backlog.of(1e9);
         assert!((5.0e9..5.4e9).contains(&missing), "{missing}");
         assert!(backlog.of(3e9) < 2.1e8);

@@ -1,9 +1,10 @@
-//! Classification of an address as inside or outside, from the address alone.
+//! Classification of an address as inside or outside of the cloud, from the address alone.
 
 use std::net::IpAddr;
 
-/// Whether packets to or from an address pass an internet gateway, because it is not a private,
-/// shared, local or reserved address. Clouds that use public addresses inside count as internet.
+/// Whether packets to or from an address pass an internet gateway: true for IPv4 addresses that are
+/// not private, shared, local or reserved. If a cloud uses public IPv4 addresses internally, they
+/// wrongly count as outside.
 pub(crate) fn is_public(address: IpAddr) -> bool {
     match address {
         IpAddr::V4(v4) => {
@@ -14,13 +15,13 @@ pub(crate) fn is_public(address: IpAddr) -> bool {
             let odd = v4.is_multicast() || v4.is_broadcast() || v4.is_unspecified();
             !(local || shared || benchmark || odd || v4.is_documentation())
         }
-        // Clouds use public IPv6 addresses inside, so the address does not show whether a gateway
-        // is passed.
+        // Clouds use public IPv6 addresses internally, so an address does not show whether its
+        // packets pass a gateway.
         IpAddr::V6(_) => false,
     }
 }
 
-/// Whether an address belongs to a service that instances reach at link-local addresses.
+/// Whether an address belongs to a service that EC2 instances reach at a link-local address.
 pub(crate) fn is_link_local_service(address: IpAddr) -> bool {
     match address {
         IpAddr::V4(v4) => v4.is_link_local(),

@@ -1,4 +1,5 @@
-//! The analysis of one interface: from packets to the needs of its traffic. Time is an argument.
+//! The analysis of one interface, from packets to the needs of the traffic. It reads no clock:
+//! callers pass the time.
 //!
 //! ```text
 //!  packet --> bin of 100 us --> ladders (bandwidth, packets, gateways), rates, timelines
@@ -6,8 +7,8 @@
 //! ```
 //!
 //! Packets come approximately in the order of their times; a packet that is older than the latest
-//! one counts at the latest time. [`Steady`] compensates a clock that was set back. Memory is
-//! bounded: each part documents its limit.
+//! one counts at the time of the latest one. [`Steady`] compensates a clock that was set back.
+//! Memory is bounded: each part documents its limit.
 
 use srd_card::Direction;
 use srd_card::limits::Bucket;
@@ -33,20 +34,21 @@ use crate::needs::{Directed, FlowShare, Needs, TrafficSummary};
 /// Length of a bin of the ladders, in nanoseconds.
 const BIN_NS: u64 = 100_000;
 const LINE_NS: u64 = 1_000_000;
-/// Least time in nanoseconds over which a mean is taken: the shortest period.
+/// Least time in nanoseconds over which a mean is computed: the shortest period.
 const SEEN_NS_MIN: u64 = PERIODS_NS[0];
-/// Length, in nanoseconds, of a bin of the backlog that credits have to cover.
+/// Interval, in nanoseconds, at which the backlog that credits have to cover is computed.
 const SLOW_NS: u64 = 100_000_000;
-/// The slowest and the fastest rate of ladders: bits and packets per second.
+/// The slowest and the fastest rate of the ladders of bandwidth, in bits per second. [`PPS`] has
+/// those of the ladder of packets, per second.
 const BPS: (f64, f64) = (1e6, 4e12);
 const PPS: (f64, f64) = (1e2, 1e10);
-/// Number of flows that are listed.
+/// Largest number of flows that are listed.
 pub const FLOWS_NAMED: usize = 16;
-/// Number of packets to link-local services, and of fragments, that may pass at once: the same as
-/// in `srd_card`.
+/// Number of fragments that may pass at once on an EC2 interface, and of packets to link-local
+/// services; `srd_card` uses the same number.
 const ENI_DEPTH: u64 = ENI_PACKETS_PER_SECOND / 8;
 
-/// One direction.
+/// State of the analysis for one direction.
 #[derive(Debug)]
 struct Side {
     bits: u64,
@@ -57,7 +59,7 @@ struct Side {
     backlog: Backlog,
     bytes: Meter,
     packets: u64,
-    /// Bytes of the current millisecond.
+    /// Bytes in the current millisecond, for the timeline.
     line_bytes: u64,
     line: Timeline,
 }
@@ -89,7 +91,7 @@ pub struct Profiler {
     now_ns: u64,
     bin: u64,
     slow: u64,
-    /// Number of the current millisecond since the beginning.
+    /// Number of the current millisecond, from the beginning of the analysis.
     line: u64,
     bin_packets: u64,
     sides: [Side; 2],
@@ -98,8 +100,8 @@ pub struct Profiler {
     flows: Flows,
     tunnels: Tunnels,
     connections: Connections,
-    /// Limits of outgoing fragments, and of packets to link-local services, with the packets beyond
-    /// each.
+    /// Limit of outgoing fragments, and the number of fragments beyond it. `link_local` has the
+    /// same for packets to link-local services.
     fragments: (Bucket, u64),
     link_local: (Bucket, u64),
     others: SkipCounts,
@@ -114,8 +116,8 @@ impl std::fmt::Debug for Profiler {
 }
 
 impl Profiler {
-    /// Returns an analysis that begins at `now`. `headroom` is the required headroom below limits,
-    /// 0.2 for a fifth.
+    /// Returns an analysis that begins at `now`. `headroom` is the required headroom below limits:
+    /// 0.2 means 20 %.
     pub fn new(name: &str, headroom: f64, now: Instant) -> Self {
         let now_ns = now.as_nanos();
         let bucket = || (Bucket::new(ENI_PACKETS_PER_SECOND, ENI_DEPTH, now), 0);
@@ -144,8 +146,8 @@ impl Profiler {
         }
     }
 
-    /// Marks the profile as that of a file. `interface` is the name of the interface in the file,
-    /// if it has one.
+    /// Marks the analysis as that of a capture file. `interface` is the name of the interface in
+    /// the file; `None` if the file does not contain it.
     #[must_use]
     pub fn of_file(self, interface: Option<&str>) -> Self {
         Self { interface: interface.map(str::to_owned), ..self }
@@ -156,17 +158,17 @@ impl Profiler {
         &self.name
     }
 
-    /// Returns the number of packets so far.
+    /// Returns the number of packets so far, in both directions.
     pub fn packets(&self) -> u64 {
         self.sides.iter().map(|side| side.packets).sum()
     }
 
-    /// Returns the bytes so far, from the IP header on.
+    /// Returns the number of bytes so far, in both directions, from the IP header on.
     pub fn bytes(&self) -> u64 {
         self.sides.iter().map(|side| side.bytes.total()).sum()
     }
 
-    /// Adds a packet.
+    /// Adds a packet to the analysis.
     pub fn see(&mut self, raw: &Raw<'_>) {
         let Some(mut arrival) = raw.arrival() else {
             self.others.add(raw.other());
@@ -174,7 +176,7 @@ impl Profiler {
         };
         let time = self.clock.packet(arrival.time);
         if self.clock.is_far(time) {
-            // It came at no time that is known: no rate has it.
+            // The packet's time is far in the past, so it counts as a packet but is in no rate.
             self.sides[usize::from(arrival.way == PacketDirection::Out)].packets +=
                 u64::from(arrival.packets);
             return;
@@ -223,7 +225,7 @@ impl Profiler {
         }
     }
 
-    /// Notes that all packets before this steady time were added.
+    /// Notes that all packets before the steady time `now` have been added; ends bins accordingly.
     fn advance(&mut self, now: Instant) {
         self.now_ns = self.now_ns.max(now.as_nanos());
         let bin = self.now_ns / BIN_NS;
@@ -266,21 +268,21 @@ impl Profiler {
         }
     }
 
-    /// Counts packets that were not captured.
+    /// Counts packets that arrived but were not captured.
     pub fn miss(&mut self, packets: u64) {
         self.lost += packets;
     }
 
-    /// Ends the profile and returns the traffic until `now`, with its needs.
+    /// Ends the analysis at `now`. Returns the traffic and its needs.
     pub fn finish(mut self, now: Instant) -> TrafficSummary {
         let now = self.clock.now(now);
         self.advance(now);
         self.end()
     }
 
-    /// Ends the profile and returns the traffic until the latest packet, with its needs.
+    /// Ends the analysis at the time of the latest packet. Returns the traffic and its needs.
     pub fn end(mut self) -> TrafficSummary {
-        // The current bins end later than the latest packet.
+        // The current bins end later than the latest packet, so time is advanced beyond them.
         let (end_ns, seen_ns) = (self.now_ns, (self.now_ns - self.began_ns).max(SEEN_NS_MIN));
         self.advance(Instant::from_nanos(end_ns + SLOW_NS));
         let connections = self.connections.seen(end_ns);

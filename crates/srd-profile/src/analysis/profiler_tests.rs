@@ -25,7 +25,8 @@ fn bytes_packets_and_directions_are_told_apart() {
     assert_eq!(seen.largest_bytes, 1250);
     assert_eq!(seen.rates_out[0].p50, 10e6);
     assert!((9.8e6..10.2e6).contains(&seen.needs.mean_bps.out), "{:?}", seen.needs.mean_bps);
-    // A packet of 10,000 bits passes a bucket of 1 ms at 10 Mb/s, and no slower bucket.
+    // A packet of 10,000 bits passes a bucket of 10 Mb/s with a tolerance of 1 ms, and no slower
+    // bucket.
     assert!((9.8e6..10.3e6).contains(&seen.needs.bandwidth_bps.out), "{:?}", seen.needs);
     assert_eq!(seen.connections.entries[0].peak, 1);
 }
@@ -99,7 +100,7 @@ fn the_largest_packet_is_found_among_super_packets() {
 
 #[test]
 fn the_picture_has_the_largest_millisecond_of_the_table() {
-    // 50 packets in one millisecond, in the middle or at the end of the captured time.
+    // 50 packets arrive in one millisecond, in the middle or at the end of the captured time.
     for (until, burst) in [(2_000, 1_000), (1_001, 1_000), (1, 0)] {
         let mut made: Vec<TestPacket> =
             (0..until).map(|n| udp(n * MS + 700, PacketDirection::Out, (1000, 80), 1000)).collect();
@@ -109,7 +110,7 @@ fn the_picture_has_the_largest_millisecond_of_the_table() {
             }),
         );
         made.sort_by_key(|made| made.time_ns);
-        // The table's periods begin with the first packet, not with a millisecond of the clock.
+        // Periods begin with the first packet, not with a millisecond of the clock.
         let mut profiler = Profiler::new("test", 0.2, Instant::from_nanos(500));
         made.iter().for_each(|made| profiler.see(&made.raw()));
         let seen = profiler.end();
@@ -121,7 +122,8 @@ fn the_picture_has_the_largest_millisecond_of_the_table() {
     }
 }
 
-/// The advice for a flow of 100 Mb/s was a cluster placement group, because of ten milliseconds.
+/// Formerly, the advice for a flow of 100 Mb/s was a cluster placement group, because of a burst of
+/// ten milliseconds.
 #[test]
 fn regression_a_burst_of_a_slow_flow_is_to_be_paced_first() {
     let made: Vec<TestPacket> = (0..3_000)
@@ -172,10 +174,10 @@ fn the_answer_comes_first_and_marks_are_explained_where_they_stand() {
     let at = |part: &str| page.find(part).unwrap_or_else(|| panic!("{part}: {page}"));
     assert!(at("<p class=\"verdict good\">") < at("<p class=\"lead\">"), "{page}");
     assert!(at("How packets were read") < at("a note"), "{page}");
-    // There is one folded picture for each type.
+    // There is one folded chart for each type.
     let charts = page.matches("how much of each limit is needed</summary>").count();
     assert!(charts >= 1 && page.matches("<details>").count() >= charts);
-    // A capture may have no name for its interface.
+    // A capture file may contain no name for its interface.
     let mut profiler = Profiler::new("x.pcap", 0.2, Instant::from_nanos(0)).of_file(None);
     made.iter().for_each(|made| profiler.see(&made.raw()));
     let report = crate::output::report::report(profiler.end(), &crate::Filter::default(), None);
@@ -196,7 +198,7 @@ fn an_idle_interface_recommends_nothing() {
 
 #[test]
 fn regression_a_clock_that_was_set_back_makes_no_burst() {
-    // A steady 1 Mb/s, during which the clock shows the same ten seconds twice.
+    // A steady flow of 1 Mb/s, during which the clock shows the same ten seconds twice.
     let made: Vec<TestPacket> = [100, 90]
         .into_iter()
         .flat_map(|s| (0..1_250).map(move |n| s * 1000 * MS + n * 8 * MS))
@@ -207,8 +209,8 @@ fn regression_a_clock_that_was_set_back_makes_no_burst() {
     let seen = profiler.end();
     assert_eq!((seen.clock_set_back, seen.seen_ns / (100 * MS)), (1, 198));
     assert_eq!(seen.packets, 2_500);
-    // Only the late packets, and the packet that showed that the clock was set back, count at the
-    // same time.
+    // Only two kinds of packets count at one time: the late packets, and the packet that showed
+    // that the clock was set back.
     assert!(seen.rates_out[0].max <= 20.0 * 8e6, "{:?}", seen.rates_out);
     assert!(seen.needs.fastest.is_some_and(|(_, bps)| bps < 1_200_000), "{:?}", seen.needs);
     let text = crate::output::text::heading(&seen);

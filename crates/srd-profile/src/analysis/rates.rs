@@ -1,21 +1,21 @@
-//! Counts of all periods of one length (bytes, packets, new connections) as rates: percentiles and
-//! the maximum. Memory is that of one histogram, for any duration.
+//! Rates (of bytes, packets or new connections) over all periods of one length: percentiles and the
+//! maximum. Memory is that of one histogram, for any duration.
 
 use hdrhistogram::Histogram;
 use serde::Serialize;
 
-/// Largest count of a period that the histogram distinguishes.
+/// Largest count in a period that the histogram records.
 const COUNT_MAX: u64 = 1 << 48;
 const MS: u64 = 1_000_000;
 /// The lengths of periods, in nanoseconds: a millisecond, a second, a minute.
 pub const PERIODS_NS: [u64; 3] = [MS, 1_000 * MS, 60_000 * MS];
 
-/// Rates per second over periods of one length.
+/// Rates per second, over all periods of one length.
 #[derive(Clone, Copy, PartialEq, Debug, Default, Serialize)]
 pub struct Rates {
     /// Length of a period in nanoseconds.
     pub period_ns: u64,
-    /// Number of whole periods; if zero, all figures are the mean of the captured time.
+    /// Number of whole periods. If it is zero, each rate is the mean over the captured time.
     pub periods: u64,
     /// Rate that half of the periods do not exceed.
     pub p50: f64,
@@ -23,31 +23,33 @@ pub struct Rates {
     pub p99: f64,
     /// Rate that 999 of 1000 periods do not exceed.
     pub p999: f64,
-    /// Largest rate of any period.
+    /// Largest rate in any period.
     pub max: f64,
 }
 
-/// Counts by period.
+/// Counts in the periods of one length.
 #[derive(Clone, Debug)]
 struct Periods {
     period_ns: u64,
     origin_ns: u64,
     current: u64,
     count: u64,
-    /// The exact largest count of a complete period; the histogram keeps only three digits.
+    /// The exact largest count of a complete period; values in the histogram have only three
+    /// digits.
     most: u64,
     histogram: Histogram<u64>,
 }
 
 impl Periods {
     fn new(period_ns: u64, origin_ns: u64) -> Self {
-        // The histogram grows with the largest count, because many interfaces of a file have small
-        // counts.
+        // The histogram grows with the largest count, to save memory: a file may have many
+        // interfaces with small counts.
         let histogram = Histogram::new(3).expect("three digits are valid");
         Self { period_ns, origin_ns, current: 0, count: 0, most: 0, histogram }
     }
 
-    /// Adds a count at a time. Times must not decrease, so earlier periods are complete.
+    /// Adds `count` at the time `time_ns`. Times must not decrease, so all periods that end before
+    /// are complete.
     fn add(&mut self, time_ns: u64, count: u64) {
         let period = time_ns.saturating_sub(self.origin_ns) / self.period_ns;
         if period > self.current {
@@ -67,7 +69,7 @@ impl Periods {
         }
         let a_second = factor * 1e9 / period_ns as f64;
         let at = |share: f64| self.histogram.value_at_quantile(share) as f64 * a_second;
-        // The current period will have at least its present count.
+        // The count of the current period can only grow, so its present value is a lower bound.
         let max = self.most.max(self.count) as f64 * a_second;
         Rates {
             period_ns,
@@ -80,13 +82,13 @@ impl Periods {
     }
 }
 
-/// Counts a value in a histogram that grows.
+/// Adds `value` to a histogram that grows as needed, `count` times.
 pub(crate) fn record(histogram: &mut Histogram<u64>, value: u64, count: u64) {
     let recorded = histogram.record_n(value, count);
     debug_assert!(recorded.is_ok(), "it resizes itself: {recorded:?}");
 }
 
-/// One quantity over periods of all lengths.
+/// Counts of one quantity, over periods of all lengths.
 #[derive(Clone, Debug)]
 pub(crate) struct Meter {
     all: [Periods; 3],
@@ -107,10 +109,11 @@ impl Meter {
         self.total
     }
 
-    /// Returns the rates per second, with each count multiplied by `factor`.
+    /// Returns the rates per second over a captured time of `seen_ns`; each count is multiplied by
+    /// `factor`.
     pub(crate) fn rates(&self, seen_ns: u64, factor: f64) -> [Rates; 3] {
         [0, 1, 2].map(|n: usize| {
-            // Idle periods up to the end of the captured time are whole periods as well.
+            // Idle periods up to the end of the captured time count as whole periods as well.
             let mut periods = self.all[n].clone();
             periods.add(periods.origin_ns + seen_ns, 0);
             periods.rates(seen_ns, factor)
@@ -146,7 +149,7 @@ mod tests {
         assert_eq!((second.p50, second.max), (0.0, 1120.0));
         assert_eq!(minute.max, 560.0);
         assert_eq!(meter.total(), 140);
-        // Without any count, all periods are idle.
+        // If nothing was counted, all periods are idle.
         let [ms, second, minute] = Meter::new(7).rates(2_000 * MS, 8.0);
         assert_eq!((ms.periods, second.periods, minute.periods), (2000, 2, 0));
     }

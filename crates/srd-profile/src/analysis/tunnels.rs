@@ -1,7 +1,7 @@
-//! Tunnels: the number of flows inside, and the number that the network sees.
+//! Counts, for each tunnel, the flows inside, and the outer flows that the network sees.
 //!
-//! Limit: [`TUNNELS_MAX`] tunnels, identified by their ends; packets of further tunnels are only
-//! counted.
+//! Limit: [`TUNNELS_MAX`] tunnels, each identified by its outer addresses and its kind. Packets of
+//! further tunnels are only counted.
 
 use std::collections::BTreeMap;
 use std::hash::{BuildHasher, RandomState};
@@ -16,11 +16,11 @@ use crate::analysis::distinct::LinearCounter;
 pub const TUNNELS_MAX: usize = 256;
 const ESP: u8 = 50;
 const GRE: u8 = 47;
-/// Names and UDP ports of tunnels whose content cannot be read.
+/// Names and UDP destination ports of tunnels whose content cannot be read.
 const OPAQUE_PORTS: [(&str, u16); 3] =
     [("GTP-U", 2152), ("ESP in UDP", 4500), ("WireGuard", 51820)];
 
-/// The ends of a tunnel, and its kind.
+/// Identity of a tunnel: its outer addresses, and its kind.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 struct TunnelKey {
     kind: &'static str,
@@ -35,16 +35,16 @@ struct Inside {
     inner: Option<LinearCounter>,
 }
 
-/// A tunnel.
+/// Figures about a tunnel.
 #[derive(Clone, PartialEq, Debug, serde::Serialize)]
 pub struct TunnelSeen {
-    /// Kind of the tunnel.
+    /// Name of the tunnel's kind, such as `VXLAN`.
     pub kind: &'static str,
     /// Outer source address of the tunnel.
     pub source: IpAddr,
     /// Outer destination address of the tunnel.
     pub destination: IpAddr,
-    /// Bytes, from the outer IP header on.
+    /// Bytes of the tunnel, from the outer IP header on.
     pub bytes: u64,
     /// Approximate number of outer flows, which the network sees.
     pub outer_flows: u64,
@@ -96,12 +96,13 @@ impl Tunnels {
         }
     }
 
-    /// Returns the number of packets of tunnels beyond the limit of the table.
+    /// Returns the number of packets of tunnels that are not counted separately, because the table
+    /// was full.
     pub(crate) fn others(&self) -> u64 {
         self.others
     }
 
-    /// Returns the tunnels, the largest first.
+    /// Returns the tunnels; the tunnel with the most bytes comes first.
     pub(crate) fn list(&self) -> Vec<TunnelSeen> {
         let seen = |(ends, inside): (&TunnelKey, &Inside)| TunnelSeen {
             kind: ends.kind,
@@ -117,7 +118,8 @@ impl Tunnels {
     }
 }
 
-/// Returns the kind of a tunnel whose content cannot be read, by protocol number and port.
+/// Returns the name of a tunnel whose content cannot be read, from the IP protocol number and the
+/// UDP destination port; `None` if the packet is no such tunnel.
 fn opaque(number: u8, port: u16) -> Option<&'static str> {
     match number {
         ESP => Some("ESP"),

@@ -1,5 +1,6 @@
-//! The report as a page with pictures: the type that suffices and what to change first, then rates
-//! over time beside limits. The use of each limit by a type is in folded sections.
+//! The report as an HTML page with charts. It begins with the types that suffice and the changes to
+//! make first; then come rates over time beside the limits. Folded sections show how much of each
+//! limit of a type is used.
 #![allow(clippy::cast_possible_truncation)] // rates, times and counts, far below 2^64
 
 use srd_chart::{Axis, Bar, BarChart, ChartLine, Colour, Dashes, LineChart, Mark, Page, Unit};
@@ -12,9 +13,9 @@ use crate::output::report::Report;
 use crate::output::text;
 
 const HEIGHT: f64 = 240.0;
-/// Factor between the highest line and the top of the axis.
+/// Factor between the highest line of a chart and the top of its axis.
 const MARGIN: f64 = 1.08;
-/// Largest number of types with a picture.
+/// Largest number of instance types that have a chart.
 const PICTURES: usize = 3;
 const ROWS: usize = 40;
 /// Number of rows that are visible before the reader unfolds the table.
@@ -23,7 +24,7 @@ const TYPE_COLUMNS: [&str; 5] =
     ["sufficient", "vCPUs", "memory", "first limit", "the next smaller one"];
 const LINE_NS: f64 = 1e6;
 
-/// Returns the page as HTML. `notes` are remarks about the reading of packets.
+/// Returns the page as HTML text. `notes` are remarks about how the packets were read.
 pub fn page<'a>(reports: impl Iterator<Item = &'a Report>, notes: &[String]) -> String {
     let mut page = Page::new("Traffic and the instance that it needs");
     for report in reports {
@@ -91,8 +92,8 @@ fn one(page: &mut Page, report: &Report) {
     page.table(&columns, &rows);
 }
 
-/// Adds the table of sufficient types, of which the first are visible at once, and the needed share
-/// of each limit.
+/// Adds the table of sufficient types, with the share of each limit that the traffic needs. Only
+/// the first rows are visible at once.
 fn types(page: &mut Page, report: &Report) {
     let Report { choices, .. } = report;
     for of in &choices.nearest {
@@ -117,7 +118,7 @@ fn types(page: &mut Page, report: &Report) {
     }
 }
 
-/// Whether any displayed figure has the mark of an estimate.
+/// Whether any displayed figure is marked as an estimate.
 fn says_estimated(rows: &[(bool, Vec<String>)], choices: &Choices) -> bool {
     let mut cells = rows.iter().flat_map(|(_, cells)| cells);
     cells.any(|cell| cell.contains('~'))
@@ -164,8 +165,8 @@ fn type_rows(report: &Report) -> Vec<(bool, Vec<String>)> {
     choices.map(row).collect()
 }
 
-/// Adds the chart of the largest millisecond and the mean of each column, with the peak bandwidth
-/// of a type.
+/// Returns the chart of rates over time: the largest millisecond and the mean of each column, and
+/// the peak bandwidth of the type `limit`.
 fn over_time(seen: &TrafficSummary, way: usize, title: &str, limit: Option<&Verdict>) -> String {
     let line = &seen.lines[way];
     let column_ns = line.width() as f64 * LINE_NS;
@@ -192,7 +193,8 @@ fn over_time(seen: &TrafficSummary, way: usize, title: &str, limit: Option<&Verd
         let has = of.uses.iter().find(|of| of.limit == bandwidth)?.has / 1e6;
         Some(Mark { at: has, label: format!("peak of {}: {}", of.name, rate((has * 1e6) as u64)) })
     };
-    // A limit far above the traffic is left out, because it would compress the lines at the bottom.
+    // If the limit is far above the traffic, it is left out, because it would compress the lines at
+    // the bottom of the chart.
     let level = limit.and_then(of_type).filter(|mark| mark.at <= highest * 3.0);
     let top = level.as_ref().map_or(highest, |mark| highest.max(mark.at)) * MARGIN;
     let level = level.map(|mark| Mark { at: unit.scale(mark.at), ..mark });
@@ -212,7 +214,7 @@ fn over_time(seen: &TrafficSummary, way: usize, title: &str, limit: Option<&Verd
     .to_svg()
 }
 
-/// Returns the chart of the used share of each limit of a type.
+/// Returns the chart of the needed share of each limit of a type.
 fn uses(verdict: &Verdict) -> String {
     let bars = verdict.uses.iter().filter(|of| of.needs > 0.0).map(|of| Bar {
         label: of.limit.to_owned(),

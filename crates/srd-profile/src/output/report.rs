@@ -11,18 +11,18 @@ use crate::traffic::{DetectedKind, kinds};
 /// The full report on one interface.
 #[derive(Debug, Serialize)]
 pub struct Report {
-    /// Captured traffic and its needs.
+    /// The captured traffic and its needs.
     pub seen: TrafficSummary,
-    /// Kinds of traffic.
+    /// Kinds of the traffic.
     pub kinds: Vec<DetectedKind>,
-    /// Instance types.
+    /// The instance types that suffice for the traffic, or come near to it.
     pub choices: Choices,
-    /// Changes to make before paying.
+    /// Advice: changes to make before paying for a larger type.
     pub advice: Vec<Advice>,
 }
 
-/// Returns the report on the traffic. `kind` is the kind of destination of flows, if the user sets
-/// one.
+/// Returns the report on the traffic. `kind` is the kind of destination of the flows; `None` means
+/// the kind that the flows need.
 pub fn report(seen: TrafficSummary, filter: &Filter, kind: Option<FlowKind>) -> Report {
     let kinds = kinds(&seen);
     let choices = choose(&seen.needs, filter, kind);

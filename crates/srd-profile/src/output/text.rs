@@ -11,24 +11,24 @@ pub use crate::output::number::count;
 use crate::output::report::Report;
 use crate::traffic::Kind;
 
-/// Text in place of types if no packet was captured.
+/// Text that is shown in place of instance types if no packet was captured.
 pub(crate) const NO_PACKETS: &str =
     "no packets were seen: look while there is traffic (--for), or at another interface";
-/// Largest number of families that are listed.
+/// Largest number of instance families that are listed.
 const FAMILIES_LISTED: usize = 12;
 /// Largest number of flows, and of tunnels, that are listed.
 const LISTED: usize = 8;
 /// Width of a line of advice, in characters.
 const WIDTH: usize = 100;
 const LENGTHS: [&str; 3] = ["1 ms", "1 s", "60 s"];
-/// The meaning of a mark beside figures.
+/// Explanation of the mark `*` beside figures.
 pub(crate) const NO_WHOLE_PERIOD: &str = "* the mean of what was seen: no whole period";
 pub(crate) const ESTIMATED: &str = "~ of a limit that EC2 does not publish, and that is estimated";
 
-/// Returns the whole report.
+/// Returns the whole report as text.
 pub fn report(report: &Report) -> String {
     let Report { seen, kinds, choices, advice } = report;
-    // The answer comes first: the type, and the changes.
+    // The result comes first: the type that suffices, and the changes to make.
     let mut text = heading(seen);
     text += &types(choices, seen);
     text += "\nBefore you pay for more\n";
@@ -51,7 +51,7 @@ pub fn report(report: &Report) -> String {
     text
 }
 
-/// Returns the name of a kind.
+/// Returns the name of a kind of traffic.
 pub(crate) fn kind_name(kind: Kind) -> &'static str {
     match kind {
         Kind::Whale => "whale",
@@ -150,8 +150,8 @@ fn rates(seen: &TrafficSummary) -> String {
     text
 }
 
-/// Returns the lengths of periods as text, with their rates; lengths without a whole period are
-/// marked.
+/// Returns the rates for each length of periods, with the length as text. A length is marked if no
+/// whole period was captured.
 pub(crate) fn lengths(all: &[Rates; 3]) -> [(String, &Rates); 3] {
     [0, 1, 2].map(|n: usize| {
         let mark = if all[n].periods == 0 { "*" } else { "" };
@@ -159,7 +159,7 @@ pub(crate) fn lengths(all: &[Rates; 3]) -> [(String, &Rates); 3] {
     })
 }
 
-/// Whether a rate has the mark for a length without a whole period.
+/// Whether the report has the mark that no whole period of a length was captured.
 pub(crate) fn has_short(seen: &TrafficSummary) -> bool {
     let all = [&seen.rates_in, &seen.rates_out, &seen.rates_packets, &seen.connections.rates];
     all.into_iter().flatten().any(|of| of.periods == 0)
@@ -241,7 +241,7 @@ fn types(choices: &Choices, seen: &TrafficSummary) -> String {
     text
 }
 
-/// Returns the answer in a sentence.
+/// Returns the result as a sentence: the types that suffice.
 pub(crate) fn answer(choices: &Choices) -> String {
     let Some(choice) = choices.families.first() else {
         return if choices.flow_too_fast {
@@ -268,13 +268,14 @@ pub(crate) fn answer(choices: &Choices) -> String {
     text
 }
 
-/// Returns the list of types of families without a sufficient type, with the limits that they lack.
+/// Returns the list of nearest types, for families without a sufficient type, with the limits that
+/// each type lacks.
 fn nearest(choices: &Choices) -> String {
     let line = |of: &Verdict| format!("  nearest: {} lacks {}\n", of.name, lacking(of));
     choices.nearest.iter().map(line).collect()
 }
 
-/// Returns the text about a type that the user named.
+/// Returns the text about an instance type that the user named.
 fn asked(verdict: &Verdict) -> String {
     let word = if verdict.sufficient { "suffices" } else { "does not suffice" };
     let mut text = format!("  {}: {word}\n", verdict.name);
@@ -299,13 +300,13 @@ fn asked(verdict: &Verdict) -> String {
     text
 }
 
-/// Returns the used share of a limit, such as `packets a second ~ 55 %`.
+/// Returns the needed share of a limit, such as `packets a second ~ 55 %`; `~` marks an estimate.
 pub(crate) fn used(of: &Use) -> String {
     let mark = if of.estimate { " ~" } else { "" };
     format!("{}{mark} {:.0} %", of.limit, of.share() * 100.0)
 }
 
-/// Returns the limits of a type that do not suffice.
+/// Returns a text with the limits of a type that do not suffice.
 pub(crate) fn lacking(verdict: &Verdict) -> String {
     let words: Vec<String> = verdict
         .lacks()
@@ -314,7 +315,7 @@ pub(crate) fn lacking(verdict: &Verdict) -> String {
     words.join(", ")
 }
 
-/// Returns a figure of a limit, with its unit.
+/// Returns the amount `value` of a limit as text, with its unit.
 pub(crate) fn figure(of: &Use, value: f64) -> String {
     match of.limit {
         limit::PACKETS => format!("{}/s", count(value)),
@@ -325,7 +326,7 @@ pub(crate) fn figure(of: &Use, value: f64) -> String {
     }
 }
 
-/// Returns a paragraph after a heading, in lines of [`WIDTH`] characters.
+/// Returns a paragraph with the heading `head`, in lines of [`WIDTH`] characters.
 fn wrapped(head: &str, text: &str) -> String {
     let indent = " ".repeat(head.chars().count());
     let (mut lines, mut line) = (String::new(), head.trim_end_matches('\n').to_owned());

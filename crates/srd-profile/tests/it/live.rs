@@ -1,4 +1,5 @@
-//! Packets between two network namespaces, profiled live. Needs the privilege to create namespaces.
+//! Packets between two network namespaces, profiled live. The test needs the privilege to create
+//! namespaces.
 #![allow(clippy::cast_possible_truncation, clippy::unwrap_used)]
 
 use std::cell::Cell;

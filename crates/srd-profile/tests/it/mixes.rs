@@ -1,6 +1,6 @@
-//! Five mixes of known composition. Each mix is classified correctly, with no additional kind. The
-//! sufficient type carries the mix through the card's own limits and tracking, while the next
-//! smaller type of its family exceeds the limits that the report states.
+//! Five mixes of traffic of known composition. Each mix is classified correctly, with no additional
+//! kind. The recommended type carries the mix through the simulated limits and connection tracking
+//! of a card, while the next smaller type of its family exceeds the limits that the report states.
 #![allow(clippy::cast_possible_truncation, clippy::unwrap_used)]
 
 use srd_card::profile::{InstanceType, Profile};
@@ -24,20 +24,20 @@ const FIN: u8 = 1;
 const SEGMENT: u16 = 1448;
 const SUPER: u32 = 44 * 1448 + 40;
 
-/// A packet of the mixes.
+/// A packet of a mix.
 #[derive(Clone, Copy)]
 struct MixPacket {
     at_ns: u64,
     out: bool,
     protocol: u8,
-    /// Port of this side, and of the other side.
+    /// Port of the local side, and port of the remote side.
     ports: (u16, u16),
-    /// The last two bytes of the other side's address.
+    /// The last two bytes of the remote address.
     peer: u16,
     flags: u8,
     length: u32,
     segment: Option<u16>,
-    /// Inner source port, if the packet is in VXLAN.
+    /// Inner source port, if the packet is in VXLAN; otherwise `None`.
     inside: Option<u16>,
 }
 
@@ -101,14 +101,15 @@ fn header(
 
 type Sink<'a> = &'a mut dyn FnMut(&MixPacket);
 
-/// Calls `each` at times that give a steady rate of `bps` bits per second.
+/// Calls `each` at times that give a steady rate of `bps` bits per second; each call stands for
+/// `bits` bits.
 fn steady(bps: f64, bits: f64, (from_ns, to_ns): (u64, u64), mut each: impl FnMut(u64, u64)) {
     let apart = bits / bps * 1e9;
     let count = ((to_ns - from_ns) as f64 / apart) as u64;
     (0..count).for_each(|n| each(from_ns + (n as f64 * apart) as u64, n));
 }
 
-/// Sends one TCP flow of 4 Gb/s for 20 s, and a little other traffic.
+/// Generates one TCP flow of 4 Gb/s for 20 s, and a little other traffic.
 fn whale(see: Sink<'_>) {
     steady(4e9, f64::from(SUPER) * 8.0, (0, 20 * SECOND), |at_ns, n| {
         let segment = Some(SEGMENT);
@@ -120,10 +121,10 @@ fn whale(see: Sink<'_>) {
     });
 }
 
-/// Sends 5000 UDP flows of small packets that share 2.5 million packets per second evenly, for 200
-/// ms.
+/// Generates 5000 UDP flows of small packets for 200 ms. They share 2.5 million packets per second
+/// evenly.
 fn entropy(see: Sink<'_>) {
-    // Five packets of 100 bytes at a time.
+    // Five packets of 100 bytes form one super-packet.
     let (length, segment) = (28 + 5 * 72, Some(72));
     steady(500_000.0, 1.0, (0, 200 * MS), |at_ns, n| {
         let flow = u16::try_from(n * 7919 % 5000).unwrap();
@@ -133,7 +134,7 @@ fn entropy(see: Sink<'_>) {
     });
 }
 
-/// Sends a VXLAN tunnel with one source port and 100 TCP flows inside, at 7 Gb/s for 20 s.
+/// Generates a VXLAN tunnel with one source port and 100 TCP flows inside, at 7 Gb/s for 20 s.
 fn tunnel(see: Sink<'_>) {
     steady(7e9, 62_000.0 * 8.0, (0, 20 * SECOND), |at_ns, n| {
         let inside = Some(40_000 + u16::try_from(n * 31 % 100).unwrap());
@@ -142,8 +143,8 @@ fn tunnel(see: Sink<'_>) {
     });
 }
 
-/// Opens 15,000 TCP connections per second that end after 20 ms, for ten seconds: they fill the
-/// table.
+/// Generates 15,000 TCP connections per second for ten seconds. Each ends after 20 ms, and together
+/// they fill the table of tracked connections.
 fn short_lived(see: Sink<'_>) {
     let each = SECOND / 15_000;
     let steps = [
@@ -166,8 +167,8 @@ fn short_lived(see: Sink<'_>) {
     }
 }
 
-/// Sends sixteen flows with 22 Gb/s for 10 ms in each second of a minute: the mean of the minute is
-/// 0.22 Gb/s.
+/// Generates sixteen flows that together send 22 Gb/s for 10 ms in each second of a minute. The
+/// mean over the minute is 0.22 Gb/s.
 fn bursts(see: Sink<'_>) {
     for second in 0..61 {
         let from_ns = second * SECOND + 333 * MS;
@@ -203,10 +204,11 @@ fn assert_kinds(report: &Report, wanted: &[Kind]) {
     assert_eq!(found, wanted, "{:?}", report.kinds);
 }
 
-/// Returns the counters that increase when the mix passes a card of this type.
+/// Returns the counters of exceeded limits that increase when the mix passes a card of this
+/// instance type.
 fn replayed(mix: fn(Sink<'_>), name: &str, report: &Report) -> Vec<&'static str> {
-    // The time of full credits is unpublished. With a short time, a mean above the baseline takes
-    // effect within seconds.
+    // EC2 does not publish how long full credits last. In this test they last only briefly, so that
+    // a mean above the baseline takes effect within seconds.
     let profile = Profile::of(InstanceType::find(name).unwrap());
     let profile = profile.with_burst(Duration::from_secs(1));
     let kind = report.choices.flows_to;
@@ -215,8 +217,8 @@ fn replayed(mix: fn(Sink<'_>), name: &str, report: &Report) -> Vec<&'static str>
     replay.moved().into_iter().map(|(name, _)| name).collect()
 }
 
-/// Asserts that no counter of the recommended type increases, and that this counter of the next
-/// smaller type does.
+/// Asserts that no counter increases with the recommended type, and that `counter` increases with
+/// the next smaller type. `types` contains both names.
 #[track_caller]
 fn assert_holds(mix: fn(Sink<'_>), report: &Report, types: (&str, &str), counter: &str) {
     let choice = &report.choices.families[0];
@@ -291,12 +293,12 @@ fn bursts_behind_a_harmless_minute_are_named_and_their_peak_decides_the_type() {
     assert!(report.advice.iter().any(|advice| advice.about == "bursts"));
 }
 
-/// A mix gives the same report if it is read from a file, which does not mark directions.
+/// A mix gives the same report if it is read from a capture file, which does not mark directions.
 #[test]
 fn a_capture_says_the_same_as_its_packets() {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("short.pcap");
-    // The file has time stamps in nanoseconds, and bare IP packets.
+    // The file has time stamps in nanoseconds, and IP packets without link headers.
     let mut pcap = 0xa1b2_3c4d_u32.to_le_bytes().to_vec();
     pcap.extend([2, 0, 4, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 101, 0, 0, 0]);
     let mut count = 0;

@@ -1,4 +1,5 @@
-//! Assigns the driver's counters of packets that the card held up to bursts.
+//! Assigns the driver's allowance counters, which count packets that the card queued or dropped, to
+//! bursts.
 //!
 //! ```text
 //!  samples      |         |    +9   |         |          of a counter
@@ -6,12 +7,13 @@
 //!                             belongs here
 //! ```
 //!
-//! The growth between two samples belongs to every burst of its direction that overlaps the time
-//! between them. A burst is therefore reported after the next sample. Growth that overlaps no burst
-//! is counted separately: it means that traffic which this program did not capture made the card
-//! hold packets up.
+//! The growth between two samples belongs to every burst of the counter's direction that overlaps
+//! the time between these samples. A burst is therefore reported after the next sample. Growth that
+//! overlaps no burst is counted separately. It means that the card queued or dropped packets
+//! because of traffic that this program did not capture.
 //!
-//! Limits: [`GROWTHS_MAX`] samples with growth are kept, and each only as long as a burst may last.
+//! Limits: at most [`GROWTHS_MAX`] samples with growth are kept, and each for at most twice the
+//! length of the longest burst.
 
 use std::collections::VecDeque;
 
@@ -19,7 +21,8 @@ use crate::analysis::burst::{Burst, Increment};
 use crate::analysis::find::RUN_NS_MAX;
 use crate::sources::arrival::PacketDirection;
 
-/// Counters of packets queued or dropped, in ENA's order, with the direction that each counts.
+/// The driver's counters of packets queued or dropped, in ENA's order. Each has the direction that
+/// it counts; `None` means both directions.
 pub const COUNTERS: [(&str, Option<PacketDirection>); 5] = [
     ("bw_in_allowance_exceeded", Some(PacketDirection::In)),
     ("bw_out_allowance_exceeded", Some(PacketDirection::Out)),
@@ -29,7 +32,8 @@ pub const COUNTERS: [(&str, Option<PacketDirection>); 5] = [
 ];
 /// Largest number of samples with growth that are kept.
 pub const GROWTHS_MAX: usize = 1024;
-/// Time in nanoseconds for which growth waits for its burst: twice the longest burst.
+/// Time in nanoseconds for which the growth of a sample is kept for a burst: twice the longest
+/// burst.
 const KEPT_NS: u64 = 2 * RUN_NS_MAX;
 
 /// Growth of the counters between two samples.
@@ -41,7 +45,7 @@ struct Growth {
     belongs: bool,
 }
 
-/// The counters of a driver, and their growth.
+/// The allowance counters of a driver, and their growth.
 #[derive(Clone, Debug)]
 pub struct Allowances {
     /// For each counter, its index in the driver's statistics and in [`COUNTERS`].
@@ -54,7 +58,8 @@ pub struct Allowances {
 }
 
 impl Allowances {
-    /// Returns the counters among a driver's statistics; `None` if it has no such counter.
+    /// Returns the allowance counters among the names of a driver's statistics; `None` if no name
+    /// is that of a counter.
     pub fn among(names: &[String]) -> Option<Self> {
         let place = |(n, (counter, _)): (usize, &(&str, Option<PacketDirection>))| {
             Some((names.iter().position(|name| name == counter)?, n))
@@ -71,8 +76,8 @@ impl Allowances {
         })
     }
 
-    /// Adds a sample of all statistics of the driver. A counter that is smaller than before was
-    /// reset with its driver, so it counts from zero.
+    /// Adds a sample of all statistics of the driver. If a counter is smaller than in the sample
+    /// before, the driver was reset, so the counter's whole value is its growth.
     pub fn sample(&mut self, now_ns: u64, statistics: &[u64]) {
         let value = |(place, _): &(usize, usize)| statistics.get(*place).copied().unwrap_or(0);
         let values: Vec<u64> = self.places.iter().map(value).collect();
@@ -93,7 +98,7 @@ impl Allowances {
         }
     }
 
-    /// Returns the time of the last sample in nanoseconds.
+    /// Returns the time of the last sample in nanoseconds; `None` before the first sample.
     pub fn sampled_ns(&self) -> Option<u64> {
         self.last.as_ref().map(|(at, _)| *at)
     }
@@ -103,8 +108,8 @@ impl Allowances {
         self.samples
     }
 
-    /// Writes the growth that belongs to a burst into the burst. Call this function after the first
-    /// sample that follows the end of the burst.
+    /// Sets the burst's `allowances` to the growth that belongs to it. Call this function after the
+    /// first sample that follows the end of the burst.
     pub fn attribute(&mut self, burst: &mut Burst) {
         let mut sum = vec![0_u64; self.places.len()];
         for growth in &mut self.growths {
@@ -129,15 +134,16 @@ impl Allowances {
             .collect();
     }
 
-    /// Ends the assignment: no further burst follows.
+    /// Ends the assignment after the last burst: growth that belongs to no burst is counted as
+    /// such.
     pub fn finish(&mut self) {
         while !self.growths.is_empty() {
             self.forget();
         }
     }
 
-    /// Returns, for each counter, its name, its growth since the first sample, and the part of the
-    /// growth that overlaps no burst.
+    /// Returns three values for each counter: its name, its growth since the first sample, and the
+    /// part of the growth that belongs to no burst.
     pub fn totals(&self) -> Vec<(&'static str, u64, u64)> {
         let both = self.total.iter().zip(&self.strays);
         let named = self.places.iter().zip(both);

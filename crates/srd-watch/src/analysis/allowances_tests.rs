@@ -8,7 +8,7 @@ use srd_proto::time::Instant;
 const MS: u64 = 1_000_000;
 
 fn names() -> Vec<String> {
-    // Statistics as ENA has them: the counters follow other statistics.
+    // The counters follow other statistics, as in the ENA driver.
     let ena = ["tx_timeout", "bw_in_allowance_exceeded", "bw_out_allowance_exceeded"];
     let rest = ["pps_allowance_exceeded", "conntrack_allowance_exceeded"];
     ena.into_iter()
@@ -18,7 +18,7 @@ fn names() -> Vec<String> {
         .collect()
 }
 
-/// Returns a UDP packet of 1028 bytes.
+/// Returns a UDP packet of 1028 bytes, including the IP header.
 fn packet() -> Vec<u8> {
     let mut bytes = vec![0; 1028];
     bytes[0] = 0x45;
@@ -26,8 +26,8 @@ fn packet() -> Vec<u8> {
     bytes
 }
 
-/// A session against 100 Mb/s, with a burst of 10 ms from each of these times on, sampled every
-/// 100 ms by `sample`.
+/// Returns a session with a limit of 100 Mb/s. A burst of 10 ms begins at each of the given times,
+/// and `sample` is called every 100 ms.
 fn session(
     bursts: &[(u64, PacketDirection)],
     end: u64,

@@ -1,15 +1,17 @@
-//! Means over the last second or minute, and rates of all periods of one length.
+//! Mean rates over the last second or minute, and a histogram of the rates of all periods of one
+//! length.
 
 use std::collections::VecDeque;
 
 use hdrhistogram::Histogram;
 
-/// Number of parts into which a span is divided.
+/// Number of parts into which the span of a mean is divided.
 const SLOTS: u64 = 1000;
-/// Largest number of bytes of a period that the histogram distinguishes.
+/// Largest number of bytes in a period that the histogram can record.
 const BYTES_MAX: u64 = 1 << 48;
 
-/// Bytes of a trailing span of time, exact to a thousandth of the span.
+/// Bytes in a span of time that ends now, such as the last second, exact to a thousandth of the
+/// span.
 #[derive(Clone, Debug)]
 pub(crate) struct Trailing {
     span_ns: u64,
@@ -22,7 +24,7 @@ impl Trailing {
         Self { span_ns, slots: VecDeque::new(), bytes: 0 }
     }
 
-    /// Counts bytes at a time; times must not decrease.
+    /// Counts `bytes` that arrived at `time_ns`; times must not decrease.
     pub(crate) fn add(&mut self, time_ns: u64, bytes: u64) {
         let slot = time_ns / self.slot_ns();
         while self.slots.front().is_some_and(|(first, _)| first + SLOTS <= slot) {
@@ -35,7 +37,8 @@ impl Trailing {
         }
     }
 
-    /// Returns the mean in bits per second. `seen_ns` is the time that has been watched so far.
+    /// Returns the mean rate in bits per second. If `seen_ns`, the time that has been watched so
+    /// far, is shorter than the span, the mean is over this time.
     pub(crate) fn mean_bps(&self, seen_ns: u64) -> u64 {
         rate_bps(self.bytes, self.span_ns.min(seen_ns))
     }
@@ -55,7 +58,7 @@ pub(crate) fn rate_bps(bytes: u64, time_ns: u64) -> u64 {
 #[derive(Clone, Debug)]
 pub(crate) struct Periods {
     period_ns: u64,
-    /// Start of the first period.
+    /// Start of the first period, in nanoseconds.
     origin_ns: u64,
     current: u64,
     bytes: u64,
@@ -69,8 +72,8 @@ impl Periods {
         Self { period_ns, origin_ns, current: 0, bytes: 0, histogram }
     }
 
-    /// Counts bytes at a time. Times must not decrease, so all periods before this time are
-    /// complete.
+    /// Counts `bytes` that arrived at `time_ns`. Times must not decrease, so all periods that end
+    /// before `time_ns` are complete.
     pub(crate) fn add(&mut self, time_ns: u64, bytes: u64) {
         let period = time_ns.saturating_sub(self.origin_ns) / self.period_ns;
         if period > self.current {
@@ -82,12 +85,13 @@ impl Periods {
         self.bytes += bytes;
     }
 
-    /// Returns the number of whole periods.
+    /// Returns the number of complete periods.
     pub(crate) fn len(&self) -> u64 {
         self.histogram.len()
     }
 
-    /// Returns the rate that this share of all periods does not exceed, in bits per second.
+    /// Returns a quantile of the rates, in bits per second: the rate that a share of all periods
+    /// does not exceed. `share` is from 0 to 1.
     pub(crate) fn quantile_bps(&self, share: f64) -> u64 {
         rate_bps(self.histogram.value_at_quantile(share), self.period_ns)
     }

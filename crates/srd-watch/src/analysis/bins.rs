@@ -1,4 +1,4 @@
-//! Arrivals in one bin of one direction.
+//! Sums of the arrivals in a bin, a short interval of fixed length, in one direction.
 
 use srd_card::limits::Limit;
 
@@ -6,29 +6,29 @@ use crate::analysis::model::{Fate, LIMITS};
 use crate::analysis::sketch::{Carried, TopFlows};
 use crate::sources::arrival::Arrival;
 
-/// Packets that a limit held up.
+/// Numbers of packets that a limit queued or dropped in the model.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct LimitCounters {
     pub(crate) queued: u64,
     pub(crate) dropped: u64,
 }
 
-/// Sum of the arrivals in one or several bins.
+/// Sum of the arrivals of one direction in one or several bins.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Sum {
     pub(crate) bytes: u64,
     pub(crate) packets: u64,
-    /// Bytes and packets of the largest frame.
+    /// Largest bytes and largest packets of a single arrival, which may be a super-packet.
     pub(crate) largest: (u64, u64),
-    /// Packets held up, each counted by its first limit only.
+    /// Packets that were queued or dropped, each counted at its first limit only.
     pub(crate) first: LimitCounters,
-    /// Packets held up, for each limit.
+    /// Packets that each limit queued or dropped, indexed by the limit's number.
     pub(crate) held: [LimitCounters; LIMITS],
     pub(crate) flows: TopFlows,
 }
 
 impl Sum {
-    /// Counts an arrival and its fate.
+    /// Counts an arrival, and the model's decision about it.
     pub(crate) fn add(&mut self, arrival: &Arrival, fate: Fate) {
         let packets = u64::from(arrival.packets);
         let mut carried = Carried { bytes: arrival.bytes.into(), packets, ..Carried::default() };
@@ -51,13 +51,13 @@ impl Sum {
         self.flows.add(&arrival.flow, &carried);
     }
 
-    /// Counts packets that waited before one limit and were dropped by another.
+    /// Counts packets that waited before an earlier limit and were then dropped by `limit`.
     pub(crate) fn drop_late(&mut self, limit: Limit, packets: u64) {
         self.held[limit as usize].dropped += packets;
         self.first.dropped += packets;
     }
 
-    /// Adds the sum `other`, and empties it.
+    /// Adds the sum `other`, and resets `other` to zero.
     pub(crate) fn absorb(&mut self, other: &mut Self) {
         self.bytes += other.bytes;
         self.packets += other.packets;
@@ -78,8 +78,9 @@ impl Sum {
         *self = Self { flows, ..Self::default() };
     }
 
-    /// Whether a limit that only this direction has held packets up. If fewer than `little` bytes
-    /// arrived, limits with a queue do not count: their packets only waited behind earlier packets.
+    /// Whether a limit of this direction alone queued or dropped packets. If fewer than `little`
+    /// bytes arrived, limits with a queue do not count, because their packets only waited behind
+    /// earlier packets.
     pub(crate) fn is_held(&self, little: u64) -> bool {
         let own = |(n, held): (usize, &LimitCounters)| {
             let queues = n != Limit::Fragments as usize && n != Limit::LinkLocal as usize;
@@ -89,14 +90,15 @@ impl Sum {
         self.held.iter().enumerate().any(own)
     }
 
-    /// Whether the limit that both directions share held packets up.
+    /// Whether the limit of packets per second, which both directions share, queued or dropped
+    /// packets.
     pub(crate) fn is_held_by_both(&self) -> bool {
         let held = &self.held[Limit::Packets as usize];
         held.queued + held.dropped > 0
     }
 }
 
-/// Returns the larger value of each pair of components.
+/// Returns a pair of the larger first and the larger second component of two pairs.
 pub(crate) fn larger(one: (u64, u64), other: (u64, u64)) -> (u64, u64) {
     (one.0.max(other.0), one.1.max(other.1))
 }

@@ -1,13 +1,14 @@
-//! Search for bursts in bins.
+//! Search for bursts in bins, which are short intervals of equal length.
 //!
-//! A bin is *over* if a share of a limit (the threshold) arrived in it, or if a limit of its
-//! direction held one of its packets up. It is not over if its few packets only waited behind
-//! others. A *run* begins with a bin that is over. It ends with the last such bin before a gap of
-//! bins that are not over. A run is a burst if such a limit held one of its packets up, or if a
-//! share of a limit arrived in a *window* within the run. The length of a window is the model's
-//! tolerance or, if longer, the time that the limit needs for [`FRAMES_MIN`] of the largest frames
-//! in it. One such frame is not counted, because it may belong to bytes before or after the window.
-//! So large frames of a slow flow are no burst, although each of them fills a bin.
+//! A bin is *over* if the bytes or packets in it reached the threshold, which is a share of a
+//! limit. It is also over if a limit of its direction queued or dropped one of its packets, except
+//! if its few packets only waited behind earlier ones. A *run* begins with a bin that is over. It
+//! ends with the last such bin before a gap of bins that are not over. A run is a burst if a limit
+//! queued or dropped one of its packets, or if the threshold was reached in a *window* within the
+//! run. The length of a window is the model's tolerance or, if longer, the time that the limit
+//! needs for [`FRAMES_MIN`] of the largest frames in it. One such frame is not counted, because it
+//! may belong to bytes before or after the window. So large frames of a slow flow are no burst,
+//! although each of them fills a bin.
 //!
 //! ```text
 //!  over          . # # . # # # . . . . . . . # .
@@ -15,9 +16,9 @@
 //!                          gap: <--------->
 //! ```
 //!
-//! Limits: a run is at most [`RUN_NS_MAX`] long, and a longer burst is reported in parts. A run
-//! that is not a burst after two windows is discarded, and a new one begins. A window has at most
-//! [`WINDOW_BINS_MAX`] bins.
+//! Limits: a run is at most [`RUN_NS_MAX`] long, and a longer burst is reported in parts. If a run
+//! is not a burst after the length of two windows, it is discarded and a new run begins. A window
+//! has at most [`WINDOW_BINS_MAX`] bins.
 
 use std::collections::VecDeque;
 
@@ -26,36 +27,37 @@ use srd_card::limits::Limit;
 use crate::analysis::bins::{Sum, larger};
 use crate::analysis::timeline::Timeline;
 
-/// Longest part of a burst, in nanoseconds: a minute.
+/// Length of the longest part in which a burst is reported, in nanoseconds: a minute.
 pub(crate) const RUN_NS_MAX: u64 = 60_000_000_000;
 /// Largest number of bins of a window.
 pub(crate) const WINDOW_BINS_MAX: u64 = 10_000;
-/// Least number of frames that fill a window.
+/// Least number of largest frames for which a window is long enough.
 const FRAMES_MIN: u64 = 16;
 
-/// Lengths, in bins, by which bursts are found.
+/// Lengths, in bins, that the search for bursts uses.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Sizes {
-    /// Length of the shortest window, which is the model's tolerance.
+    /// Length in bins of the shortest window: the model's tolerance.
     pub(crate) window: u64,
-    /// Largest gap within a burst, in bins that are not over.
+    /// Largest number of consecutive bins within a run that are not over the threshold.
     pub(crate) gap: u64,
-    /// Length after which a continuing burst is announced.
+    /// Length in bins of a run after which its burst is announced before its end.
     pub(crate) announce: u64,
     /// Largest number of bins of a run.
     pub(crate) run_max: u64,
 }
 
-/// Load of a bin, relative to each limit.
+/// Load of a bin in one direction, with the loads from which the bin is over the threshold.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Load {
-    /// Bytes, and the number of bytes from which a bin is over.
+    /// Bytes in the bin, and the number of bytes from which the bin is over the threshold.
     pub(crate) bytes: (u64, u64),
-    /// Packets of both directions, and the number from which a bin is over.
+    /// Packets of both directions in the bin, and the number from which the bin is over the
+    /// threshold.
     pub(crate) packets: (u64, u64),
-    /// Whether this direction had most of these packets.
+    /// Whether this direction had most of the bin's packets; only then `packets` counts.
     pub(crate) most: bool,
-    /// Bytes and packets of the bin's largest frame.
+    /// Largest bytes and largest packets of a single frame in the bin.
     pub(crate) largest: (u64, u64),
 }
 
@@ -65,7 +67,7 @@ impl Load {
     }
 }
 
-/// Means that end with a bin.
+/// Mean rates over times that end with a bin, and the bandwidth limit at its end.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Means {
     pub(crate) second_bps: u64,
@@ -74,59 +76,60 @@ pub(crate) struct Means {
     pub(crate) limit_bps: u64,
 }
 
-/// A complete bin, as the finder gets it.
+/// A bin that has ended, as input of the finder.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Closed {
     /// Number of the bin.
     pub(crate) bin: u64,
     pub(crate) load: Load,
-    /// Bytes below which a bin is no part of a burst, although its packets may wait behind one.
+    /// If the bin has fewer bytes than this, packets that waited in it do not make it a part of a
+    /// burst, because they may only wait behind earlier packets.
     pub(crate) little: u64,
     pub(crate) means: Means,
 }
 
-/// A run of bins.
+/// A run of bins that may be a burst: it begins and ends with a bin that is over the threshold.
 #[derive(Clone, Debug)]
 pub(crate) struct Run {
     pub(crate) first: u64,
-    /// The last bin that is over.
+    /// Number of the latest bin of the run that is over the threshold.
     pub(crate) last: u64,
     pub(crate) sum: Sum,
     pub(crate) peak_bytes: u64,
     pub(crate) means: Means,
-    /// The limit at the start of the run, in bits per second.
+    /// The bandwidth limit at the start of the run, in bits per second.
     pub(crate) limit_bps: u64,
-    /// Whether bandwidth, and packets per second, came near their limits.
+    /// Whether bandwidth, and whether packets per second, reached the threshold within one window.
     pub(crate) near: [bool; 2],
     pub(crate) missed: u64,
     pub(crate) continues: bool,
     pub(crate) shape: Timeline,
-    /// Bins before the run: number and bytes.
+    /// Bins shortly before the run, each as number and bytes.
     pub(crate) before: Vec<(u64, u64)>,
     is_burst: bool,
     announced: bool,
-    /// Arrivals since `last`.
+    /// Sum of the arrivals after the bin `last`. They belong to the run if it continues.
     tail: Sum,
 }
 
-/// Result of the finder.
+/// Event of the finder.
 #[derive(Clone, Debug)]
 pub(crate) enum FinderEvent {
-    /// A burst is under way.
+    /// A burst is under way; the value is its run up to now.
     Began(Box<Run>),
-    /// A burst, or a part of it, has ended.
+    /// A burst, or a part of a long burst, has ended.
     Ended(Box<Run>),
 }
 
 /// Number of bins that are kept to show the time before a burst.
 const BEFORE_BINS: usize = 64;
 
-/// Finds bursts of one direction.
+/// Finds bursts in the bins of one direction.
 #[derive(Debug)]
 pub(crate) struct Finder {
     sizes: Sizes,
     run: Option<Box<Run>>,
-    /// The last bins with arrivals, with their loads, for the longest window.
+    /// The latest bins with arrivals, as number and load, at most the length of the longest window.
     window: VecDeque<(u64, Load)>,
     before: VecDeque<(u64, u64)>,
 }
@@ -137,33 +140,35 @@ impl Finder {
         Self { sizes, run: None, window, before }
     }
 
-    /// Returns the first bin of the run that is under way and may be a burst.
+    /// Returns the number of the first bin of the run that is under way, which may be a burst;
+    /// `None` if no run is under way.
     pub(crate) fn since(&self) -> Option<u64> {
         self.run.as_ref().map(|run| run.first)
     }
 
-    /// Counts packets that were missed.
+    /// Counts packets that this program did not capture; they belong to the run under way, if any.
     pub(crate) fn miss(&mut self, packets: u64) {
         if let Some(run) = &mut self.run {
             run.missed += packets;
         }
     }
 
-    /// Counts packets that waited before one limit and were dropped by another, after the last bin
-    /// with arrivals.
+    /// Counts packets that waited before an earlier limit and were then dropped by `limit`. The
+    /// drop is after the last bin with arrivals.
     pub(crate) fn drop_late(&mut self, limit: Limit, packets: u64) {
         if let Some(run) = &mut self.run {
             run.sum.drop_late(limit, packets);
         }
     }
 
-    /// Accepts the sum of a bin, which is later than all earlier bins, and empties it.
+    /// Accepts a complete bin, which is later than all earlier bins, and resets its sum.
     pub(crate) fn close(&mut self, closed: &Closed, sum: &mut Sum) -> Option<FinderEvent> {
         let ended = self.idle(closed.bin);
         self.slide(closed);
         let bytes = sum.bytes;
-        // Packets that were held up because of the other direction do not begin a burst, but may
-        // continue one.
+        // Both directions share the limit of packets per second. A packet that this limit queues or
+        // drops may be due to the other direction. So it does not begin a run, but may continue
+        // one.
         let much = sum.bytes >= closed.little;
         let goes_on = much && sum.is_held_by_both() && self.run.is_some();
         let over = closed.load.is_over() || sum.is_held(closed.little) || goes_on;
@@ -175,11 +180,13 @@ impl Finder {
         }
         sum.clear();
         self.remember(closed.bin, bytes);
-        // A bin either ends a run, or announces or cuts a run.
+        // A bin causes at most one event. If it ends a run, a run that it begins is announced no
+        // earlier than with the next bin.
         ended.or_else(|| if over { self.report() } else { None })
     }
 
-    /// Notes that no packet arrived before this bin; ends the run if the gap is long enough.
+    /// Notes that all bins before `bin` have ended. Ends the run under way if its last bin over the
+    /// threshold is farther away than the largest gap of a run.
     pub(crate) fn idle(&mut self, bin: u64) -> Option<FinderEvent> {
         let run = self.run.as_ref()?;
         if bin.saturating_sub(run.last) <= self.sizes.gap {
@@ -188,7 +195,7 @@ impl Finder {
         self.end()
     }
 
-    /// Ends the run that is under way; returns it if it is a burst.
+    /// Ends the run that is under way; returns an event if the run is a burst.
     pub(crate) fn end(&mut self) -> Option<FinderEvent> {
         let run = self.run.take()?;
         run.is_burst.then_some(FinderEvent::Ended(run))
@@ -230,15 +237,15 @@ impl Finder {
         run.sum.absorb(sum);
     }
 
-    /// Returns whether the share of bandwidth, and that of packets, arrived in the window that ends
-    /// with this bin; and the window's length in bins.
+    /// Returns whether the bytes, and whether the packets, of the window that ends with this bin
+    /// reached the threshold; and the window's length in bins.
     fn full_window(&self, closed: &Closed) -> ((bool, bool), u64) {
         let load = &closed.load;
         let (mut bytes, mut packets, mut largest) = (0_u64, 0_u64, (0, 0));
         let mut bins = self.sizes.window;
         for (bin, load) in self.window.iter().rev() {
             let grown = larger(largest, load.largest);
-            // Number of bins that a rate of the limit's share needs for `FRAMES_MIN` frames.
+            // Number of bins in which `FRAMES_MIN` frames arrive at the threshold's rate.
             let needed = (FRAMES_MIN * grown.0).div_ceil(load.bytes.1);
             let wider = bins.max(needed).min(WINDOW_BINS_MAX);
             if bin + wider <= closed.bin {
@@ -248,7 +255,7 @@ impl Finder {
             bytes += load.bytes.0;
             packets = packets.saturating_add(load.packets.0);
         }
-        // A window of one bin may be filled by one frame.
+        // A single frame may fill a window of one bin, so in this case no frame is subtracted.
         let whole = |sum: u64, one: u64| if bins > 1 { sum.saturating_sub(one) } else { sum };
         let enough = |sum: u64, share: u64| sum >= share.saturating_mul(bins);
         let full = (
@@ -273,7 +280,8 @@ impl Finder {
         self.before.push_back((bin, bytes));
     }
 
-    /// Announces a continuing burst, or cuts a burst that has become too long.
+    /// Returns an event if a burst under way has to be announced, or ends a part of a burst that
+    /// has reached the largest length.
     fn report(&mut self) -> Option<FinderEvent> {
         let run = self.run.as_mut()?;
         let bins = run.last - run.first + 1;

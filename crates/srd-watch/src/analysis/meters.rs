@@ -1,9 +1,11 @@
-//! The meters of flows for the ceiling of one flow, in bounded memory.
+//! Meters (token buckets), one for each flow, that apply the ceiling of one flow, in bounded
+//! memory.
 //!
-//! There are two generations: a meter that is used moves to the young generation. When the young
-//! generation is full, it becomes the old one, and the former old one is dropped. So at least the
-//! meters of the last [`METERS_KEPT`] flows are kept. A flow whose meter was dropped gets a new
-//! meter with full tolerance; then the model is less strict than the card.
+//! Meters are in two generations, and a meter that is used moves to the young generation. When the
+//! young generation is full, it becomes the old generation, and the former old generation is
+//! dropped. So at least the meters of the last [`METERS_KEPT`] flows are kept. If a flow sends
+//! again after its meter was dropped, it gets a new meter with full tolerance, and the model is
+//! then less strict than the card.
 
 use std::collections::HashMap;
 
@@ -11,10 +13,11 @@ use srd_card::FlowKey;
 use srd_card::limits::FlowMeter;
 use srd_proto::time::Instant;
 
-/// Largest number of flows of one generation.
+/// Largest number of flows in one generation of meters.
 pub const METERS_KEPT: usize = 1 << 15;
 
-/// Meters by outer flow, as the network sees it. Each direction is a separate flow.
+/// Meters by outer flow, the flow that the network sees. The two directions of a connection are
+/// separate flows.
 #[derive(Debug, Default)]
 pub struct Meters {
     young: HashMap<FlowKey, FlowMeter>,
@@ -23,7 +26,7 @@ pub struct Meters {
 }
 
 impl Meters {
-    /// Returns the meter of a flow, which is created if it is missing.
+    /// Returns the meter of a flow, and creates it if it is missing.
     pub fn of(&mut self, flow: &FlowKey, now: Instant) -> &mut FlowMeter {
         if self.young.len() >= METERS_KEPT && !self.young.contains_key(flow) {
             self.forgotten += self.old.len() as u64;
@@ -61,7 +64,7 @@ mod tests {
         let mut meters = Meters::default();
         for n in 0..1_000_000 {
             meters.of(&flow(n), Instant::ZERO);
-            // A flow that is used all the time keeps its meter.
+            // This flow is used all the time, so it keeps its meter.
             meters.of(&flow(u32::MAX), Instant::ZERO);
             assert!(meters.len() <= 2 * METERS_KEPT);
         }

@@ -1,7 +1,7 @@
-//! The limits with which arrivals are compared: the limits of an instance type, or a rate.
+//! The limits with which arrivals are compared: the limits of an EC2 instance type, or a rate.
 //!
-//! The buckets and queues are the card's own (`srd_card::limits`). Here they get packets that have
-//! already passed, and return the decision that the card would have made.
+//! The buckets and queues are those of the project's card (`srd_card::limits`). In this model, they
+//! get packets that have already passed, and return the decision that the card would have made.
 
 use std::fmt;
 
@@ -16,47 +16,48 @@ use crate::analysis::meters::Meters;
 use crate::output::units;
 use crate::sources::arrival::{Arrival, PacketDirection};
 
-/// Bits of the largest super-packet.
+/// Size of the largest super-packet (64 KiB), in bits.
 const SUPER_PACKET_BITS: u64 = 65_536 * 8;
-/// Least number of super-packets of that size that may pass at once.
+/// Least number of the largest super-packets that the tolerance lets pass at once.
 const SUPER_PACKETS: u64 = 4;
-/// Least tolerance above a rate, and the longest wait as a multiple of the tolerance, both as for
-/// instance types.
+/// Least tolerance of a model of a given rate. [`QUEUE_TIMES`] is its longest wait as a multiple of
+/// the tolerance. Both are the same for instance types.
 const TOLERANCE_LEAST: Duration = Duration::from_millis(1);
 const QUEUE_TIMES: u64 = 5;
-/// Largest number of frames that wait.
+/// Largest number of arrivals that wait in the model at a time.
 const QUEUE_PACKETS_MAX: u32 = 4096;
-/// Number of limits; a limit's number is below it.
+/// Number of kinds of limits. The number of a limit is smaller.
 pub(crate) const LIMITS: usize = Limit::Gateway as usize + 1;
 
-/// Limits with a name.
+/// The limits of an instance, or of a given rate.
 #[derive(Clone, Debug)]
 pub struct Model {
     /// Display name of the model.
     pub name: String,
     buckets: Buckets,
     flow_bps: Option<u64>,
-    /// Whether fragments and packets to link-local services also have limits.
+    /// Whether fragments and packets to link-local services also have limits, as on an EC2
+    /// interface.
     eni: bool,
 }
 
 impl Model {
-    /// Returns the limits of an instance type. `kind` is the kind of destination of its flows.
-    /// `scale` divides all rates.
+    /// Returns the limits of an instance type. `kind` is the kind of destination to which its flows
+    /// go. All rates are divided by `scale`.
     pub fn of_type(profile: &Profile, kind: FlowKind, scale: u32) -> Self {
         let profile = profile.clone().scaled(scale);
         let scaled = if scale > 1 { format!(" at 1/{scale}") } else { String::new() };
         Self {
             name: format!("{}{scaled}", profile.instance.name),
             buckets: profile.limits(),
-            // A ceiling of a flow that equals the bandwidth of the instance is left out: it would
-            // be reported in place of the bandwidth.
+            // If the ceiling of one flow equals the bandwidth of the instance, it is left out,
+            // because reports would contain it in place of the bandwidth.
             flow_bps: Some(profile.flow_bps(kind)).filter(|bps| *bps < profile.peak_bps()),
             eni: true,
         }
     }
 
-    /// Returns the limits of an instance type by its name.
+    /// Returns the profile of the instance type with this name.
     ///
     /// # Errors
     /// An error with similar names, if no type has this name.
@@ -64,8 +65,8 @@ impl Model {
         InstanceType::find(name).map(Profile::of)
     }
 
-    /// Returns a model with a rate of each direction in bits per second and, optionally, a limit of
-    /// packets per second of both directions together.
+    /// Returns a model whose bandwidth limit in each direction is `rate_bps`, in bits per second.
+    /// If `packets_per_second` is given, it limits the packets of both directions together.
     pub fn of_rate(rate_bps: u64, packets_per_second: Option<u64>) -> Self {
         let rate_bps = rate_bps.max(1);
         let largest_ns = u128::from(SUPER_PACKETS * SUPER_PACKET_BITS) * 1_000_000_000;
@@ -97,8 +98,8 @@ impl Model {
         self
     }
 
-    /// Sets the tolerance: the amount that may pass at once above a rate, expressed as time at that
-    /// rate.
+    /// Sets the tolerance: the amount above a rate that may pass at once, expressed as the time in
+    /// which this amount passes at the rate.
     #[must_use]
     pub fn with_tolerance(mut self, tolerance: Duration) -> Self {
         self.buckets.tolerance = tolerance;
@@ -107,34 +108,37 @@ impl Model {
         self
     }
 
-    /// Sets the longest wait before a limit.
+    /// Sets the longest time that a packet waits before a limit; a packet that would wait longer is
+    /// dropped.
     #[must_use]
     pub fn with_queue_delay(mut self, longest: Duration) -> Self {
         self.buckets.queue_delay_max = longest;
         self
     }
 
-    /// Returns the amount that may pass at once above a rate, expressed as time at that rate.
+    /// Returns the tolerance: the amount above a rate that may pass at once, expressed as the time
+    /// in which this amount passes at the rate.
     pub fn tolerance(&self) -> Duration {
         self.buckets.tolerance
     }
 
-    /// Returns the bandwidth of a direction while there are credits, in bits per second.
+    /// Returns the bandwidth of a direction while it has burst credits, in bits per second.
     pub fn peak_bps(&self, way: PacketDirection) -> u64 {
         self.rates(way).peak_bps
     }
 
-    /// Returns the bandwidth of a direction without credits, in bits per second.
+    /// Returns the bandwidth of a direction without burst credits, in bits per second.
     pub fn baseline_bps(&self, way: PacketDirection) -> u64 {
         self.rates(way).baseline_bps
     }
 
-    /// Returns the limit of packets per second of both directions; `None` if there is no limit.
+    /// Returns the limit of packets per second for both directions together; `None` if there is no
+    /// limit.
     pub fn packets_per_second(&self) -> Option<u64> {
         Some(self.buckets.packets_per_second).filter(|rate| *rate < u64::MAX)
     }
 
-    /// Returns the ceiling of one flow in bits per second, if there is one.
+    /// Returns the ceiling of one flow in bits per second; `None` if there is no ceiling.
     pub fn flow_bps(&self) -> Option<u64> {
         self.flow_bps
     }
@@ -153,25 +157,25 @@ impl fmt::Display for Model {
     }
 }
 
-/// Decision of the model about a packet, with the limit before which it waits or that drops it.
+/// Decision of the model about a packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Fate {
     /// The packet passes at once.
     Passed,
     /// The packet waits before this limit.
     Queued(Limit),
-    /// This limit drops it.
+    /// The packet is dropped by this limit.
     Dropped(Limit),
 }
 
-/// Properties of a packet that waits in the model.
+/// Properties of an arrival that waits in the model.
 #[derive(Clone, Copy, Debug)]
 struct QueuedPacket {
     way: PacketDirection,
     packets: u32,
 }
 
-/// State of the model for one interface.
+/// State of the model for one interface: levels of buckets, and waiting packets.
 pub(crate) struct Meter {
     limits: Limits<QueuedPacket>,
     ceiling: Option<Ceiling>,
@@ -186,7 +190,7 @@ impl Meter {
         Self { limits, ceiling, meters: Meters::default(), model: model.clone() }
     }
 
-    /// Decides about an arrival.
+    /// Decides about an arrival: whether it passes, waits or is dropped.
     pub(crate) fn offer(&mut self, arrival: &Arrival) -> Fate {
         let destination = arrival.flow.outer.destination;
         let offer = Offer {
@@ -213,21 +217,22 @@ impl Meter {
         }
     }
 
-    /// Forwards the waiting packets whose wait ends by `now`. Returns the next drop of such packets
-    /// by another limit: the limit, the direction, and the number of packets.
+    /// Forwards the waiting packets whose wait ends by `now`. A packet that has waited before one
+    /// limit may then be dropped by another. Returns the next such drop: the limit, the direction,
+    /// and the number of packets.
     pub(crate) fn late(&mut self, now: Instant) -> Option<(Limit, PacketDirection, u64)> {
         loop {
             if let Some((limit, waiting)) = self.limits.pop_late() {
                 return Some((limit, waiting.way, waiting.packets.into()));
             }
-            // One time step after the other, so that no drop is missed.
+            // Time advances to one end of a wait at a time, so that no drop is missed.
             let next = self.limits.poll_timeout().filter(|next| *next <= now)?;
             while self.limits.pop(next).is_some() {}
         }
     }
 
-    /// Returns the current bandwidth of a direction in bits per second: the baseline if there are
-    /// no credits.
+    /// Returns the current bandwidth of a direction in bits per second: the peak while there are
+    /// burst credits, otherwise the baseline.
     pub(crate) fn limit_bps(&mut self, now: Instant, way: PacketDirection) -> u64 {
         let (peak, baseline) = (self.model.peak_bps(way), self.model.baseline_bps(way));
         if peak == baseline {
@@ -240,13 +245,13 @@ impl Meter {
         if self.limits.credits_bits(now, direction) > 0 { peak } else { baseline }
     }
 
-    /// Returns the number of meters of flows that were dropped to limit memory.
+    /// Returns the number of flow meters that were dropped to limit memory.
     pub(crate) fn forgotten(&self) -> u64 {
         self.meters.forgotten()
     }
 }
 
-/// Whether an address belongs to a service that instances reach at link-local addresses.
+/// Whether an address belongs to a service that EC2 instances reach at a link-local address.
 fn is_service(address: std::net::IpAddr) -> bool {
     match address {
         std::net::IpAddr::V4(address) => address.is_link_local(),

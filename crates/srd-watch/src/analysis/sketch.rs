@@ -1,24 +1,25 @@
 //! The flows that carry the most bytes, in bounded memory for any number of flows: the algorithm of
 //! Misra and Gries, in batches.
 //!
-//! The entry of a flow has the traffic counted for the flow, and a credit of the same number of
-//! bytes. When there are twice [`FLOWS_KEPT`] entries, they are sorted by credit, and all credits
-//! are reduced by the credit of the first entry after the largest [`FLOWS_KEPT`]. Entries without
-//! credit are removed. Each reduction takes its amount from at least [`FLOWS_KEPT`] flows, so the
-//! sum of all reductions, [`TopFlows::error_bytes`], is at most bytes / [`FLOWS_KEPT`]. A flow that
-//! carries more than this sum has an entry, and at most this many of its bytes are not counted.
-//! While there are fewer flows than entries, all figures are exact.
+//! The entry of a flow contains the traffic counted for the flow, and a credit, which begins as the
+//! same number of bytes. When there are twice [`FLOWS_KEPT`] entries, they are sorted by credit.
+//! All credits are then reduced by the credit of the largest entry after the first [`FLOWS_KEPT`],
+//! and entries without credit are removed. Each reduction takes its amount from at least
+//! [`FLOWS_KEPT`] flows. So the sum of all reductions, [`TopFlows::error_bytes`], is at most the
+//! number of all bytes divided by [`FLOWS_KEPT`]. Every flow that carries more than this sum has an
+//! entry, and at most this many of its bytes are not counted. While there are fewer flows than
+//! entries, all figures are exact.
 //!
-//! Packets usually arrive in runs of one flow. Only the first packet of a run is added to the entry
-//! at once; the others are summed separately. So a run of any length needs two lookups of its
-//! entry.
+//! Packets usually arrive in runs of one flow. The first packet of a run is added to the entry at
+//! once; the traffic of the others is summed outside of the table. So a run of any length needs two
+//! lookups of its entry.
 
 use std::cmp::Reverse;
 use std::collections::HashMap;
 
 use crate::sources::arrival::Flow;
 
-/// Number of entries that are kept when the table is full.
+/// Number of entries that are kept when the table is full and is reduced.
 pub const FLOWS_KEPT: usize = 1024;
 /// Largest number of entries; while two tables are merged, there may be twice this number.
 pub const FLOWS_MAX: usize = 2 * FLOWS_KEPT;
@@ -28,9 +29,9 @@ pub const FLOWS_MAX: usize = 2 * FLOWS_KEPT;
 pub struct Carried {
     /// Bytes from the IP header on.
     pub bytes: u64,
-    /// Packets.
+    /// Number of packets.
     pub packets: u64,
-    /// Packets that the model let wait.
+    /// Packets that waited in the model.
     pub queued: u64,
     /// Packets that the model dropped.
     pub dropped: u64,
@@ -55,15 +56,15 @@ struct Entry {
 #[derive(Clone, Debug, Default)]
 pub struct TopFlows {
     entries: HashMap<Flow, Entry>,
-    /// The flow of the latest packet, which has an entry, and its traffic that is not in the entry
-    /// yet.
+    /// The flow of the latest packets, which has an entry, and the part of its traffic that is not
+    /// in the entry yet.
     run: Option<(Flow, Carried)>,
     error_bytes: u64,
     forgotten: u64,
 }
 
 impl TopFlows {
-    /// Counts traffic of a flow.
+    /// Counts `carried` as traffic of the flow `flow`.
     pub fn add(&mut self, flow: &Flow, carried: &Carried) {
         if let Some((latest, aside)) = &mut self.run
             && latest == flow
@@ -85,7 +86,7 @@ impl TopFlows {
         entry.credit += carried.bytes;
     }
 
-    /// Ends the run: adds its traffic to the entry.
+    /// Ends the run of one flow: adds the run's traffic to the flow's entry.
     fn settle(&mut self) {
         if let Some((flow, aside)) = self.run.take()
             && aside != Carried::default()
@@ -94,7 +95,7 @@ impl TopFlows {
         }
     }
 
-    /// Adds all traffic that `other` has counted, and empties it.
+    /// Adds all traffic that `other` has counted, and removes it from `other`.
     pub fn absorb(&mut self, other: &mut Self) {
         self.settle();
         other.settle();
@@ -133,7 +134,8 @@ impl TopFlows {
         self.entries.is_empty()
     }
 
-    /// Returns the number of entries that were removed to limit memory.
+    /// Returns the number of entries that were removed to limit memory; a flow may be counted
+    /// several times.
     pub fn forgotten(&self) -> u64 {
         self.forgotten
     }
@@ -143,7 +145,8 @@ impl TopFlows {
         self.error_bytes
     }
 
-    /// Returns the flows with their traffic, the largest first.
+    /// Returns the flows that have an entry, with their traffic; the flow with the most bytes is
+    /// the first.
     pub fn largest(&self) -> Vec<(Flow, Carried)> {
         let whole = |(flow, entry): (&Flow, &Entry)| {
             let mut carried = entry.carried;
@@ -158,7 +161,7 @@ impl TopFlows {
     }
 
     fn shrink(&mut self) {
-        // The entry of the latest flow may be removed.
+        // The reduction may remove the entry of the latest flow, so the flow's run is ended before.
         self.settle();
         let mut credits: Vec<u64> = self.entries.values().map(|entry| entry.credit).collect();
         let order = |credit: &u64| Reverse(*credit);

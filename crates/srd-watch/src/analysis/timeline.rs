@@ -1,22 +1,22 @@
-//! Rates over time for a picture: columns become wider with time, so that there are never more than
+//! Rates over time for a chart. Columns become wider with time, so that there are never more than
 //! [`COLUMNS_MAX`].
 
 /// Largest number of columns.
 pub const COLUMNS_MAX: usize = 1024;
 
-/// Content of a column of a picture.
+/// Content of a column of a chart, which covers one or several bins.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Column {
-    /// Bytes of all bins.
+    /// Bytes of all bins of the column.
     pub bytes: u64,
-    /// Bytes of the largest bin.
+    /// Bytes of that bin of the column that has the most bytes.
     pub bin_bytes_max: u64,
 }
 
-/// Columns with an equal number of bins.
+/// Columns of a chart, each with the same number of bins.
 #[derive(Clone, Debug)]
 pub struct Timeline {
-    /// The first bin.
+    /// Number of the first bin.
     first: u64,
     /// Number of bins of a column.
     width: u64,
@@ -24,12 +24,12 @@ pub struct Timeline {
 }
 
 impl Timeline {
-    /// Returns an empty timeline that begins with this bin.
+    /// Returns an empty timeline whose first bin is `first`.
     pub fn new(first: u64) -> Self {
         Self { first, width: 1, columns: Vec::new() }
     }
 
-    /// Returns the first bin.
+    /// Returns the number of the first bin.
     pub fn first(&self) -> u64 {
         self.first
     }
@@ -39,12 +39,13 @@ impl Timeline {
         self.width
     }
 
-    /// Returns the columns up to the last one with bytes.
+    /// Returns the columns from the first bin up to the last bin with bytes.
     pub fn columns(&self) -> &[Column] {
         &self.columns
     }
 
-    /// Adds the bytes of a bin. Bytes of bins before the first bin are added to the first one.
+    /// Adds the bytes of the bin with the number `bin`. A bin before the first bin counts as the
+    /// first bin.
     pub fn add(&mut self, bin: u64, bytes: u64) {
         let offset = bin.saturating_sub(self.first);
         while offset / self.width >= COLUMNS_MAX as u64 {

@@ -1,4 +1,5 @@
-//! The analysis of one interface: from arrivals to bursts. Time is an argument.
+//! The analysis of one interface, from arrivals of packets to bursts. It reads no clock: callers
+//! pass the time.
 //!
 //! ```text
 //!  arrival --> model: passed, queued, dropped --> bin of its direction --+--> finder --> events
@@ -7,12 +8,12 @@
 //! ```
 //!
 //! Arrivals come approximately in the order of their times. An arrival that is older than the
-//! current bin (from another CPU) counts in the current bin, and is counted as late. If the clock
-//! was set back ([`Steady`]), bursts end, and time continues from the latest time; reports contain
-//! the times that the clock showed.
+//! current bin (because it came over another CPU) counts in the current bin, and also counts as
+//! late. If the clock was set back ([`Steady`]), bursts under way end, and time continues from the
+//! latest time; reports contain the times that the clock showed.
 //!
-//! Memory does not grow with time, packets or flows. Events wait until the caller takes them; a bin
-//! causes at most two events.
+//! Memory does not grow with time, packets or flows. Events wait in a queue until the caller takes
+//! them; a bin causes at most two events.
 
 use std::collections::VecDeque;
 
@@ -37,10 +38,11 @@ const MINUTE_NS: u64 = 60 * SECOND_NS;
 pub const PERIODS_NS: [u64; 3] = [MS, SECOND_NS, MINUTE_NS];
 /// Permitted length of a bin, in nanoseconds.
 pub const BIN_NS: std::ops::RangeInclusive<u64> = 100_000..=MS;
-/// Divisor of the threshold: a bin with fewer bytes than this part of it is no part of a burst.
+/// Divisor of the threshold in bytes. A bin with fewer bytes than the quotient is no part of a
+/// burst.
 const LITTLE: u64 = 10;
-/// Least number of inner flows of a tunnel that is reported as a whale, if it exceeds the ceiling
-/// of one flow.
+/// Least number of inner flows of a tunnel that exceeds the ceiling of one flow, for the tunnel to
+/// be reported as a whale.
 const WHALE_FLOWS_MIN: u64 = 2;
 
 /// Settings of the search for bursts.
@@ -48,13 +50,13 @@ const WHALE_FLOWS_MIN: u64 = 2;
 pub struct Settings {
     /// Length of a bin, in nanoseconds: see [`BIN_NS`].
     pub bin_ns: u64,
-    /// Threshold in percent of a limit, from which a bin is over.
+    /// Threshold in percent of a limit. A bin that reaches it may belong to a burst.
     pub threshold_percent: u64,
-    /// Shortest gap between two bursts, in nanoseconds.
+    /// Shortest time between two bursts, in nanoseconds; bursts that are nearer count as one.
     pub gap_ns: u64,
     /// Length, in nanoseconds, after which a continuing burst is announced.
     pub announce_ns: u64,
-    /// Number of flows that a burst lists.
+    /// Largest number of flows that the report of a burst lists.
     pub flows: usize,
 }
 
@@ -69,28 +71,28 @@ impl Default for Settings {
 pub enum Event {
     /// A burst is under way; its figures cover the time up to now.
     Began(Box<Burst>),
-    /// A burst has ended, or a part of it ([`Burst::continues`]).
+    /// A burst has ended, or a part of a burst has ([`Burst::continues`]).
     Ended(Box<Burst>),
 }
 
-/// Figures of a direction over the whole time.
+/// Figures of a direction over the whole watched time.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Totals {
     /// Bytes, from the IP header on.
     pub bytes: u64,
-    /// Packets.
+    /// Number of packets.
     pub packets: u64,
-    /// Packets that waited before their first limit in the model.
+    /// Packets that waited in the model; a packet counts once, at its first limit.
     pub queued: u64,
     /// Packets that were dropped in the model.
     pub dropped: u64,
     /// Number of bins whose rate was above the bandwidth limit.
     pub bins_above: u64,
-    /// Rate of the largest bin, in bits per second.
+    /// Rate in the bin with the most bytes, in bits per second.
     pub peak_bps: u64,
 }
 
-/// One direction.
+/// State of the analysis for one direction.
 struct Side {
     bin: Sum,
     finder: Finder,
@@ -122,7 +124,7 @@ pub struct Watch {
     model: Model,
     meter: Meter,
     clock: Steady,
-    /// Number of the current bin.
+    /// Number of the current bin, counted from time zero.
     bin: u64,
     first: u64,
     sides: [Side; 2],
@@ -163,7 +165,7 @@ impl Watch {
         }
     }
 
-    /// Adds a packet.
+    /// Adds a packet to the analysis.
     pub fn arrive(&mut self, arrival: &Arrival) {
         let time = self.steady(|clock| clock.packet(arrival.time));
         let arrival = &Arrival { time, ..*arrival };
@@ -172,7 +174,8 @@ impl Watch {
             self.late += 1;
         }
         if self.clock.is_far(time) {
-            // The packet is too old for the current bin, and is no part of a burst.
+            // The packet is too old for the current bin. It counts in the totals, but is no part of
+            // a burst.
             let totals = &mut self.sides[index(arrival.way)].totals;
             totals.bytes += u64::from(arrival.bytes);
             totals.packets += u64::from(arrival.packets);
@@ -183,20 +186,20 @@ impl Watch {
         self.sides[index(arrival.way)].bin.add(arrival, fate);
     }
 
-    /// Counts packets that arrived but were missed by the source.
+    /// Counts packets that arrived but that the source lost.
     pub fn miss(&mut self, packets: u64) {
         self.missed += packets;
         self.sides.iter_mut().for_each(|side| side.finder.miss(packets));
     }
 
-    /// Notes that all packets that arrived before `now` were added.
+    /// Notes that all packets that arrived before `now` have been added.
     pub fn advance(&mut self, now: Instant) {
         let now = self.steady(|clock| clock.now(now));
         self.pass(now);
     }
 
-    /// Returns the steady time of a clock time. If the clock was set back, bursts under way end, so
-    /// that they keep the times of the former clock.
+    /// Returns the steady time of a clock time. If the clock was set back, bursts under way end
+    /// first, so that their reports have the times that the clock showed before.
     fn steady(&mut self, ask: impl FnOnce(&mut Steady) -> Instant) -> Instant {
         let mut clock = self.clock.clone();
         let time = ask(&mut clock);
@@ -208,7 +211,7 @@ impl Watch {
         time
     }
 
-    /// Notes that all packets before this steady time were added.
+    /// Notes that all packets before the steady time `now` have been added; ends bins accordingly.
     fn pass(&mut self, now: Instant) {
         let bin = now.as_nanos() / self.settings.bin_ns;
         if bin <= self.bin {
@@ -224,13 +227,13 @@ impl Watch {
         }
     }
 
-    /// Ends the watch at `now`, together with bursts that are under way.
+    /// Ends the watch at `now`; bursts that are under way end as well.
     pub fn finish(&mut self, now: Instant) {
         self.advance(now);
         self.end();
     }
 
-    /// Ends the watch at the latest packet.
+    /// Ends the watch at the time of the latest packet; bursts that are under way end as well.
     pub fn end(&mut self) {
         self.close();
         self.end_runs();
@@ -248,7 +251,7 @@ impl Watch {
         }
     }
 
-    /// Returns the next event, if there is one.
+    /// Returns the next event from the queue; `None` if the queue is empty.
     pub fn next_event(&mut self) -> Option<Event> {
         self.events.pop_front()
     }
@@ -258,7 +261,7 @@ impl Watch {
         &self.name
     }
 
-    /// Returns the model with which arrivals are compared.
+    /// Returns the model (limits) with which arrivals are compared.
     pub fn model(&self) -> &Model {
         &self.model
     }
@@ -268,7 +271,8 @@ impl Watch {
         &self.settings
     }
 
-    /// Returns the start of a possible burst under way in a direction.
+    /// Returns the start of the possible burst that is under way in a direction; `None` if no burst
+    /// is under way.
     pub fn since(&self, way: PacketDirection) -> Option<Instant> {
         let bin = self.sides[index(way)].finder.since()?;
         Some(Instant::from_nanos(self.clock.shown_ns(bin * self.settings.bin_ns)))
@@ -279,24 +283,25 @@ impl Watch {
         self.clock.set_back()
     }
 
-    /// Returns the figures of a direction.
+    /// Returns the figures of a direction over the whole watched time.
     pub fn totals(&self, way: PacketDirection) -> Totals {
         self.sides[index(way)].totals
     }
 
-    /// Returns the number of packets of both directions.
+    /// Returns the number of packets in both directions.
     pub fn packets(&self) -> u64 {
         self.sides.iter().map(|side| side.totals.packets).sum()
     }
 
-    /// Returns the rate, in bits per second, that this share of all whole periods of a length (see
-    /// [`PERIODS_NS`]) does not exceed, and the number of periods.
+    /// Returns a quantile of the rates of all whole periods, and the number of periods. The
+    /// quantile is the rate, in bits per second, that the share `share` of the periods does not
+    /// exceed. `period` is an index into [`PERIODS_NS`].
     pub fn quantile_bps(&self, way: PacketDirection, period: usize, share: f64) -> (u64, u64) {
         let periods = &self.sides[index(way)].periods[period];
         (periods.quantile_bps(share), periods.len())
     }
 
-    /// Returns the rates over the whole time.
+    /// Returns the rates of a direction over the whole watched time.
     pub fn timeline(&self, way: PacketDirection) -> &Timeline {
         &self.sides[index(way)].timeline
     }
@@ -306,8 +311,8 @@ impl Watch {
         (self.bin - self.first).max(1) * self.settings.bin_ns
     }
 
-    /// Returns, with names, the numbers of late packets, of missed packets, of meters of flows that
-    /// were dropped to limit memory, and of times that the clock was set back.
+    /// Returns four numbers with names: late packets, missed packets, meters of flows that were
+    /// dropped to limit memory, and times that the clock was set back.
     pub fn blemishes(&self) -> [(&'static str, u64); 4] {
         [
             ("late", self.late),
@@ -317,7 +322,8 @@ impl Watch {
         ]
     }
 
-    /// Forwards the packets whose wait in the model ends by `now`.
+    /// Forwards the packets whose wait in the model ends by `now`, and counts those that another
+    /// limit then drops.
     fn settle(&mut self, now: Instant) {
         while let Some((limit, way, packets)) = self.meter.late(now) {
             let side = &mut self.sides[index(way)];
@@ -330,7 +336,7 @@ impl Watch {
         }
     }
 
-    /// Ends the current bin.
+    /// Ends the current bin: adds its sums to the figures, and passes it to the finder.
     fn close(&mut self) {
         let bin_ns = self.settings.bin_ns;
         let (start_ns, end) = (self.bin * bin_ns, Instant::from_nanos((self.bin + 1) * bin_ns));
@@ -469,7 +475,7 @@ fn reached(way: PacketDirection, run: &Run, flow_bps: Option<u64>) -> Vec<Reache
     found.collect()
 }
 
-/// Returns the tunnels with several flows inside.
+/// Returns the tunnels with several inner flows.
 fn whales(flows: &[(Flow, crate::analysis::sketch::Carried)]) -> Vec<Whale> {
     let mut found: Vec<Whale> = Vec::new();
     let mut tunnels: Vec<_> = flows.iter().filter(|(flow, _)| flow.inner.is_some()).collect();
@@ -489,7 +495,8 @@ fn whales(flows: &[(Flow, crate::analysis::sketch::Carried)]) -> Vec<Whale> {
     found
 }
 
-/// Returns the rates of a run's bins, and of bins before the run.
+/// Returns the rates of a run's bins, and of bins shortly before the run, over time. In a long run,
+/// a point is the rate of the largest of several bins.
 fn shape(run: &Run, bin_ns: u64) -> Vec<(i64, u64)> {
     let offset = |bin: u64| {
         let bins = i128::from(bin) - i128::from(run.first);
@@ -498,7 +505,7 @@ fn shape(run: &Run, bin_ns: u64) -> Vec<(i64, u64)> {
     let mut points = Vec::new();
     let mut expected = None;
     for (bin, bytes) in &run.before {
-        // Bins without packets are not kept.
+        // Bins without packets are not stored, so zeros are inserted.
         if expected.is_some_and(|expected| expected < *bin) {
             points.push((offset(expected.unwrap_or(*bin)), 0));
         }

@@ -27,7 +27,8 @@ fn rate_watch(rate_bps: u64) -> Watch {
     Watch::new("if", Settings::default(), &Model::of_rate(rate_bps, None), Instant::ZERO)
 }
 
-/// Sends packets of `bytes` at a rate between two times.
+/// Adds packets of `bytes` bytes at the rate `rate_bps` from `from_ns` to `to_ns`, in turn for each
+/// of `flows`.
 fn send(watch: &mut Watch, from_ns: u64, to_ns: u64, rate_bps: u64, bytes: u32, flows: &[Flow]) {
     let step = u64::from(bytes) * 8 * SECOND_NS / rate_bps;
     let mut at = from_ns;
@@ -77,7 +78,8 @@ proptest! {
         prop_assert_eq!(watch.next_event(), None);
     }
 
-    /// Bursts of 10 ms at line rate in every 500 ms: exactly these are found, each with its bytes.
+    /// Bursts of 10 ms at line rate in every 500 ms: exactly these bursts are found, each with its
+    /// bytes.
     #[test]
     fn bursts_of_ten_milliseconds_are_all_found(
         limit in GBPS..100 * GBPS,
@@ -106,8 +108,8 @@ proptest! {
             let begin = offset + n * 500 * MS;
             prop_assert!(burst.start_ns + MS >= begin && burst.start_ns <= begin + MS, "{}", n);
             let off = burst.length_ns.abs_diff(10 * MS);
-            // Bins of two or three packets are alternately below and above the threshold; bins with
-            // a few more packets are so only at the edges of a burst.
+            // Bins of two or three packets are alternately below and above the threshold. If bins
+            // have a few more packets, this occurs only at the edges of a burst.
             let ragged = match settings.bin_ns / gap {
                 0..4 => 7,
                 4..8 => 4,
@@ -154,13 +156,15 @@ proptest! {
     }
 }
 
-/// Example of the talk: 10 Gb/s for 6 s reads as 1 Gb/s over a minute.
+/// An example of the talk NET402 (AWS re:Invent 2024): 10 Gb/s for 6 s reads as 1 Gb/s in a mean
+/// over a minute.
 #[test]
 fn six_seconds_at_line_rate_are_found_within_one_though_the_minute_says_a_tenth() {
     let mut watch = rate_watch(10 * GBPS);
     let begin = 54 * SECOND_NS;
     send(&mut watch, begin, begin + 6 * SECOND_NS, 9_530_000_000, 9000, &[flow(1)]);
-    // The first event, by the time of the packets alone.
+    // The first event, which occurs even if only packets, and no readings of the clock, advance
+    // time.
     let mut early = rate_watch(10 * GBPS);
     send(&mut early, begin, begin + SECOND_NS, 9_530_000_000, 9000, &[flow(1)]);
     let Some(Event::Began(first)) = early.next_event() else { panic!("found within a second") };
@@ -180,7 +184,8 @@ fn six_seconds_at_line_rate_are_found_within_one_though_the_minute_says_a_tenth(
     assert!(watch.quantile_bps(PacketDirection::Out, 0, 0.999).0 > 9 * GBPS);
 }
 
-/// Example of the talk: 8 UDP flows of 3.3 Gb/s each for a second, with a limit of 12.5 Gb/s.
+/// An example of the talk NET402 (AWS re:Invent 2024): 8 UDP flows send 3.3 Gb/s each for a second,
+/// with a limit of 12.5 Gb/s.
 #[test]
 fn eight_flows_of_a_second_are_all_named_and_more_than_half_is_held_up() {
     let model = Model::of_type(&Model::find("c7i.large").unwrap(), FlowKind::Exterior, 1);
@@ -218,8 +223,8 @@ fn small_packets_exceed_packets_a_second_alone() {
     assert!(burst.limits[0].exceeded && burst.limits[0].queued > 0);
 }
 
-/// A hundred flows in GRE are one flow for the network; in VXLAN they are many, because their outer
-/// ports differ.
+/// A hundred inner flows in GRE are one flow for the network. In VXLAN they are many flows, because
+/// the outer ports differ.
 #[test]
 fn a_tunnel_of_one_flow_is_named_as_what_exceeds_the_ceiling() {
     let model = Model::of_type(&Model::find("c7i.large").unwrap(), FlowKind::Exterior, 1);
@@ -312,8 +317,8 @@ fn credits_that_are_gone_make_the_baseline_the_limit() {
     assert!(bursts[0].limits.iter().any(|limit| limit.exceeded));
 }
 
-/// The queue of a burst may remain after the burst; a packet that waits in it is not a separate
-/// burst.
+/// Packets may still wait in the model's queue after the end of a burst. A packet that waits behind
+/// them is not a separate burst.
 #[test]
 fn regression_a_packet_behind_a_burst_is_no_burst() {
     let model = Model::of_type(&Model::find("c7i.large").unwrap(), FlowKind::Express, 100);
@@ -332,7 +337,7 @@ fn regression_a_packet_behind_a_burst_is_no_burst() {
 #[test]
 fn regression_a_clock_that_was_set_back_makes_no_burst() {
     let mut watch = rate_watch(10_000_000);
-    // A steady 1 Mb/s, during which the clock shows the same 60 s twice.
+    // A steady flow of 1 Mb/s, during which the clock shows the same 60 s twice.
     for from in [1_000, 940] {
         for n in 0..7_500 {
             let at = from * SECOND_NS + n * 8 * MS;
@@ -354,7 +359,8 @@ fn regression_bursts_have_the_times_of_the_clock_as_it_was_set_then() {
     // The clock is set back by 10 s directly after a burst, which ends the burst.
     send(&mut watch, 20 * SECOND_NS, 20 * SECOND_NS + 10 * MS, 2 * GBPS, 1500, &[flow(1)]);
     send(&mut watch, 10 * SECOND_NS, 10 * SECOND_NS + 10 * MS, 2 * GBPS, 1500, &[flow(2)]);
-    // The positions of bins stay: a burst begins less than one bin before its first packet.
+    // Setting the clock back does not move the edges of bins: a burst begins less than one bin
+    // before its first packet.
     assert_eq!((watch.since(PacketDirection::Out).unwrap().as_nanos() + MS) / SECOND_NS, 10);
     watch.advance(Instant::from_nanos(11 * SECOND_NS));
     send(&mut watch, 12 * SECOND_NS, 12 * SECOND_NS + 10 * MS, 2 * GBPS, 1500, &[flow(3)]);
@@ -363,8 +369,8 @@ fn regression_bursts_have_the_times_of_the_clock_as_it_was_set_then() {
     let starts: Vec<u64> = bursts.iter().map(|b| (b.start_ns + MS) / (10 * MS)).collect();
     assert_eq!(starts, [2000, 1000, 1200]);
     assert!(bursts.iter().all(|burst| burst.length_ns <= 12 * MS), "{bursts:?}");
-    // Without packets, only the clock advances time: a burst under way ends without a wait of an
-    // hour.
+    // While no packets arrive, only the clock advances time. If it is set back, a burst under way
+    // ends at once.
     send(&mut watch, 20 * SECOND_NS, 20 * SECOND_NS + 10 * MS, 2 * GBPS, 1500, &[flow(1)]);
     watch.advance(Instant::from_nanos(5 * SECOND_NS));
     assert_eq!(ended(&mut watch).len(), 1);
@@ -399,7 +405,7 @@ fn regression_the_mean_of_a_look_shorter_than_a_bin_is_over_one_bin() {
 
 #[test]
 fn what_is_exceeded_stands_before_what_is_reached() {
-    // The flow's ceiling drops the packets that would have exceeded the bandwidth.
+    // The ceiling of one flow drops the packets that would have exceeded the bandwidth.
     let model = Model::of_rate(100_000_000, None).with_flow_rate(50_000_000);
     let mut watch = Watch::new("if", Settings::default(), &model, Instant::ZERO);
     send(&mut watch, 0, 300_000_000, GBPS, 1250, &[flow(1)]);

@@ -1,6 +1,6 @@
-//! A page with pictures: the worst burst in a sentence, then the peak of every bin, the means over
-//! a second and a minute, and the limit. All have one axis, so that the reader sees at once the
-//! peaks that an average hides.
+//! An HTML page with charts of the bursts. A sentence describes the worst burst. One chart then
+//! shows the peak of every bin, the means over a second and a minute, and the limit on one axis, so
+//! that the reader sees the peaks that an average hides.
 
 use srd_chart::{Axis, ChartLine, Colour, Dashes, LineChart, Mark, Page, Unit, figure};
 
@@ -11,17 +11,18 @@ use crate::output::text;
 use crate::session::Session;
 use crate::sources::arrival::PacketDirection;
 
-/// Largest number of bursts with a separate picture.
+/// Largest number of bursts for which the page has a separate chart.
 pub const PICTURES_MAX: usize = 6;
-/// Largest number of bursts in the table.
+/// Largest number of bursts in the table of bursts.
 pub const ROWS_MAX: usize = 200;
-/// Name of the limit of one flow in bursts.
+/// Display name of the ceiling of one flow.
 const ONE_FLOW: &str = "bandwidth of one flow";
 const HEIGHT: f64 = 260.0;
-/// Factor between the highest line and the top of the axis.
+/// Factor between the highest line of a chart and the top of its axis.
 const MARGIN: f64 = 1.08;
 
-/// Bursts that a page shows: the worst bursts, and the first bursts.
+/// Bursts for a page: the worst bursts, which get a chart, and the first bursts, which get a row of
+/// the table.
 #[derive(Clone, Debug, Default)]
 pub struct Gathered {
     worst: Vec<Burst>,
@@ -30,7 +31,7 @@ pub struct Gathered {
 }
 
 impl Gathered {
-    /// Adds a burst, and drops bursts beyond [`PICTURES_MAX`] and [`ROWS_MAX`].
+    /// Adds a burst. At most [`PICTURES_MAX`] worst bursts and [`ROWS_MAX`] first bursts are kept.
     pub fn add(&mut self, burst: &Burst) {
         self.count += 1;
         if self.rows.len() < ROWS_MAX {
@@ -42,7 +43,7 @@ impl Gathered {
     }
 }
 
-/// Returns the page as HTML.
+/// Returns the page as HTML text.
 pub fn page<'a>(sessions: impl Iterator<Item = &'a Session>, bursts: &Gathered) -> String {
     let mut page = Page::new("Bursts beside the limits");
     page.verdict(Some(bursts.worst.is_empty()), &verdict(bursts));
@@ -62,8 +63,8 @@ pub fn page<'a>(sessions: impl Iterator<Item = &'a Session>, bursts: &Gathered) 
     page.finish()
 }
 
-/// Returns the answer as a sentence: the number of bursts, and the worst of them with the limit
-/// that it exceeded.
+/// Returns the summary as a sentence: the number of bursts, and the worst burst with the limit that
+/// it exceeded.
 fn verdict(bursts: &Gathered) -> String {
     let Some(worst) = bursts.worst.first() else {
         return "There were no bursts: nothing came near a limit.".to_owned();
@@ -88,7 +89,7 @@ fn verdict(bursts: &Gathered) -> String {
     )
 }
 
-/// Adds the section about the whole time of an interface.
+/// Adds the section of the page about the whole watched time of an interface.
 fn whole(page: &mut Page, session: &Session, bursts: &Gathered) {
     let watch = &session.watch;
     page.section(watch.name());
@@ -122,7 +123,7 @@ fn whole(page: &mut Page, session: &Session, bursts: &Gathered) {
     session.others().lines().iter().for_each(|line| page.remark(line));
 }
 
-/// Returns the figures of the whole time, in both directions.
+/// Returns rows with the figures of the whole watched time, for both directions.
 fn facts_of_all(watch: &Watch) -> Vec<(bool, Vec<String>)> {
     let row = |name: &str, of: &dyn Fn(PacketDirection) -> String| {
         (false, std::iter::once(name.to_owned()).chain(PacketDirection::BOTH.map(of)).collect())
@@ -148,7 +149,8 @@ fn facts_of_all(watch: &Watch) -> Vec<(bool, Vec<String>)> {
     ]
 }
 
-/// Returns the limit of a direction, and the limit of one flow if bursts exceeded it.
+/// Returns the bandwidth limit of a direction and, if bursts exceeded it, the ceiling of one flow;
+/// each as label and bits per second.
 fn limits_of_all(watch: &Watch, way: PacketDirection, bursts: &Gathered) -> Vec<(String, u64)> {
     let mut limits = vec![("limit of bandwidth".to_owned(), watch.model().peak_bps(way))];
     let of_flow = watch.model().flow_bps().filter(|flow_bps| {
@@ -166,7 +168,8 @@ fn is_of(burst: &Burst, watch: &Watch, way: PacketDirection) -> bool {
     burst.interface == watch.name() && burst.way == way
 }
 
-/// Returns marks of the bursts that have a picture, at their time, with their number.
+/// Returns a mark in the chart of the whole time for each burst that has a separate chart: its
+/// start, labelled with its number.
 fn marks(watch: &Watch, way: PacketDirection, bursts: &Gathered) -> Vec<Mark> {
     let began_ns = watch.timeline(way).first() * watch.settings().bin_ns;
     let mark = |(n, burst): (usize, &Burst)| {
@@ -179,7 +182,7 @@ fn marks(watch: &Watch, way: PacketDirection, bursts: &Gathered) -> Vec<Mark> {
     marks
 }
 
-/// Returns the chart of peaks and means over the whole time.
+/// Returns the chart of peaks and means over the whole watched time.
 fn overview(line: &Timeline, bin_ns: u64, seen_ns: u64, title: &str) -> LineChart {
     let column_ns = line.width() * bin_ns;
     let seconds = |n: usize| n as f64 * column_ns as f64 / 1e9;
@@ -201,8 +204,8 @@ fn overview(line: &Timeline, bin_ns: u64, seen_ns: u64, title: &str) -> LineChar
     chart(title, Axis::linear("s since the beginning", 0.0, end), lines)
 }
 
-/// Returns, for each column, the mean over the span that ends with it, or over the watched time if
-/// that is shorter.
+/// Returns a point for each column: the mean rate in Mb/s over the span that ends with the column.
+/// If less time was watched until then, the mean is over this time.
 fn trailing(line: &Timeline, bin_ns: u64, span_ns: u64, seen_ns: u64) -> Vec<(f64, f64)> {
     let column_ns = line.width() * bin_ns;
     let span = usize::try_from((span_ns / column_ns).max(1)).unwrap_or(usize::MAX);
@@ -220,7 +223,8 @@ fn trailing(line: &Timeline, bin_ns: u64, span_ns: u64, seen_ns: u64) -> Vec<(f6
     points
 }
 
-/// Adds one burst: its bins, means, limit and flows.
+/// Adds the section about one burst: a chart of its bins, means and limit, a table of its figures,
+/// and a table of its flows.
 fn one(page: &mut Page, n: usize, burst: &Burst) {
     let title = format!(
         "Burst {}: {} {} at {} UTC, {}, {}",
@@ -237,7 +241,7 @@ fn one(page: &mut Page, n: usize, burst: &Burst) {
     let first = -burst_margin(burst);
     let end = burst.length_ns as f64 / 1e6 + burst_margin(burst);
     let bins: Vec<(f64, f64)> = {
-        // The value at the start of the picture is that of the last bin before it.
+        // The value at the left edge of the chart is the rate of the last bin before it.
         let before = bins.iter().rev().find(|(at, _)| *at < first).map_or(0.0, |(_, rate)| *rate);
         let mut kept = vec![(first, before)];
         kept.extend(bins.into_iter().filter(|(at, _)| *at >= first));
@@ -278,7 +282,7 @@ fn one(page: &mut Page, n: usize, burst: &Burst) {
     page.table(&["flow", "share", "bytes", "packets", "would wait", "be dropped"], &rows);
 }
 
-/// Returns the time that is shown before and after a burst, in milliseconds.
+/// Returns the time that the chart shows before and after a burst, in milliseconds.
 fn burst_margin(burst: &Burst) -> f64 {
     (burst.length_ns as f64 / 1e6 * 0.08).max(2.0)
 }
@@ -323,8 +327,8 @@ fn named(label: &str, colour: Colour, dashes: Dashes, points: Vec<(f64, f64)>) -
     ChartLine { label: label.to_owned(), colour, dashes, faint: false, points }
 }
 
-/// Returns the line of means over a minute. The line of means over a second is drawn later, with
-/// gaps, so that both are visible if they coincide.
+/// Returns the chart line of means over a minute. The line of means over a second is drawn later,
+/// with gaps, so that both lines are visible if they coincide.
 fn minutes(label: &str, points: Vec<(f64, f64)>) -> ChartLine {
     named(label, Colour::Green, Dashes::Solid, points)
 }
@@ -333,7 +337,7 @@ fn seconds_over(label: &str, points: Vec<(f64, f64)>) -> ChartLine {
     named(label, Colour::Blue, Dashes::Long, points)
 }
 
-/// Returns a chart of lines in Mb/s.
+/// Returns a line chart of rates in Mb/s.
 fn chart(title: &str, x: Axis, lines: Vec<ChartLine>) -> LineChart {
     LineChart {
         title: title.to_owned(),
@@ -347,7 +351,8 @@ fn chart(title: &str, x: Axis, lines: Vec<ChartLine>) -> LineChart {
     }
 }
 
-/// Adds limits to a chart, in the unit that suits the greatest value.
+/// Adds limits as lines to a chart, and changes the chart's unit to one that suits the greatest
+/// value.
 fn beside(mut chart: LineChart, limits: &[(String, u64)]) -> LineChart {
     let limit = |(name, bps): &(String, u64)| Mark {
         at: *bps as f64 / 1e6,

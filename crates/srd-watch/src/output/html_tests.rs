@@ -62,7 +62,8 @@ fn spaced(html: &str) -> String {
     html.replace('\u{a0}', " ")
 }
 
-/// Returns the page of 20 ms of one flow at 240 Mb/s, under limits of 1 Gb/s and of 50 Mb/s a flow.
+/// Returns the page of one flow that sends 240 Mb/s for 20 ms. The bandwidth limit is 1 Gb/s, and
+/// the ceiling of one flow is 50 Mb/s.
 fn page_of_one_flow() -> String {
     let model = Model::of_rate(1_000_000_000, None).with_flow_rate(50_000_000);
     let mut watch = Watch::new("eth7", Settings::default(), &model, Instant::ZERO);
@@ -109,11 +110,12 @@ fn a_burst_is_drawn_beside_the_limit_that_it_exceeded() {
     let [peak, exceeded] =
         ["<td>peak</td>", "<td>exceeded</td><td>bandwidth of one flow of 50.0 Mb"];
     assert!(burst.contains(peak) && burst.contains(exceeded), "{burst}");
-    // The line that is drawn later has gaps.
+    // The mean over a second is drawn later than the mean over a minute, and its line has gaps.
     let [minute, second] = ["mean over the 66", "mean over the second"];
     let legend = |name: &str| burst.find(name).unwrap();
     assert!(legend(minute) < legend(second), "the second is drawn later");
-    // The overview also has the exceeded limit, and the answer contains the excess.
+    // The chart of the whole time also shows the exceeded limit, and the summary states by how much
+    // it was exceeded.
     let before = &html[..html.find("The worst bursts").unwrap()];
     assert!(before.contains(">limit of bandwidth of one flow 50.0 Mb/s</text>"), "{before}");
     assert!(before.contains("times the limit of bandwidth of one flow (50.0 Mb/s)"), "{before}");

@@ -1,6 +1,7 @@
-//! Counters of a watch, as OpenMetrics, served at `/metrics`.
+//! Counters of a watch in the OpenMetrics format, served at `/metrics`.
 //!
-//! Limits: two label values for each watched interface; `srd-http` limits the requests.
+//! Limits: each interface under watch has two sets of labels, one for each direction; `srd-http`
+//! limits the requests.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -20,19 +21,19 @@ use crate::session::Session;
 use crate::sources::arrival::PacketDirection;
 use crate::sources::source::{Kind, Opened};
 
-/// Upper ends of the histogram of lengths, in seconds.
+/// Upper ends of the histogram of burst lengths, in seconds.
 const LENGTHS_S: [f64; 18] = [
     0.0001, 0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0,
     10.0, 30.0, 60.0,
 ];
-/// Upper ends of the histogram of bytes.
+/// Upper ends of the histogram of bytes in a burst.
 const SIZES_BYTES: [f64; 13] = [1e4, 3e4, 1e5, 3e5, 1e6, 3e6, 1e7, 3e7, 1e8, 3e8, 1e9, 3e9, 1e10];
 
 type Labels = Vec<(&'static str, String)>;
 type Counters = Family<Labels, Counter>;
 type Histograms = Family<Labels, Histogram>;
 
-/// Counters of all interfaces.
+/// Metrics of all interfaces under watch.
 #[derive(Debug)]
 pub struct Metrics {
     sources: Family<Labels, Gauge>,
@@ -46,8 +47,8 @@ pub struct Metrics {
     sizes: Histograms,
     lost: Counters,
     others: Counters,
-    /// Nanoseconds and bytes of the reported parts of continuing bursts, by interface and
-    /// direction.
+    /// Nanoseconds and bytes of those parts of a continuing burst that have been reported, by
+    /// interface and direction.
     parts: BTreeMap<(String, PacketDirection), (u64, u64)>,
 }
 
@@ -71,7 +72,7 @@ impl Default for Metrics {
 }
 
 impl Metrics {
-    /// Adds an interface and its source. All figures of the interface exist from now on.
+    /// Creates all metrics of an interface, with the value zero, and records its source.
     pub fn opened(&mut self, opened: &Opened) {
         let mut labels = of(&opened.interface);
         for way in PacketDirection::BOTH {
@@ -92,7 +93,8 @@ impl Metrics {
         self.sources.get_or_create(&labels).set(1);
     }
 
-    /// Counts a burst, or a part of one, that has ended.
+    /// Counts a burst that has ended. Parts of a burst are summed, and counted together with the
+    /// last part.
     pub fn ended(&mut self, burst: &Burst) {
         let part = self.parts.entry((burst.interface.clone(), burst.way)).or_default();
         *part = (part.0 + burst.length_ns, part.1 + burst.bytes);
@@ -106,7 +108,8 @@ impl Metrics {
         self.sizes.get_or_create(&labels).observe(bytes as f64);
     }
 
-    /// Updates the figures of an interface.
+    /// Sets the metrics of an interface to the figures of its session and to its number of lost
+    /// packets.
     pub fn figures(&mut self, session: &Session, lost: u64) {
         let interface = session.watch.name();
         for way in PacketDirection::BOTH {
@@ -148,7 +151,7 @@ impl Metrics {
         all
     }
 
-    /// Serves the counters at `http://ADDRESS/metrics`; other machines may read them if the address
+    /// Serves the metrics at `http://ADDRESS/metrics`. Other machines can read them if the address
     /// is not a loopback address.
     ///
     /// # Errors
@@ -168,7 +171,7 @@ fn of_way(interface: &str, way: PacketDirection) -> Labels {
     vec![("interface", interface.to_owned()), ("direction", way.name().to_owned())]
 }
 
-/// Raises a counter to a total, which never decreases.
+/// Raises a counter to `total`. A total never decreases.
 fn reach(family: &Counters, labels: &Labels, total: u64) {
     let counter = family.get_or_create(labels);
     counter.inc_by(total.saturating_sub(counter.get()));

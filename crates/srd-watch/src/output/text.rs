@@ -8,7 +8,7 @@ pub use crate::output::units::{bytes, clock, grouped, rate, time};
 use crate::session::Session;
 use crate::sources::arrival::PacketDirection;
 
-/// Smallest share of a flow that is listed.
+/// Smallest share of a burst's bytes from which a flow is listed.
 pub(crate) const SHARE_LEAST: f64 = 0.0005;
 
 /// Returns a count with a noun: `1 burst`, `2 bursts`.
@@ -21,7 +21,7 @@ pub(crate) fn percent(share: f64) -> String {
     format!("{:.1} %", share * 100.0)
 }
 
-/// Returns a burst in a few lines.
+/// Returns a burst as a few lines of text. `began` is set if the burst is still under way.
 pub fn burst(burst: &Burst, began: bool) -> String {
     let mut text = String::new();
     let state = match (began, burst.continues) {
@@ -95,7 +95,7 @@ pub fn burst(burst: &Burst, began: bool) -> String {
     text
 }
 
-/// Returns a burst as names and figures, without its flows.
+/// Returns the figures of a burst as pairs of name and text, without its flows.
 pub(crate) fn facts(burst: &Burst) -> Vec<(String, String)> {
     let mut facts = vec![
         ("bytes".to_owned(), bytes(burst.bytes)),
@@ -145,12 +145,12 @@ pub struct Tally {
     pub bursts: u64,
     /// Sum of the lengths of all bursts, in nanoseconds.
     pub length_ns: u64,
-    /// The worst burst.
+    /// The worst burst by [`Burst::weight`]; `None` if there was no burst.
     pub worst: Option<Burst>,
 }
 
 impl Tally {
-    /// Counts a burst.
+    /// Counts a burst, or a part of a burst that is reported in parts.
     pub fn add(&mut self, burst: &Burst) {
         self.bursts += u64::from(!burst.continues);
         self.length_ns += burst.length_ns;

@@ -11,9 +11,9 @@ use srd_proto::time::Instant;
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum PacketDirection {
-    /// The interface received them.
+    /// Packets that the interface received.
     In,
-    /// The interface sent them.
+    /// Packets that the interface sent.
     Out,
 }
 
@@ -30,7 +30,7 @@ impl PacketDirection {
     }
 }
 
-/// Encapsulation of packets.
+/// Tunnel protocol by which packets are encapsulated.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Hash)]
 pub enum Tunnel {
     /// RFC 7348, at UDP port 4789 or Linux's older 8472.
@@ -54,12 +54,13 @@ impl fmt::Display for Tunnel {
     }
 }
 
-/// A flow: the outer flow that the network sees, and the inner flow of a tunnel.
+/// A flow: the outer flow that the network sees and, if the outer flow is a tunnel, the inner flow.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Hash)]
 pub struct Flow {
     /// Fields of the outermost headers, which switches and cards use.
     pub outer: FlowKey,
-    /// If the outer flow is a tunnel: the kind of the outermost tunnel, and the innermost flow.
+    /// The kind of the outermost tunnel, and the innermost flow; `None` if the outer flow is no
+    /// tunnel.
     pub inner: Option<(Tunnel, FlowKey)>,
 }
 
@@ -82,7 +83,7 @@ impl Serialize for Flow {
     }
 }
 
-/// Writes a flow as `UDP 10.0.0.1:7 > 10.0.0.2:53`.
+/// Writes a flow in the form `UDP 10.0.0.1:7 > 10.0.0.2:53`.
 fn key(f: &mut fmt::Formatter<'_>, key: &FlowKey) -> fmt::Result {
     match key.protocol {
         protocol::TCP => f.write_str("TCP")?,
@@ -106,22 +107,22 @@ fn key(f: &mut fmt::Formatter<'_>, key: &FlowKey) -> fmt::Result {
     Ok(())
 }
 
-/// A packet, or a super-packet.
+/// A packet, or a super-packet (several packets that segmentation offload handles as one).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Arrival {
-    /// Time of the kernel's time stamp.
+    /// Time of the packet, from the kernel's time stamp.
     pub time: Instant,
     /// Direction of the packet.
     pub way: PacketDirection,
     /// Flow of the packet.
     pub flow: Flow,
-    /// Bytes from the IP header on, of all packets that the entry stands for.
+    /// Bytes from the IP header on, of all packets that this value stands for.
     pub bytes: u32,
-    /// Number of packets that the entry stands for, at least one.
+    /// Number of packets that this value stands for, at least one.
     pub packets: u32,
-    /// Bytes of the largest packet that the entry stands for, from the IP header on.
+    /// Bytes of the largest packet that this value stands for, from the IP header on.
     pub packet_bytes: u32,
-    /// Whether the packet is a fragment.
+    /// Whether the packet is an IP fragment.
     pub fragment: bool,
 }
 

@@ -1,9 +1,10 @@
-//! Packets from a capture: pcap or pcapng, from a file, a pipe or standard input, also compressed.
+//! Packets of a capture: pcap or pcapng from a file, a pipe or standard input, which may be
+//! compressed.
 //!
 //! A capture is read once, packet by packet, and may be larger than memory. Each interface of a
 //! capture is watched separately, with the times of its packets as the clock.
 //!
-//! Packets that are not read are counted by kind ([`SkipCounts`]). The limits of
+//! Packets of unsupported kinds are counted by kind ([`SkipCounts`]). The limits of
 //! [`srd_pcapng::read`] apply.
 
 use std::cell::Cell;
@@ -29,22 +30,24 @@ use crate::sources::link::{self, Next};
 use crate::sources::other::{SkipCounts, SkipReason};
 use crate::sources::read::{Raw, said_bytes};
 
-/// Largest number of characters of an interface's name in a file.
+/// Largest number of characters of an interface's name that are used; longer names in a file are
+/// cut.
 pub const NAME_CHARS_MAX: usize = 64;
 
 /// Options for reading a file.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Model that arrivals are compared with.
+    /// Model (limits) with which the arrivals are compared.
     pub model: Model,
     /// Settings of the search for bursts.
     pub settings: Settings,
-    /// Addresses of this side: a packet from one of them is outgoing. They are used only if the
-    /// file does not mark directions.
+    /// Addresses of the captured machine: a packet from one of them is outgoing. They are used only
+    /// if the file does not mark directions.
     pub local: Vec<Prefix>,
-    /// Length of the packets of which a longer packet (a super-packet) consists.
+    /// Length in bytes above which a packet counts as a super-packet, that is, as several packets
+    /// of at most this length; `None` counts each packet as one.
     pub mtu_bytes: Option<u16>,
-    /// Bytes of memory for packets that may be saved; zero keeps none.
+    /// Bytes of memory for packets that are kept to be saved; zero keeps no packets.
     pub kept_bytes: usize,
 }
 
@@ -56,11 +59,11 @@ pub enum FileError {
     Io(io::Error),
     /// The file is not a capture file.
     Unknown(ReadError),
-    /// The file could not be read beyond this number of packets.
+    /// Reading ended with an error within the file, after a number of packets.
     Ended {
-        /// Packets that were read.
+        /// Number of packets that were read before the error.
         packets: u64,
-        /// Reason of the end.
+        /// The error at which reading ended.
         why: ReadError,
     },
 }
@@ -82,29 +85,29 @@ impl std::error::Error for FileError {}
 /// Result of reading a file.
 #[derive(Debug)]
 pub struct Outcome {
-    /// Sessions, one for each interface that has packets.
+    /// Sessions (analyses), one for each interface that has packets.
     pub sessions: Vec<Session>,
-    /// The end of the file.
+    /// Numbers of packets, and the reason why reading ended.
     pub end: End,
 }
 
-/// End of reading a file.
+/// Result of the reading itself: numbers of packets, and the reason why reading ended.
 #[derive(Debug, Default)]
 pub struct End {
     /// Number of packets, including unsupported packets.
     pub packets: u64,
-    /// Packets that have an unsupported link type or no interface. The caller counts unsupported
-    /// contents of the other packets.
+    /// Packets that have an unsupported link type or no interface. Packets whose contents are
+    /// unsupported are not part of it; the caller counts them.
     pub others: SkipCounts,
-    /// Reason why reading ended before the end of the file.
+    /// Error that ended reading before the end of the file; `None` if there was no error.
     pub error: Option<FileError>,
-    /// Whether reading ended because the caller stopped it.
+    /// Whether reading ended because the caller's stop function returned true.
     pub is_stopped: bool,
 }
 
 impl End {
-    /// Returns the reason why there is no result for a file. `others` are all packets that are not
-    /// counted.
+    /// Returns the reason why a file yields no result. `others` counts all packets that were
+    /// skipped.
     pub fn nothing(&self, others: &SkipCounts) -> String {
         if self.packets == 0 && self.is_stopped {
             "stopped before a packet was read".to_owned()
@@ -126,23 +129,24 @@ pub fn name_of(file: &Path) -> String {
 /// A packet of a file.
 #[derive(Clone, Copy, Debug)]
 pub struct Read<'a> {
-    /// The number of its interface, below [`INTERFACES_MAX`].
+    /// The number of the packet's interface, below [`INTERFACES_MAX`].
     pub interface: usize,
-    /// The name of the file, and of the interface if the file has it.
+    /// The name of the file and, if the file names the packet's interface, the name of the
+    /// interface.
     pub name: &'a str,
-    /// The name that the file gives to the interface.
+    /// The name that the file gives to the packet's interface; `None` if the interface has no name.
     pub device: Option<&'a str>,
     /// The packet. If the file does not mark its direction, it counts as incoming.
     pub raw: Raw<'a>,
-    /// Whether the file marks the direction.
+    /// Whether the file marks the direction of the packet.
     pub is_marked: bool,
     /// Bytes of the file that were read before this packet.
     pub position: u64,
 }
 
 impl<'a> Read<'a> {
-    /// Returns the packet with its direction. If the file does not mark it, a packet from one of
-    /// the addresses `local` is outgoing.
+    /// Returns the packet with its direction. If the file does not mark the direction, a packet
+    /// from one of the addresses `local` is outgoing, and any other packet is incoming.
     pub fn directed(&self, local: &[Prefix]) -> Raw<'a> {
         let mut raw = self.raw;
         if !self.is_marked && !local.is_empty() {
@@ -156,8 +160,8 @@ impl<'a> Read<'a> {
     }
 }
 
-/// Watches the packets of a file. An error within the file ends reading there; bursts found before
-/// are reported.
+/// Watches the packets of a file for bursts. An error within the file ends reading; bursts before
+/// the error are reported.
 ///
 /// # Errors
 /// A [`FileError`], if the file cannot be opened or is no capture file.
@@ -193,8 +197,8 @@ pub fn run(
     Ok(Outcome { sessions, end })
 }
 
-/// Reads the packets of a file one by one; the name `-` is standard input. `mtu_bytes` has the
-/// meaning of the field in [`Options`].
+/// Reads the packets of a file one by one and passes them to `see`; the name `-` is standard input.
+/// `mtu_bytes` has the meaning of the field in [`Options`].
 ///
 /// # Errors
 /// A [`FileError`], if the file cannot be opened or is no capture file.
@@ -227,11 +231,11 @@ pub fn packets_in(
     from_source(bytes, begun, &|| false, see)
 }
 
-/// Properties of a source before it is read.
+/// Properties of a source that are given before it is read.
 struct Begun {
     name: String,
     mtu_bytes: Option<u16>,
-    /// Bytes of the file that were read.
+    /// Bytes of the file that were read so far, before decompression.
     taken: Rc<Cell<u64>>,
 }
 
@@ -248,14 +252,14 @@ fn from_source(
         Err(error) => return Err(FileError::Unknown(error)),
     };
     let mut reading = Reading { begun, see, interfaces: Vec::new(), end: End::default() };
-    // Packets in bytes that were read before the stop still count: only the source checks for a
-    // stop.
+    // Packets still count if their bytes were read before the stop, because only the source checks
+    // for a stop.
     loop {
         match reader.next_record() {
             Ok(Some(Record::Interface(interface))) => reading.interface(interface),
             Ok(Some(Record::Packet(captured))) => reading.packet(&captured),
             Ok(None) => return Ok(reading.end),
-            // If reading ended by a signal, this is not an error of the file.
+            // An error after a stop is not an error of the file: the stop caused it.
             Err(_) if stop() => break,
             Err(why) => {
                 let packets = reading.end.packets;
@@ -272,7 +276,7 @@ fn from_source(
 struct Reading<'a> {
     begun: Begun,
     see: &'a mut dyn FnMut(&Read<'_>),
-    /// The interfaces, with their names.
+    /// The interfaces that the file describes, each with its display name.
     interfaces: Vec<(Interface, String)>,
     end: End,
 }
@@ -339,9 +343,9 @@ impl Reading<'_> {
     }
 }
 
-/// Returns the length of a packet without the check sequence of its frame. If the IP packet would
-/// then be shorter than its header states, the frame has no check sequence, even if the file
-/// declares one.
+/// Returns the length of a packet without the check sequence of its frame. If this length is
+/// smaller than the length in the IP header, the frame has no check sequence, although the file
+/// declares one; the whole length is then returned.
 fn without_trailer(raw: &Raw<'_>, trailer_bytes: u32) -> u32 {
     let Some(short) = raw.length.checked_sub(trailer_bytes) else { return raw.length };
     let cut = Raw { length: short, ..*raw };
@@ -349,7 +353,7 @@ fn without_trailer(raw: &Raw<'_>, trailer_bytes: u32) -> u32 {
     if cut.ip().is_none_or(fits) { short } else { raw.length }
 }
 
-/// Returns a name that is safe to print on a terminal.
+/// Returns a name without control characters, which is safe to print on a terminal.
 fn plain(name: &str) -> String {
     name.replace(char::is_control, "\u{fffd}")
 }

@@ -8,8 +8,8 @@ use crate::sources::link::LAYERS_MAX;
 
 const MS: u64 = 1_000_000;
 
-/// Returns a UDP packet between hosts of 10.0.0.0/24 whose IP header states 1000 bytes; 60 are
-/// kept.
+/// Returns the first 60 bytes of a UDP packet between hosts of 10.0.0.0/24. Its IP header states
+/// 1000 bytes.
 fn packet(from: u8) -> Vec<u8> {
     let mut bytes = vec![0x45, 0, 3, 232, 0, 0, 0, 0, 64, 17, 0, 0, 10, 0, 0, from, 10, 0, 0, 9];
     bytes.extend([0, 5, 0, 6, 3, 212, 0, 0]);
@@ -17,7 +17,8 @@ fn packet(from: u8) -> Vec<u8> {
     bytes
 }
 
-/// Returns a pcapng file of bare IP: one second with few packets, then 40 packets in 1 ms.
+/// Returns a pcapng file of IP packets without link headers: one second with few packets, then 40
+/// packets in 1 ms.
 fn pcapng() -> Vec<u8> {
     let mut writer = Writer::begin("test");
     let interface = writer.interface("eth7", 60);
@@ -31,7 +32,8 @@ fn pcapng() -> Vec<u8> {
     writer.take()
 }
 
-/// Returns a pcap file of these packets, with time stamps in microseconds or nanoseconds.
+/// Returns a pcap file with the link type `link`. Its time stamps are in nanoseconds if `nano` is
+/// set, otherwise in microseconds.
 fn pcap(nano: bool, link: u32) -> Vec<u8> {
     let magic: u32 = if nano { 0xa1b2_3c4d } else { 0xa1b2_c3d4 };
     let mut bytes = magic.to_le_bytes().to_vec();
@@ -170,7 +172,7 @@ fn regression_a_packet_of_the_far_future_does_not_gather_all_that_follow_it() {
     assert_eq!(watch.seen_ns() / (100 * MS), 98);
 }
 
-/// Returns a pcap file of three packets with this link field.
+/// Returns a pcap file of three equal packets, whose header has this link type field.
 fn three(field: u32, frame: &[u8], length: u32) -> Vec<u8> {
     let mut bytes = 0xa1b2_c3d4_u32.to_le_bytes().to_vec();
     bytes.extend([2, 0, 4, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0]);
@@ -183,7 +185,8 @@ fn three(field: u32, frame: &[u8], length: u32) -> Vec<u8> {
     bytes
 }
 
-/// Returns the number of packets and bytes of a file, and a text about unsupported packets.
+/// Returns the numbers of packets and bytes that are read from a file, and a text about unsupported
+/// packets.
 fn figures(bytes: &[u8]) -> (u64, u64, String) {
     let outcome = read(bytes, &options()).1.unwrap();
     assert!(outcome.end.error.is_none(), "{:?}", outcome.end.error);
@@ -202,7 +205,7 @@ fn figures(bytes: &[u8]) -> (u64, u64, String) {
 fn the_link_field_of_pcap_has_the_length_of_the_check_sequence_above_the_type() {
     let frame = [&[2; 12][..], &[8, 0], &packet(1)].concat();
     for field in [1, 0x2400_0001, 0x3000_0001] {
-        // A frame without, and one with the check sequence, which is not part of the packet.
+        // A frame without a check sequence, and a frame with one, which is not part of the packet.
         for length in [1014, 1018] {
             let found = figures(&three(field, &frame, length));
             assert_eq!(found, (3, 3000, String::new()), "{field:#x} {length}");
@@ -225,7 +228,7 @@ fn what_is_not_read_is_named_and_counted() {
         assert_eq!(packets, 0);
         assert!(others.starts_with(said), "{others}");
     }
-    // A simple packet block, and a packet of a missing interface.
+    // The file has a simple packet block, and a packet of an interface that it does not describe.
     let mut file = Writer::begin("test").take();
     for (kind, body) in [(3_u32, &[4, 0, 0, 0, 1, 2, 3, 4][..]), (6, &[0; 20])] {
         let length = u32::try_from(body.len() + 12).unwrap().to_le_bytes();
@@ -259,11 +262,11 @@ fn a_super_packet_whose_header_has_the_length_of_a_segment_counts_whole() {
     // A frame of 64,000 bytes on the link, whose IP header states 1000.
     let frame = [&[2; 12][..], &[8, 0], &packet(1)].concat();
     assert_eq!(figures(&three(1, &frame, 14 + 64_000)), (3, 192_000, String::new()));
-    // Padding and trailers do not count.
+    // Padding and trailers of these lengths do not count.
     for more in [0, 1, 4, 46, 64] {
         assert_eq!(figures(&three(1, &frame, 14 + 1000 + more)).1, 3000, "{more}");
     }
-    // A packet that is shorter than its header states counts by its bytes.
+    // A packet that is shorter than its IP header states counts with its captured bytes.
     assert_eq!(figures(&three(1, &frame, 14 + 900)).1, 2700);
 }
 

@@ -1,4 +1,5 @@
-//! A capture file, a pipe or standard input, opened, read and decompressed; a signal ends reading.
+//! Input of a capture: opens, reads and decompresses a file, a pipe or standard input. A signal can
+//! end the reading.
 //!
 //! ```text
 //!  file, FIFO, standard input --> poll, read --> gzip, zstd --> pcap or pcapng
@@ -26,8 +27,8 @@ use ruzstd::decoding::{BlockDecodingStrategy, FrameDecoder};
 
 /// The name that stands for standard input.
 pub const STDIN: &str = "-";
-/// Longest wait for bytes before the caller's stop function is called. A signal ends a wait at
-/// once; this limit is for a signal that arrives just before the wait.
+/// Longest wait for bytes before the caller's stop function is called again. A signal ends a wait
+/// at once; this limit matters only for a signal that arrives just before the wait.
 const WAIT: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
 const GZIP: [u8; 2] = [0x1f, 0x8b];
 const ZSTD: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
@@ -36,7 +37,7 @@ const ZSTD: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
 const ZSTD_SKIPPED: [u8; 3] = [0x2a, 0x4d, 0x18];
 const MAGIC_BYTES: u64 = 4;
 
-/// Whether a file can be read more than once.
+/// Whether a file can be read more than once, as a regular file can, but a pipe cannot.
 pub fn is_read_again(file: &Path) -> bool {
     file.as_os_str() != STDIN && std::fs::metadata(file).is_ok_and(|of| of.is_file())
 }
@@ -48,7 +49,8 @@ pub(crate) struct Input<'a> {
 }
 
 impl<'a> Input<'a> {
-    /// Opens a file, or standard input. Once `stop` returns true, reading ends with an error.
+    /// Opens a file, or standard input for the name `-`. Once `stop` returns true, reading returns
+    /// an error.
     pub(crate) fn open(file: &Path, stop: &'a dyn Fn() -> bool) -> io::Result<Self> {
         let opened = if file.as_os_str() == STDIN {
             File::from(io::stdin().as_fd().try_clone_to_owned()?)
@@ -61,7 +63,7 @@ impl<'a> Input<'a> {
         Ok(Self { bytes: decompressed(source)?, taken })
     }
 
-    /// Returns the number of bytes read from the file, before decompression.
+    /// Returns a counter of the bytes that were read from the file so far, before decompression.
     pub(crate) fn taken(&self) -> Rc<Cell<u64>> {
         Rc::clone(&self.taken)
     }
@@ -73,7 +75,7 @@ impl Read for Input<'_> {
     }
 }
 
-/// A file that waits for bytes until it is stopped.
+/// A file whose reads wait for bytes, until `stop` returns true.
 struct PolledFile<'a> {
     file: File,
     stop: &'a dyn Fn() -> bool,
@@ -84,11 +86,11 @@ impl Read for PolledFile<'_> {
     fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
         loop {
             if (self.stop)() {
-                // The error is not `Interrupted`, because readers would try again.
+                // The error is not `Interrupted`, because readers try again after `Interrupted`.
                 return Err(io::Error::other("stopped"));
             }
-            // A FIFO that has no writer yet reads as ended; only `poll` distinguishes this from
-            // the end.
+            // A read from a FIFO that has no writer yet returns zero bytes, as at the end of a
+            // file. Only `poll` distinguishes the two cases.
             let mut wanted = [PollFd::new(&self.file, PollFlags::IN)];
             match poll(&mut wanted, Some(&WAIT)) {
                 Ok(0) | Err(Errno::INTR) => continue,
@@ -165,8 +167,8 @@ impl<R: Read> Read for Zstd<R> {
 }
 
 impl<R: Read> Zstd<R> {
-    /// Returns the cause of a decoder's error: an error of the source, its early end, or invalid
-    /// bytes.
+    /// Returns the cause of a decoder's error: an error of the source, the early end of the source,
+    /// or invalid bytes.
     fn failed(&mut self, error: &FrameDecoderError) -> io::Error {
         match self.source.fill_buf() {
             Ok([]) => ErrorKind::UnexpectedEof.into(),

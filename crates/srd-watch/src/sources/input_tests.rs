@@ -13,7 +13,7 @@ fn zstd(bytes: &[u8]) -> Vec<u8> {
     ruzstd::encoding::compress_to_vec(bytes, level)
 }
 
-/// Reads a file with these bytes.
+/// Writes `bytes` to a file and returns what is read from it.
 fn read(bytes: &[u8]) -> io::Result<Vec<u8>> {
     let mut file = tempfile::NamedTempFile::new().unwrap();
     file.write_all(bytes).unwrap();
@@ -33,7 +33,7 @@ fn compressed_bytes_come_out_as_they_were() {
         ("gzip, two members", [gzip(one), gzip(other)].concat()),
         ("zstd", zstd(&bytes)),
         ("zstd, two frames", [zstd(one), zstd(other)].concat()),
-        // Files of pzstd have a skippable frame before each other frame.
+        // Files that `pzstd` writes have a skippable frame before each data frame.
         ("zstd, skipped", [&b"\x50\x2a\x4d\x18\x02\0\0\0xx"[..], &zstd(&bytes)].concat()),
     ] {
         assert!(read(&compressed).unwrap() == bytes, "{name}");
@@ -76,8 +76,8 @@ fn a_fifo_without_a_writer_is_opened_and_ends_when_told_to() {
     };
     let error = Input::open(&fifo, &stop).and_then(|mut input| input.read(&mut [0])).unwrap_err();
     assert_eq!(error.to_string(), "stopped");
-    // With a writer, its bytes are read as soon as they are written, and its end is the end of the
-    // input.
+    // Once the FIFO has a writer, its bytes are read as soon as they are written. When the writer
+    // closes the FIFO, the input ends.
     let has_read = AtomicBool::new(false);
     std::thread::scope(|scope| {
         scope.spawn(|| {

@@ -1,7 +1,8 @@
-//! Keeps the last packets, so that the packets of a burst can be saved when it has ended.
+//! Keeps the latest packets in memory, so that the packets of a burst can be saved after its end.
 //!
-//! New packets replace old ones. While a burst is under way, its packets stay; further packets that
-//! do not fit are only counted. So the first part of a long burst is saved.
+//! New packets replace old packets. While a burst is under way, its packets are not replaced;
+//! packets that do not fit into the memory are only counted. So the first part of a long burst is
+//! saved.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -15,7 +16,7 @@ use crate::analysis::burst::Burst;
 use crate::sources::arrival::PacketDirection;
 use crate::sources::read::Raw;
 
-/// Time before a burst whose packets are saved with it.
+/// Length of the time before a burst whose packets are saved with the burst.
 const BEFORE: Duration = Duration::from_millis(5);
 /// Approximate bytes of memory that a packet takes in addition to its content.
 const OVERHEAD_BYTES: usize = 64;
@@ -28,15 +29,15 @@ struct Entry {
     bytes: Box<[u8]>,
 }
 
-/// The packets of a burst.
+/// The packets of a burst, to be saved.
 #[derive(Clone, Debug)]
 pub struct BurstPackets {
     packets: Vec<Entry>,
-    /// Number of packets of the burst's time that were not kept.
+    /// Number of packets in the time of the burst that did not fit into the memory.
     missing: u64,
 }
 
-/// The last packets.
+/// The latest packets of an interface, within a limit of memory.
 #[derive(Debug)]
 pub(crate) struct Keeper {
     entries: VecDeque<Entry>,
@@ -50,7 +51,8 @@ impl Keeper {
         Self { entries: VecDeque::new(), bytes: 0, bytes_max, missing: 0 }
     }
 
-    /// Adds a packet. `open` is the start of a possible burst under way.
+    /// Adds a packet. `open` is the start of the possible burst under way, whose packets are not
+    /// replaced; `None` if no burst is under way.
     pub(crate) fn push(&mut self, raw: &Raw<'_>, open: Option<Instant>) {
         let Some((bytes, length)) = raw.ip() else { return };
         let size = bytes.len() + OVERHEAD_BYTES;
@@ -70,7 +72,7 @@ impl Keeper {
         self.entries.push_back(Entry { time, way, length, bytes: bytes.into() });
     }
 
-    /// Returns the packets of a burst and of the 5 ms before it, in both directions.
+    /// Returns the packets, of both directions, of a burst and of the 5 ms before it.
     pub(crate) fn of(&mut self, burst: &Burst) -> BurstPackets {
         let (start, end) = (burst.start_ns, burst.end_ns());
         let within = |entry: &&Entry| {
@@ -92,9 +94,9 @@ impl Keeper {
     }
 }
 
-/// Opens a file for writing and empties it. Other users may write to the directory and may guess
-/// the names of files. So links are not followed, and a file or FIFO of another user is not written
-/// to.
+/// Creates a file, after removing an existing file of this name. Other users may be able to write
+/// to the directory and may guess the name. Creation fails if the name exists again, so this
+/// program follows no link and writes to no file or FIFO of another user.
 fn open(file: &Path) -> io::Result<File> {
     match std::fs::remove_file(file) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
@@ -103,7 +105,8 @@ fn open(file: &Path) -> io::Result<File> {
 }
 
 impl BurstPackets {
-    /// Writes the packets into a new file for the burst in a directory; returns the file's name.
+    /// Writes the packets into a new pcapng file for the burst, in `directory`. Returns the file's
+    /// path.
     ///
     /// # Errors
     /// An error of the operating system, if the file cannot be written.
@@ -139,7 +142,7 @@ impl BurstPackets {
         self.packets.iter().map(|entry| entry.bytes.len() + OVERHEAD_BYTES).sum()
     }
 
-    /// Returns the numbers of kept and of missing packets.
+    /// Returns the number of packets that were kept, and the number of packets that did not fit.
     pub fn count(&self) -> (usize, u64) {
         (self.packets.len(), self.missing)
     }

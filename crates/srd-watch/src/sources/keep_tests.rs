@@ -53,7 +53,8 @@ fn memory_is_bounded_and_the_beginning_of_a_burst_stays() {
         push(&mut keeper, n * MS, 100, None);
         assert!(keeper.entries.len() <= 100 && keeper.bytes <= keeper.bytes_max);
     }
-    // A burst since 1000 ms: older packets are removed, except those shortly before it.
+    // A burst is under way since 1000 ms. Packets before it are removed, except those of its last 5
+    // ms.
     for n in 1000..1200 {
         push(&mut keeper, n * MS, 100, Some(1000 * MS));
     }

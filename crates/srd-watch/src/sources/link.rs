@@ -1,4 +1,5 @@
-//! Headers before an IP packet: the link header of a file, and the headers between it and IP.
+//! Headers before an IP packet: the link header of a packet in a capture file, and the headers
+//! between the link header and IP.
 //!
 //! ```text
 //!  Ethernet (14) | tags of VLANs (4 each) | labels of MPLS (4 each)        | IP
@@ -8,14 +9,14 @@
 //! NFLOG | family, version, attributes: one attribute has the packet | IP
 //! ```
 //!
-//! Nothing in a packet is trusted: a packet that does not have one of these forms is counted by its
-//! kind ([`Other`]). Limit: [`LAYERS_MAX`] consecutive headers.
+//! Nothing in a packet is trusted. A packet that does not have one of the forms above is counted by
+//! the kind of its header ([`SkipReason`]). Limit: [`LAYERS_MAX`] consecutive headers.
 
 use crate::sources::arrival::PacketDirection;
 use crate::sources::other::SkipReason;
 
-/// Largest number of headers between the link header and IP that are skipped; each tag and each
-/// label counts as one.
+/// Largest number of headers between the link header and IP; each VLAN tag and each MPLS label
+/// counts as one.
 pub(crate) const LAYERS_MAX: usize = 32;
 pub(crate) const ETHERTYPE_V4: u16 = 0x0800;
 pub(crate) const ETHERTYPE_V6: u16 = 0x86dd;
@@ -24,46 +25,48 @@ const ETHERTYPES_VLAN: [u16; 4] = [0x8100, 0x88a8, 0x9100, 0x9200];
 const ETHERTYPES_MPLS: [u16; 2] = [0x8847, 0x8848];
 const ETHERTYPE_PPPOE: u16 = 0x8864;
 const ETHERTYPE_PPP: u16 = 0x880b;
-/// Smallest EtherType; smaller numbers are lengths, and an 802.2 header follows.
+/// Smallest EtherType. A smaller number in the field is the length of the frame, and an 802.2
+/// header follows.
 const ETHERTYPE_LEAST: u16 = 0x0600;
 const LLC_SNAP: [u8; 3] = [0xaa, 0xaa, 0x03];
 const LLC_IP: [u8; 3] = [0x06, 0x06, 0x03];
-/// Organizations whose SNAP headers have an EtherType: RFC 1042, and bridges.
+/// Organization codes (OUI) whose SNAP headers contain an EtherType: RFC 1042, and bridge tunnels.
 const SNAP_ETHERTYPE: [[u8; 3]; 2] = [[0, 0, 0], [0, 0, 0xf8]];
-/// PPP protocols: IP of both versions, MPLS for one and for several receivers.
+/// PPP protocol number of IPv4. [`PPP_V6`] is that of IPv6, and [`PPP_MPLS`] those of MPLS unicast
+/// and multicast.
 const PPP_V4: u16 = 0x0021;
 const PPP_V6: u16 = 0x0057;
 const PPP_MPLS: [u16; 2] = [0x0281, 0x0283];
 /// Address families of IP: `AF_INET`, and `AF_INET6` of Linux, Windows, NetBSD, FreeBSD and macOS.
 const FAMILIES: [u32; 6] = [2, 10, 23, 24, 28, 30];
 const NFLOG_PAYLOAD: u16 = 9;
-/// Packet type of an outgoing packet in a packet socket of Linux.
+/// Packet type that Linux packet sockets give to outgoing packets (`PACKET_OUTGOING`).
 const OUTGOING: u16 = 4;
 
-/// The next header.
+/// Kind of the next header.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Next {
     Ethernet,
     EtherType(u16),
-    /// 802.2.
+    /// 802.2 logical link control.
     Llc,
-    /// A protocol of PPP, with or without the address and control of HDLC before it.
+    /// PPP, from its protocol field on, or with HDLC's address and control fields before it.
     Ppp,
-    /// IP of the version in its first bits.
+    /// IP; its first four bits contain the version.
     Ip,
     Mpls,
 }
 
-/// Position after the link header of a file.
+/// Result of parsing a link header: the kind and the offset of the next header, and further fields.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Begin {
     pub(crate) next: Next,
     pub(crate) at: usize,
-    /// The direction of the packet, if the header contains it.
+    /// The direction of the packet; `None` if the link header does not contain it.
     pub(crate) way: Option<PacketDirection>,
-    /// Bytes after the position, if the header contains their number.
+    /// Number of bytes after the offset `at`; `None` if the link header does not contain it.
     pub(crate) length: Option<u32>,
-    /// Bytes at the end that belong to the link.
+    /// Number of bytes at the end of the packet that belong to the link, such as a check sequence.
     pub(crate) trailer_bytes: u8,
 }
 
@@ -77,14 +80,15 @@ impl Begin {
     }
 }
 
-/// Returns the position after a link header of this type (LINKTYPE_ of tcpdump.org).
+/// Parses a link header of the type `link` (LINKTYPE_ of tcpdump.org), and returns the position
+/// after it.
 pub(crate) fn begin(link: u16, is_big_endian: bool, bytes: &[u8]) -> Result<Begin, SkipReason> {
     let byte = |at: usize| bytes.get(at).copied().ok_or(SkipReason::Cut);
     let plain = |next, at| Ok(Begin::at(next, at));
     match link {
         1 => plain(Next::Ethernet, 0),
         12 | 14 | 101 | 228 | 229 => plain(Next::Ip, 0),
-        // The byte order of the address family is that of the capturing machine.
+        // The address family is in the byte order of the capturing machine.
         0 => family(host_u32(bytes, 0, is_big_endian)?, 4),
         108 => family(host_u32(bytes, 0, true)?, 4),
         109 => family(host_u32(bytes, 0, is_big_endian)?, 12),
@@ -93,7 +97,7 @@ pub(crate) fn begin(link: u16, is_big_endian: bool, bytes: &[u8]) -> Result<Begi
         50 => plain(Next::Ppp, 0),
         51 => plain(Next::EtherType(ETHERTYPE_PPPOE), 0),
         104 => plain(Next::EtherType(u16_at(bytes, 2)?), 4),
-        // A direction precedes the address field of HDLC or replaces it.
+        // One byte with the direction precedes HDLC's address field, or replaces it.
         166 | 204 => {
             let begin = Begin::at(Next::Ppp, if byte(1)? == 0x03 { 2 } else { 1 });
             Ok(Begin {
@@ -112,14 +116,15 @@ pub(crate) fn begin(link: u16, is_big_endian: bool, bytes: &[u8]) -> Result<Begi
         117 => plain(Next::Ip, usize::from(byte(0)?).next_multiple_of(4)),
         219 => plain(Next::Mpls, 0),
         239 => nflog(bytes, is_big_endian),
-        // netANALYZER: frames of Ethernet with their check sequence; 241 with the preamble.
+        // netANALYZER: Ethernet frames with their check sequence. Type 241 also has the preamble.
         240 => Ok(Begin { trailer_bytes: 4, ..Begin::at(Next::Ethernet, 4) }),
         241 => Ok(Begin { trailer_bytes: 4, ..Begin::at(Next::Ethernet, 12) }),
         other => Err(SkipReason::Link(other)),
     }
 }
 
-/// Returns the offset of the IP packet that follows.
+/// Returns the offset of the IP packet behind the headers from `at` on. `next` is the kind of the
+/// first of these headers.
 pub(crate) fn find(bytes: &[u8], mut next: Next, mut at: usize) -> Result<usize, SkipReason> {
     for _ in 0..LAYERS_MAX {
         (next, at) = match next {
@@ -133,7 +138,7 @@ pub(crate) fn find(bytes: &[u8], mut next: Next, mut at: usize) -> Result<usize,
             }
             Next::EtherType(of) if ETHERTYPES_MPLS.contains(&of) => (Next::Mpls, at),
             Next::EtherType(ETHERTYPE_PPPOE) => {
-                // Version and type are 1; session packets have code 0.
+                // Version and type are both 1. The code is 0 in packets of a PPPoE session.
                 let is_session = u16_at(bytes, at)? == 0x1100;
                 if !is_session {
                     return Err(SkipReason::EtherType(ETHERTYPE_PPPOE));
@@ -151,8 +156,8 @@ pub(crate) fn find(bytes: &[u8], mut next: Next, mut at: usize) -> Result<usize,
     Err(SkipReason::Deep)
 }
 
-/// Reads one MPLS label and returns the next header: another label, or IP. Only the first bits of
-/// the content identify it.
+/// Parses an MPLS label. Returns the kind and the offset of the next header, which is another label
+/// or IP. MPLS does not name its content, so only the first bits of the content identify IP.
 fn mpls(bytes: &[u8], at: usize) -> Result<(Next, usize), SkipReason> {
     let is_last = bytes.get(at + 2).ok_or(SkipReason::Cut)? & 1 == 1;
     if !is_last {
@@ -180,7 +185,7 @@ fn ppp(bytes: &[u8], mut at: usize) -> Result<(Next, usize), SkipReason> {
     if bytes.get(at) == Some(&0xff) && *bytes.get(at + 1).ok_or(SkipReason::Cut)? == 0x03 {
         at += 2;
     }
-    // A protocol may be compressed to its second byte, which is odd.
+    // PPP may compress a protocol number to its second byte, which is odd.
     let first = *bytes.get(at).ok_or(SkipReason::Cut)?;
     let (protocol, at) = match first & 1 {
         1 => (u16::from(first), at + 1),
@@ -202,7 +207,8 @@ fn family(family: u32, at: usize) -> Result<Begin, SkipReason> {
     }
 }
 
-/// Finds the attribute with the packet. Numbers are in the byte order of the capturing machine.
+/// Parses an NFLOG header up to the attribute that contains the packet. The numbers are in the byte
+/// order of the capturing machine.
 fn nflog(bytes: &[u8], is_big_endian: bool) -> Result<Begin, SkipReason> {
     let of = u32::from(*bytes.first().ok_or(SkipReason::Cut)?);
     let inside = family(of, 0)?;
@@ -231,7 +237,7 @@ fn at_least<const N: usize>(bytes: &[u8], at: usize) -> Result<[u8; N], SkipReas
     found.ok_or(SkipReason::Cut)
 }
 
-/// Returns the EtherType of the IP packet at an offset.
+/// Returns the EtherType of the IP packet at offset `at`.
 pub(crate) fn ethertype_of(bytes: &[u8], at: usize) -> Result<u16, SkipReason> {
     let is_v6 = bytes.get(at).ok_or(SkipReason::Cut)? >> 4 == 6;
     Ok(if is_v6 { ETHERTYPE_V6 } else { ETHERTYPE_V4 })

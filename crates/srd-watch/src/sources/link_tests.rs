@@ -15,7 +15,8 @@ fn packets() -> [Vec<u8>; 2] {
     [v4, v6]
 }
 
-/// Returns headers, with names, that follow the Ethernet addresses and precede an IP packet.
+/// Returns sequences of headers between the Ethernet addresses and an IP packet, each with its
+/// name.
 fn before() -> Vec<(&'static str, Vec<u8>)> {
     let tag = |kind: u16, count: usize| [&kind.to_be_bytes()[..], &[0, 7]].concat().repeat(count);
     let label = |is_last: bool| [0, 1, u8::from(is_last), 64];
@@ -64,7 +65,7 @@ fn everything_between_ethernet_and_ip_is_looked_through() {
         };
         let arrival = raw.arrival().unwrap_or_else(|| panic!("{name}"));
         assert_eq!((arrival.bytes, arrival.flow.outer.ports), (28, (5, 6)), "{name}");
-        // A frame that is cut is not mistaken for a frame without IP.
+        // A frame that is cut within its headers must not count as a frame without IP.
         for cut in 0..frame.len() - v4.len() {
             let found = find(&frame[..cut], Next::Ethernet, 0);
             assert!(matches!(found, Err(SkipReason::Cut)), "{name} {cut}: {found:?}");
@@ -94,7 +95,8 @@ fn what_is_not_looked_through_is_named() {
     }
 }
 
-/// Offset of the packet behind a header of this type, and the direction in the header.
+/// Returns the offset of the IP packet behind a link header of type `link`, and the direction that
+/// the link header contains.
 fn linked(
     link: u16,
     is_big_endian: bool,

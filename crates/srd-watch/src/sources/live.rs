@@ -1,4 +1,4 @@
-//! Watches interfaces live: reads their packets, the clock, and the counters of drivers.
+//! Watches interfaces live: reads their packets, the clock, and the counters of their drivers.
 
 use std::io;
 use std::time::{Duration, Instant as Clock};
@@ -12,16 +12,16 @@ use crate::analysis::watch::{Settings, Watch};
 use crate::session::{Report, Session};
 use crate::sources::source::{Choice, Far, Opened, Source};
 
-/// Longest wait for packets, in nanoseconds. eBPF programs cause no wakeup, so their records are
-/// polled at this interval.
+/// Longest wait for packets, in nanoseconds. The eBPF programs do not wake this process, so their
+/// records are polled at this interval.
 const WAIT_NS: u64 = 20_000_000;
-/// Largest age, in nanoseconds, of packets of a packet socket when they are analysed: the kernel
-/// delivers blocks after 10 ms.
+/// Largest time in nanoseconds from the arrival of a packet at a packet socket to its analysis. The
+/// kernel delivers a block of packets after 10 ms at the latest.
 const OLDEST_NS: u64 = 30_000_000;
-/// Largest age, in nanoseconds, of records of eBPF programs. They are available at once, but the
-/// clocks of CPUs differ.
+/// Largest difference in nanoseconds between the time in a record of the eBPF programs and the time
+/// at which it is read. The record is available at once, but the clocks of CPUs differ.
 const APART_NS: u64 = 1_000_000;
-/// Interval at which lost packets are queried, and figures are passed on.
+/// Interval at which the number of lost packets is queried, and figures are passed to the output.
 const LOST_EVERY: Duration = Duration::from_millis(100);
 
 /// Options for watching live.
@@ -29,42 +29,44 @@ const LOST_EVERY: Duration = Duration::from_millis(100);
 pub struct Options {
     /// Names of the interfaces.
     pub interfaces: Vec<String>,
-    /// Source of the interfaces' packets.
+    /// Choice of the source of packets: eBPF or packet sockets.
     pub source: Choice,
-    /// Model that arrivals are compared with.
+    /// Model (limits) with which the arrivals are compared.
     pub model: Model,
     /// Settings of the search for bursts.
     pub settings: Settings,
-    /// Duration of the watch; `None` means until it is stopped.
+    /// Duration of the watch; `None` means that only `stop` ends it.
     pub time: Option<Duration>,
-    /// Bytes of memory of each interface for packets that wait to be read; `None` for the default
-    /// of the source.
+    /// Bytes of memory of each interface for packets that the kernel has delivered and this program
+    /// has not read; `None` means the default of the source.
     pub ring_bytes: Option<u32>,
-    /// Bytes of memory of each interface for packets that may be saved; zero keeps none.
+    /// Bytes of memory of each interface for packets that are kept to be saved; zero keeps no
+    /// packets.
     pub kept_bytes: usize,
-    /// Interval at which the driver's counters are read.
+    /// Interval at which the driver's allowance counters are read.
     pub counters_every: Duration,
 }
 
-/// Receiver of results.
+/// Receiver of the results of a watch.
 pub trait Output {
     /// Called when the watch of an interface begins, with its source.
     fn opened(&mut self, _opened: &Opened) {}
-    /// Called for each report of a burst.
+    /// Called for each report about a burst: when a long burst is under way, and when a burst has
+    /// ended.
     fn report(&mut self, report: Report);
     /// Called regularly and at the end, with the figures of an interface and the number of lost
     /// packets.
     fn figures(&mut self, _session: &Session, _lost: u64) {}
 }
 
-/// Output for callers that need only bursts.
+/// A closure that receives only the reports of bursts.
 impl<F: FnMut(Report)> Output for F {
     fn report(&mut self, report: Report) {
         self(report);
     }
 }
 
-/// An interface, with its source and its analysis.
+/// An interface under watch, with its source of packets and its analysis.
 struct Watched {
     source: Source,
     session: Session,
@@ -73,18 +75,18 @@ struct Watched {
     error: Option<io::Error>,
 }
 
-/// Result for an interface.
+/// Result of the watch of an interface.
 #[derive(Debug)]
 pub struct Outcome {
     /// Session of the interface.
     pub session: Session,
-    /// Packets that were lost because the ring was full.
+    /// Packets that were lost because the memory for unread packets was full.
     pub lost: u64,
-    /// Reason why the watch of this interface ended early.
+    /// Error that ended the watch of this interface early; `None` if there was no error.
     pub error: Option<io::Error>,
 }
 
-/// Watches until the time is over, or `stop` returns true.
+/// Watches the interfaces until `options.time` is over, or `stop` returns true.
 ///
 /// # Errors
 /// An error of the operating system, if an interface does not exist or a privilege is missing
@@ -102,7 +104,7 @@ pub fn run(
         opened.push(found);
         all.push(Watched::new(interface, source, began, options));
     }
-    // The interfaces are reported only after the watch of all of them has begun.
+    // All interfaces are under watch before the first of them is reported to the output.
     opened.iter().for_each(|opened| output.opened(opened));
     let began = Clock::now();
     let (mut asked, mut sampled) = (began, None::<Clock>);
@@ -155,8 +157,8 @@ impl Watched {
         Self { source, session, statistics, lost: 0, error: None }
     }
 
-    /// Passes the waiting packets to the session; `now` is a time before this call. Returns whether
-    /// there are more packets.
+    /// Reads the packets that the source has delivered and passes them to the session. `now` is a
+    /// time shortly before this call. Returns whether the source has more packets.
     fn look(&mut self, now: u64) -> bool {
         let session = &mut self.session;
         let far = self.source.look(|raw| session.see(raw));
@@ -184,7 +186,7 @@ impl Watched {
         else {
             return;
         };
-        // Drivers may return an error during a reset; the next sample covers that time.
+        // A driver may return an error during a reset. The next sample then covers this time.
         if let Ok(values) = statistics.values() {
             allowances.sample(now_ns(), &values);
         }

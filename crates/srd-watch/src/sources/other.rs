@@ -1,46 +1,49 @@
-//! Kinds and numbers of packets that are in no figure.
+//! Kinds and numbers of packets that are skipped, so that no figure includes them.
 //!
-//! The headers of some packets show that there is no IP packet inside. Other packets may contain IP
-//! packets but are not supported; a report has to mention them, because it is incomplete.
+//! Some packets are skipped because their headers show that there is no IP packet inside. Others
+//! may contain an IP packet but are not supported. A report has to mention them, because it is
+//! incomplete without them.
 //!
-//! Bound: [`KINDS_MAX`] kinds are counted separately.
+//! Limit: [`KINDS_MAX`] kinds are counted separately.
 
 use std::collections::BTreeMap;
 use std::fmt;
 
 use crate::output::units::grouped;
 
-/// Largest number of kinds that are counted separately; further kinds count together.
+/// Largest number of kinds that are counted separately; packets of further kinds are counted
+/// together.
 pub const KINDS_MAX: usize = 24;
 
-/// Reason why a packet is in no figure.
+/// Reason why a packet is skipped.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum SkipReason {
-    /// The packet has this type of link header (LINKTYPE_ of tcpdump.org), which is not read.
+    /// The packet has this type of link header (LINKTYPE_ of tcpdump.org), which is not supported.
     Link(u16),
-    /// The packet has this EtherType, which is not read.
+    /// The packet has this EtherType, which is not supported.
     EtherType(u16),
-    /// The packet carries this PPP protocol, which is not read.
+    /// The packet carries this PPP protocol, which is not supported.
     Ppp(u16),
-    /// The packet is an 802.2 frame for this service access point.
+    /// The packet is an 802.2 frame for this service access point, which is not supported.
     Llc(u8),
-    /// The packet has this address family, in the numbering of the capturing machine.
+    /// The packet has this address family, in the numbering of the capturing machine, which is not
+    /// supported.
     Family(u32),
-    /// The packet has more nested headers than the limit.
+    /// The packet has more nested headers before IP than are read (32).
     Deep,
-    /// The capture contains too few bytes of the packet.
+    /// The capture contains too few bytes of the packet to find or read its IP header.
     Cut,
     /// The packet has no valid IP header at the position where its headers require one.
     Malformed,
-    /// The file does not describe the interface of the packet.
+    /// The capture file does not describe the interface of the packet.
     Interface,
     /// The packet has no time (a simple packet block of pcapng).
     Time,
-    /// The packet is of a kind beyond [`KINDS_MAX`].
+    /// The packet is of a kind that is not counted separately, because of the limit [`KINDS_MAX`].
     Further,
 }
 
-/// Names of EtherTypes, and whether the content can be an IP packet.
+/// Names of EtherTypes, each with whether its content can be an IP packet.
 const ETHERTYPES: &[(u16, &str, bool)] = &[
     (0x0806, "ARP", false),
     (0x0842, "Wake-on-LAN", false),
@@ -136,7 +139,7 @@ impl SkipReason {
         }
     }
 
-    /// Returns a text such as `of link type 105 (IEEE802_11)`.
+    /// Returns the kind of packet as text, such as `of link type 105 (IEEE802_11)`.
     fn what(self) -> String {
         match self {
             Self::Link(link) => {
@@ -166,19 +169,19 @@ fn known(ethertype: u16) -> Option<(&'static str, bool)> {
     found.map(|(_, name, may_have_ip)| (*name, *may_have_ip))
 }
 
-/// Numbers of packets of each kind.
+/// Numbers of skipped packets by kind.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct SkipCounts {
     counts: BTreeMap<SkipReason, u64>,
 }
 
 impl SkipCounts {
-    /// Counts one packet.
+    /// Counts one skipped packet.
     pub fn add(&mut self, other: SkipReason) {
         self.add_many(other, 1);
     }
 
-    /// Adds the numbers of `others`.
+    /// Adds the numbers of `others` to these numbers.
     pub fn absorb(&mut self, others: &Self) {
         others.counts.iter().for_each(|(other, count)| self.add_many(*other, *count));
     }
@@ -189,12 +192,12 @@ impl SkipCounts {
             count;
     }
 
-    /// Returns the number of all packets.
+    /// Returns the number of all skipped packets.
     pub fn total(&self) -> u64 {
         self.counts.values().sum()
     }
 
-    /// Returns the number of packets that may have an IP packet inside, and are not read.
+    /// Returns the number of skipped packets that may have an IP packet inside.
     pub fn unread(&self) -> u64 {
         let unread = self.counts.iter().filter(|(other, _)| !other.is_without_ip());
         unread.map(|(_, count)| count).sum()

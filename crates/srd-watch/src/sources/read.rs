@@ -1,12 +1,12 @@
-//! Reads the fields of a packet that the analysis needs.
+//! Parses the fields of a packet that the analysis needs.
 //!
-//! A super-packet (of segmentation offload, or merged on receipt) counts as the packets that it
-//! stands for: one for each segment of its payload, each with headers.
+//! A super-packet is built by segmentation offload, or merged on receipt. It counts as the packets
+//! that it stands for: one for each segment of its payload, each with headers.
 //!
-//! If the IP header states fewer bytes than the frame has, there are two cases. Either the
-//! remaining bytes are padding of the link and do not count. Or the frame is a super-packet whose
-//! header has the length of one segment (partial segmentation offload, `NETIF_F_GSO_PARTIAL`), and
-//! all its bytes count. [`PADDING_BYTES_MAX`] separates the two cases.
+//! The IP header may state fewer bytes than the frame has. If at most [`PADDING_BYTES_MAX`] bytes
+//! remain, they are padding of the link and do not count. If more remain, the frame is a
+//! super-packet whose header has the length of one segment (partial segmentation offload,
+//! `NETIF_F_GSO_PARTIAL`), and all its bytes count.
 
 use srd_card::FlowKey;
 use srd_card::packet::{Packet, protocol};
@@ -17,10 +17,11 @@ use crate::sources::link::{self, Next};
 use crate::sources::other::SkipReason;
 use crate::sources::tunnel::innermost;
 
-/// Bytes to keep of each packet: enough for the headers of a tunnel in a tunnel.
+/// Number of bytes to keep of each packet: enough for the headers of a tunnel within a tunnel.
 pub const HEADERS_BYTES: u32 = 256;
-/// Largest number of bytes after an IP packet that count as padding or a trailer: short frames are
-/// padded to 60 bytes, and check sequences and time stamps of capture devices are shorter.
+/// Largest number of bytes after an IP packet that count as padding or a trailer. Short frames are
+/// padded to 60 bytes. Check sequences, and time stamps that capture devices append, are shorter
+/// than this limit.
 pub const PADDING_BYTES_MAX: u32 = 64;
 /// Bytes of the longest IPv4 header.
 const HEADER_BYTES_MAX: u64 = 60;
@@ -35,21 +36,24 @@ pub struct Raw<'a> {
     pub time: Instant,
     /// Direction of the packet.
     pub way: PacketDirection,
-    /// EtherType of `bytes`; `None` if they begin with an Ethernet header.
+    /// EtherType of the first header in `bytes`; `None` if `bytes` begins with an Ethernet header.
     pub ethertype: Option<u16>,
-    /// Length of the packet in bytes, including bytes that were not kept.
+    /// Length of the packet in bytes, including bytes that are not in `bytes`.
     pub length: u32,
-    /// Payload bytes of each segment, if it is a super-packet.
+    /// Payload bytes of each segment of a super-packet; `None` if the packet is not known to be
+    /// one.
     pub segment_bytes: Option<u16>,
-    /// MTU, for packets without `segment_bytes`: a packet that is longer, from the IP header on, is
-    /// a super-packet of packets of this length.
+    /// MTU in bytes, for packets without `segment_bytes`. A packet that is longer than this from
+    /// its IP header on counts as a super-packet, whose packets have this length. `None` counts
+    /// each packet as one.
     pub mtu_bytes: Option<u16>,
-    /// The first bytes of the packet.
+    /// The first bytes of the packet, or all of them.
     pub bytes: &'a [u8],
 }
 
 impl<'a> Raw<'a> {
-    /// Returns the packet from its IP header on, with its length; `None` if it is no IP packet.
+    /// Returns the bytes from the IP header on, and their number including bytes that were not
+    /// kept; `None` if the packet is not IP.
     pub fn ip(&self) -> Option<(&'a [u8], u32)> {
         self.find_ip().ok()
     }
@@ -61,7 +65,7 @@ impl<'a> Raw<'a> {
         Ok((bytes, self.length.saturating_sub(u32::try_from(at).unwrap_or(u32::MAX))))
     }
 
-    /// Returns the kind of a packet for which [`Self::arrival`] returns `None`.
+    /// Returns the reason why [`Self::arrival`] returns `None` for this packet.
     pub fn other(&self) -> SkipReason {
         match self.find_ip() {
             Err(other) => other,
@@ -73,7 +77,8 @@ impl<'a> Raw<'a> {
         }
     }
 
-    /// Returns the packet as the analysis needs it; `None` if it is not an IP packet.
+    /// Returns the fields that the analysis needs; `None` if the packet is not IP or its headers
+    /// are invalid.
     pub fn arrival(&self) -> Option<Arrival> {
         let (bytes, length) = self.ip()?;
         let packet = Packet::read(bytes)?;
@@ -94,7 +99,8 @@ impl<'a> Raw<'a> {
         Some(Arrival { time, way, flow, bytes, packets, packet_bytes, fragment })
     }
 
-    /// Returns the payload bytes of the segments of a packet that is longer than the MTU.
+    /// Returns the payload bytes of a segment if the packet is longer than the MTU, so that it
+    /// counts as a super-packet; otherwise `None`.
     fn cut(&self, length: u32, headers_bytes: usize) -> Option<u16> {
         let mtu_bytes = self.mtu_bytes.filter(|mtu_bytes| length > u32::from(*mtu_bytes))?;
         let headers_bytes = u16::try_from(headers_bytes).ok()?;
@@ -102,7 +108,7 @@ impl<'a> Raw<'a> {
     }
 }
 
-/// Returns the bytes of the IP header and the header inside of it.
+/// Returns the number of bytes of the IP header and the transport header after it.
 fn headers(packet: &Packet, bytes: &[u8]) -> usize {
     let transport_bytes = match packet.protocol {
         protocol::TCP => packet.tcp_header_bytes(bytes).unwrap_or(TCP_BYTES),
@@ -112,8 +118,8 @@ fn headers(packet: &Packet, bytes: &[u8]) -> usize {
     packet.transport_at + transport_bytes
 }
 
-/// Returns the length that the IP header states; `None` if it states zero, as for packets that are
-/// too long for the field.
+/// Returns the length of the packet that its IP header states; `None` if the field is zero, as in
+/// packets that are too long for it.
 pub(crate) fn said_bytes(bytes: &[u8]) -> Option<u32> {
     let field =
         |at: usize| Some(u32::from(u16::from_be_bytes([*bytes.get(at)?, *bytes.get(at + 1)?])));
@@ -123,23 +129,24 @@ pub(crate) fn said_bytes(bytes: &[u8]) -> Option<u32> {
     }
 }
 
-/// The packets that one captured packet stands for.
+/// Numbers by which a captured packet counts.
 struct Counted {
     bytes: u32,
     packets: u32,
     packet_bytes: u32,
 }
 
-/// Counts a packet of this length, whose header states another length or the same.
+/// Returns the numbers for one packet of `length` bytes, whose IP header states `said` bytes.
 fn whole(length: u32, said: Option<u32>) -> Counted {
     let said = said.unwrap_or(length).min(length);
     let is_padded = length - said <= PADDING_BYTES_MAX;
     let bytes = if is_padded { said } else { length };
-    // If the header of a super-packet states another length, this is the length of a segment.
+    // If the frame is a super-packet, its header states the length of one segment.
     Counted { bytes, packets: 1, packet_bytes: said }
 }
 
-/// Counts a super-packet of this length. The length in its header may be outdated and is not used.
+/// Returns the numbers for a super-packet of `length` bytes. The length in its IP header may be
+/// outdated and is not used.
 fn segments(length: u32, headers_bytes: usize, segment_bytes: u16) -> Counted {
     let headers_bytes = u32::try_from(headers_bytes).unwrap_or(u32::MAX);
     let payload_bytes = length.saturating_sub(headers_bytes);

@@ -50,7 +50,7 @@ fn raw<'a>(bytes: &'a [u8], segment_bytes: Option<u16>) -> Raw<'a> {
     }
 }
 
-/// Returns a UDP packet in each kind of tunnel.
+/// Returns, for each kind of tunnel, a UDP packet in a tunnel of this kind.
 fn tunnels() -> Vec<(Tunnel, Vec<u8>)> {
     let inner = v4(17, &udp((5, 6), b"inner"));
     let inner6 = v6(17, &udp((5, 6), b"inner"));
@@ -70,7 +70,8 @@ fn tunnels() -> Vec<(Tunnel, Vec<u8>)> {
         (Tunnel::Gre, v6(47, &[&[0x20, 0, 0x86, 0xdd, 0, 0, 0, 1], &inner6[..]].concat())),
         (Tunnel::IpInIp, v4(4, &inner)),
         (Tunnel::IpInIp, v4(41, &inner6)),
-        // A tunnel in a tunnel: the result has the kind of the outer tunnel and the innermost flow.
+        // A tunnel in a tunnel: the result contains the kind of the outer tunnel, and the innermost
+        // flow.
         (Tunnel::IpInIp, v4(4, &v4(47, &[&[0, 0, 8, 0], &inner[..]].concat()))),
     ]
 }
@@ -91,7 +92,7 @@ fn what_only_looks_like_a_tunnel_is_a_flow() {
     for bytes in [
         v4(17, &udp((777, 4789), &[&[0; 8], &ethernet(0x0800, &inner)[..]].concat())), // no VNI
         v4(17, &udp((777, 4788), &[&[8, 0, 0, 0, 0, 0, 1, 0], &inner[..]].concat())),
-        // Version 1 of Geneve, which is unknown.
+        // Version 1 of Geneve, which is not supported.
         v4(17, &udp((777, 6081), &[&[0x40, 0, 8, 0, 0, 0, 0, 0], &inner[..]].concat())),
         v4(47, &[&[0x40, 0, 8, 0], &inner[..]].concat()), // source routes
         v4(47, &[&[0, 0, 0x88, 0x47], &inner[..]].concat()), // MPLS
@@ -116,7 +117,7 @@ fn a_super_packet_counts_as_its_segments_with_their_headers() {
     let tunnel = v4(4, &inner);
     let arrival = raw(&tunnel, Some(1000)).arrival().unwrap();
     assert_eq!((arrival.packets, arrival.bytes), (3, 3000 + 3 * 72));
-    // Only the first bytes were kept.
+    // Only the first 60 bytes of this packet were kept.
     let cut = Raw { bytes: &bytes[..60], ..raw(&bytes, Some(1448)) };
     assert_eq!(cut.arrival().unwrap().packets, 7);
 }
@@ -137,8 +138,8 @@ fn frames_without_ip_are_none() {
 }
 
 proptest! {
-    /// Headers come from unknown senders: no byte causes a panic, and each packet counts as at
-    /// least one.
+    /// Headers come from unknown senders. So no bytes may cause a panic, and each captured packet
+    /// must count as at least one.
     #[test]
     fn changed_and_cut_packets_are_read_or_refused(
         which in 0_usize..10,

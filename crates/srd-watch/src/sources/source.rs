@@ -1,7 +1,7 @@
 //! Sources of an interface's packets: eBPF programs at tc, or a packet socket.
 //!
-//! Programs cost less time per packet, but need more privileges and a newer kernel. Both sources
-//! deliver the same packets with the same figures; `docs/watch.md` has the differences.
+//! eBPF programs cost less time per packet, but need more privileges and a newer kernel. The two
+//! sources deliver the same packets with the same figures; `docs/watch.md` has the differences.
 
 use std::fmt;
 use std::io;
@@ -14,35 +14,37 @@ use srd_proto::time::Instant;
 use crate::sources::arrival::PacketDirection;
 use crate::sources::read::{HEADERS_BYTES, Raw};
 
-/// Bytes of the link header that are kept in addition to those of the packet.
+/// Bytes of the link header that a packet socket keeps in addition to the bytes from the IP header
+/// on.
 const LINK_BYTES_MAX: u32 = 32;
-/// Blocks of a packet socket's ring that are read before the next interface is read.
+/// Largest number of blocks of a packet socket's ring that are read before the next interface is
+/// read.
 const BLOCKS_MAX: usize = 16;
-/// Default bytes of memory for packets that wait to be read: for a packet socket, and for programs,
-/// whose records are smaller. A ring that fits into a CPU's cache costs less time: 2026-11-25 in
-/// `docs/perf-notes.md`.
+/// Default size in bytes of a packet socket's ring of unread packets. [`RECORDS_BYTES`] is that of
+/// the eBPF programs' ring, whose records are smaller. A ring that fits into a CPU's cache costs
+/// less time: 2026-11-25 in `docs/perf-notes.md`.
 const RING_BYTES: u32 = 32 << 20;
 const RECORDS_BYTES: u32 = 8 << 20;
-/// Records of programs that are read before the next interface is read.
+/// Largest number of records of eBPF programs that are read before the next interface is read.
 const RECORDS_MAX: usize = 1 << 16;
 
-/// Choice of the source.
+/// Choice of the source of an interface's packets.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Choice {
-    /// Programs if they work, otherwise a packet socket.
+    /// eBPF programs if they can be loaded, otherwise a packet socket.
     #[default]
     Auto,
-    /// Programs; an error if they do not work.
+    /// eBPF programs; an error if they cannot be loaded.
     Ebpf,
     /// A packet socket.
     Packet,
 }
 
-/// Kind of a source.
+/// Kind of a source of packets.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Kind {
-    /// Programs at tc.
+    /// eBPF programs, attached at tc.
     Ebpf,
     /// A packet socket.
     Packet,
@@ -57,14 +59,14 @@ impl fmt::Display for Kind {
     }
 }
 
-/// The source that was chosen for an interface, and the reason.
+/// The source that was chosen for an interface, and the reason for the choice.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct Opened {
-    /// The interface.
+    /// Name of the interface.
     pub interface: String,
-    /// The source.
+    /// The chosen source.
     pub source: Kind,
-    /// Reason for this source.
+    /// Reason for the choice of the source, as text for the user.
     pub reason: String,
 }
 
@@ -81,21 +83,22 @@ pub(crate) enum Source {
     Packet(Tap),
 }
 
-/// Extent to which a source was read.
+/// Result of reading a source: whether packets remain to be read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Far {
-    /// All packets that arrived before this call are read.
+    /// All packets that arrived before the call were read.
     All,
-    /// All packets that the kernel has delivered are read, but the kernel may hold packets that
-    /// arrived before this call.
+    /// All packets that the kernel has delivered were read, but the kernel may still hold packets
+    /// that arrived before the call.
     Handed,
-    /// More packets wait to be read.
+    /// More packets wait to be read, because the call read as many as the limit permits.
     Some,
 }
 
 impl Source {
-    /// Opens the source of an interface. Also returns the time from which it delivers packets.
-    /// `saved` means that packets may be saved.
+    /// Opens the source of an interface. Returns the source, its description for the user, and the
+    /// time from which it delivers packets. `saved` is set if packets may be saved, so that their
+    /// headers are kept in full.
     pub(crate) fn open(
         interface: &str,
         choice: Choice,
@@ -133,7 +136,7 @@ impl Source {
         }
     }
 
-    /// Returns the socket to wait on, if the source is a packet socket.
+    /// Returns the socket on which to wait for packets; `None` if the source is eBPF programs.
     pub(crate) fn tap(&self) -> Option<&Tap> {
         match self {
             Self::Packet(tap) => Some(tap),
@@ -151,15 +154,15 @@ impl Source {
             },
             Self::Ebpf(probe) => match probe.look(RECORDS_MAX, show) {
                 Backlog::Nothing => Far::All,
-                // Records that are being written now are complete at the next call.
+                // A record that is being written during this call is read by the next call.
                 Backlog::Unfinished => Far::Handed,
                 Backlog::More => Far::Some,
             },
         }
     }
 
-    /// Returns the number of packets, since the beginning, that were lost because the ring was
-    /// full.
+    /// Returns the number of packets that were lost since the source was opened, because the ring
+    /// of unread packets was full.
     pub(crate) fn lost(&mut self) -> io::Result<u64> {
         match self {
             Self::Packet(tap) => tap.lost(),

@@ -1,28 +1,31 @@
-//! Times that never decrease by much, from a clock that the user or NTP may set.
+//! Steady times: times that never decrease by much, derived from a clock that the user or NTP may
+//! set.
 //!
 //! ```text
 //! time 1 2 3 4 | 1 1 2 3 many times in a row far behind: the clock was set back
 //! steady 1 2 3 4 | 4 4 5 6 from then on the difference is added to each time
 //! ```
 //!
-//! A packet with a slightly earlier time than the latest one came over another CPU; a few packets
-//! with a much earlier time have a stale time stamp. Both keep their times and count as late.
-//! Without steady times, all packets until the clock reaches its former time would count as
-//! simultaneous.
+//! A packet whose time is slightly earlier than the latest one came over another CPU. A few packets
+//! with a much earlier time have an outdated time stamp. All of these packets keep their times and
+//! count as late. If the clock was set back, packets would count as simultaneous until the clock
+//! reached its former time; steady times prevent this.
 
 use srd_proto::time::Instant;
 
-/// Difference in nanoseconds from which a packet is far behind the latest one.
+/// Difference in nanoseconds beyond which a packet's time is far behind the latest time.
 const FAR_NS: u64 = 50_000_000;
-/// Number of packets in a row, all far behind, that show that the clock was set back.
+/// Number of consecutive packets far behind the latest time that show that the clock was set back.
 const ROW: u32 = 16;
-/// Difference in nanoseconds from which the clock itself is far behind. The clock may be read
-/// shortly before its packets arrive, by much less than this.
+/// Difference in nanoseconds beyond which a reading of the clock is far behind the latest time. The
+/// clock may be read shortly before packets that are added earlier, but the difference is then much
+/// smaller.
 const CLOCK_FAR_NS: u64 = 2_000_000_000;
-/// Largest time in nanoseconds; a later time in a file is invalid.
+/// Largest time in nanoseconds that is used. A later time, as from an invalid file, is replaced by
+/// it.
 const LAST_NS: u64 = u64::MAX / 2;
 
-/// A steady clock.
+/// A clock with steady times.
 #[derive(Clone, Debug)]
 pub struct Steady {
     last_ns: u64,
@@ -37,8 +40,8 @@ impl Steady {
         Self { last_ns: now.as_nanos().min(LAST_NS), shift_ns: 0, row: 0, set_back: 0 }
     }
 
-    /// Returns the steady time of a packet. [`Steady::set_back`] grows with the packet that shows
-    /// that the clock was set back.
+    /// Returns the steady time of a packet. The number [`Steady::set_back`] increases with the
+    /// packet that shows that the clock was set back.
     pub fn packet(&mut self, time: Instant) -> Instant {
         let at = self.at(time);
         if at.saturating_add(FAR_NS) >= self.last_ns {
@@ -52,8 +55,8 @@ impl Steady {
         self.reach(at)
     }
 
-    /// Returns the steady time of a reading of the clock, made now or shortly before the latest
-    /// packet.
+    /// Returns the steady time of a reading of the clock. The reading was made at this moment, or
+    /// shortly before the latest packet.
     pub fn now(&mut self, now: Instant) -> Instant {
         let at = self.at(now);
         if at.saturating_add(CLOCK_FAR_NS) < self.last_ns {
@@ -68,12 +71,12 @@ impl Steady {
         time.as_nanos().saturating_add(FAR_NS) < self.last_ns
     }
 
-    /// Returns the latest steady time.
+    /// Returns the latest steady time so far.
     pub fn last(&self) -> Instant {
         Instant::from_nanos(self.last_ns)
     }
 
-    /// Returns the time that the clock showed at a recent steady time.
+    /// Returns the time that the clock itself showed at a recent steady time, in nanoseconds.
     pub fn shown_ns(&self, steady_ns: u64) -> u64 {
         steady_ns.saturating_sub(self.shift_ns)
     }
@@ -87,7 +90,8 @@ impl Steady {
         time.as_nanos().saturating_add(self.shift_ns).min(LAST_NS)
     }
 
-    /// Advances to this time or, if it is far behind, continues from the latest time.
+    /// Advances the latest time to `at`. If `at` is far behind, the clock was set back: steady time
+    /// then continues from the latest time.
     fn reach(&mut self, at: u64) -> Instant {
         let behind = self.last_ns.saturating_sub(at);
         if behind > FAR_NS {
@@ -123,7 +127,7 @@ mod tests {
         assert_eq!(clock.shown_ns(1005 * MS), 25 * MS);
         assert_eq!(clock.packet(ms(60_000)), ms(60_980));
         assert_eq!(clock.set_back(), 1);
-        // Without packets, only the clock itself advances time.
+        // While no packets arrive, only readings of the clock advance time.
         assert_eq!(clock.now(ms(59_000)), ms(59_980), "it is read late");
         assert_eq!((clock.now(ms(100)), clock.set_back()), (ms(60_980), 2));
         assert_eq!(clock.now(ms(101)), ms(60_981));

@@ -1,4 +1,4 @@
-//! The packet inside of a tunnel.
+//! Finds the packet inside of a tunnel.
 //!
 //! ```text
 //!  IP | UDP 4789, 8472 | VXLAN (8)              | Ethernet | IP
@@ -7,8 +7,8 @@
 //!  IP |                                         | IP
 //! ```
 //!
-//! Nothing in a packet is trusted: if it does not have one of these forms, only the outer flow
-//! counts. Limit: [`DEPTH_MAX`] nested tunnels.
+//! Nothing in a packet is trusted: if the packet does not have one of the forms above, only its
+//! outer flow counts. Limit: [`DEPTH_MAX`] nested tunnels.
 
 use srd_card::packet::{Packet, protocol};
 
@@ -20,11 +20,12 @@ const DEPTH_MAX: usize = 4;
 const VXLAN_PORTS: [u16; 2] = [4789, 8472];
 const GENEVE_PORT: u16 = 6081;
 const UDP_BYTES: usize = 8;
-/// EtherType of GRE for Ethernet inside (transparent Ethernet bridging).
+/// Protocol type in a GRE header if Ethernet is inside (transparent Ethernet bridging).
 const ETHERTYPE_ETHERNET: u16 = 0x6558;
 
-/// Finds the innermost packet of `bytes`, which begin with the IP header of `packet`. Returns the
-/// outermost kind of tunnel, the innermost packet, and its offset; `None` if `packet` is no tunnel.
+/// Finds the innermost packet of `bytes`, which begins with the IP header of `packet`. Returns the
+/// kind of the outermost tunnel, the innermost packet, and its offset; `None` if `packet` is no
+/// tunnel.
 pub(crate) fn innermost(packet: &Packet, bytes: &[u8]) -> Option<(Tunnel, Packet, usize)> {
     let (outermost, mut inner, mut at) = step(packet, bytes, 0)?;
     for _ in 1..DEPTH_MAX {
@@ -34,8 +35,9 @@ pub(crate) fn innermost(packet: &Packet, bytes: &[u8]) -> Option<(Tunnel, Packet
     Some((outermost, inner, at))
 }
 
-/// Reads the inner packet of one tunnel. `begin` is the offset of `bytes`; the result contains the
-/// offset of the inner packet.
+/// Parses one tunnel header. `begin` is the offset of `bytes` in the whole packet. Returns the kind
+/// of the tunnel, the inner packet, and its offset in the whole packet; `None` if `packet` is no
+/// tunnel.
 fn step(packet: &Packet, bytes: &[u8], begin: usize) -> Option<(Tunnel, Packet, usize)> {
     if packet.fragment {
         return None;

@@ -1,5 +1,5 @@
-//! Replays the fuzzers' corpus of capture files on a stable toolchain, through the same functions,
-//! and writes the seeds: `cargo test -p srd-watch --test it corpus:: -- --ignored`.
+//! Replays the fuzzers' corpus of capture files on a stable toolchain, through the functions that
+//! the fuzzers call. `cargo test -p srd-watch --test it corpus:: -- --ignored` writes the seeds.
 
 use std::fs;
 
@@ -44,7 +44,7 @@ fn number(number: u32, is_big_endian: bool) -> [u8; 4] {
     if is_big_endian { number.to_be_bytes() } else { number.to_le_bytes() }
 }
 
-/// Returns a pcap file with a packet for each frame.
+/// Returns a pcap file with one packet for each frame.
 fn pcap(magic: u32, link: u32, frames: &[&[u8]], is_big_endian: bool) -> Vec<u8> {
     let word = |of: u32| number(of, is_big_endian);
     let version = if is_big_endian { [0, 2, 0, 4] } else { [2, 0, 4, 0] };
@@ -58,7 +58,7 @@ fn pcap(magic: u32, link: u32, frames: &[&[u8]], is_big_endian: bool) -> Vec<u8>
     file
 }
 
-/// Returns a pcapng file of one section with all the kinds of blocks.
+/// Returns a pcapng file of one section with blocks of all kinds.
 fn pcapng(is_big_endian: bool) -> Vec<u8> {
     let word = |of: u32| number(of, is_big_endian);
     // Encodes two numbers of 16 bits.

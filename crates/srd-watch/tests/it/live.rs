@@ -1,5 +1,5 @@
 //! Bursts between two network namespaces, watched from both ends, by eBPF programs at tc and by
-//! packet sockets. Needs the privileges to create namespaces and to load programs.
+//! packet sockets. The test needs the privileges to create namespaces and to load eBPF programs.
 #![allow(clippy::unwrap_used)]
 
 use std::cell::{Cell, RefCell};
@@ -18,10 +18,10 @@ use srd_watch::{Burst, Model, PacketDirection, Settings};
 const FLOWS: usize = 8;
 const PACKETS: usize = 200;
 const PATIENCE: Duration = Duration::from_secs(60);
-/// Time after the last packet within which a burst has ended and the kernel has delivered all
-/// packets.
+/// Time after the last packet of the test. Within this time, the burst has ended and the kernel has
+/// delivered all packets.
 const LATE: Duration = Duration::from_millis(200);
-/// Number of reads after the last packet; each reads many packets.
+/// Number of reads after the last packet; each read returns many packets.
 const LOOKS: u32 = 20;
 const UDP: u8 = 17;
 
@@ -38,8 +38,8 @@ fn options(interface: &str, source: Choice) -> Options {
     }
 }
 
-/// Watches one end until bursts with packets of all flows to port 9 were reported. If the sender or
-/// the watch is delayed, there is more than one burst.
+/// Watches one end until the reported bursts contain packets of all flows to port 9. There are
+/// several bursts if the sender or the watch is delayed.
 fn watch(source: Choice, ready: &Barrier) -> Vec<Burst> {
     let (mut bursts, named) = (Vec::new(), RefCell::new(BTreeSet::new()));
     let mut began = None;
@@ -111,8 +111,8 @@ fn eight_flows(source: Choice) {
     });
 }
 
-/// Results of one source: the bursts, and the bytes and packets of each flow of the test by
-/// direction.
+/// Results of one source of packets: the bursts, and the bytes and packets of each flow of the test
+/// by direction.
 #[derive(Debug, Default)]
 struct Tally {
     kinds: Vec<Kind>,
@@ -136,7 +136,7 @@ impl Output for Tally {
     }
 }
 
-/// Sends `bytes` over a TCP connection, which makes super-packets. Returns the ports.
+/// Sends `bytes` bytes over a TCP connection, which causes super-packets. Returns the two ports.
 fn transfer(pair: &Pair, bytes: usize) -> (u16, u16) {
     let listener = pair.within(1, || TcpListener::bind("10.77.0.2:0").unwrap());
     let to = listener.local_addr().unwrap();
@@ -155,8 +155,9 @@ fn transfer(pair: &Pair, bytes: usize) -> (u16, u16) {
     })
 }
 
-/// Both sources on one interface: for TCP with segmentation offload, whose super-packets both get
-/// whole, they count the same bytes and packets for each flow.
+/// Two sources of packets watch one interface: eBPF and a packet socket. For TCP with segmentation
+/// offload, whose super-packets both sources get whole, they count the same bytes and packets for
+/// each flow.
 #[test]
 fn both_sources_find_the_same_bursts_with_the_same_packets() {
     let Some(pair) = Pair::new(1500, 1) else { return };

@@ -1,5 +1,5 @@
-//! `srd card capture`: packets of instances, including dropped ones, in a file for Wireshark. Each
-//! has its outcome as a comment.
+//! `srd card capture`: writes packets of instances, including dropped ones, to a file for
+//! Wireshark. Each packet has its outcome as a comment.
 
 use std::collections::BTreeMap;
 use std::fs::OpenOptions;
@@ -51,12 +51,12 @@ pub(crate) struct CaptureArgs {
 /// A capture file that is being written.
 struct Capture {
     to: Box<dyn Write>,
-    /// Name of the output in errors.
+    /// Name of the output in error messages.
     at: &'static str,
     blocks: Writer,
     snaplen: u16,
-    /// Interfaces by instance and device: the number in the file, and the packets that were
-    /// written.
+    /// Interfaces of the file by instance and device, each as its number in the file and the number
+    /// of packets written for it.
     interfaces: BTreeMap<(String, String), (u32, u64)>,
 }
 
@@ -90,7 +90,8 @@ impl Capture {
         self.to.write_all(&blocks).and_then(|()| self.to.flush()).context(self.at)
     }
 
-    /// Writes the statistics. Lost packets have no known interface, and count at the first one.
+    /// Writes the statistics of each interface. The interface of a lost packet is unknown, so all
+    /// lost packets count at the first interface.
     fn end(&mut self, lost: u64) -> Result<()> {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let now = u64::try_from(now.as_nanos()).unwrap_or(u64::MAX);
@@ -103,7 +104,8 @@ impl Capture {
     }
 }
 
-/// Returns the length of a packet in its header: of a super-packet, the length of the whole.
+/// Returns the length that the IP header of a packet states; for a super-packet, its whole length.
+/// `None` if the header states fewer bytes than are present.
 fn length(bytes: &[u8]) -> Option<u32> {
     let field =
         |at: usize| bytes.get(at..at + 2).map(|b| u32::from(u16::from_be_bytes([b[0], b[1]])));
@@ -126,7 +128,7 @@ pub(crate) fn run(args: &CaptureArgs) -> Result<u8> {
     }
     let begun = || {
         let mut options = OpenOptions::new();
-        // The file contains data that others must not see.
+        // The file contains data that other users must not read.
         options.write(true).create(true).truncate(true).mode(0o600);
         let to: Box<dyn Write> = match file {
             Some(file) => {

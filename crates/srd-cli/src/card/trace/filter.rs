@@ -1,4 +1,4 @@
-//! Filters of packets, in the words of tcpdump.
+//! Filters of packets, in the syntax of tcpdump.
 
 use std::net::IpAddr;
 use std::str::FromStr;
@@ -6,11 +6,11 @@ use std::str::FromStr;
 use anyhow::{Result, bail};
 use srd_guest::protocol::TraceFilter;
 
-/// Advice for a filter that cannot be parsed.
+/// Advice for the user if a filter cannot be parsed.
 const FORM: &str = "write for example: tcp port 443, udp dst port 53, icmp host 10.0.1.10, \
                     src 10.0.1.10 dst port 80, proto 47";
 
-/// Parses a filter. A packet must meet all of its conditions.
+/// Parses a filter. A packet matches if it meets all conditions of the filter.
 pub(super) fn parse(words: &[String]) -> Result<TraceFilter> {
     let mut filter = TraceFilter::default();
     let mut words = words.iter().flat_map(|words| words.split_whitespace());

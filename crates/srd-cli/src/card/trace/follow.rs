@@ -1,4 +1,4 @@
-//! Requests to the card for its events, until the trace ends.
+//! Requests events about packets from the card, until the trace ends.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,7 +15,7 @@ use crate::card::SocketArg;
 use crate::failure::Usage;
 use crate::units;
 
-/// Pause between two requests.
+/// Pause before the next request if the card had no events.
 const PAUSE: Duration = Duration::from_millis(50);
 
 /// Selection of packets: the instance, the filter, and the number.
@@ -36,15 +36,16 @@ pub(super) struct Which {
     socket: SocketArg,
 }
 
-/// Counts of a trace.
+/// Counts of the packets of a trace.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Brought {
     pub(super) packets: u64,
-    /// Packets that could not be followed.
+    /// Packets that could not be followed, because their events came faster than they were read.
     pub(super) lost: u64,
 }
 
-/// Returns a remark on packets that could not be followed, if there were any.
+/// Returns a remark on the packets that could not be followed; an empty text if there were no such
+/// packets.
 pub(super) fn missed(lost: u64) -> String {
     match lost {
         0 => String::new(),
@@ -53,8 +54,9 @@ pub(super) fn missed(lost: u64) -> String {
 }
 
 impl Which {
-    /// Follows packets, and passes each to `one` at its end, with its first `head_bytes` bytes.
-    /// `begun` is called when the first packet can arrive, `pause` when there are no more for now.
+    /// Follows packets, and passes each packet to `one` once its outcome is known, with its first
+    /// `head_bytes` bytes. `begun` is called before the first packet, and `pause` whenever the card
+    /// has no further events.
     pub(super) fn follow<T>(
         &self,
         head_bytes: u16,
@@ -79,7 +81,7 @@ impl Which {
         let ends_at = self.seconds.and_then(|time| Instant::now().checked_add(time));
         let (mut packets, mut brought) = (Packets::default(), Brought::default());
         loop {
-            // Events after this moment are not awaited.
+            // Once the trace has to end, the events that exist already are requested one last time.
             let is_enough = is_enough.load(Ordering::Relaxed)
                 || ends_at.is_some_and(|end| Instant::now() >= end);
             let (records, lost, is_over) = client.traced(id)?;

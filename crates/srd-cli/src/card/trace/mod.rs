@@ -1,10 +1,10 @@
-//! `srd card trace` and `srd card capture`: packets followed through the card.
+//! `srd card trace` and `srd card capture`: show the path of packets through the card.
 //!
 //! | module | what |
 //! |---|---|
 //! | [`filter`] | selection of packets |
 //! | [`follow`] | requests events from the card, until the trace ends |
-//! | [`packets`] | conversion of events to packets |
+//! | [`packets`] | combines the events of each packet |
 //! | [`text`] | a packet and its path, as text |
 //! | [`mod@capture`] | a packet and its path, in a file for Wireshark |
 

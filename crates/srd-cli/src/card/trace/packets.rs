@@ -1,4 +1,5 @@
-//! Conversion of events to packets. A packet is returned once it has left or was dropped.
+//! Combines the card's events into packets. A packet is complete once it has left the card or was
+//! dropped.
 
 use std::collections::BTreeMap;
 
@@ -12,18 +13,19 @@ use srd_guest::protocol::{
 pub(super) struct Packet {
     /// Time of arrival, in nanoseconds since 1970.
     pub(super) unix_ns: u64,
-    /// The packet.
+    /// The packet as it arrived at the card.
     #[serde(flatten)]
     pub(super) arrived: TraceArrived,
-    /// Decisions of groups, lists and routes.
+    /// Decisions of security groups, network ACLs and route tables; `None` if the packet did not
+    /// reach them.
     pub(super) judged: Option<TraceJudged>,
     /// Limits that delayed the packet.
     pub(super) waited_for: Vec<TraceLimit>,
-    /// Other reasons for a delay.
+    /// Reasons for delays other than limits, as text.
     pub(super) held: Vec<String>,
     /// Outcome of the packet.
     pub(super) end: End,
-    /// Time from its first event to its last, in nanoseconds.
+    /// Time from the packet's first event to its last, in nanoseconds.
     pub(super) took_ns: u64,
 }
 
@@ -33,22 +35,22 @@ pub(super) struct Packet {
 pub(super) enum End {
     /// The packet left to this hop.
     Gone(TraceHop),
-    /// The packet was dropped.
+    /// The packet was dropped by a rule or for another cause, but not by a limit.
     Refused(TraceRefusal),
-    /// A limit dropped the packet.
+    /// The packet was dropped by a limit.
     OverLimit(TraceLimit),
-    /// The packet still waits.
+    /// The packet still waits in the card at the end of the trace.
     Waits,
 }
 
-/// Packets without an outcome so far.
+/// Packets whose outcome is not known yet.
 #[derive(Debug, Default)]
 pub(super) struct Packets {
     open: BTreeMap<u32, Packet>,
 }
 
 impl Packets {
-    /// Records an event. Returns its packet if this was the last event.
+    /// Records an event of a packet. Returns the packet if this event is its last one.
     pub(super) fn take(&mut self, record: TraceRecord) -> Option<Packet> {
         let TraceRecord { packet: number, unix_ns, event } = record;
         if let TraceEvent::Arrived(arrived) = event {
@@ -78,7 +80,7 @@ impl Packets {
         if is_last { self.open.remove(&number) } else { None }
     }
 
-    /// Returns packets whose outcome was not recorded.
+    /// Returns the packets whose outcome is still unknown.
     pub(super) fn rest(self) -> impl Iterator<Item = Packet> {
         self.open.into_values()
     }

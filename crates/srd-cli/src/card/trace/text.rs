@@ -1,4 +1,4 @@
-//! A packet and its path, as text.
+//! Text about a packet and its path through the card.
 
 use std::fmt::Write;
 use std::net::IpAddr;
@@ -8,8 +8,9 @@ use srd_vpc_file::words::StepRecord;
 
 use super::packets::{End, Packet};
 
-/// Returns one line for a packet that took the same path as the earlier ones of its flow. Otherwise
-/// returns the decision of each table, the delays, and a remedy.
+/// Returns the text about a packet. If the state of its flow decided about it, without a delay or
+/// drop, the text is one line. Otherwise it contains the decision of each table, the delays, and a
+/// remedy.
 pub(super) fn text(packet: &Packet) -> String {
     let mut text = format!("{}  {}", clock(packet.unix_ns), head(&packet.arrived));
     let by_rules = packet.judged.as_ref().filter(|judged| judged.by_rules);
@@ -44,7 +45,7 @@ fn is_dropped(packet: &Packet) -> bool {
 pub(super) fn end(packet: &Packet) -> String {
     let took = time(packet.took_ns);
     match &packet.end {
-        // The packet left within one round of the card.
+        // The packet left at the time at which it arrived, so no time is shown.
         End::Gone(to) if packet.took_ns == 0 => hop(to),
         End::Gone(to) => format!("{}, after {took}", hop(to)),
         End::Refused(refusal) if packet.took_ns == 0 => {
@@ -63,7 +64,7 @@ pub(super) fn end(packet: &Packet) -> String {
     }
 }
 
-/// Returns the outcome as a comment of the packet for Wireshark.
+/// Returns the outcome as the comment that Wireshark shows for the packet.
 pub(super) fn comment(packet: &Packet) -> String {
     let mut text = end(packet);
     for limit in &packet.waited_for {
@@ -134,7 +135,8 @@ fn hop(to: &TraceHop) -> String {
     }
 }
 
-/// The addition for a packet that is still on this host.
+/// Returns an addition to the text for a packet that waits on this host for a session with another
+/// host.
 fn wait(waits: bool) -> &'static str {
     if waits { "; WAITS here: there is no session with that host (`srd card status`)" } else { "" }
 }

@@ -10,10 +10,10 @@ use ratatui::text::{Line, Span};
 use ratatui::widgets::{Bar, BarChart, BarGroup, Block, Paragraph, Row, Table, TableState};
 use srd_daemon::snapshot::{PathSnapshot, PeerSnapshot, PeerState};
 
-/// Columns of one path's bar, with the gap.
+/// Columns of the terminal for the bar of one path, including the gap.
 const BAR_COLUMNS: u16 = 3;
 
-/// Draws everything.
+/// Draws the whole view.
 pub(super) fn draw(frame: &mut Frame<'_>, view: &View) {
     let rows = u16::try_from(view.now.peers.len()).unwrap_or(u16::MAX);
     let areas = Layout::vertical([
@@ -111,7 +111,8 @@ fn paths(frame: &mut Frame<'_>, area: Rect, view: &View) {
             "assumed-bad" => Color::Red,
             _ => Color::DarkGray,
         };
-        // A path without packets keeps a short bar in the colour of its state.
+        // A path without packets still gets a short bar, so that the colour of its state is
+        // visible.
         let bar = Bar::default().value((*count).max(1)).text_value(String::new());
         bar.label(path.path.to_string()).style(Style::new().fg(color))
     };

@@ -1,7 +1,7 @@
-//! `srd top`: the daemon live, in a terminal.
+//! `srd top`: shows the state of the daemon live, in a terminal.
 //!
-//! One thread requests the state from the daemon once per interval. This thread draws and reads
-//! keys, so that a slow daemon does not delay the keys.
+//! A separate thread requests the state from the daemon once per interval. The main thread draws
+//! and reads keys, so that a slow daemon does not delay the keys.
 
 mod draw;
 mod view;
@@ -24,7 +24,7 @@ use view::View;
 
 /// Interval at which the view is drawn.
 const ROUND: Duration = Duration::from_millis(50);
-/// Number of flows that are requested.
+/// Maximum number of flows that are requested from the daemon.
 const FLOWS: usize = 50;
 
 /// `srd top`.
@@ -37,14 +37,14 @@ pub(crate) struct TopArgs {
     interval: Duration,
 }
 
-/// State of the daemon at one moment.
+/// Reply of the daemon to one request of its state.
 struct Look {
     snapshot: Snapshot,
-    /// The selected peer with its paths.
+    /// The selected peer with its paths; `None` if the peer no longer exists.
     chosen: Option<PeerSnapshot>,
 }
 
-/// Name of the selected peer, for the thread that requests the state.
+/// Name of the selected peer, shared with the thread that requests the state.
 type Chosen = Arc<Mutex<Option<String>>>;
 
 /// Runs `srd top`.
@@ -53,7 +53,7 @@ pub(super) fn run(args: &TopArgs) -> Result<()> {
         return usage("srd top needs a terminal; elsewhere use srd status --json");
     }
     let path = args.target.path()?;
-    // An error at the beginning is reported before the screen is taken.
+    // An error of the first request is reported before the view fills the screen.
     let chosen = Chosen::default();
     let first = look(&path, &chosen)?;
     let (sender, news) = mpsc::sync_channel(1);
@@ -69,7 +69,7 @@ pub(super) fn run(args: &TopArgs) -> Result<()> {
     end
 }
 
-/// Requests the state repeatedly, until the receiver is closed.
+/// Requests the state once per interval, until the receiver is dropped.
 fn ask(
     path: &Path,
     interval: Duration,

@@ -7,12 +7,12 @@ use srd_daemon::snapshot::{PathSnapshot, PeerSnapshot, Snapshot};
 pub(super) struct View {
     pub(super) now: Snapshot,
     before: Option<Snapshot>,
-    /// The selected peer with its paths; `peer_before` is from the snapshot before.
+    /// The selected peer with its paths. `peer_before` is the same from the snapshot before.
     pub(super) peer: Option<PeerSnapshot>,
     peer_before: Option<PeerSnapshot>,
     /// Row of the selected peer.
     pub(super) row: usize,
-    /// Reason why the last request failed.
+    /// Reason why the last request failed; `None` if it succeeded.
     pub(super) complaint: Option<String>,
 }
 
@@ -47,7 +47,8 @@ impl View {
         self.row = self.row.saturating_sub(1);
     }
 
-    /// Returns the growth of a counter per second, or 0 across a restart of the daemon.
+    /// Returns the growth of a counter per second between the last two snapshots; 0 if there is
+    /// only one snapshot, or if the daemon restarted between them.
     pub(super) fn per_second(&self, of: impl Fn(&Snapshot) -> u64) -> f64 {
         let Some(before) = &self.before else { return 0.0 };
         let passed_s = self.now.uptime_s - before.uptime_s;
@@ -57,8 +58,8 @@ impl View {
         of(&self.now).saturating_sub(of(before)) as f64 / passed_s
     }
 
-    /// Returns the packets on each path of the selected peer since the snapshot before, or since
-    /// the start if this is the first one.
+    /// Returns the number of packets that were sent on each path of the selected peer since the
+    /// snapshot before. If that snapshot had another peer, the numbers are since the start.
     pub(super) fn path_packets(&self) -> Vec<(&PathSnapshot, u64)> {
         let Some(peer) = &self.peer else { return Vec::new() };
         let before = self.peer_before.as_ref().filter(|before| before.name == peer.name);

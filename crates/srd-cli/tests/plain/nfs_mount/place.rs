@@ -1,4 +1,4 @@
-//! A machine: namespaces with an NFS server, and programs that replace those of the system.
+//! A test machine: namespaces with an NFS server, and scripts that replace programs of the system.
 
 use rustix::process::{Pid, Signal, geteuid, kill_process};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
@@ -14,13 +14,14 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 const SRD: &str = env!("CARGO_BIN_EXE_srd");
-/// Maximum time of any step.
+/// Maximum time that a test waits for one event.
 const WAIT: Duration = Duration::from_secs(120);
-/// The NFS server of each place.
+/// The address and port of the NFS server in each test machine.
 const NFSD: &str = "127.0.0.1:2049";
 
-/// Script that sets a machine up: `sh -c SET_UP sh PROGRAM PACKAGING`. The machine has a network
-/// and `/run` of its own, a kernel that reports NFS support, and the user srd-nfs.
+/// Script that sets up a test machine: `sh -c SET_UP sh PROGRAM PACKAGING`, where PROGRAM is `srd`,
+/// and PACKAGING is the directory of the package's files. The machine has a separate network and a
+/// separate `/run`, a kernel that reports NFS support, and the user srd-nfs.
 const SET_UP: &str = "\
 set -e
 ip link set lo up
@@ -38,10 +39,10 @@ echo 'srd-nfs:x:64999:64999::/nonexistent:/bin/false' >>/run/test/passwd
 echo 'srd-nfs:x:64999:' >>/run/test/group
 for file in passwd group; do mount --bind /run/test/$file /etc/$file; done
 ";
-/// End of the script that keeps the machine.
+/// Text that is appended to `SET_UP`: the shell sleeps, which keeps the namespaces of the machine.
 const WAIT_THERE: &str = "echo there; exec sleep 600";
-/// End of the script that becomes systemd, with the units of the package, those that they name, and
-/// no others.
+/// Text that is appended to `SET_UP`: the shell becomes systemd. Its only units are those of the
+/// package and the targets that these name.
 const BECOME_SYSTEMD: &str = "\
 mkdir /run/units
 for name in basic sysinit sockets shutdown network-online remote-fs-pre nss-user-lookup; do
@@ -65,7 +66,8 @@ exec srd nfs-proxy --plain --probe 127.0.0.1:$port >>/run/test/probes 2>&1
 ";
 const UMOUNT: &str = "echo \"$*\" >>/run/test/umount\n";
 const FINDMNT: &str = "[ -f /run/test/mounted ] && cat /run/test/mounted\n";
-/// Replacement of systemctl(1): starts a service as its unit does.
+/// Replacement of systemctl(1): records its arguments, and starts a service as the unit of the
+/// package does.
 pub(super) const SYSTEMCTL: &str = "\
 echo \"$*\" >>/run/test/systemctl
 unit=/run/test/$(echo \"$*\" | grep -o 'srd-nfs-proxy@[0-9]*' | head -n1)
@@ -104,13 +106,13 @@ pub(super) fn ready() -> bool {
     true
 }
 
-/// Source ports of the calls that a server has received.
+/// The source port of each call that an NFS server has received, in order of arrival.
 pub(super) type Calls = Arc<Mutex<Vec<u16>>>;
 
 /// A machine with an NFS server.
 pub(super) struct NfsHost {
     holder: Child,
-    /// The process whose namespaces are those of the machine.
+    /// The ID of a process in the namespaces of the machine.
     inside: u32,
     directory: tempfile::TempDir,
     pub(super) calls: Calls,
@@ -118,7 +120,7 @@ pub(super) struct NfsHost {
 
 impl Drop for NfsHost {
     fn drop(&mut self) {
-        // All programs that were started in it, which its namespace identifies.
+        // Ends all processes in the network namespace of the machine.
         let namespace = |pid: &str| fs::read_link(format!("/proc/{pid}/ns/net")).ok();
         let own = namespace(&self.inside.to_string());
         for process in fs::read_dir("/proc").unwrap().map_while(Result::ok) {
@@ -137,7 +139,7 @@ impl NfsHost {
         Self::with(&[], WAIT_THERE)
     }
 
-    /// Returns a machine with a systemd of its own; otherwise prints why not.
+    /// Returns a machine on which a real systemd runs; `None` if systemd is not installed.
     pub(super) fn with_real_systemd() -> Option<Self> {
         if !Path::new("/lib/systemd/systemd").exists() {
             println!("skipped: no systemd (apt-get install systemd)");
@@ -174,7 +176,7 @@ impl NfsHost {
         place
     }
 
-    /// Returns a machine on which this program replaces systemctl(1).
+    /// Returns a machine on which the script `systemctl` replaces systemctl(1).
     pub(super) fn with_systemd(systemctl: &str) -> Self {
         let place = Self::new();
         place.must("mkdir -p /run/systemd/system");
@@ -207,7 +209,7 @@ impl NfsHost {
         String::from_utf8(output.stdout).unwrap()
     }
 
-    /// Installs a program at the beginning of PATH.
+    /// Installs a shell script as a program that comes first in PATH.
     pub(super) fn program(&self, name: &str, text: &str) {
         let file = self.directory.path().join(name);
         fs::write(&file, format!("#!/bin/sh\n{text}")).unwrap();
@@ -215,13 +217,14 @@ impl NfsHost {
         self.must(&format!("cp {} /run/bin/", file.display()));
     }
 
-    /// Returns the lines that a program has recorded in a file of `/run/test`.
+    /// Returns the lines that a replacement program has recorded in a file of `/run/test`.
     pub(super) fn noted(&self, file: &str) -> Vec<String> {
         let output = self.sh(&format!("cat /run/test/{file}"));
         String::from_utf8(output.stdout).unwrap().lines().map(str::to_owned).collect()
     }
 
-    /// Starts an NFS 4 server that answers NULL calls.
+    /// Starts an NFS 4 server at an address of the machine. It answers NULL calls. Returns the list
+    /// to which it adds the source port of each call.
     pub(super) fn serve(&self, at: &str) -> Calls {
         let namespace = File::open(format!("/proc/{}/ns/net", self.inside)).unwrap();
         let (calls, at): (Calls, SocketAddr) = (Arc::default(), at.parse().unwrap());
@@ -251,7 +254,7 @@ impl NfsHost {
         calls
     }
 
-    /// Returns a directory to mount at.
+    /// Creates a directory at which a test mounts, and returns its path.
     pub(super) fn at(&self, name: &str) -> PathBuf {
         let directory = self.directory.path().join(name);
         fs::create_dir_all(&directory).unwrap();
@@ -280,7 +283,7 @@ impl NfsHost {
         error
     }
 
-    /// Returns the ports below 1024 at which a program listens.
+    /// Returns the ports below 1024 at which a program of the machine listens, in ascending order.
     pub(super) fn ports(&self) -> Vec<u16> {
         let table = self.must("cat /proc/net/tcp");
         let lines = table.lines().skip(1).map(|line| line.split_whitespace().collect::<Vec<_>>());
@@ -302,7 +305,8 @@ impl NfsHost {
         }
     }
 
-    /// Runs a program as the user 65534 (`nobody`) until it is dropped.
+    /// Runs a program as the user 65534 (`nobody`). The program is killed when the result is
+    /// dropped.
     pub(super) fn nobody(&self, words: &[&str]) -> Started {
         let user = ["--reuid", "65534", "--regid", "65534", "--clear-groups"];
         let mut command = self.within(&[&["setpriv"], &user[..], words].concat());
