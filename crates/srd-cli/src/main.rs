@@ -22,6 +22,8 @@
 //! | [`log`] | messages on standard error |
 //! | [`failure`], [`output`], [`units`] | helpers that the commands share |
 
+#[cfg(test)]
+mod book_tests;
 mod card;
 mod check;
 mod compare;

@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used)] // a test may fail loudly
 
 mod bad_input;
+mod book;
 mod captures;
 mod check;
 mod daemon;
@@ -14,4 +15,6 @@ mod package;
 mod perf;
 mod sim_capture;
 mod sim_goal;
+#[path = "../support/book.rs"]
+mod support_book;
 mod vpc;

@@ -46,7 +46,7 @@ const DISCARD_PORT: u16 = 9;
 /// Time that the generator may take beyond the requested duration.
 const GRACE: Duration = Duration::from_secs(10);
 /// Longest time until a peer has opened a session after its restart.
-const OPENING_MAX: Duration = Duration::from_secs(10);
+const OPENING_MAX: Duration = Duration::from_secs(60);
 /// Time for which the flood continues after the counted phase: a new session opens in it.
 const OPENING_PHASE: Duration = Duration::from_secs(4);
 /// Time between two checks of the session's state.
