@@ -1,12 +1,13 @@
-//! `peer-bench`: QUIC libraries under the measurements of `srd perf`, and the table of both.
+//! `peer-bench`: measures QUIC libraries in the same way as `srd perf` measures SRD, and prints a
+//! table of all results.
 //!
-//! | module | what |
+//! | module | contents |
 //! |---|---|
-//! | [`session`] | a measurement over any stream: bulk one way, or round trips |
-//! | [`s2n`], [`quinn_peer`] | the streams of two libraries |
+//! | [`session`] | one measurement over a stream of any library: bulk data, or round trips |
+//! | [`s2n`], [`quinn_peer`] | the streams of the two libraries |
 //! | [`table`] | medians and ratios of a directory of results |
 //!
-//! Both libraries run under equal conditions: TLS 1.3 with a certificate that the server creates
+//! The two libraries run under equal conditions: TLS 1.3 with a certificate that the server creates
 //! at its start, one thread, one stream, equal flow-control windows and socket buffers, and the
 //! largest packets that the library can use. Everything else has the library's defaults.
 
@@ -22,15 +23,17 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// Bytes that may be in flight in a stream and in a connection: far above the capacity of these
-/// links, so that flow control does not limit the measurement.
+/// Flow-control window of a stream and of a connection, in bytes. It is far above the
+/// bandwidth-delay product of the measured links, so that flow control does not limit the
+/// measurement.
 pub(crate) const WINDOW_BYTES: u32 = 32 << 20;
-/// Requested socket buffers. The kernel allows at most `net.core.rmem_max` and `wmem_max`.
+/// Requested size of the socket buffers, in bytes. The kernel limits the sizes to
+/// `net.core.rmem_max` and `net.core.wmem_max`.
 pub(crate) const SOCKET_BUFFER_BYTES: usize = 8 << 20;
-/// The name in the certificate.
+/// Server name in the certificate.
 pub(crate) const SERVER_NAME: &str = "localhost";
 
-/// QUIC libraries measured beside SRD. `bench/run.sh` runs everything.
+/// Measures QUIC libraries for a comparison with SRD. `bench/run.sh` runs all measurements.
 #[derive(Parser)]
 #[command(version)]
 struct Cli {
@@ -48,20 +51,21 @@ enum Command {
     Quinn(End),
     /// Prints medians and ratios of a directory of results.
     Table {
-        /// Contains files named KIND-WHO-ROUND.json, each the JSON of one measurement.
+        /// Directory with files named KIND-WHO-ROUND.json, each with the JSON result of one
+        /// measurement.
         directory: PathBuf,
     },
 }
 
 #[derive(Subcommand)]
 enum End {
-    /// Serves one measurement after the other.
+    /// Serves one measurement after another.
     Server(ServerArgs),
     /// Measures, and prints the result as JSON.
     Client(ClientArgs),
 }
 
-/// Arguments of both ends.
+/// Arguments of the server and of the client.
 #[derive(Args, Clone)]
 pub(crate) struct Common {
     /// The server's address.
@@ -101,14 +105,15 @@ pub(crate) enum Mode {
     Rr,
 }
 
-/// A self-signed certificate for [`SERVER_NAME`], and its key; both as PEM.
+/// A self-signed certificate for [`SERVER_NAME`] and its private key, both as PEM.
 pub(crate) struct Identity {
     pub(crate) certificate: String,
     pub(crate) key: String,
 }
 
 impl Identity {
-    /// Creates an identity, and writes the certificate to the file that clients read.
+    /// Creates a certificate with its key, and writes the certificate to the file that clients
+    /// read.
     fn draw(common: &Common) -> Result<Self> {
         let drawn = rcgen::generate_simple_self_signed([SERVER_NAME.to_string()])?;
         let certificate = drawn.cert.pem();
@@ -150,7 +155,7 @@ fn main() -> Result<()> {
     }
 }
 
-/// Runs on one thread, as an endpoint of SRD does.
+/// Runs a future to its end on one thread, because an endpoint of SRD also uses one thread.
 fn run<T>(future: impl Future<Output = Result<T>>) -> Result<T> {
     tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(future)
 }

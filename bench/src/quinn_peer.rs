@@ -1,4 +1,4 @@
-//! Streams of quinn.
+//! Server and client with streams of the library quinn.
 
 use crate::session::{self, Report, Stream};
 use crate::{Common, Identity, Mode, SERVER_NAME, SOCKET_BUFFER_BYTES, WINDOW_BYTES};
@@ -18,16 +18,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 const ALPN: &[u8] = b"peer-bench";
-/// Bytes taken from the stream at a time.
+/// Largest number of bytes that are taken from a stream at a time.
 const READ_BYTES: usize = 1 << 20;
 /// Largest UDP payload that quinn can use. Quinn passes ten segments to the kernel at a time, and
-/// the kernel accepts 65,507 bytes; quinn counts segments that the kernel refuses as lost. With
-/// 8,972 bytes nearly all segments are lost.
+/// the kernel accepts at most 65,507 bytes at a time; quinn counts refused segments as lost. With a
+/// payload of 8,972 bytes nearly all segments would be lost.
 const PAYLOAD_BYTES_MAX: u16 = 6500;
-/// IPv6 and UDP headers.
+/// Size of the IPv6 and UDP headers, in bytes.
 const HEADER_BYTES: u16 = 48;
 
-/// Both halves of a stream.
+/// The sending and the receiving half of a quinn stream.
 struct Halves(quinn::SendStream, quinn::RecvStream);
 
 impl Stream for Halves {
@@ -101,14 +101,14 @@ pub(crate) async fn client(
     Ok(report)
 }
 
-/// The provider of ring, restricted to AES-256-GCM, which SRD uses.
+/// Returns rustls's provider of ring, restricted to AES-256-GCM, which SRD uses.
 fn provider() -> Arc<CryptoProvider> {
     let mut provider = ring::default_provider();
     provider.cipher_suites.retain(|s| s.suite() == CipherSuite::TLS13_AES_256_GCM_SHA384);
     Arc::new(provider)
 }
 
-/// Returns the cipher suite that QUIC prescribes for the first packets, before the negotiation.
+/// Returns the cipher suite that QUIC prescribes for Initial packets, before the negotiation.
 fn initial() -> Suite {
     let suite = TLS13_AES_128_GCM_SHA256.tls13().and_then(|suite| suite.quic_suite());
     suite.expect("ring has it")

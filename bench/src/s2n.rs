@@ -1,4 +1,4 @@
-//! Streams of s2n-quic.
+//! Server and client with streams of the library s2n-quic.
 
 use crate::session::{self, Report, Stream};
 use crate::{Common, Identity, Mode, SERVER_NAME, SOCKET_BUFFER_BYTES, WINDOW_BYTES};
@@ -28,7 +28,7 @@ impl Stream for BidirectionalStream {
     }
 }
 
-/// Remembers the cipher that the handshake chose.
+/// Stores the name of the cipher that the handshake negotiated.
 #[derive(Clone, Default)]
 struct Cipher(Arc<Mutex<Option<String>>>);
 

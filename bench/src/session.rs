@@ -1,9 +1,10 @@
 //! One measurement over one stream of any library.
 //!
-//! The client's first byte selects the measurement. In bulk mode the rest is data until the end of
-//! the stream; in rr mode the server returns every 64 bytes. Then the server sends its results as
-//! JSON, and ends its side. As in `srd perf`, throughput is that of the receiver between its first
-//! byte and its last, and CPU time is that of both processes.
+//! The first byte from the client selects the measurement. In bulk mode all further bytes until the
+//! end of the stream are data; in rr mode the server answers every 64 bytes with 64 bytes. At the
+//! end the server sends its results as JSON, and closes its side of the stream. As in `srd perf`,
+//! throughput is measured by the receiver between its first and its last byte, and CPU time is the
+//! sum over client and server.
 
 use crate::Mode;
 use anyhow::{Context, Result, bail};
@@ -13,28 +14,28 @@ use rustix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Serialize};
 use std::time::{Duration, Instant};
 
-/// Bytes of a request and of its answer.
+/// Number of bytes of a request, and of its answer.
 const REQUEST_BYTES: usize = 64;
-/// Round trips that do not count, at the start.
+/// Number of round trips at the start that are not measured.
 const WARM_UP: u32 = 500;
-/// Bytes handed to the library at a time.
+/// Number of bytes that are passed to the library at a time.
 const WRITE_BYTES: usize = 256 << 10;
-/// Longest report of a server.
+/// Largest number of bytes in the results that a server sends.
 const ACCOUNT_BYTES_MAX: usize = 4096;
-/// Longest round trip that is recorded; longer ones count as this.
+/// Longest recorded round-trip time in nanoseconds; longer times are recorded as this value.
 const RTT_MAX_NS: u64 = 60_000_000_000;
 
-/// A stream in both directions.
+/// A bidirectional stream of a QUIC library.
 pub(crate) trait Stream {
-    /// Passes bytes to the library; waits while its buffer is full.
+    /// Passes bytes to the library; waits while the library's send buffer is full.
     async fn send(&mut self, bytes: Bytes) -> Result<()>;
-    /// Ends this side.
+    /// Closes the sending side of the stream.
     async fn finish(&mut self) -> Result<()>;
-    /// Returns the next bytes in order, or `None` at the end of the other side.
+    /// Returns the next bytes in order; `None` after the other end has closed its sending side.
     async fn receive(&mut self) -> Result<Option<Bytes>>;
 }
 
-/// Results of a server.
+/// Results that a server sends to its client at the end of a measurement.
 #[derive(Serialize, Deserialize)]
 struct Account {
     bytes: u64,
@@ -42,21 +43,21 @@ struct Account {
     cpu_s: f64,
 }
 
-/// Round trips, in microseconds.
+/// Percentiles of the round-trip times, in microseconds.
 #[derive(Clone, Copy, Serialize, Deserialize)]
 pub(crate) struct RttUs {
     pub(crate) p50: f64,
     pub(crate) p99: f64,
 }
 
-/// CPU time by end.
+/// CPU time of client and server, in seconds.
 #[derive(Clone, Copy, Serialize, Deserialize)]
 pub(crate) struct CpuSeconds {
     pub(crate) client: f64,
     pub(crate) server: f64,
 }
 
-/// A result. The names are a subset of those of `srd perf --json`: the fields that the
+/// The result of a measurement, as JSON. The fields are those fields of `srd perf --json` that the
 /// [table](crate::table) reads.
 #[derive(Clone, Serialize, Deserialize)]
 pub(crate) struct Report {
@@ -65,12 +66,12 @@ pub(crate) struct Report {
     pub(crate) cpu_s_per_gb: f64,
     pub(crate) cpu_s: CpuSeconds,
     pub(crate) seconds: f64,
-    /// Cipher of the packets, if the library reports it.
+    /// Name of the cipher that protects the packets; `None` if the library does not report it.
     #[serde(default)]
     pub(crate) cipher: Option<String>,
 }
 
-/// Runs the client's end of a measurement.
+/// Runs the client's side of a measurement, and combines the results of client and server.
 pub(crate) async fn client(stream: &mut impl Stream, mode: Mode, time: Duration) -> Result<Report> {
     let cpu_before = cpu();
     let start = Instant::now();
@@ -96,7 +97,7 @@ pub(crate) async fn client(stream: &mut impl Stream, mode: Mode, time: Duration)
     })
 }
 
-/// Serves one measurement.
+/// Runs the server's side of one measurement on a stream.
 pub(crate) async fn serve(stream: &mut impl Stream) -> Result<()> {
     let mut first = stream.receive().await?.context("the client said nothing")?;
     let (cpu_before, start) = (cpu(), Instant::now());
@@ -160,7 +161,8 @@ async fn swallow(stream: &mut impl Stream, first: Bytes) -> Result<u64> {
     Ok(bytes)
 }
 
-/// Answers every whole request.
+/// Answers every complete request until the client closes its side. Returns the number of bytes of
+/// requests and answers.
 async fn echo(stream: &mut impl Stream, first: Bytes) -> Result<u64> {
     let answer = Bytes::from_static(&[2; REQUEST_BYTES]);
     let (mut bytes, mut answered) = (first.len(), 0);
@@ -186,7 +188,7 @@ async fn read_account(stream: &mut impl Stream) -> Result<Account> {
     serde_json::from_slice(&text).context("the server gave no account")
 }
 
-/// Returns the CPU time of this process, including all its threads.
+/// Returns the CPU time that all threads of this process have used.
 fn cpu() -> Duration {
     let time = clock_gettime(ClockId::ProcessCPUTime);
     Duration::new(time.tv_sec.unsigned_abs(), u32::try_from(time.tv_nsec).unwrap_or(0))

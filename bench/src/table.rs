@@ -1,8 +1,8 @@
-//! Medians and ratios of a directory of results.
+//! Tables of medians and ratios, from a directory of results.
 //!
-//! Files are named KIND-WHO-ROUND.json. A ratio is computed within a round, in which both
-//! transports were measured in the same minute. The table contains the median of these ratios,
-//! which may differ from the quotient of the medians above it.
+//! The files are named KIND-WHO-ROUND.json. A ratio is computed between two transports of the same
+//! round, which were measured in the same minute. The table contains the median of these ratios. It
+//! may differ from the ratio of the two medians in the tables above it.
 
 use crate::session::Report;
 use anyhow::{Context, Result};
@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::path::Path;
 
-/// The transports, in the order of the table.
+/// The measured transports in the order of the table: name in file names, and title.
 const WHO: [(&str, &str); 6] = [
     ("udp", "raw UDP"),
     ("tcp", "TCP cubic"),
@@ -20,14 +20,14 @@ const WHO: [(&str, &str); 6] = [
     ("quinn", "quinn"),
 ];
 
-/// Kinds of measurements, with their titles.
+/// Kinds of measurements: name in file names, and title.
 const KINDS: [(&str, &str); 3] = [
     ("bulk", "one flow, client to server"),
     ("block", "64 bytes there and back, blocking"),
     ("spin", "64 bytes there and back, spinning"),
 ];
 
-/// Ratios that are printed: kind, numerator, denominator.
+/// Printed ratios: kind of measurement, transport in the numerator, transport in the denominator.
 const RATIOS: [(&str, &str, &str); 9] = [
     ("bulk", "srd_plain", "udp"),
     ("bulk", "srd_plain", "tcp"),
@@ -40,10 +40,10 @@ const RATIOS: [(&str, &str, &str); 9] = [
     ("spin", "srd_aes", "udp"),
 ];
 
-/// Results by kind, transport, and round. A measurement that failed has no entry.
+/// Results by kind, transport and round. A failed measurement has no entry.
 pub(crate) type Results = BTreeMap<(String, String, u32), Report>;
 
-/// Reads a directory.
+/// Returns the results in the files of a directory; files that contain no result are ignored.
 pub(crate) fn read(directory: &Path) -> Result<Results> {
     let mut results = Results::new();
     for entry in std::fs::read_dir(directory)
@@ -65,7 +65,7 @@ fn key(name: &str) -> Option<(String, String, u32)> {
     Some((kind.to_string(), who.to_string(), round.parse().ok()?))
 }
 
-/// Returns the tables as text.
+/// Returns the tables of all kinds of measurements and the table of ratios, as text.
 pub(crate) fn render(results: &Results) -> String {
     let mut text = String::new();
     for (kind, title) in KINDS {
@@ -116,7 +116,7 @@ fn row(text: &mut String, all: &[&Report], bulk: bool) {
     let figure = |of: &dyn Fn(&Report) -> f64| sorted(all.iter().map(|report| of(report)));
     if bulk {
         let gbps = figure(&|r| r.gbps);
-        // CPU time of both ends together, then of each end separately.
+        // The CPU time is printed for both ends together, for the client, and for the server.
         let gb = |r: &Report| r.gbps * r.seconds / 8.0;
         let cpu = figure(&|r| r.cpu_s_per_gb);
         let client = figure(&|r| r.cpu_s.client / gb(r));

@@ -1,9 +1,9 @@
-//! Counts the heap: the bytes that each thread has allocated and not freed.
+//! A global allocator that counts the bytes that each thread has allocated and not freed.
 //!
-//! A soak has to find out whether memory grows. The resident set is rounded by pages and by the
-//! allocator's habits; the sum of live allocations is exact. The sum is kept for each thread, so
-//! that tests beside a soak do not change it. An allocation that another thread frees is counted
-//! wrongly, but a soak has only one thread.
+//! A soak has to find out whether memory grows. The resident set of a process depends on whole
+//! pages and on the allocator, but the sum of live allocations is exact. The sum is kept for each
+//! thread, so that tests that run at the same time do not change it. An allocation that another
+//! thread frees is counted wrongly; this does not matter, because a soak uses only one thread.
 #![allow(unsafe_code)]
 
 use std::alloc::{GlobalAlloc, Layout, System};
@@ -13,7 +13,7 @@ thread_local! {
     static LIVE_BYTES: Cell<i64> = const { Cell::new(0) };
 }
 
-/// Returns the bytes that this thread has allocated and not freed.
+/// Returns the number of bytes that the calling thread has allocated and not freed.
 pub(crate) fn live_bytes() -> i64 {
     LIVE_BYTES.get()
 }
@@ -28,7 +28,7 @@ fn add(bytes: usize) {
 }
 
 fn count(bytes: i64) {
-    // The counter of an ending thread may be gone, and nothing reads it.
+    // The counter of an ending thread may no longer exist; it is not read any more.
     let _ = LIVE_BYTES.try_with(|live| live.set(live.get().wrapping_add(bytes)));
 }
 

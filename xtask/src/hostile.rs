@@ -1,12 +1,12 @@
-//! Sends millions of hostile packets to endpoints with every protection. The packets are changed,
-//! cut, replayed from the same and from other addresses, and forged. The senders are strangers and,
-//! in plain mode (where a stranger can impersonate the peer), also the peer.
+//! `cargo xtask hostile`: sends millions of hostile packets to endpoints, with each kind of
+//! protection. The packets are changed, truncated, replayed from the same or another address, or
+//! forged. Their source is a stranger's address or the peer's address.
 //!
-//! Conditions: every packet is counted, no peer's address changes, packets to strangers stay within
-//! their allowance, and memory stays within a bound. With keys, no forged datagram is delivered,
-//! and afterwards the peer is served as before.
+//! Conditions: every packet is counted, the peer's address does not change, packets to strangers
+//! stay within the limit of rule E5, and memory stays within a bound. With encryption, no hostile
+//! datagram is delivered, and afterwards the peer's datagrams arrive as before.
 
-// Sizes are small, and random numbers are cut to the needed width.
+// Sizes are small, and random numbers are deliberately truncated to the needed width.
 #![allow(clippy::cast_possible_truncation)]
 
 use std::collections::BTreeSet;
@@ -24,23 +24,24 @@ use srd_proto::{
 
 use crate::heap;
 
-/// Time between two hostile packets, for a hundred thousand packets per second.
+/// Simulated time between two hostile packets: a hundred thousand packets per second.
 const PACKET_TIME: Duration = Duration::from_micros(10);
-/// Number of hostile packets between two checks of the victim's output.
+/// Number of hostile packets between two rounds in which the victim's output is taken.
 const BATCH: u64 = 64;
-/// Permitted growth of memory by a flood, in bytes: waiting answers, and the content of one
+/// Permitted growth of memory by a flood, in bytes, for waiting answers and the content of one
 /// context.
 const GROWTH_BYTES_MAX: i64 = 1 << 20;
-/// Largest number of contexts in plain mode, where strangers can create contexts; each may take
-/// memory.
+/// Largest number of contexts in plain mode, in which strangers can create contexts, and permitted
+/// memory of each context in bytes.
 const PLAIN_PEERS_MAX: u32 = 64;
 const PLAIN_PEER_BYTES_MAX: i64 = 96 << 10;
-/// Largest number of answers to strangers in a millisecond: rule E5.
+/// Largest number of answers to strangers in a millisecond, according to rule E5 of
+/// docs/spec/srd.md.
 const ANSWERS_PER_MS_MAX: u64 = 6 + 2 + 8 + 64;
 const PORT: u16 = 7471;
 const QPN: Qpn = Qpn(7);
 
-/// Kind of a hostile packet.
+/// Kind of a hostile packet, by its content and its source.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Kind {
     Flipped,
@@ -60,7 +61,7 @@ const KINDS: [Kind; 6] = [
     Kind::ForgedByPeer,
 ];
 
-/// Sends `packets` packets of every kind to an endpoint with every protection.
+/// Runs a flood of `packets` packets of each kind, with each kind of protection.
 pub(crate) fn run(packets: u64, seed: u64) -> Result<()> {
     let protections = [Protection::Static([9; 32]), Protection::JobKey([7; 32]), Protection::Plain];
     for protection in protections {
@@ -68,7 +69,7 @@ pub(crate) fn run(packets: u64, seed: u64) -> Result<()> {
             let mut world = World::new(protection.clone(), seed);
             world.meet()?;
             let report = world.flood(kind, packets)?;
-            // In plain mode, any sender that has a context's number may end it.
+            // In plain mode, any sender that has the number of a context may end the context.
             if protection.is_on() {
                 world.serve()?;
             }
@@ -90,17 +91,17 @@ fn address(n: u8) -> SocketAddr {
     SocketAddr::new(IpAddr::V4(Ipv4Addr::new(10, 0, 0, n)), PORT)
 }
 
-/// A victim and its peer.
+/// A victim of hostile packets, and its legitimate peer.
 struct World {
     victim: Endpoint,
     peer: Endpoint,
-    /// Id of the peer in the victim.
+    /// Id of the peer in the victim's endpoint.
     peer_at_victim: PeerId,
     victim_at_peer: PeerId,
     now: Instant,
     rng: Rng,
     protection: Protection,
-    /// Packets that the peer has sent to the victim.
+    /// All packets that the peer has sent to the victim, which hostile packets are derived from.
     recorded: Vec<Vec<u8>>,
     handed: u64,
     delivered: u64,
@@ -147,7 +148,7 @@ impl World {
         }
     }
 
-    /// Lets the peer send datagrams, each of which must arrive once.
+    /// Lets the peer send datagrams to the victim, and waits until each of them has arrived once.
     fn exchange(&mut self, datagrams: u64) -> Result<()> {
         let wanted = self.delivered + datagrams;
         for user in 0..datagrams {
@@ -176,7 +177,7 @@ impl World {
         self.exchange(100)
     }
 
-    /// Transfers all waiting packets of both endpoints.
+    /// Delivers all waiting packets of the two endpoints to each other.
     fn carry(&mut self) {
         let mut buf = TransmitBuf::new(1, 65_000);
         while let Some(t) = self.peer.poll_transmit(self.now, &mut buf) {
@@ -190,7 +191,7 @@ impl World {
         self.drain(true);
     }
 
-    /// Takes the victim's packets. If `connected`, the packets to the peer are delivered.
+    /// Takes all packets that the victim sends. If `connected`, delivers the packets for the peer.
     fn drain(&mut self, connected: bool) {
         let mut buf = TransmitBuf::new(1, 65_000);
         while let Some(t) = self.victim.poll_transmit(self.now, &mut buf) {
@@ -256,7 +257,7 @@ impl World {
         ))
     }
 
-    /// Returns a hostile packet and its source address.
+    /// Returns a hostile packet of the given kind, and its source address.
     fn hostile(&mut self, kind: Kind) -> (SocketAddr, Vec<u8>) {
         let mut bytes = self.recorded[self.rng.below(self.recorded.len() as u32) as usize].clone();
         let port = 50_000 + self.rng.below(64) as u16;
@@ -268,7 +269,7 @@ impl World {
             Kind::Flipped => {
                 let bit = self.rng.below(8 * bytes.len() as u32);
                 bytes[bit as usize / 8] ^= 1 << (bit % 8);
-                // In plain mode a changed payload is accepted as a valid payload.
+                // In plain mode a changed payload is accepted, because it cannot be recognised.
                 (either, bytes)
             }
             Kind::CutShort => {
@@ -282,9 +283,9 @@ impl World {
         }
     }
 
-    /// Returns a packet with a header of a random type, with the number of the context in use or
-    /// none, and a random body. Every fourth packet is an opening that was made for the victim's
-    /// key.
+    /// Returns a packet with a random type in its header, the context number of a recorded packet
+    /// (`like`), and a random body. With encryption, every fourth packet is a Hello that is valid
+    /// for the victim's key, except for its random content.
     fn forged(&mut self, like: &[u8]) -> Vec<u8> {
         let mut bytes = vec![VERSION << 4 | (1 + self.rng.below(11) as u8)];
         bytes.extend_from_slice(&[self.rng.below(16) as u8, self.rng.below(3) as u8, 0]);
@@ -313,7 +314,7 @@ impl World {
 
 #[cfg(test)]
 mod tests {
-    /// Runs a short form of `cargo xtask hostile`.
+    /// A short form of `cargo xtask hostile`.
     #[test]
     fn hostile_packets_move_counters_and_nothing_else() {
         super::run(10_000, 1).unwrap();

@@ -1,9 +1,9 @@
-//! `cargo xtask instructions`: counts the instructions of the hot paths per packet, and compares
-//! them with [`BASELINE`]. The count does not include the cost of cache misses and waiting, but it
-//! is the same on a busy machine, so it can be a condition for a change.
+//! `cargo xtask instructions`: counts the instructions per packet of the hot paths, and compares
+//! them with [`BASELINE`]. The count does not include the cost of cache misses and of waiting. It
+//! is the same on an idle and on a busy machine, so CI can use it as a condition for a change.
 //!
-//! The program is the example `hotpath` of `srd-card`. Two runs of different length are compared,
-//! so that the instructions of the start do not count.
+//! The measured program is the example `hotpath` of `srd-card`. The difference of two runs of
+//! different length is used, so that the instructions of the program's start do not count.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -12,17 +12,19 @@ use std::process::Command;
 
 use anyhow::{Context, Result, bail, ensure};
 
-/// File with the baseline counts, which is part of the repository.
+/// File in the repository with the baseline counts.
 const BASELINE: &str = "bench/instructions.txt";
-/// Numbers of packets of the shorter and the longer run.
+/// Numbers of packets in the shorter and in the longer run of the program.
 const PACKETS: [u64; 2] = [2_000, 6_000];
-/// Permitted increase of a path in thousandths, with the compiler of the baseline.
+/// Permitted increase in thousandths, if the compiler is the baseline's, and if it is another
+/// compiler.
 const MORE_PERMILLE: u64 = 30;
 const MORE_OTHER_COMPILER_PERMILLE: u64 = 150;
-/// Increase in instructions per packet that is always permitted, for short paths.
+/// Increase in instructions per packet that is always permitted; it matters for short paths.
 const MORE_ALWAYS: u64 = 8;
 
-/// Measured cases: the program's arguments, and the functions whose instructions are counted.
+/// Measured cases: a name, the program's arguments, and the functions whose instructions are
+/// counted.
 const CASES: [(&str, [&str; 3], &[&str]); 3] = [
     ("transport", ["transport", "plain", "1400"], &["send", "transmit", "receive", "ack"]),
     ("transport-small", ["transport", "plain", "64"], &["send", "transmit", "receive", "ack"]),
@@ -31,7 +33,8 @@ const CASES: [(&str, [&str; 3], &[&str]); 3] = [
 
 type Counts = BTreeMap<String, u64>;
 
-/// Compares the counts with the baseline, or writes a new baseline.
+/// Measures all cases, and compares the counts with the baseline; with `write`, writes them as the
+/// new baseline.
 pub(crate) fn run(write: bool) -> Result<()> {
     let program = build()?;
     let mut counts = Counts::new();
@@ -86,11 +89,12 @@ fn per_packet(program: &str, arguments: [&str; 3], function: &str) -> Result<u64
     Ok((long - short) / (PACKETS[1] - PACKETS[0]))
 }
 
-/// Returns the instructions of one run in one function, including the functions that it calls.
+/// Returns the number of instructions that a run executes in one function, including the functions
+/// that it calls.
 fn collected(program: &str, arguments: [&str; 3], function: &str, packets: u64) -> Result<u64> {
     let out = Command::new("valgrind")
-        // Selects one implementation of the C library's copy functions, which otherwise depends on
-        // the processor.
+        // The setting selects one implementation of the C library's copy functions, which otherwise
+        // depends on the processor.
         .env("GLIBC_TUNABLES", "glibc.cpu.hwcaps=-AVX2,-AVX,-ERMS,-FSRM")
         .args(["--tool=callgrind", "--callgrind-out-file=/dev/null"])
         .arg(format!("--toggle-collect=hotpath::measured_{function}"))
@@ -109,12 +113,12 @@ fn text(compiler: &str, counts: &Counts) -> String {
     let mut text =
         format!("# Instructions for a packet; `cargo xtask instructions`.\n# {compiler}\n");
     for (path, count) in counts {
-        let _ = writeln!(text, "{path} {count}"); // a string takes everything
+        let _ = writeln!(text, "{path} {count}"); // writing to a string never fails
     }
     text
 }
 
-/// Returns the compiler and the counts of a baseline.
+/// Returns the compiler and the counts in the text of a baseline.
 fn parse(text: &str) -> Result<(String, Counts)> {
     let mut counts = Counts::new();
     let mut compiler = String::new();
@@ -129,8 +133,8 @@ fn parse(text: &str) -> Result<(String, Counts)> {
     Ok((compiler, counts))
 }
 
-/// Returns a table of both counts, and the paths that increased too much or are only in one of
-/// them.
+/// Returns a table of the baseline's and the new counts, and a list of the paths that increased too
+/// much or are missing on one side.
 fn compare(before: &Counts, after: &Counts, permille: u64) -> (String, Vec<String>) {
     let mut table = String::new();
     let mut worse = Vec::new();
@@ -145,7 +149,7 @@ fn compare(before: &Counts, after: &Counts, permille: u64) -> (String, Vec<Strin
         } else {
             ""
         };
-        let _ = writeln!(table, "{path:26} {was:8} {is:8}{mark}"); // as above
+        let _ = writeln!(table, "{path:26} {was:8} {is:8}{mark}"); // never fails
     }
     (table, worse)
 }

@@ -1,6 +1,6 @@
-//! Maintenance tasks of the project: `cargo xtask tidy` checks rules that no compiler checks,
-//! `cargo xtask soak` runs random worlds, `cargo xtask soak-express` runs the Express stage for
-//! hours of simulated time, `cargo xtask hostile` sends hostile packets.
+//! Maintenance tasks of the project. `cargo xtask tidy` checks rules that no compiler checks,
+//! `test` runs all tests, `soak` runs random worlds, `soak-express` runs ENA Express for hours of
+//! simulated time, `hostile` sends hostile packets, and `instructions` counts instructions.
 
 mod express;
 mod heap;
@@ -14,7 +14,8 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-/// Seconds of traffic in an hour of simulated time; the remaining time is calm and quiet.
+/// Seconds of traffic in an hour of simulated time; the other 165 seconds are the calm burst and
+/// the time without traffic.
 const HOUR_S: u64 = 3600 - 165;
 
 /// Maintenance tasks of the project.
@@ -33,8 +34,8 @@ enum Chore {
         /// Write generated values: counts that have fallen, and the README's figure.
         #[arg(long)]
         write: bool,
-        /// Print the sentences of one count of language in one tree, as `people srd-efa`, and
-        /// check nothing.
+        /// Print the sentences of one count (KIND) in one crate or directory (TREE), for example
+        /// `people srd-efa`, and check nothing.
         #[arg(long, num_args = 2, value_names = ["KIND", "TREE"], conflicts_with = "write")]
         list: Option<Vec<String>>,
     },
@@ -54,7 +55,7 @@ enum Chore {
         #[arg(short, long)]
         verbose: bool,
     },
-    /// Run the Express stage for hours of simulated time, while nodes restart, links fail and
+    /// Run the code of ENA Express for hours of simulated time, while nodes restart, links fail and
     /// settings change, and check order, counters and memory. A seed reproduces a run.
     SoakExpress {
         /// Hours of simulated time.
@@ -72,7 +73,7 @@ enum Chore {
     Test(suite::Options),
     /// Count the instructions of the hot paths for a packet, and compare them with the baseline.
     Instructions {
-        /// Write a new baseline instead.
+        /// Write the counts as a new baseline instead of comparing them.
         #[arg(long)]
         write: bool,
     },

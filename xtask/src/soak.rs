@@ -1,4 +1,4 @@
-//! `cargo xtask soak`: random worlds with random faults, by seed.
+//! `cargo xtask soak`: runs random worlds with random faults; a seed determines each world.
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
@@ -7,10 +7,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use anyhow::{Result, bail};
 use srd_sim::soak::{self, Failure, Passed, Plan};
 
-/// Number of seeds between two lines of progress.
+/// Number of completed seeds between two lines of progress.
 const PROGRESS: u64 = 100;
 
-/// Sums over all seeds.
+/// Counters over all seeds that passed: sums, and largest values.
 #[derive(Default)]
 struct Totals {
     packets: u64,
@@ -36,11 +36,12 @@ impl Totals {
     }
 }
 
-/// Runs `seeds` seeds from `from` on `threads` threads (0: one per core). With `verbose`, shows the
-/// parameters of each seed.
+/// Runs `seeds` seeds beginning at `from` on `threads` threads; with 0, on one thread per core.
+/// With `verbose`, shows the parameters of each seed.
 ///
 /// # Errors
-/// An error, if any seed fails. Each failed seed is printed with its reason and the command that
+/// An error, if any seed fails. For each failed seed, its reason and the command that reproduces it
+/// are printed.
 /// reproduces it.
 pub(crate) fn run(seeds: u64, from: u64, threads: usize, verbose: bool) -> Result<()> {
     let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);

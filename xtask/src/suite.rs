@@ -1,18 +1,18 @@
 //! `cargo xtask test`: builds all tests and runs each in a separate process, several at a time.
 //!
-//! | module | content |
+//! | module | contents |
 //! |---|---|
 //! | [`programs`] | the test programs that cargo builds, and the tests in them |
 //! | [`schedule`] | the order of the tests, and how many run at a time |
 //! | [`process`] | one test as a process, in separate namespaces if the user is root |
-//! | [`outcome`] | passed, failed or skipped, read from the output of one test |
-//! | [`report`] | the lines at the end: slow programs, skipped tests, failures by name |
-//! | [`busy`] | load beside the tests, to find those that depend on an idle machine |
+//! | [`outcome`] | whether a test passed, failed or was skipped, read from its output |
+//! | [`report`] | summary at the end: slow programs, skipped tests, failures by name |
+//! | [`busy`] | additional load, to find tests that depend on an idle machine |
 //!
-//! Each test runs in a separate process, so one test cannot affect another. Ports, interfaces,
-//! routing tables, `/run` and child processes are private to the test, and everything that the test
-//! leaves behind ends with its process. Tests that wait do not occupy processors that other tests
-//! could use.
+//! Each test runs in a separate process, so one test cannot affect another. As root, an integration
+//! test has its own ports, interfaces, routing tables, `/run` and child processes, and everything
+//! that it leaves behind ends with its process. A test that waits does not occupy a processor that
+//! other tests could use.
 
 mod busy;
 mod outcome;
@@ -33,14 +33,14 @@ use self::report::{FinishedTest, Report};
 use self::schedule::Queue;
 use crate::tidy::ratchet;
 
-/// Time between two checks of the running processes.
+/// Time between two checks of the running test processes.
 const LOOK_EVERY: Duration = Duration::from_millis(4);
 
-/// Largest number of failed tests that CI runs once more.
+/// Largest number of failed tests that are run once more in CI.
 const UNSTEADY_MAX: usize = 3;
 
-/// Ratio of the processor seconds on the slowest processor in use to those on the processor that
-/// wrote the bound.
+/// Permitted ratio of processor seconds on a slower machine to processor seconds on the machine
+/// that writes the bound.
 const SLOWER_PROCESSOR: f64 = 2.5;
 
 /// Options of `cargo xtask test`.
@@ -111,8 +111,8 @@ pub(crate) fn run(root: &Path, options: &Options) -> Result<()> {
         run_once(tests.clone(), options, &isolation, &mut report)?;
         report.end_round();
     }
-    // A change is not refused because one of thousands of tests fails on a busy machine. The output
-    // of both runs stays in the log.
+    // A change should not be refused because one of thousands of tests fails on a busy machine. The
+    // output of both runs stays in the log.
     if in_ci && options.repeat == 1 {
         run_once(report.take_few_failed(UNSTEADY_MAX), options, &isolation, &mut report)?;
     }
@@ -123,12 +123,14 @@ pub(crate) fn run(root: &Path, options: &Options) -> Result<()> {
     if let Some(complaint) = report.complaint(in_ci) {
         bail!("{complaint}");
     }
-    // Other machines may have slower processors, and a busy machine is slower.
+    // The bound is compared in CI only: other machines may have slower processors, and a busy
+    // machine is slower.
     let is_comparable = options.filters.is_empty() && !options.busy && (in_ci || options.write);
     if is_comparable { check_seconds(root, report.cpu_s(), options.write) } else { Ok(()) }
 }
 
-/// Compares the processor seconds of one run with the permitted maximum.
+/// Compares the processor seconds of one run with the permitted maximum; with `write`, lowers the
+/// maximum if possible.
 ///
 /// # Errors
 /// An error, if the tests took more, or the file cannot be read or written.
@@ -142,14 +144,14 @@ fn check_seconds(root: &Path, cpu_s: f64, write: bool) -> Result<()> {
     ensure!(cpu_s <= bound, "the tests take more of the processor than {} allows", ratchet::FILE);
     let slower_machine = (cpu_s * SLOWER_PROCESSOR).ceil();
     if write && slower_machine < bound {
-        // The value is less than `bound`, which is a whole number of seconds.
+        // The new value is less than `bound`, which is a whole number, so it can be parsed.
         counts.insert(key, format!("{slower_machine:.0}").parse()?);
         std::fs::write(file, ratchet::write(&counts))?;
     }
     Ok(())
 }
 
-/// Runs each of `tests` once. The number of slots limits how many run at a time.
+/// Runs each of `tests` once, and adds the results to `report`.
 fn run_once(
     tests: Vec<Test>,
     options: &Options,

@@ -1,21 +1,21 @@
-//! Rules that no compiler checks: dependencies between crates, lengths of files and lines, a page
-//! for every module, a reason for each dependency, documents that refer to existing things, and
-//! plain language.
+//! `cargo xtask tidy`: checks rules that no compiler checks. They concern dependencies between
+//! crates, lengths of files and lines, a documentation page for every module, a reason for each
+//! dependency, documents that refer to existing things, and plain language.
 //!
-//! | module | what |
+//! | module | checked |
 //! |---|---|
-//! | [`crates`] | arrows between crates, reasons for dependencies |
+//! | [`crates`] | direction of dependencies between crates, reasons for dependencies |
 //! | [`source`] | one Rust file at a time |
 //! | [`documents`] | commands, links and numbered rules in Markdown |
 //! | [`circles`] | files of a crate that use each other in a circle |
 //! | [`sentences`] | sentences whose subject is a bare "who" |
-//! | [`forms`] | headless comments, words for people, sentences with many pronouns, names of types |
-//! | [`citations`] | rules of the specifications that no source names |
+//! | [`forms`] | headless comments, words for people, many pronouns, names of types |
+//! | [`citations`] | rules of the specifications that no source cites |
 //! | [`messages`] | values with debug formatting in messages |
-//! | [`ratchet`] | counts of these forms and of test programs, which may only fall |
-//! | [`figure`] | the figure of the README, from the journal |
+//! | [`ratchet`] | counts of circles, forms of language and test programs, which may only fall |
+//! | [`figure`] | the figure of the README, which is drawn from the journal of measurements |
 //!
-//! Each check is a pure function from text to findings; this file reads the files. A finding
+//! Most checks are pure functions from text to findings; this file reads the files. A finding
 //! contains the position, the fault, and the remedy.
 
 mod circles;
@@ -42,11 +42,11 @@ pub(crate) fn root() -> PathBuf {
     here.parent().unwrap_or(here).to_path_buf()
 }
 
-/// A file of the repository: its path, and its text.
+/// A file of the repository: its path below the root, and its content.
 type Text = (String, String);
 
-/// Runs every check. With `write`, first updates generated values: counts that have fallen, and the
-/// figure.
+/// Runs all checks. With `write`, first updates generated values: the counts that have fallen, and
+/// the figure of the README.
 ///
 /// # Errors
 /// A text with all findings, or the reason why a check could not run.
@@ -81,8 +81,8 @@ pub(crate) fn run(write: bool) -> Result<()> {
     bail!("{} findings\n{}", findings.len(), findings.join("\n"))
 }
 
-/// Returns findings for examples in documentation, because no test runs such examples. Cargo would
-/// have to compile the workspace again for them.
+/// Returns findings for code examples in documentation. No test runs them, because cargo would have
+/// to compile the workspace again to do so.
 fn untested_examples(sources: &[Text]) -> Vec<String> {
     let of_crates = sources.iter().filter(|(name, _)| name.contains("/src/"));
     let found = of_crates.filter_map(|(name, text)| {
@@ -93,7 +93,7 @@ fn untested_examples(sources: &[Text]) -> Vec<String> {
     found.collect()
 }
 
-/// Checks that the figure of the README matches the journal.
+/// Checks that the figure of the README matches the journal; with `write`, draws it anew.
 fn check_figure(root: &Path, write: bool) -> Result<Option<String>> {
     let drawn = match figure::draw(&read(root, figure::JOURNAL)?) {
         Ok(drawn) => drawn,
@@ -108,8 +108,8 @@ fn check_figure(root: &Path, write: bool) -> Result<Option<String>> {
     }))
 }
 
-/// Checks the counts that may only fall. Prints their sums, and the circles of crates whose count
-/// has risen.
+/// Checks the counts that may only fall, and prints their sums. Findings about circles also list
+/// the circles of the crate.
 fn check_counts(
     root: &Path,
     sources: &[Text],
@@ -133,7 +133,7 @@ fn check_counts(
     let uncited = citations::uncited(&specs, sources);
     now.extend(uncited.into_iter().map(|rule| ((of.clone(), rule), 1)));
     now.insert(("programs".into(), "all".into()), test_programs(sources));
-    // This count is measured by `cargo xtask test`, so it stays unchanged.
+    // `cargo xtask test` measures this count, so it stays unchanged.
     let seconds = (ratchet::TEST_SECONDS.0.to_owned(), ratchet::TEST_SECONDS.1.to_owned());
     now.extend(allowed.get(&seconds).map(|count| (seconds.clone(), *count)));
     let kinds = ["circles", "entangled", "subjects", "uncited", "programs"].map(str::to_owned);
@@ -157,8 +157,8 @@ fn check_counts(
     Ok(findings)
 }
 
-/// Returns the number of programs that cargo links for integration tests: files and directories
-/// below `tests/`.
+/// Returns the number of programs with integration tests that cargo links: files and directories
+/// directly below `tests/`.
 fn test_programs(sources: &[Text]) -> usize {
     let is_program = |(name, _): &&Text| {
         let behind = name.split_once("/tests/").filter(|(crates, _)| !crates.contains("/src"));
@@ -180,7 +180,7 @@ fn circles_by_crate(sources: &[Text]) -> BTreeMap<String, Vec<Vec<String>>> {
     crates.into_iter().map(|(name, files)| (name, circles::circles(&files))).collect()
 }
 
-/// Counts the sentences that begin with a bare "who", per crate and in the documents.
+/// Counts the sentences that begin with a bare "who", for each crate and for all documents.
 fn count_sentences(sources: &[Text], documents: &[Text]) -> ratchet::Counts {
     let mut counts = ratchet::Counts::new();
     let mut add = |name: &str, count| {
@@ -195,12 +195,14 @@ fn count_sentences(sources: &[Text], documents: &[Text]) -> ratchet::Counts {
     counts
 }
 
-/// Returns the crate of a Rust file, or the top directory of another file.
+/// Returns the name of the crate that contains a Rust file; for a file outside of `crates/`, the
+/// top directory.
 fn tree(path: &str) -> &str {
     path.trim_start_matches("crates/").split('/').next().unwrap_or_default()
 }
 
-/// Returns every counted form of English, with its tree and its file.
+/// Returns every occurrence of a counted form of language, with its crate or directory and its
+/// file.
 fn forms_of(
     lists: &forms::Lists,
     sources: &[Text],
@@ -219,10 +221,10 @@ fn forms_of(
     found
 }
 
-/// Prints the forms of one count: file, line, and sentence.
+/// Prints the occurrences of one counted form in one crate or directory: file, line, and sentence.
 ///
 /// # Errors
-/// An error, if a file cannot be read, or the count or tree does not exist.
+/// An error, if a file cannot be read, or if the name of the count, crate or directory is unknown.
 pub(crate) fn list(kind: &str, of: &str) -> Result<()> {
     let root = root();
     let lists = forms::Lists::read(&read(&root, forms::DOCUMENT)?);
@@ -241,7 +243,7 @@ pub(crate) fn list(kind: &str, of: &str) -> Result<()> {
     Ok(())
 }
 
-/// Returns every file with a suffix, and its text.
+/// Returns the path and content of every file with the given suffix.
 fn texts(root: &Path, suffix: &str) -> Result<Vec<Text>> {
     let names = find(root, suffix).into_iter().map(|path| relative(root, &path));
     names.map(|name| Ok((name.clone(), read(root, &name)?))).collect()
@@ -268,7 +270,8 @@ fn relative(root: &Path, path: &Path) -> String {
     path.strip_prefix(root).unwrap_or(path).to_string_lossy().into_owned()
 }
 
-/// Returns every file with a suffix, in order, except built and hidden files.
+/// Returns the paths of all files with the given suffix, sorted; build directories and hidden
+/// directories are left out.
 fn find(root: &Path, suffix: &str) -> Vec<PathBuf> {
     let mut found = Vec::new();
     let mut waiting = vec![root.to_path_buf()];
@@ -289,8 +292,8 @@ fn find(root: &Path, suffix: &str) -> Vec<PathBuf> {
     found
 }
 
-/// Looks up each command of a document: `make` targets in the Makefile, `srd` and `cargo xtask`
-/// in the help of the programs themselves.
+/// Checks that each command in a document exists: `make` targets in the Makefile, and the words of
+/// `srd` and `cargo xtask` in the help of these programs.
 fn check_commands(root: &Path, name: &str, text: &str) -> Result<Vec<String>> {
     let makefile = read(root, "Makefile").unwrap_or_default();
     let mut helps: BTreeMap<String, String> = BTreeMap::new();
@@ -330,7 +333,7 @@ fn check_commands(root: &Path, name: &str, text: &str) -> Result<Vec<String>> {
     Ok(findings)
 }
 
-/// Returns the help text of a program for a subcommand; empty if it has no such subcommand.
+/// Returns the help text of a subcommand; empty if the program has no such subcommand.
 fn help(root: &Path, package: &str, words: &[String]) -> Result<String> {
     let output = program(root, package)
         .args(documents::subcommands(words))
@@ -341,8 +344,8 @@ fn help(root: &Path, package: &str, words: &[String]) -> Result<String> {
     Ok(if output.status.success() { String::from_utf8(output.stdout)? } else { String::new() })
 }
 
-/// Returns the command of a program of this workspace: the executable beside this one, unless a
-/// source is newer; otherwise `cargo run`.
+/// Returns a command that runs a program of this workspace: the executable next to this one or, if
+/// a source is newer than it, `cargo run`.
 fn program(root: &Path, package: &str) -> Command {
     let name = if package == "srd-cli" { "srd" } else { package };
     let beside = std::env::current_exe().ok().map(|exe| exe.with_file_name(name));

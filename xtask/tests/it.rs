@@ -1,4 +1,4 @@
-//! Tests of the command line of xtask.
+//! Tests of the command line of `cargo xtask`.
 
 use std::process::{Command, Output};
 

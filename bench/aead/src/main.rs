@@ -1,6 +1,6 @@
-//! Compares AES-256-GCM of `ring` and `aws-lc-rs`: packets are sealed and opened in place on one
-//! thread, by the libraries in turns, and the thread's CPU time is measured. Prints the median of
-//! the rounds.
+//! Compares AES-256-GCM of `ring` and `aws-lc-rs`. On one thread, the two libraries alternately
+//! seal and open packets in place, and the CPU time of the thread is measured. The program prints
+//! the median of all rounds.
 //!
 //! ```sh
 //! cargo run --release            # all sizes
@@ -15,9 +15,9 @@ const SIZES: [usize; 3] = [64, 1400, 8900];
 const HEADER_BYTES: usize = 12;
 const TAG_BYTES: usize = 16;
 const ROUNDS: usize = 15;
-/// Bytes that a round processes.
+/// Number of payload bytes that a round processes.
 const ROUND_BYTES: usize = 64 << 20;
-/// Most packets in a round, which limits rounds of small packets.
+/// Largest number of packets of a round, which limits the rounds of small packets.
 const ROUND_PACKETS_MAX: usize = 200_000;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -26,7 +26,8 @@ enum Work {
     Open,
 }
 
-/// Defines the measurement for one library: both have the same interface, but different types.
+/// Defines the measured function for one library. The two libraries have the same interface, but
+/// different types.
 macro_rules! library {
     ($name:ident, $library:ident) => {
         fn $name(work: Work, size: usize, packets: usize) {
@@ -53,8 +54,8 @@ macro_rules! library {
                         let _ = black_box(tag.expect("a short packet"));
                     }
                     Work::Open => {
-                        // Opening destroys the packet, so a copy is needed, and is part of the
-                        // figures of both libraries.
+                        // Opening overwrites the packet, so a copy is necessary. The copy is part
+                        // of the measured time of both libraries.
                         packet.copy_from_slice(&original);
                         let opened = key.open_in_place(nonce(0), Aad::from(&header), &mut packet);
                         black_box(opened.expect("it was sealed above"));
@@ -68,7 +69,7 @@ macro_rules! library {
 library!(with_ring, ring);
 library!(with_aws_lc, aws_lc_rs);
 
-/// Returns the CPU nanoseconds per packet.
+/// Returns the CPU time in nanoseconds per packet.
 fn measure(run: fn(Work, usize, usize), work: Work, size: usize, packets: usize) -> f64 {
     let now = || {
         let t = clock_gettime(ClockId::ThreadCPUTime);

@@ -1,6 +1,6 @@
 //! Measures the kernel's TCP on the fabric: one flow, a failed spine, an incast.
 //!
-//! `kernel_tcp flow|failover|incast [cubic|bbr|reno] [subflows] [rounds]`, as root.
+//! Run as root: `kernel_tcp flow|failover|incast [cubic|bbr|reno] [subflows] [rounds]`.
 
 use anyhow::{Result, bail};
 use srd_bench::tcp::{Failover, Flow, Incast, barrier_incast, failover, single_flow};

@@ -1,5 +1,5 @@
-//! A daemon without packets, to test its interfaces: a thread that answers every command, and fixed
-//! statistics.
+//! A fake daemon that moves no packets, to test the interfaces of the daemon: a thread that answers
+//! every command, and invented statistics.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -19,12 +19,12 @@ use crate::snapshot::{
     Snapshot,
 };
 
-/// Interval at which captures get a packet.
+/// Interval at which running captures receive a packet.
 const ROUND: Duration = Duration::from_millis(5);
-/// Paths of each peer.
+/// Number of paths to each peer.
 const PATHS: u16 = 16;
 
-/// A plane that answers until it is dropped.
+/// A fake control thread, which answers commands until this is dropped.
 pub(crate) struct FakePlane {
     pub(crate) handle: PlaneHandle,
     changes: Arc<Mutex<Vec<Change>>>,
@@ -44,7 +44,7 @@ impl FakePlane {
         Self { handle, changes, thread }
     }
 
-    /// Every change that was requested.
+    /// Returns the changes of settings that were requested so far.
     pub(crate) fn changes(&self) -> Vec<Change> {
         self.changes.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -59,11 +59,11 @@ impl Drop for FakePlane {
     }
 }
 
-/// Statistics that grow with every round, until the thread ends.
+/// Source of statistics: every value grows with the number of the round, until the thread ends.
 #[derive(Default)]
 struct Rounds(AtomicU64);
 
-/// Marks the end of the rounds.
+/// Value of the counter of rounds after the thread has ended.
 const OVER: u64 = u64::MAX;
 
 impl Statistics for Rounds {
@@ -105,7 +105,7 @@ fn run(commands: &Receiver<Command>, changes: &Mutex<Vec<Change>>, round: &Atomi
     }
 }
 
-/// A configuration with one peer.
+/// Returns a configuration with one peer.
 fn running() -> Config {
     let text = "[interface]\nmode = \"transparent\"\nlisten = \"0.0.0.0:7471\"\n\
                 protection = \"plain\"\n[[peer]]\nname = \"b\"\n\
@@ -113,7 +113,7 @@ fn running() -> Config {
     Config::parse(text, Path::new("fake.toml")).unwrap_or_else(|e| panic!("{e}"))
 }
 
-/// Statistics that grow with every round.
+/// Returns a snapshot whose counters are larger in every round.
 pub(crate) fn snapshot(round: u64, detail: &Detail) -> Snapshot {
     let peer = |name: &str, state, express| {
         let is_wanted = match &detail.paths {

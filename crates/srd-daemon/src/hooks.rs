@@ -12,10 +12,11 @@
 //!     ends for any reason                 ------>    pre_down (if not run yet), post_down
 //! ```
 //!
-//! Commands at the start are run by the daemon, before it gives up its privileges. For commands at
-//! the end the daemon starts a second process while it still has them. After the first line that
-//! process reads only the notice of the end, so a daemon that was taken over can choose the time of
-//! the end and nothing else. The process survives `kill -9` of the daemon.
+//! The daemon runs the commands of `pre_up` and `post_up` before it gives up its privileges. For
+//! `pre_down` and `post_down` it starts a second process, `srd hooks`, which keeps them. That
+//! process receives all commands in its first line. Afterwards the daemon can only send the notice
+//! of its end, so an attacker who controls the daemon can choose the time of the end and nothing
+//! else. The process survives `kill -9` of the daemon.
 //!
 //! Commands come from a file that only root can change ([`check_owner`]). They are run by `sh -c`,
 //! with `%i` replaced by the interface's name, and with the user and the privileges that `srd up`
@@ -37,42 +38,44 @@ use nix::sys::signal::{SigSet, Signal, killpg};
 use nix::unistd::Pid;
 use serde::{Deserialize, Serialize};
 
-/// Largest number of commands at one point.
+/// Largest number of commands at one of the four points.
 pub const HOOKS_MAX: usize = 16;
 /// Largest number of bytes of one command.
 pub const HOOK_BYTES_MAX: usize = 4096;
-/// Longest time that one command may run.
+/// Longest time that one command may run before it is killed.
 pub const HOOK_WAIT_MAX: Duration = Duration::from_secs(10);
-/// Longest first line of the second process, in bytes.
+/// Largest number of bytes of the first line that `srd hooks` reads: the interface and all
+/// commands.
 const LINE_BYTES_MAX: u64 = 1 << 20;
 /// Interval at which a running command is polled.
 const LOOK: Duration = Duration::from_millis(10);
 
-/// The commands of an interface.
+/// The operator's commands for one interface, at each of the four points.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Hooks {
-    /// Run before the interface is created.
+    /// Commands that run before the interface is created.
     pub pre_up: Vec<String>,
-    /// Run when the interface is up, with its addresses and routes, before packets move.
+    /// Commands that run after the interface was set up with its addresses and routes, before
+    /// packets are sent.
     pub post_up: Vec<String>,
-    /// Run while the interface is still up.
+    /// Commands that run at the end, while the interface is still up.
     pub pre_down: Vec<String>,
-    /// Run when the interface is deleted.
+    /// Commands that run at the end, after the interface was deleted.
     pub post_down: Vec<String>,
 }
 
 impl Hooks {
-    /// Whether there is no command.
+    /// Whether the operator has configured no commands.
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
 }
 
-/// Checks that only root can have written a file's commands. `facts` must be those of the open file
-/// that the commands were read from, because its name could mean another file by now.
+/// Checks that only root can have written the file with the commands. `facts` must be the metadata
+/// of the open file from which the commands were read: its path could refer to another file by now.
 ///
 /// # Errors
-/// A description of the problem, and a remedy.
+/// A description of the problem, and how to correct it.
 pub fn check_owner(path: &Path, facts: &Metadata) -> Result<(), (String, String)> {
     let shown = path.display();
     if facts.uid() != 0 {
@@ -86,12 +89,12 @@ pub fn check_owner(path: &Path, facts: &Metadata) -> Result<(), (String, String)
     Ok(())
 }
 
-/// The hooks of a daemon that runs.
+/// The hooks of an interface while the daemon runs.
 #[derive(Debug)]
 pub(crate) struct Running {
     interface: String,
     post_up: Vec<String>,
-    /// The process for the end, if there are commands for it.
+    /// The process `srd hooks`, if there are commands for `pre_down` or `post_down`.
     end: Option<End>,
 }
 
@@ -103,10 +106,11 @@ struct End {
 }
 
 impl Running {
-    /// Starts the process for the end, and runs the commands before the interface is created.
+    /// Starts the process `srd hooks`, and runs the commands of `pre_up`.
     ///
     /// # Errors
-    /// If a command failed. The commands of the end are run then, too.
+    /// If a command failed. The commands of `pre_down` and `post_down` are run in this case as
+    /// well.
     pub(crate) fn start(interface: &str, hooks: &Hooks) -> Result<Self> {
         let has_end = !hooks.pre_down.is_empty() || !hooks.post_down.is_empty();
         let end = has_end.then(|| End::start(interface, hooks)).transpose()?;
@@ -115,7 +119,7 @@ impl Running {
         Ok(running)
     }
 
-    /// Runs the commands after the interface is up.
+    /// Runs the commands of `post_up`.
     ///
     /// # Errors
     /// If a command failed.
@@ -123,8 +127,8 @@ impl Running {
         run_all("post_up", &self.post_up, &self.interface)
     }
 
-    /// Sends the second process a request to run the commands before the interface is removed, and
-    /// waits for their end.
+    /// Requests the process `srd hooks` to run the commands of `pre_down`, and waits until they
+    /// have ended.
     pub(crate) fn pre_down(&mut self) {
         let Some(end) = &mut self.end else { return };
         let mut answer = String::new();
@@ -159,7 +163,8 @@ impl Drop for End {
     }
 }
 
-/// Work of the second process: waits for the end, then runs the commands for it.
+/// Work of the process `srd hooks`: waits until the daemon stops or ends, then runs the commands of
+/// `pre_down` and `post_down`.
 ///
 /// # Errors
 /// If the first line was not written by a daemon.
@@ -168,7 +173,7 @@ pub fn serve() -> Result<()> {
     for signal in [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP, Signal::SIGQUIT] {
         set.add(signal);
     }
-    // Blocked forever: this process ends when its input ends.
+    // The signals stay blocked: this process ends when its standard input ends.
     let _ = set.thread_block();
     serve_from(&mut std::io::stdin().lock(), &mut std::io::stdout().lock())
 }
@@ -181,16 +186,17 @@ fn serve_from(from: &mut impl BufRead, to: &mut impl std::io::Write) -> Result<(
     let is_asked = from.read(&mut word).is_ok_and(|n| n == 1);
     warn_all("pre_down", &hooks.pre_down, &interface);
     if is_asked {
-        // The result is ignored: the work goes on even if the daemon does not wait for the answer.
+        // The result of the write is ignored: the work goes on even if the daemon has ended and
+        // reads no answer.
         let _ = writeln!(to, "done").and_then(|()| to.flush());
-        // Waits until the daemon has ended, and its interface with it.
+        // Waits until the daemon has ended: by that time its interface is deleted.
         let _ = std::io::copy(from, &mut std::io::sink());
     }
     warn_all("post_down", &hooks.post_down, &interface);
     Ok(())
 }
 
-/// Runs commands one after the other, up to the first that fails.
+/// Runs commands one after the other, and stops at the first that fails.
 fn run_all(point: &str, commands: &[String], interface: &str) -> Result<()> {
     for command in commands {
         let status = run(command, interface, HOOK_WAIT_MAX)
@@ -216,14 +222,15 @@ fn warn_all(point: &str, commands: &[String], interface: &str) {
     }
 }
 
-/// Runs a command. Returns `None` if it took too long and was killed.
+/// Runs a command in a shell. Returns `None` if it ran longer than `wait_max` and was killed.
 fn run(command: &str, interface: &str, wait_max: Duration) -> Result<Option<ExitStatus>> {
     let mut child = Command::new("/bin/sh")
         .args(["-c", &command.replace("%i", interface)])
         .env("PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin")
         .env("SRD_INTERFACE", interface)
         .stdin(Stdio::null())
-        // Our own output is the answer to the daemon, or a pipe of another program.
+        // The standard output of this process carries the answer to the daemon, so the command must
+        // not write to it.
         .stdout(std::io::stderr())
         .process_group(0)
         .spawn()?;
@@ -271,7 +278,7 @@ mod tests {
         let both = "pre srd7 srd7\npost srd7 srd7\n";
         assert_eq!(end("down\n"), (both.into(), "done\n".into()));
         assert_eq!(end(""), (both.into(), String::new()));
-        // Any other text from the daemon is not run as a command.
+        // Text from the daemon other than the notice of the end is not run as a command.
         assert_eq!(end("echo no\nrm -rf x\n"), (both.into(), "done\n".into()));
         assert!(serve_from(&mut &b"rubbish\n"[..], &mut Vec::new()).is_err());
     }

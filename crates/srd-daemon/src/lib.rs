@@ -10,27 +10,28 @@
 //!   srd capture ------> control/server <--------------- packets --- capture/tap -+
 //! ```
 //!
-//! Packets belong to the workers, threads that no code of this crate may delay. Commands reach the
-//! workers through bounded queues, which each worker reads once in each turn. Statistics are read
-//! from memory that the workers write. Captured packets are dropped and counted if their queue is
-//! full. Everything else belongs to the control thread, which is reached through [`plane`].
+//! Packets belong to the workers: threads that no code of this crate may delay. Commands reach a
+//! worker through a bounded queue, which it reads once in each round of its loop. Statistics are
+//! read from memory that the workers write. Captured packets are dropped and counted if their queue
+//! is full. Everything else belongs to the control thread, which other threads reach through
+//! [`plane`].
 //!
 //! | module | contents |
 //! |---|---|
-//! | [`capture`] | packets for Wireshark |
+//! | [`capture`] | copies of packets for Wireshark |
 //! | [`config`] | the file `srd.toml`: reads, checks and compares it |
-//! | [`control`] | the control socket, both sides |
+//! | [`control`] | the control socket: server and client |
 //! | [`hooks`] | the operator's commands at the start and the end |
 //! | [`metrics`] | metrics for Prometheus, and a web page |
 //! | [`notify`] | notifications to systemd |
-//! | `pages` | statistics, as the packet threads write them |
+//! | `pages` | statistics, as the workers write them |
 //! | [`plane`] | requests to the control thread |
 //! | [`snapshot`] | the state of the daemon, for people and machines |
 //! | [`units`] | rates in the form that people write |
 
 #![forbid(unsafe_code)]
 
-// Bodies of fuzz targets use this crate's name, and tests replay them.
+// Fuzz targets refer to this crate by its name, and tests of this crate include their source.
 #[cfg(test)]
 extern crate self as srd_daemon;
 

@@ -1,7 +1,7 @@
-//! Notifications to systemd: datagrams of `KEY=value` lines to the socket in the environment.
+//! Notifications to systemd (sd_notify): datagrams of `KEY=value` lines to the socket that
+//! `NOTIFY_SOCKET` names.
 //!
-//! Without that socket (if the daemon was started by hand, or by another program) every call does
-//! nothing.
+//! Without `NOTIFY_SOCKET`, for example if the daemon was started by hand, every call does nothing.
 
 use std::env;
 use std::ffi::OsString;
@@ -10,7 +10,8 @@ use std::os::linux::net::SocketAddrExt;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 
-/// Socket to systemd, if systemd started this process and expects notifications.
+/// Socket to systemd; it does nothing if systemd has not started this process or expects no
+/// notifications.
 #[derive(Debug)]
 pub struct Notify {
     to: Option<(UnixDatagram, SocketAddr)>,
@@ -20,7 +21,7 @@ impl Notify {
     /// Opens the socket that `NOTIFY_SOCKET` names. Call it before privileges or namespaces change.
     ///
     /// # Errors
-    /// If the variable names a socket that cannot exist.
+    /// If `NOTIFY_SOCKET` contains a name that no socket can have.
     pub fn from_environment() -> io::Result<Self> {
         Self::to(env::var_os("NOTIFY_SOCKET"))
     }
@@ -34,12 +35,12 @@ impl Notify {
             _ => SocketAddr::from_pathname(&name)?,
         };
         let socket = UnixDatagram::unbound()?;
-        // A systemd that does not read must not block us.
+        // If systemd does not read, a full socket must not block this process.
         socket.set_nonblocking(true)?;
         Ok(Self { to: Some((socket, address)) })
     }
 
-    /// Reports that the service works.
+    /// Reports that the service is ready.
     pub fn ready(&self, status: &str) {
         self.send(&format!("READY=1\nSTATUS={}", one_line(status)));
     }
@@ -50,7 +51,7 @@ impl Notify {
         self.send(&format!("RELOADING=1\nMONOTONIC_USEC={now_us}"));
     }
 
-    /// Reports that the service ends.
+    /// Reports that the service is about to end.
     pub fn stopping(&self) {
         self.send("STOPPING=1");
     }
@@ -68,7 +69,7 @@ impl Notify {
     }
 }
 
-/// Replaces line breaks, because each would begin another variable.
+/// Replaces line breaks by spaces, because each line is a variable of its own.
 fn one_line(text: &str) -> String {
     text.replace(['\n', '\r'], " ")
 }

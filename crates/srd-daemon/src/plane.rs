@@ -1,6 +1,6 @@
-//! Requests from other threads to the daemon. Commands go to the control thread through a bounded
-//! channel, its pause is ended by a waker, and the answer is waited for with a time limit.
-//! Statistics are read directly, without a command ([`Statistics`]).
+//! Requests from other threads to the control thread of the daemon. A command goes through a
+//! bounded channel, a waker ends the pause of the control thread, and the caller waits for the
+//! answer with a time limit. Statistics are read directly, without a command ([`Statistics`]).
 //!
 //! ```text
 //!   any thread                                       the control thread
@@ -10,8 +10,8 @@
 //! ```
 //!
 //! Bounds: at most [`COMMANDS_MAX`] commands wait; a further one is refused ([`PlaneError::Busy`]).
-//! A caller waits at most [`ANSWER_WAIT_MAX`] for its answer. To answer never blocks: a [`Oneshot`]
-//! holds one answer, and drops it if its reader is gone.
+//! A caller waits at most [`ANSWER_WAIT_MAX`] for its answer. Sending an answer never blocks: a
+//! [`Oneshot`] stores one answer, and drops it if the receiver was dropped.
 
 use std::fmt;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, SyncSender, TrySendError};
@@ -29,7 +29,7 @@ pub const COMMANDS_MAX: usize = 64;
 /// Longest time that a caller waits for an answer.
 pub const ANSWER_WAIT_MAX: Duration = Duration::from_secs(10);
 
-/// Number of a peer: equal in all workers, and never given to another peer.
+/// Number that identifies a peer in all workers. A number is never used for another peer.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Hash)]
 pub struct PeerNumber(pub u32);
 
@@ -40,10 +40,10 @@ pub enum Command {
     Set {
         /// The settings to change.
         change: Change,
-        /// Receives `Ok`, or the reason of a refusal, for a person.
+        /// Receives `Ok`, or the reason of a refusal as a text for people.
         reply: Oneshot<Result<(), String>>,
     },
-    /// Requests the configuration that runs.
+    /// Requests the configuration that is in use, with all changes since the start.
     Running {
         /// Receives the configuration.
         reply: Oneshot<Box<Config>>,
@@ -52,26 +52,28 @@ pub enum Command {
     Reload {
         /// The new configuration, checked.
         config: Box<Config>,
-        /// Receives the list of changes, or the reason why nothing was changed, for a person.
+        /// Receives the list of changes, or the reason why nothing was changed as a text for
+        /// people.
         reply: Oneshot<Result<ReloadReport, String>>,
     },
     /// Copies packets to a capture until its reader is dropped.
     Capture {
         /// Selects the packets.
         filter: Filter,
-        /// Receives the reader of the packets, or the reason of a refusal, for a person.
+        /// Receives the reader of the packets, or the reason of a refusal as a text for people.
         reply: Oneshot<Result<TapReader, String>>,
     },
-    /// Ends the daemon in order.
+    /// Ends the daemon in order: it closes its contexts first.
     Stop,
 }
 
-/// Parts of a snapshot beyond interface and peers, which it always contains.
+/// Amount of detail of a snapshot. Every snapshot contains the interface and all peers; this adds
+/// paths and flows.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Detail {
     /// Peers whose paths are listed.
     pub paths: PathsOf,
-    /// Largest number of flows that are listed.
+    /// Largest number of flows that are listed; 0 lists no flows.
     pub flows_max: usize,
 }
 
@@ -83,23 +85,24 @@ pub enum PathsOf {
     Nobody,
     /// All peers.
     Everybody,
-    /// The peer with this name, or with a key that begins with this text.
+    /// Only the peer with this name, or with a key that begins with this text.
     Peer(String),
 }
 
-/// Settings to change while the daemon runs. A setting that is absent stays as it is.
+/// Settings to change while the daemon runs. A setting that is `None` stays as it is.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Change {
-    /// The peer's name or the beginning of its key; absent: the whole interface.
+    /// Name of a peer, or the beginning of its key; `None`: the change is for the whole interface.
     pub peer: Option<String>,
-    /// Whether packets use SRD.
+    /// Whether packets are sent over SRD.
     pub express: Option<bool>,
-    /// Whether UDP packets use SRD, too.
+    /// Whether UDP packets are sent over SRD as TCP packets are.
     pub udp: Option<bool>,
-    /// Whether tunnels without ports use SRD, too. Only for the whole interface.
+    /// Whether packets of tunnels without ports (GRE, ESP, IP in IP) are sent over SRD. Valid only
+    /// for the whole interface.
     pub tunnels: Option<bool>,
-    /// Order of UDP flows: kept or bypassed. Only for the whole interface.
+    /// Whether UDP flows are delivered in order. Valid only for the whole interface.
     pub udp_ordering: Option<UdpOrdering>,
 }
 
@@ -124,30 +127,30 @@ impl fmt::Display for Change {
     }
 }
 
-/// Source of snapshots, for any thread. Reading it delays no packet.
+/// A source of snapshots that any thread may use. Reading it delays no packet.
 pub trait Statistics: Send + Sync {
-    /// The present state, in this detail.
+    /// Returns the present state of the daemon, with as many paths and flows as `detail` requests.
     ///
     /// # Errors
     /// If the daemon is ending.
     fn snapshot(&self, detail: &Detail) -> Result<Snapshot, PlaneError>;
 }
 
-/// Sender of one answer.
+/// The sending end of a channel for a single answer.
 #[derive(Debug)]
 pub struct Oneshot<T>(SyncSender<T>);
 
-/// A channel for one answer: its sender and its receiver.
+/// Creates a channel for a single answer: its sender and its receiver.
 pub fn oneshot<T>() -> (Oneshot<T>, Receiver<T>) {
     let (sender, receiver) = mpsc::sync_channel(1);
     (Oneshot(sender), receiver)
 }
 
 impl<T> Oneshot<T> {
-    /// Sends the answer. Never blocks; if the receiver is gone, the answer is dropped.
+    /// Sends the answer. Never blocks; if the receiver was dropped, the answer is dropped as well.
     pub fn send(self, answer: T) {
-        // The channel has a free slot for this one answer, so only a missing receiver can refuse
-        // it.
+        // The channel has a slot for one answer and this is the only one, so sending fails only if
+        // the receiver was dropped.
         let _ = self.0.try_send(answer);
     }
 }
@@ -158,7 +161,7 @@ impl<T> Oneshot<T> {
 pub enum PlaneError {
     /// The daemon has ended.
     Gone,
-    /// Too many commands wait already.
+    /// Too many commands are already waiting.
     Busy,
     /// The daemon did not answer in time.
     Silent,
@@ -185,13 +188,14 @@ impl From<RecvTimeoutError> for PlaneError {
     }
 }
 
-/// Handle of the control thread, for any number of threads.
+/// Handle with which any thread can send commands to the control thread.
 #[derive(Clone)]
 pub struct PlaneHandle {
     sender: SyncSender<Command>,
     waker: Arc<dyn Fn() + Send + Sync>,
     statistics: Arc<dyn Statistics>,
-    /// Held while a new configuration is made and applied.
+    /// Locked while a configuration is derived from the running one and applied, so that changes do
+    /// not overlap.
     changing: Arc<Mutex<()>>,
 }
 
@@ -202,8 +206,8 @@ impl fmt::Debug for PlaneHandle {
 }
 
 impl PlaneHandle {
-    /// Makes a handle, and the receiver of its commands. `waker` must end the pause of the control
-    /// thread; it is called after each command, by any thread.
+    /// Creates a handle, and the receiver of its commands. `waker` must end the pause of the
+    /// control thread. It is called after each command, on the thread of the caller.
     pub fn new(
         waker: Arc<dyn Fn() + Send + Sync>,
         statistics: Arc<dyn Statistics>,
@@ -212,7 +216,7 @@ impl PlaneHandle {
         (Self { sender, waker, statistics, changing: Arc::default() }, receiver)
     }
 
-    /// Queues a command without waiting.
+    /// Puts a command into the queue of the control thread, without waiting.
     ///
     /// # Errors
     /// [`PlaneError::Gone`] and [`PlaneError::Busy`].
@@ -225,7 +229,7 @@ impl PlaneHandle {
         Ok(())
     }
 
-    /// The present state, read on the calling thread.
+    /// Returns the present state of the daemon, read on the calling thread.
     ///
     /// # Errors
     /// If the daemon is ending, or a requested list did not arrive in time.
@@ -233,7 +237,7 @@ impl PlaneHandle {
         self.statistics.snapshot(detail)
     }
 
-    /// Changes a setting.
+    /// Changes settings until the next restart or reload.
     ///
     /// # Errors
     /// If there was no answer; the inner error is the control thread's refusal.
@@ -241,8 +245,8 @@ impl PlaneHandle {
         self.ask(|reply| Command::Set { change, reply })
     }
 
-    /// Applies a new configuration, which `make` derives from the running one. Such changes happen
-    /// one at a time, so that none overwrites another.
+    /// Applies a new configuration, which `make` derives from the running one. Changes happen one
+    /// at a time, so that no change overwrites another.
     ///
     /// # Errors
     /// If there was no answer; the inner error is that of `make`, or the control thread's refusal.
@@ -268,7 +272,7 @@ impl PlaneHandle {
         self.ask(|reply| Command::Capture { filter, reply })
     }
 
-    /// Queues a command and waits for its answer.
+    /// Sends a command to the control thread, and waits for its answer.
     ///
     /// # Errors
     /// If no answer arrived.
@@ -287,7 +291,7 @@ mod tests {
     use super::*;
     use std::sync::atomic::{AtomicU32, Ordering};
 
-    /// Statistics that these tests never read.
+    /// A source of statistics for tests that read none of them.
     struct None;
 
     impl Statistics for None {

@@ -1,5 +1,5 @@
-//! Routes through the interface. Callers set the required routes as one state, which a thread of
-//! its own applies to the kernel.
+//! Maintains the routes through the interface. A caller sets the list of required routes as a
+//! whole; a separate thread applies it to the kernel.
 //!
 //! ```text
 //!   control thread -- want(peers) --> the latest state ---> srd-routes ---> network process
@@ -8,14 +8,15 @@
 //!
 //! **Overlay.** The interface has addresses; prefixes behind peers are routed to it as long as the
 //! daemon runs.
-//!
 //! **Transparent.** The interface has no addresses. The peers' real addresses are routed to it
 //! while the peers answer. When the daemon ends for any reason, the interface and all its routes
-//! disappear, and packets flow as before.
+//! are deleted, and packets take the routes that they had without the daemon.
 //!
-//! The routes enable ECN, so that our queues can mark packets where they would have to drop them.
+//! The routes enable ECN for connections, so that our queues can mark packets instead of dropping
+//! them.
 //!
-//! Bounds: one state waits, with as many peers and prefixes as a configuration may have.
+//! Bounds: at most one list of routes waits, with as many peers and prefixes as a configuration may
+//! contain.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
@@ -31,12 +32,13 @@ use srd_net::Link;
 use crate::config::{Interface, Mode, Table};
 use crate::netconf::{CHANGES_MAX, Network, Request, Route, Spec};
 
-/// Number of the table, mark and rule of `srd0`; that of `srd7` is greater by seven.
+/// Number of the routing table and of the firewall mark of `srd0`. For `srd7` this number is
+/// greater by seven.
 const TABLE: u32 = 7471;
-/// Interval between attempts after a failure.
+/// Interval between two attempts to apply routes after a failure.
 const RETRY_EVERY: Duration = Duration::from_secs(2);
 
-/// Number of an interface's mark and table, if the configuration sets none.
+/// Returns the number of an interface's routing table and mark if the configuration sets none.
 pub(crate) fn table_of(interface: &str) -> u32 {
     let digits: String =
         interface.chars().rev().take_while(char::is_ascii_digit).collect::<String>();
@@ -44,7 +46,7 @@ pub(crate) fn table_of(interface: &str) -> u32 {
     TABLE + number.parse::<u32>().unwrap_or(0) % 10_000
 }
 
-/// Permissions of the network process for an interface.
+/// Returns the specification of the network process for an interface.
 pub(crate) fn spec(interface: &Interface) -> Spec {
     let usual = table_of(&interface.name);
     let (table, mark) = match interface.table {
@@ -56,26 +58,26 @@ pub(crate) fn spec(interface: &Interface) -> Spec {
     Spec { interface: name, addresses, table, mark, kill_switch: interface.kill_switch }
 }
 
-/// Prefixes behind one peer, to which packets are routed.
+/// The prefixes behind one peer: packets to them are routed into the interface.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Behind {
     /// Prefixes behind the peer.
     pub(crate) prefixes: Vec<IpNet>,
-    /// Address of the peer, if known.
+    /// Outer address of the peer; `None` if it is not known.
     pub(crate) endpoint: Option<SocketAddr>,
 }
 
-/// Routed prefixes: one entry for each peer.
+/// The required routes: an entry for each peer with a route.
 pub(crate) type State = Vec<Arc<Behind>>;
 
-/// Prefixes, each with the source address for packets to it.
+/// The source address for packets to each prefix; `None`: the interface's address.
 type Routes = BTreeMap<IpNet, Option<IpAddr>>;
 
 #[derive(Debug, Default)]
 struct Slot {
-    /// The last requested state, until the thread takes it.
+    /// The last requested routes, until the thread begins to apply them.
     state: Option<State>,
-    /// Result of the first state.
+    /// Result of applying the first requested routes; `None` until then.
     first: Option<Result<(), String>>,
     closed: bool,
 }
@@ -92,7 +94,7 @@ impl Shared {
     }
 }
 
-/// Handle of the thread that maintains routes. To drop it ends the network process, which deletes
+/// Handle of the thread that maintains routes. Dropping it ends the network process, which deletes
 /// the interface and removes the routes.
 #[derive(Debug)]
 pub(crate) struct Routing {
@@ -102,8 +104,9 @@ pub(crate) struct Routing {
 }
 
 impl Routing {
-    /// Starts the thread, with a network process that has set the interface up. Call it after
-    /// privileges were dropped: a thread keeps those that it starts with.
+    /// Starts the thread, and passes it a network process that has set the interface up. Call it
+    /// after privileges were dropped, because a thread keeps the privileges with which it was
+    /// started.
     ///
     /// # Errors
     /// The operating system's error.
@@ -116,13 +119,13 @@ impl Routing {
         Ok(routing)
     }
 
-    /// Whether the network process has ended, so that routes can neither be changed nor removed.
+    /// Whether the network process has ended. Without it routes can neither be changed nor removed.
     pub(crate) fn has_ended(&self) -> bool {
         self.has_ended.load(Ordering::Relaxed)
     }
 
-    /// Starts the thread with any function that takes requests, and any that finds the source
-    /// address for an endpoint.
+    /// Starts the thread with two functions, which tests replace: `ask` sends a request to the
+    /// network process, and `towards` finds the source address for packets to an endpoint.
     fn over(
         mode: Mode,
         towards: impl FnMut(SocketAddr) -> Option<IpAddr> + Send + 'static,
@@ -138,17 +141,17 @@ impl Routing {
         Ok(Self { shared, thread: Some(thread), has_ended: Arc::default() })
     }
 
-    /// Requests a state in place of the previous one. Never waits; a state that the thread has not
-    /// begun to apply is replaced.
+    /// Requests routes in place of the previous ones. Never waits. Earlier routes that the thread
+    /// has not begun to apply are skipped.
     pub(crate) fn want(&self, state: State) {
         self.shared.lock().state = Some(state);
         self.shared.changed.notify_all();
     }
 
-    /// Waits until the first state is applied.
+    /// Waits until the first requested routes have been applied.
     ///
     /// # Errors
-    /// Reason why it could not be applied.
+    /// The reason why the routes could not be applied.
     pub(crate) fn wait_for_first(&self) -> Result<()> {
         let mut slot = self.shared.lock();
         while slot.first.is_none() {
@@ -168,15 +171,16 @@ impl Drop for Routing {
     }
 }
 
-/// State of the thread.
+/// State of the thread that maintains routes.
 struct Keeper<Towards, Ask> {
     mode: Mode,
-    /// Returns the address that packets to an endpoint leave from at present.
+    /// Returns the source address of packets to an endpoint at present; `None` if there is no
+    /// route.
     towards: Towards,
     ask: Ask,
-    /// Routes that the network process has received.
+    /// Routes that were sent to the network process.
     told: Routes,
-    /// Source address for each endpoint.
+    /// Source address for packets to each endpoint, found earlier.
     sources: BTreeMap<SocketAddr, IpAddr>,
 }
 
@@ -201,7 +205,7 @@ where
             }
             failure = done.clone().err();
             if failure.is_some() {
-                // One of these addresses may have been removed from the machine.
+                // A source address that was found earlier may have been removed from the machine.
                 self.sources.clear();
             }
             shared.lock().first.get_or_insert(done);
@@ -209,8 +213,8 @@ where
         }
     }
 
-    /// The routes of a state. In transparent mode packets keep the source address that they have
-    /// without the daemon, so that the peer recognizes them.
+    /// Computes the routes for the given peers. In transparent mode, packets keep the source
+    /// address that they would have without the daemon, so that the peer accepts them.
     fn routes(&mut self, state: &State) -> Routes {
         let endpoints = state.iter().filter_map(|behind| behind.endpoint);
         let known = std::mem::take(&mut self.sources);
@@ -230,7 +234,8 @@ where
         routes
     }
 
-    /// Sends the differences from the previous routes to the network process.
+    /// Sends the differences from the previous routes to the network process, and makes it apply
+    /// them.
     fn tell(&mut self, wanted: &Routes) -> Result<()> {
         let is_new =
             |(prefix, source): &(&IpNet, &Option<IpAddr>)| self.told.get(*prefix) != Some(*source);
@@ -251,14 +256,14 @@ where
             (self.ask)(&Request::Change { add: part.to_vec(), remove: Vec::new() })?;
             self.told.extend(part.iter().map(|route| (route.prefix, route.source)));
         }
-        // The changes are applied only after all were sent, so that a prefix that moves from one
-        // peer to another keeps its route.
+        // The changes are applied only after all of them were sent. Therefore a prefix that moves
+        // from one peer to another has a route all the time.
         (self.ask)(&Request::Apply)
     }
 }
 
-/// Waits for the next state, or until the last one has to be tried again (`Some(None)`). Returns
-/// `None` at the end.
+/// Waits for new required routes (`Some(Some(_))`), or until the previous ones have to be tried
+/// again (`Some(None)`). Returns `None` at the end.
 fn next(shared: &Shared, again: bool) -> Option<Option<State>> {
     let mut slot = shared.lock();
     loop {
@@ -319,8 +324,8 @@ mod tests {
         routing.want(vec![behind(&["10.0.0.0/32"])]);
         let first = Request::Change { add: vec![route("10.0.0.0/32")], remove: Vec::new() };
         assert_eq!(asked.recv().unwrap(), first);
-        // The thread waits for its answer; of a thousand states sent meanwhile only the last is
-        // applied.
+        // The thread is waiting for an answer. Of a thousand lists that are requested in the
+        // meantime, only the last one is applied.
         for i in 0..1000_u32 {
             routing.want(vec![behind(&[&format!("10.0.{}.{}/32", i / 256, i % 256)])]);
         }
@@ -384,7 +389,7 @@ mod tests {
             }
             _ => 0,
         });
-        // The second request was refused and is sent again; then all changes are applied.
+        // The second request was refused, so it is sent again; after it, all changes are applied.
         assert_eq!(sizes.collect::<Vec<_>>(), [512, 188, 188, 0]);
     }
 
@@ -394,7 +399,7 @@ mod tests {
         let addresses = ["192.0.2.1", "192.0.2.9"].map(|ip| ip.parse::<IpAddr>().unwrap());
         let mut looks = addresses.into_iter();
         let towards = move |_| looks.next();
-        // The kernel accepts no route whose source is not an address of the machine.
+        // The kernel accepts no route with a source that is not an address of the machine.
         let routing = Routing::over(Mode::Transparent, towards, move |request| {
             requests.send(request.clone()).unwrap();
             let gone = |route: &Route| route.source == Some(addresses[0]);

@@ -1,21 +1,21 @@
-//! The state of the daemon, for people and machines: what `srd status --json` prints.
+//! The state of the daemon for people and machines, as `srd status --json` prints it.
 //!
 //! A [`Snapshot`] is built on its reader's thread, from pages that the workers write
 //! ([`crate::plane::Statistics`]). The five `ena_srd_*` counters have the names and meanings of the
 //! ENA driver. All other fields are ours, and new ones may be added: a reader ignores fields that
 //! it does not recognize.
 //!
-//! A new counter of the interface changes these files:
+//! To add a counter of the interface, change these files:
 //!
 //! 1. the structure that counts: `Stats` of srd-proto or `Counters` of srd-card;
 //! 2. `pages/totals.rs` for srd-proto's, `pages/figure.rs` for srd-card's: the published figures;
 //! 3. this file: the name and the help, in the list of [`Counters`];
 //! 4. `pages/read.rs`: the value under that name.
 //!
-//! `srd stats`, JSON, OpenMetrics and srd-metrics(7) contain every entry of that list.
+//! All entries of that list appear in `srd stats`, JSON, OpenMetrics and srd-metrics(7).
 //!
-//! Bounds: one entry for each peer (the configuration bounds their number); entries for paths and
-//! flows only as far as requested.
+//! Bounds: one entry for each peer, whose number the configuration limits. Paths and flows are
+//! listed only as far as they are requested.
 
 use std::collections::BTreeMap;
 
@@ -23,7 +23,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::config::{Mode, UdpOrdering};
 
-/// The daemon at one moment.
+/// The state of the daemon at one moment.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Snapshot {
@@ -31,59 +31,60 @@ pub struct Snapshot {
     pub version: String,
     /// Name of the TUN device.
     pub interface: String,
-    /// Whether another program has set the interface down. Then no packet passes, even if peers
-    /// answer.
+    /// Whether another program has set the interface down. In this state no packet passes, even if
+    /// peers answer.
     pub interface_down: bool,
-    /// The configuration file.
+    /// Path of the configuration file.
     pub file: String,
-    /// Relation of inner addresses to outer ones.
+    /// Whether the interface has addresses of its own, or the peers' real addresses are used.
     pub mode: Mode,
     /// Whether packets are encrypted.
     pub encrypted: bool,
-    /// Our public key in base64; absent without encryption.
+    /// Our public key in base64; `None` without encryption.
     pub public_key: Option<String>,
-    /// Addresses that packets are received at, separated by commas.
+    /// Addresses at which packets are received, separated by commas.
     pub listen: String,
-    /// Largest inner packet, bytes.
+    /// MTU of the interface in bytes.
     pub mtu: u32,
-    /// Paths (source ports) per peer.
+    /// Number of paths to each peer, which is the number of UDP source ports of each worker.
     pub paths: u16,
-    /// Threads that move packets; each has as many source ports as there are paths.
+    /// Number of threads that process packets.
     pub workers: u16,
-    /// Seconds since the daemon began to move packets.
+    /// Seconds since the daemon started to process packets.
     pub uptime_s: f64,
-    /// Order of UDP flows: kept or bypassed.
+    /// Whether UDP packets of a flow are delivered in order, or as they arrive.
     pub udp_ordering: UdpOrdering,
-    /// Speed of our own link in bits per second; zero: unknown.
+    /// Rate of our own link in bits per second; 0 if it is not known.
     pub link_rate_bps: u64,
     /// Counters of the whole interface.
     pub counters: Counters,
-    /// Dropped packets by reason, the sum of transport and card: `malformed`, `no_peer`, ...
+    /// Number of dropped packets for each reason, in the transport and in the card: `malformed`,
+    /// `no_peer`, ...
     pub drops: BTreeMap<String, u64>,
     /// Every peer, in the order of the configuration.
     pub peers: Vec<PeerSnapshot>,
-    /// The flows with the most bytes in the last second, busiest first, at most the requested
-    /// number.
+    /// The flows with the most bytes in the last second, with the busiest first. At most as many as
+    /// requested.
     pub flows: Vec<FlowSnapshot>,
     /// Number of flows in memory, including those that are not listed.
     pub flows_total: u64,
 }
 
-/// Whether a counter only grows.
+/// Whether a value only grows, or may also fall.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Kind {
-    /// Only grows while the daemon runs.
+    /// A value that only grows while the daemon runs.
     Counter,
-    /// Rises and falls.
+    /// A value that may rise and fall.
     Gauge,
 }
 
-/// One counter of the interface, with its name.
+/// One counter of the interface, with its name and value.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Counter {
     /// Name of the counter, as in JSON and in `srd stats`.
     pub name: &'static str,
-    /// Description of the counted events or bytes.
+    /// Description of the events or bytes that are counted.
     pub help: &'static str,
     /// Whether the value only grows.
     pub kind: Kind,
@@ -93,8 +94,8 @@ pub struct Counter {
 
 macro_rules! counters {
     ($($(#[doc = $help:literal])+ $name:ident: $kind:ident,)+) => {
-        /// Counters of the whole interface since it came up. The first five are those of the ENA
-        /// driver, in its order.
+        /// Counters of the whole interface since the daemon started. The first five are those of
+        /// the ENA driver, in the driver's order.
         #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
         #[serde(default)]
         pub struct Counters {
@@ -102,7 +103,7 @@ macro_rules! counters {
         }
 
         impl Counters {
-            /// Every counter with its name, in order.
+            /// Returns every counter with its name, in the order of definition.
             pub fn all(&self) -> Vec<Counter> {
                 vec![$(Counter {
                     name: stringify!($name),
@@ -116,8 +117,8 @@ macro_rules! counters {
 }
 
 counters! {
-    /// ENA Express: 0 off, 1 on, without UDP, 2 off, with UDP remembered, 3 on, with UDP;
-    /// 4 more if the order of UDP is bypassed.
+    /// ENA Express, as the sum of 1 if it is on, 2 if it is on for UDP, and 4 if UDP is delivered
+    /// in any order.
     ena_srd_mode: Gauge,
     /// Inner packets sent over SRD.
     ena_srd_tx_pkts: Counter,
@@ -151,7 +152,8 @@ counters! {
     tx_drops: Counter,
     /// Inner packets dropped on the way in.
     rx_drops: Counter,
-    /// Inner packets dropped because the queue of their peer was full.
+    /// Inner packets dropped because the queue of their peer was full, or because they waited in it
+    /// for too long.
     queue_drops: Counter,
     /// Inner packets marked (ECN) because the queue of their peer was long.
     ecn_marks: Counter,
@@ -159,9 +161,10 @@ counters! {
     queue_bytes: Gauge,
     /// Inner packets that waited for an earlier one of their flow.
     order_waits: Counter,
-    /// Times that waiting for a hole was given up after the longest wait.
+    /// Times that packets of a flow stopped waiting for a missing one, after the longest wait.
     order_timeouts: Counter,
-    /// Inner packets that arrived after their hole was given up.
+    /// Pieces of inner packets that arrived after the wait for them had ended, arrived twice, or
+    /// did not fit their packet.
     order_late_pkts: Counter,
     /// Inner packets lost because a piece of them did not arrive, or too many were incomplete.
     reassembly_drops: Counter,
@@ -171,11 +174,11 @@ counters! {
     retransmissions: Counter,
     /// Times that the retransmission timer, not an acknowledgement, found the loss.
     retransmission_timeouts: Counter,
-    /// Packets held for lost that arrived after all. Not all of them were sent again.
+    /// Packets that were declared lost and acknowledged later. Not all of them were sent again.
     spurious_losses: Counter,
     /// Handshakes that ended with a session.
     handshakes_done: Counter,
-    /// Times that a peer was declared unreachable or unresponsive.
+    /// Times that a context with a peer went down: the peer did not answer, or closed it.
     peer_downs: Counter,
     /// Outer packets sent.
     outer_tx_pkts: Counter,
@@ -210,46 +213,47 @@ impl std::fmt::Display for PeerState {
     }
 }
 
-/// Whether packets to a peer use SRD.
+/// Whether packets to a peer are sent over SRD.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub enum ExpressState {
-    /// Switched on at both ends.
+    /// SRD is switched on at both ends.
     #[serde(rename = "on")]
     On,
-    /// Switched off here.
+    /// SRD is switched off in our configuration.
     #[serde(rename = "off")]
     #[default]
     Off,
-    /// Switched on here; the peer has it off, or has not reported its setting yet.
+    /// SRD is switched on in our configuration. The peer has it switched off, or has not reported
+    /// its setting yet.
     #[serde(rename = "waiting for the peer")]
     Waiting,
 }
 
-/// Paths of a peer in each state.
+/// Number of paths to a peer in each state.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct PathCounts {
-    /// Paths that carry packets.
+    /// Paths that carry packets as usual.
     pub good: u16,
-    /// Paths that are skipped for a while.
+    /// Paths that are skipped for a while, because their packets were delayed or lost.
     pub skip: u16,
     /// Paths that are assumed to be broken.
     pub assumed_bad: u16,
     /// Paths that the operator has denied.
     pub denied: u16,
-    /// Paths that pass packets: zero while the peer does not answer, otherwise the good and the
-    /// skipped ones.
+    /// Paths on which packets arrive: zero while the peer does not answer, otherwise the good and
+    /// the skipped paths.
     pub passing: u16,
 }
 
 impl PathCounts {
-    /// Number of all paths.
+    /// Returns the number of all paths.
     pub fn all(&self) -> u16 {
         self.good + self.skip + self.assumed_bad + self.denied
     }
 }
 
-/// Text about refused packets of a peer, with a remedy, for the log and the status.
+/// Returns a text about refused packets of a peer, with advice, for the log and the status.
 pub fn refused_in_words(peer: &str, packets: u64, from: &str) -> String {
     let some = if packets == 1 { "packet" } else { "packets" };
     format!(
@@ -258,7 +262,7 @@ pub fn refused_in_words(peer: &str, packets: u64, from: &str) -> String {
     )
 }
 
-/// One peer.
+/// The state of one peer.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct PeerSnapshot {
@@ -266,44 +270,46 @@ pub struct PeerSnapshot {
     pub name: String,
     /// Public key of the peer in base64; absent without encryption.
     pub public_key: Option<String>,
-    /// Addresses of the peer, as far as known, separated by commas.
+    /// Known outer addresses of the peer, separated by commas; `None` if no address is known.
     pub endpoint: Option<String>,
-    /// The name and port in the configuration, if the peer's address is resolved from a name.
+    /// The host name and port in the configuration; `None` if the configuration contains addresses.
     pub endpoint_name: Option<String>,
-    /// Error of the resolver, if that name does not resolve.
+    /// Error text of the resolver for the host name; `None` if the name resolves or there is no
+    /// name.
     pub endpoint_error: Option<String>,
-    /// Inner addresses behind the peer.
+    /// Prefixes of inner addresses behind the peer.
     pub allowed: Vec<String>,
     /// Whether the peer can be reached.
     pub state: PeerState,
-    /// Whether packets to the peer use SRD.
+    /// Whether packets to the peer are sent over SRD.
     pub express: ExpressState,
-    /// Whether UDP uses SRD, too, on both sides.
+    /// Whether both ends send UDP packets over SRD.
     pub express_udp: bool,
-    /// Whether tunnels without ports use SRD, too, on both sides.
+    /// Whether both ends send packets of tunnels without ports (GRE, ESP, IP in IP) over SRD.
     pub express_tunnels: bool,
     /// Reason why the peer does not answer, as one word: `cannot-send`, `unknown-key`,
     /// `other-key-for-us`, `answer-unauthentic`, `other-version`, `other-protection`,
     /// `port-closed`, `host-silent`, `no-route`, `prohibited`, `ended`, `nothing-heard`,
-    /// `name-unresolved`; absent if the peer answers, or the reason is unknown.
+    /// `name-unresolved`; `None` if the peer answers, or the reason is not known.
     pub problem: Option<String>,
-    /// The reason as a sentence for people, with a remedy.
+    /// The reason why the peer does not answer as a sentence for people, with advice; `None` if
+    /// `problem` is `None`.
     pub problem_text: Option<String>,
-    /// Seconds since the last handshake with the peer; absent before the first.
+    /// Seconds since the last handshake with the peer; `None` before the first handshake.
     pub last_handshake_s: Option<f64>,
-    /// Handshakes that ended with a session.
+    /// Number of handshakes with the peer that ended with a session.
     pub handshakes: u64,
-    /// Smoothed round trip.
+    /// Smoothed round-trip time in microseconds.
     pub rtt_us: f64,
-    /// Base round trip.
+    /// Base round-trip time (the recent minimum) in microseconds.
     pub rtt_base_us: f64,
-    /// Median queueing delay over paths.
+    /// Median of the queueing delays of the paths, in microseconds.
     pub queue_delay_us: f64,
-    /// Range of queueing delays over paths.
+    /// Difference between the queueing delays of the paths, in microseconds.
     pub delay_spread_us: f64,
-    /// Rate of inner packets to the peer over the last second, bits per second.
+    /// Rate of inner packets to the peer over the last second, in bits per second.
     pub tx_bps: u64,
-    /// Rate of inner packets from the peer over the last second, bits per second.
+    /// Rate of inner packets from the peer over the last second, in bits per second.
     pub rx_bps: u64,
     /// Inner packets sent to the peer over SRD.
     pub srd_tx_pkts: u64,
@@ -321,32 +327,33 @@ pub struct PeerSnapshot {
     pub plain_rx_pkts: u64,
     /// Bytes of inner packets received from the peer without SRD.
     pub plain_rx_bytes: u64,
-    /// Data packets to the peer that were sent again.
+    /// Number of data packets to the peer that were sent again.
     pub retransmissions: u64,
-    /// Inner packets to the peer that were dropped because the peer's queue was full.
+    /// Inner packets to the peer that were dropped because the peer's queue was full, or because
+    /// they waited in it for too long.
     pub queue_drops: u64,
-    /// Inner packets to the peer that were marked (ECN).
+    /// Inner packets to the peer that were marked (ECN) because the peer's queue was long.
     pub ecn_marks: u64,
-    /// Inner packets from the peer that were refused: `allowed` does not contain their source
-    /// address.
+    /// Inner packets from the peer that were refused, because `allowed` does not contain their
+    /// source address.
     pub refused_pkts: u64,
-    /// Source address of the last refused packet.
+    /// Source address of the last refused packet; `None` if no packet was refused.
     pub refused_from: Option<String>,
     /// Bytes of inner packets that wait to be sent to the peer.
     pub queue_bytes: u64,
-    /// Congestion window.
+    /// Congestion window in bytes.
     pub window_bytes: u64,
-    /// Bytes in flight.
+    /// Number of bytes in flight.
     pub in_flight_bytes: u64,
-    /// Delivery rate measured by the transport, bits per second.
+    /// Delivery rate that the transport has measured, in bits per second.
     pub delivery_rate_bps: u64,
-    /// Whether the receiver's credit limits the sender.
+    /// Whether the sender is limited by the credit that the peer grants.
     pub credit_limited: bool,
-    /// Largest outer UDP payload that reaches the peer.
+    /// Largest UDP payload of outer packets that reaches the peer, in bytes.
     pub packet_bytes_max: u32,
     /// Number of the peer's paths in each state.
     pub paths: PathCounts,
-    /// Each path of the peer, if requested.
+    /// The paths to the peer; empty unless they were requested.
     pub path_reports: Vec<PathSnapshot>,
 }
 
@@ -358,13 +365,13 @@ pub struct PathSnapshot {
     pub path: u16,
     /// The UDP source port that selects the path.
     pub source_port: u16,
-    /// Source of its packets: one of our addresses, and that port.
+    /// Source address of the path's packets, with the source ports of all workers.
     pub source: String,
-    /// Destination of its packets: one of the peer's addresses.
+    /// Destination address and port of the path's packets.
     pub destination: String,
-    /// `good`, `skip`, `assumed-bad` or `denied`.
+    /// State of the path: `good`, `skip`, `assumed-bad` or `denied`.
     pub state: String,
-    /// Last queueing delay of the path.
+    /// Last queueing delay of the path, in microseconds.
     pub delay_us: f64,
     /// Packets sent on this path.
     pub sent_pkts: u64,
@@ -372,33 +379,33 @@ pub struct PathSnapshot {
     pub lost_pkts: u64,
 }
 
-/// One inner flow.
+/// One flow of inner packets.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct FlowSnapshot {
-    /// Name of the peer that the flow goes to or comes from.
+    /// Name of the peer to which the flow goes.
     pub peer: String,
-    /// `tx` or `rx`.
+    /// Direction of the flow, `tx` or `rx`. At present only outgoing flows are listed.
     pub direction: String,
-    /// `tcp`, `udp`, or the protocol's number.
+    /// Name of the protocol, such as `tcp` or `udp`, or its number as text.
     pub protocol: String,
-    /// Source address and port.
+    /// Source address, with the port for TCP and UDP.
     pub source: String,
-    /// Destination address and port.
+    /// Destination address, with the port for TCP and UDP.
     pub destination: String,
-    /// Whether the flow uses SRD.
+    /// Whether the packets of the flow are sent over SRD.
     pub srd: bool,
-    /// Rate over the last second, bits per second.
+    /// Rate over the last second, in bits per second.
     pub bps: u64,
-    /// Packets so far.
+    /// Number of packets since the flow was first seen.
     pub pkts: u64,
-    /// Bytes so far.
+    /// Number of bytes since the flow was first seen.
     pub bytes: u64,
 }
 
 impl Snapshot {
-    /// The peer with this name or key; the key may be shortened to its first eight characters or
-    /// more.
+    /// Returns the peer with this name or key. At least the first eight characters of the key are
+    /// necessary.
     pub fn peer(&self, wanted: &str) -> Option<&PeerSnapshot> {
         self.peers.iter().find(|p| p.name == wanted).or_else(|| {
             let by_key = |key: &str| crate::keys::is_meant(key, wanted);

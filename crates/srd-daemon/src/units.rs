@@ -1,11 +1,11 @@
-//! Rates in the form that people write, and measured rates.
+//! Converts rates from the form that people write, and measures rates.
 
 use std::time::{Duration, Instant};
 
-/// Bits per second: `250M`, `1G`, `100G`, in powers of 1000.
+/// Parses a rate such as `250M`, `1G` or `100G` (powers of 1000). Returns bits per second.
 ///
 /// # Errors
-/// A description of the expected form, for a person.
+/// A description of the expected form, as a text for people.
 pub fn parse_rate(text: &str) -> Result<u64, String> {
     let expected = "write a rate in bits per second as 250M, 1G or 100G";
     let plain = text.trim_end_matches("bit/s").trim_end_matches("b/s").trim_end_matches("bps");
@@ -25,16 +25,16 @@ pub fn parse_rate(text: &str) -> Result<u64, String> {
     Ok(bps)
 }
 
-/// Rate in bits per second, from a number of bytes and a number of nanoseconds.
+/// Returns the rate in bits per second for a number of bytes and a number of nanoseconds.
 pub fn rate_bps(bytes: u64, elapsed_ns: u64) -> u64 {
     let bits = u128::from(bytes) * 8 * 1_000_000_000;
     u64::try_from(bits / u128::from(elapsed_ns.max(1))).unwrap_or(u64::MAX)
 }
 
-/// Shortest interval over which a rate is measured.
+/// Shortest time between two readings of a counter from which a rate is computed.
 const RATE_WINDOW: Duration = Duration::from_millis(500);
 
-/// Measures bits per second from a counter of bytes that is read at intervals.
+/// Computes the rate of a growing counter of bytes, which is read at intervals.
 #[derive(Clone, Debug)]
 pub struct RateMeter {
     began: Instant,
@@ -43,13 +43,14 @@ pub struct RateMeter {
 }
 
 impl RateMeter {
-    /// A meter whose counter stands at `bytes` now.
+    /// Creates a meter for a counter with the present value `bytes`.
     pub fn new(now: Instant, bytes: u64) -> Self {
         Self { began: now, began_bytes: bytes, bps: 0.0 }
     }
 
-    /// Takes a reading of the counter. A new rate is computed if half a second has passed since the
-    /// last one; call this at least that often to get a current rate.
+    /// Takes the present value of the counter. If half a second has passed since the last
+    /// computation, computes a new rate. Call this at least that often, so that the rate is
+    /// current.
     pub fn show(&mut self, now: Instant, bytes: u64) {
         let passed = now.saturating_duration_since(self.began);
         if passed >= RATE_WINDOW {
@@ -59,7 +60,7 @@ impl RateMeter {
         }
     }
 
-    /// The rate, in whole bits per second.
+    /// Returns the last computed rate in bits per second; 0 before the first computation.
     pub fn bps(&self) -> u64 {
         #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // it saturates
         let bps = self.bps.round() as u64;
@@ -98,7 +99,7 @@ mod tests {
         assert_eq!(meter.bps(), 8_000_000);
         meter.show(start + Duration::from_secs(2), 1_001_000);
         assert_eq!(meter.bps(), 0);
-        // A counter that runs backwards causes no panic.
+        // If the counter has become smaller, the rate is zero, without a panic.
         meter.show(start + Duration::from_secs(3), 0);
         assert_eq!(meter.bps(), 0);
     }

@@ -1,6 +1,6 @@
-//! Tests of the memory that peers can make the receiving side hold, measured by a counting
-//! allocator. The memory stays below the configured bound for any packets, and one peer cannot use
-//! the share of the others.
+//! Tests of the memory that peers can make the receiving side of ENA Express use, measured by a
+//! counting allocator. The memory must stay below the configured bound whatever packets arrive, and
+//! one peer must not be able to use the share of the others.
 
 use srd_card::frame::ChunkPosition;
 use srd_card::offload::OFFLOAD_BYTES;
@@ -11,7 +11,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use crate::heap;
 
-/// A guest that counts the frames that it gets.
+/// A guest that only counts the frames that are delivered to it.
 #[derive(Default)]
 struct Count(u64);
 
@@ -26,7 +26,7 @@ struct Rig {
     peers: Vec<(PeerId, PeerSlot)>,
     now: Instant,
     guest: Count,
-    /// Live heap in bytes before the first flow.
+    /// Number of allocated bytes of this thread before the first flow.
     before: i64,
 }
 
@@ -69,7 +69,8 @@ impl Rig {
         heap::live_bytes() - self.before
     }
 
-    /// Sends one byte of a frame far ahead in the window, in each of these flows.
+    /// Receives from a peer, in each of the given flows, one byte of a frame that is far ahead in
+    /// the flow's receive window.
     fn far_bytes(&mut self, peer: usize, flows: std::ops::Range<u32>) {
         for flow in flows {
             let place =
@@ -93,7 +94,7 @@ fn regression_one_byte_frames_far_ahead_cost_no_more_than_the_bound() {
     let mut rig = Rig::new(1, Config::default());
     rig.far_bytes(0, 0..65_536);
     assert_eq!(rig.express.flow_counts().1, 65_536);
-    // Fills the whole window of few flows, from its far end.
+    // Fills the whole receive window of a few flows, beginning at its far end.
     for sequence in (0..4096).rev() {
         for flow in 0..256 {
             let place = ChunkPosition { flow, sequence, chunk: 0, last: false, frame_bytes: 2 };
@@ -107,7 +108,7 @@ fn regression_one_byte_frames_far_ahead_cost_no_more_than_the_bound() {
 #[test]
 fn regression_one_byte_frames_from_many_peers_share_the_bound() {
     let mut rig = Rig::new(8, Config::default());
-    // The first peer uses all memory that it can get; each other peer still gets its share.
+    // The first peer uses all memory that it can get; every other peer must still get its share.
     rig.far_bytes(0, 0..65_536);
     let (_, greedy) = rig.express.flow_counts();
     assert_eq!(greedy, 65_536 / 2 + 65_536 / 16);
@@ -118,7 +119,7 @@ fn regression_one_byte_frames_from_many_peers_share_the_bound() {
     }
     assert!(rig.express.counters().order.full > 0);
     assert_eq!(rig.express.resource_utilization(), 100);
-    // After a long silence only the empty tables remain.
+    // After a long time without packets only the empty tables remain.
     rig.now += Duration::from_secs(130);
     rig.express.handle_timeout(rig.now, &mut rig.guest);
     assert_eq!(rig.express.flow_counts().1, 0);
@@ -129,14 +130,14 @@ fn a_peer_that_fills_the_buffers_leaves_the_others_room_for_their_frames() {
     let config = Config { receive_bytes_max: 4 << 20, ..Config::default() };
     let bound = total(&config);
     let mut rig = Rig::new(4, config);
-    // The first peer sends only one chunk of each of many large frames.
+    // The first peer sends only the first chunk of each of many large frames.
     for flow in 0..1000 {
         let place = ChunkPosition { flow, sequence: 1, chunk: 0, last: false, frame_bytes: 60_000 };
         rig.hear(0, place, &[1; 8000]);
         assert!(rig.held() <= bound, "{} bytes", rig.held());
     }
     assert!(rig.express.counters().order.full > 900);
-    // A frame in two chunks from each of the other peers arrives.
+    // A frame in two chunks from each of the other peers must still arrive.
     for peer in 1..4 {
         let mut frame = vec![0; 60_000];
         frame[OFFLOAD_BYTES] = 0x45;
@@ -156,7 +157,8 @@ fn regression_large_buffers_that_are_used_again_are_charged_as_they_are() {
     let bound = total(&config);
     let mut rig = Rig::new(1, config);
     for round in 0..2000 {
-        // A large frame comes and goes; then one byte waits in what may be its buffer.
+        // A large frame arrives and is delivered; then one byte of another frame waits, perhaps in
+        // the buffer of the large frame.
         let place =
             ChunkPosition { flow: 0, sequence: round, chunk: 0, last: false, frame_bytes: 60_000 };
         rig.hear(0, place, &[0; 30_000]);

@@ -1,4 +1,4 @@
-//! Faults, changes of settings, and their repair.
+//! Events of the soak: faults, changes of settings, and their repair.
 
 use std::fmt;
 
@@ -9,7 +9,7 @@ use super::node::NodeSettings;
 use super::wire::PATHS;
 use super::world::World;
 
-/// An event of the soak.
+/// A kind of event: a fault, or a change of settings.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, PartialOrd, Ord)]
 pub(super) enum Churn {
     Restart,
@@ -77,7 +77,8 @@ impl World {
         self.rng.below(2) == 0
     }
 
-    /// Executes an event. Its effect lasts until the same event follows or everything is healed.
+    /// Executes an event with random nodes and values. Its effect lasts until another event of the
+    /// kind changes it, or until everything is healed.
     pub(super) fn churn(&mut self, what: Churn) {
         let (one, other) = self.any_pair();
         match what {
@@ -143,7 +144,7 @@ impl World {
         self.apply();
     }
 
-    /// Heals the wire, and restores all settings.
+    /// Removes all faults of the wire, and restores the settings of all nodes.
     pub(super) fn heal(&mut self) {
         self.wire.heal();
         let owner = self.any_node();

@@ -7,51 +7,53 @@
 //!                                        |<-------------- a cell, once per segment ------>|
 //! ```
 //!
-//! A super-packet has one cell per segment, so it makes no difference which side cuts it.
+//! Each segment of a super-packet has a cell of its own, so the content of the cells does not
+//! depend on which side divides the super-packet into packets.
 
 use std::net::Ipv4Addr;
 
 use srd_card::offload::{Gso, OFFLOAD_BYTES, Offload};
 use srd_card::packet::{Packet, protocol};
 
-/// Bytes of a cell before its pattern.
+/// Number of bytes of a cell before its pattern.
 pub(super) const CELL_HEADER_BYTES: usize = 10;
 /// Largest number of cells of a frame.
 pub(super) const CELLS_MAX: u32 = 8;
 const IP_BYTES: usize = 20;
 
-/// Common fields of the packets of a flow.
+/// Common header fields of the packets of a flow.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct FlowHeader {
-    /// Number of the flow in the ledger.
+    /// Number of the flow in the ledger of the soak.
     pub id: u32,
     pub from: Ipv4Addr,
     pub to: Ipv4Addr,
-    /// Whether the flow is TCP; otherwise it is UDP.
+    /// Whether the packets are TCP; if not, they are UDP.
     pub tcp: bool,
-    /// Source and destination port.
+    /// Source port and destination port.
     pub ports: (u16, u16),
 }
 
-/// Content of a packet that a guest got.
+/// Content of a cell, without its pattern, which is only checked.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Cell {
     pub flow: u32,
     pub number: u32,
 }
 
-/// Returns a frame of `cells` packets of `cell_bytes` each, numbered from `first`.
+/// Returns a frame of `cells` packets with `cell_bytes` bytes of payload each. The packets are
+/// numbered from `first`.
 pub(super) fn frame(header: &FlowHeader, first: u32, cells: u32, cell_bytes: usize) -> Vec<u8> {
     let transport_bytes = if header.tcp { 20 } else { 8 };
     let begins = header.tcp && first == 0;
-    // The first packet of a connection has an MSS option, which the stage may reduce.
+    // The first packet of a connection has an MSS option, which the code under test may reduce.
     let option_bytes = if begins { 4 } else { 0 };
     let headers = IP_BYTES + transport_bytes + option_bytes;
     let bytes = headers + cells as usize * cell_bytes;
     let mut packet = vec![0; headers];
     packet[0] = 0x45;
-    // TCP packets are ECN-capable, so a long queue marks them; UDP packets are not, so it drops
-    // them.
+    // TCP packets are ECN-capable, so a long queue marks them. UDP packets are not ECN-capable, so
+    // a long queue drops them.
     packet[1] = if header.tcp { 2 } else { 0 };
     packet[2..4].copy_from_slice(&u16::try_from(bytes).unwrap_or(0).to_be_bytes());
     packet[6] = 0x40;
@@ -107,19 +109,19 @@ fn pattern(flow: u32, number: u32, at: usize) -> u8 {
     (flow.wrapping_mul(31) ^ number.wrapping_mul(7)).wrapping_add(at).to_le_bytes()[0]
 }
 
-/// Content of a delivered frame.
+/// Content of a frame that was delivered to a guest.
 #[derive(Debug)]
 pub(super) enum Read {
-    /// Packets of a flow, with the addresses and ports in the delivered frame.
+    /// Packets of a flow, with the addresses and ports of the delivered frame.
     Cells(FlowHeader, Vec<Cell>),
-    /// An ICMP error of the stage: a packet was too big.
+    /// An ICMP error of the code under test, because a packet of the guest was too big.
     Answer,
 }
 
-/// Reads a frame that a guest got.
+/// Reads and checks a frame that was delivered to a guest.
 ///
 /// # Errors
-/// A text with the difference to the frame that was sent.
+/// A text that describes how the frame differs from every frame that guests send.
 pub(super) fn read(frame: &[u8]) -> Result<Read, String> {
     let bytes = frame.get(OFFLOAD_BYTES..).ok_or("shorter than an offload header")?;
     let packet = Packet::read(bytes).ok_or("no IP packet")?;

@@ -1,9 +1,10 @@
-//! Packets that guests sent and received, recorded independently of the code under test.
+//! A record of the packets that guests sent and received, kept independently of the code under
+//! test.
 //!
-//! Checked for every packet of a flow: it is delivered at most once, to a node to which its address
-//! has led, with unchanged addresses, ports and bytes. It is not delivered after a later packet,
-//! unless a disturbance occurred between its sending and its delivery. A disturbance (a restart, a
-//! dead link, a switch, a peer removed) begins a new *era*.
+//! The ledger checks every packet of a flow: it must be delivered at most once, with unchanged
+//! addresses, ports and bytes. It must not be delivered after a later packet of its flow, unless a
+//! disturbance occurred between its sending and its delivery. A disturbance (a restart, a dead
+//! link, a change of a setting, a removed peer) begins a new *era*.
 
 use std::collections::BTreeMap;
 
@@ -11,36 +12,37 @@ use srd_proto::time::Instant;
 
 use super::frames::{self, Cell, FlowHeader, Read};
 
-/// Record of a flow.
+/// Record of one flow.
 #[derive(Debug)]
 struct Book {
     header: FlowHeader,
-    /// The era in which each packet was sent, in order.
+    /// The era in which each packet was sent, in the order of their numbers.
     given: Vec<u32>,
-    /// A bit for each packet, set if it was delivered.
+    /// A bitmap of the packets that were delivered.
     delivered: Vec<u64>,
     newest: Option<u32>,
-    /// Whether order is not guaranteed: for UDP that is delivered on arrival, and for flows without
-    /// a table entry.
+    /// Whether order is not guaranteed, so it is not checked: for UDP packets that are delivered on
+    /// arrival, and for flows without an entry in the flow table.
     unordered: bool,
 }
 
-/// Sums over all flows.
+/// Counters over all flows.
 #[derive(Clone, Copy, Default, Debug)]
 pub(super) struct Sums {
     pub flows: u64,
     pub given: u64,
     pub delivered: u64,
-    /// Packets delivered in the era in which they were sent: only their order is checked.
+    /// Number of packets whose order was checked: delivered in the era in which they were sent, in
+    /// a flow with guaranteed order.
     pub judged: u64,
-    /// Packets delivered after a later packet, where this is permitted.
+    /// Number of packets that were delivered after a later packet of their flow.
     pub overtaken: u64,
     pub answers: u64,
-    /// Digest of all deliveries and their times.
+    /// Digest of all deliveries and their times, to compare two runs.
     pub digest: u64,
 }
 
-/// All flows that have not been closed.
+/// Records of all flows that have not been closed, and the first error.
 #[derive(Debug, Default)]
 pub(super) struct Ledger {
     books: BTreeMap<u32, Book>,
@@ -51,7 +53,7 @@ pub(super) struct Ledger {
 }
 
 impl Ledger {
-    /// Opens a new flow. Returns its header with its number.
+    /// Opens a flow. Returns the given header with the number of the flow.
     pub(super) fn open(&mut self, header: FlowHeader, unordered: bool) -> FlowHeader {
         self.next = self.next.wrapping_add(1);
         let header = FlowHeader { id: self.next, ..header };
@@ -62,8 +64,8 @@ impl Ledger {
         header
     }
 
-    /// Records packets of a flow that a guest is about to send. Returns the number of the first
-    /// one.
+    /// Records `cells` packets of a flow that a guest is about to send. Returns the number of the
+    /// first of these packets.
     pub(super) fn give(&mut self, id: u32, cells: u32) -> u32 {
         let era = self.era;
         let Some(book) = self.books.get_mut(&id) else { return 0 };
@@ -73,14 +75,15 @@ impl Ledger {
         first
     }
 
-    /// Marks a flow whose packets may take different ways, so that their order is not checked.
+    /// Marks a flow whose packets may take different paths through the code under test, so that
+    /// their order is not checked.
     pub(super) fn unordered(&mut self, id: u32) {
         if let Some(book) = self.books.get_mut(&id) {
             book.unordered = true;
         }
     }
 
-    /// Checks a frame that a guest got. Returns its number of packets.
+    /// Checks a frame that was delivered to the guest of `node`. Returns the number of its packets.
     pub(super) fn got(&mut self, now: Instant, node: usize, frame: &[u8]) -> u64 {
         let (header, cells) = match frames::read(frame) {
             Ok(Read::Cells(header, cells)) => (header, cells),
@@ -138,12 +141,13 @@ impl Ledger {
         }
     }
 
-    /// Removes all flows; none of their packets is under way.
+    /// Removes the records of all flows. The caller ensures that none of their packets is in
+    /// flight.
     pub(super) fn close_all(&mut self) {
         self.books = BTreeMap::new();
     }
 
-    /// Records an error; only the first one is kept.
+    /// Records an error, unless an earlier error was recorded.
     pub(super) fn blame(&mut self, now: Instant, why: &str) {
         if self.wrong.is_none() {
             let s = now.as_nanos() as f64 / 1e9;
@@ -151,7 +155,7 @@ impl Ledger {
         }
     }
 
-    /// Returns the first error, if there was one.
+    /// Returns the first error as an `Err`, if an error was recorded.
     pub(super) fn wrong(&self) -> Result<(), String> {
         self.wrong.clone().map_or(Ok(()), Err)
     }

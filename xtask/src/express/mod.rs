@@ -1,22 +1,22 @@
-//! The soak of the Express stage: hours of simulated time in which nodes restart, links fail,
-//! settings change, and flows come and go. It only checks the packets that guests sent and
-//! received.
+//! The soak of ENA Express ([`srd_card::Express`]): hours of simulated time in which nodes restart,
+//! links fail, settings change, and flows begin and end. The soak mainly checks the packets that
+//! guests sent and received.
 //!
-//! An hour is a number of *turns*: two bursts of traffic, events during and around the first burst,
-//! and a time without traffic. At the end of each hour all faults are healed, and a calm burst over
-//! a lossy wire must arrive without a single loss. Then everything must become idle: no packet
-//! waits, no receiver has a record of a flow, and the heap has not grown. The first node is never
-//! restarted.
+//! An hour consists of *turns*. In a turn there are two bursts of traffic, events before and during
+//! the first burst, and a time without traffic. At the end of each hour all faults are healed, and
+//! a calm burst over a lossy wire must arrive without a single loss. Afterwards everything must
+//! become idle: no packet waits, and no receiver has a record of a flow. The heap must not grow
+//! from hour to hour. The first node is never restarted.
 //!
-//! | module | what |
+//! | module | contents |
 //! |---|---|
-//! | `world` | nodes, wire and time |
-//! | `node`, `wire` | an endpoint with its stage; the paths between them |
-//! | `churn` | faults and changes |
-//! | `traffic` | flows that come and go |
-//! | `frames`, `ledger` | numbered packets, and the account of them |
+//! | `world` | all nodes, the wire and the simulated time |
+//! | `node`, `wire` | one endpoint with its Express; the paths between the nodes |
+//! | `churn` | faults and changes of settings |
+//! | `traffic` | flows that begin and end |
+//! | `frames`, `ledger` | frames with numbered packets, and the record of these packets |
 //!
-//! A seed reproduces the whole run.
+//! A seed reproduces a whole run.
 
 #[cfg(test)]
 mod bounds;
@@ -40,41 +40,42 @@ use self::traffic::{Burst, Flows};
 use self::world::World;
 use crate::heap;
 
-/// Nodes, all of which are peers of each other.
+/// Number of nodes. Each node is a peer of every other node.
 const NODES: usize = 3;
-/// Duration of a turn.
+/// Duration of a turn: two bursts of traffic with events, and a time without traffic.
 const TURN: Duration = Duration::from_secs(20);
-/// Time without traffic after which receivers have removed all flows; they do so within little more
-/// than two minutes.
+/// Time without traffic after which receivers must have removed all flows. They remove a flow a
+/// little more than two minutes after its last packet.
 const QUIET: Duration = Duration::from_secs(140);
-/// Time for nodes to find each other after everything has healed: they give up an attempt after
-/// three seconds, and try again a second later.
+/// Time for the nodes to reach each other after all faults were healed. A node ends an attempt to
+/// reach a peer after three seconds, and makes the next attempt a second later.
 const HEAL: Duration = Duration::from_secs(20);
 /// Permitted growth of the heap between the second and the last hour. Some growth is normal,
 /// because the size of a buffer that is kept for reuse depends on its last content.
 const GROWTH_PERCENT: i64 = 10;
 const GROWTH_BYTES: i64 = 256 << 10;
 
-/// Length and seed of the soak.
+/// Length and seed of a soak.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Settings {
     /// Seed that reproduces the whole run.
     pub seed: u64,
-    /// Number of hours; everything is checked at the end of each hour.
+    /// Number of simulated hours; everything is checked at the end of each hour.
     pub hours: u32,
-    /// Seconds of traffic and faults in an hour; the quiet time is additional.
+    /// Simulated seconds of traffic and faults in an hour; the calm burst and the quiet time at the
+    /// end are additional.
     pub hour_s: u64,
-    /// Whether to print the result of each hour.
+    /// Whether the counters of each hour are printed.
     pub verbose: bool,
 }
 
-/// Counters of a soak that passed.
+/// Counters of a soak in which no check failed.
 #[derive(Debug)]
 pub(crate) struct Passed {
     sums: Sums,
     simulated_s: u64,
     churns: BTreeMap<Churn, u64>,
-    /// Live heap in bytes at the end of each hour.
+    /// Number of allocated bytes at the end of each hour, minus the number before the soak.
     heap_bytes: Vec<i64>,
     flows_most: (usize, usize),
     utilization_most: u64,
@@ -82,10 +83,10 @@ pub(crate) struct Passed {
     digest: u64,
 }
 
-/// Runs a soak and prints its results.
+/// Runs a soak and prints its counters.
 ///
 /// # Errors
-/// A text with the first error, and how to reproduce it.
+/// A text with the first error, and the command that reproduces it.
 pub(crate) fn run(settings: Settings) -> Result<()> {
     let begin = std::time::Instant::now();
     let passed = match soak(settings) {
@@ -135,8 +136,8 @@ pub(crate) fn soak(settings: Settings) -> Result<Passed, String> {
             turn(&mut world, &mut churns)?;
         }
         calm(&mut world).map_err(|why| format!("hour {hour}: {why}"))?;
-        // All nodes except the first are restarted here, so growth of the heap comes from the first
-        // node.
+        // All nodes except the first are restarted, so that growth of the heap can only come from
+        // the first node.
         (1..NODES).for_each(|node| world.restart(node));
         quiet(&mut world).map_err(|why| format!("hour {hour}: {why}"))?;
         heap_bytes.push(heap::live_bytes() - heap_before);
@@ -168,7 +169,7 @@ pub(crate) fn soak(settings: Settings) -> Result<Passed, String> {
     })
 }
 
-/// Runs a turn: two bursts, with events around them.
+/// Runs a turn: two bursts of traffic, with random events before and during the first one.
 fn turn(world: &mut World, churns: &mut BTreeMap<Churn, u64>) -> Result<(), String> {
     let end = world.now + TURN;
     let mut flows = Flows::default();
@@ -199,7 +200,8 @@ fn happen(world: &mut World, churns: &mut BTreeMap<Churn, u64>) -> Result<(), St
     world.run_up_to_ms(200)
 }
 
-/// Heals everything, and checks that all packets arrive although the wire loses and repeats some.
+/// Heals all faults, and checks that all packets of a calm burst arrive although the wire loses and
+/// repeats some.
 fn calm(world: &mut World) -> Result<(), String> {
     world.heal();
     world.run(HEAL)?;
@@ -207,7 +209,7 @@ fn calm(world: &mut World) -> Result<(), String> {
         let reach: Vec<_> = world.nodes.iter().map(|node| node.reach).collect();
         return Err(format!("all has healed, but not everybody sees everybody: {reach:?}"));
     }
-    // By now, plain packets, which are not retransmitted, have arrived or are lost.
+    // Plain packets, which are not retransmitted, have arrived or are lost after this time.
     world.ledger.close_all();
     (world.wire.loss_permille, world.wire.repeat_permille) = (10, 5);
     let (before, plain) = (world.ledger.sums, plain_packets(world));
@@ -232,7 +234,8 @@ fn plain_packets(world: &World) -> u64 {
     world.nodes.iter().map(|node| node.express.counters().traffic.plain_tx_pkts).sum()
 }
 
-/// Runs without new packets: no packet may wait, and receivers must have removed their records.
+/// Runs without new packets, and checks that no packet waits and that receivers have removed all
+/// records of flows.
 fn quiet(world: &mut World) -> Result<(), String> {
     world.run(QUIET)?;
     world.ledger.close_all();
@@ -257,8 +260,8 @@ fn quiet(world: &mut World) -> Result<(), String> {
     Ok(())
 }
 
-/// Checks that the heap of the last hour is not larger than that of the second, except for the
-/// permitted growth.
+/// Checks that the heap at the end of the last hour is not larger than at the end of the second
+/// hour, except for the permitted growth.
 fn flat(heap_bytes: &[i64]) -> Result<(), String> {
     let (Some(second), Some(last)) = (heap_bytes.get(1), heap_bytes.last()) else { return Ok(()) };
     let most = second + second * GROWTH_PERCENT / 100 + GROWTH_BYTES;

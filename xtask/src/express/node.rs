@@ -1,4 +1,4 @@
-//! One node: an endpoint, its stage, and the counters of its guest's packets.
+//! One node of the soak: an endpoint, its Express, and counters of its guest's packets.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
@@ -12,12 +12,12 @@ use srd_proto::{Config as CoreConfig, Endpoint, Epoch, PeerConfig, PeerId, Prote
 use super::ledger::Ledger;
 use super::{NODES, frames};
 
-/// Limit of each flow table; low, so that the tables are sometimes full.
+/// Largest number of flows in each flow table; it is low, so that the tables are sometimes full.
 pub(super) const FLOWS_MAX: u32 = 512;
-/// Bytes of the smallest and largest frame of a guest.
+/// Sizes in bytes of the smallest and the largest frame of a guest.
 const FRAME_BYTES: (usize, usize) = (40, FRAME_BYTES_MAX);
 
-/// Settings of a node, which survive restarts.
+/// Settings of a node. They survive a restart of the node.
 #[derive(Clone, Debug)]
 pub(super) struct NodeSettings {
     pub express: bool,
@@ -25,24 +25,25 @@ pub(super) struct NodeSettings {
     pub udp_bypass: bool,
     pub order_wait: Duration,
     pub queue_target: Duration,
-    /// Settings of each peer.
+    /// Settings for each peer, by its node's index.
     pub peers: [WantedPeer; NODES],
 }
 
-/// Settings of one peer.
+/// Settings of a node for one peer.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct WantedPeer {
     pub present: bool,
     pub express: bool,
     pub udp: bool,
-    /// Whether any address is allowed for the peer.
+    /// Whether the peer may use its own fixed address.
     pub allowed: bool,
     /// Whether the moving address is behind the peer.
     pub owns_moving: bool,
 }
 
 impl NodeSettings {
-    /// Returns settings with everything on. `owner` is the node behind which the moving address is.
+    /// Returns settings with ENA Express and all peers enabled. `owner` is the node behind which
+    /// the moving address is.
     pub(super) fn all(owner: usize) -> Self {
         let peer = WantedPeer {
             present: true,
@@ -64,15 +65,15 @@ impl NodeSettings {
     }
 }
 
-/// Returns a node's fixed address within the overlay.
+/// Returns the fixed inner address of a node's guest.
 pub(super) fn inner(node: usize) -> Ipv4Addr {
     Ipv4Addr::new(10, 0, u8::try_from(node).expect("few nodes"), 1)
 }
 
-/// The address that moves from node to node.
+/// The inner address that moves from node to node.
 pub(super) const MOVING: Ipv4Addr = Ipv4Addr::new(10, 9, 0, 1);
 
-/// Returns the address of a node in the fabric.
+/// Returns the address and port of a node's endpoint in the fabric.
 pub(super) fn outer(node: usize) -> SocketAddr {
     SocketAddr::from(([192, 0, 2, u8::try_from(node).expect("few nodes")], 7471))
 }
@@ -85,22 +86,23 @@ fn prefix(address: Ipv4Addr, length: u8) -> Prefix {
     Prefix::new(IpAddr::V4(address), length).expect("a prefix without bits beyond its length")
 }
 
-/// A node.
+/// A running node.
 pub(super) struct Node {
     pub index: usize,
     pub endpoint: Endpoint,
     pub express: Express,
     pub peers: [Option<(PeerId, PeerSlot)>; NODES],
     pub reach: [Option<Reach>; NODES],
-    /// Packets that the guest sent and got since the node's last start.
+    /// Number of packets that the guest sent, and that were delivered to it, since the node's last
+    /// start.
     pub given: u64,
     pub got: u64,
-    /// Least and largest number of frames that were lost with removed peers.
+    /// Least and largest possible number of frames that were lost in the queues of removed peers.
     lost_frames: (u64, u64),
     before: Counters,
 }
 
-/// Receiver of delivered frames, which passes them to the ledger.
+/// The guest of a node, which passes delivered frames to the ledger.
 pub(super) struct Inbox<'a> {
     pub ledger: &'a mut Ledger,
     pub now: Instant,
@@ -197,7 +199,7 @@ impl Node {
         self.endpoint.remove_peer(now, id);
     }
 
-    /// Applies the settings of one peer.
+    /// Applies the settings for one peer: adds, removes or changes the peer.
     pub(super) fn apply(&mut self, now: Instant, other: usize, wanted: &NodeSettings) {
         let want = wanted.peers[other];
         match self.peers[other] {
@@ -211,20 +213,21 @@ impl Node {
         }
     }
 
-    /// Applies the settings of the whole node.
+    /// Applies the settings that concern the whole node.
     pub(super) fn apply_own(&mut self, now: Instant, wanted: &NodeSettings) {
         self.express.set_enabled(now, wanted.express, wanted.express_udp);
         self.express.set_order(wanted.udp_bypass, wanted.order_wait);
         self.express.set_queue_target(wanted.queue_target);
     }
 
-    /// Returns the bytes that wait for any peer.
+    /// Returns the number of bytes that wait in the queues of all peers.
     pub(super) fn queued_bytes(&self) -> usize {
         let slots = self.peers.iter().flatten();
         slots.filter_map(|(_, slot)| self.express.report(*slot)).map(|r| r.queued_bytes).sum()
     }
 
-    /// Checks that counters only grow, and that the counters account for every packet.
+    /// Checks that no counter has decreased, and that the counters account for every packet of the
+    /// guest.
     pub(super) fn check(&mut self) -> Result<(), String> {
         let index = self.index;
         let now = self.express.counters();

@@ -1,4 +1,4 @@
-//! Flows that begin and end: hundreds of short flows, long flows, UDP, super-packets.
+//! Traffic of the soak: many short TCP and UDP flows, and long flows with super-packets.
 
 use std::net::Ipv4Addr;
 
@@ -10,27 +10,27 @@ use super::frames::{self, CELL_HEADER_BYTES, CELLS_MAX, FlowHeader};
 use super::node::{MOVING, inner};
 use super::world::World;
 
-/// Largest packet payload in bytes: it fits the stage's MTU of 1400 with any header.
+/// Largest payload of a packet in bytes: with any header it fits the MTU of 1400.
 const CELL_BYTES_MAX: u32 = 1300;
 
-/// Amount of traffic.
+/// Duration and amount of one burst of traffic.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Burst {
-    /// Duration in milliseconds.
+    /// Duration of the burst, in milliseconds.
     ms: u64,
-    /// New flows per node in a hundred milliseconds.
+    /// Number of new flows per node in a hundred milliseconds.
     births_percent: u32,
-    /// Frames per node and millisecond.
+    /// Number of frames per node and millisecond.
     frames: u32,
-    /// Largest number of packets of a flow.
+    /// Largest number of packets of one flow.
     packets_max: u32,
-    /// Whether some flows go to the moving address.
+    /// Whether some flows go to the inner address that moves between the nodes.
     moving: bool,
 }
 
 impl Burst {
-    /// Returns a random burst: few long flows, many short flows, or more packets at a time than
-    /// queues hold.
+    /// Returns a random burst: ordinary traffic, many short flows, few long flows, or more packets
+    /// at the same time than queues can hold.
     pub(super) fn any(rng: &mut Rng) -> Self {
         let ordinary =
             Self { ms: 150, births_percent: 40, frames: 3, packets_max: 300, moving: true };
@@ -42,7 +42,7 @@ impl Burst {
         }
     }
 
-    /// Returns a burst that is within all limits.
+    /// Returns a burst that exceeds no limit, so that every packet must arrive.
     pub(super) fn calm() -> Self {
         Self { ms: 300, births_percent: 30, frames: 2, packets_max: 200, moving: false }
     }
@@ -56,12 +56,12 @@ struct Flow {
     cell_bytes: usize,
 }
 
-/// Flows that have not ended.
+/// Flows that still have packets to send.
 #[derive(Debug, Default)]
 pub(super) struct Flows(Vec<Flow>);
 
 impl Flows {
-    /// Lets guests send for a part of a burst.
+    /// Lets the guests send for a fraction of a burst: one of `parts` equal parts.
     pub(super) fn burst(
         &mut self,
         world: &mut World,
@@ -106,14 +106,14 @@ impl Flows {
 
     fn send_one(&mut self, world: &mut World) {
         let Ok(count @ 1..) = u32::try_from(self.0.len()) else { return };
-        // The newest flows are chosen more often, so that short flows end soon.
+        // Newer flows are chosen more often, so that short flows end soon.
         let most = world.rng.below(count);
         let at = (most + world.rng.below(count - most)) as usize;
         let flow = &mut self.0[at];
         let many = flow.header.tcp && world.rng.below(4) == 0;
         let cells = if many { 1 + world.rng.below(CELLS_MAX) } else { 1 };
         let begins = world.ledger.give(flow.header.id, 0) == 0;
-        // A connection begins with one packet.
+        // The first frame of a flow contains one packet, like the SYN of a connection.
         let cells = if begins { 1 } else { cells.min(flow.left) };
         let (header, node, cell_bytes) = (flow.header, flow.node, flow.cell_bytes);
         flow.left -= cells;

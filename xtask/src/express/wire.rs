@@ -1,7 +1,9 @@
-//! The wire between the nodes: paths that differ in delay, lose and repeat packets, and fail.
+//! The simulated wire between the nodes. Its paths differ in delay, lose and repeat packets, and
+//! fail.
 //!
-//! Packets of one path stay in order; packets of different paths do not. Each node sends at one
-//! rate; a packet that would wait longer than [`QUEUE_MAX`] is dropped.
+//! Packets on one path stay in order; packets on different paths may overtake each other. Each node
+//! sends at a fixed rate; a packet that would wait longer than [`QUEUE_MAX`] before it is sent is
+//! dropped.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, BinaryHeap};
@@ -11,18 +13,19 @@ use srd_proto::time::{Duration, Instant};
 
 use super::NODES;
 
-/// Number of different paths, to which source ports are mapped.
+/// Number of paths between two nodes; the source port of a packet determines its path.
 pub(super) const PATHS: usize = 8;
-/// Nanoseconds per byte: 2 Gb/s.
+/// Time to send a byte, in nanoseconds, for a rate of 2 Gb/s.
 const NS_PER_BYTE: u64 = 4;
 const QUEUE_MAX: Duration = Duration::from_millis(1);
 const BASE: Duration = Duration::from_micros(20);
 
-/// A packet under way.
+/// A packet in flight.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Flying {
     pub at: Instant,
-    /// Number for equal times, so that the order is deterministic.
+    /// Sequence number, by which packets with the same arrival time are ordered, so that runs are
+    /// deterministic.
     number: u64,
     pub from: usize,
     pub to: usize,
@@ -30,7 +33,7 @@ pub(super) struct Flying {
     pub bytes: Vec<u8>,
 }
 
-/// Counters of packets.
+/// Numbers of packets by their fate on the wire.
 #[derive(Clone, Copy, Default, Debug)]
 pub(super) struct WireCounts {
     pub carried: u64,
@@ -39,20 +42,20 @@ pub(super) struct WireCounts {
     pub swallowed: u64,
 }
 
-/// The wire.
+/// Packets in flight, faults and counters of the wire between all nodes.
 pub(super) struct Wire {
     flying: BinaryHeap<Reverse<Flying>>,
     rng: Rng,
     number: u64,
     free_at: [Instant; NODES],
-    /// Arrival time of the last packet of each path between two nodes.
+    /// Arrival time of the last packet, by sender, receiver and path.
     last_at: [[[Instant; PATHS]; NODES]; NODES],
-    /// Lost and repeated packets per thousand.
+    /// Number of lost packets and of repeated packets per thousand.
     pub loss_permille: u32,
     pub repeat_permille: u32,
-    /// Directions that drop all packets.
+    /// Pairs of sender and receiver between which all packets are dropped.
     pub dead: BTreeSet<(usize, usize)>,
-    /// Paths that drop all packets between any two nodes.
+    /// Paths on which all packets are dropped, between any two nodes.
     pub dead_paths: BTreeSet<usize>,
     pub counts: WireCounts,
 }
@@ -80,7 +83,7 @@ impl Wire {
         (self.loss_permille, self.repeat_permille) = (0, 0);
     }
 
-    /// Accepts a packet that a node sends.
+    /// Accepts a packet that a node sends: drops it, or schedules its arrival.
     pub(super) fn send(
         &mut self,
         now: Instant,
@@ -120,12 +123,12 @@ impl Wire {
         self.flying.push(Reverse(Flying { at, number, from, to, entropy, bytes }));
     }
 
-    /// Returns the arrival time of the next packet.
+    /// Returns the arrival time of the next packet; `None` if no packet is in flight.
     pub(super) fn next_at(&self) -> Option<Instant> {
         self.flying.peek().map(|Reverse(flying)| flying.at)
     }
 
-    /// Removes and returns the next packet that has arrived.
+    /// Removes and returns the next packet that has arrived by `now`; `None` if none has.
     pub(super) fn arrived(&mut self, now: Instant) -> Option<Flying> {
         self.next_at().filter(|at| *at <= now)?;
         self.flying.pop().map(|Reverse(flying)| flying)

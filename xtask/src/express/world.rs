@@ -1,4 +1,5 @@
-//! Nodes, wire and time: the loop of `srd_card`'s documentation, for all nodes together.
+//! All nodes, the wire and the simulated time. The event loop is the one that the documentation of
+//! `srd_card` describes, for all nodes together.
 
 use srd_card::Reach;
 use srd_proto::rng::Rng;
@@ -11,12 +12,12 @@ use super::ledger::Ledger;
 use super::node::{Inbox, Node, NodeSettings, outer};
 use super::wire::Wire;
 
-/// Largest number of rounds after which all nodes must be idle at one point in time.
+/// Largest number of rounds until all nodes must be idle at one simulated time.
 const ROUNDS_MAX: u32 = 10_000;
-/// Time between two checks of the counters.
+/// Simulated time between two checks of the counters.
 const CHECK_EVERY: Duration = Duration::from_millis(100);
 
-/// The simulated world.
+/// The simulated nodes, their wire and their guests.
 pub(super) struct World {
     pub now: Instant,
     pub nodes: Vec<Node>,
@@ -24,12 +25,12 @@ pub(super) struct World {
     pub wire: Wire,
     pub ledger: Ledger,
     pub rng: Rng,
-    /// Number of starts of nodes so far; a later start has a higher number.
+    /// Number of starts of nodes so far, which is the epoch of the next started node.
     life: u64,
     seed: u64,
     check_at: Instant,
     buf: TransmitBuf,
-    /// Largest number of flows that a table held, for each direction.
+    /// Largest number of flows in a flow table so far: of outgoing flows, and of incoming flows.
     pub flows_most: (usize, usize),
     pub utilization_most: u64,
 }
@@ -64,12 +65,12 @@ impl World {
         Node::new(index, self.life, self.seed, self.now, &self.wanted[index])
     }
 
-    /// Records a disturbance: order is not guaranteed across this time.
+    /// Records a disturbance: the order of packets is not guaranteed across it.
     pub(super) fn disturb(&mut self) {
         self.ledger.era += 1;
     }
 
-    /// Restarts a node as after a crash.
+    /// Restarts a node without a shutdown, as after a crash.
     pub(super) fn restart(&mut self, index: usize) {
         if let Err(why) = self.nodes[index].check() {
             self.ledger.blame(self.now, &why);
@@ -78,7 +79,7 @@ impl World {
         self.disturb();
     }
 
-    /// Applies the settings of every node.
+    /// Applies the configured settings to every node.
     pub(super) fn apply(&mut self) {
         for (node, wanted) in self.nodes.iter_mut().zip(&self.wanted) {
             node.apply_own(self.now, wanted);
@@ -90,7 +91,7 @@ impl World {
         self.disturb();
     }
 
-    /// Whether every node reaches all others, with SRD for all traffic.
+    /// Whether every node reaches all other nodes with SRD, for TCP and UDP.
     pub(super) fn is_whole(&self) -> bool {
         self.nodes.iter().all(|node| {
             let others = (0..NODES).filter(|other| *other != node.index);
@@ -100,7 +101,7 @@ impl World {
         })
     }
 
-    /// Passes a frame of a guest to its node.
+    /// Passes a frame of the guest of a node to its Express; `cells` is the number of its packets.
     pub(super) fn give(&mut self, index: usize, frame: Vec<u8>, cells: u32) {
         let node = &mut self.nodes[index];
         node.given += u64::from(cells);
@@ -109,7 +110,7 @@ impl World {
         node.express.from_guest(self.now, frame, &mut inbox);
     }
 
-    /// Runs the world for a time.
+    /// Runs the world for a simulated time.
     ///
     /// # Errors
     /// A text with the first error.
@@ -168,7 +169,7 @@ impl World {
         }
     }
 
-    /// Runs until no node has more to do at the current time; then no timer may be due.
+    /// Runs until no node has work at the current simulated time; afterwards no timer may be due.
     fn settle(&mut self) -> Result<(), String> {
         let mut rounds = 0;
         while (0..NODES).filter(|index| self.drain(*index)).count() > 0 {
@@ -199,7 +200,7 @@ impl World {
         self.ledger.wrong()
     }
 
-    /// Does all current work of a node. Returns whether there was any.
+    /// Does all current work of a node. Returns whether the node had work.
     fn drain(&mut self, index: usize) -> bool {
         let Self { nodes, wire, ledger, buf, now, .. } = self;
         let node = &mut nodes[index];
@@ -233,7 +234,7 @@ impl World {
         busy
     }
 
-    /// Records the state of each peer; a change is a disturbance.
+    /// Records how each node reaches each peer; a change is a disturbance.
     fn watch(&mut self) {
         for node in &mut self.nodes {
             for other in 0..NODES {

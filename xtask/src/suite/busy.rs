@@ -1,15 +1,15 @@
-//! Load beside the tests, to find those that depend on an idle machine.
+//! Additional load while the tests run, to find tests that depend on an idle machine.
 
 use std::process::{Child, Command, Stdio};
 
 use anyhow::{Context, Result};
 
-/// Loops that keep each processor busy until this value is dropped or the runner ends.
+/// Processes that keep all processors busy until this value is dropped or the runner ends.
 pub(super) struct Load(Vec<Child>);
 
 impl Load {
-    /// Starts a loop for each processor. Each loop is a separate session, so that the scheduler
-    /// gives it the same share as all tests together, like the program of another user.
+    /// Starts a busy loop for each processor. Each loop is a separate session, so that the
+    /// scheduler gives it the same share as all tests together, like a program of another user.
     ///
     /// # Errors
     /// An error of the operating system, if `setpriv` or `setsid` (util-linux) cannot be started.

@@ -1,4 +1,4 @@
-//! Passed, failed or skipped, read from the output of one test.
+//! Outcome of one test, read from its output: passed, failed or skipped.
 
 use super::process::{End, Stopped};
 use super::programs::Test;
@@ -6,24 +6,24 @@ use super::programs::Test;
 /// Outcome of a test.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Outcome {
-    /// Every assertion held.
+    /// The test passed.
     Passed,
-    /// The test passed, but omitted a comparison, for this reason.
+    /// The test passed, but omitted a comparison, for the given reason.
     Unjudged(String),
-    /// The test could not run here, for this reason.
+    /// The test could not run on this machine, for the given reason.
     Skipped(String),
-    /// The test failed or did not end, with the cause as text.
+    /// The test failed or was stopped, with the cause as text.
     Failed(String),
 }
 
-/// Returns the outcome of a test that has ended.
+/// Returns the outcome of a test whose process has ended.
 pub(super) fn read(test: &Test, end: &End) -> Outcome {
     classify(&test.path, end.success, end.stopped, &end.output)
 }
 
-/// Returns the outcome according to the exit status and, for a test that passed, its output: a line
-/// that begins with `skipped: ` or `not compared` contains the reason why the test did not run, or
-/// omitted a comparison.
+/// Returns the outcome. A failure follows from the exit status, or from a reason why the runner
+/// stopped the test. For a test that succeeded, a line of the output that begins with `skipped: `
+/// or `not compared` contains the reason why the test did not run, or omitted a comparison.
 fn classify(path: &str, success: bool, stopped: Option<Stopped>, output: &str) -> Outcome {
     match stopped {
         Some(Stopped::Late(limit)) => {
@@ -35,7 +35,7 @@ fn classify(path: &str, success: bool, stopped: Option<Stopped>, output: &str) -
     if !success {
         return Outcome::Failed("failed".into());
     }
-    // If the filter matches no test, libtest runs nothing and reports a success.
+    // If no test has the given name, libtest runs nothing and reports a success.
     if !output.contains("test result: ok. 1 passed") {
         return Outcome::Failed("did not run: the program knows no test of this name".into());
     }

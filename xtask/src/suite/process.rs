@@ -1,9 +1,9 @@
 //! One test as a process, in separate namespaces if the user is root.
 //!
-//! The namespaces are made by `unshare` (util-linux, on every Debian machine) and set up by
-//! [`SET_UP`]: a network with a loopback device, `/run` and `/dev/shm` in memory, `/sys` of that
-//! network, and private changes to `/etc` and `/var/lib`. A PID namespace ends with the test, and
-//! with it all processes that the test has left.
+//! The namespaces are created by `unshare` (util-linux, on every Debian machine) and set up by
+//! [`SET_UP`]: a network with a loopback device, `/run` and `/dev/shm` in memory, the `/sys` of
+//! that network, and private changes to `/etc` and `/var/lib`. A PID namespace ends with the test,
+//! and with it all processes that the test left behind.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -18,13 +18,13 @@ use rustix::process::{Pid, Signal, kill_process_group};
 use super::programs::Test;
 use super::schedule::{Turn, computes, may_be_apart};
 
-/// Script that runs as the first process of the namespaces: `sh -c SET_UP srd-test PLACE PROGRAM
-/// ARGUMENTS...`.
+/// Script that runs as the first process in the namespaces of a test: `sh -c SET_UP srd-test PLACE
+/// PROGRAM ARGUMENTS...`, with the number of the test's slot as PLACE.
 ///
-/// Tests put their process number into names below `/tmp`. A slot is used by one test at a time.
-/// The process numbers of a test start at a multiple of its slot number, so they are unique among
-/// running tests. Kernels before 6.14 do not support numbers above the machine's `pid_max`; with
-/// such a kernel two tests may use the same name.
+/// Tests use process ids in names below `/tmp`, which all tests share. The process ids of a test
+/// begin at a multiple of its slot number, so they are unique among running tests. Kernels before
+/// 6.14 do not support ids above the machine's `pid_max`; with such a kernel two tests may use the
+/// same name.
 const SET_UP: &str = "\
 echo $((1000 + $1 * 8000)) 2>/dev/null >/proc/sys/kernel/ns_last_pid
 shift
@@ -54,31 +54,31 @@ set +e
 exit $?
 ";
 
-/// Namespaces that are made for each test.
+/// Options of `unshare` that create the namespaces of a test.
 const UNSHARE: [&str; 7] =
     ["--net", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc", "--propagation=slave"];
 
-/// Bytes at the end of a test's output that are kept.
+/// Largest number of bytes that are kept from the end of a test's output.
 const OUTPUT_BYTES_KEPT: u64 = 4 << 20;
 
-/// Largest number of bytes of a test's output; a test that prints more is stopped.
+/// Largest number of bytes that a test may print; a test that prints more is stopped.
 const OUTPUT_BYTES_MAX: u64 = 64 << 20;
 
-/// Returns the processor time of all child processes that have been waited for.
+/// Returns the processor time of all child processes of the runner that have ended.
 pub(super) fn cpu_of_children() -> Duration {
     std::fs::read_to_string("/proc/self/stat").ok().and_then(|stat| cpu(&stat)).unwrap_or_default()
 }
 
-/// Whether tests get separate namespaces.
+/// Whether tests run in separate namespaces.
 pub(super) enum Isolation {
-    /// Each test that needs namespaces gets them.
+    /// Each test that needs separate namespaces runs in them.
     Namespaces,
-    /// No test gets namespaces, for this reason.
+    /// No test runs in separate namespaces, for the given reason.
     None(String),
 }
 
 impl Isolation {
-    /// Tries to create the namespaces of a test, and to find a test program in them.
+    /// Tries to create the namespaces of a test, and to find the given test program in them.
     pub(super) fn of_this_machine(program: &Path) -> Self {
         let tried = Command::new("unshare")
             .args(UNSHARE)
@@ -100,9 +100,10 @@ impl Isolation {
 
 /// A running test.
 pub(super) struct Running {
-    /// The test.
+    /// The test that runs.
     pub(super) test: Test,
-    /// Number of its slot among the tests that run at the same time.
+    /// Number of the slot that the test occupies; tests that run at the same time have different
+    /// slots.
     pub(super) place: usize,
     child: Child,
     output: File,
@@ -111,32 +112,32 @@ pub(super) struct Running {
     stopped: Option<Stopped>,
 }
 
-/// Reason why the runner ended a test.
+/// Reason why the runner stopped a test.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stopped {
-    /// The test took longer than this limit.
+    /// The test took longer than the given limit.
     Late(Duration),
-    /// The test printed more than [`OUTPUT_BYTES_MAX`].
+    /// The test printed more than [`OUTPUT_BYTES_MAX`] bytes.
     Loud,
 }
 
-/// End of a test's process.
+/// Result of a test's process.
 #[derive(Debug)]
 pub(super) struct End {
-    /// Whether the process exited with 0.
+    /// Whether the process exited with the status 0.
     pub(super) success: bool,
-    /// Reason why the runner stopped the process, if it did.
+    /// Reason why the runner stopped the process; `None` if it ended on its own.
     pub(super) stopped: Option<Stopped>,
-    /// End of the output of the process and its children.
+    /// The last part of the output of the process and its children.
     pub(super) output: String,
-    /// Time from start to end.
+    /// Time from the start to the end of the process.
     pub(super) wall: Duration,
     /// Processor time of the process and of the children for which it waited.
     pub(super) cpu: Duration,
 }
 
 impl End {
-    /// Returns the end of a process that could not be started.
+    /// Returns the result of a process that could not be started.
     pub(super) fn of_none() -> Self {
         let nothing = Duration::ZERO;
         Self { success: false, stopped: None, output: String::new(), wall: nothing, cpu: nothing }
@@ -144,7 +145,7 @@ impl End {
 }
 
 impl Running {
-    /// Starts a test.
+    /// Starts a test in the namespaces that it needs.
     ///
     /// # Errors
     /// An error of the operating system, if the process cannot be started or the output file cannot
@@ -152,7 +153,7 @@ impl Running {
     pub(super) fn start(turn: Turn, isolation: &Isolation) -> Result<Self> {
         let Turn { test, place, limit } = turn;
         let (program, arguments) = test.command();
-        // The test ends with the runner, even if the runner is killed.
+        // `setpriv` ends the test together with the runner, even if the runner is killed.
         let mut command = Command::new("setpriv");
         command.args(["--pdeathsig", "KILL"]);
         if computes(&test) {
@@ -180,9 +181,9 @@ impl Running {
         Ok(Self { test, place, child, output, began: Instant::now(), limit, stopped: None })
     }
 
-    /// Returns the end of the process, if it has ended. Stops the process if it exceeds its time
-    /// limit or prints too much. `seen` is the processor time of all children that have ended
-    /// before.
+    /// Returns the result of the process, or `None` if it still runs. Stops the process if it
+    /// exceeds its time limit or prints too much. `seen` is the processor time of all children that
+    /// ended earlier; it is updated.
     ///
     /// # Errors
     /// An error of the operating system, if the status of the process or its output cannot be read.
@@ -199,7 +200,7 @@ impl Running {
             return Ok(None);
         };
         let before = std::mem::replace(seen, cpu_of_children());
-        // Ends processes that a test without namespaces has left in its process group.
+        // The signal ends processes that a test without namespaces has left in its process group.
         self.stop();
         Ok(Some(End {
             success: status.success(),
@@ -227,14 +228,14 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // The runner itself is ending.
+        // The value is dropped early only when the runner ends.
         self.stop();
         let _ = self.child.wait();
     }
 }
 
-/// Returns the user and system time of the children in a line of `/proc/PID/stat`, whose tick is 10
-/// ms.
+/// Returns the user and system time of all ended children according to a line of `/proc/PID/stat`,
+/// in which a tick is 10 ms.
 fn cpu(stat: &str) -> Option<Duration> {
     let mut fields = stat.rsplit_once(')')?.1.split_ascii_whitespace().skip(13);
     let ticks = fields.next()?.parse::<u64>().ok()? + fields.next()?.parse::<u64>().ok()?;

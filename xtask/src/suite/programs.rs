@@ -1,4 +1,4 @@
-//! The test programs that cargo builds, and the tests in them.
+//! The test programs that cargo builds, and the tests that they contain.
 
 use std::collections::BTreeMap;
 use std::io::BufReader;
@@ -9,22 +9,22 @@ use std::rc::Rc;
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 
-/// A test program, as cargo built it.
+/// A test program that cargo built.
 #[derive(Clone, Debug)]
 pub(super) struct Program {
-    /// Name of the program: `srd-proto` for the unit tests of a library, `srd-cli::overlay` for an
-    /// integration program.
+    /// Name of the program: for example `srd-proto` for the unit tests of a library, or
+    /// `srd-cli::overlay` for a program of integration tests.
     pub(super) name: String,
     /// Path of the executable.
     file: PathBuf,
-    /// The crate's directory, in which its tests run.
+    /// Directory of the crate, in which its tests run.
     directory: PathBuf,
-    /// Whether the program is an integration program, which is below `tests/`.
+    /// Whether the program contains integration tests, which are below `tests/`.
     pub(super) integration: bool,
 }
 
 impl Program {
-    /// Returns a program for tests of the runner, which is never started.
+    /// Returns a program that is never started, for tests of the runner.
     #[cfg(test)]
     pub(super) fn named(name: &str) -> Rc<Self> {
         let (file, directory) = (PathBuf::new(), PathBuf::new());
@@ -35,14 +35,14 @@ impl Program {
 /// One test of a program.
 #[derive(Clone, Debug)]
 pub(super) struct Test {
-    /// The program.
+    /// Program that contains the test.
     pub(super) program: Rc<Program>,
-    /// Path of the test in the program: `routes::it_works`.
+    /// Path of the test in the program, for example `routes::it_works`.
     pub(super) path: String,
 }
 
 impl Test {
-    /// Returns the name of the program and the path of the test.
+    /// Returns the name of the program and the path of the test, separated by a space.
     pub(super) fn full_name(&self) -> String {
         format!("{} {}", self.program.name, self.path)
     }
@@ -59,25 +59,25 @@ impl Test {
     }
 }
 
-/// A test that runs only on demand (`#[ignore]`).
+/// A test that runs only on demand, because it has the attribute `#[ignore]`.
 #[derive(Clone, Debug)]
 pub(super) struct OnDemand {
-    /// Name of the program and path of the test.
+    /// Name of the program and path of the test, separated by a space.
     pub(super) name: String,
-    /// Reason in the attribute, if there is one.
+    /// Reason in the attribute; `None` if the attribute gives no reason.
     pub(super) reason: Option<String>,
 }
 
 /// The tests of all programs.
 pub(super) struct TestInventory {
-    /// Tests that always run.
+    /// Tests that run in every run.
     pub(super) tests: Vec<Test>,
-    /// Tests that run on demand.
+    /// Tests that run only on demand.
     pub(super) on_demand: Vec<OnDemand>,
 }
 
-/// Builds every test program of the workspace and `nccl_pair`, an example that a test starts. Shows
-/// cargo's progress.
+/// Builds every test program of the workspace, and the example `nccl_pair`, which a test starts.
+/// Shows cargo's progress.
 ///
 /// # Errors
 /// An error, if cargo cannot be started or a program does not build.
@@ -101,7 +101,7 @@ pub(super) fn build(root: &Path) -> Result<Vec<Program>> {
     Ok(programs)
 }
 
-/// Returns the test program in a message of cargo, if it contains one.
+/// Returns the test program that a message of cargo describes; `None` if it describes none.
 fn program(message: &Value) -> Option<Program> {
     let is_test = message["reason"] == "compiler-artifact" && message["profile"]["test"] == true;
     let file = message["executable"].as_str().filter(|_| is_test)?;
@@ -116,12 +116,12 @@ fn program(message: &Value) -> Option<Program> {
     Some(Program { name, file, directory, integration })
 }
 
-/// Returns the number of programs that are linked only for integration tests.
+/// Returns the number of programs that contain integration tests.
 pub(super) fn count(programs: &[Program]) -> usize {
     programs.iter().filter(|program| program.integration).count()
 }
 
-/// Lists the tests of each program.
+/// Starts each program with `--list`; returns the tests of all programs.
 ///
 /// # Errors
 /// An error, if a program cannot be started or fails.
@@ -136,8 +136,7 @@ pub(super) fn tests(programs: &[Program]) -> Result<TestInventory> {
             }
         }
         if !ignored.is_empty() {
-            // The program prints the reason of an ignored test only if it is started to run that
-            // test.
+            // A program prints the reason of an ignored test only if it is started to run the test.
             let mut arguments: Vec<&str> = ignored.iter().map(String::as_str).collect();
             arguments.push("--exact");
             let reasons = reasons(&ask(&program, &arguments)?);
@@ -150,7 +149,7 @@ pub(super) fn tests(programs: &[Program]) -> Result<TestInventory> {
     Ok(found)
 }
 
-/// Returns the output of a program for these arguments.
+/// Runs a program with the given arguments, and returns its output.
 fn ask(program: &Program, arguments: &[&str]) -> Result<String> {
     let output = Command::new(&program.file)
         .args(arguments)
@@ -162,12 +161,12 @@ fn ask(program: &Program, arguments: &[&str]) -> Result<String> {
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
-/// Returns the names in the output of `--list --format=terse`.
+/// Returns the names of the tests in the output of `--list --format=terse`.
 fn names(listed: &str) -> Vec<String> {
     listed.lines().filter_map(|line| line.strip_suffix(": test")).map(str::to_owned).collect()
 }
 
-/// Returns the reasons in lines such as `test a::b ... ignored, takes minutes`.
+/// Returns the reasons of ignored tests, from lines such as `test a::b ... ignored, takes minutes`.
 fn reasons(said: &str) -> BTreeMap<String, String> {
     let reason = |line: &str| {
         let (path, reason) = line.strip_prefix("test ")?.split_once(" ... ignored, ")?;

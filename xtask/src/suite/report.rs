@@ -1,4 +1,5 @@
-//! The lines at the end: slow programs, skipped tests by missing packages, failures by name.
+//! Results of all tests, and the summary at the end: slow programs, tests that were skipped for
+//! missing packages, and failures by name.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -8,21 +9,22 @@ use super::outcome::Outcome;
 use super::process::End;
 use super::programs::{OnDemand, Test};
 
-/// Number of slow programs that are listed at the end.
+/// Number of slow programs that the summary lists.
 const SLOWEST: usize = 10;
 
 /// A test that has ended.
 pub(super) struct FinishedTest {
-    /// The test.
+    /// The test that has ended.
     pub(super) test: Test,
-    /// End of its process.
+    /// Result of the test's process.
     pub(super) end: End,
-    /// Passed, failed or skipped.
+    /// Whether the test passed, failed or was skipped.
     pub(super) outcome: Outcome,
 }
 
 impl FinishedTest {
-    /// Prints a failure with all its output; with `verbose`, prints a line for each other test.
+    /// Prints a failure with all its output. With `verbose`, also prints a line for a test that did
+    /// not fail.
     fn print(&self, verbose: bool) {
         let name = self.test.full_name();
         let seconds = self.end.wall.as_secs_f64();
@@ -40,7 +42,7 @@ impl FinishedTest {
     }
 }
 
-/// Sums over the tests of one program.
+/// Counters over the tests of one program.
 #[derive(Default)]
 struct Sums {
     passed: u32,
@@ -56,13 +58,13 @@ pub(super) struct Report {
     integration_programs: usize,
     on_demand: Vec<OnDemand>,
     programs: BTreeMap<String, Sums>,
-    /// Names of skipped tests, by reason.
+    /// Names of the skipped tests, by the reason for skipping.
     skipped: BTreeMap<String, BTreeSet<String>>,
-    /// Names of tests whose comparison was omitted.
+    /// Names of the tests that omitted a comparison, each with its reason.
     unjudged: BTreeSet<String>,
-    /// Number and causes of failures, by test.
+    /// Number and causes of the failures of each failed test.
     failed: BTreeMap<String, (u32, BTreeSet<String>)>,
-    /// Failed tests, which can be run once more.
+    /// Failed tests that were not run once more.
     again: Vec<Test>,
     times: String,
     verbose: bool,
@@ -71,7 +73,7 @@ pub(super) struct Report {
 }
 
 impl Report {
-    /// Returns an empty report. With `verbose` it prints a line for each test.
+    /// Returns an empty report. With `verbose`, the report later prints a line for each test.
     pub(super) fn new(programs: usize, on_demand: Vec<OnDemand>, verbose: bool) -> Self {
         Self {
             integration_programs: programs,
@@ -88,7 +90,7 @@ impl Report {
         }
     }
 
-    /// Starts a new round of all tests.
+    /// Starts the clock of a new round of all tests.
     pub(super) fn begin_round(&mut self) {
         self.began = Instant::now();
     }
@@ -123,12 +125,12 @@ impl Report {
             }
         }
         let line = format!("{:.2} {:.2} {name}", wall.as_secs_f64(), cpu.as_secs_f64());
-        let _ = writeln!(self.times, "{line}"); // a string takes everything
+        let _ = writeln!(self.times, "{line}"); // writing to a string never fails
     }
 
-    /// Removes the failures from the report and returns their tests to be run once more. A test
-    /// that then passes is reported as unsteady. If there are more than `most` failures, nothing is
-    /// removed, because many failures are not accidental.
+    /// Removes the failures from the report and returns the failed tests, so that they can be run
+    /// once more; prints their names as unsteady. If more than `most` tests failed, removes and
+    /// returns nothing, because so many failures are not accidental.
     pub(super) fn take_few_failed(&mut self, most: usize) -> Vec<Test> {
         if self.again.len() > most {
             return Vec::new();
@@ -144,23 +146,24 @@ impl Report {
         std::mem::take(&mut self.again)
     }
 
-    /// Ends a round.
+    /// Stops the clock of a round.
     pub(super) fn end_round(&mut self) {
         self.rounds.push(self.began.elapsed());
     }
 
-    /// Returns a line for each test with its seconds, processor seconds and name.
+    /// Returns a line for each ended test: its seconds, its processor seconds and its name.
     pub(super) fn times(&self) -> &str {
         &self.times
     }
 
-    /// Returns the mean processor seconds of all tests per round.
+    /// Returns the processor seconds of all tests, averaged over the rounds.
     pub(super) fn cpu_s(&self) -> f64 {
         let rounds = f64::from(u32::try_from(self.rounds.len().max(1)).unwrap_or(u32::MAX));
         self.programs.values().map(|sums| sums.cpu.as_secs_f64()).sum::<f64>() / rounds
     }
 
-    /// Returns the summary at the end. The last line counts the tests.
+    /// Returns the summary at the end of all rounds. Its last line has the numbers of passed,
+    /// failed and skipped tests.
     pub(super) fn summary(&self) -> String {
         let mut text = String::new();
         self.write(&mut text).expect("a string takes everything");
@@ -209,7 +212,7 @@ impl Report {
         writeln!(text, "{passed} passed, {failed} failed, {skipped} skipped")
     }
 
-    /// Writes the skipped tests, grouped by missing packages, with the command that installs the
+    /// Writes the skipped tests, grouped by reason, and the command that installs the missing
     /// packages.
     fn write_skipped(&self, text: &mut String) -> std::fmt::Result {
         if self.skipped.is_empty() {
@@ -247,7 +250,7 @@ impl Report {
         Ok(())
     }
 
-    /// Returns the reason why the whole run has failed, if it has.
+    /// Returns the reason why the whole run fails; `None` if it succeeds.
     pub(super) fn complaint(&self, in_ci: bool) -> Option<String> {
         if !self.failed.is_empty() {
             return Some(format!("{} tests failed", self.failed.len()));
@@ -256,7 +259,7 @@ impl Report {
     }
 }
 
-/// Returns the packages to install according to a reason: `... apt-get install a b`.
+/// Returns the packages that a reason for skipping names in the form `... apt-get install a b`.
 fn packages(reason: &str) -> Vec<&str> {
     let Some((_, behind)) = reason.split_once("apt-get install ") else { return Vec::new() };
     let end = behind.find([')', ';', ',']).unwrap_or(behind.len());

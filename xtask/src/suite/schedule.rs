@@ -1,9 +1,10 @@
-//! The order of the tests, and the number that run at a time.
+//! The order of the tests, and the number of tests that run at the same time.
 //!
-//! Most tests that need root wait: for a daemon, a timer, a retransmission. Several such tests
-//! share a processor. Tests of pure crates compute all the time: one runs per processor, at a low
-//! priority, so that they use the time in which the others wait. A few tests compare speeds on this
-//! machine: they run first, and no waiting tests run beside them.
+//! Most tests that need root wait most of the time: for a daemon, a timer or a retransmission.
+//! Several of them share a processor. Tests of pure crates compute all the time: one test runs per
+//! processor, at a low priority, so that it uses the time in which other tests wait. A few tests
+//! compare speeds on this machine: they run before the waiting tests, and no waiting tests run at
+//! the same time.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
@@ -12,34 +13,34 @@ use anyhow::{Result, bail};
 
 use super::programs::Test;
 
-/// Tests that take seconds, the slowest first: a long test that begins last would keep one
-/// processor busy while the others are idle.
+/// List of the tests that take seconds, the slowest first: a long test that started last would keep
+/// one processor busy while the others are idle.
 const SLOW: &str = include_str!("slow.txt");
 
-/// Number of waiting tests that run per processor.
+/// Number of waiting tests that run at the same time per processor.
 const WAITING_PER_PROCESSOR: usize = 4;
 
-/// Default time limit of a test; [`SLOW`] has the exceptions.
+/// Time limit of a test that is not in [`SLOW`].
 const LIMIT: Duration = Duration::from_secs(240);
 
-/// Factor of time limits. A test of [`SLOW`] may take this multiple of its seconds, and at least
-/// [`LIMIT`]. A computing test may take this multiple of [`LIMIT`], because it has the lowest
-/// priority and waits for others.
+/// Factor of time limits. A test in [`SLOW`] may take this multiple of its listed seconds, but at
+/// least [`LIMIT`]. A computing test may take this multiple of [`LIMIT`], because it has the lowest
+/// priority and other tests delay it.
 const LIMIT_TIMES: u32 = 8;
 
-/// Tests that compare speeds. They run before the waiting tests, one at a time, so that only tests
-/// of a low priority run beside them. Each entry is the beginning of test names.
+/// Beginnings of the names of tests that compare speeds. These tests run before the waiting tests,
+/// one at a time, so that only tests of a low priority run at the same time.
 const COMPARING: [&str; 3] = [
     "srd-cli::lab lab_all::experiments_that_compare",
     "srd-cli::lab lab_run::losses_of_one_flow",
     "srd-cli::lab lab_run::one_plain_flow",
 ];
 
-/// Number of comparing tests that run at a time; two at a time would disturb each other.
+/// Number of comparing tests that run at the same time; two of them would disturb each other.
 const COMPARING_AT_A_TIME: usize = 1;
 
-/// Tests with fabrics whose hosts use another congestion control than the machine, which only the
-/// machine's own network can allow. Each entry is the beginning of test names.
+/// Beginnings of the names of tests that cannot run in a network namespace: their fabrics use a
+/// congestion control that only the machine's own network can allow.
 const IN_THE_MACHINES_NETWORK: [&str; 3] =
     ["srd-bench::it ", "srd-cli::lab ", "srd-cli::overlay compare::a_command_and_its_server"];
 
@@ -58,28 +59,29 @@ const COMPUTING: [&str; 11] = [
     "xtask",
 ];
 
-/// Use of the machine by a test.
+/// Kind of use that a test makes of the machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Use {
-    /// The test computes.
+    /// The test computes all the time.
     Computes,
     /// The test waits most of the time.
     Waits,
-    /// The test compares speeds.
+    /// The test compares speeds, so other load would disturb it.
     Compares,
 }
 
-/// A test that can be started.
+/// A test that can be started, with its slot and its time limit.
 pub(super) struct Turn {
-    /// The test.
+    /// The test to start.
     pub(super) test: Test,
-    /// Number of its slot among the tests that run at the same time.
+    /// Number of the slot that the test occupies; tests that run at the same time have different
+    /// slots.
     pub(super) place: usize,
     /// Time after which the test is stopped.
     pub(super) limit: Duration,
 }
 
-/// The tests that have not begun, and the free slots.
+/// The tests that have not been started, and the free slots for running tests.
 pub(super) struct Queue {
     waiting: BTreeMap<Use, VecDeque<Test>>,
     free: BTreeMap<Use, BTreeSet<usize>>,
@@ -87,8 +89,8 @@ pub(super) struct Queue {
 }
 
 impl Queue {
-    /// Returns a queue of all `tests` for a number of processors; 0 means all processors of this
-    /// machine.
+    /// Returns a queue of `tests` for the given number of processors; 0 means all processors of
+    /// this machine.
     pub(super) fn new(mut tests: Vec<Test>, processors: usize) -> Self {
         let there = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
         let processors = if processors == 0 { there } else { processors };
@@ -101,7 +103,8 @@ impl Queue {
             let class = class(&test);
             waiting.entry(class).or_default().push_back(test);
         }
-        // Slots of different classes have different numbers.
+        // Slots of all kinds of use are numbered together, so that no two running tests have the
+        // same number.
         let waits = processors * WAITING_PER_PROCESSOR;
         let free = BTreeMap::from([
             (Use::Compares, (0..COMPARING_AT_A_TIME).collect()),
@@ -111,12 +114,13 @@ impl Queue {
         Self { waiting, free, slow }
     }
 
-    /// Whether every test has begun.
+    /// Whether every test has been started.
     pub(super) fn is_empty(&self) -> bool {
         self.waiting.values().all(VecDeque::is_empty)
     }
 
-    /// Returns a test that can be started now. Comparing tests come before waiting tests.
+    /// Removes and returns a test that can be started now; `None` if no slot is free or no test is
+    /// left. Comparing tests come before waiting tests.
     pub(super) fn next(&mut self) -> Option<Turn> {
         if let Some(begun) = self.take(Use::Computes) {
             return Some(begun);
@@ -141,14 +145,14 @@ impl Queue {
         Some(Turn { test, place, limit })
     }
 
-    /// Frees the slot of a test that has ended.
+    /// Frees the slot that an ended test occupied.
     pub(super) fn give_back(&mut self, test: &Test, place: usize) {
         let class = class(test);
         self.free.entry(class).or_default().insert(place);
     }
 }
 
-/// Returns the use of the machine by a test.
+/// Returns the kind of use that a test makes of the machine.
 fn class(test: &Test) -> Use {
     let name = test.full_name();
     if COMPARING.iter().any(|begin| name.starts_with(begin)) {
@@ -158,19 +162,19 @@ fn class(test: &Test) -> Use {
     if COMPUTING.contains(&package) { Use::Computes } else { Use::Waits }
 }
 
-/// Whether a test is a computing test, which uses the idle time of other tests.
+/// Whether a test computes all the time, so that it runs at a low priority.
 pub(super) fn computes(test: &Test) -> bool {
     class(test) == Use::Computes
 }
 
-/// Whether a test may have separate namespaces.
+/// Whether a test may run in separate namespaces.
 pub(super) fn may_be_apart(test: &Test) -> bool {
     let name = test.full_name();
     !IN_THE_MACHINES_NETWORK.iter().any(|begin| name.starts_with(begin))
 }
 
-/// Compares the lists of this file with the existing tests. Without this check, a renamed test
-/// would silently lose its class and its limit.
+/// Checks that each entry in the lists of this file matches an existing test. Without this check, a
+/// renamed test would silently lose its kind of use and its time limit.
 ///
 /// # Errors
 /// An error, if an entry matches no test.
@@ -192,7 +196,7 @@ pub(super) fn check_lists(tests: &[Test]) -> Result<()> {
     Ok(())
 }
 
-/// Returns the names and seconds of a list whose lines are `SECONDS NAME`.
+/// Returns the names and seconds in a list with lines of the form `SECONDS NAME`.
 fn slow(list: &str) -> BTreeMap<&str, u64> {
     list.lines()
         .filter(|line| !line.starts_with('#'))

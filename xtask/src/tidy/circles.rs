@@ -1,13 +1,13 @@
-//! Circles of files: files of one crate that use each other, directly or through others.
+//! Circles of files: files of one crate that use each other, directly or through other files.
 //!
-//! An edge is a path in the code that begins with `crate::` or `super::` and ends in another file.
-//! A module and the modules inside of it form one unit: uses between them do not count, and
-//! re-exports do not count either. Tests do not count.
+//! A file uses another file if its code contains a path that begins with `crate::` or `super::` and
+//! ends in the other file. Uses between a module and the modules inside it do not count; neither do
+//! re-exports and tests.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Returns the circles among the files of a crate, each with its modules in order. `files` are the
-/// sources below `src`, as (path below `src`, text).
+/// Returns the circles among the files of a crate, each as a list of its modules in order. `files`
+/// are the sources of the crate, each with its path below `src` and its text.
 pub(super) fn circles(files: &[(String, &str)]) -> Vec<Vec<String>> {
     let modules: BTreeMap<Vec<String>, &str> = files
         .iter()
@@ -42,15 +42,15 @@ fn is_test(path: &str) -> bool {
     })
 }
 
-/// Returns the module of a file: `a/b.rs` and `a/b/mod.rs` are `[a, b]`.
+/// Returns the module path of a file: `[a, b]` for `a/b.rs` and for `a/b/mod.rs`.
 fn module(path: &str) -> Vec<String> {
     let stem = path.trim_end_matches(".rs");
     let parts = stem.split('/').filter(|part| !["mod", "lib", "main"].contains(part));
     parts.map(str::to_owned).collect()
 }
 
-/// Returns the paths that begin with `crate` or `super` in the code before the tests, with groups
-/// expanded.
+/// Returns the paths that begin with `crate` or `super` in the code, without the tests. A group
+/// such as `a::{b, c}` gives several paths.
 fn paths(text: &str) -> Vec<Vec<String>> {
     let code = code(text);
     let mut found = Vec::new();
@@ -65,7 +65,7 @@ fn paths(text: &str) -> Vec<Vec<String>> {
     found
 }
 
-/// Returns the text without comments and without the tests at its end.
+/// Returns a source text without comments and without the tests at its end.
 fn code(text: &str) -> String {
     let mut code = String::new();
     let mut lines = text.lines().peekable();
@@ -80,7 +80,7 @@ fn code(text: &str) -> String {
     code
 }
 
-/// Reads one path with its groups, and returns the remaining text.
+/// Reads one path from the beginning of `text`, with its groups; returns the remaining text.
 fn take_path<'a>(
     mut text: &'a str,
     before: &mut Vec<String>,
@@ -115,7 +115,7 @@ fn take_path<'a>(
         }
     }
     before.truncate(depth);
-    // `as NAME` is skipped.
+    // A renaming `as NAME` is skipped.
     match text.trim_start().strip_prefix("as ") {
         Some(rest) => {
             rest.trim_start().trim_start_matches(|c: char| c.is_alphanumeric() || c == '_')
@@ -124,8 +124,8 @@ fn take_path<'a>(
     }
 }
 
-/// Returns the module to which a path in `from` leads: the longest prefix of the path that is a
-/// module.
+/// Returns the module to which a path in the module `from` leads: the longest prefix of the path
+/// that names a module.
 fn resolve(
     from: &[String],
     path: &[String],

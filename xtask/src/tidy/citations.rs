@@ -1,12 +1,14 @@
-//! Rules of the specifications that no source cites: `// S15: ...` or `(S15)` in a comment.
+//! Rules of the specifications that no source cites. A citation is `// S15: title`, or `(S15)` in a
+//! comment.
 //!
-//! Two specifications may use the same number. So each specification has crates in whose comments a
-//! bare number means its rules. A rule of a specification without an entry may be cited anywhere. A
-//! comment line that is only a citation has the title of the rule: `// S15: title`.
+//! Two specifications may use the same rule number. Therefore each specification has directories in
+//! whose comments a bare number means a rule of that specification. A rule of a specification
+//! without such an entry may be cited anywhere. A comment line that is only a citation must have
+//! the title of the rule: `// S15: title`.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Specifications, and the directories whose comments cite their rules.
+/// Names of specifications, and the directories in which comments cite their rules.
 const HOMES: [(&str, &[&str]); 5] = [
     ("srd.md", &["crates/srd-proto/", "crates/srd-crypto/", "crates/srd-net/", "crates/srd-sim/"]),
     ("efa.md", &["crates/srd-efa/src/device/", "crates/srd-efa/src/direct/"]),
@@ -29,7 +31,8 @@ const HOMES: [(&str, &[&str]); 5] = [
     ),
 ];
 
-/// Returns the rules that no source cites, as `srd.md S15`. `specs` and `sources` are (path, text).
+/// Returns the rules that no source cites, each as `srd.md S15`. `specs` and `sources` are pairs of
+/// path and text.
 pub(super) fn uncited(specs: &[(String, String)], sources: &[(String, String)]) -> Vec<String> {
     let mut uncited = Vec::new();
     for (path, text) in specs {
@@ -47,8 +50,8 @@ pub(super) fn uncited(specs: &[(String, String)], sources: &[(String, String)]) 
     uncited
 }
 
-/// Returns findings for comment lines that cite a rule without its title, or with a wrong title.
-/// `specs` and `sources` are (path, text).
+/// Returns findings for comment lines that consist of a citation without the rule's title, or with
+/// a wrong title. `specs` and `sources` are pairs of path and text.
 pub(super) fn untitled(specs: &[(String, String)], sources: &[(String, String)]) -> Vec<String> {
     let titles: BTreeMap<&str, BTreeMap<&str, &str>> = specs
         .iter()
@@ -76,28 +79,28 @@ pub(super) fn untitled(specs: &[(String, String)], sources: &[(String, String)])
     findings
 }
 
-/// Returns the specification to whose rules a bare number in a file refers: that of the innermost
-/// directory.
+/// Returns the specification that a bare rule number in a file means. If several directories
+/// contain the file, the innermost one decides.
 fn spec_of(path: &str) -> Option<&'static str> {
     let homes = HOMES.iter().flat_map(|(spec, home)| home.iter().map(move |d| (*spec, *d)));
     let of_path = homes.filter(|(_, directory)| path.starts_with(directory));
     of_path.max_by_key(|(_, directory)| directory.len()).map(|(spec, _)| spec)
 }
 
-/// Returns the title of a rule: `- **S15** *Title.* [ours] ...`.
+/// Returns the title in the first line of a rule: `- **S15** *Title.* [ours] ...`.
 fn title(line: &str) -> Option<&str> {
     let (_, rest) = line.strip_prefix("- **")?.split_once("** *")?;
     rest.split_once(".*").map(|(title, _)| title)
 }
 
-/// Returns the number of a rule: `- **S15** *Title.* [ours] ...`.
+/// Returns the number in the first line of a rule: `- **S15** *Title.* [ours] ...`.
 pub(super) fn rule(line: &str) -> Option<&str> {
     let (id, _) = line.strip_prefix("- **")?.split_once("**")?;
     is_number(id).then_some(id)
 }
 
-/// Whether a text is a rule number: letters and digits, and a small letter if the rule was inserted
-/// between two others: `S15`, `P4a`.
+/// Whether a text is a rule number: capital letters and digits, followed by a small letter if the
+/// rule was inserted between two others. Examples are `S15` and `P4a`.
 fn is_number(id: &str) -> bool {
     let letters = id.chars().take_while(char::is_ascii_uppercase).count();
     let digits = &id[letters..];

@@ -1,13 +1,14 @@
-//! Dependencies between our crates, and reasons for dependencies on other crates.
+//! Directions of dependencies between this workspace's crates, and reasons for dependencies on
+//! other crates.
 
 use std::collections::BTreeSet;
 
 use anyhow::{Context, Result};
 use serde_json::Value;
 
-/// Our crates from the bottom up, with the layer of each. Dependencies go strictly downwards, so no
-/// crate depends on another crate of its layer: the driver cannot depend on the simulator, and the
-/// core cannot depend on a world.
+/// The crates of this workspace from the bottom up, each with its layer. A crate may only depend on
+/// crates of a lower layer. For example, the driver cannot depend on the simulator, and the
+/// protocol core cannot depend on the crates that use it.
 const LAYERS: [(&str, u8); 29] = [
     ("srd-crypto", 0),
     ("srd-pcapng", 0),
@@ -39,12 +40,12 @@ const LAYERS: [(&str, u8); 29] = [
     ("srd-cli", 6),
     ("xtask", 7),
 ];
-/// Crates without a clock, a socket or `unsafe`.
+/// Crates that must not use a clock, a socket or `unsafe`.
 const PURE: [&str; 5] = ["srd-crypto", "srd-proto", "srd-vpc", "srd-efa", "srd-card"];
-/// Crates that start programs instead of depending on our other crates.
+/// Crates that start programs, and do not depend on other crates of this workspace.
 const ALONE: [&str; 1] = ["srd-lab"];
 
-/// One of our crates.
+/// A crate of this workspace, with its dependencies.
 #[derive(Debug)]
 pub(super) struct Package {
     /// Name of the crate.
@@ -58,7 +59,7 @@ impl Package {
         layer(&self.name)
     }
 
-    /// Whether the crate must not use the standard library.
+    /// Whether the crate must not use the standard library and `unsafe`.
     pub(super) fn is_pure(&self) -> bool {
         PURE.contains(&self.name.as_str())
     }
@@ -68,7 +69,7 @@ fn layer(name: &str) -> Option<u8> {
     LAYERS.iter().find(|(n, _)| *n == name).map(|(_, layer)| *layer)
 }
 
-/// Reads the output of `cargo metadata --no-deps`.
+/// Returns the crates in the output of `cargo metadata --no-deps`.
 pub(super) fn read(metadata: &str) -> Result<Vec<Package>> {
     let metadata: Value = serde_json::from_str(metadata)?;
     let packages = metadata["packages"].as_array().context("cargo metadata names no packages")?;
@@ -88,7 +89,8 @@ fn package(value: &Value) -> Package {
     Package { name: value["name"].as_str().unwrap_or_default().to_string(), ours, others }
 }
 
-/// Returns findings for dependencies that do not go downwards, and for crates without a layer.
+/// Returns findings for dependencies on a crate that is not in a lower layer, and for crates
+/// without a layer.
 pub(super) fn arrows(packages: &[Package]) -> Vec<String> {
     let mut findings = Vec::new();
     for package in packages {
@@ -108,9 +110,9 @@ pub(super) fn arrows(packages: &[Package]) -> Vec<String> {
     findings
 }
 
-/// Returns findings for dependencies without a `# why NAME: reason` line in deny.toml, and for such
-/// lines without their dependency. `fuzz` is the manifest of the fuzzing workspace, which `cargo
-/// metadata` does not include.
+/// Returns findings for dependencies without a line `# why NAME: reason` in deny.toml, and for
+/// lines about a dependency that does not exist. `fuzz` is the manifest of the fuzzing workspace,
+/// which `cargo metadata` does not include.
 pub(super) fn reasons(packages: &[Package], fuzz: &str, deny: &str) -> Vec<String> {
     let mut used: BTreeSet<String> = packages.iter().flat_map(|p| p.others.clone()).collect();
     used.extend(manifest_dependencies(fuzz));
@@ -134,8 +136,8 @@ pub(super) fn reasons(packages: &[Package], fuzz: &str, deny: &str) -> Vec<Strin
     findings
 }
 
-/// Returns the dependencies of a manifest that come from a registry: lines of the form `name =
-/// "version"` in the table of dependencies.
+/// Returns the names of the dependencies of a manifest that come from a registry, and not from a
+/// path.
 fn manifest_dependencies(manifest: &str) -> impl Iterator<Item = String> {
     let table = manifest.split("\n[dependencies]").nth(1).unwrap_or_default();
     let table = table.split("\n[").next().unwrap_or_default();

@@ -1,37 +1,37 @@
-//! Commands, links and numbered rules in Markdown.
+//! Checks of commands, links and numbered rules in Markdown documents.
 
 use std::collections::BTreeMap;
 
-/// Origins of rules.
+/// Permitted origins of a rule in a specification.
 const ORIGINS: [&str; 4] = ["paper", "efa-driver", "docs", "ours"];
 
-/// Kind of a command in a document.
+/// A command in a document, by the program that it runs.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum Kind {
-    /// `make TARGET`.
+    /// The command `make TARGET`.
     Make(String),
-    /// A program of this workspace with its arguments.
+    /// A program of this workspace, with its arguments.
     Program {
-        /// The package that builds it.
+        /// Name of the package that builds the program.
         package: &'static str,
-        /// Words after the name of the program.
+        /// Words of the command after the name of the program.
         words: Vec<String>,
     },
-    /// `cargo run --package PACKAGE --example EXAMPLE`.
+    /// The command `cargo run --package PACKAGE --example EXAMPLE`.
     Example {
-        /// The package.
+        /// Name of the package that contains the example.
         package: String,
-        /// The example.
+        /// Name of the example.
         example: String,
     },
     /// A file of this repository, run by its path.
     Script(String),
-    /// A command of another project.
+    /// A program of another project, which is not checked.
     Other,
 }
 
-/// Returns the commands in the `sh` blocks of a document, with their lines: one per line, without
-/// comments; `\` at the end joins two.
+/// Returns the commands in the `sh` blocks of a document, each with its line number. Each line is a
+/// command; a `\` at its end continues it on the next line. Comments are left out.
 pub(super) fn commands(text: &str) -> Vec<(usize, String)> {
     let mut found = Vec::new();
     let (mut inside, mut begun) = (false, None::<(usize, String)>);
@@ -85,9 +85,9 @@ pub(super) fn classify(command: &str) -> Kind {
     }
 }
 
-/// Returns the possible subcommands at the beginning of a command's words: at most two words of
-/// letters and dashes. Whether a word is a subcommand or an argument follows from the program's
-/// help.
+/// Returns the words at the beginning of a command's arguments that may be subcommands: at most two
+/// words of letters and dashes. The program's help decides whether a word is a subcommand or an
+/// argument.
 pub(super) fn subcommands(words: &[String]) -> Vec<&str> {
     let is_name = |word: &&str| {
         !word.starts_with('-') && word.chars().all(|c| c.is_ascii_lowercase() || c == '-')
@@ -99,8 +99,9 @@ pub(super) fn subcommands(words: &[String]) -> Vec<&str> {
     words.iter().map(String::as_str).take(depth).take_while(is_name).collect()
 }
 
-/// Returns the fault of a command, given its program's help: a flag that is missing in the help, or
-/// a file that does not exist. Words after `--` belong to another program.
+/// Returns the first fault of a command, given the help of its program; `None` if it has no fault.
+/// A fault is an unknown subcommand, a flag that the help does not contain, or a missing scenario.
+/// Words after `--` belong to another program and are not checked.
 pub(super) fn check_words(
     words: &[String],
     help: &str,
@@ -126,7 +127,7 @@ pub(super) fn check_words(
     None
 }
 
-/// Returns findings for links to missing files.
+/// Returns findings for links to files that do not exist.
 pub(super) fn links(name: &str, text: &str, exists: impl Fn(&str) -> bool) -> Vec<String> {
     let directory = name.rsplit_once('/').map_or("", |(directory, _)| directory);
     let mut findings = Vec::new();
@@ -159,8 +160,9 @@ fn join(directory: &str, target: &str) -> String {
     parts.join("/")
 }
 
-/// Returns findings for the rules of a specification: `- **P1** *Title.* [ours] ...`. Each number
-/// has to appear once and in order, with a title, a known origin, and a word such as "must".
+/// Returns findings for the rules of a specification, which have the form `- **P1** *Title.* [ours]
+/// ...`. The numbers must be unique and consecutive; each rule must have a title, a known origin,
+/// and one of the words MUST, SHOULD and MAY.
 pub(super) fn rules(name: &str, text: &str) -> Vec<String> {
     let mut findings = Vec::new();
     let mut last: BTreeMap<String, u32> = BTreeMap::new();

@@ -1,5 +1,5 @@
-//! The figure of the README, drawn from the table of current figures in the journal, so that one
-//! cannot change without the other.
+//! The figure of the README. It is drawn from the table of current figures in the journal of
+//! measurements, so that the two cannot differ.
 
 use srd_chart::{Bar, BarChart, Colour, Mark};
 
@@ -8,18 +8,19 @@ pub(super) const FILE: &str = "docs/one-connection.svg";
 /// Path of the document with the data of the figure.
 pub(super) const JOURNAL: &str = "docs/perf-notes.md";
 
-/// For each group of bars: its name, the row of the journal, and the index of the value in the
-/// row's cells.
+/// Groups of bars: the name of the group, the row of the journal's table, and the index of the
+/// value in a cell of the row.
 const ROWS: [(&str, &str, usize); 3] = [
     ("4 paths", "one TCP flow, 4 / 8 uplinks, of their sum", 0),
     ("8 paths", "one TCP flow, 4 / 8 uplinks, of their sum", 1),
     ("a path at a tenth", "a link at a tenth, of what was left, 1 / 16 flows", 0),
 ];
-/// For each compared column: its name, its index, and its colour.
+/// Bars of each group: the name of the compared transport, the index of its column in the table,
+/// and the colour of the bar.
 const COLUMNS: [(&str, usize, Colour); 2] =
     [("kernel TCP", 2, Colour::Orange), ("srd up", 3, Colour::Blue)];
 
-/// Draws the figure; an error if the journal lacks a value.
+/// Returns the figure as SVG; an error if the journal lacks a value.
 pub(super) fn draw(journal: &str) -> Result<String, String> {
     let mut bars = Vec::new();
     for (place, row, at) in ROWS {
@@ -44,7 +45,8 @@ pub(super) fn draw(journal: &str) -> Result<String, String> {
     Ok(chart.to_file("share of what the network could carry, over kernel TCP and through srd up"))
 }
 
-/// Returns one value of a table's cell, which holds several values separated by ` / `.
+/// Returns the value at index `at` in one cell of the journal's table; a cell has values separated
+/// by ` / `.
 fn figure(journal: &str, row: &str, column: usize, at: usize) -> Option<f64> {
     let start = format!("| {row} |");
     let line = journal.lines().find(|line| line.starts_with(&start))?;

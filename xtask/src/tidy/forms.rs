@@ -1,11 +1,11 @@
-//! Forms of English that make a reader guess: comments that begin with a headless clause ("What
-//! waits") or continue the comment before ("The same, for ..."), words that treat programs as
-//! people, sentences with too many pronouns, and everyday words as names of types.
+//! Forms of English that make a reader guess. They are comments that begin with a headless clause
+//! ("What waits") or continue the comment before ("The same, for ..."), words that treat programs
+//! as people, sentences with too many pronouns, and everyday words as names of types.
 //!
 //! The words are in tables of docs/language.md, each with a plain replacement, so that the document
-//! and the check agree. The counts may only fall ([`super::ratchet`]).
+//! and the check agree. The counts of the forms may only fall ([`super::ratchet`]).
 
-/// The document that holds the word lists.
+/// Path of the document that contains the word lists.
 pub(super) const DOCUMENT: &str = "docs/language.md";
 
 /// First words of a headless clause. "Whether" is not in the list: it has a plain meaning.
@@ -25,7 +25,7 @@ const HEADLESS: [&str; 13] = [
     "That which",
 ];
 
-/// First words of a comment that its neighbour has to explain.
+/// First words of a comment that a reader can only understand together with the comment before.
 const NEIGHBOUR: [&str; 12] = [
     "The same",
     "The others",
@@ -41,10 +41,10 @@ const NEIGHBOUR: [&str; 12] = [
     "They",
 ];
 
-/// Words that a sentence may contain only a few times.
+/// Words of which a sentence may contain at most [`PRONOUNS_MAX`].
 const PRONOUNS: [&str; 6] = ["that", "which", "what", "it", "those", "one"];
 
-/// Largest number of [`PRONOUNS`] in a sentence.
+/// Largest number of words from [`PRONOUNS`] in a sentence.
 const PRONOUNS_MAX: usize = 4;
 
 /// Names of the counts that this module defines; the other counts are defined in [`DOCUMENT`].
@@ -56,35 +56,35 @@ const TYPE_KIND: &str = "types";
 /// A word list of [`DOCUMENT`].
 #[derive(Debug, Default, PartialEq, Eq)]
 struct List {
-    /// Name of the count.
+    /// Name of the count of the listed words.
     kind: String,
-    /// Words and phrases, in small letters.
+    /// Listed words and phrases, in small letters.
     words: Vec<String>,
-    /// Phrases in which the words are allowed.
+    /// Phrases in which a listed word is allowed.
     except: Vec<String>,
 }
 
-/// The word lists.
+/// The word lists of [`DOCUMENT`], and its list of names for types.
 #[derive(Debug, Default)]
 pub(super) struct Lists {
     lists: Vec<List>,
-    /// Names that no type may have.
+    /// Names that a type must not have.
     types: Vec<String>,
 }
 
-/// One occurrence of a form.
+/// One occurrence of a counted form.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Form {
-    /// Name of the count to which the form belongs.
+    /// Name of the count to which the occurrence belongs.
     pub(super) kind: String,
-    /// Line of the file, from 1.
+    /// Number of the line in the file, from 1.
     pub(super) line: usize,
-    /// The sentence or the name.
+    /// The sentence or the name of the type.
     pub(super) text: String,
 }
 
 impl Lists {
-    /// Reads the tables "Counted words" and "Names of types" of [`DOCUMENT`].
+    /// Returns the lists in the tables "Counted words" and "Names of types" of [`DOCUMENT`].
     pub(super) fn read(document: &str) -> Self {
         let mut lists = Self::default();
         for row in rows(document, "## Counted words") {
@@ -100,13 +100,13 @@ impl Lists {
         lists
     }
 
-    /// Returns the names of all counts.
+    /// Returns the names of all counts of language.
     pub(super) fn kinds(&self) -> Vec<String> {
         let own = [HEADLESS_KIND, NEIGHBOUR_KIND, RIDDLE_KIND, TYPE_KIND].map(str::to_owned);
         own.into_iter().chain(self.lists.iter().map(|list| list.kind.clone())).collect()
     }
 
-    /// Returns the forms in the comments and type names of a Rust file.
+    /// Returns the occurrences in the comments and in the names of types of a Rust file.
     pub(super) fn in_rust(&self, text: &str) -> Vec<Form> {
         let mut forms = Vec::new();
         for block in blocks(text) {
@@ -123,7 +123,7 @@ impl Lists {
         forms
     }
 
-    /// Returns the forms in a document, without its code and tables.
+    /// Returns the occurrences in a Markdown document, without its code and tables.
     pub(super) fn in_markdown(&self, text: &str) -> Vec<Form> {
         let mut inside = false;
         let lines = (1..).zip(text.lines()).map(|(number, line)| {
@@ -153,7 +153,8 @@ impl Lists {
 }
 
 impl List {
-    /// Counts the words of the list in a sentence whose words are separated by single spaces.
+    /// Returns the number of occurrences of the listed words in a sentence whose words are in small
+    /// letters and separated by single spaces.
     fn found(&self, sentence: &str) -> usize {
         let mut rest = sentence.to_owned();
         for phrase in &self.except {
@@ -167,8 +168,8 @@ fn form(kind: &str, line: usize, text: &str) -> Form {
     Form { kind: kind.to_owned(), line, text: text.to_owned() }
 }
 
-/// Returns the count to which the first sentence of an item's comment belongs, if any. Questions
-/// are permitted.
+/// Returns the count to which the first sentence of an item's comment belongs; `None` if the
+/// sentence has a good beginning. Questions are permitted.
 fn opening(sentence: &str) -> Option<&'static str> {
     let begins = |words: &[&str]| {
         words.iter().any(|word| {
@@ -187,7 +188,7 @@ fn opening(sentence: &str) -> Option<&'static str> {
     }
 }
 
-/// Returns the name of the type that a line defines, if any.
+/// Returns the name of the type that a line defines; `None` if the line defines no type.
 fn type_name(line: &str) -> Option<&str> {
     let line = line.trim_start();
     let code = match line.strip_prefix("pub") {
@@ -200,12 +201,12 @@ fn type_name(line: &str) -> Option<&str> {
     rest.split(|c: char| !(c.is_alphanumeric() || c == '_')).next()
 }
 
-/// Lines of a paragraph, with their line numbers.
+/// The lines of a paragraph, each with its number.
 type Paragraph = Vec<(usize, String)>;
 
-/// Consecutive comment lines of one kind.
+/// A block of consecutive comment lines with the same comment marker.
 struct Block {
-    /// Whether the block documents an item or a module.
+    /// Whether the comment documents an item or a module, as `///` and `//!` do.
     documents: bool,
     paragraphs: Vec<Paragraph>,
 }
@@ -240,7 +241,8 @@ fn blocks(text: &str) -> Vec<Block> {
     blocks.into_iter().map(block).collect()
 }
 
-/// Splits lines at empty lines, items of lists, headings and rows of tables.
+/// Returns the paragraphs of a text. A paragraph ends at an empty line, an item of a list, a
+/// heading, or a row of a table; headings and rows of tables are left out.
 fn paragraphs<'a>(lines: impl Iterator<Item = (usize, &'a str)>) -> Vec<Paragraph> {
     let mut found: Vec<Paragraph> = Vec::new();
     let mut open = false;
@@ -262,7 +264,7 @@ fn paragraphs<'a>(lines: impl Iterator<Item = (usize, &'a str)>) -> Vec<Paragrap
     found
 }
 
-/// Returns the sentences of paragraphs, each with the line on which it begins.
+/// Returns the sentences of all paragraphs, each with the number of the line on which it begins.
 fn sentences(paragraphs: &[Paragraph]) -> Vec<(usize, String)> {
     let mut found = Vec::new();
     for paragraph in paragraphs {
@@ -289,23 +291,24 @@ fn sentences(paragraphs: &[Paragraph]) -> Vec<(usize, String)> {
     found
 }
 
-/// Whether a word begins with a small letter, and so continues a sentence, as after "e.g.".
+/// Whether a word begins with a small letter. After a full stop, for example after "e.g.", the word
+/// then continues the sentence.
 fn starts_small(word: &str) -> bool {
     word.starts_with(char::is_lowercase)
 }
 
-/// Returns the text without the parts between backticks.
+/// Returns a text without the parts between backticks.
 fn without_code(text: &str) -> String {
     text.split('`').step_by(2).collect::<Vec<_>>().join(" , ")
 }
 
-/// Returns the words in small letters.
+/// Returns the words of a text, in small letters.
 fn words(text: &str) -> Vec<String> {
     let ends = |c: char| !(c.is_alphanumeric() || c == '\'' || c == '-');
     text.split(ends).filter(|word| !word.is_empty()).map(str::to_lowercase).collect()
 }
 
-/// Returns the cells of the table below a heading, row by row, without the table's head.
+/// Returns the cells of the first table below a heading, row by row, without the head of the table.
 fn rows(document: &str, heading: &str) -> Vec<Vec<String>> {
     let below = document.lines().skip_while(|line| *line != heading).skip(1);
     let table = below.take_while(|line| !line.starts_with("## "));

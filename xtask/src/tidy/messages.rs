@@ -1,18 +1,19 @@
-//! Finds messages to users that show a value with debug formatting, such as `Duration(5)` or
-//! `NoRoute`. Quoted texts are permitted; variables with texts are recognised by their names.
+//! Finds messages to users that show a value with debug formatting, for example `Duration(5)` or
+//! `NoRoute`. Texts with debug formatting, which puts them in quotes, are permitted; a variable is
+//! assumed to hold a text if its name is in [`TEXTS`].
 
-/// Names of variables that hold texts.
+/// Names of variables that usually hold texts.
 const TEXTS: [&str; 9] =
     ["filter", "host", "line", "name", "peer", "shown", "text", "user", "value"];
-/// Directories whose messages are only for developers of this project.
+/// Directories with programs whose messages are only for developers of this project.
 const INSIDE: [&str; 3] = ["crates/srd-bench/", "crates/srd-lab/", "crates/srd-sim/"];
-/// Calls that end a program because of a programming error.
+/// Beginnings of calls that end a program because of a programming error.
 const MISTAKES: [&str; 3] = ["panic!", "assert", "unreachable!"];
-/// Beginning of a comment after which a line may use debug formatting; the comment contains the
-/// reason.
+/// Beginning of a comment that permits debug formatting on the next line; the comment continues
+/// with the reason.
 const REASON: &str = "// Debug form: ";
 
-/// Returns the findings in the Rust file called `name`.
+/// Returns the findings in the Rust file with the path `name` and the content `text`.
 pub(super) fn check(name: &str, text: &str) -> Vec<String> {
     let is_product = name.starts_with("crates/") && name.contains("/src/");
     let is_inside = INSIDE.iter().any(|start| name.starts_with(start));
@@ -21,7 +22,7 @@ pub(super) fn check(name: &str, text: &str) -> Vec<String> {
         return Vec::new();
     }
     let (mut findings, mut before) = (Vec::new(), "");
-    // The tests are at the end of a file.
+    // The tests are at the end of a file, and are not checked.
     for (number, line) in
         (1..).zip(text.lines()).take_while(|(_, line)| !line.ends_with("mod tests {"))
     {
@@ -42,7 +43,8 @@ pub(super) fn check(name: &str, text: &str) -> Vec<String> {
     findings
 }
 
-/// Returns the first placeholder, or log field, of a line that uses debug formatting.
+/// Returns the first placeholder or log field of a line that uses debug formatting for a value
+/// other than a text; `None` if the line does not.
 fn shown(code: &str) -> Option<&str> {
     for (at, _) in code.match_indices(":?}").chain(code.match_indices(":#?}")) {
         let from = code[..at].rfind('{')?;

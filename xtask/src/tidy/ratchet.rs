@@ -1,18 +1,21 @@
-//! Counts that may only fall, in [`FILE`]: faults that existed before their check was introduced.
+//! Counts that may only fall, in [`FILE`]. They count faults that existed before the check for them
+//! was introduced.
 //!
-//! A line is a kind, a name and a count; without a line, the bound is zero. A count above its line
-//! is a finding. A count below it is printed, and `cargo xtask tidy --write` lowers the line. Only
-//! an editor can raise a line, and review shows the change.
+//! Each line of the file has a kind, a name and a count; a count without a line must be zero. A
+//! count above the line's count is a finding. If a count has fallen, `cargo xtask tidy --write`
+//! lowers the line. Only a person can raise a count in the file, and the review of the change shows
+//! it.
 
 use std::collections::BTreeMap;
 
-/// Path of the file with the current counts, which is part of the repository.
+/// Path of the file with the permitted counts, which is part of the repository.
 pub(crate) const FILE: &str = "xtask/ratchet.txt";
 
-/// Processor seconds of one run of all tests, which `cargo xtask test` measures.
+/// Kind and name of the processor seconds of one run of all tests, which `cargo xtask test`
+/// measures.
 pub(crate) const TEST_SECONDS: (&str, &str) = ("processor-seconds", "tests");
 
-/// Kind and name of a count: `("circles", "srd-ofi")`.
+/// Counts by kind and name; the key is for example `("circles", "srd-ofi")`.
 pub(crate) type Counts = BTreeMap<(String, String), usize>;
 
 const HEAD: &str = "\
@@ -31,7 +34,7 @@ const HEAD: &str = "\
 #              use: half as much again as a run took on an AMD EPYC of 2022
 ";
 
-/// Parses the file.
+/// Returns the counts in the text of the file.
 pub(crate) fn read(text: &str) -> Counts {
     let lines = text.lines().filter(|line| !line.starts_with('#'));
     lines
@@ -43,7 +46,7 @@ pub(crate) fn read(text: &str) -> Counts {
         .collect()
 }
 
-/// Returns the text of the file.
+/// Returns the text of the file for the given counts; zeros are left out.
 pub(crate) fn write(counts: &Counts) -> String {
     let mut text = HEAD.to_owned();
     for ((kind, name), count) in counts.iter().filter(|(_, count)| **count > 0) {
@@ -52,7 +55,7 @@ pub(crate) fn write(counts: &Counts) -> String {
     text
 }
 
-/// Returns findings for counts that have risen.
+/// Returns a finding for each count in `now` that is larger than in `allowed`.
 pub(super) fn worse(allowed: &Counts, now: &Counts) -> Vec<String> {
     let allowed = |key| allowed.get(key).copied().unwrap_or(0);
     let worse = now.iter().filter(|(key, count)| **count > allowed(*key));
@@ -63,13 +66,13 @@ pub(super) fn worse(allowed: &Counts, now: &Counts) -> Vec<String> {
         .collect()
 }
 
-/// Returns the counts, with each count lowered that has fallen.
+/// Returns the permitted counts, with each count that has fallen replaced by its value in `now`.
 pub(crate) fn lowered(allowed: &Counts, now: &Counts) -> Counts {
     let of = |key| now.get(key).copied().unwrap_or(0);
     allowed.iter().map(|(key, count)| (key.clone(), of(key).min(*count))).collect()
 }
 
-/// Returns the sum of all counts of a kind.
+/// Returns the sum of all counts of the given kind.
 pub(super) fn sum(counts: &Counts, kind: &str) -> usize {
     counts.iter().filter(|((k, _), _)| k == kind).map(|(_, count)| count).sum()
 }

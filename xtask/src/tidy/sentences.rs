@@ -1,10 +1,10 @@
-//! Sentences whose subject is a bare "who", such as "who arrives late waits". The reader has to
-//! resolve the meaning; "a packet that arrives late waits" is clear. See docs/language.md.
+//! Finds sentences whose subject is a bare "who", for example "who arrives late waits". A reader
+//! has to guess the meaning; "a packet that arrives late waits" is clear. See docs/language.md.
 
-/// First words of a sentence whose subject is a bare "who".
+/// Beginnings of a sentence whose subject is a bare "who".
 const BARE: [&str; 4] = ["Who ", "Whoever ", "Whom ", "He who "];
 
-/// Returns the number of sentences in a Rust file's comments that begin with a bare "who".
+/// Returns the number of sentences with a bare "who" as the subject in the comments of a Rust file.
 pub(super) fn in_rust(text: &str) -> usize {
     let comments = text.lines().map(|line| {
         let line = line.trim_start();
@@ -14,7 +14,8 @@ pub(super) fn in_rust(text: &str) -> usize {
     count(comments)
 }
 
-/// Returns the number of sentences in a document, without its code, that begin with a bare "who".
+/// Returns the number of sentences with a bare "who" as the subject in a Markdown document, without
+/// its code.
 pub(super) fn in_markdown(text: &str) -> usize {
     let mut inside = false;
     count(text.lines().map(|line| {
@@ -24,8 +25,8 @@ pub(super) fn in_markdown(text: &str) -> usize {
     }))
 }
 
-/// Counts the sentences in paragraphs that begin with a bare "who". A paragraph ends at an empty
-/// line. Rows of tables do not count as sentences.
+/// Returns the number of sentences with a bare "who" as the subject. A paragraph ends at an empty
+/// line or a row of a table; rows of tables are not sentences.
 fn count<'a>(lines: impl Iterator<Item = &'a str>) -> usize {
     let mut found = 0;
     let mut begins = true;

@@ -1,15 +1,15 @@
-//! Checks of one Rust file.
+//! Checks of one Rust file: its length, its lines, its module page, and guessable secrets.
 
 /// Largest number of lines of a file.
 const LINES_MAX: usize = 600;
 /// Largest number of characters of a line.
 const LINE_CHARS_MAX: usize = 100;
-/// Texts that finished code must not contain; each is in two parts here, so that this file does not
-/// contain it either.
+/// Texts that finished code must not contain. Each is divided into two parts, so that this file
+/// does not contain the text itself.
 const UNFINISHED: [(&str, &str); 4] =
     [("todo", "!("), ("unimplemented", "!("), ("dbg", "!("), ("FIX", "ME")];
 
-/// Crates of programs that use the network: their secrets must be random.
+/// Source directories of programs that use the network; their secrets must be random.
 const PROGRAMS: [&str; 7] = [
     "crates/srd-guest/src",
     "crates/srd-daemon/src",
@@ -20,8 +20,8 @@ const PROGRAMS: [&str; 7] = [
     "crates/srd-cli/src",
 ];
 
-/// Finds a secret that an attacker can guess: one that uses only one element of a random seed, or
-/// is derived from a constant.
+/// Returns a finding if a line creates a secret that an attacker can guess: the secret uses only
+/// some elements of a random seed, or a constant.
 fn weak_secret(name: &str, line: &str) -> Option<&'static str> {
     let pattern = line.trim_start().strip_prefix("let [");
     let drawn = ["seed()", "secret()", "= seed", "= secret"];
@@ -37,11 +37,11 @@ fn weak_secret(name: &str, line: &str) -> Option<&'static str> {
     known.then_some("a secret that follows from a number is known: take srd_net::clock::secret()")
 }
 
-/// Returns the findings in the file called `name`.
+/// Returns the findings in the Rust file with the path `name` and the content `text`.
 pub(super) fn check(name: &str, text: &str) -> Vec<String> {
     let mut findings = Vec::new();
     let count = text.lines().count();
-    // The tests are at the end of a file.
+    // The tests are at the end of a file; they may use guessable secrets.
     let tests_at = text.lines().position(|line| line.trim() == "mod tests {").unwrap_or(count);
     if count > LINES_MAX {
         findings.push(format!("{name}: {count} lines; split it below {LINES_MAX}"));
@@ -67,19 +67,21 @@ pub(super) fn check(name: &str, text: &str) -> Vec<String> {
     findings
 }
 
-/// Whether a line may be too long: rows of a table and links cannot be broken.
+/// Whether a line may exceed the limit, because it is a row of a table or contains a link, which
+/// cannot be divided.
 fn may_be_long(line: &str) -> bool {
     let content = line.trim_start().trim_start_matches(['/', '!']).trim_start();
     content.starts_with('|') || line.contains("https://")
 }
 
-/// Whether a file has tests that were moved out of their module, whose documentation also covers
-/// them.
+/// Whether a file contains tests that were moved out of their module. It needs no page of its own,
+/// because the page of the module covers the tests.
 fn is_test_submodule(name: &str) -> bool {
     name.contains("/src/") && (name.ends_with("/tests.rs") || name.ends_with("_tests.rs"))
 }
 
-/// Returns the first line of an example in the documentation that cargo would run as a test.
+/// Returns the line number of the first example in the documentation that cargo would run as a
+/// test; `None` if the file contains none.
 pub(super) fn example(text: &str) -> Option<usize> {
     let mut inside = false;
     for (number, line) in (1..).zip(text.lines()) {
@@ -99,7 +101,7 @@ pub(super) fn example(text: &str) -> Option<usize> {
     None
 }
 
-/// Returns the findings in the root of a pure crate.
+/// Returns findings for attributes that are missing in the `lib.rs` of a pure crate.
 pub(super) fn check_pure(name: &str, text: &str) -> Vec<String> {
     ["#![no_std]", "#![forbid(unsafe_code)]"]
         .iter()

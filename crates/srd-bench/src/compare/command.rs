@@ -1,4 +1,4 @@
-//! The command: its arguments, its time limit, its output.
+//! The user's command: its arguments, its time limit, and its output.
 
 use anyhow::{Context, Result, bail};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -17,13 +17,13 @@ use std::time::{Duration, Instant};
 
 /// Placeholder for the server's address in the arguments of a command.
 pub const SERVER: &str = "{server}";
-/// Largest number of bytes of a command's output that are kept.
+/// Largest number of bytes of a command's output that are stored; if it is longer, the last ones.
 const KEPT_BYTES: usize = 16 << 20;
-/// Time between SIGTERM and SIGKILL.
+/// Time between SIGTERM and SIGKILL when a command is ended, and longest wait for its last output.
 const LEAVE_MAX: Duration = Duration::from_secs(2);
-/// Interval at which a wait checks whether to stop.
+/// Interval at which a wait for a command checks whether the user has interrupted the comparison.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
-/// Largest number of characters of the command's error output that are shown.
+/// Largest number of characters of a failed command's output in an error message.
 const COMPLAINT_CHARS: usize = 600;
 
 /// Program and arguments of a command, which usually contain the server's address.
@@ -42,20 +42,20 @@ impl CommandLine {
         Ok(CommandLine(words))
     }
 
-    /// Whether the placeholder for the server's address occurs in any of them.
+    /// Whether the placeholder for the server's address occurs in the program or an argument.
     #[must_use]
     pub fn name_the_server(&self) -> bool {
         self.0.iter().any(|word| word.to_string_lossy().contains(SERVER))
     }
 
-    /// Returns the command in one line, as a user types it.
+    /// Returns the command as one line, for people.
     #[must_use]
     pub fn shown(&self) -> String {
         let words: Vec<_> = self.0.iter().map(|word| word.to_string_lossy()).collect();
         words.join(" ")
     }
 
-    /// Returns the program's name if the program does not exist.
+    /// Returns the program's name if no such program is installed; `None` if it is.
     #[must_use]
     pub fn missing_program(&self) -> Option<String> {
         let program = self.0.first()?.to_string_lossy();
@@ -63,7 +63,8 @@ impl CommandLine {
         (!is_there).then(|| program.into_owned())
     }
 
-    /// Returns the command for one address, which is also in its environment as `SRD_SERVER`.
+    /// Returns the command with the placeholder replaced by `server`, preceded by the words in
+    /// `before`. The variable `SRD_SERVER` also contains the address.
     ///
     /// # Errors
     /// There is no such program.
@@ -84,7 +85,7 @@ impl CommandLine {
     }
 }
 
-/// Sets up a command with a process group of its own, piped output and an empty input.
+/// Sets up a command with its own process group, pipes for its output, and an empty input.
 pub(super) fn piped(command: &mut Command) -> &mut Command {
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0)
 }
@@ -92,9 +93,9 @@ pub(super) fn piped(command: &mut Command) -> &mut Command {
 /// A command that has ended, or that was ended because its time was up.
 #[derive(Debug)]
 pub(super) struct Ended {
-    /// Duration from its start to its end.
+    /// Seconds from the start of the command to its end.
     pub(super) seconds: f64,
-    /// Exit status; `None` if its time was up.
+    /// Exit status; `None` if the command was ended because its time was up.
     status: Option<ExitStatus>,
     /// Standard output.
     pub(super) out: Printed,
@@ -102,11 +103,11 @@ pub(super) struct Ended {
 }
 
 impl Ended {
-    /// Waits for a child of [`piped`]. When the child has ended, or its time is up, all other
-    /// processes of its process group are ended, too.
+    /// Waits until a child of [`piped`] has ended or its time is up. Then ends all remaining
+    /// processes of the child's process group.
     ///
     /// # Errors
-    /// `stop` was set during the wait; the kernel refuses to wait.
+    /// If `stop` was set during the wait, or the kernel reports an error.
     pub(super) fn wait(mut child: Child, at_most: Duration, stop: &AtomicBool) -> Result<Ended> {
         let began = Instant::now();
         let out = Reader::start(child.stdout.take())?;
@@ -121,7 +122,7 @@ impl Ended {
         Ok(Ended { seconds, status: ended_itself.then_some(status), out, err })
     }
 
-    /// Describes the failure, if there was one.
+    /// Describes why the command failed; `None` if it succeeded.
     pub(super) fn failure(&self, limit: Duration) -> Option<String> {
         let how = match self.status {
             Some(status) if status.success() => return None,
@@ -134,7 +135,7 @@ impl Ended {
     }
 }
 
-/// A server that runs during the command. Dropping it ends the server and all processes of its
+/// A server that runs beside the command. Dropping this ends the server and all processes of its
 /// process group.
 pub(super) struct Server {
     child: Child,
@@ -143,14 +144,14 @@ pub(super) struct Server {
 }
 
 impl Server {
-    /// Takes over a child of [`piped`].
+    /// Takes over a running child whose command was set up with [`piped`].
     pub(super) fn new(mut child: Child) -> Result<Server> {
         let out = Some(Reader::start(child.stdout.take())?);
         let err = Some(Reader::start(child.stderr.take())?);
         Ok(Server { child, out, err })
     }
 
-    /// Describes the failure if the server has ended; a server is expected to stay.
+    /// Describes why the server has ended; `None` if it is running, as it should be.
     pub(super) fn failure(&mut self) -> Result<Option<String>> {
         if !sleep_until_end(&self.child, Duration::ZERO, &AtomicBool::new(false))? {
             return Ok(None);
@@ -168,21 +169,21 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // The server may have ended before and been reaped: its number must not be used again
-        // then.
+        // If the server has ended and was reaped, its number may belong to another process, which
+        // must not be ended.
         if matches!(self.child.try_wait(), Ok(None)) {
             let _ = end_group(&mut self.child, false);
         }
     }
 }
 
-/// Returns the last characters of the error output of a program.
+/// Returns the last characters of a program's output, at most [`COMPLAINT_CHARS`].
 fn last_of(said: &str) -> String {
     let said: Vec<char> = said.trim().chars().collect();
     said[said.len().saturating_sub(COMPLAINT_CHARS)..].iter().collect()
 }
 
-/// Last part of an output, up to a limit.
+/// The last part of an output, at most [`KEPT_BYTES`].
 #[derive(Debug, Default)]
 pub(super) struct Printed {
     kept: Vec<u8>,
@@ -195,14 +196,16 @@ impl Printed {
         String::from_utf8_lossy(&self.kept).into_owned()
     }
 
-    /// Returns the number of bytes that were dropped before the kept ones.
+    /// Returns the number of bytes at the beginning that were dropped because the output was too
+    /// long.
     pub(super) fn cut_bytes(&self) -> u64 {
         self.cut
     }
 
     fn push(&mut self, bytes: &[u8]) {
         self.kept.extend_from_slice(bytes);
-        // The limit is exceeded twofold before a move, so that each byte moves at most once.
+        // Old bytes are dropped only when twice the limit is stored, so that each byte is moved at
+        // most once.
         if self.kept.len() > 2 * KEPT_BYTES {
             self.trim();
         }
@@ -215,10 +218,10 @@ impl Printed {
     }
 }
 
-/// Reads the output of a command, so that the command never waits for a reader.
+/// A thread that reads the output of a command, so that the command never waits for a reader.
 struct Reader {
     printed: Arc<Mutex<Printed>>,
-    /// Closed when the last writer has closed its end.
+    /// Disconnected when all writers have closed the pipe.
     over: Receiver<()>,
 }
 
@@ -240,8 +243,8 @@ impl Reader {
         Ok(Reader { printed, over })
     }
 
-    /// Returns the output. A process that left the group may keep the pipe open for ever, so later
-    /// output is ignored.
+    /// Returns the output. Waits only for [`LEAVE_MAX`], because a process that left the process
+    /// group may keep the pipe open for ever. Later output is ignored.
     fn finish(self) -> Printed {
         let _: Result<(), RecvTimeoutError> = self.over.recv_timeout(LEAVE_MAX);
         let mut printed = std::mem::take(&mut *lock(&self.printed));
@@ -254,8 +257,8 @@ fn lock(printed: &Mutex<Printed>) -> MutexGuard<'_, Printed> {
     printed.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Whether the child ended on its own within that time, and before `stop` was set. The child is
-/// not reaped.
+/// Waits until the child has ended, the time is up, or `stop` is set. Returns whether the child has
+/// ended. The child is not reaped.
 fn sleep_until_end(child: &Child, at_most: Duration, stop: &AtomicBool) -> Result<bool> {
     let pidfd = pidfd_open(Pid::from_child(child), PidfdFlags::empty()).context("pidfd_open")?;
     let deadline = Instant::now() + at_most;
@@ -274,13 +277,14 @@ fn sleep_until_end(child: &Child, at_most: Duration, stop: &AtomicBool) -> Resul
 
 /// Ends the remaining processes of the child's process group, and reaps the child.
 ///
-/// The child is reaped last: until then no other process or group can get its number.
+/// The child is reaped last: until then its number is not free, so no other process or group can
+/// have it.
 fn end_group(child: &mut Child, ended_itself: bool) -> Result<ExitStatus> {
     let group = Pid::from_child(child);
     if !ended_itself && kill_process_group(group, Signal::TERM).is_ok() {
         sleep_until_end(child, LEAVE_MAX, &AtomicBool::new(false))?;
     }
-    // An error means that the group has no members left.
+    // An error means that the group has no processes left.
     let _ = kill_process_group(group, Signal::KILL);
     child.wait().context("wait")
 }
@@ -313,7 +317,7 @@ mod tests {
 
     #[test]
     fn a_command_that_does_not_end_is_ended_with_what_it_started() {
-        // On a busy machine the shell may not have printed anything at the first limit.
+        // On a busy machine the shell may need longer than the first limit to print the number.
         let limits = [300, 3000, 30_000].map(Duration::from_millis);
         let run_for = |limit| {
             let ended = run("sleep 90 & echo $!; wait", limit);
@@ -347,7 +351,7 @@ mod tests {
         let gone_away = run("echo first; setsid sleep 90 & exit 0", LIMIT);
         assert!(gone_away.failure(LIMIT).is_none());
         assert_eq!(gone_away.out.text(), "first\n");
-        // Both sleeping commands would take longer.
+        // Each of the two sleeping commands would take longer.
         assert!(began.elapsed() < Duration::from_secs(60));
     }
 

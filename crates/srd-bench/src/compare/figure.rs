@@ -1,26 +1,27 @@
-//! Numbers in the output of a command.
+//! Finds the numbers that the user has selected in the output of a command.
 
 use anyhow::{Context, Result, bail};
 use regex::Regex;
 use serde_json::Value;
 use std::str::FromStr;
 
-/// Largest number of characters of a command's output in an error.
+/// Largest number of characters of a command's output in an error message.
 const SHOWN_CHARS: usize = 200;
 
-/// A number to find: `NAME=REGEX` or `NAME=/JSON/POINTER`.
+/// The rule that finds one number in an output, written as `NAME=REGEX` or `NAME=/JSON/POINTER`.
 #[derive(Clone, Debug)]
 pub struct Source {
-    /// Name of the figure; a unit may follow after a comma.
+    /// Name of the figure. It may contain a unit after a comma, as in `rate, Mb/s`.
     pub name: String,
     place: Selector,
 }
 
 #[derive(Clone, Debug)]
 enum Selector {
-    /// First group of a regular expression, in its last match.
+    /// The first group of a regular expression. If the expression matches several times, the last
+    /// match counts.
     Text(Regex),
-    /// A pointer of RFC 6901 into the JSON that the command prints.
+    /// A JSON pointer (RFC 6901) into the output, which must be JSON.
     Json(String),
 }
 
@@ -52,10 +53,10 @@ impl FromStr for Source {
 }
 
 impl Source {
-    /// Returns the number in the output of a command.
+    /// Finds the number in the output of a command.
     ///
     /// # Errors
-    /// The output does not contain it, or it is not a number.
+    /// If the output does not contain the number, or the text found is not a finite number.
     pub fn find(&self, printed: &str) -> Result<f64> {
         let found = match &self.place {
             Selector::Text(regex) => of_text(regex, printed),
@@ -91,7 +92,7 @@ fn of_json(pointer: &str, printed: &str) -> Result<f64> {
 }
 
 fn number(text: &str) -> Result<f64> {
-    // A comma separates thousands, as in 12,345.6.
+    // A comma separates thousands, as in 12,345.6, and is removed.
     let number: f64 =
         text.trim().replace(',', "").parse().with_context(|| format!("`{text}` is no number"))?;
     if !number.is_finite() {

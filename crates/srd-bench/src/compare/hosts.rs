@@ -1,7 +1,7 @@
-//! Between two real machines: the command gets one address of the server, then another.
+//! A comparison between two real machines: the command runs with one address of the server for each
+//! transport.
 //!
-//! The comparison sets up nothing and changes nothing: both addresses work already, and the server
-//! listens at both.
+//! The comparison changes nothing on the machines: the server must already listen at all addresses.
 
 use super::command::Ended;
 use super::{ABOUT, SUMMARY, Settings, headline, measured};
@@ -17,19 +17,19 @@ use std::net::IpAddr;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Pause between two runs, in which queues empty.
+/// Pause between two runs, in which the network's queues become empty.
 const PAUSE: Duration = Duration::from_millis(500);
-/// Counter of the programs' packets that went over SRD.
+/// Counter of inner packets that were sent over SRD.
 const OVER_SRD: &str = "ena_srd_tx_pkts";
 
-/// Counters of the daemon on this machine.
+/// Function that reads the counters of the daemon on this machine.
 pub type Counters<'a> = &'a dyn Fn() -> Result<BTreeMap<String, f64>>;
 
-/// Runs the command in turns; calls `say` with a line when a run has ended. With `counters`, runs
-/// of [`Variant::Express`] must have moved packets over SRD.
+/// Runs the command over each transport in turn, and calls `say` with a line after each run. With
+/// `counters`, every run of [`Variant::Express`] must have sent packets over SRD.
 ///
 /// # Errors
-/// A run failed, or did not use its transport.
+/// If a run failed, or a run of [`Variant::Express`] sent no packet over SRD.
 pub fn run(
     settings: &Settings,
     addresses: &BTreeMap<Variant, IpAddr>,
@@ -86,7 +86,7 @@ fn one(
     if express.as_ref().is_some_and(unmoved) && !measured.is_failure() {
         bail!("no packet went over SRD to {address}: is it the address of a peer of `srd up`?");
     }
-    // The load of the whole machine: load of other programs cannot be separated.
+    // The load is that of the whole machine: it cannot be attributed to single programs.
     let own_cpu_share = cpu.busy_share();
     Ok(Run { variant, repetition, measured, cpu, own_cpu_share, late, express })
 }

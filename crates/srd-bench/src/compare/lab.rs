@@ -1,5 +1,5 @@
-//! Between two hosts of a fabric of network namespaces: the same links and queues for all
-//! transports.
+//! A comparison between two hosts of a fabric of network namespaces, with the same links and queues
+//! for every transport.
 
 use super::command::{Ended, Server, piped};
 use super::{ABOUT, SUMMARY, Settings, measured};
@@ -15,38 +15,38 @@ use std::str::FromStr;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Longest time until a server listens.
+/// Longest wait until a server listens.
 const READY_MAX: Duration = Duration::from_secs(30);
-/// Time that a server without a port gets before the command starts.
+/// Pause between the start of a server and that of the command, if the server's port is not known.
 const HEAD_START: Duration = Duration::from_millis(500);
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
-/// Placement of the command, and the load beside it.
+/// The hosts of the command and its server, and the load on the network beside them.
 #[derive(Clone, Debug)]
 pub struct Lab {
-    /// The fabric.
+    /// Description of the fabric: hosts, links and queues.
     pub fabric: FabricConfig,
-    /// The host of the command.
+    /// The host in which the command runs.
     pub client: HostId,
-    /// The host whose address the command gets.
+    /// The host of the server, whose address the command gets.
     pub server: HostId,
-    /// Shell command that runs in the server's host.
+    /// Shell command that starts the server; `None`: no server is started.
     pub serve: Option<String>,
-    /// TCP port where the server listens when it is ready.
+    /// TCP port at which the server listens when it is ready; `None`: the port is not known.
     pub port: Option<u16>,
-    /// Load on the same links.
+    /// Load on the links while the command runs.
     pub beside: Beside,
 }
 
-/// Long TCP flows of other hosts while the command runs.
+/// Long TCP flows between other hosts while the command runs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Beside {
-    /// No load.
+    /// There are no other flows.
     #[default]
     Nothing,
-    /// Six flows between three other pairs of hosts: some uplinks are full.
+    /// Six flows between three other pairs of hosts, so that some uplinks are full.
     Collisions,
-    /// Four flows from two other hosts to the server: its own link is full.
+    /// Four flows from two other hosts to the server's host, so that the link of this host is full.
     Incast,
 }
 
@@ -80,10 +80,10 @@ impl FromStr for Beside {
     }
 }
 
-/// Runs the command in turns; calls `say` with a line when a run has ended.
+/// Runs the command over each transport in turn, and calls `say` with a line after each run.
 ///
 /// # Errors
-/// A program is missing, the fabric cannot be built, the server does not stay, a run failed.
+/// If a program is missing, the fabric cannot be built, the server does not start, or a run failed.
 pub fn run(
     settings: &Settings,
     lab: &Lab,
@@ -101,10 +101,10 @@ pub fn run(
 }
 
 impl Lab {
-    /// Checks that the hosts exist and differ.
+    /// Checks that the fabric has all hosts of the command and of the load, and that they differ.
     ///
     /// # Errors
-    /// The hosts are missing or equal, or the fabric cannot be built.
+    /// If a host is missing or is used twice, or the fabric cannot be built.
     pub fn check(&self) -> Result<()> {
         self.fabric.validate()?;
         let elephants = self.beside.pairs(self.server);
@@ -154,8 +154,8 @@ impl Lab {
             let child = stage.fabric.spawn(self.client, &mut command)?;
             Ended::wait(child, settings.time_limit, &settings.stop)
         })?;
-        // A server that serves a single client ends with it. If the server failed, the failure is
-        // reported below.
+        // A server for a single client may end with the command, which is not an error. If the
+        // command failed, the error contains the server's failure.
         let served = server.as_mut().map(Server::failure).transpose()?.flatten();
         measured(settings, &ended).with_context(|| match served {
             Some(failure) => format!("the server {failure}"),

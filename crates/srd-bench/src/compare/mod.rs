@@ -1,17 +1,17 @@
-//! A command of the user's own, with SRD and without, in turns.
+//! Runs a command of the user with SRD and without, in turns, and compares the results.
 //!
-//! The comparison measures the user's own command instead of a fixed benchmark: its duration, and
-//! the numbers in its output that the user selects. Every second repetition runs in the opposite
-//! order.
+//! The comparison measures the user's own command instead of a fixed benchmark. The figures are the
+//! command's duration and the numbers that the user selects in its output. Every second repetition
+//! runs the transports in the opposite order.
 //!
-//! | module | what |
+//! | module | contents |
 //! |---|---|
-//! | [`figure`] | numbers in the output of a command |
+//! | [`figure`] | finds numbers in the output of a command |
 //! | [`command`] | the command: its arguments, its time limit, its output |
-//! | [`lab`] | between two hosts of a fabric of network namespaces |
-//! | [`hosts`] | between two real machines: only the address differs |
+//! | [`lab`] | a comparison between two hosts of a fabric of network namespaces |
+//! | [`hosts`] | a comparison between two real machines: only the address differs |
 //! | [`verdict`] | differences that are larger than the spread of the repetitions |
-//! | [`page`] | the answer, charts and every run as a page |
+//! | [`page`] | the result, charts and every run as a page |
 
 pub mod command;
 pub mod figure;
@@ -29,36 +29,37 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-/// Settings that the lab and real hosts share.
+/// Settings of a comparison, in the lab and between real machines.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// The command.
+    /// The command with its arguments.
     pub words: CommandLine,
-    /// Numbers to find in its output.
+    /// The numbers to find in the command's output.
     pub figures: Vec<Source>,
-    /// Transports, in their order of the first repetition.
+    /// The transports, in the order of the first repetition.
     pub variants: Vec<Variant>,
     /// Number of runs with each transport.
     pub repetitions: u32,
-    /// A command that takes longer has failed.
+    /// Longest time of one run; a command that takes longer has failed.
     pub time_limit: Duration,
-    /// Whether a command that fails is counted, and the comparison goes on.
+    /// Whether a failed run is counted as a figure, and the comparison continues. If false, it ends
+    /// the comparison.
     pub keep_going: bool,
-    /// Set to end the command and the comparison.
+    /// A flag that another thread sets to end the command and the comparison.
     pub stop: Arc<AtomicBool>,
 }
 
-/// Summary of a comparison, as it is printed.
+/// Summary of a comparison, which is printed.
 const SUMMARY: &str = "The same command over each transport, in turns.";
-/// Description of the method.
+/// Description of the method, for the page.
 const ABOUT: &str = "The command runs once for each transport and repetition, every second \
                      repetition in the opposite order. Its time is that from its start to its \
                      end; the other figures are what it printed itself.";
 
-/// Returns the figures of a command that has ended.
+/// Returns the figures of a command that has ended. A failed command has only the figure `failed`.
 ///
 /// # Errors
-/// The command failed, and failures are not to be counted; a number is missing from the output.
+/// If the command failed or a number is missing in its output, unless failures are counted.
 fn measured(settings: &Settings, ended: &Ended) -> Result<Measured> {
     let outcome = match ended.failure(settings.time_limit) {
         Some(failure) => Err(anyhow!("the command {failure}")),
@@ -82,7 +83,7 @@ fn measured(settings: &Settings, ended: &Ended) -> Result<Measured> {
     Ok(measured)
 }
 
-/// Returns the duration, and the numbers that a command printed.
+/// Returns the command's duration, and the numbers found in its output.
 fn figures(settings: &Settings, ended: &Ended) -> Result<Vec<Figure>> {
     let printed = ended.out.text();
     let mut figures = vec![Figure::new("time", "s", ended.seconds)];
@@ -92,7 +93,7 @@ fn figures(settings: &Settings, ended: &Ended) -> Result<Vec<Figure>> {
     Ok(figures)
 }
 
-/// Formats the first figures, for a line of progress.
+/// Formats the first three figures, for a line of progress.
 fn headline(measured: &Measured) -> String {
     let figures = measured.figures.iter().take(3);
     let said = figures.map(|f| format!("{} {:.3} {}", f.name, f.value, f.unit).trim().to_owned());

@@ -1,6 +1,5 @@
-//! The comparison as a page: the result in a sentence, the figures as charts, and then the method.
-//!
-//! Bound: `RUNS_MAX` runs are listed.
+//! The comparison as a page: the result in a sentence, the figures as charts, and the method.
+//! Bound: at most `RUNS_MAX` runs are listed.
 
 use super::verdict::{self, Beside, TIME, is_count_of_failures};
 use super::{ABOUT, SUMMARY};
@@ -10,30 +9,31 @@ use crate::experiment::{Variant, page::colour};
 use srd_chart::{Bar, BarChart, Mark, Page, Unit, converted};
 use srd_lab::config::FabricConfig;
 
-/// Runs that are listed one by one.
+/// Largest number of runs in the list of all runs, and of dots for one bar.
 const RUNS_MAX: usize = 200;
-/// Largest number of notes that are shown unfolded.
+/// Largest number of notes that are visible at once; more notes are folded.
 const NOTES_FEW: usize = 3;
-/// A limit is drawn if it is at most this many times the greatest value.
+/// Largest ratio of a link's rate to the greatest value in a chart at which the rate is drawn as a
+/// mark.
 const LIMIT_FAR: f64 = 4.0;
-/// Counter of the packets that went over SRD.
+/// Counter of inner packets that were sent over SRD.
 const OVER_SRD: &str = "ena_srd_tx_pkts";
 
-/// Environment in which the command ran.
+/// The two machines between which the command ran.
 #[derive(Clone, Copy, Debug)]
 pub enum RunEnvironment<'a> {
-    /// Between two hosts of a fabric on this machine.
+    /// Two hosts of a fabric of network namespaces on this machine.
     Lab(&'a FabricConfig),
-    /// Between this machine and a peer of the daemon that runs here.
+    /// This machine and a peer of its daemon; contains the peer's name.
     Peer(&'a str),
-    /// Between this machine and a server at given addresses.
+    /// This machine and a server whose addresses the user has given.
     Addresses {
-        /// Whether a daemon on this machine counted packets over SRD.
+        /// Whether the counters of a daemon on this machine showed packets over SRD.
         is_counted: bool,
     },
 }
 
-/// Returns the page, as one HTML file.
+/// Returns the page with the comparison, as one HTML file.
 #[must_use]
 pub fn page(outcome: &Outcome, place: RunEnvironment<'_>) -> String {
     let mut page = Page::new(&title(outcome));
@@ -43,7 +43,7 @@ pub fn page(outcome: &Outcome, place: RunEnvironment<'_>) -> String {
     page.finish()
 }
 
-/// Names the program and the transports.
+/// Returns the title: the name of the program, and the transports.
 fn title(outcome: &Outcome) -> String {
     let Some(case) = outcome.cases.first() else { return SUMMARY.to_owned() };
     let program = case.name.split_whitespace().next().unwrap_or("the command");
@@ -73,14 +73,15 @@ fn add(page: &mut Page, outcome: &Outcome, case: &CaseResult, place: RunEnvironm
     details(page, outcome, case, place);
 }
 
-/// Sorts the differences: first those of ENA Express, then the user's figures before the time.
+/// Sorts the comparisons: those with ENA Express are first, and the duration is after the user's
+/// figures.
 fn in_order(mut all: Vec<Beside<'_>>) -> Vec<Beside<'_>> {
     all.retain(|beside| !is_count_of_failures(beside.figure));
     all.sort_by_key(|beside| (!beside.is_of(Variant::Express), beside.figure.name == TIME));
     all
 }
 
-/// Returns the figures; those of the user come before the time.
+/// Returns all figures; those of the user are before the duration.
 fn figures(case: &CaseResult) -> Vec<&FigureSummary> {
     let all = case.summaries.iter().flat_map(|summary| &summary.figures);
     let mut figures: Vec<&FigureSummary> = Vec::new();
@@ -93,7 +94,7 @@ fn figures(case: &CaseResult) -> Vec<&FigureSummary> {
     figures
 }
 
-/// Returns the number of failed runs in words, if there are any.
+/// Returns a sentence for each transport with failed runs; an empty text if no run failed.
 fn failures(case: &CaseResult) -> String {
     let failed = |summary: Variant| {
         let of = case.runs.iter().filter(|run| run.variant == summary);
@@ -107,7 +108,7 @@ fn failures(case: &CaseResult) -> String {
     case.summaries.iter().filter_map(|summary| failed(summary.variant)).collect()
 }
 
-/// Returns a warning if some runs were affected by load on the machine.
+/// Returns a warning if some runs were affected by the load of the machine; `None` if no run was.
 fn doubt(case: &CaseResult) -> Option<String> {
     let doubtful = case.runs.iter().filter(|run| is_doubtful(run)).count();
     let all = case.runs.len();
@@ -119,7 +120,7 @@ fn doubt(case: &CaseResult) -> Option<String> {
     })
 }
 
-/// Describes the environment and the number of runs.
+/// Describes in a paragraph where and how often the command ran.
 fn introduction(outcome: &Outcome, case: &CaseResult, place: RunEnvironment<'_>) -> String {
     let times = match case.runs.iter().map(|run| run.repetition + 1).max().unwrap_or(0) {
         1 => "once".to_owned(),
@@ -192,7 +193,8 @@ fn value(run: &Run, figure: &FigureSummary) -> Option<f64> {
     found.map(|found| found.value)
 }
 
-/// Returns the rates of the fabric's links, in the unit of a figure that is a bit rate.
+/// Returns marks for the rates of the fabric's links. If the unit is not that of a bit rate, there
+/// are no marks.
 fn limits(fabric: &FabricConfig, unit: &str) -> Vec<Mark> {
     let (host, path) = (fabric.host_rate_mbps, fabric.uplink_rate_mbps);
     let all = path.saturating_mul(u32::from(fabric.spines)).min(host);

@@ -26,7 +26,7 @@ fn page_of(case: CaseResult, place: RunEnvironment<'_>) -> String {
     for outside in ["http:", "https:", "src=", "href=", "<script"] {
         assert!(!html.contains(outside), "{outside}");
     }
-    // A number and its unit stay on one line.
+    // The page has no-break spaces between numbers and units; the tests search for normal spaces.
     html.replace('\u{a0}', " ")
 }
 
@@ -43,9 +43,9 @@ fn regression_the_page_states_the_verdict_first_and_draws_it() {
     assert!(at("<h1>iperf3: ENA Express beside plain (cubic)</h1>") < at(verdict));
     assert!(at(verdict) < at("ran over each transport"));
     assert!(at(verdict) < at("<figure>") && at("<figure>") < at("<table>"));
-    // The rates of one path and of all paths explain the figures.
+    // The chart has marks at the rate of one path and at that of the host's link.
     assert!(html.contains("one path: 250 Mb/s") && html.contains("the host&#39;s link: 1000 Mb/s"));
-    // Six runs in each of two charts.
+    // There are two charts, each with six runs.
     assert_eq!(html.matches("<circle").count(), 12);
 }
 

@@ -1,16 +1,16 @@
-//! Differences that are larger than the spread of the repetitions.
+//! Compares the transports: is a difference larger than the spread of the repetitions?
 
 use crate::experiment::Variant;
 use crate::experiment::measure::result::{CaseResult, FigureSummary, Measured};
 use srd_chart::{Unit, figure, more_is_better};
 
-/// The name of the command's time.
+/// Name of the figure with the command's duration.
 pub(super) const TIME: &str = "time";
 
-/// Positions of the runs of two transports relative to each other.
+/// Relation between the runs of two transports.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Spread {
-    /// No run of one is within the runs of the other.
+    /// The ranges of the runs do not overlap.
     Apart,
     /// The ranges of the runs overlap.
     Overlap,
@@ -18,7 +18,7 @@ enum Spread {
     Unknown,
 }
 
-/// A figure of one transport, with that of the first one.
+/// One figure of a transport, and the same figure of the first transport.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Beside<'a> {
     pub(super) base: &'a FigureSummary,
@@ -29,12 +29,12 @@ pub(super) struct Beside<'a> {
     spread: Spread,
 }
 
-/// Whether a figure counts runs that failed.
+/// Whether a figure is the count of failed runs.
 pub(super) fn is_count_of_failures(figure: &FigureSummary) -> bool {
     figure.name == Measured::failed(true).name
 }
 
-/// Compares each figure of each transport with the first one's.
+/// Compares each figure of each transport with the same figure of the first transport.
 pub(super) fn all(case: &CaseResult) -> Vec<Beside<'_>> {
     let Some((first, others)) = case.summaries.split_first() else { return Vec::new() };
     let repetitions = case.runs.iter().map(|run| run.repetition + 1).max().unwrap_or(0);
@@ -57,7 +57,8 @@ pub(super) fn all(case: &CaseResult) -> Vec<Beside<'_>> {
     all
 }
 
-/// Compares each figure of each transport with the first one's; returns a line for each.
+/// Compares each figure of each transport with the same figure of the first transport. Returns one
+/// line of text for each comparison.
 #[must_use]
 pub fn verdict(case: &CaseResult) -> String {
     let line = |beside: &Beside<'_>| {
@@ -68,7 +69,7 @@ pub fn verdict(case: &CaseResult) -> String {
 }
 
 impl Beside<'_> {
-    /// Whether the figure belongs to this transport.
+    /// Whether the compared transport is `variant`.
     pub(super) fn is_of(&self, variant: Variant) -> bool {
         self.variant == variant
     }
@@ -89,15 +90,15 @@ impl Beside<'_> {
         format!("{} x that of {} ({spread})", figure(self.ratio()), self.first)
     }
 
-    /// Whether the difference is a gain; `None` if no difference is shown, or if the unit does not
-    /// define which direction is better.
+    /// Whether the difference is an improvement; `None` if the runs show no difference, or if the
+    /// unit does not define which direction is better.
     pub(super) fn is_gain(&self) -> Option<bool> {
         let more = more_is_better(self.figure.parts().1)?;
         let is_more = self.figure.median > self.base.median;
         (self.spread == Spread::Apart).then_some(is_more == more)
     }
 
-    /// Describes the difference in a sentence or two.
+    /// Describes the difference in one or two sentences.
     pub(super) fn sentence(&self) -> String {
         let (name, unit) = self.figure.parts();
         let shown = Unit::fitting(unit, [self.figure.median, self.base.median]);
@@ -131,7 +132,7 @@ pub(super) mod tests {
     use crate::experiment::measure::result::{Figure, Run};
     use srd_lab::priority::CpuUse;
 
-    /// Runs of plain and of express with one figure.
+    /// Creates a result with runs of plain and of express, which have one figure.
     pub(in super::super) fn case_of(
         name: &'static str,
         unit: &'static str,

@@ -1,10 +1,11 @@
-//! The results of the demonstration in sentences: one for each part, with the ratio.
+//! The results of the demonstration in sentences: one for each part, with the ratio of SRD to
+//! kernel TCP.
 
 use super::story::{CUBIC, Contestant, Failover, Goal, IncastRun, Story, size};
 use crate::talk::tour::Tour;
 use srd_chart::{Unit, figure, quantity};
 
-/// Returns the result in a sentence, and the number of goals that are met.
+/// Returns the main result in a sentence, followed by the number of goals that are met or missed.
 pub(super) fn verdict(story: &Story, goals: &[Goal]) -> String {
     let first = single(story)
         .or_else(|| incast(story))
@@ -20,8 +21,8 @@ pub(super) fn verdict(story: &Story, goals: &[Goal]) -> String {
     }
 }
 
-/// Returns a row for each part: its name, the figure of SRD, that of kernel TCP, and the best
-/// possible one.
+/// Returns a table row for each part: its name, the figure of SRD, the figure of kernel TCP, and
+/// the best possible figure.
 pub(super) fn parts(story: &Story) -> Vec<[String; 4]> {
     let mut parts = Vec::new();
     if !story.singles.is_empty() {
@@ -55,7 +56,7 @@ fn row(what: String, unit: &str, both: [Option<f64>; 2], best: f64) -> [String; 
     [what, srd, tcp, unit.show(best)]
 }
 
-/// (a) One flow.
+/// Returns a sentence about part (a), one flow.
 pub(super) fn single(story: &Story) -> Option<String> {
     let srd = of_single(story, Contestant::Srd)?;
     let tcp = of_single(story, CUBIC)?;
@@ -70,7 +71,7 @@ pub(super) fn single(story: &Story) -> Option<String> {
     ))
 }
 
-/// (b) The incast of the largest flows.
+/// Returns a sentence about part (b), the incast with the largest flows.
 pub(super) fn incast(story: &Story) -> Option<String> {
     let incast = story.incasts.iter().max_by_key(|incast| incast.bytes)?;
     let of = |contestant| {
@@ -86,7 +87,7 @@ pub(super) fn incast(story: &Story) -> Option<String> {
     ))
 }
 
-/// (c) A spine fails.
+/// Returns a sentence about part (c), the failure of a spine.
 pub(super) fn failover(story: &Story) -> Option<String> {
     let srd = of_failover(story, Contestant::Srd)?;
     let tcp = of_failover(story, CUBIC)?;
@@ -101,7 +102,7 @@ pub(super) fn failover(story: &Story) -> Option<String> {
     ))
 }
 
-/// (d) A program.
+/// Returns a sentence about part (d), an ordinary program.
 pub(super) fn program(story: &Story) -> Option<String> {
     let (srd, tcp) = (of_program(story, true)?, of_program(story, false)?);
     Some(format!(
@@ -112,7 +113,7 @@ pub(super) fn program(story: &Story) -> Option<String> {
     ))
 }
 
-/// (e) A virtual private cloud.
+/// Returns a sentence about part (e), a virtual private cloud.
 pub(super) fn cloud(tour: &Tour) -> String {
     let ((with, without), (peak, baseline)) = (tour.credits_mbps, tour.type_mbps);
     let late = match tour.late_bytes {
@@ -132,8 +133,8 @@ pub(super) fn cloud(tour: &Tour) -> String {
     )
 }
 
-/// Formats the silence of a failover with its unit. A measured value of zero means that the silence
-/// was shorter than an interval, so the text is "less than" the interval.
+/// Formats the time without a byte in a failover, with its unit. A measured value of zero means
+/// that this time was shorter than an interval; the text is then "less than" the interval.
 pub(super) fn silence(run: &Failover) -> String {
     match run.silence_ms {
         0 => format!("less than {} ms", run.interval_ms),

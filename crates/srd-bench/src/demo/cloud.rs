@@ -1,11 +1,11 @@
-//! Part (e): a virtual private cloud on this machine.
+//! Part (e) of the demonstration: a virtual private cloud on this machine.
 
 use super::Say;
 use crate::experiment::MissingPrograms;
 use crate::talk::tour::{Tour, tour};
 use anyhow::{Context, Result};
 
-/// Runs the tour. If a program is missing, prints a message and returns `None`.
+/// Measures the cloud. If a program is missing, prints a message and returns `None`.
 pub(super) fn measure(say: Say<'_>) -> Result<Option<Tour>> {
     say("(e) a VPC on this machine: srd card, two instances")?;
     let program = std::env::current_exe().context("where is this program")?;

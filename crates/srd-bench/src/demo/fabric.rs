@@ -1,4 +1,5 @@
-//! The three measurements in a fabric of network namespaces, TCP and SRD in turns.
+//! Parts (a), (b) and (c) of the demonstration in a fabric of network namespaces, with kernel TCP
+//! and SRD in turns.
 
 use super::srd_incast::{self, SrdIncast};
 use super::srd_probe::{self, Flow, Setup};
@@ -14,17 +15,17 @@ const FROM: HostId = HostId { leaf: 0, host: 0 };
 const TO: HostId = HostId { leaf: 1, host: 0 };
 /// Length of an interval of the timelines.
 const INTERVAL_MS: u64 = 5;
-/// Subflows of MPTCP beside the first one.
+/// Number of MPTCP subflows in addition to the first one.
 const EXTRA_SUBFLOWS: u16 = 4;
 /// Linux's default for the minimum retransmission timeout.
 const RTO_MIN_DEFAULT_MS: u32 = 200;
 /// Longest wait for another measurement on this machine to end.
 const TURN_MAX: Duration = Duration::from_secs(60);
-/// Time for which a leaf's counters are watched to identify the flow's spine.
+/// Time for which a leaf's counters are observed to find the spine that the flow uses.
 const WATCH: Duration = Duration::from_millis(200);
-/// Flows per sending host.
+/// Number of flows of each sending host.
 const FLOWS: u16 = 12;
-/// Pause between rounds.
+/// Pause between two rounds of an incast, in milliseconds.
 const GAP_MS: u64 = 50;
 
 const MPTCP: Contestant = Contestant::Mptcp { subflows: EXTRA_SUBFLOWS + 1 };
@@ -38,16 +39,16 @@ const INCAST: [Contestant; 6] = [
     Contestant::Srd,
 ];
 
-/// An incast of the demonstration.
+/// Parameters of one of the incasts.
 struct Course {
     bytes: u64,
     rounds: usize,
     limit_s: u64,
-    /// Passes over all contestants.
+    /// Number of times that all contestants are measured in turn.
     passes: usize,
 }
 
-/// Runs all selected parts.
+/// Runs all parts that the user has selected.
 pub(super) fn measure(options: &Options, say: Say<'_>) -> Result<Story> {
     let scale = options.seconds_scale;
     let setup = Setup::new(options.plain)?;
@@ -98,8 +99,8 @@ fn courses(scale: f64) -> [Course; 2] {
     ]
 }
 
-/// Returns the result of a contestant. If this kernel does not support a contestant, reports this
-/// and leaves it out.
+/// Returns the result of a contestant. If this kernel does not support it, for example bbr, prints
+/// the reason and returns `None`.
 fn or_left_out<T>(contestant: Contestant, seen: Result<T>, say: Say<'_>) -> Result<Option<T>> {
     match seen {
         Ok(seen) => Ok(Some(seen)),
@@ -160,8 +161,8 @@ fn singles(fabric: &Fabric, setup: &Setup, scale: f64, say: Say<'_>) -> Result<V
     Ok(singles)
 }
 
-/// Returns the goodput of one flow; the first fifth is the start-up of the flow, and is skipped
-/// for every contestant.
+/// Returns the goodput of one flow in Mb/s. The first fifth of its time is the start-up, and is
+/// skipped for every contestant.
 fn one_flow(fabric: &Fabric, setup: &Setup, contestant: Contestant, seconds: u64) -> Result<f64> {
     let intervals = match tcp_flow(contestant, seconds) {
         Some(flow) => tcp::single_flow(fabric, &flow)?.intervals,
@@ -179,7 +180,7 @@ fn srd_flow(seconds: u64) -> Flow {
     Flow { from: FROM, to: TO, lasts, interval_ms: INTERVAL_MS }
 }
 
-/// Returns the kernel's flow of a contestant; `None` if it is SRD.
+/// Returns the parameters of a contestant's flow of kernel TCP; `None` if the contestant is SRD.
 fn tcp_flow(contestant: Contestant, seconds: u64) -> Option<tcp::Flow> {
     let (congestion, mptcp_subflows) = kernel(contestant)?;
     Some(tcp::Flow {
@@ -193,7 +194,8 @@ fn tcp_flow(contestant: Contestant, seconds: u64) -> Option<tcp::Flow> {
     })
 }
 
-/// Returns congestion control and extra subflows of a contestant; `None` if it is SRD.
+/// Returns congestion control and number of extra subflows of a contestant of kernel TCP; `None` if
+/// it is SRD.
 fn kernel(contestant: Contestant) -> Option<(Congestion, u16)> {
     match contestant {
         Contestant::Cubic { .. } => Some((Congestion::Cubic, 0)),

@@ -1,16 +1,16 @@
 //! The demonstration: one flow, an incast and a failed spine, over kernel TCP and over SRD on the
-//! same links; and an ordinary program without SRD support, with `srd up` and without.
+//! same links; an ordinary program with `srd up` and without; and a virtual private cloud.
 //!
-//! | module | what |
+//! | module | contents |
 //! |---|---|
-//! | `story` | the figures, and the goals that they meet |
-//! | `fabric` | the three measurements in a fabric of network namespaces |
+//! | `story` | the figures, and the goals that they have to meet |
+//! | `fabric` | the first three measurements, in a fabric of network namespaces |
 //! | `srd_probe`, `srd_incast` | the SRD side of these measurements |
 //! | `cloud` | a virtual private cloud, and the effects of its rules and limits |
 //! | `program` | iperf3, unmodified, with `srd up` and without |
 //! | `simulated` | the first three measurements in the simulator, without root |
-//! | `answer` | each part in a sentence, with the ratio |
-//! | `show`, `page` | the table, and the page with the charts |
+//! | `answer` | the result of each part in a sentence |
+//! | `show`, `page` | the tables for a terminal, and the page with the charts |
 
 mod answer;
 mod cloud;
@@ -28,19 +28,19 @@ use serde::Serialize;
 use std::time::Instant;
 use story::{Goal, Story};
 
-/// Callback for a line of progress.
+/// Function that prints a line of progress.
 pub type Say<'a> = &'a dyn Fn(&str) -> Result<()>;
 
 /// Parameters of the demonstration.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Runs in the simulator, instead of in network namespaces.
+    /// Whether to run in the simulator instead of in network namespaces.
     pub simulated: bool,
-    /// Factor for the duration of every measurement.
+    /// Factor by which the duration of every measurement is multiplied.
     pub seconds_scale: f64,
-    /// SRD without encryption.
+    /// Whether SRD runs without encryption.
     pub plain: bool,
-    /// Parts to run.
+    /// The parts to run.
     pub parts: Vec<Part>,
 }
 
@@ -53,19 +53,19 @@ impl Options {
 /// A part of the demonstration.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Part {
-    /// (a) One flow.
+    /// Part (a): one flow.
     OneFlow,
-    /// (b) Incast.
+    /// Part (b): an incast.
     Incast,
-    /// (c) A spine fails.
+    /// Part (c): the failure of a spine.
     Failover,
-    /// (d) An ordinary program.
+    /// Part (d): an ordinary program.
     Program,
-    /// (e) A virtual private cloud.
+    /// Part (e): a virtual private cloud.
     Cloud,
 }
 
-/// Results, and the goals that they meet.
+/// The results of the demonstration, and the goals that they have to meet.
 #[derive(Clone, Debug, Serialize)]
 pub struct Report {
     #[serde(flatten)]
@@ -86,7 +86,7 @@ impl Report {
         page::page(&self.story, &self.goals)
     }
 
-    /// Returns the duration of the demonstration.
+    /// Returns the duration of the whole demonstration in seconds.
     #[must_use]
     pub fn took_s(&self) -> f64 {
         self.story.took_s
@@ -99,10 +99,10 @@ impl Report {
     }
 }
 
-/// Measures, and reports progress.
+/// Runs the selected parts, and prints progress with `say`.
 ///
 /// # Errors
-/// A fabric cannot be built, a measurement fails, or `say` fails.
+/// If a fabric cannot be built, a measurement fails, or `say` fails.
 pub fn run(options: &Options, say: Say<'_>) -> Result<Report> {
     let begun = Instant::now();
     let mut story = match options.simulated {

@@ -1,5 +1,5 @@
-//! The demonstration as a page with charts: the result, each part beside its ideal and kernel TCP,
-//! and then part by part.
+//! The demonstration as a page with charts: an overview with all parts, and a section for each
+//! part.
 
 use super::answer;
 use super::show::{is_ours, verdict};
@@ -9,13 +9,13 @@ use srd_chart::{
     Axis, Bar, BarChart, ChartLine, Colour, Dashes, LineChart, Mark, Page, figure, quantity,
 };
 
-/// Points of one distribution; more points could not be distinguished.
+/// Largest number of points of one distribution in a chart; more could not be distinguished.
 const CDF_POINTS_MAX: usize = 400;
-/// Times before and after the failure in the close view.
+/// Milliseconds before the failure, and after it (`CLOSE_AFTER_MS`), in the enlarged chart.
 const CLOSE_BEFORE_MS: u64 = 60;
 const CLOSE_AFTER_MS: u64 = 240;
 
-/// Returns the page, as one HTML file.
+/// Returns the page with the demonstration, as one HTML file.
 pub(super) fn page(story: &Story, goals: &[Goal]) -> String {
     let mut page = Page::new("SRD beside kernel TCP, on the same wires");
     overview(&mut page, story, goals);
@@ -30,7 +30,7 @@ pub(super) fn page(story: &Story, goals: &[Goal]) -> String {
     page.finish()
 }
 
-/// Adds the result: a sentence, all parts in a table, and the goals that are met.
+/// Adds the overview: a sentence, a table of all parts, and the goals.
 fn overview(page: &mut Page, story: &Story, goals: &[Goal]) {
     let met = goals.iter().filter(|goal| goal.met).count();
     let is_good = (!goals.is_empty()).then_some(met == goals.len());
@@ -70,7 +70,7 @@ fn summary(story: &Story) -> String {
     )
 }
 
-/// Returns a bar chart with a mark at the rate of all uplinks together.
+/// Returns a bar chart of goodput, with a mark at the rate of all uplinks together.
 fn goodput(title: &str, story: &Story, bars: Vec<Bar>) -> BarChart {
     let at = story.uplinks_mbps;
     let marks = vec![Mark { at, label: "sum of the uplinks".into() }];
@@ -148,7 +148,7 @@ fn acl(tour: &Tour, title: &str) -> LineChart {
 }
 
 fn credits(tour: &Tour, title: &str) -> LineChart {
-    // Each point stands at the beginning of its second.
+    // Each value is drawn at the beginning of the second to which it belongs.
     let mut points = tour.spent.clone();
     points.extend(tour.spent.last().map(|(at, mbps)| (at + 1.0, *mbps)));
     let (peak, baseline) = tour.type_mbps;
@@ -164,7 +164,7 @@ fn line_of(label: &str, colour: Colour, points: &[(f64, f64)]) -> ChartLine {
     ChartLine { label, colour, dashes: Dashes::Solid, faint: false, points }
 }
 
-/// Returns a chart of Mb/s over seconds.
+/// Returns a line chart of rates in Mb/s over seconds.
 fn rates(title: &str, lines: Vec<ChartLine>, levels: Vec<Mark>) -> LineChart {
     let points = || lines.iter().flat_map(|line| line.points.iter());
     let most = |of: fn(&(f64, f64)) -> f64| points().map(of).fold(0.0, f64::max);
@@ -306,8 +306,8 @@ fn failovers(page: &mut Page, story: &Story) {
     }
 }
 
-/// Returns the chart of the whole run; each step is the mean of ten intervals, which is visible at
-/// this width.
+/// Returns the chart of a whole failover run. Each step is the mean of ten intervals, because
+/// single intervals would not be visible.
 fn timeline(run: &Failover, most_mbps: f64) -> LineChart {
     let points = run.intervals.chunks(10).filter_map(|chunk| {
         let from = chunk.first()?.0;

@@ -1,12 +1,12 @@
-//! Part (d): iperf3 as it is installed, over kernel TCP and through `srd up`, in a fabric of the
-//! same kind as part (a).
+//! Part (d) of the demonstration: the installed iperf3, over kernel TCP and through `srd up`. The
+//! fabric is like that of part (a).
 
 use super::Say;
 use super::story::Program;
 use crate::experiment::{self, MissingPrograms, Options, Variant};
 use anyhow::{Context, Result};
 
-/// Runs iperf3. If it is missing, prints a message and returns an empty list.
+/// Measures iperf3. If it is not installed, prints a message and returns an empty list.
 pub(super) fn measure(seconds: u64, plain: bool, say: Say<'_>) -> Result<Vec<Program>> {
     say("(d) iperf3, over kernel TCP and through srd up")?;
     let options = Options {

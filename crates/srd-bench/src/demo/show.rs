@@ -3,7 +3,7 @@
 use super::story::{Contestant, Goal, Story, size};
 use srd_chart::Table;
 
-/// Returns all tables, the goals last.
+/// Returns the tables of all parts, and at the end the table of the goals.
 pub(super) fn tables(story: &Story, goals: &[Goal]) -> String {
     let parts = [singles(story), incasts(story), failovers(story), programs(story), cloud(story)];
     let sections = parts.into_iter().chain([judged(goals)]);
@@ -129,12 +129,12 @@ fn judged(goals: &[Goal]) -> String {
     table.to_string()
 }
 
-/// Returns the verdict in a word.
+/// Returns whether the goal is met, as one word.
 pub(super) fn verdict(goal: &Goal) -> &'static str {
     if goal.met { "met" } else { "MISSED" }
 }
 
-/// Whether a row shows SRD.
+/// Whether the contestant is SRD with all paths, which tables and charts emphasize.
 pub(super) fn is_ours(contestant: Contestant) -> bool {
     contestant == Contestant::Srd
 }

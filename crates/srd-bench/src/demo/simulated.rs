@@ -1,5 +1,5 @@
-//! Three measurements in the simulator: a network like the fabric, the real SRD core, and a model
-//! of Linux's TCP.
+//! Parts (a), (b) and (c) of the demonstration in the simulator: a network like the fabric, the
+//! real SRD core, and a model of Linux's TCP.
 
 use super::story::{Contestant, Failover, Incast, IncastRun, Single, Story, size};
 use super::{Options, Part, Say};
@@ -10,14 +10,15 @@ use std::path::Path;
 
 /// Length of an interval of the timelines.
 const INTERVAL_MS: u64 = 5;
-/// Length of the flow of (a), and of (c); times of the spine's failure and repair.
+/// Lengths of the flows of parts (a) and (c), and times of the spine's failure and repair, in
+/// milliseconds.
 const SINGLE_MS: u64 = 1000;
 const FAILOVER_MS: u64 = 6000;
 const FAILED_MS: u64 = 1000;
 const HEALED_MS: u64 = 3000;
-/// Time after which a flow of (b) counts as unfinished.
+/// Time after which a flow of part (b) counts as unfinished.
 const LIMIT_MS: u64 = 20_000;
-/// Rounds of (b), each with its own seed.
+/// Number of rounds of part (b), each with its own seed.
 const ROUNDS: u64 = 3;
 
 const ONE_FLOW: [Contestant; 3] =
@@ -30,7 +31,8 @@ const INCAST: [Contestant; 5] = [
     Contestant::Srd,
 ];
 
-/// Describes the network of the fabric: links of 1 Gb/s and a small delay per hop.
+/// Returns the beginning of a scenario for the simulator: a network like the fabric, with links of
+/// 1 Gb/s and a small delay per hop.
 fn network(name: &str, core_gbps: f64, rto_min_ms: u32) -> String {
     format!(
         "name = \"{name}\"\npacket_bytes = 9014\n\
@@ -41,7 +43,7 @@ fn network(name: &str, core_gbps: f64, rto_min_ms: u32) -> String {
     )
 }
 
-/// Runs all selected parts.
+/// Runs those parts among (a), (b) and (c) that the user has selected.
 pub(super) fn measure(options: &Options, say: Say<'_>) -> Result<Story> {
     let setting = "SIMULATED: 2 leaves x 4 hosts at 1000 Mb/s, 4 spines; uplinks at 250 Mb/s for \
                    (a) and (c), at 1000 Mb/s for (b); queues of 200000 bytes per port, drop-tail, \
@@ -94,8 +96,8 @@ fn simulate(text: &str, contestant: Contestant, seed: u64) -> Result<RunResult> 
     Ok(run(&Job { scenario, transport: transport(contestant), seed })?)
 }
 
-/// Runs one endless flow from the first host to the last; returns the bytes that arrived in each
-/// interval.
+/// Runs one endless flow from the first host to the last one. Returns the start of each interval in
+/// milliseconds, and the bytes that arrived in it.
 fn one_flow(contestant: Contestant, lasts_ms: u64, faults: &str) -> Result<Vec<(u64, u64)>> {
     let text = network("one flow", 0.25, rto_min_ms(contestant))
         + &format!(
@@ -118,8 +120,8 @@ fn single(contestant: Contestant, say: Say<'_>) -> Result<Single> {
     Ok(Single { contestant, mbps: vec![mbps] })
 }
 
-/// Runs failovers. A flow with one path must lose the spine that it uses, so each spine fails in
-/// turn, and the longest silence counts.
+/// Measures a failover. A flow with one path is affected only by the failure of the spine that it
+/// uses, so each spine fails in turn, and the run with the longest silence counts.
 fn failover(contestant: Contestant, say: Say<'_>) -> Result<Failover> {
     let mut worst: Option<Failover> = None;
     let spines = if contestant == Contestant::Srd { 0..1 } else { 0..4 };

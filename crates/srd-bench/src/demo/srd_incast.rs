@@ -1,8 +1,8 @@
-//! The SRD side of the barrier-started incast.
+//! The SRD side of the incast, in which all flows of a round start at one moment.
 //!
-//! Contexts are created beforehand and reused, like TCP's connections. In every round all flows of
-//! all senders are queued at one moment. A flow is complete when its sender has received the last
-//! acknowledgement.
+//! Contexts are created before the first round and used in all rounds, like TCP's connections. In
+//! each round, all flows of all senders are queued at one moment. A flow is complete when its
+//! sender has received the last acknowledgement.
 
 use super::srd_probe::{NAP, RECEIVER, Setup, WIRE_OVERHEAD_BYTES, address, datagram};
 use anyhow::{Context as _, Result, anyhow, bail};
@@ -16,12 +16,12 @@ use std::sync::mpsc;
 use std::thread;
 use std::time;
 
-/// Time between the decision to start a round and its start: every sender must have read it by
-/// then.
+/// Time between the decision to start a round and its start. Within this time every sender must
+/// have read the start time.
 const LEAD: Duration = Duration::from_millis(30);
-/// Interval at which an idle sender checks whether a round begins.
+/// Interval at which an idle sender checks whether a round has been scheduled.
 const LOOK: Duration = Duration::from_millis(2);
-/// Probes of the idle network; the fastest one is the base round trip.
+/// Number of probes through the idle network; the shortest round trip is the base round trip.
 const PINGS: u16 = 20;
 
 /// Parameters of the measurement.
@@ -36,21 +36,22 @@ pub(super) struct SrdIncast {
     pub(super) limit: time::Duration,
 }
 
-/// Completion times of all rounds.
+/// Completion times of the flows of all rounds, and the ideal time.
 #[derive(Clone, Debug)]
 pub(super) struct SrdIncastResult {
     pub(super) ideal_ms: f64,
     pub(super) rounds_ms: Vec<Vec<Option<f64>>>,
 }
 
-/// State that the senders share.
+/// State that all senders and the receiver share.
 struct Course {
-    /// Start time of the current round, on the monotonic clock; zero before the first.
+    /// Start time of the current round in nanoseconds of the monotonic clock; 0 before the first
+    /// round.
     start_ns: AtomicU64,
     over: AtomicBool,
 }
 
-/// Runs an incast. Ends early, after a round with unfinished flows.
+/// Runs the rounds of an incast. Ends early if a round has unfinished flows.
 fn run_some(fabric: &Fabric, setup: &Setup, incast: &SrdIncast) -> Result<SrdIncastResult> {
     let course = Course { start_ns: AtomicU64::new(0), over: AtomicBool::new(false) };
     let (ready, wait_ready) = mpsc::channel::<usize>();
@@ -87,7 +88,7 @@ fn run_some(fabric: &Fabric, setup: &Setup, incast: &SrdIncast) -> Result<SrdInc
     })
 }
 
-/// Runs an incast; creates new endpoints after a round with unfinished flows.
+/// Runs all rounds of an incast. After a round with unfinished flows, new endpoints are used.
 pub(super) fn run(fabric: &Fabric, setup: &Setup, incast: &SrdIncast) -> Result<SrdIncastResult> {
     let mut all = run_some(fabric, setup, incast)?;
     while all.rounds_ms.len() < incast.rounds {
@@ -98,7 +99,7 @@ pub(super) fn run(fabric: &Fabric, setup: &Setup, incast: &SrdIncast) -> Result<
     Ok(all)
 }
 
-/// Starts round after round and collects the senders' times.
+/// Starts one round after the other, and collects the completion times from the senders.
 fn conduct(
     incast: &SrdIncast,
     course: &Course,
@@ -120,15 +121,15 @@ fn conduct(
         let unfinished = round.contains(&None);
         rounds.push(round);
         if unfinished {
-            // Data still in flight would disturb the next round.
+            // Data of unfinished flows would disturb the next round.
             break;
         }
     }
     Ok(rounds)
 }
 
-/// Returns the ideal time: bytes of all flows on the receiver's link, including headers, divided
-/// by its rate, plus one base round trip.
+/// Returns the ideal time in milliseconds: the time that all flows, with headers, need on the
+/// receiver's link, and one base round trip.
 fn ideal_ms(fabric: &Fabric, incast: &SrdIncast, payload_bytes: usize) -> Result<f64> {
     let pair = Pair { from: incast.senders[0], to: incast.receiver, family: Family::V4 };
     let mut base: Option<time::Duration> = None;
@@ -146,7 +147,7 @@ fn ideal_ms(fabric: &Fabric, incast: &SrdIncast, payload_bytes: usize) -> Result
     Ok(flows * flow_bytes * 8.0 / rate_bps * 1e3 + base.as_secs_f64() * 1e3)
 }
 
-/// Accepts and discards all datagrams.
+/// A receiving application that discards all datagrams.
 struct Sink;
 
 impl Application for Sink {
@@ -170,16 +171,16 @@ fn receive(
     Ok(())
 }
 
-/// One sender's flows in one round.
+/// The flows of one sender in the current round.
 struct Flows {
     peer: PeerId,
-    /// The payload of a full datagram, and that of the last datagram of a flow.
+    /// Payload of a full datagram (`full`), and of the last datagram of each flow (`last`).
     full: Bytes,
     last: Bytes,
     datagrams: u64,
-    /// Next datagram to queue: number within its flow, and flow. Flows take turns.
+    /// The next datagram to queue: its number within its flow, and the flow. The flows take turns.
     next: (u64, u16),
-    /// Datagrams of each flow that are not yet acknowledged.
+    /// For each flow, the number of its datagrams that are not yet acknowledged.
     pending: Vec<u64>,
     started: Instant,
     fct_ms: Vec<Option<f64>>,
@@ -217,7 +218,7 @@ impl Flows {
         self.started = start;
     }
 
-    /// Queues datagrams until all are queued or the queue is full.
+    /// Queues datagrams until all are queued or the transport's queue is full.
     fn fill(&mut self, mut send: impl FnMut(PeerId, srd_proto::Datagram) -> bool) {
         while self.next.0 < self.datagrams {
             let (number, flow) = self.next;
@@ -301,7 +302,7 @@ fn send(
     Ok(())
 }
 
-/// Creates the context with one small datagram.
+/// Sends one small datagram and waits until it is acknowledged, so that the context exists.
 fn greet(endpoint: &mut LocalEndpoint, flows: &mut Flows) -> Result<()> {
     flows.pending.fill(0);
     flows.pending[0] = 1;
@@ -322,8 +323,8 @@ fn greet(endpoint: &mut LocalEndpoint, flows: &mut Flows) -> Result<()> {
     Ok(())
 }
 
-/// Drives the endpoint until the round after the one at `before` starts; `None` if no further
-/// round follows.
+/// Runs the endpoint until the next round starts, and returns its start time; `None` if there is no
+/// further round. `before` is the start time of the previous round.
 fn next_start(
     endpoint: &mut LocalEndpoint,
     flows: &mut Flows,

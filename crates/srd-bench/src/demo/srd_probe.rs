@@ -1,6 +1,6 @@
-//! SRD between hosts of a fabric: one process and one clock; every endpoint has a thread of its
-//! own inside of its host's namespace. Threads block, so that they do not occupy each other's
-//! core.
+//! Runs SRD between hosts of a fabric, in one process with one clock. Every endpoint has a thread
+//! inside of its host's namespace. The threads block while they have nothing to do, so that they do
+//! not take processor time from each other.
 
 use anyhow::{Context as _, Result, anyhow, bail};
 use bytes::Bytes;
@@ -19,28 +19,31 @@ use std::time::{self, Instant};
 
 /// The port of every endpoint.
 const PORT: u16 = 7471;
-/// The queue pair that receivers listen on.
+/// The queue pair of every receiver.
 pub(super) const RECEIVER: Qpn = Qpn(1);
-/// Longest sleep of an endpoint, so that it notices the end.
+/// Longest time that an endpoint waits for packets, after which it checks whether the measurement
+/// has ended.
 pub(super) const NAP: Duration = Duration::from_millis(10);
-/// Datagrams of the one flow that are queued or in flight.
+/// Number of datagrams of the one flow that are queued or in flight.
 const OUTSTANDING: u32 = 1024;
-/// Bytes that a port counts for each packet beyond the UDP payload: Ethernet 14, IPv4 20, UDP 8.
+/// Bytes that the fabric's ports count for each packet in addition to the UDP payload: Ethernet 14,
+/// IPv4 20, UDP 8.
 pub(super) const WIRE_OVERHEAD_BYTES: u16 = 42;
 
-/// Real-time priority of the threads of SRD's endpoints.
+/// Real-time priority (SCHED_FIFO) of the threads of SRD's endpoints.
 const FIFO_PRIORITY: u8 = 10;
 
 /// Options for the endpoints of a fabric.
 #[derive(Clone, Debug)]
 pub(super) struct Setup {
     pub(super) protection: Protection,
-    /// Source ports per endpoint: several per spine, so that each spine gets its share.
+    /// Number of source ports of each endpoint: several for each spine, so that all spines get
+    /// about equal traffic.
     pub(super) paths: u16,
 }
 
 impl Setup {
-    /// Uses encryption with a random key for this run, unless `plain` is set.
+    /// Creates the options. Unless `plain` is set, they contain a random key for this run.
     pub(super) fn new(plain: bool) -> Result<Self> {
         let protection = if plain {
             Protection::Plain
@@ -51,8 +54,7 @@ impl Setup {
         Ok(Self { protection, paths: 64 })
     }
 
-    /// Creates an endpoint in a host, for the calling thread, which must be inside of the host's
-    /// namespace.
+    /// Creates an endpoint in a host. The calling thread must be inside of the host's namespace.
     pub(super) fn bind(&self, fabric: &Fabric, host: HostId) -> Result<Endpoint> {
         let mut options = BindOptions::at(address(fabric, host)?);
         let config = &mut options.config;
@@ -64,13 +66,13 @@ impl Setup {
             LocalEndpoint::bind(&options).with_context(|| format!("SRD in {host}"))?;
         endpoint.open_qp(RECEIVER, ReceiveBuffers::Unlimited);
         // The kernel's TCP runs in interrupts, and so before other programs. Real-time priority
-        // gives SRD the same advantage. It is optional.
+        // gives SRD the same advantage. If it is not permitted, the measurement runs without it.
         let priority = srd_lab::priority::fifo(FIFO_PRIORITY).ok();
         Ok(Endpoint { endpoint, _priority: priority })
     }
 }
 
-/// An endpoint on a thread with real-time priority.
+/// An endpoint whose thread has real-time priority, if that is permitted.
 pub(super) struct Endpoint {
     endpoint: LocalEndpoint,
     _priority: Option<FifoThread>,
@@ -90,12 +92,12 @@ impl DerefMut for Endpoint {
     }
 }
 
-/// Returns the address where a host's endpoint receives.
+/// Returns the address and port at which a host's endpoint receives.
 pub(super) fn address(fabric: &Fabric, host: HostId) -> Result<SocketAddr> {
     Ok(SocketAddr::new(fabric.host_address(host, Family::V4)?, PORT))
 }
 
-/// Returns a datagram of a flow; a flow is a queue pair of the sender.
+/// Returns a datagram of a flow. Each flow is a queue pair of the sender.
 pub(super) fn datagram(flow: u16, payload: Bytes) -> Datagram {
     Datagram {
         src_qpn: Qpn(RECEIVER.0 + 1 + flow),
@@ -107,7 +109,7 @@ pub(super) fn datagram(flow: u16, payload: Bytes) -> Datagram {
     }
 }
 
-/// One long flow.
+/// Parameters of one long flow.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Flow {
     pub(super) from: HostId,
@@ -116,11 +118,10 @@ pub(super) struct Flow {
     pub(super) interval_ms: u64,
 }
 
-/// Start in ms of each interval, and bytes that arrived in it.
+/// For each interval: its start in milliseconds, and the bytes that arrived in it.
 pub(super) type Intervals = Vec<(u64, u64)>;
 
-/// Runs one flow, and `meanwhile` on the calling thread; `meanwhile` gets the start time of the
-/// flow.
+/// Runs one flow, and at the same time calls `meanwhile` with the start time of the flow.
 pub(super) fn single_flow<T>(
     fabric: &Fabric,
     setup: &Setup,
@@ -136,7 +137,7 @@ pub(super) fn single_flow<T>(
             over.store(true, Ordering::Release);
             started?
         });
-        // If the receiver cannot start, its error is returned by the join.
+        // If the receiver could not start, joining its thread below returns the error.
         let sender = wait_ready.recv().ok().map(|()| {
             let start = Instant::now();
             let _ = go.send(start);
@@ -153,7 +154,7 @@ pub(super) fn single_flow<T>(
     })
 }
 
-/// Counts the bytes that arrive in each interval.
+/// A receiving application that counts the bytes that arrive in each interval.
 struct Buckets {
     bytes: Vec<u64>,
     start: Instant,
@@ -190,7 +191,7 @@ fn receive(
     Ok((0..).zip(buckets.bytes).map(|(n, bytes)| (n * flow.interval_ms, bytes)).collect())
 }
 
-/// Keeps a fixed number of datagrams outstanding.
+/// A sending application that keeps a fixed number of datagrams queued or in flight.
 struct Sender {
     peer: PeerId,
     payload: Bytes,

@@ -1,20 +1,21 @@
-//! The figures of the demonstration, and the goals that they meet.
+//! The figures of the demonstration, and the goals that they have to meet.
 
 use crate::talk::tour::Tour;
 use serde::{Serialize, Serializer};
 use srd_chart::{Colour, Dashes};
 use std::fmt;
 
-/// A transport that takes part.
+/// A transport that the demonstration measures.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Contestant {
-    /// Kernel TCP with cubic, under a minimum retransmission timeout; Linux uses 200 ms.
+    /// Kernel TCP with cubic and the given minimum retransmission timeout; 200 ms is Linux's
+    /// default.
     Cubic { rto_min_ms: u32 },
     /// Kernel TCP with bbr.
     Bbr,
-    /// Kernel Multipath TCP with this many subflows in all.
+    /// Kernel Multipath TCP with this number of subflows, including the first one.
     Mptcp { subflows: u16 },
-    /// SRD.
+    /// SRD with all paths.
     Srd,
     /// SRD restricted to one path.
     OnePath,
@@ -40,7 +41,7 @@ impl Serialize for Contestant {
 }
 
 impl Contestant {
-    /// Returns the colour of the contestant.
+    /// Returns the colour of the contestant in charts.
     pub(super) fn colour(self) -> Colour {
         match self {
             Self::Cubic { .. } => Colour::Orange,
@@ -51,7 +52,7 @@ impl Contestant {
         }
     }
 
-    /// Returns the dashes that distinguish its line from others of the same colour.
+    /// Returns the dashes that distinguish the contestant's line from others of the same colour.
     pub(super) fn dashes(self) -> Dashes {
         match self {
             Self::Cubic { rto_min_ms: 200 } => Dashes::Solid,
@@ -61,7 +62,7 @@ impl Contestant {
         }
     }
 
-    /// Whether it is single-path TCP.
+    /// Whether the contestant is TCP with a single path.
     fn is_plain_tcp(self) -> bool {
         matches!(self, Self::Cubic { .. } | Self::Bbr)
     }
@@ -70,39 +71,40 @@ impl Contestant {
 /// Kernel TCP with Linux's defaults.
 pub(super) const CUBIC: Contestant = Contestant::Cubic { rto_min_ms: 200 };
 
-/// (a) One flow.
+/// Part (a): results of one contestant with one flow.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub(super) struct Single {
     #[serde(rename = "who")]
     pub(super) contestant: Contestant,
-    /// Goodput of each run.
+    /// Goodput of each run, in Mb/s.
     pub(super) mbps: Vec<f64>,
 }
 
-/// (b) Flows that start at once, of one size.
+/// Part (b): results of an incast, in which flows of one size start at one moment.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub(super) struct Incast {
     pub(super) bytes: u64,
     pub(super) runs: Vec<IncastRun>,
 }
 
-/// One contestant's rounds.
+/// Part (b): all rounds of one contestant.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub(super) struct IncastRun {
     #[serde(rename = "who")]
     pub(super) contestant: Contestant,
-    /// Time that the link needs for all flows, with this transport's own headers, and one round
-    /// trip.
+    /// Ideal time in milliseconds: the time that all flows with this transport's headers need on
+    /// the receiver's link, and one base round trip.
     pub(super) ideal_ms: f64,
-    /// Completion times of each round; `None` for a flow that did not finish in time.
+    /// For each round, the completion time of each flow in milliseconds; `None` if the flow did not
+    /// finish in time.
     pub(super) rounds_ms: Vec<Vec<Option<f64>>>,
-    /// Time after which a flow counts as unfinished.
+    /// Time in milliseconds after which a flow counts as unfinished.
     pub(super) limit_ms: f64,
 }
 
 impl IncastRun {
-    /// Returns the slowest flow of each round divided by the ideal, sorted; an unfinished flow
-    /// counts as the limit.
+    /// Returns, for each round, the completion time of the slowest flow divided by the ideal time,
+    /// sorted. An unfinished flow counts with the time limit.
     fn ratios(&self) -> Vec<f64> {
         let slowest = |round: &Vec<Option<f64>>| {
             let ms = round.iter().map(|fct| fct.unwrap_or(self.limit_ms)).fold(0.0, f64::max);
@@ -111,44 +113,45 @@ impl IncastRun {
         sorted(self.rounds_ms.iter().map(slowest).collect())
     }
 
-    /// Returns the ratio of the median round.
+    /// Returns the ratio of the slowest flow to the ideal in the median round.
     pub(super) fn median_ratio(&self) -> Option<f64> {
         median(&self.ratios())
     }
 
-    /// Returns the ratio of the worst round.
+    /// Returns the ratio of the slowest flow to the ideal in the worst round.
     pub(super) fn worst_ratio(&self) -> Option<f64> {
         self.ratios().last().copied()
     }
 
-    /// Flows that did not finish in time.
+    /// Returns the number of flows that did not finish in time, in all rounds.
     pub(super) fn unfinished(&self) -> usize {
         self.rounds_ms.iter().flatten().filter(|fct| fct.is_none()).count()
     }
 
-    /// All completion times, sorted.
+    /// Returns the completion times of all flows that finished, sorted, in milliseconds.
     pub(super) fn fct_ms(&self) -> Vec<f64> {
         sorted(self.rounds_ms.iter().flatten().flatten().copied().collect())
     }
 }
 
-/// (c) One flow whose spine fails.
+/// Part (c): one flow of one contestant, and the failure of the spine that it uses.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub(super) struct Failover {
     #[serde(rename = "who")]
     pub(super) contestant: Contestant,
     pub(super) failed_ms: u64,
     pub(super) healed_ms: u64,
-    /// The longest time after the failure without a byte, in whole intervals.
+    /// The longest time in milliseconds after the failure in which no byte arrived, in whole
+    /// intervals.
     pub(super) silence_ms: u64,
     pub(super) interval_ms: u64,
-    /// Start of each interval, and bytes that arrived in it.
+    /// For each interval: its start in milliseconds, and the bytes that arrived in it.
     pub(super) intervals: Vec<(u64, u64)>,
 }
 
 impl Failover {
-    /// Formats the silence in milliseconds; a silence that is shorter than an interval is not
-    /// zero.
+    /// Formats the time without a byte in milliseconds. A value of zero is shown as less than an
+    /// interval.
     pub(super) fn silence(&self) -> String {
         match self.silence_ms {
             0 => format!("< {}", self.interval_ms),
@@ -156,7 +159,7 @@ impl Failover {
         }
     }
 
-    /// Throughput between two moments.
+    /// Returns the mean throughput between two times, in Mb/s.
     pub(super) fn mbps_between(&self, from_ms: u64, to_ms: u64) -> f64 {
         let inside = self.intervals.iter().filter(|(at, _)| (from_ms..to_ms).contains(at));
         let (mut bytes, mut count) = (0, 0_u64);
@@ -168,14 +171,14 @@ impl Failover {
     }
 }
 
-/// All results.
+/// All results of the demonstration.
 #[derive(Clone, PartialEq, Debug, Default, Serialize)]
 pub(super) struct Story {
     /// Whether the measurements ran in the simulator.
     pub(super) simulated: bool,
-    /// Description of the network and the machine.
+    /// Description of the network and of the machine, in lines.
     pub(super) setting: Vec<String>,
-    /// Sum of the uplinks' rates.
+    /// Sum of the rates of one leaf's uplinks, in Mb/s.
     pub(super) uplinks_mbps: f64,
     pub(super) singles: Vec<Single>,
     pub(super) incasts: Vec<Incast>,
@@ -186,22 +189,22 @@ pub(super) struct Story {
     pub(super) took_s: f64,
 }
 
-/// One connection of an ordinary program, iperf3.
+/// Part (d): one connection of iperf3, an ordinary program.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize)]
 pub(super) struct Program {
-    /// Whether `srd up` carried the connection; otherwise the kernel's TCP alone.
+    /// Whether `srd up` carried the connection. If false, only the kernel's TCP did.
     pub(super) through_srd: bool,
     pub(super) mbps: f64,
 }
 
 impl Program {
-    /// Names the transport of the program.
+    /// Returns a name for the program and its transport.
     pub(super) fn label(&self) -> &'static str {
         if self.through_srd { "iperf3 through srd up" } else { "iperf3 over TCP cubic" }
     }
 }
 
-/// A goal, and whether it is met.
+/// One goal of the demonstration, and whether it is met.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub(super) struct Goal {
     pub(super) name: String,
@@ -210,21 +213,22 @@ pub(super) struct Goal {
     pub(super) met: bool,
 }
 
-/// Least share of the uplinks' sum that SRD reaches with one flow.
+/// Smallest goodput of one SRD flow, as a share of the sum of the uplinks' rates.
 const SINGLE_SHARE_MIN: f64 = 0.9;
-/// Least factor by which SRD is faster than single-path TCP.
+/// Smallest ratio of the goodput of SRD to that of single-path TCP.
 const SINGLE_FACTOR_MIN: f64 = 3.5;
-/// Largest ratio of the slowest flow to the ideal, by size of the flows.
+/// For each size of flows, the largest ratio of the slowest flow to the ideal.
 const INCAST_RATIO_MAX: [(u64, f64); 2] = [(2 << 20, 1.10), (512 << 10, 1.25)];
-/// Longest silence after a spine's failure.
+/// Longest time without a byte after a spine's failure, in milliseconds.
 const SILENCE_MS_MAX: u64 = 20;
-/// Largest relative difference from EC2's own figures.
+/// Largest relative difference of a cloud's rate from the figure of EC2.
 const LIMIT_SHARE: f64 = 0.1;
-/// Least share of the uplinks' sum for one connection of an ordinary program through `srd up`.
+/// Smallest goodput of one connection of iperf3 through `srd up`, as a share of the sum of the
+/// uplinks' rates.
 const PROGRAM_SHARE_MIN: f64 = 0.85;
 
 impl Story {
-    /// Returns the project's goals for this demonstration.
+    /// Returns the goals of the demonstration for the parts that were run.
     pub(super) fn goals(&self) -> Vec<Goal> {
         let mut goals = Vec::new();
         let mbps = |is: fn(Contestant) -> bool| {
@@ -283,7 +287,7 @@ impl Story {
     }
 }
 
-/// Returns the goals for the cloud's rules and limits.
+/// Returns the goals of part (e): the rules and limits of the cloud.
 fn of_cloud(tour: &Tour) -> [Goal; 4] {
     let near = |(seen, wanted): (f64, f64)| (seen - wanted).abs() <= LIMIT_SHARE * wanted;
     let (seen, wanted) = (tour.credits_mbps, tour.type_mbps);
@@ -316,13 +320,14 @@ fn of_cloud(tour: &Tour) -> [Goal; 4] {
 }
 
 impl Single {
-    /// The median of the runs.
+    /// Returns the median goodput of the runs, in Mb/s.
     pub(super) fn mbps(&self) -> Option<f64> {
         median(&sorted(self.mbps.clone()))
     }
 }
 
-/// Formats a size, as `512 KB` or `2 MB`: powers of 1024 under the names that are usual for flows.
+/// Formats a number of bytes as `512 KB` or `2 MB`. The units are powers of 1024, as is usual for
+/// sizes of flows.
 pub(super) fn size(bytes: u64) -> String {
     if bytes >= 1 << 20 { format!("{} MB", bytes >> 20) } else { format!("{} KB", bytes >> 10) }
 }
@@ -332,8 +337,8 @@ fn sorted(mut values: Vec<f64>) -> Vec<f64> {
     values
 }
 
-/// Returns the median of sorted values. Of an even number of values it is the larger one of the two
-/// in the middle, so that it is always a measured value.
+/// Returns the median of sorted values. If their number is even, this is the larger one of the two
+/// in the middle, so that the result is always a measured value.
 fn median(sorted: &[f64]) -> Option<f64> {
     sorted.get(sorted.len() / 2).copied()
 }
@@ -342,7 +347,7 @@ fn median(sorted: &[f64]) -> Option<f64> {
 pub(super) mod tests {
     use super::*;
 
-    /// A story with some results of each part.
+    /// Returns example results of every part.
     pub(crate) fn story() -> Story {
         let cubic = Contestant::Cubic { rto_min_ms: 200 };
         let run = |contestant, ms: f64| IncastRun {

@@ -1,17 +1,31 @@
-//! Experiments with real programs, with and without ENA Express in one run.
+//! Experiments: measurements of real programs, with ENA Express and without it in one run.
 //!
-//! An experiment is a list of cases; a case is a fabric and a measurement in it. All variants run
-//! in the same fabric, over the same links and queues, one after the other; every second
-//! repetition runs them in the opposite order. The *programs* are the same in all variants, and
-//! only the addresses that they use differ.
+//! An experiment is a list of cases; a case is a fabric and a measurement in it. A variant is a
+//! transport. All variants run in the same fabric, over the same links and queues, one after the
+//! other. Every second repetition runs them in the opposite order. The *programs* are the same in
+//! all variants, and only the addresses that they use differ.
 //!
-//! | module | content |
+//! | module | contents |
 //! |---|---|
-//! | [`variant`] | the transports below the programs |
-//! | [`mod@run`] | cases, repetitions and variants in turn |
-//! | `paths`, `faults`, `load`, `clusters` | the experiments, one in each module |
-//! | `measure` | load generators, and figures of results |
+//! | `variant` | the transports that the programs use |
+//! | [`mod@run`] | runs cases, repetitions and variants in turn |
+//! | `result`, `distribution`, `counts` | figures, samples, and the summary of repetitions |
+//! | `programs` | required programs, and the output of a program |
+//! | `published` | figures that AWS published for the same experiments |
+//! | `cpu`, `pulse` | CPU time of a run, and delays that the machine caused |
+//! | `process` | memory and threads of one process |
+//! | `requests`, `frames`, `datagrams` | GET and SET load, video statistics, paced flows |
+//! | `elephants`, `changes` | long flows beside a measurement; conditions that change in it |
+//! | `iperf` | iperf3 between two hosts |
+//! | `limit` | rate limit of one flow of a host |
+//! | `fetched` | programs from public registries, with checksums |
+//! | `machines` | host names, and `/etc/hosts`, for programs that look up their own host |
+//! | `hadoop` | HDFS, YARN and MapReduce |
+//! | `records` | Spark, Dask, Ray: sorts and joins |
+//! | `training` | data-parallel training, with JAX and with MPI |
+//! | `mpi` | MPI, over kernel TCP and over SRD |
 //! | [`show`], [`mod@page`] | results as tables for a terminal, and as a page with charts |
+//! | all others | one experiment each |
 
 mod clusters;
 mod faults;
@@ -42,55 +56,59 @@ use std::path::{Path, PathBuf};
 /// Default directory of fetched programs.
 pub const CACHE: &str = "/var/cache/srd";
 
-/// Longest run of an experiment that keeps only a few bytes for each request or frame.
+/// Longest run in seconds of an experiment that stores only a few bytes for each request or frame.
 const SECONDS_MAX: u64 = 8 * 3600;
-/// Longest run of the other experiments.
+/// Longest run in seconds of any other experiment.
 const SECONDS_MAX_SHORT: u64 = 3600;
 
-/// Options of the caller of an experiment.
+/// Options for an experiment, as the user sets them.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Transports, in their order of the first repetition; default: those of the experiment.
+    /// The transports to compare, in the order of the first repetition; `None`: those of the
+    /// experiment.
     pub variants: Option<Vec<Variant>>,
-    /// Number of repetitions; default: that of the experiment.
+    /// Number of repetitions; `None`: that of the experiment.
     pub repetitions: Option<u32>,
-    /// Length of one run; default: that of the experiment. Experiments that count rounds instead
-    /// scale their number.
+    /// Length of one run in seconds; `None`: that of the experiment. An experiment with a number of
+    /// rounds changes that number in proportion.
     pub seconds: Option<u64>,
-    /// Spines, for experiments that do not prescribe them.
+    /// Number of spines, for experiments that do not prescribe it; `None`: the experiment's
+    /// default.
     pub spines: Option<u16>,
     /// Names of the cases to run; all cases if the list is empty.
     pub only_cases: Vec<String>,
-    /// One short repetition of the smallest case: a smoke test, not a measurement.
+    /// Whether to run only a short repetition of the smallest case: a smoke test, not a
+    /// measurement.
     pub quick: bool,
-    /// Seed of hashes, ports and arrivals.
+    /// Seed of ECMP hashes, ports, and arrival times of requests.
     pub seed: u32,
-    /// Leaves the last fabric and the files of the daemons behind.
+    /// Whether the last fabric and the files of its daemons are kept.
     pub keep: bool,
-    /// Uses memcached in place of Redis.
+    /// Whether the experiment `redis` uses memcached instead of Redis.
     pub memcached: bool,
-    /// Requests per second of `redis`; default: its own rate.
+    /// Requests per second of the experiment `redis`; `None`: its default.
     pub rate: Option<u32>,
-    /// Threads that send requests, for `redis`; default: one.
+    /// Number of threads that send requests in the experiment `redis`; `None`: one.
     pub threads: Option<u32>,
-    /// The `srd` program, for the daemons of Express.
+    /// Path of the `srd` program, for the daemons of Express.
     pub program: PathBuf,
     /// Real-time priority of the daemons; with `None`, they run at normal priority.
     pub realtime_priority: Option<u8>,
-    /// Whether Express and the libfabric provider encrypt.
+    /// Whether Express and the libfabric provider use encryption.
     pub encrypted: bool,
-    /// Launcher of the MPI that is measured; default: `mpirun`.
+    /// Path of the launcher of the MPI to measure; `None`: `mpirun`.
     pub mpirun: Option<PathBuf>,
-    /// The libfabric provider, or its directory; with `None`, the usual places are searched.
+    /// Path of the libfabric provider, or of its directory; `None`: the usual directories are
+    /// searched.
     pub provider: Option<PathBuf>,
-    /// Directory of the programs that `srd lab fetch` fetched.
+    /// Directory with the programs that `srd lab fetch` has fetched.
     pub cache: PathBuf,
-    /// Name of the fabric.
+    /// Name of the fabric, with which the names of its namespaces begin.
     pub name: String,
 }
 
 impl Options {
-    /// Checks the ranges of the options.
+    /// Checks that all options are in their ranges.
     pub fn validate(&self) -> Result<(), ConfigError> {
         let variants = self.variants.as_ref().map_or(1, Vec::len) as u64;
         check("variants", variants, 1..=Variant::ALL.len() as u64)?;
@@ -105,44 +123,45 @@ impl Options {
         srd_lab::config::check_name(&self.name)
     }
 
-    /// Returns the length of a run, from the experiment's default and that of a smoke test.
+    /// Returns the length of a run in seconds: the one that the user has set, or otherwise `quick`
+    /// for a smoke test and `normal` for a measurement.
     fn seconds_or(&self, normal: u64, quick: u64) -> u64 {
         self.seconds.unwrap_or(if self.quick { quick } else { normal })
     }
 
-    /// Whether a transport is among the chosen ones.
+    /// Whether the list of transports in the options contains this one; false if there is no list.
     fn compares(&self, variant: Variant) -> bool {
         self.variants.as_ref().is_some_and(|variants| variants.contains(&variant))
     }
 
-    /// Returns the number of cases: a smoke test runs the first few, or all that are chosen by
-    /// name.
+    /// Returns `quick` for a smoke test in which the user has not selected cases by name, and
+    /// otherwise `normal`.
     fn cases_or(&self, quick: usize, normal: usize) -> usize {
         if self.quick && self.only_cases.is_empty() { quick } else { normal }
     }
 
-    /// Chooses the smaller number for a smoke test.
+    /// Returns `quick` for a smoke test, and otherwise `normal`.
     fn quick_or<T>(&self, quick: T, normal: T) -> T {
         if self.quick { quick } else { normal }
     }
 }
 
-/// An experiment, as `--list` shows it.
+/// An experiment: its description, and its cases.
 #[derive(Debug)]
 pub struct Experiment {
-    /// Its name on the command line.
+    /// Name of the experiment on the command line.
     pub name: &'static str,
-    /// The question, in one sentence.
+    /// The question that the experiment answers, in one sentence.
     pub summary: &'static str,
-    /// Method of the measurement, in a paragraph.
+    /// Description of the method, in a paragraph.
     pub about: &'static str,
     /// Default number of repetitions.
     pub repetitions: u32,
-    /// Default transports.
+    /// The transports that are compared by default.
     pub variants: &'static [Variant],
-    /// Programs that must be installed.
+    /// Function that returns the programs that must be installed.
     pub(crate) programs: fn(&Options) -> Vec<Program>,
-    /// The cases.
+    /// Function that creates the cases.
     pub(crate) cases: fn(&Options) -> Vec<Case>,
 }
 
@@ -179,16 +198,16 @@ pub fn find(name: &str) -> Option<&'static Experiment> {
 }
 
 impl Experiment {
-    /// Returns the names of its cases under these options.
+    /// Returns the names of the experiment's cases with these options.
     #[must_use]
     pub fn case_names(&self, options: &Options) -> Vec<String> {
         (self.cases)(options).into_iter().map(|case| case.name).collect()
     }
 
-    /// Returns the chosen cases.
+    /// Returns the cases that the options select.
     ///
     /// # Errors
-    /// The experiment has no case of that name.
+    /// If the experiment has no case with a selected name.
     fn chosen_cases(&self, options: &Options) -> Result<Vec<Case>, ConfigError> {
         let names = self.case_names(options);
         let chosen = whole_names(&options.only_cases, &names);
@@ -202,20 +221,20 @@ impl Experiment {
         Ok(cases)
     }
 
-    /// Checks the chosen options, before anything starts.
+    /// Checks the options before anything is started.
     ///
     /// # Errors
-    /// An option is out of its range, or is not one of this experiment's.
+    /// If an option is out of its range, or is not valid for this experiment.
     pub fn check(&self, options: &Options) -> Result<(), ConfigError> {
         self.validate(options)?;
         let variants = Some(self.chosen_variants(options)?);
         self.chosen_cases(&Options { variants, ..options.clone() }).map(drop)
     }
 
-    /// Checks that all its programs are installed, or fetched.
+    /// Checks that all programs that the experiment needs are installed, or fetched.
     ///
     /// # Errors
-    /// A program is missing: [`MissingPrograms`], [`NotFetched`].
+    /// If a program is missing: [`MissingPrograms`], [`NotFetched`].
     pub fn require(&self, options: &Options) -> Result<()> {
         let variants = Some(self.chosen_variants(options)?);
         let options = &Options { variants, ..options.clone() };
@@ -225,7 +244,8 @@ impl Experiment {
         self.fetched().map_or(Ok(()), |name| check_fetched(name, &options.cache))
     }
 
-    /// Returns the name that `srd lab fetch` needs for this experiment, if any.
+    /// Returns the name of the program that `srd lab fetch` has to fetch for this experiment;
+    /// `None` if it needs none of them.
     #[must_use]
     pub fn fetched(&self) -> Option<&'static str> {
         clusters::fetched::needed_by(self.name)
@@ -234,7 +254,7 @@ impl Experiment {
     /// Checks options whose range depends on the experiment.
     ///
     /// # Errors
-    /// A run would be too long.
+    /// If an option is out of its range, for example because a run would be too long.
     fn validate(&self, options: &Options) -> Result<(), ConfigError> {
         options.validate()?;
         let long =
@@ -243,10 +263,10 @@ impl Experiment {
         check("seconds", options.seconds.unwrap_or(1), 1..=most)
     }
 
-    /// Returns the transports to compare under these options.
+    /// Returns the transports that are compared with these options.
     ///
     /// # Errors
-    /// Its programs cannot use one of the transports.
+    /// If the programs of the experiment cannot use one of the transports.
     fn chosen_variants(&self, options: &Options) -> Result<Vec<Variant>, ConfigError> {
         let chosen = options.variants.clone().unwrap_or_else(|| self.variants.to_vec());
         if chosen.contains(&Variant::Srd) && !self.variants.contains(&Variant::Srd) {
@@ -263,58 +283,58 @@ impl Experiment {
     }
 }
 
-/// Measurement of a case, in a stage that is ready.
+/// Function that measures a case in a stage that is ready.
 type Measure = Box<dyn Fn(&mut Stage<'_>) -> Result<measure::result::Measured>>;
 
-/// One setting of an experiment.
+/// A case: one setting of an experiment, and the measurement in it.
 pub(crate) struct Case {
-    /// Its name; unique within the experiment.
+    /// Name of the case, which is unique within the experiment.
     pub(crate) name: String,
-    /// Links, queues and loads in words.
+    /// Description of links, queues and load in words.
     pub(crate) setting: String,
-    /// The fabric.
+    /// Description of the fabric.
     pub(crate) fabric: FabricConfig,
-    /// The hosts that take part; with Express each gets a daemon.
+    /// The hosts in which programs run. With Express, each of them gets a daemon.
     pub(crate) hosts: Vec<HostId>,
-    /// The only variant that the case supports, if there is one.
+    /// The only variant that the case supports; `None`: it supports all variants of the experiment.
     pub(crate) only: Option<Variant>,
-    /// The measurement.
+    /// Function that runs the measurement.
     pub(crate) measure: Measure,
 }
 
-/// A fabric with one variant in place, ready to be measured in.
+/// A fabric in which one variant has been set up, so that a measurement can run in it.
 pub(crate) struct Stage<'a> {
     /// The fabric.
     pub(crate) fabric: &'a Fabric,
-    /// The transport that is measured.
+    /// The transport that is being measured.
     pub(crate) variant: Variant,
-    /// Seed of this repetition: the same for all variants.
+    /// Seed of this repetition, which is the same for all variants.
     pub(crate) seed: u32,
-    /// The daemons, if the variant needs them.
+    /// The daemons of Express; `None` if the variant needs no daemons.
     pub(crate) overlay: Option<Overlay<'a>>,
-    /// Directory for files of programs.
+    /// Directory for output and other files of programs.
     pub(crate) directory: &'a Path,
 }
 
 impl Stage<'_> {
-    /// Returns the network whose addresses the programs use.
+    /// Returns the network whose addresses the programs use: the fabric itself, or the overlay.
     pub(crate) fn network(&self) -> Network {
         self.variant.network()
     }
 
-    /// Returns the address that programs use for a host.
+    /// Returns the address of a host that programs use.
     pub(crate) fn address(&self, host: HostId) -> Result<IpAddr> {
         self.fabric.address_in(host, self.network())
     }
 
-    /// Sets the MPTCP subflows of the variant on the hosts, for programs, as long as the result
-    /// lives.
+    /// Sets the number of MPTCP subflows in the hosts, as the variant requires. It is reset when
+    /// the result is dropped.
     pub(crate) fn subflows(&self) -> Result<Subflows<'_>> {
         Subflows::set(self.fabric, self.variant.mptcp_subflows(), self.network().family())
     }
 
-    /// Source port of the first measured connection. The port is derived from the seed, so that
-    /// all variants of a repetition have the same hash collisions.
+    /// Returns the source port of the first connection. It is derived from the seed, so that the
+    /// paths of all variants of a repetition collide in the same way.
     pub(crate) fn first_port(&self) -> Option<u16> {
         let number = u32::try_from(CHOSEN_PORTS.len()).ok()?;
         let port =
@@ -322,7 +342,8 @@ impl Stage<'_> {
         u16::try_from(port).ok()
     }
 
-    /// Returns parameters for TCP connections between hosts, with the settings of the variant.
+    /// Returns the parameters of TCP connections between pairs of hosts, for the measured
+    /// transport.
     pub(crate) fn flows(&self, pairs: &[(HostId, HostId)], flows_per_pair: usize) -> Flows {
         Flows {
             pairs: pairs.to_vec(),
@@ -335,12 +356,12 @@ impl Stage<'_> {
     }
 }
 
-/// Returns the ids of the first hosts of a leaf.
+/// Returns the first `count` hosts of a leaf.
 pub(crate) fn hosts(leaf: u16, count: u16) -> impl Iterator<Item = HostId> {
     (0..count).map(move |host| HostId { leaf, host })
 }
 
-/// Describes links and queues of a fabric.
+/// Describes the links and queues of a fabric in words.
 pub(crate) fn describe(config: &FabricConfig) -> String {
     format!(
         "{} leaves x {} hosts at {} Mb/s, {} spines at {} Mb/s a link, {} KB queues, MTU {}",
@@ -354,13 +375,13 @@ pub(crate) fn describe(config: &FabricConfig) -> String {
     )
 }
 
-/// Formats a size in its usual unit.
+/// Formats a number of bytes as `512 KB` or `2 MB`, with units that are powers of 1024.
 pub(crate) fn size(bytes: u64) -> String {
     if bytes >= 1 << 20 { format!("{} MB", bytes >> 20) } else { format!("{} KB", bytes >> 10) }
 }
 
-/// Joins the parts of a list that was split at its commas into names, which may contain commas
-/// themselves. Where several names match, the longest one counts.
+/// Joins parts of a list into names of cases. The list was split at its commas, but names may
+/// contain commas themselves. If several names match, the longest one is used.
 fn whole_names(parts: &[String], names: &[String]) -> Vec<String> {
     let mut whole = Vec::new();
     let mut rest = parts;
@@ -424,7 +445,7 @@ pub(crate) mod tests {
         }
     }
 
-    /// The command line splits names at each comma.
+    /// The command line splits a list of names at each comma.
     #[test]
     fn names_of_cases_may_have_commas() {
         let names = ["idle", "spine dies", "spine dies, 16 flows"].map(String::from);

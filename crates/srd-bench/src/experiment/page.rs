@@ -1,4 +1,4 @@
-//! The experiments as one page with tables and charts.
+//! The results of experiments as one page, with tables and charts.
 
 use super::measure::distribution::Distribution;
 use super::measure::result::{CaseResult, Spread, SpreadLine, Timeline};
@@ -6,19 +6,20 @@ use super::show;
 use super::{Outcome, Variant, measure::published};
 use srd_chart::{Axis, Bar, BarChart, ChartLine, Colour, Dashes, LineChart, Mark, Page};
 
-/// Points of one line; more points could not be distinguished.
+/// Largest number of points of one line; more could not be distinguished.
 const POINTS_MAX: usize = 300;
-/// Least number of samples for a chart of a distribution.
+/// Smallest number of samples for which a chart of the distribution is drawn.
 const SAMPLES_MIN: usize = 20;
-/// Description of the figures.
+/// Explanation of the figures, for the page.
 const MEDIANS: &str = "Medians over the repetitions, in brackets the least and the greatest; \
                        percentiles over the samples of all repetitions";
-/// Percentiles that the chart of a tail marks.
+/// Percentiles that the chart of a tail marks: the label, and the N of which one sample is beyond
+/// it.
 const TAIL_MARKS: [(&str, f64); 5] =
     [("p99", 1e2), ("p99.9", 1e3), ("p99.99", 1e4), ("p99.999", 1e5), ("p99.9999", 1e6)];
 
-/// Returns the page, as one HTML file; after the outcomes, it lists the experiments that did not
-/// run, with reasons.
+/// Returns the page, as one HTML file: the results, and a list of the experiments that did not run,
+/// each with the reason.
 pub fn page(outcomes: &[Outcome], not_run: &[(&str, String)]) -> String {
     let mut page = Page::new("ENA Express beside kernel TCP: real programs on the same wires");
     page.lead(
@@ -76,7 +77,7 @@ fn add_case(page: &mut Page, case: &CaseResult) {
     }
 }
 
-/// Returns the colour of a transport on every page.
+/// Returns the colour that a transport has on every page.
 pub(crate) fn colour(variant: Variant) -> Colour {
     match variant {
         Variant::Express | Variant::Srd => Colour::Blue,
@@ -94,7 +95,7 @@ fn dashes(variant: Variant) -> Dashes {
     }
 }
 
-/// Returns a chart for each figure that has an ideal.
+/// Returns a bar chart and its caption for each figure that has an ideal.
 fn bars(case: &CaseResult) -> Vec<(String, BarChart)> {
     let figures = case.summaries.first().map(|summary| &summary.figures[..]).unwrap_or_default();
     let with_ideal = figures.iter().filter_map(|figure| Some((figure, figure.ideal?)));
@@ -106,7 +107,8 @@ fn bars(case: &CaseResult) -> Vec<(String, BarChart)> {
                     label: case.label(summary.variant).to_owned(),
                     colour: colour(summary.variant),
                     value: found.map(|found| found.median),
-                    // If more is better, the greatest value is not the worst one.
+                    // If a larger value is better than a smaller one, the greatest value is not the
+                    // worst and is not shown.
                     worst: found.map(|found| found.max).filter(|max| *max > ideal.value),
                     runs: Vec::new(),
                 }
@@ -122,7 +124,8 @@ fn bars(case: &CaseResult) -> Vec<(String, BarChart)> {
         .collect()
 }
 
-/// Returns a chart for each kind of samples: the latency that one of N samples exceeds.
+/// Returns a chart and its caption for each kind of samples: over N, the latency that one of N
+/// samples exceeds.
 fn tails(case: &CaseResult) -> Vec<(String, LineChart)> {
     let kinds = case.summaries.first().map(|summary| &summary.distributions[..]);
     kinds.unwrap_or_default().iter().filter_map(|kind| tail(case, kind)).collect()
@@ -171,8 +174,8 @@ fn name(name: &str, unit: &str) -> String {
     if unit.is_empty() { name.to_owned() } else { format!("{name}, {unit}") }
 }
 
-/// Returns the value that one of N exceeds, for growing N: the least first, the worst last. More
-/// extreme values have more points.
+/// Returns points (N, value) of a chart of a tail: one of N samples exceeds the value. N grows from
+/// 1 to the number of samples on a logarithmic scale, so extreme values have more points.
 fn tail_points(all: &Distribution) -> Vec<(f64, f64)> {
     let count = all.count() as f64;
     let mut points: Vec<(f64, f64)> = Vec::new();
@@ -188,7 +191,8 @@ fn tail_points(all: &Distribution) -> Vec<(f64, f64)> {
     points
 }
 
-/// Returns charts of values over time, from the first repetition of each variant.
+/// Returns charts of values over time with their captions, from the first repetition of each
+/// variant.
 fn timelines(case: &CaseResult) -> Vec<(String, LineChart)> {
     let first = case.runs.iter().filter(|run| run.repetition == 0);
     let all: Vec<(Variant, &Timeline)> = first
@@ -231,8 +235,8 @@ fn timeline(case: &CaseResult, variant: Variant, line: &Timeline, top: f64) -> L
     }
 }
 
-/// Returns charts of distributions over time, from the first repetition of each variant. All
-/// variants have the same axes.
+/// Returns charts of distributions over time with their captions, from the first repetition of each
+/// variant. The charts of all variants have the same axes.
 fn spreads(case: &CaseResult) -> Vec<(String, LineChart)> {
     let first = case.runs.iter().filter(|run| run.repetition == 0);
     let all: Vec<(Variant, &Spread)> = first
@@ -265,7 +269,7 @@ fn spread_chart(
         label: line.label.to_owned(),
         colour: colour(variant),
         dashes: [Dashes::Solid, Dashes::Long][usize::from(number + 1 < spread.lines.len())],
-        // The worst value is the important one, so the other lines are faint.
+        // The line of the worst value is the most important one, so the other lines are faint.
         faint: number + 1 < spread.lines.len(),
         points: (0u64..)
             .zip(&line.values)
@@ -351,9 +355,10 @@ mod tests {
         let html = page(&[outcome(1000)], &[]);
         check_well_formed(html.strip_prefix("<!DOCTYPE html>\n").unwrap()).unwrap();
         assert!(!html.contains("http:") && !html.contains("https:"));
-        // One chart of bars, one of the tail, and a timeline and a spread per variant.
+        // The page has one chart of bars, one of the tail, and a timeline and a spread for each
+        // variant.
         assert_eq!(html.matches("<figure>").count(), 6);
-        // The label occurs in each of two sizes of each chart.
+        // Each of two charts contains the label in two sizes.
         assert_eq!(html.matches(">links &lt;slow&gt; down<").count(), 4);
     }
 

@@ -1,7 +1,7 @@
-//! Cases, repetitions and variants in turn.
+//! Runs the cases of an experiment, with all repetitions and variants in turn.
 //!
-//! Each case has one fabric; between two runs only counters of the earlier run remain in it. The
-//! hash seed of a repetition is the same for all variants.
+//! Each case has one fabric. Between two runs, only the counters of the earlier run remain in it.
+//! The seed of the ECMP hash of a repetition is the same for all variants.
 
 use super::measure::cpu::OwnCpu;
 use super::measure::pulse::{Lateness, Pulse};
@@ -21,14 +21,15 @@ use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Pause between two runs, in which queues empty.
+/// Pause between two runs, in which the queues become empty.
 const PAUSE: Duration = Duration::from_millis(200);
-/// Marker file in the directory of a run, until the directory is removed or kept on purpose.
+/// Name of a file that marks the directory of a run as in use, until the directory is removed or
+/// deliberately kept.
 const IN_USE: &str = "in-use";
-/// Largest number of directory names of this process that are tried.
+/// Largest number of directory names that this process tries.
 const DIRECTORIES_MAX: u32 = 100;
 
-/// Runs an experiment; calls `say` with a line when a part begins and when it has ended.
+/// Runs an experiment, and calls `say` with a line of progress after each run.
 pub fn run(
     experiment: &Experiment,
     options: &Options,
@@ -46,14 +47,14 @@ pub fn run(
     in_turns(&title, &cases, &variants, repetitions, options, say)
 }
 
-/// Name and descriptions of an experiment.
+/// Name and descriptions of an experiment, without its cases.
 pub(crate) struct Title {
     pub(crate) name: &'static str,
     pub(crate) summary: &'static str,
     pub(crate) about: &'static str,
 }
 
-/// Runs cases, each with every variant for the given number of repetitions.
+/// Runs each case with every variant, for the given number of repetitions.
 pub(crate) fn in_turns(
     title: &Title,
     cases: &[Case],
@@ -100,8 +101,8 @@ pub(crate) fn in_turns(
     Ok(outcome)
 }
 
-/// Reason why a transport is unavailable on this machine. Such a transport is left out, even a
-/// mandatory one.
+/// Error: the reason why a transport cannot be used on this machine. Such a transport is left out,
+/// even if the experiment requires it.
 #[derive(Debug)]
 pub(super) struct Unavailable(pub(super) String);
 
@@ -113,7 +114,7 @@ impl fmt::Display for Unavailable {
 
 impl std::error::Error for Unavailable {}
 
-/// The runs of one case.
+/// All runs of one case: the variants in turn, for each repetition.
 struct Turns<'a> {
     case: &'a Case,
     options: &'a Options,
@@ -193,7 +194,7 @@ impl Turns<'_> {
         let counters = overlay.counters()?;
         overlay.down()?;
         let counted = |name: &str| counters.get(name).copied().unwrap_or(0.0);
-        // A command that failed and was counted may have sent nothing.
+        // A run whose command failed may have sent nothing, if failures are counted.
         if counted("ena_srd_tx_pkts") < 1.0 && !measured.is_failure() {
             bail!(
                 "no packet of the programs went over SRD: {} could have, {} went plain",
@@ -215,7 +216,7 @@ struct Observed {
     express: Option<BTreeMap<String, f64>>,
 }
 
-/// Returns a note if less than 99 % of the eligible packets went over SRD.
+/// Returns a note if less than 99 % of the packets that could use SRD did.
 fn share_note(counters: &BTreeMap<String, f64>) -> Option<String> {
     let sent = counters.get("ena_srd_tx_pkts")?;
     let eligible = counters.get("ena_srd_eligible_tx_pkts").filter(|count| **count > 0.0)?;
@@ -232,14 +233,14 @@ fn overlay_options(options: &Options, directory: &Path) -> OverlayOptions {
     }
 }
 
-/// Formats the first figures, for a line of progress.
+/// Formats the first two figures, for a line of progress.
 fn headline(measured: &Measured) -> String {
     let figures = measured.figures.iter().take(2);
     let said = figures.map(|f| format!("{} {:.3} {}", f.name, f.value, f.unit).trim().to_owned());
     said.collect::<Vec<_>>().join(", ")
 }
 
-/// A fabric that is removed with the process, or one that stays.
+/// A fabric that is removed when this process ends, or that is kept at the user's request.
 enum Standing {
     Guarded(srd_lab::FabricGuard),
     Kept(Fabric),
@@ -272,7 +273,7 @@ impl std::ops::Deref for Standing {
     }
 }
 
-/// A directory for keys, sockets and logs that only this user can read; removed with this process.
+/// A private directory for keys, sockets and logs, which is removed when this process ends.
 struct Directory {
     guard: srd_lab::DirectoryGuard,
     keep: bool,
@@ -304,7 +305,7 @@ impl Drop for Directory {
     }
 }
 
-/// Removes the directories that killed runs under this name left behind, because they contain
+/// Removes the directories that killed runs with this prefix have left behind, because they contain
 /// keys.
 fn remove_left_behind(prefix: &str) {
     let Ok(entries) = fs::read_dir(std::env::temp_dir()) else { return };
@@ -315,7 +316,7 @@ fn remove_left_behind(prefix: &str) {
         let is_one = pid.parse::<u32>().is_ok() && number.parse::<u32>().is_ok();
         let is_over = !Path::new("/proc").join(pid).exists();
         let path = entry.path();
-        // Every user can write to this directory: entries of other users are skipped.
+        // Every user can create entries in this directory, so those of other users are skipped.
         let is_ours = fs::symlink_metadata(&path)
             .is_ok_and(|data| data.is_dir() && data.uid() == rustix::process::geteuid().as_raw());
         if is_one && is_over && is_ours && path.join(IN_USE).is_file() {
@@ -324,7 +325,7 @@ fn remove_left_behind(prefix: &str) {
     }
 }
 
-/// Returns the kernel's version and the number of cores.
+/// Returns the version of the kernel and the number of cores, in words.
 pub(crate) fn machine() -> String {
     let cores = thread::available_parallelism().map_or(1, std::num::NonZero::get);
     let kernel = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
@@ -335,7 +336,7 @@ pub(crate) fn machine() -> String {
 mod tests {
     use super::*;
 
-    /// Keys and logs of a run that was killed stayed for ever.
+    /// The keys and logs of a run that was killed were never removed.
     #[test]
     fn regression_what_killed_runs_left_behind_is_removed_by_the_next() {
         let mut child = std::process::Command::new("true").spawn().unwrap();

@@ -1,18 +1,18 @@
-//! Text output of `srd lab run`: the list of experiments, and a table per case.
+//! Texts of `srd lab run`: the list of experiments, and a table for each case.
 
 use super::measure::distribution::{Distribution, PERCENTILES};
 use super::measure::result::{CaseResult, FigureSummary};
 use super::{Options, Outcome, Variant, measure::result};
 use srd_chart::{Table, Unit, figure};
 
-/// Above this part of the machine, the CPU limits the rates and not the fabric.
+/// Part of the machine's CPU time above which the CPU limits the rates, and not the fabric.
 const BUSY_MAX: f64 = 0.7;
-/// Remark on a run with `--quick`.
+/// Remark for the results of a run with `--quick`.
 pub(super) const QUICK: &str = "--quick: short runs show that it works, and measure nothing";
-/// Width of a paragraph.
+/// Width of a paragraph in characters.
 const COLUMNS: usize = 92;
 
-/// Lists all experiments.
+/// Returns the list of all experiments with their cases.
 pub fn list(options: &Options) -> String {
     let mut text = String::new();
     for experiment in super::ALL {
@@ -49,7 +49,7 @@ fn wrap(text: &str, indent: &str) -> String {
     lines.join("\n") + "\n"
 }
 
-/// Formats one experiment: a table per case, variants side by side.
+/// Formats the results of one experiment: a table for each case, with the variants side by side.
 pub fn outcome(outcome: &Outcome) -> String {
     let mut text = format!("\n{}: {}\n", outcome.experiment, outcome.summary);
     for case in &outcome.cases {
@@ -70,9 +70,9 @@ pub fn outcome(outcome: &Outcome) -> String {
     text + &format!("{:.0} s, {}, seed {}", outcome.took_s, outcome.machine, outcome.seed)
 }
 
-/// Returns the columns and rows of a case: a variant per column, a figure or a percentile per row.
-/// If there are two variants, and the first is plain TCP, the last column is the change in
-/// percent.
+/// Returns the columns and the rows of a case's table: a column for each variant, and a row for
+/// each figure or percentile. If there are two variants and the first is plain TCP, the last column
+/// is the change in percent.
 pub(super) fn rows(case: &CaseResult) -> (Vec<String>, Vec<Vec<String>>) {
     let labels = case.summaries.iter().map(|summary| case.label(summary.variant).to_owned());
     let mut columns: Vec<String> = [String::new()].into_iter().chain(labels).collect();
@@ -88,7 +88,8 @@ pub(super) fn rows(case: &CaseResult) -> (Vec<String>, Vec<Vec<String>>) {
         let found: Vec<Option<FigureSummary>> = case.summaries.iter().map(of).collect();
         let (words, unit) = wanted.parts();
         let medians = found.iter().flatten().map(|figure| figure.median);
-        // A user may name any unit: `934 Mb/s` is shown, not `934536978 b/s`.
+        // The unit of a user's figure is fitted to the values: `934 Mb/s` is shown instead of
+        // `934536978 b/s`.
         let unit = Unit::fitting(unit, medians.filter(|_| wanted.unit.is_empty()));
         let cell = |found: &Option<FigureSummary>| {
             found.as_ref().map_or("-".into(), |figure| figure_cell(figure, &unit))
@@ -131,13 +132,13 @@ fn percentile_rows(case: &CaseResult, wanted: &Distribution) -> Vec<Vec<String>>
     rows
 }
 
-/// Whether a case compares one variant with plain TCP.
+/// Whether a case compares exactly one other variant with plain TCP.
 fn has_change(case: &CaseResult) -> bool {
     matches!(&case.summaries[..], [first, _] if first.variant == Variant::Plain)
 }
 
-/// Formats the second of two values as a change of the first, in percent: `+37 %`. If a value is
-/// absent, or the first is zero, there is no change.
+/// Formats the change from the first of two values to the second in percent: `+37 %`. Returns `-`
+/// if a value is absent or the first is zero.
 fn change(values: impl Iterator<Item = Option<f64>>) -> String {
     let values: Vec<Option<f64>> = values.collect();
     match values[..] {
@@ -160,13 +161,13 @@ fn figure_cell(summary: &FigureSummary, unit: &Unit) -> String {
     format!("{median} ({} to {})", unit.digits(summary.min), unit.digits(summary.max))
 }
 
-/// Whether the machine was too busy, or delayed the run: then the machine may determine the
-/// figures.
+/// Whether the machine was too busy or delayed the run, so that the figures may be those of the
+/// machine.
 pub(crate) fn is_doubtful(run: &result::Run) -> bool {
     run.own_cpu_share > BUSY_MAX || run.late.is_suspect()
 }
 
-/// Collects the notes for the reader on the runs of a case, each note once.
+/// Returns the notes about the runs of a case, each note once.
 pub(crate) fn notes(case: &CaseResult) -> Vec<String> {
     let mut notes: Vec<String> = Vec::new();
     for run in &case.runs {

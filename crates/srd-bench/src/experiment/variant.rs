@@ -11,14 +11,14 @@ const MPTCP_SUBFLOWS: u16 = 4;
 /// Linux's default for the minimum retransmission timeout.
 const RTO_MIN_DEFAULT_MS: u32 = 200;
 
-/// A transport below unchanged programs.
+/// A transport over which an experiment runs unchanged programs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Variant {
-    /// Kernel TCP with cubic on the fabric's own addresses; UDP likewise.
+    /// Kernel TCP with cubic, and kernel UDP, on the fabric's own addresses.
     Plain,
-    /// ENA Express: the programs use the addresses of `srd up`; inner TCP with cubic.
+    /// ENA Express: the programs use the overlay addresses of `srd up`; their TCP uses cubic.
     Express,
-    /// Kernel TCP with bbr.
+    /// Kernel TCP with bbr as the congestion control.
     Bbr,
     /// Multipath TCP of five subflows with cubic.
     Mptcp,
@@ -26,15 +26,15 @@ pub enum Variant {
     Rto50,
     /// Kernel TCP with cubic and a minimum retransmission timeout of 5 ms.
     Rto5,
-    /// SRD, which the programs themselves use through libfabric.
+    /// SRD, used by the programs themselves through libfabric.
     Srd,
 }
 
-/// Default variants of experiments.
+/// The variants of most experiments: kernel TCP and ENA Express.
 pub(super) const USUAL: &[Variant] = &[Variant::Plain, Variant::Express];
 
 impl Variant {
-    /// All of them.
+    /// All variants, in the order of tables.
     pub const ALL: [Variant; 7] = [
         Variant::Plain,
         Variant::Express,
@@ -45,7 +45,7 @@ impl Variant {
         Variant::Srd,
     ];
 
-    /// Returns the name on the command line.
+    /// Returns the name of the variant on the command line.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -59,7 +59,7 @@ impl Variant {
         }
     }
 
-    /// Returns the label for tables and charts.
+    /// Returns the label of the variant in tables and charts.
     #[must_use]
     pub fn label(self) -> &'static str {
         match self {
@@ -73,25 +73,25 @@ impl Variant {
         }
     }
 
-    /// Returns the label between real machines, whose TCP settings are unknown.
+    /// Returns the label for measurements between real machines, whose TCP settings are unknown.
     #[must_use]
     pub fn label_between_machines(self) -> &'static str {
         if self == Variant::Plain { "plain" } else { self.label() }
     }
 
-    /// Returns the congestion control of the programs' TCP.
+    /// Returns the congestion control of the TCP that the programs use.
     #[must_use]
     pub fn congestion(self) -> Congestion {
         if self == Variant::Bbr { Congestion::Bbr } else { Congestion::Cubic }
     }
 
-    /// Returns the number of extra Multipath TCP subflows; zero for TCP.
+    /// Returns the number of extra Multipath TCP subflows per connection; zero for plain TCP.
     #[must_use]
     pub fn mptcp_subflows(self) -> u16 {
         if self == Variant::Mptcp { MPTCP_SUBFLOWS } else { 0 }
     }
 
-    /// Returns the hosts' minimum retransmission timeout.
+    /// Returns the minimum retransmission timeout of the hosts' TCP, in ms.
     #[must_use]
     pub fn rto_min_ms(self) -> u32 {
         match self {
@@ -101,14 +101,14 @@ impl Variant {
         }
     }
 
-    /// Whether a failure of this variant fails the experiment. The variants for comparison may be
-    /// missing on this machine; the main ones may not.
+    /// Whether a failure of this variant fails the experiment. `bbr`, `mptcp`, `rto50` and `rto5`
+    /// only serve for comparison, so they may be missing on this machine.
     #[must_use]
     pub fn must_run(self) -> bool {
         matches!(self, Variant::Plain | Variant::Express | Variant::Srd)
     }
 
-    /// Returns the network whose addresses the programs use.
+    /// Returns the network of the fabric whose addresses the programs use.
     #[must_use]
     pub fn network(self) -> Network {
         if self == Variant::Express { Network::Overlay } else { Network::V4 }
@@ -137,8 +137,8 @@ impl Serialize for Variant {
     }
 }
 
-/// Returns the order of a repetition: as given, and reversed every second time, so that neither
-/// the order nor a slow drift of the machine favours a variant.
+/// Returns the order of the variants in a repetition: every second repetition uses the reverse
+/// order, so that neither the order nor a slow drift of the machine favours a variant.
 #[must_use]
 pub fn order(variants: &[Variant], repetition: u32) -> Vec<Variant> {
     let mut order = variants.to_vec();

@@ -1,5 +1,6 @@
-//! One and two flows for seconds: the limits are the ceiling of a flow, the bandwidth of an
-//! instance, and its packets per second. Also bursts that a minute's average hides.
+//! The experiments `burst`, `pps` and `microburst`: one and two flows, limited by the largest rate
+//! of a flow, or the bandwidth or packet rate of an instance; and bursts that a one-minute average
+//! hides.
 
 use crate::experiment::measure::programs::IPERF3;
 use anyhow::Result;
@@ -58,8 +59,9 @@ fn burst(context: &Context<'_>) -> Result<Findings> {
     Ok(found)
 }
 
-/// Adds the share of each flow. The congestion control of the guests determines the shares: those
-/// of the talk are from one second, and are not guaranteed.
+/// Adds a figure for the rate of each flow, and the rates of the talk as a note. The talk's rates
+/// are no targets: its run lasted one second, and the congestion control of the guests shares the
+/// bandwidth.
 fn shares(context: &Context<'_>, found: &mut Findings, flows_mbps: &[f64], talk_gbps: [f64; 2]) {
     for flow in flows_mbps {
         found.figures.push(Figure::new("  each of them", "Mb/s", *flow));
@@ -70,7 +72,7 @@ fn shares(context: &Context<'_>, found: &mut Findings, flows_mbps: &[f64], talk_
     ));
 }
 
-/// Lists the counters that increased in a run.
+/// Returns a note that lists which allowances were exceeded at either end of the run `what`.
 fn moved(cloud: &Cloud, what: &str) -> Result<String> {
     let [sender, receiver] = ["a", "b"].map(|instance| cloud.exceeded(instance));
     let list = |names: Vec<String>| match names.is_empty() {
@@ -128,8 +130,8 @@ fn microburst(context: &Context<'_>) -> Result<Findings> {
     });
 
     let each = format!("{:.0}K", context.mbps(3.28) * 1e3);
-    // A slower lab has queues that take longer to empty; in a longer run their contents matter
-    // less.
+    // Rates are divided, so the queues take longer to empty after the run. In a longer run their
+    // contents matter less.
     let seconds = context.quick_or(1, 10);
     (context.say)(&format!("-t {seconds} -u -P 8 -b {each}"));
     let cloud = Cloud::of(context, &KIND)?;

@@ -1,8 +1,8 @@
-//! A card with the instances of one experiment.
+//! A running card (`srd card up`) with the instances of one experiment.
 //!
-//! The card has a network namespace of its own, without a name, which ends with the card. So its
-//! changes (packet rules, forwarding) do not affect this machine. The card ends with this process,
-//! however this process ends.
+//! The card has an unnamed network namespace, which ends with the card. Therefore changes in the
+//! namespace (packet rules, forwarding) do not affect this machine. The card ends with this
+//! process, even if this process is killed.
 
 use crate::experiment::measure::programs::Program;
 use anyhow::{Context as _, Result, bail};
@@ -19,13 +19,13 @@ use std::time::{Duration, Instant};
 
 use super::Context;
 
-/// Longest time for a card to create its instances, and longest time to remove them.
+/// Longest time in which a card creates its instances, and longest time in which it removes them.
 const READY_MAX: Duration = Duration::from_secs(20);
 const LEAVE_MAX: Duration = Duration::from_secs(10);
 
-/// Prefix of the directories for files of cards.
+/// Prefix of the names of the directories that hold the files of cards.
 const DIRECTORY: &str = "srd-talk-";
-/// The socket of the card.
+/// Name of the card's control socket in the card's directory.
 const SOCKET: &str = "card.sock";
 
 /// Program that creates namespaces.
@@ -35,36 +35,38 @@ pub(super) const SETPRIV: Program = Program { name: "setpriv", package: "util-li
 /// Program that enters namespaces.
 pub(super) const IP: Program = Program { name: "ip", package: "iproute2" };
 
-/// Two instances `a` and `b` of one subnet, whose network ACL allows everything.
+/// Two instances `a` and `b` in one subnet; the network ACL of the subnet allows everything.
 pub(super) struct Pair {
-    /// Their type.
+    /// Instance type of `a` and `b`.
     pub(super) kind: &'static str,
-    /// The type of `a`, if it differs.
+    /// Instance type of `a`; `None` if it is `kind`.
     pub(super) sender: Option<&'static str>,
-    /// Whether they are in one cluster placement group.
+    /// Whether the two instances are in one cluster placement group.
     pub(super) clustered: bool,
-    /// Whether their interfaces have ENA Express.
+    /// Whether the network interfaces of the two instances have ENA Express.
     pub(super) express: bool,
-    /// Ingress rules of the group.
+    /// Ingress rules of the security group of the two instances, as a list in TOML without
+    /// brackets.
     pub(super) ingress: &'static str,
-    /// Egress rules of the group.
+    /// Egress rules of the security group of the two instances, as a list in TOML without brackets.
     pub(super) egress: &'static str,
 }
 
 impl Pair {
-    /// Returns a pair of one type, in one placement group, open to any host.
+    /// Returns a pair of one instance type, in one placement group, with rules that allow
+    /// everything.
     pub(super) const fn of(kind: &'static str) -> Self {
         let (ingress, egress) = (r#""all from 0.0.0.0/0""#, r#""all to 0.0.0.0/0""#);
         Self { kind, sender: None, clustered: true, express: false, ingress, egress }
     }
 
-    /// Sets another type for `a`.
+    /// Sets another instance type for `a`, the sender.
     pub(super) const fn from(mut self, kind: &'static str) -> Self {
         self.sender = Some(kind);
         self
     }
 
-    /// Places the pair outside of placement groups.
+    /// Places the two instances outside of placement groups.
     pub(super) const fn apart(mut self) -> Self {
         self.clustered = false;
         self
@@ -109,12 +111,12 @@ impl Pair {
     }
 }
 
-/// Address of an instance of a [`Pair`].
+/// Returns the IPv4 address of the instance `a` or `b` of a [`Pair`].
 pub(super) fn address(name: &str) -> &'static str {
     if name == "a" { "10.0.1.10" } else { "10.0.1.11" }
 }
 
-/// A running card.
+/// A running card. It ends when dropped.
 pub(super) struct Cloud {
     card: Option<Running>,
     program: PathBuf,
@@ -123,12 +125,13 @@ pub(super) struct Cloud {
 }
 
 impl Cloud {
-    /// Starts a card with two instances.
+    /// Starts a card with the two instances of `pair`.
     pub(super) fn of(context: &Context<'_>, pair: &Pair) -> Result<Self> {
         Self::up(context, &pair.text())
     }
 
-    /// Starts a card with a configuration file, in which `@` stands before the names of instances.
+    /// Starts a card with the configuration `text`, in which `@` is the prefix of names of
+    /// instances.
     pub(super) fn up(context: &Context<'_>, text: &str) -> Result<Self> {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
@@ -168,7 +171,8 @@ impl Cloud {
         self.directory.0.join(SOCKET)
     }
 
-    /// Writes a file of the cloud.
+    /// Writes a file into the card's directory, with `@` replaced by the prefix of names of
+    /// instances.
     fn write(&self, name: &str, text: &str) -> Result<PathBuf> {
         let path = self.directory.0.join(name);
         fs::write(&path, text.replace('@', &self.tag))
@@ -176,25 +180,26 @@ impl Cloud {
         Ok(path)
     }
 
-    /// Gives the card other rules, and returns when they apply.
+    /// Applies the security group rules of `pair` to the running card; returns when they are in
+    /// effect.
     pub(super) fn apply(&self, pair: &Pair) -> Result<()> {
         self.apply_text(&pair.text())
     }
 
-    /// Gives the card the rules of a configuration text, and returns when they apply.
+    /// Applies the configuration `text` to the running card; returns when it is in effect.
     pub(super) fn apply_text(&self, text: &str) -> Result<()> {
         let file = self.write("other.toml", text)?;
         self.ask(&["apply", &file.display().to_string()]).map(drop)
     }
 
-    /// Returns a command of `srd card`.
+    /// Returns the command `srd card` with the given arguments and the card's control socket.
     pub(super) fn card(&self, words: &[&str]) -> Command {
         let mut command = Command::new(&self.program);
         command.arg("card").args(words).arg("--socket").arg(self.socket());
         command
     }
 
-    /// Returns the answer of `srd card`.
+    /// Runs `srd card` with the given arguments; returns its JSON output.
     fn ask(&self, words: &[&str]) -> Result<Value> {
         let mut command = self.card(words);
         command.args(["--json", "-"]);
@@ -205,13 +210,13 @@ impl Cloud {
         serde_json::from_slice(&output.stdout).context("an answer of the card")
     }
 
-    /// Returns a counter of an instance.
+    /// Returns the value of one of the card's counters for an instance.
     pub(super) fn counter(&self, instance: &str, name: &str) -> Result<u64> {
         let stats = self.ask(&["stats", &format!("{}{instance}", self.tag)])?;
         stats[name].as_u64().with_context(|| format!("the card has no counter {name}"))
     }
 
-    /// Sets the device of an instance.
+    /// Changes settings of an instance's network device with `srd card set`.
     pub(super) fn set(&self, instance: &str, words: &[&str]) -> Result<()> {
         let name = format!("{}{instance}", self.tag);
         self.ask(&[&["set", &name], words].concat()).map(drop)
@@ -224,14 +229,14 @@ impl Cloud {
         Ok((0..).map_while(count).collect())
     }
 
-    /// Returns the flows of an instance, as the card reports them.
+    /// Returns the flows of an instance, as `srd card flows` lists them.
     pub(super) fn flows(&self, instance: &str) -> Result<Vec<Value>> {
         let flows = self.ask(&["flows", &format!("{}{instance}", self.tag)])?;
         Ok(flows.as_array().cloned().unwrap_or_default())
     }
 
-    /// Returns the limits that held up packets of an instance, except those of flows and gateways,
-    /// which have no counter on EC2.
+    /// Returns the names of the allowances that packets of an instance exceeded, except the limits
+    /// of flows and gateways, which have no counter on EC2.
     pub(super) fn exceeded(&self, instance: &str) -> Result<Vec<String>> {
         let stats = self.ask(&["stats", &format!("{}{instance}", self.tag)])?;
         let all = stats.as_object().into_iter().flatten();
@@ -244,19 +249,19 @@ impl Cloud {
         Ok(moved.map(|(name, _)| name.trim_end_matches("_allowance_exceeded").to_owned()).collect())
     }
 
-    /// The network namespace of an instance.
+    /// Returns the name of the network namespace of an instance.
     pub(super) fn namespace(&self, instance: &str) -> String {
         format!("srd-i-{}{instance}", self.tag)
     }
 
-    /// A command that runs in an instance.
+    /// Returns a command that runs a program in the network namespace of an instance.
     pub(super) fn command(&self, instance: &str, words: &[&str]) -> Result<Command> {
         let mut command = Command::new(program("ip")?);
         command.args(["netns", "exec", &self.namespace(instance)]).args(words);
         Ok(command)
     }
 
-    /// Runs a program in an instance to its end.
+    /// Runs a program in an instance; waits for its end and returns its output.
     pub(super) fn run(&self, instance: &str, words: &[&str]) -> Result<String> {
         let output = self.command(instance, words)?.stdin(Stdio::null()).output()?;
         if !output.status.success() {
@@ -266,7 +271,7 @@ impl Cloud {
         String::from_utf8(output.stdout).context("what a program printed")
     }
 
-    /// Runs code in an instance.
+    /// Runs a closure in the network namespace of an instance.
     pub(super) fn within<T: Send>(
         &self,
         instance: &str,
@@ -275,7 +280,7 @@ impl Cloud {
         within(&self.namespace(instance), work)?
     }
 
-    /// Returns a path for the output of a program.
+    /// Returns the path of a file in the card's directory, for the output of a program.
     pub(super) fn file(&self, name: &str) -> PathBuf {
         self.directory.0.join(name)
     }
@@ -291,7 +296,7 @@ impl Drop for Cloud {
     }
 }
 
-/// Files of one card.
+/// Directory with the files of one card, which is removed when dropped.
 struct Directory(PathBuf);
 
 impl Directory {
@@ -302,7 +307,7 @@ impl Directory {
     }
 }
 
-/// Removes the files of this process's cards. A handler calls this when a signal ends the process.
+/// Removes the files of all cards of this process, for a handler of signals that end the process.
 pub fn remove_files() {
     let own = format!("{DIRECTORY}n{}x", std::process::id());
     for entry in fs::read_dir(std::env::temp_dir()).into_iter().flatten().flatten() {

@@ -1,4 +1,4 @@
-//! Two flows until the credits of the instance are spent.
+//! The experiment `credits`: two flows until the network credits of the instance are spent.
 
 use crate::experiment::measure::programs::IPERF3;
 use anyhow::Result;
@@ -18,30 +18,30 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
     run,
 };
 
-/// Seconds for which a full stock of credits lasts in a short run.
+/// Seconds for which a full stock of network credits lasts in a short run.
 const QUICK_CREDITS_S: u32 = 5;
 
-/// Rates of two flows until the credits were spent, and after.
+/// Rates of two flows before and after the network credits were spent.
 pub(super) struct Spent {
-    /// With credits, Mb/s.
+    /// Mean rate while the instance had credits, in Mb/s.
     pub(super) with_mbps: f64,
-    /// Without.
+    /// Mean rate after the credits were spent, in Mb/s.
     pub(super) without_mbps: f64,
-    /// Seconds in which the rate was above the mean of both rates.
+    /// Seconds from the start for which the rate was above the mean of the two rates.
     pub(super) lasted_s: usize,
-    /// Mb/s of each second.
+    /// Seconds since the start, and the rate in Mb/s, for each second.
     pub(super) line: Vec<(f64, f64)>,
 }
 
-/// Sends for `credits_s` seconds, which is how long the credits last, and for `after_s` seconds
-/// more.
+/// Sends with two flows for `credits_s` seconds, in which the credits are spent, and for `after_s`
+/// more seconds.
 pub(super) fn spend(context: &Context<'_>, credits_s: u32, after_s: u32) -> Result<Spent> {
     let cloud = Cloud::of(&Context { credits_s, ..*context }, &Pair::of("c7i.large"))?;
     let report = iperf::run(&cloud, &["-l", "9000", "-P", "2"], credits_s + after_s)?;
     let seconds = &report.seconds_mbps;
     let mean = |part: &[f64]| part.iter().sum::<f64>() / part.len().max(1) as f64;
     let with_mbps = mean(&seconds[..seconds.len().min(credits_s as usize * 2 / 3)]);
-    // The sender's queues empty first; that time is left out.
+    // The queues of the sender have to empty first; the mean leaves that time out.
     let without_mbps = mean(&seconds[seconds.len().saturating_sub(after_s as usize * 3 / 4)..]);
     let half = (with_mbps + without_mbps) / 2.0;
     let lasted_s = seconds.iter().take_while(|rate| **rate > half).count();

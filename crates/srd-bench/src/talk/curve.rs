@@ -1,8 +1,8 @@
-//! Lines beside the figures of an experiment.
+//! Line charts that an experiment shows in addition to its figures.
 
 use serde::Serialize;
 
-/// Lines over one axis.
+/// A line chart.
 #[derive(Clone, Debug, Serialize)]
 pub struct Curve {
     /// Title of the chart.
@@ -11,6 +11,6 @@ pub struct Curve {
     pub x: &'static str,
     /// Label and unit of the vertical axis.
     pub y: &'static str,
-    /// Each line with its name.
+    /// The name of each line, and its points.
     pub lines: Vec<(String, Vec<(f64, f64)>)>,
 }

@@ -1,4 +1,4 @@
-//! iperf3 between two instances, with the talk's own command lines.
+//! iperf3 between two instances, with the command lines of the talk.
 
 use crate::experiment::measure::programs::{IPERF3, listens};
 use anyhow::{Context as _, Result, bail};
@@ -12,29 +12,29 @@ use std::time::Duration;
 
 use super::cloud::{Cloud, address};
 
-/// Time that iperf3 may take beyond the requested duration.
+/// Time that iperf3 may take in addition to the requested duration.
 const GRACE: Duration = Duration::from_secs(30);
-/// Largest number of checks whether a server listens.
+/// Largest number of checks whether the server of iperf3 listens.
 const TRIES_MAX: u32 = 100;
 const TRY_EACH: Duration = Duration::from_millis(20);
 const PORT: u16 = 5201;
 
-/// Report of iperf3, as counted by the receiver.
+/// Results of an iperf3 run, mostly as counted by the receiver.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Report {
-    /// All flows together, Mb/s.
+    /// Rate of all flows together, in Mb/s.
     pub(super) mbps: f64,
-    /// Flow by flow.
+    /// Rate of each flow, in Mb/s.
     pub(super) flows_mbps: Vec<f64>,
-    /// Rate of each second, as counted by the sender.
+    /// Rate of all flows in each second, in Mb/s, as counted by the sender.
     pub(super) seconds_mbps: Vec<f64>,
-    /// Bytes that arrived.
+    /// Number of bytes that arrived.
     pub(super) bytes: f64,
-    /// Datagrams sent, and lost, with `-u`.
+    /// Number of datagrams sent, and number of datagrams lost; zero without the option `-u`.
     pub(super) datagrams: (f64, f64),
 }
 
-/// Sends from instance `a` to instance `b` with the given options for this number of seconds.
+/// Sends from instance `a` to instance `b` for `seconds` with the iperf3 options `words`.
 pub(super) fn run(cloud: &Cloud, words: &[&str], seconds: u32) -> Result<Report> {
     let iperf = program(IPERF3.name)?;
     let iperf = iperf.to_str().context("a path that is no text")?;
@@ -86,7 +86,7 @@ fn parse(text: &str) -> Result<Report> {
     };
     let rate = |stream: &Value| {
         if udp {
-            // The rate that the sender counted, minus the lost share.
+            // The rate is the rate that the sender counted, minus the lost share.
             let (all, lost) = lost(&stream["udp"]);
             let sent = stream["udp"]["bits_per_second"].as_f64().unwrap_or(0.0);
             return if all > 0.0 { sent * (all - lost) / all / 1e6 } else { 0.0 };

@@ -1,18 +1,18 @@
 //! Experiments of the talk NET402 (AWS re:Invent 2024, "Optimizing EC2 network performance"), with
 //! instances of `srd card up` on this machine, real iperf3 and the talk's own command lines.
 //!
-//! Network namespaces of one machine cannot carry the rates of an instance type. So a card divides
-//! all rates by one number, and each figure stands beside the talk's figure, divided by the same
-//! number. Counts (tracked connections) are not divided.
+//! The network namespaces of one machine cannot carry the rates of an instance type. Therefore a
+//! card divides all rates by a factor (`scale`), and each figure is compared with the talk's figure
+//! divided by the same factor. Counts, for example of tracked connections, are not divided.
 //!
-//! | module | what |
+//! | module | contents |
 //! |---|---|
-//! | `cloud` | a card with the instances of one experiment, and programs in them |
-//! | `iperf`, `stream` | senders and receivers: iperf3, and a connection that is watched closely |
-//! | [`curve`] | lines beside the figures |
-//! | [`mod@tour`] | the shortest way through a cloud, for the demonstration |
+//! | `cloud` | a running card with the instances of one experiment, and programs in them |
+//! | `iperf`, `stream` | senders and receivers: iperf3, and TCP connections of this process |
+//! | [`curve`] | line charts that accompany the figures |
+//! | [`mod@tour`] | a short tour of a cloud's features, for the demonstration |
 //! | [`show`], [`mod@page`] | results as tables for a terminal, and as a page with charts |
-//! | the others | the experiments |
+//! | other modules | the experiments |
 
 mod bursts;
 mod cloud;
@@ -43,21 +43,22 @@ use srd_sim::talk::figure::Figure;
 use std::path::PathBuf;
 use std::time::Instant;
 
-/// Options of the caller.
+/// Options of a run.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// The `srd` program, for the card.
+    /// Path of the `srd` program, which runs the card.
     pub program: PathBuf,
-    /// Short runs of fewer cases: they show that the experiments work, and measure nothing.
+    /// Whether runs are short and of fewer cases. Short runs show that an experiment works; their
+    /// figures are no measurements.
     pub quick: bool,
 }
 
-/// An experiment.
+/// An experiment of the talk.
 #[derive(Debug)]
 pub struct Experiment {
-    /// Its name on the command line.
+    /// Name of the experiment on the command line.
     pub name: &'static str,
-    /// Summary of the talk's experiment, and of the one here.
+    /// Summary of the experiment in the talk, and of this implementation.
     pub about: &'static str,
     /// Factor by which the card divides rates.
     pub scale: u32,
@@ -67,7 +68,7 @@ pub struct Experiment {
     run: fn(&Context<'_>) -> Result<Findings>,
 }
 
-/// All experiments, in the talk's order.
+/// All experiments, in the order of the talk.
 pub const ALL: [&Experiment; 14] = [
     &walk::EXPERIMENT,
     &sizes::EXPERIMENT,
@@ -91,32 +92,32 @@ pub fn find(name: &str) -> Option<&'static Experiment> {
     ALL.into_iter().find(|experiment| experiment.name == name)
 }
 
-/// Seconds for which a full stock of credits lasts, as in NET402.
+/// Seconds for which a full stock of network credits lasts, as in NET402.
 const CREDITS_S: u32 = 300;
 
-/// Environment of an experiment.
+/// Options and scale of a running experiment.
 #[derive(Clone, Copy)]
 struct Context<'a> {
     options: &'a Options,
     scale: u32,
-    /// Seconds for which a full stock of credits lasts at the peak rate.
+    /// Seconds for which a full stock of network credits lasts at the peak rate.
     credits_s: u32,
     say: &'a dyn Fn(&str),
 }
 
 impl Context<'_> {
-    /// Chooses the smaller number for a short run.
+    /// Returns `quick` for a short run, and `normal` for a measurement.
     fn quick_or<T>(&self, quick: T, normal: T) -> T {
         if self.options.quick { quick } else { normal }
     }
 
-    /// Converts Gb/s of the talk to Mb/s here.
+    /// Converts a rate of the talk in Gb/s to the rate of this experiment in Mb/s.
     fn mbps(&self, gbps: f64) -> f64 {
         gbps * 1e3 / f64::from(self.scale)
     }
 }
 
-/// Results of an experiment, as its function returns them.
+/// Results of an experiment, as the function of the experiment returns them.
 #[derive(Default)]
 struct Findings {
     figures: Vec<Figure>,
@@ -124,7 +125,7 @@ struct Findings {
     notes: Vec<String>,
 }
 
-/// The result of an experiment.
+/// The results of an experiment, with its description.
 #[derive(Clone, Debug, Serialize)]
 pub struct Outcome {
     /// Name of the experiment.
@@ -133,9 +134,9 @@ pub struct Outcome {
     pub about: &'static str,
     /// Factor by which rates were divided.
     pub scale: u32,
-    /// Figures beside those of the talk.
+    /// Figures, most of them with a target from the talk.
     pub figures: Vec<Figure>,
-    /// Curves.
+    /// Line charts of the results.
     pub curves: Vec<Curve>,
     /// Notes that the reader needs to interpret the figures.
     pub notes: Vec<String>,
@@ -165,7 +166,7 @@ impl Outcome {
 }
 
 impl Outcome {
-    /// Whether each figure with a target is as near to it as required.
+    /// Whether each figure with a target meets it; figures without a target are ignored.
     #[must_use]
     pub fn all_met(&self) -> bool {
         self.figures.iter().all(|figure| figure.is_met() != Some(false))

@@ -1,4 +1,4 @@
-//! A network ACL is changed during a transfer.
+//! The experiment `mutation`: a network ACL is changed during a transfer.
 
 use anyhow::Result;
 use std::thread;
@@ -21,15 +21,16 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
     run,
 };
 
-/// Duration of the transfer before the change, and after it.
+/// Duration of the transfer before the change of the network ACL, and after it.
 const BEFORE: Duration = Duration::from_millis(1500);
 const AFTER: Duration = Duration::from_millis(1500);
-/// Longest time for which packets that the card passed earlier may wait in a socket.
+/// Longest time for which bytes may wait in a socket after the card passed them.
 const IN_SOCKETS: Duration = Duration::from_millis(50);
 const STEP: Duration = Duration::from_millis(50);
 const STEPS: u32 = 60;
 
-/// A cloud with two subnets, so that the network ACLs apply.
+/// Returns the configuration of a card with one instance in each of two subnets, so that network
+/// ACLs apply. `ingress` is the ingress entry of the server's network ACL.
 fn text(ingress: &str) -> String {
     format!(
         r#"
@@ -67,28 +68,31 @@ instance = "@b"
     )
 }
 
-/// Starts a cloud whose network ACL allows everything.
+/// Starts a card on which the network ACL allows everything, for [`change`].
 pub(super) fn cloud(context: &Context<'_>) -> Result<Cloud> {
     Cloud::up(context, &text("100 allow all from 0.0.0.0/0"))
 }
 
-/// Effects of a change during a transfer.
+/// Effects of a change of the network ACL during a transfer.
 pub(super) struct Changed {
-    /// Duration of the whole `srd card apply`.
+    /// Duration of the command `srd card apply`, from its start to its end, in ms.
     pub(super) acknowledged_ms: f64,
-    /// Time of the request for the change, in seconds since the lines began.
+    /// Time of the request for the change, in seconds since the start of `lines`.
     pub(super) asked_s: f64,
-    /// Bytes for port 80 before the change, and after it.
+    /// Number of bytes to port 80 that arrived before the change, and after it.
     pub(super) http: (usize, usize),
-    /// Bytes for port 443 after the change, divided by those in an equally long time before it.
+    /// Number of bytes to port 443 in a time after the change, divided by the number in an equally
+    /// long time before it.
     pub(super) https_share: f64,
-    /// Packets that the rules judged soon after the change, and later.
+    /// Number of packets that the rules judged in the first half of the time after the change, and
+    /// in the second half.
     judged: (u64, u64),
-    /// Mb/s over seconds, of ports 80 and 443.
+    /// Name and points of a line for port 80 and one for port 443: seconds, and rate in Mb/s.
     pub(super) lines: [(String, Vec<(f64, f64)>); 2],
 }
 
-/// Keeps a connection to port 80 and one to port 443 full, and changes the network ACL meanwhile.
+/// Sends on a connection to port 80 and one to port 443 as fast as possible, and changes the
+/// network ACL meanwhile, so that it allows only port 443.
 pub(super) fn change(cloud: &Cloud) -> Result<Changed> {
     let (http, https) = (Stream::begin(cloud, 80)?, Stream::begin(cloud, 443)?);
     let began = Instant::now();

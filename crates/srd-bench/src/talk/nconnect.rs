@@ -1,4 +1,4 @@
-//! Many connections against the ceiling of each.
+//! The experiment `nconnect`: many connections, each limited to the largest rate of a flow.
 
 use crate::experiment::measure::programs::IPERF3;
 use anyhow::Result;
@@ -29,8 +29,8 @@ fn run(context: &Context<'_>) -> Result<Findings> {
     ] {
         (context.say)(name);
         let cloud = Cloud::of(context, &pair)?;
-        // iperf3 does not count the bytes in its sockets at the end; in a longer run their share
-        // is smaller.
+        // iperf3 does not count bytes that its sockets still hold at the end; in a longer run their
+        // share is smaller.
         let report = iperf::run(&cloud, &["-P", &flows.to_string()], seconds)?;
         let figure = Figure::new(name, "Mb/s", report.mbps);
         found.figures.push(figure.wanted(context.mbps(gbps), near, "nconnect on EC2"));

@@ -1,14 +1,15 @@
-//! Results as one page with tables and charts.
+//! Results of experiments as one HTML page with tables and charts.
 
 use super::Outcome;
 use super::curve::Curve;
 use super::show::cells;
 use srd_chart::{Axis, ChartLine, LineChart, Page, nth};
 
-/// Points of one line; more points could not be distinguished.
+/// Largest number of points of one line in a chart; more points could not be distinguished.
 const POINTS_MAX: usize = 400;
 
-/// Returns the page, as one HTML file. Figures of short runs are not judged.
+/// Returns an HTML page with the results. `is_judged` is false for short runs: the page then shows
+/// no verdicts.
 #[must_use]
 pub fn page(outcomes: &[Outcome], is_judged: bool) -> String {
     let mut page = Page::new("EC2 instances on this machine, beside the figures of NET402");

@@ -1,4 +1,5 @@
-//! Choice of the receive queue: one queue for all packets, the hash, or the talk's three rules.
+//! The experiment `rss`: the receive queue of a packet is always the same one, depends on the hash,
+//! or follows the talk's three rules.
 
 use crate::experiment::measure::programs::IPERF3;
 use anyhow::{Context as _, Result};
@@ -21,10 +22,11 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
 
 const KIND: Pair = Pair::of("c8g.8xlarge");
 const FLOWS: &str = "64";
-/// Bound for the busiest queue, in multiples of an even share. The hash does not spread this
-/// number of flows exactly evenly.
+/// Largest accepted share of the busiest queue, in multiples of an even share. The hash does not
+/// distribute the flows exactly evenly.
 const UNEVEN_MAX: f64 = 3.0;
-/// Required share in the right queue: the last packets of the previous run count in the next one.
+/// Required share of the packets in the right queue. It is less than 1, because the last packets of
+/// a run are counted in the next run.
 const NEARLY_ALL: f64 = 0.95;
 const RULES: [&str; 3] =
     ["tcp4 dst-port 22 action 1 loc 0", "tcp4 action 2 loc 1", "udp4 action 3 loc 2"];
@@ -72,7 +74,7 @@ fn run(context: &Context<'_>) -> Result<Findings> {
         let figure = Figure::new(name, "", share(counts, of(counts, queue)));
         found.figures.push(figure.wanted(NEARLY_ALL, Near::AtLeast, TALK));
     }
-    // The control connection of iperf3 is TCP, so its packets go to queue 2.
+    // The control connection of iperf3 uses TCP, so its packets go to queue 2.
     let datagrams = share(&udp, of(&udp, 3) + of(&udp, 2));
     let figure = Figure::new("rules: share of UDP in queue 3, its control in 2", "", datagrams);
     found.figures.push(figure.wanted(NEARLY_ALL, Near::AtLeast, TALK));
@@ -82,7 +84,7 @@ fn run(context: &Context<'_>) -> Result<Findings> {
     Ok(found)
 }
 
-/// A figure of a count that the slide shows exactly.
+/// Adds a target to a figure: a count that a slide of the talk shows exactly.
 trait Slide {
     fn slide_count(self, value: f64) -> Self;
 }
@@ -93,7 +95,7 @@ impl Slide for Figure {
     }
 }
 
-/// Returns the packets that each queue of `b` receives during `work`.
+/// Returns the number of packets that each queue of `b` receives during `work`.
 fn watch(cloud: &Cloud, work: impl FnOnce() -> Result<()>) -> Result<Vec<u64>> {
     let before = cloud.queues("b")?;
     work()?;

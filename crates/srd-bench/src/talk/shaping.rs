@@ -1,4 +1,4 @@
-//! Traffic control in the guest: a rate for all flows together, and one for each.
+//! The experiment `traffic-control`: the guest limits the rate of all flows together, and of each.
 
 use crate::experiment::measure::programs::{IPERF3, Program};
 use anyhow::Result;

@@ -1,11 +1,11 @@
-//! Results as tables for a terminal.
+//! Results of experiments as tables for a terminal.
 
 use super::{ALL, Outcome};
 use srd_chart::Table;
 use srd_sim::talk::figure::Figure;
 use std::fmt::Write as _;
 
-/// Lists all experiments.
+/// Returns a list of all experiments, with scale, duration and summary of each.
 #[must_use]
 pub fn list() -> String {
     let mut text = String::new();
@@ -19,7 +19,8 @@ pub fn list() -> String {
     text
 }
 
-/// Returns the figures of an experiment. Those of short runs are not judged.
+/// Returns the figures of an experiment as a table. `is_judged` is false for a short run: the table
+/// then shows no verdicts.
 #[must_use]
 pub fn outcome(outcome: &Outcome, is_judged: bool) -> String {
     let mut table = Table::new([outcome.experiment, "here", "wanted", "source", ""]);
@@ -33,7 +34,7 @@ pub fn outcome(outcome: &Outcome, is_judged: bool) -> String {
     text + "\n"
 }
 
-/// Describes a figure: name, value, target, its source, and the verdict.
+/// Returns the cells of a figure's row: name, value, target, source of the target, and verdict.
 pub(super) fn cells(of: &Figure, is_judged: bool) -> [String; 5] {
     let (wanted, source) = of.shown_wanted();
     [of.name.clone(), of.shown(), wanted, source.to_owned(), of.verdict(is_judged).to_owned()]

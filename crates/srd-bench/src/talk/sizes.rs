@@ -1,4 +1,5 @@
-//! Throughput by packet size: limited by packets per second first, then by the ceiling of the flow.
+//! The experiment `flow-limits`: throughput by segment size. The packet rate of the instance limits
+//! small segments, and the largest rate of a flow limits large ones.
 
 use crate::experiment::measure::programs::IPERF3;
 use anyhow::Result;
@@ -19,9 +20,9 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
     run,
 };
 
-/// Packets a second of a c7i.large: 928 Mb/s with 128 bytes of payload.
+/// Packets per second of a c7i.large: 928 Mb/s of segments with 128 bytes of payload.
 const PACKETS_PER_SECOND: f64 = 906_000.0;
-/// The largest segments of an interface's MTU of 9001.
+/// Largest segment size in bytes with an MTU of 9001.
 const LARGE: u32 = 8949;
 
 struct Row {

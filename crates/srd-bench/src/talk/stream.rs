@@ -1,4 +1,4 @@
-//! TCP connections between two instances, watched closely.
+//! TCP connections of this process between two instances.
 
 use anyhow::{Context as _, Result};
 use std::io::{ErrorKind, Read, Write};
@@ -10,17 +10,17 @@ use std::time::{Duration, Instant};
 
 use super::cloud::{Cloud, address};
 
-/// Longest wait for an answer; after it the answer counts as lost.
+/// Longest time to connect or to wait for a line; a later line counts as lost.
 const SILENCE: Duration = Duration::from_millis(700);
-/// Interval at which each end checks whether it should stop.
+/// Interval at which sender and receiver check whether they should stop.
 const LOOK_EACH: Duration = Duration::from_millis(20);
 
-/// Opens a listener in instance `b`.
+/// Opens a TCP listener on the given port in instance `b`.
 pub(super) fn listen(cloud: &Cloud, port: u16) -> Result<TcpListener> {
     cloud.within("b", || TcpListener::bind(("0.0.0.0", port)).context("a listener"))
 }
 
-/// Connects instance `a` to a listener of `b`; returns both ends.
+/// Connects from instance `a` to a listener in `b`; returns the sockets in `a` and in `b`.
 pub(super) fn connect(cloud: &Cloud, listener: &TcpListener) -> Result<(TcpStream, TcpStream)> {
     let port = listener.local_addr()?.port();
     let to = SocketAddr::new(address("b").parse()?, port);
@@ -30,7 +30,7 @@ pub(super) fn connect(cloud: &Cloud, listener: &TcpListener) -> Result<(TcpStrea
     Ok((out, listener.accept()?.0))
 }
 
-/// Whether a line that one end sends arrives at the other.
+/// Sends a line from one end of a connection; returns whether it arrives at the other end in time.
 pub(super) fn passes(from: &mut TcpStream, to: &mut TcpStream) -> Result<bool> {
     to.set_read_timeout(Some(SILENCE))?;
     from.write_all(b"line")?;
@@ -38,7 +38,7 @@ pub(super) fn passes(from: &mut TcpStream, to: &mut TcpStream) -> Result<bool> {
     Ok(to.read_exact(&mut line).is_ok())
 }
 
-/// A connection that is kept full.
+/// A TCP connection on which one thread sends as fast as possible, and another thread receives.
 pub(super) struct Stream {
     stop: Arc<AtomicBool>,
     sender: JoinHandle<()>,
@@ -46,7 +46,7 @@ pub(super) struct Stream {
 }
 
 impl Stream {
-    /// Starts to send from `a` to `b`.
+    /// Connects instance `a` to a port of instance `b`, and starts to send.
     pub(super) fn begin(cloud: &Cloud, port: u16) -> Result<Self> {
         let listener = listen(cloud, port)?;
         let (mut out, mut into) = connect(cloud, &listener)?;
@@ -78,7 +78,7 @@ impl Stream {
         Ok(Self { stop, sender, receiver })
     }
 
-    /// Ends the connection; returns the arrival times and sizes.
+    /// Ends the connection; returns the times and sizes of the received data.
     pub(super) fn end(self) -> Arrivals {
         self.stop.store(true, Ordering::Relaxed);
         let _ = self.sender.join();
@@ -90,17 +90,18 @@ fn is_silence(error: &std::io::Error) -> bool {
     matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut | ErrorKind::Interrupted)
 }
 
-/// Arrival times and sizes.
+/// Time and size of each read of received data.
 pub(super) struct Arrivals(Vec<(Instant, usize)>);
 
 impl Arrivals {
-    /// Bytes that arrived between two times.
+    /// Returns the number of bytes that arrived in a time range.
     pub(super) fn bytes(&self, from: Instant, until: Instant) -> usize {
         let within = self.0.iter().filter(|(at, _)| *at >= from && *at < until);
         within.map(|(_, bytes)| bytes).sum()
     }
 
-    /// Rate in Mb/s in steps from a time on; positions of the points are in seconds.
+    /// Returns the rate in Mb/s for each of `steps` steps of duration `each`, beginning at `from`;
+    /// each point has the time since `from` in seconds, and the rate.
     pub(super) fn line(&self, from: Instant, steps: u32, each: Duration) -> Vec<(f64, f64)> {
         let step = |step: u32| {
             let (begin, end) = (from + each * step, from + each * (step + 1));

@@ -1,4 +1,5 @@
-//! Instances that share a card: a quiet one beside one that floods.
+//! The experiment `tenants`: instances that share a card; one pair sends little, and the other
+//! floods.
 #![allow(clippy::cast_possible_truncation)] // numbers far below the bounds
 
 use anyhow::{Context as _, Result};
@@ -25,22 +26,23 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
     run,
 };
 
-/// Goal of an issue of this project; the talk shows a shared card, without a figure.
+/// Source of the targets: this project sets them. The talk shows a shared card without figures.
 const AIM: &str = "the card's aim";
 const PORT: u16 = 7000;
-/// Bytes of a small packet's payload.
+/// Payload of a small packet, in bytes.
 const SMALL: usize = 18;
 const PAUSE: Duration = Duration::from_millis(1);
-/// Quiet time of an instance before it sends again.
+/// Pause before each request of an instance that was idle for a while, and time for a flood to
+/// begin.
 const AWAY: Duration = Duration::from_millis(50);
-/// Longest wait for an answer; after it the answer counts as lost.
+/// Longest wait for an answer; a later answer counts as lost.
 const SILENCE: Duration = Duration::from_millis(500);
-/// Destination ports of the new flows: each packet begins another flow, and no flow ends.
+/// Number of destination ports of the flood of new flows: each packet begins another flow.
 const PORTS: u16 = 20_000;
-/// Instances of EC2 have processors of their own. Here the quiet pair's threads have priority over
-/// all others, so that they wait only for the card.
+/// Real-time priority of the threads of the quiet pair. Instances of EC2 have processors of their
+/// own; with this priority the threads wait only for the card.
 const PRIORITY: u8 = 1;
-/// Share of the answers that arrive within the reported time.
+/// Share of the answers that arrive within the reported time: the 99th percentile.
 const P99: f64 = 0.99;
 
 const CLOUD: &str = r#"
@@ -99,8 +101,8 @@ fn run(context: &Context<'_>) -> Result<Findings> {
         let figure = Figure::new("  of one that comes back: p99", "us", back);
         found.figures.push(figure.wanted(1000.0, Near::AtMost, AIM));
         if flood == Flood::Small {
-            // The other pair sends a thousand packets per second, and leaves nearly all of its time
-            // unused.
+            // The quiet pair sends nothing meanwhile, so the flood should use nearly all of the
+            // card's time.
             let rate = noisy.rate(Duration::from_secs(seconds.into()));
             let figure = Figure::new("  share of an idle neighbour's time used", "", rate / least);
             found.figures.push(figure.wanted(0.95, Near::AtLeast, AIM));
@@ -122,19 +124,19 @@ fn run(context: &Context<'_>) -> Result<Findings> {
 
 const PPS: &str = "pps_allowance_exceeded";
 
-/// Restricts the calling thread to one processor, which leaves the others to the card and the
-/// quiet pair.
+/// Restricts the calling thread to the last processor, so that the card and the quiet pair can use
+/// the others.
 fn stay_on_one() {
     let Ok(all) = sched_getaffinity(None) else { return };
     let mut set = CpuSet::new();
     if let Some(last) = (0..CpuSet::MAX_CPU).rev().find(|cpu| all.is_set(*cpu)) {
         set.set(last);
-        // If this fails, the kernel's scheduling affects the times.
+        // On failure, the kernel's scheduling affects the measured times.
         let _ = sched_setaffinity(None, &set);
     }
 }
 
-/// The pair that exchanges requests and answers.
+/// The pair of instances `a` and `b` that exchanges requests and answers.
 struct Quiet {
     asks: UdpSocket,
     stop: Arc<AtomicBool>,
@@ -162,7 +164,8 @@ impl Quiet {
         Ok(Self { asks, stop, answers: Some(answers) })
     }
 
-    /// Returns the time in microseconds within which 99 of 100 answers arrive.
+    /// Sends `count` requests with a pause before each; returns the time in microseconds within
+    /// which 99 of 100 answers arrive.
     fn trips(&self, count: u32, pause: Duration) -> Result<f64> {
         let _fifo = priority::fifo(PRIORITY)?;
         let mut times = Vec::new();
@@ -173,7 +176,7 @@ impl Quiet {
             self.asks.send(&number.to_be_bytes())?;
             loop {
                 let length = self.asks.recv(&mut bytes).unwrap_or(0);
-                // An answer to an earlier request arrived too late, and is ignored.
+                // An answer to an earlier request arrived too late and is ignored.
                 if length == 0 || bytes[..length] == number.to_be_bytes() {
                     break;
                 }
@@ -199,7 +202,7 @@ fn bound(port: u16) -> Result<UdpSocket> {
     UdpSocket::bind(("0.0.0.0", port)).context("a socket")
 }
 
-/// The pair in which one instance floods the other.
+/// The pair of instances in which `c` floods `d`.
 struct Noisy {
     stop: Arc<AtomicBool>,
     arrived: Arc<AtomicU64>,
@@ -251,7 +254,7 @@ impl Noisy {
         Ok(Self { stop, arrived, threads: [sends, takes] })
     }
 
-    /// Packets that arrive each second.
+    /// Returns the number of packets per second that arrive at the flooded instance.
     fn rate(&self, time: Duration) -> f64 {
         let before = self.arrived.load(Ordering::Relaxed);
         let began = Instant::now();
@@ -260,7 +263,7 @@ impl Noisy {
         packets as f64 / began.elapsed().as_secs_f64()
     }
 
-    /// Ends the flood. Returns the number of packets sent.
+    /// Ends the flood; returns the number of packets that were sent.
     fn end(self) -> u64 {
         self.stop.store(true, Ordering::Relaxed);
         let [sends, takes] = self.threads;

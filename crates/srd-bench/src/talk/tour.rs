@@ -1,5 +1,5 @@
-//! The shortest tour of a cloud: an allowed port, a closed port, a change of a network ACL during
-//! a transfer, and credits that run out.
+//! A short tour of a cloud for the demonstration: an allowed port, a closed port, a change of a
+//! network ACL during a transfer, and network credits that run out.
 
 use crate::experiment::measure::programs::{self, IPERF3, Program};
 use anyhow::{Context as _, Result};
@@ -15,41 +15,44 @@ use super::{CREDITS_S, Context, Options, credits, mutation};
 
 const CURL: Program = Program { name: "curl", package: "curl" };
 const NEEDS: [Program; 5] = [CURL, IPERF3, IP, SETPRIV, UNSHARE];
-/// Factor by which rates are divided.
+/// Factor by which the card divides all rates.
 const SCALE: u32 = 100;
-/// Seconds for which credits last here, and seconds measured after they are spent.
+/// Seconds for which the network credits last, and seconds that are measured after they are spent.
 const SPEND_S: u32 = 5;
 const AFTER_S: u32 = 6;
 
 /// Results of the tour.
 #[derive(Clone, PartialEq, Debug, Default, Serialize)]
 pub struct Tour {
-    /// HTTP status that `curl` printed for a port that a group allows.
+    /// HTTP status that `curl` printed for a port that a security group allows.
     pub allowed: String,
-    /// Exit code of `curl` to a port that no rule allows; 28 is its time-out.
+    /// Exit code of `curl` for a port that no rule allows; 28 means a timeout.
     pub closed: i32,
-    /// Duration of the whole `srd card apply`, ms.
+    /// Duration of the command `srd card apply`, from its start to its end, in ms.
     pub acknowledged_ms: f64,
-    /// Bytes for the port that the changed network ACL closes, received after the change.
+    /// Bytes to the port that the changed network ACL closes, received after the change. Bytes that
+    /// waited in a socket during the change are not included.
     pub late_bytes: usize,
-    /// Bytes for the other port after the change, divided by those before it.
+    /// Bytes to the port that stays open, in a time after the change, divided by the bytes in an
+    /// equally long time before it.
     pub open_share: f64,
-    /// Time of the change of the network ACL, in seconds since the lines of `changed` began.
+    /// Time of the change of the network ACL, in seconds since the start of the lines in `changed`.
     pub changed_s: f64,
-    /// Mb/s over seconds, of both ports.
+    /// Name and points of a line for each of the two ports: seconds, and rate in Mb/s.
     pub changed: Vec<(String, Vec<(f64, f64)>)>,
-    /// Mb/s with credits, and without.
+    /// Rate in Mb/s with network credits, and rate after they were spent.
     pub credits_mbps: (f64, f64),
-    /// Rates in Mb/s that the instance type should have, with credits and without, divided by the
+    /// Target rates in Mb/s of the instance type, with network credits and without, divided by the
     /// scale of the tour.
     pub type_mbps: (f64, f64),
-    /// Mb/s of each second, as counted by the sender.
+    /// Seconds since the start, and rate in Mb/s as counted by the sender, for each second of the
+    /// transfer that spends the network credits.
     pub spent: Vec<(f64, f64)>,
-    /// Seconds until the credits were spent.
+    /// Seconds until the network credits were spent.
     pub credits_s: f64,
 }
 
-/// Runs the whole tour.
+/// Runs all steps of the tour, with the `srd` program at the path `program`.
 ///
 /// # Errors
 /// A program is missing, the card does not start, or a program fails.

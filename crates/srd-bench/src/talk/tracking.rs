@@ -1,4 +1,5 @@
-//! Connection tracking: which connections are tracked, and the effects of a full table.
+//! The experiments `untracked` and `tracking-full`: which connections the card tracks, and the
+//! effects of a full table of tracked connections.
 
 use anyhow::{Context as _, Result, bail};
 use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
@@ -35,7 +36,7 @@ pub(super) const FULL: Experiment = Experiment {
     run: full,
 };
 
-/// Connections to each port.
+/// Number of connections to each port.
 const CONNECTIONS: usize = 10;
 
 fn untracked(context: &Context<'_>) -> Result<Findings> {
@@ -98,22 +99,23 @@ fn untracked(context: &Context<'_>) -> Result<Findings> {
     Ok(Findings { figures, ..Findings::default() })
 }
 
-/// Allowance that the talk's counter shows.
+/// Number of tracked connections that the talk's counter shows as available.
 const ALLOWANCE: f64 = 136_812.0;
-/// Largest number of flows that are opened, and flows that are opened beyond a full table.
+/// Largest number of flows that are opened to fill the table, and number of flows that are opened
+/// when the table is full.
 const FLOWS_MAX: u32 = 200_000;
 const BEYOND: u32 = 1000;
-/// Number of flows that are opened without a pause, and the pause after them. Their rate stays
-/// below the instance's limit of packets per second, which is divided by the scale of the
-/// experiment.
+/// Number of flows that are opened without a pause, and length of the pause after them. Each flow
+/// is one packet; their rate stays below the packet rate limit of the instance, which is divided by
+/// the scale of the experiment.
 const AT_ONCE: u32 = 80;
 const PAUSE: Duration = Duration::from_millis(10);
-/// Flows between two reads of the counter.
+/// Largest number of flows that are opened between two reads of the counter.
 const LOOK_EACH: u32 = 4000;
-/// Destination ports for each source port.
+/// Number of destination ports that are used with each source port.
 const PORTS: u32 = 60_000;
 
-/// Opens one flow after the other; each has its own pair of ports.
+/// Opens one UDP flow after another from instance `a` to `b`, each with other ports.
 struct Opener {
     sockets: Vec<UdpSocket>,
     opened: u32,
@@ -144,7 +146,7 @@ impl Opener {
 }
 
 fn full(context: &Context<'_>) -> Result<Findings> {
-    // The packets of `a` are tracked at `a`, too, so it has a type with a larger table.
+    // Instance `a` tracks the flows in its own table, so it has a type with a larger table.
     let pair = Pair::of("c7i.large")
         .from("c7i.8xlarge")
         .admitting(r#""udp from 10.0.1.10/32", "tcp 80 from 10.0.1.10/32""#);

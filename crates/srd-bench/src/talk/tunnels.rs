@@ -1,4 +1,5 @@
-//! Tunnels: the card counts a tunnel as one flow, or as one flow for each source port.
+//! The experiment `tunnels`: the card counts a tunnel as one flow, or as one flow for each source
+//! port of the tunnel.
 
 use anyhow::{Context as _, Result};
 use rustix::net::{AddressFamily, Protocol, SocketType};
@@ -25,15 +26,15 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
 
 const INNER_FLOWS: u16 = 100;
 const OFFERED_GBPS: f64 = 8.0;
-/// Bytes of an outer packet from its IP header on.
+/// Length in bytes of an outer packet, including its IP header.
 const PACKET_BYTES: usize = 1400;
 const IP_BYTES: usize = 20;
 const UDP_BYTES: usize = 8;
 const VXLAN_PORT: u16 = 4789;
 const GRE: u32 = 47;
-/// Start of the transfer, which fills a queue and is not counted.
+/// Time at the start of the transfer in which a queue fills; its packets are not counted.
 const FILL: Duration = Duration::from_millis(700);
-/// Interval at which the sender catches up with the time.
+/// Interval at which the sender sends the packets that are due.
 const TICK: Duration = Duration::from_millis(1);
 
 #[derive(Clone, Copy)]
@@ -59,15 +60,15 @@ fn run(context: &Context<'_>) -> Result<Findings> {
     Ok(found)
 }
 
-/// A raw socket, with the calls of a UDP socket.
+/// Returns a raw socket for GRE, which offers the calls of a UDP socket.
 fn gre_socket() -> Result<UdpSocket> {
     let protocol = NonZeroU32::new(GRE).map(Protocol::from_raw);
     let socket = rustix::net::socket(AddressFamily::INET, SocketType::RAW, protocol);
     Ok(UdpSocket::from(socket.context("a raw socket")?))
 }
 
-/// Returns the bytes after the outer addresses and ports: a header of the tunnel, and an inner
-/// packet of the flow.
+/// Returns the bytes that follow the outer IP and UDP headers: the header of the tunnel, and a
+/// packet of an inner flow.
 fn payload(outer: Outer, flow: u16) -> Vec<u8> {
     let mut bytes = match outer {
         Outer::Gre => vec![0, 0, 0x08, 0],
@@ -121,7 +122,7 @@ fn measure(context: &Context<'_>, cloud: &Cloud, outer: Outer) -> Result<f64> {
                 let due = began.elapsed().as_secs_f64() * packets_per_second;
                 while (sent as f64) < due {
                     let flow = sent % payloads.len();
-                    // Packets that do not fit into the queue of the device are lost, as in a
+                    // A packet that does not fit into the queue of the device is lost, as in a real
                     // guest.
                     let _ = senders[flow % senders.len()].send_to(&payloads[flow], to);
                     sent += 1;

@@ -1,4 +1,5 @@
-//! The stages of one `curl`: from a name to a verdict, step by step, as the talk explains them.
+//! The experiment `walk`: each step of one `curl`, from the query for a name to the verdict on each
+//! packet, as the talk explains them.
 
 use anyhow::{Context as _, Result, bail};
 use serde_json::Value;
@@ -30,12 +31,13 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
 
 const CURL: Program = Program { name: "curl", package: "curl" };
 const PORT: u16 = 80;
-/// Size of the answer: enough packets follow the first one to use a kept verdict.
+/// Size of the HTTP answer in bytes: many packets follow the first one, and their verdict is a
+/// stored one.
 const FILE_BYTES: usize = 256 * 1024;
-/// Time after which the trace contains all packets.
+/// Time until the trace contains all packets.
 const SETTLED: Duration = Duration::from_millis(300);
 const LEAVE: Duration = Duration::from_secs(3);
-/// Port of the query for a name.
+/// Destination port of the DNS query.
 const DNS: u64 = 53;
 
 fn run(context: &Context<'_>) -> Result<Findings> {
@@ -59,7 +61,8 @@ fn run(context: &Context<'_>) -> Result<Findings> {
     let said: Vec<&str> = said.split(' ').collect();
     let [status, reached, port, bytes] = said[..] else { bail!("curl: {output:?}") };
     if !output.status.success() {
-        // A client may never connect to the server, so its thread is not joined.
+        // On failure, the client may never have connected to the server; the server's thread would
+        // then wait for ever, so it is not joined.
         bail!("curl http://{name}/a_file: {}, of {reached}, status {status}", output.status);
     }
     server.join().map_err(|_| anyhow::anyhow!("the server has panicked"))??;
@@ -74,7 +77,7 @@ fn run(context: &Context<'_>) -> Result<Findings> {
     let of_flow: Vec<&Value> = packets.iter().filter(|packet| is_of(packet, PORT)).collect();
     let slow = |packet: &&&Value| packet["judged"]["by_rules"] == true;
     let evaluated = of_flow.iter().filter(slow).count();
-    // Each card keeps its own verdicts: one for each direction at either end.
+    // Each card evaluates the rules once for each direction at either end, and stores the verdicts.
     exactly(&mut found, "slow evaluations, two ends and two directions", evaluated as f64, 4.0);
     let counted = (judged("a")? - before[0]) + (judged("b")? - before[1]);
     let figure = Figure::new("  as the cards count, with the name's", "", counted as f64);
@@ -96,7 +99,7 @@ fn is_of(packet: &Value, port: u16) -> bool {
     packet["protocol"] == "tcp" && ports.into_iter().any(|of| of == port)
 }
 
-/// Notes the talk's steps.
+/// Adds notes about the steps of the talk, with what the trace shows of each.
 fn steps(
     notes: &mut Vec<String>,
     packets: &[Value],
@@ -151,7 +154,7 @@ fn steps(
     Ok(())
 }
 
-/// Notes the states that the cards keep of the flow.
+/// Adds notes about the state of the flow that each end's card stores.
 fn states(notes: &mut Vec<String>, cloud: &Cloud) -> Result<()> {
     for end in ["a", "b"] {
         let flows = cloud.flows(end)?;
@@ -184,10 +187,10 @@ fn answer_once(listener: &TcpListener) -> Result<()> {
     Ok(stream.write_all(&vec![b'x'; FILE_BYTES])?)
 }
 
-/// `srd card trace` of all instances.
+/// A running `srd card trace` of all instances.
 struct Trace {
     program: Running,
-    /// Standard error of the program; stays open as long as the program runs.
+    /// Standard error of the program; it stays open while the program runs.
     says: BufReader<ChildStderr>,
     file: PathBuf,
 }

@@ -1,9 +1,10 @@
-//! Rounds of flows that start at one moment.
+//! Rounds of flows that start at the same moment.
 //!
-//! Connections are established beforehand and reused. In every round all flows start to send at
-//! one moment. The receiving application answers one byte when it has *all* bytes of a flow, and a
-//! flow is complete when its sender has read that byte. So the completion time is what the sending
-//! application can measure, and it has the same meaning for a transport without streams.
+//! Connections are established beforehand and reused. In every round all flows start to send at the
+//! same moment. The receiving application answers with one byte after it has received *all* bytes
+//! of a flow; the flow is complete when its sender has read that byte. The completion time is
+//! therefore one that the sending application can measure, and it has the same meaning for a
+//! transport without streams.
 
 use super::connection::{self, Connection, Connections, Flows};
 use super::poll::{CHUNK_BYTES, Poll};
@@ -17,41 +18,43 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Parameters of the measurement.
+/// Parameters of a measurement in rounds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Barrier {
-    /// The connections.
+    /// Hosts, number and addresses of the connections.
     pub flows: Flows,
-    /// Bytes of each flow in each round.
+    /// Number of bytes that each flow sends in each round.
     pub bytes: u64,
     /// Number of rounds.
     pub rounds: usize,
-    /// Pause between rounds.
+    /// Pause between two rounds, in milliseconds.
     pub gap_ms: u64,
-    /// A round ends after this long even if flows are unfinished.
+    /// Longest duration of a round, in seconds; the round then ends even if flows are unfinished.
     pub round_limit_s: u64,
 }
 
 /// Results of all rounds.
 #[derive(Clone, Debug, PartialEq)]
 pub struct BarrierResult {
-    /// Completion times of each round.
+    /// Completion times of the flows in each round.
     pub rounds: Vec<Round>,
-    /// Packets that all ports dropped during the measurement.
+    /// Number of packets that all ports of the fabric dropped during the measurement.
     pub dropped_packets: u64,
     /// CPU time of the machine during the measurement.
     pub cpu: CpuUse,
 }
 
-/// One round.
+/// Results of one round.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Round {
-    /// Completion time of each flow, sender by sender; `None` if it was unfinished at the limit.
+    /// Completion time of each flow in microseconds, in the order of the connections; `None` if the
+    /// flow was unfinished when the round ended.
     pub fct_us: Vec<Option<u64>>,
 }
 
 impl Round {
-    /// The slowest flow; `None` if one is unfinished.
+    /// Returns the completion time of the slowest flow in microseconds; `None` if a flow is
+    /// unfinished.
     #[must_use]
     pub fn worst_us(&self) -> Option<u64> {
         self.fct_us.iter().copied().try_fold(0, |worst, fct| Some(worst.max(fct?)))
@@ -59,7 +62,7 @@ impl Round {
 }
 
 impl Barrier {
-    /// Runs all rounds.
+    /// Establishes the connections and runs all rounds.
     pub fn run(&self, fabric: &Fabric) -> Result<BarrierResult> {
         check("bytes", self.bytes, 1..=1 << 32)?;
         check("rounds", self.rounds as u64, 1..=100_000)?;
@@ -77,7 +80,8 @@ impl Barrier {
                 break;
             }
             if unfinished {
-                // Data that is still in flight belongs to the old round.
+                // Data still in flight would count in the next round, so the connections are
+                // replaced.
                 drop(connections);
                 connections = Connections::establish(fabric, &self.flows)?;
             }
@@ -101,7 +105,8 @@ fn run_round(connections: &[Connection], barrier: &Barrier) -> Result<Round> {
     })
 }
 
-/// Sends `bytes` on every connection, starting at one moment; returns each completion time.
+/// Sends `bytes` on every connection, beginning at the same moment. Returns the completion time of
+/// each flow in microseconds; `None` for a flow that is unfinished after `limit`.
 fn send_all(connections: &[Connection], bytes: u64, limit: Duration) -> Result<Vec<Option<u64>>> {
     let both = EventFlags::IN | EventFlags::OUT;
     let mut poll = Poll::watch(connections.iter().map(|c| &c.sender), both)?;
@@ -129,8 +134,8 @@ fn send_all(connections: &[Connection], bytes: u64, limit: Duration) -> Result<V
     Ok(fct_us)
 }
 
-/// Answers one byte on every connection that has delivered `bytes`. Returns when all have, or when
-/// `over` is set.
+/// Answers with one byte on every connection that has delivered `bytes`. Returns when all
+/// connections have delivered them, or when `over` is set.
 fn receive_all(connections: &[Connection], bytes: u64, over: &AtomicBool) -> Result<()> {
     let mut poll = Poll::watch(connections.iter().map(|c| &c.receiver), EventFlags::IN)?;
     let mut buffer = vec![0u8; CHUNK_BYTES];

@@ -1,8 +1,8 @@
-//! Message after message on every connection: each message begins when the previous one is
-//! complete.
+//! A closed loop: on every connection one message after another is sent; each message begins when
+//! the previous one is complete.
 //!
-//! A message is complete when its sender has read the receiver's answer to the last byte, as in
-//! [`super::Barrier`].
+//! A message is complete when its sender has read the one-byte answer that the receiver sends after
+//! the last byte of the message, as in [`super::Barrier`].
 
 use super::connection::{self, Connection, Connections, Flows};
 use super::poll::{CHUNK_BYTES, Poll};
@@ -14,28 +14,30 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Parameters of the measurement.
+/// Parameters of a measurement in a closed loop.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClosedLoop {
-    /// The connections.
+    /// Hosts, number and addresses of the connections.
     pub flows: Flows,
-    /// Bytes of a message.
+    /// Number of bytes of each message.
     pub bytes: u64,
-    /// Time in which messages begin. Messages that have begun may take as long again to complete.
+    /// Time in seconds in which messages begin. The last messages then have the same time to
+    /// complete.
     pub seconds: u64,
 }
 
-/// Completion times.
+/// Completion times of the messages of all connections.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ClosedLoopResult {
-    /// Completion time of each message.
+    /// Completion time of each message, in microseconds.
     pub fct_us: Vec<u64>,
-    /// Messages that did not complete; each counts in `fct_us` with the time it had waited.
+    /// Number of messages that did not complete; `fct_us` includes the time that each of them
+    /// waited.
     pub unfinished: usize,
 }
 
 impl ClosedLoop {
-    /// Runs for the configured time.
+    /// Establishes the connections and sends messages for the configured time.
     pub fn run(&self, fabric: &Fabric) -> Result<ClosedLoopResult> {
         check("bytes", self.bytes, 1..=1 << 32)?;
         check("seconds", self.seconds, 1..=3600)?;
@@ -95,7 +97,7 @@ fn us(time: Duration) -> u64 {
     u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
 }
 
-/// Answers one byte for every `bytes` received.
+/// Answers with one byte after every `bytes` received bytes of a connection, until `over` is set.
 fn answer_all(connections: &[Connection], bytes: u64, over: &AtomicBool) -> Result<()> {
     let mut poll = Poll::watch(connections.iter().map(|c| &c.receiver), EventFlags::IN)?;
     let mut buffer = vec![0u8; CHUNK_BYTES];

@@ -1,4 +1,4 @@
-//! Established connections between hosts, both ends in this process.
+//! Established TCP or MPTCP connections between hosts of the fabric; this process has both ends.
 
 use super::{Congestion, Subflows};
 use anyhow::{Context, Result};
@@ -16,15 +16,15 @@ use std::net::SocketAddr;
 use std::thread;
 use std::time::Duration;
 
-/// Longest time until a connection is established.
+/// Longest time to establish a connection.
 const CONNECT_MAX: Duration = Duration::from_secs(10);
-/// Time for MPTCP to join its subflows, and for the last segments of the handshakes to arrive.
+/// Time after the last handshake in which MPTCP joins its subflows and the last segments arrive.
 const SETTLE: Duration = Duration::from_millis(200);
-/// Backlog of the listener: maximum number of connections that wait for `accept`.
+/// Backlog of a listener: the maximum number of connections that wait for `accept`.
 const BACKLOG: i32 = 512;
 /// Largest number of attempts to listen, one each millisecond.
 const LISTEN_TRIES_MAX: u32 = 500;
-/// The port receivers listen on.
+/// Port on which the receivers listen.
 const PORT: u16 = 7000;
 
 /// Largest number of flows of one measurement.
@@ -33,24 +33,24 @@ pub const FLOWS_MAX: u64 = 1024;
 /// Parameters of a set of connections.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Flows {
-    /// Senders and receivers.
+    /// Sender and receiver of each pair of hosts.
     pub pairs: Vec<(HostId, HostId)>,
-    /// Connections of each pair.
+    /// Number of connections of each pair of hosts.
     pub flows_per_pair: usize,
-    /// Addresses that the connections use.
+    /// Network of the fabric whose addresses the connections use.
     pub network: Network,
-    /// The kernel's congestion control.
+    /// Congestion control of the kernel for the connections.
     pub congestion: Congestion,
-    /// Extra MPTCP subflows per connection; zero for plain TCP.
+    /// Number of extra MPTCP subflows per connection; zero for plain TCP.
     pub mptcp_subflows: u16,
-    /// Source port of the first connection; each further connection uses the next port. With
-    /// `None` the kernel chooses them.
+    /// Source port of the first connection; each further connection uses the next port. With `None`
+    /// the kernel chooses the source ports.
     pub first_port: Option<u16>,
 }
 
 impl Flows {
-    /// Checks the number of flows, and gives the hosts their MPTCP subflows as long as the result
-    /// lives.
+    /// Checks the number of flows, and configures the MPTCP subflows of the hosts until the
+    /// returned value is dropped.
     pub(super) fn prepare<'a>(&self, fabric: &'a Fabric) -> Result<Subflows<'a>> {
         let flows = self.pairs.len() * self.flows_per_pair;
         check("pairs * flows_per_pair", flows as u64, 1..=FLOWS_MAX)?;
@@ -58,18 +58,18 @@ impl Flows {
     }
 }
 
-/// One connection. Both ends are non-blocking.
+/// An established connection with both of its sockets, which are non-blocking.
 pub(super) struct Connection {
     pub(super) sender: OwnedFd,
     pub(super) receiver: OwnedFd,
 }
 
-/// Connections, pair by pair. Dropping them resets them, so that their packets in flight cannot
-/// disturb the next connections.
+/// Established connections, in the order of the pairs. Dropping them resets the connections, so
+/// that their packets in flight cannot disturb later connections.
 pub(super) struct Connections {
     pub(super) all: Vec<Connection>,
-    /// Must outlive the connections: MPTCP subflows join through it, and without it they fail
-    /// silently.
+    /// Listeners of the receivers. They must outlive the connections: MPTCP subflows join through a
+    /// listener, and without it they fail silently.
     _listeners: BTreeMap<HostId, OwnedFd>,
 }
 
@@ -117,8 +117,8 @@ impl Drop for Connections {
     }
 }
 
-/// Connects a socket of the calling thread's namespace to any listener. The socket is
-/// non-blocking.
+/// Connects a socket in the calling thread's network namespace to the listener at `target`. The
+/// returned socket is non-blocking.
 pub(crate) fn connect_to(
     target: SocketAddr,
     congestion: Congestion,
@@ -157,7 +157,7 @@ fn listen(flows: &Flows) -> Result<OwnedFd> {
     sockopt::set_socket_reuseaddr(&socket, true)?;
     sockopt::set_socket_timeout(&socket, Timeout::Recv, Some(CONNECT_MAX))?;
     rustix::net::bind(&socket, &SocketAddr::new(any, PORT)).context("bind")?;
-    // The port of a listener that was just closed becomes free after a moment: see
+    // The port of a listener that was just closed is in use for a moment longer; see
     // `Fabric::udp_socket`.
     for _ in 0..LISTEN_TRIES_MAX {
         match rustix::net::listen(&socket, BACKLOG) {
@@ -187,7 +187,7 @@ fn accept(listener: &OwnedFd) -> Result<OwnedFd> {
     Ok(socket)
 }
 
-/// Sends as many bytes as fit; returns `None` if nothing fits right now.
+/// Sends as many bytes as the socket's buffer can hold; returns `None` if it is full.
 pub(crate) fn send(socket: &OwnedFd, bytes: &[u8]) -> Result<Option<usize>> {
     match rustix::net::send(socket, bytes, SendFlags::NOSIGNAL | SendFlags::DONTWAIT) {
         Ok(count) => Ok(Some(count)),
@@ -196,7 +196,8 @@ pub(crate) fn send(socket: &OwnedFd, bytes: &[u8]) -> Result<Option<usize>> {
     }
 }
 
-/// Sends until all is sent or the socket is full; then epoll reports when it is writable again.
+/// Sends until `left` bytes are sent or the socket's buffer is full. In the second case epoll
+/// reports when the socket is writable again.
 pub(super) fn push(socket: &OwnedFd, chunk: &[u8], left: &mut u64) -> Result<()> {
     while *left > 0 {
         let size = usize::try_from(*left).unwrap_or(usize::MAX).min(chunk.len());
@@ -206,8 +207,8 @@ pub(super) fn push(socket: &OwnedFd, chunk: &[u8], left: &mut u64) -> Result<()>
     Ok(())
 }
 
-/// Receives available bytes; returns `None` if nothing is available right now. The other end of
-/// these connections never closes first, so the end of the stream is an error.
+/// Receives the available bytes; returns `None` if no bytes are available. The end of the stream is
+/// an error, because the other end of a measured connection never closes first.
 pub(crate) fn receive(socket: &OwnedFd, buffer: &mut [u8]) -> Result<Option<usize>> {
     match rustix::net::recv(socket, buffer, RecvFlags::DONTWAIT) {
         Ok((0, _)) => anyhow::bail!("connection closed"),
@@ -217,12 +218,12 @@ pub(crate) fn receive(socket: &OwnedFd, buffer: &mut [u8]) -> Result<Option<usiz
     }
 }
 
-/// Switches the socket back to immediate acknowledgements. After an answer the kernel classifies
-/// the connection as interactive and delays its acknowledgements, which would reduce the next
-/// round's bursts by a tenth.
+/// Switches the socket back to immediate acknowledgements (`TCP_QUICKACK`). After an answer the
+/// kernel classifies the connection as interactive and delays its acknowledgements, which would
+/// reduce the bursts of the next round by a tenth.
 pub(super) fn stay_one_way(socket: &OwnedFd) -> Result<()> {
     match sockopt::set_tcp_quickack(socket, true) {
-        // An MPTCP socket has no such option, and its subflows keep their own setting.
+        // An MPTCP socket does not have the option, and its subflows keep their own setting.
         Err(rustix::io::Errno::NOPROTOOPT | rustix::io::Errno::OPNOTSUPP) => Ok(()),
         other => other.context("TCP_QUICKACK"),
     }

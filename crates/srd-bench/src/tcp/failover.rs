@@ -1,7 +1,7 @@
-//! One long flow whose spine fails silently and heals again.
+//! One long flow; the spine that it uses fails silently and heals again.
 //!
-//! The spine is identified by its counters while the flow runs, so the failing spine is always
-//! that of the flow (its busiest one, with MPTCP).
+//! The flow's spine is identified by the spines' counters while the flow runs. With MPTCP, the
+//! busiest spine of the flow fails.
 
 use super::single::{Flow, Interval, Throughput, single_flow_with};
 use anyhow::Result;
@@ -12,20 +12,20 @@ use srd_lab::status::SpineShare;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Time for which the leaf's counters are watched to identify the flow's spine.
+/// Time for which the counters of the sender's leaf are watched to identify the flow's spine.
 const WATCH: Duration = Duration::from_millis(200);
-/// Earliest failure: the counters need this long to show the flow.
+/// Earliest time of the failure: earlier, the counters may not show the flow yet.
 const FAIL_AT_MS_MIN: u64 = 500;
 
-/// Parameters of the measurement.
+/// Parameters of a failover measurement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Failover {
-    /// The flow; it must outlast the failure.
+    /// The flow that is measured; it must last longer than the failure.
     pub flow: Flow,
-    /// Time of the spine's failure, since the flow started.
+    /// Time of the spine's failure, in ms since the start of the flow.
     pub fail_at_ms: u64,
-    /// Time of the spine's repair, since the flow started.
+    /// Time of the spine's repair, in ms since the start of the flow.
     pub heal_at_ms: u64,
 }
 
@@ -36,25 +36,27 @@ impl Default for Failover {
     }
 }
 
-/// Throughput and longest silence.
+/// Results of a failover measurement.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct FailoverResult {
-    /// Delivered bytes over time.
+    /// Delivered bytes of the flow over time.
     pub throughput: Throughput,
-    /// The spine that failed, and the bytes that each spine got before.
+    /// The spine that failed, and the number of bytes that each spine carried just before.
     pub spine: SpineShare,
-    /// Time at which the spine had failed, since the flow started.
+    /// Time at which the failure of the spine was complete, in ms since the start of the flow.
     pub failed_ms: u64,
-    /// Time at which the spine had healed, since the flow started.
+    /// Time at which the repair of the spine was complete, in ms since the start of the flow.
     pub healed_ms: u64,
-    /// The longest time without a delivered byte since the failure, in whole intervals.
+    /// The longest time without a delivered byte since the failure, in ms, as a sum of whole
+    /// intervals.
     pub silence_ms: u64,
-    /// Whether bytes arrived again before the end.
+    /// Whether bytes arrived again before the end of the flow.
     pub recovered: bool,
 }
 
-/// Returns the longest run of intervals without a byte that ends after `since_ms`, up to the end
-/// of the timeline. A run that began before counts from `since_ms` on.
+/// Returns the duration in ms of the longest run of intervals without a byte that ends after
+/// `since_ms`. A run that began earlier counts from `since_ms` on; a run may last to the end of the
+/// timeline.
 #[must_use]
 pub fn silence_ms(intervals: &[Interval], interval_ms: u64, since_ms: u64) -> u64 {
     let (mut longest, mut run) = (0, 0);
@@ -66,8 +68,8 @@ pub fn silence_ms(intervals: &[Interval], interval_ms: u64, since_ms: u64) -> u6
     longest
 }
 
-/// Runs a flow, fails the spine that it uses, heals the spine, and reports the silence. The spine
-/// is healed also if the measurement fails.
+/// Runs a flow, lets the spine that it uses fail, heals the spine, and reports the longest silence.
+/// The spine is healed even if the measurement fails.
 pub fn failover(fabric: &Fabric, failover: &Failover) -> Result<FailoverResult> {
     let Failover { flow, fail_at_ms, heal_at_ms } = *failover;
     let end_ms = flow.seconds.saturating_mul(1000);

@@ -1,5 +1,5 @@
-//! Barrier-synchronised incast: many flows start at once towards one host. The rounds are those
-//! of [`Barrier`].
+//! Barrier-synchronised incast: many flows to one host start at the same moment, in rounds as in
+//! [`Barrier`].
 
 use super::Congestion;
 use super::barrier::{Barrier, Round};
@@ -10,34 +10,34 @@ use srd_lab::fabric::Fabric;
 use srd_lab::id::{HostId, Network};
 use srd_lab::priority::CpuUse;
 
-/// Parameters of the measurement.
+/// Parameters of an incast measurement.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Incast {
-    /// The hosts that send.
+    /// Hosts that send.
     pub senders: Vec<HostId>,
-    /// Flows of each sender.
+    /// Number of flows of each sender.
     pub flows_per_sender: usize,
-    /// The host that receives.
+    /// Host that receives all flows.
     pub receiver: HostId,
-    /// Bytes of each flow in each round.
+    /// Number of bytes that each flow sends in each round.
     pub bytes: u64,
     /// Number of rounds.
     pub rounds: usize,
-    /// The kernel's congestion control.
+    /// Congestion control of the kernel for all flows.
     pub congestion: Congestion,
-    /// Extra MPTCP subflows per connection; zero for plain TCP.
+    /// Number of extra MPTCP subflows per connection; zero for plain TCP.
     pub mptcp_subflows: u16,
-    /// Addresses that the flows use.
+    /// Network of the fabric whose addresses the flows use.
     pub network: Network,
-    /// Pause between rounds.
+    /// Pause between two rounds, in milliseconds.
     pub gap_ms: u64,
-    /// A round ends after this long even if flows are unfinished.
+    /// Longest duration of a round, in seconds; the round then ends even if flows are unfinished.
     pub round_limit_s: u64,
 }
 
 impl Default for Incast {
-    /// Four hosts of the first leaf with twelve flows each, towards the first host of the second.
+    /// Four hosts of the first leaf send twelve flows each to the first host of the second leaf.
     fn default() -> Self {
         Incast {
             senders: (0..4).map(|host| HostId { leaf: 0, host }).collect(),
@@ -54,42 +54,44 @@ impl Default for Incast {
     }
 }
 
-/// All rounds.
+/// Results of all rounds of an incast.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct IncastResult {
-    /// Parameters of the measurement.
+    /// Parameters with which the incast was measured.
     pub incast: Incast,
-    /// Time that the receiver's link needs for the payload of all flows at its full rate.
+    /// Time in microseconds in which the receiver's link transfers the payload of all flows of a
+    /// round at its full rate.
     pub ideal_us: u64,
-    /// Completion times of each round.
+    /// Completion times of the flows in each round.
     pub rounds: Vec<Round>,
-    /// Packets that the fabric dropped during the measurement.
+    /// Number of packets that all ports of the fabric dropped during the measurement.
     pub dropped_packets: u64,
     /// CPU time of the machine during the measurement.
     pub cpu: CpuUse,
 }
 
-/// The usual figures of an incast. Times are over all flows of all rounds, except where noted.
+/// Summary of an incast. Times are over all flows of all rounds, except where noted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct IncastSummary {
-    /// Median of completed flows.
+    /// Median completion time of the completed flows, in microseconds.
     pub p50_us: u64,
-    /// 99th percentile of completed flows.
+    /// 99th percentile of the completion times of the completed flows, in microseconds.
     pub p99_us: u64,
-    /// The slowest completed flow.
+    /// Completion time of the slowest completed flow, in microseconds.
     pub max_us: u64,
-    /// Median over the rounds of each round's slowest flow; an unfinished one counts as the limit.
+    /// Median over the rounds of the completion time of each round's slowest flow, in microseconds;
+    /// an unfinished flow counts as `round_limit_s`.
     pub round_worst_p50_us: u64,
-    /// `round_worst_p50_us` over the ideal.
+    /// `round_worst_p50_us` divided by `ideal_us`.
     pub round_worst_p50_ratio: f64,
-    /// `p99_us` over the ideal.
+    /// `p99_us` divided by `ideal_us`.
     pub p99_ratio: f64,
-    /// Flows that hit the limit.
+    /// Number of flows that were unfinished when their round ended.
     pub unfinished: usize,
 }
 
 impl IncastResult {
-    /// The usual figures.
+    /// Returns the summary of all rounds.
     #[must_use]
     pub fn summary(&self) -> IncastSummary {
         let flows = || self.rounds.iter().flat_map(|round| &round.fct_us);
@@ -113,13 +115,13 @@ impl IncastResult {
     }
 }
 
-/// Percentile by nearest rank; zero if there are no values.
+/// Returns a percentile of sorted values by nearest rank; zero if there are no values.
 fn percentile(sorted: &[u64], percent: usize) -> u64 {
     let rank = (sorted.len() * percent).div_ceil(100).max(1);
     sorted.get(rank - 1).copied().unwrap_or(0)
 }
 
-/// Runs an incast. Takes about `rounds * (ideal + gap)`, more if the transport performs badly.
+/// Runs an incast. It takes about `rounds * (ideal + gap)`, and longer if the transport is slow.
 pub fn barrier_incast(fabric: &Fabric, incast: &Incast) -> Result<IncastResult> {
     let pairs: Vec<_> = incast.senders.iter().map(|sender| (*sender, incast.receiver)).collect();
     let flows = Flows {
@@ -147,7 +149,8 @@ pub fn barrier_incast(fabric: &Fabric, incast: &Incast) -> Result<IncastResult> 
     })
 }
 
-/// Ideal completion time: the receiver's link is the bottleneck of a sensible incast.
+/// Returns the ideal completion time of a round in microseconds. The bottleneck is assumed to be
+/// the receiver's link.
 fn ideal_us(fabric: &Fabric, incast: &Incast) -> u64 {
     let goodput_mbps = fabric.config().goodput_mbps(fabric.config().host_rate_mbps);
     let flows = incast.senders.len() * incast.flows_per_sender;

@@ -1,7 +1,7 @@
-//! Many long flows at once, each measured at its receiver in small intervals.
+//! Many long flows at the same time, each measured at its receiver in short intervals.
 //!
-//! The flows run while the caller does something else: it fails a spine, serves requests, or
-//! sleeps. A connection that ends during the run is part of the result, not an error.
+//! The flows run while the caller does something else, for example fails a spine or serves
+//! requests. A connection that ends during the run is part of the result, not an error.
 
 use super::connection::{self, Connection, Connections, Flows};
 use super::failover::silence_ms;
@@ -16,30 +16,30 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Instant;
 
-/// Parameters of the measurement.
+/// Parameters of a measurement of long flows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LongFlows {
-    /// The connections.
+    /// Hosts, number and addresses of the connections.
     pub flows: Flows,
-    /// Length of an interval.
+    /// Length of a measured interval, in milliseconds.
     pub interval_ms: u64,
 }
 
-/// Delivered bytes, by flow and interval.
+/// Bytes that each flow delivered in each interval.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Timelines {
-    /// Length of an interval.
+    /// Length of an interval, in milliseconds.
     pub interval_ms: u64,
-    /// Bytes delivered to the application, flow by flow, interval by interval. All flows have
-    /// equally many intervals; the last, incomplete interval is left out.
+    /// For each flow, the bytes delivered to the application in each interval. All flows have the
+    /// same number of intervals; the last, incomplete interval is left out.
     pub flows: Vec<Vec<u64>>,
-    /// Reason why a connection ended, flow by flow; `None` if it lasted to the end.
+    /// For each flow, the reason why its connection ended early; `None` if it lasted to the end.
     pub ended: Vec<Option<String>>,
 }
 
 impl LongFlows {
     /// Runs the flows while `meanwhile` works on the calling thread; `meanwhile` gets the start
-    /// time of the flows.
+    /// time of the flows. The flows end when `meanwhile` returns.
     pub fn run<T>(
         &self,
         fabric: &Fabric,
@@ -53,8 +53,8 @@ impl LongFlows {
         thread::scope(|scope| {
             let sender = scope.spawn(|| send_all(&connections.all, &over));
             let receiver = scope.spawn(|| self.receive_all(&connections.all, start, &over));
-            // Stops the threads also if `meanwhile` panics; otherwise the scope would wait for
-            // them for ever.
+            // The value stops the threads even if `meanwhile` panics; otherwise the scope would
+            // wait for them for ever.
             let stop = StopOnDrop(&over);
             let done = meanwhile(start);
             drop(stop);
@@ -114,7 +114,8 @@ fn add(flow: &mut Vec<u64>, interval: usize, bytes: u64) {
     flow[interval] += bytes;
 }
 
-/// Keeps every socket full. A connection that ended is ignored here; its receiver reports it.
+/// Sends on every connection as fast as the socket accepts bytes, until `over` is set. A connection
+/// that ended is ignored; its receiver reports the end.
 fn send_all(connections: &[Connection], over: &AtomicBool) -> Result<()> {
     let mut poll = Poll::watch(connections.iter().map(|c| &c.sender), EventFlags::OUT)?;
     let chunk = vec![0u8; CHUNK_BYTES];
@@ -131,13 +132,15 @@ fn send_all(connections: &[Connection], over: &AtomicBool) -> Result<()> {
 }
 
 impl Timelines {
-    /// Bytes of all flows in the intervals that begin between the two times.
+    /// Returns the number of bytes of all flows in the intervals that begin from `from_ms` until
+    /// before `to_ms`.
     #[must_use]
     pub fn bytes_between(&self, from_ms: u64, to_ms: u64) -> u64 {
         self.flows.iter().map(|flow| self.flow_bytes(flow, from_ms, to_ms)).sum()
     }
 
-    /// Goodput of all flows in the intervals that begin between the two times.
+    /// Returns the goodput in Mb/s of all flows in the intervals that begin from `from_ms` until
+    /// before `to_ms`.
     #[must_use]
     pub fn mbps_between(&self, from_ms: u64, to_ms: u64) -> f64 {
         let intervals = self.range(from_ms, to_ms).len() as u64;
@@ -145,7 +148,7 @@ impl Timelines {
         self.bytes_between(from_ms, to_ms) as f64 * 8.0 / 1e3 / ms as f64
     }
 
-    /// All flows together, in Mb/s, interval by interval.
+    /// Returns the rate of all flows together in each interval, in Mb/s.
     #[must_use]
     pub fn total_mbps(&self) -> Vec<f64> {
         let intervals = self.flows.first().map_or(0, Vec::len);
@@ -154,7 +157,8 @@ impl Timelines {
         (0..intervals).map(|at| bytes(at) as f64 * 8.0 / 1e3 / per_ms).collect()
     }
 
-    /// The longest silence of each flow that ends after `since_ms`.
+    /// Returns for each flow the longest time in ms without a delivered byte that ends after
+    /// `since_ms`.
     #[must_use]
     pub fn silences_ms(&self, since_ms: u64) -> Vec<u64> {
         let longest = |flow: &Vec<u64>| {

@@ -1,16 +1,17 @@
-//! The kernel's own TCP and MPTCP, measured over the fabric: the baseline for SRD.
+//! Measurements of the kernel's own TCP and MPTCP over the fabric: the baseline for SRD.
 //!
-//! Both ends of every connection are sockets of *this* process, made inside of their hosts, so
-//! there is one clock and no synchronisation error. Two threads do the work, one for all senders
-//! and one for all receivers, with epoll; on two cores more threads would measure the scheduler.
+//! Both ends of every connection are sockets of *this* process, created in the network namespaces
+//! of their hosts. Therefore one clock measures both ends, without a synchronisation error. One
+//! thread serves all senders, and another thread all receivers, with epoll; on two cores, more
+//! threads would measure the scheduler.
 //!
-//! | function | what |
+//! | item | measurement |
 //! |---|---|
-//! | [`Barrier`] | many flows start at once, round by round: flow completion times |
-//! | [`barrier_incast`] | many flows towards one host start at once, round by round |
-//! | [`ClosedLoop`] | message after message on every connection: completion times |
+//! | [`Barrier`] | many flows start at the same moment, in rounds: completion times |
+//! | [`barrier_incast`] | many flows to one host start at the same moment, in rounds |
+//! | [`ClosedLoop`] | one message after another on every connection: completion times |
 //! | [`single_flow`] | one long flow: delivered bytes per interval |
-//! | [`LongFlows`] | many long flows at once: delivered bytes of each per interval |
+//! | [`LongFlows`] | many long flows at the same time: delivered bytes of each per interval |
 //! | [`failover`] | one long flow whose spine fails silently and heals: the longest silence |
 
 mod barrier;
@@ -39,24 +40,24 @@ use srd_lab::id::Family;
 use std::fmt;
 use std::str::FromStr;
 
-/// A congestion control of the kernel.
+/// A TCP congestion control algorithm of the kernel.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Congestion {
-    /// Linux's default: loss-based, the strongest baseline in incast.
+    /// CUBIC, Linux's default: loss-based, and the strongest baseline in incast.
     #[default]
     Cubic,
-    /// Model-based.
+    /// BBR, which is based on a model of the path.
     Bbr,
-    /// Loss-based, the classic textbook algorithm.
+    /// Reno: loss-based, the classic textbook algorithm.
     Reno,
 }
 
 impl Congestion {
-    /// All values.
+    /// All congestion control algorithms.
     pub const ALL: [Congestion; 3] = [Congestion::Cubic, Congestion::Bbr, Congestion::Reno];
 
-    /// Returns the kernel's name for it.
+    /// Returns the kernel's name for the algorithm.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -82,8 +83,7 @@ impl FromStr for Congestion {
     }
 }
 
-/// Keeps the MPTCP subflows that a measurement requested on all hosts as long as it lives; then
-/// restores the earlier number.
+/// Configures the number of MPTCP subflows on all hosts; restores the earlier number when dropped.
 pub(crate) struct Subflows<'a> {
     fabric: &'a Fabric,
     before: u16,
@@ -91,8 +91,8 @@ pub(crate) struct Subflows<'a> {
 }
 
 impl<'a> Subflows<'a> {
-    /// Sets the number of subflows. Zero leaves the hosts unchanged: a plain TCP socket does not
-    /// use MPTCP endpoints.
+    /// Sets the number of extra MPTCP subflows on all hosts. Zero leaves the hosts unchanged: a
+    /// plain TCP socket does not use MPTCP endpoints.
     pub(crate) fn set(fabric: &'a Fabric, subflows: u16, family: Family) -> Result<Subflows<'a>> {
         if subflows > 0 && family == Family::V6 {
             bail!("mptcp_subflows = {subflows}: must be 0 over IPv6, subflows have IPv4 addresses");

@@ -1,4 +1,4 @@
-//! Waiting for many sockets at once.
+//! Waiting for events of many sockets at the same time, with epoll.
 
 use anyhow::{Context, Result};
 use rustix::event::Timespec;
@@ -6,21 +6,22 @@ use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
 use rustix::fd::OwnedFd;
 use std::time::Duration;
 
-/// Bytes given to, or taken from, the kernel at a time.
+/// Number of bytes in one call that sends or receives.
 pub(crate) const CHUNK_BYTES: usize = 256 << 10;
-/// Events taken from the kernel at a time.
+/// Largest number of events that one call of epoll returns.
 const EVENTS_MAX: usize = 256;
-/// Longest sleep of a worker, so that it notices the end.
+/// Longest time of one wait, so that a worker notices the end of a measurement.
 const NAP: Duration = Duration::from_millis(20);
 
-/// Sockets by number, edge-triggered: an event per change, so a reader must read to the end.
+/// A set of watched sockets, which are identified by numbers. It is edge-triggered (one event per
+/// change), so a reader must read until no bytes are available.
 pub(crate) struct Poll {
     epoll: OwnedFd,
     events: Vec<Event>,
 }
 
 impl Poll {
-    /// Watches sockets; each is identified by its index in the list.
+    /// Watches the given events of sockets; each socket is identified by its index in the iterator.
     pub(crate) fn watch<'a>(
         sockets: impl Iterator<Item = &'a OwnedFd>,
         flags: EventFlags,
@@ -33,12 +34,14 @@ impl Poll {
         Ok(Poll { epoll, events: Vec::with_capacity(EVENTS_MAX) })
     }
 
-    /// Returns the sockets that have new events; returns none after a short while.
+    /// Waits for events; returns the indices of the sockets that have new events, or none after 20
+    /// ms.
     pub(crate) fn wait(&mut self) -> Result<impl Iterator<Item = usize> + use<'_>> {
         self.wait_at_most(NAP)
     }
 
-    /// Returns the sockets that have new events; returns none after `at_most`.
+    /// Waits for events; returns the indices of the sockets that have new events, or none after
+    /// `at_most`.
     pub(crate) fn wait_at_most(
         &mut self,
         at_most: Duration,

@@ -1,4 +1,4 @@
-//! One long flow, measured at the receiver in small intervals.
+//! One long flow, measured at its receiver in short intervals.
 
 use super::Congestion;
 use super::connection::{self, Connection, Connections, Flows};
@@ -14,30 +14,30 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Largest number of intervals of one timeline.
+/// Largest number of intervals of one measurement.
 pub const INTERVALS_MAX: u64 = 1_000_000;
-/// Bytes given to, or taken from, the kernel at a time.
+/// Number of bytes in one call that sends or receives.
 const CHUNK_BYTES: usize = 256 << 10;
-/// Longest sleep of a worker, so that it notices the end.
+/// Longest time of one wait, so that a worker notices the end of the measurement.
 const NAP: Duration = Duration::from_millis(20);
 
-/// Parameters of the measurement.
+/// Parameters of a measurement of one flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Flow {
-    /// The host that sends.
+    /// Host that sends.
     pub from: HostId,
-    /// The host that receives.
+    /// Host that receives.
     pub to: HostId,
-    /// Duration of the flow.
+    /// Duration of the flow, in seconds.
     pub seconds: u64,
-    /// The kernel's congestion control.
+    /// Congestion control of the kernel for the flow.
     pub congestion: Congestion,
-    /// Extra MPTCP subflows; zero for plain TCP.
+    /// Number of extra MPTCP subflows of the connection; zero for plain TCP.
     pub mptcp_subflows: u16,
-    /// Addresses that the flow uses.
+    /// Network of the fabric whose addresses the flow uses.
     pub network: Network,
-    /// Length of an interval.
+    /// Length of a measured interval, in milliseconds.
     pub interval_ms: u64,
 }
 
@@ -55,30 +55,30 @@ impl Default for Flow {
     }
 }
 
-/// Start of an interval since the flow started, in ms, and bytes delivered to the application in
-/// this interval.
+/// Start of an interval, in ms since the start of the flow, and number of bytes delivered to the
+/// application in the interval.
 pub type Interval = (u64, u64);
 
-/// Delivered bytes over time.
+/// Results of a measurement of one flow.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Throughput {
-    /// Parameters of the measurement.
+    /// Parameters with which the flow was measured.
     pub flow: Flow,
-    /// Every interval, including the empty ones.
+    /// All intervals in order, including the intervals without a byte.
     pub intervals: Vec<Interval>,
-    /// Goodput over the whole time.
+    /// Goodput over the whole duration of the flow, in Mb/s.
     pub mbps: f64,
     /// CPU time of the machine during the measurement.
     pub cpu: CpuUse,
 }
 
-/// Runs one flow at full speed.
+/// Runs one flow as fast as possible, and returns its delivered bytes per interval.
 pub fn single_flow(fabric: &Fabric, flow: &Flow) -> Result<Throughput> {
     single_flow_with(fabric, flow, |_| Ok(())).map(|(throughput, ())| throughput)
 }
 
 /// Runs one flow, and `meanwhile` on the calling thread; `meanwhile` gets the start time of the
-/// flow.
+/// flow. Returns when the flow and `meanwhile` have ended.
 pub(super) fn single_flow_with<T>(
     fabric: &Fabric,
     flow: &Flow,
@@ -160,8 +160,8 @@ fn receive_into_buckets(socket: &OwnedFd, flow: &Flow, start: Instant) -> Result
         match received {
             Some(bytes) => {
                 let index = (now - start).as_nanos() / interval.as_nanos();
-                // The flow may end in the middle of its last interval, so the incomplete interval
-                // is left out.
+                // The flow may end in the middle of an interval; the incomplete interval is left
+                // out.
                 if let Some(bucket) = buckets.get_mut(usize::try_from(index)?) {
                     *bucket += bytes as u64;
                 }

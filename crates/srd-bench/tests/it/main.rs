@@ -1,4 +1,4 @@
-//! Kernel TCP in a fabric of namespaces.
+//! Tests of kernel TCP in a fabric of network namespaces.
 
 #![allow(clippy::unwrap_used)] // a test may fail loudly
 

@@ -1,4 +1,4 @@
-//! Kernel TCP in the fabric. Needs root and iproute2.
+//! Tests of kernel TCP in the fabric. They need root and iproute2.
 
 #![allow(clippy::unwrap_used)] // a test may fail loudly
 
@@ -12,7 +12,8 @@ fn tcp_fills_one_path_and_dies_with_it() {
         return;
     }
     let config = FabricConfig {
-        // The process id in the name: a second checkout may run its tests at the same time.
+        // The name contains the process id, so that two checkouts can run their tests at the same
+        // time.
         name_prefix: format!("tcp{}", std::process::id()),
         hosts_per_leaf: 2,
         ..FabricConfig::default()
@@ -20,8 +21,8 @@ fn tcp_fills_one_path_and_dies_with_it() {
     let fabric = Fabric::up_guarded(config).unwrap();
     let one = single_flow(&fabric, &Flow { seconds: 2, ..Flow::default() }).unwrap();
     assert_eq!(one.intervals.len(), 400);
-    // One path of 250 Mb/s, not the host's 1000. The lower bound is loose: the machine may be
-    // busy.
+    // The rate of one path is 250 Mb/s; the host's link has 1000. The lower bound is low, because
+    // the machine may be busy.
     assert!((10.0..255.0).contains(&one.mbps), "{} Mb/s", one.mbps);
 
     let incast = Incast {
@@ -40,7 +41,7 @@ fn tcp_fills_one_path_and_dies_with_it() {
     // through. Bytes that the receiver had not read yet at the failure do not matter.
     let plan = Failover { flow, fail_at_ms: 1000, heal_at_ms: 1700 };
     let result = failover(&fabric, &plan).unwrap();
-    // No packet passes before healing begins, and healing takes a while.
+    // No packet passes before the repair begins, and the repair takes a while.
     let outage_ms = plan.heal_at_ms.saturating_sub(result.failed_ms);
     assert!(result.silence_ms + 50 >= outage_ms, "{} of {outage_ms} ms", result.silence_ms);
     assert!(fabric.faults().unwrap().is_empty(), "healed");

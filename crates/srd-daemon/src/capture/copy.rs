@@ -1,5 +1,5 @@
-//! Copies a pcapng stream into a file. Only whole blocks are written, so that the file can be read
-//! whenever the copying ends, and packets are counted for the final report.
+//! Copies a pcapng stream into a file. Only whole blocks are written, so that the file is valid at
+//! whatever point the copying ends. Packets are counted for the final report.
 
 use std::io::{self, Read, Write};
 
@@ -7,23 +7,25 @@ use srd_pcapng::{
     BLOCK_OVERHEAD_BYTES, PACKET, STATISTICS, STATISTICS_DROPPED, STATISTICS_HEAD_BYTES,
 };
 
-/// Largest number of bytes of a block: more than a packet of the largest size needs.
+/// Largest accepted length of a pcapng block in bytes; a longer one is an error. The block of the
+/// largest packet is shorter.
 const BLOCK_BYTES_MAX: usize = 1 << 20;
-/// Bytes that are read at once.
+/// Largest number of bytes of one read from the stream.
 const READ_BYTES: usize = 64 << 10;
 
-/// Result of a capture.
+/// Number of packets that a capture stored and lost.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Copied {
-    /// Packets in the file.
+    /// Packets that were written to the file.
     pub packets: u64,
-    /// Packets that the daemon dropped, because we read too slowly.
+    /// Packets that are missing in the file: the daemon dropped them because its queue was full.
     pub dropped: u64,
 }
 
-/// Copies blocks until `from` ends, or until `stop` returns true between two reads.
+/// Copies pcapng blocks from `from` to `to` until `from` ends, or until `stop` returns true. `stop`
+/// is called before each read.
 ///
-/// A read that times out is no error: `stop` is called again.
+/// A read that times out is not an error: after it, `stop` is called again.
 ///
 /// # Errors
 /// If reading or writing fails, or the stream is not pcapng.
@@ -54,7 +56,8 @@ fn is_pause(error: &io::Error) -> bool {
     matches!(error.kind(), Interrupted | TimedOut | WouldBlock)
 }
 
-/// Counts the packets in whole blocks. Returns the length of these blocks in bytes.
+/// Counts the packets and drops in the whole blocks at the beginning of `bytes`, and adds them to
+/// `copied`. Returns the length of these blocks in bytes; an incomplete block at the end is left.
 fn count_blocks(bytes: &[u8], copied: &mut Copied) -> io::Result<usize> {
     let mut at = 0;
     while let Some([kind, length]) = head(&bytes[at..]) {
@@ -80,7 +83,8 @@ fn head(bytes: &[u8]) -> Option<[u32; 2]> {
     Some([u32::from_le_bytes(*kind), u32::from_le_bytes(*rest.first_chunk()?)])
 }
 
-/// Number of dropped packets in a statistics block.
+/// Returns the number of dropped packets that an interface statistics block contains; 0 if it
+/// contains no such option.
 fn dropped(block: &[u8]) -> u64 {
     let mut options = block.get(STATISTICS_HEAD_BYTES..).unwrap_or_default();
     while let Some([a, b, c, d]) = options.first_chunk() {
@@ -115,7 +119,7 @@ mod tests {
         writer.take()
     }
 
-    /// Returns a few bytes at a time, with a time-out between reads.
+    /// A reader that returns a few bytes at a time, with a time-out between every two reads.
     struct Drip<'a>(&'a [u8], bool);
 
     impl Read for Drip<'_> {

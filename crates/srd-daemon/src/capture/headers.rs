@@ -1,5 +1,5 @@
-//! The IP and UDP headers of outer packets. A socket does not show them, so they are rebuilt from
-//! its data: addresses, ports, ECN bits.
+//! The IP and UDP headers of captured outer packets. A UDP socket does not return headers, so they
+//! are rebuilt from the data that it does return: addresses, ports and ECN bits.
 //!
 //! ```text
 //!  IPv4  0x45 | ECN | total length | 0 | DF | TTL 64 | 17 | checksum | source | destination
@@ -13,7 +13,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use srd_proto::Ecn;
 
-/// Size of the larger headers, those of IPv6.
+/// Bytes of the longest headers that `write` creates: those of IPv6 and UDP.
 pub(super) const HEADER_BYTES_MAX: usize = IPV6_BYTES + UDP_BYTES;
 
 const IPV4_BYTES: usize = 20;
@@ -33,7 +33,8 @@ pub struct Outer {
     pub ecn: Ecn,
 }
 
-/// Writes the headers of a UDP payload. Returns their length in bytes.
+/// Writes the IP and UDP headers for a UDP payload into `into`. Returns the length of the headers
+/// in bytes.
 pub(super) fn write(outer: &Outer, payload: &[u8], into: &mut [u8; HEADER_BYTES_MAX]) -> usize {
     let (source, destination) = (outer.source.ip(), outer.destination.ip());
     let udp_bytes = u16::try_from(UDP_BYTES + payload.len()).unwrap_or(u16::MAX);
@@ -41,7 +42,7 @@ pub(super) fn write(outer: &Outer, payload: &[u8], into: &mut [u8; HEADER_BYTES_
     udp[0..2].copy_from_slice(&outer.source.port().to_be_bytes());
     udp[2..4].copy_from_slice(&outer.destination.port().to_be_bytes());
     udp[4..6].copy_from_slice(&udp_bytes.to_be_bytes());
-    // A dual-stack socket shows IPv4 addresses as mapped ones.
+    // A dual-stack socket returns IPv4 addresses as IPv4-mapped IPv6 addresses.
     let begin = match (source.to_canonical(), destination.to_canonical()) {
         (IpAddr::V4(from), IpAddr::V4(to)) => {
             let header = ipv4(from, to, udp_bytes, outer.ecn);
@@ -55,7 +56,7 @@ pub(super) fn write(outer: &Outer, payload: &[u8], into: &mut [u8; HEADER_BYTES_
             let mut sum = Sum::default();
             sum.add(&from.octets()).add(&to.octets()).add(&udp_bytes.to_be_bytes());
             sum.add(&[0, UDP]).add(&udp).add(payload);
-            // Zero would mean that the packet has no checksum.
+            // In UDP, a checksum of zero means that the packet has no checksum.
             let checksum = if sum.checksum() == 0 { 0xffff } else { sum.checksum() };
             udp[6..8].copy_from_slice(&checksum.to_be_bytes());
             IPV6_BYTES
@@ -155,7 +156,8 @@ mod tests {
         assert_eq!(bytes[12..20], [192, 0, 2, 1, 192, 0, 2, 2]);
         assert_eq!(Sum::default().add(&bytes[..20]).checksum(), 0);
         assert_eq!(bytes[20..], [0x1d, 0x38, 0x1d, 0x2f, 0, 11, 0, 0]);
-        // Equal headers for packets through a dual-stack socket.
+        // The headers of an IPv4 packet are the same if a dual-stack socket has returned its
+        // addresses.
         assert_eq!(
             headers("[::ffff:192.0.2.1]:7480", "[::ffff:192.0.2.2]:7471", &[1, 2, 3]),
             bytes

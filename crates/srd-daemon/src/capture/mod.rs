@@ -8,16 +8,16 @@
 //!                              counted
 //! ```
 //!
-//! A worker never waits: its queue holds at most [`QUEUE_PACKETS_MAX`] packets and
-//! [`QUEUE_BYTES_MAX`] bytes, and further packets are dropped and counted. At most [`TAPS_MAX`]
+//! A worker never waits for a capture: its queue holds at most [`QUEUE_PACKETS_MAX`] packets and
+//! [`QUEUE_BYTES_MAX`] bytes, and packets beyond that are dropped and counted. At most [`TAPS_MAX`]
 //! captures run at once. Without a capture, a packet costs one check of an empty list.
 //!
 //! | module | contents |
 //! |---|---|
 //! | [`mod@tap`] | the workers' side: filters, copies, counts |
-//! | `headers` | IP and UDP headers for outer packets, which sockets do not show |
-//! | `pcapng` | the interfaces of such a file |
-//! | `stream` | from the queue to a pcapng stream |
+//! | `headers` | IP and UDP headers for outer packets, which sockets do not return |
+//! | `pcapng` | the blocks of a pcapng file |
+//! | `stream` | from the workers' queues to a pcapng stream |
 //! | [`mod@copy`] | copies a pcapng stream into a file, block by block |
 
 pub mod copy;
@@ -34,9 +34,9 @@ pub use tap::{Captures, Direction, Tap, TapReader, Taps};
 
 /// Largest number of captures that may run at once.
 pub const TAPS_MAX: usize = 4;
-/// Largest number of packets of one capture and one worker that may wait to be written.
+/// Largest number of packets that may wait in one worker's queue for one capture.
 pub const QUEUE_PACKETS_MAX: usize = 4096;
-/// Largest number of bytes of one capture and one worker that may wait to be written.
+/// Largest number of bytes that may wait in one worker's queue for one capture.
 pub const QUEUE_BYTES_MAX: usize = 16 << 20;
 /// Largest number of bytes of one packet that are stored.
 pub const SNAPLEN_MAX: u32 = 65_535 + 40;
@@ -54,19 +54,20 @@ pub enum Layers {
     Outer,
 }
 
-/// Packets to capture, and the end of the capture.
+/// Selects the packets of a capture, and sets the end of the capture.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Filter {
-    /// Inner, outer, or both.
+    /// Whether inner packets, outer packets or both are captured.
     pub layers: Layers,
-    /// Only packets of this peer, by name or by the beginning of its key.
+    /// Selects packets of one peer, by its name or the beginning of its key; `None`: packets of all
+    /// peers.
     pub peer: Option<String>,
     /// Largest number of bytes that are stored of each packet.
     pub snaplen: u32,
-    /// Number of packets after which the capture ends.
+    /// Number of packets after which the capture ends; `None`: no limit.
     pub count: Option<u64>,
-    /// Milliseconds after which the capture ends.
+    /// Milliseconds after which the capture ends; `None`: no limit.
     pub time_ms: Option<u64>,
 }
 

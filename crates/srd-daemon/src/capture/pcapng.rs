@@ -1,18 +1,18 @@
-//! Captured packets in the pcapng format: one interface for inner packets, then one for outer
-//! packets. If only one kind is captured, there is only its interface, because tcpdump cannot read
-//! a second interface of raw IP.
+//! Captured packets in the pcapng format. The file has one interface for inner packets, followed by
+//! one for outer packets. If only one kind of packet is captured, the file has only one interface,
+//! because tcpdump cannot read a second interface of raw IP.
 
 use srd_pcapng::{Direction, Writer as Blocks};
 
 use super::Layers;
 use super::tap::{self, Packet};
 
-/// Writes blocks to memory.
+/// Writes pcapng blocks to memory.
 #[derive(Debug, Default)]
 pub(super) struct Writer {
     blocks: Blocks,
     layers: Layers,
-    /// Number of packets written, inner and outer ones.
+    /// Numbers of written packets: first inner ones, then outer ones.
     written: [u64; 2],
 }
 
@@ -28,7 +28,8 @@ impl Writer {
         writer
     }
 
-    /// The number of each interface, and whether it has outer packets.
+    /// Returns the number of each interface in the file, and whether it is the one for outer
+    /// packets.
     fn interfaces(&self) -> impl Iterator<Item = (u32, bool)> + use<> {
         let layers = self.layers;
         let is_there =
@@ -53,7 +54,8 @@ impl Writer {
         });
     }
 
-    /// Writes the blocks at the end of a file. `dropped` counts the packets that are missing in it.
+    /// Writes the blocks at the end of a file. `dropped` counts the packets that are missing in the
+    /// file: first inner ones, then outer ones.
     pub(super) fn end(&mut self, now_ns: u64, dropped: [u64; 2]) {
         for (interface, is_outer) in self.interfaces() {
             let dropped = dropped[usize::from(is_outer)];
@@ -62,17 +64,17 @@ impl Writer {
         }
     }
 
-    /// Takes the bytes that were written since the last call.
+    /// Returns the bytes that were written since the last call, and removes them from memory.
     pub(super) fn take(&mut self) -> Vec<u8> {
         self.blocks.take()
     }
 
-    /// Number of bytes that can be taken.
+    /// Number of bytes that [`Self::take`] would return.
     pub(super) fn len(&self) -> usize {
         self.blocks.len()
     }
 
-    /// Packets written so far.
+    /// Number of packets written so far, inner and outer ones together.
     pub(super) fn packets(&self) -> u64 {
         self.written.iter().sum()
     }

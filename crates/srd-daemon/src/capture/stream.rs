@@ -8,13 +8,13 @@ use super::Filter;
 use super::pcapng::Writer;
 use super::tap::TapReader;
 
-/// Longest wait for a packet before the end of the capture is checked again.
+/// Longest wait for a packet; after it, the conditions that end a capture are checked again.
 const PAUSE: Duration = Duration::from_millis(100);
 /// Bytes that are gathered into one write while packets arrive fast.
 const BATCH_BYTES: usize = 64 << 10;
 
-/// Writes packets until the filter's count or time is reached, the workers end, or `is_over`
-/// returns true.
+/// Writes captured packets as pcapng to `to`. Ends when the count or the time of the filter is
+/// reached, when all workers have ended, or when `is_over` returns true.
 ///
 /// # Errors
 /// If writing fails.
@@ -45,7 +45,8 @@ pub fn stream(
     to.write_all(&writer.take())
 }
 
-/// Waits for the first packet, then takes those that are in the queue.
+/// Waits for a packet, then takes the packets that are already in the queues, until a batch is full
+/// or `count_max` packets are written.
 fn gather(
     reader: &mut TapReader,
     writer: &mut Writer,

@@ -2,8 +2,8 @@
 //! if the queue is full, they are dropped and counted. The reader takes the oldest packet of all
 //! queues.
 //!
-//! Invariant: no call of a worker waits or takes a lock. A tap whose reader is gone is removed at
-//! the next packet that it selects, or when the next capture begins.
+//! Invariant: no call of a worker waits or takes a lock. A tap whose reader was dropped is removed
+//! when it selects its next packet, or when the next capture begins.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -33,61 +33,63 @@ pub enum Direction {
 pub(super) struct Packet {
     pub(super) is_outer: bool,
     pub(super) direction: Direction,
-    /// Time of the wall clock.
+    /// Time of the capture, in nanoseconds since 1970 (wall clock).
     pub(super) time_ns: u64,
-    /// Length of the packet on the wire.
+    /// Length of the packet on the wire in bytes; larger than that of `bytes` if the packet was
+    /// cut.
     pub(super) length: u32,
     /// The stored part of the packet, from its IP header on.
     pub(super) bytes: Vec<u8>,
 }
 
-/// State that all ends of a capture share.
+/// State that the taps of all workers and the reader of one capture share.
 #[derive(Debug, Default)]
 struct Shared {
     dropped: [AtomicU64; 2],
-    /// Whether the reader is gone.
+    /// Whether the reader was dropped.
     is_over: AtomicBool,
-    /// The thread that waits for packets, set at its first read.
+    /// The thread that reads, which a tap wakes after each packet; set at the first read.
     reader: OnceLock<Thread>,
 }
 
-/// One worker's end of one capture.
+/// One worker's end of one capture: the queue into which the worker copies packets.
 #[derive(Clone, Debug)]
 pub struct Tap {
     layers: Layers,
     peer: Option<PeerNumber>,
     snaplen: u32,
     sender: SyncSender<Packet>,
-    /// Bytes in this queue.
+    /// Bytes of the packets that wait in this tap's queue.
     waiting_bytes: Arc<AtomicUsize>,
     shared: Arc<Shared>,
     /// Wall clock minus the workers' clock, measured when the capture began.
     offset_ns: u64,
 }
 
-/// One worker's queue, at the reader's end.
+/// One worker's queue of captured packets, at the reader's end.
 #[derive(Debug)]
 struct Queue {
     receiver: Receiver<Packet>,
     waiting_bytes: Arc<AtomicUsize>,
-    /// The oldest packet of the queue, if it was already received.
+    /// The oldest packet of the queue, already received from the channel but not yet returned.
     head: Option<Packet>,
     has_ended: bool,
 }
 
-/// The reader's end of a capture. Only one thread reads.
+/// The reader's end of a capture: merges the queues of all workers. Only one thread reads.
 #[derive(Debug)]
 pub struct TapReader {
     queues: Vec<Queue>,
     shared: Arc<Shared>,
 }
 
-/// Captures that run.
+/// The captures that run at present.
 #[derive(Debug, Default)]
 pub struct Captures(Vec<Arc<Shared>>);
 
 impl Captures {
-    /// Begins a capture of one peer or of all. Returns one tap for each worker, and the reader.
+    /// Begins a capture of one peer, or of all peers if `peer` is `None`. Returns one tap for each
+    /// worker, and the reader.
     ///
     /// # Errors
     /// If the maximum number of captures runs already; the error is a text for a person.
@@ -107,7 +109,7 @@ impl Captures {
     }
 }
 
-/// Makes the ends of a capture.
+/// Creates one tap for each worker, and the reader of their queues.
 pub(super) fn tap(
     filter: &Filter,
     peer: Option<PeerNumber>,
@@ -153,7 +155,8 @@ impl Tap {
         by_layer && (self.peer.is_none() || self.peer == peer)
     }
 
-    /// Copies a packet if the filter selects it. Returns false if the reader is gone.
+    /// Copies a packet into the queue if the filter selects it, or counts it as dropped if the
+    /// queue is full. Returns false if the reader was dropped, so that the tap can be removed.
     fn offer(&self, is_outer: bool, shown: &Shown<'_>) -> bool {
         if self.is_over() {
             return false;
@@ -205,7 +208,7 @@ impl Tap {
 #[derive(Debug, Default)]
 pub struct Taps {
     taps: Vec<Tap>,
-    /// Peers by outer address, to find the peer of an outer packet.
+    /// Number of the peer at each outer address, to find the peer of an outer packet.
     names: BTreeMap<IpAddr, PeerNumber>,
 }
 
@@ -215,22 +218,24 @@ impl Taps {
         self.taps.is_empty()
     }
 
-    /// Adds a capture. [`Captures`] limits their number.
+    /// Adds the tap of a new capture. [`Captures`] limits the number of captures.
     pub fn add(&mut self, tap: Tap) {
-        // A tap without packets is removed only here, if its reader is gone.
+        // The tap of a capture that selects no packets is removed only at this point, after its
+        // reader was dropped.
         self.taps.retain(|tap| !tap.is_over());
         if self.taps.len() < TAPS_MAX {
             self.taps.push(tap);
         }
     }
 
-    /// Sets the peers by address; if several peers have one address, it belongs to the last of
-    /// them.
+    /// Sets the peer of each outer address. An address that several peers share belongs to the last
+    /// of them.
     pub fn set_names(&mut self, names: BTreeMap<IpAddr, PeerNumber>) {
         self.names = names;
     }
 
-    /// Offers an inner packet, from its IP header on. `peer` is absent if it is unknown.
+    /// Offers an inner packet to every capture. `packet` begins with the IP header; `peer` is
+    /// `None` if the peer is not known.
     pub fn inner(
         &mut self,
         now: Instant,
@@ -244,8 +249,8 @@ impl Taps {
         }
     }
 
-    /// Offers an outer packet: the UDP payload of one datagram (of an offloaded run, each segment
-    /// alone). Its peer is the one that is known at the remote address.
+    /// Offers an outer packet to every capture: the UDP payload of one datagram (for a batch of GSO
+    /// or GRO, call it once for each segment). The peer is looked up by the remote address.
     pub fn outer(&mut self, now: Instant, direction: Direction, outer: &Outer, payload: &[u8]) {
         let other = match direction {
             Direction::In => outer.source,
@@ -263,7 +268,7 @@ impl Taps {
 }
 
 impl TapReader {
-    /// The next packet: the oldest in all queues.
+    /// Returns the oldest packet of all queues, and waits up to `wait_max` for one.
     ///
     /// # Errors
     /// If no packet arrived in time, or all workers have ended.
@@ -288,14 +293,14 @@ impl TapReader {
         }
     }
 
-    /// Packets that did not fit into a queue: inner ones, outer ones.
+    /// Numbers of packets that did not fit into a queue: first inner ones, then outer ones.
     pub fn dropped(&self) -> [u64; 2] {
         [0, 1].map(|at: usize| self.shared.dropped[at].load(Ordering::Relaxed))
     }
 }
 
 impl Queue {
-    /// Receives the oldest packet of the queue, if that was not done before.
+    /// Receives the next packet from the channel into `head`, unless `head` holds one already.
     fn look(&mut self) {
         if self.head.is_none() {
             match self.receiver.try_recv() {
@@ -306,7 +311,7 @@ impl Queue {
         }
     }
 
-    /// Takes the oldest packet.
+    /// Removes and returns the packet in `head`; `None` if it holds no packet.
     fn take(&mut self) -> Option<Packet> {
         let packet = self.head.take()?;
         self.waiting_bytes.fetch_sub(packet.bytes.len(), Ordering::Relaxed);
@@ -448,7 +453,8 @@ mod tests {
         let before = wall();
         taps.inner(srd_net::Clock::new().now(), Direction::In, B, &[1]);
         let (time, after) = (u128::from(reader.next(SOON).unwrap().time_ns), wall());
-        // The two clocks are read one after the other.
+        // The wall clock and the workers' clock are read one after the other, so the offset is not
+        // exact.
         let slack = 1_000_000_000;
         assert!((before - slack..after + slack).contains(&time), "{before} {time} {after}");
     }

@@ -1,4 +1,4 @@
-//! Addresses that an interface may have, and addresses that packets may be sent to.
+//! Checks of the addresses of the interface, and of addresses to which packets may be sent.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -12,8 +12,8 @@ use super::file::InterfaceTable;
 
 type Result<T> = std::result::Result<T, ConfigError>;
 
-/// Reads the addresses of an interface: an overlay needs at least one, and a transparent interface
-/// must not have any.
+/// Reads the `address` list of the interface. An overlay needs at least one address, and a
+/// transparent interface must not have any.
 pub(super) fn addresses(
     source: &Source<'_>,
     spanned: &Spanned<InterfaceTable>,
@@ -62,7 +62,7 @@ fn is_host_address(address: IpAddr) -> bool {
     !address.is_unspecified() && !address.is_multicast() && !address.is_loopback() && !is_broadcast
 }
 
-/// Reads an address with a port that is not zero.
+/// Reads an IP address with a port; port 0 is an error.
 pub(super) fn socket_address(
     source: &Source<'_>,
     text: &Spanned<String>,
@@ -84,7 +84,7 @@ pub(super) fn is_many(address: IpAddr) -> bool {
     address.is_multicast() || matches!(address, IpAddr::V4(v4) if v4.is_broadcast())
 }
 
-/// Reads a prefix; an address without a length is a prefix of full length.
+/// Reads a prefix. An address without a prefix length is a prefix of full length: `/32` or `/128`.
 pub(super) fn prefix(source: &Source<'_>, text: &Spanned<String>, example: &str) -> Result<IpNet> {
     let words = text.as_ref();
     let alone = || words.parse::<IpAddr>().ok().map(IpNet::from);

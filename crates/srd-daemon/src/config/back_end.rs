@@ -1,4 +1,4 @@
-//! Packet back end: UDP sockets or AF_XDP.
+//! The setting `io`: whether packets are sent and received through UDP sockets or AF_XDP.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -7,8 +7,9 @@ use srd_net::xdp::IoChoice;
 use super::file::InterfaceTable;
 use srd_config::{ConfigError, Source};
 
-/// Reads the back end; the default is UDP sockets. AF_XDP is refused here only if it cannot work on
-/// any machine; features that this machine lacks are found when the sockets are opened.
+/// Reads the setting `io`; the default is UDP sockets. This function refuses AF_XDP only if it
+/// could work on no machine. Whether this machine supports it is found out when the sockets are
+/// opened.
 pub(super) fn io(
     source: &Source<'_>,
     table: &InterfaceTable,

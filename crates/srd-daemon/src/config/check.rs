@@ -1,4 +1,5 @@
-//! From the form of the file to a [`Config`]: defaults, bounds, and consistency of values.
+//! Converts the parsed file into a [`Config`]: fills in defaults, and checks the bounds and the
+//! consistency of values.
 
 use std::net::{IpAddr, SocketAddr};
 use std::ops::{Range, RangeInclusive};
@@ -33,23 +34,24 @@ use srd_trust::privileges;
 const INTERFACE_NAME_BYTES_MAX: usize = 15;
 /// Largest number of characters of a peer's name.
 const PEER_NAME_CHARS_MAX: usize = 64;
-/// Smallest MTU that IPv6 works with, and largest that a TUN device accepts.
+/// Allowed MTU in bytes: from the smallest that IPv6 permits to the largest that a TUN device
+/// accepts.
 const MTU: RangeInclusive<i64> = 1280..=65_535;
-/// Number of paths: the entropy has one byte.
+/// Allowed numbers of paths: the entropy has one byte.
 const PATHS: RangeInclusive<i64> = 1..=256;
-/// Longest wait for a hole in a flow.
+/// Allowed values of `order_wait_ms`: how long later packets of a flow wait for a missing one.
 const ORDER_WAIT_MS: RangeInclusive<f64> = 0.1..=10_000.0;
-/// Default wait for a hole: the time that the link needs for `ORDER_WAIT_BYTES`, but at least the
-/// first number and at most the second. On a slow link a retransmission takes that long through
-/// full queues.
+/// Bounds of the default of `order_wait_ms`: at least the first number and at most the second.
+/// Between them, the default is the time that the link needs for `ORDER_WAIT_BYTES`, because on a
+/// slow link a retransmission takes that long through full queues.
 const ORDER_WAIT_DEFAULT_MS: (f64, f64) = (100.0, 1000.0);
 const ORDER_WAIT_BYTES: u64 = 2 << 20;
-/// The DSCP has six bits.
+/// Allowed values of the DSCP, which has six bits.
 const DSCP: RangeInclusive<i64> = 0..=63;
-/// Target delay of the queue management.
+/// Allowed values of `queue_delay_ms`, the target delay of the queue of packets to a peer.
 const QUEUE_DELAY_MS: RangeInclusive<f64> = 0.05..=1000.0;
 
-/// Longest path that a socket address holds (unix(7)).
+/// Largest number of bytes of the path of a Unix socket (unix(7)).
 const SOCKET_PATH_BYTES_MAX: usize = 107;
 
 type Result<T> = std::result::Result<T, ConfigError>;
@@ -63,7 +65,7 @@ pub(super) enum Keys {
     Left,
 }
 
-/// Checks a document.
+/// Converts a parsed file into a checked configuration, or returns its first error.
 pub(super) fn check(source: &Source<'_>, document: Document, keys: Keys) -> Result<Config> {
     let Some(table) = &document.interface else {
         let remedy = "begin with [interface] and the address, private_key_file and listen of it";
@@ -132,7 +134,8 @@ fn interface(
     })
 }
 
-/// Checks the commands of one point.
+/// Checks the list of commands for one of the four points: `pre_up`, `post_up`, `pre_down` or
+/// `post_down`.
 fn commands(source: &Source<'_>, list: &[Spanned<String>]) -> Result<Vec<String>> {
     if let Some(first) = list.get(HOOKS_MAX) {
         let what = format!("there are more than {HOOKS_MAX} commands");
@@ -148,7 +151,8 @@ fn commands(source: &Source<'_>, list: &[Spanned<String>]) -> Result<Vec<String>
     Ok(list.iter().map(|text| text.as_ref().clone()).collect())
 }
 
-/// Checks a name of an interface: valid for the kernel and as part of the socket's path.
+/// Checks a name of an interface: the kernel must accept it, and it becomes part of the socket's
+/// path.
 fn interface_name(source: &Source<'_>, name: &Spanned<String>) -> Result<String> {
     let text = name.as_ref();
     let good = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
@@ -189,7 +193,8 @@ fn protection(
         .map(Protection::Encrypted)
 }
 
-/// Reads the key in a file that the configuration names.
+/// Reads a private or preshared key from the file that the configuration names. With
+/// [`Keys::Left`], returns a random key instead.
 fn key_file(
     source: &Source<'_>,
     file: &Spanned<String>,
@@ -202,7 +207,8 @@ fn key_file(
     }
     let path = beside(source.path, file.as_ref());
     load(&path).map_err(|e| {
-        // A key from `srd genkey` would not match the public key that the peers have.
+        // A file converted from WireGuard needs WireGuard's key: a new key from `srd genkey` would
+        // not match the public key that the peers have.
         let is_to_come = wireguard::is_made(source.text) && !path.exists();
         let remedy = if is_to_come {
             "do what the comment above it says: the key of WireGuard's file goes there".to_owned()
@@ -213,12 +219,12 @@ fn key_file(
     })
 }
 
-/// Joins a relative path to the directory of the file that contains it.
+/// Resolves a path relative to the directory of the file that contains it.
 fn beside(file: &Path, path: &str) -> PathBuf {
     file.parent().unwrap_or(Path::new("")).join(path)
 }
 
-/// Reads the first address to listen at, and the further ones, which have the same port.
+/// Reads `listen`: the first address, and the further ones, which must have the same port.
 fn listens(
     source: &Source<'_>,
     spanned: &Spanned<InterfaceTable>,
@@ -294,7 +300,7 @@ fn group(source: &Source<'_>, name: &Spanned<String>) -> Result<Group> {
     }
 }
 
-/// Checks peers that are added to others. Returns all of them together.
+/// Checks new peers, each also against the peers in `before`. Returns `before` and the new peers.
 pub(super) fn peers(
     source: &Source<'_>,
     tables: &[Spanned<PeerTable>],
@@ -315,8 +321,8 @@ pub(super) fn peers(
         let peer = peer(source, spanned, interface, keys)?;
         distinct(source, spanned, &peer, &found)?;
         for (net, text) in peer.allowed.iter().zip(&spanned.as_ref().allowed) {
-            // A prefix may contain a prefix of another peer: the longest match decides, as in every
-            // routing table.
+            // A prefix may contain a longer prefix of another peer: the longest match decides, as
+            // in every routing table. Only equal prefixes are refused.
             if let Some((_, owner)) = prefixes.iter().find(|(other, _)| other == net) {
                 let owner = found.get(*owner).map_or(&peer.name, |p| &p.name);
                 let what = format!("{net} is behind `{owner}` already");
@@ -403,7 +409,7 @@ fn public_key(
     Ok(Some(key))
 }
 
-/// Reads the endpoint of a peer: an address that the socket reaches, or a name.
+/// Reads one endpoint of a peer: an address that our socket can reach, or a host name.
 fn endpoint(
     source: &Source<'_>,
     text: &Spanned<String>,
@@ -454,7 +460,7 @@ fn endpoint(
     }
 }
 
-/// Whether this configuration listens at an address.
+/// Whether an address and port are among those at which this configuration receives packets.
 fn is_own(to: SocketAddr, interface: &Interface) -> bool {
     let ports = interface.listen.port()..=interface.last_port();
     let here = |ours: IpAddr| to.ip() == ours || ours.is_unspecified() && to.ip().is_loopback();
@@ -509,7 +515,7 @@ fn allowed(
     Ok(found)
 }
 
-/// Refuses a peer that equals an earlier one in its key, endpoint or name.
+/// Refuses a peer with the key, endpoint or name of an earlier peer.
 fn distinct(
     source: &Source<'_>,
     spanned: &Spanned<PeerTable>,
@@ -542,7 +548,7 @@ fn distinct(
     Ok(())
 }
 
-/// Reads one of several words; the default is the first of them.
+/// Reads a setting that is one of several words; if it is absent, its value is the first of them.
 fn choice<T: Copy>(
     source: &Source<'_>,
     text: Option<&Spanned<String>>,
@@ -558,7 +564,7 @@ fn choice<T: Copy>(
     })
 }
 
-/// Reads milliseconds and checks their bounds.
+/// Reads a setting in milliseconds and checks its bounds; `default` applies if it is absent.
 fn millis(
     source: &Source<'_>,
     value: Option<&Spanned<f64>>,

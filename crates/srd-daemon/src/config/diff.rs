@@ -1,7 +1,7 @@
 //! The difference between two configurations, and the part of it that a running daemon applies.
 //!
-//! A peer is identified by its key, or by its address without encryption: a new name is a change, a
-//! new key is another peer.
+//! A peer is identified by its key, or by its address if there is no encryption. Therefore a peer
+//! with a new name is a change, but a peer with a new key is another peer.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -18,37 +18,37 @@ pub struct Difference {
     pub added: Vec<PeerSettings>,
     /// Peers that only the old configuration has.
     pub removed: Vec<PeerSettings>,
-    /// Peers that stay and change.
+    /// Peers that both configurations have, with different settings.
     pub changed: Vec<PeerChange>,
-    /// Settings that change and are applied while the daemon runs: their keys in the file.
+    /// Keys in the file of changed settings that are applied while the daemon runs.
     pub live: Vec<&'static str>,
-    /// Settings that change and need a restart: their keys in the file.
+    /// Keys in the file of changed settings that are applied only at a restart.
     pub restart: Vec<&'static str>,
 }
 
-/// A peer that stays and changes.
+/// A peer that both configurations have, with different settings.
 #[derive(Clone, PartialEq, Debug)]
 pub struct PeerChange {
     /// Settings before the change.
     pub old: PeerSettings,
     /// Settings after the change.
     pub new: PeerSettings,
-    /// The keys in the file that changed.
+    /// The keys of the changed settings, as the file writes them.
     pub keys: Vec<&'static str>,
 }
 
 impl PeerChange {
-    /// Whether the peer starts again with a new context, because its endpoint or its preshared key
-    /// changed.
+    /// Whether the change closes the context with the peer and opens a new one: this is necessary
+    /// if its endpoint or its preshared key changed.
     pub fn is_anew(&self) -> bool {
         self.keys.iter().any(|key| matches!(*key, "endpoint" | "preshared_key_file"))
     }
 }
 
-/// Text that follows the name of a peer whose key was replaced.
+/// Text after the name of a peer in a reload's report: the name stays, but the key was replaced.
 pub(crate) const REKEYED: &str = " (another key)";
 
-/// Result of a reload: names of peers, and keys in the file.
+/// Result of a reload, for people: names of peers, and keys of settings in the file.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ReloadReport {
@@ -60,15 +60,15 @@ pub struct ReloadReport {
     pub changed: Vec<String>,
     /// Peers that could not be applied and are removed, each with the reason.
     pub failed: Vec<String>,
-    /// Settings that were applied.
+    /// Keys of changed settings that were applied.
     pub live: Vec<String>,
-    /// Settings that wait for a restart.
+    /// Keys of changed settings that apply only after a restart.
     pub restart: Vec<String>,
 }
 
 impl PeerChange {
-    /// The peer's new name, and its old one if they differ. Without the old name, a report could
-    /// list a name that another peer has now as removed and changed at once.
+    /// Text with the peer's new name, and its old name if that was different. Without the old name,
+    /// one report could list the same name as removed and as changed, if another peer now has it.
     fn shown(&self) -> String {
         let (old, new) = (&self.old.name, &self.new.name);
         if old == new { new.clone() } else { format!("{old}, which is called {new} now") }
@@ -81,9 +81,10 @@ impl Difference {
         *self == Self::default()
     }
 
-    /// The report of this difference.
+    /// Text form of this difference, as it is reported after a reload.
     pub fn report(&self) -> ReloadReport {
-        // A peer is identified by its key, but a person identifies it by its name.
+        // The difference compares peers by key, but people compare them by name: a name that is
+        // both added and removed is reported as changed.
         let has = |peers: &[PeerSettings], name: &str| peers.iter().any(|p| p.name == name);
         let rekeyed = |name: &str| has(&self.added, name) && has(&self.removed, name);
         let names = |peers: &[PeerSettings]| {
@@ -150,8 +151,8 @@ impl Config {
 }
 
 impl Interface {
-    /// Reason why a peer cannot be added while the interface runs with these settings. The peer can
-    /// still be valid under new settings in the file, if those wait for a restart.
+    /// Returns why a peer cannot be added while the interface runs with these settings; `None` if
+    /// it can. The peer may be valid with the new settings of the file, if those need a restart.
     pub(crate) fn unfit(&self, peer: &PeerSettings) -> Option<String> {
         let name = &peer.name;
         let own = |net: &&IpNet| self.address.iter().any(|a| IpNet::from(a.addr()) == **net);
@@ -203,8 +204,8 @@ fn peer_keys(old: &PeerSettings, new: &PeerSettings) -> Vec<&'static str> {
     ])
 }
 
-/// The endpoint as the file writes it: the name, or fixed addresses, but not the addresses that the
-/// name resolves to.
+/// The endpoint as the file contains it: a host name, or fixed addresses. Addresses that a name
+/// resolved to are not included.
 fn place(peer: &PeerSettings) -> (Option<&HostPort>, Vec<SocketAddr>) {
     let fixed = peer.endpoints().filter(|_| peer.host.is_none());
     (peer.host.as_ref(), fixed.collect())

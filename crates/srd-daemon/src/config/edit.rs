@@ -1,7 +1,7 @@
 //! Adds or removes one peer: in the running configuration, and in the text of its file.
 //!
-//! A peer that is added by command is checked by the same rules as one in the file, and against the
-//! peers that exist. All other parts of the file stay as they are: order, comments, and notation.
+//! A peer that a command adds is checked by the rules for peers in the file, and against all
+//! existing peers. The rest of the file stays unchanged, with its order, comments and notation.
 
 use std::path::Path;
 
@@ -11,10 +11,10 @@ use super::{Config, check, file};
 use crate::keys;
 use srd_config::{ConfigError, Source};
 
-/// Name of the source of the peer's text in errors.
+/// Name that stands for the file in errors about the text of a new peer.
 const ORIGIN: &str = "the new peer";
 
-/// A peer in the form of a table `[[peer]]`.
+/// A peer in the form of a table `[[peer]]` of the file. Absent values take their defaults.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PeerForm {
@@ -23,36 +23,36 @@ pub struct PeerForm {
     /// Public key of the peer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub public_key: Option<String>,
-    /// Absolute path of the file with the additional key that both ends share.
+    /// Absolute path of the file with the preshared key, an additional secret that both ends have.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub preshared_key_file: Option<String>,
     /// Address or name of the peer, with a port.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub endpoint: Option<String>,
-    /// Inner addresses behind the peer.
+    /// Prefixes of inner addresses behind the peer.
     #[serde(default)]
     pub allowed: Vec<String>,
     /// Whether packets to the peer use SRD.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub express: Option<bool>,
-    /// Whether UDP packets use SRD, too.
+    /// Whether UDP packets to the peer use SRD; TCP always does if `express` is true.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub express_udp: Option<bool>,
 }
 
 impl PeerForm {
-    /// The text of the table.
+    /// The text of the table `[[peer]]`, as it is written into the file.
     fn table(&self) -> String {
-        // Strings, lists of strings and booleans can always be written.
+        // Converting strings, lists of strings and booleans to TOML cannot fail.
         format!("[[peer]]\n{}", toml::to_string(self).unwrap_or_default())
     }
 }
 
 impl Config {
-    /// This configuration with one peer added.
+    /// Returns a copy of this configuration with one more peer.
     ///
     /// # Errors
-    /// The error in the peer; its position is one in the peer's table.
+    /// The error in the peer; its position is within the text of the peer's table.
     pub fn with_peer(&self, form: &PeerForm) -> Result<Self, ConfigError> {
         let text = form.table();
         let source = Source { path: Path::new(ORIGIN), text: &text };
@@ -62,8 +62,8 @@ impl Config {
         Ok(Self { peers, ..self.clone() })
     }
 
-    /// This configuration without one peer, which is selected by its name or the beginning of its
-    /// key.
+    /// Returns a copy of this configuration without one peer, or `None` if there is no such peer.
+    /// The peer is selected by its name or the beginning of its key.
     pub fn without_peer(&self, wanted: &str) -> Option<Self> {
         let index = self.position_of(wanted)?;
         let mut config = self.clone();
@@ -81,10 +81,10 @@ impl Config {
     }
 }
 
-/// The text of a file with one peer added.
+/// Returns the text of a configuration file with one more peer.
 ///
 /// # Errors
-/// The error in the new text of the file.
+/// The first error in the new text.
 pub fn add(text: &str, path: &Path, form: &PeerForm) -> Result<String, ConfigError> {
     let gap = if text.ends_with('\n') { "\n" } else { "\n\n" };
     let made = format!("{text}{gap}{}", form.table());
@@ -92,10 +92,11 @@ pub fn add(text: &str, path: &Path, form: &PeerForm) -> Result<String, ConfigErr
     Ok(made)
 }
 
-/// The text of a file without a peer; `None` if no peer has that name or key.
+/// Returns the text of a configuration file without one peer; `None` if no peer has the name or key
+/// `wanted`.
 ///
 /// # Errors
-/// The error in the file, or in its new text.
+/// The first error in the text, before or after the removal.
 pub fn remove(text: &str, path: &Path, wanted: &str) -> Result<Option<String>, ConfigError> {
     let Some(index) = Config::parse(text, path)?.position_of(wanted) else { return Ok(None) };
     let source = Source { path, text };

@@ -10,13 +10,13 @@
 use std::fmt;
 use std::net::{IpAddr, SocketAddr, SocketAddrV6, ToSocketAddrs as _};
 
-/// Largest number of characters of a name, and of one of its labels, as in DNS.
+/// Largest number of characters of a host name (253) and of each of its labels (63), as in DNS.
 const NAME_CHARS_MAX: usize = 253;
 const LABEL_CHARS_MAX: usize = 63;
-/// Largest number of addresses of one name that are tried.
+/// Largest number of addresses that are tried if a host name resolves to many.
 pub const ADDRESSES_MAX: usize = 16;
 
-/// A name with a port.
+/// A host name with a port.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct HostPort {
     /// The name, as the file writes it.
@@ -39,11 +39,11 @@ impl fmt::Display for HostPort {
 }
 
 impl HostPort {
-    /// The addresses that the name resolves to now, of the families that the socket reaches. Waits
-    /// for the system's resolver.
+    /// Resolves the name. Returns the addresses of the families that our socket reaches: IPv4 alone
+    /// if `ipv4_only` is true. Waits for the system's resolver.
     ///
     /// # Errors
-    /// Reason why there is no usable address, for a person.
+    /// The reason why the name has no usable address, as a text for people.
     pub fn resolve(&self, ipv4_only: bool) -> Result<Vec<SocketAddr>, String> {
         let found = (self.host.as_str(), self.port).to_socket_addrs();
         let found: Vec<SocketAddr> = found.map_err(|e| reason(&e))?.collect();
@@ -68,7 +68,7 @@ impl HostPort {
     }
 }
 
-/// Text of the resolver's error, without the library's preface.
+/// Text of a resolver error, without the prefix that the standard library adds.
 fn reason(error: &std::io::Error) -> String {
     let text = error.to_string();
     let text = text.strip_prefix("failed to lookup address information: ").unwrap_or(&text);
@@ -88,10 +88,10 @@ fn is_unicast(ip: IpAddr) -> bool {
 }
 
 impl Endpoint {
-    /// Reads an endpoint.
+    /// Parses the value of `endpoint`: an address or a host name, with a port.
     ///
     /// # Errors
-    /// A description of the error, and a remedy.
+    /// A description of the error, and how to correct it.
     pub(super) fn parse(text: &str) -> Result<Self, (String, String)> {
         let example = || {
             "write an address and a port, or a name and a port, as in \
@@ -118,7 +118,8 @@ impl Endpoint {
     }
 }
 
-/// Parses `[fe80::2%eth0]:7471`: a link-local address and the interface of its link.
+/// Parses an IPv6 link-local address with its interface, such as `[fe80::2%eth0]:7471`. Returns
+/// `None` if the text has another form.
 fn with_zone(text: &str) -> Result<Option<SocketAddr>, (String, String)> {
     let Some((ip, zone, port)) = text.strip_prefix('[').and_then(|rest| {
         let (inside, port) = rest.split_once("]:")?;
@@ -152,7 +153,7 @@ fn with_zone(text: &str) -> Result<Option<SocketAddr>, (String, String)> {
     Ok(Some(SocketAddr::V6(SocketAddrV6::new(ip, port, 0, index))))
 }
 
-/// Whether the text can be a name, and is not a mistyped address.
+/// Whether a text is a valid host name, and not a mistyped address.
 fn is_name(host: &str) -> bool {
     let good = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
     let label = |l: &str| !l.is_empty() && l.len() <= LABEL_CHARS_MAX && l.chars().all(good);

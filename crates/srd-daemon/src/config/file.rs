@@ -1,6 +1,6 @@
-//! The form of `srd.toml`: every key that may be in it, each value with its position.
+//! The structure of `srd.toml`: every key that the file may contain, each value with its position.
 //!
-//! Defaults are not set here, and only the types and names of keys are checked.
+//! This module checks only the names of keys and the types of values; it sets no defaults.
 
 use std::fs::{File, Metadata};
 use std::io::{self, Read};
@@ -13,7 +13,7 @@ use super::several::Several;
 use super::{FILE_BYTES_MAX, Mode};
 use srd_config::{ConfigError, Source};
 
-/// A value with its position; `None` if the file does not set it.
+/// A value with its position in the file; `None` if the file does not contain it.
 type Maybe<T> = Option<Spanned<T>>;
 
 #[derive(Debug, Deserialize)]
@@ -90,7 +90,7 @@ pub(super) struct PeerTable {
     pub(super) express_udp: Option<bool>,
 }
 
-/// Reads a file of at most `FILE_BYTES_MAX` bytes. Returns its metadata, too.
+/// Reads a file of at most `FILE_BYTES_MAX` bytes. Returns its text and its metadata.
 pub(super) fn read(path: &Path) -> Result<(String, Metadata), ConfigError> {
     let source = Source { path, text: "" };
     let refused = |e: std::io::Error| {
@@ -110,7 +110,7 @@ pub(super) fn read(path: &Path) -> Result<(String, Metadata), ConfigError> {
     Ok((text, facts))
 }
 
-/// Parses the text into the form.
+/// Parses the text of a file. Values are not checked yet.
 pub(super) fn parse(source: &Source<'_>) -> Result<Document, ConfigError> {
     if super::wireguard::is_meant(source.text) {
         let file = source.path.display();
@@ -128,7 +128,7 @@ pub(super) fn parse(source: &Source<'_>) -> Result<Document, ConfigError> {
     })
 }
 
-/// A message of the parser, with its type names replaced by plain words.
+/// Rewrites a message of the TOML parser in plain words instead of Rust's type names.
 fn in_words(message: &str) -> String {
     let words = [
         ("expected i64", "expected a whole number"),
@@ -140,7 +140,8 @@ fn in_words(message: &str) -> String {
     words.iter().fold(message.to_owned(), |text, (theirs, ours)| text.replace(theirs, ours))
 }
 
-/// Position of a table `[peer]` in single brackets, if there is one.
+/// Position of a table `[peer]` in single brackets, if there is one: a common mistake for
+/// `[[peer]]`.
 fn single_peer(text: &str) -> Option<std::ops::Range<usize>> {
     let mut at = 0;
     for line in text.split_inclusive('\n') {
@@ -152,7 +153,7 @@ fn single_peer(text: &str) -> Option<std::ops::Range<usize>> {
     None
 }
 
-/// Remedy for an error of the parser.
+/// Returns advice to correct the error that a message of the TOML parser describes.
 fn remedy(message: &str) -> String {
     let quoted: Vec<&str> = message.split('`').skip(1).step_by(2).collect();
     if message.starts_with("unknown field")
@@ -175,7 +176,7 @@ fn remedy(message: &str) -> String {
     "a line is key = value, text stands in quotes, a table begins with [its name]".into()
 }
 
-/// Number of characters to change, add or remove to turn `a` into `b`.
+/// Edit distance: number of characters to change, add or remove to turn `a` into `b`.
 fn distance(a: &str, b: &str) -> usize {
     let b: Vec<char> = b.chars().collect();
     let mut row: Vec<usize> = (0..=b.len()).collect();
@@ -192,12 +193,12 @@ fn distance(a: &str, b: &str) -> usize {
 }
 
 impl Mode {
-    /// Every mode, with its name.
+    /// Every mode, with its name in the file.
     pub(super) const ALL: [(Self, &str); 2] =
         [(Self::Overlay, "overlay"), (Self::Transparent, "transparent")];
 }
 
-/// Text of an error of the system, without its number.
+/// Text of a system error, without its error number.
 fn words(error: &io::Error) -> String {
     match error.kind() {
         io::ErrorKind::NotFound => "no such file".to_owned(),

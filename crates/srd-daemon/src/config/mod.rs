@@ -1,5 +1,5 @@
-//! The file `srd.toml`, read and checked: code that holds a [`Config`] does not need to check
-//! again.
+//! The file `srd.toml`: reads and checks it. A [`Config`] is always valid, so code that uses one
+//! does not check it again.
 //!
 //! ```text
 //!   text --file--> Document, each value with its position --check--> Config
@@ -7,26 +7,26 @@
 //!                                                                    column, problem, remedy
 //! ```
 //!
-//! Properties of a checked configuration: keys are read; every peer differs from every other (by
-//! key, or by address without encryption); no inner address lies behind two peers; the ports of all
-//! paths exist.
+//! Properties of a checked configuration: all keys have been read; no two peers have the same key
+//! (without encryption: the same address); no prefix lies behind two peers; every path has a valid
+//! port.
 //!
 //! | module | contents |
 //! |---|---|
-//! | `file` | the form of the file, with the position of each value |
-//! | `check` | from that form to a [`Config`] |
+//! | `file` | the structure of the file, with the position of each value |
+//! | `check` | converts the parsed file to a [`Config`] |
 //! | `address` | addresses that an interface or a peer can have |
 //! | `metrics` | address and host names of the metrics server |
 //! | `routes` | the routing table, and checks for routing loops |
 //! | [`diff`] | the difference between two configurations |
 //! | [`edit`] | adds or removes one peer, by command |
 //! | [`endpoint`] | the endpoint of a peer: an address, or a name |
-//! | `several` | one address, or one for each network card |
+//! | `several` | values with one address, or one for each network card |
 //! | `back_end`, `workers` | the packet back end, and the number of its threads |
-//! | [`wireguard`] | a configuration from a file of WireGuard's |
+//! | [`wireguard`] | converts a configuration file of WireGuard |
 //!
-//! Bounds: a file has at most [`FILE_BYTES_MAX`], [`PEERS_MAX`] peers, and [`ALLOWED_MAX`]
-//! prefixes behind each.
+//! Bounds: a file has at most [`FILE_BYTES_MAX`] bytes and [`PEERS_MAX`] peers, and each peer at
+//! most [`ALLOWED_MAX`] prefixes.
 
 mod address;
 mod back_end;
@@ -62,16 +62,16 @@ pub use endpoint::HostPort;
 pub(crate) use several::in_words;
 pub use srd_config::ConfigError;
 
-/// Number of paths if the file sets none.
+/// Number of paths to each peer if the file does not set it.
 const PATHS_DEFAULT: i64 = 64;
 
 /// Largest number of bytes of a configuration file.
 pub const FILE_BYTES_MAX: usize = 1 << 20;
 /// Largest number of peers.
 pub const PEERS_MAX: usize = 1024;
-/// The interface of `srd up --try`, which leaves nothing behind.
+/// Name of the interface of `srd up --try`, a trial that leaves no traces on the machine.
 pub const TRY_INTERFACE: &str = "srdtry0";
-/// Largest number of host names of the metrics server.
+/// Largest number of additional host names of the metrics server.
 pub const HOST_NAMES_MAX: usize = 16;
 /// Largest number of prefixes behind one peer.
 pub const ALLOWED_MAX: usize = 256;
@@ -84,63 +84,67 @@ pub const ALL_PEERS: &str = "all";
 pub struct Config {
     /// The file that the configuration was read from.
     pub file: PathBuf,
-    /// The interface and the transport under it.
+    /// Settings of the interface and of the transport that carries its packets.
     pub interface: Interface,
-    /// The control socket.
+    /// Settings of the control socket.
     pub control: Control,
-    /// Metrics and web page; absent: off.
+    /// Settings of the server for metrics and the web page; `None`: the server is off.
     pub metrics: Option<Metrics>,
     /// The peers, in the order of the file.
     pub peers: Vec<PeerSettings>,
 }
 
-/// The TUN device and the transport under it.
+/// Settings of the TUN device and of the transport that carries its packets.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Interface {
     /// Name of the interface.
     pub name: String,
-    /// Relation of inner addresses to outer ones.
+    /// Whether the interface has addresses of its own, or the peers' real addresses are used.
     pub mode: Mode,
     /// Addresses of the interface: at least one in [`Mode::Overlay`], none in
     /// [`Mode::Transparent`].
     pub address: Vec<IpNet>,
     /// Protection of packets: encryption, or none.
     pub protection: Protection,
-    /// Address that packets are received at. Its port is the first of the paths' ports.
+    /// Address and first UDP port at which packets are received. Each path of each worker has a
+    /// port; the ports follow this one.
     pub listen: SocketAddr,
-    /// Further addresses to receive at, with the same port: one for each network card.
+    /// Further addresses at which packets are received, one for each additional network card; the
+    /// ports are those of `listen`.
     pub listen_further: Vec<IpAddr>,
-    /// Largest inner packet; absent: what the outer MTU allows.
+    /// MTU of the interface in bytes; `None`: as large as the MTU of the network permits.
     pub mtu: Option<u16>,
-    /// Paths per peer.
+    /// Number of paths to each peer.
     pub paths: u16,
-    /// Threads that move packets, each with paths of its own.
+    /// Number of threads that process packets; each has its own ports and paths.
     pub workers: u8,
-    /// Back end that sends and receives packets.
+    /// Method of sending and receiving packets: UDP sockets or AF_XDP.
     pub io: IoChoice,
-    /// Way in which its threads wait for packets.
+    /// Method by which the worker threads wait for packets.
     pub poll: PollMode,
-    /// Speed of our own link in bits per second. Absent: the kernel reports it. Zero: unknown.
+    /// Rate of our own link in bits per second. `None`: the rate that the kernel reports. Zero: not
+    /// known.
     pub link_rate_bps: Option<u64>,
-    /// Whether packets use SRD.
+    /// Whether packets are sent over SRD; if false, all are sent plainly.
     pub express: bool,
-    /// Whether UDP packets use SRD, too.
+    /// Whether UDP packets are sent over SRD as TCP packets are.
     pub express_udp: bool,
-    /// Whether tunnels without ports use SRD, too: GRE, ESP, IP in IP.
+    /// Whether packets of tunnels without ports (GRE, ESP, IP in IP) are sent over SRD.
     pub express_tunnels: bool,
-    /// Order of UDP flows: kept or bypassed.
+    /// Whether UDP packets of a flow are delivered in their order of sending, or as they arrive.
     pub udp_ordering: UdpOrdering,
-    /// Longest wait for a hole in one flow.
+    /// Longest time that later packets of a flow wait for a missing one.
     pub order_wait: Duration,
-    /// Target delay of the queue management of each peer.
+    /// Target delay of the queue of inner packets to each peer; packets that wait longer are marked
+    /// or dropped.
     pub queue_delay: Duration,
-    /// The DSCP of the daemon's own packets.
+    /// The DSCP of the outer packets.
     pub dscp: u8,
-    /// Routing table of the interface.
+    /// Routing table that holds the routes into the interface.
     pub table: Table,
-    /// Whether the prefixes behind peers stay unreachable after the daemon's end.
+    /// Whether the prefixes behind peers stay unreachable after the daemon has ended.
     pub kill_switch: bool,
-    /// Commands at the start and the end.
+    /// Commands of the operator when the interface comes up and goes down.
     pub hooks: Hooks,
 }
 
@@ -155,23 +159,25 @@ impl Interface {
 /// Routing table that holds the routes of an interface.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Table {
-    /// The table that belongs to the interface's name.
+    /// The table whose number belongs to the interface's name: 7471 for `srd0`.
     #[default]
     Usual,
     /// The table with this number.
     Number(u32),
-    /// No table: the administrator makes routes and rules.
+    /// No table: the administrator creates routes and rules.
     Off,
 }
 
-/// Relation of inner addresses to outer ones.
+/// Relation between the addresses of inner packets and those of outer packets.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Mode {
-    /// The interface has addresses of its own.
+    /// The interface has addresses of its own: inner packets use them, outer packets the machines'
+    /// real addresses.
     #[default]
     Overlay,
-    /// The interface takes packets between the machines' real addresses.
+    /// The interface has no addresses: inner packets have the machines' real addresses, as outer
+    /// packets do.
     Transparent,
 }
 
@@ -179,19 +185,20 @@ pub enum Mode {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum UdpOrdering {
-    /// In order, as TCP.
+    /// UDP packets of a flow are delivered in their order of sending, as TCP packets are.
     #[default]
     Ordered,
-    /// Packets are delivered as they arrive.
+    /// UDP packets are delivered as they arrive.
     Bypass,
 }
 
 /// Protection of packets.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Protection {
-    /// Packets are authenticated and encrypted under static keys. Holds our private key.
+    /// Packets are encrypted and authenticated, with static keys as the identities. Contains our
+    /// private key.
     Encrypted(SecretKey),
-    /// No protection.
+    /// Packets are neither encrypted nor authenticated.
     Plain,
 }
 
@@ -205,16 +212,17 @@ impl Protection {
     }
 }
 
-/// The control socket.
+/// Settings of the control socket.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Control {
     /// Path of the socket.
     pub socket: PathBuf,
-    /// The group that may use the socket besides root.
+    /// The group whose members may use the socket; `None`: only root and the daemon's user may use
+    /// it.
     pub group: Option<Group>,
 }
 
-/// A group of this machine.
+/// A user group of this machine.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Group {
     /// Name of the group.
@@ -223,42 +231,44 @@ pub struct Group {
     pub id: u32,
 }
 
-/// Metrics and web page.
+/// Settings of the server for metrics and the web page.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Metrics {
-    /// Address of the server.
+    /// Address and port at which the server listens.
     pub listen: SocketAddr,
-    /// Whether other machines may connect. Without it `listen` is a loopback address.
+    /// Whether other machines may connect. If false, `listen` is a loopback address.
     pub allow_remote: bool,
-    /// Host names that requests may use, besides addresses and the machine's own names.
+    /// Host names that requests may use in addition to addresses and the machine's own names.
     pub host_names: Vec<String>,
 }
 
-/// One peer.
+/// Settings of one peer.
 #[derive(Clone, PartialEq, Debug)]
 pub struct PeerSettings {
     /// Name of the peer; if the file sets none, the beginning of its key, or its address.
     pub name: String,
     /// Public key of the peer; always present with encryption.
     pub public_key: Option<PublicKey>,
-    /// The additional key that both ends share.
+    /// The preshared key: an additional secret that both ends have; `None`: there is no such key.
     pub preshared_key: Option<SecretKey>,
-    /// Address of the peer; always present without encryption. If the peer has a name, the address
-    /// that is tried at present, and absent in a configuration that was just read.
+    /// Address of the peer; always present without encryption. If the peer has a host name, this is
+    /// the address that is tried at present, or `None` until the name is resolved.
     pub endpoint: Option<SocketAddr>,
-    /// The name that the peer's addresses are resolved from, instead of a fixed address.
+    /// The host name from which the peer's addresses are resolved; `None` if the file contains
+    /// fixed addresses.
     pub host: Option<HostPort>,
-    /// Further addresses of the peer, one for each of its network cards. Empty without `endpoint`.
+    /// Further addresses of the peer, one for each additional network card. Empty if `endpoint` is
+    /// `None`.
     pub endpoints_further: Vec<SocketAddr>,
-    /// Inner addresses behind the peer. At least one.
+    /// Prefixes of inner addresses behind the peer: packets to them are sent to it. At least one.
     pub allowed: Vec<IpNet>,
-    /// Whether packets to the peer use SRD.
+    /// Whether packets to the peer are sent over SRD; if false, all are sent plainly.
     pub express: bool,
-    /// Whether UDP packets use SRD, too.
+    /// Whether UDP packets to the peer are sent over SRD as TCP packets are.
     pub express_udp: bool,
 }
 
-/// Path of the control socket of an interface, if the file sets none.
+/// Path of the control socket of an interface if the file does not set it.
 pub fn socket_default(interface: &str) -> PathBuf {
     Path::new("/run/srd").join(format!("{interface}.sock"))
 }
@@ -279,7 +289,8 @@ impl Config {
         Ok(config)
     }
 
-    /// Checks the text of a file. Paths of key files are relative to the file's directory.
+    /// Parses and checks the text of a file, and reads the key files that it names. Their paths are
+    /// relative to the directory of `path`.
     ///
     /// # Errors
     /// The first error in the text.
@@ -288,8 +299,9 @@ impl Config {
         check::check(&source, file::parse(&source)?, check::Keys::Read)
     }
 
-    /// Reads and checks a file, but not the key files that it names. The result is enough to remove
-    /// the remains of a daemon, even if a key file is missing. Its keys are random.
+    /// Reads and checks a file, but not the key files that it names: every key of the result is
+    /// random. The result is enough to remove the routes and rules of an earlier daemon, even if a
+    /// key file is missing.
     ///
     /// # Errors
     /// The first error in the file.

@@ -1,4 +1,4 @@
-//! Numbers in the file, and their bounds.
+//! Reads whole numbers of the file, and checks their bounds.
 
 use std::ops::RangeInclusive;
 
@@ -6,7 +6,7 @@ use toml::Spanned;
 
 use srd_config::{ConfigError, Source};
 
-/// Reads a number and checks its bounds.
+/// Reads a whole number and checks its bounds. Returns `None` if the file does not set it.
 pub(super) fn whole(
     source: &Source<'_>,
     value: Option<&Spanned<i64>>,

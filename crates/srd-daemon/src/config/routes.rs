@@ -1,4 +1,5 @@
-//! Routing in the configuration: the table, and checks for endpoints inside the overlay.
+//! The settings for routing: the routing table, the kill switch, and checks for endpoints inside
+//! the overlay.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -12,7 +13,8 @@ use srd_config::{ConfigError, Source};
 
 type Result<T> = std::result::Result<T, ConfigError>;
 
-/// Tables that the kernel fills, or that every machine has.
+/// Numbers of routing tables that cannot be chosen, because the kernel or every Linux system uses
+/// them.
 const TAKEN: [i64; 5] = [0, 252, 253, 254, 255];
 
 /// Reads the routing table of the interface.
@@ -36,7 +38,8 @@ pub(super) fn table(source: &Source<'_>, value: Option<&Spanned<Value>>) -> Resu
     }
 }
 
-/// Whether the prefixes behind peers stay unreachable after the daemon's end.
+/// Reads `kill_switch`: whether the prefixes behind peers stay unreachable after the daemon has
+/// ended. It is an error in transparent mode and without routes.
 pub(super) fn kill_switch(source: &Source<'_>, table: &InterfaceTable, mode: Mode) -> Result<bool> {
     let Some(value) = table.kill_switch.as_ref().filter(|value| *value.as_ref()) else {
         return Ok(false);
@@ -51,7 +54,8 @@ pub(super) fn kill_switch(source: &Source<'_>, table: &InterfaceTable, mode: Mod
     Err(source.error(Some(value.span()), what, remedy))
 }
 
-/// Refuses to listen inside the overlay, where only the daemon's own packets could arrive.
+/// Refuses an address to listen at that is inside the overlay: only the daemon's own packets could
+/// arrive there.
 pub(super) fn check_listen(
     source: &Source<'_>,
     text: Option<&Spanned<String>>,
@@ -65,13 +69,14 @@ pub(super) fn check_listen(
     Err(source.error(text.map(Spanned::span), what, remedy))
 }
 
-/// Returns the subnet of the overlay that contains an endpoint. An endpoint inside `allowed` is
-/// valid: the daemon's own packets do not enter the interface.
+/// Returns the subnet of the overlay that contains an endpoint's address: its route would lead into
+/// the interface itself. An endpoint inside `allowed` is valid, because the daemon's own packets do
+/// not enter the interface.
 pub(super) fn leads_to_itself(ip: IpAddr, address: &[IpNet]) -> Option<IpNet> {
     address.iter().find(|net| net.contains(&ip)).map(IpNet::trunc)
 }
 
-/// Error for an endpoint inside a subnet of the overlay, and the remedy.
+/// Returns the error for an endpoint inside a subnet of the overlay, and how to correct it.
 pub(super) fn circle(ip: IpAddr, net: IpNet) -> (String, String) {
     let what = format!("the endpoint {ip} is inside the overlay {net}, which leads to it");
     let remedy = "write the peer's address in the network outside, or give the overlay a subnet of \
@@ -79,7 +84,7 @@ pub(super) fn circle(ip: IpAddr, net: IpNet) -> (String, String) {
     (what, remedy.into())
 }
 
-/// Refuses more prefixes than a kill switch can guard.
+/// Refuses a configuration with more prefixes than the kill switch can keep unreachable.
 pub(super) fn check_guarded(
     source: &Source<'_>,
     tables: &[Spanned<PeerTable>],
@@ -110,7 +115,8 @@ mod tests {
     use crate::config::{Config, Table};
     use std::path::Path;
 
-    /// The error in a configuration with these lines, if there is one.
+    /// Returns the error in a configuration with the given lines in its two tables, if there is
+    /// one.
     fn complaint(interface: &str, peer: &str) -> Option<String> {
         parse(interface, peer).err()
     }
@@ -164,7 +170,8 @@ mod tests {
         let lan = "address = [\"192.0.2.77/24\"]\n";
         assert!(complaint(lan, PEER).unwrap().contains("inside the overlay"));
         assert_eq!(complaint(OVERLAY, PEER), None);
-        // An endpoint may be inside `allowed`: packets to it carry the mark.
+        // An endpoint may be inside `allowed`: the daemon's packets to it carry a mark, and do not
+        // enter the interface.
         let covered = "endpoint = \"192.0.2.2:7471\"".replace("endpoint", "name = \"b\"\nendpoint");
         let text = format!(
             "{covered}\n[[peer]]\nendpoint = \"192.0.2.3:7471\"\nallowed = [\"192.0.2.0/24\"]"

@@ -6,7 +6,7 @@
 //!   endpoint = "10.0.0.2:7471"        endpoint = ["10.0.0.2:7471", "10.0.1.2:7471"]
 //! ```
 //!
-//! Bound: [`ADDRESSES_MAX`] of each.
+//! Bound: at most [`ADDRESSES_MAX`] addresses in each list.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
@@ -54,7 +54,7 @@ impl<'de> Visitor<'de> for OneOrList {
     }
 }
 
-/// The strings of a value, each with its position.
+/// Returns the strings of a value, each with its position in the file.
 ///
 /// # Errors
 /// If the list is empty or too long.
@@ -78,7 +78,8 @@ pub(super) fn texts(
     Ok(texts.clone())
 }
 
-/// Checks that several addresses to listen at can be used together.
+/// Checks that several addresses to listen at can be used together: different, with equal ports,
+/// and not more than there are paths.
 pub(super) fn check_listen(
     source: &Source<'_>,
     texts: &[Spanned<String>],
@@ -111,7 +112,7 @@ pub(super) fn check_listen(
     Ok(())
 }
 
-/// Endpoint of a peer: addresses, or a name.
+/// The checked endpoint of a peer: fixed addresses, or a host name.
 #[derive(Debug, Default)]
 pub(super) struct PeerEndpoint {
     pub(super) endpoint: Option<SocketAddr>,
@@ -119,10 +120,11 @@ pub(super) struct PeerEndpoint {
     pub(super) host: Option<HostPort>,
 }
 
-/// Combines the endpoints of a peer, each of them checked.
+/// Combines the endpoints of one peer, which were checked one by one.
 ///
 /// # Errors
-/// If the endpoints cannot be combined.
+/// If a host name is combined with other endpoints, an address occurs twice, or there are more
+/// addresses than paths.
 pub(super) fn place(
     source: &Source<'_>,
     texts: &[Spanned<String>],
@@ -159,37 +161,40 @@ pub(super) fn place(
     Ok(place)
 }
 
-/// Text of addresses, separated by commas.
+/// Returns a text with addresses, separated by commas.
 pub(crate) fn in_words(addresses: impl IntoIterator<Item = SocketAddr>) -> String {
     let words: Vec<String> = addresses.into_iter().map(|address| address.to_string()).collect();
     words.join(", ")
 }
 
 impl Interface {
-    /// Every address that packets are received at, and leave from.
+    /// Returns every address, with the first port, at which packets are received and from which
+    /// they are sent.
     pub fn listens(&self) -> impl Iterator<Item = SocketAddr> + '_ {
         let further = |ip: &IpAddr| SocketAddr::new(*ip, self.listen.port());
         std::iter::once(self.listen).chain(self.listen_further.iter().map(further))
     }
 
-    /// Text of its addresses, for people: `10.0.0.1:7471, 10.0.1.1:7471 (UDP ports up to 7502)`.
+    /// Returns a text with the interface's addresses, for people: `10.0.0.1:7471, 10.0.1.1:7471
+    /// (UDP ports up to 7502)`.
     pub fn listens_in_words(&self) -> String {
         let last = self.last_port();
         format!("{} (UDP ports up to {last})", in_words(self.listens()))
     }
 
-    /// The last of the ports that packets leave from, at each address.
+    /// The highest port that packets are sent from, at each address.
     pub fn last_port(&self) -> u16 {
         let ports = self.paths.saturating_mul(self.workers.into());
         self.listen.port().saturating_add(ports.saturating_sub(1))
     }
 
-    /// Whether the addresses reach IPv4 only.
+    /// Whether the interface's addresses can reach IPv4 addresses only.
     pub fn is_ipv4_only(&self) -> bool {
         !self.reaches(Ipv6Addr::UNSPECIFIED.into())
     }
 
-    /// Whether packets to this address can leave from one of ours.
+    /// Whether packets to an address can be sent from one of ours: one of the two families must
+    /// match.
     pub fn reaches(&self, to: IpAddr) -> bool {
         let everywhere = |ours: IpAddr| ours.is_ipv6() && ours.is_unspecified();
         self.listens().any(|ours| ours.is_ipv4() == to.is_ipv4() || everywhere(ours.ip()))
@@ -197,12 +202,12 @@ impl Interface {
 }
 
 impl PeerSettings {
-    /// Text of every known address of the peer, for people.
+    /// Returns a text with every known address of the peer, for people.
     pub fn endpoints_in_words(&self) -> String {
         in_words(self.endpoints())
     }
 
-    /// Every known address of the peer.
+    /// Returns every known address of the peer.
     pub fn endpoints(&self) -> impl Iterator<Item = SocketAddr> + '_ {
         self.endpoint.into_iter().chain(self.endpoints_further.iter().copied())
     }

@@ -2,7 +2,7 @@ use super::*;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 
-/// A directory with a private key in it.
+/// Creates a directory that contains a file with a private key.
 fn directory() -> tempfile::TempDir {
     let directory = tempfile::tempdir().unwrap();
     for name in ["private.key", "b.psk"] {
@@ -63,7 +63,7 @@ fn parse(text: &str) -> Result<Config, ConfigError> {
     Config::parse(text, &directory.path().join("srd.toml"))
 }
 
-/// The complete file with one part of it replaced.
+/// Returns the complete file with one part of its text replaced.
 fn with(from: &str, to: &str) -> String {
     let text = whole();
     assert!(text.contains(from), "{from}");
@@ -237,7 +237,7 @@ fn bad_values_are_refused_with_what_is_good() {
 fn peers_and_prefixes_that_are_given_twice_are_refused() {
     let second = with(&format!("public_key = \"{KEY_C}\""), &format!("public_key = \"{KEY_B}\""));
     refused(&second, &["`b` has this public key already"]);
-    // A shorter prefix may hold a longer one of another peer.
+    // A prefix of one peer may contain a longer prefix of another peer.
     parse(&with("[\"10.77.0.3\"", "[\"10.77.0.0/30\"")).unwrap();
     refused(
         &with("\"10.78.0.0/16\"", "\"10.77.0.3/32\""),
@@ -304,7 +304,8 @@ fn an_endpoint_may_be_a_name_which_is_resolved_later() {
     let config = parse(&with("192.0.2.2:7471", "host.invalid:7471")).unwrap();
     let host = config.peers[0].host.clone().unwrap();
     assert_eq!((host.to_string().as_str(), config.peers[0].endpoint), ("host.invalid:7471", None));
-    // The address that a name resolves to now is not part of the configuration.
+    // A configuration contains the name of an endpoint, but not the address to which it resolves at
+    // present.
     let mut running = config.clone();
     running.peers[0].endpoint = Some("192.0.2.9:7471".parse().unwrap());
     assert!(running.diff(&config).is_empty());
@@ -335,10 +336,10 @@ fn a_node_and_its_peers_may_have_several_addresses() {
     let known = words(config.peers[0].endpoints().collect());
     assert_eq!(known, ["192.0.2.2:7471", "198.51.100.2:7472"]);
     assert_eq!(config.peers[1].endpoints().count(), 0);
-    // A list with one address equals that address alone.
+    // A list with one address means the same as that address without a list.
     let one = parse(&with("\"0.0.0.0:7471\"", "[\"0.0.0.0:7471\"]")).unwrap();
     assert_eq!(words(one.interface.listens().collect()), ["0.0.0.0:7471"]);
-    // A change of the addresses is a change of the endpoint.
+    // If the list of addresses changes, the endpoint has changed.
     let fewer = parse(&text.replace(", \"198.51.100.2:7472\"]", "]")).unwrap();
     assert!(config.diff(&fewer).changed[0].keys.contains(&"endpoint"));
     let less = parse(&text.replace(", \"198.51.100.1:7471\"]", "]")).unwrap();
@@ -373,7 +374,7 @@ fn several_addresses_that_cannot_work_are_refused_at_their_place() {
     refused(&there("endpoint = [\"192.0.2.2:7471\", \"0.0.0.0:7471\"]"), &["no peer is at"]);
     refused(&there("endpoint = [\"192.0.2.2:7471\", \"b.example:7471\"]"), &["the name alone"]);
     refused(&there("endpoint = [\"192.0.2.2:7471\", \"198.51.100.1:7471\"]"), &["ourselves"]);
-    // We have both families, so both families of a peer can be reached.
+    // `listen` has addresses of both families, so peers with either family can be reached.
     let mixed = listen("[\"192.0.2.1:7471\", \"[2001:db8::9]:7471\"]");
     let mixed = mixed.replace(
         "endpoint = \"192.0.2.2:7471\"",

@@ -1,4 +1,4 @@
-//! Number of threads that move packets.
+//! The setting `workers`: the number of threads that process packets.
 
 use std::ops::RangeInclusive;
 
@@ -8,14 +8,14 @@ use super::file::InterfaceTable;
 use super::number::whole;
 use srd_config::{ConfigError, Source};
 
-/// Allowed numbers of threads that move packets.
+/// Allowed numbers of threads that process packets.
 const WORKERS: RangeInclusive<i64> = 1..=8;
 
 type Result<T> = std::result::Result<T, ConfigError>;
 
-/// Number of threads that move packets: the number in the file, or otherwise one for each two cores
-/// (with AF_XDP one). Each thread sends from as many ports as there are paths. The port ranges of
-/// the threads follow each other, starting at `port`.
+/// Number of threads that process packets. If the file does not set it, this is one thread for
+/// every two cores, or one thread with AF_XDP. Each thread sends from as many ports as there are
+/// paths. The port ranges of the threads follow each other, starting at `port`.
 pub(super) fn workers(
     source: &Source<'_>,
     table: &InterfaceTable,

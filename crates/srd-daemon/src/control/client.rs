@@ -1,4 +1,4 @@
-//! The commands' side: sends a request, and explains a failure clearly.
+//! The client of the control socket: sends a command's request, and explains failures to people.
 
 use std::fmt;
 use std::fs;
@@ -18,9 +18,10 @@ use srd_trust::text::clean_json;
 use super::protocol::{Answer, Refusal, Request};
 use srd_trust::privileges;
 
-/// Longest wait for an answer of the daemon: longer than that for the control thread.
+/// Longest wait for an answer: longer than the daemon waits for its control thread.
 const ANSWER_WAIT_MAX: Duration = Duration::from_secs(15);
-/// Largest number of bytes of an answer; a thousand peers with all their paths need fewer.
+/// Largest number of bytes of an answer; the state of a thousand peers with all their paths is
+/// smaller.
 const ANSWER_BYTES_MAX: u64 = 256 << 20;
 
 /// A connection to a daemon, for one request.
@@ -36,23 +37,23 @@ pub struct Client {
 pub enum ClientError {
     /// No daemon serves this socket.
     NotRunning(PathBuf),
-    /// This user is not permitted to use the socket.
+    /// This user is not permitted to connect to the socket.
     Denied {
-        /// The socket.
+        /// Path of the socket.
         socket: PathBuf,
-        /// The group that may use the socket.
+        /// The group whose members may use the socket; `None`: only root may.
         group: Option<String>,
     },
-    /// The process that serves the socket runs as a user that root does not trust.
+    /// Another user's process serves the socket, and root does not trust that user's answers.
     Stranger {
-        /// The socket.
+        /// Path of the socket.
         socket: PathBuf,
-        /// The user of that process.
+        /// The user id of that process.
         user: u32,
     },
-    /// The daemon refused.
+    /// The daemon has refused the request.
     Refused(Refusal),
-    /// The connection failed.
+    /// Reading from or writing to the socket has failed.
     Io(PathBuf, io::Error),
 }
 
@@ -128,7 +129,7 @@ impl Client {
         ClientError::Io(self.path.clone(), e)
     }
 
-    /// Sends a request, and waits for the only answer.
+    /// Sends a request, and waits for its answer. Closes the connection.
     ///
     /// # Errors
     /// If no answer arrives, or the daemon refuses.
@@ -138,7 +139,7 @@ impl Client {
         answer.ok_or_else(|| self.io(ErrorKind::UnexpectedEof.into()))
     }
 
-    /// Starts a watch: answers arrive until the daemon ends.
+    /// Starts a watch: the daemon sends an answer at every `interval` until it ends.
     ///
     /// # Errors
     /// If the request could not be sent.
@@ -148,7 +149,8 @@ impl Client {
         Ok(Watch(self))
     }
 
-    /// Starts a capture: pcapng follows the answer. A read times out after `pause`.
+    /// Starts a capture: after an answer, the daemon sends packets as pcapng. A later read times
+    /// out after `pause`.
     ///
     /// # Errors
     /// If the request could not be sent, or was refused.
@@ -163,15 +165,15 @@ impl Client {
     fn send(&mut self, request: &Request) -> Result<(), ClientError> {
         let mut line = serde_json::to_vec(request).map_err(|e| self.io(e.into()))?;
         line.push(b'\n');
-        // A daemon without a free slot answers before it reads the request, and closes the
-        // connection.
+        // A daemon without a free slot sends a refusal and closes the connection before it reads
+        // the request, so this write may fail although there is an answer to read.
         match self.stream.get_ref().write_all(&line) {
             Err(e) if e.kind() != ErrorKind::BrokenPipe => Err(self.io(e)),
             _ => Ok(()),
         }
     }
 
-    /// The next answer; `None` at the end of the stream.
+    /// Reads the next answer; `None` if the daemon has closed the connection.
     fn answer<T: DeserializeOwned>(&mut self) -> Result<Option<T>, ClientError> {
         let mut line = Vec::new();
         let read = (&mut self.stream).take(ANSWER_BYTES_MAX).read_until(b'\n', &mut line);
@@ -187,12 +189,12 @@ impl Client {
     }
 }
 
-/// The answers to a watch.
+/// A running watch, whose answers can be read one by one.
 #[derive(Debug)]
 pub struct Watch(Client);
 
 impl Watch {
-    /// The next answer; `None` when the daemon ends.
+    /// Waits for the next answer; `None` if the daemon has ended.
     ///
     /// # Errors
     /// If the connection fails, or the daemon refuses.
@@ -201,12 +203,12 @@ impl Watch {
     }
 }
 
-/// The stream of a running capture.
+/// A running capture, which can be read as a pcapng stream.
 #[derive(Debug)]
 pub struct Capture(BufReader<UnixStream>);
 
 impl Capture {
-    /// A handle that ends the capture in order.
+    /// Returns a handle that ends the capture while another thread reads it.
     ///
     /// # Errors
     /// The system's error.
@@ -221,19 +223,20 @@ impl Read for Capture {
     }
 }
 
-/// Ends a capture in order.
+/// Handle that ends a capture while another thread reads it.
 #[derive(Debug)]
 pub struct Stopper(UnixStream);
 
 impl Stopper {
-    /// Ends the capture; the final statistics can still be read after this.
+    /// Ends the capture. The daemon then sends the final statistics, which can still be read.
     pub fn stop(&self) {
         // If the daemon has closed the connection, the capture has ended already.
         let _ = self.0.shutdown(Shutdown::Write);
     }
 }
 
-/// Checks the user of the process that serves a socket, before root acts on its answers.
+/// Checks that root trusts the user of the process that serves a socket, before root acts on its
+/// answers.
 fn check(stream: &UnixStream, path: &Path) -> Result<(), ClientError> {
     let socket = path.to_path_buf();
     peer::check(stream, &[privileges::user_of_daemons()]).map_err(|e| match peer::stranger(&e) {
@@ -242,9 +245,11 @@ fn check(stream: &UnixStream, path: &Path) -> Result<(), ClientError> {
     })
 }
 
-/// The group that may use a socket; `None` if that is root's.
+/// Returns the name of the group that may use a socket; `None` if only root may, or if the group
+/// has no name.
 fn group_of(path: &Path) -> Option<String> {
-    // If the directory cannot be entered, its group is taken, which is that of the socket.
+    // If this user may not enter the directory, the group of the directory is used: it is also that
+    // of the socket.
     let facts = fs::metadata(path).or_else(|_| fs::metadata(path.parent().unwrap_or(path))).ok()?;
     let group = Group::from_gid(Gid::from_raw(facts.gid())).ok().flatten()?;
     (facts.gid() != 0).then_some(group.name)
@@ -277,14 +282,15 @@ mod tests {
         assert!(silent.to_string().contains("does not answer"));
     }
 
-    /// Starts a thread that listens as another user in place of a daemon, and answers one request.
+    /// Starts a thread that serves a socket as another user, as a daemon would, and answers one
+    /// request.
     fn answer_as(user: u32, path: &Path, answer: &'static str) -> std::thread::JoinHandle<()> {
         let directory = path.parent().unwrap();
         fs::set_permissions(directory, fs::Permissions::from_mode(0o777)).unwrap();
         let (path, (ready, begun)) = (path.to_owned(), channel());
         let serve = std::thread::spawn(move || {
             let user = Uid::from_raw(user);
-            // Changes the user of this thread alone.
+            // Changes the user id of this thread alone, not of the process.
             set_thread_res_uid(user, user, user).unwrap();
             let listener = UnixListener::bind(path).unwrap();
             ready.send(()).unwrap();
@@ -303,7 +309,7 @@ mod tests {
             return;
         }
         let directory = tempfile::tempdir().unwrap();
-        // No daemon runs as this user.
+        // No daemon of the system runs as this user.
         let (path, other) = (directory.path().join("a.sock"), 54_321);
         let serves = answer_as(other, &path, r#"{"ok":"believed"}"#);
         let error = Client::connect(&path).unwrap_err();

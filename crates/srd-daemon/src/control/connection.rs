@@ -1,4 +1,5 @@
-//! One connection: reads one request and answers it. Watches and captures last longer.
+//! Serves one connection of the control socket: reads one request and answers it. Watches and
+//! captures send data until the client or the daemon ends.
 //!
 //! Reads and writes have deadlines. So a client that stalls occupies its own thread for a few
 //! seconds, and does not disturb others.
@@ -21,9 +22,9 @@ use crate::config::{Config, ConfigError, PeerForm, ReloadReport};
 use crate::plane::{Change, Detail, PathsOf, PlaneHandle};
 use crate::snapshot::{PeerSnapshot, Snapshot};
 
-/// Longest time in which a client must send its request.
+/// Longest time in which a client must send its whole request.
 pub const REQUEST_WAIT_MAX: Duration = Duration::from_secs(5);
-/// Longest time in which a client must read one answer.
+/// Longest time in which a client must read one whole answer.
 pub const ANSWER_TAKEN_MAX: Duration = Duration::from_secs(10);
 
 /// Serves a connection to its end.
@@ -46,7 +47,7 @@ pub(super) fn serve(stream: &UnixStream, slot: &Slot) {
     }
 }
 
-/// Sends a refusal to a client for which no slot is free, if that needs no waiting.
+/// Sends a refusal to a client for which there is no free slot, without waiting.
 pub(super) fn refuse_busy(stream: &UnixStream) {
     let text = "too many clients of the control socket at once; try again";
     if stream.set_nonblocking(true).is_ok() {
@@ -54,7 +55,7 @@ pub(super) fn refuse_busy(stream: &UnixStream) {
     }
 }
 
-/// Reads the first line; `None` if the client closes the connection without one.
+/// Reads one line; `None` if the client closes the connection before a line ends.
 fn read_request(mut stream: &UnixStream) -> io::Result<Option<Vec<u8>>> {
     let deadline = Instant::now() + REQUEST_WAIT_MAX;
     let (mut line, mut buffer) = (Vec::new(), [0; 512]);
@@ -77,7 +78,7 @@ fn read_request(mut stream: &UnixStream) -> io::Result<Option<Vec<u8>>> {
     }
 }
 
-/// Time until a deadline.
+/// Returns the time until a deadline, or an error if the deadline has passed.
 fn left(deadline: Instant) -> io::Result<Duration> {
     let left = deadline.saturating_duration_since(Instant::now());
     if left.is_zero() { Err(ErrorKind::TimedOut.into()) } else { Ok(left) }
@@ -122,7 +123,7 @@ fn answer(stream: &UnixStream, slot: &Slot, line: &[u8]) -> io::Result<()> {
     }
 }
 
-/// Takes a slot for a long-lived connection.
+/// Takes one of the slots for long-lived connections, or refuses if none is free.
 fn stream_place(shared: &Arc<Shared>) -> Result<Slot, Refusal> {
     Slot::take(shared, |shared| &shared.streams, STREAMS_MAX).ok_or_else(|| {
         let text = format!("{STREAMS_MAX} watches and captures run already; end one first");
@@ -130,7 +131,7 @@ fn stream_place(shared: &Arc<Shared>) -> Result<Slot, Refusal> {
     })
 }
 
-/// Logs the user of a request that changes something or captures packets.
+/// Logs a request, and the user who sent it if the request changes something or captures packets.
 fn log(stream: &UnixStream, request: &Request) {
     let name = request.name();
     let what = match request {
@@ -191,7 +192,7 @@ fn unknown(snapshot: &Snapshot, peer: &str) -> Refusal {
     Refusal::new(RefusalKind::UnknownPeer, text)
 }
 
-/// Finds the name of a peer, if the request contains the beginning of its key.
+/// Returns the full name of a peer that a request names by its name or the beginning of its key.
 fn resolve(plane: &PlaneHandle, peer: Option<String>) -> Result<Option<String>, Refusal> {
     let Some(peer) = peer else { return Ok(None) };
     let snapshot = plane.snapshot(&Detail::default())?;
@@ -230,7 +231,7 @@ fn remove_peer(plane: &PlaneHandle, wanted: &str) -> Result<ReloadReport, Refusa
     })
 }
 
-/// Applies a configuration that is derived from the running one, and logs the result.
+/// Applies a new configuration, which `make` derives from the running one, and logs the result.
 fn change(
     plane: &PlaneHandle,
     make: impl FnOnce(&Config) -> Result<Config, Refusal>,
@@ -268,12 +269,13 @@ fn watch(
             break;
         }
         next = (next + interval).max(Instant::now());
-        // The pause is a read, so a client that closes the connection is noticed at once.
+        // The pause is a read with a time-out, so that a client that closes the connection is
+        // noticed at once.
         let Ok(pause) = left(next) else { continue };
         stream.set_read_timeout(Some(pause))?;
         match stream.read(&mut [0; 64]) {
             Ok(0) => break,
-            // Input of the client is ignored here, and must not shorten the pause.
+            // Bytes that the client sends are ignored, and must not shorten the pause.
             Ok(_) => std::thread::sleep(left(next).unwrap_or_default()),
             Err(e) if is_pause(&e) => {}
             Err(e) => return Err(e),

@@ -10,14 +10,14 @@
 //!                               <-----      {"ok":null}\n, then pcapng until either side ends
 //! ```
 //!
-//! There is one request per connection. Only the socket's owner, group and mode (0660) decide which
-//! users may connect. The user who requests a change is logged.
+//! There is one request per connection. Only the owner, group and mode (0660) of the socket's file
+//! decide which users may connect. If a request changes something, its user is logged.
 //!
 //! Bounds: at most [`CONNECTIONS_MAX`] connections at once, of which [`STREAMS_MAX`] may be
 //! long-lived. A request has at most [`protocol::REQUEST_BYTES_MAX`] bytes and must arrive within
 //! [`REQUEST_WAIT_MAX`]. If a client does not read an answer within [`ANSWER_TAKEN_MAX`], the
-//! connection is closed. So a client that stalls occupies one thread for seconds, and delays
-//! neither other clients nor packets.
+//! connection is closed. Therefore a client that stalls occupies one thread for a few seconds, and
+//! delays neither other clients nor packets.
 //!
 //! | module | contents |
 //! |---|---|

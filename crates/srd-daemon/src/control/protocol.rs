@@ -1,4 +1,4 @@
-//! Requests and answers: each is one line of JSON.
+//! Requests and answers on the control socket: each is one line of JSON.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -13,7 +13,7 @@ use crate::snapshot::Counters;
 
 /// Largest number of bytes of a request, including its line break.
 pub const REQUEST_BYTES_MAX: usize = 4096;
-/// Milliseconds between two answers to a watch.
+/// Allowed times between two answers of a watch, in milliseconds.
 pub const WATCH_INTERVAL_MS: RangeInclusive<u64> = 100..=60_000;
 /// Largest number of flows that a request may list.
 pub const FLOWS_MAX: usize = 1000;
@@ -49,9 +49,11 @@ pub enum Request {
         /// Name of the peer, or the beginning of its key.
         peer: String,
     },
-    /// Reads the configuration again; answer: a [`crate::config::ReloadReport`].
+    /// Reads the configuration file again and applies it; answer: a
+    /// [`crate::config::ReloadReport`].
     Reload,
-    /// Requests the state at regular intervals, until the client closes the connection.
+    /// Requests the state at regular intervals, until the client closes the connection; each answer
+    /// is a [`crate::snapshot::Snapshot`].
     Watch {
         /// Milliseconds between two answers.
         interval_ms: u64,
@@ -62,7 +64,7 @@ pub enum Request {
         #[serde(default)]
         flows: usize,
     },
-    /// Starts a capture; packets follow the answer as pcapng.
+    /// Starts a capture; the answer is null, and packets follow it as pcapng.
     Capture(Filter),
 }
 
@@ -87,7 +89,7 @@ impl Request {
         }
     }
 
-    /// Whether the request may occupy a connection for long.
+    /// Whether the request keeps its connection for long: a watch or a capture.
     pub(super) fn is_stream(&self) -> bool {
         matches!(self, Self::Watch { .. } | Self::Capture(_))
     }
@@ -97,9 +99,9 @@ impl Request {
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Answer<T> {
-    /// The requested data.
+    /// The request was carried out; contains the requested data.
     Ok(T),
-    /// Reason of the failure.
+    /// The request was refused; contains the reason.
     Error(Refusal),
 }
 
@@ -111,13 +113,13 @@ pub struct Stats {
     pub interface: String,
     /// Counters of the interface.
     pub counters: Counters,
-    /// Dropped packets by reason.
+    /// Number of dropped packets, by reason.
     pub drops: BTreeMap<String, u64>,
 }
 
 impl Stats {
-    /// Every counter with its name, in the order of `ethtool -S`: the driver's five, ours, and
-    /// drops by reason.
+    /// Returns every counter with its name, in the order of `ethtool -S`: the five counters of the
+    /// ENA driver, our own counters, and drops by reason.
     pub fn all(&self) -> Vec<(String, u64)> {
         let counters = self.counters.all();
         let ours = counters.iter().map(|c| (c.name.to_owned(), c.value));
@@ -149,7 +151,7 @@ pub enum RefusalKind {
     BadConfig,
     /// The daemon cannot fulfil the request.
     Refused,
-    /// This user is not permitted to make such a request.
+    /// This user is not permitted to send such a request.
     NotPermitted,
 }
 
@@ -167,7 +169,7 @@ impl fmt::Display for Refusal {
 
 impl std::error::Error for Refusal {}
 
-/// Converts a refusal of the control thread.
+/// Converts a refusal of the control thread, which is a text for people.
 impl From<String> for Refusal {
     fn from(text: String) -> Self {
         Self::new(RefusalKind::Refused, text)

@@ -1,8 +1,9 @@
-//! The daemon's side: accepts a limited number of connections, each with a thread of its own. If
-//! another program removes the file of the socket, the socket is created again.
+//! The daemon's side of the control socket: accepts a limited number of connections, and serves
+//! each on a thread of its own. If another program removes the file of the socket, the socket is
+//! created again.
 //!
-//! Invariant: this thread only accepts connections. Each client is served on its own thread
-//! (`connection`).
+//! Invariant: the server's own thread only accepts connections. Each client is served by another
+//! thread (`connection`), so a slow client does not delay the others.
 
 use std::fmt;
 use std::io;
@@ -20,10 +21,10 @@ use super::slots::{CONNECTIONS_MAX, Loader, Shared, Slot};
 use super::socket::Socket;
 use crate::plane::PlaneHandle;
 
-/// Pause after a failed `accept`, for example because memory or descriptors are exhausted.
+/// Pause after `accept` has failed, for example because memory or descriptors are exhausted.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// Interval at which the existence of the socket's file is checked.
+/// Interval at which the server checks that the socket's file still exists.
 const LOOK_PAUSE: Timespec = Timespec { tv_sec: 5, tv_nsec: 0 };
 
 /// A control server that runs until it is dropped.
@@ -41,7 +42,7 @@ impl fmt::Debug for Server {
 }
 
 impl Server {
-    /// Serves a socket.
+    /// Starts to serve the clients of a socket.
     ///
     /// # Errors
     /// If no thread can be started.
@@ -64,7 +65,7 @@ impl Server {
 impl Drop for Server {
     fn drop(&mut self) {
         self.shared.is_ending.store(true, Ordering::Relaxed);
-        // Wakes the thread: `accept` fails from now on.
+        // Wakes the server's thread: after the shutdown, `accept` fails.
         let _ = rustix::net::shutdown(&lock(&self.socket).listener, Shutdown::Both);
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
@@ -103,7 +104,8 @@ fn accept(place: &Mutex<Arc<Socket>>, shared: &Arc<Shared>) {
     }
 }
 
-/// Creates the socket again if its file is gone. `said` is the last reason of a failure.
+/// Creates the socket again if its file was removed. `said` contains the reason of the last
+/// failure, so that equal failures are logged once.
 fn make_again(place: &Mutex<Arc<Socket>>, socket: &Socket, said: &mut Option<String>) {
     match socket.again() {
         Ok(None) => {}

@@ -1,5 +1,5 @@
-//! State that the connections of the control socket share, and limits of their number: each
-//! connection holds a slot until it ends.
+//! State that the connections of the control socket share, and the limits of their number. Each
+//! connection takes a slot, and frees it when it ends.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -13,7 +13,7 @@ pub const CONNECTIONS_MAX: usize = 16;
 /// short requests.
 pub const STREAMS_MAX: usize = 8;
 
-/// Reads the configuration file again for a reload.
+/// Function that reads and checks the configuration file, for a reload.
 pub type Loader = Arc<dyn Fn() -> Result<Config, ConfigError> + Send + Sync>;
 
 /// State that all connections share.
@@ -25,14 +25,15 @@ pub(super) struct Shared {
     pub(super) is_ending: AtomicBool,
 }
 
-/// One of a limited number of slots; freed when dropped.
+/// One of a limited number of slots; dropping it frees the slot.
 pub(super) struct Slot {
     pub(super) shared: Arc<Shared>,
     count: fn(&Shared) -> &AtomicUsize,
 }
 
 impl Slot {
-    /// Takes a slot, if one is free.
+    /// Takes a slot, and increments the counter that `count` selects. Returns `None` if `max` slots
+    /// are taken.
     pub(super) fn take(
         shared: &Arc<Shared>,
         count: fn(&Shared) -> &AtomicUsize,

@@ -1,5 +1,5 @@
-//! The file of the control socket: created with the right owner, group and mode, removed if it is
-//! stale, and found by the name of the interface.
+//! The file of the control socket: creates it with the right owner, group and mode, removes a stale
+//! one, and finds it by the name of an interface.
 
 use std::fs::{self, DirBuilder, OpenOptions, Permissions};
 use std::io;
@@ -14,29 +14,29 @@ use srd_trust::socket::{self, Bound};
 
 use crate::config::{Control, socket_default};
 
-/// The owner and the group may enter the directory.
+/// Mode of the socket's directory: only the owner and the group may enter it.
 const DIRECTORY_MODE: u32 = 0o750;
-/// The owner and the group may connect to the socket.
+/// Mode of the socket: only the owner and the group may connect to it.
 const SOCKET_MODE: u32 = 0o660;
-/// Flags that open only a directory, and follow no link (`O_DIRECTORY`, `O_NOFOLLOW`).
+/// Flags to open a directory, but no other file and no symbolic link (`O_DIRECTORY`, `O_NOFOLLOW`).
 const NO_LINK: i32 = OFlags::DIRECTORY.union(OFlags::NOFOLLOW).bits().cast_signed();
 
-/// A control socket that listens, and whose file is removed when it is dropped.
+/// A listening control socket. Dropping it removes its file.
 #[derive(Debug)]
 pub struct Socket {
     pub(super) listener: UnixListener,
     control: Control,
-    /// Device and inode of our socket's file.
+    /// Device and inode numbers of the file that this socket has created.
     identity: (u64, u64),
 }
 
 impl Socket {
     /// Creates the socket. Call it while the process has its privileges: it may have to create the
-    /// directory, and to give both to a group.
+    /// socket's directory, and to give the directory and the socket to a group.
     ///
     /// # Errors
-    /// [`io::ErrorKind::AddrInUse`] if a daemon serves this socket already; otherwise the system's
-    /// error. Both have a text for a person.
+    /// [`io::ErrorKind::AddrInUse`] if a daemon serves a socket at this path already; otherwise the
+    /// system's error. Every error contains a text for people.
     pub fn bind(control: &Control) -> io::Result<Self> {
         let path = &control.socket;
         let because = |what: &str, e: &io::Error| {
@@ -61,17 +61,17 @@ impl Socket {
         &self.control.socket
     }
 
-    /// Whether its file still exists, so that commands can find it.
+    /// Whether the socket's file still exists, so that commands can connect.
     fn is_there(&self) -> bool {
         let is_ours = |facts: fs::Metadata| (facts.dev(), facts.ino()) == self.identity;
         fs::symlink_metadata(self.path()).is_ok_and(is_ours)
     }
 
-    /// Creates another socket in place of this one, if something has removed its file; `None` if
-    /// the file still exists.
+    /// Creates a new socket at the same path if another program has removed the file; `None` if the
+    /// file still exists.
     ///
     /// # Errors
-    /// As [`Socket::bind`].
+    /// The errors of [`Socket::bind`].
     pub(super) fn again(&self) -> io::Result<Option<Self>> {
         if self.is_there() { Ok(None) } else { Self::bind(&self.control).map(Some) }
     }
@@ -79,9 +79,9 @@ impl Socket {
 
 impl Drop for Socket {
     fn drop(&mut self) {
-        // Removes only our own file: another daemon may have created one at this path. After
-        // privileges were dropped this may fail; then the next daemon finds the file and removes it
-        // as stale.
+        // Removes the file only if this socket has created it: another daemon may have created one
+        // at this path since. Without privileges the removal may fail; in this case the next daemon
+        // removes the file as stale.
         if self.is_there()
             && let Err(error) = fs::remove_file(self.path())
         {
@@ -97,13 +97,14 @@ fn make_directory(control: &Control) -> io::Result<()> {
     let Some(directory) = control.socket.parent() else { return Ok(()) };
     match DirBuilder::new().mode(0o700).create(directory) {
         Ok(()) => {
-            // The directory is opened without following a link and changed through its descriptor.
-            // If another user may change the directory above, the name could mean another file by
-            // now.
+            // The directory is opened without following a symbolic link, and is changed through its
+            // descriptor. If another user may change the parent directory, the path could refer to
+            // another file by now.
             let made = OpenOptions::new().read(true).custom_flags(NO_LINK).open(directory)?;
-            // The user that this process becomes has to remove its socket at the end.
+            // Later the process may change to this user, which then has to remove the socket from
+            // the directory.
             fchown(&made, srd_trust::privileges::own_user(), control.group.as_ref().map(|g| g.id))?;
-            // The umask of this process may have cleared bits.
+            // The umask of this process may have cleared bits of the mode.
             made.set_permissions(Permissions::from_mode(DIRECTORY_MODE))
         }
         Err(e) if e.kind() == io::ErrorKind::AlreadyExists => Ok(()),
@@ -111,7 +112,8 @@ fn make_directory(control: &Control) -> io::Result<()> {
     }
 }
 
-/// Removes the socket of a daemon that has ended; refuses to remove any other file.
+/// Removes the socket file of a daemon that has ended. Returns an error if a daemon serves it, or
+/// if the file is not a socket.
 fn remove_stale(path: &Path) -> io::Result<()> {
     let shown = path.display();
     match fs::symlink_metadata(path) {
@@ -137,11 +139,12 @@ fn remove_stale(path: &Path) -> io::Result<()> {
     }
 }
 
-/// The socket that a command uses: the given path, or the socket of the given interface. Without
-/// both, the only socket that exists, or otherwise that of `srd0`.
+/// Returns the path of the socket that a command uses: the given path, or the default path for the
+/// given interface. If neither is given, this is the only socket that exists, or the one of `srd0`
+/// if there are several or none.
 ///
 /// # Errors
-/// The names of the interfaces, if there are several and `srd0` is not among them.
+/// The names of the interfaces, if there are several sockets and none of them is for `srd0`.
 pub fn find(interface: Option<&str>, socket: Option<&Path>) -> Result<PathBuf, Vec<String>> {
     let usual = socket_default(interface.unwrap_or("srd0"));
     match (socket, interface) {
@@ -191,7 +194,8 @@ mod tests {
         assert!(!path.exists());
     }
 
-    /// The user `srd` owns the directory and can do this while root starts a daemon there.
+    /// The test replaces the file by a symbolic link while sockets are bound, as the user `srd`,
+    /// who owns the directory, could do while root starts a daemon.
     #[test]
     fn regression_a_name_that_is_exchanged_for_a_link_changes_no_other_file() {
         let directory = tempfile::tempdir().unwrap();
@@ -219,9 +223,9 @@ mod tests {
         assert_eq!(mode & 0o777, 0o600);
     }
 
-    /// Creates the stale socket file that a killed daemon leaves. Closing the socket would not be
-    /// enough: if another test forks at this moment, the child process keeps the socket open until
-    /// it calls `exec`. So the socket is shut down.
+    /// Creates a stale socket file, as a killed daemon leaves it. The socket is shut down, not only
+    /// closed: if another test forks at this moment, its child process keeps the socket open until
+    /// it calls `exec`.
     fn leave_stale(path: &Path) {
         let listener = UnixListener::bind(path).unwrap();
         rustix::net::shutdown(&listener, rustix::net::Shutdown::Both).unwrap();

@@ -48,12 +48,12 @@ impl Daemon {
         Client::connect(&self.path)?.ask(request)
     }
 
-    /// The daemon's answer to raw bytes.
+    /// Sends raw bytes to the daemon. Returns its answer as text.
     fn raw(&self, bytes: &[u8]) -> String {
         let mut stream = UnixStream::connect(&self.path).unwrap();
         stream.write_all(bytes).unwrap();
         let mut text = String::new();
-        // The server may close the connection before it has read everything.
+        // The server may close the connection before it has read all bytes.
         let _ = stream.read_to_string(&mut text);
         text
     }
@@ -134,7 +134,8 @@ fn a_watch_goes_on_until_either_side_leaves() {
     let interval = Duration::from_millis(100);
     let request = Request::Watch { interval_ms: 100, paths: true, flows: 1 };
     for _ in 0..STREAMS_MAX * 2 {
-        // There are more watches than may run at once: the server must notice the end of each.
+        // The loop starts more watches than may run at once, so the server must notice the end of
+        // each.
         let deadline = Instant::now() + LONG;
         let mut watch = loop {
             let mut watch = Client::connect(&daemon.path).unwrap().watch(&request, interval);
@@ -171,11 +172,12 @@ fn clients_that_say_nothing_block_nobody_until_there_is_no_place_left() {
         silent.push(UnixStream::connect(&daemon.path).unwrap());
     }
     daemon.ask::<Snapshot>(&STATUS).unwrap();
-    // No silent client was disconnected for it.
+    // The daemon has disconnected no silent client to answer this request.
     silent[0].set_nonblocking(true).unwrap();
     assert_eq!(silent[0].read(&mut [0; 1]).unwrap_err().kind(), std::io::ErrorKind::WouldBlock);
     silent[0].set_nonblocking(false).unwrap();
-    // The slot of the last request is freed just after its answer.
+    // The daemon frees the slot of a request only after its answer, so a few more requests may
+    // succeed.
     let mut answered = 0;
     loop {
         silent.push(UnixStream::connect(&daemon.path).unwrap());
@@ -190,7 +192,7 @@ fn clients_that_say_nothing_block_nobody_until_there_is_no_place_left() {
         answered += 1;
         std::thread::sleep(Duration::from_millis(10));
     }
-    // Silent clients are disconnected after a while, and their slots are free again.
+    // The daemon disconnects silent clients after a while, which frees their slots.
     let deadline = Instant::now() + LONG;
     while let Err(e) = daemon.ask::<Snapshot>(&STATUS) {
         assert!(Instant::now() < deadline, "{e}");
@@ -217,7 +219,7 @@ fn a_capture_is_copied_and_counted() {
     assert_eq!(refusal(refused).kind, RefusalKind::UnknownPeer);
 }
 
-/// A file that can be read while it is written.
+/// A file in memory that can be read while it is being written.
 struct Shared<'a>(&'a RefCell<Vec<u8>>);
 
 impl Write for Shared<'_> {
@@ -237,7 +239,8 @@ fn a_capture_that_is_stopped_still_brings_its_figures() {
     let request = Request::Capture(Filter::default());
     let mut stream = client.capture(&request, Duration::from_millis(20)).unwrap();
     let stopper = stream.stopper().unwrap();
-    // The plane captures a packet every few milliseconds: more than the head of a file has arrived.
+    // The fake daemon captures a packet every few milliseconds. Beyond 1024 bytes the file contains
+    // more than its head.
     let file = RefCell::new(Vec::new());
     let stop = || {
         if file.borrow().len() > 1024 {

@@ -3,8 +3,8 @@ use crate::config::Metrics;
 use crate::fake_plane::FakePlane;
 use std::process::{Command, Stdio};
 
-/// Milliseconds of the page's virtual time, which runs as fast as answers arrive: 100 s, so that
-/// several snapshots are fetched.
+/// Virtual time of the page in milliseconds (100 s). In virtual time a timer expires at once, so
+/// the page fetches several snapshots.
 const TIME: &str = "--virtual-time-budget=100000";
 
 /// Runs a browser without a screen; `None` if no browser is installed.
@@ -37,7 +37,7 @@ fn a_browser_shows_peers_paths_and_flows_without_complaint() {
     let listener = bind(&Metrics { listen, allow_remote: false, host_names: Vec::new() }).unwrap();
     let url = format!("http://{}/", listener.address().unwrap());
     let _server = start(listener, plane.handle.clone()).unwrap();
-    // For visual inspection: SRD_SCREENSHOTS names a directory for pictures.
+    // For visual inspection: the variable SRD_SCREENSHOTS names a directory for screenshots.
     if let Some(directory) = std::env::var_os("SRD_SCREENSHOTS") {
         for (scheme, name) in [(0, "dark"), (1, "light")] {
             let file = std::path::Path::new(&directory).join(name).with_extension("png");
@@ -58,7 +58,7 @@ fn a_browser_shows_peers_paths_and_flows_without_complaint() {
     // Present problems are shown above everything else.
     let at = |text: &str| page.find(text).unwrap_or_else(|| panic!("no `{text}` in\n{page}"));
     assert!(at("<b>peer b:</b> 1 of 16 paths lose packets") < at("id=\"tiles\""), "{page}");
-    // Every path has its bar, in the colour of its state.
+    // Every path has a bar in the colour of its state.
     assert_eq!(page.matches("class=\"path good\"").count(), 14);
     assert_eq!(page.matches("class=\"path skip\"").count(), 1);
     assert_eq!(page.matches("class=\"path assumed-bad\"").count(), 1);

@@ -1,4 +1,4 @@
-//! Snapshots that several requests share, so that many requests cause few snapshots.
+//! A cache of snapshots, so that many requests at once cause only few snapshots.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
@@ -9,16 +9,17 @@ use crate::snapshot::Snapshot;
 
 /// Shortest time between two snapshots.
 pub const PLANE_PAUSE: Duration = Duration::from_millis(20);
-/// Greatest age of a snapshot that is returned again.
+/// Greatest age at which a snapshot is returned for another request.
 pub const AGE_MAX: Duration = Duration::from_millis(250);
-/// Largest number of snapshots, each of different detail, in the cache.
+/// Largest number of snapshots in the cache; they differ in their detail.
 pub const KEPT_MAX: usize = 8;
 
-/// The last snapshots.
+/// The most recent snapshots.
 #[derive(Debug)]
 pub(super) struct Cache {
     plane: PlaneHandle,
-    /// Snapshots, the newest last. Locked while a snapshot is made: other readers wait meanwhile.
+    /// Snapshots, the newest last. The lock is held while a snapshot is made, so other readers wait
+    /// for it.
     kept: Mutex<Vec<CachedSnapshot>>,
 }
 
@@ -34,7 +35,7 @@ impl Cache {
         Self { plane, kept: Mutex::new(Vec::new()) }
     }
 
-    /// A snapshot that is at most [`AGE_MAX`] old.
+    /// Returns a snapshot that is at most [`AGE_MAX`] old, from the cache or a new one.
     pub(super) fn snapshot(&self, detail: Detail) -> Result<Arc<Snapshot>, PlaneError> {
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         let is_good = |k: &&CachedSnapshot| k.detail == detail && k.at.elapsed() <= AGE_MAX;
@@ -63,7 +64,8 @@ mod tests {
     #[test]
     fn a_young_snapshot_is_shared_and_an_old_one_is_not() {
         let plane = FakePlane::start();
-        // If the machine pauses between the two requests, the first snapshot is too old.
+        // If the machine pauses between the two requests, the first snapshot becomes too old, and
+        // the test tries again.
         let both = |_| {
             let cache = Cache::new(plane.handle.clone());
             let began = Instant::now();
@@ -76,7 +78,7 @@ mod tests {
         let began = Instant::now();
         let third = cache.snapshot(Detail::default()).unwrap();
         assert!(!Arc::ptr_eq(&first, &third));
-        // The counters grow on the plane's own thread.
+        // The counters grow on a thread of the fake daemon, independently of this test.
         let pkts = |snapshot: &Snapshot| snapshot.counters.ena_srd_tx_pkts;
         while pkts(&cache.snapshot(Detail::default()).unwrap()) <= pkts(&first) {
             assert!(began.elapsed() < Duration::from_secs(60), "an old one is shared");

@@ -1,9 +1,9 @@
-//! A snapshot as OpenMetrics text.
+//! Writes a snapshot as OpenMetrics text.
 //!
-//! The driver's five counters have the names that exporters use for ENA, and the same type
-//! (unknown): `node_ethtool_ena_srd_tx_pkts{device="srd0"}`. So dashboards and alerts for ENA
-//! Express work without changes. The other metrics are `srd_*{device}`, `srd_peer_*{device,peer}`
-//! and `srd_path_*{device,peer,path}`.
+//! The five counters of the ENA driver have the names that existing exporters use for ENA, and also
+//! their type (unknown): `node_ethtool_ena_srd_tx_pkts{device="srd0"}`. Therefore dashboards and
+//! alerts for ENA Express work without changes. The other metrics are `srd_*{device}`,
+//! `srd_peer_*{device,peer}` and `srd_path_*{device,peer,path}`.
 
 use std::fmt;
 
@@ -22,10 +22,10 @@ use crate::snapshot::{
 
 /// Media type of the text.
 pub(super) const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
-/// Number of counters of the driver, which come first.
+/// Number of counters of the ENA driver, which are the first in the list of counters.
 const DRIVER_COUNTERS: usize = 5;
 
-/// Writes a snapshot as text.
+/// Writes a snapshot as OpenMetrics text.
 pub(super) fn write(snapshot: Arc<Snapshot>) -> Result<String, fmt::Error> {
     let mut registry = Registry::default();
     registry.register_collector(Box::new(Figures(snapshot)));
@@ -51,7 +51,7 @@ impl Collector for Figures {
     }
 }
 
-/// Reasons why peers do not answer, as far as known: one sample for each such peer.
+/// Writes the reason why a peer does not answer: one sample for each peer with a known reason.
 fn problems(snapshot: &Snapshot, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
     let help = "Why the peer does not answer, as far as known; absent if it answers.";
     let name = "srd_peer_problem";
@@ -100,14 +100,14 @@ fn interface(snapshot: &Snapshot, encoder: &mut DescriptorEncoder<'_>) -> fmt::R
     ConstGauge::new(1_u64).encode(family.encode_family(&labels)?)
 }
 
-/// One metric of every peer.
+/// A metric with one value for each peer.
 struct PeerFamily {
     name: &'static str,
     help: &'static str,
     value: Value<PeerSnapshot>,
 }
 
-/// One metric of every path.
+/// A metric with one value for each path.
 struct PathFamily {
     name: &'static str,
     help: &'static str,
@@ -250,11 +250,11 @@ impl PathFamily {
     }
 }
 
-/// Metrics of an interface with one peer and one path, as OpenMetrics text: every family with its
-/// meaning, type and labels. Values are zero.
+/// Returns the metrics of an interface with one peer and one path as OpenMetrics text: every metric
+/// with its meaning, type and labels. All values are zero.
 ///
 /// # Panics
-/// Never: a text in memory can be written.
+/// Never: writing to a text in memory cannot fail.
 pub fn sample() -> String {
     let peer = PeerSnapshot {
         name: "PEER".into(),
@@ -305,7 +305,7 @@ mod tests {
         assert!(text.ends_with("# EOF\n"));
     }
 
-    /// Names of our metrics in a text.
+    /// Returns the names of our metrics that a text mentions.
     fn mentioned(text: &str) -> BTreeSet<String> {
         let words = text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
         let ours = |w: &&str| w.starts_with("srd_") || w.starts_with("node_ethtool_ena_srd_");
@@ -328,7 +328,8 @@ mod tests {
         let asked: String = targets.map(|t| format!("{} ", t["expr"].as_str().unwrap())).collect();
         let variables = dashboard["templating"].to_string();
         let rules = read("prometheus/srd.rules.yml");
-        // Comments are skipped: they contain the names of the file and of the job.
+        // Comments are skipped: they contain the names of the file and of the job, which look like
+        // metrics.
         let rules: String = rules.lines().filter(|l| !l.starts_with('#')).collect();
         for (from, least) in [(asked, 20), (variables, 2), (rules, 8)] {
             let names = mentioned(&from);

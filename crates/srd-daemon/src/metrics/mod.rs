@@ -1,4 +1,4 @@
-//! Metrics over HTTP: for Prometheus, and as a web page. Off unless configured.
+//! Metrics over HTTP, for Prometheus and as a web page. The server runs only if it is configured.
 //!
 //! | path | contents |
 //! |---|---|
@@ -6,9 +6,9 @@
 //! | `/status.json` | a [`crate::snapshot::Snapshot`] with flows; `?peer=NAME` adds its paths |
 //! | `/metrics` | OpenMetrics text |
 //!
-//! The server changes nothing. It accepts connections from this machine only, unless the
-//! configuration allows others, and few at once: see `srd_http`. A snapshot is made at most every
-//! [`cache::PLANE_PAUSE`], regardless of the number of requests.
+//! The server only reads. It accepts connections from this machine only, unless the configuration
+//! allows others, and limits their number (see `srd_http`). Between two snapshots it waits at least
+//! [`cache::PLANE_PAUSE`], whatever the number of requests.
 //!
 //! | module | contents |
 //! |---|---|

@@ -1,4 +1,4 @@
-//! The answer at each path.
+//! The HTTP server of the metrics: the answer to a request for each path.
 
 use std::io;
 
@@ -9,12 +9,13 @@ use super::exposition;
 use crate::config::Metrics;
 use crate::plane::{Detail, PathsOf, PlaneHandle};
 
-/// Largest number of paths of all peers together for which `/metrics` has metrics of each path.
+/// Largest number of paths of all peers together at which `/metrics` contains metrics for each
+/// path. Beyond it, only metrics for peers are written.
 pub const PATH_SERIES_MAX: usize = 16_384;
 /// Largest number of flows in `/status.json`.
 pub const FLOWS_MAX: usize = 50;
 
-/// Opens the listening socket. Call it while the process has its privileges.
+/// Opens the listening socket. Call it before privileges are dropped.
 ///
 /// # Errors
 /// The system's error, with a text for a person.
@@ -23,7 +24,7 @@ pub fn bind(metrics: &Metrics) -> io::Result<srd_http::Listener> {
     Ok(listener.also_named(&metrics.host_names))
 }
 
-/// Serves a listener until the returned server is dropped.
+/// Starts to serve requests at a listener. Dropping the returned server ends it.
 ///
 /// # Errors
 /// If no thread can be started.

@@ -20,12 +20,12 @@ fn daemon() -> Daemon {
 }
 
 impl Daemon {
-    /// The server's answer to raw bytes.
+    /// Sends raw bytes to the server. Returns its answer as text.
     fn raw(&self, request: &str) -> String {
         let mut stream = TcpStream::connect(self.address).unwrap();
         stream.write_all(request.as_bytes()).unwrap();
         let mut text = String::new();
-        // The server may close the connection before it has read everything.
+        // The server may close the connection before it has read all bytes.
         let _ = stream.read_to_string(&mut text);
         text
     }
@@ -68,7 +68,8 @@ fn the_page_takes_nothing_from_elsewhere() {
     assert!(head.contains("Content-Security-Policy: default-src 'none'"), "{head}");
 }
 
-/// Whether a line is a comment, or contains the name of a namespace, which is never fetched.
+/// Whether a line of the page loads nothing: it is a comment, or contains only the name of an XML
+/// namespace.
 fn is_harmless(line: &str) -> bool {
     line.trim_start().starts_with("//") || line.contains("http://www.w3.org/2000/svg")
 }
@@ -113,7 +114,7 @@ fn connections_are_bounded_and_stalled_ones_are_shown_out() {
             stream
         })
         .collect();
-    // A connection without a complete request loses its slot.
+    // The server closes a connection without a complete request, which frees its slot.
     assert!(daemon.get("/metrics", "localhost").0.starts_with("HTTP/1.1 200"));
     let mut text = String::new();
     (&stalled[1]).read_to_string(&mut text).unwrap();

@@ -1,4 +1,4 @@
-//! The daemon's side of the network process.
+//! The daemon's side of the network process `srd network`.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
@@ -13,31 +13,33 @@ use anyhow::{Context as _, Result, bail};
 use super::plan::Spec;
 use super::{Answer, LINE_BYTES_MAX, Request};
 
-/// Longest wait for an answer: the child may have to wait until another process releases a table.
+/// Longest wait for an answer: the process may have to wait until another one releases the routing
+/// table.
 const ANSWER_WAIT_MAX: Duration = Duration::from_secs(30);
 
-/// Handle of the child.
+/// Handle of the child process `srd network`.
 #[derive(Debug)]
 pub struct Network {
     child: Child,
     to: Option<ChildStdin>,
     from: From,
-    /// Whether the child has ended; set by the thread that reads its output.
+    /// Whether the child has ended; set by the thread that reads the child's output.
     has_ended: Arc<AtomicBool>,
 }
 
-/// Source of answers.
+/// Source of the child's answers.
 #[derive(Debug)]
 enum From {
-    /// The child's output, read directly: at this time the process must not start threads.
+    /// The child's output, read directly: the daemon must not start threads before it drops its
+    /// privileges.
     Pipe(BufReader<ChildStdout>),
-    /// A thread that reads the output and logs notes.
+    /// A thread that reads the child's output, logs its notes, and passes on its answers.
     Thread(Receiver<Answer>),
 }
 
 impl Network {
-    /// Starts the child: this program, as `srd network`. It inherits no descriptors except the two
-    /// pipes to this process, and standard error.
+    /// Starts the child: this program with the argument `network`. The child inherits only standard
+    /// error and the two pipes to this process.
     ///
     /// # Errors
     /// If the child could not be started.
@@ -59,16 +61,17 @@ impl Network {
         Ok(Self { child, to, from: From::Pipe(BufReader::new(from)), has_ended: Arc::default() })
     }
 
-    /// Sends a request and waits for its answer.
+    /// Sends a request to the child, and waits for its answer.
     ///
     /// # Errors
-    /// The reason of a refusal, or the end of the child.
+    /// The reason of the child's refusal, or that the child has ended.
     pub fn ask(&mut self, request: &Request) -> Result<()> {
         const GONE: &str = "the network process has ended";
         let mut text = serde_json::to_string(request).context("the request as JSON")?;
         text.push('\n');
         let to = self.to.as_mut().context(GONE)?;
-        // If the child has ended, its output may still contain the reason.
+        // If the child has ended, the write fails, but the child's output may still contain the
+        // reason.
         let written = to.write_all(text.as_bytes());
         loop {
             let answer = match &mut self.from {
@@ -84,13 +87,14 @@ impl Network {
         }
     }
 
-    /// A flag that becomes true when the child ends. It works only after `listen`.
+    /// Returns a flag that becomes true when the child ends. The flag works only after
+    /// [`Network::listen`].
     pub fn has_ended(&self) -> Arc<AtomicBool> {
         Arc::clone(&self.has_ended)
     }
 
-    /// Starts the thread that logs the child's notes. Call it after privileges were dropped: a
-    /// thread keeps those that it starts with.
+    /// Starts the thread that logs the child's notes. Call it after privileges were dropped,
+    /// because a thread keeps the privileges with which it was started.
     ///
     /// # Errors
     /// The operating system's error.

@@ -1,7 +1,8 @@
 //! Our routes and rules in the kernel, and the changes that bring them to the required state.
 //!
-//! Ours are the routes of our table and the rules that carry [`PROTOCOL`]; no others are changed or
-//! removed. A table that contains routes or rules of others is refused.
+//! Our routes are the ones in our routing table, and our rules are the ones that carry
+//! [`PROTOCOL`]; only these are changed or removed. If the table contains routes or rules of
+//! another program, the daemon does not start.
 
 mod link;
 
@@ -25,17 +26,19 @@ use super::plan::{self, Mark, Rule, Spec};
 const PROTOCOL: RouteProtocol = RouteProtocol::Other(174);
 /// Metric of our routes in their table.
 const METRIC: u32 = 1;
-/// `RTAX_FEATURE_ECN`: our queues mark packets where they would have to drop them.
+/// Value of `RTAX_FEATURES` that enables ECN for a route, because our queues mark packets instead
+/// of dropping them.
 const FEATURE_ECN: u32 = 1;
-/// `RT_TABLE_COMPAT`: the number of the table is in an attribute.
+/// Value of the eight-bit field for the table if its number is larger (`RT_TABLE_COMPAT`): the
+/// number is in an attribute.
 const TABLE_ELSEWHERE: u8 = 252;
 /// Largest number of errors that one synchronisation reports.
 const ERRORS_MAX: usize = 8;
 
-/// The required routes: prefix and source.
+/// The required routes: the source address for packets to each prefix, if one is preferred.
 pub(super) type Routes = BTreeMap<IpNet, Option<IpAddr>>;
 
-/// A route of the kernel in our table.
+/// A route in our table, as the kernel reports it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 struct Installed {
     prefix: IpNet,
@@ -44,7 +47,7 @@ struct Installed {
     is_ours: bool,
 }
 
-/// Result of a synchronisation.
+/// Result of a synchronisation: numbers of added routes and rules, and errors.
 #[derive(Debug, Default)]
 pub(super) struct SyncReport {
     pub(super) routes_added: usize,
@@ -62,12 +65,12 @@ impl SyncReport {
     }
 }
 
-/// The part of the kernel's network configuration that a specification covers.
+/// Access to the part of the kernel's network configuration that a [`Spec`] describes.
 #[derive(Debug)]
 pub(super) struct Kernel {
     netlink: Netlink,
     spec: Spec,
-    /// Index of the interface, once it is known.
+    /// Index of our interface; `None` before [`Kernel::bring_up`].
     index: Option<u32>,
 }
 
@@ -84,7 +87,8 @@ impl Kernel {
         self.index
     }
 
-    /// Refuses a table that contains routes of others, or to which a rule of others leads.
+    /// Returns an error if the table contains routes of other programs, or if a rule of another
+    /// program leads to it.
     pub(super) fn check_table(&mut self) -> Result<(), String> {
         let Some(table) = self.spec.table else { return Ok(()) };
         let remedy = "choose an unused number: `table` in [interface]";
@@ -108,8 +112,8 @@ impl Kernel {
         Ok(())
     }
 
-    /// Brings routes and rules to the required state. Those of an earlier run stay unless `prune`
-    /// is set, so that no prefix is unguarded before all new ones are installed.
+    /// Adds missing routes and rules. Those of an earlier run are removed only if `prune` is set:
+    /// until all new ones are installed, they prevent that packets leave by another route.
     pub(super) fn synchronise(&mut self, wanted: &Routes, prune: bool) -> io::Result<SyncReport> {
         let mut done = SyncReport::default();
         if self.spec.table.is_none() {
@@ -164,7 +168,7 @@ impl Kernel {
     fn remove_route(&mut self, route: &Installed) -> io::Result<()> {
         let message = self.route(route.prefix, route.device);
         match self.netlink.change(Message::DelRoute(message), 0) {
-            // The route has disappeared with its interface meanwhile.
+            // The route was removed with its interface in the meantime.
             Err(e) if e.raw_os_error() == Some(Errno::SRCH.raw_os_error()) => Ok(()),
             done => done,
         }
@@ -191,14 +195,14 @@ impl Kernel {
         message
     }
 
-    /// The routes of our table.
+    /// Returns the routes in our table.
     fn installed(&mut self, v6: bool) -> io::Result<Vec<Installed>> {
         let Some(table) = self.spec.table else { return Ok(Vec::new()) };
         let found = self.dump_routes(v6, table, RouteType::Unspec)?;
         Ok(found.iter().filter_map(|route| read_route(route, table, v6)).collect())
     }
 
-    /// The prefixes that the main table refuses.
+    /// Returns the prefixes whose packets the main table rejects or drops.
     fn refused(&mut self, v6: bool) -> io::Result<Vec<IpNet>> {
         let mut found = Vec::new();
         for kind in [RouteType::BlackHole, RouteType::Unreachable, RouteType::Prohibit] {
@@ -209,7 +213,7 @@ impl Kernel {
         Ok(found)
     }
 
-    /// The routes of a table, of one kind or of all kinds.
+    /// Returns the routes of a table: of one kind, or of all kinds.
     fn dump_routes(
         &mut self,
         v6: bool,
@@ -246,7 +250,7 @@ impl Kernel {
         Ok(found.into_iter().filter_map(rule).collect())
     }
 
-    /// Our rules, in the kernel's order.
+    /// Returns our rules, in the kernel's order.
     fn our_rules(&mut self, v6: bool) -> io::Result<Vec<Rule>> {
         let found = self.dump_rules(v6)?;
         let ours = found.iter().filter(|rule| has_protocol(rule)).filter_map(read_rule);
@@ -287,12 +291,12 @@ impl Kernel {
         Ok(())
     }
 
-    /// Removes all our routes and rules, except rules that refuse packets from the addresses
-    /// `held`. Returns the number of removed ones.
+    /// Removes all our routes and rules, except the rules that reject packets from the addresses in
+    /// `held`. Returns the number of removed routes and rules.
     pub(super) fn clean(&mut self, held: &[IpAddr]) -> io::Result<usize> {
         let mut count = 0;
         for v6 in [false, true] {
-            // Rules that refuse packets are removed last: until then no packet leaves by another
+            // Rules that reject packets are removed last: until then no packet can leave by another
             // route.
             let (refusing, leading): (Vec<Rule>, Vec<Rule>) =
                 self.our_rules(v6)?.into_iter().partition(|rule| rule.unreachable);
@@ -309,7 +313,7 @@ impl Kernel {
         Ok(count)
     }
 
-    /// Opens the socket that receives changes of links, addresses and rules.
+    /// Opens a socket that receives notifications about links, addresses and rules.
     pub(super) fn watch() -> io::Result<Netlink> {
         // RTNLGRP_LINK, RTNLGRP_IPV4_IFADDR, RTNLGRP_IPV4_RULE, RTNLGRP_IPV6_IFADDR,
         // RTNLGRP_IPV6_RULE
@@ -317,7 +321,8 @@ impl Kernel {
     }
 }
 
-/// Whether the error means that the kernel does not support the family, or has no such table yet.
+/// Whether the error means that the kernel does not support the address family, or that the table
+/// does not exist yet.
 fn is_absent(error: &io::Error) -> bool {
     let absent = [Errno::NOENT, Errno::AFNOSUPPORT, Errno::OPNOTSUPP];
     absent.iter().any(|e| error.raw_os_error() == Some(e.raw_os_error()))
@@ -327,7 +332,7 @@ fn family(v6: bool) -> AddressFamily {
     if v6 { AddressFamily::Inet6 } else { AddressFamily::Inet }
 }
 
-/// A table's number in the eight bits of a header.
+/// The number of a table for the eight-bit field of a header.
 fn short(table: u32) -> u8 {
     u8::try_from(table).unwrap_or(TABLE_ELSEWHERE)
 }
@@ -430,12 +435,12 @@ fn read_rule(message: &RuleMessage) -> Option<Rule> {
                 rule.mark = Mark::Not(*mark);
             }
             RuleAttribute::FwMark(mark) => rule.mark = Mark::Is(*mark),
-            // All bits set means that no length is suppressed.
+            // If all bits are set, no prefix length is suppressed.
             RuleAttribute::SuppressPrefixLen(length) => rule.suppress = u8::try_from(*length).ok(),
             _ => {}
         }
     }
-    // A destination of length zero has no attribute.
+    // For a destination of length zero (any address), the kernel sends no attribute.
     if rule.unreachable && rule.to.is_none() && rule.from.is_none() {
         let any = if rule.v6 { IpAddr::from([0_u8; 16]) } else { IpAddr::from([0_u8; 4]) };
         rule.to = IpNet::new(any, 0).ok();

@@ -1,4 +1,5 @@
-//! Addresses, routes and rules, set by a child process that keeps the privilege for this.
+//! Sets addresses, routes and rules through a child process, which keeps the necessary privilege
+//! while the daemon drops it.
 //!
 //! ```text
 //!   srd up (no privileges after set-up)        srd network (CAP_NET_ADMIN and nothing else)
@@ -12,9 +13,9 @@
 //! not name them, so a daemon that was taken over can change neither other interfaces nor other
 //! tables. The child uses rtnetlink and starts no programs.
 //!
-//! The requests describe a state, not a sequence of commands. The child compares the kernel's
-//! routes and rules with this state after each `Apply`, when its interface goes up or down, and
-//! every `VERIFY_EVERY`, and corrects differences.
+//! Requests describe the required state, not steps. The child compares the kernel's routes and
+//! rules with this state after each `Apply`, when its interface goes up or down, and every
+//! `VERIFY_EVERY`. It corrects all differences.
 //!
 //! | module | contents |
 //! |---|---|
@@ -25,8 +26,8 @@
 //! | `sockets` | addresses that sockets of programs still use |
 //! | `client` | the daemon's side |
 //!
-//! Bounds: a request has at most [`LINE_BYTES_MAX`] bytes and [`CHANGES_MAX`] changes; the child
-//! keeps at most as many prefixes as a configuration may have.
+//! Bounds: a request has at most [`LINE_BYTES_MAX`] bytes and [`CHANGES_MAX`] changes. The child
+//! stores at most as many prefixes as a configuration may contain.
 
 mod client;
 mod kernel;
@@ -44,36 +45,37 @@ pub use serve::{release, serve};
 
 /// Largest number of bytes of one request or answer.
 pub const LINE_BYTES_MAX: usize = 128 * 1024;
-/// Largest number of changes in one request: each takes less than 200 bytes.
+/// Largest number of added and removed routes in one request; each takes less than 200 bytes.
 pub const CHANGES_MAX: usize = 512;
 
-/// A request to the child.
+/// A request of the daemon to the child.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub enum Request {
-    /// Sets the interface up, with its addresses and rules. Only once.
+    /// Sets the interface up, with its addresses and rules. This request is sent once.
     Up {
-        /// Largest packet of the interface, in bytes.
+        /// MTU of the interface in bytes.
         mtu: u16,
     },
-    /// Changes the prefixes that are routed into the interface. Takes effect with the next `Apply`.
+    /// Changes the list of required routes into the interface. The kernel's routes change with the
+    /// next `Apply`.
     Change {
-        /// New routes, or new sources of routes.
+        /// Routes to add, or to give another source address.
         add: Vec<Route>,
         /// Prefixes whose routes are removed.
         remove: Vec<IpNet>,
     },
-    /// Applies the requested routes and rules to the kernel.
+    /// Makes the kernel's routes and rules equal to the required ones.
     Apply,
 }
 
-/// A message of the child: one of the first two answers each request.
+/// A message of the child. Each request is answered by [`Answer::Done`] or [`Answer::Failed`].
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Answer {
     /// The request was carried out.
     Done,
-    /// The request failed, at least in part. Holds the reason.
+    /// At least a part of the request failed, for the contained reason.
     Failed(String),
-    /// A message for the log that answers no request.
+    /// A text for the log, which is not an answer to a request.
     Note(String),
 }

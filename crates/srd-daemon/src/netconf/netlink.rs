@@ -1,4 +1,5 @@
-//! A netlink socket for routes: sends one request, reads its answer, and receives notifications.
+//! A netlink socket for network configuration: sends one request at a time, reads its answer, and
+//! receives notifications.
 //!
 //! A call blocks for at most [`ANSWER_WAIT_MAX`].
 
@@ -13,10 +14,11 @@ use netlink_packet_route::RouteNetlinkMessage;
 use netlink_sys::{Socket, SocketAddr, protocols::NETLINK_ROUTE};
 use rustix::net::sockopt;
 
-/// Longest wait for an answer. The kernel answers at once; after this time no answer will arrive.
+/// Longest wait for an answer. The kernel usually answers at once; after this time no answer is
+/// expected.
 const ANSWER_WAIT_MAX: Duration = Duration::from_secs(5);
-/// Largest number of messages of one dump: 1024 peers with 256 prefixes each, and the same number
-/// of others.
+/// Largest number of objects in one answer: twice the number of routes with 1024 peers of 256
+/// prefixes each.
 const DUMP_MESSAGES_MAX: usize = 1 << 19;
 
 /// A socket for requests to the kernel's network configuration.
@@ -37,14 +39,15 @@ impl Netlink {
         let mut socket = Socket::new(NETLINK_ROUTE)?;
         socket.bind_auto()?;
         socket.connect(&SocketAddr::new(0, 0))?;
-        // The kernel filters dumps: a router may have a million routes, and only one table is ours.
+        // With strict checking the kernel filters the answer by table. A router may have a million
+        // routes, and only one table is ours.
         socket.set_netlink_get_strict_chk(true)?;
         let timeout = Some(ANSWER_WAIT_MAX);
         sockopt::set_socket_timeout(&socket, sockopt::Timeout::Recv, timeout)?;
         Ok(Self { socket, sequence: 0 })
     }
 
-    /// Opens a socket that receives notifications of these multicast groups.
+    /// Opens a socket that receives the notifications of the given multicast groups.
     pub(super) fn watch(groups: &[u32]) -> io::Result<Self> {
         let mut socket = Socket::new(NETLINK_ROUTE)?;
         socket.bind_auto()?;
@@ -55,12 +58,12 @@ impl Netlink {
         Ok(Self { socket, sequence: 0 })
     }
 
-    /// Requests a change.
+    /// Requests a change, and waits until the kernel has confirmed it.
     pub(super) fn change(&mut self, message: RouteNetlinkMessage, flags: u16) -> io::Result<()> {
         self.exchange(message, NLM_F_ACK | flags).map(drop)
     }
 
-    /// All objects of one kind.
+    /// Returns all objects that match a request.
     pub(super) fn dump(
         &mut self,
         message: RouteNetlinkMessage,
@@ -68,7 +71,8 @@ impl Netlink {
         self.exchange(message, NLM_F_DUMP)
     }
 
-    /// One object; the kernel sends the object and then an acknowledgement.
+    /// Returns the object that matches a request. The kernel sends the object and then an
+    /// acknowledgement.
     pub(super) fn one(
         &mut self,
         message: RouteNetlinkMessage,
@@ -110,8 +114,8 @@ impl Netlink {
         }
     }
 
-    /// Notifications since the last call. Never waits. An error of kind `OutOfMemory` means that
-    /// notifications were lost.
+    /// Returns the notifications since the last call. Never waits. An error of kind `OutOfMemory`
+    /// means that notifications were lost.
     pub(super) fn notifications(&self) -> io::Result<Vec<RouteNetlinkMessage>> {
         let mut found = Vec::new();
         loop {
@@ -139,7 +143,7 @@ impl AsFd for Netlink {
 
 type Payload = NetlinkPayload<RouteNetlinkMessage>;
 
-/// The messages of one datagram.
+/// Splits a datagram from the kernel into its messages.
 fn messages(bytes: &[u8]) -> io::Result<Vec<(NetlinkHeader, Payload)>> {
     let mut found = Vec::new();
     let mut rest = bytes;

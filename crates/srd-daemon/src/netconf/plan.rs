@@ -1,7 +1,7 @@
-//! Computes the routes and rules of an interface; `kernel` installs them.
+//! Computes the routes and rules that an interface needs; the module `kernel` installs them.
 //!
-//! All routes are in one table of our own (T below), so that routes of others stay untouched. Rules
-//! lead to it, in this order:
+//! All our routes are in one table of our own (T below), so that the routes of other programs stay
+//! unchanged. Rules lead to this table, in this order:
 //!
 //! ```text
 //!   7471   to SUBNET lookup T            the interface's own subnets: packets to them never
@@ -22,12 +22,13 @@
 //!   32766  lookup main                   the kernel's own
 //! ```
 //!
-//! The rules at 32765 are directly before the main table's, after those of the administrator.
-//! Together they find the route that a single table with all routes would contain; if a prefix is
-//! in both, our route wins. M marks the daemon's own packets, which never enter the interface.
+//! The rules at 32765 are directly before the rule of the main table, and after those of the
+//! administrator. Together they find the route that a single table with all routes would contain;
+//! if both tables have the same prefix, our route wins. M marks the daemon's own packets, which
+//! never enter the interface.
 //!
-//! Bounds: [`PREFIXES_MAX`] prefixes; rules for each address, for each prefix length, and with
-//! `kill_switch` for each of at most [`GUARDED_MAX`] prefixes.
+//! Bounds: [`PREFIXES_MAX`] prefixes; a few rules for each address and each prefix length; with
+//! `kill_switch` one more for each of at most [`GUARDED_MAX`] prefixes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -41,15 +42,16 @@ use crate::config::{ALLOWED_MAX, PEERS_MAX};
 pub(super) const MAIN: u32 = 254;
 /// Largest number of prefixes behind all peers together.
 pub(super) const PREFIXES_MAX: usize = PEERS_MAX * ALLOWED_MAX;
-/// Largest number of prefixes, after neighbours are joined, that `kill_switch` may guard: each is a
-/// rule that the kernel checks for each new flow.
+/// Largest number of prefixes, after adjacent ones are joined, that `kill_switch` may keep
+/// unreachable. Each needs a rule that the kernel checks for each new flow.
 pub const GUARDED_MAX: usize = 256;
 /// Preference of our first rules.
 const FIRST: u32 = 7471;
-/// Preference of our last rules, directly before the main table's rule.
+/// Preference of our last rules: directly before the rule of the main table.
 const LAST: u32 = 32_765;
 
-/// Permissions of the network process, which it receives at its start.
+/// Specification of the network process's work, which it receives at its start. The process changes
+/// nothing else.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Spec {
@@ -57,48 +59,51 @@ pub struct Spec {
     pub interface: String,
     /// Addresses of the interface.
     pub addresses: Vec<IpNet>,
-    /// The only table that the process changes; absent: it makes neither routes nor rules.
+    /// The only routing table that the process changes; `None`: it creates neither routes nor
+    /// rules.
     pub table: Option<u32>,
-    /// The mark of the daemon's own packets.
+    /// The firewall mark (`SO_MARK`) of the daemon's own packets.
     pub mark: u32,
-    /// Whether the prefixes behind peers stay unreachable after the end.
+    /// Whether the prefixes behind peers stay unreachable after the daemon has ended.
     pub kill_switch: bool,
 }
 
-/// A route into the interface.
+/// A route whose packets go into the interface.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Route {
     /// Destination of the route.
     pub prefix: IpNet,
-    /// Source address of packets if the program selects none; absent: the interface's address.
+    /// Source address of packets for which the program selects none; `None`: the interface's
+    /// address.
     pub source: Option<IpAddr>,
 }
 
-/// A policy rule of ours.
+/// A rule of ours for the selection of a routing table (`ip rule`).
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Rule {
     pub(super) v6: bool,
     pub(super) preference: u32,
     pub(super) to: Option<IpNet>,
-    /// Source of packets that this machine sends.
+    /// Selects packets of this machine with this source address; `None`: all packets.
     pub(super) from: Option<IpAddr>,
     pub(super) mark: Mark,
-    /// The table that is searched; for a rule that refuses, the table that the rule belongs to.
+    /// The table that is searched; for a rule that rejects packets, the table with which the rule
+    /// was created.
     pub(super) table: u32,
     pub(super) unreachable: bool,
-    /// Routes of at most this length are ignored.
+    /// Routes whose prefix has at most this length are ignored; `None`: all routes count.
     pub(super) suppress: Option<u8>,
 }
 
-/// Condition on the mark of a packet.
+/// Condition of a rule on the firewall mark of a packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Mark {
-    /// Any mark.
+    /// The packet has any mark, or none at all.
     Any,
-    /// This mark.
+    /// The packet has exactly this mark.
     Is(u32),
-    /// Any other mark.
+    /// The packet has another mark, or no mark.
     Not(u32),
 }
 
@@ -108,16 +113,18 @@ impl Rule {
         Self { v6, preference, to, from, mark, table, unreachable: false, suppress: None }
     }
 
-    /// Whether a rule with our protocol number was made for this specification.
+    /// Whether a rule that carries our protocol number was created for this specification: by its
+    /// mark or its table.
     pub(super) fn belongs_to(&self, spec: &Spec) -> bool {
         let marked = [Mark::Is(spec.mark), Mark::Not(spec.mark)].contains(&self.mark);
         marked || spec.table == Some(self.table)
     }
 }
 
-/// The rules of one family, in their order.
+/// Returns the rules of one address family, in the order in which the kernel applies them.
 ///
-/// `refused` are the prefixes that the main table refuses, such as blackholes.
+/// `refused` contains the prefixes whose packets the main table rejects or drops, such as
+/// blackholes.
 pub(super) fn rules(
     spec: &Spec,
     routes: &BTreeMap<IpNet, Option<IpAddr>>,
@@ -171,7 +178,7 @@ pub(super) fn rules(
     rules
 }
 
-/// The subnets of the interface's addresses.
+/// Returns the subnets of the interface's addresses. An address of full length has no subnet.
 fn subnets(spec: &Spec) -> impl Iterator<Item = IpNet> {
     let is_shared = |net: &IpNet| net.prefix_len() < net.max_prefix_len();
     spec.addresses.iter().map(IpNet::trunc).filter(is_shared)
@@ -249,7 +256,8 @@ mod tests {
         };
         let of = |net: &str| Some(net.parse().unwrap());
         assert_eq!(early(&refused[..1]), [None, of("10.0.0.0/8"), of("10.1.0.0/16")]);
-        // The default route is never included: networks of this machine would be cut off.
+        // No rule is created for the default route: it would cut off other networks of this
+        // machine.
         assert_eq!(early(&refused).len(), 4);
         assert!(!early(&refused).contains(&of("0.0.0.0/0")));
         assert!(early(&[]).is_empty());

@@ -1,4 +1,4 @@
-//! The child's work: maintains the interface, its routes and its rules for the daemon until the
+//! Work of the process `srd network`: maintains the interface, its routes and its rules until the
 //! daemon ends, then removes them.
 
 use std::io::{self, Write};
@@ -22,25 +22,25 @@ use super::sockets;
 use super::{Answer, CHANGES_MAX, LINE_BYTES_MAX, Request};
 use srd_trust::privileges;
 
-/// Interval at which routes and rules are checked without a notification.
+/// Interval at which routes and rules are checked even if the kernel sends no notification.
 const VERIFY_EVERY: Duration = Duration::from_secs(5);
 /// Longest wait for another process that is still removing its routes from the same table.
 const TABLE_WAIT_MAX: Duration = Duration::from_secs(8);
 
-/// Answers the daemon, which writes to standard input, until that input ends. Then removes the
-/// interface, routes and rules.
+/// Answers the requests that the daemon writes to standard input. When that input ends, removes the
+/// interface, the routes and the rules.
 ///
 /// # Errors
 /// If `spec` cannot be read, privileges cannot be dropped, or routes and rules cannot be removed.
 pub fn serve(spec: &str) -> Result<()> {
-    // The end of the input ends this process, not the terminal's signals.
+    // This process ends when its input ends, and ignores the signals of a terminal.
     ignore_signals();
     privileges::keep_network_only().context("cannot drop privileges")?;
     let spec: Spec = serde_json::from_str(spec).context("not a specification")?;
     let mut keeper = match Keeper::new(spec) {
         Ok(keeper) => keeper,
         Err(error) => {
-            // This is the answer to the first request, whatever it contains.
+            // The daemon reads this text as the answer to its first request.
             say(&Answer::Failed(format!("{error:#}")))?;
             return Ok(());
         }
@@ -54,17 +54,17 @@ pub fn serve(spec: &str) -> Result<()> {
     let ended = keeper.answer_until_end();
     keeper.give_back().context("cannot give routes and rules back")?;
     match ended {
-        // A note could not be written, because the daemon has ended already.
+        // A note to the daemon could not be written, because the daemon has ended.
         Err(e) if e.kind() == io::ErrorKind::BrokenPipe => Ok(()),
         ended => ended.context("lost the daemon"),
     }
 }
 
-/// Removes the routes and rules of a daemon that has ended, which remain with `kill_switch`, or if
-/// the network process was killed as well. Returns their number.
+/// Removes the routes and rules of a daemon that has ended. They remain if `kill_switch` is set, or
+/// if the network process was killed as well. Returns their number.
 ///
 /// # Errors
-/// If a daemon with this table runs, or the kernel refuses.
+/// If a daemon that uses this table runs, or the kernel refuses a change.
 pub fn release(spec: &Spec) -> Result<usize> {
     let Some(table) = spec.table else { return Ok(0) };
     let lock = lock(table, Duration::ZERO)?;
@@ -81,28 +81,30 @@ fn ignore_signals() {
     for signal in [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP, Signal::SIGQUIT] {
         set.add(signal);
     }
-    // Blocked forever: the end of standard input ends this process.
+    // The signals stay blocked: this process ends when its standard input ends.
     let _ = set.thread_block();
 }
 
-/// Reservation of a table, in this network namespace.
+/// Reservation of a routing table within this network namespace: a listener at an abstract socket
+/// name.
 #[derive(Debug)]
 enum TableLock {
-    /// The table is ours as long as the listener exists.
+    /// This process has reserved the table, as long as the listener exists.
     Ours { _name: UnixListener },
-    /// Another process of ours still has the table after the longest wait.
+    /// Another process of ours still has the table reserved after the longest wait.
     Taken,
-    /// A process of another user has taken the name, as any user may. That reserves no table, so
-    /// the table may be used.
+    /// A process of another user listens at the name, which any user may do. Its listener does not
+    /// count as a reservation, so the table may be used.
     Squatted,
 }
 
-/// Reserves a table by binding a name, which one process at a time can hold until it ends.
+/// Reserves a routing table by binding a socket name, which only one process at a time can do.
+/// Waits up to `patience` if the name is in use.
 fn lock(table: u32, patience: Duration) -> io::Result<TableLock> {
     lock_against(table, patience, || false, privileges::may_be_ours)
 }
 
-/// Reserves a table for the daemon. The wait ends early if the daemon ends.
+/// Reserves a routing table for the daemon. Stops waiting if the daemon ends.
 fn lock_for_daemon(table: u32) -> io::Result<TableLock> {
     let input = io::stdin();
     let has_ended = || {
@@ -132,13 +134,13 @@ fn lock_against(
     if holder(&text)?.is_some_and(may_be_ours) {
         return Ok(TableLock::Taken);
     }
-    // The process that held the name may have ended just now.
+    // The process that was bound to the name may have ended just now.
     let name = UnixListener::bind_addr(&name);
     Ok(name.map_or(TableLock::Squatted, |listener| TableLock::Ours { _name: listener }))
 }
 
-/// User whose process listens at a name. `None`: no process listens, or it accepts no connections;
-/// ours accepts them as long as fewer than thousands are pending.
+/// Returns the user whose process listens at a socket name. Returns `None` if no process listens,
+/// or if it accepts no connections; a process of ours accepts them, unless thousands are pending.
 fn holder(name: &str) -> io::Result<Option<Uid>> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let socket = net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
@@ -159,7 +161,7 @@ fn say(answer: &Answer) -> io::Result<()> {
     out.flush()
 }
 
-/// State of the process between the daemon and the kernel.
+/// State of the process `srd network`.
 #[derive(Debug)]
 struct Keeper {
     kernel: Kernel,
@@ -167,7 +169,8 @@ struct Keeper {
     wanted: Routes,
     /// Whether the interface was up at the last check; `None`: it does not exist.
     up: Option<bool>,
-    /// Whether all required routes have been requested, so that others may be removed.
+    /// Whether the daemon has sent all required routes, so that other routes in the table may be
+    /// removed.
     complete: bool,
     verify_at: Instant,
     lock: Option<TableLock>,
@@ -223,8 +226,8 @@ impl Keeper {
         }
     }
 
-    /// Waits for a request, a change of the network, or the next check. Returns whether there is a
-    /// request, and whether there is a notification.
+    /// Waits for a request, a notification of the kernel, or the time of the next check. Returns
+    /// whether there is a request, and whether there is a notification.
     fn wait(&self, input: &io::Stdin) -> io::Result<(bool, bool)> {
         let left = self.verify_at.saturating_duration_since(Instant::now());
         let timeout = Timespec::try_from(left).map_err(io::Error::other)?;
@@ -269,7 +272,7 @@ impl Keeper {
         if self.kernel.index().is_some() {
             return Err("the interface is set up already".into());
         }
-        // The subnet is guarded before a packet can be sent to it.
+        // The rules for the subnet are installed before the first packet can be sent to it.
         self.synchronise()?.verdict()?;
         self.kernel.bring_up(mtu)?;
         self.up = Some(true);
@@ -282,12 +285,12 @@ impl Keeper {
         done.map_err(|e| format!("routes and rules: {e}"))
     }
 
-    /// Checks the network after a change, or at the regular time. Restores missing parts and
-    /// reports them.
+    /// Checks addresses, routes and rules after a notification, or at the regular time. Restores
+    /// what is missing, and reports it in a note.
     fn look(&mut self) -> io::Result<()> {
         let is_relevant = match self.watch.notifications() {
             Ok(all) => all.iter().any(|n| self.concerns_us(n)),
-            // The socket's buffer has overflowed: anything may have changed.
+            // The socket's buffer has overflowed, so any part may have changed.
             Err(_) => true,
         };
         if self.kernel.index().is_none() || (!is_relevant && Instant::now() < self.verify_at) {
@@ -302,7 +305,7 @@ impl Keeper {
                 Some(false) => format!(
                     "{name} was set down by another program: nothing passes until it is set up"
                 ),
-                // The daemon has ended, or will report itself that its interface is gone.
+                // The daemon has ended, or will report that its interface was deleted.
                 None => return Ok(()),
             }))?;
             let addresses = if up == Some(true) { self.kernel.give_addresses() } else { Ok(0) };
@@ -311,7 +314,7 @@ impl Keeper {
                 Err(error) => say(&Answer::Note(format!("{name}: {error}"))),
             };
         }
-        // Addresses are restored first, because routes depend on them.
+        // Addresses are restored before routes, because routes depend on them.
         let addresses = if up == Some(true) { self.kernel.give_addresses() } else { Ok(0) };
         if let Err(error) = &addresses {
             say(&Answer::Note(format!("giving {name} its addresses again: {error}")))?;
@@ -339,13 +342,13 @@ impl Keeper {
     }
 
     /// Deletes the daemon's interface, and then routes and rules. In this order no packet of the
-    /// overlay leaves by another route while its addresses exist. (With IPv4 a packet cannot be
-    /// sent from an address that is gone. With IPv6 a socket with such an address can send. For
-    /// these addresses the rules that refuse their packets stay.)
+    /// overlay can leave by another route as long as an address of the overlay exists. With IPv4,
+    /// no packet can be sent from an address that was removed. With IPv6, a socket that uses such
+    /// an address can still send; for such addresses the rules that reject their packets stay.
     ///
-    /// The daemon may have ended already, so that the kernel is closing its interface. Deleting the
-    /// interface is still faster: to close it, the kernel waits for a grace period for each queue;
-    /// to delete all queues together, it waits for one.
+    /// The daemon may have ended, so that the kernel is already closing the interface. Deleting the
+    /// interface is still faster: closing takes one grace period of the kernel for each queue, and
+    /// deleting takes one for all queues together.
     fn give_back(&mut self) -> io::Result<()> {
         self.kernel.delete_link()?;
         if !self.kernel.spec().kill_switch {
@@ -357,7 +360,8 @@ impl Keeper {
     }
 }
 
-/// Text about restored parts; `None` if nothing was restored.
+/// Returns a text with the numbers of restored addresses, routes and rules; `None` if nothing was
+/// restored.
 fn restored(addresses: usize, done: &SyncReport) -> Option<String> {
     let counts = [
         (addresses, "address", "addresses"),
@@ -389,7 +393,8 @@ mod tests {
         assert!(matches!(first, TableLock::Ours { .. }));
         assert!(matches!(lock(table, Duration::from_millis(1)).unwrap(), TableLock::Taken));
         drop(first);
-        // A process that another test is starting holds the name for a while.
+        // A process that another test is starting may inherit the listener, and has the name for a
+        // moment.
         assert!(matches!(lock(table, Duration::from_secs(60)).unwrap(), TableLock::Ours { .. }));
     }
 
@@ -399,14 +404,15 @@ mod tests {
         let first = lock(table, Duration::ZERO).unwrap();
         let second = lock_against(table, Duration::ZERO, || false, |_| false).unwrap();
         assert!(matches!(second, TableLock::Squatted), "{second:?}");
-        // The name is taken by a process that does not listen.
+        // The name is now bound by a socket that does not listen.
         drop(first);
         let flags = SocketFlags::CLOEXEC;
         let silent =
             net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None).unwrap();
         let name = SocketAddrUnix::new_abstract_name(format!("srd-table-{table}").as_bytes());
         let (name, began) = (name.unwrap(), Instant::now());
-        // A process that another test is starting holds the first name for a while.
+        // A process that another test is starting may inherit the first listener, and has the name
+        // for a moment.
         while let Err(error) = net::bind(&silent, &name) {
             assert!(began.elapsed() < Duration::from_secs(60), "{error}");
             std::thread::sleep(Duration::from_millis(1));

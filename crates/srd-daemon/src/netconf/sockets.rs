@@ -1,16 +1,16 @@
-//! IPv6 addresses that sockets of programs still use. With IPv6, unlike IPv4, Linux lets such a
-//! socket send after the address was removed from its interface.
+//! Finds IPv6 addresses that sockets of programs still use. Unlike with IPv4, Linux lets an IPv6
+//! socket send from an address that was removed from its interface.
 
 use std::fs;
 use std::net::{IpAddr, Ipv6Addr};
 
-/// Files in which the kernel lists IPv6 sockets.
+/// Files in `/proc/self/net` in which the kernel lists IPv6 sockets.
 const LISTS: [&str; 3] = ["tcp6", "udp6", "raw6"];
-/// State of a TCP connection that both sides have closed.
+/// TIME_WAIT in the kernel's lists: both sides have closed the TCP connection.
 const TIME_WAIT: &str = "06";
 
-/// Returns the addresses that are in use. If a list cannot be read, all IPv6 addresses count as
-/// used.
+/// Returns the given addresses that sockets use. If one of the kernel's lists cannot be read, all
+/// IPv6 addresses count as used.
 pub(super) fn held(addresses: impl Iterator<Item = IpAddr>) -> Vec<IpAddr> {
     let lists = LISTS.map(|name| fs::read_to_string(format!("/proc/self/net/{name}")).ok());
     let is_held = |ip: &IpAddr| match ip {
@@ -22,7 +22,7 @@ pub(super) fn held(addresses: impl Iterator<Item = IpAddr>) -> Vec<IpAddr> {
     addresses.filter(is_held).collect()
 }
 
-/// Whether a list has a socket with this address.
+/// Whether a list of the kernel contains a socket with this local address.
 fn lists_it(list: &str, address: Ipv6Addr) -> bool {
     list.lines().skip(1).any(|line| {
         let mut words = line.split_whitespace().skip(1);
@@ -32,7 +32,8 @@ fn lists_it(list: &str, address: Ipv6Addr) -> bool {
     })
 }
 
-/// Parses an address in the kernel's notation: four words, each in the machine's byte order.
+/// Parses an IPv6 address in the kernel's notation: four words of hexadecimal digits, each in the
+/// byte order of the machine.
 fn read(digits: &str) -> Option<Ipv6Addr> {
     let mut bytes = [0; 16];
     for (i, part) in bytes.chunks_exact_mut(4).enumerate() {

@@ -1,18 +1,18 @@
-//! Statistics as words: each page is a fixed number of 64-bit words, and counters of several
-//! workers are added up.
+//! Converts statistics to 64-bit words and back: each page has a fixed number of words. Counters of
+//! several workers can be added up.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
 
 use srd_card::{Counters, OrderCounts, Reach, Traffic};
 use srd_proto::{Diagnosis, DropReason, Instant, PeerStats, Unreachable};
 
-/// A value that is stored in a fixed number of words.
+/// A value that a fixed number of 64-bit words can represent.
 pub(crate) trait Figure: Sized {
-    /// Number of words.
+    /// Number of words that represent a value of this type.
     const WORDS: usize;
-    /// Passes each word to `to`, in order.
+    /// Passes the words of the value to `to`, in order.
     fn put(&self, to: &mut impl FnMut(u64));
-    /// Reads as many words as [`Figure::put`] writes.
+    /// Reads as many words as [`Figure::put`] passes on, and returns the value that they represent.
     fn take(from: &mut impl FnMut() -> u64) -> Self;
 }
 
@@ -22,7 +22,7 @@ pub(crate) trait Sum {
     fn add(&mut self, other: &Self);
 }
 
-/// Implements `Figure` for a struct: its words are those of its fields.
+/// Implements [`Figure`] for a struct: its words are the words of its fields, in order.
 macro_rules! figures {
     ($type:ty { $($field:ident: $of:ty),+ $(,)? }) => {
         impl $crate::pages::figure::Figure for $type {
@@ -39,7 +39,7 @@ macro_rules! figures {
     };
 }
 
-/// Implements `Figure` and `Sum` for a struct of counters, which are added field by field.
+/// Implements [`Figure`] and [`Sum`] for a struct of counters. Counters are added field by field.
 macro_rules! counters {
     ($type:ty { $($field:ident: $of:ty),+ $(,)? }) => {
         figures!($type { $($field: $of),+ });
@@ -78,7 +78,7 @@ impl Figure for u64 {
     }
 }
 
-/// Implements `Figure` for numbers that fit into one word.
+/// Implements [`Figure`] for types of numbers that fit into one word.
 macro_rules! numbers {
     ($($type:ty),+) => {$(
         impl Figure for $type {
@@ -89,7 +89,7 @@ macro_rules! numbers {
                 to(*self as u64);
             }
 
-            #[allow(clippy::cast_possible_truncation, clippy::cast_possible_wrap)] // as above
+            #[allow(clippy::cast_possible_truncation, clippy::cast_possible_wrap)] // reverses `put`
             fn take(from: &mut impl FnMut() -> u64) -> Self {
                 from() as $type
             }
@@ -149,11 +149,12 @@ impl Figure for Option<i32> {
     }
 }
 
-/// Kinds of addresses, in the lowest bits of the first word.
+/// Kinds of addresses, in the lowest eight bits of the first word: absent, IPv4, and any other
+/// number for IPv6.
 const ABSENT: u64 = 0;
 const V4: u64 = 1;
 
-/// Kind, port and scope are in the first word, the address in the others.
+/// The first word contains kind, port and scope; the two others contain the address.
 impl Figure for Option<SocketAddr> {
     const WORDS: usize = 3;
 
@@ -185,12 +186,12 @@ impl Figure for Option<SocketAddr> {
     }
 }
 
-/// Eight bytes as a word.
+/// Returns eight bytes as a word.
 fn word(bytes: &[u8]) -> u64 {
     u64::from_be_bytes(bytes.try_into().unwrap_or_default())
 }
 
-/// Implements `Figure` for a type whose values are numbered.
+/// Implements [`Figure`] for a type with few values, each of which has a number.
 macro_rules! choices {
     ($type:ty { $($number:literal: $value:expr),+ $(,)? }) => {
         impl Figure for $type {
@@ -228,7 +229,7 @@ choices!(Reach {
     5: Reach::Express { udp: true, tunnels: true },
 });
 
-/// Number of the diagnosis that contains a key; the key follows.
+/// Number of the diagnosis that contains a public key; the key follows in four words.
 const UNKNOWN_KEY: u64 = 1;
 
 impl Figure for Option<Diagnosis> {
@@ -242,7 +243,8 @@ impl Figure for Option<Diagnosis> {
             Some(Diagnosis::AnswerUnauthentic) => 3,
             Some(Diagnosis::OtherVersion) => 4,
             Some(Diagnosis::OtherProtection) => 5,
-            // A diagnosis that is newer than this list is read back as `NothingReceived`.
+            // This arm is for diagnoses that are added to the enum later: they are read back as
+            // `NothingReceived`.
             Some(_) => 6,
         };
         to(number);

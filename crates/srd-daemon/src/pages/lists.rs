@@ -1,13 +1,13 @@
-//! Lists that are too long for pages: flows and paths, on request.
+//! Lists of flows and paths, which are too long for pages: workers copy them on request.
 //!
 //! ```text
 //!   reader: an empty buffer of bounded size --- Order ---> worker: copies raw rows
 //!           sorts, names, writes            <-- Oneshot --
 //! ```
 //!
-//! Only one list is made at a time, and all readers together get one at most every [`LIST_PAUSE`].
-//! A worker copies the paths of one peer in each turn. It copies the busiest flows of its table in
-//! one turn, at most [`FLOWS_LISTED_MAX`].
+//! Only one list is made at a time, and all readers together get at most one every [`LIST_PAUSE`].
+//! In one round of its loop, a worker copies the paths of one peer, or its busiest flows, at most
+//! [`FLOWS_LISTED_MAX`].
 
 use std::sync::mpsc::Receiver;
 use std::sync::{Mutex, PoisonError};
@@ -17,16 +17,17 @@ use super::rows::{FlowList, FlowRow, PathList, PathRow};
 use crate::plane::{ANSWER_WAIT_MAX, Oneshot, PeerNumber, PlaneError, oneshot};
 use crate::run::orders::{Order, Orders};
 
-/// Shortest time between two lists.
+/// Shortest time between the end of one list and the start of the next.
 pub(crate) const LIST_PAUSE: Duration = Duration::from_millis(20);
-/// Largest number of flows of each worker in a list.
+/// Largest number of flows that each worker contributes to a list.
 pub(crate) const FLOWS_LISTED_MAX: usize = 1000;
 
 /// Requests lists from the workers.
 #[derive(Debug)]
 pub(crate) struct Lists {
     workers: Vec<Orders>,
-    /// Time of the last list. Locked while a list is made: other readers wait.
+    /// Time when the last list was complete. The lock is held while a list is made, so other
+    /// readers wait.
     last: Mutex<Option<Instant>>,
 }
 
@@ -35,13 +36,14 @@ impl Lists {
         Self { workers, last: Mutex::new(None) }
     }
 
-    /// The busiest flows of each worker, at most `most` of each.
+    /// Returns the busiest flows of each worker, at most `most` of each.
     pub(crate) fn flows(&self, most: usize) -> Result<Vec<FlowRow>, PlaneError> {
         let most = most.min(FLOWS_LISTED_MAX);
         self.ask(|done| Order::Flows(FlowList { most, rows: Vec::with_capacity(most), done }))
     }
 
-    /// The paths of peers as each worker sees them: at most `paths` of each peer.
+    /// Returns the paths of some peers as each worker sees them, at most `paths` for each peer and
+    /// worker.
     pub(crate) fn paths(
         &self,
         peers: &[PeerNumber],

@@ -1,4 +1,5 @@
-//! Statistics as pages: the workers write figures where any thread may read them without a request.
+//! Statistics as pages: memory that workers write and any thread may read without sending a
+//! request.
 //!
 //! ```text
 //!   worker 0 --- totals, rows of peers ---+
@@ -6,9 +7,9 @@
 //!   control thread --- directory, rates --+              (control socket, metrics, `srd top`)
 //! ```
 //!
-//! A reader works on its own thread and takes no lock that a worker uses. Names and other strings
-//! (peers, their keys, the interface) are in the [`Directory`], which the control thread replaces
-//! as a whole when settings change. Flows and paths are too many for pages: see [`lists`].
+//! A reader works on its own thread and takes no lock that a worker uses. The names and keys of
+//! peers and other strings are in the [`Directory`]. The control thread replaces it as a whole when
+//! settings change. Lists of flows and paths are too long for pages: see [`lists`].
 //!
 //! Bounds: one page for each worker, and one row for each worker and peer.
 //!
@@ -47,7 +48,7 @@ use crate::plane::{Detail, PeerNumber, PlaneError, Statistics};
 use crate::run::orders::Orders;
 use crate::snapshot::Snapshot;
 
-/// Properties that do not change while the daemon runs.
+/// Properties of the daemon that do not change while it runs.
 #[derive(Clone, Debug)]
 pub(crate) struct About {
     pub(crate) interface: String,
@@ -62,22 +63,23 @@ pub(crate) struct About {
     pub(crate) started_at: Instant,
 }
 
-/// One peer, with its settings.
+/// One peer in the [`Directory`], with the settings that readers need.
 #[derive(Clone, Debug)]
 pub(crate) struct Listed {
     pub(crate) number: PeerNumber,
     pub(crate) name: String,
     pub(crate) public_key: Option<String>,
     pub(crate) host: Option<HostPort>,
-    /// Error of the resolver for the peer's name; empty if it resolves.
+    /// Error text of the resolver for the peer's host name; empty if there is no name or it
+    /// resolves.
     pub(crate) lookup_error: String,
     pub(crate) allowed: Vec<String>,
-    /// Whether SRD to this peer is switched on here.
+    /// Whether SRD to this peer is switched on in our configuration.
     pub(crate) express: bool,
     pub(crate) page: Arc<PeerPage>,
 }
 
-/// The running settings, in the order of the configuration.
+/// The settings that are in use at present, with the peers in the order of the configuration.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Directory {
     pub(crate) express: bool,
@@ -85,14 +87,14 @@ pub(crate) struct Directory {
     pub(crate) peers: Vec<Listed>,
 }
 
-/// All data that readers need.
+/// Everything that readers need to build a [`Snapshot`].
 #[derive(Debug)]
 pub(crate) struct Pages {
     about: About,
-    /// One page for each worker, which alone writes it.
+    /// One page for each worker; only that worker writes it.
     totals: Vec<Arc<Page<Totals>>>,
     lists: Lists,
-    /// The workers do not use it.
+    /// Workers never take this lock.
     directory: Mutex<Arc<Directory>>,
     is_over: AtomicBool,
 }
@@ -104,17 +106,17 @@ impl Pages {
         Self { about, totals, lists: Lists::new(workers), directory, is_over }
     }
 
-    /// Replaces the directory.
+    /// Replaces the directory with a new one.
     pub(crate) fn list(&self, directory: Directory) {
         *self.directory.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(directory);
     }
 
-    /// Makes readers get an error from now on, because the daemon is ending.
+    /// Makes all further requests of readers fail, because the daemon is ending.
     pub(crate) fn end(&self) {
         self.is_over.store(true, Ordering::Relaxed);
     }
 
-    /// The counters of all workers together.
+    /// Returns the counters of all workers together.
     pub(crate) fn totals(&self) -> Totals {
         Totals::together(self.totals.iter().map(|page| page.read()))
     }
@@ -133,7 +135,7 @@ impl Statistics for Pages {
     }
 }
 
-/// Names of peers by their numbers.
+/// Returns the name of each peer by its number.
 fn names(directory: &Directory) -> BTreeMap<PeerNumber, &str> {
     directory.peers.iter().map(|peer| (peer.number, peer.name.as_str())).collect()
 }

@@ -1,5 +1,5 @@
-//! Figures of one kind on a page ([`srd_net::page`]): one thread writes them, and any thread reads
-//! them, without a lock.
+//! A page ([`srd_net::page`]) for statistics of one type: one thread writes it, and any thread
+//! reads it, without a lock.
 
 use std::marker::PhantomData;
 
@@ -7,7 +7,7 @@ use srd_net::page;
 
 use super::figure::Figure;
 
-/// Figures of the kind `T`.
+/// A page that contains a value of type `T`.
 #[derive(Debug)]
 pub(crate) struct Page<T> {
     page: page::Page,
@@ -23,12 +23,12 @@ impl<T: Figure + Default> Default for Page<T> {
 }
 
 impl<T: Figure> Page<T> {
-    /// Writes the page. Only one thread may do this.
+    /// Writes a value to the page. Only one thread may do this.
     pub(crate) fn publish(&self, figures: &T) {
         self.page.write(|to| figures.put(&mut |word| to.put(word)));
     }
 
-    /// Reads the page.
+    /// Reads the value that was written last.
     pub(crate) fn read(&self) -> T {
         self.page.read(|from| T::take(&mut || from.take()))
     }

@@ -1,9 +1,9 @@
 //! Figures of one peer: a row for each worker, and their combination.
 //!
-//! **Is the peer up?** Every worker has a context of its own with a peer, or none yet: it opens one
-//! when it has a packet to send, or when the peer opens one. A context that was never opened
-//! ([`Link::Untried`]) is ignored. Among the others, one that is up is enough, because each worker
-//! detects independently, within the time-out of a peer, that the peer no longer answers:
+//! **Is the peer up?** Every worker has its own context with a peer, or no context yet: it opens
+//! one when it has a packet to send, or when the peer opens one. A context that was never opened
+//! ([`Link::Untried`]) is ignored. If any other context is up, the peer counts as up: each worker
+//! detects on its own, within the time-out of a peer, that the peer no longer answers.
 //!
 //! | contexts | the peer is |
 //! |---|---|
@@ -11,12 +11,13 @@
 //! | no context is up, at least one is down | down |
 //! | no context was opened yet | connecting |
 //!
-//! So a peer that fails is down when the last worker that communicated with it has detected this. A
-//! worker whose handshakes fail does not affect a peer that answers the other workers.
+//! Consequently, a peer that fails is down when the last worker that communicated with it has
+//! detected the failure. If the handshakes of one worker fail while the peer answers other workers,
+//! the peer is up.
 //!
-//! **Counters** are added up. **Gauges** of a context (round trips, delays, paths) are taken from
-//! the context that carries most bytes. Windows and rates are added up over contexts that are up.
-//! The row of a peer stays when its context is created again, and its counters continue.
+//! **Counters** are added up. **Gauges** of a context (round trips, delays, paths) are those of the
+//! context that carries most bytes. Windows and rates are added up over the contexts that are up. A
+//! peer's row stays when its context is created again, and its counters continue.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -43,25 +44,27 @@ pub(crate) enum Link {
 
 choices!(Link { 0: Link::Untried, 1: Link::Up, 2: Link::Down });
 
-/// Figures of a peer from one worker.
+/// Figures of one peer as one worker sees it: the contents of a row.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PeerFigures {
     pub(crate) link: Link,
-    /// Times that the context came up: handshakes that ended with a session.
+    /// Number of times that a context with the peer came up: handshakes that ended with a session.
     pub(crate) ups: u64,
-    /// Times that the context went down.
+    /// Number of times that a context with the peer went down.
     pub(crate) downs: u64,
-    /// Time when the context last came up.
+    /// Time when a context with the peer last came up.
     pub(crate) up_at: Instant,
     /// Evidence of the reason why the peer does not answer.
     pub(crate) evidence: Evidence,
-    /// Error number, if this machine refused to send to the peer.
+    /// Error number of the system if this machine refused to send to the peer; `None` if it did
+    /// not.
     pub(crate) refusal: Option<i32>,
-    /// Last ICMP error for packets to the peer.
+    /// The last ICMP error for packets to the peer; `None` if there was no error.
     pub(crate) unreachable: Option<Unreachable>,
-    /// Inner source address of the peer's last refused packet; its port is not used.
+    /// Inner source address of the last packet from the peer that was refused because of it; `None`
+    /// if no packet was refused. The port is not used.
     pub(crate) refused_from: Option<SocketAddr>,
-    /// Known addresses of the peer.
+    /// Known outer addresses of the peer; unused entries are `None`.
     pub(crate) addresses: [Option<SocketAddr>; ADDRESSES_MAX],
     pub(crate) reach: Reach,
     pub(crate) traffic: Traffic,
@@ -118,8 +121,7 @@ impl PeerFigures {
         srd_tx_bytes + srd_rx_bytes + plain_tx_bytes + plain_rx_bytes
     }
 
-    /// The combination of all contexts with one peer. Without contexts, the default: nothing is
-    /// known.
+    /// Combines the rows of all workers for one peer. Without rows, returns the default value.
     pub(crate) fn together(rows: &[Self]) -> Self {
         let carries_most = |row: &&Self| (row.link == Link::Up, row.moved_bytes());
         let mut all = rows.iter().max_by_key(carries_most).copied().unwrap_or_default();
@@ -150,7 +152,7 @@ impl PeerFigures {
         all
     }
 
-    /// Whether the peer can be reached.
+    /// Returns whether the peer is up, down or not tried yet.
     pub(crate) fn state(&self) -> PeerState {
         match self.link {
             Link::Untried => PeerState::Connecting,
@@ -159,13 +161,14 @@ impl PeerFigures {
         }
     }
 
-    /// The known addresses.
+    /// Returns the known outer addresses of the peer.
     pub(crate) fn known_addresses(&self) -> impl Iterator<Item = SocketAddr> {
         self.addresses.into_iter().flatten().filter(|address| address.port() != 0)
     }
 }
 
-/// State of a peer from the states of its contexts, by the table above.
+/// Returns the state of a peer from the states of its contexts: up before down, and down before
+/// untried.
 fn link_of(links: impl Iterator<Item = Link>) -> Link {
     let more = |best: Link, link: Link| match (best, link) {
         (Link::Up, _) | (_, Link::Up) => Link::Up,
@@ -175,7 +178,8 @@ fn link_of(links: impl Iterator<Item = Link>) -> Link {
     links.fold(Link::Untried, more)
 }
 
-/// Rank of a reach: if contexts differ, one that carries packets over SRD wins.
+/// Rank for the choice between the contexts of one peer: the highest number is the one that carries
+/// most kinds of packets over SRD.
 fn rank(reach: &Reach) -> u8 {
     match reach {
         Reach::Off => 0,
@@ -184,13 +188,13 @@ fn rank(reach: &Reach) -> u8 {
     }
 }
 
-/// All figures of one peer that threads share.
+/// All figures of one peer, which its writers and any readers share.
 #[derive(Debug)]
 pub(crate) struct PeerPage {
-    /// One row for each worker, which alone writes it.
+    /// One row for each worker; only that worker writes it.
     pub(crate) rows: Box<[Page<PeerFigures>]>,
-    /// Rates to and from the peer over the last second, in inner bits per second. Set by the
-    /// control thread.
+    /// Rates of inner packets to the peer (`tx_bps`) and from it (`rx_bps`) over the last second,
+    /// in bits per second. The control thread writes both.
     tx_bps: AtomicU64,
     rx_bps: AtomicU64,
 }
@@ -201,7 +205,7 @@ impl PeerPage {
         Self { rows, tx_bps: AtomicU64::new(0), rx_bps: AtomicU64::new(0) }
     }
 
-    /// Reads each worker's row.
+    /// Reads the rows of all workers.
     pub(crate) fn read(&self) -> Vec<PeerFigures> {
         self.rows.iter().map(Page::read).collect()
     }

@@ -1,4 +1,4 @@
-//! Builds a [`Snapshot`] from the pages, for people and machines. Runs on the reader's thread.
+//! Builds a [`Snapshot`] from the pages, on the thread of the reader.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
@@ -23,7 +23,7 @@ use crate::snapshot::{
 /// Nanoseconds in a microsecond.
 const US: f64 = 1000.0;
 
-/// The present state, in this detail.
+/// Returns the present state of the daemon, with as many paths and flows as `detail` requests.
 pub(super) fn snapshot(pages: &Pages, detail: &Detail) -> Result<Snapshot, PlaneError> {
     let about = &pages.about;
     let directory = pages.directory();
@@ -62,7 +62,7 @@ pub(super) fn snapshot(pages: &Pages, detail: &Detail) -> Result<Snapshot, Plane
     })
 }
 
-/// The busiest outgoing flows.
+/// Returns the busiest outgoing flows of all workers, at most `most`.
 fn flows(
     pages: &Pages,
     directory: &Directory,
@@ -92,7 +92,7 @@ fn flows(
     Ok(rows.into_iter().map(one).collect())
 }
 
-/// The paths of the requested peers.
+/// Returns the paths of the peers that `detail` selects.
 fn paths(
     pages: &Pages,
     directory: &Directory,
@@ -111,7 +111,7 @@ fn paths(
     Ok(paths_together(pages.lists.paths(&wanted, pages.about.paths.into())?))
 }
 
-/// The source ports that a path has at the other workers, each after a comma.
+/// Returns the source ports that other workers use for a path, each preceded by a comma.
 fn other_ports(rows: &[PathRow], most: &PathRow) -> String {
     let own = most.source.map(|source| source.port());
     let others: BTreeSet<u16> = rows.iter().filter_map(|row| Some(row.source?.port())).collect();
@@ -119,8 +119,9 @@ fn other_ports(rows: &[PathRow], most: &PathRow) -> String {
     others.map(|port| format!(",{port}")).collect()
 }
 
-/// Combines the paths of all workers. The source lists the port of each worker, and sent and lost
-/// packets are added up. State and delay are those of the worker that has sent most.
+/// Combines the rows of all workers for each path. The source lists the port of each worker, and
+/// numbers of sent and lost packets are added up. State and delay come from the worker that has
+/// sent most packets.
 pub(super) fn paths_together(rows: Vec<PathRow>) -> BTreeMap<PeerNumber, Vec<PathSnapshot>> {
     let mut by_path = BTreeMap::<(PeerNumber, u16), Vec<PathRow>>::new();
     for row in rows {
@@ -194,7 +195,8 @@ fn counters(totals: &Totals, queue_bytes: u64) -> Counters {
     }
 }
 
-/// Drops for all reasons, also those with the value zero: so readers notice the first drop, too.
+/// Returns the number of drops for every reason. Reasons without drops are included, so that
+/// readers notice the first drop.
 fn drops(totals: &Totals) -> BTreeMap<String, u64> {
     let by_transport = DropReason::ALL.iter().zip(totals.transport.drops);
     // Debug form: the name of a counter is derived from that of its reason.
@@ -262,8 +264,9 @@ fn peer_snapshot(directory: &Directory, peer: &Listed, now: Instant) -> PeerSnap
 }
 
 impl PeerFigures {
-    /// Reason why the peer does not answer, from packets alone. [`problems::of_peer`] considers its
-    /// name as well.
+    /// Returns the reason why the peer does not answer, judged by packets only; `None` if it
+    /// answers or the reason is not known. [`problems::of_peer`] also considers the resolution of
+    /// its name.
     pub(crate) fn problem(&self) -> Option<Problem> {
         if self.state() == PeerState::Up {
             return None;
@@ -273,14 +276,15 @@ impl PeerFigures {
 }
 
 impl Listed {
-    /// Whether the peer's key begins with this text; fewer than eight characters match no key.
+    /// Whether the peer's key begins with `wanted`. A text of fewer than eight characters matches
+    /// no key.
     fn has_key_like(&self, wanted: &str) -> bool {
         let key = self.public_key.as_deref();
         key.is_some_and(|key| crate::keys::is_meant(key, wanted))
     }
 }
 
-/// Name of a protocol, or its number if it is not a common one.
+/// Returns the name of an IP protocol, or its number as text if it is not a common one.
 fn protocol_name(number: u8) -> String {
     match number {
         protocol::TCP => "tcp".into(),
@@ -294,7 +298,7 @@ fn protocol_name(number: u8) -> String {
     }
 }
 
-/// One end of a flow; only TCP and UDP have ports here.
+/// Text of one end of a flow. Only TCP and UDP flows are shown with a port.
 fn end(number: u8, address: IpAddr, port: u16) -> String {
     match number {
         protocol::TCP | protocol::UDP => SocketAddr::new(address, port).to_string(),

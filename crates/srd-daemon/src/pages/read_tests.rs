@@ -1,4 +1,4 @@
-//! Snapshots of pages that workers have written.
+//! Tests of snapshots: they write pages as workers do, and read the result.
 
 use std::sync::Arc;
 
@@ -125,6 +125,6 @@ fn paths_are_those_of_the_worker_that_sent_most_and_their_counts_add_up() {
     let told: Vec<_> = paths.iter().map(|p| (p.path, p.state.as_str(), p.sent_pkts)).collect();
     assert_eq!(told, [(0, "assumed-bad", 12), (1, "skip", 100)]);
     assert_eq!((paths[1].delay_us, paths[1].lost_pkts, paths[1].source_port), (4.0, 3, 7480));
-    // The source lists the ports of the other workers, too.
+    // The source of a path lists the ports of all workers.
     assert_eq!((&*paths[0].source, &*paths[1].source), ("192.0.2.1:7480", "192.0.2.1:7480,7500"));
 }

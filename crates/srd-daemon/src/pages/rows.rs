@@ -1,4 +1,5 @@
-//! Raw rows of flows and paths, which a worker copies and a reader sorts and names.
+//! Raw rows for lists of flows and paths. A worker copies them, and a reader sorts them and adds
+//! names.
 
 use std::net::SocketAddr;
 
@@ -7,7 +8,7 @@ use srd_proto::PathReport;
 
 use crate::plane::{Oneshot, PeerNumber};
 
-/// The busiest flows of one worker.
+/// A request to one worker for its busiest flows, with the rows copied so far.
 #[derive(Debug)]
 pub(crate) struct FlowList {
     pub(crate) most: usize,
@@ -15,23 +16,23 @@ pub(crate) struct FlowList {
     pub(crate) done: Oneshot<Vec<FlowRow>>,
 }
 
-/// One flow.
+/// One flow of one worker.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct FlowRow {
     pub(crate) peer: PeerNumber,
     pub(crate) report: FlowReport,
 }
 
-/// The paths of peers, as one worker sees them.
+/// A request to one worker for the paths of peers, with the rows copied so far.
 #[derive(Debug)]
 pub(crate) struct PathList {
-    /// Peers whose paths are still to be copied; the next one is last.
+    /// Peers whose paths are still to be copied, from the last to the first.
     pub(crate) peers: Vec<PeerNumber>,
     pub(crate) rows: Vec<PathRow>,
     pub(crate) done: Oneshot<Vec<PathRow>>,
 }
 
-/// One path.
+/// One path to a peer, as one worker sees it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PathRow {
     pub(crate) peer: PeerNumber,

@@ -1,4 +1,4 @@
-//! Figures of one worker as a whole.
+//! The figures of one worker that belong to no single peer.
 
 use srd_card::Counters;
 use srd_proto::Stats;
@@ -44,32 +44,33 @@ impl From<&Stats> for Transport {
     }
 }
 
-/// Counters of the worker's own work.
+/// Counters of the work of one worker.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Work {
-    /// Contexts that came up: handshakes that ended with a session.
+    /// Number of times that a context came up: handshakes that ended with a session.
     pub(crate) ups: u64,
-    /// Contexts that went down.
+    /// Number of times that a context went down.
     pub(crate) downs: u64,
-    /// Frames that the interface refused.
+    /// Number of frames that the interface refused.
     pub(crate) refused: u64,
-    /// Orders that were processed.
+    /// Number of orders of the control thread and of readers that the worker has begun to carry
+    /// out.
     pub(crate) orders: u64,
-    /// Rows of peers that were written.
+    /// Number of times that the worker wrote a peer's row.
     pub(crate) rows: u64,
-    /// Reports that were lost because the queue to the control thread was full.
+    /// Number of reports that were lost because the queue to the control thread was full.
     pub(crate) reports_lost: u64,
 }
 
 counters!(Work { ups: u64, downs: u64, refused: u64, orders: u64, rows: u64, reports_lost: u64 });
 
-/// All figures that belong to no single peer.
+/// All figures of one worker that belong to no single peer.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Totals {
     pub(crate) transport: Transport,
     pub(crate) card: Counters,
     pub(crate) work: Work,
-    /// `ena_srd_mode`, equal in all workers.
+    /// The counter `ena_srd_mode`; all workers have the same value.
     pub(crate) mode: u64,
     /// Use of the fullest table or buffer, in percent.
     pub(crate) utilization: u64,
@@ -87,7 +88,7 @@ figures!(Totals {
 });
 
 impl Totals {
-    /// The figures of all workers together.
+    /// Combines the figures of all workers.
     pub(crate) fn together(all: impl Iterator<Item = Self>) -> Self {
         all.reduce(|mut sum, one| {
             sum.transport.add(&one.transport);

@@ -1,7 +1,8 @@
-//! The workers from the view of the control thread: started, commanded and ended together.
+//! The workers as the control thread sees them: starts, commands and ends all of them together.
 //!
 //! A change goes to all workers, and is complete when each has acknowledged it. If one worker
-//! refuses a change, it is undone in the others, so that all workers have equal settings.
+//! refuses to add a peer, the caller removes the peer from the others, so that all workers have
+//! equal settings.
 
 use std::any::Any;
 use std::sync::Arc;
@@ -18,10 +19,11 @@ use super::worker::{Fatal, Port, Worker};
 use crate::capture::Tap;
 use crate::plane::oneshot;
 
-/// Interval at which the control thread checks that a worker that owes an answer still runs.
+/// Interval at which the control thread checks whether a worker is still running while it waits for
+/// that worker's answer.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
-/// One worker.
+/// One worker, its queues and its thread.
 #[derive(Debug)]
 struct Member {
     orders: Orders,
@@ -29,18 +31,19 @@ struct Member {
     thread: JoinHandle<Ended>,
 }
 
-/// Remains of a worker: the worker, which holds its part of the interface, and its result.
+/// The return value of a thread: the worker, which holds its part of the interface, and its result.
 type Ended = (Box<dyn Any + Send>, Result<(), Fatal>);
 
 /// All workers.
 #[derive(Debug, Default)]
 pub(crate) struct Crew {
     members: Vec<Member>,
-    /// Workers that have ended. Their parts of the interface stay open until they are dropped.
+    /// Workers that have ended. Each holds its part of the interface open until the crew is
+    /// dropped.
     retired: Vec<Box<dyn Any + Send>>,
 }
 
-/// Reports the end of a worker when dropped, also after a panic.
+/// Reports the end of a worker's thread when dropped, even after a panic.
 struct Ending {
     flags: Arc<Flags>,
     control: Waker,
@@ -54,7 +57,7 @@ impl Drop for Ending {
 }
 
 impl Crew {
-    /// Starts a worker on a thread of its own.
+    /// Starts a worker on a new thread.
     ///
     /// # Errors
     /// If no thread can be started.
@@ -89,7 +92,7 @@ impl Crew {
     }
 
     /// Makes changes in every worker, and waits until all have acknowledged them. Returns the
-    /// refused ones.
+    /// changes that were refused.
     ///
     /// # Errors
     /// If a worker has ended.
@@ -113,15 +116,15 @@ impl Crew {
         Ok(refused)
     }
 
-    /// Copies packets of every worker to a capture.
+    /// Sends each worker its tap of a new capture.
     pub(crate) fn capture(&self, taps: Vec<Tap>) {
         for (member, tap) in self.members.iter().zip(taps) {
             member.orders.send(Order::Capture(tap));
         }
     }
 
-    /// Takes all reports in the queues. Returns whether some were lost, so that every peer has to
-    /// be checked.
+    /// Passes all waiting reports to `each`. Returns whether reports were lost, in which case the
+    /// caller has to check every peer.
     pub(crate) fn reports(&self, mut each: impl FnMut(Report)) -> bool {
         let mut look_again = false;
         for member in &self.members {
@@ -131,13 +134,13 @@ impl Crew {
         look_again
     }
 
-    /// Whether a worker has ended without a command to stop.
+    /// Whether the thread of a worker has ended.
     pub(crate) fn has_ended(&self) -> bool {
         self.members.iter().any(|member| member.orders.flags.has_ended())
     }
 
     /// Makes every worker close its contexts, and waits until all have ended. The interface stays
-    /// open until the crew is dropped. Returns the reason of the first worker that failed.
+    /// open until the crew is dropped. Returns why the first worker failed; `None` if none failed.
     pub(crate) fn end(&mut self) -> Option<End> {
         self.members.iter().for_each(|member| member.orders.stop());
         let mut first = None;
@@ -169,7 +172,7 @@ pub(crate) enum End {
 }
 
 impl End {
-    /// An error text for a person.
+    /// Converts the reason into an error with a text for people.
     pub(crate) fn into_error(self, interface: &str) -> anyhow::Error {
         let because = |error: std::io::Error, what| anyhow::Error::from(error).context(what);
         let error = match self {
@@ -187,7 +190,7 @@ impl End {
 }
 
 impl Member {
-    /// Waits for an answer as long as the worker runs.
+    /// Waits for an answer of the worker. Returns an error if the worker ends first.
     fn wait<T>(&self, answer: &Receiver<T>) -> Result<T> {
         use std::sync::mpsc::RecvTimeoutError;
         loop {

@@ -1,4 +1,4 @@
-//! Reasons why a peer does not answer, as far as there is evidence.
+//! Finds the reason why a peer does not answer, from the available evidence.
 //!
 //! ```text
 //!   refusals to send of this machine    no route, no such address, a firewall of its own
@@ -7,10 +7,10 @@
 //!   silence                             no packet at all: the host is down, or the port blocked
 //! ```
 //!
-//! The first of these that is known is reported, with a remedy. The evidence dates from the time
+//! The first known reason in this order is reported, with advice. The evidence dates from the time
 //! since the peer last answered; the refusal of this machine concerns the last packet to the peer.
-//! Other hosts than the peer could have forged the evidence, except for the refusal and for the key
-//! of an opening. So it is only shown to people, and no decision depends on it.
+//! Other hosts could have forged the evidence, except the refusal and the key in an opening.
+//! Therefore it is only shown to people, and no decision depends on it.
 
 use std::io;
 
@@ -20,41 +20,42 @@ use srd_proto::{Diagnosis, Unreachable};
 use crate::keys::PublicKey;
 use crate::pages::figure::figures;
 
-/// A reason, for programs and for people.
+/// A reason why a peer does not answer, for programs and for people.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Problem {
-    /// One of a few words, which is a label of metrics.
+    /// The reason as one of a few fixed words, which is also a label of metrics.
     pub(crate) kind: &'static str,
-    /// The problem, with a remedy.
+    /// The reason as a text, with advice.
     pub(crate) text: String,
 }
 
 /// Evidence about a peer that does not answer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Evidence {
-    /// The last diagnosis of packets from the peer's address, or of their absence.
+    /// The last diagnosis from packets of the peer's address, or from their absence; `None` if
+    /// there is no diagnosis.
     diagnosis: Option<Diagnosis>,
-    /// Whether the peer closed the context.
+    /// Whether the peer has closed the context.
     has_closed: bool,
 }
 
 figures!(Evidence { diagnosis: Option<Diagnosis>, has_closed: bool });
 
 impl Evidence {
-    /// Adds a diagnosis of the core.
+    /// Adds a diagnosis of the transport.
     pub(crate) fn saw(&mut self, what: Diagnosis) {
-        // A packet that arrived is stronger evidence than later silence.
+        // Evidence from a packet that arrived is not replaced by later silence.
         if what != Diagnosis::NothingReceived || self.diagnosis.is_none() {
             self.diagnosis = Some(what);
         }
     }
 
-    /// Adds that the peer has closed the context.
+    /// Records that the peer has closed the context.
     pub(crate) fn closed(&mut self) {
         self.has_closed = true;
     }
 
-    /// The strongest evidence among that of several workers.
+    /// Returns the strongest evidence of all workers.
     pub(crate) fn strongest(all: impl Iterator<Item = Self>) -> Self {
         let weight = |evidence: &Self| match evidence.diagnosis {
             None => 0,
@@ -71,8 +72,8 @@ impl Evidence {
         Self { has_closed, ..strongest }
     }
 
-    /// The reason, from the evidence, the error number of this machine's refusal to send, and the
-    /// last ICMP error.
+    /// Returns the reason. `refusal` is the error number if this machine refused to send to the
+    /// peer, and `network` the last ICMP error.
     pub(crate) fn problem(
         self,
         refusal: Option<i32>,
@@ -133,8 +134,8 @@ impl Evidence {
     }
 }
 
-/// Problem of a name without an address yet: no packets are sent, so silence of the peer is no
-/// evidence.
+/// The problem of a peer whose host name has no address yet. No packets are sent to it, so its
+/// silence is no evidence.
 pub(crate) fn unresolved(name: &str, error: &str) -> Problem {
     let why = if error.is_empty() { String::new() } else { format!(" ({error})") };
     let text = format!(
@@ -144,11 +145,12 @@ pub(crate) fn unresolved(name: &str, error: &str) -> Problem {
     Problem { kind: "name-unresolved", text }
 }
 
-/// Explanation of this machine's refusal to send, with a remedy.
+/// Explains an error of the system on sending to the peer, with advice.
 fn refused(errno: i32) -> String {
     let error = io::Error::from_raw_os_error(errno);
     let what = match Errno::from_io_error(&error) {
-        // The first two also occur if the address that a socket is bound to was removed.
+        // Of these errors, the first two also occur if the address to which a socket is bound was
+        // removed.
         Some(Errno::NETUNREACH | Errno::ADDRNOTAVAIL | Errno::HOSTUNREACH | Errno::NETDOWN) => {
             "this machine has no route to it: look at its own links and routes, and whether the \
              address of `listen` is still one of its own (listen = \"[::]:PORT\" goes on with any)"
@@ -189,8 +191,7 @@ mod tests {
         ended.closed();
         ended.saw(Diagnosis::NothingReceived);
         assert_eq!(kind(ended, None), Some("ended"));
-        // A packet from the peer is stronger evidence than silence, and than ICMP errors of other
-        // hosts.
+        // A packet from the peer is stronger evidence than silence or ICMP errors of other hosts.
         let mut key = silent;
         key.saw(Diagnosis::UnknownKey([7; 32]));
         key.saw(Diagnosis::NothingReceived);

@@ -1,4 +1,5 @@
-//! `srd up`: sets up the interface, gives up its privileges, and moves packets until it is stopped.
+//! `srd up`: sets up the interface, drops its privileges, and processes packets until it is
+//! stopped.
 //!
 //! ```text
 //!   control thread (main) --- orders ----> worker 0 (srd-worker-0): only packets
@@ -8,12 +9,12 @@
 //!
 //! | module | contents |
 //! |---|---|
-//! | `worker` | moves packets, on a thread of its own |
+//! | `worker` | processes packets, on a thread of its own |
 //! | `control` | everything else, on the main thread |
-//! | `orders` | messages between the two |
-//! | `crew` | all workers, started, commanded and ended together |
+//! | `orders` | messages between workers and the control thread |
+//! | `crew` | starts, commands and ends all workers |
 //! | `setup` | sockets, interface, privileges |
-//! | `queues` | a worker's part of the interface |
+//! | `queues` | the queues of the interface that one worker serves |
 
 pub(crate) mod control;
 pub(crate) mod crew;
@@ -54,7 +55,7 @@ use waker::Waker;
 use worker::Worker;
 use worker::publish::Publisher;
 
-/// Error for a missing privilege, which has its own exit code.
+/// Error if the process lacks a privilege; it has an exit code of its own.
 #[derive(Debug)]
 pub struct NotPermitted;
 
@@ -72,7 +73,7 @@ pub struct Daemon {
     control: Control,
     handle: PlaneHandle,
     commands: std::sync::mpsc::Receiver<Command>,
-    /// Servers for people and machines, which run as long as the daemon.
+    /// Servers of the control socket and of the metrics, which run as long as the daemon.
     socket: control_socket::Server,
     metrics: Option<srd_http::Server>,
     notify: Notify,
@@ -80,10 +81,11 @@ pub struct Daemon {
 }
 
 impl Daemon {
-    /// Sets everything up.
+    /// Creates the interface, sockets and routes, drops privileges, and starts the workers.
     ///
     /// # Errors
-    /// [`NotPermitted`], or the operating system's error with its context.
+    /// [`NotPermitted`], or an error of the operating system with a text that describes the failed
+    /// step.
     pub fn new(config: Config) -> Result<Self> {
         if !privileges::may_administer() {
             return Err(NotPermitted.into());
@@ -94,8 +96,8 @@ impl Daemon {
         let listener = config.metrics.as_ref().map(metrics::bind).transpose()?;
         preflight::check(&config)?;
         let hooks = hooks::Running::start(&config.interface.name, &config.interface.hooks)?;
-        // If an error returns early, this is dropped after the interface's queues, and gives back
-        // the rest.
+        // If a later step fails, this is dropped after the interface's queues, and removes the
+        // rest.
         let mut network = Network::start(&routing::spec(&config.interface))?;
         let endpoints = setup::bind(&config)?;
         let queues = setup::open_tun(&config)?;
@@ -121,12 +123,12 @@ impl Daemon {
         Ok(Self { control, handle, commands, socket, metrics, notify, hooks })
     }
 
-    /// Handle for requests to the daemon.
+    /// Returns a handle with which other threads send requests to the daemon.
     pub fn handle(&self) -> PlaneHandle {
         self.handle.clone()
     }
 
-    /// Moves packets until [`Command::Stop`], SIGTERM or SIGINT.
+    /// Processes packets until [`Command::Stop`], SIGTERM or SIGINT.
     ///
     /// # Errors
     /// The error that makes the interface or the sockets unusable.
@@ -137,8 +139,8 @@ impl Daemon {
         self.notify.stopping();
         drop((self.socket, self.metrics));
         self.hooks.pre_down();
-        // The network process deletes interface and routes first; then the queues are closed; then
-        // `post_down` runs.
+        // The order of the end: the network process deletes interface and routes; the queues are
+        // closed; `post_down` runs.
         let stays_guarded = self.control.is_guarding();
         drop(self.control);
         drop(self.hooks);
@@ -152,7 +154,7 @@ impl Daemon {
     }
 }
 
-/// Starts a worker for each endpoint and its part of the interface.
+/// Starts one worker for each endpoint, with its queues of the interface.
 fn start_workers(
     config: &Config,
     endpoints: Vec<setup::Endpoint>,
@@ -177,11 +179,11 @@ fn start_workers(
     Ok((crew, Arc::new(Pages::new(about, totals, orders))))
 }
 
-/// Removes the routes and rules that a daemon with this configuration has left behind. Returns
-/// their number.
+/// Removes the routes and rules that a daemon with this configuration has left behind. Returns the
+/// number of removed ones.
 ///
 /// # Errors
-/// [`NotPermitted`], or if the daemon still runs, or the kernel refuses.
+/// [`NotPermitted`]; an error if the daemon is still running or the kernel refuses.
 pub fn release(config: &Config) -> Result<usize> {
     if !privileges::may_administer() {
         return Err(NotPermitted.into());

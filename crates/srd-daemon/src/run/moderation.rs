@@ -1,23 +1,23 @@
-//! Moderation of wake-ups, like the interrupt moderation of network cards.
+//! Moderation of the worker's wake-ups, like the interrupt moderation of network cards.
 //!
-//! On a link of 1 Gb/s a packet of 9 KB arrives every 72 us, and to wake a sleeping thread for each
-//! costs more than to process it. A thread that a stream wakes too often naps before it waits, so
-//! that several packets arrive together. Interactive traffic moves few bytes between two sleeps,
-//! and is never delayed.
+//! On a link of 1 Gb/s a packet of 9 KB arrives every 72 us, and waking a sleeping thread for each
+//! packet costs more than processing it. If a stream wakes a thread too often, the thread naps for
+//! a fixed time before it waits, so that several packets arrive together. Interactive traffic moves
+//! few bytes between two sleeps, and is never delayed.
 
 use srd_net::{LocalEndpoint, PacketIo};
 use srd_proto::{Duration, Instant};
 
-/// Length of a nap.
+/// Length of a nap: a sleep that an arriving packet does not end.
 const NAP: std::time::Duration = std::time::Duration::from_micros(100);
-/// If the last sleep ended less than this ago, the thread is woken too often.
+/// If the last sleep ended less than this time ago, the thread is woken too often.
 const BUSY: Duration = Duration::from_micros(400);
-/// Bytes moved between two sleeps that are less than [`BUSY`] apart, for which the thread naps.
-/// Fewer bytes are interactive traffic. With more bytes each wake-up was worth its cost, and a nap
-/// would only delay the stream.
+/// Range of bytes moved between two sleeps for which the thread naps, if the sleeps are less than
+/// [`BUSY`] apart. Fewer bytes are interactive traffic. With more bytes the wake-up was worth its
+/// cost, and a nap would only delay the stream.
 const STREAM_BYTES: std::ops::Range<u64> = 4096..24_576;
 
-/// State at the last sleep.
+/// Time and byte count at the last sleep.
 #[derive(Debug)]
 pub(super) struct Moderation {
     slept_at: Instant,
@@ -29,7 +29,8 @@ impl Moderation {
         Self { slept_at: now, moved_bytes: 0 }
     }
 
-    /// Call before the thread waits: naps if it would probably be woken at once.
+    /// Naps if the next wait would probably be ended at once. Call this before the thread waits for
+    /// packets.
     pub(super) fn before_sleep<I: PacketIo>(&mut self, endpoint: &LocalEndpoint<I>) {
         let stats = endpoint.core().stats();
         let moved_bytes = stats.tx_bytes + stats.rx_bytes;

@@ -1,13 +1,14 @@
-//! Messages between the control thread and the workers.
+//! Queues between the control thread and each worker: orders in one direction, reports in the
+//! other.
 //!
 //! ```text
 //!   control thread, readers --- Order, at most ORDERS_MAX wait -----> worker
 //!   control thread          <-- Report, at most REPORTS_MAX wait --- worker (never waits)
 //! ```
 //!
-//! A report is only a hint: the worker writes the event into the peer's row of the pages before it
-//! sends the report. So if the queue is full, only the hint is lost. The worker counts this, and
-//! sets a flag that makes the control thread check every row.
+//! A report is only a hint: before the worker sends it, it writes the event into the peer's row of
+//! the pages. If the queue is full, only the hint is lost. The worker counts lost reports, and sets
+//! a flag that makes the control thread check every row.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -24,7 +25,7 @@ use crate::pages::peer::PeerPage;
 use crate::pages::rows::{FlowList, PathList};
 use crate::plane::{Oneshot, PeerNumber};
 
-/// Largest number of orders that may wait for a worker.
+/// Largest number of orders that may wait in the queue of one worker.
 pub(crate) const ORDERS_MAX: usize = 64;
 /// Largest number of reports of each worker that may wait for the control thread.
 pub(crate) const REPORTS_MAX: usize = 1024;
@@ -34,39 +35,39 @@ const ORDER_RETRY: Duration = Duration::from_millis(1);
 /// A command to a worker.
 #[derive(Debug)]
 pub(crate) enum Order {
-    /// Makes changes.
+    /// Makes changes of peers and settings.
     Apply(Batch),
     /// Copies packets to a capture until its reader is dropped.
     Capture(Tap),
-    /// Lists flows.
+    /// Requests a list of flows.
     Flows(FlowList),
-    /// Lists paths.
+    /// Requests a list of paths.
     Paths(PathList),
 }
 
-/// Changes that are made together, in order.
+/// Changes that one order makes, in this order.
 #[derive(Debug)]
 pub(crate) struct Batch {
     pub(crate) changes: Vec<Change>,
-    /// Receives the refused changes, when all others are made and the pages contain them.
+    /// Receives the refused changes when all changes have been tried and the pages show the result.
     pub(crate) done: Oneshot<Vec<Refused>>,
 }
 
 /// A peer that a worker could not add, and the reason.
 pub(crate) type Refused = (PeerNumber, AddPeerError);
 
-/// The settings of a peer that a worker needs.
+/// A new peer, with the settings that a worker needs.
 #[derive(Clone, Debug)]
 pub(crate) struct NewPeer {
     pub(crate) transport: PeerConfig,
     pub(crate) allowed: Vec<Prefix>,
     pub(crate) express: bool,
     pub(crate) express_udp: bool,
-    /// The page for the worker's figures of the peer.
+    /// The page into which the worker writes its figures of the peer.
     pub(crate) page: Arc<PeerPage>,
 }
 
-/// Settings for all peers together that may change while packets move.
+/// Settings for all peers together, which may change while the worker runs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct CardSettings {
     pub(crate) express: bool,
@@ -78,45 +79,45 @@ pub(crate) struct CardSettings {
     pub(crate) poll: srd_net::PollMode,
 }
 
-/// One change. In a batch, all removals precede all additions, so that peers may exchange keys,
-/// addresses and prefixes.
+/// One change in a batch. In a batch, all removals precede all additions, so that peers may
+/// exchange keys, addresses and prefixes.
 #[derive(Clone, Debug)]
 pub(crate) enum Change {
-    /// Refuses if another peer has this address; changes nothing.
+    /// Changes nothing, but is refused if a different peer has this address.
     CheckAddress(PeerNumber, std::net::SocketAddr),
-    /// Ends the context with a peer; its row stays.
+    /// Ends the context with a peer; the peer's row stays.
     Withdraw(PeerNumber),
     /// Ends the context with a peer, and removes its row.
     Remove(PeerNumber),
-    /// Sets the prefixes that a peer may send from, and that are sent to it.
+    /// Sets the inner prefixes behind a peer: it may send from them, and packets to them go to it.
     Allow(PeerNumber, Vec<Prefix>),
-    /// Turns SRD towards a peer on or off: for all packets, for UDP.
+    /// Switches SRD to a peer on or off: the first value is for all packets, the second for UDP.
     Express(PeerNumber, bool, bool),
-    /// Adds a peer that is new, or that was withdrawn.
+    /// Adds a peer that is new, or whose context was ended by [`Change::Withdraw`].
     Add(PeerNumber, Box<NewPeer>),
-    /// Sets the settings of the whole card.
+    /// Replaces the settings that are common to all peers.
     Card(CardSettings),
 }
 
 /// A message from a worker.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Report {
-    /// An event of a peer: its row has to be checked.
+    /// An event of a peer, whose row the control thread has to check.
     Peer(PeerNumber),
-    /// The network passes packets of another size to a peer.
+    /// The network passes packets of another size to a peer than the configured one.
     PathMtu { peer: PeerNumber, configured_bytes: u16 },
-    /// A finding of the sockets that is meant for people.
+    /// A message of the sockets for people, which is logged.
     Notice(Notice),
 }
 
-/// State that both ends of a worker's queues share.
+/// Flags that both ends of a worker's queues share.
 #[derive(Debug, Default)]
 pub(crate) struct Flags {
     /// Whether the worker has to close its contexts and end.
     stop: AtomicBool,
     /// Whether reports were lost, so that every row has to be checked.
     look_again: AtomicBool,
-    /// Whether the worker's thread has ended, for any reason.
+    /// Whether the worker's thread has ended: stopped, failed or panicked.
     has_ended: AtomicBool,
 }
 
@@ -142,13 +143,13 @@ impl Flags {
         self.look_again.store(true, Ordering::Release);
     }
 
-    /// Whether reports were lost since the last call.
+    /// Returns whether reports were lost since the last call.
     pub(crate) fn take_look_again(&self) -> bool {
         self.look_again.load(Ordering::Relaxed) && self.look_again.swap(false, Ordering::Acquire)
     }
 }
 
-/// The worker's sender of reports.
+/// The worker's sending end of the queue of reports.
 #[derive(Debug)]
 pub(crate) struct Reports {
     pub(crate) queue: SyncSender<Report>,
@@ -158,7 +159,7 @@ pub(crate) struct Reports {
 }
 
 impl Reports {
-    /// Sends a report. Never waits.
+    /// Sends a report to the control thread. Never waits: if the queue is full, the report is lost.
     pub(crate) fn send(&mut self, report: Report) {
         if self.queue.try_send(report).is_err() {
             self.lost += 1;
@@ -168,7 +169,7 @@ impl Reports {
     }
 }
 
-/// Sender of orders to a worker, for any thread.
+/// The sending end of a worker's queue of orders, for any thread.
 #[derive(Clone, Debug)]
 pub(crate) struct Orders {
     pub(crate) queue: SyncSender<Order>,
@@ -176,13 +177,13 @@ pub(crate) struct Orders {
     pub(crate) worker: WorkerWaker,
 }
 
-/// Ends a worker's wait for packets.
+/// Wakes a worker that waits for packets.
 #[derive(Clone, Debug)]
 pub(crate) struct WorkerWaker(pub(crate) Arc<srd_net::IoWaker>);
 
 impl Orders {
-    /// Sends an order. If the queue is full, the caller waits until the worker takes earlier
-    /// orders; the worker never waits for the caller. Returns false if the worker has ended.
+    /// Sends an order to the worker. If the queue is full, waits until the worker has taken earlier
+    /// orders. Returns false if the worker has ended.
     pub(crate) fn send(&self, order: Order) -> bool {
         let mut order = order;
         loop {
@@ -208,21 +209,21 @@ impl Orders {
     }
 }
 
-/// The worker's ends of both queues.
+/// A worker's ends of its two queues.
 #[derive(Debug)]
 pub(crate) struct WorkerEnds {
     pub(crate) orders: Receiver<Order>,
     pub(crate) reports: Reports,
 }
 
-/// The control thread's ends of a worker's queues.
+/// The control thread's ends of the two queues of a worker.
 #[derive(Debug)]
 pub(crate) struct ControlEnds {
     pub(crate) orders: Orders,
     pub(crate) reports: Receiver<Report>,
 }
 
-/// The queues between the control thread and a worker.
+/// Creates the two queues between the control thread and a worker.
 pub(crate) fn queues(control: Waker, worker: Arc<srd_net::IoWaker>) -> (ControlEnds, WorkerEnds) {
     let (order, orders) = std::sync::mpsc::sync_channel(ORDERS_MAX);
     let (report, reports) = std::sync::mpsc::sync_channel(REPORTS_MAX);

@@ -1,4 +1,4 @@
-//! Lines of the log about peers that come up and go down.
+//! Decides which lines the log contains about peers that come up and go down.
 //!
 //! ```text
 //!   state      down  up   down up                 down                      up
@@ -7,10 +7,11 @@
 //!                                                     held back for HOLD
 //! ```
 //!
-//! Handshakes with a peer that starts often begin before it listens, and two that start at once may
-//! restart each other's session. So a line reports a peer that does not answer only after `HOLD`. A
-//! shorter interruption of a peer that had been up for `SETTLED` is reported when it is over. If
-//! many peers change at once, as with a switch, one line reports all of them.
+//! If a peer starts at about the same time, handshakes often begin before it listens, and two
+//! starting peers may restart each other's session. Therefore a line reports that a peer does not
+//! answer only after `HOLD`. If a peer had been up for `SETTLED`, a shorter interruption is
+//! reported when it is over. If many peers change at once, for example when a switch fails, one
+//! line reports all of them.
 //!
 //! Bounds: one entry for each peer, and at most `LINES_MAX` lines of a kind at a time.
 
@@ -21,13 +22,13 @@ use srd_proto::{Duration, Instant};
 use super::evidence::Problem;
 use crate::snapshot::PeerState;
 
-/// Silence of a peer after which a line reports it.
+/// Time for which a peer must be down before a line reports it.
 const HOLD: Duration = Duration::from_secs(2);
-/// A peer that was up for this time is no longer starting.
+/// Time for which a peer must have been up, so that a short interruption is reported.
 const SETTLED: Duration = Duration::from_secs(10);
-/// Shortest interruption whose length is reported.
+/// Shortest interruption whose length a line contains.
 const BLIP_MIN: Duration = Duration::from_millis(100);
-/// Largest number of peers at a time that get a line of their own.
+/// Largest number of peers at a time that have a line each; more peers share one line.
 const LINES_MAX: usize = 4;
 
 /// One line of the log.
@@ -38,19 +39,19 @@ pub(super) struct LogLine {
     pub(super) text: String,
 }
 
-/// Name of a peer, and the reason why it does not answer, as far as known.
+/// Name of a peer, and the reason why it does not answer, if known.
 #[derive(Clone, Debug)]
 pub(super) struct Shown {
     pub(super) name: String,
     pub(super) problem: Option<Problem>,
 }
 
-/// The last report about each peer, by the peer's name, which stays when the peer gets another
-/// context.
+/// The last reported state of each peer. Entries belong to names, which stay the same when a peer's
+/// context is created again.
 #[derive(Debug, Default)]
 pub(super) struct PeerLog {
     peers: BTreeMap<String, Entry>,
-    /// Whether an entry may have something to report.
+    /// Whether a line may have to be logged.
     is_stirred: bool,
 }
 
@@ -58,15 +59,15 @@ pub(super) struct PeerLog {
 struct Entry {
     state: PeerState,
     since: Instant,
-    /// The state in the last line, and the time when this state began.
+    /// The state in the last line about the peer, and the time when that state began.
     said: Option<(PeerState, Instant)>,
-    /// The reason in the last line.
+    /// The reason in the last line about the peer; empty if the line contained no reason.
     said_problem: &'static str,
-    /// Length of an interruption that is still to be reported.
+    /// Length of a short interruption that is still to be reported.
     blip: Option<Duration>,
 }
 
-/// Text about one peer: its name, and the rest of the line.
+/// The parts of a line about one peer: its name, and the text after the verb.
 type Say = (String, String);
 
 impl PeerLog {
@@ -89,17 +90,17 @@ impl PeerLog {
         (entry.state, entry.since) = (state, now);
     }
 
-    /// Records that the reason why a peer does not answer may have changed.
+    /// Records that the reason why some peer does not answer may have changed.
     pub(super) fn stir(&mut self) {
         self.is_stirred = true;
     }
 
-    /// Removes a peer, which is not reported any more.
+    /// Removes a peer, because it no longer exists under this name.
     pub(super) fn forget(&mut self, peer: &str) {
         self.peers.remove(peer);
     }
 
-    /// The lines to log now.
+    /// Returns the lines to log at this time.
     pub(super) fn lines(&mut self, now: Instant, show: impl Fn(&str) -> Shown) -> Vec<LogLine> {
         if !std::mem::take(&mut self.is_stirred) {
             return Vec::new();
@@ -120,9 +121,10 @@ impl PeerLog {
                 }
                 PeerState::Up => {
                     let blip = entry.blip.take();
-                    // If both events were seen at one check, for example after a pause of this
-                    // daemon, or nearly so, the length is unknown or negligible, and the line does
-                    // not contain it.
+                    // If the peer went down and up within one check, for example after a pause of
+                    // this daemon, the length of the interruption is not known. If it is very
+                    // short, it does not matter. In these cases the line does not contain the
+                    // length.
                     let known = |gap| Some(gap).filter(|gap| *gap >= BLIP_MIN);
                     again.extend(blip.map(|gap| (show(name).name, after(known(gap)))));
                 }
@@ -157,7 +159,7 @@ impl PeerLog {
     }
 }
 
-/// One line for each peer, or one line for all if there are too many.
+/// Returns one line for each peer, or one line for all if there are more than `LINES_MAX`.
 fn say(is_warning: bool, about: &[Say], [one, many]: [&str; 2]) -> Vec<LogLine> {
     let line = |text| LogLine { is_warning, text };
     if about.len() <= LINES_MAX {
@@ -220,12 +222,13 @@ mod tests {
         assert!(texts(&mut log, 3000).is_empty());
         log.changed(at(35_000), p, PeerState::Up);
         assert_eq!(texts(&mut log, 35_100), ["p1 answers, after 35 s"]);
-        // A short interruption of a settled peer is reported when it is over.
+        // A short interruption is reported when it is over, because the peer had been up for long.
         log.changed(at(50_000), p, PeerState::Down);
         assert!(texts(&mut log, 50_900).is_empty());
         log.changed(at(50_800), p, PeerState::Up);
         assert_eq!(texts(&mut log, 51_000), ["p1 answers again, after 0.8 s"]);
-        // Both events at one check, as after a pause of this daemon: the length is unknown.
+        // The peer went down and up at one check, as after a pause of this daemon: the length is
+        // not known.
         log.changed(at(65_000), p, PeerState::Down);
         log.changed(at(65_000), p, PeerState::Up);
         assert_eq!(texts(&mut log, 65_000), ["p1 answers again"]);

@@ -1,5 +1,5 @@
-//! Checks of this machine before the set-up: the overlay must not cover one of the machine's other
-//! networks, and its filters must accept the peers' packets.
+//! Checks of this machine before the set-up. The overlay must not cover another network of the
+//! machine, and the machine's reverse path filters must accept the peers' packets.
 
 use std::fs;
 use std::path::Path;
@@ -9,7 +9,8 @@ use srd_net::Link;
 
 use crate::config::{Config, Table};
 
-/// Refuses a configuration that would cut off a network of the machine, or could never work.
+/// Refuses a configuration that would cut off a network of the machine, or that could not work on
+/// it.
 pub(super) fn check(config: &Config) -> Result<()> {
     if config.interface.table == Table::Off {
         return Ok(());
@@ -18,19 +19,20 @@ pub(super) fn check(config: &Config) -> Result<()> {
     check_reverse_paths(config)
 }
 
-/// Whether an interface of this name exists.
+/// Whether the machine has an interface with this name.
 pub(super) fn has_interface(name: &str) -> bool {
     let socket = std::net::UdpSocket::bind(("127.0.0.1", 0));
     socket.is_ok_and(|socket| rustix::net::netdevice::name_to_index(&socket, name).is_ok())
 }
 
-/// Whether a TUN device of this name exists, as far as `/sys` lists the interfaces of this network
+/// Whether a TUN device with this name exists, as far as `/sys` shows the present network
 /// namespace.
 pub(super) fn is_tun(name: &str) -> bool {
     Path::new("/sys/class/net").join(name).join("tun_flags").exists()
 }
 
-/// The interface's subnets are routed only into it, so none may contain an address of another one.
+/// Refuses a subnet of the interface that contains an address of another interface. All packets to
+/// the subnet would be routed into the overlay.
 fn check_overlay(config: &Config) -> Result<()> {
     let interface = &config.interface;
     for other in srd_net::local_addresses()? {
@@ -51,8 +53,9 @@ fn check_overlay(config: &Config) -> Result<()> {
     Ok(())
 }
 
-/// If an endpoint lies in `allowed`, its packets arrive at another interface than the route to it
-/// names for packets without our mark. A strict reverse path filter drops such packets.
+/// Refuses a strict reverse path filter if a peer's endpoint lies in `allowed`. The route to the
+/// endpoint leads into the overlay for packets without our mark, but packets from the endpoint
+/// arrive at another interface, so a strict filter would drop them.
 fn check_reverse_paths(config: &Config) -> Result<()> {
     let known = config.peers.iter().flat_map(|p| p.endpoints().map(move |endpoint| (p, endpoint)));
     for (peer, endpoint) in known.filter(|(_, endpoint)| endpoint.is_ipv4()) {
@@ -74,8 +77,8 @@ fn check_reverse_paths(config: &Config) -> Result<()> {
     Ok(())
 }
 
-/// Whether an interface drops packets whose source is routed through another interface. The kernel
-/// uses the larger of two values: 1 is strict, 2 is loose.
+/// Whether an interface drops packets if the route to their source uses another interface
+/// (`rp_filter`). The kernel uses the larger of two settings: 1 is strict, 2 is loose.
 fn is_strict(interface: &str) -> bool {
     let value = |name: &str| {
         let path = Path::new("/proc/sys/net/ipv4/conf").join(name).join("rp_filter");

@@ -1,12 +1,12 @@
-//! Reason why a peer does not answer, from its evidence and its name.
+//! Finds the reason why a peer does not answer, from its evidence and the resolution of its name.
 
 use super::evidence::{Problem, unresolved};
 use crate::config::HostPort;
 use crate::pages::peer::PeerFigures;
 use crate::snapshot::PeerState;
 
-/// The reason why a peer does not answer, considering the resolution of its name. The log, the
-/// status and the metrics all use it.
+/// Returns the reason why a peer does not answer; `None` if it answers or the reason is not known.
+/// The log, the status and the metrics all use this function.
 pub(crate) fn of_peer(
     figures: &PeerFigures,
     host: Option<&HostPort>,
@@ -38,7 +38,8 @@ mod tests {
         let mut silent = PeerFigures { link: Link::Down, ..PeerFigures::default() };
         silent.evidence.saw(Diagnosis::NothingReceived);
         let of = |figures: &PeerFigures, error: &str| of_peer(figures, Some(&host), error).unwrap();
-        // No packets were sent to the peer, so its silence is no evidence.
+        // No packet can be sent to the peer before its name resolves, so its silence is no
+        // evidence.
         assert_eq!(of(&silent, "no such name").kind, "name-unresolved");
         assert_eq!(of_peer(&silent, None, "").unwrap().kind, "nothing-heard");
         silent.addresses[0] = Some("192.0.2.2:7471".parse().unwrap());

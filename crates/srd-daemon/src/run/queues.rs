@@ -1,15 +1,17 @@
-//! The queues of the interface that one worker serves.
+//! The queues of the TUN interface that one worker serves.
 //!
 //! The kernel drops a packet if the queue for it is full. If all flows shared one queue, a program
-//! that gets more processor time than the worker would fill it, and packets of other flows would be
-//! dropped. So a worker has several queues and reads one frame of each in turn.
+//! with more processor time than the worker could fill it, and packets of other flows would be
+//! dropped. Therefore a worker has several queues and reads one frame from each in turn.
 //!
-//! The kernel puts a packet into the queue to which packets of the opposite direction of its flow
-//! were last written. If no such packet was written for three seconds, a hash in the kernel selects
-//! the queue. So a frame is written to the queue that a hash of its flow selects.
+//! The kernel remembers the queue to which packets of a flow were last written, and puts packets of
+//! the opposite direction into that queue. If no packet of the flow was written for three seconds,
+//! a hash in the kernel selects the queue. Therefore the worker writes all frames of a flow to one
+//! queue, which a hash of the flow selects.
 //!
-//! Bounds: [`QUEUES`] queues, each as long as the interface's `txqueuelen`. A frame in a queue that
-//! was empty is read after at most [`READS_PER_LOOK`] frames and one of each other queue.
+//! Bounds: [`QUEUES`] queues, each as long as the interface's `txqueuelen`. When a frame enters an
+//! empty queue, the worker reads it after at most [`READS_PER_LOOK`] frames and one more of each
+//! other queue.
 
 use std::hash::{BuildHasher, RandomState};
 use std::io;
@@ -25,9 +27,9 @@ use srd_net::Tun;
 
 use super::worker::Port;
 
-/// Queues of a worker. Two flows share one with a probability of 1/`QUEUES`.
+/// Number of queues of each worker. Two flows share a queue with a probability of 1/`QUEUES`.
 pub(super) const QUEUES: u8 = 16;
-/// Frames read between two calls that return the queues with frames.
+/// Number of frames that are read between two system calls that look for queues with frames.
 const READS_PER_LOOK: u32 = 16;
 const NO_TIME: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
 
@@ -35,22 +37,23 @@ const NO_TIME: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
 #[derive(Debug)]
 pub(super) struct Queues {
     queues: Vec<Tun>,
-    /// Readable if one of the queues is.
+    /// Epoll descriptor that is readable if a queue has frames.
     epoll: Arc<OwnedFd>,
-    /// One bit for each queue: whether it may have frames.
+    /// Bit `n` is set if queue `n` may have frames.
     ready: u32,
     /// The number of the queue that is read next.
     turn: u32,
-    /// Frames that may be read before the next call of the kernel.
+    /// Number of frames that may be read before the next system call that looks for queues with
+    /// frames.
     reads_left: u32,
     keys: RandomState,
 }
 
 impl Queues {
-    /// The queues of one worker, at most [`QUEUES`].
+    /// Combines the queues of one worker, of which there may be at most [`QUEUES`].
     ///
     /// # Errors
-    /// An error of the operating system: there is no descriptor left.
+    /// An error of the operating system, for example if there is no free descriptor.
     pub(super) fn new(queues: Vec<Tun>) -> io::Result<Self> {
         assert!(queues.len() <= usize::from(QUEUES), "a worker has {QUEUES} queues");
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
@@ -63,12 +66,12 @@ impl Queues {
         Ok(Self { queues, epoll, ready, turn, reads_left, keys: RandomState::new() })
     }
 
-    /// Descriptor to wait on.
+    /// Returns the descriptor that is readable if a queue has frames.
     pub(super) fn fd(&self) -> Arc<OwnedFd> {
         Arc::clone(&self.epoll)
     }
 
-    /// Gets the queues with frames from the kernel.
+    /// Requests the numbers of the queues with frames from the kernel.
     fn look(&mut self) -> io::Result<()> {
         let mut events = [const { MaybeUninit::uninit() }; QUEUES as usize];
         match epoll::wait(&self.epoll, &mut events[..], Some(&NO_TIME)) {
@@ -80,13 +83,15 @@ impl Queues {
         Ok(())
     }
 
-    /// The first queue with frames, starting at `turn`.
+    /// Returns the number of the next queue with frames: the first one from `turn` on, or otherwise
+    /// the first of all queues.
     fn next(&self) -> u32 {
         let later = self.ready & (u32::MAX << self.turn);
         (if later == 0 { self.ready } else { later }).trailing_zeros()
     }
 
-    /// Index of the queue that a frame is written to, equal for all frames of a flow.
+    /// Returns the index of the queue to which a frame is written. All frames of a flow have the
+    /// same one.
     fn of(&self, frame: &[u8]) -> usize {
         let packet = frame.get(OFFLOAD_BYTES..).and_then(Packet::read);
         let flow = packet.map(|p| (p.source, p.destination, p.protocol, p.ports));
@@ -109,7 +114,7 @@ impl Port for Queues {
             }
             self.ready &= !(1 << queue);
         }
-        // A frame that has arrived meanwhile ends the next wait.
+        // A frame that arrives from now on makes the descriptor readable, which ends the next wait.
         self.reads_left = 0;
         Ok(None)
     }

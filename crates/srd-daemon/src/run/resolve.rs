@@ -1,4 +1,4 @@
-//! Resolves names of peers to addresses, on threads beside the control thread.
+//! Resolves host names of peers to addresses, on threads other than the control thread.
 //!
 //! ```text
 //!   control thread                                    a thread of the resolver
@@ -7,12 +7,12 @@
 //!   Lookup::poll: try the first, the next, ... and resolve the name again
 //! ```
 //!
-//! A name is resolved when the daemon starts, and again when the peer does not answer: each of its
-//! addresses is tried in turn for `TRY`, then the name is resolved again. The address of a peer
-//! that answers is not changed.
+//! A name is resolved when the daemon starts, and whenever the peer does not answer. Each of its
+//! addresses is tried in turn for `TRY`; after the last one the name is resolved again. As long as
+//! a peer answers, its address is not changed.
 //!
-//! Bounds: at most `THREADS` names are resolved at once, and one request for each peer waits. The
-//! time between two requests for a name is `BACKOFF_MIN` to `BACKOFF_MAX`.
+//! Bounds: at most `THREADS` names are resolved at once. One request for each peer may wait. The
+//! time between two requests for a name grows from `BACKOFF_MIN` to `BACKOFF_MAX`.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -25,30 +25,31 @@ use srd_proto::{Duration, Instant};
 
 use crate::config::{HostPort, PEERS_MAX};
 
-/// Largest number of names that are resolved at once.
+/// Number of threads, and so of names that are resolved at once.
 const THREADS: usize = 4;
-/// Time without an answer from an address after which the next is tried.
+/// Time after which the next address is tried, if the peer has not answered at the present one.
 const TRY: Duration = Duration::from_secs(3);
-/// Time between two requests for a name: the first, and the longest after several failures.
+/// Pause between two requests for a name. It grows from the first value to the second,
+/// `BACKOFF_MAX`, while the peer does not answer.
 const BACKOFF_MIN: Duration = Duration::from_secs(1);
 const BACKOFF_MAX: Duration = Duration::from_secs(60);
 
-/// Addresses of a name, or the error of the resolver.
+/// Result of the resolution of a name: addresses, or an error text.
 pub(crate) type Resolution = std::result::Result<Vec<SocketAddr>, String>;
-/// Function that resolves a name.
+/// Function that resolves a host name.
 type Resolve = dyn Fn(&HostPort) -> Resolution + Send + Sync;
 
-/// Threads that resolve names.
+/// Handle of the threads that resolve host names.
 #[derive(Debug)]
 pub(crate) struct Resolver {
     requests: SyncSender<HostPort>,
     answers: Receiver<(HostPort, Resolution)>,
-    /// Number of requests without an answer yet.
+    /// Number of requests that were not answered yet.
     outstanding: usize,
 }
 
 impl Resolver {
-    /// Starts the threads; `wake` is called after each answer.
+    /// Starts the threads. After each answer they call `wake`.
     ///
     /// # Errors
     /// If no thread can be started.
@@ -66,7 +67,7 @@ impl Resolver {
         Ok(Self { requests, answers, outstanding: 0 })
     }
 
-    /// Requests the resolution of a name. Returns whether the queue had a free slot.
+    /// Requests the resolution of a name. Returns false if the queue of requests is full.
     pub(crate) fn ask(&mut self, host: &HostPort) -> bool {
         let is_taken = match self.requests.try_send(host.clone()) {
             Ok(()) => true,
@@ -76,7 +77,7 @@ impl Resolver {
         is_taken
     }
 
-    /// The next answer, if one has arrived.
+    /// Returns the next answer, if one has arrived.
     pub(crate) fn next(&mut self) -> Option<(HostPort, Resolution)> {
         if self.outstanding == 0 {
             return None;
@@ -87,7 +88,7 @@ impl Resolver {
     }
 }
 
-/// Work of one thread, until the resolver is dropped.
+/// Work of one thread: resolves names until the [`Resolver`] is dropped.
 fn answer(
     wanted: &Mutex<Receiver<HostPort>>,
     found: &Sender<(HostPort, Resolution)>,
@@ -105,22 +106,22 @@ fn answer(
     }
 }
 
-/// Next step for the name of one peer.
+/// The next step in resolving the name of a peer and trying its addresses.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Step {
-    /// Wait.
+    /// There is nothing to do at present.
     Wait,
-    /// Resolve the name.
+    /// The name has to be resolved.
     Ask,
     /// Connect to the peer at this address.
     Try(SocketAddr),
 }
 
-/// The name of one peer, and the progress of trying its addresses.
+/// The host name of one peer, and the progress in trying its addresses.
 #[derive(Clone, Debug)]
 pub(super) struct Lookup {
     pub(super) host: HostPort,
-    /// Error of the resolver; empty if the name resolves.
+    /// Error text of the last resolution; empty if it succeeded.
     pub(super) error: String,
     untried: VecDeque<SocketAddr>,
     is_asking: bool,
@@ -141,7 +142,7 @@ impl Lookup {
         }
     }
 
-    /// The next step at this time.
+    /// Returns the next step. `is_up` is whether the peer answers.
     pub(super) fn poll(&mut self, now: Instant, is_up: bool) -> Step {
         if is_up {
             self.untried.clear();
@@ -161,13 +162,14 @@ impl Lookup {
         Step::Ask
     }
 
-    /// Notes that the queue was full for the request of [`Step::Ask`].
+    /// Records that the request of [`Step::Ask`] found the queue full; it is repeated later.
     pub(super) fn refused(&mut self, now: Instant) {
         self.is_asking = false;
         self.at = now + self.next_backoff();
     }
 
-    /// Takes an answer of the resolver. Returns whether the result differs, so that it is logged.
+    /// Processes an answer of the resolver. Returns whether a success follows a failure or a
+    /// failure a success, which is logged.
     pub(super) fn answered(&mut self, now: Instant, found: Resolution) -> bool {
         self.is_asking = false;
         match found {
@@ -218,8 +220,8 @@ mod tests {
         assert_eq!(lookup.poll(at(12), false), Step::Try("192.0.2.2:1".parse().unwrap()));
         assert_eq!(lookup.poll(at(15), false), Step::Wait);
         assert_eq!(lookup.poll(at(16), false), Step::Ask);
-        // The address of a peer that answers is not changed, even if the name resolves to another
-        // one.
+        // The peer answers, so its address is not changed although the name resolves to another
+        // address.
         lookup.answered(at(16), addresses(&["192.0.2.9:1"]));
         assert_eq!(lookup.poll(at(20), true), Step::Wait);
         assert_eq!(lookup.poll(at(90), false), Step::Ask);

@@ -17,36 +17,39 @@ use crate::pages::About;
 use crate::routing;
 use srd_trust::privileges;
 
-/// The transport over sockets whose packets can be captured.
+/// The transport of one worker. Its outer packets can be captured.
 pub(super) type Endpoint = LocalEndpoint<Tapped<AnyIo>>;
 
-/// Bytes of the offload header in a datagram with a frame.
+/// Bytes of the offload header that precedes each frame in a datagram.
 const OFFLOAD_BYTES: usize = srd_card::offload::OFFLOAD_BYTES;
-/// Largest default of the inner MTU, that of ENA Express.
+/// Largest MTU of the interface if the configuration sets none: that of ENA Express.
 const MTU_MAX: u16 = 8900;
-/// Smallest inner MTU that IPv6 works with.
+/// Smallest MTU of the interface with which IPv6 works.
 const MTU_MIN: u16 = 1280;
-/// Smallest size that each IPv4 host accepts (RFC 791).
+/// Smallest MTU of an interface with IPv4 only: the size that every IPv4 host accepts (RFC 791).
 const MTU_MIN_V4: u16 = 576;
-/// UDP payload bytes that leave [`MTU_MIN`] for inner packets in every kind of datagram.
+/// UDP payload bytes of an outer packet that are enough for [`MTU_MIN`] bytes of an inner packet,
+/// whatever the kind of the datagram.
 const PACKET_BYTES_MIN: u16 = 1360;
-/// Silence after which an idle context sends a probe; a quarter of it while data is sent to the
-/// peer. Together with the time below this is less than a second: in that time a failed host is
-/// detected, and transparent mode uses plain packets again.
+/// Time without received packets after which an idle context sends a probe. While the context sends
+/// data, a quarter of this time applies. Together with [`PEER_TIMEOUT`] this is less than a second:
+/// after that time the failure of a host is detected, and transparent mode uses plain packets
+/// again.
 const KEEPALIVE: Duration = Duration::from_millis(300);
-/// Time without an answer after which a peer is down. Some fifteen probes leave in it on different
-/// paths. Pauses of this daemon itself do not count.
+/// Time without an answer after which a peer is down. During this time some fifteen probes are sent
+/// on different paths. Pauses of this daemon itself do not count.
 const PEER_TIMEOUT: Duration = Duration::from_millis(600);
-/// Directory in which a run stores its epoch for the next one, if systemd names no other.
+/// Directory in which each run of the daemon stores its epoch, if systemd names no other.
 const STATE_DIRECTORY: &str = "/var/lib/srd";
 /// Largest number of handshakes per second with unknown hosts, and separately with hosts that have
-/// returned a cookie. Each costs 0.1 to 0.3 ms of a thread that carries packets. A cluster of a
-/// thousand nodes that starts at once is served in five seconds.
+/// returned a cookie. Each handshake takes 0.1 to 0.3 ms of a worker's time. If a thousand nodes of
+/// a cluster start at once, all handshakes are finished in five seconds.
 const HANDSHAKES_PER_SECOND_MAX: u32 = 200;
-/// Receive buffer of the base port, for packets that arrive while the thread does not run.
+/// Bytes of the receive buffer of the well-known port, for packets that arrive while the worker
+/// does not run.
 const RECEIVE_BUFFER_BYTES: u32 = 32 << 20;
 
-/// Makes the transport of a configuration: an endpoint for each worker.
+/// Creates the transport that a configuration describes: one endpoint for each worker.
 pub(super) fn bind(config: &Config) -> Result<Vec<Endpoint>> {
     let interface = &config.interface;
     let mut core = CoreConfig::sockets();
@@ -59,7 +62,8 @@ pub(super) fn bind(config: &Config) -> Result<Vec<Endpoint>> {
     core.peer_timeout = PEER_TIMEOUT;
     core.handshakes_per_second_max = HANDSHAKES_PER_SECOND_MAX;
     core.idle_reclaim = Duration::MAX;
-    // A peer's node may have more shards than ours, and each of them has a context with ours.
+    // The transport of a peer may have more shards than ours. Each of its shards has a context with
+    // one of ours.
     let contexts_max = crate::config::PEERS_MAX * usize::from(srd_proto::SHARDS_MAX);
     core.peers_max = u32::try_from(contexts_max).unwrap_or(u32::MAX);
     let listen = interface.listen;
@@ -73,8 +77,8 @@ pub(super) fn bind(config: &Config) -> Result<Vec<Endpoint>> {
     options.paths = core.paths;
     options.receive_buffer_bytes = RECEIVE_BUFFER_BYTES;
     options.dscp = interface.dscp;
-    // A worker spins itself, because it reads its interface, too, and polls its sockets without
-    // waiting.
+    // The worker polls both its interface and its sockets if it has to spin, so the sockets alone
+    // must not spin.
     options.poll = PollMode::Block;
     options.mark = Some(routing::spec(interface).mark);
     let options = XdpOptions::new(options);
@@ -85,22 +89,24 @@ pub(super) fn bind(config: &Config) -> Result<Vec<Endpoint>> {
     let epoch = epoch_of(&interface.name);
     let ios = ios.into_iter().map(Tapped::new).collect();
     let mut endpoints = Endpoint::over_shards(ios, core, epoch)?;
-    // This may end sessions, and packets in flight are lost; their senders repeat them.
+    // A step of the system's clock may end sessions. Packets in flight are lost, and their senders
+    // send them again.
     endpoints.iter_mut().for_each(|endpoint| endpoint.reseed_at_clock_steps(true));
     Ok(endpoints)
 }
 
-/// The epoch of this run. If there is a directory to store it, it is larger than that of the
-/// previous run even if the clock was set back. `srd up --try` leaves nothing behind, so it stores
-/// no epoch.
+/// Returns the epoch of this run. If the epoch of the previous run was stored, the new one is
+/// larger, even if the clock was set back. `srd up --try` leaves no traces on the machine, so it
+/// stores no epoch.
 fn epoch_of(interface: &str) -> Epoch {
     if interface == TRY_INTERFACE {
         return srd_net::clock::epoch();
     }
     let given = std::env::var_os("STATE_DIRECTORY").map(PathBuf::from);
     let directory = given.unwrap_or_else(|| PathBuf::from(STATE_DIRECTORY));
-    // Usually the package makes the directory, and a failure shows below. The next daemon may run
-    // as another user than root, so the directory is given to that user.
+    // Usually the package has created the directory. If it does not exist and cannot be created,
+    // storing the epoch fails below. The next daemon may run as a user other than root, so that
+    // user gets the directory.
     let mut make = std::fs::DirBuilder::new();
     if std::os::unix::fs::DirBuilderExt::mode(&mut make, 0o700).create(&directory).is_ok() {
         let _ = std::os::unix::fs::lchown(&directory, privileges::own_user(), None);
@@ -117,17 +123,17 @@ fn epoch_of(interface: &str) -> Epoch {
     })
 }
 
-/// Bytes by which the IPv6 header is larger than that of IPv4.
+/// Number of bytes by which an IPv6 header is larger than an IPv4 header.
 const IPV6_MORE_BYTES: u16 = 20;
-/// Bytes of the greeting in the first packets of a plain context.
+/// Bytes of the greeting in the first packets of a context without encryption.
 #[allow(clippy::cast_possible_truncation)] // sixteen
 const GREETING_BYTES: u16 = srd_proto::wire::greeting::GREETING_BYTES as u16;
 
-/// UDP payload bytes that fit into one packet on the route to every known address of a peer, and on
-/// each network card if there are several.
+/// Returns the number of UDP payload bytes that fit into one packet: on the route to every known
+/// address of a peer, and on each network card if there are several.
 ///
-/// A route that leaves less than [`MTU_MIN`] does not limit other peers: they use the size of their
-/// own routes, and the transport detects the size that passes on this one.
+/// A route with space for less than [`MTU_MIN`] bytes does not limit other peers. They use the
+/// sizes of their own routes, and the transport detects the size that passes on this route.
 fn outer_packet_bytes(config: &Config) -> io::Result<u16> {
     let peers = config.peers.iter();
     let ways = peers.flat_map(|peer| peer.endpoints().map(move |to| (&peer.name, to)));
@@ -148,7 +154,7 @@ fn outer_packet_bytes(config: &Config) -> io::Result<u16> {
         }
         Some(card.min(PACKET_BYTES_MIN))
     });
-    // A name may resolve to an IPv6 address, whose header is larger.
+    // A host name may resolve to an IPv6 address, whose header is larger than that of IPv4.
     let is_open = |at: SocketAddr| at.is_ipv6() && at.ip().is_unspecified();
     let by_name = config.peers.iter().any(|peer| peer.host.is_some());
     let spare = if is_open(config.interface.listen) && by_name { IPV6_MORE_BYTES } else { 0 };
@@ -164,7 +170,8 @@ fn outer_packet_bytes(config: &Config) -> io::Result<u16> {
     }
 }
 
-/// The inner MTU: the configured one, or otherwise the largest that fits.
+/// Returns the MTU of the interface: the configured one, or otherwise the largest that fits into an
+/// outer packet.
 pub(super) fn inner_mtu(config: &Config, endpoints: &[Endpoint]) -> Result<u16> {
     let room = endpoints.iter().map(Endpoint::payload_bytes_max).min().unwrap_or(0);
     let room = room.saturating_sub(OFFLOAD_BYTES);
@@ -183,14 +190,14 @@ pub(super) fn inner_mtu(config: &Config, endpoints: &[Endpoint]) -> Result<u16> 
     }
 }
 
-/// Creates the interface, with queues for each worker. An interface that exists already belongs to
-/// another program, and its addresses and routes could not be restored, so it is refused.
+/// Creates the interface, with queues for each worker. Refuses an interface that exists: it belongs
+/// to another program, and its addresses and routes could not be restored.
 pub(super) fn open_tun(config: &Config) -> Result<Vec<Queues>> {
     let name = &config.interface.name;
-    // The check must not open it: a queue that joins another program's interface takes packets from
-    // it.
+    // The check must not open the interface: a queue that joins another program's interface would
+    // take packets from that program.
     if preflight::has_interface(name) {
-        // The text never proposes to delete an interface that is not a TUN device.
+        // The text must not advise the user to delete an interface that is not a TUN device.
         let remedy = match preflight::is_tun(name) {
             true => format!("kept by another program: remove it with `ip link delete {name}`, or"),
             false => "and is no TUN device:".to_owned(),
@@ -210,12 +217,13 @@ pub(super) fn open_tun(config: &Config) -> Result<Vec<Queues>> {
     Ok(workers)
 }
 
-/// Changes from root to another user if a reload works as that user, and gives up every capability.
+/// Changes from root to another user if that user can read the configuration for a reload. Gives up
+/// every capability.
 pub(super) fn give_up_privileges(config: &Config) -> Result<()> {
     let stays = privileges::leave_root(|| Config::load(&config.file).is_ok())?;
     privileges::drop_all()?;
     if stays.as_deref() == Some(privileges::NO_ACCOUNT) {
-        // Without the package's account there is no user that could read the file.
+        // If the package's account does not exist, there is no user who could read the file.
         tracing::info!(
             "the daemon stays user root, without capabilities; the package's unit runs it as the \
              user {}",
@@ -243,7 +251,7 @@ fn tun_error(config: &Config, error: &io::Error) -> anyhow::Error {
     anyhow::anyhow!("cannot make the interface {name}: {error}: {advice}")
 }
 
-/// Settings of the card at the start.
+/// Returns the settings of the card, which processes inner packets, at the start.
 pub(super) fn card_config(config: &Config, mtu: u16) -> Result<srd_card::Config> {
     let secret = srd_net::clock::secret().context("cannot draw a secret")?;
     let interface = &config.interface;
@@ -260,7 +268,7 @@ pub(super) fn card_config(config: &Config, mtu: u16) -> Result<srd_card::Config>
     })
 }
 
-/// Properties for readers that do not change.
+/// Returns the properties that do not change while the daemon runs, for readers of statistics.
 pub(super) fn about(config: &Config, endpoints: &[Endpoint], mtu: u16) -> About {
     let interface = &config.interface;
     let core = endpoints.first().map(|endpoint| endpoint.core().config());
@@ -278,7 +286,7 @@ pub(super) fn about(config: &Config, endpoints: &[Endpoint], mtu: u16) -> About 
     }
 }
 
-/// An absolute path, valid for programs with another working directory.
+/// Returns an absolute path, which programs with another working directory can use.
 fn absolute(file: &Path) -> String {
     let absolute = std::path::absolute(file).unwrap_or_else(|_| file.to_path_buf());
     absolute.display().to_string()

@@ -1,5 +1,5 @@
-//! Signals: SIGTERM and SIGINT end the daemon in order, SIGHUP makes it read its configuration
-//! again.
+//! Processes signals: SIGTERM and SIGINT end the daemon in order, and SIGHUP makes it read its
+//! configuration again.
 
 use std::thread;
 
@@ -18,13 +18,14 @@ fn ours() -> SigSet {
     set
 }
 
-/// Blocks the signals in this thread and in those that it starts, until a thread waits for them.
+/// Blocks the signals in this thread and in all threads that it starts, so that only [`serve`]
+/// receives them.
 pub(super) fn hold() {
-    // Only an invalid argument could make this call fail.
+    // This call can fail only if its argument is invalid.
     let _ = ours().thread_block();
 }
 
-/// Starts the thread that waits for the signals.
+/// Starts a thread that waits for the signals and processes them.
 pub(super) fn serve(plane: PlaneHandle, loader: Loader) -> Result<()> {
     let wait = move || {
         loop {

@@ -1,4 +1,4 @@
-//! A worker's sockets, with captures of outer packets.
+//! A packet back end that copies outer packets to the running captures.
 //!
 //! Without a capture, the cost is one check of an empty list for each batch.
 
@@ -13,7 +13,7 @@ use srd_proto::{ADDRESSES_MAX, Entropy, Instant, PacketMeta, Transmit};
 
 use crate::capture::{Direction, Outer, Taps};
 
-/// A back end whose packets can be captured.
+/// A back end, such as UDP sockets, whose packets can be captured.
 #[derive(Debug)]
 pub(crate) struct Tapped<I> {
     io: I,
@@ -26,12 +26,12 @@ impl<I: PacketIo> Tapped<I> {
         Self { io, taps: Taps::default(), buffer: Vec::new() }
     }
 
-    /// The back end itself.
+    /// Returns the wrapped back end.
     pub(super) fn inner(&mut self) -> &mut I {
         &mut self.io
     }
 
-    /// The running captures.
+    /// Returns the running captures.
     pub(super) fn taps(&mut self) -> &mut Taps {
         &mut self.taps
     }

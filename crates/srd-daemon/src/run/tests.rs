@@ -1,5 +1,5 @@
-//! Daemons in this process: real control threads and workers, over a network and an interface in
-//! memory.
+//! Tests with daemons in this process. Control threads and workers are real; the network and the
+//! interfaces are in memory.
 
 use std::io;
 use std::net::SocketAddr;
@@ -29,15 +29,16 @@ use crate::pages::{About, Pages};
 use crate::plane::{self, Command, Detail, PathsOf, PeerNumber, PlaneHandle, oneshot};
 use crate::snapshot::{PeerState, Snapshot};
 
-/// Longest wait in these tests.
+/// Longest time that a test waits for an event.
 const LONG: Duration = Duration::from_secs(60);
 
-/// Behaviour of an interface in memory when it is read.
+/// Results of reading from an interface in memory, which a test can select: a frame, an error, or a
+/// panic.
 const WORKS: u8 = 0;
 const IS_GONE: u8 = 1;
 const PANICS: u8 = 2;
 
-/// One queue of an interface in memory.
+/// An interface in memory, as one worker uses it.
 struct MemoryPort {
     from_guest: Receiver<Vec<u8>>,
     to_guest: Sender<Vec<u8>>,
@@ -58,7 +59,7 @@ impl Port for MemoryPort {
     }
 }
 
-/// The guest's end of one worker's queue.
+/// The guest's end of a worker's interface, with which a test sends and receives frames.
 pub(super) struct GuestEnd {
     to_host: Sender<Vec<u8>>,
     from_host: Receiver<Vec<u8>>,
@@ -66,7 +67,7 @@ pub(super) struct GuestEnd {
     waker: Arc<IoWaker>,
 }
 
-/// A daemon.
+/// A daemon of a test, with its interfaces in memory.
 pub(super) struct Host {
     handle: PlaneHandle,
     pages: Arc<Pages>,
@@ -75,8 +76,8 @@ pub(super) struct Host {
     control: Option<JoinHandle<anyhow::Result<()>>>,
 }
 
-/// Address of the `host`-th daemon at its `worker`-th worker: without shards each worker is a node
-/// of its own.
+/// Returns the outer address of worker `worker` of daemon `host`. In these tests every worker is a
+/// node of its own, with an address of its own.
 pub(super) fn outer(host: u8, worker: usize) -> SocketAddr {
     SocketAddr::from(([192, 0, 2, host], 7471 + 100 * u16::try_from(worker).unwrap()))
 }
@@ -94,7 +95,7 @@ pub(super) fn configuration(host: u8, peers: &[(&str, SocketAddr, &str)]) -> Con
     Config::parse(&text, Path::new("srd0.toml")).unwrap_or_else(|e| panic!("{e}"))
 }
 
-/// A control thread that does not run yet, and the other parts of its daemon.
+/// Creates a control thread that does not run yet, and the other parts of its daemon.
 pub(super) fn control(
     net: &MemoryNet,
     host: u8,
@@ -150,21 +151,21 @@ impl Host {
         self.handle.change(|_| Ok(config.clone())).unwrap()
     }
 
-    /// Sends changes to one worker alone. Returns the number of refused ones.
+    /// Sends changes to one worker only. Returns the number of changes that it refused.
     fn change_one(&self, worker: usize, changes: Vec<Change>) -> usize {
         let (done, answer) = oneshot();
         assert!(self.orders[worker].send(Order::Apply(Batch { changes, done })));
         answer.recv_timeout(LONG).unwrap().len()
     }
 
-    /// For each worker, whether a peer has this address.
+    /// Returns for each worker whether it has a peer with this address.
     fn knows(&self, address: SocketAddr) -> Vec<bool> {
         let stranger = PeerNumber(u32::MAX);
         let check = || vec![Change::CheckAddress(stranger, address)];
         (0..self.orders.len()).map(|worker| self.change_one(worker, check()) == 1).collect()
     }
 
-    /// Stops the daemon, or returns the reason why it has ended.
+    /// Stops the daemon and waits for its end. Returns an error if it had failed before.
     fn end(mut self) -> anyhow::Result<()> {
         let _ = self.handle.command(Command::Stop);
         self.control.take().unwrap().join().unwrap()
@@ -216,7 +217,7 @@ pub(super) fn net() -> MemoryNet {
     MemoryNet::new(MemoryOptions::default())
 }
 
-/// A UDP packet from one guest to another, after its offload header.
+/// Returns a frame: an offload header, and a UDP packet from one guest to another.
 fn frame(from: u8, to: u8) -> Vec<u8> {
     let mut frame = vec![0; 10];
     let mut header = [0x45, 0, 0, 36, 0, 0, 0x40, 0, 64, 17, 0, 0, 10, 77, 0, from, 10, 77, 0, to];
@@ -229,7 +230,7 @@ fn frame(from: u8, to: u8) -> Vec<u8> {
     frame
 }
 
-/// Two daemons of one worker each that answer each other.
+/// Starts two daemons with one worker each, and waits until they have a session with each other.
 fn pair() -> [Host; 2] {
     let net = net();
     let hosts = [(1, "b", 2), (2, "a", 1)].map(|(host, name, other)| {
@@ -245,8 +246,8 @@ fn pair() -> [Host; 2] {
 
 #[test]
 fn regression_a_peer_that_calls_before_the_peers_are_known_is_no_stranger() {
-    // Without keys, an unknown context with the peer's address would prevent that the peer is
-    // added.
+    // Without encryption, a packet from the peer before its configuration would create an unknown
+    // context, which would prevent adding the peer.
     let net = net();
     let caller = Host::start(&net, 2, 1, configuration(2, &[("a", outer(1, 0), "10.77.0.1/32")]));
     for _ in 0..20 {
@@ -264,13 +265,13 @@ fn packets_cross_and_pages_say_so() {
     a.guests[0].waker.wake();
     let arrived = b.guests[0].from_host.recv_timeout(LONG).unwrap();
     assert_eq!(arrived[10..], frame(1, 2)[10..]);
-    // Rows and totals are written one after the other.
+    // The worker writes rows and totals at different times, so the test waits for both.
     let sent = |s: &Snapshot| s.peers[0].srd_tx_pkts + s.peers[0].plain_tx_pkts == 1;
     let all = |s: &Snapshot| s.counters.tx_pkts - before.counters.tx_pkts;
     let after = a.wait("the packet in the row and in the totals", |s| sent(s) && all(s) > 0);
     assert_eq!(all(&after), 1);
     b.wait("the packet in the totals", |s| s.counters.rx_pkts == 1);
-    // The other daemon is notified of the end, and does not need to wait for its time-out.
+    // A daemon notifies its peers of its end, so that they need not wait for the time-out.
     a.end().unwrap();
     let down = b.wait("goodbye", |s| s.peers[0].state == PeerState::Down);
     assert_eq!(down.peers[0].problem.as_deref(), Some("ended"));
@@ -310,7 +311,7 @@ fn a_reload_keeps_two_workers_alike_or_changes_nothing() {
         (host.knows(a), host.knows(b), host.knows(c)),
         (vec![true; 2], vec![true; 2], vec![false; 2])
     );
-    // One peer is removed, one is added, and one prefix moves.
+    // The reload removes one peer, adds another, and moves a prefix.
     let second = [("c", c, "10.77.0.2/32"), ("b", b, "10.77.0.3/32")];
     let report = host.reload(&configuration(1, &second)).unwrap();
     assert_eq!((report.added, report.removed), (vec!["c".to_owned()], vec!["a".to_owned()]));
@@ -321,7 +322,8 @@ fn a_reload_keeps_two_workers_alike_or_changes_nothing() {
     let names = |host: &Host| host.snapshot().peers.iter().map(|p| p.name.clone()).collect();
     let listed: Vec<String> = names(&host);
     assert_eq!(listed, ["c", "b"]);
-    // Only the second worker has another peer at this address, so no worker keeps the new peer.
+    // Only the second worker has a peer at this address, and so refuses the new peer. The new peer
+    // must then be removed from the first worker as well.
     let transport = srd_proto::PeerConfig { address: Some(taken), ..Default::default() };
     let page = Arc::new(PeerPage::new(2));
     let (allowed, express, express_udp) = (Vec::new(), true, true);
@@ -334,7 +336,7 @@ fn a_reload_keeps_two_workers_alike_or_changes_nothing() {
     assert_eq!((host.knows(taken), host.knows(c)), (vec![false, true], vec![true; 2]));
     let listed: Vec<String> = names(&host);
     assert_eq!(listed, ["c", "b"]);
-    // An error that is visible in advance is refused in advance.
+    // An error that the check of the configuration finds is refused before any change.
     let unfit = [("a", a, "10.77.0.2/32"), ("e", "10.77.0.8:1".parse().unwrap(), "10.77.0.5/32")];
     let mut config = configuration(1, &unfit[..1]);
     config.peers.push(crate::config::PeerSettings {
@@ -391,7 +393,7 @@ fn regression_readers_do_not_reach_the_worker() {
         assert_eq!(host.snapshot().peers.len(), 64);
     }
     assert_eq!(host.pages.totals().work.orders, before, "orders that readers gave");
-    // Lists are work of the worker, and their number is limited for all readers together.
+    // A worker makes the lists, so their number is limited for all readers together.
     let (began, threads) = (Instant::now(), 4);
     let asked = Mutex::new(0_u64);
     std::thread::scope(|scope| {

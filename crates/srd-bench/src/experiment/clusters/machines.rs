@@ -1,8 +1,10 @@
-//! Hosts of a fabric as separate machines, for programs that look up their own host name.
+//! Makes hosts of a fabric look like separate machines, for programs that look up their own host
+//! name.
 //!
-//! Each program gets the host name of its host and an `/etc/hosts` that maps the names of all
-//! hosts to the addresses of the variant. Both are private to the program (`unshare`), so this
-//! machine does not change. Processes that the program left behind end with the guard.
+//! Each program gets the name of its host, and an `/etc/hosts` that maps the names of all hosts to
+//! addresses of the measured transport. Both are private to the program (`unshare`), so this
+//! machine does not change. Dropping [`Machines`] ends the processes that programs have left
+//! behind.
 
 use crate::experiment::measure::programs::{self, Program};
 use crate::experiment::{Stage, Variant};
@@ -22,25 +24,25 @@ use std::time::{Duration, Instant};
 
 pub(in crate::experiment) const UNSHARE: Program =
     Program { name: "unshare", package: "util-linux" };
-/// Longest time for processes that were left behind to end after SIGTERM.
+/// Time between SIGTERM and SIGKILL for processes that programs have left behind.
 const LEAVE_MAX: Duration = Duration::from_secs(5);
 const LOOK_EVERY: Duration = Duration::from_millis(50);
-/// Shell script that sets the host name and `/etc/hosts`, and then executes the program.
+/// Shell script that sets the host name and mounts `/etc/hosts`, and then executes the program.
 const BECOME: &str = "hostname \"$0\" && mount --bind \"$1\" /etc/hosts && shift && exec \"$@\"";
 
-/// Machines on which programs are started.
+/// Hosts of a fabric in which programs can be started as on separate machines.
 pub(in crate::experiment) struct Machines<'a> {
     stage: &'a Stage<'a>,
     names: PathBuf,
-    /// Daemons that run already, and stay.
+    /// Processes that were running before, such as daemons; they are not ended.
     before: HashSet<Pid>,
 }
 
 impl<'a> Machines<'a> {
-    /// Writes `/etc/hosts` with the names of these hosts.
+    /// Prepares the hosts: writes the file with their names and addresses.
     ///
     /// # Errors
-    /// The programs do not support this transport, or a file cannot be written.
+    /// If the programs do not support the measured transport, or the file cannot be written.
     pub(in crate::experiment) fn new(
         stage: &'a Stage<'a>,
         hosts: &[HostId],
@@ -57,17 +59,18 @@ impl<'a> Machines<'a> {
         Ok(Machines { stage, names, before: inside(stage.fabric) })
     }
 
-    /// Returns the stage of the machines.
+    /// Returns the stage in which the hosts are.
     pub(in crate::experiment) fn stage(&self) -> &'a Stage<'a> {
         self.stage
     }
 
-    /// Returns the file with the names of hosts.
+    /// Returns the path of the file with the names of the hosts.
     pub(in crate::experiment) fn names(&self) -> &std::path::Path {
         &self.names
     }
 
-    /// Returns a command that runs a program on a machine; arguments can be appended.
+    /// Returns a command that runs a program on one of the machines; the caller may append
+    /// arguments.
     pub(in crate::experiment) fn command(
         &self,
         host: HostId,
@@ -92,7 +95,7 @@ impl Drop for Machines<'_> {
                 return;
             }
             for pid in left {
-                // The process may have ended in the meantime.
+                // The process may have ended since it was listed.
                 let _ = kill_process(pid, signal);
             }
             if signal == Signal::KILL {

@@ -1,4 +1,4 @@
-//! All-to-all traffic, like the shuffle of a sort.
+//! The experiment `shuffle`: all hosts send to all hosts, as in the shuffle of a sort.
 
 use crate::experiment::measure::result::{Figure, Measured, Samples};
 use crate::experiment::{Case, Experiment, Options, Stage, describe, hosts, size};
@@ -7,14 +7,14 @@ use anyhow::Result;
 use srd_lab::config::FabricConfig;
 use srd_lab::id::HostId;
 
-/// Workers under each of the two leaves.
+/// Number of workers under each of the two leaves.
 const WORKERS_PER_LEAF: u16 = 4;
 const RATE_MBPS: u32 = 200;
 const QUEUE_BYTES: u32 = 100_000;
-/// A round that takes longer has failed.
+/// Time in seconds after which a round has failed.
 const ROUND_LIMIT_S: u64 = 60;
 
-/// The experiment.
+/// The experiment `shuffle`.
 pub(in crate::experiment) const EXPERIMENT: Experiment = Experiment {
     name: "shuffle",
     summary: "When every worker sends a part to every other, when does the last one have all?",

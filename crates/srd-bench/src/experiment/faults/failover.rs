@@ -1,7 +1,8 @@
-//! A path fails silently, or slows down, or a daemon crashes, during a transfer.
+//! The experiment `failover`: during a transfer, a path fails silently or slows down, or a daemon
+//! crashes.
 //!
-//! The spine that fails is chosen while the flows run: the busiest one. So for a single flow it is
-//! always the spine that this flow uses.
+//! The busiest spine fails; it is determined while the flows run. Therefore a single flow always
+//! uses the spine that fails.
 
 use crate::experiment::measure::result::{Figure, Measured, Timeline};
 use crate::experiment::{Case, Experiment, Options, Stage, Variant, describe};
@@ -14,22 +15,24 @@ use std::time::{Duration, Instant};
 
 const FROM: HostId = HostId { leaf: 0, host: 0 };
 const TO: HostId = HostId { leaf: 1, host: 0 };
-/// Intervals of the receiver, and so the resolution of a silence.
+/// Length of an interval in which the receiver counts bytes, which limits the precision of a
+/// silence.
 const INTERVAL_MS: u64 = 5;
-/// Steps of the chart.
+/// Length of a step in the chart.
 const STEP_MS: u64 = 50;
-/// Time for which counters are watched to identify the busiest spine.
+/// Time for which the leaf's counters are observed to find the busiest spine.
 const WATCH: Duration = Duration::from_millis(300);
-/// A flow that is silent for longer than this has stalled.
+/// Silence of a flow beyond which it counts as stalled.
 const STALL_MS: u64 = 100;
-/// Time between kill and restart of a daemon.
+/// Time between the end of a daemon and its restart.
 const AWAY: Duration = Duration::from_millis(500);
 /// Divisor of the rate of a slow link.
 const SLOW_PART: u32 = 10;
-/// Time for transports to adapt to a slow link before rates count.
+/// Time in milliseconds after a link has slowed down that is not counted, because transports adapt
+/// in it.
 const ADAPT_MS: u64 = 1000;
 
-/// The experiment.
+/// The experiment `failover`.
 pub(in crate::experiment) const EXPERIMENT: Experiment = Experiment {
     name: "failover",
     summary: "For how long does a transfer stop when a spine dies silently, slows down, or srd \
@@ -46,7 +49,7 @@ pub(in crate::experiment) const EXPERIMENT: Experiment = Experiment {
     cases,
 };
 
-/// Kind of failure.
+/// Kinds of failures.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Fault {
     SpineDies,
@@ -54,7 +57,8 @@ enum Fault {
     DaemonCrashes,
 }
 
-/// Number of flows, kind of failure, and times before, during and after it.
+/// Plan of a run: kind of failure, number of flows, and durations before, during and after the
+/// failure.
 #[derive(Clone, Copy, Debug)]
 struct Plan {
     fault: Fault,
@@ -64,7 +68,7 @@ struct Plan {
     after: Duration,
 }
 
-/// Actual times of failure and repair, in ms since the flows started.
+/// Actual times of the failure and the repair, in milliseconds since the flows started.
 struct Happened {
     broken_ms: u64,
     healed_ms: u64,
@@ -200,7 +204,7 @@ fn summarise(seen: &Timelines, plan: Plan, happened: &Happened, config: &FabricC
     }
 }
 
-/// Returns the payload rate of the links that still work.
+/// Returns the payload rate in Mb/s of the links that still work during the failure.
 fn remaining_mbps(config: &FabricConfig, fault: Fault) -> f64 {
     let whole = config.uplink_rate_mbps * u32::from(config.spines - 1);
     let slow = if fault == Fault::LinkSlows { config.uplink_rate_mbps / SLOW_PART } else { 0 };

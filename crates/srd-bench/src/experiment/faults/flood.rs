@@ -1,10 +1,11 @@
-//! A flood of handshakes from unknown hosts at a daemon that carries a flow.
+//! The experiment `flood`: a flood of handshakes from unknown hosts to a daemon that carries a
+//! flow.
 //!
-//! The flood comes from a neighbour under the victim's own leaf and shares one link with the flow.
-//! The link has capacity for both, so a loss of goodput is caused by the daemon's work. The
-//! generator is the hidden command `srd lab flood`, a process of its own, so that its CPU time can
-//! be reported separately. During the flood, a third host's daemon is killed and started again:
-//! the time until the victim serves it is the time that a new session takes.
+//! The flood is sent by a host under the same leaf as the victim, and shares one link with the
+//! flow. The link has enough capacity for both, so a loss of goodput is caused by the daemon's
+//! work. The generator is the hidden command `srd lab flood`. It is a separate process, so that its
+//! CPU time can be reported separately. During the flood the daemon of a third host is killed and
+//! restarted, and the time until it has a session with the victim is measured.
 
 use crate::experiment::measure::process::Status;
 use crate::experiment::measure::result::{Figure, Measured, Timeline};
@@ -29,35 +30,37 @@ use std::time::{Duration, Instant};
 const FROM: HostId = HostId { leaf: 0, host: 0 };
 const VICTIM: HostId = HostId { leaf: 1, host: 0 };
 const STRANGER: HostId = HostId { leaf: 1, host: 1 };
-/// Host whose daemon restarts before the flood and during it.
+/// Host whose daemon is restarted, once before the flood and once during it.
 const NEWCOMER: HostId = HostId { leaf: 0, host: 1 };
-/// First of the 64 source addresses: in the stranger's leaf, and not assigned to any host.
+/// First of the 64 source addresses of the flood. They belong to the subnet of the stranger's leaf,
+/// and to no host.
 const SOURCES_FROM: &str = "198.18.1.128";
-/// Packets a second; with the size of an opening, about 190 Mb/s.
+/// Packets per second of the flood: about 190 Mb/s with the size of an opening.
 const RATE: u64 = 100_000;
-/// Rate of all uplinks together: the flow's rate, a quarter of the victim's own link.
+/// Rate of all uplinks together in Mb/s, which limits the flow: a quarter of the victim's own link.
 const UPLINKS_MBPS: u32 = 250;
 const INTERVAL_MS: u64 = 100;
-/// Start of each phase, which is not counted. The generator creates its packets in this time.
+/// Time at the start of each phase that is not counted. In it the generator creates its packets.
 const SETTLE: Duration = Duration::from_millis(1500);
-/// The case without a listener, and its port (discard).
+/// Name of the case in which the flood is sent to a port without a daemon, and that port (discard).
 const ELSEWHERE: &str = "elsewhere";
 const DISCARD_PORT: u16 = 9;
-/// Time that the generator may take beyond the requested duration.
+/// Time that the generator may take in addition to the requested duration.
 const GRACE: Duration = Duration::from_secs(10);
-/// Longest time until a peer has opened a session after its restart.
+/// Longest wait for the session of a peer after its restart.
 const OPENING_MAX: Duration = Duration::from_secs(60);
-/// Time for which the flood continues after the counted phase: a new session opens in it.
+/// Time for which the flood continues after the counted phase. In it the restarted daemon opens its
+/// session.
 const OPENING_PHASE: Duration = Duration::from_secs(4);
-/// Time between two checks of the session's state.
+/// Interval at which the state of the session is checked.
 const LOOK: Duration = Duration::from_millis(10);
-/// First byte of an opening: version 2, type 4.
+/// First byte of a packet with an opening: version 2, type 4.
 const HELLO: u8 = 0x24;
 const UDP_HEADER_BYTES: usize = 8;
-/// Reasons for which a daemon drops openings (names as in the specification).
+/// Names of the reasons for which a daemon drops openings, as in the specification.
 const REASONS: [&str; 5] = ["cookie_demanded", "unauthentic", "replay", "stale_epoch", "malformed"];
 
-/// The experiment.
+/// The experiment `flood`.
 pub(in crate::experiment) const EXPERIMENT: Experiment = Experiment {
     name: "flood",
     summary: "Does a flow notice when strangers flood its daemon with handshakes?",
@@ -100,22 +103,23 @@ fn case(options: &Options, what: &'static str, phase: Duration) -> Case {
     }
 }
 
-/// A phase: its time in ms since the flow started, and the CPU use in it.
+/// A counted phase: its start and end in milliseconds since the flow started, and its CPU use.
 struct Phase {
     from_ms: u64,
     to_ms: u64,
-    /// CPU of the daemon, in cores.
+    /// CPU time of the victim's daemon divided by the time of the phase.
     daemon_cpu: f64,
-    /// CPU of the generator, in cores.
+    /// CPU time of the generator divided by the time of the phase; 0 without a flood.
     generator_cpu: f64,
 }
 
-/// Effects on the victim.
+/// Figures of the victim, without the flood and with it.
 struct Effect {
     without: Phase,
     with: Phase,
     memory_mb: [f64; 2],
-    /// Milliseconds from the start of a daemon to its session, without the flood and with it.
+    /// Milliseconds from the start of a daemon until it has a session with the victim: first
+    /// without the flood, then with it.
     opening_ms: [f64; 2],
     drops: BTreeMap<String, f64>,
     sent: f64,
@@ -218,7 +222,7 @@ fn both_phases(
     Ok(Effect { without, with, memory_mb, opening_ms, drops, sent, sent_pps })
 }
 
-/// Waits for the length of a phase, and returns its CPU use.
+/// Waits for the length of a phase, and returns the CPU use in it.
 fn watch(daemon: u32, generator: Option<u32>, phase: Duration, start: Instant) -> Result<Phase> {
     let now_ms = || u64::try_from(start.elapsed().as_millis()).unwrap_or(u64::MAX);
     let cpu_s = || -> Result<[f64; 2]> {
@@ -226,7 +230,7 @@ fn watch(daemon: u32, generator: Option<u32>, phase: Duration, start: Instant) -
         Ok([cpu::of_process(daemon)?, generator])
     };
     let (from_ms, before) = (now_ms(), cpu_s()?);
-    // The generator must still be running when its CPU time is read at the end.
+    // The phase ends a little earlier, so that the generator still runs when its CPU time is read.
     thread::sleep(phase.saturating_sub(Duration::from_millis(100)));
     let (to_ms, after) = (now_ms(), cpu_s()?);
     let seconds = (to_ms - from_ms).max(1) as f64 / 1e3;
@@ -238,14 +242,13 @@ fn victim_address(stage: &Stage<'_>) -> Result<IpAddr> {
     stage.fabric.host_address(VICTIM, Family::V4)
 }
 
-/// Restarts the newcomer's daemon; returns the milliseconds until it has a session with the
-/// victim.
+/// Restarts the newcomer's daemon. Returns the milliseconds until it has a session with the victim.
 fn opening_ms(overlay: &mut Overlay<'_>) -> Result<f64> {
     overlay.kill(NEWCOMER)?;
     overlay.start(NEWCOMER)?;
     let begun = Instant::now();
     while begun.elapsed() < OPENING_MAX {
-        // The daemon answers status requests once it has begun to open the session.
+        // The daemon does not answer status requests before it has started to open the session.
         let status = overlay.status(NEWCOMER).unwrap_or_default();
         let peers = status["peers"].as_array().into_iter().flatten();
         let is_up = |peer: &Value| peer["name"] == VICTIM.to_string() && peer["state"] == "up";
@@ -257,7 +260,7 @@ fn opening_ms(overlay: &mut Overlay<'_>) -> Result<f64> {
     bail!("no session with {VICTIM} after {} s", OPENING_MAX.as_secs())
 }
 
-/// Returns the victim's drop counters for these reasons.
+/// Returns the victim's numbers of dropped packets for each of [`REASONS`].
 fn drops(overlay: &Overlay<'_>) -> Result<BTreeMap<String, f64>> {
     let status = overlay.status(VICTIM)?;
     let all = status["drops"].as_object().context("`srd status` shows no drops")?;
@@ -265,13 +268,13 @@ fn drops(overlay: &Overlay<'_>) -> Result<BTreeMap<String, f64>> {
     Ok(ours.filter_map(|(why, count)| Some((why.clone(), count.as_f64()?))).collect())
 }
 
-/// Returns the resident memory of a process.
+/// Returns the resident memory of a process in MB.
 fn memory_mb(pid: u32) -> Result<f64> {
     Ok(Status::of(pid)?.number("VmRSS:")? as f64 / 1024.0)
 }
 
-/// Restarts the sender's daemon, and returns the opening of the session that is then in use, as it
-/// arrived at the victim.
+/// Restarts the sender's daemon. Returns the opening of its present session, as it arrived at the
+/// victim.
 fn record_opening(stage: &mut Stage<'_>) -> Result<Vec<u8>> {
     let socket = stage.fabric.within(VICTIM, || {
         rustix::net::socket(AddressFamily::INET, SocketType::RAW, Some(ipproto::UDP))
@@ -280,7 +283,7 @@ fn record_opening(stage: &mut Stage<'_>) -> Result<Vec<u8>> {
     rustix::io::ioctl_fionbio(&socket, true)?;
     let overlay = stage.overlay.as_mut().context("no daemons")?;
     overlay.kill(FROM)?;
-    // Earlier packets belong to the former session.
+    // Packets that arrived earlier belong to the previous session.
     while receive(&socket)?.is_some() {}
     overlay.start(FROM)?;
     overlay.wait_until_up()?;
@@ -308,7 +311,8 @@ fn receive(socket: &OwnedFd) -> Result<Option<Vec<u8>>> {
     }
 }
 
-/// Returns the payload of an IPv4 UDP packet if it is an opening for a daemon.
+/// Returns the payload of an IPv4 UDP packet if it contains an opening for a daemon; otherwise
+/// `None`.
 fn opening_in(packet: &[u8]) -> Option<Vec<u8>> {
     let header_bytes = usize::from(packet.first()? & 0xf) * 4;
     let port = packet.get(header_bytes + 2..header_bytes + 4)?;

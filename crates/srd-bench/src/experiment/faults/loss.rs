@@ -1,4 +1,4 @@
-//! Random loss on half of the spines.
+//! The experiment `loss`: random loss of packets at half of the spines.
 
 use crate::experiment::measure::result::{Figure, Measured, Timeline};
 use crate::experiment::{Case, Experiment, Options, Stage, describe};
@@ -13,14 +13,14 @@ use std::time::{Duration, Instant};
 const FROM: HostId = HostId { leaf: 0, host: 0 };
 const TO: HostId = HostId { leaf: 1, host: 0 };
 const INTERVAL_MS: u64 = 50;
-/// Time for which counters are watched to identify the busiest spine.
+/// Time for which the leaf's counters are observed to find the busiest spine.
 const WATCH: Duration = Duration::from_millis(300);
-/// Lost packets of a lossy spine per thousand.
+/// Number of lost packets per thousand at a spine with loss.
 const LOSS_PERMILLE: u16 = 10;
-/// Start of each phase, which is not counted.
+/// Time in milliseconds at the start of each phase that is not counted.
 const SETTLE_MS: u64 = 1000;
 
-/// The experiment.
+/// The experiment `loss`.
 pub(in crate::experiment) const EXPERIMENT: Experiment = Experiment {
     name: "loss",
     summary: "Half of the spines lose 1 % of their packets: who notices?",
@@ -61,7 +61,8 @@ fn case(options: &Options, flows: usize, phase: Duration) -> Case {
     }
 }
 
-/// Counters of the sender's kernel in both phases, and the time of the second phase.
+/// TCP counters of the sending host in the phases without and with loss, and the times of the
+/// second one.
 struct Phases {
     lossless: TcpCounters,
     lossy: TcpCounters,

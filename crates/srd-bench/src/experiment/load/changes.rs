@@ -1,8 +1,8 @@
-//! Conditions that change while a load runs: neighbours come and go, links slow down and recover.
+//! Changes while a load runs: neighbours start and end their flows, links slow down and recover.
 //!
-//! The time is divided into [`PHASES`] of equal length. Half of the uplinks of the client's leaf
-//! fall to a tenth of their rate for two phases. In the second of these the neighbours are active
-//! again, so that the load exceeds the capacity of the remaining links.
+//! The time is divided into [`PHASES`] of equal length. Neighbours are active in two of them. Half
+//! of the uplinks of the client's leaf have a tenth of their rate for two phases; in the second of
+//! these the neighbours are active, so that the load exceeds the capacity of the remaining links.
 
 use crate::experiment::Stage;
 use crate::experiment::load::elephants::FLOWS_PER_PAIR;
@@ -17,16 +17,16 @@ use std::time::Duration;
 /// Names of the phases, in order.
 pub(in crate::experiment) const PHASES: [&str; 6] =
     ["quiet", "neighbours", "quiet again", "slow links", "slow links, neighbours", "recovered"];
-/// Phases with neighbours.
+/// Numbers of the phases in which the neighbours are active.
 const NEIGHBOURS: [u32; 2] = [1, 4];
-/// First and last phase with slow links.
+/// Numbers of the first and the last phase with slow links.
 const SLOW: [u32; 2] = [3, 4];
 /// Divisor of the rate of a slow link.
 const SLOW_PART: u32 = 10;
-/// Length of an interval of the neighbours: only their mean is of interest.
+/// Length of an interval in which the neighbours' bytes are counted; only their mean is used.
 const INTERVAL_MS: u64 = 100;
 
-/// Schedule of the changes.
+/// Schedule of the changes in one run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::experiment) struct Changes {
     leaf: u16,
@@ -34,18 +34,19 @@ pub(in crate::experiment) struct Changes {
     phase: Duration,
 }
 
-/// Results of the changes.
+/// Times and effects of the changes in one run.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(in crate::experiment) struct ChangeResults {
-    /// Starts of the phases, in ms since the start of the load.
+    /// Start of each phase except the first in milliseconds since the start of the load, and its
+    /// name.
     pub(in crate::experiment) marks: Vec<(u64, String)>,
-    /// Goodput of the neighbours while they were active.
+    /// Mean goodput of the neighbours in Mb/s while they were active.
     pub(in crate::experiment) elephants_mbps: f64,
 }
 
 impl Changes {
-    /// Creates a schedule over `time`, with neighbours between these hosts and slow links of this
-    /// leaf.
+    /// Creates a schedule for a run of length `time`. `pairs` are the neighbours, and the slow
+    /// links are those of `leaf`.
     pub(in crate::experiment) fn new(
         leaf: u16,
         pairs: &[(HostId, HostId)],
@@ -54,12 +55,12 @@ impl Changes {
         Changes { leaf, pairs: pairs.to_vec(), phase: time / 6 }
     }
 
-    /// Returns the time range of a phase, since the start.
+    /// Returns the start and the end of a phase, counted from the start of the load.
     pub(in crate::experiment) fn phase(&self, number: u32) -> Range<Duration> {
         self.phase * number..self.phase * (number + 1)
     }
 
-    /// Applies all changes; returns at the end of the last change.
+    /// Applies all changes at their times. Returns after the last change.
     pub(in crate::experiment) fn make(
         &self,
         stage: &Stage<'_>,
@@ -99,7 +100,7 @@ impl Changes {
         Ok(seen.mbps_between(0, u64::MAX))
     }
 
-    /// Returns half of the leaf's links to spines, at least one.
+    /// Returns the links that slow down: half of the leaf's links to spines, at least one.
     fn slow_links(&self, config: &FabricConfig) -> Vec<LinkId> {
         let count = (config.spines / 2).max(1);
         (0..count).map(|spine| LinkId { leaf: self.leaf, spine }).collect()

@@ -1,28 +1,28 @@
-//! Long TCP flows ("elephants") that disturb a measurement.
+//! Long TCP flows ("elephants") between other hosts that share links with a measurement.
 
 use crate::experiment::{Stage, hosts};
 use crate::tcp::LongFlows;
 use anyhow::Result;
 use srd_lab::id::HostId;
 
-/// Flows of each pair.
+/// Number of flows between each pair of hosts.
 pub(in crate::experiment) const FLOWS_PER_PAIR: usize = 2;
-/// Length of an interval: only the mean is of interest.
+/// Length of an interval in which the elephants' bytes are counted; only their mean is used.
 const INTERVAL_MS: u64 = 100;
 
-/// Returns pairs in which two hosts of the first leaf send to the measured host: its own link is
-/// full.
+/// Returns the pairs of an incast: two hosts of the first leaf send to the measured host, so that
+/// its own link is full.
 pub(crate) fn incast(receiver: HostId) -> Vec<(HostId, HostId)> {
     hosts(0, 3).skip(1).map(|sender| (sender, receiver)).collect()
 }
 
-/// Returns pairs in which three hosts send to three others of the same racks: some uplinks are
-/// full.
+/// Returns pairs between the two leaves: three hosts of the first send to three of the second, so
+/// that some uplinks are full.
 pub(crate) fn collisions() -> Vec<(HostId, HostId)> {
     hosts(0, 4).zip(hosts(1, 4)).skip(1).collect()
 }
 
-/// Returns the hosts that take part, each once.
+/// Returns the measured hosts and the hosts of the pairs, each once and sorted.
 pub(crate) fn with_hosts(measured: &[HostId], pairs: &[(HostId, HostId)]) -> Vec<HostId> {
     let pairs = pairs.iter().flat_map(|(from, to)| [*from, *to]);
     let mut all: Vec<HostId> = measured.iter().copied().chain(pairs).collect();
@@ -31,7 +31,8 @@ pub(crate) fn with_hosts(measured: &[HostId], pairs: &[(HostId, HostId)]) -> Vec
     all
 }
 
-/// Runs `work` beside the elephants, if there are any; returns also their total goodput.
+/// Calls `work` while the elephants send, if there are any. Returns the result of `work`, and the
+/// total goodput of the elephants in Mb/s.
 pub(crate) fn beside<T>(
     stage: &Stage<'_>,
     pairs: &[(HostId, HostId)],

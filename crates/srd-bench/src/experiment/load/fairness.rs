@@ -1,4 +1,5 @@
-//! Many long flows towards one host: does each get its share, all the time?
+//! The experiment `fairness`: whether each of many long flows to one host gets its share all the
+//! time.
 
 use crate::experiment::measure::distribution::Distribution;
 use crate::experiment::measure::result::{Figure, Measured, Timeline, jain, median};
@@ -13,10 +14,10 @@ use std::time::Duration;
 const RECEIVER: HostId = HostId { leaf: 1, host: 0 };
 const SENDERS: u16 = 4;
 const FLOWS_PER_SENDER: usize = 12;
-/// Length of a sample.
+/// Length of an interval in which the bytes of each flow are counted.
 const SAMPLE_MS: u64 = 1000;
 
-/// The experiment.
+/// The experiment `fairness`.
 pub(in crate::experiment) const EXPERIMENT: Experiment = Experiment {
     name: "fairness",
     summary: "When 48 flows share one host's link, does each get its share in every second?",
@@ -102,7 +103,8 @@ mod tests {
 
     #[test]
     fn the_first_second_is_not_counted() {
-        // Two flows: the first second is unfair, then each gets everything every other second.
+        // Two flows: the first second is unfair and not counted. After it, each flow gets
+        // everything in every other second.
         let seen = Timelines {
             interval_ms: 1000,
             flows: vec![vec![9_000_000, 250_000, 0], vec![0, 0, 250_000]],

@@ -1,4 +1,4 @@
-//! Many flows start at one moment towards one host.
+//! The experiment `incast`: many flows to one host start at one moment.
 
 use crate::experiment::measure::result::{Figure, Measured, Samples};
 use crate::experiment::{Case, Experiment, Options, Stage, describe, hosts, size};
@@ -10,10 +10,10 @@ use srd_lab::id::HostId;
 const RECEIVER: HostId = HostId { leaf: 1, host: 0 };
 const SENDERS: u16 = 4;
 const FLOWS_PER_SENDER: usize = 12;
-/// A round that takes longer has failed.
+/// Time in seconds after which a round has failed.
 const ROUND_LIMIT_S: u64 = 30;
 
-/// The experiment.
+/// The experiment `incast`.
 pub(in crate::experiment) const EXPERIMENT: Experiment = Experiment {
     name: "incast",
     summary: "When 48 flows start at one moment towards one host, when is the last one done?",

@@ -1,5 +1,5 @@
-//! A key-value store under a steady load, with and without elephants on its links, or with links
-//! and neighbours that change during the run.
+//! The experiment `redis`: a key-value store under a steady load. Its links are otherwise idle, are
+//! shared with long flows ("elephants"), or change together with the neighbours during the run.
 
 use crate::experiment::load::changes::{Changes, PHASES};
 use crate::experiment::measure::counts::Counts;
@@ -19,19 +19,20 @@ use std::time::Duration;
 const SERVER: HostId = HostId { leaf: 1, host: 0 };
 const CLIENT: HostId = HostId { leaf: 0, host: 0 };
 const CONNECTIONS: usize = 600;
-/// Requests per second, over all connections.
+/// Default number of requests per second, over all connections.
 const RATE: u32 = 2000;
 const RATE_MBPS: u32 = 250;
 const QUEUE_BYTES: u32 = 100_000;
-/// Least share of requests that must be answered in time; below it, the load is too high.
+/// Smallest share of requests that must be answered in time. With less, a note reports that the
+/// load is too high.
 const ANSWERED_MIN: f64 = 0.99;
-/// Time for elephants to fill the queues before the first request.
+/// Time between the start of the elephants and the first request, in which the queues fill.
 const RAMP: Duration = Duration::from_secs(1);
 
 const REDIS: Program = Program { name: "redis-server", package: "redis-server" };
 const MEMCACHED: Program = Program { name: "memcached", package: "memcached" };
 
-/// The experiment.
+/// The experiment `redis`.
 pub(in crate::experiment) const EXPERIMENT: Experiment = Experiment {
     name: "redis",
     summary: "How long does a request to Redis take when large transfers use the same links?",
@@ -70,11 +71,12 @@ fn cases(options: &Options) -> Vec<Case> {
     chosen.map(|(name, beside)| case(options, name, beside)).collect()
 }
 
-/// Other load on the links.
+/// Other load on the links during the run.
 enum Beside {
-    /// Elephants between these hosts, from before the first request to after the last.
+    /// Elephants between these pairs of hosts, from before the first request until after the last
+    /// one.
     Always(Vec<(HostId, HostId)>),
-    /// Elephants between these hosts at times, and links that slow down and recover.
+    /// Elephants between these pairs of hosts in some phases, and links that slow down and recover.
     Changes(Vec<(HostId, HostId)>),
 }
 
@@ -118,7 +120,7 @@ fn case(options: &Options, name: &str, beside: Beside) -> Case {
     }
 }
 
-/// Parameters of the load.
+/// Parameters of the load of requests.
 #[derive(Clone, Copy)]
 struct LoadParameters {
     protocol: Protocol,
@@ -223,7 +225,8 @@ fn summarise(answers: &Answers, marks: Vec<(u64, String)>) -> Measured {
     }
 }
 
-/// Returns the 99th percentile and the worst latency of each phase, separately for GET and SET.
+/// Returns figures for each phase, separately for GET and SET: the 99th percentile of the latency,
+/// and the longest.
 fn phases(answers: &Answers, changes: &Changes) -> Vec<Figure> {
     let mut figures = Vec::new();
     for (kind, seen) in [("GET", &answers.get), ("SET", &answers.set)] {

@@ -1,4 +1,4 @@
-//! Sixty frames a second over UDP, beside other traffic.
+//! The experiment `video`: sixty video frames a second over UDP, beside TCP traffic.
 
 use crate::experiment::measure::frames::Frames;
 use crate::experiment::measure::result::{Figure, Measured, Samples};
@@ -21,30 +21,35 @@ const FROM: HostId = HostId { leaf: 0, host: 0 };
 const TO: HostId = HostId { leaf: 1, host: 0 };
 const PORT: u16 = 5004;
 const FRAMES_PER_S: u32 = 60;
-/// A video without a rate limit; one of its frames fills the link for some time.
+/// The video of the cases without a rate limit; each of its frames fills the link for some time.
 const WIDE: Shape = Shape { name: "", frame_bytes: 125_000, pace_mbps: 200, limited: false };
-/// HD, with 3 Gb/s as the camera delivers it, divided like the links. The pace is four fifths of
-/// the rate that one plain flow may send, so that HD passes both limits.
+/// HD video, which a camera delivers with 3 Gb/s; the rate is divided by the factor of the link
+/// rates. The pace within a frame is four fifths of the limit of one plain flow, so HD exceeds
+/// neither that limit nor Express's.
 const HD: Shape = Shape { name: "HD ", frame_bytes: 31_250, pace_mbps: 40, limited: true };
-/// 4K, with four times the bytes of HD: more than one plain flow may send, and less than a flow
-/// that Express carries. The pace is four fifths of Express's limit.
+/// 4K video, with four times the bytes of HD: more than one plain flow may send, and less than one
+/// flow may send with ENA Express. The pace within a frame is four fifths of Express's limit.
 const UHD: Shape = Shape { name: "4K ", frame_bytes: 125_000, pace_mbps: 100, limited: true };
-/// Fits the MTU of the overlay and of the fabric, so that all variants send the same datagrams.
+/// Payload of a datagram. It fits the MTU of the overlay and of the fabric, so that all variants
+/// send the same datagrams.
 const DATAGRAM_BYTES: usize = 8_800;
 const RATE_MBPS: u32 = 250;
 const QUEUE_BYTES: u32 = 100_000;
-/// Real-time priority of source and receiver.
+/// Real-time priority of the sending and the receiving thread.
 const PRIORITY: u8 = 20;
-/// Tolerance for a gap between two frames beyond a frame time: sleeping threads are not exact.
+/// Tolerated lateness of a frame, in seconds, before the interval from the previous frame counts as
+/// a gap: sleeping threads wake up late.
 const ALLOWANCE_S: f64 = 0.5e-3;
-/// Time for elephants to fill the queues before the first frame.
+/// Time from the start of the TCP elephants (long flows) to the first frame: the elephants fill the
+/// queues.
 const RAMP: Duration = Duration::from_secs(1);
-/// Wait for the last datagrams.
+/// Time from the last sent datagram to the end of the reception.
 const DRAIN: Duration = Duration::from_millis(500);
-/// Socket buffer of the receiver: room for many frames, so that only the network loses datagrams.
+/// Size of the receiver's socket buffer. It can hold many frames, so that only the network loses
+/// datagrams.
 const BUFFER_BYTES: usize = 8 << 20;
 
-/// The experiment.
+/// The experiment `video`.
 pub(in crate::experiment) const EXPERIMENT: Experiment = Experiment {
     name: "video",
     summary: "How many of 60 frames a second arrive whole and in time beside other traffic?",
@@ -64,14 +69,14 @@ pub(in crate::experiment) const EXPERIMENT: Experiment = Experiment {
     cases,
 };
 
-/// A kind of video, of which sixty frames are sent each second.
+/// Size and pace of the frames of a video with sixty frames per second.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Shape {
     name: &'static str,
     frame_bytes: usize,
-    /// Rate within a frame.
+    /// Rate in Mb/s at which the datagrams of one frame are sent.
     pace_mbps: u32,
-    /// Whether the rate of one flow is limited.
+    /// Whether the experiment limits the rate of each flow, as EC2 does.
     limited: bool,
 }
 
@@ -201,8 +206,8 @@ impl Video {
         frames.into_inner().map_err(|_| anyhow::anyhow!("a thread panicked"))
     }
 
-    /// Sends the frames. Datagrams carry frame number and position; the last datagram of a frame
-    /// is shorter.
+    /// Sends the frames in real time. Each datagram carries the number of its frame and its
+    /// position in the frame; the last datagram of a frame is shorter than the others.
     fn send(&self, frames: &Mutex<Frames>, start: Instant) -> Result<()> {
         let _fifo = priority::fifo(PRIORITY)?;
         let frame_time = Duration::from_secs(1) / FRAMES_PER_S;
@@ -220,8 +225,8 @@ impl Video {
                 let bytes = DATAGRAM_BYTES.min(self.shape.frame_bytes - place * DATAGRAM_BYTES);
                 match self.source.send_to(&datagram[..bytes], self.target) {
                     Ok(_) => {}
-                    // The queue of the host's own interface is full: the datagram counts as lost
-                    // like any other.
+                    // The queue of the host's own interface is full: the datagram counts as lost,
+                    // as if it was lost in the network.
                     Err(error) if Errno::from_io_error(&error) == Some(Errno::NOBUFS) => {}
                     Err(error) => return Err(error).context("send"),
                 }
@@ -272,14 +277,14 @@ mod tests {
         assert_eq!(UHD.frame_bytes, 4 * HD.frame_bytes);
         let mbps = |shape: Shape| shape.frame_bytes as f64 * 8.0 * f64::from(FRAMES_PER_S) / 1e6;
         let (plain, express) = (flow_mbps(Variant::Plain), flow_mbps(Variant::Express));
-        // Rates that the camera delivers: 3 and 12 Gb/s.
+        // The camera delivers 3 and 12 Gb/s.
         let camera = |shape: Shape| mbps(shape) * f64::from(SCALE) / 1e3;
         assert!((camera(HD) - 3.0).abs() < 0.01 && (camera(UHD) - 12.0).abs() < 0.01);
         assert!(mbps(UHD) > f64::from(plain));
         assert!(HD.pace_mbps < plain && UHD.pace_mbps < express);
         for shape in [WIDE, HD, UHD] {
             assert!(shape.packets() <= PACKETS_MAX.into());
-            // The last datagram is sent long before the frame is late.
+            // The last datagram is sent long before the frame would be late.
             let frame_ms = shape.frame_bytes as f64 * 8.0 / f64::from(shape.pace_mbps) / 1e3;
             assert!(frame_ms < 12.0, "{shape:?}: {frame_ms}");
         }

@@ -1,9 +1,9 @@
-//! CPU time that an experiment itself used, without the other load of the machine.
+//! Measures the CPU time that an experiment itself used, without other load of the machine.
 //!
-//! A measurement has priority over other load, so other load on the machine does not distort it,
-//! but a machine that the measurement itself saturates does. Counted are this process and the
-//! children that it waited for, the processes inside of the fabric, and network interrupts, nearly
-//! all of which belong to the fabric.
+//! A measurement has priority over other load, so other load does not distort it. But if the
+//! measurement itself uses all CPU time, its figures are those of the machine. The following are
+//! counted: this process and the children that it has waited for, the processes inside of the
+//! fabric, and network interrupts, nearly all of which belong to the fabric.
 
 use anyhow::{Context, Result};
 use srd_lab::fabric::Fabric;
@@ -20,13 +20,14 @@ pub(in crate::experiment) struct OwnCpu {
 }
 
 impl OwnCpu {
-    /// Starts counting.
+    /// Starts to count.
     pub(in crate::experiment) fn start(fabric: &Fabric) -> Result<OwnCpu> {
         let (machine, own_ticks, inside) = (CpuMeter::start()?, own_ticks()?, inside(fabric));
         Ok(OwnCpu { machine, own_ticks, inside })
     }
 
-    /// Returns the machine's CPU time since the start, and the experiment's part of it, 0 to 1.
+    /// Returns the machine's CPU use since the start, and the part of it that the experiment used,
+    /// from 0 to 1.
     pub(in crate::experiment) fn stop(&self, fabric: &Fabric) -> Result<(CpuUse, f64)> {
         let machine = self.machine.stop()?;
         let before = |pid: &i32| self.inside.get(pid).copied().unwrap_or(0);
@@ -40,13 +41,13 @@ impl OwnCpu {
     }
 }
 
-/// CPU ticks of this process, and of the children that it has waited for.
+/// Returns the CPU ticks of this process, and of the children that it has waited for.
 fn own_ticks() -> Result<u64> {
     let stat = fs::read_to_string("/proc/self/stat").context("/proc/self/stat")?;
     ticks(&stat, 4).context("/proc/self/stat")
 }
 
-/// Returns the CPU seconds of a process that this one has started.
+/// Returns the CPU time in seconds of a process that this process has started.
 pub(in crate::experiment) fn of_process(pid: u32) -> Result<f64> {
     let file = format!("/proc/{pid}/stat");
     let stat = fs::read_to_string(&file).with_context(|| file.clone())?;
@@ -54,7 +55,7 @@ pub(in crate::experiment) fn of_process(pid: u32) -> Result<f64> {
     Ok(ticks as f64 / srd_lab::priority::clock_ticks_per_s() as f64)
 }
 
-/// Returns the running processes inside of the fabric, with their CPU ticks.
+/// Returns the CPU ticks of each running process inside of the fabric.
 fn inside(fabric: &Fabric) -> BTreeMap<i32, u64> {
     let names = plan::namespace_names(fabric.config());
     let pids = namespace::processes(&names).into_iter().map(|(pid, _)| pid.as_raw_nonzero().get());
@@ -65,9 +66,9 @@ fn inside(fabric: &Fabric) -> BTreeMap<i32, u64> {
     known.collect()
 }
 
-/// Returns the sum of the first `count` of these fields of `/proc/PID/stat`: user, system, and
-/// both for the children waited for (fields 14 to 17). The name in field 2 may contain anything,
-/// even parentheses.
+/// Returns the sum of the first `count` of these four fields of `/proc/PID/stat`: user time, system
+/// time, and both times of children that were waited for (fields 14 to 17). The name in field 2 may
+/// contain any characters, even parentheses.
 fn ticks(stat: &str, count: usize) -> Option<u64> {
     let fields = stat.rsplit_once(')')?.1.split_whitespace();
     let times: Vec<u64> =

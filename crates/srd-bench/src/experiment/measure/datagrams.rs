@@ -1,7 +1,7 @@
-//! Flows of numbered datagrams at a constant pace, and statistics of their arrival.
+//! Flows of numbered datagrams that are sent at a constant rate, and statistics of their arrival.
 //!
-//! A delay counts from the moment at which a datagram was *due* to leave, so that delays of the
-//! sender are included. Both sockets belong to this process: one clock.
+//! A delay is counted from the moment at which the datagram was *due* to be sent, so it includes
+//! delays of the sender. Both sockets of a flow belong to this process, and so have the same clock.
 
 use crate::experiment::Stage;
 use anyhow::{Context, Result};
@@ -16,50 +16,50 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Real-time priority of senders and receivers.
+/// Real-time priority of the threads that send and receive.
 const PRIORITY: u8 = 20;
-/// Wait for the last datagrams.
+/// Time to wait for the last datagrams after sending has ended.
 const DRAIN: Duration = Duration::from_millis(500);
-/// Socket buffer of a receiver: only the network loses datagrams.
+/// Size of a receiver's socket buffer in bytes, so large that only the network loses datagrams.
 const BUFFER_BYTES: usize = 8 << 20;
-/// Time for the threads to start.
+/// Time between the creation of the threads and the first datagram.
 const START: Duration = Duration::from_millis(50);
 
-/// One flow.
+/// Parameters of one flow.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::experiment) struct Paced {
     pub(in crate::experiment) from: HostId,
     pub(in crate::experiment) to: HostId,
-    /// Port of the receiver.
+    /// UDP port of the receiver, and also of the sender.
     pub(in crate::experiment) port: u16,
-    /// Payload of each datagram, at least four.
+    /// Bytes of payload of each datagram; at least four, for the number.
     pub(in crate::experiment) bytes: usize,
     /// Time between two datagrams.
     pub(in crate::experiment) period: Duration,
 }
 
-/// The datagrams of a flow that arrived, in their order of arrival: number, and seconds since the
-/// start.
+/// The datagrams of a flow that arrived, in the order of their arrival: the number of each, and its
+/// time in seconds since the start.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(in crate::experiment) struct Arrivals(Vec<(u32, f64)>);
 
-/// Statistics of the datagrams of a time.
+/// Statistics of the datagrams that were due in certain times.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(in crate::experiment) struct Account {
-    /// Datagrams that were due.
+    /// Number of datagrams that were due to be sent.
     pub(in crate::experiment) sent: usize,
-    /// Datagrams that never arrived.
+    /// Number of datagrams that never arrived.
     pub(in crate::experiment) lost: usize,
-    /// Datagrams that arrived more than once.
+    /// Number of datagrams that arrived more than once.
     pub(in crate::experiment) twice: usize,
-    /// Datagrams that arrived after one with a higher number.
+    /// Number of datagrams that arrived after one with a higher number.
     pub(in crate::experiment) inversions: usize,
-    /// Delay from due to arrived, in ms, of each datagram that arrived.
+    /// For each datagram that arrived, the delay in milliseconds from its due time to its arrival.
     pub(in crate::experiment) delay_ms: Vec<f64>,
 }
 
-/// Runs flows while `meanwhile` works on the calling thread; `meanwhile` gets the start time of
-/// the flows.
+/// Runs flows, and at the same time calls `meanwhile` with the start time of the flows. The flows
+/// end when `meanwhile` returns.
 pub(in crate::experiment) fn run<T>(
     stage: &Stage<'_>,
     flows: &[Paced],
@@ -77,8 +77,8 @@ pub(in crate::experiment) fn run<T>(
             .zip(flows)
             .map(|(sockets, flow)| scope.spawn(|| sockets.send(flow, start, no_more)))
             .collect();
-        // Stops the threads also if `meanwhile` panics; otherwise the scope would wait for them
-        // for ever.
+        // Dropping these stops the threads, even if `meanwhile` panics. Otherwise the scope would
+        // wait for the threads for ever.
         let (stop_senders, stop_receivers) = (StopOnDrop(no_more), StopOnDrop(over));
         let done = meanwhile(start);
         drop(stop_senders);
@@ -135,8 +135,8 @@ impl Sockets {
             datagram[..4].copy_from_slice(&number.to_be_bytes());
             match self.source.send_to(&datagram, self.target) {
                 Ok(_) => {}
-                // The queue of the host's own interface is full: the datagram counts as lost like
-                // any other.
+                // The queue of the host's own interface is full. The datagram is counted as lost,
+                // as if the network had lost it.
                 Err(error) if Errno::from_io_error(&error) == Some(Errno::NOBUFS) => {}
                 Err(error) => return Err(error).context("send"),
             }
@@ -155,7 +155,7 @@ impl Sockets {
                     let [a, b, c, d, ..] = buffer[..] else { continue };
                     arrived.push((u32::from_be_bytes([a, b, c, d]), at_s));
                 }
-                // A datagram of another size is from another sender.
+                // A datagram of another size was sent by another program.
                 Ok(_) => {}
                 Err(error)
                     if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {}
@@ -167,7 +167,8 @@ impl Sockets {
 }
 
 impl Arrivals {
-    /// Counts the datagrams that were due in these times (seconds since the start).
+    /// Returns the statistics of the datagrams that were due in the given times, in seconds since
+    /// the start.
     pub(in crate::experiment) fn account(
         &self,
         period: Duration,
@@ -198,8 +199,8 @@ impl Arrivals {
     }
 }
 
-/// Returns the number of datagrams that were due in these times: one for each period that begins
-/// in them.
+/// Returns the number of datagrams that were due in the given times: one for each period that
+/// begins in them.
 fn sent(period_s: f64, times_s: &[Range<f64>]) -> usize {
     let before = |time_s: f64| (time_s / period_s).ceil().max(0.0);
     #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // a count
@@ -238,7 +239,7 @@ mod tests {
 
     #[test]
     fn only_datagrams_due_in_the_times_count_but_all_are_looked_at() {
-        // Number 5 lies outside, and 4 arrives behind it.
+        // Datagram 5 was due outside of the times, and 4 arrives after it.
         let seen = account(&[(0, 0.1), (5, 5.1), (4, 5.2)], &[1.0..2.0, 3.5..5.0]);
         assert_eq!((seen.sent, seen.lost, seen.inversions), (2, 1, 1));
     }

@@ -1,24 +1,25 @@
-//! Many numbers of one kind, in order, and their percentiles.
+//! A distribution of many numbers of one kind, and its percentiles.
 
 use crate::experiment::measure::counts::Counts;
 use serde::Serialize;
 use serde::ser::SerializeStruct;
 use std::collections::BTreeMap;
 
-/// Percentiles that are reported for a distribution; the last is the worst of all samples.
+/// Percentiles that are reported for a distribution; the last one is the largest sample.
 pub const PERCENTILES: [f64; 9] = [50.0, 90.0, 95.0, 99.0, 99.9, 99.99, 99.999, 99.9999, 100.0];
 
-/// From this percentile on, [`BEYOND_MIN`] samples must lie beyond it.
+/// Percentiles from this one on are reported only if [`BEYOND_MIN`] samples are beyond them.
 const FAR: f64 = 99.99;
-/// With fewer samples beyond it, a far percentile would be one of the worst few, by chance.
+/// Smallest number of samples beyond a far percentile. With fewer, the percentile would be one of
+/// the few largest samples, and depend on chance.
 const BEYOND_MIN: f64 = 10.0;
 
-/// A distribution.
+/// Samples in order, as a list or as a histogram.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Distribution {
-    /// Name of the samples.
+    /// Name of the samples, such as `latency`.
     pub name: &'static str,
-    /// Its unit.
+    /// Unit of the samples; empty for a pure number.
     pub unit: &'static str,
     values: Values,
 }
@@ -37,13 +38,13 @@ impl Distribution {
         Distribution { name, unit, values: Values::Sorted(values) }
     }
 
-    /// Creates a distribution of durations that were counted; the unit is `us`, `ms` or `s`.
+    /// Creates a distribution of durations from a histogram; the unit is `us`, `ms` or `s`.
     #[must_use]
     pub fn counted(name: &'static str, unit: &'static str, counts: Counts) -> Distribution {
         Distribution { name, unit, values: Values::Counted(counts) }
     }
 
-    /// Number of samples.
+    /// Returns the number of samples.
     #[must_use]
     pub fn count(&self) -> usize {
         match &self.values {
@@ -52,7 +53,8 @@ impl Distribution {
         }
     }
 
-    /// Returns the sample that has `at` samples below it.
+    /// Returns the sample that has exactly `at` samples below it in sorted order; `None` if there
+    /// are not so many.
     #[must_use]
     pub fn nth(&self, at: usize) -> Option<f64> {
         match &self.values {
@@ -61,14 +63,15 @@ impl Distribution {
         }
     }
 
-    /// Returns the percentile by nearest rank. Returns `None` if fewer than one sample (ten from
-    /// p99.99 on) lies beyond it, except for the worst of all.
+    /// Returns a percentile by nearest rank; 100 is the largest sample. Returns `None` if fewer
+    /// samples than necessary are beyond the percentile: one, or from p99.99 on ten.
     #[must_use]
     pub fn percentile(&self, percent: f64) -> Option<f64> {
         let count = self.count() as f64;
         let beyond = (100.0 - percent) / 100.0 * count;
         let wanted = if percent < FAR { 1.0 } else { BEYOND_MIN };
-        // The tolerance is relative: percentiles are not exact, and their counts may be large.
+        // The tolerance is relative, because percentiles are not exact in binary and numbers of
+        // samples may be large.
         if percent < 100.0 && beyond < wanted * (1.0 - 1e-7) {
             return None;
         }
@@ -78,7 +81,7 @@ impl Distribution {
     }
 }
 
-/// Returns the nanoseconds of a unit of time.
+/// Returns the number of nanoseconds in a unit of time.
 fn ns_of(unit: &str) -> f64 {
     match unit {
         "us" => 1e3,

@@ -1,12 +1,14 @@
-//! Statistics of the frames of a video.
+//! Statistics of the video frames of one run.
 //!
-//! A frame is complete when its last datagram has arrived. The frame is *late* if this happens
-//! more than one frame time after its sending began: at that moment the next frame is due.
+//! A frame is complete when its last datagram has arrived. A frame is *late* if this happens more
+//! than one frame time after the sender began to send it, because the next frame is due at that
+//! moment.
 
 /// Largest number of datagrams of a frame.
 pub(in crate::experiment) const PACKETS_MAX: u16 = 64;
 
-/// The frames of one run. Times are in seconds since the start.
+/// The frames of one run, and the arrival of their datagrams. All times are in seconds since the
+/// start of the run.
 pub(in crate::experiment) struct Frames {
     packets_per_frame: u16,
     frame_s: f64,
@@ -18,47 +20,49 @@ pub(in crate::experiment) struct Frames {
 #[derive(Clone, Copy, Default)]
 struct Frame {
     sent_s: Option<f64>,
-    /// Bitmap of the datagrams that have arrived.
+    /// Bitmap of the datagrams of the frame that have arrived.
     seen: u64,
     complete_s: Option<f64>,
 }
 
-/// Statistics of a run.
+/// Statistics of the frames of a run.
 #[derive(Debug, Default, PartialEq)]
 pub(in crate::experiment) struct Account {
-    /// Frames that were sent.
+    /// Number of frames that were sent.
     pub(in crate::experiment) sent: usize,
-    /// Frames with a missing datagram.
+    /// Number of frames of which a datagram is missing.
     pub(in crate::experiment) incomplete: usize,
-    /// Frames that were complete later than one frame time after their sending began.
+    /// Number of frames that were complete more than one frame time after their sending began.
     pub(in crate::experiment) late: usize,
-    /// Complete frames that came later after the previous complete one than a frame time and the
-    /// allowance.
+    /// Number of complete frames that were preceded by a gap: the previous complete frame was
+    /// complete more than a frame time and the allowance before.
     pub(in crate::experiment) gaps: usize,
-    /// Datagrams that did not arrive.
+    /// Number of datagrams that did not arrive.
     pub(in crate::experiment) lost: u64,
-    /// Time from the start of sending to the last datagram, in ms, for complete frames only.
+    /// For each complete frame, the milliseconds from the start of its sending to its last
+    /// datagram.
     pub(in crate::experiment) delay_ms: Vec<f64>,
-    /// Time between complete frames, in ms.
+    /// Milliseconds between each complete frame and the previous one.
     pub(in crate::experiment) gap_ms: Vec<f64>,
 }
 
 impl Frames {
-    /// Creates statistics for `count` frames, all unsent.
+    /// Creates the record for `count` frames, which were not sent yet.
     pub(in crate::experiment) fn new(count: usize, packets_per_frame: u16, frame_s: f64) -> Frames {
         assert!((1..=PACKETS_MAX).contains(&packets_per_frame), "a bit per datagram");
         let frames = vec![Frame::default(); count];
         Frames { packets_per_frame, frame_s, frames, received: 0, twice: 0 }
     }
 
-    /// Records that the sending of a frame begins.
+    /// Records that the sending of a frame has begun.
     pub(in crate::experiment) fn sent(&mut self, frame: usize, at_s: f64) {
         if let Some(frame) = self.frames.get_mut(frame) {
             frame.sent_s = Some(at_s);
         }
     }
 
-    /// Records that a datagram has arrived; datagrams with invalid numbers are not counted.
+    /// Records that a datagram of a frame has arrived. A datagram with an invalid number is
+    /// ignored.
     pub(in crate::experiment) fn arrived(&mut self, frame: usize, packet: u16, at_s: f64) {
         let Some(frame) = self.frames.get_mut(frame) else { return };
         if packet >= self.packets_per_frame {
@@ -76,12 +80,13 @@ impl Frames {
         }
     }
 
-    /// Datagrams that arrived more than once.
+    /// Returns the number of datagrams that arrived more than once.
     pub(in crate::experiment) fn twice(&self) -> u64 {
         self.twice
     }
 
-    /// Returns the statistics of all frames; a gap may be longer by the allowance.
+    /// Returns the statistics of all frames. A gap counts if it exceeds the frame time by more than
+    /// the allowance.
     pub(in crate::experiment) fn account(&self, allowance_s: f64) -> Account {
         let mut account = Account::default();
         let mut last_s: Option<f64> = None;
@@ -100,7 +105,8 @@ impl Frames {
                 account.gaps += usize::from(gap_s > self.frame_s + allowance_s);
                 account.gap_ms.push(gap_s * 1e3);
             }
-            // A frame that its successor overtook is shown together with it.
+            // If a later frame was complete first, this frame is shown at the same time as that
+            // one.
             last_s = Some(last_s.map_or(complete_s, |last_s| complete_s.max(last_s)));
         }
         let wanted = account.sent as u64 * u64::from(self.packets_per_frame);
@@ -113,7 +119,7 @@ impl Frames {
 mod tests {
     use super::*;
 
-    /// Three frames of two datagrams, a second apart.
+    /// Three frames of two datagrams each, sent at intervals of a second.
     fn frames() -> Frames {
         let mut frames = Frames::new(3, 2, 1.0);
         (0..3).for_each(|n| frames.sent(n, n as f64));

@@ -1,4 +1,4 @@
-//! iperf3 from one host to another, and its report.
+//! Runs iperf3 from one host to another, and reads its report.
 
 use crate::experiment::Stage;
 use crate::experiment::measure::programs::{self, IPERF3};
@@ -9,14 +9,14 @@ use srd_lab::id::HostId;
 use std::time::Duration;
 
 const PORT: u16 = 5201;
-/// Seconds at the start that are not counted, in which each transport starts up.
+/// Seconds at the start that are not counted, because transports start up in them.
 const OMIT_S: u64 = 1;
-/// Length of a step of the timeline.
+/// Length of a step in the report and the chart.
 const STEP_MS: u64 = 500;
-/// Time that iperf3 may take beyond the requested duration.
+/// Time that iperf3 may take in addition to the requested duration.
 const GRACE: Duration = Duration::from_secs(20);
 
-/// One test.
+/// Parameters of one run of iperf3.
 pub(in crate::experiment) struct Iperf {
     pub(in crate::experiment) from: HostId,
     pub(in crate::experiment) to: HostId,
@@ -24,21 +24,22 @@ pub(in crate::experiment) struct Iperf {
     pub(in crate::experiment) seconds: u64,
 }
 
-/// Report of iperf3.
+/// The figures in a report of iperf3.
 #[derive(Debug, PartialEq)]
 struct Report {
-    /// Goodput, as counted by the receiver.
+    /// Goodput of all flows in Mb/s, as the receiver counted it.
     mbps: f64,
-    /// Segments that the sender's TCP retransmitted.
+    /// Number of segments that the sender's TCP sent again.
     again: f64,
-    /// Rate of each flow.
+    /// Rate of each flow in Mb/s.
     flows_mbps: Vec<f64>,
-    /// Rate of each step.
+    /// Rate of all flows in each step, in Mb/s.
     steps_mbps: Vec<f64>,
 }
 
 impl Iperf {
-    /// Runs the test. Figures: goodput, its share of the ideal, its ratio to one path, fairness.
+    /// Runs iperf3. Returns the goodput, its share of the ideal, its ratio to the rate of one path,
+    /// and for several flows their fairness.
     pub(in crate::experiment) fn measure(&self, stage: &Stage<'_>) -> Result<Measured> {
         let config = stage.fabric.config();
         let _subflows = stage.subflows()?;
@@ -73,7 +74,8 @@ impl Iperf {
         let mut command = programs::command(stage, IPERF3)?;
         command.args(["-s", "-1", "-p", &port]);
         let mut server = programs::start(stage, self.to, "iperf3-server", &mut command)?;
-        // Without connecting: this server serves a single connection.
+        // The wait makes no connection to the server, because the server serves only one
+        // connection.
         programs::wait_for_listener(stage, self.to, PORT, &mut server, "iperf3-server")?;
         let mut command = programs::command(stage, IPERF3)?;
         let interval = format!("{}", STEP_MS as f64 / 1e3);
@@ -104,7 +106,7 @@ fn parse(text: &str) -> Result<Report> {
         Ok(number(&stream["receiver"]["bits_per_second"], "a receiver's rate")? / 1e6)
     };
     let steps = json["intervals"].as_array().context("iperf3 reports no intervals")?;
-    // The first counted interval still contains a part of the omitted time.
+    // The first counted interval is skipped, because it still contains a part of the omitted time.
     let counted = steps.iter().filter(|step| step["sum"]["omitted"] != true).skip(1);
     let step = |step: &Value| Ok(number(&step["sum"]["bits_per_second"], "an interval")? / 1e6);
     Ok(Report {

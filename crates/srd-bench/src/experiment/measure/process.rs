@@ -1,19 +1,20 @@
-//! Fields of `/proc/PID/status`.
+//! Reads fields of `/proc/PID/status`, such as memory and number of threads.
 
 use anyhow::{Context, Result};
 use std::fs;
 
-/// Text of the file at one moment.
+/// The text of `/proc/PID/status` at one moment.
 pub(in crate::experiment) struct Status(String);
 
 impl Status {
-    /// Reads the file.
+    /// Reads the status of a process.
     pub(in crate::experiment) fn of(pid: u32) -> Result<Status> {
         let file = format!("/proc/{pid}/status");
         fs::read_to_string(&file).map(Status).context(file)
     }
 
-    /// Returns the number after a field name, which is given with its colon; memory is in KB.
+    /// Returns the number after a field name, which is given with its colon, as in `VmRSS:`. Memory
+    /// is in KB.
     pub(in crate::experiment) fn number(&self, name: &str) -> Result<u64> {
         let line = self.0.lines().find_map(|line| line.strip_prefix(name));
         let number = line.and_then(|rest| rest.split_whitespace().next()?.parse().ok());

@@ -1,4 +1,5 @@
-//! Programs that experiments run: their presence, and their output.
+//! Programs that experiments run: checks whether they are installed, starts them, and reads their
+//! output.
 
 use crate::experiment::{Options, Stage, Variant};
 use anyhow::{Context, Result, bail};
@@ -13,30 +14,30 @@ use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Longest time until a server accepts connections: JVMs need long on a busy machine.
+/// Longest wait until a server accepts connections. JVMs need a long time on a busy machine.
 const READY_MAX: Duration = Duration::from_secs(60);
-/// Longest time until a program ends after a signal.
+/// Time between a request to end and SIGKILL.
 const LEAVE_MAX: Duration = Duration::from_secs(3);
-/// Longest part of a program's error output that an error shows.
+/// Largest number of characters of a program's output in an error message.
 const COMPLAINT_CHARS: usize = 600;
 
 /// A program and the Debian package that contains it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Program {
-    /// Its name.
+    /// File name of the program.
     pub name: &'static str,
-    /// Its package.
+    /// Name of the Debian package.
     pub package: &'static str,
 }
 
-/// Program that sets real-time priorities of daemons.
+/// Program that gives daemons a real-time priority.
 pub(crate) const CHRT: Program = Program { name: "chrt", package: "util-linux" };
-/// Program that makes another program's TCP sockets Multipath TCP ones.
+/// Program that makes the TCP sockets of another program use Multipath TCP.
 pub(crate) const MPTCPIZE: Program = Program { name: "mptcpize", package: "mptcpize" };
 /// Program that measures throughput.
 pub(crate) const IPERF3: Program = Program { name: "iperf3", package: "iperf3" };
 
-/// Programs that are not installed.
+/// Error: programs that are not installed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MissingPrograms(pub Vec<Program>);
 
@@ -54,14 +55,14 @@ impl fmt::Display for MissingPrograms {
 
 impl std::error::Error for MissingPrograms {}
 
-/// Fails if one of the programs is not installed.
+/// Returns an error if one of the programs is not installed.
 pub(crate) fn require(programs: &[Program]) -> Result<(), MissingPrograms> {
     let missing: Vec<_> =
         programs.iter().copied().filter(|program| find_program(program.name).is_none()).collect();
     if missing.is_empty() { Ok(()) } else { Err(MissingPrograms(missing)) }
 }
 
-/// Returns the programs that the variants need in every experiment.
+/// Returns the programs that the selected transports need in every experiment.
 pub(crate) fn of_variants(options: &Options) -> Vec<Program> {
     let daemons = options.compares(Variant::Express);
     let is_real_time = options.realtime_priority.is_some();
@@ -69,7 +70,7 @@ pub(crate) fn of_variants(options: &Options) -> Vec<Program> {
     chrt.into_iter().collect()
 }
 
-/// Returns a command that runs a program, with Multipath TCP if the variant needs it.
+/// Returns a command that runs a program, through `mptcpize` if the variant is Multipath TCP.
 pub(crate) fn command(stage: &Stage<'_>, program: Program) -> Result<Command> {
     let path = |program: Program| {
         find_program(program.name).with_context(|| MissingPrograms(vec![program]).to_string())
@@ -82,7 +83,8 @@ pub(crate) fn command(stage: &Stage<'_>, program: Program) -> Result<Command> {
     Ok(command)
 }
 
-/// Starts a program in a host; its output goes into files of the stage.
+/// Starts a program in a host. Its output is written into files in the stage's directory, which are
+/// named for the host and `name`.
 pub(crate) fn start(
     stage: &Stage<'_>,
     host: HostId,
@@ -97,7 +99,7 @@ pub(crate) fn start(
     Ok(Running::new(stage.fabric.spawn(host, command)?, LEAVE_MAX))
 }
 
-/// Runs a program in a host to its end; returns its standard output.
+/// Runs a program in a host until it ends. Returns its standard output.
 pub(crate) fn run_to_end(
     stage: &Stage<'_>,
     host: HostId,
@@ -119,7 +121,8 @@ pub(crate) fn printed(stage: &Stage<'_>, host: HostId, name: &str) -> Result<Str
     fs::read_to_string(&path).with_context(|| path.display().to_string())
 }
 
-/// Waits until a server in a host listens on a TCP port, without connecting to it.
+/// Waits until a server in a host listens on a TCP port, without making a connection. Returns an
+/// error if the server ends.
 pub(crate) fn wait_for_listener(
     stage: &Stage<'_>,
     host: HostId,
@@ -153,7 +156,7 @@ pub(crate) fn is_listening(stage: &Stage<'_>, host: HostId, port: u16) -> Result
     Ok(tables.into_iter().flatten().any(|table| listens(&table, port)))
 }
 
-/// Whether a table of TCP sockets has one that listens on a port: state 0A.
+/// Whether the text of `/proc/net/tcp` contains a socket that listens on a port (state 0A).
 pub(crate) fn listens(table: &str, port: u16) -> bool {
     table.lines().skip(1).any(|line| {
         let mut fields = line.split_whitespace().skip(1);
@@ -163,13 +166,13 @@ pub(crate) fn listens(table: &str, port: u16) -> bool {
     })
 }
 
-/// Returns the standard error output of a program so far.
+/// Returns what a program has written to standard error so far.
 pub(crate) fn logged(stage: &Stage<'_>, host: HostId, name: &str) -> Result<String> {
     let path = output(stage, host, name, "err");
     fs::read_to_string(&path).with_context(|| path.display().to_string())
 }
 
-/// Returns the end of a program's output.
+/// Returns the end of a program's standard error and output, for an error message.
 pub(crate) fn complaint(stage: &Stage<'_>, host: HostId, name: &str) -> String {
     let read = |extension| tail(&output(stage, host, name, extension)).unwrap_or_default();
     let all = read("err") + &read("out");
@@ -177,10 +180,10 @@ pub(crate) fn complaint(stage: &Stage<'_>, host: HostId, name: &str) -> String {
     all[all.len().saturating_sub(COMPLAINT_CHARS)..].iter().collect()
 }
 
-/// Reads the end of a file, which may be the output of many hours.
+/// Reads the end of a file, which may contain the output of many hours.
 fn tail(file: &Path) -> io::Result<String> {
     let mut file = File::open(file)?;
-    // A character has four bytes at most.
+    // A character has at most four bytes.
     let bytes_max = COMPLAINT_CHARS as u64 * 4;
     let length = file.metadata()?.len();
     file.seek(SeekFrom::Start(length.saturating_sub(bytes_max)))?;
@@ -208,7 +211,7 @@ mod tests {
         assert!(!listens("", 0x1451));
     }
 
-    /// The whole output was read, even a very long one.
+    /// An error message read the whole output of a program, even if it was very long.
     #[test]
     fn regression_only_the_end_of_what_a_program_printed_is_read() {
         let path = std::env::temp_dir().join(format!("srd-tail-{}", std::process::id()));

@@ -1,11 +1,11 @@
 //! Figures that AWS has published for the same experiments, shown beside the measured ones.
 //!
-//! Sources, by the words in parentheses: *Express*, the article on ENA Express's effect on
-//! workloads; *SRD*, "A Cloud-Optimized Transport Protocol for Elastic and Scalable HPC" (IEEE
-//! Micro, 2020); *efs-utils*, the release notes of its versions 2.0.0 and 2.0.1; *Hadoop*, the
+//! The texts name their sources in parentheses. *Express* is the article on ENA Express's effect on
+//! workloads. *SRD* is "A Cloud-Optimized Transport Protocol for Elastic and Scalable HPC" (IEEE
+//! Micro, 2020). *efs-utils* are the release notes of its versions 2.0.0 and 2.0.1. *Hadoop* is the
 //! comparison of instances with and without Enhanced Networking (2015).
 
-/// Returns the statement on an experiment, if there is one.
+/// Returns the published figures for an experiment; `None` if there are no such figures.
 pub(in crate::experiment) fn of(experiment: &str) -> Option<&'static str> {
     let (_, statement) = STATEMENTS.iter().find(|(name, _)| *name == experiment)?;
     Some(statement)

@@ -1,8 +1,9 @@
-//! Checks whether the machine delayed a run.
+//! Detects whether the machine itself has delayed a run.
 //!
-//! A thread with the run's own priority wakes up every two milliseconds. Its delay shows an effect
-//! that no counter shows: a task of higher priority, or the host below a virtual machine, occupied
-//! the processors. A run that was delayed measures this delay, and not a transport.
+//! A thread with the priority of the run wakes up every two milliseconds. If it wakes up late, the
+//! processors were occupied by a task of higher priority, or by the host of a virtual machine; no
+//! counter shows these effects. The figures of a delayed run are those of the machine, not those of
+//! the transport.
 
 use crate::experiment::measure::counts::Counts;
 use crate::experiment::measure::distribution::Distribution;
@@ -13,36 +14,36 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-/// Wake-up period.
+/// Interval at which the thread wakes up.
 const PERIOD: Duration = Duration::from_millis(2);
-/// Lateness beyond which a run is suspect: more than a tick of the kernel.
+/// Delay in milliseconds beyond which a run is suspect: more than a tick of the kernel.
 const LATE_MS: f64 = 5.0;
 
-/// Wake-up delays of a run.
+/// Delays of the thread's wake-ups during a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Lateness {
-    /// 99th percentile, in ms.
+    /// 99th percentile of the delays, in milliseconds.
     pub p99_ms: f64,
-    /// The longest delay, in ms.
+    /// The longest delay, in milliseconds.
     pub p100_ms: f64,
 }
 
 impl Lateness {
-    /// Whether figures of the run are suspect.
+    /// Whether the machine delayed the run so much that its figures are suspect.
     #[must_use]
     pub fn is_suspect(&self) -> bool {
         self.p99_ms > LATE_MS
     }
 }
 
-/// Measures delays as long as it lives.
+/// A running measurement of delays, which ends when this is dropped.
 pub(crate) struct Pulse {
     over: Arc<AtomicBool>,
     thread: Option<JoinHandle<Counts>>,
 }
 
 impl Pulse {
-    /// Starts the thread, which has the caller's nice level.
+    /// Starts the thread, which has the nice level of the caller.
     pub(crate) fn start() -> Result<Pulse> {
         let over = Arc::new(AtomicBool::new(false));
         let seen = Arc::clone(&over);
@@ -67,8 +68,8 @@ impl Drop for Pulse {
     }
 }
 
-/// Records one value for each period, including periods in which the thread slept: a thread that
-/// is late by ten periods was late for all ten.
+/// Records one delay for each interval, including those in which the thread did not wake up: if the
+/// thread is late by ten intervals, ten delays are recorded.
 fn beat(over: &AtomicBool) -> Counts {
     let mut late = Counts::default();
     let mut due = Instant::now() + PERIOD;
@@ -89,7 +90,8 @@ mod tests {
 
     #[test]
     fn a_pulse_beats_until_it_is_stopped() {
-        // On a busy machine the thread may not have started when it is stopped.
+        // On a busy machine the thread may be stopped before it has started; the test then tries a
+        // longer time.
         let beats = |periods| {
             let pulse = Pulse::start().unwrap();
             thread::sleep(PERIOD * periods);

@@ -1,8 +1,9 @@
 //! Results of an experiment, and the summary of its repetitions.
 //!
-//! A run measures *figures* (one number each) and *samples* (many: requests, flows, frames).
-//! Figures of several repetitions are summarised as median, minimum and maximum. Samples of all
-//! repetitions are pooled before percentiles are taken, so that a tail covers all requests.
+//! A run measures *figures* (one number each) and *samples* (many numbers: requests, flows,
+//! frames). The figures of several repetitions are summarised as median, minimum and maximum. The
+//! samples of all repetitions are put together before percentiles are computed, so that a
+//! percentile covers all requests.
 
 use crate::experiment::Variant;
 use crate::experiment::measure::counts::Counts;
@@ -14,154 +15,155 @@ use srd_lab::priority::CpuUse;
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
-/// The best possible value, for comparison.
+/// The best possible value of a figure, for comparison.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Ideal {
-    /// The value.
+    /// The best possible value, in the unit of the figure.
     pub value: f64,
-    /// Description of the value.
+    /// Explanation of the value, such as `line rate of all uplinks`.
     pub label: &'static str,
 }
 
-/// A single number.
+/// A single number that a run measures.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Figure {
-    /// Name of the figure; the same in all runs of a case.
+    /// Name of the figure; it is the same in all runs of a case.
     pub name: Cow<'static, str>,
-    /// Its unit; empty for a pure number.
+    /// Unit of the figure; empty for a pure number.
     pub unit: &'static str,
     /// The number.
     pub value: f64,
-    /// The best possible value; figures that have one get a chart.
+    /// The best possible value; `None` if it is not known. A figure with an ideal gets a chart.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ideal: Option<Ideal>,
 }
 
 impl Figure {
-    /// Creates a figure without an ideal.
+    /// Creates a figure without a best possible value.
     #[must_use]
     pub fn new(name: impl Into<Cow<'static, str>>, unit: &'static str, value: f64) -> Figure {
         Figure { name: name.into(), unit, value, ideal: None }
     }
 
-    /// Adds the ideal.
+    /// Returns the figure with a best possible value and its explanation.
     #[must_use]
     pub fn beside(self, value: f64, label: &'static str) -> Figure {
         Figure { ideal: Some(Ideal { value, label }), ..self }
     }
 }
 
-/// Many numbers of one kind.
+/// Many numbers of one kind that a run measures.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Samples {
-    /// Name of the samples; the same in all runs of a case.
+    /// Name of the samples; it is the same in all runs of a case.
     pub name: &'static str,
-    /// Their unit; empty for pure numbers.
+    /// Unit of the samples; empty for pure numbers.
     pub unit: &'static str,
     /// The numbers, in any order.
     pub values: Vec<f64>,
 }
 
-/// A value over time, in equal steps.
+/// A value over time, in steps of equal length.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Timeline {
     /// Name of the value.
     pub name: &'static str,
-    /// Its unit.
+    /// Unit of the value.
     pub unit: &'static str,
-    /// Length of a step.
+    /// Length of a step in milliseconds.
     pub step_ms: u64,
     /// The value in each step.
     pub values: Vec<f64>,
-    /// Events, in ms since the start.
+    /// Events during the run: milliseconds since the start, and a text.
     pub marks: Vec<(u64, String)>,
 }
 
-/// Durations of one kind, which are too many for a list.
+/// Durations of one kind in a histogram, because they are too many for a list.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Counted {
-    /// Name of the durations; the same in all runs of a case.
+    /// Name of the durations; it is the same in all runs of a case.
     pub name: &'static str,
-    /// Unit for output: `us`, `ms` or `s`.
+    /// Unit in which the durations are shown: `us`, `ms` or `s`.
     pub unit: &'static str,
     /// The durations.
     pub counts: Counts,
 }
 
-/// Changes of a distribution over time: lines of one chart, with equal steps.
+/// A distribution that changes over time: some percentiles in steps of equal length, drawn in one
+/// chart.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Spread {
     /// Name of the distribution.
     pub name: &'static str,
-    /// Its unit.
+    /// Unit of the values.
     pub unit: &'static str,
-    /// Length of a step.
+    /// Length of a step in milliseconds.
     pub step_ms: u64,
-    /// Lines of the chart, beginning with the lowest percentile.
+    /// The percentiles, with the lowest first.
     pub lines: Vec<SpreadLine>,
-    /// Events, in ms since the start.
+    /// Events during the run: milliseconds since the start, and a text.
     pub marks: Vec<(u64, String)>,
 }
 
-/// A percentile, step by step.
+/// One percentile of a distribution over time.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct SpreadLine {
     /// Name of the percentile.
     pub label: &'static str,
-    /// The percentile in each step; `None` where the step has too few samples.
+    /// The percentile in each step; `None` for a step with too few samples.
     pub values: Vec<Option<f64>>,
 }
 
 /// Results of one run.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Measured {
-    /// Single numbers.
+    /// Single numbers that the run has measured.
     pub figures: Vec<Figure>,
-    /// Lists of samples.
+    /// Samples that the run has measured, in lists.
     pub samples: Vec<Samples>,
-    /// Counted durations.
+    /// Durations that the run has measured, in histograms.
     pub counted: Vec<Counted>,
-    /// Values over time.
+    /// Values over time that the run has measured.
     pub timelines: Vec<Timeline>,
-    /// Distributions over time.
+    /// Distributions over time that the run has measured.
     pub spreads: Vec<Spread>,
     /// Remarks for the reader about this run.
     pub notes: Vec<String>,
 }
 
-/// One run.
+/// One run of a case with one variant.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Run {
-    /// The transport.
+    /// The transport of the run.
     pub variant: Variant,
     /// Number of the repetition, from zero.
     pub repetition: u32,
-    /// Its results.
+    /// The results that the run has measured.
     pub measured: Measured,
     /// CPU time of the whole machine during the run.
     pub cpu: CpuUse,
-    /// The part of the machine that this run itself used, 0 to 1. Above about 0.7, the CPU limits
-    /// the rates and not the fabric.
+    /// The part of the machine's CPU time that this run itself used, from 0 to 1. If it is above
+    /// about 0.7, the CPU limits the rates, and not the fabric.
     pub own_cpu_share: f64,
-    /// Wake-up delays of a thread with this run's priority.
+    /// Delays of a thread that wakes up regularly with the priority of the run.
     pub late: Lateness,
-    /// Sum of the daemons' counters, if there were daemons.
+    /// Sum of the counters of all daemons of Express; `None` if there were no daemons.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub express: Option<BTreeMap<String, f64>>,
 }
 
-/// One setting and its runs.
+/// A case and all its runs.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct CaseResult {
-    /// Its name.
+    /// Name of the case.
     pub name: String,
-    /// Links, queues, hosts, loads in words.
+    /// Description of links, queues, hosts and load in words.
     pub setting: String,
-    /// Summary of the repetitions, variant by variant.
+    /// Summary of the repetitions of each variant.
     pub summaries: Vec<Summary>,
     /// All runs, in the order of their execution.
     pub runs: Vec<Run>,
-    /// Whether they ran in a fabric of the lab.
+    /// Whether the runs took place in a fabric of the lab, and not between real machines.
     #[serde(skip)]
     is_lab: bool,
 }
@@ -169,34 +171,34 @@ pub struct CaseResult {
 /// Summary of all repetitions of one variant.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Summary {
-    /// The transport.
+    /// The transport of the repetitions.
     pub variant: Variant,
     /// Median, minimum and maximum of each figure.
     pub figures: Vec<FigureSummary>,
-    /// Distributions of all samples.
+    /// Distributions of the samples of all repetitions together.
     pub distributions: Vec<Distribution>,
 }
 
 /// Results of an experiment.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Outcome {
-    /// Its name.
+    /// Name of the experiment.
     pub experiment: &'static str,
-    /// The question, in one sentence.
+    /// The question that the experiment answers, in one sentence.
     pub summary: &'static str,
-    /// Method of the measurement.
+    /// Description of the method, in a paragraph.
     pub about: &'static str,
-    /// Machine and kernel.
+    /// Kernel and number of cores of this machine.
     pub machine: String,
-    /// The seed; an equal seed leads to equal path collisions.
+    /// Seed of the experiment. With an equal seed, paths collide in the same way.
     pub seed: u32,
-    /// Whether it was a smoke test (`--quick`), whose figures measure nothing.
+    /// Whether it was a smoke test (`--quick`), whose figures are no measurements.
     pub quick: bool,
-    /// Duration of the whole experiment.
+    /// Duration of the whole experiment in seconds.
     pub took_s: f64,
     /// Results of each case.
     pub cases: Vec<CaseResult>,
-    /// Variants that could not run here, each with its reason.
+    /// Texts about variants that could not run on this machine, with the reasons.
     pub left_out: Vec<String>,
 }
 
@@ -205,15 +207,15 @@ pub struct Outcome {
 pub struct FigureSummary {
     /// Name of the figure.
     pub name: Cow<'static, str>,
-    /// Its unit.
+    /// Unit of the figure; empty for a pure number.
     pub unit: &'static str,
-    /// The median repetition.
+    /// Median over the repetitions.
     pub median: f64,
-    /// The least.
+    /// Smallest value of a repetition.
     pub min: f64,
-    /// The greatest.
+    /// Largest value of a repetition.
     pub max: f64,
-    /// The best possible value.
+    /// The best possible value; `None` if it is not known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ideal: Option<Ideal>,
 }
@@ -225,7 +227,7 @@ impl Measured {
         Figure::new("failed", "of 1", f64::from(u8::from(is_failure)))
     }
 
-    /// Whether the run's command failed, and the failure was counted.
+    /// Whether the run's command failed, and the failure was counted as a figure.
     #[must_use]
     pub fn is_failure(&self) -> bool {
         self.figures.contains(&Measured::failed(true))
@@ -233,8 +235,8 @@ impl Measured {
 }
 
 impl FigureSummary {
-    /// Splits the figure's name and unit. If the figure has no unit, the unit is the text after
-    /// the last comma of the user's name.
+    /// Returns the name and the unit of the figure. If the figure has no unit, it is a user's
+    /// figure, and its unit is the text after the last comma of the name.
     #[must_use]
     pub fn parts(&self) -> (&str, &str) {
         match self.name.rsplit_once(',') {
@@ -245,7 +247,7 @@ impl FigureSummary {
 }
 
 impl CaseResult {
-    /// Summarises the runs of a case.
+    /// Creates the result of a case from its runs, and summarises them.
     #[must_use]
     pub fn new(name: String, setting: String, runs: Vec<Run>) -> CaseResult {
         let mut variants: Vec<Variant> = runs.iter().map(|run| run.variant).collect();
@@ -261,13 +263,15 @@ impl CaseResult {
         CaseResult { name, setting, summaries, runs, is_lab: true }
     }
 
-    /// Marks the runs as runs between real machines, whose TCP settings are unknown.
+    /// Returns the result, marked as that of runs between real machines, whose TCP settings are not
+    /// known.
     #[must_use]
     pub fn between_machines(self) -> CaseResult {
         CaseResult { is_lab: false, ..self }
     }
 
-    /// Returns the label of a transport. The congestion control of TCP is only known in the lab.
+    /// Returns the label of a transport. It contains the congestion control of TCP only in the lab,
+    /// where that is known.
     #[must_use]
     pub fn label(&self, variant: Variant) -> &'static str {
         if self.is_lab { variant.label() } else { variant.label_between_machines() }
@@ -317,8 +321,8 @@ fn distributions(all: &[&Measured]) -> Vec<Distribution> {
 }
 
 impl Serialize for Measured {
-    /// Writes samples as their distributions, whether they were listed or counted: a run may have
-    /// a million samples.
+    /// Writes the distributions of samples instead of the samples, of which a run may have a
+    /// million.
     fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut all = serializer.serialize_struct("Measured", 5)?;
         all.serialize_field("figures", &self.figures)?;
@@ -334,15 +338,16 @@ impl Serialize for Measured {
     }
 }
 
-/// Returns the middle one of sorted values, or the mean of the middle two.
+/// Returns the median of sorted values: the middle one, or the mean of the two middle ones; 0 if
+/// there are no values.
 #[must_use]
 pub fn median(sorted: &[f64]) -> f64 {
     let last = sorted.len().saturating_sub(1);
     sorted.get(last / 2).map_or(0.0, |low| f64::midpoint(*low, sorted[sorted.len() / 2]))
 }
 
-/// Returns Jain's index of fairness: 1 if all get the same, 1/n if one gets everything; 1 if the
-/// sum is zero.
+/// Returns Jain's index of fairness of n shares: 1 if all are equal, and 1/n if one is everything.
+/// If all shares are zero, returns 1.
 #[must_use]
 pub fn jain(shares: &[f64]) -> f64 {
     let sum: f64 = shares.iter().sum();

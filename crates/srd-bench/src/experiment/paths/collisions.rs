@@ -1,4 +1,5 @@
-//! Flows between pairs of hosts that share nothing but the spines, half of which they need.
+//! The experiment `collisions`: flows between pairs of hosts that share only the spines, which have
+//! twice the necessary capacity.
 
 use crate::experiment::measure::result::{Figure, Measured, Samples};
 use crate::experiment::{Case, Experiment, Options, Stage, describe, hosts, size};
@@ -7,13 +8,13 @@ use anyhow::Result;
 use srd_lab::config::FabricConfig;
 use srd_lab::id::HostId;
 
-/// Pairs of hosts.
+/// Number of pairs of hosts.
 const PAIRS: u16 = 8;
 const SPINES: u16 = 16;
 const RATE_MBPS: u32 = 200;
 const QUEUE_BYTES: u32 = 100_000;
 
-/// The experiment.
+/// The experiment `collisions`.
 pub(in crate::experiment) const EXPERIMENT: Experiment = Experiment {
     name: "collisions",
     summary: "With every second uplink idle, how much longer do flows take that meet on one?",

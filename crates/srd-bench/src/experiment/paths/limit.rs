@@ -1,12 +1,13 @@
-//! The rate limit of one flow, as a card applies it, for a host that sends one flow only.
+//! The rate limit of one flow, as a cloud's network card applies it, for a host that sends only one
+//! flow.
 //!
-//! An instance of EC2 may send 10 Gb/s in one flow inside of a cluster placement group, and 25
-//! Gb/s in a flow that ENA Express carries. The limit applies to the flow of the program, not to
-//! the paths that Express uses. So it is set where the program's packets leave: at the host's
-//! link, or at the interface of `srd up`. Both limits are divided by [`SCALE`], like the lab's
-//! links.
+//! An instance of EC2 may send 10 Gb/s in one flow inside of a cluster placement group, and 25 Gb/s
+//! in one flow over ENA Express. The limit applies to the flow of the program, not to the paths
+//! that Express uses. Therefore it is set at the interface through which the program sends: the
+//! host's link, or the interface of `srd up`. Both limits are divided by [`SCALE`], like the rates
+//! of the lab's links.
 //!
-//! Bound: packets wait for [`WAIT_MAX_MS`] at most, and are dropped if they would wait longer.
+//! Bound: a packet waits for [`WAIT_MAX_MS`] at most; a packet that would wait longer is dropped.
 
 use crate::experiment::{Stage, Variant};
 use anyhow::Result;
@@ -16,32 +17,32 @@ use srd_lab::id::HostId;
 use srd_lab::plan::{self, HOST_DEVICE};
 use srd_lab::{command, express};
 
-/// Divisor of rates: a link of 250 Mb/s represents one of 50 Gb/s.
+/// Divisor of all rates: a link of 250 Mb/s in the lab stands for one of 50 Gb/s.
 pub(in crate::experiment) const SCALE: u32 = 200;
-/// One flow in a cluster placement group, in Mb/s.
+/// Rate limit of one flow in a cluster placement group, in Mb/s.
 const PLAIN_MBPS: u32 = 10_000;
-/// One flow that Express carries, in Mb/s.
+/// Rate limit of one flow over ENA Express, in Mb/s.
 const EXPRESS_MBPS: u32 = 25_000;
-/// Longest time that a packet may wait.
+/// Longest time in milliseconds that a packet may wait for the limit.
 const WAIT_MAX_MS: u32 = 10;
 
-/// Rate that one flow of a transport may send here.
+/// Returns the rate limit of one flow with a transport in the lab, in Mb/s.
 pub(in crate::experiment) fn flow_mbps(variant: Variant) -> u32 {
     if variant == Variant::Express { EXPRESS_MBPS / SCALE } else { PLAIN_MBPS / SCALE }
 }
 
-/// The limit; removed when this is dropped.
+/// The limit of one host, which is removed when this is dropped.
 pub(in crate::experiment) struct FlowLimit<'a> {
     fabric: &'a Fabric,
     namespace: String,
-    /// Whether the limit is on the host's own link. If so, `drop` restores the link's rate.
-    /// Otherwise the limit is on the interface of `srd up`, which is removed together with its
-    /// limit.
+    /// Whether the limit is on the host's own link. If so, dropping this restores the link's rate.
+    /// Otherwise the limit is on the interface of `srd up`, which is later deleted together with
+    /// its limit.
     own: bool,
 }
 
 impl<'a> FlowLimit<'a> {
-    /// Limits the rate of a host's one flow.
+    /// Limits the rate at which a host may send its only flow.
     pub(in crate::experiment) fn set(stage: &Stage<'a>, host: HostId) -> Result<FlowLimit<'a>> {
         let own = stage.variant != Variant::Express;
         let device = if own { HOST_DEVICE } else { express::DEVICE };
@@ -63,7 +64,7 @@ impl Drop for FlowLimit<'_> {
             let config = self.fabric.config();
             let rate =
                 plan::shape(config, HOST_DEVICE, config.host_rate_mbps, config.host_queue_bytes);
-            // The host may be gone; then there is no link to restore.
+            // If the host was removed, there is no link to restore.
             let _ = command::tc_batch_in(&self.namespace, &rate);
         }
     }

@@ -1,12 +1,13 @@
-//! Sixteen TCP connections between two hosts, as `nconnect=16` creates them.
+//! The experiment `nconnect`: sixteen TCP connections between two hosts, as an NFS mount with
+//! `nconnect=16` has.
 
 use crate::experiment::Experiment;
 use crate::experiment::paths::single_flow;
 
-/// Connections of one mount.
+/// Number of connections of one mount.
 const FLOWS: u32 = 16;
 
-/// The experiment.
+/// The experiment `nconnect`.
 pub(in crate::experiment) const EXPERIMENT: Experiment = Experiment {
     name: "nconnect",
     summary: "Do 16 connections still gain from more paths, and do they share fairly?",

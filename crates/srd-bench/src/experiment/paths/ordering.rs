@@ -1,9 +1,11 @@
-//! Two UDP flows between two hosts, and losses that hit only one of them.
+//! The experiment `ordering`: two UDP flows between two hosts, and losses of packets of only one of
+//! them.
 //!
-//! Outer packets are encrypted and spread over all paths, so the fabric can only distinguish the
-//! flows by size: the spines lose packets above a length that lies between the two. One datagram
-//! is one packet (F2 of the specification of Express), and hosts send no super-packets here. The
-//! mean length of the lost packets shows that the rule affected the right flow.
+//! Outer packets are encrypted and spread over all paths, so the fabric can distinguish the flows
+//! only by the size of packets. The spines lose packets that are longer than those of one flow and
+//! shorter than those of the other. One datagram is one packet (F2 of the specification of
+//! Express), and the hosts send no super-packets in this experiment. The mean length of the lost
+//! packets shows that packets of the right flow were lost.
 
 use crate::experiment::measure::datagrams::{self, Account, Arrivals, Paced};
 use crate::experiment::measure::distribution::Distribution;
@@ -19,21 +21,23 @@ use std::time::{Duration, Instant};
 
 const FROM: HostId = HostId { leaf: 0, host: 0 };
 const TO: HostId = HostId { leaf: 1, host: 0 };
-/// The flow that loses packets, and the flow beside it.
+/// Flow A, whose packets the spines lose, and flow B beside it.
 const A: Paced =
     Paced { from: FROM, to: TO, port: 5006, bytes: 4000, period: Duration::from_micros(1000) };
 const B: Paced =
     Paced { from: FROM, to: TO, port: 5008, bytes: 1000, period: Duration::from_micros(500) };
-/// Packets up to this length are not lost: all of B and all control packets, with any headers.
+/// Longest packet in bytes that is never lost. All packets of B and all control packets are
+/// shorter, whatever their headers.
 const SPARED_BYTES: u32 = 2500;
-/// Lost packets of A per thousand.
+/// Number of lost packets of A per thousand.
 const LOSS_PERMILLE: u16 = 20;
-/// Start of each phase, which is not counted.
+/// Time at the start of each phase that is not counted.
 const SETTLE: Duration = Duration::from_millis(300);
-/// Phases without and with loss alternate, so that a slow drift affects both equally.
+/// Number of pairs of phases. Phases without and with loss alternate, so that a slow change of the
+/// machine affects both equally.
 const TURNS: u32 = 3;
 
-/// The experiment.
+/// The experiment `ordering`.
 pub(in crate::experiment) const EXPERIMENT: Experiment = Experiment {
     name: "ordering",
     summary: "One UDP flow loses packets: does the flow beside it wait, and does either get out \
@@ -69,13 +73,14 @@ fn case(options: &Options, (phase, turns): (Duration, u32), bypass: bool) -> Cas
         ),
         fabric,
         hosts: vec![FROM, TO],
-        // Without Express there is no ordering to bypass.
+        // Without Express there is no ordering that could be bypassed.
         only: bypass.then_some(Variant::Express),
         measure: Box::new(move |stage| measure(stage, (phase, turns), bypass)),
     }
 }
 
-/// Times of the phases, in seconds since the start, and the packets that the spines lost.
+/// Times of the phases without and with loss, in seconds since the start, and the packets that the
+/// spines lost.
 #[derive(Default)]
 struct Phases {
     without_s: Vec<Range<f64>>,

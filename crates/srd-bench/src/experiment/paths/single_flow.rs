@@ -1,4 +1,5 @@
-//! One TCP connection over a fabric of many paths, each a fraction of the host's link.
+//! The experiment `single-flow`: one TCP connection over a fabric with many paths, each with a
+//! fraction of the rate of the host's link.
 
 use crate::experiment::measure::iperf::Iperf;
 use crate::experiment::measure::programs::{IPERF3, MPTCPIZE};
@@ -6,7 +7,7 @@ use crate::experiment::{Case, Experiment, Options, Variant, describe};
 use srd_lab::config::FabricConfig;
 use srd_lab::id::HostId;
 
-/// The experiment.
+/// The experiment `single-flow`.
 pub(in crate::experiment) const EXPERIMENT: Experiment = Experiment {
     name: "single-flow",
     summary: "How much of all paths does one TCP connection get?",
@@ -20,13 +21,15 @@ pub(in crate::experiment) const EXPERIMENT: Experiment = Experiment {
     cases: |options| cases(options, 1),
 };
 
-/// Returns iperf3, and the program that makes it use Multipath TCP.
+/// Returns the programs that are needed: iperf3, and for Multipath TCP the program that makes it
+/// use that.
 pub(in crate::experiment) fn needed(options: &Options) -> Vec<crate::experiment::Program> {
     let mptcp = options.compares(Variant::Mptcp);
     [Some(IPERF3), mptcp.then_some(MPTCPIZE)].into_iter().flatten().collect()
 }
 
-/// Returns one case per number of spines, or only the chosen one.
+/// Returns one case for each number of spines, or only the case with the number that the user has
+/// selected.
 pub(in crate::experiment) fn cases(options: &Options, flows: u32) -> Vec<Case> {
     let spines = match options.spines {
         Some(spines) => vec![spines],

@@ -1,4 +1,4 @@
-//! A configuration of WireGuard's in the form of `srd.toml`.
+//! Converts a configuration file of WireGuard into the form of `srd.toml`.
 //!
 //! ```text
 //!   [Interface]                       [interface]
@@ -11,9 +11,9 @@
 //!   Endpoint = b.example:51820        endpoint = "b.example:51820"
 //! ```
 //!
-//! Both programs use the same kind of keys, so the keys stay the same. The converted text contains
-//! no secrets: it names files, and its comments explain how to fill them. A key or table without a
-//! counterpart becomes a comment, too, so that no setting is lost silently.
+//! WireGuard and SRD use the same kind of keys, so the keys stay valid. The converted text contains
+//! no secrets: it names key files, and its comments explain how to create them. A key or table of
+//! WireGuard without a counterpart becomes a comment, so that no setting is lost silently.
 //!
 //! | module | contents |
 //! |---|---|
@@ -28,16 +28,16 @@ use std::net::{IpAddr, SocketAddr};
 
 use read::{File, Interface, Peer};
 
-/// The port if the file sets none.
+/// The UDP port of the converted file if WireGuard's file sets none.
 const PORT: u16 = 7471;
-/// The first words of a text that was converted from a file of WireGuard's.
+/// The beginning of every text that was converted from a file of WireGuard.
 const MADE_FROM: &str = "# From WireGuard's ";
-/// Keys that only files of WireGuard's have.
+/// Keys that occur only in files of WireGuard, in lower case.
 const KEYS: [&str; 6] =
     ["privatekey", "publickey", "presharedkey", "allowedips", "listenport", "persistentkeepalive"];
 
-/// Whether a text is a file of WireGuard's: its tables begin with capitals, and its keys are
-/// written in one word.
+/// Whether a text is a file of WireGuard: it contains the line `[Interface]` or `[Peer]`, or one of
+/// the keys that only WireGuard has.
 pub fn is_meant(text: &str) -> bool {
     let is_theirs = |line: &str| {
         let key = line.split('=').next().unwrap_or_default().trim().to_ascii_lowercase();
@@ -46,19 +46,19 @@ pub fn is_meant(text: &str) -> bool {
     text.trim_start_matches('\u{feff}').lines().map(str::trim).any(is_theirs)
 }
 
-/// Whether a text was made by [`convert`]: its comments describe the source of its keys.
+/// Whether a text was created by [`convert`]: it begins with the comment that names its origin.
 pub(super) fn is_made(text: &str) -> bool {
     text.starts_with(MADE_FROM)
 }
 
-/// Names that the converted text contains.
+/// Names that the converted text mentions.
 #[derive(Clone, Copy, Debug)]
 pub struct Names<'a> {
-    /// The file of WireGuard's, for the commands in comments.
+    /// Path of WireGuard's file, for the commands in comments.
     pub file: &'a str,
     /// The name of the interface.
     pub interface: &'a str,
-    /// The file for the private key.
+    /// Path of the file that will contain the private key.
     pub key_file: &'a str,
 }
 
@@ -71,10 +71,10 @@ pub struct Converted {
     pub left_out: Vec<String>,
 }
 
-/// Converts a file of WireGuard's into the form of `srd.toml`.
+/// Converts a file of WireGuard into the form of `srd.toml`.
 ///
 /// # Errors
-/// The line that `wg` or `wg-quick` would refuse, too.
+/// The line and the reason, if `wg` or `wg-quick` would refuse the file as well.
 pub fn convert(text: &str, names: Names<'_>) -> Result<Converted, String> {
     let file = read::read(text).map_err(|why| format!("{}, {why}", names.file))?;
     let mut out = Writer { text: String::new(), left_out: Vec::new(), names };
@@ -209,7 +209,8 @@ impl Writer<'_> {
         self.line(format!("private_key_file = {}", toml(key_file)));
     }
 
-    /// Writes a preshared key. `number` counts the preshared keys of the file, not the peers.
+    /// Writes the name of the file for a preshared key. `number` is the key's position among the
+    /// preshared keys of the file, not the position of the peer.
     fn preshared_key(&mut self, number: usize) {
         let Names { file, key_file, .. } = self.names;
         let to = format!("{key_file}.psk{number}");
@@ -221,8 +222,8 @@ impl Writer<'_> {
     }
 }
 
-/// Whether an IPv4 socket reaches all peers: the endpoint of each is an IPv4 address. A peer
-/// without an endpoint may use either family, and a name may resolve to either.
+/// Whether an IPv4 socket can reach all peers: every peer has an endpoint with an IPv4 address. A
+/// peer without an endpoint may use either family, and a host name may resolve to either.
 fn serves_ipv4_alone(peers: &[Peer]) -> bool {
     let is_ipv4 = |peer: &Peer| {
         let at = peer.endpoint.as_ref().and_then(|at| at.parse::<SocketAddr>().ok());
@@ -231,7 +232,7 @@ fn serves_ipv4_alone(peers: &[Peer]) -> bool {
     !peers.is_empty() && peers.iter().all(is_ipv4)
 }
 
-/// The shell command that prints the values of a key, as `wg` reads them.
+/// Returns the shell command that prints all values of a key in a file, read as `wg` reads them.
 fn values_of(key: &str, file: &str) -> String {
     format!(r"sed -n 's/#.*//; s/[ \t\r]//g; s/^{key}=//Ip' {}", quoted(file))
 }
@@ -242,7 +243,7 @@ fn quoted(name: &str) -> String {
     format!("'{}'", name.replace('\'', r"'\''"))
 }
 
-/// A string in the notation of TOML.
+/// Returns a string in the notation of TOML, with quotes.
 fn toml(text: &str) -> String {
     toml::Value::String(text.to_owned()).to_string()
 }

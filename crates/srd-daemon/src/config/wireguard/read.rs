@@ -1,11 +1,12 @@
-//! Reads a file of WireGuard's as `wg setconf` and `wg-quick` do.
+//! Reads a file of WireGuard as `wg setconf` and `wg-quick` do.
 //!
-//! Both accept names of tables and keys in upper and lower case, white space anywhere, and comments
-//! after values. Tables and keys may be repeated: the last value counts, and lists are joined.
-//! Addresses may have bits set beyond their prefix. A table or key that neither program supports is
-//! refused, as by `wg`.
+//! `wg` and `wg-quick` accept names of tables and keys in upper and lower case, white space
+//! anywhere, and comments after values. Tables and keys may be repeated: the last value counts, and
+//! lists are joined. Addresses may have bits set beyond their prefix. A table or key that neither
+//! program supports is refused.
 //!
-//! Bounds: those of the text, whose length the caller limits, and [`SERVICES_BYTES_MAX`].
+//! Bounds: the caller limits the length of the text; at most [`SERVICES_BYTES_MAX`] of
+//! `/etc/services` are read.
 
 use std::io::Read as _;
 use std::net::{IpAddr, Ipv4Addr};
@@ -14,12 +15,12 @@ use ipnet::{IpNet, Ipv4Net};
 
 use crate::keys::{PublicKey, SecretKey};
 
-/// File with the names of ports.
+/// File with the names of the ports of services.
 const SERVICES: &str = "/etc/services";
-/// Largest number of bytes that are read from that file.
+/// Largest number of bytes of `/etc/services` that are read.
 const SERVICES_BYTES_MAX: u64 = 1 << 20;
 
-/// The interface that a file describes.
+/// The table `[Interface]` of a file.
 #[derive(Debug, Default)]
 pub(super) struct Interface {
     pub(super) address: Vec<IpNet>,
@@ -27,30 +28,31 @@ pub(super) struct Interface {
     pub(super) has_private_key: bool,
     pub(super) mtu: Option<u32>,
     pub(super) table: Option<String>,
-    /// Keys that have no counterpart, as the file writes them.
+    /// Names of keys that have no counterpart in `srd.toml`, as the file writes them.
     pub(super) others: Vec<String>,
 }
 
-/// A peer that a file describes.
+/// The peer that a table `[Peer]` of a file describes.
 #[derive(Debug)]
 pub(super) struct Peer {
     pub(super) public_key: PublicKey,
-    /// Position of its preshared key among all preshared keys of the file.
+    /// Position of the peer's preshared key among all preshared keys of the file, counted from 1;
+    /// `None` if the peer has no such key.
     pub(super) preshared_key: Option<usize>,
     pub(super) endpoint: Option<String>,
     pub(super) allowed: Vec<IpNet>,
-    /// Keys that have no counterpart, as the file writes them.
+    /// Names of keys that have no counterpart in `srd.toml`, as the file writes them.
     pub(super) others: Vec<String>,
 }
 
-/// The contents of a file.
+/// The contents of a file of WireGuard.
 #[derive(Debug, Default)]
 pub(super) struct File {
     pub(super) interface: Interface,
     pub(super) peers: Vec<Peer>,
 }
 
-/// A peer whose table is still being read.
+/// A table `[Peer]` that is still being read.
 #[derive(Debug, Default)]
 struct Open {
     line: usize,
@@ -120,14 +122,15 @@ impl Reader {
         let Some(public_key) = open.public_key else {
             return Err(format!("line {}: this peer has no PublicKey", open.line));
         };
-        // A prefix lies behind the last peer that names it.
+        // If several peers list the same prefix, it belongs to the last of them.
         for other in &mut self.file.peers {
             other.allowed.retain(|net| !open.allowed.contains(net));
         }
         let Open { preshared_key, endpoint, allowed, others, .. } = open;
         let known = self.file.peers.iter_mut().find(|peer| peer.public_key == public_key);
         match known {
-            // A second table of a peer replaces the keys that it sets, and always all prefixes.
+            // A second table for the same peer replaces the keys that it contains, and always the
+            // whole list of prefixes.
             Some(known) => {
                 known.preshared_key = preshared_key.or(known.preshared_key);
                 known.endpoint = endpoint.or(known.endpoint.take());
@@ -155,7 +158,7 @@ fn interface(interface: &mut Interface, key: &str, value: &str) -> Result<(), St
             }
         }
         "listenport" => {
-            // With 0 the kernel selects a port, as without the key.
+            // Port 0 means that the kernel selects a port, as it does if the key is absent.
             let port = port(&without_space(value)).ok_or_else(|| no_port(key, value))?;
             interface.listen_port = Some(port).filter(|port| *port != 0);
         }
@@ -168,7 +171,7 @@ fn interface(interface: &mut Interface, key: &str, value: &str) -> Result<(), St
             interface.mtu = Some(mtu);
         }
         "table" => interface.table = Some(without_space(value)),
-        // A setting that is off is not listed as lost.
+        // A setting that is switched off is not reported as lost.
         "fwmark" => match without_space(value).to_ascii_lowercase().as_str() {
             "off" | "0" => forget(&mut interface.others, key),
             mark if number(mark).is_some() => note(&mut interface.others, key),
@@ -211,7 +214,7 @@ fn peer_key(
                 }
             }
         }
-        // A setting that is off is not listed as lost.
+        // A setting that is switched off is not reported as lost.
         "persistentkeepalive" => match bare.to_ascii_lowercase().as_str() {
             "off" | "0" => forget(&mut peer.others, key),
             seconds if seconds.parse::<u16>().is_ok() => note(&mut peer.others, key),
@@ -231,12 +234,13 @@ fn note(others: &mut Vec<String>, key: &str) {
     }
 }
 
-/// Removes a key from the list, because its last value is off.
+/// Removes a key from the list of keys without a counterpart, because its last value switches it
+/// off.
 fn forget(others: &mut Vec<String>, key: &str) {
     others.retain(|other| !other.eq_ignore_ascii_case(key));
 }
 
-/// Parses a number as `ip` and `wg` do: decimal, or hexadecimal after `0x`.
+/// Parses a number as `ip` and `wg` do: decimal digits, or hexadecimal digits after `0x`.
 fn number(text: &str) -> Option<u32> {
     match text.strip_prefix("0x").or(text.strip_prefix("0X")) {
         Some(digits) => u32::from_str_radix(digits, 16).ok(),
@@ -244,7 +248,7 @@ fn number(text: &str) -> Option<u32> {
     }
 }
 
-/// Parses a port as the C library does: a number, or the name of a UDP service on this machine.
+/// Parses a port as the C library does: a number, or the name of a UDP service in `/etc/services`.
 fn port(text: &str) -> Option<u16> {
     let known = || {
         let mut services = String::new();
@@ -255,7 +259,7 @@ fn port(text: &str) -> Option<u16> {
     text.parse().ok().or_else(known)
 }
 
-/// The port of a UDP service, by its name or an alias.
+/// Finds the port of a UDP service by its name or an alias in the text of `/etc/services`.
 fn port_in(services: &str, wanted: &str) -> Option<u16> {
     let port = |line: &str| {
         let mut words = line.split('#').next().unwrap_or_default().split_whitespace();
@@ -275,7 +279,7 @@ fn unknown(key: &str, table: &str) -> String {
     format!("WireGuard knows no key `{}` in {table}", key.escape_debug())
 }
 
-/// Largest number of characters of an unknown key that are shown.
+/// Largest number of characters of an unknown key that an error message shows.
 const KEY_CHARS_SHOWN: usize = 40;
 
 fn no_number(key: &str, value: &str) -> String {
@@ -307,7 +311,8 @@ fn address(text: &str) -> Option<IpNet> {
     prefix(text).or_else(masked)
 }
 
-/// Converts an endpoint into our form: WireGuard accepts IPv6 addresses without brackets, too.
+/// Converts an endpoint into the form of `srd.toml`: WireGuard also accepts an IPv6 address without
+/// brackets.
 fn endpoint(text: &str) -> Result<String, String> {
     let wrong = || {
         let text = text.escape_debug();

@@ -15,7 +15,8 @@ fn key() -> String {
     SecretKey::draw_private().unwrap().public().to_string()
 }
 
-/// Converts a text, and checks that the result is valid once its keys exist.
+/// Converts a file of WireGuard, and checks that the result is a valid configuration once its key
+/// files exist.
 fn converted(text: &str) -> (Converted, Config) {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("wg0.conf");
@@ -33,7 +34,7 @@ fn converted(text: &str) -> (Converted, Config) {
     (made, config)
 }
 
-/// Runs the commands in the comments.
+/// Runs the shell commands that the comments of a converted file contain.
 fn run_comments(text: &str) {
     for command in text.lines().filter_map(|line| line.strip_prefix("#   sed")) {
         let mut shell = std::process::Command::new("sh");
@@ -115,7 +116,7 @@ fn regression_each_preshared_key_goes_to_the_file_of_its_own_peer() {
     assert_eq!(keys, [SECRET, &first, &second]);
 }
 
-/// Notations of editors on other systems, which `wg` accepts.
+/// Notations of editors on other systems, such as a byte order mark, which `wg` accepts.
 #[test]
 fn marks_capitals_white_space_and_comments_make_no_difference() {
     let plain = format!(
@@ -159,7 +160,7 @@ fn bits_beyond_a_prefix_are_masked_and_addresses_need_no_length() {
     assert_eq!(made.left_out, ["MTU", "DNS", "FwMark", "SaveConfig", "PostUp"]);
 }
 
-/// Values that `wg` and `wg-quick` accept. A setting that is off is not listed as lost.
+/// Values that `wg` and `wg-quick` accept, among them those that switch a setting off.
 #[test]
 fn regression_values_that_switch_off_and_names_of_ports_are_taken() {
     let text = |own: &str, peer: &str| {
@@ -261,7 +262,8 @@ fn what_cannot_be_taken_over_is_said_and_the_rest_is() {
     assert!(made.text.contains(&two), "{}", made.text);
 }
 
-/// The remedy was `srd genkey`, although the comment in the file keeps the key of WireGuard.
+/// The error advised `srd genkey` for a missing key file, although the key of WireGuard belongs
+/// there.
 #[test]
 fn regression_a_key_that_is_still_to_come_is_that_of_wireguard() {
     let text = format!(
@@ -274,14 +276,15 @@ fn regression_a_key_that_is_still_to_come_is_that_of_wireguard() {
     let made = convert(&text, names).unwrap().text;
     let error = Config::parse(&made, &directory.path().join("srd0.toml")).unwrap_err().to_string();
     assert!(error.contains("the comment above") && !error.contains("genkey"), "{error}");
-    // If the key file exists and is wrong, the remedy is that of the key file.
+    // If the key file exists but is wrong, the advice concerns the key file.
     std::fs::write(&key_file, SECRET).unwrap();
     std::fs::set_permissions(&key_file, std::fs::Permissions::from_mode(0o644)).unwrap();
     let error = Config::parse(&made, Path::new("srd0.toml")).unwrap_err().to_string();
     assert!(error.contains("chmod 600"), "{error}");
 }
 
-/// Cuts, changed bytes and repeated lines of a real file give an error or a text, but no panic.
+/// Truncated files, files with changed bytes and files with repeated lines give an error or a text,
+/// but no panic.
 #[test]
 fn no_text_makes_it_panic() {
     let text = format!(
@@ -296,7 +299,7 @@ fn no_text_makes_it_panic() {
     }
 }
 
-/// The seeds of the fuzz target, each also cut short and with single bytes changed.
+/// Runs the fuzz target's seeds, each also truncated and with single bytes changed.
 #[test]
 fn seeds_of_the_fuzzer_replay() {
     let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus/wireguard");

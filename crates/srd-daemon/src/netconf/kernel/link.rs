@@ -1,7 +1,8 @@
-//! The daemon's interface: its sizes, its addresses, and whether it is up.
+//! The daemon's interface in the kernel: its MTU and other sizes, its addresses, and whether it is
+//! up.
 //!
-//! The interface is identified by its index, name and kind together: after an interface was
-//! deleted, the kernel may give its index to another one.
+//! The interface is identified by its index, name and kind together: the kernel may give the index
+//! of a deleted interface to another one.
 
 use std::io;
 
@@ -14,14 +15,14 @@ use rustix::io::Errno;
 
 use super::{Kernel, family};
 
-/// Largest super-packet, in bytes: a frame and the headers of its datagrams fit into one batch of
-/// the kernel (65,507 bytes).
+/// Largest super-packet in bytes. The frame and the headers of its datagrams must fit into one GSO
+/// batch of the kernel (65,507 bytes).
 const GSO_BYTES_MAX: u32 = 61_440;
 /// Largest number of frames that the interface queues while the daemon is busy.
 const QUEUE_FRAMES: u32 = 1000;
 
 impl Kernel {
-    /// Sets the sizes and addresses of the interface, and then sets it up.
+    /// Sets the MTU, the other sizes and the addresses of the interface, and then sets it up.
     pub(in crate::netconf) fn bring_up(&mut self, mtu: u16) -> Result<(), String> {
         let name = self.spec.interface.clone();
         let say = |what: &str, e: io::Error| format!("{what} {name}: {e}");
@@ -34,15 +35,16 @@ impl Kernel {
         for attributes in sizes {
             self.set_link(attributes, None).map_err(|e| say("setting sizes of", e))?;
         }
-        // Before Linux 6.3 the limit above applies to both families, and this attribute does not
+        // Before Linux 6.3, `GsoMaxSize` applies to IPv4 and IPv6, and this attribute does not
         // exist.
         let _ = self.set_link(vec![LinkAttribute::GsoIpv4MaxSize(GSO_BYTES_MAX)], None);
         self.give_addresses().map_err(|e| say("giving an address to", e))?;
         self.set_link(Vec::new(), Some(true)).map_err(|e| say("setting up", e))
     }
 
-    /// Adds missing addresses to the interface: all of them at first, those of IPv6 after it was
-    /// down, and those that another program has removed. Returns the number of added addresses.
+    /// Adds the addresses that the interface lacks: all of them at first, the IPv6 addresses after
+    /// it was down, and any that another program has removed. Returns the number of added
+    /// addresses.
     pub(in crate::netconf) fn give_addresses(&mut self) -> io::Result<usize> {
         let Some(index) = self.own_index()? else { return Ok(0) };
         let there = self.addresses(index)?;
@@ -54,7 +56,7 @@ impl Kernel {
         Ok(missing.len())
     }
 
-    /// The addresses of an interface.
+    /// Returns the addresses of an interface.
     fn addresses(&mut self, index: u32) -> io::Result<Vec<IpNet>> {
         let mut filter = AddressMessage::default();
         filter.header.index = index;
@@ -73,7 +75,7 @@ impl Kernel {
         Ok(found.into_iter().filter_map(address).collect())
     }
 
-    /// The index of our interface, which must be a TUN device.
+    /// Finds our interface by its name and returns its index. The interface must be a TUN device.
     fn find_tun(&mut self) -> io::Result<u32> {
         let mut link = LinkMessage::default();
         link.attributes.push(LinkAttribute::IfName(self.spec.interface.clone()));
@@ -86,8 +88,8 @@ impl Kernel {
         }
     }
 
-    /// Our interface, if it still exists. An interface with our index but another name or kind is
-    /// not ours.
+    /// Returns our interface, if it still exists. An interface with the same index but another name
+    /// or kind is not ours.
     fn own_link(&mut self) -> io::Result<Option<LinkMessage>> {
         let Some(index) = self.index else { return Ok(None) };
         let mut link = LinkMessage::default();
@@ -103,7 +105,7 @@ impl Kernel {
         }
     }
 
-    /// The index of our interface, if it still exists.
+    /// Returns the index of our interface, if it still exists.
     fn own_index(&mut self) -> io::Result<Option<u32>> {
         Ok(self.own_link()?.map(|link| link.header.index))
     }
@@ -113,7 +115,8 @@ impl Kernel {
         Ok(self.own_link()?.map(|link| link.header.flags.contains(LinkFlags::Up)))
     }
 
-    /// Sets our interface up or down, and its attributes.
+    /// Sets attributes of our interface, and sets it up or down; `up` is `None` to leave this
+    /// state.
     pub(in crate::netconf) fn set_link(
         &mut self,
         attributes: Vec<LinkAttribute>,
@@ -146,7 +149,8 @@ impl Kernel {
         message.header.family = family(address.addr().is_ipv6());
         message.header.prefix_len = address.prefix_len();
         message.header.index = index;
-        // We make the routes ourselves, and no other host on this link could have the same address.
+        // The routes of the addresses are ours, not the kernel's. Duplicate addresses need not be
+        // detected, because no other host is on this link.
         let flags = AddressFlags::Noprefixroute | AddressFlags::Nodad;
         message.attributes = vec![
             AddressAttribute::Local(address.addr()),

@@ -1,8 +1,8 @@
-//! The control thread: all parts of `srd up` except the packet processing.
+//! The control thread: does everything in `srd up` except the processing of packets.
 //!
-//! The control thread is the process's main thread. It holds the running configuration, commands
-//! the workers, and processes their reports: peers that come up and go down, routes, names, the
-//! log. Its work may take time, because no packet waits for it.
+//! The control thread is the main thread of the process. It holds the running configuration and
+//! sends commands to the workers. It processes their reports: peers that come up and go down,
+//! routes, names and the log. Its work may take time, because no packet waits for it.
 //!
 //! ```text
 //!   commands (control socket, signals) --+                    +--> workers (orders)
@@ -46,17 +46,17 @@ use crate::routing::Routing;
 /// Interval at which rates and the log are updated.
 const TICK: Duration = Duration::from_secs(1);
 
-/// The control thread's state.
+/// State of the control thread.
 ///
-/// Invariant: the settings in `peers` and the interface's in `config` are those that every worker
-/// uses. Changes of a configuration are computed only from them.
+/// Invariant: every worker uses the settings in `peers` and in `config.interface`. A change of the
+/// configuration is computed as a difference from these settings.
 #[derive(Debug)]
 pub(crate) struct Control {
     config: Config,
     peers: Vec<Peer>,
     next_number: u32,
-    /// Dropped before the workers' queues below: the network process deletes the interface with all
-    /// of its queues at once, which the kernel otherwise closes one by one.
+    /// Dropped before `crew`, which holds the workers' queues: the network process deletes the
+    /// interface with all its queues at once, which is faster than closing the queues one by one.
     routing: Option<Routing>,
     crew: Crew,
     pages: Arc<Pages>,
@@ -66,13 +66,13 @@ pub(crate) struct Control {
     captures: Captures,
     mtu: u16,
     ticked_at: Instant,
-    /// Whether the directory has changed since readers got it.
+    /// Whether peers or settings have changed since the directory for readers was last replaced.
     is_relisted: bool,
-    /// Whether routes have changed since they were last requested.
+    /// Whether the required routes have changed since they were last requested.
     is_rerouted: bool,
 }
 
-/// The parts that the control thread needs.
+/// Everything that the control thread needs when it is created.
 pub(crate) struct Parts {
     pub(crate) config: Config,
     pub(crate) crew: Crew,
@@ -83,10 +83,10 @@ pub(crate) struct Parts {
 }
 
 impl Control {
-    /// Starts with workers that have no peers yet. Routes are maintained if there is a network
-    /// process, which has set the interface up.
+    /// Creates the state, for workers that have no peers yet, and adds the peers. Maintains routes
+    /// only if there is a network process, which must have set the interface up.
     ///
-    /// # Errors
+    /// If a peer cannot be added, or the first routes cannot be applied.
     /// If a peer cannot be added, or routes cannot be made.
     pub(crate) fn new(parts: Parts, network: Option<Network>) -> Result<Self> {
         let Parts { mut config, crew, pages, waker, resolver, mtu } = parts;
@@ -119,7 +119,7 @@ impl Control {
         Ok(control)
     }
 
-    /// Works until it is stopped, or cannot continue.
+    /// Works until [`Command::Stop`], or until an error makes further work impossible.
     ///
     /// # Errors
     /// The error that makes the interface or the sockets unusable.
@@ -146,7 +146,7 @@ impl Control {
             self.take_reports(now);
             self.take_names(now);
             if now >= self.ticked_at + TICK {
-                // Without the network process, routes to peers that stop answering would stay.
+                // Without the network process, routes would remain to peers that no longer answer.
                 if self.routing.as_ref().is_some_and(Routing::has_ended) {
                     bail!("`srd network`, which keeps routes, was killed: start the daemon again");
                 }
@@ -154,7 +154,7 @@ impl Control {
             }
             self.settle();
             if self.crew.has_ended() {
-                // The reason is returned when the worker is joined.
+                // The reason is returned later, when the worker's thread is joined.
                 return Ok(());
             }
             let pause = (self.ticked_at + TICK).since(now);
@@ -168,7 +168,7 @@ impl Control {
             Command::Running { reply } => reply.send(Box::new(self.running())),
             Command::Reload { config, reply } => {
                 let done = self.reload(&config);
-                // The next request must find the new peers.
+                // A request after this answer must see the new peers.
                 self.settle();
                 reply.send(done);
             }
@@ -177,7 +177,7 @@ impl Control {
         }
     }
 
-    /// Begins a capture in every worker.
+    /// Begins a capture in every worker. Returns the reader of its packets.
     fn capture(&mut self, filter: &Filter) -> Result<TapReader, String> {
         let peer = match &filter.peer {
             Some(wanted) => Some(self.peers[self.find(wanted)?].number),
@@ -188,14 +188,14 @@ impl Control {
         Ok(reader)
     }
 
-    /// Processes the reports of the workers.
+    /// Processes all reports of the workers that have arrived.
     fn take_reports(&mut self, now: Instant) {
         let (mut seen, mut sizes) = (Vec::<PeerNumber>::new(), Vec::new());
         let mut notices = Vec::new();
         let look_again = self.crew.reports(|report| match report {
             Report::Peer(number) => seen.push(number),
             Report::PathMtu { peer, configured_bytes } => sizes.push((peer, configured_bytes)),
-            // Several workers may send the same notice.
+            // If several workers send the same notice, it is logged once.
             Report::Notice(notice) if notices.contains(&notice) => {}
             Report::Notice(notice) => notices.push(notice),
         });
@@ -216,7 +216,8 @@ impl Control {
         }
     }
 
-    /// Publishes changes to readers and to the kernel, if there are any. Never waits.
+    /// Publishes changes of peers and settings to readers, and changes of routes to the kernel.
+    /// Never waits.
     fn settle(&mut self) {
         if std::mem::take(&mut self.is_relisted) {
             let interface = &self.config.interface;
@@ -236,7 +237,7 @@ impl Control {
     }
 }
 
-/// The present time of the workers' clock.
+/// Returns the present time of the clock that the workers use.
 fn now() -> Instant {
     srd_net::Clock::new().now()
 }

@@ -1,4 +1,4 @@
-//! Resolution of the names of peers.
+//! Resolves the host names of peers, and tries the addresses that are found.
 
 use std::net::SocketAddr;
 
@@ -10,7 +10,7 @@ use crate::run::orders::Change;
 use crate::run::resolve::Step;
 
 impl Control {
-    /// Takes the answers of the resolver.
+    /// Processes the answers of the resolver that have arrived.
     pub(super) fn take_names(&mut self, now: Instant) {
         let mut is_found = false;
         while let Some((host, found)) = self.resolver.next() {
@@ -37,11 +37,10 @@ impl Control {
         }
     }
 
-    /// Requests the names of peers that do not answer, and moves these peers to their next
-    /// addresses.
+    /// For each peer that has a host name and does not answer: requests the resolution of the name,
+    /// or moves the peer to the next address.
     pub(super) fn look_up(&mut self, now: Instant) {
-        // In reverse order, because a peer that cannot be moved to another address is removed from
-        // the list.
+        // In reverse order, because a peer whose move fails is removed from the list.
         for index in (0..self.peers.len()).rev() {
             let peer = &mut self.peers[index];
             let is_up = peer.is_up();
@@ -56,7 +55,7 @@ impl Control {
         }
     }
 
-    /// Moves a peer that does not answer to another address.
+    /// Moves a peer that does not answer to another of its addresses, with a new context.
     fn move_peer(&mut self, index: usize, address: SocketAddr) {
         let peer = &self.peers[index];
         let (name, number) = (&peer.settings.name, peer.number);
@@ -71,7 +70,7 @@ impl Control {
                 tracing::warn!("{name} is not called at {address}, which is another peer's");
                 return;
             }
-            // A worker has ended, which the loop detects separately.
+            // A worker has ended, which the control thread detects elsewhere.
             Err(_) => return,
         }
         tracing::debug!("{name} is called at {address}");

@@ -1,8 +1,8 @@
-//! The peers, and their state from the pages of all workers.
+//! The peers as the control thread sees them, and their states, read from the pages of all workers.
 //!
-//! [`crate::pages::peer`] defines when a peer is up. Here its state is compared with the previous
-//! one. If a peer was up, and all of its contexts that were up have gone down since, it was down in
-//! between, even if only for a short time.
+//! [`crate::pages::peer`] defines when a peer is up. This module compares the state of a peer with
+//! that of the previous check. If a peer was up, and every context that was up has gone down since,
+//! then the peer was down in between, even if only for a short time.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -22,40 +22,40 @@ use crate::run::orders::{Change, NewPeer};
 use crate::run::resolve::Lookup;
 use crate::snapshot::{PeerState, refused_in_words};
 
-/// A peer of the daemon.
+/// A peer, as the control thread sees it.
 #[derive(Debug)]
 pub(super) struct Peer {
     pub(super) number: PeerNumber,
     pub(super) settings: PeerSettings,
     pub(super) page: Arc<PeerPage>,
     pub(super) state: PeerState,
-    /// The contexts at the last check.
+    /// State of each worker's context at the last check.
     seen: Vec<LinkObservation>,
     evidence: Evidence,
-    /// The resolution of the peer's name, if it has one.
+    /// Progress of the resolution of the peer's host name; `None` if it has no name.
     pub(super) lookup: Option<Lookup>,
-    /// Prefixes and endpoint of the peer, made again only if they change.
+    /// The peer's prefixes and endpoint for the routes. Built again only if they change.
     behind: Arc<Behind>,
-    /// Number of paths that passed packets at the last tick, ticks with that number, and number in
-    /// the log.
+    /// For the log: the number of paths that passed packets at the last tick, the number of ticks
+    /// with an equal number, and the number in the last line of the log.
     passing: u16,
     passing_for: u8,
     passing_said: Option<u16>,
-    /// Configured packet size, once another size was found to pass; size at the last check; size in
-    /// the log.
+    /// For the log: the configured packet size, once another size was found to pass; the size at
+    /// the last check; the size in the last line of the log.
     size_configured: Option<u16>,
     size: u16,
     size_said: Option<u16>,
-    /// Address at the last check at which the peer was up.
+    /// The peer's address at the last check at which it was up.
     at: Option<SocketAddr>,
-    /// Time of the last line of the log about packets refused by their source address, and their
-    /// number then.
+    /// Time of the last line of the log about packets refused for their source address, and the
+    /// number of refused packets at that time.
     refused_said: Option<(Instant, u64)>,
-    /// Bytes to the peer and from it at the last tick.
+    /// Bytes sent to the peer and received from it until the last tick.
     pub(super) before: [u64; 2],
 }
 
-/// A worker's context at the last check.
+/// State of one worker's context with a peer at the last check.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 struct LinkObservation {
     link: Link,
@@ -63,9 +63,9 @@ struct LinkObservation {
     downs: u64,
 }
 
-/// Shortest time between two lines about refused packets.
+/// Shortest time between two lines of the log about refused packets of one peer.
 const REFUSED_EVERY: Duration = Duration::from_secs(60);
-/// Number of ticks with an equal number of passing paths before that number is logged.
+/// Number of ticks for which the number of passing paths must be equal before it is logged.
 const PASSING_TICKS: u8 = 3;
 
 impl Peer {
@@ -95,19 +95,19 @@ impl Peer {
         self.state == PeerState::Up
     }
 
-    /// Figures of the peer from all workers together.
+    /// Returns the figures of the peer, combined from all workers.
     pub(super) fn figures(&self) -> PeerFigures {
         PeerFigures::together(&self.page.read())
     }
 
-    /// Resets the state when the peer's contexts are created again.
+    /// Resets the state of the peer, because its contexts are being created again.
     pub(super) fn begin_anew(&mut self) {
         self.state = PeerState::Connecting;
         self.evidence = Evidence::default();
         self.seen.iter_mut().for_each(|seen| seen.link = Link::Untried);
     }
 
-    /// Prefixes and endpoint of the peer by its present settings.
+    /// Returns the peer's prefixes and endpoint for the routes, from its present settings.
     pub(super) fn behind(&mut self) -> Arc<Behind> {
         let PeerSettings { allowed, endpoint, .. } = &self.settings;
         if self.behind.prefixes != *allowed || self.behind.endpoint != *endpoint {
@@ -116,7 +116,7 @@ impl Peer {
         Arc::clone(&self.behind)
     }
 
-    /// The peer's entry in the directory.
+    /// Returns the peer's entry for the directory.
     pub(super) fn listed(&self) -> Listed {
         let settings = &self.settings;
         let error = self.lookup.as_ref().map(|lookup| lookup.error.clone());
@@ -132,7 +132,7 @@ impl Peer {
         }
     }
 
-    /// The change that adds the peer to a worker.
+    /// Returns the change that adds the peer to a worker.
     pub(super) fn addition(&self) -> Change {
         let settings = &self.settings;
         let transport = PeerConfig {
@@ -151,7 +151,8 @@ impl Peer {
         Change::Add(self.number, Box::new(peer))
     }
 
-    /// Logs the number of paths that pass packets, once a new number has been stable for a while.
+    /// Logs the number of paths that pass packets, if it differs from the logged one and was stable
+    /// for [`PASSING_TICKS`].
     pub(super) fn log_passing(&mut self, figures: &PeerFigures) {
         let (passing, all) = (figures.stats.paths_passing, figures.stats.paths.iter().sum());
         if !self.is_up() || passing == 0 || all == 0 {
@@ -176,8 +177,8 @@ impl Peer {
         }
     }
 
-    /// Logs the size of packets that the network passes to the peer, once it is equal at two
-    /// checks: each worker detects it separately.
+    /// Logs the packet size that the network passes to the peer, if it changed and was equal at two
+    /// checks. The second check is necessary because each worker finds the size on its own.
     pub(super) fn log_size(&mut self, figures: &PeerFigures) {
         let Some(configured) = self.size_configured.filter(|_| self.is_up()) else { return };
         let size = figures.packet_bytes_max;
@@ -197,7 +198,7 @@ impl Peer {
         }
     }
 
-    /// Logs that the peer answers at another address than before.
+    /// Logs that the peer has moved to another address.
     pub(super) fn log_move(&mut self, figures: &PeerFigures) {
         let Some(at) = figures.known_addresses().next().filter(|_| self.is_up()) else { return };
         if let Some(before) = self.at.replace(at).filter(|before| *before != at) {
@@ -205,8 +206,8 @@ impl Peer {
         }
     }
 
-    /// Logs that packets from the peer are refused, and their address: at the first, and then at
-    /// most once in [`REFUSED_EVERY`] while more are refused.
+    /// Logs that packets from the peer are refused for their source address. After the first line,
+    /// at most one line follows in each [`REFUSED_EVERY`], and only if more packets were refused.
     pub(super) fn log_refused(&mut self, now: Instant, figures: &PeerFigures) {
         let packets = figures.traffic.refused_pkts;
         let (said_at, before) = self.refused_said.unwrap_or((now, 0));
@@ -221,14 +222,15 @@ impl Peer {
         );
     }
 
-    /// Whether the peer's key begins with this text; fewer than eight characters match no key.
+    /// Whether the peer's key begins with `wanted`. A text of fewer than eight characters matches
+    /// no key.
     pub(super) fn has_key_like(&self, wanted: &str) -> bool {
         let key = self.settings.public_key.map(|key| key.to_string());
         key.is_some_and(|key| crate::keys::is_meant(&key, wanted))
     }
 
-    /// Compares the peer's rows with those of the last check. Returns the peer's states since then,
-    /// and whether the reason why it does not answer may have changed.
+    /// Compares the peer's rows with those of the last check. Returns the states that the peer has
+    /// entered since then, and whether the reason why it does not answer may have changed.
     fn look(&mut self) -> (Vec<PeerState>, bool) {
         let rows = self.page.read();
         let all = PeerFigures::together(&rows);
@@ -247,41 +249,43 @@ impl Peer {
         }
         self.state = all.state();
         if !states.is_empty() {
-            // Also logged if the peer is up for less time than passes between two ticks.
+            // The call at each tick could miss the new address if the peer is up for less than a
+            // tick.
             self.log_move(&all);
         }
         (states, is_stirred)
     }
 }
 
-/// Whether each context that was up has gone down since.
+/// Whether every context that was up at the last check has gone down since.
 fn was_gone(seen: &[LinkObservation], rows: &[PeerFigures]) -> bool {
     let mut were_up = seen.iter().zip(rows).filter(|(seen, _)| seen.link == Link::Up).peekable();
     were_up.peek().is_some() && were_up.all(|(seen, row)| row.downs > seen.downs)
 }
 
 impl Control {
-    /// The peer with this name, or with a key that begins with this text.
+    /// Returns the index of the peer with this name, or with a key that begins with `wanted`.
     pub(super) fn find(&self, wanted: &str) -> Result<usize, String> {
         let by_name = self.peers.iter().position(|peer| peer.settings.name == wanted);
         let by_key = || self.peers.iter().position(|peer| peer.has_key_like(wanted));
         by_name.or_else(by_key).ok_or_else(|| format!("there is no peer `{wanted}`"))
     }
 
-    /// A new peer that no worker has yet.
+    /// Creates a peer with a new number. No worker has it yet.
     pub(super) fn draft(&mut self, settings: PeerSettings) -> Peer {
         let number = PeerNumber(self.next_number);
         self.next_number += 1;
         Peer::new(number, settings, self.crew.len())
     }
 
-    /// Adds the peers of the configuration at the start.
+    /// Adds the peers of the configuration when the daemon starts.
     pub(super) fn add_first(&mut self, settings: Vec<PeerSettings>) -> Result<()> {
         for settings in settings {
             let peer = self.draft(settings);
             self.peers.push(peer);
         }
-        // Workers wait for this batch, so it is sent even if there are no peers.
+        // Each worker waits for this batch before it starts, so it is sent even if there are no
+        // peers.
         let settings = Change::Card(self.card_settings());
         let additions = self.peers.iter().map(Peer::addition);
         let changes: Vec<Change> = std::iter::once(settings).chain(additions).collect();
@@ -294,13 +298,13 @@ impl Control {
         }
     }
 
-    /// The name of a peer, for people.
+    /// Returns the name of a peer, for texts for people.
     pub(super) fn name_of(&self, number: PeerNumber) -> &str {
         let peer = self.peers.iter().find(|peer| peer.number == number);
         peer.map_or("a peer", |peer| peer.settings.name.as_str())
     }
 
-    /// Checks a peer whose state may have changed.
+    /// Checks a peer whose state may have changed, and updates log and routes.
     pub(super) fn look_at(&mut self, now: Instant, number: PeerNumber) {
         let Some(peer) = self.peers.iter_mut().find(|peer| peer.number == number) else { return };
         let (states, is_stirred) = peer.look();
@@ -316,7 +320,8 @@ impl Control {
         }
     }
 
-    /// Records that the network passes packets of another size to a peer. The next tick logs it.
+    /// Records that the network passes packets of another size to a peer than the configured one.
+    /// The next tick logs this.
     pub(super) fn note_path_mtu(&mut self, number: PeerNumber, configured_bytes: u16) {
         if let Some(peer) = self.peers.iter_mut().find(|peer| peer.number == number) {
             peer.size_configured = Some(configured_bytes);

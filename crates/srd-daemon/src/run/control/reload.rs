@@ -1,10 +1,10 @@
-//! Changes while packets move: settings that are set, and configurations that are read again.
+//! Changes while the daemon runs: single settings, and whole configurations.
 //!
-//! A reload is a transaction over all workers. All checks that may refuse it come first, before any
-//! change. Then one batch goes to every worker: all removals precede all additions, so that peers
-//! may exchange keys, endpoints and prefixes. The reload is complete when every worker has
-//! acknowledged the batch. If a worker cannot add a peer, the peer is removed from the others and
-//! reported, so that all workers have the same peers.
+//! A reload is a transaction over all workers. All checks that may refuse it come before any
+//! change. Then one batch goes to every worker. In the batch all removals precede all additions, so
+//! that peers may exchange keys, endpoints and prefixes. The reload is complete when every worker
+//! has acknowledged the batch. If a worker cannot add a peer, the peer is removed from the other
+//! workers and reported, so that all workers have the same peers.
 
 use anyhow::Result;
 
@@ -20,10 +20,10 @@ use crate::run::resolve::Lookup;
 pub(super) type RemovedPeer = (String, srd_proto::AddPeerError);
 
 impl Control {
-    /// Changes a setting until the next restart or reload.
+    /// Changes settings until the next restart or reload.
     ///
     /// # Errors
-    /// The reason of a refusal, for a person.
+    /// The reason of a refusal, as a text for people.
     pub(super) fn set(&mut self, change: &plane::Change) -> Result<(), String> {
         if let Some(wanted) = &change.peer {
             let index = self.find(wanted)?;
@@ -48,18 +48,18 @@ impl Control {
         self.apply_at_once(&[Change::Card(self.card_settings())])
     }
 
-    /// Makes changes that no worker refuses.
+    /// Applies changes that no worker can refuse.
     fn apply_at_once(&mut self, changes: &[Change]) -> Result<(), String> {
         self.is_relisted = true;
         self.settle();
         self.apply(changes).map(|_| ()).map_err(|error| error.to_string())
     }
 
-    /// Makes changes in all workers. A peer that one of them could not add is removed from all.
-    /// Returns the removed peers.
+    /// Applies changes in all workers. If a worker could not add a peer, the peer is removed from
+    /// all workers. Returns the peers that were removed.
     ///
     /// # Errors
-    /// If a worker has ended, so that the daemon is about to end.
+    /// If a worker has ended. In this case the daemon is about to end.
     pub(super) fn apply(&mut self, changes: &[Change]) -> Result<Vec<RemovedPeer>> {
         let mut refused = self.crew.apply(changes)?;
         refused.sort_unstable_by_key(|(number, _)| *number);
@@ -78,7 +78,7 @@ impl Control {
         Ok(names)
     }
 
-    /// The interface's settings for workers.
+    /// Returns the settings of the interface in the form that workers need.
     pub(super) fn card_settings(&self) -> CardSettings {
         let interface = &self.config.interface;
         CardSettings {
@@ -92,7 +92,7 @@ impl Control {
         }
     }
 
-    /// The configuration that runs.
+    /// Returns the configuration that is in use, with all changes since the start.
     pub(super) fn running(&self) -> Config {
         let peers = self.peers.iter().map(|peer| peer.settings.clone()).collect();
         Config { peers, ..self.config.clone() }
@@ -101,7 +101,7 @@ impl Control {
     /// Applies a new configuration, as far as a running daemon can.
     ///
     /// # Errors
-    /// The reason why nothing was changed, for a person.
+    /// The reason why nothing was changed, as a text for people.
     pub(super) fn reload(&mut self, config: &Config) -> Result<ReloadReport, String> {
         if let Some(unfit) = config.peers.iter().find_map(|p| self.config.interface.unfit(p)) {
             return Err(format!("nothing was changed: {unfit}"));
@@ -125,7 +125,8 @@ impl Control {
         Ok(report)
     }
 
-    /// Removes peers, contexts of peers whose address or preshared key changes, and prefixes.
+    /// Adds the changes that remove something to `changes`: peers, contexts of peers with another
+    /// address or preshared key, and prefixes.
     fn take_away(&mut self, difference: &Difference, changes: &mut Vec<Change>) {
         for gone in &difference.removed {
             if let Some(index) = self.position(gone) {
@@ -148,7 +149,8 @@ impl Control {
         }
     }
 
-    /// Changes the settings of peers that stay, and adds new peers.
+    /// Adds the changes that add something to `changes`: new settings of peers, new contexts, and
+    /// new peers.
     fn bring(&mut self, difference: Difference, changes: &mut Vec<Change>) {
         for change in difference.changed {
             let Some(index) = self.position(&change.old) else { continue };
@@ -175,7 +177,7 @@ impl Control {
         }
     }
 
-    /// Copies the settings of the interface that can change while packets move.
+    /// Copies the settings of the interface that can change while the daemon runs.
     fn take_over_interface(&mut self, config: &Config) {
         let (runs, wanted) = (&mut self.config.interface, &config.interface);
         runs.express = wanted.express;
@@ -191,7 +193,7 @@ impl Control {
         self.peers.iter().position(|peer| is_same(&peer.settings, settings))
     }
 
-    /// Replaces a peer's settings.
+    /// Replaces the settings of a peer.
     fn take_over(&mut self, index: usize, settings: PeerSettings) {
         let peer = &mut self.peers[index];
         if peer.settings.name != settings.name {

@@ -1,5 +1,5 @@
-//! Reactions of the control thread to pages and reports. The workers have ended, and the tests
-//! write their rows.
+//! Tests how the control thread reacts to pages and reports. The workers have been ended, and the
+//! tests write rows in their place.
 
 use super::*;
 use crate::pages::peer::{Link, PeerFigures};
@@ -10,7 +10,7 @@ fn row(link: Link, downs: u64) -> PeerFigures {
     PeerFigures { link, downs, ..PeerFigures::default() }
 }
 
-/// Ends the workers, which write rows of their own once a second.
+/// Ends the workers, because they would write rows once a second.
 fn end_workers(host: &Host) {
     let began = std::time::Instant::now();
     for orders in &host.orders {
@@ -59,6 +59,6 @@ fn a_peer_is_routed_while_any_worker_reaches_it() {
     assert_eq!(after(0, Link::Down, 1), (PeerState::Up, false));
     assert_eq!(after(1, Link::Down, 2), (PeerState::Down, true));
     assert_eq!(after(0, Link::Up, 1), (PeerState::Up, true));
-    // The peer went down and came up between two checks: its routes are requested again.
+    // If the peer went down and came up between two checks, its routes are requested again.
     assert_eq!(after(0, Link::Up, 2), (PeerState::Up, true));
 }

@@ -1,4 +1,5 @@
-//! Texts for people at the start, and work once a second: rates, and lines of the log about peers.
+//! Work once a second: rates, and lines of the log about peers. Contains also the texts that people
+//! see at the start.
 
 use ipnet::IpNet;
 use srd_proto::{Duration, Instant};
@@ -10,22 +11,22 @@ use crate::run::peer_log::{PeerLog, Shown};
 use crate::run::problems;
 use crate::units::rate_bps;
 
-/// Shortest gap between two ticks that is logged: in it this program itself was stopped, and not
-/// its peers.
+/// Time between two ticks at which a warning is logged: this program, not its peers, was stopped in
+/// between.
 const STOOD_STILL: Duration = Duration::from_secs(5);
 
 impl Control {
-    /// Status text for the service manager.
+    /// Returns the status text for systemd.
     pub(crate) fn readiness(&self) -> String {
         format!("{} is up, {} peers", self.config.interface.name, self.peers.len())
     }
 
-    /// Whether addresses of peers stay unreachable after the end.
+    /// Whether the prefixes behind peers stay unreachable after the daemon has ended.
     pub(crate) fn is_guarding(&self) -> bool {
         self.config.interface.kill_switch
     }
 
-    /// One line that describes the running daemon.
+    /// Returns one line of text that describes the running daemon.
     pub(crate) fn introduction(&self) -> String {
         let interface = &self.config.interface;
         let address = match interface.mode {
@@ -48,7 +49,7 @@ impl Control {
     }
 
     pub(super) fn tick(&mut self, now: Instant) {
-        // The thread may be late, so rates are computed from the real time between ticks.
+        // A tick may come late, so rates are computed from the real time between two ticks.
         let elapsed = now.since(self.ticked_at);
         self.ticked_at = now;
         if elapsed >= STOOD_STILL {
@@ -75,7 +76,7 @@ impl Control {
         }
     }
 
-    /// Logs the peers that came up and went down.
+    /// Logs which peers came up and went down.
     fn log_peers(&mut self, now: Instant) {
         let mut log: PeerLog = std::mem::take(&mut self.log);
         let show = |name: &str| {
@@ -105,7 +106,7 @@ impl Control {
     }
 }
 
-/// Inner bytes to a peer, and from it.
+/// Bytes of inner packets sent to a peer, and received from it.
 fn moved_bytes(figures: &PeerFigures) -> [u64; 2] {
     let t = &figures.traffic;
     [t.srd_tx_bytes + t.plain_tx_bytes, t.srd_rx_bytes + t.plain_rx_bytes]

@@ -1,4 +1,4 @@
-//! Orders, and changes in bounded parts: packets move between two parts.
+//! Carries out orders in bounded parts, so that packets are processed between two parts.
 
 use std::sync::mpsc::RecvTimeoutError;
 use std::time::Duration;
@@ -12,23 +12,24 @@ use crate::pages::rows::{FlowList, FlowRow, PathList, PathRow};
 use crate::plane::PeerNumber;
 use crate::run::orders::{Batch, CardSettings, Change, NewPeer, Order, Refused};
 
-/// Largest number of changes made in one turn.
+/// Largest number of changes in one round of the worker's loop.
 pub(super) const CHANGES_PER_TURN_MAX: usize = 32;
 
-/// Interval at which a worker that waits for its peers checks whether it has to end.
+/// Interval at which a worker that waits for its first order checks whether it has to end.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
-/// An order that takes more than one turn.
+/// An order that takes more than one round of the worker's loop.
 #[derive(Debug)]
 pub(super) enum Pending {
-    /// Changes, the next one last, and those refused so far.
+    /// Changes that are still to be made, in reverse order, and the changes that were refused so
+    /// far.
     Changes(Batch, Vec<Refused>),
     Paths(PathList),
 }
 
 impl<I: PacketIo, P: Port> Worker<I, P> {
-    /// Carries out the first order before any packet moves. Otherwise a peer that sends a handshake
-    /// already would be treated as unknown.
+    /// Carries out the first order, which adds the peers, before any packet is processed. Otherwise
+    /// a peer whose handshake arrives early would be treated as unknown.
     pub(super) fn wait_for_peers(&mut self) {
         while !self.flags.is_stopped() {
             match self.orders.recv_timeout(LOOK_EVERY) {
@@ -45,7 +46,7 @@ impl<I: PacketIo, P: Port> Worker<I, P> {
         }
     }
 
-    /// Continues an order, or takes the next. Returns whether there may be more to do at once.
+    /// Continues an unfinished order, or takes the next one. Returns false if there is no order.
     pub(super) fn take_orders(&mut self) -> bool {
         let pending = match self.pending.take() {
             Some(pending) => pending,
@@ -64,7 +65,7 @@ impl<I: PacketIo, P: Port> Worker<I, P> {
         true
     }
 
-    /// Carries out an order that takes one turn; returns an order that takes more.
+    /// Carries out an order. If it takes more than one round, returns it as unfinished.
     fn begin(&mut self, order: Order) -> Option<Pending> {
         self.publisher.took_order();
         match order {
@@ -178,7 +179,7 @@ impl<I: PacketIo, P: Port> Worker<I, P> {
         list.done.send(list.rows);
     }
 
-    /// Lists the paths of one peer.
+    /// Copies the paths of one peer to the list, or sends the list if no peer is left.
     fn list_paths(&self, mut list: PathList) -> Option<Pending> {
         let Some(peer) = list.peers.pop() else {
             list.done.send(list.rows);

@@ -1,4 +1,4 @@
-//! Handling of arrivals and events of the transport.
+//! Processes the datagrams and events that the transport delivers.
 
 use srd_card::{Express, Guest, Partner};
 use srd_net::{Application, Context, Notice};
@@ -10,17 +10,17 @@ use crate::capture::{Direction, Tap, Taps};
 use crate::plane::PeerNumber;
 use crate::run::orders::{Report, Reports};
 
-/// Connects the card to the interface: counts frames that the interface refuses, and copies frames
-/// to captures.
+/// The interface as the card sees it. Counts the frames that the interface refuses, and copies
+/// frames to captures.
 #[derive(Debug)]
 pub(super) struct GuestPort<P> {
     port: P,
     pub(super) refused: u64,
     /// The running captures.
     taps: Taps,
-    /// Time of the present call, for captures.
+    /// Time at which the present frames are processed, for captures.
     now: Instant,
-    /// Peer of the present frames, for captures, if it is known.
+    /// Peer of the present frames, for captures; `None` if it is not known.
     peer: Option<PeerNumber>,
 }
 
@@ -33,7 +33,7 @@ impl<P: Port> GuestPort<P> {
         self.port.read()
     }
 
-    /// Whether a capture runs.
+    /// Whether a capture is running.
     pub(super) fn is_watched(&self) -> bool {
         !self.taps.is_empty()
     }
@@ -42,12 +42,12 @@ impl<P: Port> GuestPort<P> {
         self.taps.add(tap);
     }
 
-    /// Sets the time and the peer of the frames that follow.
+    /// Sets the time and the peer for the captures of the following frames.
     pub(super) fn belongs_to(&mut self, now: Instant, peer: Option<PeerNumber>) {
         (self.now, self.peer) = (now, peer);
     }
 
-    /// Copies a frame to captures.
+    /// Copies a frame to the running captures.
     pub(super) fn show(&mut self, direction: Direction, frame: &[u8]) {
         if let Some(packet) = frame.get(srd_card::offload::OFFLOAD_BYTES..) {
             self.taps.inner(self.now, direction, self.peer, packet);
@@ -66,15 +66,15 @@ impl<P: Port> Guest for GuestPort<P> {
     }
 }
 
-/// The part of a worker that events and arrivals change, separate from the endpoint that delivers
-/// them.
+/// The part of a worker that the transport's events and datagrams change. It is separate from the
+/// endpoint, which calls it.
 #[derive(Debug)]
 pub(super) struct Card<P> {
     pub(super) express: Express,
     pub(super) port: GuestPort<P>,
     pub(super) peers: Peers,
     pub(super) reports: Reports,
-    /// Number of times that a context came up, and that one went down.
+    /// Number of times that a context came up (`ups`), and that a context went down (`downs`).
     pub(super) ups: u64,
     pub(super) downs: u64,
 }
@@ -96,7 +96,8 @@ impl<P: Port> Application for Card<P> {
             let peer = self.peers.number_of(context.core(), delivery.peer);
             self.port.belongs_to(context.now(), peer);
         }
-        // The card identifies a node by one context, even if the node has more shards than ours.
+        // If a node has more shards than ours, several contexts belong to it. The card uses one of
+        // them as the node's identifier.
         let shard = context.core().partner_of(delivery.peer);
         let by = Partner { context: delivery.peer, shard };
         let delivery = Delivery { peer: context.core().node_of(delivery.peer), ..delivery };

@@ -1,4 +1,4 @@
-//! A worker: one thread that only moves frames between its part of the interface, the card and one
+//! A worker: one thread that moves frames between its queues of the interface, the card, and one
 //! shard of the transport.
 //!
 //! ```text
@@ -6,19 +6,21 @@
 //!   interface <-write-- Express <-delivered-- LocalEndpoint <-receive-- sockets
 //! ```
 //!
-//! The worker runs to completion and shares only pages, flags and queues that never block it. It
-//! takes no lock, starts no thread, formats and logs nothing, and allocates nothing for a packet
-//! except the packet. It reads orders once in each turn.
+//! The worker waits for nothing but packets, and shares only pages, flags and queues that never
+//! block it. It takes no lock, starts no thread, and formats and logs nothing. For a packet it
+//! allocates no memory except for the packet. It takes orders once in each turn, a round of its
+//! loop.
 //!
-//! Bounds: a turn reads [`FRAMES_PER_TURN_MAX`] frames, makes [`apply::CHANGES_PER_TURN_MAX`]
-//! changes, writes [`publish::ROWS_PER_TURN_MAX`] rows and lists the paths of one peer.
+//! Bounds: in one turn the worker reads [`FRAMES_PER_TURN_MAX`] frames, makes
+//! [`apply::CHANGES_PER_TURN_MAX`] changes, writes [`publish::ROWS_PER_TURN_MAX`] rows and lists
+//! the paths of one peer.
 //!
 //! | module | contents |
 //! |---|---|
-//! | `card` | handling of arrivals and events |
+//! | `card` | processes datagrams and events of the transport |
 //! | `peers` | this worker's context with each peer, and its row |
-//! | `apply` | orders |
-//! | `publish` | times at which pages are written |
+//! | `apply` | carries out orders |
+//! | `publish` | decides when pages are written |
 
 mod apply;
 mod card;
@@ -43,40 +45,40 @@ use super::tapped::Tapped;
 use crate::capture::Direction;
 use std::sync::Arc;
 
-/// Largest number of frames read between two checks for received packets.
+/// Largest number of frames that are read from the interface before the sockets are polled again.
 const FRAMES_PER_TURN_MAX: usize = 64;
 
-/// A worker's part of the guest's interface.
+/// The part of the interface that one worker uses.
 pub(crate) trait Port {
-    /// The next frame that the guest sends; `None` if no frame waits.
+    /// Returns the next frame that the guest sends; `None` if no frame is waiting.
     ///
     /// # Errors
     /// If the interface was deleted.
     fn read(&mut self) -> io::Result<Option<Vec<u8>>>;
 
     /// Writes a frame to the guest.
-    ///
+    /// If the interface refuses the frame.
     /// # Errors
     /// If the frame is refused.
     fn write(&mut self, frame: &[u8]) -> io::Result<()>;
 }
 
-/// Error that ends a worker before it is stopped.
+/// Error that ends a worker.
 #[derive(Debug)]
 pub(crate) enum Fatal {
     /// The interface was deleted by another program.
     InterfaceGone,
     /// Reading from the interface failed.
     Reading(io::Error),
-    /// Sending failed in a way that makes the sockets unusable.
+    /// Sending on the sockets failed, and cannot succeed later.
     Sending(io::Error),
-    /// Receiving failed in a way that makes the sockets unusable.
+    /// Receiving from the sockets failed, and cannot succeed later.
     Receiving(io::Error),
-    /// Closing the contexts failed in a way that makes the sockets unusable.
+    /// Sending failed when the contexts were closed.
     Ending(io::Error),
 }
 
-/// A worker that is set up.
+/// A worker that is ready to run on a thread.
 #[derive(Debug)]
 pub(crate) struct Worker<I, P> {
     endpoint: LocalEndpoint<Tapped<I>>,
@@ -87,12 +89,12 @@ pub(crate) struct Worker<I, P> {
     publisher: Publisher,
     moderation: Moderation,
     poll: PollMode,
-    /// Time when a packet was last read or received.
+    /// Time when a frame was last read, or a packet last received.
     moved_at: Instant,
 }
 
 impl<I: PacketIo, P: Port> Worker<I, P> {
-    /// The `number`-th worker, without peers.
+    /// Creates the worker with this number, without peers.
     pub(crate) fn new(
         number: usize,
         mut endpoint: LocalEndpoint<Tapped<I>>,
@@ -119,12 +121,12 @@ impl<I: PacketIo, P: Port> Worker<I, P> {
         }
     }
 
-    /// Sets the way to wait for packets from now on.
+    /// Sets the method by which the worker waits for packets.
     pub(crate) fn set_poll(&mut self, poll: PollMode) {
         self.poll = poll;
     }
 
-    /// Moves packets until it is stopped, and closes the contexts.
+    /// Processes packets until the worker is stopped, and then closes its contexts.
     ///
     /// # Errors
     /// The error that makes the interface or the sockets unusable.
@@ -138,13 +140,14 @@ impl<I: PacketIo, P: Port> Worker<I, P> {
                 break Err(fatal);
             }
         };
-        // Notifies the peers, so that they do not need to wait for their time-outs.
+        // Closing a context notifies the peer, so that it need not wait for its time-out.
         let closed = self.endpoint.close(&mut self.card).map_err(Fatal::Ending);
         self.publish_totals();
         done.and(closed)
     }
 
-    /// One turn: orders, frames from the guest, packets to send, received packets, pages.
+    /// One round of the worker's loop: orders, frames from the guest, packets to send, received
+    /// packets, pages.
     fn turn(&mut self) -> Result<(), Fatal> {
         let mut again = self.take_orders();
         again |= self.read_guest().map_err(fatal_read)?;
@@ -167,20 +170,20 @@ impl<I: PacketIo, P: Port> Worker<I, P> {
         if received > 0 {
             self.moved_at = now;
         } else if spins {
-            // A program that the packets are for may wait for this processor.
+            // A program that receives these packets may be waiting for this processor.
             std::thread::yield_now();
         }
         self.card.express.handle_timeout(now, &mut self.card.port);
         Ok(())
     }
 
-    /// Time of the next turn, unless a packet arrives earlier.
+    /// Returns the time of the next turn, if no packet arrives earlier.
     fn due(&self) -> Instant {
         let express = self.card.express.poll_timeout().unwrap_or(Instant::FAR_FUTURE);
         express.min(self.publisher.due())
     }
 
-    /// Reads frames from the guest. Returns whether there may be more.
+    /// Reads frames from the guest. Returns whether more frames may be waiting.
     fn read_guest(&mut self) -> io::Result<bool> {
         let now = self.endpoint.now();
         for _ in 0..FRAMES_PER_TURN_MAX {
@@ -193,7 +196,7 @@ impl<I: PacketIo, P: Port> Worker<I, P> {
         Ok(true)
     }
 
-    /// Copies a frame from the guest to captures.
+    /// Copies a frame from the guest to the running captures.
     fn show_outgoing(&mut self, now: Instant, frame: &[u8]) {
         if !self.card.port.is_watched() {
             return;

@@ -1,4 +1,4 @@
-//! This worker's context with each peer, and the peer's row that this worker writes.
+//! The worker's context with each peer, and the row with figures that the worker writes for each.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
@@ -12,36 +12,36 @@ use crate::pages::peer::{Link, PeerFigures, PeerPage};
 use crate::plane::PeerNumber;
 use crate::run::evidence::Evidence;
 
-/// Greatest age of the row of a peer without traffic.
+/// Greatest age of the row of a peer without traffic; an older row is written again.
 const IDLE_ROW_AGE_MAX: Duration = Duration::from_secs(1);
 
-/// Identifiers of a context in the transport and in the card.
+/// The identifiers of a peer: that of its context in the transport, and its slot in the card.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Hooked {
     pub(super) id: PeerId,
     pub(super) slot: PeerSlot,
 }
 
-/// One peer.
+/// One peer, as this worker sees it.
 #[derive(Debug)]
 pub(super) struct Entry {
-    /// `None` while the peer is withdrawn.
+    /// The peer's identifiers; `None` while the worker has no context with the peer.
     pub(super) hooked: Option<Hooked>,
     page: Arc<PeerPage>,
-    /// The peer's contexts that are up: one for each shard of the peer's node that communicates
-    /// with ours.
+    /// The contexts with the peer that are up: one for each shard of the peer's node that
+    /// communicates with our shard.
     up: Vec<PeerId>,
-    /// The contents of the row.
+    /// The figures of the peer, which are the contents of its row.
     figures: PeerFigures,
-    /// Traffic of the present context, and of earlier ones.
+    /// Traffic of the present context, and below it the traffic of earlier contexts with the peer.
     traffic: Traffic,
     traffic_before: Traffic,
-    /// Retransmissions of the present context and of earlier ones.
+    /// Retransmissions of the present context and of all earlier ones together.
     retrans: Rising,
     written_at: Instant,
 }
 
-/// A counter that continues when its source starts again from zero.
+/// A counter that continues to grow when its source starts again from zero.
 #[derive(Clone, Copy, Debug, Default)]
 struct Rising {
     base: u64,
@@ -57,7 +57,8 @@ impl Rising {
         self.base + count
     }
 
-    /// Continues from the present value when the source starts again.
+    /// Prepares for a source that starts again from zero: its next values are added to the present
+    /// one.
     fn restart(&mut self) {
         self.base += std::mem::take(&mut self.last);
     }
@@ -66,12 +67,12 @@ impl Rising {
 /// Every peer of a worker.
 #[derive(Debug)]
 pub(super) struct Peers {
-    /// The worker's own number, which is the index of its row in a peer's page.
+    /// Number of this worker, which is the index of its row in the page of each peer.
     worker: usize,
     entries: BTreeMap<PeerNumber, Entry>,
     by_id: BTreeMap<PeerId, PeerNumber>,
     by_slot: Vec<Option<PeerNumber>>,
-    /// Number of rows written.
+    /// Number of times that a row was written.
     pub(super) rows: u64,
 }
 
@@ -81,13 +82,13 @@ impl Peers {
         Self { worker, entries, by_id, by_slot: Vec::new(), rows: 0 }
     }
 
-    /// The peer of a context of the transport. If the peer's node has more shards than ours,
-    /// several of its contexts are with one of our shards.
+    /// Returns the peer to which a context of the transport belongs. A peer has several contexts
+    /// with our shard if its node has more shards than ours.
     pub(super) fn number_of(&self, core: &Endpoint, id: PeerId) -> Option<PeerNumber> {
         self.by_id.get(&core.node_of(id)).copied()
     }
 
-    /// The peer in a slot of the card.
+    /// Returns the peer in a slot of the card.
     pub(super) fn at(&self, slot: PeerSlot) -> Option<PeerNumber> {
         self.by_slot.get(slot.0 as usize).copied().flatten()
     }
@@ -96,7 +97,7 @@ impl Peers {
         self.entries.get(&number)?.hooked
     }
 
-    /// Adds a peer's context.
+    /// Records the context of a peer, and the page into which its figures are written.
     pub(super) fn insert(&mut self, number: PeerNumber, hooked: Hooked, page: Arc<PeerPage>) {
         let entry = self.entries.entry(number).or_insert_with(|| Entry::new(page));
         entry.hooked = Some(hooked);
@@ -108,8 +109,8 @@ impl Peers {
         self.by_slot[slot] = Some(number);
     }
 
-    /// Removes a peer's context; the peer's counters stay. Call it before the transport and the
-    /// card remove the context.
+    /// Ends the record of a peer's context; the peer's counters continue. Call it before the
+    /// context is removed from the transport and the card, because it reads their last figures.
     pub(super) fn withdraw(
         &mut self,
         number: PeerNumber,
@@ -128,13 +129,13 @@ impl Peers {
         Some(hooked)
     }
 
-    /// Removes a peer whose context has ended.
+    /// Removes a peer. Its context must have been removed before.
     pub(super) fn forget(&mut self, number: PeerNumber) {
         self.entries.remove(&number);
     }
 
-    /// Takes an event of a context, and writes the row at once if it has changed. Returns the peer
-    /// in that case.
+    /// Processes an event of a context. If the peer's figures have changed, writes its row at once
+    /// and returns the peer.
     pub(super) fn on_event(
         &mut self,
         now: Instant,
@@ -154,7 +155,7 @@ impl Peers {
         Some(number)
     }
 
-    /// Writes a peer's present row.
+    /// Reads the figures of a peer and writes its row.
     pub(super) fn write(
         &mut self,
         now: Instant,
@@ -169,9 +170,9 @@ impl Peers {
         }
     }
 
-    /// Checks at most `most` peers, starting at `from`, and writes the rows of those with traffic.
-    /// The rows of the others are written only after [`IDLE_ROW_AGE_MAX`]. Returns the peer to
-    /// continue with; `None` at the end.
+    /// Checks at most `most` peers, starting at `from`, and writes the rows of peers with traffic.
+    /// The row of a peer without traffic is written only if it is older than [`IDLE_ROW_AGE_MAX`].
+    /// Returns the peer at which the next call continues; `None` after the last peer.
     pub(super) fn sweep(
         &mut self,
         now: Instant,
@@ -196,7 +197,7 @@ impl Peers {
         self.entries.range(next..).next().map(|(number, _)| *number)
     }
 
-    /// The peer at each known address.
+    /// Returns the peer at each known outer address.
     pub(super) fn by_address(&self, core: &Endpoint) -> BTreeMap<IpAddr, PeerNumber> {
         let mut all = BTreeMap::new();
         for (number, hooked) in self.entries.iter().filter_map(|(n, e)| Some((*n, e.hooked?))) {
@@ -221,7 +222,8 @@ impl Entry {
         }
     }
 
-    /// Whether figures have changed since the row was written. Cheap: the transport is not read.
+    /// Whether figures of the card have changed since the row was written. This check is cheap,
+    /// because it does not read the transport.
     fn has_moved(&self, express: &Express) -> bool {
         let report = self.hooked.and_then(|hooked| express.report(hooked.slot));
         report.is_some_and(|report| {
@@ -231,7 +233,7 @@ impl Entry {
         })
     }
 
-    /// Reads the figures of the transport and the card.
+    /// Reads the figures of the peer from the transport and the card.
     fn look(&mut self, core: &Endpoint, express: &Express) {
         let Some(hooked) = self.hooked else { return };
         let figures = &mut self.figures;
@@ -259,7 +261,7 @@ impl Entry {
         self.written_at = now;
     }
 
-    /// Resets the figures for the next context with the peer, except its counters.
+    /// Resets the figures for the peer's next context. Counters continue.
     fn begin_anew(&mut self) {
         self.hooked = None;
         self.up.clear();
@@ -276,7 +278,7 @@ impl Entry {
         };
     }
 
-    /// Takes an event of one of the peer's contexts. Returns whether the figures have changed.
+    /// Processes an event of one of the peer's contexts. Returns whether the figures have changed.
     fn on_event(&mut self, now: Instant, context: PeerId, event: &Event) -> bool {
         let figures = &mut self.figures;
         match event {

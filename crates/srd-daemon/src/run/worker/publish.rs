@@ -1,10 +1,10 @@
-//! Times at which a worker writes its pages.
+//! Decides when a worker writes its pages.
 //!
-//! Totals are written whenever the worker goes to sleep, so that they are right while no packet
-//! moves. While the worker does not sleep, they are written every [`TOTALS_EVERY`]: some sixty
-//! stores, a small cost compared to the system call. Rows of peers are checked every [`ROWS_EVERY`]
-//! while packets move, some in each turn. All rows are checked once a second, because delays and
-//! paths change without traffic, too.
+//! Totals are written whenever the worker goes to sleep, so that they are exact while no packet is
+//! processed. While the worker does not sleep, they are written every [`TOTALS_EVERY`]: this takes
+//! some sixty stores, a small cost compared to a system call. The rows of peers are checked every
+//! [`ROWS_EVERY`] while packets are processed, a part of them in each round of the worker's loop.
+//! All rows are checked once a second, because delays and paths change even without traffic.
 
 use std::sync::Arc;
 
@@ -16,20 +16,20 @@ use crate::pages::page::Page;
 use crate::pages::totals::{Totals, Transport, Work};
 use crate::plane::PeerNumber;
 
-/// Interval at which a worker that does not sleep writes the totals.
+/// Interval at which a worker that does not sleep writes its totals.
 const TOTALS_EVERY: Duration = Duration::from_millis(10);
-/// Interval at which the rows of peers are checked.
+/// Interval at which the rows of peers are checked while packets are processed.
 const ROWS_EVERY: Duration = Duration::from_millis(100);
-/// Largest number of rows that are checked in one turn.
+/// Largest number of rows that are checked in one round of the worker's loop.
 pub(super) const ROWS_PER_TURN_MAX: usize = 32;
-/// Interval at which rates of flows, and rows of peers without traffic, are updated.
+/// Interval at which the rates of flows, and the rows of peers without traffic, are updated.
 const TICK: Duration = Duration::from_secs(1);
 
-/// State of the pages: parts that have to be written, and times.
+/// Records which pages of the worker have to be written, and when.
 #[derive(Debug)]
 pub(crate) struct Publisher {
     page: Arc<Page<Totals>>,
-    /// Packets that the transport had moved at the last check.
+    /// Number of packets that the transport had sent and received at the last check.
     moved_pkts: u64,
     /// Whether the totals have changed since the page was written.
     totals_stale: bool,
@@ -38,7 +38,7 @@ pub(crate) struct Publisher {
     totals_at: Instant,
     rows_at: Instant,
     ticked_at: Instant,
-    /// The next row of a check that has begun.
+    /// The row at which an unfinished check of the rows continues; `None` if no check is running.
     sweep: Option<PeerNumber>,
     orders: u64,
 }
@@ -58,7 +58,7 @@ impl Publisher {
         }
     }
 
-    /// Records that figures may have changed.
+    /// Records that the totals and rows may have changed since they were written.
     pub(super) fn moved(&mut self) {
         (self.totals_stale, self.rows_stale) = (true, true);
     }
@@ -69,7 +69,7 @@ impl Publisher {
         self.moved();
     }
 
-    /// Time of the next write.
+    /// Returns the latest time of the next write.
     pub(super) fn due(&self) -> Instant {
         let mut due = self.ticked_at + TICK;
         if self.rows_stale {
@@ -80,7 +80,7 @@ impl Publisher {
 }
 
 impl<I: PacketIo, P: Port> Worker<I, P> {
-    /// Writes the pages that are due. Returns whether a check of the rows has begun and not ended.
+    /// Writes the pages that are due. Returns whether a check of the rows is unfinished.
     pub(super) fn publish(&mut self, now: Instant) -> bool {
         let stats = self.endpoint.core().stats();
         let moved_pkts = stats.tx_pkts + stats.rx_pkts;
@@ -107,14 +107,14 @@ impl<I: PacketIo, P: Port> Worker<I, P> {
         self.publisher.sweep.is_some()
     }
 
-    /// Writes the totals before a sleep, because they hold until the next packet.
+    /// Writes the totals before the worker sleeps, because it cannot write them while it sleeps.
     pub(super) fn publish_before_sleep(&mut self) {
         if self.publisher.totals_stale {
             self.publish_totals();
         }
     }
 
-    /// Checks some rows, starting at `from`.
+    /// Checks some rows, starting at `from`. Returns the row at which the next call continues.
     fn sweep(&mut self, now: Instant, from: PeerNumber) -> Option<PeerNumber> {
         let endpoint = &self.endpoint;
         let refusal = |address| endpoint.refusal(address);
@@ -122,7 +122,8 @@ impl<I: PacketIo, P: Port> Worker<I, P> {
         self.card.peers.sweep(now, range, endpoint.core(), &self.card.express, refusal)
     }
 
-    /// Work that is done once a second, or later if the worker is busy.
+    /// Updates rates of flows and the addresses for captures. Called once a second, or later if the
+    /// worker is busy.
     fn tick(&mut self, now: Instant) {
         let elapsed = now.since(self.publisher.ticked_at);
         self.publisher.ticked_at = now;
@@ -131,7 +132,7 @@ impl<I: PacketIo, P: Port> Worker<I, P> {
         self.name_addresses();
     }
 
-    /// Gives the addresses of peers to captures of outer packets.
+    /// Passes the known addresses of peers to captures of outer packets.
     pub(super) fn name_addresses(&mut self) {
         if self.card.port.is_watched() {
             let names = self.card.peers.by_address(self.endpoint.core());
@@ -139,7 +140,7 @@ impl<I: PacketIo, P: Port> Worker<I, P> {
         }
     }
 
-    /// Writes the totals.
+    /// Writes the page with the totals.
     pub(super) fn publish_totals(&mut self) {
         let (express, stats) = (&self.card.express, self.endpoint.core().stats());
         let (sent, received) = express.flow_counts();

@@ -1,4 +1,5 @@
-//! Programs for the JVM as jars. Hadoop's binary distribution is in no registry, but its jars are.
+//! Programs for the Java virtual machine, fetched as jars from Maven Central. Hadoop's binary
+//! distribution is in no registry, but its jars are.
 
 use super::{Fetchable, require};
 use anyhow::{Context, Result, bail};
@@ -8,23 +9,23 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Jars that Maven resolves from a few artefacts.
+/// A program as a set of jars, which Maven resolves from a few artefacts.
 #[derive(Debug)]
 pub(in crate::experiment) struct Jars {
     name: &'static str,
     title: &'static str,
     group: &'static str,
     version: &'static str,
-    /// Artefacts of the group.
+    /// Artefacts of the group that Maven resolves with their dependencies.
     artefacts: &'static [&'static str],
-    /// Other dependencies, as XML.
+    /// Further dependencies, in the form of Maven's project file.
     more: &'static str,
-    /// The name and the SHA-256 of each jar, as `sha256sum` writes them.
+    /// The name and SHA-256 checksum of each jar, in the format of `sha256sum`.
     checksums: &'static str,
 }
 
-/// Hadoop, in the newest version whose examples, including TeraSort, are published. TestDFSIO is
-/// in the test jar of one artefact, and refers to JUnit.
+/// Hadoop, in the newest version with published jars of the examples, including TeraSort. TestDFSIO
+/// is in the test jar of one artefact, and needs JUnit.
 pub(in crate::experiment) static HADOOP: Jars = Jars {
     name: "hadoop",
     title: "Hadoop",
@@ -51,7 +52,7 @@ pub(in crate::experiment) static HADOOP: Jars = Jars {
     checksums: include_str!("hadoop.sha256"),
 };
 
-/// Spark with its SQL, for Scala 2.13.
+/// Spark with Spark SQL, for Scala 2.13.
 pub(in crate::experiment) static SPARK: Jars = Jars {
     name: "spark",
     title: "Spark",
@@ -65,10 +66,10 @@ pub(in crate::experiment) static SPARK: Jars = Jars {
 const GOAL: &str = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy-dependencies";
 
 impl Jars {
-    /// Returns the directory of the jars if all are present.
+    /// Returns the directory of the jars in a cache, if all are present.
     ///
     /// # Errors
-    /// A jar is missing; the message describes how to fetch the jars.
+    /// If a jar is missing; the message describes how to fetch the jars.
     pub(in crate::experiment) fn require(&self, cache: &Path) -> Result<PathBuf> {
         require(self, cache)
     }
@@ -116,7 +117,7 @@ impl Fetchable for Jars {
         self.names().find(|name| !directory.join(name).is_file()).map(str::to_owned)
     }
 
-    /// Checks that the jars have the expected checksums, and that there are no other jars.
+    /// Checks that all jars have the expected checksums, and that there are no other jars.
     fn check(&self, directory: &Path) -> Result<()> {
         let mut command = Command::new("sha256sum");
         command.args(["--check", "--quiet", "--strict", "-"]).current_dir(directory);
@@ -124,7 +125,7 @@ impl Fetchable for Jars {
         let known: BTreeSet<&str> = self.names().collect();
         for entry in fs::read_dir(directory).with_context(|| directory.display().to_string())? {
             let name = entry?.file_name().to_string_lossy().into_owned();
-            // Java accepts both spellings.
+            // Java loads files with either spelling.
             if (name.ends_with(".jar") || name.ends_with(".JAR")) && !known.contains(name.as_str())
             {
                 bail!("{name} in {} is none of {}'s", directory.display(), self.title);
@@ -139,7 +140,8 @@ impl Fetchable for Jars {
         };
         let project = directory.join("pom.xml");
         fs::write(&project, self.pom()).with_context(|| project.display().to_string())?;
-        // Maven searches upwards for `.mvn` with settings and code: this one ends the search.
+        // Maven searches the parent directories for `.mvn`, which may contain settings and code.
+        // This empty directory ends the search.
         fs::create_dir(directory.join(".mvn")).with_context(|| project.display().to_string())?;
         say(&format!("fetching {} with {}", self.parts(), maven.display()));
         let mut command = Command::new(maven);

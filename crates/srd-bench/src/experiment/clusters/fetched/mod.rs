@@ -1,7 +1,7 @@
-//! Programs that `srd lab fetch` downloads from their registries, and accepts only with the
-//! checksums in this program. Experiments never use the network.
+//! Programs that `srd lab fetch` downloads from public registries. They are accepted only if their
+//! checksums equal those in this program. Experiments themselves never use the internet.
 //!
-//! | module | what |
+//! | module | contents |
 //! |---|---|
 //! | `jars` | Hadoop and Spark, as jars from Maven Central |
 //! | `python` | Dask, Ray and JAX, as Python environments with packages from PyPI |
@@ -22,27 +22,28 @@ use std::path::{Path, PathBuf};
 
 /// A program that can be fetched.
 trait Fetchable: Sync {
-    /// Returns the name on the command line.
+    /// Returns the program's name, as on the command line.
     fn name(&self) -> &'static str;
-    /// Returns its title, with its version.
+    /// Returns the program's name for people, with its version.
     fn title(&self) -> String;
-    /// Describes the kind and number of its parts.
+    /// Describes the kind and number of the parts of the program, such as `182 jars`.
     fn parts(&self) -> String;
-    /// Returns its directory in a cache.
+    /// Returns the program's directory in a cache.
     fn directory(&self, cache: &Path) -> PathBuf;
-    /// Returns a missing file of its directory, if there is one.
+    /// Returns the name of a file that is missing in the program's directory; `None` if it is
+    /// complete.
     fn missing(&self, directory: &Path) -> Option<String>;
-    /// Checks the content of the directory.
+    /// Checks that the files in the program's directory are the expected ones.
     fn check(&self, directory: &Path) -> Result<()>;
-    /// Fetches all parts into an empty directory.
+    /// Downloads all parts of the program into an empty directory.
     fn fetch_into(&self, directory: &Path, say: &mut dyn FnMut(&str)) -> Result<()>;
 }
 
-/// Separates the name of a program from the process id in a temporary directory.
+/// Text between the name of a program and a process id in the name of a temporary directory.
 const PART: &str = ".part-";
 const ALL: [&dyn Fetchable; 5] = [&HADOOP, &SPARK, &DASK, &RAY, &JAX];
 
-/// Error: a program of an experiment has to be fetched first.
+/// Error: an experiment needs a program that has to be fetched first.
 #[derive(Debug)]
 pub struct NotFetched(String);
 
@@ -54,10 +55,10 @@ impl fmt::Display for NotFetched {
 
 impl std::error::Error for NotFetched {}
 
-/// Returns the directory in a cache if it is complete.
+/// Returns the program's directory in a cache, if it is complete.
 ///
 /// # Errors
-/// A part is missing; the message describes how to fetch it.
+/// If a part is missing; the message describes how to fetch it.
 fn require(what: &dyn Fetchable, cache: &Path) -> Result<PathBuf> {
     let directory = what.directory(cache);
     let Some(missing) = what.missing(&directory) else {
@@ -74,7 +75,7 @@ fn require(what: &dyn Fetchable, cache: &Path) -> Result<PathBuf> {
     Err(NotFetched(text).into())
 }
 
-/// Refuses a directory that other users can modify, because its content is executed, mostly by
+/// Refuses a directory that other users can modify, because programs in it are executed, usually by
 /// root.
 fn check_ours(directory: &Path) -> Result<()> {
     let metadata = fs::metadata(directory).with_context(|| directory.display().to_string())?;
@@ -99,12 +100,13 @@ pub fn names() -> impl Iterator<Item = &'static str> {
 /// Checks that a program is completely present in a cache.
 ///
 /// # Errors
-/// There is no such program, or it is missing: [`NotFetched`].
+/// If there is no such program, or if it is missing in the cache: [`NotFetched`].
 pub fn check_fetched(name: &str, cache: &Path) -> Result<()> {
     require(find(name)?, cache).map(drop)
 }
 
-/// Returns the fetched program that an experiment needs, if any.
+/// Returns the name of the fetched program that an experiment needs; `None` if it needs none of
+/// them.
 pub(in crate::experiment) fn needed_by(experiment: &str) -> Option<&'static str> {
     let name = experiment.strip_suffix("-mpi").unwrap_or(experiment);
     let name = if name == "training" { JAX.name() } else { name };
@@ -117,12 +119,12 @@ fn find(name: &str) -> Result<&'static dyn Fetchable> {
     found.with_context(|| format!("`{name}` cannot be fetched: {}", known()))
 }
 
-/// Fetches a program into a cache, unless it is present. If a checksum differs, the program is
-/// refused, and none of its files is kept.
+/// Fetches a program into a cache, unless it is already present. If a checksum differs, no file of
+/// the program is kept.
 ///
 /// # Errors
-/// There is no such program, its registry's client is not installed or fails, the disk is full,
-/// or a checksum is wrong.
+/// If there is no such program, the client of its registry is not installed or fails, the disk is
+/// full, or a checksum is wrong.
 pub fn fetch(name: &str, cache: &Path, say: &mut dyn FnMut(&str)) -> Result<PathBuf> {
     let what = find(name)?;
     let (directory, title) = (what.directory(cache), what.title());
@@ -141,9 +143,10 @@ pub fn fetch(name: &str, cache: &Path, say: &mut dyn FnMut(&str)) -> Result<Path
         .with_context(|| format!("{} is there: remove it", fresh.display()))?;
     what.fetch_into(&fresh, say)?;
     fs::set_permissions(&fresh, Permissions::from_mode(0o755))?;
-    // Another process may have been faster, and its directory may be in use.
+    // Another process may have fetched the program in the meantime, and its directory may be in
+    // use.
     if require(what, cache).is_err() {
-        // An older, incomplete directory is replaced.
+        // An incomplete directory of an earlier version is replaced.
         match fs::remove_dir_all(&directory) {
             Err(error) if error.kind() != ErrorKind::NotFound => {
                 return Err(error).with_context(|| directory.display().to_string());
@@ -157,7 +160,7 @@ pub fn fetch(name: &str, cache: &Path, say: &mut dyn FnMut(&str)) -> Result<Path
     Ok(directory)
 }
 
-/// Removes temporary directories of processes that were killed during a fetch.
+/// Removes temporary directories of processes that were killed while they fetched a program.
 fn remove_left_behind(cache: &Path) {
     let Ok(entries) = fs::read_dir(cache) else { return };
     for entry in entries.flatten() {
@@ -176,7 +179,7 @@ fn remove_left_behind(cache: &Path) {
 mod tests {
     use super::*;
 
-    /// A fetch that was killed left hundreds of megabytes behind, for ever.
+    /// Killed processes left hundreds of megabytes in the cache, which were never removed.
     #[test]
     fn regression_what_killed_processes_left_behind_is_removed() {
         let cache = cache("left");
@@ -199,7 +202,7 @@ mod tests {
         fs::remove_dir_all(&cache).unwrap();
     }
 
-    /// A program was run as root from a directory to which other users could write.
+    /// A program in a directory to which other users could write was executed as root.
     #[test]
     fn regression_programs_out_of_a_directory_of_others_are_refused() {
         let cache = cache("others");
@@ -218,7 +221,7 @@ mod tests {
         fs::remove_dir_all(&cache).unwrap();
     }
 
-    /// A cache for this test only.
+    /// Returns the path of a cache that only one test uses.
     pub(super) fn cache(name: &str) -> PathBuf {
         std::env::temp_dir().join(format!("srd-{name}-test-{}", std::process::id()))
     }

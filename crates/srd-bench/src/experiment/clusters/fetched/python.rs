@@ -1,7 +1,7 @@
-//! Programs in Python, each in an environment of its own (`venv`), with a pinned version and a
-//! SHA-256 checksum for every package. Only wheels are installed, so that no code of a package
-//! runs during installation. Python is isolated (`-I`); otherwise it would search for modules in
-//! the caller's directory first.
+//! Python programs, each in an environment of its own (`venv`). Every package has a pinned version
+//! and a SHA-256 checksum. Only wheels are installed, so that no code of a package runs during the
+//! installation. Python is isolated (`-I`): otherwise it would search for modules first in the
+//! caller's directory.
 
 use super::{Fetchable, require};
 use anyhow::{Context, Result, bail};
@@ -10,17 +10,17 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// A Python environment.
+/// A Python program with all its packages.
 #[derive(Debug)]
 pub(in crate::experiment) struct Environment {
     name: &'static str,
     title: &'static str,
     version: &'static str,
-    /// Packages with versions and checksums, as pip reads them.
+    /// The packages with their versions and checksums, in the format of pip.
     lock: &'static str,
 }
 
-/// Dask with its scheduler and workers, and data frames.
+/// Dask, with its scheduler, workers and data frames.
 pub(in crate::experiment) static DASK: Environment = Environment {
     name: "dask",
     title: "Dask",
@@ -32,14 +32,15 @@ pub(in crate::experiment) static DASK: Environment = Environment {
 pub(in crate::experiment) static RAY: Environment =
     Environment { name: "ray", title: "Ray", version: "2.60.0", lock: include_str!("ray.lock") };
 
-/// JAX for CPUs, and MPI for Python, which finds the library of an installed MPI.
+/// JAX for CPUs, and mpi4py, which finds the library of an installed MPI.
 pub(in crate::experiment) static JAX: Environment =
     Environment { name: "jax", title: "JAX", version: "0.10.2", lock: include_str!("jax.lock") };
 
-/// Copy of the lock file that is written when the environment is complete.
+/// Name of a copy of the lock file, which is written when the environment is complete.
 const DONE: &str = "srd.lock";
 
-/// Returns a command for Python that ignores modules of the caller's directory and environment.
+/// Returns a command for Python that ignores modules in the caller's directory and environment
+/// variables.
 fn isolated(python: &Path) -> Command {
     let mut command = Command::new(python);
     command.arg("-I");
@@ -47,10 +48,10 @@ fn isolated(python: &Path) -> Command {
 }
 
 impl Environment {
-    /// Returns the interpreter of the environment with all packages.
+    /// Returns the path of the environment's Python interpreter, if all packages are present.
     ///
     /// # Errors
-    /// Packages are missing; the message describes how to fetch them.
+    /// If packages are missing; the message describes how to fetch them.
     pub(in crate::experiment) fn python(&self, cache: &Path) -> Result<PathBuf> {
         require(self, cache).map(|directory| directory.join("bin/python"))
     }
@@ -142,7 +143,7 @@ mod tests {
         }
     }
 
-    /// A foreign `pip.py` in this directory was run, mostly by root.
+    /// Python executed a foreign `pip.py` in the caller's directory, usually as root.
     #[test]
     fn regression_modules_of_the_caller_s_directory_are_not_run() {
         let Some(python) = find_program("python3") else {

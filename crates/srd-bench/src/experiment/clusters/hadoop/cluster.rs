@@ -1,4 +1,5 @@
-//! A cluster in the hosts of a fabric: HDFS, YARN and the job history server, each in a JVM.
+//! A Hadoop cluster in the hosts of a fabric: HDFS, YARN and the job history server. Each process
+//! is a JVM.
 
 use super::conf::{MASTER, NAME_NODE_PORT, Settings};
 use crate::experiment::clusters::fetched::HADOOP;
@@ -17,13 +18,13 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 pub(super) const JAVA: Program = Program { name: "java", package: "default-jre-headless" };
-/// Longest time until all nodes of a cluster have registered.
+/// Longest wait until all nodes of a cluster have registered.
 const READY_MAX: Duration = Duration::from_secs(120);
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 /// Longest time to format the name node.
 const FORMAT_MAX: Duration = Duration::from_secs(60);
-/// Minimal options of a JVM of Hadoop: modules that its libraries access, and settings that save
-/// compilation time.
+/// Options of each JVM: access to modules that Hadoop's libraries need, and settings that save CPU
+/// time for compilation.
 const JVM: &str = "--add-opens=java.base/java.lang=ALL-UNNAMED -XX:+UseSerialGC \
                    -XX:TieredStopAtLevel=1 -XX:-UsePerfData -Djava.net.preferIPv4Stack=true";
 const NAME_NODE: &str = "org.apache.hadoop.hdfs.server.namenode.NameNode";
@@ -31,22 +32,22 @@ const RESOURCE_MANAGER: &str = "org.apache.hadoop.yarn.server.resourcemanager.Re
 const HISTORY: &str = "org.apache.hadoop.mapreduce.v2.hs.JobHistoryServer";
 const DATA_NODE: &str = "org.apache.hadoop.hdfs.server.datanode.DataNode";
 const NODE_MANAGER: &str = "org.apache.hadoop.yarn.server.nodemanager.NodeManager";
-/// Heaps, in MB.
+/// Sizes of the heaps of JVMs, in MB.
 const HEAP_MB: u32 = 256;
 const HEAP_NODE_MANAGER_MB: u32 = 320;
 
-/// Roles of the hosts.
+/// Roles of the hosts in the cluster.
 #[derive(Clone, Debug)]
 pub(super) struct Roles {
     pub(super) master: HostId,
-    /// Hosts that store.
+    /// Hosts with a data node, which store files.
     pub(super) data: Vec<HostId>,
-    /// Hosts that compute.
+    /// Hosts with a node manager, which run tasks.
     pub(super) compute: Vec<HostId>,
 }
 
 impl Roles {
-    /// Returns each host once.
+    /// Returns all hosts of the cluster, each once.
     pub(super) fn hosts(&self) -> Vec<HostId> {
         let mut hosts = vec![self.master];
         for host in self.data.iter().chain(&self.compute) {
@@ -69,12 +70,13 @@ pub(super) struct Cluster<'a> {
     jars: PathBuf,
     directory: PathBuf,
     jvm: String,
-    /// Running programs, in the order in which they end: nodes before masters.
+    /// The running processes, in the order in which they are ended: nodes before the master's
+    /// processes.
     running: Vec<Running>,
 }
 
 impl<'a> Cluster<'a> {
-    /// Formats HDFS, starts all JVMs, and waits until all nodes have registered.
+    /// Formats HDFS, starts all processes, and waits until all nodes have registered.
     pub(super) fn up(stage: &'a Stage<'a>, roles: &'a Roles, cache: &Path) -> Result<Cluster<'a>> {
         let jars = HADOOP.require(cache)?;
         let directory = stage.directory.join("hadoop");
@@ -83,7 +85,8 @@ impl<'a> Cluster<'a> {
         cluster.remove();
         let conf = cluster.conf();
         fs::create_dir_all(&conf).with_context(|| conf.display().to_string())?;
-        // The JVM resolves names from this file instead of a server, so /etc stays unchanged.
+        // The JVM resolves host names from this file instead of through the system, so `/etc/hosts`
+        // stays unchanged.
         cluster.jvm = format!("{JVM} -Djdk.net.hosts.file={}", conf.join("hosts").display());
         let addresses = |host: HostId| -> Result<(String, IpAddr, u16)> {
             Ok((roles.name(host), stage.address(host)?, host.leaf))
@@ -143,7 +146,7 @@ impl<'a> Cluster<'a> {
         Ok(())
     }
 
-    /// Returns a command for a JVM of Hadoop in a host.
+    /// Returns a command that runs a class of Hadoop in a JVM in a host.
     fn java(&self, host: HostId, heap_mb: u32, class: &str, words: &[&str]) -> Result<Command> {
         let name = self.roles.name(host);
         let own = self.directory.join(&name);
@@ -154,20 +157,20 @@ impl<'a> Cluster<'a> {
         command.arg("-cp").arg(format!("{}:{}/*", self.conf().display(), self.jars.display()));
         command.arg(class).args(words);
         if let Some(home) = java_home() {
-            // Node managers use this variable to start the JVMs of tasks.
+            // Node managers use this variable to find the `java` program for tasks.
             command.env("JAVA_HOME", home);
         }
         command.current_dir(&self.directory);
         Ok(command)
     }
 
-    /// Starts a client on the master.
+    /// Starts a client program on the master.
     pub(super) fn client(&self, name: &str, class: &str, words: &[&str]) -> Result<Running> {
         let mut command = self.java(self.roles.master, HEAP_MB, class, words)?;
         programs::start(self.stage, self.roles.master, name, &mut command)
     }
 
-    /// Runs a client on the master to its end; returns its output.
+    /// Runs a client program on the master until it ends. Returns its standard output.
     pub(super) fn run(
         &self,
         name: &str,
@@ -179,7 +182,7 @@ impl<'a> Cluster<'a> {
         programs::run_to_end(self.stage, self.roles.master, name, &mut command, at_most)
     }
 
-    /// Returns a directory for files of clients.
+    /// Returns the directory in which clients can store files.
     pub(super) fn directory(&self) -> &Path {
         &self.directory
     }
@@ -189,7 +192,7 @@ impl<'a> Cluster<'a> {
     }
 
     fn remove(&self) {
-        // If files remain, the next run removes them, or fails with an error that names them.
+        // If files remain, the next run removes them or fails with an error that names them.
         let _ = fs::remove_dir_all(&self.directory);
     }
 }
@@ -204,20 +207,20 @@ impl Drop for Cluster<'_> {
     }
 }
 
-/// Returns the lines of a program's log.
+/// Returns the lines of the log of a process.
 fn complaint_lines(stage: &Stage<'_>, host: HostId, name: &str) -> impl Iterator<Item = String> {
     let text = programs::logged(stage, host, name).unwrap_or_default();
     text.lines().map(str::to_owned).collect::<Vec<_>>().into_iter()
 }
 
-/// Returns the home directory of the Java program that is found first.
+/// Returns the home directory of the first `java` program in the search path.
 fn java_home() -> Option<PathBuf> {
     let program = srd_lab::command::find_program(JAVA.name)?;
     let real = fs::canonicalize(program).ok()?;
     Some(real.parent()?.parent()?.to_owned())
 }
 
-/// Refuses variants that a JVM cannot use.
+/// Refuses a variant that a JVM cannot use: libfabric.
 pub(super) fn check(variant: Variant) -> Result<()> {
     if variant == Variant::Srd {
         bail!("Hadoop knows no libfabric");

@@ -1,36 +1,36 @@
-//! The configuration files of a cluster.
+//! Writes the configuration files of a Hadoop cluster.
 
 use anyhow::{Context, Result};
 use std::fs;
 use std::path::Path;
 
-/// Name of the host with the name node and the resource manager.
+/// Name of the host of the name node and the resource manager.
 pub(super) const MASTER: &str = "master";
-/// Port of the name node.
+/// TCP port of the name node.
 pub(super) const NAME_NODE_PORT: u16 = 8020;
 
 /// Settings that differ between clusters.
 #[derive(Debug)]
 pub(super) struct Settings<'a> {
-    /// The directory of the jars.
+    /// The directory of Hadoop's jars.
     pub(super) jars: &'a Path,
-    /// The directory of these files.
+    /// The directory into which the configuration files are written.
     pub(super) directory: &'a Path,
-    /// Options of each JVM, including tasks.
+    /// Options of each JVM, including those of tasks.
     pub(super) jvm: &'a str,
     /// Name, address and leaf of each host.
     pub(super) hosts: &'a [(String, std::net::IpAddr, u16)],
 }
 
 impl Settings<'_> {
-    /// Writes all files.
+    /// Writes all configuration files.
     pub(super) fn write(&self) -> Result<()> {
         let put = |name: &str, text: &str| {
             let file = self.directory.join(name);
             fs::write(&file, text).with_context(|| file.display().to_string())
         };
-        // The web servers search for their directories in the class path, and a jar has no entries
-        // for directories.
+        // Hadoop's web servers search for these directories in the class path, and the jars contain
+        // no entries for directories.
         for name in ["hdfs", "datanode", "secondary", "cluster", "node", "jobhistory"] {
             let directory = self.directory.join("webapps").join(name);
             fs::create_dir_all(&directory).with_context(|| directory.display().to_string())?;
@@ -45,8 +45,8 @@ impl Settings<'_> {
         put("capacity-scheduler.xml", &xml(&scheduler()))
     }
 
-    /// Returns the hosts file, the only difference between two transports: the addresses of the
-    /// names.
+    /// Returns the text of the hosts file, which maps names to addresses. It is the only difference
+    /// between two transports.
     fn hosts_file(&self) -> String {
         let lines = self.hosts.iter().map(|(name, ip, _)| format!("{ip} {name}\n"));
         format!("127.0.0.1 localhost\n{}", lines.collect::<String>())
@@ -143,7 +143,7 @@ fn scheduler() -> Vec<Property> {
         ("yarn.scheduler.capacity.root.queues", "default".into()),
         ("yarn.scheduler.capacity.root.default.capacity", "100".into()),
         ("yarn.scheduler.capacity.maximum-am-resource-percent", "0.5".into()),
-        // This spreads tasks over the hosts.
+        // At most one task is assigned in each heartbeat, so that tasks are spread over the hosts.
         ("yarn.scheduler.capacity.per-node-heartbeat.multiple-assignments-enabled", "false".into()),
         ("yarn.scheduler.capacity.node-locality-delay", "8".into()),
     ]

@@ -1,4 +1,4 @@
-//! The jobs: TestDFSIO, and TeraGen, TeraSort, TeraValidate.
+//! The jobs on a Hadoop cluster: TestDFSIO, and TeraGen, TeraSort and TeraValidate.
 
 use super::MASTER;
 use super::cluster::Cluster;
@@ -9,24 +9,24 @@ use anyhow::{Context, Result, bail};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Longest duration of a job: dead paths can delay kernel TCP for minutes.
+/// Longest duration of a job. Dead paths can delay kernel TCP for minutes.
 const JOB_MAX: Duration = Duration::from_secs(900);
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 const DFSIO: &str = "org.apache.hadoop.fs.TestDFSIO";
 const EXAMPLES: &str = "org.apache.hadoop.examples.terasort";
 const SHELL: &str = "org.apache.hadoop.fs.FsShell";
 
-/// Failure of a spine some time after the sort has begun.
+/// The failure of a spine, some time after a sort has begun.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Outage {
     after: Duration,
     spine: u16,
 }
 
-/// A failure while the maps write their output.
+/// The failure of a spine while the map tasks write their output.
 pub(super) const OUTAGE: Outage = Outage { after: Duration::from_secs(25), spine: 1 };
 
-/// Number and size of the files that are written and read at a time.
+/// Number and size of the files that TestDFSIO writes or reads at the same time.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct DfsIo {
     pub(super) files: u32,
@@ -39,14 +39,14 @@ impl Default for DfsIo {
     }
 }
 
-/// Figures that TestDFSIO reports.
+/// The figures in a report of TestDFSIO.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(super) struct IoReport {
-    /// Bytes divided by the sum of the tasks' times, in MB (2^20) per second.
+    /// Bytes divided by the sum of the times of all tasks, in MB (2^20 bytes) per second.
     pub(super) throughput: f64,
-    /// The mean of the tasks' rates.
+    /// Mean of the rates of the tasks, in MB per second.
     pub(super) rate: f64,
-    /// Time from the start of the job to its end.
+    /// Seconds from the start of the job to its end.
     pub(super) seconds: f64,
 }
 
@@ -84,13 +84,14 @@ fn seen(text: &str) -> Option<IoReport> {
     })
 }
 
-/// Returns the number after a name and a colon.
+/// Returns the number after a name and a colon in a report; `None` if the report does not contain
+/// it.
 fn number(text: &str, name: &str) -> Option<f64> {
     let line = text.lines().find(|line| line.trim_start().starts_with(name))?;
     line.rsplit(':').next()?.trim().parse().ok()
 }
 
-/// A sort of records of 100 bytes.
+/// TeraSort: creates, sorts and checks records of 100 bytes.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Sort {
     pub(super) rows: u64,
@@ -167,7 +168,8 @@ impl Sort {
     }
 }
 
-/// Checks the output of TeraValidate: a checksum, and a line for each record out of order.
+/// Checks the output of TeraValidate, which contains a checksum, and a line for each record that is
+/// not in order.
 fn in_order(verdict: &str) -> Result<()> {
     let mut lines = verdict.lines().filter(|line| !line.trim().is_empty());
     let first = lines.next().unwrap_or_default();
@@ -180,7 +182,7 @@ fn in_order(verdict: &str) -> Result<()> {
     }
 }
 
-/// Checks by the counters of the job that all input records are in the output.
+/// Checks with the counters of the job that the output contains as many records as the input.
 fn all_rows(log: &str, rows: u64) -> Result<()> {
     for name in ["Map input records", "Reduce output records"] {
         let counted =

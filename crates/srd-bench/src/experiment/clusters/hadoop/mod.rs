@@ -1,4 +1,5 @@
-//! Hadoop: unmodified HDFS, YARN and MapReduce, and the usual jobs for comparing clusters.
+//! The experiment `hadoop`: unmodified HDFS, YARN and MapReduce, with jobs that are usual for
+//! comparing clusters.
 
 mod cluster;
 mod conf;
@@ -14,12 +15,12 @@ use srd_lab::config::FabricConfig;
 use srd_lab::id::HostId;
 
 const MASTER: HostId = HostId { leaf: 0, host: 0 };
-/// Spines. Each of their links has half the rate of a host's link. So two hosts under a leaf have
-/// sufficient capacity, and one TCP connection gets at most half of a host's link.
+/// Number of spines. The link to each has half the rate of a host's link. Therefore two hosts under
+/// a leaf have sufficient capacity, and one TCP connection gets at most half of a host's link.
 const SPINES: u16 = 4;
 const QUEUE_BYTES: u32 = 100_000;
 
-/// The experiment.
+/// The experiment `hadoop`.
 pub(in crate::experiment) const EXPERIMENT: Experiment = Experiment {
     name: "hadoop",
     summary: "How much faster does Hadoop read, write and sort if each connection has all paths?",
@@ -68,7 +69,7 @@ fn workers(leaf: u16, count: u16) -> impl Iterator<Item = HostId> {
     hosts(leaf, 1 + count).skip(1)
 }
 
-/// Placement of the nodes that store and of those that compute.
+/// Placement of the nodes that store files and of the nodes that run tasks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Placement {
     TwoLeaves,
@@ -97,8 +98,8 @@ fn dfsio(options: &Options, rate_mbps: u32, placement: Placement) -> Case {
     })
 }
 
-/// A case with four nodes that store and four that compute. Their links have the capacity for two
-/// copies of every byte, so the spines are the limit.
+/// Returns the case with four nodes that store files and four that run tasks. Their links have the
+/// capacity for two copies of every byte, so the spines are the limit.
 fn two_copies(options: &Options) -> Case {
     const NODES: u16 = 4;
     const RATE_MBPS: u32 = 100;
@@ -129,7 +130,7 @@ fn terasort(options: &Options, rate_mbps: u32, outage: Option<jobs::Outage>) -> 
     case(options, name, setting, fabric, roles, move |stage, cluster, _| sort.run(stage, cluster))
 }
 
-/// Creates a case that measures on a running cluster with these roles.
+/// Creates a case that starts a cluster with these roles, and measures on it.
 fn case(
     options: &Options,
     name: String,
@@ -172,7 +173,8 @@ fn measure_dfsio(
     Ok(measured)
 }
 
-/// Writes the files with this number of copies. Returns throughput, average IO rate and time.
+/// Writes the files of TestDFSIO with `copies` copies each. Returns the throughput, the average IO
+/// rate and the time.
 fn write(
     stage: &Stage<'_>,
     roles: &Roles,
@@ -182,7 +184,7 @@ fn write(
 ) -> Result<[Figure; 3]> {
     let [throughput, rate, time] = WRITES[copies - 1];
     let seen = work.write(cluster, copies).context(throughput)?;
-    // Every copy goes to one of the nodes that store.
+    // Every copy is sent to one of the nodes that store files.
     let ideal = ideal(stage, roles.data.len(), work) / copies as f64;
     let throughput = Figure::new(throughput, "MB/s a file", seen.throughput);
     Ok([
@@ -192,15 +194,15 @@ fn write(
     ])
 }
 
-/// Returns the rate of the links of `nodes` nodes, divided among the files that move at a time, in
-/// MB/s a file.
+/// Returns the rate of the links of `nodes` nodes, divided by the number of files that are
+/// transferred at the same time, in MB/s for each file.
 fn ideal(stage: &Stage<'_>, nodes: usize, work: DfsIo) -> f64 {
     let config = stage.fabric.config();
     let link = config.goodput_mbps(config.host_rate_mbps) * 1e6 / 8.0 / f64::from(1 << 20);
     link * nodes as f64 / f64::from(work.files)
 }
 
-/// Names of the figures of a write with one copy, and with two.
+/// Names of the three figures of a write with one copy, and of a write with two copies.
 const WRITES: [[&str; 3]; 2] = [
     ["write, one copy", "average IO rate of writes, one copy", "time to write, one copy"],
     ["write, two copies", "average IO rate of writes, two", "time to write, two"],

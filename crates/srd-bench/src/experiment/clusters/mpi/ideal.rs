@@ -1,18 +1,19 @@
-//! The time that the links need for an operation, independent of the transport.
+//! Computes the ideal time of an MPI operation: the time that the links need for it, independent of
+//! the transport.
 //!
-//! The ideal is the number of bytes divided by the payload rate of the links that carry them; the
-//! slowest link determines it. Ranks of one host need no link. Latency is ignored: for small
-//! messages the ideal would be far too low, so there is no ideal for them.
+//! The ideal time is the number of bytes divided by the payload rate of the links that carry them;
+//! the slowest link determines it. Ranks of one host need no link. Latency is not included, so the
+//! result would be far too short for small messages, and no ideal time is computed for them.
 
 use srd_doctor::mpi::ranks::WINDOW;
 use srd_lab::config::FabricConfig;
 use srd_lab::id::HostId;
 use std::collections::BTreeMap;
 
-/// Messages below this size have no ideal.
+/// Smallest message in bytes for which an ideal time is computed.
 const BYTES_MIN: u64 = 16 << 10;
 
-/// Operations of the ranks.
+/// Operations that the test program `ranks` can run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Operation {
     PingPong,
@@ -36,7 +37,7 @@ impl Operation {
         Operation::Incast,
     ];
 
-    /// Returns the name on the command line of the ranks.
+    /// Returns the name of the operation on the command line of `ranks`.
     pub(super) fn name(self) -> &'static str {
         match self {
             Operation::PingPong => "ping-pong",
@@ -50,11 +51,11 @@ impl Operation {
     }
 }
 
-/// Hosts with their number of ranks; ranks are numbered host by host.
+/// Hosts, each with its number of ranks. Ranks are numbered host by host.
 pub(super) type Nodes = [(HostId, u32)];
 
-/// Returns the ideal time of an iteration, in us; `None` for small messages, whose time depends on
-/// latency.
+/// Returns the ideal time of an iteration in microseconds; `None` for small messages, whose time
+/// depends on latency.
 pub(super) fn ideal_us(
     config: &FabricConfig,
     operation: Operation,
@@ -74,12 +75,12 @@ pub(super) fn ideal_us(
     Some(us(needed.host_bytes, host).max(us(needed.leaf_bytes, uplink)))
 }
 
-/// Returns the bytes between hosts in an iteration.
+/// Returns the number of bytes that hosts send to other hosts in one iteration.
 pub(super) fn bytes_between_hosts(operation: Operation, bytes: u64, nodes: &Nodes) -> u64 {
     traffic(operation, bytes, nodes).values().sum()
 }
 
-/// Load of the busiest host's link and of the busiest leaf's uplinks, one way.
+/// Bytes on the busiest host's link, and on the uplinks of the busiest leaf, in one direction.
 struct Needed {
     host_bytes: f64,
     leaf_bytes: f64,
@@ -104,8 +105,8 @@ impl Needed {
     }
 }
 
-/// Returns the known lower bound: each of `n` hosts has to send, and to receive, `2 (n-1)/n` of
-/// the data, and all data has to cross between leaves once.
+/// Returns the known lower bound of an all-reduce: each of `n` hosts has to send and to receive `2
+/// (n-1)/n` of the data, and all data has to cross between leaves once.
 fn all_reduce(bytes: u64, nodes: &Nodes) -> Needed {
     let hosts = nodes.len() as f64;
     let several_leaves = nodes.iter().any(|(host, _)| host.leaf != nodes[0].0.leaf);
@@ -115,7 +116,7 @@ fn all_reduce(bytes: u64, nodes: &Nodes) -> Needed {
     }
 }
 
-/// Returns the bytes that each host sends to each other host.
+/// Returns the bytes that each host sends to each other host in one iteration.
 fn traffic(operation: Operation, bytes: u64, nodes: &Nodes) -> Traffic {
     let ranks: Vec<HostId> = nodes
         .iter()
@@ -151,15 +152,15 @@ mod tests {
         HostId { leaf, host }
     }
 
-    /// Two hosts under each of two leaves, a rank each; the uplinks have the capacity of the
-    /// hosts' links.
+    /// Returns a fabric with two hosts under each of two leaves, and one rank in each host. The
+    /// uplinks have as much capacity as the hosts' links.
     fn four() -> (FabricConfig, Vec<(HostId, u32)>) {
         let config = FabricConfig { uplink_rate_mbps: 500, ..FabricConfig::default() };
         let hosts = [host(0, 0), host(0, 1), host(1, 0), host(1, 1)];
         (config, hosts.map(|host| (host, 1)).to_vec())
     }
 
-    /// Ideal time in units of the time that a host's link needs for `bytes`.
+    /// Returns the ideal time divided by the time that a host's link needs for one message.
     fn ratio(operation: Operation) -> f64 {
         let (config, nodes) = four();
         let unit = MB as f64 * 8.0 / config.goodput_mbps(config.host_rate_mbps);
@@ -176,7 +177,8 @@ mod tests {
         close(ratio(Operation::AllReduce), 1.5);
         close(ratio(Operation::Gather), 3.0);
         close(ratio(Operation::Incast), 3.0);
-        // With an eighth of the uplinks, the traffic between leaves determines the time.
+        // If the uplinks have an eighth of this rate, the traffic between leaves determines the
+        // time.
         let narrow = FabricConfig { uplink_rate_mbps: 62, spines: 4, ..config.clone() };
         let uplinks = config.goodput_mbps(62) * 4.0;
         let us = ideal_us(&narrow, Operation::Across, MB, &nodes).unwrap();

@@ -1,5 +1,5 @@
-//! An MPI job in the hosts of a fabric: compiled, launched and awaited. Its results are accepted
-//! only if every rank ran on the right host and all data was correct.
+//! Runs an MPI job in the hosts of a fabric: compiles its program, launches it, and waits for its
+//! end. Results are accepted only if every rank ran in the right host and all data was correct.
 
 use super::ideal::Operation;
 use crate::experiment::measure::programs::{complaint, start};
@@ -24,22 +24,23 @@ use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Name of the program in its output files.
+/// Name of the launcher's process in the names of its output files.
 pub(in crate::experiment) const NAME: &str = "mpirun";
 /// File in which the ranks write their results.
 const RESULTS: &str = "ranks.json";
-/// Time that a job may take beyond the measured time: for launching, first contact and the last
-/// messages.
+/// Time that a job may take in addition to the measured time: for its launch, first connections and
+/// last messages.
 const GRACE: Duration = Duration::from_secs(60);
-/// Longest time until counting begins.
+/// Longest wait until the ranks begin to count iterations.
 const BEGIN_MAX: Duration = Duration::from_secs(45);
 const LOOK_EVERY: Duration = Duration::from_millis(20);
-/// Prefixes of the caller's variables that would change the transport of messages.
+/// Prefixes of environment variables that could change the transport of messages. They are not
+/// passed to a job.
 const FOREIGN: [&str; 6] = ["OMPI_MCA_", "PRTE_MCA_", "MPIR_CVAR_", "I_MPI_", "UCX_", "FI_"];
-/// Prefixes of variables among these that are harmless.
+/// Prefixes of variables that match [`FOREIGN`] but are harmless.
 const HARMLESS: [&str; 2] = ["FI_LOG_", "FI_SRD_"];
 
-/// Options that a job needs.
+/// The part of the user's options that MPI jobs need.
 #[derive(Clone, Debug)]
 pub(in crate::experiment) struct Setup {
     srd: PathBuf,
@@ -48,20 +49,21 @@ pub(in crate::experiment) struct Setup {
     encrypted: bool,
 }
 
-/// A job.
+/// An MPI job: the operation, the size of messages, the duration, and the placement of ranks.
 #[derive(Clone, Debug)]
 pub(super) struct Job {
     pub(super) setup: Setup,
     pub(super) operation: Operation,
     pub(super) bytes: u64,
     pub(super) seconds: u64,
-    /// Ranks are numbered host by host; the first host launches.
+    /// The hosts and their numbers of ranks. Ranks are numbered host by host, and the job is
+    /// launched in the first host.
     pub(super) nodes: Vec<(HostId, u32)>,
-    /// Whether there are more ranks than cores.
+    /// Whether there are more ranks than cores, so that waiting ranks must yield.
     pub(super) yields: bool,
 }
 
-/// A job that runs.
+/// A job that is running.
 pub(super) struct Started<'a> {
     job: &'a Job,
     running: Running,
@@ -79,12 +81,13 @@ impl Setup {
         }
     }
 
-    /// Returns the MPI of the launcher.
+    /// Returns the MPI to which the launcher belongs.
     pub(in crate::experiment) fn mpi(&self) -> Result<Mpi> {
         Mpi::of(&self.mpirun)
     }
 
-    /// Returns SRD as a libfabric provider, if this MPI's libfabric offers it.
+    /// Returns the settings for SRD as a libfabric provider. Returns [`Unavailable`] if the
+    /// libfabric of this MPI does not offer it.
     fn srd(&self, mpi: &Mpi, stage: &Stage<'_>) -> Result<Transport> {
         let directory = stage.directory;
         let unavailable = |why: String| anyhow::Error::from(Unavailable(why));
@@ -104,8 +107,8 @@ impl Setup {
             let file = job_key(directory)?;
             settings.push(("FI_SRD_KEY_FILE".to_owned(), file.display().to_string()));
         }
-        // This check runs outside of the fabric, where the interface may not exist, so its setting
-        // is omitted.
+        // This check runs outside of the fabric, where the host's interface may not exist, so the
+        // setting of the interface is left out.
         let (offered, log) =
             offers::of(&self.srd, &mpi.libfabric(), Some(&providers), &settings[1..])
                 .with_context(|| format!("the libfabric of {who} with {}", found.display()))?;
@@ -118,7 +121,7 @@ impl Setup {
     }
 }
 
-/// Returns a file with a key for the job; creates it if necessary.
+/// Returns the path of a file with a key for the job, and creates the file if it does not exist.
 fn job_key(directory: &Path) -> Result<PathBuf> {
     let file = directory.join("job.key");
     if !file.exists() {
@@ -130,7 +133,7 @@ fn job_key(directory: &Path) -> Result<PathBuf> {
     Ok(file)
 }
 
-/// Removes the results of an earlier run, so that they cannot be mistaken for those of this run.
+/// Removes the results of an earlier run, which could be mistaken for those of this run.
 fn forget(results: &Path) -> Result<()> {
     match fs::remove_file(results) {
         Err(e) if e.kind() != ErrorKind::NotFound => {
@@ -140,18 +143,19 @@ fn forget(results: &Path) -> Result<()> {
     }
 }
 
-/// Ranks of a program in the hosts of a fabric.
+/// Placement of the ranks of any MPI program in the hosts of a fabric.
 #[derive(Clone, Debug)]
 pub(in crate::experiment) struct Ranks {
     pub(in crate::experiment) setup: Setup,
-    /// Ranks are numbered host by host; the first host launches.
+    /// The hosts and their numbers of ranks. Ranks are numbered host by host, and the program is
+    /// launched in the first host.
     pub(in crate::experiment) nodes: Vec<(HostId, u32)>,
-    /// Whether there are more ranks than cores.
+    /// Whether there are more ranks than cores, so that waiting ranks must yield.
     pub(in crate::experiment) yields: bool,
 }
 
 impl Ranks {
-    /// Launches a program, given with its arguments.
+    /// Launches a program on all ranks; `words` are the program and its arguments.
     pub(in crate::experiment) fn start(
         &self,
         stage: &Stage<'_>,
@@ -198,7 +202,7 @@ impl Ranks {
 }
 
 impl Job {
-    /// Launches the job.
+    /// Compiles the test program, and launches it on all ranks.
     pub(super) fn start(&self, stage: &Stage<'_>) -> Result<Started<'_>> {
         let mpi = self.setup.mpi()?;
         let program = ranks::compile(&mpi, stage.directory)?;
@@ -216,7 +220,7 @@ impl Job {
         Ok(Started { job: self, running, root: self.nodes[0].0, results })
     }
 
-    /// Returns the expected host name of each rank.
+    /// Returns the name of the host in which each rank is expected to run.
     fn placement(&self) -> Vec<String> {
         let names = |(host, ranks): &(HostId, u32)| vec![host_name(*host); *ranks as usize];
         self.nodes.iter().flat_map(names).collect()
@@ -224,7 +228,8 @@ impl Job {
 }
 
 impl Started<'_> {
-    /// Waits until counting begins; returns the time in ns of the monotonic clock.
+    /// Waits until the ranks begin to count iterations. Returns that time in nanoseconds of the
+    /// monotonic clock.
     pub(super) fn begun(&mut self, stage: &Stage<'_>) -> Result<u64> {
         let deadline = Instant::now() + BEGIN_MAX;
         loop {
@@ -242,7 +247,7 @@ impl Started<'_> {
         }
     }
 
-    /// Waits for the end of the job; returns its results.
+    /// Waits until the job has ended. Returns its results.
     pub(super) fn finish(self, stage: &Stage<'_>) -> Result<Measurements> {
         let Started { job, running, root, results } = self;
         let at_most = Duration::from_secs(job.seconds) + GRACE;
@@ -259,7 +264,7 @@ impl Started<'_> {
     }
 }
 
-/// Reads the output of the ranks so far, which is empty until the first rank runs.
+/// Reads the results that the ranks have written so far; empty if they have written nothing.
 fn read(results: &Path) -> Result<String> {
     match fs::read_to_string(results) {
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(String::new()),
@@ -267,7 +272,7 @@ fn read(results: &Path) -> Result<String> {
     }
 }
 
-/// Returns the variables that must not reach a job.
+/// Returns the names of the environment variables that are not passed to a job.
 fn foreign(names: impl Iterator<Item = String>) -> Vec<String> {
     let begins = |name: &str, with: &[&str]| with.iter().any(|prefix| name.starts_with(prefix));
     names.filter(|name| begins(name, &FOREIGN) && !begins(name, &HARMLESS)).collect()

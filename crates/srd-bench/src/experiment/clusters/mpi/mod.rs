@@ -1,4 +1,5 @@
-//! MPI: the same ranks over kernel TCP and over SRD, and the ideal time on the links.
+//! The experiments `mpi` and `mpi-incast`: MPI operations over kernel TCP and over SRD, compared
+//! with the ideal time on the links.
 
 mod ideal;
 mod job;
@@ -17,15 +18,16 @@ use srd_lab::id::HostId;
 use std::num::NonZero;
 use std::thread;
 
-/// A rate that two cores can handle even while ranks spin on them.
+/// Rate of a host's link that two cores can handle even if ranks spin on them.
 const RATE_MBPS: u32 = 200;
 const QUEUE_BYTES: u32 = 100_000;
-/// Hosts that send in an incast, and ranks on each if there are enough cores.
+/// Number of hosts that send in an incast (`SENDERS`), and of ranks in each if there are enough
+/// cores (`SENDING_RANKS`).
 const SENDERS: u16 = 4;
 const SENDING_RANKS: u32 = 12;
 const COMPARED: &[Variant] = &[Variant::Plain, Variant::Srd];
 
-/// The experiment.
+/// The experiment `mpi`.
 pub(in crate::experiment) const EXPERIMENT: Experiment = Experiment {
     name: "mpi",
     summary: "How long do the operations of MPI take over one path of TCP, and over all of SRD's?",
@@ -44,7 +46,7 @@ pub(in crate::experiment) const EXPERIMENT: Experiment = Experiment {
     cases,
 };
 
-/// The experiment with many senders.
+/// The experiment `mpi-incast`, in which many ranks send to one.
 pub(in crate::experiment) const INCAST: Experiment = Experiment {
     name: "mpi-incast",
     summary: "When many ranks send to one at the same moment, when has it everything?",
@@ -61,7 +63,7 @@ pub(in crate::experiment) const INCAST: Experiment = Experiment {
 
 pub(in crate::experiment) fn programs(options: &Options) -> Vec<Program> {
     if options.mpirun.is_some() {
-        // The given launcher itself reports a missing program.
+        // If the user has selected a launcher, that launcher reports missing programs.
         return Vec::new();
     }
     vec![
@@ -113,13 +115,14 @@ fn incast(options: &Options, cores: u32, bytes: u64) -> Case {
     case
 }
 
-/// Fabric and placement of ranks.
+/// A fabric, and the number of ranks in each host.
 struct RankPlacement {
     fabric: FabricConfig,
     nodes: Vec<(HostId, u32)>,
 }
 
-/// A host under each leaf; four paths, each with a quarter of the rate of their links.
+/// Returns a fabric with one host under each leaf, and four paths with a quarter of the rate of a
+/// host's link each.
 fn two_hosts(options: &Options) -> RankPlacement {
     let fabric = FabricConfig { hosts_per_leaf: 1, ..FabricConfig::default() };
     let spines = options.spines.unwrap_or(fabric.spines);
@@ -128,7 +131,8 @@ fn two_hosts(options: &Options) -> RankPlacement {
     RankPlacement { nodes: fabric.hosts().map(|host| (host, 1)).collect(), fabric }
 }
 
-/// Two hosts under each leaf, and uplinks with their capacity: four paths of half a link.
+/// Returns a fabric with two hosts under each leaf. Four uplinks have half the rate of a host's
+/// link each, so together they have enough capacity.
 fn two_racks(options: &Options) -> RankPlacement {
     let spines = options.spines.unwrap_or(4);
     let fabric = FabricConfig {
@@ -142,8 +146,8 @@ fn two_racks(options: &Options) -> RankPlacement {
     RankPlacement { nodes: fabric.hosts().map(|host| (host, 1)).collect(), fabric }
 }
 
-/// Four hosts under each leaf, and twice as many uplinks as they need, each with the rate of a
-/// host.
+/// Returns a fabric with four hosts under each leaf, and eight uplinks with the rate of a host's
+/// link. This is twice the necessary capacity.
 fn many_uplinks(options: &Options) -> RankPlacement {
     let fabric = FabricConfig {
         hosts_per_leaf: 4,

@@ -1,6 +1,8 @@
-//! A spine fails in the middle of a job, and recovers.
+//! The case `dead spine` of the experiment `mpi`: a spine fails in the middle of a job, and
+//! recovers.
 //!
-//! The busiest spine is chosen while the job runs. The job must complete nevertheless.
+//! The spine that carries most traffic fails; it is determined while the job runs. The job has to
+//! complete nevertheless.
 
 use super::ideal;
 use super::job::{Job, Setup};
@@ -12,18 +14,18 @@ use srd_doctor::mpi::ranks::Measurements;
 use std::thread;
 use std::time::Duration;
 
-/// Size of each message: small, so that an iteration is short compared with a silence.
+/// Size of each message in bytes: small, so that an iteration is short compared with a silence.
 const BYTES: u64 = 32 << 10;
-/// Time of the failure, in seconds after counting began.
+/// Time of the failure, in seconds after the ranks began to count iterations.
 const BEFORE_S: u64 = 2;
-/// Duration of the job after the spine has recovered.
+/// Time in seconds for which the job continues after the spine has recovered.
 const AFTER_S: u64 = 4;
-/// Time for which counters are watched to identify the busiest spine.
+/// Time for which the leaf's counters are observed to find the busiest spine.
 const WATCH: Duration = Duration::from_millis(300);
-/// Steps of the chart.
+/// Length of a step in the chart.
 const STEP_MS: u64 = 50;
 
-/// Times of failure and repair, in ms since counting began.
+/// Times of the failure and the repair, in milliseconds since the ranks began to count iterations.
 struct Happened {
     spine: u16,
     broken_ms: u64,
@@ -31,7 +33,8 @@ struct Happened {
 }
 
 impl Happened {
-    /// Fails if the job ended before the repair: such a job shows no effect of the outage.
+    /// Returns an error if the job ended before the repair, because its results do not show the
+    /// whole outage.
     fn check_within(&self, seen: &Measurements) -> Result<()> {
         let &Happened { broken_ms, healed_ms, .. } = self;
         let ended_ms = seen.at_ms.last().copied().unwrap_or_default();
@@ -45,7 +48,7 @@ impl Happened {
     }
 }
 
-/// The case.
+/// Creates the case `dead spine`.
 pub(super) fn case(options: &Options, place: RankPlacement) -> Case {
     let RankPlacement { fabric, nodes } = place;
     let outage_s = options.seconds_or(6, 1);
@@ -121,7 +124,7 @@ fn summarise(seen: &Measurements, job: &Job, happened: &Happened) -> Measured {
     }
 }
 
-/// Returns the rate of each step, from the end times of iterations.
+/// Returns the rate in Mb/s in each step, computed from the times at which iterations ended.
 fn mbps_by_step(at_ms: &[f64], bytes_each: u64) -> Vec<f64> {
     #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // a run is not that long
     let step = |at: &f64| index(*at as u64);
@@ -164,7 +167,7 @@ mod tests {
             nodes,
             yields: true,
         };
-        // An iteration ends every 10 ms, except between 500 and 800 ms.
+        // In this data an iteration ends every 10 ms, except between 500 and 800 ms.
         let at_ms: Vec<f64> = (1..150)
             .map(|n| f64::from(n) * 10.0)
             .filter(|at| !(500.0..800.0).contains(at))
@@ -184,7 +187,7 @@ mod tests {
         };
         assert_eq!(value("longest silence"), 310.0);
         assert_eq!(value("meanwhile"), 0.0);
-        // Eight messages of 32 KB in each direction between the racks in 10 ms.
+        // In 10 ms, eight messages of 32 KB are sent between the racks: four in each direction.
         let mbps = 8.0 * BYTES as f64 * 8.0 / 10_000.0;
         assert!((value("before") - mbps).abs() < 0.05 * mbps, "{}", value("before"));
         assert_eq!(measured.timelines[0].marks.len(), 2);

@@ -1,4 +1,5 @@
-//! Dask on the hosts of a fabric: a scheduler, workers of one thread, and a client.
+//! The experiment `dask`: Dask in the hosts of a fabric, with a scheduler, workers of one thread
+//! each, and a client.
 
 use super::{Job, MASTER, RoundReport, Work};
 use crate::experiment::clusters::fetched::DASK;
@@ -18,10 +19,11 @@ const SCHEDULER: &str = "distributed.cli.dask_scheduler";
 const WORKER: &str = "distributed.cli.dask_worker";
 const PORT: u16 = 8786;
 const WORKER_MEMORY: &str = "2GB";
-/// Divisor for the size of the first round, in which modules are loaded.
+/// Divisor for the number of records in the first round, which is not counted. Modules are loaded
+/// in it.
 const WARM_UP_SHARE: u64 = 10;
-/// Settings of all processes. Data stays in memory, because disks are not measured. A worker has
-/// one thread.
+/// Environment variables of all processes. Data stays in memory, because disks are not to be
+/// measured. Libraries use one thread.
 const SETTINGS: [(&str, &str); 6] = [
     ("DASK_DISTRIBUTED__WORKER__MEMORY__TARGET", "False"),
     ("DASK_DISTRIBUTED__WORKER__MEMORY__SPILL", "False"),
@@ -31,7 +33,7 @@ const SETTINGS: [(&str, &str); 6] = [
     ("PYTHONWARNINGS", "ignore"),
 ];
 
-/// The experiment.
+/// The experiment `dask`.
 pub(in crate::experiment) const EXPERIMENT: Experiment = Experiment {
     name: "dask",
     summary: "How much faster does Dask sort and join if each connection has all paths?",
@@ -83,7 +85,8 @@ impl Dask<'_> {
         Ok(format!("tcp://{}:{PORT}", self.machines.stage().address(MASTER)?))
     }
 
-    /// Starts scheduler and workers, and waits until all have registered. Workers end first.
+    /// Starts the scheduler and the workers, and waits until all workers have registered. In the
+    /// returned list the workers are before the scheduler, so that they end first.
     fn up(&self) -> Result<Vec<Running>> {
         let stage = self.machines.stage();
         let mut command = self.python(MASTER)?;

@@ -1,14 +1,14 @@
-//! Engines that sort and join records over a cluster: Spark, Dask, Ray.
+//! Experiments with engines that sort and join records in a cluster: Spark, Dask and Ray.
 //!
-//! Each engine has a scheduler on `h0.0` and a worker on two hosts under each leaf, and moves most
-//! of the records between workers. A job is only valid if its output contains all of the input, in
-//! order.
+//! Each engine has a scheduler in host `h0.0`, and a worker in two hosts under each leaf. Most of
+//! the records are sent between workers. A job is valid only if its output contains all records of
+//! the input, and is in order.
 //!
-//! | module | what |
+//! | module | contents |
 //! |---|---|
-//! | `spark`, `Records.java` | sort and join |
-//! | `dask`, `dask_records.py` | sort and join |
-//! | `ray`, `ray_records.py` | sort |
+//! | `spark`, `Records.java` | sort and join with Spark |
+//! | `dask`, `dask_records.py` | sort and join with Dask |
+//! | `ray`, `ray_records.py` | sort with Ray |
 
 pub(in crate::experiment) mod dask;
 pub(in crate::experiment) mod ray;
@@ -26,21 +26,21 @@ use std::time::{Duration, Instant};
 
 /// Host of the scheduler.
 const MASTER: HostId = HostId { leaf: 0, host: 0 };
-/// Each of their links has half the rate of a host's link. So two hosts under a leaf have
-/// sufficient capacity, and one TCP connection gets at most half of a host's link.
+/// Number of spines. The link to each has half the rate of a host's link. Therefore two hosts under
+/// a leaf have sufficient capacity, and one TCP connection gets at most half of a host's link.
 const SPINES: u16 = 4;
 const QUEUE_BYTES: u32 = 100_000;
-/// Bytes of a record.
+/// Number of bytes of a record.
 const RECORD_BYTES: u64 = 100;
 /// Number of records in a smoke test.
 const QUICK_RECORDS: u64 = 100_000;
-/// Longest time until all workers of a cluster have registered.
+/// Longest wait until all workers of a cluster have registered.
 const READY_MAX: Duration = Duration::from_secs(180);
 /// Longest duration of a job.
 const JOB_MAX: Duration = Duration::from_secs(600);
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
-/// Kind of job.
+/// Kinds of jobs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Work {
     Sort,
@@ -56,7 +56,7 @@ impl Work {
     }
 }
 
-/// A job.
+/// A job: its kind, the number of records, and the workers.
 #[derive(Clone, Debug)]
 struct Job {
     work: Work,
@@ -65,18 +65,18 @@ struct Job {
 }
 
 impl Job {
-    /// Returns the master, then the workers.
+    /// Returns all hosts of the cluster: the master first, and then the workers.
     fn hosts(&self) -> Vec<HostId> {
         [MASTER].into_iter().chain(self.workers.iter().copied()).collect()
     }
 
-    /// Returns two partitions for each worker, so that they can be spread.
+    /// Returns the number of partitions: two for each worker, so that they can be spread evenly.
     fn partitions(&self) -> usize {
         2 * self.workers.len()
     }
 }
 
-/// A case: a job at a rate of the hosts' links.
+/// Creates a case: a job in a fabric whose hosts have links of the given rate.
 fn case(
     options: &Options,
     work: Work,
@@ -108,18 +108,20 @@ fn case(
     }
 }
 
-/// Figures that a job printed for its last round.
+/// Figures that a job has printed about its last round.
 #[derive(Clone, Copy, PartialEq, Debug)]
 struct RoundReport {
     seconds: f64,
-    /// Time of the stages that fetched data from other workers, if the job reports it.
+    /// Seconds of the stages that fetch data from other workers; `None` if the job does not report
+    /// them.
     shuffle_s: Option<f64>,
-    /// Bytes fetched from other workers, if the job reports it.
+    /// Number of bytes fetched from other workers; `None` if the job does not report it.
     fetched: Option<f64>,
 }
 
 impl RoundReport {
-    /// Reads the last line that begins with RESULT, and checks the output.
+    /// Reads the last line that begins with RESULT, and checks that the output of the job was
+    /// correct.
     fn of(printed: &str, job: &Job) -> Result<RoundReport> {
         let line = printed.lines().rev().find_map(|line| line.strip_prefix("RESULT "));
         let line = line.with_context(|| format!("no result in {printed:?}"))?;
@@ -161,7 +163,7 @@ impl RoundReport {
     }
 }
 
-/// Waits until a condition is true; fails if one of the programs ends before.
+/// Waits until a condition is true. Returns an error if one of the programs ends first.
 fn wait_until(
     what: &str,
     running: &mut [srd_lab::running::Running],
@@ -183,7 +185,7 @@ fn wait_until(
     Ok(())
 }
 
-/// Returns the installed programs that these experiments need.
+/// Returns the programs that must be installed: those that all engines need, and `more`.
 fn programs(more: &[Program]) -> Vec<Program> {
     [crate::experiment::clusters::machines::UNSHARE].iter().chain(more).copied().collect()
 }

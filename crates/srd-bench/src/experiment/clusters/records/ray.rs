@@ -1,4 +1,5 @@
-//! Ray on the hosts of a fabric: a head without CPUs, nodes, and a driver.
+//! The experiment `ray`: Ray in the hosts of a fabric, with a head that runs no tasks, nodes, and a
+//! driver.
 
 use super::{Job, MASTER, RoundReport, Work};
 use crate::experiment::clusters::fetched::RAY;
@@ -16,11 +17,11 @@ use std::process::Command;
 
 const SOURCE: &str = include_str!("ray_records.py");
 const PORT: u16 = 6379;
-/// Shared memory of the head, and of a node, in bytes.
+/// Bytes of shared memory of the head (`HEAD_STORE`), and of each other node (`NODE_STORE`).
 const HEAD_STORE: &str = "200000000";
 const NODE_STORE: &str = "700000000";
-/// Ports of a node's agents. With given ports, Ray does not have to wait for the agents to choose
-/// them; it waits only 15 s, which is too short on a busy machine.
+/// Options with fixed ports for a node's agents. Otherwise the agents choose ports, and Ray waits
+/// for them for only 15 s, which is too short on a busy machine.
 const AGENTS: [&str; 8] = [
     "--metrics-export-port",
     "20101",
@@ -33,11 +34,13 @@ const AGENTS: [&str; 8] = [
 ];
 /// Text that Ray prints when a node has registered.
 const STARTED: &str = "Ray runtime started";
-/// Divisor for the size of the first round, in which workers are started.
+/// Divisor for the number of records in the first round, which is not counted. Ray starts its
+/// workers in it.
 const WARM_UP_SHARE: u64 = 10;
-/// Settings of all processes. Usage reports are off, and a node may start slowly on a busy
-/// machine. Authentication is disabled: otherwise, if the user has a token in `~/.ray`, the head
-/// requires one and the nodes do not. This is safe because the fabric is confined to this machine.
+/// Environment variables of all processes. Usage reports are off, and a node may take long to start
+/// on a busy machine. Authentication is disabled: if the user has a token in `~/.ray`, the head
+/// would require it and the nodes would not send it. This is safe because the fabric is confined to
+/// this machine.
 const SETTINGS: [(&str, &str); 7] = [
     ("RAY_AUTH_MODE", "disabled"),
     ("RAY_USAGE_STATS_ENABLED", "0"),
@@ -48,7 +51,7 @@ const SETTINGS: [(&str, &str); 7] = [
     ("PYTHONWARNINGS", "ignore"),
 ];
 
-/// The experiment.
+/// The experiment `ray`.
 pub(in crate::experiment) const EXPERIMENT: Experiment = Experiment {
     name: "ray",
     summary: "How much faster does Ray sort if each connection has all paths?",
@@ -68,7 +71,7 @@ fn cases(options: &Options) -> Vec<Case> {
 
 fn measure(stage: &Stage<'_>, job: &Job, cache: &Path) -> Result<Measured> {
     let python = RAY.python(cache)?;
-    // Paths of sockets must be short, so they are not in the stage's directory.
+    // Paths of Unix sockets must be short, so the sockets are not in the stage's directory.
     let files = directory()?;
     let ray = Ray { machines: Machines::new(stage, &job.hosts())?, python, job, files };
     let _cluster = ray.up()?;
@@ -77,10 +80,10 @@ fn measure(stage: &Stage<'_>, job: &Job, cache: &Path) -> Result<Measured> {
     Ok(RoundReport::of(&printed, job)?.measured(job, stage.fabric.config()))
 }
 
-/// Largest number of directories of earlier runs that are skipped.
+/// Largest number of directory names that are tried, if directories of earlier runs exist.
 const DIRECTORIES_MAX: u32 = 100;
 
-/// Creates a private directory: all users can write to /tmp.
+/// Creates a private directory, which is necessary because all users can write to /tmp.
 fn directory() -> Result<PathBuf> {
     for number in 0..DIRECTORIES_MAX {
         let path = PathBuf::from(format!("/tmp/ray-{}-{number}", std::process::id()));
@@ -111,8 +114,9 @@ impl Ray<'_> {
         Ok(format!("{}:{PORT}", self.machines.stage().address(MASTER)?))
     }
 
-    /// Starts head and nodes, one after the other: on a busy machine Ray loses nodes that start
-    /// together. Nodes end first.
+    /// Starts the head and the nodes one after the other, because on a busy machine Ray loses nodes
+    /// that start at the same time. In the returned list the nodes are before the head, so that
+    /// they end first.
     fn up(&self) -> Result<Vec<Running>> {
         let stage = self.machines.stage();
         let mut running = Vec::new();
@@ -155,7 +159,7 @@ impl Ray<'_> {
 
 impl Drop for Ray<'_> {
     fn drop(&mut self) {
-        // Only logs of Ray are left in it.
+        // The directory contains only logs of Ray.
         let _ = fs::remove_dir_all(&self.files);
     }
 }

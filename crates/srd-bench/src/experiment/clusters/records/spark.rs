@@ -1,4 +1,5 @@
-//! Spark on the hosts of a fabric: a master, workers, and a job with executors on them.
+//! The experiment `spark`: Spark in the hosts of a fabric, with a master, workers, and a job whose
+//! executors run on them.
 
 use super::{Job, MASTER, RoundReport, Work};
 use crate::experiment::clusters::fetched::SPARK;
@@ -25,7 +26,7 @@ const HEAP_MB: u32 = 256;
 const HEAP_DRIVER_MB: u32 = 512;
 const EXECUTOR_MB: u32 = 1200;
 const WORKER_MB: u32 = 1600;
-/// JVM options that save CPU time, and modules that Spark accesses.
+/// Options of each JVM that save CPU time.
 const JVM: &str = "-XX:+UseSerialGC -XX:-UsePerfData -Djava.net.preferIPv4Stack=true \
                    -Djdk.reflect.useDirectMethodHandle=false";
 const OPENS: [&str; 13] = [
@@ -43,10 +44,11 @@ const OPENS: [&str; 13] = [
     "sun.security.action",
     "sun.util.calendar",
 ];
-/// Divisor for the size of the first round, in which code is compiled.
+/// Divisor for the number of records in the first round, which is not counted. Code is compiled in
+/// it.
 const WARM_UP_SHARE: u64 = 5;
 
-/// The experiment.
+/// The experiment `spark`.
 pub(in crate::experiment) const EXPERIMENT: Experiment = Experiment {
     name: "spark",
     summary: "How much faster does Spark sort and join if each connection has all paths?",
@@ -95,7 +97,7 @@ impl Spark<'_> {
         self.machines.stage().directory.join("spark")
     }
 
-    /// Compiles the jobs' class, for driver and executors: all hosts see the same files.
+    /// Compiles the class of the jobs. The driver and all executors use the same files.
     fn compile(&self) -> Result<()> {
         let directory = self.directory();
         if directory.join(format!("{CLASS}.class")).exists() {
@@ -131,8 +133,8 @@ impl Spark<'_> {
         Ok(command)
     }
 
-    /// Starts master and workers, and waits until all have registered. Workers end before the
-    /// master.
+    /// Starts the master and the workers, and waits until all workers have registered. In the
+    /// returned list the workers are before the master, so that they end first.
     fn up(&self) -> Result<Vec<Running>> {
         let stage = self.machines.stage();
         let home = self.directory().join("jars");
@@ -181,7 +183,7 @@ impl Spark<'_> {
             ("executor.memory", format!("{EXECUTOR_MB}m")),
             ("executor.extraClassPath", own),
             ("executor.extraJavaOptions", self.options().join(" ")),
-            // All executors take part from the first task on.
+            // The job waits for all executors before its first task.
             ("scheduler.minRegisteredResourcesRatio", "1.0".into()),
             ("scheduler.maxRegisteredResourcesWaitingTime", "60s".into()),
             ("locality.wait", "0".into()),

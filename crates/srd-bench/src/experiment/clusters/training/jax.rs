@@ -1,4 +1,5 @@
-//! JAX: a process for each rank; the processes connect to a coordinator.
+//! The experiment `training`: JAX with one process for each rank; the processes connect to a
+//! coordinator.
 
 use super::{RANKS, Started, Training};
 use crate::experiment::clusters::fetched::JAX;
@@ -10,11 +11,11 @@ use anyhow::Result;
 const SOURCE: &str = include_str!("train_jax.py");
 const NAME: &str = "train";
 const PORT: u16 = 29_500;
-/// Four ranks share two cores, so each rank has one thread.
+/// Environment of each rank: one thread, because four ranks share two cores, and few log messages.
 const SETTINGS: [(&str, &str); 3] =
     [("OMP_NUM_THREADS", "1"), ("OPENBLAS_NUM_THREADS", "1"), ("TF_CPP_MIN_LOG_LEVEL", "2")];
 
-/// The experiment.
+/// The experiment `training`.
 pub(in crate::experiment) const EXPERIMENT: Experiment = Experiment {
     name: "training",
     summary: "How long does a step of training take, and its tail, if gradients have all paths?",

@@ -1,5 +1,5 @@
 //! Data-parallel training on four hosts: each host processes a part of every batch, and in every
-//! step the gradients of all are summed over the network.
+//! step the gradients of all hosts are summed over the network.
 //!
 //! | module | what |
 //! |---|---|
@@ -27,19 +27,21 @@ use std::path::PathBuf;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// A rate that two cores can handle for ranks and daemons together; 200 Mb/s would be too much.
+/// Rate of each link in Mb/s. Two cores can handle it for ranks and daemons together; 200 Mb/s
+/// would be too much.
 const RATE_MBPS: u32 = 100;
 const QUEUE_BYTES: u32 = 100_000;
-/// Ranks. Neighbours in the ring are in different racks: all traffic crosses the spines.
+/// Host of each rank. Neighbours in the ring are in different racks, so all traffic crosses the
+/// spines.
 const RANKS: [HostId; 4] = [host(0, 0), host(1, 0), host(0, 1), host(1, 1)];
-/// Number of weights and biases of both programs' networks, 4 bytes each.
+/// Number of weights and biases of the neural network that is trained, 4 bytes each.
 const PARAMETERS: u32 = 128 * 512 + 512 + 512 * 384 + 384 + 384 * 10 + 10;
-/// Longest time until steps are counted.
+/// Longest time from the start of the program until it counts steps.
 const BEGIN_MAX: Duration = Duration::from_secs(90);
 /// Longest duration of a training.
 const TRAINING_MAX: Duration = Duration::from_secs(300);
 const LOOK_EVERY: Duration = Duration::from_millis(20);
-/// Time of the spine's failure, after counting of steps began.
+/// Time from the first counted step until the spine fails.
 const BEFORE: Duration = Duration::from_secs(3);
 /// Time for which counters are watched to identify the busiest spine.
 const WATCH: Duration = Duration::from_millis(300);
@@ -48,28 +50,28 @@ const fn host(leaf: u16, host: u16) -> HostId {
     HostId { leaf, host }
 }
 
-/// Parameters of a training.
+/// Parameters of a training run.
 #[derive(Clone, Debug)]
 struct Training {
     steps: u32,
-    /// Duration of a spine's failure, if one fails.
+    /// Duration of the failure of the busiest spine; `None` if no spine fails.
     dead: Option<Duration>,
 }
 
-/// Processes that train.
+/// The processes of a training run, after their start.
 struct Started<'a> {
     running: Vec<Running>,
-    /// Result file of each rank.
+    /// Path of the result file of each rank.
     results: Vec<PathBuf>,
-    /// Hosts and names of the programs, to find their error output.
+    /// Host and name of each program, to find the program's error output.
     names: Vec<(HostId, &'static str)>,
-    /// Ends remaining processes when dropped.
+    /// Ends the remaining processes when dropped; `None` if a launcher does so.
     _machines: Option<Machines<'a>>,
 }
 
 type Start = for<'a> fn(&'a Stage<'a>, &Training, &Options) -> Result<Started<'a>>;
 
-/// Returns the cases of both experiments.
+/// Returns the cases of `training` and `training-mpi`; `start` starts the processes of one of them.
 fn cases(options: &Options, start: Start) -> Vec<Case> {
     let steps = options.quick_or(20, 200);
     let mut all = vec![case(options, "collisions", 2, Training { steps, dead: None }, start)];
@@ -143,8 +145,8 @@ fn sum(seen: &TrainingResults) -> f64 {
     seen.us.iter().sum()
 }
 
-/// Fails and heals the busiest spine; returns the spine, and the time of its repair in ns of the
-/// monotonic clock.
+/// Lets the busiest spine fail for the duration `dead`, and heals it; returns the spine, and the
+/// time of the repair in ns of the monotonic clock.
 fn break_and_heal(
     stage: &Stage<'_>,
     started: &mut Started<'_>,
@@ -165,8 +167,8 @@ fn now_ns() -> u64 {
     seconds * 1_000_000_000 + u64::try_from(now.tv_nsec).unwrap_or(0)
 }
 
-/// Returns the ideal time of a step: each byte of the gradients crosses a host's link twice,
-/// except the host's own part.
+/// Returns the ideal time of a step in ms: in a ring of N hosts, each host sends 2(N - 1)/N times
+/// the bytes of the gradients over its link.
 fn ideal_ms(config: &FabricConfig) -> f64 {
     let ranks = RANKS.len() as f64;
     let bits = 2.0 * (ranks - 1.0) / ranks * f64::from(PARAMETERS) * 4.0 * 8.0;
@@ -201,7 +203,7 @@ fn percent(value: f64, base: f64) -> f64 {
 }
 
 impl Started<'_> {
-    /// Waits until the first rank counts steps.
+    /// Waits until the first rank has begun its first counted step.
     fn wait_for_steps(&mut self, stage: &Stage<'_>) -> Result<()> {
         let begun = self.results[0].with_extension("begun");
         let deadline = Instant::now() + BEGIN_MAX;
@@ -220,7 +222,7 @@ impl Started<'_> {
         Ok(())
     }
 
-    /// Waits for the end; returns the results of the ranks.
+    /// Waits for the end of all processes; returns the results of the ranks.
     fn finish(self, stage: &Stage<'_>) -> Result<Vec<seen::Rank>> {
         let Started { running, results, names, _machines } = self;
         let deadline = Instant::now() + TRAINING_MAX;
@@ -242,7 +244,7 @@ fn complaints(stage: &Stage<'_>, names: &[(HostId, &'static str)]) -> String {
     all.filter(|text| !text.is_empty()).collect::<Vec<_>>().join("; ")
 }
 
-/// Returns a result file for each rank, without files of an earlier run.
+/// Returns a path of a result file for each rank; removes the files of an earlier run.
 fn results(stage: &Stage<'_>) -> Result<Vec<PathBuf>> {
     let file = |rank: usize| stage.directory.join(format!("trained-{rank}"));
     let all: Vec<PathBuf> = (0..RANKS.len()).map(file).collect();
@@ -259,7 +261,7 @@ fn results(stage: &Stage<'_>) -> Result<Vec<PathBuf>> {
     Ok(all)
 }
 
-/// Writes a program into the stage's directory.
+/// Writes the source of a program to a file in the stage's directory; returns the path.
 fn script(stage: &Stage<'_>, name: &str, source: &str) -> Result<PathBuf> {
     let file = stage.directory.join(name);
     fs::write(&file, source).with_context(|| file.display().to_string())?;
@@ -276,7 +278,7 @@ mod tests {
         for (number, rank) in RANKS.iter().enumerate() {
             assert_ne!(rank.leaf, RANKS[(number + 1) % RANKS.len()].leaf);
         }
-        // 1.5 times 1.07 MB at 100 Mb/s.
+        // A host sends 1.5 times the 1.07 MB of the gradients at 100 Mb/s.
         let case = &cases(&options(), |_, _, _| bail!("not started"))[0];
         let ms = ideal_ms(&case.fabric);
         assert!((128.0..132.0).contains(&ms), "{ms}");

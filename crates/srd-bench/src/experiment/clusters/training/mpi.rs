@@ -1,4 +1,5 @@
-//! MPI: Python ranks that a launcher starts, over kernel TCP, Express and SRD itself.
+//! The experiment `training-mpi`: Python ranks that an MPI launcher starts, over kernel TCP, ENA
+//! Express, and SRD through libfabric.
 
 use super::{RANKS, Started, Training};
 use crate::experiment::clusters::fetched::JAX;
@@ -8,7 +9,7 @@ use anyhow::Result;
 
 const SOURCE: &str = include_str!("train_mpi.py");
 
-/// The experiment.
+/// The experiment `training-mpi`.
 pub(in crate::experiment) const EXPERIMENT: Experiment = Experiment {
     name: "training-mpi",
     summary: "The same training with MPI: over TCP, Express, and SRD through libfabric.",

@@ -1,4 +1,4 @@
-//! Results of the ranks, and the check that all of them trained the same network.
+//! Results of the ranks, and the check that all ranks trained the same network.
 
 use anyhow::{Context, Result, bail};
 use serde::Deserialize;
@@ -6,40 +6,40 @@ use std::cmp::Ordering;
 use std::fs;
 use std::path::Path;
 
-/// Results of one rank.
+/// Results of one rank, as the training program writes them to a file.
 #[derive(Clone, Debug, Deserialize, PartialEq)]
 pub(super) struct Rank {
     /// Start of the first counted step, in ns of the monotonic clock.
     pub(super) begin_ns: u64,
-    /// Duration of each step.
+    /// Duration of each step, in microseconds.
     us: Vec<f64>,
-    /// The loss of each step, over all ranks' samples.
+    /// The loss in each step, averaged over the samples of all ranks.
     losses: Vec<f64>,
-    /// Digest of the network at the end.
+    /// Digest of the weights and biases at the end; equal digests mean equal networks.
     digest: String,
-    /// Software that the rank used.
+    /// Name and version of the software that the rank used.
     by: String,
 }
 
 /// Results of all ranks together.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct TrainingResults {
-    /// Duration of each step at the slowest rank.
+    /// Duration of each step at the slowest rank, in microseconds.
     pub(super) us: Vec<f64>,
     pub(super) first_loss: f64,
     pub(super) last_loss: f64,
     pub(super) by: String,
 }
 
-/// Reads the results of a rank.
+/// Reads the results of a rank from its result file.
 pub(super) fn read(file: &Path) -> Result<Rank> {
     let what = || file.display().to_string();
     let text = fs::read_to_string(file).with_context(what)?;
     serde_json::from_str(&text).with_context(what)
 }
 
-/// Combines the results of the ranks. Fails unless every rank made all steps, computed the same
-/// losses and has the same network in the end, and the loss decreased.
+/// Combines the results of the ranks. Fails unless every rank made all steps, all ranks computed
+/// the same losses and have the same network in the end, and the loss decreased.
 pub(super) fn together(ranks: &[Rank], steps: usize) -> Result<TrainingResults> {
     let first = ranks.first().context("no rank wrote what it saw")?;
     for (number, rank) in ranks.iter().enumerate() {
@@ -58,7 +58,7 @@ pub(super) fn together(ranks: &[Rank], steps: usize) -> Result<TrainingResults> 
     let (Some(&first_loss), Some(&last_loss)) = (first.losses.first(), first.losses.last()) else {
         bail!("no step was made");
     };
-    // A batch is small, so single losses vary widely.
+    // A batch is small, so the losses of single steps vary widely.
     let (early, late) = first.losses.split_at(steps / 2);
     let mean = |losses: &[f64]| losses.iter().sum::<f64>() / losses.len() as f64;
     let (early, late) = (mean(early), mean(late));

@@ -1,5 +1,5 @@
-//! Failures and changes of daemons and fabric during the soak, one after another, chosen by a
-//! seed.
+//! Troubles of the soak: failures and changes of daemons and fabric, one after another, chosen by a
+//! random generator with a seed.
 
 use anyhow::Result;
 use srd_lab::express::{Overlay, Variation};
@@ -8,7 +8,7 @@ use srd_lab::id::{HostId, LinkId};
 use srd_lab::random::Random;
 use std::time::Duration;
 
-/// Kinds of trouble.
+/// A kind of failure or change that the soak causes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Kind {
     DaemonKilled,
@@ -31,7 +31,7 @@ impl Kind {
         Kind::ExpressOff,
     ];
 
-    /// Returns the name of its counter.
+    /// Returns the name of the figure that counts troubles of this kind.
     pub(super) fn name(self) -> &'static str {
         match self {
             Kind::DaemonKilled => "daemons killed",
@@ -53,13 +53,14 @@ pub(super) struct Trouble {
     peer: HostId,
     link: LinkId,
     amount: u16,
-    /// Time until it is undone.
+    /// Time from the begin of the trouble until it is undone.
     pub(super) lasts: Duration,
 }
 
 impl Trouble {
-    /// Returns the next trouble. Each round has every kind once, in random order; the first host's
-    /// daemon is never killed.
+    /// Draws the next trouble. `deck` holds the kinds that are still to come in the current round;
+    /// each round has every kind once, in random order. The daemon of the first host is never
+    /// killed.
     pub(super) fn any(
         random: &mut Random,
         deck: &mut Vec<Kind>,
@@ -86,7 +87,7 @@ impl Trouble {
         }
     }
 
-    /// Begins the trouble.
+    /// Causes the failure or change.
     pub(super) fn begin(&self, fabric: &Fabric, overlay: &mut Overlay<'_>) -> Result<()> {
         let Trouble { host, peer, link, amount, .. } = *self;
         match self.kind {
@@ -106,7 +107,7 @@ impl Trouble {
         }
     }
 
-    /// Ends the trouble.
+    /// Undoes the failure or change.
     pub(super) fn end(&self, fabric: &Fabric, overlay: &mut Overlay<'_>) -> Result<()> {
         let Trouble { host, link, .. } = *self;
         match self.kind {

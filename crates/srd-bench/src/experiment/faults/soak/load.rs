@@ -1,9 +1,9 @@
-//! The load of the soak: long TCP connections, short ones that come and go, and a UDP stream;
-//! every byte is checked.
+//! The load of the soak: long TCP connections, short TCP connections that come and go, and a UDP
+//! stream. Every received byte is checked.
 //!
-//! The bytes of a stream are computed from its number and their position. Long connections must
-//! last to the end. A short connection may fail while a daemon is down, but its data must be
-//! correct.
+//! Each stream has a number; a byte is computed from the stream's number and its position in the
+//! stream. Long connections must last to the end of the soak. A short connection may fail while a
+//! daemon is down, but the data that it delivers must be correct.
 
 use anyhow::{Context, Result};
 use srd_lab::address;
@@ -17,22 +17,22 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::thread::{self, Scope};
 use std::time::{Duration, Instant};
 
-/// Ports of short connections and of datagrams.
+/// Server port of short connections, and destination port of datagrams.
 const SHORT_PORT: u16 = 7101;
 const UDP_PORT: u16 = 7102;
-/// Bytes that a long connection sends at a time, and the interval: 16 Mb/s.
+/// Bytes that a long connection sends at a time, and the interval: 16 Mb/s per connection.
 const LONG_BYTES: usize = 50_000;
 const LONG_EVERY: Duration = Duration::from_millis(25);
-/// Threads per host that accept short connections, and threads that open them.
+/// Threads per host that accept short connections, and threads per host that open them.
 const SERVERS: usize = 4;
 const CLIENTS: usize = 2;
-/// Mean rate of short connections of a thread, per second.
+/// Mean rate at which one client thread opens short connections, per second.
 const SHORT_PER_S: u32 = 12;
-/// Largest number of bytes of an answer.
+/// Largest number of bytes that a server sends on a short connection.
 const ANSWER_BYTES_MAX: usize = 40_000;
-/// Longest time for any step of a short connection.
+/// Timeout of connecting, of each read and of each write on a short connection.
 const SHORT_MAX: Duration = Duration::from_secs(5);
-/// Time between two datagrams, and their size.
+/// Time between two datagrams, and the payload of a datagram in bytes.
 const UDP_EVERY: Duration = Duration::from_millis(5);
 const UDP_BYTES: usize = 600;
 /// Interval at which waiting threads check whether the load is over.
@@ -41,11 +41,11 @@ const NAP: Duration = Duration::from_millis(10);
 /// Results of one long connection.
 #[derive(Debug, Default)]
 pub(super) struct Long {
-    /// Bytes that arrived.
+    /// Number of bytes that arrived.
     pub(super) bytes: AtomicU64,
-    /// The longest time without data, in ms.
+    /// The longest time in which no data arrived, in ms.
     pub(super) silence_ms: AtomicU64,
-    /// Reason why it ended early.
+    /// Reason why the connection ended before the end of the load; `None` if it did not.
     pub(super) ended: Mutex<Option<String>>,
 }
 
@@ -54,23 +54,23 @@ pub(super) struct Long {
 pub(super) struct Tally {
     /// Results of each long connection.
     pub(super) long: Vec<Long>,
-    /// Short connections that received their answer.
+    /// Number of short connections that received the whole answer.
     pub(super) short_done: AtomicU64,
-    /// Short connections that failed.
+    /// Number of short connections that failed.
     pub(super) short_failed: AtomicU64,
-    /// Bytes that differ from the expected ones.
+    /// Number of received bytes that differ from the expected ones.
     pub(super) wrong_bytes: AtomicU64,
-    /// Datagrams sent, and datagrams that arrived.
+    /// Number of datagrams sent, and number of datagrams that arrived.
     pub(super) udp_sent: AtomicU64,
     pub(super) udp_arrived: AtomicU64,
-    /// Datagrams that arrived a second time.
+    /// Number of datagrams that arrived a second time.
     pub(super) udp_twice: AtomicU64,
     over: AtomicBool,
 }
 
-/// Returns the byte at a position of a stream.
+/// Returns the byte at position `at` of the stream with number `stream`.
 fn byte(stream: u64, at: u64) -> u8 {
-    // The period is prime, so that buffers begin at different positions of it.
+    // The period is prime, so that successive buffers begin at different positions of the period.
     ((at % 251) ^ (at / 65_521) ^ stream).to_le_bytes()[0]
 }
 
@@ -85,7 +85,7 @@ impl Tally {
         Tally { long: (0..long).map(|_| Long::default()).collect(), ..Tally::default() }
     }
 
-    /// Ends all load.
+    /// Ends the load: all its threads stop soon afterwards.
     pub(super) fn stop(&self) {
         self.over.store(true, Relaxed);
     }
@@ -99,7 +99,8 @@ impl Tally {
         self.wrong_bytes.fetch_add(wrong as u64, Relaxed);
     }
 
-    /// Starts the load: long connections between `pairs`, short ones and datagrams among `hosts`.
+    /// Starts the load: one long connection for each of `pairs`, short connections from each of
+    /// `hosts` to random others, and a datagram stream from the first to the last of `hosts`.
     pub(super) fn start<'s>(
         &'s self,
         scope: &'s Scope<'s, '_>,
@@ -125,7 +126,8 @@ impl Tally {
             for thread in 0..CLIENTS as u64 {
                 let others = others.clone();
                 let random = Random::new(seed ^ (number << 32) ^ thread);
-                // This thread is inside of the host's namespace: each connection is opened there.
+                // The thread stays in the host's namespace, so that each connection is opened
+                // there.
                 scope.spawn(move || fabric.within(*host, || self.call(&others, random)));
             }
         }
@@ -145,7 +147,7 @@ impl Tally {
         let (mut at, mut chunk) = (0u64, vec![0; LONG_BYTES]);
         while !self.is_over() {
             fill(stream, at, &mut chunk);
-            // Blocks while a daemon or link is down; the receiver records the result.
+            // `write_all` blocks while a daemon or link is down; the receiver records the result.
             if socket.write_all(&chunk).is_err() {
                 return;
             }
@@ -179,7 +181,7 @@ impl Tally {
                 return;
             }
         }
-        // Shutdown also releases a sender that is blocked on a full socket.
+        // `shutdown` also releases a sender that is blocked on a full socket.
         let _ = socket.shutdown(std::net::Shutdown::Both);
     }
 
@@ -187,7 +189,7 @@ impl Tally {
         while !self.is_over() {
             match listener.accept() {
                 Ok((socket, _)) => {
-                    // The other end counts failures.
+                    // The client counts failures.
                     let _ = answer(socket);
                 }
                 Err(_) => thread::sleep(NAP),
@@ -225,7 +227,7 @@ impl Tally {
         while !self.is_over() {
             packet[..8].copy_from_slice(&number.to_le_bytes());
             fill(number, 8, &mut packet[8..]);
-            // Without the daemon there is no route, and sending fails.
+            // Without the daemon of its host there is no route, and sending fails.
             if socket.send_to(&packet, target).is_ok() {
                 self.udp_sent.fetch_add(1, Relaxed);
             }

@@ -1,7 +1,8 @@
-//! The soak of Express: real daemons for a long time, under load, with continuous failures.
+//! The soak of ENA Express: an endurance test of real daemons, under load, with continuous
+//! failures.
 //!
-//! The soak has no comparison. It checks that no resource grows or leaks, that no process fails,
-//! and that no state is left behind; otherwise the run has failed.
+//! The soak compares no transports. The run fails if a resource of a daemon grows or leaks, if a
+//! process fails, or if state is left behind.
 //!
 //! | module | what |
 //! |---|---|
@@ -31,21 +32,21 @@ use std::thread;
 use std::time::{Duration, Instant};
 use verdict::History;
 
-/// Time between two troubles, and between two samples.
+/// Time between the begins of two troubles (failures or changes), and time between two samples.
 const TROUBLE_EVERY: Duration = Duration::from_secs(6);
 const SAMPLE_EVERY: Duration = Duration::from_secs(3);
-/// Time after a daemon's start in which it need not answer yet.
+/// Time after a daemon's start in which it may fail to answer.
 const GRACE: Duration = Duration::from_secs(10);
-/// Longest time until the long connections continue after everything has healed: TCP doubles its
+/// Longest time until the long connections continue after every trouble was undone: TCP doubles its
 /// retransmission timeout while a path is down.
 const RECOVER_MAX: Duration = Duration::from_secs(30);
-/// Network device of the daemons.
+/// Name of the network device that each daemon creates.
 const DEVICE: &str = "srd0";
-/// Largest number of errors that a message names.
+/// Largest number of errors that the message of a failed run lists.
 const WRONGS_SHOWN: usize = 10;
 const NAP: Duration = Duration::from_millis(50);
 
-/// The experiment.
+/// The experiment `soak`.
 pub(in crate::experiment) const EXPERIMENT: Experiment = Experiment {
     name: "soak",
     summary: "Do daemons run for long, under load and trouble, without growing, leaking or \
@@ -86,19 +87,19 @@ fn cases(options: &Options) -> Vec<Case> {
     }]
 }
 
-/// Begin or end of a trouble.
+/// Method that begins or ends a trouble: [`Trouble::begin`] or [`Trouble::end`].
 type Step = fn(&Trouble, &Fabric, &mut Overlay<'_>) -> Result<()>;
 
-/// A soak while it runs.
+/// State of a running soak.
 struct Soak<'a, 'f> {
     fabric: &'f Fabric,
     overlay: &'a mut Overlay<'f>,
     hosts: &'a [HostId],
     begun: Instant,
     sample_at: Instant,
-    /// Start time of each daemon.
+    /// Time of each daemon's last start.
     started: BTreeMap<HostId, Instant>,
-    /// Daemon that is stopped on purpose.
+    /// Host whose daemon is stopped by the current trouble; `None` if no daemon is.
     away: Option<HostId>,
     history: History,
     counts: BTreeMap<Kind, u64>,
@@ -109,7 +110,7 @@ fn measure(stage: &mut Stage<'_>, time: Duration) -> Result<Measured> {
     let fabric = stage.fabric;
     let overlay = stage.overlay.take().context("the soak needs daemons")?;
     let (hosts, options) = (overlay.hosts().to_vec(), overlay.options().clone());
-    // The network without daemons is the expected state at the end.
+    // The network configuration without daemons is the expected state at the end.
     overlay.down()?;
     let space = |host| fabric.host_namespace(host);
     let before = sample::networks(&hosts, space)?;
@@ -166,8 +167,8 @@ fn measure(stage: &mut Stage<'_>, time: Duration) -> Result<Measured> {
     Ok(measured)
 }
 
-/// Stops the load also if the soak fails; otherwise the scope would wait for its threads without
-/// end.
+/// Stops the load when dropped, even if the soak fails: the thread scope waits for the threads of
+/// the load, which would otherwise run for ever.
 struct StopOnDrop<'a>(&'a Tally);
 
 impl Drop for StopOnDrop<'_> {
@@ -207,13 +208,13 @@ impl<'a, 'f> Soak<'a, 'f> {
         }
     }
 
-    /// Runs one trouble after another.
+    /// Causes one trouble after another for the given time.
     fn run(&mut self, time: Duration, seed: u32) -> Result<()> {
         let (mut random, mut deck) = (Random::new(seed.into()), Vec::new());
         let spines = self.fabric.config().spines;
         let until = self.begun + time;
         let mut next = self.begun + NAP;
-        // Short runs include every kind of trouble, too.
+        // An interval of at most a seventh lets short runs include all seven kinds of trouble.
         let every = TROUBLE_EVERY.min(time / 7);
         while next < until {
             self.watch_until(next)?;
@@ -234,8 +235,8 @@ impl<'a, 'f> Soak<'a, 'f> {
         self.watch_until(until)
     }
 
-    /// Begins or ends a trouble. Retries while the daemon has just been started and has no control
-    /// socket yet.
+    /// Begins or ends a trouble. Retries while the daemon of the host has just been started and has
+    /// no control socket yet.
     fn when_ready(&mut self, trouble: &Trouble, step: Step) -> Result<()> {
         loop {
             match step(trouble, self.fabric, self.overlay) {
@@ -293,7 +294,7 @@ impl<'a, 'f> Soak<'a, 'f> {
         Ok(())
     }
 
-    /// Heals everything; checks that the daemons reach each other, and that every long connection
+    /// Heals the fabric; checks that the daemons reach each other, and that every long connection
     /// continues.
     fn recover(&mut self, tally: &Tally) -> Result<()> {
         self.fabric.heal_all()?;

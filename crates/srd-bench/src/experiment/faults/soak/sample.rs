@@ -1,4 +1,4 @@
-//! Samples of the daemons' resources and of the system, every few seconds.
+//! Samples of the daemons' resource usage, their processes and the hosts' network configurations.
 
 use crate::experiment::measure::process::Status;
 use anyhow::{Context, Result, bail};
@@ -11,12 +11,12 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::process::Command;
 
-/// One daemon at one moment.
+/// Resource usage of one daemon at one moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Sample {
     /// Seconds since the soak began.
     pub(super) at_s: f64,
-    /// Seconds since the data plane started.
+    /// Seconds since the daemon's data plane started.
     pub(super) age_s: f64,
     pub(super) rss_kb: u64,
     pub(super) fds: u64,
@@ -25,7 +25,7 @@ pub(super) struct Sample {
     pub(super) peers: u64,
 }
 
-/// Network configuration of a host, as text: equal text means an equal configuration.
+/// Network configuration of a host, as lines of text: equal text means an equal configuration.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct HostNetwork {
     pub(super) routes: Vec<String>,
@@ -33,7 +33,7 @@ pub(super) struct HostNetwork {
     pub(super) devices: Vec<String>,
 }
 
-/// Reads a daemon's status, and its resources from the kernel.
+/// Reads the status of a host's daemon, and its resource usage from the kernel.
 pub(super) fn daemon(overlay: &Overlay<'_>, host: HostId, at_s: f64) -> Result<Sample> {
     let pid = overlay.pid(host).with_context(|| format!("no daemon in {host}"))?;
     let daemon = overlay.status(host)?;
@@ -51,7 +51,7 @@ pub(super) fn daemon(overlay: &Overlay<'_>, host: HostId, at_s: f64) -> Result<S
     })
 }
 
-/// Counts processes in the hosts by kind: daemons, their network processes, others.
+/// Counts the processes in the hosts of a fabric by kind: daemons, their network processes, others.
 pub(super) fn processes(fabric: &str) -> Result<[usize; 3]> {
     let names = namespace::existing(fabric)?;
     let mut counts = [0; 3];
@@ -72,7 +72,7 @@ pub(super) fn processes(fabric: &str) -> Result<[usize; 3]> {
     Ok(counts)
 }
 
-/// Reads the network configurations of hosts.
+/// Reads the network configuration of each host.
 pub(super) fn networks(
     overlay_hosts: &[HostId],
     space: impl Fn(HostId) -> Result<String>,
@@ -98,14 +98,15 @@ fn network(space: &str) -> Result<HostNetwork> {
     Ok(HostNetwork { routes, rules, devices })
 }
 
-/// Normalises a line: replaces the link-local address, which is random for each device.
+/// Normalises a line of a configuration: replaces the link-local address, which is random for each
+/// device.
 fn plain(line: &str) -> String {
     let word = |word: &str| if word.starts_with("fe80::") { "fe80::" } else { word }.to_owned();
     line.split_whitespace().map(word).collect::<Vec<_>>().join(" ")
 }
 
 impl HostNetwork {
-    /// Returns the lines that the other configuration does not have, for a message.
+    /// Returns the lines of this configuration that `other` does not have, for an error message.
     pub(super) fn beyond(&self, other: &HostNetwork) -> Vec<String> {
         let all = |network: &HostNetwork| -> Vec<String> {
             let parts = [&network.routes, &network.rules, &network.devices];

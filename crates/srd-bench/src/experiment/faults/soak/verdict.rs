@@ -1,4 +1,4 @@
-//! Evaluation of the samples: figures, and errors.
+//! Evaluation of a soak: figures about the daemons and the load, and a list of errors.
 
 use super::load::Tally;
 use super::sample::Sample;
@@ -7,16 +7,17 @@ use srd_lab::id::HostId;
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering::Relaxed;
 
-/// Memory growth that is tolerated, beyond that of flows, for a daemon that is never restarted.
+/// Tolerated growth of memory in KiB of a daemon that is never restarted, in addition to the memory
+/// of its flows.
 const GROWTH_KB_MAX: u64 = 16 << 10;
-/// Memory that one more remembered flow may take, in both directions together.
+/// Memory in KiB that one more remembered flow may take, for its two directions together.
 const FLOW_KB: u64 = 2;
-/// Tolerated growth of descriptors or threads: control connections come and go.
+/// Tolerated growth of the number of descriptors or threads: control connections come and go.
 const FDS_SPARE: u64 = 8;
-/// Least number of samples for a comparison of the first and last third.
+/// Least number of samples of a daemon for a comparison of the first and last third.
 const SAMPLES_MIN: usize = 6;
 
-/// All samples, by host.
+/// All samples of each host's daemon, the oldest first.
 pub(super) type History = BTreeMap<HostId, Vec<Sample>>;
 
 /// The first and the last third of a daemon's samples.
@@ -52,7 +53,7 @@ impl Thirds<'_> {
     }
 }
 
-/// Returns figures about the daemons; `keeper` is never restarted.
+/// Returns figures about the daemons; the daemon of `keeper` is never restarted.
 pub(super) fn figures(history: &History, keeper: HostId) -> Vec<Figure> {
     let kept = history.get(&keeper).map_or(&[][..], Vec::as_slice);
     let all = || history.values().flatten();
@@ -81,13 +82,13 @@ fn rss(sample: &Sample) -> u64 {
     sample.rss_kb
 }
 
-/// Returns samples for distributions: memory of every daemon at every moment.
+/// Returns the memory usage of every daemon at every moment, as samples of a distribution.
 pub(super) fn samples(history: &History) -> Vec<Samples> {
     let values = history.values().flatten().map(|sample| sample.rss_kb as f64 / 1024.0);
     vec![Samples { name: "memory of daemons", unit: "MB", values: values.collect() }]
 }
 
-/// Returns the errors of a daemon that was never restarted.
+/// Returns the errors of the daemon of `keeper`, which is never restarted.
 pub(super) fn kept(history: &History, keeper: HostId) -> Vec<String> {
     let kept = history.get(&keeper).map_or(&[][..], Vec::as_slice);
     let mut wrong = Vec::new();
@@ -135,7 +136,7 @@ fn ended(long: &super::load::Long) -> Option<String> {
     long.ended.lock().expect("nobody panics with the lock").clone()
 }
 
-/// Returns the errors of the load.
+/// Returns the errors of the load, for example broken connections and wrong bytes.
 pub(super) fn load(tally: &Tally) -> Vec<String> {
     let mut wrong = Vec::new();
     for (number, long) in tally.long.iter().enumerate() {
@@ -197,7 +198,7 @@ mod tests {
 
     #[test]
     fn growth_is_told_per_hour() {
-        // A megabyte a minute.
+        // Memory grows by one mebibyte in each minute.
         let figures = figures(&history(|n| at(n, 20_000 + 1024 * n, 30, 0)), KEEPER);
         let rate = figures.iter().find(|f| f.unit == "MB/h").unwrap().value;
         assert!((rate - 60.0).abs() < 0.1, "{rate}");

@@ -1,4 +1,4 @@
-//! A client of one file that keeps several reads, or several writes, in flight.
+//! An NFS client for one file, which keeps several reads or several writes in flight.
 
 use super::xdr;
 use anyhow::{Context, Result, bail};
@@ -7,23 +7,23 @@ use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
-/// Bytes of one read.
+/// Number of bytes of one read.
 pub(super) const READ_BYTES: u32 = 256 << 10;
-/// Reads in flight, per connection.
+/// Number of reads that each connection keeps in flight.
 const READS_OPEN: u64 = 16;
 /// Longest wait for an answer.
 const ANSWER_MAX: Duration = Duration::from_secs(10);
 
-/// Size and number of the writes.
+/// Size of the writes, and number of writes in flight.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Writes {
-    /// Bytes of one write.
+    /// Number of bytes of one write.
     pub(super) bytes: usize,
-    /// Writes in flight.
+    /// Number of writes in flight.
     pub(super) depth: usize,
 }
 
-/// A connection to a server, and the file.
+/// A connection to a server, and the handle of the file.
 pub(super) struct Client {
     stream: TcpStream,
     handle: Vec<u8>,
@@ -32,7 +32,7 @@ pub(super) struct Client {
 }
 
 impl Client {
-    /// Connects from the calling thread's namespace and looks the file up.
+    /// Connects to a server from the calling thread's namespace, and looks up the file at `path`.
     pub(super) fn connect(server: SocketAddr, path: &[&str]) -> Result<Client> {
         let stream = TcpStream::connect_timeout(&server, ANSWER_MAX)
             .with_context(|| format!("NFS server {server}"))?;
@@ -46,8 +46,7 @@ impl Client {
         Ok(client)
     }
 
-    /// Reads the file from the beginning, repeatedly, until `end`; returns the number of bytes
-    /// that were read after `from`.
+    /// Reads the whole file repeatedly until `end`. Returns the number of bytes read after `from`.
     pub(super) fn read_until(
         &mut self,
         file_bytes: u64,
@@ -79,8 +78,8 @@ impl Client {
         }
     }
 
-    /// Writes the first half of the file repeatedly until `end`, with the given number of writes
-    /// in flight; returns the duration of each write.
+    /// Writes the first half of the file repeatedly until `end`. Returns the duration of each
+    /// write.
     pub(super) fn write_until(
         &mut self,
         writes: Writes,

@@ -1,13 +1,13 @@
-//! A file on an NFS server: large reads, and small writes through TLS.
+//! The experiment `nfs`: large reads of a file on an NFS server, and small writes through TLS.
 //!
-//! The server is nfs-ganesha on the host's file system. The client is [`client`]: this kernel may
-//! have no NFS client, and our client keeps many reads in flight. The connection is direct, or
-//! goes through a pair of stunnels or the two halves of `srd nfs-proxy`.
+//! The server is nfs-ganesha in one host of the fabric. The client is [`client`], because this
+//! kernel may have no NFS client, and because it keeps many reads in flight. The connection is
+//! direct, or goes through a pair of stunnels, or through `srd nfs-proxy` at both ends.
 //!
-//! | module | what |
+//! | module | contents |
 //! |---|---|
-//! | [`xdr`] | calls and replies |
-//! | [`client`] | one connection |
+//! | [`xdr`] | calls and replies of NFS |
+//! | [`client`] | one connection to the server |
 //! | [`proxies`] | proxies between client and server |
 
 mod client;
@@ -32,17 +32,17 @@ use std::time::{Duration, Instant};
 const SERVER: HostId = HostId { leaf: 1, host: 0 };
 const CLIENT: HostId = HostId { leaf: 0, host: 0 };
 const NFS_PORT: u16 = 2049;
-/// Port of the client's TLS proxy.
+/// TCP port of the TLS proxy in the client's host.
 const LOCAL_PORT: u16 = 20_049;
 const FILE_BYTES: u64 = 64 << 20;
 const EXPORT: &str = "export";
 const FILE: &str = "file";
-/// Start of reading, which is not counted.
+/// Time at the start of reading that is not counted.
 const SETTLE: Duration = Duration::from_secs(1);
 
 const GANESHA: Program = Program { name: "ganesha.nfsd", package: "nfs-ganesha nfs-ganesha-vfs" };
 
-/// The experiment.
+/// The experiment `nfs`.
 pub(in crate::experiment) const EXPERIMENT: Experiment = Experiment {
     name: "nfs",
     summary: "How fast does a client read a file from an NFS server, and how long does a write \
@@ -60,7 +60,7 @@ pub(in crate::experiment) const EXPERIMENT: Experiment = Experiment {
     cases,
 };
 
-/// Work of the client.
+/// The client's work in a case.
 #[derive(Clone, Copy, Debug)]
 enum Work {
     Reads { connections: usize },
@@ -157,7 +157,8 @@ fn reads(
     })
 }
 
-/// Returns the address that the client connects to.
+/// Returns the address to which the client connects: that of the server, or that of the proxy in
+/// its own host.
 fn server_for(stage: &Stage<'_>, through: Through) -> Result<SocketAddr> {
     Ok(match through {
         Through::Nothing => SocketAddr::new(stage.address(SERVER)?, NFS_PORT),
@@ -215,7 +216,7 @@ fn start_server(stage: &Stage<'_>) -> Result<Running> {
 }
 
 fn server_config(directory: &Path, export: &Path) -> String {
-    // Only NFS 4: version 3 requires a port mapper.
+    // The server supports only NFS 4, because version 3 requires a port mapper.
     format!(
         "NFS_CORE_PARAM {{ Protocols = 4; NFS_Port = {NFS_PORT}; Enable_NLM = false; \
          Enable_RQUOTA = false; }}\n\

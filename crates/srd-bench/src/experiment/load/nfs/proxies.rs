@@ -1,4 +1,5 @@
-//! Proxies between client and server: none, a pair of stunnels, or `srd nfs-proxy`.
+//! The proxies between client and server: no proxy, a pair of stunnels, or `srd nfs-proxy` at both
+//! ends.
 
 use super::{CLIENT, LOCAL_PORT, NFS_PORT, SERVER};
 use crate::experiment::Stage;
@@ -12,26 +13,27 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::Path;
 use std::process::Command;
 
-/// Port of the server's TLS proxy.
+/// TCP port of the TLS proxy in the server's host.
 const TLS_PORT: u16 = 20_050;
-/// The name in the certificate.
+/// The server's name in the certificate.
 const NAME: &str = "srd-lab";
 pub(super) const STUNNEL: Program = Program { name: "stunnel4", package: "stunnel4" };
 pub(super) const OPENSSL: Program = Program { name: "openssl", package: "openssl" };
 
-/// Kind of connection between client and server.
+/// Kinds of connections between client and server.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Through {
     /// The client connects to the server directly.
     Nothing,
-    /// A stunnel at each end, with TCP_NODELAY.
+    /// A stunnel in each host, with TCP_NODELAY.
     Stunnel,
-    /// `srd nfs-proxy` at each end.
+    /// `srd nfs-proxy` in each host.
     Proxy {
-        /// Largest number of connections to the server.
+        /// Largest number of connections between the two proxies.
         connections: u16,
     },
-    /// `srd nfs-proxy` without TCP_NODELAY, which writes each TLS record of 8 KiB separately.
+    /// `srd nfs-proxy` in each host without TCP_NODELAY; it writes each TLS record of 8 KiB
+    /// separately.
     NoNodelay,
 }
 
@@ -39,7 +41,7 @@ impl Through {
     pub(super) const OF_WRITES: [Through; 4] =
         [Self::Nothing, Self::Stunnel, Self::Proxy { connections: 1 }, Self::NoNodelay];
 
-    /// Starts a proxy beside the client and one beside the server.
+    /// Starts a proxy in the server's host and one in the client's host, if this kind has proxies.
     pub(super) fn start(self, stage: &Stage<'_>, program: &Path) -> Result<Vec<Running>> {
         let certificate = stage.directory.join("tls.pem");
         if self != Self::Nothing && !certificate.exists() {
@@ -79,7 +81,8 @@ fn halves(
     server.arg(format!("0.0.0.0:{TLS_PORT}")).arg("--cert").arg(certificate);
     server.arg("--key").arg(certificate).arg("--any-client").args(more);
     let mut client = Command::new(program);
-    // The measurement's client is not the kernel's, and its fabric has no other users.
+    // The checks for the user and the port of a client are switched off: the client is this
+    // program, and the fabric has no other users.
     client.args(["nfs-proxy", "--any-user", "--unprivileged-port"]);
     client.args(["--listen", &format!("127.0.0.1:{LOCAL_PORT}"), "--ca"]);
     client.arg(certificate).args(["--server-name", NAME]).args(more);
@@ -124,10 +127,11 @@ fn stunnels(stage: &Stage<'_>, certificate: &Path) -> Result<Vec<Running>> {
     Ok(vec![start(SERVER, "stunnel-server", &server)?, start(CLIENT, "stunnel-client", &client)?])
 }
 
-/// Creates a key and a self-signed certificate for one run.
+/// Creates a key and a self-signed certificate, and writes both into one file.
 fn make_certificate(directory: &Path, file: &Path) -> Result<()> {
     let config = directory.join("openssl.conf");
-    // The certificate is not a CA: a CA's certificate would not be accepted for a server.
+    // The certificate is marked as not belonging to a certificate authority: otherwise a server
+    // could not use it.
     let text = format!(
         "[req]\ndistinguished_name = name\nx509_extensions = more\nprompt = no\n\
          [name]\nCN = {NAME}\n\
@@ -148,7 +152,7 @@ fn make_certificate(directory: &Path, file: &Path) -> Result<()> {
 struct Proxy<'a> {
     accept: SocketAddr,
     connect: SocketAddr,
-    /// Certificate of the proxy at the server; `None` at the client.
+    /// The server's certificate and key; `None` for the proxy in the client's host.
     certificate: Option<&'a Path>,
     nodelay: bool,
 }

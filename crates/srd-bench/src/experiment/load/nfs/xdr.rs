@@ -1,5 +1,5 @@
-//! The subset of NFS 4.0 (RFC 7530) that reads and writes one file, as calls and replies of ONC
-//! RPC (RFC 5531).
+//! The calls and replies of NFS 4.0 (RFC 7530) that are necessary to read and write one file, in
+//! the format of ONC RPC (RFC 5531).
 //!
 //! ```text
 //!   record   1 bit last | 31 bits length
@@ -9,12 +9,12 @@
 //!            status | tag | results: code, status, results
 //! ```
 //!
-//! All fields are multiples of four bytes, big-endian. Data is read and written under the
-//! anonymous state, all zeros, which needs no client registration and no open.
+//! All fields are multiples of four bytes, big-endian. Data is read and written with the anonymous
+//! state id (all zeros), for which a client need neither register nor open the file.
 
 use anyhow::{Context, Result, bail};
 
-/// Largest reply that is accepted.
+/// Largest number of bytes of a reply that is accepted.
 const RECORD_BYTES_MAX: usize = 8 << 20;
 const LAST_FRAGMENT: u32 = 1 << 31;
 const PROGRAM: u32 = 100_003;
@@ -24,10 +24,10 @@ const OP_PUTFH: u32 = 22;
 const OP_PUTROOTFH: u32 = 24;
 const OP_READ: u32 = 25;
 const OP_WRITE: u32 = 38;
-/// The server writes the data to stable storage before it answers.
+/// Value of `stable_how`: the server writes the data to stable storage before it answers.
 const FILE_SYNC: u32 = 2;
 
-/// A call under construction; the length of the record is written last.
+/// A call that is being built. The length at its beginning is filled in last.
 struct Call {
     bytes: Vec<u8>,
 }
@@ -38,11 +38,12 @@ impl Call {
         for word in [xid, 0, 2, PROGRAM, 4, 1] {
             call.word(word);
         }
-        // AUTH_SYS: stamp, machine name, user, group, no further groups.
+        // Credentials of type AUTH_SYS: stamp, machine name, user, group, and no further groups.
         for word in [1, 20, 0, 0, 0, 0, 0] {
             call.word(word);
         }
-        // AUTH_NONE, an empty tag, the minor version.
+        // Verifier of type AUTH_NONE, an empty tag, the minor version, and the number of
+        // operations.
         for word in [0, 0, 0, 0, operations] {
             call.word(word);
         }
@@ -74,7 +75,7 @@ impl Call {
     }
 }
 
-/// Requests the handle of a file below the root.
+/// Returns a call that requests the handle of a file; `path` leads to it from the root.
 pub(super) fn lookup(xid: u32, path: &[&str]) -> Vec<u8> {
     let names = u32::try_from(path.len()).expect("a short path");
     let mut call = Call::new(xid, names + 2);
@@ -87,7 +88,7 @@ pub(super) fn lookup(xid: u32, path: &[&str]) -> Vec<u8> {
     call.finish()
 }
 
-/// Requests a part of a file.
+/// Returns a call that reads `count` bytes of a file.
 pub(super) fn read(xid: u32, handle: &[u8], offset: u64, count: u32) -> Vec<u8> {
     let mut call = Call::new(xid, 2);
     call.word(OP_PUTFH);
@@ -99,7 +100,7 @@ pub(super) fn read(xid: u32, handle: &[u8], offset: u64, count: u32) -> Vec<u8> 
     call.finish()
 }
 
-/// Writes a part of a file, to stable storage.
+/// Returns a call that writes data into a file, and to stable storage.
 pub(super) fn write(xid: u32, handle: &[u8], offset: u64, data: &[u8]) -> Vec<u8> {
     let mut call = Call::new(xid, 2);
     call.word(OP_PUTFH);
@@ -112,8 +113,8 @@ pub(super) fn write(xid: u32, handle: &[u8], offset: u64, data: &[u8]) -> Vec<u8
     call.finish()
 }
 
-/// Returns the length of a record from its first four bytes; the record must contain a whole
-/// reply.
+/// Returns the length of a reply from the four bytes before it. A reply in several fragments is an
+/// error.
 pub(super) fn record_bytes(mark: [u8; 4]) -> Result<usize> {
     let mark = u32::from_be_bytes(mark);
     let bytes = usize::try_from(mark & !LAST_FRAGMENT)?;
@@ -123,7 +124,7 @@ pub(super) fn record_bytes(mark: [u8; 4]) -> Result<usize> {
     Ok(bytes)
 }
 
-/// A reply, read from its beginning.
+/// The part of a reply that has not been read yet.
 struct Reply<'a>(&'a [u8]);
 
 impl<'a> Reply<'a> {
@@ -152,7 +153,7 @@ impl<'a> Reply<'a> {
         Ok(())
     }
 
-    /// Reads the fields before the results of the operations.
+    /// Reads the fields before the results of the operations. Returns an error if the call failed.
     fn open(bytes: &'a [u8]) -> Result<Reply<'a>> {
         let mut reply = Reply(bytes);
         reply.word()?; // xid: replies of one file need not be told apart
@@ -173,12 +174,12 @@ impl<'a> Reply<'a> {
     }
 }
 
-/// Returns the transaction number.
+/// Returns the transaction number at the beginning of a reply; `None` if the reply is too short.
 pub(super) fn xid(bytes: &[u8]) -> Option<u32> {
     bytes.first_chunk().map(|xid| u32::from_be_bytes(*xid))
 }
 
-/// Returns the handle in the reply to [`lookup`].
+/// Returns the file handle in the reply to a call of [`lookup`] with a path of `names` names.
 pub(super) fn handle(bytes: &[u8], names: usize) -> Result<Vec<u8>> {
     let mut reply = Reply::open(bytes)?;
     reply.result(OP_PUTROOTFH)?;
@@ -187,7 +188,7 @@ pub(super) fn handle(bytes: &[u8], names: usize) -> Result<Vec<u8>> {
     reply.opaque().map(<[u8]>::to_vec)
 }
 
-/// Returns the number of bytes in the reply to [`read`].
+/// Returns the number of bytes that the reply to a call of [`read`] contains.
 pub(super) fn read_bytes(bytes: &[u8]) -> Result<usize> {
     let mut reply = Reply::open(bytes)?;
     reply.result(OP_PUTFH)?;
@@ -196,7 +197,7 @@ pub(super) fn read_bytes(bytes: &[u8]) -> Result<usize> {
     reply.opaque().map(<[u8]>::len)
 }
 
-/// Returns the number of bytes written, from the reply to [`write`].
+/// Returns the number of written bytes, from the reply to a call of `write`.
 pub(super) fn written_bytes(bytes: &[u8]) -> Result<usize> {
     let mut reply = Reply::open(bytes)?;
     reply.result(OP_PUTFH)?;
@@ -212,7 +213,8 @@ mod tests {
         words.iter().flat_map(|word| word.to_be_bytes()).collect()
     }
 
-    /// xid, reply, accepted, empty verifier, success, status, empty tag, two results, PUTFH.
+    /// A reply up to the first result: xid, reply, accepted, empty verifier, success, status, empty
+    /// tag, two results, PUTFH.
     const OPENED: [u32; 11] = [7, 1, 0, 0, 0, 0, 0, 0, 2, OP_PUTFH, 0];
 
     #[test]
@@ -222,7 +224,8 @@ mod tests {
         assert_eq!(length, call.len() - 4);
         assert_eq!(call.len() % 4, 0);
         assert_eq!(call[4..8], 9u32.to_be_bytes());
-        // Seven bytes of handle and one of padding, then READ.
+        // The operation PUTFH has a handle of seven bytes and one byte of padding; the operation
+        // READ follows.
         let handle = call.windows(7).position(|bytes| bytes == b"handle!").unwrap();
         assert_eq!(call[handle + 8..handle + 12], OP_READ.to_be_bytes());
         assert_eq!(call[call.len() - 4..], 512u32.to_be_bytes());

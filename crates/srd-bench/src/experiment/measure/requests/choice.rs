@@ -1,17 +1,17 @@
-//! Random choice of keys and kinds of requests.
+//! Random choice of the key and the kind of each request.
 
 use super::protocol::{KEYS, Kind};
 use srd_lab::random::Random;
 
-/// One request in this number is a SET.
+/// One of this number of requests is a SET; the others are GETs.
 const SET_ONE_IN: usize = 5;
 
-/// Returns a random key that exists.
+/// Returns a random one of the existing keys.
 pub(super) fn key(random: &mut Random) -> u32 {
     u32::try_from(random.below(KEYS as usize)).unwrap_or(0)
 }
 
-/// Returns a random kind: four GETs to one SET.
+/// Returns a random kind of request: GET in four of five cases, and otherwise SET.
 pub(super) fn kind(random: &mut Random) -> Kind {
     if random.below(SET_ONE_IN) == 0 { Kind::Set } else { Kind::Get }
 }

@@ -1,16 +1,18 @@
-//! An open-loop generator of GET and SET requests over many connections.
+//! A generator of GET and SET requests over many connections, as an open loop.
 //!
-//! Requests arrive at a fixed mean rate, at moments drawn beforehand (a Poisson process), whether
-//! or not earlier ones are answered. A latency counts from the moment a request was *due*: it
-//! includes the time for which the request waits because the generator is late or a socket is
-//! full. Requests that are never answered count with the time they waited.
+//! Requests are due at random times with a fixed mean rate (a Poisson process), whether or not
+//! earlier requests have been answered. A latency is counted from the moment at which the request
+//! was *due*. So it includes the time for which the request waited because the generator was late
+//! or a socket was full. A request that is never answered is counted with the time that it has
+//! waited.
 //!
-//! Several threads share connections and rate: the requests of each thread are a Poisson process.
+//! Several threads share the connections and the rate: each thread's requests are a Poisson process
+//! of their own.
 //!
-//! | module | what |
+//! | module | contents |
 //! |---|---|
 //! | [`protocol`] | requests and answers of Redis and memcached |
-//! | [`choice`] | choice of keys and kinds of requests |
+//! | [`choice`] | random choice of keys and kinds of requests |
 //! | [`seen`] | latencies of the whole run and over time |
 //!
 //! Bounds: [`CONNECTIONS_MAX`] connections, [`RATE_MAX`] requests per second, [`THREADS_MAX`]
@@ -46,31 +48,32 @@ const CONNECTIONS_MAX: u64 = 10_000;
 pub(in crate::experiment) const RATE_MAX: u32 = 1_000_000;
 /// Largest number of threads of one load.
 pub(in crate::experiment) const THREADS_MAX: u32 = 64;
-/// Largest number of unanswered requests of all threads together: about 100 MB. A load that reaches
-/// this bound exceeds the server's capacity, and ends.
+/// Largest number of unanswered requests of all threads together, which take about 100 MB. If a
+/// load reaches this bound, it exceeds the capacity of the server or the network, and ends with an
+/// error.
 const OPEN_MAX: usize = 500_000;
-/// Real-time priority of the threads.
+/// Real-time priority of the threads that send requests.
 const PRIORITY: u8 = 20;
-/// Time between the start of the threads and the first request.
+/// Time between the creation of the threads and the first request.
 const HEAD_START: Duration = Duration::from_millis(20);
-/// Longest sleep, so that a thread notices that the load is over.
+/// Longest time that a thread waits before it checks whether the load has ended.
 const NAP: Duration = Duration::from_millis(50);
 /// Longest wait for answers after the last request.
 const DRAIN: Duration = Duration::from_secs(5);
-/// Longest time to write all keys beforehand.
+/// Longest time to write all keys before the load starts.
 const FILL_MAX: Duration = Duration::from_secs(20);
-/// Keys written before their answers are read.
+/// Number of keys that are written before their answers are read.
 const FILL_BATCH: u32 = 100;
-/// Bytes taken from the kernel at a time.
+/// Size of the buffer for one read from a socket, in bytes.
 const READ_BYTES: usize = 16 << 10;
 
-/// Parameters of a load: protocol, hosts, rate and duration.
+/// Parameters of a load: protocol, hosts, rate, duration and transport.
 pub(in crate::experiment) struct Load {
     pub(in crate::experiment) protocol: Protocol,
     pub(in crate::experiment) clients: Vec<HostId>,
     pub(in crate::experiment) server: SocketAddr,
     pub(in crate::experiment) connections: usize,
-    /// Requests per second, over all connections.
+    /// Number of requests per second, over all connections.
     pub(in crate::experiment) rate: u32,
     pub(in crate::experiment) threads: u32,
     pub(in crate::experiment) seconds: u64,
@@ -79,7 +82,7 @@ pub(in crate::experiment) struct Load {
     pub(in crate::experiment) mptcp: bool,
 }
 
-/// Connections that are established, ready for a load.
+/// The established connections for a load.
 pub(in crate::experiment) struct Clients {
     sockets: Vec<OwnedFd>,
 }
@@ -89,19 +92,19 @@ struct Request {
     due: Instant,
 }
 
-/// State of a connection.
+/// State of one connection.
 #[derive(Default)]
 struct ConnectionState {
-    /// Request bytes that the kernel has not accepted yet.
+    /// Bytes of requests that the kernel has not accepted yet.
     out: VecDeque<u8>,
-    /// Received bytes that are not a whole answer yet.
+    /// Received bytes that are not yet a whole answer.
     input: Vec<u8>,
-    /// Unanswered requests, the oldest first: servers answer in order.
+    /// Unanswered requests, with the oldest first: servers answer in the order of requests.
     pending: VecDeque<Request>,
 }
 
 impl Load {
-    /// Writes every key once, so that each GET finds a value.
+    /// Writes every key once, so that every GET finds a value.
     pub(in crate::experiment) fn fill(&self, fabric: &Fabric) -> Result<()> {
         let client = *self.clients.first().context("a load has clients")?;
         let stream =
@@ -135,7 +138,7 @@ impl Load {
         Ok(())
     }
 
-    /// Establishes the connections, distributed evenly over all clients.
+    /// Establishes the connections, with an equal number in each client host.
     pub(in crate::experiment) fn connect(&self, fabric: &Fabric) -> Result<Clients> {
         check("connections", self.connections as u64, 1..=CONNECTIONS_MAX)?;
         let mut sockets = Vec::new();
@@ -152,8 +155,8 @@ impl Load {
         Ok(Clients { sockets })
     }
 
-    /// Sends requests for the configured time, on real-time threads, while `meanwhile` works on
-    /// the calling thread; `meanwhile` gets the clock of the load.
+    /// Sends requests for the configured time on real-time threads. At the same time calls
+    /// `meanwhile` with the clock of the load.
     pub(in crate::experiment) fn run<T>(
         &self,
         clients: &Clients,
@@ -184,13 +187,15 @@ impl Load {
                     Err(error) => failed = failed.or(Some(error)),
                 }
             }
-            // If the load failed, this caused the other error, so the load's error is returned.
+            // If the load failed, `meanwhile` failed only because of this, so the load's error is
+            // returned.
             failed.map_or(Ok(()), Err)?;
             Ok((answers, done?))
         })
     }
 
-    /// Returns the part of one thread.
+    /// Returns the part of the load that one thread runs: its connections and its share of the
+    /// rate.
     fn asker<'a>(&'a self, clients: &'a Clients, number: u32, clock: Clock<'a>) -> Asker<'a> {
         let threads = self.threads as usize;
         let begin = |number: usize| clients.sockets.len() * number / threads;
@@ -207,7 +212,7 @@ impl Load {
     }
 }
 
-/// Start of a load, and whether it is over.
+/// Start time of a load, and a flag that is set when the load ends early.
 #[derive(Clone, Copy)]
 pub(in crate::experiment) struct Clock<'a> {
     pub(in crate::experiment) start: Instant,
@@ -215,7 +220,7 @@ pub(in crate::experiment) struct Clock<'a> {
 }
 
 impl Clock<'_> {
-    /// Sleeps until this time; fails if the load ends earlier.
+    /// Sleeps until a time after the start of the load. Returns an error if the load ends earlier.
     pub(in crate::experiment) fn sleep_until(&self, since_start: Duration) -> Result<()> {
         let moment = self.start + since_start;
         loop {
@@ -231,8 +236,8 @@ impl Clock<'_> {
     }
 }
 
-/// Stops the load if the calling thread panics: otherwise the scope would wait for the end of the
-/// load first.
+/// Ends the load if the calling thread panics. Otherwise the scope would first wait for the load's
+/// regular end.
 struct StopInPanic<'a>(&'a AtomicBool);
 
 impl Drop for StopInPanic<'_> {
@@ -243,7 +248,7 @@ impl Drop for StopInPanic<'_> {
     }
 }
 
-/// Part of a load that one thread runs.
+/// The part of a load that one thread runs.
 struct Asker<'a> {
     protocol: Protocol,
     sockets: &'a [OwnedFd],
@@ -323,7 +328,7 @@ impl ConnectionState {
         self.pending.push_back(request);
     }
 
-    /// Sends as many bytes as the kernel accepts.
+    /// Sends as many bytes of requests as the kernel accepts.
     fn flush(&mut self, socket: &OwnedFd) -> Result<()> {
         while !self.out.is_empty() {
             let (front, _) = self.out.as_slices();
@@ -333,7 +338,7 @@ impl ConnectionState {
         Ok(())
     }
 
-    /// Reads all available bytes; returns the number of requests that were answered.
+    /// Reads all available bytes of answers. Returns the number of requests that were answered.
     fn receive(
         &mut self,
         protocol: Protocol,

@@ -1,4 +1,4 @@
-//! Requests to Redis and memcached, and the format of their answers.
+//! The requests of Redis and memcached, and the format of their answers.
 //!
 //! ```text
 //! Redis (RESP2)                                memcached
@@ -10,48 +10,48 @@
 //!                            <- +OK                                        <- STORED
 //! ```
 //!
-//! Every line ends with CR LF, and so does every value. Any other answer is an error of the whole
-//! load, because the next answers could not be separated.
+//! Every line and every value ends with CR LF. An answer in another format is an error and ends the
+//! whole load, because the answers after it could not be separated.
 
 use anyhow::{Result, bail};
 use std::io::Write;
 
-/// Number of keys.
+/// Number of different keys.
 pub(in crate::experiment) const KEYS: u32 = 10_000;
-/// Bytes of a value.
+/// Number of bytes of a value.
 pub(in crate::experiment) const VALUE_BYTES: usize = 512;
-/// Largest value in an answer: each connection may have to store one.
+/// Largest accepted length of a value in bytes, which each connection may have to store.
 const ANSWER_BYTES_MAX: usize = 64 << 10;
-/// Longest line of an answer; a longer one is invalid.
+/// Largest accepted length of a line in bytes.
 const LINE_MAX: usize = 512;
 
-/// A protocol.
+/// The protocol of a key-value store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::experiment) enum Protocol {
-    /// RESP2, the default of Redis.
+    /// RESP2, the default protocol of Redis.
     Redis,
-    /// The text protocol.
+    /// The text protocol of memcached.
     Memcached,
 }
 
-/// A kind of request.
+/// Kinds of requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::experiment) enum Kind {
     Get,
     Set,
 }
 
-/// A complete answer.
+/// A complete answer at the beginning of the input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Answer {
-    /// Its length.
+    /// Length of the answer in bytes.
     pub(super) bytes: usize,
-    /// Whether the answer is the expected one: a value, or success.
+    /// Whether the answer is the expected one: a value for GET, or success for SET.
     pub(super) good: bool,
 }
 
 impl Protocol {
-    /// Appends a request.
+    /// Appends a request for a key to `out`.
     pub(super) fn write(self, kind: Kind, key: u32, out: &mut Vec<u8>) {
         let value = [b'v'; VALUE_BYTES];
         let written = match (self, kind) {
@@ -73,7 +73,7 @@ impl Protocol {
         }
     }
 
-    /// Reads the answer at the beginning of the input; returns `None` if it is incomplete.
+    /// Reads the answer at the beginning of the input; `None` if the answer is incomplete.
     pub(super) fn read(self, kind: Kind, input: &[u8]) -> Result<Option<Answer>> {
         match self {
             Protocol::Redis => redis(kind, input),
@@ -122,7 +122,7 @@ fn memcached(kind: Kind, input: &[u8]) -> Result<Option<Answer>> {
     }
 }
 
-/// Returns the first line without its end; `None` if the end has not arrived yet.
+/// Returns the first line without CR LF; `None` if CR LF has not arrived yet.
 fn line(input: &[u8]) -> Result<Option<&[u8]>> {
     let end = input.windows(2).take(LINE_MAX).position(|pair| pair == b"\r\n");
     if end.is_none() && input.len() > LINE_MAX {
@@ -131,7 +131,8 @@ fn line(input: &[u8]) -> Result<Option<&[u8]>> {
     Ok(end.map(|end| &input[..end]))
 }
 
-/// Returns the end of the value of `length` bytes that begins at `from`, including CR LF.
+/// Returns the position after a value of `length` bytes and its CR LF. The value begins at `from`.
+/// `None` if it is incomplete.
 fn value(input: &[u8], from: usize, length: usize) -> Result<Option<usize>> {
     let end = from + length;
     match input.get(end..end + 2) {
@@ -141,7 +142,7 @@ fn value(input: &[u8], from: usize, length: usize) -> Result<Option<usize>> {
     }
 }
 
-/// Parses digits of a reasonable length.
+/// Parses a decimal number; `None` if the text is too long or contains other characters.
 fn decimal(digits: &[u8]) -> Option<usize> {
     let sane = (1..=7).contains(&digits.len()) && digits.iter().all(u8::is_ascii_digit);
     let digits = std::str::from_utf8(digits).ok().filter(|_| sane)?;
@@ -172,7 +173,8 @@ mod tests {
         [&b"VALUE k 0 512\r\n"[..], &[b'\n'; 512], b"\r\nEND\r\n"].concat()
     }
 
-    /// Checks that every prefix is incomplete, and that reading stops at the end of the answer.
+    /// Checks that every shorter part of an answer is incomplete, and that reading stops at the
+    /// answer's end.
     fn only_whole(protocol: Protocol, kind: Kind, whole: &[u8]) {
         for cut in 0..whole.len() {
             assert_eq!(protocol.read(kind, &whole[..cut]).unwrap(), None, "{cut}");
@@ -212,7 +214,7 @@ mod tests {
         assert!(Protocol::Memcached.read(Kind::Get, &open).is_err());
     }
 
-    /// The client accepted ten megabytes on each of the connections.
+    /// The client accepted values of ten megabytes on each connection.
     #[test]
     fn regression_a_value_that_nobody_stored_is_not_waited_for() {
         assert_eq!(Protocol::Redis.read(Kind::Get, b"$65536\r\n").unwrap(), None);

@@ -1,10 +1,10 @@
-//! Results of a request generator, in memory that does not grow with the run.
+//! Results of the request generator, in memory that does not grow with the length of the run.
 //!
-//! All latencies of one kind of request are in one [`Counts`]. Each time step has a smaller
-//! histogram, which shows the times of slow requests. A latency belongs to the step in which its
-//! request was *due*, so a stall appears at its beginning, not at its end.
+//! All latencies of one kind of request are in one histogram ([`Counts`]). In addition, each time
+//! step has a smaller histogram, which shows when requests were slow. A latency belongs to the step
+//! in which its request was *due*, so a stall appears at the step of its beginning.
 //!
-//! Bound: [`STEPS_MAX`] steps; longer runs have longer steps.
+//! Bound: at most [`STEPS_MAX`] steps; longer runs have longer steps.
 
 use super::protocol::Kind;
 use crate::experiment::measure::counts::{Counts, TIME_MAX};
@@ -15,18 +15,18 @@ use std::time::Duration;
 
 /// Largest number of steps of one run.
 pub(super) const STEPS_MAX: u64 = 600;
-/// Length of a step in most runs.
+/// Length of a step in milliseconds, in runs that are not short or very long.
 const STEP_MS: u64 = 1000;
-/// Length of a step in short runs, so that smoke tests have several steps, too.
+/// Length of a step in milliseconds in short runs, so that even smoke tests have several steps.
 const STEP_SHORT_MS: u64 = 250;
-/// Runs up to this length are short.
+/// Longest run in seconds that counts as short.
 const SHORT_S: u64 = 12;
-/// Significant digits of the histogram of a step: a value is at most one percent too high.
+/// Significant digits in the histogram of a step: a value is at most one percent too high.
 const STEP_DIGITS: u8 = 2;
-/// Least number of samples for a p99 of a step.
+/// Smallest number of samples in a step for which its 99th percentile is shown.
 const P99_SAMPLES_MIN: u64 = 100;
 
-/// Latencies of requests of one kind.
+/// Latencies of all requests of one kind.
 #[derive(Clone, Debug)]
 pub(in crate::experiment) struct Latencies {
     pub(in crate::experiment) all: Counts,
@@ -34,22 +34,23 @@ pub(in crate::experiment) struct Latencies {
     step: Duration,
 }
 
-/// Results of a load.
+/// Results of a load, or of one thread's part of it.
 #[derive(Clone, Debug)]
 pub(in crate::experiment) struct Answers {
     pub(in crate::experiment) get: Latencies,
     pub(in crate::experiment) set: Latencies,
-    /// Delay of the generator itself, for each request.
+    /// For each request, the delay of the generator itself.
     pub(in crate::experiment) late: Counts,
-    /// Unanswered requests; they count above with the time they waited.
+    /// Number of unanswered requests. They are also included in the latencies, with the time that
+    /// they waited.
     pub(in crate::experiment) unanswered: u64,
-    /// Answers that were errors, or misses of keys that exist.
+    /// Number of answers that were errors, or that reported an existing key as missing.
     pub(in crate::experiment) wrong: u64,
-    /// Length of the load.
+    /// Length of the load in seconds.
     seconds: u64,
 }
 
-/// The worst and the 99th percentile of a time range, in microseconds.
+/// The 99th percentile and the longest of the latencies in a time range, in microseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(in crate::experiment) struct Part {
     pub(in crate::experiment) p99_us: f64,
@@ -69,7 +70,7 @@ impl Answers {
         }
     }
 
-    /// Adds a request that was due `due` after the start, and its latency.
+    /// Adds the latency of a request that was due at the time `due` after the start.
     pub(super) fn add(&mut self, kind: Kind, due: Duration, latency: Duration) {
         match kind {
             Kind::Get => self.get.add(due, latency),
@@ -86,7 +87,8 @@ impl Answers {
         self.wrong += other.wrong;
     }
 
-    /// Answered requests per second of the time in which requests were due.
+    /// Returns the number of answered requests divided by the length of the load, in requests per
+    /// second.
     pub(in crate::experiment) fn per_s(&self) -> f64 {
         let all = self.get.all.count() + self.set.all.count();
         all.saturating_sub(self.unanswered) as f64 / self.seconds.max(1) as f64
@@ -113,7 +115,7 @@ impl Latencies {
         let at = usize::try_from(due.as_nanos() / self.step.as_nanos()).unwrap_or(usize::MAX);
         let at = at.min(self.steps.len() - 1);
         let us = u64::try_from(latency.min(TIME_MAX).as_micros()).expect("hours are few");
-        // `saturating_record` would not let the histogram grow.
+        // `saturating_record` would not extend the histogram for a larger value.
         self.steps[at].record(us).expect("a histogram that grows takes every value");
     }
 
@@ -124,8 +126,8 @@ impl Latencies {
         }
     }
 
-    /// Returns the figures of requests that were due in this time; steps that are only partly in
-    /// it are left out.
+    /// Returns the figures of the requests that were due in a time range. Steps that are only
+    /// partly in the range are left out.
     pub(in crate::experiment) fn part(&self, time: Range<Duration>) -> Part {
         let steps = |time: Duration| time.as_nanos() as f64 / self.step.as_nanos() as f64;
         let (first, end) = (steps(time.start).ceil(), steps(time.end).floor());
@@ -138,7 +140,7 @@ impl Latencies {
         Part { p99_us: part.value_at_quantile(0.99) as f64, worst_us: part.max() as f64 }
     }
 
-    /// Returns median, 99th percentile and worst of each step.
+    /// Returns the median, the 99th percentile and the longest latency of each step.
     pub(in crate::experiment) fn over_time(
         &self,
         name: &'static str,
@@ -185,7 +187,7 @@ mod tests {
         for n in 0..200 {
             seen.add(Kind::Get, S * 3 + MS * n, MS);
         }
-        // Due in the fourth second, answered in the ninth.
+        // This request is due in the fourth second, and is answered in the ninth.
         seen.add(Kind::Get, S * 3, S * 5);
         seen.add(Kind::Set, S * 8, MS * 2);
         let spread = seen.get.over_time("GET latency", vec![(3000, "stall".into())]);

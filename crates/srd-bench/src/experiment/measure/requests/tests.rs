@@ -1,9 +1,10 @@
-//! Loads against servers in this process.
+//! Tests of loads, with servers in this process.
 
 use super::*;
 use std::net::TcpListener;
 
-/// Starts a server that answers every request correctly, or none.
+/// Starts a server that answers every request correctly, or that answers none if `answers` is
+/// false.
 fn server(answers: bool) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
@@ -15,8 +16,8 @@ fn server(answers: bool) -> SocketAddr {
     address
 }
 
-/// Serves a connection. A GET is 88 bytes, a SET more than 512, so they can be distinguished one
-/// at a time.
+/// Serves a connection. The kind of each request is known from its first bytes, and then its length
+/// from its kind.
 fn serve(mut stream: TcpStream, answers: bool) {
     let (mut buffer, mut input) = (vec![0; 4096], Vec::new());
     let value = [&b"$512\r\n"[..], &[b'v'; 512], b"\r\n"].concat();
@@ -60,7 +61,8 @@ fn load(server: SocketAddr, rate: u32, threads: u32) -> (Load, Clients) {
     (load, Clients { sockets: (0..8).map(connect).collect() })
 }
 
-/// Whether this process may use real-time threads, which need root.
+/// Whether this process may use real-time threads, for which it has to be root. Otherwise prints
+/// that the test is skipped.
 fn may_be_real_time() -> bool {
     let may = priority::fifo(PRIORITY).is_ok();
     if !may {
